@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# clang-tidy over the program's C files (not the tests'): scripts/check_tidy.sh [BUILD_DIR]
+# BUILD_DIR must be configured with Clang; build-clang if none is given.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+build=${1:-build-clang}
+[ -f "$build/compile_commands.json" ] || {
+    echo "check_tidy.sh: $build is not configured: cmake -S . -B $build -DCMAKE_C_COMPILER=clang-14" >&2
+    exit 1
+}
+mapfile -t files < <(find api catalog core parser server slicing storage -name '*.c' 2>/dev/null | sort)
+[ "${#files[@]}" -gt 0 ] || { echo "check_tidy.sh: found no C files" >&2; exit 1; }
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 --quiet -p "$build" 2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' >&2)
+echo "${#files[@]} C files are clean"

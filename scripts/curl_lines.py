@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Prints three curl commands that work against a running server: scripts/curl_lines.py URL [PREFERRED_MODEL].
+
+Which model and which tensor they name is asked of the server, so they hold for whatever it serves.
+"""
+
+import json
+import shlex
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+MANY = 50  # tensors; more than this are shown a page at a time
+# od's format for the types it can print as numbers.
+NUMBERS = {"F64": "f8", "F32": "f4", "I64": "d8", "I32": "d4", "I16": "d2", "I8": "d1", "U8": "u1"}
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return json.load(answer)
+
+
+def find_model(base, preferred):
+    models = get(base + "/models?page_size=1000")["models"]
+    usable = [m for m in models if any(c["tensor_count"] > 0 for c in m["checkpoints"])]
+    usable.sort(key=lambda m: m["id"] != preferred)
+    return usable[0] if usable else None
+
+
+def find_tensor(base, manifest_url):
+    """Small and printable as numbers if there is such a one; never empty."""
+    tensors = get(manifest_url + "?page_size=1000")["tensors"]
+    usable = [t for t in tensors if t["nbytes"] > 0 and "href" in t and t.get("addressable", True)]
+    usable.sort(key=lambda t: t["dtype"] not in NUMBERS)
+    return usable[0] if usable else None
+
+
+def main():
+    base, preferred = sys.argv[1].rstrip("/"), sys.argv[2] if len(sys.argv) > 2 else ""
+    model = find_model(base, preferred)
+    for _ in range(50):  # a model written a moment ago is published once it has settled
+        if model or not preferred:
+            break
+        time.sleep(0.2)
+        model = find_model(base, preferred)
+    print(f"\nServing {base}   (Ctrl-C ends it)")
+    if model is None:
+        print("No model with tensors was found there yet. Once one is:\n")
+        print(f"  curl {base}/models\n", flush=True)
+        return
+    manifest = f"{base}/models/{urllib.parse.quote(model['id'])}/tensors"
+    shown = manifest
+    if sum(c["tensor_count"] for c in model["checkpoints"]) > MANY:
+        shown += "?page_size=10"
+    print("Try, in another terminal:\n")
+    print(f"  curl {base}/models")
+    print(f"  curl {shlex.quote(shown)}")
+    tensor = find_tensor(base, manifest)
+    if tensor is not None:
+        url = shlex.quote(urllib.parse.urljoin(base + "/", tensor["href"]))
+        form = NUMBERS.get(tensor["dtype"], "x1")
+        print(f"  curl -s -r 0-63 {url} | od -A d -t {form}")
+    print(flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that this project needs, those that are missing and no others.
+#
+#   scripts/deps.sh build     to build and serve
+#   scripts/deps.sh test      to run every test as well; services that come along are not started
+set -euo pipefail
+
+build_packages="gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev libssl-dev
+    python3 python3-yaml curl"
+test_packages="clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 libcmocka-dev libcjson-dev
+    python3-venv nginx-light slowhttptest strace procps iproute2 shellcheck ca-certificates
+    docker.io docker-compose mmdebstrap iptables"
+
+case ${1:-build} in
+    build) wanted=$build_packages ;;
+    test) wanted="$build_packages $test_packages" ;;
+    *) echo "usage: scripts/deps.sh build|test" >&2; exit 2 ;;
+esac
+# Without line breaks, so that messages can be pasted.
+wanted=$(echo "$wanted" | tr -s ' \n' ' ')
+
+if ! command -v dpkg >/dev/null || ! command -v apt-get >/dev/null; then
+    echo "This script installs Debian 12 packages, and there is no apt-get here. Elsewhere, install what matches: $wanted" >&2
+    exit 1
+fi
+
+missing=
+for package in $wanted; do
+    # shellcheck disable=SC2016  # dpkg-query's variable
+    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || status=
+    [ "$status" = installed ] || missing="$missing $package"
+done
+missing=${missing# }
+[ -n "$missing" ] || exit 0
+
+sudo=
+if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "Packages are missing, and neither root nor sudo is at hand to install them. As root, run:" >&2
+        echo "    apt-get update && apt-get install -y --no-install-recommends $missing" >&2
+        exit 1
+    fi
+    sudo=sudo
+fi
+
+log=$(mktemp)
+policy=/usr/sbin/policy-rc.d
+own_policy=
+finish() {
+    rm -f "$log"
+    [ -z "$own_policy" ] || $sudo rm -f "$policy"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM HUP
+
+# What an installed service asks before it starts; where the machine has its own rule, that one counts.
+if [ "${1:-build}" = test ] && [ ! -e "$policy" ]; then
+    own_policy=yes
+    printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
+    $sudo chmod 755 "$policy"
+fi
+
+echo "Installing with ${sudo:+sudo }apt-get: $missing" >&2
+# shellcheck disable=SC2086  # a list of names
+if ! { $sudo apt-get update -qq &&
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; } \
+    >"$log" 2>&1 </dev/null; then
+    tail -n 20 "$log" >&2
+    echo "apt-get failed, its last lines are above. Still needed: $missing" >&2
+    exit 1
+fi
+
+# Nor shall they start at the next boot: the tests run private ones.
+if command -v systemctl >/dev/null; then
+    for pair in nginx-light:nginx.service docker.io:docker.service docker.io:docker.socket docker.io:containerd.service; do
+        case " $missing " in
+            *" ${pair%%:*} "*) $sudo systemctl disable "${pair#*:}" >/dev/null 2>&1 || true ;;
+        esac
+    done
+fi

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Counts what the steps of ./test.sh did, and prints the table that ends a run.
+
+    scripts/summarise.py RESULTS STEP...
+
+RESULTS/STEP.status holds "exit-status seconds kind". A step of kind "one" counts as one test. One of kind "tests" wrote
+JUnit XML (RESULTS/STEP.xml, by ctest or pytest): its tests are counted, and none of them means that the step failed. A
+skipped test counts as failed: it shows nothing. The last line is "N passed, N failed"; the exit status is 1 if anything failed.
+"""
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+
+def tests_of(path):
+    """(passed, names of those that did not pass). ctest marks a skipped or disabled test by its status."""
+    passed, bad = 0, []
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        name = ".".join(filter(None, (case.get("classname"), case.get("name"))))
+        kinds = {child.tag for child in case} & {"failure", "error", "skipped"}
+        if kinds or case.get("status", "run") != "run":
+            bad.append(f"{name} ({', '.join(sorted(kinds)) or case.get('status')})")
+        else:
+            passed += 1
+    return passed, bad
+
+
+def outcome(results, step):
+    """(passed, failed, seconds, notes) of one step."""
+    status = results / f"{step}.status"
+    if not status.exists():
+        return 0, 1, 0, ["did not run"]
+    code, seconds, kind = status.read_text().split()
+    code, seconds = int(code), int(seconds)
+    notes = []
+    if code in (124, 137):
+        notes.append("ran out of time")
+    elif code != 0:
+        notes.append(f"exit status {code}")
+    if kind == "one":
+        return (1, 0, seconds, notes) if code == 0 else (0, 1, seconds, notes)
+    try:
+        passed, bad = tests_of(results / f"{step}.xml")
+    except (OSError, ElementTree.ParseError) as error:
+        return 0, 1, seconds, notes + [f"no test results: {error}"]
+    failed = len(bad)
+    if passed + failed == 0:
+        notes.append("ran no tests")
+    # A step that failed for another reason than its tests still shows in the count.
+    if failed == 0 and (code != 0 or passed == 0):
+        failed = 1
+    return passed, failed, seconds, notes + bad
+
+
+def main():
+    results, steps = Path(sys.argv[1]), sys.argv[2:]
+    rows = [(step, *outcome(results, step)) for step in steps]
+    print(f"\n{'step':<10} {'result':<7} {'passed':>7} {'failed':>7} {'time':>7}")
+    for step, passed, failed, seconds, notes in rows:
+        verdict = "FAILED" if failed else "ok"
+        print(f"{step:<10} {verdict:<7} {passed:>7} {failed:>7} {seconds // 60:>4}:{seconds % 60:02}")
+        for note in notes:
+            print(f"           {note}")
+    seconds = sum(row[3] for row in rows)
+    passed, failed = sum(row[1] for row in rows), sum(row[2] for row in rows)
+    print(f"{'':<10} {'':<7} {passed:>7} {failed:>7} {seconds // 60:>4}:{seconds % 60:02}\n")
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds tensord and serves a directory of models:
+#
+#   ./serve.sh                   a small demo model in ./models
+#   ./serve.sh DIR [options]     the models below DIR; options as of `tensord serve` (see build/tensord --help)
+#
+# LISTEN=ADDR:PORT (or TENSORD_LISTEN, or --listen) says where; 127.0.0.1:8080 otherwise. Ctrl-C ends it.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# Debian's own tools before others of the same name.
+export PATH="/usr/sbin:/usr/bin:/sbin:/bin:$PATH"
+
+fail() { echo "serve.sh: $*" >&2; exit 1; }
+
+dir=
+demo=
+case ${1-} in
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    '' | -*) ;;
+    *) dir=$1; shift; [ -d "$dir" ] || fail "$dir is not a directory; name one that holds models, or none for a demo" ;;
+esac
+
+bash "$root/scripts/deps.sh" build || exit 1
+
+if [ -z "$dir" ]; then
+    dir=$root/models
+    demo=demo
+    if [ ! -e "$dir/demo/model.safetensors" ]; then
+        echo "Writing a demo model to $dir/demo" >&2
+        python3 "$root/scripts/demo_model.py" "$dir/demo"
+    fi
+fi
+
+# A build directory that is there already keeps its generator.
+generator=()
+[ -f "$root/build/CMakeCache.txt" ] || generator=(-G Ninja)
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+echo "Building (build/tensord)" >&2
+if ! { cmake -S "$root" -B "$root/build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release &&
+    cmake --build "$root/build" --target tensord --parallel; } >"$log" 2>&1; then
+    tail -n 40 "$log" >&2
+    fail "the build failed, its last lines are above; after a change of compiler or place, remove build/ and try again"
+fi
+rm -f "$log"
+trap - EXIT
+
+[ -z "${LISTEN-}" ] || export TENSORD_LISTEN=$LISTEN
+
+# Passes the server's standard error on, and once it listens and is ready prints what to try. It outlives Ctrl-C, which
+# is for the server, and ends with the server's standard error.
+watch() {
+    trap '' INT TERM HUP
+    local line url=
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >&2
+        if [ -z "$url" ] && [[ $line =~ listening\ on\ (http://[^[:space:]\"]+) ]]; then
+            url=${BASH_REMATCH[1]%/}
+            url=${url/#"http://0.0.0.0:"/"http://127.0.0.1:"}
+            url=${url/#"http://[::]:"/"http://[::1]:"}
+            invite "$url" &
+        fi
+    done
+}
+
+invite() {
+    exec </dev/null
+    trap - INT TERM HUP
+    # Until the first scan is done; $$ is the server by then.
+    until curl -fs -o /dev/null --max-time 5 "$1/readyz"; do
+        kill -0 $$ 2>/dev/null || exit 0
+        sleep 0.1
+    done
+    python3 "$root/scripts/curl_lines.py" "$1" "$demo" >&3 || true
+}
+
+# The server takes this shell's place, so that signals and the exit status are its own.
+exec 3>&1
+exec "$root/build/tensord" serve "$dir" "$@" 2> >(watch) 3>&-

@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# Sets up what the tests need (Debian packages, a virtual environment in .venv) and runs all of them.
+#
+#   ./test.sh               every step, in order, past failures
+#   ./test.sh STEP...       only these
+#   ./test.sh --list        what the steps are
+#
+# Ends with one line, "N passed, N failed", and exit status 0 only if nothing failed. Each step's output and results
+# stay in build-results/.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$root"
+# Debian's own tools before others of the same name.
+export PATH="/usr/sbin:/usr/bin:/sbin:/bin:$PATH"
+results=$root/build-results
+jobs=$(nproc)
+
+# Name, seconds it may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it does.
+steps="
+format   120 one   the layout of every C file
+shell    120 one   bash -n and shellcheck on every script
+gcc      600 one   release build by GCC, warnings are errors
+clang    600 one   build by Clang with tests, warnings are errors
+tidy     900 one   clang-tidy on the program
+asan    1200 tests AddressSanitizer and UBSan build, the whole CTest suite, corpora of the fuzz targets too
+tsan    1200 tests ThreadSanitizer build, the tests of catalog and server
+http    1500 tests pytest over a socket against the ASan build
+interop  900 tests pytest with real writers and clients against the ASan build
+docker   900 tests the image, built and run by a Docker engine (a private one where none runs)
+bench    900 one   the benchmark beside nginx, in short
+"
+all_names=$(awk 'NF { print $1 }' <<<"$steps")
+
+build_with() { # BUILD_DIR CMAKE_ARGUMENT...
+    local dir=$1
+    shift
+    cmake -S . -B "$dir" "$@"
+    cmake --build "$dir" --parallel "$jobs"
+}
+
+generator_for() { [ -f "$1/CMakeCache.txt" ] || echo -GNinja; }
+
+build_preset() {
+    cmake --preset "$1"
+    cmake --build --preset "$1" --parallel "$jobs"
+}
+
+run_ctest() { # STEP BUILD_DIR CTEST_ARGUMENT...
+    local step=$1 dir=$2
+    shift 2
+    ctest --test-dir "$dir" --parallel "$jobs" --timeout 600 --output-on-failure --no-tests=error \
+        --output-junit "$results/$step.xml" "$@"
+}
+
+run_pytest() { # STEP DIRECTORY
+    PYTHONDONTWRITEBYTECODE=1 .venv/bin/python -m pytest "$2" -q -ra -p no:cacheprovider --timeout 600 \
+        --durations 5 --junitxml "$results/$1.xml"
+}
+
+step_format() { scripts/check_format.sh; }
+step_shell() { scripts/check_shell.sh; }
+# shellcheck disable=SC2046  # one word or none
+step_gcc() { build_with build $(generator_for build) -DCMAKE_BUILD_TYPE=Release -DTD_WERROR=ON; }
+# shellcheck disable=SC2046  # one word or none
+step_clang() {
+    build_with build-clang $(generator_for build-clang) -DCMAKE_C_COMPILER=clang-14 -DTD_WERROR=ON -DTD_BUILD_TESTS=ON
+}
+step_tidy() {
+    [ -f build-clang/compile_commands.json ] || step_clang
+    scripts/check_tidy.sh build-clang
+}
+step_asan() {
+    build_preset asan
+    run_ctest asan build-asan
+}
+# An older ThreadSanitizer does not start where the kernel randomises addresses by more than 28 bits.
+step_tsan() {
+    build_preset tsan
+    if [ "$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && setarch -R true 2>/dev/null; then
+        exec setarch -R bash "$root/test.sh" --run-step tsan_tests
+    fi
+    step_tsan_tests
+}
+step_tsan_tests() { run_ctest tsan build-tsan --label-regex tsan; }
+step_http() {
+    build_preset asan
+    TENSORD=$root/build-asan/tensord run_pytest http tests/http
+}
+step_interop() {
+    build_preset asan
+    TENSORD=$root/build-asan/tensord run_pytest interop tests/interop
+}
+step_docker() { run_pytest docker tests/docker; }
+step_bench() {
+    step_gcc
+    /usr/bin/python3 bench/run.py --quick
+}
+
+set_up() { # Called where a failing command does not end the script.
+    bash scripts/deps.sh test || return
+    local wanted stamp=.venv/requirements.sha256
+    wanted=$(sha256sum <tests/requirements.txt) || return
+    if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
+        echo "Setting up .venv with tests/requirements.txt" >&2
+        [ -x .venv/bin/python ] || /usr/bin/python3 -m venv .venv || return
+        .venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt || return
+        echo "$wanted" >"$stamp"
+    fi
+}
+
+child=
+# Ends the step that runs, with all that it started, and then this script.
+interrupted() {
+    trap '' INT TERM HUP
+    [ -z "$child" ] || kill -TERM "$child" 2>/dev/null || true
+    [ -z "$child" ] || wait "$child" || true
+    echo "interrupted" >&2
+    exit 130
+}
+
+run_step() { # NAME
+    local name=$1 limit kind about began code=0 logger verdict=ok
+    read -r _ limit kind about < <(grep "^$name " <<<"$steps")
+    printf '\n==== %s: %s\n' "$name" "$about"
+    began=$SECONDS
+    rm -f "$results/$name".*
+    mkfifo "$results/$name.pipe"
+    tee "$results/$name.log" <"$results/$name.pipe" &
+    logger=$!
+    env --default-signal=INT,QUIT timeout --kill-after=30 "$limit" bash "$root/test.sh" --run-step "$name" \
+        >"$results/$name.pipe" 2>&1 </dev/null &
+    child=$!
+    wait "$child" || code=$?
+    child=
+    # Something that was left running may hold the pipe open; it must not hold this script.
+    timeout 5 tail -f /dev/null -s 0.1 --pid="$logger" 2>/dev/null || kill "$logger" 2>/dev/null || true
+    wait "$logger" 2>/dev/null || true
+    rm -f "$results/$name.pipe"
+    echo "$code $((SECONDS - began)) $kind" >"$results/$name.status"
+    [ $code = 0 ] || verdict=FAILED
+    printf '==== %s: %s after %d s\n' "$name" "$verdict" $((SECONDS - began))
+}
+
+case ${1-} in
+    --run-step)
+        "step_$2"
+        exit
+        ;;
+    --list)
+        awk 'NF { name = $1; $1 = $2 = $3 = ""; printf "%-8s%s\n", name, $0 }' <<<"$steps"
+        exit
+        ;;
+    -h | --help)
+        sed -n '2,9s/^# \{0,1\}//p' "$0"
+        exit
+        ;;
+esac
+for name in "$@"; do
+    grep -qx -- "$name" <<<"$all_names" || { echo "test.sh: no step $name; ./test.sh --list shows them" >&2; exit 2; }
+done
+[ $# -gt 0 ] || mapfile -t chosen <<<"$all_names"
+[ $# -eq 0 ] || chosen=("$@")
+
+trap interrupted INT TERM HUP
+mkdir -p "$results"
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+if ! set_up; then
+    echo "test.sh: the set-up failed, nothing was run" >&2
+    echo "0 passed, 1 failed"
+    exit 1
+fi
+for name in "${chosen[@]}"; do run_step "$name"; done
+/usr/bin/python3 scripts/summarise.py "$results" "${chosen[@]}"
