@@ -1,0 +1,197 @@
+#include "parser/names.h"
+
+#include "core/checked.h"
+#include "parser/manifest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct order_sort {
+    int (*tie)(const void *context, size_t a, size_t b);
+    const void *context;
+};
+
+static bool order_less(const struct order_sort *sort, const struct td_order *a, const struct td_order *b)
+{
+    if (a->key != b->key)
+        return a->key < b->key;
+    return sort->tie(sort->context, a->index, b->index) < 0;
+}
+
+/* Where the ascending run that begins at `start` ends. */
+static size_t run_end(const struct order_sort *sort, const struct td_order *items, size_t count, size_t start)
+{
+    size_t i = start + 1;
+    while (i < count && !order_less(sort, &items[i], &items[i - 1]))
+        i++;
+    return i;
+}
+
+static void merge_runs(const struct order_sort *sort, const struct td_order *from, size_t begin,
+                       size_t middle, size_t end, struct td_order *to)
+{
+    size_t left = begin;
+    size_t right = middle;
+    for (size_t i = begin; i < end; i++) {
+        if (right == end || (left < middle && !order_less(sort, &from[right], &from[left])))
+            to[i] = from[left++];
+        else
+            to[i] = from[right++];
+    }
+}
+
+/* One pass: every two neighbouring runs of `from` become one in `to`. Returns how many runs are left. */
+static size_t merge_pass(const struct order_sort *sort, const struct td_order *from, size_t count,
+                         struct td_order *to)
+{
+    size_t runs = 0;
+    for (size_t begin = 0; begin < count; runs++) {
+        size_t middle = run_end(sort, from, count, begin);
+        size_t end = middle < count ? run_end(sort, from, count, middle) : count;
+        merge_runs(sort, from, begin, middle, end, to);
+        begin = end;
+    }
+    return runs;
+}
+
+/* A merge sort of the runs that are there: qsort's worst case is quadratic where memory is short, and a
+ * writer sorts by type and then by name, which leaves a handful of runs. */
+bool td_order_sort(struct td_order *items, size_t count, int (*tie)(const void *context, size_t a, size_t b),
+                   const void *context, struct td_error *err)
+{
+    struct order_sort sort = {.tie = tie, .context = context};
+    if (count < 2 || run_end(&sort, items, count, 0) == count)
+        return true;
+    size_t bytes;
+    struct td_order *scratch = td_mul_size(count, sizeof *items, &bytes) ? malloc(bytes) : NULL;
+    if (scratch == NULL)
+        return td_error_no_memory(err);
+    struct td_order *from = items;
+    struct td_order *to = scratch;
+    size_t runs;
+    do {
+        runs = merge_pass(&sort, from, count, to);
+        struct td_order *swap = from;
+        from = to;
+        to = swap;
+    } while (runs > 1);
+    if (from != items)
+        memcpy(items, from, bytes);
+    free(scratch);
+    return true;
+}
+
+static int names_tie(const void *context, size_t a, size_t b)
+{
+    const struct td_names *names = context;
+    struct td_name left = names->get(names->context, a);
+    struct td_name right = names->get(names->context, b);
+    return td_name_compare(left.text, left.len, right.text, right.len);
+}
+
+static bool names_in_order(const struct td_names *names)
+{
+    for (size_t i = 1; i < names->count; i++)
+        if (names_tie(names, i - 1, i) > 0)
+            return false;
+    return true;
+}
+
+/* How many bytes all names begin with in common ("model.layers."): they say nothing about the order. */
+static size_t common_prefix(const struct td_names *names)
+{
+    struct td_name first = names->get(names->context, 0);
+    size_t common = first.len;
+    for (size_t i = 1; i < names->count && common > 0; i++) {
+        struct td_name name = names->get(names->context, i);
+        size_t same = 0;
+        while (same < common && same < name.len && name.text[same] == first.text[same])
+            same++;
+        common = same;
+    }
+    return common;
+}
+
+/* The first 8 bytes as a big-endian number, zeros past the end: its order is the order of the bytes, because
+ * no name holds a NUL. */
+static uint64_t name_key(const char *text, size_t len)
+{
+    uint64_t key = 0;
+    for (size_t i = 0; i < sizeof key; i++)
+        key = key << 8 | (i < len ? (uint8_t)text[i] : 0);
+    return key;
+}
+
+bool td_names_order(const struct td_names *names, struct td_order **order, struct td_error *err)
+{
+    *order = NULL;
+    if (names->count < 2 || names_in_order(names))
+        return true;
+    size_t bytes;
+    struct td_order *items = td_mul_size(names->count, sizeof *items, &bytes) ? malloc(bytes) : NULL;
+    if (items == NULL)
+        return td_error_no_memory(err);
+    size_t common = common_prefix(names);
+    for (size_t i = 0; i < names->count; i++) {
+        struct td_name name = names->get(names->context, i);
+        items[i] = (struct td_order){.key = name_key(name.text + common, name.len - common), .index = i};
+    }
+    if (!td_order_sort(items, names->count, names_tie, names, err)) {
+        free(items);
+        return false;
+    }
+    *order = items;
+    return true;
+}
+
+void td_order_apply(struct td_order *order, size_t count, void *base, size_t size)
+{
+    unsigned char *items = base;
+    unsigned char held[64];
+    for (size_t start = 0; order != NULL && start < count; start++) {
+        if (order[start].index == start)
+            continue;
+        /* One cycle of the permutation; every item of it is marked as being at its place. */
+        memcpy(held, items + start * size, size);
+        size_t to = start;
+        for (size_t from = order[to].index; from != start; from = order[to].index) {
+            memcpy(items + to * size, items + from * size, size);
+            order[to].index = to;
+            to = from;
+        }
+        memcpy(items + to * size, held, size);
+        order[to].index = to;
+    }
+}
+
+size_t td_names_duplicate(const struct td_names *names, const struct td_order *order)
+{
+    for (size_t i = 1; i < names->count; i++) {
+        size_t before = order != NULL ? order[i - 1].index : i - 1;
+        size_t here = order != NULL ? order[i].index : i;
+        if (names_tie(names, before, here) == 0)
+            return here;
+    }
+    return names->count;
+}
+
+size_t td_json_count_members(struct td_json json)
+{
+    json.err = NULL; /* the caller's own pass meets the same fault and reports it */
+    size_t count = 0;
+    while (td_json_next(&json) == TD_JSON_KEY && td_json_skip(&json))
+        count++;
+    return count;
+}
+
+size_t td_json_find_member(struct td_json json, const char *name, size_t len, unsigned nth)
+{
+    json.err = NULL;
+    while (td_json_next(&json) == TD_JSON_KEY) {
+        if (td_json_equals_n(&json, name, len) && nth-- == 0)
+            return json.start;
+        if (!td_json_skip(&json))
+            break;
+    }
+    return 0;
+}

@@ -1,0 +1,55 @@
+/* Sets of names that come from a file: their byte order and their duplicates, in n log n at worst and in
+ * linear time when they are nearly in order already, which files mostly are. Nothing is quadratic or
+ * recursive. */
+#ifndef TD_PARSER_NAMES_H
+#define TD_PARSER_NAMES_H
+
+#include "core/error.h"
+#include "core/json.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct td_name {
+    const char *text; /* borrowed */
+    size_t len;
+};
+
+/* A list of names, wherever they are kept. */
+struct td_names {
+    size_t count;
+    const void *context;
+    struct td_name (*get)(const void *context, size_t i);
+};
+
+/* One item of a list that is being sorted: a key that decides most comparisons without touching the item. */
+struct td_order {
+    uint64_t key;
+    size_t index;
+};
+
+/* Stable merge sort of items by key, equal keys by tie(context, index, index). Needs count * sizeof *items
+ * bytes of scratch unless the items are in order already; running out is the only failure. */
+bool td_order_sort(struct td_order *items, size_t count, int (*tie)(const void *context, size_t a, size_t b),
+                   const void *context, struct td_error *err);
+
+/* The names' byte order: (*order)[i].index is the i-th name's place in the list; NULL when the list is in
+ * order already. The caller frees *order. */
+bool td_names_order(const struct td_names *names, struct td_order **order, struct td_error *err);
+
+/* Moves base's items (size bytes each, at most 64) into the order, which is used up. NULL moves nothing. */
+void td_order_apply(struct td_order *order, size_t count, void *base, size_t size);
+
+/* A name that occurs twice, the first in byte order: its second place in the list, or count when there is
+ * none. order as td_names_order gave it. */
+size_t td_names_duplicate(const struct td_names *names, const struct td_order *order);
+
+/* Members of the object that `json` has just begun. The reader is a copy: the caller's does not move. */
+size_t td_json_count_members(struct td_json json);
+
+/* Where in the text that object's nth member (from 0) with this name begins; 0 when there is none. For
+ * errors only: positions are not worth keeping for every name of a good file. */
+size_t td_json_find_member(struct td_json json, const char *name, size_t len, unsigned nth);
+
+#endif

@@ -1,0 +1,203 @@
+#include "parser/shard_index.h"
+
+#include "core/checked.h"
+#include "core/json.h"
+#include "parser/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct index_reader {
+    struct td_json json;
+    struct td_json map; /* as it stood at weight_map's first key, to find positions for errors */
+    struct td_shard_index *index;
+    struct td_arena scratch;
+    struct td_name *files; /* file names as they come, the same as before not repeated */
+    size_t file_count, file_capacity;
+    bool has_map;
+    struct td_error *err;
+};
+
+static bool copy_string(struct index_reader *r, struct td_arena *arena, struct td_name *out)
+{
+    struct td_json *json = &r->json;
+    char *copy = td_arena_strndup(arena, json->text + json->value, json->value_len);
+    if (copy == NULL)
+        return td_error_no_memory(r->err);
+    *out = (struct td_name){.text = copy, .len = json->value_len};
+    return !json->escaped || td_json_string(json, copy, json->value_len + 1, &out->len);
+}
+
+/* One plain name in the index's own directory, so that no index can point outside it. */
+static bool check_file_name(struct index_reader *r, const struct td_name *file)
+{
+    if (file->len == 0)
+        return td_json_fail(&r->json, "a file name is empty; a shard's file name expected");
+    if (memchr(file->text, '/', file->len) != NULL || strcmp(file->text, ".") == 0 ||
+        strcmp(file->text, "..") == 0)
+        return td_json_fail(&r->json, "\"%.96s\" is not a plain file name; shards lie beside their index",
+                            file->text);
+    return true;
+}
+
+static bool push_file(struct index_reader *r, struct td_name file)
+{
+    if (r->file_count == UINT32_MAX)
+        return td_json_fail(&r->json, "more than 2^32-1 files");
+    if (r->file_count == r->file_capacity) {
+        size_t capacity = r->file_capacity == 0 ? 16 : r->file_capacity + r->file_capacity / 2;
+        size_t bytes;
+        struct td_name *grown =
+            td_mul_size(capacity, sizeof *grown, &bytes) ? realloc(r->files, bytes) : NULL;
+        if (grown == NULL)
+            return td_error_no_memory(r->err);
+        r->files = grown;
+        r->file_capacity = capacity;
+    }
+    r->files[r->file_count++] = file;
+    return true;
+}
+
+/* The latest token is a tensor's name. */
+static bool read_entry(struct index_reader *r)
+{
+    struct td_shard_index *index = r->index;
+    struct td_name tensor;
+    if (!copy_string(r, &index->arena, &tensor))
+        return false;
+    if (tensor.len > UINT32_MAX)
+        return td_json_fail(&r->json, "a tensor name is longer than 2^32-1 bytes");
+    enum td_json_token token = td_json_next(&r->json);
+    if (token != TD_JSON_STRING)
+        return token != TD_JSON_ERROR &&
+               td_json_fail(&r->json, "weight_map \"%.96s\" must be a file name in quotes", tensor.text);
+    const struct td_name *last = r->file_count > 0 ? &r->files[r->file_count - 1] : NULL;
+    if (last == NULL || !td_json_equals_n(&r->json, last->text, last->len)) {
+        struct td_name file;
+        if (!copy_string(r, &r->scratch, &file) || !check_file_name(r, &file) || !push_file(r, file))
+            return false;
+    }
+    index->entries[index->entry_count++] = (struct td_shard_entry){
+        .tensor = tensor.text,
+        .tensor_len = (uint32_t)tensor.len,
+        .file = (uint32_t)(r->file_count - 1),
+    };
+    return true;
+}
+
+/* The latest token is the key "weight_map". */
+static bool read_map(struct index_reader *r)
+{
+    struct td_shard_index *index = r->index;
+    if (r->has_map)
+        return td_json_fail(&r->json, "weight_map is given twice");
+    r->has_map = true;
+    enum td_json_token token = td_json_next(&r->json);
+    if (token != TD_JSON_OBJECT_BEGIN)
+        return token != TD_JSON_ERROR && td_json_fail(&r->json, "weight_map must be an object of file names");
+    r->map = r->json;
+    size_t count = td_json_count_members(r->json);
+    index->entries = td_arena_array(&index->arena, count, sizeof *index->entries);
+    if (index->entries == NULL)
+        return td_error_no_memory(r->err);
+    while ((token = td_json_next(&r->json)) == TD_JSON_KEY)
+        if (!read_entry(r))
+            return false;
+    return token != TD_JSON_ERROR;
+}
+
+static bool read_root(struct index_reader *r)
+{
+    if (!td_json_expect(&r->json, TD_JSON_OBJECT_BEGIN, "an object with weight_map"))
+        return false;
+    enum td_json_token token;
+    while ((token = td_json_next(&r->json)) == TD_JSON_KEY)
+        if (!(td_json_equals(&r->json, "weight_map") ? read_map(r) : td_json_skip(&r->json)))
+            return false;
+    if (token == TD_JSON_ERROR)
+        return false;
+    if (!r->has_map)
+        return td_json_fail(&r->json, "weight_map is missing; it maps tensor names to file names");
+    return td_json_expect(&r->json, TD_JSON_END, "the end of the index");
+}
+
+static struct td_name file_name(const void *context, size_t i)
+{
+    const struct td_name *files = context;
+    return files[i];
+}
+
+/* Gives every distinct file its place in byte order and the entries the new numbers. */
+static bool number_files(struct index_reader *r)
+{
+    struct td_shard_index *index = r->index;
+    struct td_names names = {.count = r->file_count, .context = r->files, .get = file_name};
+    struct td_order *order;
+    if (!td_names_order(&names, &order, r->err))
+        return false;
+    bool ok = false;
+    uint32_t *number = td_arena_array(&r->scratch, r->file_count, sizeof *number);
+    index->files = td_arena_array(&index->arena, r->file_count, sizeof *index->files);
+    if (number == NULL || index->files == NULL)
+        goto out;
+    const struct td_name *before = NULL;
+    for (size_t i = 0; i < r->file_count; i++) {
+        size_t here = order != NULL ? order[i].index : i;
+        const struct td_name *file = &r->files[here];
+        if (before == NULL || file->len != before->len || memcmp(file->text, before->text, file->len) != 0) {
+            index->files[index->file_count] = td_arena_strndup(&index->arena, file->text, file->len);
+            if (index->files[index->file_count++] == NULL)
+                goto out;
+        }
+        before = file;
+        number[here] = (uint32_t)(index->file_count - 1);
+    }
+    for (size_t i = 0; i < index->entry_count; i++)
+        index->entries[i].file = number[index->entries[i].file];
+    ok = true;
+out:
+    free(order);
+    return ok || td_error_no_memory(r->err);
+}
+
+static struct td_name entry_name(const void *context, size_t i)
+{
+    const struct td_shard_entry *entries = context;
+    return (struct td_name){.text = entries[i].tensor, .len = entries[i].tensor_len};
+}
+
+static bool sort_entries(struct index_reader *r)
+{
+    struct td_shard_index *index = r->index;
+    struct td_names names = {.count = index->entry_count, .context = index->entries, .get = entry_name};
+    struct td_order *order;
+    if (!td_names_order(&names, &order, r->err))
+        return false;
+    td_order_apply(order, names.count, index->entries, sizeof *index->entries);
+    free(order);
+    size_t twice = td_names_duplicate(&names, NULL);
+    if (twice == names.count)
+        return true;
+    struct td_name name = entry_name(index->entries, twice);
+    return td_error_at(r->err, TD_INVALID_ARGUMENT, td_json_find_member(r->map, name.text, name.len, 1),
+                       "weight_map holds \"%.96s\" twice; names must be unique", name.text);
+}
+
+bool td_shard_index_parse(struct td_shard_index *index, const char *text, size_t len, struct td_error *err)
+{
+    memset(index, 0, sizeof *index);
+    td_arena_init(&index->arena, 0);
+    struct index_reader reader = {.index = index, .err = err};
+    td_arena_init(&reader.scratch, 0);
+    td_json_init(&reader.json, text, len, 0, err);
+    bool ok = read_root(&reader) && number_files(&reader) && sort_entries(&reader);
+    free(reader.files);
+    td_arena_fini(&reader.scratch);
+    return ok;
+}
+
+void td_shard_index_fini(struct td_shard_index *index)
+{
+    td_arena_fini(&index->arena);
+    memset(index, 0, sizeof *index);
+}

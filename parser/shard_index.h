@@ -1,0 +1,31 @@
+/* Shard indexes: model.safetensors.index.json (and, with the same rules, pytorch_model.bin.index.json). */
+#ifndef TD_PARSER_SHARD_INDEX_H
+#define TD_PARSER_SHARD_INDEX_H
+
+#include "core/arena.h"
+#include "core/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct td_shard_entry {
+    const char *tensor; /* UTF-8 name */
+    uint32_t tensor_len;
+    uint32_t file; /* index into files */
+};
+
+struct td_shard_index {
+    struct td_arena arena;          /* owns all that follows */
+    struct td_shard_entry *entries; /* sorted by tensor name, unique */
+    size_t entry_count;
+    const char **files; /* distinct relative base names, sorted; no '/', no "..", not empty */
+    size_t file_count;
+};
+
+/* Parses text[0..len): an object whose "weight_map" maps tensor names to file names, each a plain base name
+ * in the same directory. Other members ("metadata") are passed over. Call fini in every case. */
+bool td_shard_index_parse(struct td_shard_index *index, const char *text, size_t len, struct td_error *err);
+void td_shard_index_fini(struct td_shard_index *index);
+
+#endif
