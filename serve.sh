@@ -67,7 +67,7 @@ invite() {
     exec </dev/null
     trap - INT TERM HUP
     # Until the first scan is done; $$ is the server by then.
-    until curl -fs -o /dev/null --max-time 5 "$1/readyz"; do
+    until curl -fs --noproxy '*' -o /dev/null --max-time 5 "$1/readyz"; do
         kill -0 $$ 2>/dev/null || exit 0
         sleep 0.1
     done

@@ -9,7 +9,7 @@
 # DOCKER_HOST and BASE_IMAGE only for a private engine. Everything else goes to standard error.
 # A private engine needs root; without it the script runs itself again with sudo.
 set -euo pipefail
-trap '' INT TERM HUP
+trap '' INT TERM HUP PIPE
 export PATH="/usr/sbin:/usr/bin:/sbin:/bin:$PATH"
 base_image=localbase:ci
 owner_gid=${1:-$(id -g)}
@@ -105,7 +105,7 @@ trap teardown EXIT
 
 say "starting a private engine in $work"
 # The engine and its containers must not inherit this script's ignored signals.
-env --default-signal=INT,QUIT,TERM,HUP setsid dockerd --data-root "$work/data" --exec-root "$work/exec" --pidfile "$work/pid" --group "$owner_gid" \
+env --default-signal=INT,QUIT,TERM,HUP,PIPE setsid dockerd --data-root "$work/data" --exec-root "$work/exec" --pidfile "$work/pid" --group "$owner_gid" \
     -H "$DOCKER_HOST" >"$work/log" 2>&1 </dev/null &
 engine_pid=$!
 tries=0
