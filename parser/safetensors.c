@@ -45,7 +45,7 @@ struct entry {
     uint32_t rank;
     uint64_t begin, end;
     bool seen[MEMBER_COUNT];
-    size_t at[MEMBER_COUNT]; /* where each value stands in the text */
+    size_t shape_at, offsets_at; /* where these values stand in the text */
 };
 
 static const char *const member_names[MEMBER_COUNT] = {"dtype", "shape", "data_offsets"};
@@ -114,6 +114,7 @@ static bool read_shape(struct header *h, struct entry *e)
     enum td_json_token token = td_json_next(&h->json);
     if (token != TD_JSON_ARRAY_BEGIN)
         return entry_wants(h, e, token, "shape must be an array of whole numbers");
+    e->shape_at = h->json.start;
     for (;;) {
         token = td_json_next(&h->json);
         if (token == TD_JSON_ARRAY_END)
@@ -134,6 +135,7 @@ static bool read_offsets(struct header *h, struct entry *e)
     enum td_json_token token = td_json_next(&h->json);
     if (token != TD_JSON_ARRAY_BEGIN)
         return entry_wants(h, e, token, "data_offsets must be an array [begin, end]");
+    e->offsets_at = h->json.start;
     for (size_t i = 0; i < 2; i++) {
         token = td_json_next(&h->json);
         if (token != TD_JSON_NUMBER)
@@ -157,19 +159,21 @@ static bool read_member(struct header *h, struct entry *e)
     if (e->seen[member])
         return td_json_fail(&h->json, "tensor \"%.96s\": %s is given twice", e->name, member_names[member]);
     e->seen[member] = true;
-    struct td_json *json = &h->json;
-    bool ok = member == MEMBER_DTYPE   ? read_dtype(h, e)
-              : member == MEMBER_SHAPE ? read_shape(h, e)
-                                       : read_offsets(h, e);
-    e->at[member] = json->start; /* of its last token; a fault between two members is near enough there */
-    return ok;
+    switch (member) {
+    case MEMBER_DTYPE:
+        return read_dtype(h, e);
+    case MEMBER_SHAPE:
+        return read_shape(h, e);
+    default:
+        return read_offsets(h, e);
+    }
 }
 
 /* Checks what the members say against each other and against the file. */
 static bool check_entry(struct header *h, const struct entry *e)
 {
-    uint64_t shape_at = PREFIX_BYTES + e->at[MEMBER_SHAPE];
-    uint64_t offsets_at = PREFIX_BYTES + e->at[MEMBER_OFFSETS];
+    uint64_t shape_at = PREFIX_BYTES + e->shape_at;
+    uint64_t offsets_at = PREFIX_BYTES + e->offsets_at;
     uint64_t elems = 1;
     for (uint32_t i = 0; i < e->rank; i++)
         if (!td_mul_u64(elems, e->dims[i],

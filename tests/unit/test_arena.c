@@ -1,0 +1,147 @@
+#include "core/arena.h"
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+/* Many blocks of many sizes, strings among them: aligned, none overlaps another, none moves. */
+static void blocks_are_aligned_and_apart(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 3000 };
+    static unsigned char *blocks[BLOCKS];
+    static size_t sizes[BLOCKS];
+    struct td_arena arena;
+    td_arena_init(&arena, 0);
+    uint64_t seed = 7;
+    char text[600];
+    for (size_t i = 0; i < BLOCKS; i++) {
+        sizes[i] = random_below(&seed, i % 100 == 0 ? 300000 : 600);
+        memset(text, (int)(i & 0xFF), sizeof text);
+        if (i % 3 == 0 && sizes[i] < sizeof text) {
+            blocks[i] = (unsigned char *)td_arena_strndup(&arena, text, sizes[i]);
+            assert_non_null(blocks[i]);
+            assert_int_equal(blocks[i][sizes[i]], 0);
+        } else {
+            blocks[i] = td_arena_alloc(&arena, sizes[i]);
+            assert_non_null(blocks[i]);
+            assert_int_equal((uintptr_t)blocks[i] % sizeof(uint64_t), 0);
+            memset(blocks[i], (int)(i & 0xFF), sizes[i]);
+        }
+    }
+    for (size_t i = 0; i < BLOCKS; i++)
+        for (size_t j = 0; j < sizes[i]; j++)
+            CHECK(blocks[i][j] == (i & 0xFF), "block %zu, byte %zu", i, j);
+    td_arena_fini(&arena);
+    assert_null(arena.chunks);
+    assert_int_equal(arena.used_bytes, 0);
+}
+
+static void strings_keep_their_bytes(void **state)
+{
+    (void)state;
+    struct td_arena arena;
+    td_arena_init(&arena, 0);
+    char *empty = td_arena_strndup(&arena, "", 0);
+    char *part = td_arena_strndup(&arena, "abcdef", 3);
+    char *nul = td_arena_strndup(&arena, "a\0b", 3);
+    assert_string_equal(empty, "");
+    assert_string_equal(part, "abc");
+    assert_memory_equal(nul, "a\0b", 4);
+    td_arena_fini(&arena);
+}
+
+static void nothing_is_a_valid_block(void **state)
+{
+    (void)state;
+    struct td_arena arena;
+    td_arena_init(&arena, 0);
+    assert_non_null(td_arena_alloc(&arena, 0));
+    assert_non_null(td_arena_array(&arena, 0, 8));
+    assert_non_null(td_arena_array(&arena, 8, 0));
+    td_arena_fini(&arena);
+    td_arena_fini(&arena); /* once more does no harm */
+}
+
+static void sizes_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    struct td_arena arena;
+    td_arena_init(&arena, 0);
+    assert_non_null(td_arena_alloc(&arena, 100));
+    alloc_count_start();
+    assert_null(td_arena_alloc(&arena, SIZE_MAX));
+    assert_null(td_arena_alloc(&arena, SIZE_MAX - 64));
+    assert_null(td_arena_array(&arena, SIZE_MAX / 2, 3));
+    assert_null(td_arena_array(&arena, SIZE_MAX / 8 + 1, 8));
+    assert_null(td_arena_strndup(&arena, "x", SIZE_MAX));
+    assert_int_equal(alloc_count_get().calls, 0);
+    assert_non_null(td_arena_alloc(&arena, 100));
+    td_arena_fini(&arena);
+}
+
+static void limit_bounds_the_sum(void **state)
+{
+    (void)state;
+    struct td_arena arena;
+    td_arena_init(&arena, 1000);
+    assert_non_null(td_arena_alloc(&arena, 992));
+    assert_null(td_arena_alloc(&arena, 16));
+    assert_null(td_arena_strndup(&arena, "123456789", 8)); /* 9 with its NUL */
+    assert_non_null(td_arena_strndup(&arena, "12345678", 7));
+    assert_int_equal(arena.used_bytes, 1000);
+    assert_null(td_arena_strndup(&arena, "", 0));
+    td_arena_fini(&arena);
+    assert_int_equal(arena.limit_bytes, 1000);
+    assert_non_null(td_arena_alloc(&arena, 1000));
+    assert_null(td_arena_alloc(&arena, 1));
+    td_arena_fini(&arena);
+}
+
+/* A manifest of many small blocks must not cost much more than its blocks. */
+static void little_is_wasted(void **state)
+{
+    (void)state;
+    struct td_arena arena;
+    for (size_t blocks = 1; blocks <= 100000; blocks *= 10) {
+        alloc_count_start();
+        td_arena_init(&arena, 0);
+        for (size_t i = 0; i < blocks; i++) {
+            assert_non_null(td_arena_alloc(&arena, 8 + i % 5 * 8));
+            assert_non_null(td_arena_strndup(&arena, "model.layers.12.mlp.weight", 26));
+        }
+        assert_true(alloc_count_get().peak_bytes <= 2048 + 2 * arena.used_bytes);
+        td_arena_fini(&arena);
+        assert_int_equal(alloc_count_get().live_bytes, 0);
+    }
+}
+
+static void want_of_memory_leaves_it_usable(void **state)
+{
+    (void)state;
+    struct td_arena arena;
+    alloc_count_start();
+    td_arena_init(&arena, 0);
+    for (size_t i = 0; i < 64; i++) {
+        size_t used = arena.used_bytes;
+        alloc_fail_at(1);
+        assert_null(td_arena_alloc(&arena, 400000));
+        alloc_fail_at(0);
+        assert_int_equal(arena.used_bytes, used);
+        assert_non_null(td_arena_alloc(&arena, 5000));
+    }
+    td_arena_fini(&arena);
+    assert_int_equal(alloc_count_get().live_bytes, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_are_aligned_and_apart),
+        cmocka_unit_test(strings_keep_their_bytes),
+        cmocka_unit_test(nothing_is_a_valid_block),
+        cmocka_unit_test(sizes_that_do_not_fit_are_refused),
+        cmocka_unit_test(limit_bounds_the_sum),
+        cmocka_unit_test(little_is_wasted),
+        cmocka_unit_test(want_of_memory_leaves_it_usable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,107 @@
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+
+static void starts_empty(void **state)
+{
+    (void)state;
+    struct td_error err;
+    memset(&err, 0xAB, sizeof err);
+    td_error_init(&err);
+    assert_int_equal(err.code, TD_OK);
+    assert_int_equal(err.sys, 0);
+    assert_true(err.pos == TD_ERROR_POS_NONE);
+    assert_string_equal(err.message, "");
+}
+
+static void first_failure_wins(void **state)
+{
+    (void)state;
+    struct td_error err;
+    td_error_init(&err);
+    assert_false(td_error_at(&err, TD_NOT_FOUND, 42, "no tensor \"%s\"", "a"));
+    assert_false(td_error_set(&err, TD_INTERNAL, "later"));
+    assert_false(td_error_at(&err, TD_INTERNAL, 43, "later"));
+    assert_false(td_error_sys(&err, TD_IO, EIO, "later"));
+    assert_false(td_error_no_memory(&err));
+    assert_int_equal(err.code, TD_NOT_FOUND);
+    assert_int_equal(err.sys, 0);
+    assert_true(err.pos == 42);
+    assert_string_equal(err.message, "no tensor \"a\"");
+}
+
+static void null_is_allowed(void **state)
+{
+    (void)state;
+    assert_false(td_error_set(NULL, TD_INTERNAL, "x"));
+    assert_false(td_error_at(NULL, TD_INTERNAL, 1, "x"));
+    assert_false(td_error_sys(NULL, TD_IO, EIO, "x"));
+    assert_false(td_error_no_memory(NULL));
+}
+
+static void sys_appends_the_hosts_words(void **state)
+{
+    (void)state;
+    struct td_error err;
+    td_error_init(&err);
+    assert_false(td_error_sys(&err, TD_NOT_FOUND, ENOENT, "open \"%s\"", "x"));
+    assert_int_equal(err.sys, ENOENT);
+    assert_true(err.pos == TD_ERROR_POS_NONE);
+    assert_string_equal(err.message, "open \"x\": No such file or directory");
+}
+
+static void out_of_memory_has_a_code(void **state)
+{
+    (void)state;
+    struct td_error err;
+    td_error_init(&err);
+    assert_false(td_error_no_memory(&err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    check_error(&err, 0, false, "no memory");
+}
+
+/* A file's name must not be able to forge a log line or speak to a terminal. */
+static void control_bytes_are_escaped(void **state)
+{
+    (void)state;
+    struct td_error err;
+    td_error_init(&err);
+    (void)td_error_set(&err, TD_INTERNAL, "%s",
+                       "a\nb\x1b[31m\x7f\xc2\x9b"
+                       "1m\xff\xc3\xa9");
+    assert_string_equal(err.message, "a\\x0ab\\x1b[31m\\x7f\\xc2\\x9b1m\\xff\xc3\xa9");
+}
+
+static void long_messages_are_cut_to_utf8(void **state)
+{
+    (void)state;
+    static const char *const units[] = {"a", "\xc3\xa9", "\xe6\x97\xa5", "\xf0\x9f\x98\x80", "\x01", "\xff"};
+    for (size_t i = 0; i < COUNT_OF(units); i++) {
+        for (size_t shift = 0; shift < 5; shift++) {
+            char text[4096] = "";
+            for (size_t n = 0; n < shift; n++)
+                strcat(text, "x");
+            while (strlen(text) + 8 < sizeof text)
+                strcat(text, units[i]);
+            struct td_error err;
+            td_error_init(&err);
+            (void)td_error_sys(&err, TD_INTERNAL, ENOENT, "%s", text);
+            check_error(&err, 0, false, units[i]);
+            assert_true(strlen(err.message) > TD_ERROR_MESSAGE_BYTES - 8);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(starts_empty),
+        cmocka_unit_test(first_failure_wins),
+        cmocka_unit_test(null_is_allowed),
+        cmocka_unit_test(sys_appends_the_hosts_words),
+        cmocka_unit_test(out_of_memory_has_a_code),
+        cmocka_unit_test(control_bytes_are_escaped),
+        cmocka_unit_test(long_messages_are_cut_to_utf8),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,207 @@
+#include "core/utf8.h"
+#include "tests/unit/unit.h"
+
+/* A naive decoder: take the length the lead byte claims, put the bits together, then ask whether the code
+ * point deserves that length and is no surrogate. Returns the length or 0. */
+static size_t naive_sequence(const uint8_t *p, size_t len, uint32_t *cp)
+{
+    size_t n;
+    uint32_t value;
+    if (len == 0)
+        return 0;
+    if (p[0] < 0x80) {
+        n = 1;
+        value = p[0];
+    } else if ((p[0] & 0xE0) == 0xC0) {
+        n = 2;
+        value = p[0] & 0x1F;
+    } else if ((p[0] & 0xF0) == 0xE0) {
+        n = 3;
+        value = p[0] & 0x0F;
+    } else if ((p[0] & 0xF8) == 0xF0) {
+        n = 4;
+        value = p[0] & 0x07;
+    } else {
+        return 0;
+    }
+    if (len < n)
+        return 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+        value = value << 6 | (p[i] & 0x3F);
+    }
+    size_t deserved = value < 0x80 ? 1 : value < 0x800 ? 2 : value < 0x10000 ? 3 : 4;
+    if (n != deserved || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
+        return 0;
+    *cp = value;
+    return n;
+}
+
+/* The Unicode Standard, table 3-7: well-formed UTF-8 byte sequences. */
+static const struct {
+    size_t len;
+    uint8_t low[4], high[4];
+} table_3_7[] = {
+    {1, {0x00}, {0x7F}},
+    {2, {0xC2, 0x80}, {0xDF, 0xBF}},
+    {3, {0xE0, 0xA0, 0x80}, {0xE0, 0xBF, 0xBF}},
+    {3, {0xE1, 0x80, 0x80}, {0xEC, 0xBF, 0xBF}},
+    {3, {0xED, 0x80, 0x80}, {0xED, 0x9F, 0xBF}},
+    {3, {0xEE, 0x80, 0x80}, {0xEF, 0xBF, 0xBF}},
+    {4, {0xF0, 0x90, 0x80, 0x80}, {0xF0, 0xBF, 0xBF, 0xBF}},
+    {4, {0xF1, 0x80, 0x80, 0x80}, {0xF3, 0xBF, 0xBF, 0xBF}},
+    {4, {0xF4, 0x80, 0x80, 0x80}, {0xF4, 0x8F, 0xBF, 0xBF}},
+};
+
+static size_t table_sequence(const uint8_t *p, size_t len)
+{
+    for (size_t row = 0; row < COUNT_OF(table_3_7); row++) {
+        size_t i = 0;
+        while (i < table_3_7[row].len && i < len && p[i] >= table_3_7[row].low[i] &&
+               p[i] <= table_3_7[row].high[i])
+            i++;
+        if (i == table_3_7[row].len)
+            return i;
+    }
+    return 0;
+}
+
+static void every_sequence_of_one_to_three_bytes(void **state)
+{
+    (void)state;
+    uint8_t p[3];
+    for (uint32_t bytes = 0; bytes < 1U << 24; bytes++) {
+        p[0] = (uint8_t)(bytes >> 16);
+        p[1] = (uint8_t)(bytes >> 8);
+        p[2] = (uint8_t)bytes;
+        uint32_t cp;
+        size_t wanted = naive_sequence(p, 3, &cp);
+        if (td_utf8_sequence(p, 3) != wanted || table_sequence(p, 3) != wanted)
+            fail_msg("%02x %02x %02x: %zu, %zu expected", p[0], p[1], p[2], td_utf8_sequence(p, 3), wanted);
+        if (p[2] == 0 && td_utf8_sequence(p, 2) != naive_sequence(p, 2, &cp))
+            fail_msg("%02x %02x", p[0], p[1]);
+        if (p[2] == 0 && p[1] == 0 && td_utf8_sequence(p, 1) != naive_sequence(p, 1, &cp))
+            fail_msg("%02x", p[0]);
+    }
+    assert_int_equal(td_utf8_sequence(p, 0), 0);
+}
+
+static void four_bytes_at_every_border(void **state)
+{
+    (void)state;
+    static const uint8_t tail[] = {0x00, 0x7F, 0x80, 0x81, 0x8F, 0x90, 0xBF, 0xC0, 0xFF};
+    for (unsigned lead = 0xE0; lead <= 0xFF; lead++) {
+        for (unsigned second = 0; second <= 0xFF; second++) {
+            for (size_t i = 0; i < COUNT_OF(tail) * COUNT_OF(tail); i++) {
+                uint8_t p[4] = {(uint8_t)lead, (uint8_t)second, tail[i / COUNT_OF(tail)],
+                                tail[i % COUNT_OF(tail)]};
+                uint32_t cp;
+                for (size_t len = 0; len <= 4; len++)
+                    CHECK(td_utf8_sequence(p, len) == naive_sequence(p, len, &cp),
+                          "%02x %02x %02x %02x, %zu bytes", p[0], p[1], p[2], p[3], len);
+            }
+        }
+    }
+}
+
+static void every_code_point_encodes_and_comes_back(void **state)
+{
+    (void)state;
+    for (uint32_t cp = 0; cp <= 0x10FFFF; cp++) {
+        if (cp >= 0xD800 && cp <= 0xDFFF)
+            continue;
+        char out[4];
+        uint32_t back = UINT32_MAX;
+        size_t n = td_utf8_encode(cp, out);
+        if (naive_sequence((const uint8_t *)out, n, &back) != n || back != cp)
+            fail_msg("U+%04X", cp);
+    }
+}
+
+static void whole_strings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool valid;
+    } cases[] = {
+        {"", true},
+        {"model.layers.0", true},
+        {"h\xc3\xa9llo \xe6\x97\xa5\xe6\x9c\xac \xf0\x9f\x98\x80", true},
+        {"\xef\xbb\xbf", true}, /* a byte order mark is a character */
+        {"\xef\xbf\xbf", true}, /* so is a noncharacter */
+        {"a\xff", false},
+        {"\xc3", false},
+        {"a\xc3", false},
+        {"\xe6\x97", false},
+        {"\xed\xa0\x80", false},     /* lone surrogate */
+        {"\xc0\x80", false},         /* overlong NUL */
+        {"\xc0\xaf", false},         /* overlong '/' */
+        {"\xf4\x90\x80\x80", false}, /* past U+10FFFF */
+        {"\xf8\x88\x80\x80\x80", false},
+        {"\x80", false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        CHECK(td_utf8_valid(cases[i].text, strlen(cases[i].text)) == cases[i].valid, "case %zu", i);
+    assert_true(td_utf8_valid("a\0b", 3));
+}
+
+static void escape_shows_what_a_terminal_must_not_get(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t len;
+        const char *shown;
+    } cases[] = {
+        {"plain \"text\" \\", 14, "plain \"text\" \\"},
+        {"a\0b", 3, "a\\x00b"},
+        {"\n\r\t\x1b\x7f", 5, "\\x0a\\x0d\\x09\\x1b\\x7f"},
+        {"\xc2\x80\xc2\x9f\xc2\xa0", 6, "\\xc2\\x80\\xc2\\x9f\xc2\xa0"}, /* C1 controls, but not U+00A0 */
+        {"\xff\xc3(", 3, "\\xff\\xc3("},
+        {"\xe6\x97", 2, "\\xe6\\x97"},
+        {"\xe6\x97\xa5", 3, "\xe6\x97\xa5"},
+    };
+    char out[64];
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        td_utf8_escape(cases[i].text, cases[i].len, out, sizeof out);
+        assert_string_equal(out, cases[i].shown);
+    }
+}
+
+/* Whatever room there is: terminated, within the room, UTF-8, and the beginning of the whole. */
+static void escape_into_every_capacity(void **state)
+{
+    (void)state;
+    static const char text[] = "a\n\xc3\xa9\xff\xe6\x97\xa5\xc2\x80\xf0\x9f\x98\x80z";
+    char whole[64];
+    td_utf8_escape(text, sizeof text - 1, whole, sizeof whole);
+    for (size_t capacity = 0; capacity < sizeof whole; capacity++) {
+        char *out = malloc(capacity + 1);
+        assert_non_null(out);
+        memset(out, '#', capacity + 1);
+        td_utf8_escape(text, sizeof text - 1, out, capacity);
+        assert_int_equal(out[capacity], '#');
+        if (capacity > 0) {
+            size_t len = strlen(out);
+            assert_true(len < capacity && td_utf8_valid(out, len));
+            assert_memory_equal(out, whole, len);
+            assert_true(len == strlen(whole) || len + 8 >= capacity);
+        }
+        free(out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_sequence_of_one_to_three_bytes),
+        cmocka_unit_test(four_bytes_at_every_border),
+        cmocka_unit_test(every_code_point_encodes_and_comes_back),
+        cmocka_unit_test(whole_strings),
+        cmocka_unit_test(escape_shows_what_a_terminal_must_not_get),
+        cmocka_unit_test(escape_into_every_capacity),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,60 @@
+/* What every unit test includes: cmocka, with the headers that it wants before it, and a few helpers. */
+#ifndef TD_TESTS_UNIT_H
+#define TD_TESTS_UNIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/error.h"
+#include "core/utf8.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+/* Fails the test, naming the table row or case. */
+#define CHECK(condition, ...)                                           \
+    do {                                                                \
+        if (!(condition)) {                                             \
+            print_error("%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            fail_msg(__VA_ARGS__);                                      \
+        }                                                               \
+    } while (0)
+
+/* xorshift64*: random tests are the same in every run. */
+static inline uint64_t random_next(uint64_t *state)
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * UINT64_C(2685821657736338717);
+}
+
+static inline size_t random_below(uint64_t *state, size_t bound)
+{
+    return (size_t)((random_next(state) >> 11) % bound);
+}
+
+/* Every error must be one line of UTF-8 with a code, at a position within an input of `size` bytes (its end
+ * counts: that is where what is missing would be), or at none if that is allowed. */
+static inline void check_error(const struct td_error *err, uint64_t size, bool needs_position,
+                               const char *what)
+{
+    size_t len = strlen(err->message);
+    CHECK(err->code != TD_OK, "%s: no code", what);
+    CHECK(len > 0 && len < TD_ERROR_MESSAGE_BYTES, "%s: no message", what);
+    CHECK(td_utf8_valid(err->message, len), "%s: message is not UTF-8: %s", what, err->message);
+    for (size_t i = 0; i < len; i++)
+        CHECK((uint8_t)err->message[i] >= 0x20, "%s: message is not one line: %s", what, err->message);
+    if (needs_position || err->pos != TD_ERROR_POS_NONE)
+        CHECK(err->pos <= size, "%s: position %llu is outside the input: %s", what,
+              (unsigned long long)err->pos, err->message);
+}
+
+#endif
