@@ -1,0 +1,51 @@
+"""Fixtures shared by the HTTP tests. After each module every server it started must have ended well."""
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import fixtures  # noqa: E402
+import harness  # noqa: E402
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_server_ended_well():
+    """No server outlives its module, and none of them may hold a sanitizer report."""
+    yield
+    left = list(harness.Server.live)
+    for s in left:
+        s.stop()
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory):
+    """The big read-only tree of good models: written once, served by many modules."""
+    root = tmp_path_factory.mktemp("tree") / "root"
+    yield fixtures.build_tree(root)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def srv(tree):
+    """A server over the big tree, one per module."""
+    s = harness.Server(tree.root)
+    yield s
+    s.stop()
+
+
+@pytest.fixture
+def start(request):
+    """Start servers within one test: start(root, *args, **kw)."""
+    began = []
+
+    def go(root, *args, **kw):
+        s = harness.Server(root, *args, **kw)
+        began.append(s)
+        return s
+
+    yield go
+    for s in began:
+        s.stop()
