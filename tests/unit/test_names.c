@@ -1,0 +1,297 @@
+#include "parser/names.h"
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+/* Ties by a second key, and how often it was asked. */
+struct ties {
+    const unsigned char *second;
+    size_t asked;
+};
+
+static int by_second(const void *context, size_t a, size_t b)
+{
+    struct ties *ties = *(struct ties *const *)context;
+    ties->asked++;
+    return (int)ties->second[a] - (int)ties->second[b];
+}
+
+enum { MAX_ITEMS = 4096 };
+
+static unsigned char second_keys[MAX_ITEMS];
+static struct td_order items[MAX_ITEMS];
+
+/* Sorts and checks: every item still there, in order, equal ones in the order they came in. */
+static size_t sort_and_check(size_t count)
+{
+    static bool seen[MAX_ITEMS];
+    static uint64_t keys[MAX_ITEMS];
+    struct ties ties = {.second = second_keys};
+    const struct ties *context = &ties;
+    struct td_error err;
+    memset(seen, 0, sizeof seen);
+    for (size_t i = 0; i < count; i++)
+        keys[items[i].index] = items[i].key;
+    td_error_init(&err);
+    assert_true(td_order_sort(items, count, by_second, &context, &err));
+    for (size_t i = 0; i < count; i++) {
+        size_t here = items[i].index;
+        assert_true(here < count && !seen[here] && items[i].key == keys[here]);
+        seen[here] = true;
+        if (i == 0)
+            continue;
+        size_t before = items[i - 1].index;
+        assert_true(items[i - 1].key <= items[i].key);
+        if (items[i - 1].key == items[i].key)
+            assert_true(second_keys[before] < second_keys[here] ||
+                        (second_keys[before] == second_keys[here] && before < here));
+    }
+    return ties.asked;
+}
+
+static void sorts_every_small_pattern(void **state)
+{
+    (void)state;
+    for (size_t count = 0; count <= 6; count++) {
+        size_t patterns = 1;
+        for (size_t i = 0; i < count; i++)
+            patterns *= 6;
+        for (size_t pattern = 0; pattern < patterns; pattern++) {
+            size_t rest = pattern;
+            for (size_t i = 0; i < count; i++, rest /= 6) {
+                items[i] = (struct td_order){.key = rest % 6 / 2 * 1000, .index = i};
+                second_keys[i] = (unsigned char)(rest % 2);
+            }
+            (void)sort_and_check(count);
+        }
+    }
+}
+
+static void sorts_at_random(void **state)
+{
+    (void)state;
+    uint64_t seed = 3;
+    for (size_t round = 0; round < 200; round++) {
+        size_t count = random_below(&seed, MAX_ITEMS + 1);
+        size_t range = 1 + random_below(&seed, round % 4 == 0 ? 3 : 100000);
+        for (size_t i = 0; i < count; i++) {
+            uint64_t key = random_below(&seed, range);
+            items[i] = (struct td_order){.key = round % 3 == 0 ? UINT64_MAX - key : key, .index = i};
+            second_keys[i] = (unsigned char)random_below(&seed, 4);
+        }
+        (void)sort_and_check(count);
+    }
+}
+
+/* No matter the input, at most about 2 n log2 n comparisons; n when it is in order; few when it is in runs.
+ * All keys are equal, so that every comparison is counted. */
+static void comparisons_are_n_log_n(void **state)
+{
+    (void)state;
+    enum { N = 4096, LOG2_N = 12 };
+    static const char *const shapes[] = {"ascending", "descending", "random",
+                                         "sawtooth",  "two runs",   "all equal"};
+    uint64_t seed = 5;
+    for (size_t shape = 0; shape < COUNT_OF(shapes); shape++) {
+        for (size_t i = 0; i < N; i++) {
+            items[i] = (struct td_order){.index = i};
+            second_keys[i] = (unsigned char)(shape == 0   ? i * 256 / N
+                                             : shape == 1 ? 255 - i * 256 / N
+                                             : shape == 2 ? random_below(&seed, 256)
+                                             : shape == 3 ? 255 - i % 256
+                                             : shape == 4 ? i % (N / 2) * 512 / N
+                                                          : 7);
+        }
+        size_t asked = sort_and_check(N);
+        size_t bound = shape == 0 || shape == 5 ? N : shape == 4 ? 5 * N : 2 * N * (LOG2_N + 1);
+        CHECK(asked <= bound, "%s: %zu comparisons, at most %zu expected", shapes[shape], asked, bound);
+    }
+}
+
+static void sort_reports_want_of_memory(void **state)
+{
+    (void)state;
+    struct ties ties = {.second = second_keys};
+    const struct ties *context = &ties;
+    struct td_error err;
+    items[0] = (struct td_order){.key = 2, .index = 0};
+    items[1] = (struct td_order){.key = 1, .index = 1};
+    td_error_init(&err);
+    alloc_count_start();
+    alloc_fail_at(1);
+    assert_false(td_order_sort(items, 2, by_second, &context, &err));
+    alloc_fail_at(0);
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    items[0].key = 0;
+    td_error_init(&err);
+    alloc_fail_at(1);
+    assert_true(td_order_sort(items, 2, by_second, &context, &err)); /* in order: needs none */
+    alloc_fail_at(0);
+    assert_int_equal(alloc_count_get().live_bytes, 0);
+}
+
+static struct td_name string_at(const void *context, size_t i)
+{
+    const char *const *strings = context;
+    return (struct td_name){.text = strings[i], .len = strlen(strings[i])};
+}
+
+/* What the order makes of a list of strings, joined by spaces. */
+static void check_order(const char *const *strings, size_t count, const char *wanted, size_t duplicate)
+{
+    const char *sorted[16];
+    char joined[256] = "";
+    struct td_names names = {.count = count, .context = strings, .get = string_at};
+    struct td_order *order;
+    struct td_error err;
+    td_error_init(&err);
+    alloc_count_start();
+    assert_true(td_names_order(&names, &order, &err));
+    assert_int_equal(td_names_duplicate(&names, order), duplicate);
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = strings[i];
+    td_order_apply(order, count, sorted, sizeof *sorted);
+    for (size_t i = 0; i < count; i++) {
+        strcat(joined, i > 0 ? " " : "");
+        strcat(joined, sorted[i]);
+    }
+    assert_string_equal(joined, wanted);
+    free(order);
+    assert_int_equal(alloc_count_get().live_bytes, 0);
+}
+
+static void names_go_by_bytes(void **state)
+{
+    (void)state;
+    static const char *const mixed[] = {"b", "a", "B", "\xc3\xa9", "~", "aa", "a.b", "a-b", "a0"};
+    check_order(mixed, COUNT_OF(mixed), "B a a-b a.b a0 aa b ~ \xc3\xa9", COUNT_OF(mixed));
+    static const char *const common[] = {"model.layers.10.w", "model.layers.9.w", "model.layers.1.w",
+                                         "model.layers.", "model.layers.2.w"};
+    check_order(common, COUNT_OF(common),
+                "model.layers. model.layers.1.w model.layers.10.w model.layers.2.w model.layers.9.w",
+                COUNT_OF(common));
+    static const char *const tails[] = {"x12345678b", "x12345678a", "x1234567", "x12345678", "x123456789"};
+    check_order(tails, COUNT_OF(tails), "x1234567 x12345678 x123456789 x12345678a x12345678b",
+                COUNT_OF(tails));
+    static const char *const sorted[] = {"a", "b", "c"};
+    check_order(sorted, COUNT_OF(sorted), "a b c", COUNT_OF(sorted));
+    check_order(sorted, 1, "a", 1);
+    check_order(sorted, 0, "", 0);
+    static const char *const empty[] = {"a", ""};
+    check_order(empty, COUNT_OF(empty), " a", COUNT_OF(empty));
+}
+
+static void duplicates_are_found_at_their_second_place(void **state)
+{
+    (void)state;
+    static const char *const one[] = {"c", "a", "b", "a"};
+    check_order(one, COUNT_OF(one), "a a b c", 3);
+    static const char *const adjacent[] = {"a", "b", "b", "c"};
+    check_order(adjacent, COUNT_OF(adjacent), "a b b c", 2);
+    static const char *const many[] = {"z", "y", "z", "y", "z"};
+    check_order(many, COUNT_OF(many), "y y z z z", 3);
+    static const char *const empty[] = {"", "x", ""};
+    check_order(empty, COUNT_OF(empty), "  x", 2);
+    static const char *const longer[] = {"0123456789b", "0123456789a", "0123456789b"};
+    check_order(longer, COUNT_OF(longer), "0123456789a 0123456789b 0123456789b", 2);
+}
+
+static void order_survives_want_of_memory(void **state)
+{
+    (void)state;
+    static const char *const strings[] = {"c", "b", "a"};
+    struct td_names names = {.count = 3, .context = strings, .get = string_at};
+    size_t k = 1;
+    for (bool ok = false; !ok; k++) {
+        struct td_order *order;
+        struct td_error err;
+        td_error_init(&err);
+        alloc_count_start();
+        alloc_fail_at(k);
+        ok = td_names_order(&names, &order, &err);
+        alloc_fail_at(0);
+        assert_int_equal(ok, err.code == TD_OK);
+        free(ok ? order : NULL);
+        assert_int_equal(alloc_count_get().live_bytes, 0);
+    }
+    assert_true(k > 2); /* it did allocate */
+}
+
+/* Every permutation of five, at every size an item may have. */
+static void apply_moves_whole_items(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 4, 16, 48, 64};
+    for (size_t s = 0; s < COUNT_OF(sizes); s++) {
+        for (size_t permutation = 0; permutation < 3125; permutation++) {
+            struct td_order order[5];
+            unsigned char base[5 * 64];
+            size_t wanted[5];
+            unsigned used = 0;
+            for (size_t i = 0, rest = permutation; i < 5; i++, rest /= 5) {
+                order[i] = (struct td_order){.index = rest % 5};
+                wanted[i] = rest % 5;
+                used |= 1U << (rest % 5);
+            }
+            if (used != 31)
+                continue;
+            for (size_t i = 0; i < 5; i++)
+                memset(base + i * sizes[s], (int)i, sizes[s]);
+            td_order_apply(order, 5, base, sizes[s]);
+            for (size_t i = 0; i < 5 * sizes[s]; i++)
+                assert_int_equal(base[i], wanted[i / sizes[s]]);
+        }
+    }
+}
+
+static void members_are_counted_and_found(void **state)
+{
+    (void)state;
+    static const char text[] =
+        " { \"a\" : {\"x\":[1,{\"a\":2}]} , \"b\\u0063\":null,\"a\":[[]], \"\":\"a\" ,\"a\":1}";
+    struct td_json json;
+    struct td_error err;
+    td_error_init(&err);
+    td_json_init(&json, text, sizeof text - 1, 0, &err);
+    assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
+    assert_int_equal(td_json_count_members(json), 5);
+    assert_int_equal(td_json_find_member(json, "a", 1, 0), strstr(text, "\"a\" :") - text);
+    assert_int_equal(td_json_find_member(json, "a", 1, 1), strstr(text, "\"a\":[") - text);
+    assert_int_equal(td_json_find_member(json, "a", 1, 2), strstr(text, "\"a\":1") - text);
+    assert_int_equal(td_json_find_member(json, "a", 1, 3), 0);
+    assert_int_equal(td_json_find_member(json, "bc", 2, 0), strstr(text, "\"b\\") - text);
+    assert_int_equal(td_json_find_member(json, "", 0, 0), strstr(text, "\"\":") - text);
+    assert_int_equal(td_json_find_member(json, "x", 1, 0), 0); /* not a member of this object */
+    assert_int_equal(td_json_next(&json), TD_JSON_KEY);        /* the reader has not moved */
+    assert_int_equal(err.code, TD_OK);
+}
+
+static void faults_are_left_to_the_callers_pass(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\":1,\"b\":2,oops";
+    struct td_json json;
+    struct td_error err;
+    td_error_init(&err);
+    td_json_init(&json, text, sizeof text - 1, 0, &err);
+    assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
+    assert_int_equal(td_json_count_members(json), 2);
+    assert_int_equal(td_json_find_member(json, "c", 1, 0), 0);
+    assert_int_equal(err.code, TD_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sorts_every_small_pattern),
+        cmocka_unit_test(sorts_at_random),
+        cmocka_unit_test(comparisons_are_n_log_n),
+        cmocka_unit_test(sort_reports_want_of_memory),
+        cmocka_unit_test(names_go_by_bytes),
+        cmocka_unit_test(duplicates_are_found_at_their_second_place),
+        cmocka_unit_test(order_survives_want_of_memory),
+        cmocka_unit_test(apply_moves_whole_items),
+        cmocka_unit_test(members_are_counted_and_found),
+        cmocka_unit_test(faults_are_left_to_the_callers_pass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
