@@ -1,0 +1,22 @@
+/* What every refusal must look like. */
+#ifndef TD_TESTS_FUZZ_ERROR_H
+#define TD_TESTS_FUZZ_ERROR_H
+
+#include "core/error.h"
+#include "core/utf8.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <string.h>
+
+/* One line of UTF-8, a code, and a position within an input of `size` bytes. */
+static inline void fuzz_check_refusal(const struct td_error *err, uint64_t size)
+{
+    size_t len = strlen(err->message);
+    FUZZ_CHECK(err->code == TD_INVALID_ARGUMENT || err->code == TD_RESOURCE_EXHAUSTED);
+    FUZZ_CHECK(len > 0 && len < TD_ERROR_MESSAGE_BYTES && td_utf8_valid(err->message, len));
+    for (size_t i = 0; i < len; i++)
+        FUZZ_CHECK((uint8_t)err->message[i] >= 0x20);
+    FUZZ_CHECK(err->code == TD_RESOURCE_EXHAUSTED || err->pos <= size);
+}
+
+#endif
