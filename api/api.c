@@ -1,0 +1,208 @@
+#include "api/api.h"
+
+#include "api/conditional.h"
+#include "api/handlers.h"
+#include "api/range.h"
+#include "core/json.h"
+
+#include <string.h>
+
+struct system_route {
+    const char *path;
+    enum td_route route;
+    void (*handle)(const struct td_call *call);
+    bool probe;
+};
+
+static const struct system_route system_routes[] = {
+    {"/healthz", TD_ROUTE_HEALTHZ, td_handle_healthz, true},
+    {"/readyz", TD_ROUTE_READYZ, td_handle_readyz, true},
+    {"/metrics", TD_ROUTE_METRICS, td_handle_metrics, true},
+    {"/openapi.json", TD_ROUTE_OPENAPI, td_handle_openapi, false},
+    {"/version", TD_ROUTE_VERSION, td_handle_version, false},
+};
+
+enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
+
+bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err)
+{
+    memset(api, 0, sizeof *api);
+    api->catalog = catalog;
+    if (!td_view_cache_init(&api->views))
+        return td_error_set(err, TD_INTERNAL, "cannot create a lock");
+    return true;
+}
+
+void td_api_fini(struct td_api *api)
+{
+    td_view_cache_fini(&api->views);
+}
+
+bool td_api_is_probe(struct td_text target)
+{
+    for (size_t i = 0; i < SYSTEM_ROUTES; i++)
+        if (system_routes[i].probe && td_text_equals(target, system_routes[i].path))
+            return true;
+    return false;
+}
+
+bool td_call_check_parameters(const struct td_call *call, const char *const *known)
+{
+    for (size_t i = 0; i < call->uri->parameter_count; i++) {
+        const struct td_text *name = &call->uri->parameters[i].name;
+        size_t k = 0;
+        while (known[k] != NULL && !td_text_equals(*name, known[k]))
+            k++;
+        if (known[k] != NULL)
+            continue;
+        struct td_buffer details;
+        struct td_buffer list;
+        td_buffer_init(&details);
+        td_buffer_init(&list);
+        td_buffer_puts(&details, "{\"known\":[");
+        for (k = 0; known[k] != NULL; k++) {
+            td_buffer_printf(&details, "%s\"%s\"", k > 0 ? "," : "", known[k]);
+            td_buffer_printf(&list, "%s%s", k > 0 ? ", " : "", known[k]);
+        }
+        td_buffer_puts(&details, "]}");
+        const char *names = td_buffer_terminate(&list);
+        td_response_fail(call->response, 400, td_buffer_terminate(&details), "unknown query parameter \"%.*s\"; %s%s",
+                         (int)(name->len > 64 ? 64 : name->len), name->p,
+                         known[0] == NULL ? "none is known here" : "known here: ", names == NULL ? "" : names);
+        td_buffer_fini(&details);
+        td_buffer_fini(&list);
+        return false;
+    }
+    return true;
+}
+
+/* The part of the path that a person would take for the model's id, for the message. */
+static struct td_text supposed_id(struct td_text path)
+{
+    static const char *const methods[] = {"/tensors", "/files"};
+    for (size_t i = 0; i < path.len; i++) {
+        for (size_t m = 0; m < 2; m++) {
+            size_t n = strlen(methods[m]);
+            if (path.len - i >= n && memcmp(path.p + i, methods[m], n) == 0 && (path.len - i == n || path.p[i + n] == '/'))
+                return (struct td_text){.p = path.p, .len = i};
+        }
+    }
+    return path;
+}
+
+/* True when rest is `word` itself or goes on with word + '/'; then *after is what follows that. */
+static bool take_segment(struct td_text rest, const char *word, struct td_text *after)
+{
+    size_t n = strlen(word);
+    if (rest.len < n || memcmp(rest.p, word, n) != 0 || (rest.len > n && rest.p[n] != '/'))
+        return false;
+    size_t skip = rest.len > n ? n + 1 : n;
+    *after = (struct td_text){.p = rest.p + skip, .len = rest.len - skip};
+    return true;
+}
+
+/* /models/{id}/tensors and /models/{id}/tensors/ are the manifest, unless a tensor has the empty name. */
+static bool names_a_tensor(const struct td_call *call, struct td_text rest)
+{
+    struct td_tensor_ref ref;
+    const struct td_checkpoint *checkpoint = td_model_find_checkpoint(call->model, NULL, 0);
+    if (call->rest.len > 0)
+        return true;
+    return rest.p[rest.len - 1] == '/' && checkpoint != NULL && td_checkpoint_find(checkpoint, "", 0, &ref);
+}
+
+/* Chooses the handler below /models; NULL when there is none (404 was answered). path is after "/models/". */
+static void (*route_model(struct td_call *call, struct td_text path))(const struct td_call *)
+{
+    struct td_response *response = call->response;
+    size_t at;
+    call->model = td_snapshot_route(call->snapshot, path.p, path.len, &at);
+    if (call->model == NULL) {
+        struct td_text id = supposed_id(path);
+        td_response_fail(response, 404, NULL, "model \"%.*s\" not found; GET /models lists them",
+                         (int)(id.len > 400 ? 400 : id.len), id.p);
+        return NULL;
+    }
+    struct td_text rest = {.p = path.p + at, .len = path.len - at};
+    if (rest.len == 0) {
+        response->route = TD_ROUTE_MODEL;
+        return td_handle_model;
+    }
+    if (take_segment(rest, "tensors", &call->rest)) {
+        bool one = names_a_tensor(call, rest);
+        response->route = one ? TD_ROUTE_TENSOR : TD_ROUTE_MANIFEST;
+        return one ? td_handle_tensor : td_handle_manifest;
+    }
+    if (take_segment(rest, "files", &call->rest) && call->rest.len > 0) {
+        response->route = TD_ROUTE_FILE;
+        return td_handle_file;
+    }
+    td_response_fail(response, 404, NULL, "model \"%s\" has no method \"%.*s\"; there are tensors, tensors/{name} and files/{path}",
+                     call->model->id, (int)(rest.len > 200 ? 200 : rest.len), rest.p);
+    return NULL;
+}
+
+/* Chooses the handler and fills the call; NULL when the answer is already made. */
+static void (*route(struct td_call *call))(const struct td_call *)
+{
+    struct td_text path = call->uri->path;
+    struct td_text rest;
+    for (size_t i = 0; i < SYSTEM_ROUTES; i++) {
+        if (td_text_equals(path, system_routes[i].path)) {
+            call->response->route = system_routes[i].route;
+            return system_routes[i].handle;
+        }
+    }
+    if (!take_segment(path, "/models", &rest)) {
+        td_response_fail(call->response, 404, NULL,
+                         "nothing at \"%.*s\"; begin with GET /models, the contract is at /openapi.json",
+                         (int)(path.len > 200 ? 200 : path.len), path.p);
+        return NULL;
+    }
+    call->snapshot = td_catalog_acquire(call->api->catalog);
+    if (call->snapshot == NULL) {
+        td_response_fail(call->response, 503, NULL, "the first scan is still running; see /readyz");
+        return NULL;
+    }
+    if (rest.len == 0) {
+        call->response->route = TD_ROUTE_MODELS;
+        return td_handle_models;
+    }
+    return route_model(call, rest);
+}
+
+static void finish(const struct td_request *request, bool head, struct td_response *response)
+{
+    if (response->status != 200 || !td_conditional_apply(request, response))
+        return;
+    if (!head && td_conditional_range_allowed(request, response)) /* RFC 9110 section 14.2: Range is for GET */
+        td_range_apply(request, response);
+}
+
+void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response)
+{
+    struct td_uri uri;
+    struct td_error err;
+    td_error_init(&err);
+    td_response_init(response);
+    bool head = td_text_equals(request->method, "HEAD");
+    if (!td_uri_parse(&uri, request->target, &err)) {
+        td_response_fail_error(response, &err);
+        td_uri_fini(&uri);
+        return;
+    }
+    struct td_call call = {.api = api, .uri = &uri, .response = response};
+    void (*handle)(const struct td_call *) = route(&call);
+    if (handle != NULL && !head && !td_text_equals(request->method, "GET")) {
+        td_response_fail(response, 405, NULL, "method %.*s is not allowed here; GET and HEAD are",
+                         (int)(request->method.len > 32 ? 32 : request->method.len), request->method.p);
+        td_response_add_header(response, "Allow", "GET, HEAD");
+    } else if (handle != NULL) {
+        handle(&call);
+        finish(request, head, response);
+    }
+    if (response->changed)
+        td_catalog_request_scan(api->catalog);
+    td_snapshot_unref(call.snapshot);
+    td_uri_fini(&uri);
+}

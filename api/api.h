@@ -1,0 +1,34 @@
+/* The HTTP interface without a socket: a request goes in, a response with its whole (or cut) body comes out.
+ * Routing, conditionals and ranges happen here; see api/openapi.yaml for the contract. */
+#ifndef TD_API_API_H
+#define TD_API_API_H
+
+#include "api/manifest_view.h"
+#include "api/metrics.h"
+#include "api/request.h"
+#include "api/response.h"
+#include "api/uri.h"
+#include "catalog/catalog.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct td_api {
+    struct td_catalog *catalog;
+    struct td_metrics metrics;
+    struct td_view_cache views;
+    _Atomic bool draining; /* readyz answers 503, answers close their connections */
+};
+
+/* catalog is borrowed and must outlive the api. */
+bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
+void td_api_fini(struct td_api *api);
+
+/* Answers the request; *response is initialised here and finished by the caller. Never fails: faults become error
+ * answers. A HEAD answer carries the body whose length it announces; the sender leaves it out. Thread-safe. */
+void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response);
+
+/* True for the paths that must answer even at the connection limit: health, readiness, metrics. */
+bool td_api_is_probe(struct td_text target);
+
+#endif

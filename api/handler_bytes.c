@@ -1,0 +1,99 @@
+#include "api/handlers.h"
+
+#include "core/buffer.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <strings.h>
+
+static const char octets[] = "application/octet-stream";
+
+/* Makes [off, off+len) of the file the body. False: an error was answered. */
+static bool set_file_bytes(const struct td_call *call, struct td_file *file, uint64_t off, uint64_t len)
+{
+    struct td_blob *blob = NULL;
+    struct td_error err;
+    td_error_init(&err);
+    bool ok = td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &file->source, &blob, &err) &&
+              td_body_append(&call->response->body, blob, off, len, &err);
+    td_blob_unref(blob);
+    if (!ok)
+        td_response_fail_error(call->response, &err);
+    return ok;
+}
+
+void td_handle_tensor(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", NULL};
+    struct td_response *response = call->response;
+    if (!td_call_check_parameters(call, known))
+        return;
+    const struct td_checkpoint *checkpoint = td_call_checkpoint(call);
+    if (checkpoint == NULL)
+        return;
+    struct td_tensor_ref ref;
+    if (!td_checkpoint_find(checkpoint, call->rest.p, call->rest.len, &ref)) {
+        td_response_fail(response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"", checkpoint->id,
+                         call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
+        return;
+    }
+    const struct td_tensor *tensor = ref.tensor;
+    struct td_file *file = checkpoint->parts[ref.part]->file;
+    if (!set_file_bytes(call, file, tensor->offset, tensor->nbytes))
+        return;
+    struct td_buffer shape;
+    td_buffer_init(&shape);
+    td_manifest_write_shape(&shape, tensor);
+    const char *text = td_buffer_terminate(&shape);
+    td_response_add_header(response, "X-Tensor-Dtype", "%s", tensor->dtype->name);
+    if (text != NULL && shape.len < TD_HEADER_VALUE_BYTES) /* dozens of dimensions: the manifest has them */
+        td_response_add_header(response, "X-Tensor-Shape", "%s", text);
+    td_buffer_fini(&shape);
+    response->content_type = octets;
+    response->cache_control = "no-cache";
+    response->accept_ranges = true;
+    td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64, file->tag, tensor->offset, tensor->nbytes);
+}
+
+/* By extension; nothing that a browser would run as a page of ours. */
+static const char *content_type_of(const char *path)
+{
+    static const struct {
+        const char *extension, *type;
+    } types[] = {
+        {".json", "application/json"},       {".jsonl", "text/plain; charset=utf-8"},
+        {".txt", "text/plain; charset=utf-8"}, {".md", "text/plain; charset=utf-8"},
+        {".yaml", "text/plain; charset=utf-8"}, {".yml", "text/plain; charset=utf-8"},
+        {".py", "text/plain; charset=utf-8"},  {".jinja", "text/plain; charset=utf-8"},
+    };
+    size_t len = strlen(path);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        size_t n = strlen(types[i].extension);
+        if (len > n && strcasecmp(path + len - n, types[i].extension) == 0)
+            return types[i].type;
+    }
+    return octets;
+}
+
+void td_handle_file(const struct td_call *call)
+{
+    static const char *const known[] = {NULL};
+    struct td_response *response = call->response;
+    if (!td_call_check_parameters(call, known))
+        return;
+    const struct td_entry *entry = td_model_find_file(call->snapshot, call->model, call->rest.p, call->rest.len);
+    if (entry == NULL) {
+        td_response_fail(response, 404, NULL, "model \"%s\" has no file \"%.*s\"", call->model->id,
+                         (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
+        return;
+    }
+    const struct td_file_id *id = &entry->file->source.id;
+    if (!set_file_bytes(call, entry->file, 0, id->size_bytes))
+        return;
+    response->content_type = content_type_of(entry->path);
+    response->cache_control = "no-cache";
+    response->accept_ranges = true;
+    response->last_modified_s = id->mtime_ns >= 0 ? id->mtime_ns / 1000000000 : 0;
+    td_response_add_header(response, "X-Content-Type-Options", "nosniff");
+    td_response_set_etag(response, "%s", entry->file->tag);
+}

@@ -1,0 +1,345 @@
+#include "api/handlers.h"
+#include "api/page_token.h"
+
+#include "core/clock.h"
+#include "core/glob.h"
+#include "core/json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE_SIZE_MAX = 10000, CONFIG_MAX_BYTES = 4 * 1024 * 1024 };
+
+/* ---- parameters ---------------------------------------------------------------------------------------- */
+
+/* Reads page_size: *size stays at its default without the parameter. False: 400 was answered. */
+static bool page_size(const struct td_call *call, size_t *size)
+{
+    const struct td_text *text = td_uri_parameter(call->uri, "page_size");
+    uint64_t value = 0;
+    if (text == NULL)
+        return true;
+    bool ok = text->len > 0 && text->len <= 5;
+    for (size_t i = 0; ok && i < text->len; i++) {
+        ok = text->p[i] >= '0' && text->p[i] <= '9';
+        value = value * 10 + (uint64_t)(text->p[i] - '0');
+    }
+    if (!ok || value < 1 || value > PAGE_SIZE_MAX) {
+        td_response_fail(call->response, 400, NULL, "page_size must be a whole number from 1 to %d", PAGE_SIZE_MAX);
+        return false;
+    }
+    *size = (size_t)value;
+    return true;
+}
+
+/* Reads page_token into *after; *first is true without one. False: 400 was answered. */
+static bool page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after, bool *first)
+{
+    const struct td_text *token = td_uri_parameter(call->uri, "page_token");
+    *first = token == NULL || token->len == 0;
+    if (*first || td_page_token_read(*token, listing, after))
+        return true;
+    td_response_fail(call->response, 400, NULL,
+                     "page_token is not one that this listing gave out: repeat the request that gave it, with the same "
+                     "parameters, or leave it out to begin again");
+    return false;
+}
+
+/* Names a listing in page tokens: what is listed and what filters it. */
+static bool listing_name(struct td_buffer *out, const char *kind, const char *id, const struct td_text *const *filters,
+                         size_t count)
+{
+    td_buffer_puts(out, kind);
+    td_buffer_putc(out, '\n');
+    td_buffer_puts(out, id);
+    for (size_t i = 0; i < count; i++) {
+        td_buffer_putc(out, '\n');
+        if (filters[i] != NULL) {
+            td_buffer_putc(out, '=');
+            td_buffer_append(out, filters[i]->p, filters[i]->len);
+        }
+    }
+    return !out->failed;
+}
+
+/* ---- entries ------------------------------------------------------------------------------------------- */
+
+/* The members that the list and the single entry share, without the braces. */
+static void write_model(struct td_buffer *out, const struct td_model *model)
+{
+    char updated[40];
+    td_buffer_puts(out, "\"id\":");
+    td_json_write_cstring(out, model->id);
+    if (model->revision != NULL) {
+        td_buffer_puts(out, ",\"revision\":");
+        td_json_write_cstring(out, model->revision);
+    }
+    td_buffer_puts(out, ",\"checkpoints\":[");
+    for (size_t i = 0; i < model->checkpoint_count; i++) {
+        const struct td_checkpoint *checkpoint = &model->checkpoints[i];
+        td_buffer_puts(out, i > 0 ? ",{\"id\":" : "{\"id\":");
+        td_json_write_cstring(out, checkpoint->id);
+        td_buffer_printf(out, ",\"format\":\"%s\",\"tensor_count\":%zu,\"total_bytes\":%" PRIu64 "}", checkpoint->format,
+                         checkpoint->tensor_count, checkpoint->total_bytes);
+    }
+    struct td_wall when = {.seconds = model->updated_ns / 1000000000,
+                           .nanoseconds = (uint32_t)(model->updated_ns % 1000000000 < 0 ? 0 : model->updated_ns % 1000000000)};
+    (void)td_wall_rfc3339(when, updated, sizeof updated);
+    td_buffer_printf(out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":\"%s\"",
+                     model->entry_count, model->total_bytes, model->file_bytes, updated);
+}
+
+static void write_problems(struct td_buffer *out, const struct td_problems *problems)
+{
+    td_buffer_puts(out, "\"errors\":[");
+    for (size_t i = 0; i < problems->count; i++) {
+        td_buffer_puts(out, i > 0 ? ",{\"file\":" : "{\"file\":");
+        td_json_write_cstring(out, problems->items[i].path);
+        td_buffer_puts(out, ",\"message\":");
+        td_json_write_cstring(out, problems->items[i].message);
+        td_buffer_putc(out, '}');
+    }
+    td_buffer_putc(out, ']');
+}
+
+/* Index of the first model whose id is greater. */
+static size_t models_after(const struct td_snapshot *snapshot, const char *id, size_t len)
+{
+    size_t low = 0;
+    size_t high = snapshot->model_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const char *here = snapshot->models[mid].id;
+        if (td_name_compare(here, strlen(here), id, len) <= 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void write_models(const struct td_call *call, size_t at, size_t limit, struct td_text listing,
+                         struct td_buffer *out)
+{
+    const struct td_snapshot *snapshot = call->snapshot;
+    const struct td_text *match = td_uri_parameter(call->uri, "match");
+    const struct td_model *last = NULL;
+    size_t shown = 0;
+    bool more = false;
+    td_buffer_puts(out, "{\"models\":[");
+    for (; at < snapshot->model_count && !more; at++) {
+        const struct td_model *model = &snapshot->models[at];
+        if (match != NULL && !td_glob_match(match->p, match->len, model->id, strlen(model->id)))
+            continue;
+        more = shown == limit;
+        if (more)
+            break;
+        td_buffer_puts(out, shown++ > 0 ? ",{" : "{");
+        write_model(out, model);
+        td_buffer_putc(out, '}');
+        last = model;
+    }
+    td_buffer_puts(out, "],");
+    if (snapshot->problems.count > 0) {
+        write_problems(out, &snapshot->problems);
+        td_buffer_putc(out, ',');
+    }
+    td_buffer_puts(out, "\"next_page_token\":\"");
+    if (more && last != NULL)
+        td_page_token_write(out, listing, (struct td_text){.p = last->id, .len = strlen(last->id)});
+    td_buffer_puts(out, "\"}\n");
+}
+
+void td_handle_models(const struct td_call *call)
+{
+    static const char *const known[] = {"page_size", "page_token", "match", NULL};
+    const struct td_text *filters[] = {td_uri_parameter(call->uri, "match")};
+    size_t limit = PAGE_SIZE_MAX;
+    bool first;
+    struct td_buffer name;
+    struct td_buffer after;
+    struct td_buffer json;
+    td_buffer_init(&name);
+    td_buffer_init(&after);
+    td_buffer_init(&json);
+    if (td_call_check_parameters(call, known) && page_size(call, &limit) &&
+        listing_name(&name, "models", "", filters, 1) &&
+        page_token(call, (struct td_text){.p = name.data, .len = name.len}, &after, &first)) {
+        size_t at = first ? 0 : models_after(call->snapshot, after.data, after.len);
+        write_models(call, at, limit, (struct td_text){.p = name.data, .len = name.len}, &json);
+        td_response_set_json(call->response, &json);
+    }
+    td_buffer_fini(&name);
+    td_buffer_fini(&after);
+    td_buffer_fini(&json);
+}
+
+/* config.json, every number as it stands. Without one, or when it is no JSON, null. */
+static void write_config(const struct td_call *call, struct td_buffer *out)
+{
+    const struct td_entry *entry = call->model->config;
+    struct td_blob *blob = NULL;
+    struct td_buffer json;
+    struct td_error err;
+    char *text = NULL;
+    td_error_init(&err);
+    td_buffer_init(&json);
+    bool ok = entry != NULL && entry->file->source.id.size_bytes <= CONFIG_MAX_BYTES &&
+              td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &entry->file->source, &blob, &err);
+    if (ok) {
+        size_t len = (size_t)blob->len_bytes;
+        text = malloc(len + 1);
+        ok = text != NULL && td_blob_read(blob, 0, text, len, &err) && td_blob_unchanged(blob) &&
+             td_json_minify(text, len, &json, &err);
+    }
+    td_buffer_puts(out, ",\"config\":");
+    if (ok)
+        td_buffer_append(out, json.data, json.len);
+    else
+        td_buffer_puts(out, "null");
+    if (err.code == TD_UNAVAILABLE)
+        call->response->changed = true;
+    free(text);
+    td_buffer_fini(&json);
+    td_blob_unref(blob);
+}
+
+void td_handle_model(const struct td_call *call)
+{
+    static const char *const known[] = {NULL};
+    const struct td_model *model = call->model;
+    struct td_buffer json;
+    if (!td_call_check_parameters(call, known))
+        return;
+    td_buffer_init(&json);
+    td_buffer_putc(&json, '{');
+    write_model(&json, model);
+    write_config(call, &json);
+    td_buffer_puts(&json, ",\"files\":[");
+    for (size_t i = 0; i < model->entry_count; i++) {
+        const struct td_entry *entry = &call->snapshot->entries[model->first_entry + i];
+        td_buffer_puts(&json, i > 0 ? ",{\"path\":" : "{\"path\":");
+        td_json_write_cstring(&json, td_model_relative(model, entry));
+        td_buffer_printf(&json, ",\"size\":%" PRIu64, entry->file->source.id.size_bytes);
+        if (entry->file->format != NULL)
+            td_buffer_printf(&json, ",\"format\":\"%s\"", entry->file->format->name);
+        td_buffer_putc(&json, '}');
+    }
+    td_buffer_puts(&json, "],");
+    write_problems(&json, &model->problems);
+    td_buffer_puts(&json, "}\n");
+    td_response_set_json(call->response, &json);
+}
+
+/* ---- the manifest -------------------------------------------------------------------------------------- */
+
+static void list_checkpoints(const struct td_model *model, struct td_buffer *out)
+{
+    td_buffer_puts(out, "{\"checkpoints\":[");
+    for (size_t i = 0; i < model->checkpoint_count; i++) {
+        if (i > 0)
+            td_buffer_putc(out, ',');
+        td_json_write_cstring(out, model->checkpoints[i].id);
+    }
+    td_buffer_puts(out, "]}");
+}
+
+const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
+{
+    const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
+    const struct td_checkpoint *found =
+        id == NULL ? td_model_find_checkpoint(call->model, NULL, 0)
+        : id->len == 0 ? NULL : td_model_find_checkpoint(call->model, id->p, id->len);
+    if (found != NULL)
+        return found;
+    struct td_buffer details;
+    td_buffer_init(&details);
+    list_checkpoints(call->model, &details);
+    const char *text = td_buffer_terminate(&details);
+    if (call->model->checkpoint_count == 0)
+        td_response_fail(call->response, 404, text,
+                         "model \"%s\" has no readable checkpoint; GET /models/%s lists the errors", call->model->id,
+                         call->model->id);
+    else
+        td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"", call->model->id,
+                         (int)(id->len > 200 ? 200 : id->len), id->p);
+    td_buffer_fini(&details);
+    return NULL;
+}
+
+/* Reads dtype; NULL without the parameter. False: 400 was answered, listing what is known. */
+static bool dtype_filter(const struct td_call *call, const struct td_dtype **dtype)
+{
+    const struct td_text *name = td_uri_parameter(call->uri, "dtype");
+    *dtype = NULL;
+    if (name == NULL)
+        return true;
+    *dtype = td_dtype_find(name->p, name->len);
+    if (*dtype != NULL)
+        return true;
+    struct td_buffer details;
+    td_buffer_init(&details);
+    td_buffer_puts(&details, "{\"known\":[");
+    for (size_t i = 0; td_dtype_at(i) != NULL; i++)
+        td_buffer_printf(&details, "%s\"%s\"", i > 0 ? "," : "", td_dtype_at(i)->name);
+    td_buffer_puts(&details, "]}");
+    td_response_fail(call->response, 400, td_buffer_terminate(&details), "unknown dtype \"%.*s\"; details list the known ones",
+                     (int)(name->len > 64 ? 64 : name->len), name->p);
+    td_buffer_fini(&details);
+    return false;
+}
+
+/* The whole manifest is validated by the checkpoint's tag; a part of it by that and by what selects the part. */
+static void manifest_etag(const struct td_call *call, const struct td_checkpoint *checkpoint)
+{
+    char tag[TD_TAG_BYTES];
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, checkpoint->tag);
+    td_digest_add_cstring(digest, checkpoint == &call->model->checkpoints[0] ? "default" : "");
+    for (size_t i = 0; i < call->uri->parameter_count; i++) {
+        const struct td_parameter *parameter = &call->uri->parameters[i];
+        if (td_text_equals(parameter->name, "checkpoint"))
+            continue;
+        td_digest_add(digest, parameter->name.p, parameter->name.len);
+        td_digest_add(digest, parameter->value.p, parameter->value.len);
+    }
+    if (td_digest_finish(digest, tag))
+        td_response_set_etag(call->response, "%s", tag);
+}
+
+void td_handle_manifest(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", "match", "dtype", "page_size", "page_token", NULL};
+    struct td_view_query query = {.match = td_uri_parameter(call->uri, "match")};
+    const struct td_text *filters[] = {query.match, td_uri_parameter(call->uri, "dtype"),
+                                       td_uri_parameter(call->uri, "checkpoint")};
+    struct td_buffer name;
+    struct td_buffer after;
+    struct td_error err;
+    td_buffer_init(&name);
+    td_buffer_init(&after);
+    td_error_init(&err);
+    const struct td_checkpoint *checkpoint = NULL;
+    bool ok = td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint(call)) != NULL &&
+              dtype_filter(call, &query.dtype) && page_size(call, &query.page_size) &&
+              listing_name(&name, "tensors", call->model->id, filters, 3);
+    query.listing = (struct td_text){.p = name.data, .len = name.len};
+    if (ok && page_token(call, query.listing, &after, &query.page_first)) {
+        query.after = (struct td_text){.p = after.data, .len = after.len};
+        struct td_blob *blob = NULL;
+        if (td_manifest_view_create(&call->api->views, call->snapshot, call->model, checkpoint, &query, &blob, &err) &&
+            td_body_append(&call->response->body, blob, 0, blob->len_bytes, &err)) {
+            call->response->content_type = "application/json";
+            call->response->cache_control = "no-cache";
+            call->response->accept_ranges = true;
+            manifest_etag(call, checkpoint);
+        } else {
+            td_response_fail_error(call->response, &err);
+        }
+        td_blob_unref(blob);
+    }
+    td_buffer_fini(&name);
+    td_buffer_fini(&after);
+}

@@ -1,0 +1,37 @@
+/* A request as handlers see it: no socket, no HTTP library. Everything is borrowed for the time of the call. */
+#ifndef TD_API_REQUEST_H
+#define TD_API_REQUEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct td_text {
+    const char *p;
+    size_t len;
+};
+
+struct td_header {
+    struct td_text name, value; /* value without surrounding blanks */
+};
+
+struct td_request {
+    struct td_text method; /* case-sensitive: "GET" */
+    struct td_text target; /* the raw request target: path, and query after '?' */
+    const struct td_header *headers;
+    size_t header_count;
+};
+
+bool td_text_equals(struct td_text text, const char *word);
+
+/* Field names compare without case (RFC 9110 section 5.1). */
+bool td_text_equals_ignore_case(struct td_text text, const char *word);
+
+/* The next header line with this name at or after *at, which then points behind it; NULL when there is none.
+ * Several lines of one name are one list (RFC 9110 section 5.3): loop over them. */
+const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at);
+
+/* The header when there is exactly one line of this name, else NULL (two lines of a single-valued field are no
+ * valid field). */
+const struct td_header *td_request_single_header(const struct td_request *request, const char *name);
+
+#endif

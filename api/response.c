@@ -1,0 +1,216 @@
+#include "api/response.h"
+
+#include "api/request.h"
+#include "catalog/digest.h"
+#include "core/json.h"
+#include "core/utf8.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char json_type[] = "application/json";
+
+bool td_text_equals(struct td_text text, const char *word)
+{
+    return text.len == strlen(word) && memcmp(text.p, word, text.len) == 0;
+}
+
+bool td_text_equals_ignore_case(struct td_text text, const char *word)
+{
+    return text.len == strlen(word) && strncasecmp(text.p, word, text.len) == 0;
+}
+
+const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at)
+{
+    while (*at < request->header_count) {
+        const struct td_header *header = &request->headers[(*at)++];
+        if (td_text_equals_ignore_case(header->name, name))
+            return header;
+    }
+    return NULL;
+}
+
+const struct td_header *td_request_single_header(const struct td_request *request, const char *name)
+{
+    size_t at = 0;
+    const struct td_header *header = td_request_next_header(request, name, &at);
+    if (header == NULL || td_request_next_header(request, name, &at) != NULL)
+        return NULL;
+    return header;
+}
+
+const char *td_route_name(enum td_route route)
+{
+    static const char *const names[TD_ROUTE_COUNT] = {"none",    "models", "model",   "manifest", "tensor", "file",
+                                                      "healthz", "readyz", "metrics", "openapi",  "version"};
+    return names[route];
+}
+
+void td_response_init(struct td_response *response)
+{
+    response->status = 200;
+    response->route = TD_ROUTE_NONE;
+    response->content_type = NULL;
+    response->owned_type = NULL;
+    response->etag[0] = '\0';
+    response->last_modified_s = -1;
+    response->cache_control = NULL;
+    response->accept_ranges = false;
+    response->close = false;
+    response->changed = false;
+    response->header_count = 0;
+    response->announced_bytes = 0;
+    td_body_init(&response->body);
+}
+
+void td_response_fini(struct td_response *response)
+{
+    free(response->owned_type);
+    response->owned_type = NULL;
+    td_body_fini(&response->body);
+}
+
+void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
+{
+    if (response->header_count == TD_RESPONSE_HEADERS)
+        return;
+    struct td_response_header *header = &response->headers[response->header_count++];
+    header->name = name;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(header->value, sizeof header->value, format, args);
+    va_end(args);
+}
+
+void td_response_set_etag(struct td_response *response, const char *format, ...)
+{
+    char *etag = response->etag;
+    va_list args;
+    etag[0] = '"';
+    va_start(args, format);
+    int n = vsnprintf(etag + 1, TD_ETAG_BYTES - 2, format, args);
+    va_end(args);
+    size_t len = n < 0 ? 0 : (size_t)n;
+    if (len > TD_ETAG_BYTES - 3)
+        len = TD_ETAG_BYTES - 3;
+    etag[len + 1] = '"';
+    etag[len + 2] = '\0';
+}
+
+const char *td_status_word(int status)
+{
+    switch (status) {
+    case 400:
+        return "INVALID_ARGUMENT";
+    case 401:
+        return "UNAUTHENTICATED";
+    case 403:
+        return "PERMISSION_DENIED";
+    case 404:
+        return "NOT_FOUND";
+    case 405:
+        return "UNIMPLEMENTED";
+    case 412:
+    case 422:
+        return "FAILED_PRECONDITION";
+    case 413:
+    case 414:
+    case 429:
+    case 431:
+        return "RESOURCE_EXHAUSTED";
+    case 416:
+        return "OUT_OF_RANGE";
+    case 503:
+        return "UNAVAILABLE";
+    default:
+        return "INTERNAL";
+    }
+}
+
+/* Empties everything that belonged to the representation that is not sent. */
+static void response_reset(struct td_response *response, int status)
+{
+    enum td_route route = response->route;
+    bool close = response->close;
+    bool changed = response->changed;
+    td_response_fini(response);
+    td_response_init(response);
+    response->status = status;
+    response->route = route;
+    response->close = close;
+    response->changed = changed;
+}
+
+void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
+{
+    char message[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    char shown[2048];
+    td_utf8_escape(message, strlen(message), shown, sizeof shown); /* a cut may have split a character */
+    response_reset(response, status);
+    struct td_buffer json;
+    td_buffer_init(&json);
+    td_buffer_printf(&json, "{\"error\":{\"code\":%d,\"status\":\"%s\",\"message\":", status, td_status_word(status));
+    td_json_write_cstring(&json, shown);
+    td_buffer_printf(&json, ",\"details\":%s}}\n", details == NULL ? "{}" : details);
+    response->content_type = json_type;
+    response->cache_control = "no-store";
+    if (status == 503 || status == 429)
+        td_response_add_header(response, "Retry-After", "1");
+    size_t len;
+    char *data = td_buffer_release(&json, &len);
+    struct td_error err;
+    td_error_init(&err);
+    if (data == NULL || !td_body_append_heap(&response->body, data, len, &err)) {
+        response->status = 503; /* no memory even for this: an empty answer says so by its status */
+        response->content_type = NULL;
+    }
+}
+
+void td_response_fail_error(struct td_response *response, const struct td_error *err)
+{
+    static const int statuses[] = {
+        [TD_OK] = 500,
+        [TD_INVALID_ARGUMENT] = 400,
+        [TD_NOT_FOUND] = 404,
+        [TD_PERMISSION_DENIED] = 403,
+        [TD_FAILED_PRECONDITION] = 422,
+        [TD_RESOURCE_EXHAUSTED] = 503,
+        [TD_UNAVAILABLE] = 503,
+        [TD_IO] = 500,
+        [TD_INTERNAL] = 500,
+    };
+    if (err->code == TD_UNAVAILABLE)
+        response->changed = true;
+    td_response_fail(response, statuses[err->code], NULL, "%s", err->message);
+}
+
+void td_response_set_json(struct td_response *response, struct td_buffer *json)
+{
+    struct td_error err;
+    td_error_init(&err);
+    char tag[TD_TAG_BYTES];
+    size_t len;
+    char *data = td_buffer_release(json, &len);
+    if (data == NULL) {
+        (void)td_error_no_memory(&err);
+        td_response_fail_error(response, &err);
+        return;
+    }
+    bool tagged = td_digest_tag(data, len, tag);
+    if (!td_body_append_heap(&response->body, data, len, &err)) {
+        td_response_fail_error(response, &err);
+        return;
+    }
+    response->content_type = json_type;
+    response->cache_control = "no-cache";
+    response->accept_ranges = true;
+    if (tagged)
+        td_response_set_etag(response, "%s", tag);
+}

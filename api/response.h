@@ -1,0 +1,79 @@
+/* A response: status, headers, and the whole body as extents. Handlers always give the whole representation;
+ * conditional.c and range.c cut it down, once, for every endpoint. */
+#ifndef TD_API_RESPONSE_H
+#define TD_API_RESPONSE_H
+
+#include "core/buffer.h"
+#include "core/error.h"
+#include "storage/body.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 128, TD_ETAG_BYTES = 96 };
+
+/* Routes, for metrics and the access log. */
+enum td_route {
+    TD_ROUTE_NONE, /* nothing matched, or the request was refused before routing */
+    TD_ROUTE_MODELS,
+    TD_ROUTE_MODEL,
+    TD_ROUTE_MANIFEST,
+    TD_ROUTE_TENSOR,
+    TD_ROUTE_FILE,
+    TD_ROUTE_HEALTHZ,
+    TD_ROUTE_READYZ,
+    TD_ROUTE_METRICS,
+    TD_ROUTE_OPENAPI,
+    TD_ROUTE_VERSION,
+    TD_ROUTE_COUNT
+};
+
+const char *td_route_name(enum td_route route);
+
+struct td_response_header {
+    const char *name; /* static */
+    char value[TD_HEADER_VALUE_BYTES];
+};
+
+struct td_response {
+    int status;
+    enum td_route route;
+    const char *content_type;  /* static, or owned_type; NULL: no body */
+    char *owned_type;          /* freed with the response */
+    char etag[TD_ETAG_BYTES];  /* with its quotes; empty: none */
+    int64_t last_modified_s;   /* since 1970; < 0: none */
+    const char *cache_control; /* static; NULL: none */
+    bool accept_ranges;        /* may be cut; also sends Accept-Ranges: bytes */
+    bool close;                /* end the connection after this answer */
+    bool changed;              /* a file changed since the snapshot: a scan should start */
+    struct td_response_header headers[TD_RESPONSE_HEADERS];
+    size_t header_count;
+    struct td_body body;
+    uint64_t announced_bytes; /* 304: the length that a 200 would have had */
+};
+
+void td_response_init(struct td_response *response);
+void td_response_fini(struct td_response *response);
+
+/* Adds a header line; the value is cut at TD_HEADER_VALUE_BYTES - 1 and name must be static. */
+void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Sets the ETag: the quotes are added. */
+void td_response_set_etag(struct td_response *response, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Turns the response into the error model of the API (JSON), dropping what it held. The message is for the
+ * client; `details` is a JSON object, or NULL for {}. Adds Retry-After to 503 and 429. */
+void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The same for a td_error: its code gives the status. */
+void td_response_fail_error(struct td_response *response, const struct td_error *err);
+
+/* Makes the buffer (emptied) the JSON body of a 200 answer with a validator over its bytes. */
+void td_response_set_json(struct td_response *response, struct td_buffer *json);
+
+/* The canonical status word of an HTTP status: "NOT_FOUND". */
+const char *td_status_word(int status);
+
+#endif

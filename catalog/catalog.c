@@ -1,0 +1,382 @@
+#include "catalog/catalog.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Asked-for scans follow one another no faster than this, nor faster than the last one took. */
+static const uint64_t scan_gap_ns = 50000000;
+/* An empty root is believed after it was seen twice, this far apart. */
+static const uint64_t empty_confirm_ns = 1000000000;
+
+struct td_catalog {
+    struct td_catalog_config config;
+    char *root_path;
+    struct td_mapping_cache maps;
+    struct td_scan_progress progress;
+    struct td_unsettled_list unsettled; /* scanner thread only */
+    pthread_t scanner;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* under the lock */
+    struct td_root *root;
+    struct td_snapshot *current;
+    struct td_snapshot *retired; /* to be freed by the scanner: unmapping is slow */
+    bool scan_requested;
+    struct td_catalog_status status;
+    uint64_t last_scan_end_ns;
+    uint64_t empty_since_ns;
+    uint64_t settle_due_ns; /* when the first young file is old enough; 0 = none */
+    _Atomic bool stop;
+};
+
+static void on_retire(void *context, struct td_snapshot *snapshot)
+{
+    struct td_catalog *catalog = context;
+    pthread_mutex_lock(&catalog->lock);
+    snapshot->next_retired = catalog->retired;
+    catalog->retired = snapshot;
+    pthread_cond_signal(&catalog->wake);
+    pthread_mutex_unlock(&catalog->lock);
+}
+
+static void free_retired(struct td_catalog *catalog)
+{
+    pthread_mutex_lock(&catalog->lock);
+    struct td_snapshot *list = catalog->retired;
+    catalog->retired = NULL;
+    pthread_mutex_unlock(&catalog->lock);
+    while (list != NULL) {
+        struct td_snapshot *next = list->next_retired;
+        td_snapshot_free(list);
+        list = next;
+    }
+}
+
+static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog_status *status)
+{
+    status->file_count = snapshot->entry_count;
+    status->model_count = snapshot->model_count;
+    status->problem_count = snapshot->problems.count;
+    status->unsettled_count = snapshot->unsettled_count;
+    status->generation = snapshot->generation;
+    status->refused_count = 0;
+    status->tensor_count = 0;
+    for (size_t i = 0; i < snapshot->model_count; i++) {
+        status->refused_count += snapshot->models[i].problems.count;
+        for (size_t j = 0; j < snapshot->models[i].checkpoint_count; j++)
+            status->tensor_count += snapshot->models[i].checkpoints[j].tensor_count;
+    }
+}
+
+static void log_snapshot(const struct td_snapshot *snapshot, const struct td_catalog_status *status, uint64_t took_ns)
+{
+    td_log(TD_LOG_INFO, "indexed %zu models, %" PRIu64 " tensors in %zu files in %.2f s", status->model_count,
+           status->tensor_count, status->file_count, (double)took_ns / 1e9);
+    for (size_t i = 0; i < snapshot->model_count; i++) {
+        const struct td_model *model = &snapshot->models[i];
+        for (size_t j = 0; j < model->problems.count; j++)
+            td_log(TD_LOG_WARN, "model \"%s\": %s: %s", model->id, model->problems.items[j].path,
+                   model->problems.items[j].message);
+    }
+    for (size_t i = 0; i < snapshot->problems.count; i++)
+        td_log(TD_LOG_WARN, "%s: %s", snapshot->problems.items[i].path, snapshot->problems.items[i].message);
+    if (status->unsettled_count > 0)
+        td_log(TD_LOG_INFO, "%zu files changed too recently to be trusted; they are looked at again when quiet",
+               status->unsettled_count);
+}
+
+/* The root by its path, again: after a remount the old descriptor shows the old, perhaps empty, directory. */
+static struct td_root *current_root(struct td_catalog *catalog, struct td_error *err)
+{
+    struct td_root *fresh;
+    if (!td_root_create(catalog->root_path, &fresh, err))
+        return NULL;
+    pthread_mutex_lock(&catalog->lock);
+    if (fresh->device != catalog->root->device || fresh->inode != catalog->root->inode) {
+        struct td_root *old = catalog->root;
+        catalog->root = td_root_ref(fresh);
+        pthread_mutex_unlock(&catalog->lock);
+        td_root_unref(old);
+        return fresh;
+    }
+    struct td_root *same = td_root_ref(catalog->root);
+    pthread_mutex_unlock(&catalog->lock);
+    td_root_unref(fresh);
+    return same;
+}
+
+static void note_failure(struct td_catalog *catalog, const struct td_error *why, bool root_missing)
+{
+    pthread_mutex_lock(&catalog->lock);
+    bool news = !catalog->status.root_missing || !root_missing;
+    catalog->status.failed_scan_count++;
+    catalog->status.root_missing = root_missing;
+    (void)snprintf(catalog->status.message, sizeof catalog->status.message, "%.255s", why->message);
+    pthread_mutex_unlock(&catalog->lock);
+    if (news)
+        td_log(TD_LOG_ERROR, "cannot scan \"%s\": %s; the last good state stays", catalog->root_path, why->message);
+}
+
+/* True when a root that had files shows none, for the first time: perhaps it was unmounted. */
+static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_snapshot *previous,
+                              const struct td_snapshot *snapshot)
+{
+    uint64_t now = td_clock_ns();
+    if (previous == NULL || previous->entry_count == 0 || snapshot->entry_count > 0 || snapshot->unsettled_count > 0) {
+        catalog->empty_since_ns = 0;
+        return false;
+    }
+    if (catalog->empty_since_ns == 0)
+        catalog->empty_since_ns = now;
+    if (now - catalog->empty_since_ns >= empty_confirm_ns) {
+        catalog->empty_since_ns = 0;
+        return false;
+    }
+    return true;
+}
+
+static bool is_same(const struct td_snapshot *a, const struct td_snapshot *b)
+{
+    return a != NULL && strcmp(a->tag, b->tag) == 0 && a->unsettled_count == b->unsettled_count && a->root == b->root;
+}
+
+static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, uint64_t took_ns)
+{
+    struct td_catalog_status counted = {0};
+    count_snapshot(snapshot, &counted);
+    pthread_mutex_lock(&catalog->lock);
+    struct td_snapshot *old = catalog->current;
+    bool changed = !is_same(old, snapshot);
+    struct td_catalog_status *status = &catalog->status;
+    if (changed) {
+        snapshot->retire = on_retire;
+        snapshot->retire_context = catalog;
+        catalog->current = snapshot;
+        status->file_count = counted.file_count;
+        status->model_count = counted.model_count;
+        status->refused_count = counted.refused_count;
+        status->problem_count = counted.problem_count;
+        status->unsettled_count = counted.unsettled_count;
+        status->tensor_count = counted.tensor_count;
+        status->generation = counted.generation;
+    }
+    catalog->settle_due_ns = snapshot->next_due_ns;
+    status->root_missing = false;
+    status->message[0] = '\0';
+    pthread_mutex_unlock(&catalog->lock);
+    if (changed)
+        log_snapshot(snapshot, &counted, took_ns);
+    td_snapshot_unref(changed ? old : snapshot);
+}
+
+/* Ready: everything that was there at the start is published, files that were too young included; but a file
+ * that never settles must not hold readiness up for ever. */
+static void update_ready(struct td_catalog *catalog, uint64_t started_ns)
+{
+    pthread_mutex_lock(&catalog->lock);
+    struct td_catalog_status *status = &catalog->status;
+    bool waited = td_clock_ns() - started_ns >= catalog->config.scan.settle_ns;
+    if (catalog->current != NULL && (status->unsettled_count == 0 || waited))
+        status->ready = true;
+    pthread_mutex_unlock(&catalog->lock);
+}
+
+static void scan_once(struct td_catalog *catalog)
+{
+    struct td_error err;
+    td_error_init(&err);
+    struct td_root *root = current_root(catalog, &err);
+    if (root == NULL) {
+        note_failure(catalog, &err, true);
+        return;
+    }
+    struct td_snapshot *previous = td_catalog_acquire(catalog);
+    struct td_snapshot *snapshot = NULL;
+    uint64_t started_ns = td_clock_ns();
+    bool ok = td_scan(root, &catalog->maps, previous, &catalog->config.scan, &catalog->unsettled, &catalog->progress,
+                      &catalog->stop, &snapshot, &err);
+    uint64_t took_ns = td_clock_ns() - started_ns;
+    if (!ok) {
+        if (!atomic_load(&catalog->stop))
+            note_failure(catalog, &err, false);
+    } else if (is_suddenly_empty(catalog, previous, snapshot)) {
+        (void)td_error_set(&err, TD_UNAVAILABLE, "all files are gone; waiting for a second look before believing it");
+        note_failure(catalog, &err, true);
+        td_snapshot_unref(snapshot);
+    } else {
+        publish(catalog, snapshot, took_ns);
+    }
+    td_snapshot_unref(previous);
+    td_root_unref(root);
+    pthread_mutex_lock(&catalog->lock);
+    catalog->status.last_scan_ns = took_ns;
+    pthread_mutex_unlock(&catalog->lock);
+}
+
+/* When the next scan is due (monotonic); UINT64_MAX for never. Under the lock. */
+static uint64_t next_scan_ns(const struct td_catalog *catalog)
+{
+    uint64_t earliest = catalog->last_scan_end_ns;
+    uint64_t took = catalog->status.last_scan_ns;
+    earliest += took > scan_gap_ns ? took : scan_gap_ns;
+    uint64_t due = UINT64_MAX;
+    if (catalog->config.interval_ns > 0)
+        due = catalog->last_scan_end_ns + catalog->config.interval_ns;
+    if (catalog->empty_since_ns > 0 && catalog->empty_since_ns + empty_confirm_ns < due)
+        due = catalog->empty_since_ns + empty_confirm_ns;
+    if (catalog->settle_due_ns > 0 && catalog->settle_due_ns < due)
+        due = catalog->settle_due_ns;
+    if (catalog->scan_requested)
+        due = earliest;
+    return due < earliest ? earliest : due;
+}
+
+/* Sleeps until a scan is due; false when the catalog is stopping. Frees what was retired meanwhile. */
+static bool wait_for_turn(struct td_catalog *catalog)
+{
+    pthread_mutex_lock(&catalog->lock);
+    while (!atomic_load(&catalog->stop)) {
+        if (catalog->retired != NULL) {
+            pthread_mutex_unlock(&catalog->lock);
+            free_retired(catalog);
+            pthread_mutex_lock(&catalog->lock);
+            continue;
+        }
+        uint64_t due = next_scan_ns(catalog);
+        if (due <= td_clock_ns())
+            break;
+        if (due == UINT64_MAX) {
+            pthread_cond_wait(&catalog->wake, &catalog->lock);
+        } else {
+            struct timespec until = {.tv_sec = (time_t)(due / 1000000000), .tv_nsec = (long)(due % 1000000000)};
+            (void)pthread_cond_timedwait(&catalog->wake, &catalog->lock, &until);
+        }
+    }
+    bool go = !atomic_load(&catalog->stop);
+    catalog->scan_requested = false;
+    catalog->status.scanning = go;
+    pthread_mutex_unlock(&catalog->lock);
+    return go;
+}
+
+static void *scanner_main(void *argument)
+{
+    struct td_catalog *catalog = argument;
+    uint64_t started_ns = td_clock_ns();
+    bool go = true;
+    while (go) {
+        scan_once(catalog);
+        update_ready(catalog, started_ns);
+        pthread_mutex_lock(&catalog->lock);
+        catalog->status.scan_count++;
+        catalog->status.scanning = false;
+        catalog->last_scan_end_ns = td_clock_ns();
+        pthread_mutex_unlock(&catalog->lock);
+        go = wait_for_turn(catalog);
+    }
+    return NULL;
+}
+
+static bool init_sync(struct td_catalog *catalog)
+{
+    pthread_condattr_t attr;
+    if (pthread_condattr_init(&attr) != 0)
+        return false;
+    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 && pthread_cond_init(&catalog->wake, &attr) == 0;
+    (void)pthread_condattr_destroy(&attr);
+    return ok && pthread_mutex_init(&catalog->lock, NULL) == 0;
+}
+
+bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog **out, struct td_error *err)
+{
+    struct td_catalog *catalog = calloc(1, sizeof *catalog);
+    if (catalog == NULL)
+        return td_error_no_memory(err);
+    catalog->config = *config;
+    catalog->status.scanning = true;
+    if (!td_root_create(config->root, &catalog->root, err))
+        goto fail;
+    catalog->root_path = strdup(config->root);
+    if (catalog->root_path == NULL || !init_sync(catalog)) {
+        (void)td_error_no_memory(err);
+        goto fail;
+    }
+    if (!td_mapping_cache_init(&catalog->maps, config->max_maps, config->lease_signal, err))
+        goto fail;
+    int sys = pthread_create(&catalog->scanner, NULL, scanner_main, catalog);
+    if (sys != 0) {
+        (void)td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the scanning thread");
+        goto fail;
+    }
+    *out = catalog;
+    return true;
+fail:
+    td_root_unref(catalog->root);
+    free(catalog->root_path);
+    free(catalog);
+    return false;
+}
+
+void td_catalog_destroy(struct td_catalog *catalog)
+{
+    if (catalog == NULL)
+        return;
+    pthread_mutex_lock(&catalog->lock);
+    atomic_store(&catalog->stop, true);
+    pthread_cond_signal(&catalog->wake);
+    pthread_mutex_unlock(&catalog->lock);
+    (void)pthread_join(catalog->scanner, NULL);
+    td_snapshot_unref(catalog->current);
+    free_retired(catalog);
+    td_unsettled_list_fini(&catalog->unsettled);
+    td_mapping_cache_fini(&catalog->maps);
+    td_root_unref(catalog->root);
+    (void)pthread_cond_destroy(&catalog->wake);
+    (void)pthread_mutex_destroy(&catalog->lock);
+    free(catalog->root_path);
+    free(catalog);
+}
+
+struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog)
+{
+    pthread_mutex_lock(&catalog->lock);
+    struct td_snapshot *snapshot = catalog->current == NULL ? NULL : td_snapshot_ref(catalog->current);
+    pthread_mutex_unlock(&catalog->lock);
+    return snapshot;
+}
+
+void td_catalog_request_scan(struct td_catalog *catalog)
+{
+    pthread_mutex_lock(&catalog->lock);
+    catalog->scan_requested = true;
+    pthread_cond_signal(&catalog->wake);
+    pthread_mutex_unlock(&catalog->lock);
+}
+
+void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status *status)
+{
+    pthread_mutex_lock(&catalog->lock);
+    *status = catalog->status;
+    uint64_t end_ns = catalog->last_scan_end_ns;
+    pthread_mutex_unlock(&catalog->lock);
+    status->last_scan_age_ns = end_ns == 0 ? 0 : td_clock_ns() - end_ns;
+    status->files_found = atomic_load(&catalog->progress.files_found);
+    status->files_to_read = atomic_load(&catalog->progress.files_to_read);
+    status->files_read = atomic_load(&catalog->progress.files_read);
+    status->map_count = td_mapping_cache_count(&catalog->maps);
+    if (status->root_missing)
+        status->ready = false;
+}
+
+struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog)
+{
+    return &catalog->maps;
+}

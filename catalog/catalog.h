@@ -1,0 +1,52 @@
+/* The catalog: keeps the current snapshot of the served root, and the thread that scans.
+ * A scan starts at once, then every interval, when asked for, and when a young file has settled. */
+#ifndef TD_CATALOG_CATALOG_H
+#define TD_CATALOG_CATALOG_H
+
+#include "catalog/scan.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct td_catalog_config {
+    const char *root;     /* directory to serve; borrowed until create returns */
+    uint64_t interval_ns; /* between scans; 0 = only when asked for */
+    size_t max_maps;      /* files mapped at once */
+    int lease_signal;     /* see td_mapping_cache_init; 0 = no leases */
+    struct td_scan_config scan;
+};
+
+/* What /readyz and /metrics tell; a copy. */
+struct td_catalog_status {
+    bool ready;             /* a first complete snapshot is published and the root is there */
+    bool root_missing;      /* the root vanished or is suddenly empty; the last good snapshot is kept */
+    bool scanning;
+    uint64_t scan_count, failed_scan_count;
+    uint64_t last_scan_ns;  /* how long the last one took */
+    uint64_t last_scan_age_ns;
+    uint64_t files_found, files_to_read, files_read; /* of the running or last scan */
+    size_t file_count, model_count, refused_count, problem_count, unsettled_count;
+    uint64_t tensor_count, generation;
+    size_t map_count;
+    char message[256]; /* why it is not ready, or why the last scan failed; empty otherwise */
+};
+
+struct td_catalog;
+
+/* Opens the root and starts scanning. Destroy stops the thread and waits for it; every snapshot reference must
+ * have been dropped before. */
+bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog **out, struct td_error *err);
+void td_catalog_destroy(struct td_catalog *catalog);
+
+/* The current snapshot with a reference for the caller, or NULL before the first scan is done. Any thread. */
+struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
+
+/* Asks for a scan soon; many requests become one scan. Any thread, not a signal handler. */
+void td_catalog_request_scan(struct td_catalog *catalog);
+
+void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status *status);
+
+struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog);
+
+#endif

@@ -1,0 +1,522 @@
+#include "catalog/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char default_id[] = "safetensors";
+
+/* A set of files that may become a checkpoint. */
+struct unit {
+    const char *name;                   /* its own name, the id unless it becomes the default */
+    const struct td_entry *index_entry; /* NULL without an index */
+    const struct td_entry **parts;      /* owned until the checkpoint takes it */
+    size_t part_count;
+    size_t shard_total; /* of a -NNNNN-of-NNNNN group; 0 otherwise */
+};
+
+struct builder {
+    struct td_snapshot *snapshot;
+    struct td_model *model;
+    const struct td_candidate *candidates; /* sorted by path */
+    bool *claimed;                         /* per candidate: part of an index or a group */
+    size_t count;
+    struct unit *units;
+    size_t unit_count, unit_capacity;
+    struct td_error *err;
+};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+bool td_is_shard_index_name(const char *file_name)
+{
+    const char *at = strstr(file_name, ".safetensors.index.");
+    size_t len = strlen(file_name);
+    return at != NULL && at != file_name && len > 5 && strcmp(file_name + len - 5, ".json") == 0;
+}
+
+static void problem(struct builder *b, const char *path, const char *message)
+{
+    td_problems_add(&b->model->problems, &b->snapshot->arena, base_name(path), message);
+}
+
+static bool is_usable(const struct td_candidate *candidate)
+{
+    return candidate->entry != NULL && candidate->entry->file->readable;
+}
+
+static struct unit *unit_add(struct builder *b, const char *name, size_t capacity)
+{
+    if (b->unit_count == b->unit_capacity) {
+        size_t grown = b->unit_capacity == 0 ? 4 : b->unit_capacity * 2;
+        struct unit *units = realloc(b->units, grown * sizeof *units);
+        if (units == NULL) {
+            (void)td_error_no_memory(b->err);
+            return NULL;
+        }
+        b->units = units;
+        b->unit_capacity = grown;
+    }
+    struct unit *unit = &b->units[b->unit_count];
+    memset(unit, 0, sizeof *unit);
+    unit->parts = calloc(capacity, sizeof(*unit->parts));
+    unit->name = td_arena_strndup(&b->snapshot->arena, name, strlen(name));
+    if (unit->parts == NULL || unit->name == NULL) {
+        free(unit->parts);
+        (void)td_error_no_memory(b->err);
+        return NULL;
+    }
+    b->unit_count++;
+    return unit;
+}
+
+static void unit_drop_last(struct builder *b)
+{
+    free(b->units[--b->unit_count].parts);
+}
+
+/* The candidate with this base name. Candidates of one directory share a prefix, so their order is that of
+ * their base names. */
+static size_t candidate_find(const struct builder *b, const char *name)
+{
+    size_t low = 0;
+    size_t high = b->count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int order = strcmp(base_name(b->candidates[mid].path), name);
+        if (order == 0)
+            return mid;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return SIZE_MAX;
+}
+
+/* ---- sharded by an index ------------------------------------------------------------------------------- */
+
+/* Resolves the files of an index to parts; false (and a problem) when one is missing or refused. */
+static bool index_parts(struct builder *b, const struct td_candidate *candidate, const struct td_shard_index *index,
+                        struct unit *unit)
+{
+    char message[512];
+    bool complete = true;
+    for (size_t i = 0; i < index->file_count; i++) {
+        size_t at = candidate_find(b, index->files[i]);
+        if (at != SIZE_MAX)
+            b->claimed[at] = true;
+        const char *fault = NULL;
+        if (at == SIZE_MAX)
+            fault = "is not there";
+        else if (!is_usable(&b->candidates[at]))
+            fault = "cannot be read";
+        if (fault != NULL) {
+            (void)snprintf(message, sizeof message, "shard \"%s\" %s, so this sharded checkpoint is not published",
+                           index->files[i], fault);
+            problem(b, candidate->path, message);
+            complete = false;
+            continue;
+        }
+        unit->parts[unit->part_count++] = b->candidates[at].entry;
+    }
+    return complete;
+}
+
+static bool index_tensors_present(struct builder *b, const struct td_candidate *candidate,
+                                  const struct td_shard_index *index, const struct unit *unit)
+{
+    for (size_t i = 0; i < index->entry_count; i++) {
+        const struct td_shard_entry *entry = &index->entries[i];
+        if (td_manifest_find(&unit->parts[entry->file]->file->manifest, entry->tensor, entry->tensor_len) != NULL)
+            continue;
+        char message[512];
+        (void)snprintf(message, sizeof message,
+                       "tensor \"%.200s\" is not in shard \"%.200s\", so this sharded checkpoint is not published",
+                       entry->tensor, index->files[entry->file]);
+        problem(b, candidate->path, message);
+        return false;
+    }
+    return true;
+}
+
+static bool collect_indexes(struct builder *b)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        const struct td_candidate *candidate = &b->candidates[i];
+        if (!is_usable(candidate) || !candidate->entry->file->is_index)
+            continue;
+        const struct td_shard_index *index = &candidate->entry->file->index;
+        struct unit *unit = unit_add(b, base_name(candidate->path), index->file_count + 1);
+        if (unit == NULL)
+            return false;
+        unit->index_entry = candidate->entry;
+        if (!index_parts(b, candidate, index, unit) || !index_tensors_present(b, candidate, index, unit))
+            unit_drop_last(b);
+    }
+    return true;
+}
+
+/* ---- sharded by name ----------------------------------------------------------------------------------- */
+
+/* stem-00001-of-00003.safetensors: the stem's length, the shard's number and how many there are. */
+static bool shard_name(const char *name, size_t *stem_len, unsigned *number, unsigned *total)
+{
+    static const char extension[] = ".safetensors";
+    size_t len = strlen(name);
+    size_t tail = strlen("-00001-of-00003") + sizeof extension - 1;
+    if (len <= tail || strcmp(name + len - (sizeof extension - 1), extension) != 0)
+        return false;
+    const char *at = name + len - tail;
+    int end = 0;
+    if (sscanf(at, "-%5u-of-%5u%n", number, total, &end) != 2 || end != 15) // NOLINT(cert-err34-c): digits are bounded
+        return false;
+    for (size_t i = 0; i < 15; i++) {
+        bool digit = (i >= 1 && i <= 5) || i >= 10;
+        if (digit != (at[i] >= '0' && at[i] <= '9'))
+            return false;
+    }
+    *stem_len = len - tail;
+    return *total > 0;
+}
+
+/* Collects the group whose first member is `first`, and reports what it lacks; its members are claimed in any
+ * case. Names are sorted, so a group's members follow one another in the order of their numbers. */
+static bool collect_group(struct builder *b, size_t first)
+{
+    const char *name = base_name(b->candidates[first].path);
+    size_t stem_len;
+    unsigned number;
+    unsigned total;
+    (void)shard_name(name, &stem_len, &number, &total);
+    char own[512];
+    (void)snprintf(own, sizeof own, "%.*s.safetensors", (int)stem_len, name);
+    size_t most = b->count - first < total ? b->count - first : total;
+    struct unit *unit = unit_add(b, own, most);
+    if (unit == NULL)
+        return false;
+    unit->shard_total = total;
+    bool broken = false;
+    for (size_t i = first; i < b->count; i++) {
+        const char *other = base_name(b->candidates[i].path);
+        size_t other_stem;
+        unsigned other_total;
+        if (strncmp(other, name, stem_len + 1) != 0)
+            break;
+        if (b->claimed[i] || !shard_name(other, &other_stem, &number, &other_total) || other_total != total ||
+            other_stem != stem_len)
+            continue;
+        b->claimed[i] = true;
+        broken = broken || !is_usable(&b->candidates[i]);
+        if (number == unit->part_count + 1 && unit->part_count < most)
+            unit->parts[unit->part_count++] = b->candidates[i].entry;
+    }
+    if (!broken && unit->part_count == total)
+        return true;
+    char message[512];
+    if (unit->part_count < total)
+        (void)snprintf(message, sizeof message,
+                       "shard %zu of %u is not there, so this sharded checkpoint is not published",
+                       unit->part_count + 1, total);
+    else
+        (void)snprintf(message, sizeof message, "a shard of this set is broken, so it is not published");
+    problem(b, b->candidates[first].path, message);
+    unit_drop_last(b);
+    return true;
+}
+
+static bool collect_files(struct builder *b)
+{
+    for (size_t i = 0; i < b->count; i++) {
+        const struct td_candidate *candidate = &b->candidates[i];
+        size_t stem_len;
+        unsigned number;
+        unsigned total;
+        if (b->claimed[i] || td_is_shard_index_name(base_name(candidate->path)))
+            continue;
+        if (shard_name(base_name(candidate->path), &stem_len, &number, &total)) {
+            if (!collect_group(b, i))
+                return false;
+            continue;
+        }
+        if (!is_usable(candidate))
+            continue;
+        struct unit *unit = unit_add(b, base_name(candidate->path), 1);
+        if (unit == NULL)
+            return false;
+        unit->parts[unit->part_count++] = candidate->entry;
+    }
+    return true;
+}
+
+/* ---- tensors of several parts -------------------------------------------------------------------------- */
+
+static int ref_compare(const void *a, const void *b)
+{
+    const struct td_tensor *x = ((const struct td_tensor_ref *)a)->tensor;
+    const struct td_tensor *y = ((const struct td_tensor_ref *)b)->tensor;
+    return td_name_compare(x->name, x->name_len, y->name, y->name_len);
+}
+
+static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const struct unit *unit, struct td_error *err)
+{
+    const struct td_shard_index *index = &unit->index_entry->file->index;
+    checkpoint->refs = malloc((index->entry_count + 1) * sizeof *checkpoint->refs);
+    if (checkpoint->refs == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < index->entry_count; i++) {
+        const struct td_shard_entry *entry = &index->entries[i];
+        const struct td_manifest *manifest = &unit->parts[entry->file]->file->manifest;
+        checkpoint->refs[i] = (struct td_tensor_ref){
+            .tensor = td_manifest_find(manifest, entry->tensor, entry->tensor_len), .part = entry->file};
+    }
+    checkpoint->tensor_count = index->entry_count;
+    return true;
+}
+
+static bool checkpoint_fill_merged(struct td_checkpoint *checkpoint, const struct unit *unit, struct td_error *err)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < unit->part_count; i++)
+        total += unit->parts[i]->file->manifest.tensor_count;
+    checkpoint->refs = malloc((total + 1) * sizeof *checkpoint->refs);
+    if (checkpoint->refs == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < unit->part_count; i++) {
+        const struct td_manifest *manifest = &unit->parts[i]->file->manifest;
+        for (size_t j = 0; j < manifest->tensor_count; j++)
+            checkpoint->refs[checkpoint->tensor_count++] =
+                (struct td_tensor_ref){.tensor = &manifest->tensors[j], .part = (uint32_t)i};
+    }
+    qsort(checkpoint->refs, checkpoint->tensor_count, sizeof *checkpoint->refs, ref_compare);
+    return true;
+}
+
+/* Index of the first tensor that has the same name as the one before it, or 0. */
+static size_t checkpoint_duplicate(const struct td_checkpoint *checkpoint)
+{
+    for (size_t i = 1; i < checkpoint->tensor_count; i++)
+        if (ref_compare(&checkpoint->refs[i - 1], &checkpoint->refs[i]) == 0)
+            return i;
+    return 0;
+}
+
+static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model, const struct unit *unit,
+                           struct td_error *err)
+{
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, model->id);
+    td_digest_add_cstring(digest, checkpoint->id);
+    for (size_t i = 0; i < unit->part_count; i++) {
+        td_digest_add_cstring(digest, unit->parts[i]->path);
+        td_digest_add_cstring(digest, unit->parts[i]->file->tag);
+    }
+    if (unit->index_entry != NULL)
+        td_digest_add_cstring(digest, unit->index_entry->file->tag);
+    if (!td_digest_finish(digest, checkpoint->tag))
+        return td_error_no_memory(err);
+    return true;
+}
+
+/* The parts' metadata, each key once: the first part that has it wins. */
+static bool checkpoint_metadata(struct td_snapshot *snapshot, struct td_checkpoint *checkpoint, const struct unit *unit,
+                                struct td_error *err)
+{
+    const struct td_manifest *first = &unit->parts[0]->file->manifest;
+    checkpoint->metadata = first->metadata;
+    checkpoint->metadata_count = first->metadata_count;
+    size_t total = 0;
+    for (size_t i = 0; i < unit->part_count; i++)
+        total += unit->parts[i]->file->manifest.metadata_count;
+    enum { MERGE_MAX = 1024 }; /* beyond this the first part's stands for all */
+    if (unit->part_count == 1 || total > MERGE_MAX)
+        return true;
+    struct td_metadata *merged = td_arena_array(&snapshot->arena, total, sizeof *merged);
+    if (merged == NULL)
+        return td_error_no_memory(err);
+    size_t count = 0;
+    for (size_t i = 0; i < unit->part_count; i++) {
+        const struct td_manifest *manifest = &unit->parts[i]->file->manifest;
+        for (size_t j = 0; j < manifest->metadata_count; j++) {
+            size_t k = 0;
+            while (k < count && strcmp(merged[k].key, manifest->metadata[j].key) != 0)
+                k++;
+            if (k == count)
+                merged[count++] = manifest->metadata[j];
+        }
+    }
+    checkpoint->metadata = merged;
+    checkpoint->metadata_count = count;
+    return true;
+}
+
+/* Makes the unit a checkpoint. *published is false, and a problem noted, when two parts hold one name. */
+static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id, struct td_checkpoint *checkpoint,
+                              bool *published)
+{
+    memset(checkpoint, 0, sizeof *checkpoint);
+    *published = false;
+    checkpoint->id = id;
+    if (unit->index_entry != NULL) {
+        if (!checkpoint_fill_indexed(checkpoint, unit, b->err))
+            return false;
+    } else if (unit->part_count > 1) {
+        if (!checkpoint_fill_merged(checkpoint, unit, b->err))
+            return false;
+    } else {
+        checkpoint->tensor_count = unit->parts[0]->file->manifest.tensor_count;
+    }
+    size_t twice = checkpoint->refs == NULL || unit->index_entry != NULL ? 0 : checkpoint_duplicate(checkpoint);
+    if (twice > 0) {
+        char message[512];
+        (void)snprintf(message, sizeof message,
+                       "tensor \"%.200s\" is in two shards, so this sharded checkpoint is not published",
+                       checkpoint->refs[twice].tensor->name);
+        problem(b, unit->parts[0]->path, message);
+        free(checkpoint->refs);
+        checkpoint->refs = NULL;
+        return true;
+    }
+    checkpoint->parts = unit->parts;
+    checkpoint->part_count = unit->part_count;
+    if (unit->part_count == 0) /* an index that maps nothing */
+        checkpoint->format = default_id;
+    else
+        checkpoint->format = unit->parts[0]->file->format->name;
+    bool ok = (unit->part_count == 0 || checkpoint_metadata(b->snapshot, checkpoint, unit, b->err)) &&
+              checkpoint_tag(checkpoint, b->model, unit, b->err);
+    if (ok) {
+        for (size_t i = 0; i < checkpoint->tensor_count; i++)
+            checkpoint->total_bytes += td_checkpoint_tensor(checkpoint, i).tensor->nbytes;
+        unit->parts = NULL; /* now the checkpoint's */
+        *published = true;
+        return true;
+    }
+    free(checkpoint->refs);
+    checkpoint->refs = NULL;
+    return false;
+}
+
+/* ---- ids ----------------------------------------------------------------------------------------------- */
+
+static size_t unit_named(const struct builder *b, const char *name)
+{
+    for (size_t i = 0; i < b->unit_count; i++)
+        if (strcmp(b->units[i].name, name) == 0)
+            return i;
+    return SIZE_MAX;
+}
+
+/* Case 4: joins units that are all single files sharing no tensor name into the first one. */
+static bool join_singles(struct builder *b, bool *joined)
+{
+    *joined = false;
+    for (size_t i = 0; i < b->unit_count; i++)
+        if (b->units[i].index_entry != NULL || b->units[i].shard_total != 0)
+            return true;
+    struct unit all = {.name = default_id, .part_count = b->unit_count};
+    all.parts = calloc(b->unit_count, sizeof(*all.parts));
+    if (all.parts == NULL)
+        return td_error_no_memory(b->err);
+    for (size_t i = 0; i < b->unit_count; i++)
+        all.parts[i] = b->units[i].parts[0];
+    struct td_checkpoint trial = {0};
+    if (!checkpoint_fill_merged(&trial, &all, b->err)) {
+        free(all.parts);
+        return false;
+    }
+    bool disjoint = checkpoint_duplicate(&trial) == 0;
+    free(trial.refs);
+    if (!disjoint) {
+        free(all.parts);
+        return true;
+    }
+    while (b->unit_count > 1)
+        unit_drop_last(b);
+    free(b->units[0].parts);
+    b->units[0] = all;
+    *joined = true;
+    return true;
+}
+
+/* Which unit is called `safetensors`; SIZE_MAX when none is. */
+static bool choose_default(struct builder *b, size_t *chosen)
+{
+    *chosen = unit_named(b, "model.safetensors");
+    if (*chosen == SIZE_MAX)
+        *chosen = unit_named(b, "model.safetensors.index.json");
+    if (*chosen != SIZE_MAX || b->unit_count == 0)
+        return true;
+    if (b->unit_count == 1) {
+        *chosen = 0;
+        return true;
+    }
+    bool joined;
+    if (!join_singles(b, &joined))
+        return false;
+    if (joined)
+        *chosen = 0;
+    return true;
+}
+
+static int checkpoint_compare(const void *a, const void *b)
+{
+    const struct td_checkpoint *x = a;
+    const struct td_checkpoint *y = b;
+    bool x_default = strcmp(x->id, default_id) == 0;
+    bool y_default = strcmp(y->id, default_id) == 0;
+    if (x_default != y_default)
+        return x_default ? -1 : 1;
+    return strcmp(x->id, y->id);
+}
+
+static bool publish_units(struct builder *b)
+{
+    size_t chosen;
+    if (!choose_default(b, &chosen))
+        return false;
+    struct td_model *model = b->model;
+    model->checkpoints = calloc(b->unit_count + 1, sizeof *model->checkpoints);
+    if (model->checkpoints == NULL)
+        return td_error_no_memory(b->err);
+    for (size_t i = 0; i < b->unit_count; i++) {
+        bool published;
+        const char *id = i == chosen ? default_id : b->units[i].name;
+        if (!checkpoint_create(b, &b->units[i], id, &model->checkpoints[model->checkpoint_count], &published))
+            return false;
+        if (published)
+            model->checkpoint_count++;
+    }
+    qsort(model->checkpoints, model->checkpoint_count, sizeof *model->checkpoints, checkpoint_compare);
+    for (size_t i = 0; i < model->checkpoint_count; i++)
+        model->total_bytes += model->checkpoints[i].total_bytes;
+    return true;
+}
+
+bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model, const struct td_candidate *candidates,
+                          size_t count, struct td_error *err)
+{
+    struct builder b = {.snapshot = snapshot, .model = model, .candidates = candidates, .count = count, .err = err};
+    bool ok = false;
+    b.claimed = calloc(count + 1, sizeof *b.claimed);
+    if (b.claimed == NULL) {
+        (void)td_error_no_memory(err);
+        goto out;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const char *error = candidates[i].entry == NULL ? candidates[i].error : candidates[i].entry->file->error;
+        if (error != NULL)
+            problem(&b, candidates[i].path, error);
+    }
+    ok = collect_indexes(&b) && collect_files(&b) && publish_units(&b);
+out:
+    for (size_t i = 0; i < b.unit_count; i++)
+        free(b.units[i].parts);
+    free(b.units);
+    free(b.claimed);
+    return ok;
+}

@@ -1,0 +1,30 @@
+/* Checkpoints: which files of a directory make one complete set of tensors, and under which id. */
+#ifndef TD_CATALOG_CHECKPOINT_H
+#define TD_CATALOG_CHECKPOINT_H
+
+#include "catalog/snapshot.h"
+
+/* A file that by its name belongs to a checkpoint, in one directory. */
+struct td_candidate {
+    const char *path; /* as clients know it */
+    size_t directory_len;
+    const struct td_entry *entry; /* NULL when it could not even be opened */
+    const char *error;            /* then the reason */
+};
+
+/* True for model.safetensors.index.json, its variants (model.safetensors.index.fp16.json) and other stems. */
+bool td_is_shard_index_name(const char *file_name);
+
+/* Groups the candidates of one directory into checkpoints, sets model->checkpoints (the default one first) and
+ * adds a problem for every file and set that cannot be published. Ids, in the order in which `safetensors` is
+ * given (it is what Hugging Face's from_pretrained would load):
+ *   1. model.safetensors
+ *   2. the files of model.safetensors.index.json
+ *   3. the only set there is: another index, a complete -NNNNN-of-NNNNN group, or one file
+ *   4. several single files that share no tensor name, all together
+ * Every other set goes by its own name: the file's, the index's, or the group's stem + ".safetensors".
+ * Files that an index names, and incomplete groups, are never published by themselves. */
+bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model, const struct td_candidate *candidates,
+                          size_t count, struct td_error *err);
+
+#endif

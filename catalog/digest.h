@@ -1,0 +1,31 @@
+/* Validators: short hexadecimal SHA-256 digests (OpenSSL EVP) over identities and contents. */
+#ifndef TD_CATALOG_DIGEST_H
+#define TD_CATALOG_DIGEST_H
+
+#include "storage/served_root.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* 128 bits in hexadecimal and a NUL: enough that two different inputs never share one by chance. */
+enum { TD_TAG_BYTES = 33 };
+
+struct td_digest; /* a running SHA-256 */
+
+/* NULL when out of memory. */
+struct td_digest *td_digest_create(void);
+
+/* Adds bytes; a length prefix keeps neighbours apart, so ("ab","c") and ("a","bc") differ. */
+void td_digest_add(struct td_digest *digest, const void *bytes, size_t len);
+void td_digest_add_cstring(struct td_digest *digest, const char *text);
+
+/* Writes the tag and frees the digest. False (tag empty) when any step failed. NULL digest is fine: false. */
+bool td_digest_finish(struct td_digest *digest, char tag[TD_TAG_BYTES]);
+
+/* The tag of one byte string. */
+bool td_digest_tag(const void *bytes, size_t len, char tag[TD_TAG_BYTES]);
+
+/* The strong validator of a file until its content is hashed: device, inode, size, mtime and ctime in ns. */
+bool td_digest_file_id(const struct td_file_id *id, char tag[TD_TAG_BYTES]);
+
+#endif

@@ -1,0 +1,18 @@
+/* Hugging Face cache folders: models--org--name/{blobs,refs,snapshots/<commit>}. */
+#ifndef TD_CATALOG_HUB_CACHE_H
+#define TD_CATALOG_HUB_CACHE_H
+
+#include "storage/served_root.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* When `name` is models--org--name, writes the id org/name ("gpt2" for models--gpt2) to id[capacity]. False when
+ * it is not such a name. Source: huggingface_hub file_download.py repo_folder_name. */
+bool td_hub_cache_id(const char *name, char *id, size_t capacity);
+
+/* The commit to publish of the cache folder at `path`: what refs/main names if that snapshot is there, else the
+ * snapshot changed last. False when it holds no snapshot. */
+bool td_hub_cache_commit(const struct td_root *root, const char *path, char *commit, size_t capacity);
+
+#endif

@@ -1,0 +1,546 @@
+#include "catalog/scan.h"
+
+#include "catalog/checkpoint.h"
+#include "catalog/walk.h"
+#include "core/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Names that are methods of the HTTP interface and so cannot end an id. */
+static const char *const method_segments[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
+
+struct scan {
+    struct td_snapshot *snapshot;
+    const struct td_snapshot *previous;
+    struct td_mapping_cache *maps;
+    const struct td_scan_config *config;
+    struct td_scan_progress *progress;
+    const _Atomic bool *stop;
+    const struct td_unsettled_list *was_unsettled;
+    struct td_unsettled_list unsettled;
+    uint64_t now_ns;      /* monotonic */
+    int64_t wall_now_ns;
+    struct td_candidate *candidates;
+    const char **revisions; /* per entry */
+    size_t candidate_count, candidate_capacity;
+    struct td_error *err;
+};
+
+struct td_scan_config td_scan_config_default(void)
+{
+    return (struct td_scan_config){.settle_ns = UINT64_C(2000000000),
+                                   .max_files = 1000000,
+                                   .max_directories = 1000000,
+                                   .limits = td_limits_default()};
+}
+
+void td_unsettled_list_fini(struct td_unsettled_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->items[i].path);
+    free(list->items);
+    memset(list, 0, sizeof *list);
+}
+
+/* ---- files that may still be written to ---------------------------------------------------------------- */
+
+static const struct td_unsettled *unsettled_find(const struct td_unsettled_list *list, const char *path)
+{
+    size_t low = 0;
+    size_t high = list->count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int order = strcmp(list->items[mid].path, path);
+        if (order == 0)
+            return &list->items[mid];
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+/* Notes the file; it is due when it has been quiet for the settling time. */
+static bool unsettled_add(struct scan *s, const struct td_found *found, uint64_t first_seen_ns, uint64_t due_ns)
+{
+    struct td_unsettled_list *list = &s->unsettled;
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 8 : list->capacity * 2;
+        struct td_unsettled *items = realloc(list->items, capacity * sizeof *items);
+        if (items == NULL)
+            return td_error_no_memory(s->err);
+        list->items = items;
+        list->capacity = capacity;
+    }
+    char *path = strdup(found->path);
+    if (path == NULL)
+        return td_error_no_memory(s->err);
+    list->items[list->count++] = (struct td_unsettled){.path = path, .id = found->id, .first_seen_ns = first_seen_ns};
+    s->snapshot->unsettled_count++;
+    if (s->snapshot->next_due_ns == 0 || due_ns < s->snapshot->next_due_ns)
+        s->snapshot->next_due_ns = due_ns;
+    return true;
+}
+
+/* A file is settled when its mtime lies settle_ns back; for a mtime in the future (a skewed clock) when it has
+ * been seen unchanged that long. Only then can a later write not leave the same mtime behind ("racily clean"). */
+static bool is_settled(const struct scan *s, const struct td_found *found, uint64_t *first_seen_ns, uint64_t *due_ns)
+{
+    int64_t age_ns = s->wall_now_ns - found->id.mtime_ns;
+    const struct td_unsettled *before = unsettled_find(s->was_unsettled, found->path);
+    *first_seen_ns = s->now_ns;
+    if (before != NULL && td_file_id_equal(&before->id, &found->id))
+        *first_seen_ns = before->first_seen_ns;
+    uint64_t seen_ns = s->now_ns - *first_seen_ns;
+    if (s->config->settle_ns == 0 || (age_ns >= 0 && (uint64_t)age_ns >= s->config->settle_ns))
+        return true;
+    if (*first_seen_ns != s->now_ns && seen_ns >= s->config->settle_ns)
+        return true;
+    uint64_t quiet_ns = age_ns > 0 && (uint64_t)age_ns > seen_ns ? (uint64_t)age_ns : seen_ns;
+    *due_ns = s->now_ns + (s->config->settle_ns - quiet_ns);
+    return false;
+}
+
+/* ---- reading one file ---------------------------------------------------------------------------------- */
+
+static void file_refuse(struct td_file *file, const struct td_error *why)
+{
+    char message[TD_ERROR_MESSAGE_BYTES + 64];
+    if (why->pos == TD_ERROR_POS_NONE)
+        (void)snprintf(message, sizeof message, "%s", why->message);
+    else
+        (void)snprintf(message, sizeof message, "%s (at byte %" PRIu64 ")", why->message, why->pos);
+    file->error = strdup(message);
+    file->transient = why->code != TD_INVALID_ARGUMENT;
+}
+
+static bool read_index(struct td_file *file, const struct td_input *input, const struct td_limits *limits,
+                       struct td_error *err)
+{
+    if (input->size_bytes > limits->max_header_bytes)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "index of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
+                            input->size_bytes, limits->max_header_bytes);
+    size_t len = (size_t)input->size_bytes;
+    char *text = malloc(len + 1);
+    if (text == NULL)
+        return td_error_no_memory(err);
+    bool ok = td_input_read(input, 0, text, len, err) && td_shard_index_parse(&file->index, text, len, err);
+    free(text);
+    return ok;
+}
+
+/* Opens and parses a checkpoint file or an index. *same is false when it is no longer the file that was found. */
+static void file_read(struct scan *s, struct td_file *file, bool *same)
+{
+    struct td_error why;
+    struct td_file_id id;
+    int fd;
+    td_error_init(&why);
+    *same = true;
+    if (!td_root_open_file(s->snapshot->root, file->source.path, &fd, &id, &why)) {
+        file_refuse(file, &why);
+        return;
+    }
+    if (td_file_id_equal(&id, &file->source.id)) {
+        struct td_input input = td_input_descriptor(&fd, id.size_bytes);
+        file->readable = file->is_index ? read_index(file, &input, &s->config->limits, &why)
+                                        : file->format->parse(&input, &s->config->limits, &file->manifest, &why);
+        if (!file->readable)
+            file_refuse(file, &why);
+        struct stat st;
+        if (fstat(fd, &st) == 0)
+            id = td_file_id_of(&st);
+    }
+    *same = td_file_id_equal(&id, &file->source.id);
+    (void)close(fd);
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+static struct td_file *file_create(struct scan *s, const struct td_found *found)
+{
+    struct td_file *file = calloc(1, sizeof *file);
+    if (file == NULL)
+        return NULL;
+    atomic_init(&file->refs, 1);
+    file->maps = s->maps;
+    file->source.path = strdup(found->physical);
+    file->source.id = found->id;
+    file->format = td_format_for_name(base_name(found->path));
+    file->is_index = file->format == NULL && td_is_shard_index_name(base_name(found->path));
+    if (file->format != NULL)
+        td_manifest_init(&file->manifest, 0);
+    if (file->source.path == NULL || !td_digest_file_id(&found->id, file->tag)) {
+        td_file_unref(file);
+        return NULL;
+    }
+    return file;
+}
+
+/* ---- entries ------------------------------------------------------------------------------------------- */
+
+static const struct td_entry *previous_entry(const struct scan *s, const char *path)
+{
+    return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, path, strlen(path));
+}
+
+/* What the found file becomes: *file has a reference, or is NULL when it is not to be published now. */
+static bool resolve_file(struct scan *s, const struct td_found *found, struct td_file **out)
+{
+    *out = NULL;
+    const struct td_entry *before = previous_entry(s, found->path);
+    bool same_place = before != NULL && strcmp(before->file->source.path, found->physical) == 0;
+    if (same_place && td_file_id_equal(&before->file->source.id, &found->id) && !before->file->transient) {
+        *out = td_file_ref(before->file);
+        return true;
+    }
+    uint64_t first_seen_ns;
+    uint64_t due_ns;
+    bool trusted = is_settled(s, found, &first_seen_ns, &due_ns);
+    if (trusted) {
+        struct td_file *file = file_create(s, found);
+        if (file == NULL)
+            return td_error_no_memory(s->err);
+        if (file->format != NULL || file->is_index) {
+            atomic_fetch_add(&s->progress->files_to_read, 1);
+            file_read(s, file, &trusted);
+            atomic_fetch_add(&s->progress->files_read, 1);
+        }
+        if (trusted) {
+            *out = file;
+            return true;
+        }
+        td_file_unref(file);
+        due_ns = s->now_ns + s->config->settle_ns;
+    }
+    /* Known under an older identity: keep showing that; its bytes are answered with 503 until it settles. */
+    if (before != NULL)
+        *out = td_file_ref(before->file);
+    return unsettled_add(s, found, first_seen_ns, due_ns);
+}
+
+static bool add_candidate(struct scan *s, const char *path, const struct td_entry *entry, const char *error)
+{
+    if (s->candidate_count == s->candidate_capacity) {
+        size_t capacity = s->candidate_capacity == 0 ? 64 : s->candidate_capacity * 2;
+        struct td_candidate *candidates = realloc(s->candidates, capacity * sizeof *candidates);
+        if (candidates == NULL)
+            return td_error_no_memory(s->err);
+        s->candidates = candidates;
+        s->candidate_capacity = capacity;
+    }
+    const char *slash = strrchr(path, '/');
+    s->candidates[s->candidate_count++] = (struct td_candidate){.path = path,
+                                                                .directory_len = slash == NULL ? 0 : (size_t)(slash - path),
+                                                                .entry = entry,
+                                                                .error = error};
+    return true;
+}
+
+static bool build_entries(struct scan *s, const struct td_walk *walk)
+{
+    struct td_snapshot *snapshot = s->snapshot;
+    snapshot->entries = calloc(walk->count + 1, sizeof *snapshot->entries);
+    s->revisions = calloc(walk->count + 1, sizeof *s->revisions);
+    if (snapshot->entries == NULL || s->revisions == NULL)
+        return td_error_no_memory(s->err);
+    for (size_t i = 0; i < walk->count; i++) {
+        const struct td_found *found = &walk->found[i];
+        const char *name = base_name(found->path);
+        bool wanted = td_format_for_name(name) != NULL || td_is_shard_index_name(name);
+        if (atomic_load(s->stop))
+            return td_error_set(s->err, TD_UNAVAILABLE, "the scan was stopped");
+        if (found->error != NULL) {
+            if (!wanted)
+                td_problems_add(&snapshot->problems, &snapshot->arena, found->path, found->error);
+            else if (!add_candidate(s, found->path, NULL, found->error))
+                return false;
+            continue;
+        }
+        struct td_file *file;
+        if (!resolve_file(s, found, &file))
+            return false;
+        if (file == NULL)
+            continue;
+        struct td_entry *entry = &snapshot->entries[snapshot->entry_count];
+        *entry = (struct td_entry){.path = found->path, .file = file};
+        s->revisions[snapshot->entry_count++] = found->revision;
+        if (wanted && !add_candidate(s, found->path, entry, NULL))
+            return false;
+    }
+    return true;
+}
+
+/* ---- models -------------------------------------------------------------------------------------------- */
+
+static int candidate_compare(const void *a, const void *b)
+{
+    const struct td_candidate *x = a;
+    const struct td_candidate *y = b;
+    int order = td_name_compare(x->path, x->directory_len, y->path, y->directory_len);
+    return order != 0 ? order : strcmp(x->path, y->path);
+}
+
+static bool same_directory(const struct td_candidate *a, const struct td_candidate *b)
+{
+    return a->directory_len == b->directory_len && memcmp(a->path, b->path, a->directory_len) == 0;
+}
+
+/* First entry whose path is not less than directory + border. */
+static size_t entry_bound(const struct td_snapshot *snapshot, const char *directory, size_t len, char border)
+{
+    size_t low = 0;
+    size_t high = snapshot->entry_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const char *path = snapshot->entries[mid].path;
+        int order = strncmp(path, directory, len);
+        if (order == 0)
+            order = (unsigned char)path[len] < (unsigned char)border ? -1 : 1;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static void model_files(struct scan *s, struct td_model *model, const struct td_candidate *first)
+{
+    const struct td_snapshot *snapshot = s->snapshot;
+    if (model->directory_len == 0) {
+        model->first_entry = first->entry == NULL ? 0 : (size_t)(first->entry - snapshot->entries);
+        model->entry_count = first->entry == NULL ? 0 : 1;
+    } else {
+        model->first_entry = entry_bound(snapshot, model->id, model->directory_len, '/');
+        model->entry_count = entry_bound(snapshot, model->id, model->directory_len, '/' + 1) - model->first_entry;
+    }
+    for (size_t i = 0; i < model->entry_count; i++) {
+        const struct td_file_id *id = &snapshot->entries[model->first_entry + i].file->source.id;
+        model->file_bytes += id->size_bytes;
+        if (id->mtime_ns > model->updated_ns)
+            model->updated_ns = id->mtime_ns;
+    }
+    if (model->entry_count > 0)
+        model->revision = s->revisions[model->first_entry];
+    if (model->directory_len > 0)
+        model->config = td_model_find_file(snapshot, model, "config.json", strlen("config.json"));
+}
+
+static bool ends_in_method(const char *id)
+{
+    for (size_t i = 0; i < sizeof method_segments / sizeof *method_segments; i++)
+        if (strcmp(base_name(id), method_segments[i]) == 0)
+            return true;
+    return false;
+}
+
+/* One model out of candidates [first, end): those of one directory, or one file directly in the root. */
+static bool build_model(struct scan *s, size_t first, size_t end)
+{
+    struct td_snapshot *snapshot = s->snapshot;
+    const struct td_candidate *candidate = &s->candidates[first];
+    bool in_root = candidate->directory_len == 0;
+    const char *id = in_root ? candidate->path
+                             : td_arena_strndup(&snapshot->arena, candidate->path, candidate->directory_len);
+    if (id == NULL)
+        return td_error_no_memory(s->err);
+    if (in_root && td_is_shard_index_name(id))
+        return true; /* an index in the root is a plain file: each file there is a model of its own */
+    if (!in_root && ends_in_method(id)) {
+        char message[256];
+        (void)snprintf(message, sizeof message,
+                       "not published: an id cannot end in \"%s\", which is a method of the HTTP interface; rename the directory",
+                       base_name(id));
+        td_problems_add(&snapshot->problems, &snapshot->arena, id, message);
+        return true;
+    }
+    struct td_model *model = &snapshot->models[snapshot->model_count++];
+    model->id = id;
+    model->directory_len = candidate->directory_len;
+    model_files(s, model, candidate);
+    return td_checkpoints_build(snapshot, model, candidate, end - first, s->err);
+}
+
+static int model_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct td_model *)a)->id, ((const struct td_model *)b)->id);
+}
+
+static bool build_models(struct scan *s)
+{
+    struct td_snapshot *snapshot = s->snapshot;
+    if (s->candidate_count > 0)
+        qsort(s->candidates, s->candidate_count, sizeof *s->candidates, candidate_compare);
+    snapshot->models = calloc(s->candidate_count + 1, sizeof *snapshot->models);
+    if (snapshot->models == NULL)
+        return td_error_no_memory(s->err);
+    for (size_t first = 0, end; first < s->candidate_count; first = end) {
+        end = first + 1;
+        if (s->candidates[first].directory_len > 0)
+            while (end < s->candidate_count && same_directory(&s->candidates[first], &s->candidates[end]))
+                end++;
+        if (!build_model(s, first, end))
+            return false;
+    }
+    if (snapshot->model_count > 0)
+        qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
+    return true;
+}
+
+static bool tag_snapshot(struct scan *s)
+{
+    struct td_snapshot *snapshot = s->snapshot;
+    struct td_digest *digest = td_digest_create();
+    for (size_t i = 0; i < snapshot->entry_count; i++) {
+        td_digest_add_cstring(digest, snapshot->entries[i].path);
+        td_digest_add_cstring(digest, snapshot->entries[i].file->source.path);
+        td_digest_add_cstring(digest, snapshot->entries[i].file->tag);
+        td_digest_add_cstring(digest, snapshot->entries[i].file->error == NULL ? "" : snapshot->entries[i].file->error);
+    }
+    for (size_t i = 0; i < snapshot->problems.count; i++) {
+        td_digest_add_cstring(digest, snapshot->problems.items[i].path);
+        td_digest_add_cstring(digest, snapshot->problems.items[i].message);
+    }
+    for (size_t i = 0; i < s->candidate_count; i++)
+        if (s->candidates[i].entry == NULL)
+            td_digest_add_cstring(digest, s->candidates[i].path);
+    return td_digest_finish(digest, snapshot->tag) || td_error_no_memory(s->err);
+}
+
+static struct td_snapshot *snapshot_create(struct td_root *root, const struct td_snapshot *previous)
+{
+    struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
+    if (snapshot == NULL)
+        return NULL;
+    atomic_init(&snapshot->refs, 1);
+    td_arena_init(&snapshot->arena, 0);
+    snapshot->root = td_root_ref(root);
+    snapshot->generation = previous == NULL ? 1 : previous->generation + 1;
+    return snapshot;
+}
+
+bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct td_snapshot *previous,
+             const struct td_scan_config *config, struct td_unsettled_list *unsettled, struct td_scan_progress *progress,
+             const _Atomic bool *stop, struct td_snapshot **out, struct td_error *err)
+{
+    struct td_wall wall = td_wall_now();
+    struct scan s = {.previous = previous,
+                     .maps = maps,
+                     .config = config,
+                     .progress = progress,
+                     .stop = stop,
+                     .was_unsettled = unsettled,
+                     .now_ns = td_clock_ns(),
+                     .wall_now_ns = wall.seconds * 1000000000 + wall.nanoseconds,
+                     .err = err};
+    atomic_store(&progress->files_found, 0);
+    atomic_store(&progress->files_to_read, 0);
+    atomic_store(&progress->files_read, 0);
+    s.snapshot = snapshot_create(root, previous);
+    if (s.snapshot == NULL)
+        return td_error_no_memory(err);
+    struct td_walk walk = {0};
+    bool ok = td_walk_run(&walk, root, &s.snapshot->arena, &s.snapshot->problems, config->max_files,
+                          config->max_directories, &progress->files_found, stop, err) &&
+              build_entries(&s, &walk) && build_models(&s) && tag_snapshot(&s);
+    td_walk_fini(&walk);
+    free(s.candidates);
+    free(s.revisions);
+    if (!ok) {
+        td_unsettled_list_fini(&s.unsettled);
+        td_snapshot_free(s.snapshot);
+        return false;
+    }
+    td_unsettled_list_fini(unsettled);
+    *unsettled = s.unsettled;
+    *out = s.snapshot;
+    return true;
+}
+
+/* ---- one file by itself -------------------------------------------------------------------------------- */
+
+static bool open_by_path(const char *path, int *fd, struct td_file_id *id, struct td_error *err)
+{
+    struct stat st;
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (*fd < 0)
+        return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open \"%s\"", path);
+    if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        (void)close(*fd);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" is not a regular file", path);
+    }
+    *id = td_file_id_of(&st);
+    return true;
+}
+
+static bool parse_by_path(const char *path, const struct td_limits *limits, struct td_file *file, struct td_error *err)
+{
+    int fd;
+    if (!open_by_path(path, &fd, &file->source.id, err))
+        return false;
+    struct td_input input = td_input_descriptor(&fd, file->source.id.size_bytes);
+    file->readable = file->format->parse(&input, limits, &file->manifest, err);
+    (void)close(fd);
+    return file->readable && td_digest_file_id(&file->source.id, file->tag);
+}
+
+bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out, struct td_error *err)
+{
+    const char *name = base_name(path);
+    const struct td_format *format = td_format_for_name(name);
+    if (format == NULL)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "\"%s\" has no extension of a known checkpoint format (.safetensors)",
+                            path);
+    struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
+    struct td_file *file = calloc(1, sizeof *file);
+    if (snapshot == NULL || file == NULL) {
+        free(snapshot);
+        free(file);
+        return td_error_no_memory(err);
+    }
+    atomic_init(&snapshot->refs, 1);
+    td_arena_init(&snapshot->arena, 0);
+    atomic_init(&file->refs, 1);
+    file->format = format;
+    td_manifest_init(&file->manifest, 0);
+    file->source.path = strdup(name);
+    snapshot->entries = calloc(1, sizeof *snapshot->entries);
+    snapshot->models = calloc(1, sizeof *snapshot->models);
+    bool ok = file->source.path != NULL && snapshot->entries != NULL && snapshot->models != NULL;
+    if (!ok) {
+        td_file_unref(file);
+        (void)td_error_no_memory(err);
+    } else {
+        snapshot->entries[0] = (struct td_entry){.path = file->source.path, .file = file};
+        snapshot->entry_count = 1;
+        ok = parse_by_path(path, limits, file, err);
+    }
+    if (ok) {
+        struct td_model *model = &snapshot->models[0];
+        struct td_candidate candidate = {.path = file->source.path, .entry = &snapshot->entries[0]};
+        model->id = file->source.path;
+        model->entry_count = 1;
+        model->file_bytes = file->source.id.size_bytes;
+        model->updated_ns = file->source.id.mtime_ns;
+        snapshot->model_count = 1;
+        ok = td_checkpoints_build(snapshot, model, &candidate, 1, err);
+    }
+    if (!ok) {
+        td_snapshot_free(snapshot);
+        return false;
+    }
+    *out = snapshot;
+    return true;
+}

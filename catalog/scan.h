@@ -1,0 +1,48 @@
+/* One scan of the served root: walk, open what is new, parse, group into models. */
+#ifndef TD_CATALOG_SCAN_H
+#define TD_CATALOG_SCAN_H
+
+#include "catalog/snapshot.h"
+
+struct td_scan_config {
+    uint64_t settle_ns; /* a file whose mtime is younger is not trusted yet: it may still be written to */
+    size_t max_files;
+    size_t max_directories;
+    struct td_limits limits;
+};
+
+struct td_scan_config td_scan_config_default(void);
+
+/* Read by other threads while a scan runs. */
+struct td_scan_progress {
+    _Atomic uint64_t files_found;
+    _Atomic uint64_t files_to_read; /* new or changed checkpoint files */
+    _Atomic uint64_t files_read;
+};
+
+/* Files seen but not yet published, and since when; carried from scan to scan. */
+struct td_unsettled {
+    char *path; /* as clients would know it; owned */
+    struct td_file_id id;
+    uint64_t first_seen_ns; /* monotonic */
+};
+
+struct td_unsettled_list {
+    struct td_unsettled *items; /* sorted by path */
+    size_t count, capacity;
+};
+
+void td_unsettled_list_fini(struct td_unsettled_list *list);
+
+/* Scans `root` and builds a snapshot with one reference. `previous` (may be NULL) lends its unchanged files.
+ * `stop` ends the scan early with an error when it becomes true. A broken file never fails a scan; only
+ * TD_RESOURCE_EXHAUSTED, TD_IO on the root itself, and `stop` do. */
+bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct td_snapshot *previous,
+             const struct td_scan_config *config, struct td_unsettled_list *unsettled, struct td_scan_progress *progress,
+             const _Atomic bool *stop, struct td_snapshot **out, struct td_error *err);
+
+/* A snapshot of one checkpoint file, wherever it lies, without a root: for looking at it, not for serving. Its one
+ * model is named after the file. The errors are those of the file. */
+bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out, struct td_error *err);
+
+#endif

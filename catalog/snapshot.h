@@ -1,0 +1,141 @@
+/* Snapshots: what the served root held at one scan. Immutable once published and reference-counted, so a request
+ * sees one consistent world; files that did not change are shared with the snapshot before.
+ *
+ * Lifetimes: a snapshot owns its models, checkpoints and entries and holds a reference on its root and on each
+ * file; a file outlives every snapshot that shows it. Everything reached from a snapshot is valid while a
+ * reference on the snapshot is held. */
+#ifndef TD_CATALOG_SNAPSHOT_H
+#define TD_CATALOG_SNAPSHOT_H
+
+#include "catalog/digest.h"
+#include "core/arena.h"
+#include "parser/format.h"
+#include "parser/manifest.h"
+#include "parser/shard_index.h"
+#include "storage/file_source.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One regular file, with its parsed manifest when it is a checkpoint file. */
+struct td_file {
+    _Atomic int refs;
+    struct td_mapping_cache *maps;
+    struct td_file_source source;   /* path below the root, identity */
+    const struct td_format *format; /* NULL: not a checkpoint file */
+    bool is_index;                  /* a shard index: model.safetensors.index.json */
+    bool readable;                  /* parsed without fault: manifest (or index) is valid */
+    bool transient;                 /* refused for a reason that may pass (I/O, memory): parsed again next time */
+    struct td_manifest manifest;
+    struct td_shard_index index;
+    char *error;            /* why it was refused, one line; NULL when readable or nothing to parse */
+    char tag[TD_TAG_BYTES]; /* strong validator of its bytes */
+};
+
+/* A file under the name by which clients know it: models--org--name/snapshots/<commit>/x is org/name/x. */
+struct td_entry {
+    const char *path;
+    struct td_file *file;
+};
+
+struct td_problem {
+    const char *path; /* below the model, or below the root in a snapshot's own list */
+    const char *message;
+};
+
+struct td_problems {
+    struct td_problem *items;
+    size_t count, capacity;
+};
+
+/* One tensor of a checkpoint and the part (file) that holds it. */
+struct td_tensor_ref {
+    const struct td_tensor *tensor;
+    uint32_t part;
+};
+
+/* One complete set of tensors. */
+struct td_checkpoint {
+    const char *id; /* "safetensors", or a file name */
+    const char *format;
+    const struct td_entry **parts; /* the files that hold it */
+    size_t part_count;
+    struct td_tensor_ref *refs; /* sorted by name; NULL when it is exactly the first part's manifest */
+    size_t tensor_count;
+    uint64_t total_bytes;
+    const struct td_metadata *metadata;
+    size_t metadata_count;
+    char tag[TD_TAG_BYTES]; /* changes whenever anything in its manifest may */
+};
+
+struct td_model {
+    const char *id;
+    size_t directory_len;    /* of the id's part that is a directory: 0 for a file directly in the root */
+    const char *revision;    /* commit of a Hugging Face cache, or NULL */
+    size_t first_entry, entry_count; /* its files, a run of the snapshot's entries */
+    const struct td_entry *config;   /* config.json, or NULL */
+    struct td_checkpoint *checkpoints; /* the default one first, the others by id */
+    size_t checkpoint_count;
+    struct td_problems problems;
+    uint64_t total_bytes; /* tensor bytes of all checkpoints */
+    uint64_t file_bytes;
+    int64_t updated_ns; /* mtime of the newest file */
+};
+
+struct td_snapshot {
+    _Atomic int refs;
+    uint64_t generation; /* counts up */
+    struct td_arena arena;
+    struct td_root *root;
+    struct td_entry *entries; /* sorted by path (byte order) */
+    size_t entry_count;
+    struct td_model *models; /* sorted by id */
+    size_t model_count;
+    struct td_problems problems; /* what could not be published at all */
+    size_t unsettled_count;      /* files seen but still too young to trust */
+    uint64_t next_due_ns;        /* monotonic time by which the first of them settles; 0 = none */
+    char tag[TD_TAG_BYTES];
+    void (*retire)(void *context, struct td_snapshot *snapshot); /* called when the last reference goes */
+    void *retire_context;
+    struct td_snapshot *next_retired;
+};
+
+struct td_snapshot *td_snapshot_ref(struct td_snapshot *snapshot);
+void td_snapshot_unref(struct td_snapshot *snapshot); /* NULL is fine */
+void td_snapshot_free(struct td_snapshot *snapshot);  /* for retire functions only */
+
+struct td_file *td_file_ref(struct td_file *file);
+void td_file_unref(struct td_file *file);
+
+/* Binary searches; NULL when there is none. Lengths in bytes. */
+const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot, const char *id, size_t len);
+const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path, size_t len);
+
+/* The model whose id is the longest prefix of path at a '/' border; *rest is what follows that '/', or the end. */
+const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, const char *path, size_t len,
+                                         size_t *rest);
+
+/* The path of an entry below its model. */
+const char *td_model_relative(const struct td_model *model, const struct td_entry *entry);
+
+/* The file of the model at this relative path, or NULL. */
+const struct td_entry *td_model_find_file(const struct td_snapshot *snapshot, const struct td_model *model,
+                                          const char *path, size_t len);
+
+/* id NULL or empty: the default one. NULL when there is none. */
+const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, const char *id, size_t len);
+
+/* The i-th tensor in name order. */
+struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint, size_t i);
+bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name, size_t len,
+                        struct td_tensor_ref *out);
+
+/* Index of the first tensor whose name is greater than the given one (where a page continues). */
+size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, const char *name, size_t len);
+
+/* Appends a problem; strings are copied into the arena. Past 1,000 they are dropped: a list that long helps nobody. */
+void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path, const char *message);
+
+#endif

@@ -1,0 +1,313 @@
+#include "catalog/walk.h"
+
+#include "catalog/hub_cache.h"
+#include "core/utf8.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WALK_MAX_DEPTH = 64 };
+
+/* A directory to visit. Parents stay in the array, so a directory knows its ancestors. */
+struct directory {
+    const char *physical, *path, *revision;
+    size_t parent; /* index, or SIZE_MAX for the root */
+    unsigned depth;
+    uint64_t device, inode;
+};
+
+struct walker {
+    struct td_walk *walk;
+    const struct td_root *root;
+    struct directory *directories;
+    size_t directory_count, directory_capacity;
+    size_t max_files, max_directories;
+    bool files_cut, directories_cut;
+    _Atomic uint64_t *files_found;
+    struct td_error *err;
+};
+
+static bool is_ignored(const char *name)
+{
+    static const char *const endings[] = {".incomplete", ".tmp"};
+    size_t len = strlen(name);
+    if (name[0] == '.')
+        return true;
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = strlen(endings[i]);
+        if (len >= n && strcmp(name + len - n, endings[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static const char *join(struct td_arena *arena, const char *directory, const char *name)
+{
+    size_t a = strlen(directory);
+    size_t b = strlen(name);
+    char *joined = td_arena_alloc(arena, a + b + 2);
+    if (joined == NULL)
+        return NULL;
+    memcpy(joined, directory, a);
+    if (a > 0)
+        joined[a++] = '/';
+    memcpy(joined + a, name, b + 1);
+    return joined;
+}
+
+static bool add_found(struct walker *w, const struct directory *directory, const char *name, const struct td_file_id *id,
+                      const char *error)
+{
+    struct td_walk *walk = w->walk;
+    if (walk->count >= w->max_files) {
+        w->files_cut = true;
+        return true;
+    }
+    if (walk->count == walk->capacity) {
+        size_t capacity = walk->capacity == 0 ? 64 : walk->capacity * 2;
+        struct td_found *found = realloc(walk->found, capacity * sizeof *found);
+        if (found == NULL)
+            return td_error_no_memory(w->err);
+        walk->found = found;
+        walk->capacity = capacity;
+    }
+    struct td_found *item = &walk->found[walk->count];
+    memset(item, 0, sizeof *item);
+    item->path = join(walk->names, directory->path, name);
+    item->physical = join(&walk->scratch, directory->physical, name);
+    item->revision = directory->revision;
+    if (id != NULL)
+        item->id = *id;
+    if (error != NULL)
+        item->error = td_arena_strndup(walk->names, error, strlen(error));
+    if (item->path == NULL || item->physical == NULL || (error != NULL && item->error == NULL))
+        return td_error_no_memory(w->err);
+    walk->count++;
+    atomic_fetch_add(w->files_found, 1);
+    return true;
+}
+
+/* physical and path must live in the walk's arenas already. */
+static bool push_directory(struct walker *w, const char *physical, const char *path, const char *revision, size_t parent)
+{
+    if (physical == NULL || path == NULL)
+        return td_error_no_memory(w->err);
+    if (w->directory_count >= w->max_directories) {
+        w->directories_cut = true;
+        return true;
+    }
+    if (w->directory_count == w->directory_capacity) {
+        size_t capacity = w->directory_capacity == 0 ? 64 : w->directory_capacity * 2;
+        struct directory *directories = realloc(w->directories, capacity * sizeof *directories);
+        if (directories == NULL)
+            return td_error_no_memory(w->err);
+        w->directories = directories;
+        w->directory_capacity = capacity;
+    }
+    unsigned depth = parent == SIZE_MAX ? 0 : w->directories[parent].depth + 1;
+    if (depth > WALK_MAX_DEPTH) {
+        td_problems_add(w->walk->problems, w->walk->names, path, "nested deeper than 64 directories, not looked into");
+        return true;
+    }
+    w->directories[w->directory_count++] =
+        (struct directory){.physical = physical, .path = path, .revision = revision, .parent = parent, .depth = depth};
+    return true;
+}
+
+/* models--org--name: its chosen snapshot is pushed under org/name. */
+static bool push_hub_cache(struct walker *w, size_t parent, const char *physical, const char *id)
+{
+    struct td_walk *walk = w->walk;
+    const char *path = join(walk->names, w->directories[parent].path, id);
+    char commit[256];
+    char at[PATH_MAX];
+    struct stat st;
+    if (path == NULL || physical == NULL)
+        return td_error_no_memory(w->err);
+    if (td_root_stat(w->root, path, &st, NULL)) {
+        td_problems_add(walk->problems, walk->names, physical,
+                        "not published: a directory with the id of this Hugging Face cache entry stands beside it");
+        return true;
+    }
+    if (!td_hub_cache_commit(w->root, physical, commit, sizeof commit))
+        return true; /* nothing downloaded yet */
+    if (snprintf(at, sizeof at, "%s/snapshots/%s", physical, commit) >= (int)sizeof at)
+        return true;
+    const char *revision = td_arena_strndup(walk->names, commit, strlen(commit));
+    if (revision == NULL)
+        return td_error_no_memory(w->err);
+    return push_directory(w, td_arena_strndup(&walk->scratch, at, strlen(at)), path, revision, parent);
+}
+
+static bool visit_directory(struct walker *w, size_t parent, const char *name)
+{
+    struct td_walk *walk = w->walk;
+    char id[NAME_MAX + 1];
+    const char *physical = join(&walk->scratch, w->directories[parent].physical, name);
+    if (td_hub_cache_id(name, id, sizeof id))
+        return push_hub_cache(w, parent, physical, id);
+    return push_directory(w, physical, join(walk->names, w->directories[parent].path, name),
+                          w->directories[parent].revision, parent);
+}
+
+/* A symlink: what it leads to decides, as long as that is inside the root. */
+static bool visit_link(struct walker *w, size_t parent, const char *name)
+{
+    const char *physical = join(&w->walk->scratch, w->directories[parent].physical, name);
+    struct td_error why;
+    struct stat st;
+    td_error_init(&why);
+    if (physical == NULL)
+        return td_error_no_memory(w->err);
+    if (!td_root_stat(w->root, physical, &st, &why))
+        return add_found(w, &w->directories[parent], name, NULL,
+                         why.code == TD_NOT_FOUND ? "is a symlink to something that does not exist"
+                         : why.code == TD_PERMISSION_DENIED
+                             ? "is a symlink that leads outside the served directory, or in a circle"
+                             : "is a symlink that cannot be followed");
+    if (S_ISDIR(st.st_mode))
+        return visit_directory(w, parent, name);
+    struct td_file_id file_id = td_file_id_of(&st);
+    if (S_ISREG(st.st_mode))
+        return add_found(w, &w->directories[parent], name, &file_id, NULL);
+    return add_found(w, &w->directories[parent], name, NULL, "is not a regular file");
+}
+
+static bool visit_item(struct walker *w, size_t parent, int fd, const char *name)
+{
+    struct stat st;
+    if (is_ignored(name))
+        return true;
+    if (!td_utf8_valid(name, strlen(name))) {
+        char shown[4 * NAME_MAX + 1];
+        td_utf8_escape(name, strlen(name), shown, sizeof shown);
+        td_problems_add(w->walk->problems, w->walk->names, shown, "its name is not UTF-8, so it has no URL");
+        return true;
+    }
+    if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return true; /* gone meanwhile */
+    if (S_ISLNK(st.st_mode))
+        return visit_link(w, parent, name);
+    if (S_ISDIR(st.st_mode))
+        return visit_directory(w, parent, name);
+    struct td_file_id id = td_file_id_of(&st);
+    if (S_ISREG(st.st_mode))
+        return add_found(w, &w->directories[parent], name, &id, NULL);
+    return add_found(w, &w->directories[parent], name, NULL, "is not a regular file");
+}
+
+static bool is_own_ancestor(const struct walker *w, size_t at)
+{
+    const struct directory *here = &w->directories[at];
+    for (size_t up = here->parent; up != SIZE_MAX; up = w->directories[up].parent)
+        if (w->directories[up].inode == here->inode && w->directories[up].device == here->device)
+            return true;
+    return false;
+}
+
+/* False only for what must end the whole walk. */
+static bool visit_all(struct walker *w, size_t at)
+{
+    int fd;
+    struct td_error why;
+    struct stat st;
+    td_error_init(&why);
+    if (!td_root_open_directory(w->root, w->directories[at].physical, &fd, &why)) {
+        if (at == 0)
+            return td_error_set(w->err, why.code, "%s", why.message);
+        td_problems_add(w->walk->problems, w->walk->names, w->directories[at].path, why.message);
+        return true;
+    }
+    DIR *dir = NULL;
+    if (fstat(fd, &st) == 0) {
+        w->directories[at].device = st.st_dev;
+        w->directories[at].inode = st.st_ino;
+        if (is_own_ancestor(w, at)) {
+            (void)close(fd);
+            return true; /* a symlink loop ends here */
+        }
+        dir = fdopendir(fd);
+    }
+    if (dir == NULL) {
+        (void)close(fd);
+        return td_error_sys(w->err, TD_IO, errno, "cannot list \"%s\"", w->directories[at].path);
+    }
+    bool ok = true;
+    struct dirent *item;
+    errno = 0;
+    while (ok && (item = readdir(dir)) != NULL) // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
+        ok = visit_item(w, at, fd, item->d_name);
+    (void)closedir(dir);
+    return ok;
+}
+
+static int found_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct td_found *)a)->path, ((const struct td_found *)b)->path);
+}
+
+/* Two ways to one path (they cannot arise from one directory, only from cache folders): the first is kept. */
+static void drop_duplicates(struct td_walk *walk)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < walk->count; i++) {
+        if (kept > 0 && strcmp(walk->found[kept - 1].path, walk->found[i].path) == 0) {
+            td_problems_add(walk->problems, walk->names, walk->found[i].path, "two files have this path; one is published");
+            continue;
+        }
+        walk->found[kept++] = walk->found[i];
+    }
+    walk->count = kept;
+}
+
+bool td_walk_run(struct td_walk *walk, const struct td_root *root, struct td_arena *names, struct td_problems *problems,
+                 size_t max_files, size_t max_directories, _Atomic uint64_t *files_found, const _Atomic bool *stop,
+                 struct td_error *err)
+{
+    memset(walk, 0, sizeof *walk);
+    td_arena_init(&walk->scratch, 0);
+    walk->names = names;
+    walk->problems = problems;
+    struct walker w = {.walk = walk,
+                       .root = root,
+                       .max_files = max_files,
+                       .max_directories = max_directories,
+                       .files_found = files_found,
+                       .err = err};
+    bool ok = push_directory(&w, "", "", NULL, SIZE_MAX);
+    for (size_t at = 0; ok && at < w.directory_count; at++) {
+        if (atomic_load(stop))
+            ok = td_error_set(err, TD_UNAVAILABLE, "the scan was stopped");
+        else
+            ok = visit_all(&w, at);
+    }
+    free(w.directories);
+    if (!ok)
+        return false;
+    char message[128];
+    if (w.files_cut) {
+        (void)snprintf(message, sizeof message, "more than %zu files; the rest is not listed (--max-files)", max_files);
+        td_problems_add(problems, names, "", message);
+    }
+    if (w.directories_cut) {
+        (void)snprintf(message, sizeof message, "more than %zu directories; the rest is not listed", max_directories);
+        td_problems_add(problems, names, "", message);
+    }
+    if (walk->count > 0)
+        qsort(walk->found, walk->count, sizeof *walk->found, found_compare);
+    drop_duplicates(walk);
+    return true;
+}
+
+void td_walk_fini(struct td_walk *walk)
+{
+    free(walk->found);
+    if (walk->names != NULL)
+        td_arena_fini(&walk->scratch);
+}

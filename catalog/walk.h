@@ -1,0 +1,30 @@
+/* The walk: every regular file below the root, under the path by which clients know it. No recursion; symlinks
+ * are followed while they stay inside; loops end. */
+#ifndef TD_CATALOG_WALK_H
+#define TD_CATALOG_WALK_H
+
+#include "catalog/snapshot.h"
+
+struct td_found {
+    const char *path;     /* as clients know it */
+    const char *physical; /* below the root */
+    const char *revision; /* commit of a Hugging Face cache, or NULL */
+    struct td_file_id id;
+    const char *error; /* why it cannot be served (a link that leaves the root, a FIFO ...), or NULL */
+};
+
+struct td_walk {
+    struct td_arena *names; /* where path, revision and error are kept */
+    struct td_arena scratch; /* physical paths; gone with the walk */
+    struct td_found *found;  /* sorted by path, paths unique */
+    size_t count, capacity;
+    struct td_problems *problems;
+};
+
+/* Walks root. names and problems belong to the snapshot being built. Call fini in every case. */
+bool td_walk_run(struct td_walk *walk, const struct td_root *root, struct td_arena *names, struct td_problems *problems,
+                 size_t max_files, size_t max_directories, _Atomic uint64_t *files_found, const _Atomic bool *stop,
+                 struct td_error *err);
+void td_walk_fini(struct td_walk *walk);
+
+#endif

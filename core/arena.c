@@ -1,0 +1,111 @@
+#include "core/arena.h"
+
+#include "core/checked.h"
+
+#include <stdalign.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Small files have a handful of tensors: start small, grow geometrically, so that neither 2,000 small
+ * manifests nor one of a million tensors wastes much. */
+enum { ARENA_CHUNK_MIN_BYTES = 1024, ARENA_CHUNK_MAX_BYTES = 256 * 1024 };
+
+struct td_arena_chunk {
+    struct td_arena_chunk *next;
+    size_t capacity;
+    size_t low;  /* aligned allocations grow up from 0 */
+    size_t high; /* strings grow down from capacity */
+    alignas(max_align_t) unsigned char bytes[];
+};
+
+void td_arena_init(struct td_arena *arena, size_t limit_bytes)
+{
+    arena->chunks = NULL;
+    arena->used_bytes = 0;
+    arena->limit_bytes = limit_bytes;
+}
+
+void td_arena_fini(struct td_arena *arena)
+{
+    struct td_arena_chunk *chunk = arena->chunks;
+    while (chunk != NULL) {
+        struct td_arena_chunk *next = chunk->next;
+        free(chunk);
+        chunk = next;
+    }
+    arena->chunks = NULL;
+    arena->used_bytes = 0;
+}
+
+/* A chunk with at least `need` bytes free between low and high; NULL when there is no memory. */
+static struct td_arena_chunk *arena_room(struct td_arena *arena, size_t need)
+{
+    size_t total;
+    if (!td_add_size(arena->used_bytes, need, &total))
+        return NULL;
+    if (arena->limit_bytes != 0 && total > arena->limit_bytes)
+        return NULL;
+    struct td_arena_chunk *chunk = arena->chunks;
+    if (chunk == NULL || need > chunk->high - chunk->low) {
+        size_t capacity = chunk == NULL ? ARENA_CHUNK_MIN_BYTES : chunk->capacity * 2;
+        if (capacity > ARENA_CHUNK_MAX_BYTES)
+            capacity = ARENA_CHUNK_MAX_BYTES;
+        if (arena->limit_bytes != 0 && capacity > arena->limit_bytes - arena->used_bytes)
+            capacity = arena->limit_bytes - arena->used_bytes; /* what may never be handed out is not taken */
+        if (capacity < need)
+            capacity = need;
+        size_t bytes;
+        if (!td_add_size(capacity, sizeof *chunk, &bytes))
+            return NULL;
+        chunk = malloc(bytes);
+        if (chunk == NULL)
+            return NULL;
+        chunk->capacity = capacity;
+        chunk->low = 0;
+        chunk->high = capacity;
+        chunk->next = arena->chunks;
+        arena->chunks = chunk;
+    }
+    arena->used_bytes = total;
+    return chunk;
+}
+
+void *td_arena_alloc(struct td_arena *arena, size_t size)
+{
+    size_t rounded;
+    if (!td_add_size(size, sizeof(uint64_t) - 1, &rounded))
+        return NULL;
+    rounded &= ~(sizeof(uint64_t) - 1); /* 8 aligns everything that manifests hold */
+    if (rounded == 0)
+        rounded = sizeof(uint64_t);
+    struct td_arena_chunk *chunk = arena_room(arena, rounded);
+    if (chunk == NULL)
+        return NULL;
+    void *given = chunk->bytes + chunk->low;
+    chunk->low += rounded;
+    return given;
+}
+
+void *td_arena_array(struct td_arena *arena, size_t count, size_t size)
+{
+    size_t bytes;
+    if (!td_mul_size(count, size, &bytes))
+        return NULL;
+    return td_arena_alloc(arena, bytes);
+}
+
+char *td_arena_strndup(struct td_arena *arena, const char *text, size_t len)
+{
+    size_t need;
+    if (!td_add_size(len, 1, &need))
+        return NULL;
+    struct td_arena_chunk *chunk = arena_room(arena, need);
+    if (chunk == NULL)
+        return NULL;
+    chunk->high -= need;
+    char *given = (char *)chunk->bytes + chunk->high;
+    memcpy(given, text, len);
+    given[len] = '\0';
+    return given;
+}

@@ -1,0 +1,26 @@
+/* An arena: many small allocations that live and die together (a manifest). Never moves what it gave out. */
+#ifndef TD_CORE_ARENA_H
+#define TD_CORE_ARENA_H
+
+#include <stddef.h>
+
+struct td_arena {
+    struct td_arena_chunk *chunks;
+    size_t used_bytes;  /* handed out so far */
+    size_t limit_bytes; /* 0 = none */
+};
+
+/* limit_bytes bounds the sum of all allocations; 0 means no bound. */
+void td_arena_init(struct td_arena *arena, size_t limit_bytes);
+void td_arena_fini(struct td_arena *arena);
+
+/* size bytes aligned for any type, not cleared; NULL when out of memory or past the limit. */
+void *td_arena_alloc(struct td_arena *arena, size_t size);
+
+/* count * size bytes, checked. count or size 0 gives a valid pointer. */
+void *td_arena_array(struct td_arena *arena, size_t count, size_t size);
+
+/* A NUL-terminated copy of text[0..len). Byte-aligned: strings do not pad each other. */
+char *td_arena_strndup(struct td_arena *arena, const char *text, size_t len);
+
+#endif

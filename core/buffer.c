@@ -1,0 +1,113 @@
+#include "core/buffer.h"
+
+#include "core/checked.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void td_buffer_init(struct td_buffer *buffer)
+{
+    memset(buffer, 0, sizeof *buffer);
+}
+
+void td_buffer_fini(struct td_buffer *buffer)
+{
+    free(buffer->data);
+    memset(buffer, 0, sizeof *buffer);
+}
+
+void td_buffer_clear(struct td_buffer *buffer)
+{
+    buffer->len = 0;
+    buffer->failed = false;
+}
+
+bool td_buffer_reserve(struct td_buffer *buffer, size_t more)
+{
+    if (buffer->failed)
+        return false;
+    if (more <= buffer->capacity - buffer->len)
+        return true;
+    size_t need;
+    if (!td_add_size(buffer->len, more, &need)) {
+        buffer->failed = true;
+        return false;
+    }
+    size_t grown = buffer->capacity < 128 ? 128 : buffer->capacity + buffer->capacity / 2;
+    if (grown < need)
+        grown = need;
+    char *data = realloc(buffer->data, grown);
+    if (data == NULL) {
+        buffer->failed = true;
+        return false;
+    }
+    buffer->data = data;
+    buffer->capacity = grown;
+    return true;
+}
+
+void td_buffer_append(struct td_buffer *buffer, const void *bytes, size_t len)
+{
+    if (len == 0 || !td_buffer_reserve(buffer, len))
+        return;
+    memcpy(buffer->data + buffer->len, bytes, len);
+    buffer->len += len;
+}
+
+void td_buffer_puts(struct td_buffer *buffer, const char *text)
+{
+    td_buffer_append(buffer, text, strlen(text));
+}
+
+void td_buffer_putc(struct td_buffer *buffer, char c)
+{
+    td_buffer_append(buffer, &c, 1);
+}
+
+void td_buffer_u64(struct td_buffer *buffer, uint64_t value)
+{
+    char digits[20];
+    size_t n = sizeof digits;
+    do {
+        digits[--n] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value != 0);
+    td_buffer_append(buffer, digits + n, sizeof digits - n);
+}
+
+void td_buffer_printf(struct td_buffer *buffer, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    va_list again;
+    va_copy(again, args);
+    int need = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (need < 0) {
+        buffer->failed = true;
+    } else if (td_buffer_reserve(buffer, (size_t)need + 1)) {
+        (void)vsnprintf(buffer->data + buffer->len, (size_t)need + 1, format, again);
+        buffer->len += (size_t)need;
+    }
+    va_end(again);
+}
+
+char *td_buffer_terminate(struct td_buffer *buffer)
+{
+    if (!td_buffer_reserve(buffer, 1))
+        return NULL;
+    buffer->data[buffer->len] = '\0';
+    return buffer->data;
+}
+
+char *td_buffer_release(struct td_buffer *buffer, size_t *len)
+{
+    char *data = buffer->failed ? NULL : buffer->data;
+    *len = data == NULL ? 0 : buffer->len;
+    if (data == NULL)
+        free(buffer->data);
+    memset(buffer, 0, sizeof *buffer);
+    return data;
+}

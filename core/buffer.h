@@ -1,0 +1,37 @@
+/* A growable byte buffer for building text. Once an append fails for want of memory the buffer is marked
+ * `failed` and further appends do nothing, so a builder checks once, at the end. */
+#ifndef TD_CORE_BUFFER_H
+#define TD_CORE_BUFFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct td_buffer {
+    char *data; /* owned; not NUL-terminated unless td_buffer_terminate was called */
+    size_t len, capacity;
+    bool failed;
+};
+
+void td_buffer_init(struct td_buffer *buffer);
+void td_buffer_fini(struct td_buffer *buffer);
+
+/* Forgets the contents, keeps the memory, clears `failed`. */
+void td_buffer_clear(struct td_buffer *buffer);
+
+/* Makes room for `more` bytes past len. */
+bool td_buffer_reserve(struct td_buffer *buffer, size_t more);
+
+void td_buffer_append(struct td_buffer *buffer, const void *bytes, size_t len);
+void td_buffer_puts(struct td_buffer *buffer, const char *text);
+void td_buffer_putc(struct td_buffer *buffer, char c);
+void td_buffer_u64(struct td_buffer *buffer, uint64_t value);
+void td_buffer_printf(struct td_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A NUL past the end (not counted in len); returns data, or NULL when failed. */
+char *td_buffer_terminate(struct td_buffer *buffer);
+
+/* Hands the memory over to the caller (free()); the buffer is empty afterwards. NULL when failed or empty. */
+char *td_buffer_release(struct td_buffer *buffer, size_t *len);
+
+#endif

@@ -1,0 +1,28 @@
+/* Time: a monotonic clock for deadlines, the wall clock for people and HTTP dates. */
+#ifndef TD_CORE_CLOCK_H
+#define TD_CORE_CLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct td_wall {
+    int64_t seconds; /* since 1970-01-01T00:00:00Z */
+    uint32_t nanoseconds;
+};
+
+/* CLOCK_MONOTONIC in nanoseconds: the only clock that timeouts may use. */
+uint64_t td_clock_ns(void);
+
+struct td_wall td_wall_now(void);
+
+/* "2026-01-02T03:04:05.678Z" (RFC 3339, UTC). Returns the length without the NUL; capacity 40 suffices. */
+size_t td_wall_rfc3339(struct td_wall wall, char *out, size_t capacity);
+
+/* "Sun, 06 Nov 1994 08:49:37 GMT" (IMF-fixdate, RFC 9110 section 5.6.7), 29 bytes and a NUL. */
+void td_http_date_format(int64_t seconds, char out[30]);
+
+/* Any of the three HTTP date forms of RFC 9110 section 5.6.7; false when it is none of them. */
+bool td_http_date_parse(const char *text, size_t len, int64_t *seconds);
+
+#endif

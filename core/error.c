@@ -1,0 +1,70 @@
+#include "core/error.h"
+
+#include "core/utf8.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void td_error_init(struct td_error *err)
+{
+    err->code = TD_OK;
+    err->sys = 0;
+    err->pos = TD_ERROR_POS_NONE;
+    err->message[0] = '\0';
+}
+
+__attribute__((format(printf, 5, 0))) static bool error_record(struct td_error *err, enum td_code code, uint64_t pos, int sys, const char *format,
+                         va_list args)
+{
+    if (err == NULL || err->code != TD_OK)
+        return false;
+    err->code = code;
+    err->pos = pos;
+    err->sys = sys;
+    char raw[TD_ERROR_MESSAGE_BYTES];
+    int written = vsnprintf(raw, sizeof raw, format, args);
+    if (written < 0)
+        raw[0] = '\0';
+    size_t len = strlen(raw);
+    if (sys != 0 && len + 2 < sizeof raw) {
+        char text[128];
+        const char *known = strerror_r(sys, text, sizeof text);
+        (void)snprintf(raw + len, sizeof raw - len, ": %s", known);
+        len = strlen(raw);
+    }
+    td_utf8_escape(raw, len, err->message, sizeof err->message);
+    return false;
+}
+
+bool td_error_set(struct td_error *err, enum td_code code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    error_record(err, code, TD_ERROR_POS_NONE, 0, format, args);
+    va_end(args);
+    return false;
+}
+
+bool td_error_at(struct td_error *err, enum td_code code, uint64_t pos, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    error_record(err, code, pos, 0, format, args);
+    va_end(args);
+    return false;
+}
+
+bool td_error_sys(struct td_error *err, enum td_code code, int sys, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    error_record(err, code, TD_ERROR_POS_NONE, sys, format, args);
+    va_end(args);
+    return false;
+}
+
+bool td_error_no_memory(struct td_error *err)
+{
+    return td_error_set(err, TD_RESOURCE_EXHAUSTED, "out of memory");
+}

@@ -1,0 +1,108 @@
+#include "core/glob.h"
+
+#include "core/utf8.h"
+
+#include <stdint.h>
+#include <string.h>
+
+static size_t character(const char *p, size_t len)
+{
+    size_t n = td_utf8_sequence((const uint8_t *)p, len);
+    return n == 0 ? 1 : n;
+}
+
+/* memcmp order of UTF-8 is code point order, so a range needs no decoding. */
+static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    int order = memcmp(a, b, a_len < b_len ? a_len : b_len);
+    return order != 0 ? order : (a_len > b_len) - (a_len < b_len);
+}
+
+/* The set at p (p[0] is '[') against one character. Returns the set's length, 0 when it never ends: '[' is then
+ * an ordinary character. */
+static size_t match_set(const char *p, size_t len, const char *c, size_t c_len, bool *matched)
+{
+    size_t at = 1;
+    bool negated = at < len && (p[at] == '!' || p[at] == '^');
+    if (negated)
+        at++;
+    size_t first = at;
+    bool found = false;
+    while (at < len && (p[at] != ']' || at == first)) {
+        size_t low = at;
+        size_t low_len = character(p + at, len - at);
+        at += low_len;
+        size_t high = low;
+        size_t high_len = low_len;
+        if (at + 1 < len && p[at] == '-' && p[at + 1] != ']') {
+            high = at + 1;
+            high_len = character(p + high, len - high);
+            at = high + high_len;
+        }
+        if (compare(c, c_len, p + low, low_len) >= 0 && compare(c, c_len, p + high, high_len) <= 0)
+            found = true;
+    }
+    if (at >= len)
+        return 0;
+    *matched = found != negated;
+    return at + 1;
+}
+
+/* Matches the single pattern item at p (not '*') against text; how far both advance. set_len is how much of the
+ * pattern can belong to a set. */
+static bool match_one(const char *p, size_t p_len, size_t set_len, const char *t, size_t t_len,
+                      size_t *p_step, size_t *t_step)
+{
+    *t_step = character(t, t_len);
+    *p_step = 1;
+    if (p[0] == '?')
+        return true;
+    if (p[0] == '[') {
+        bool matched = false;
+        size_t n = match_set(p, set_len, t, *t_step, &matched);
+        if (n != 0) {
+            *p_step = n;
+            return matched;
+        }
+    }
+    *t_step = 1;
+    if (p[0] == '\\' && p_len > 1) {
+        *p_step = 2;
+        return p[1] == t[0];
+    }
+    return p[0] == t[0];
+}
+
+bool td_glob_match(const char *pattern, size_t pattern_len, const char *text, size_t text_len)
+{
+    size_t p = 0;
+    size_t t = 0;
+    size_t star = SIZE_MAX; /* the latest '*' seen, and the text it has swallowed so far */
+    size_t star_text = 0;
+    size_t sets_end =
+        pattern_len; /* past the last ']': no '[' after it need look for its end again and again */
+    while (sets_end > 0 && pattern[sets_end - 1] != ']')
+        sets_end--;
+    while (t < text_len) {
+        size_t p_step;
+        size_t t_step;
+        size_t set_len = sets_end > p ? sets_end - p : 0;
+        if (p < pattern_len && pattern[p] == '*') {
+            star = p++;
+            star_text = t;
+        } else if (p < pattern_len && match_one(pattern + p, pattern_len - p, set_len, text + t, text_len - t,
+                                                &p_step, &t_step)) {
+            p += p_step;
+            t += t_step;
+        } else if (star != SIZE_MAX) { /* whole characters only: `?` must not match the rest of one */
+            star_text += character(text + star_text, text_len - star_text);
+            p = star + 1;
+            t = star_text;
+        } else {
+            return false;
+        }
+    }
+    while (p < pattern_len && pattern[p] == '*')
+        p++;
+    return p == pattern_len;
+}

@@ -1,0 +1,42 @@
+/* A bounded, random-access, read-only input: what a parser sees instead of a path, a descriptor or a mapping.
+ * Every read copies into the caller's memory, so a file that changes or shrinks meanwhile can neither raise a
+ * signal nor be seen in two versions by one check (no double fetch); an I/O error is an error, not a crash. */
+#ifndef TD_CORE_INPUT_H
+#define TD_CORE_INPUT_H
+
+#include "core/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct td_input {
+    uint64_t size_bytes;
+    /* Copies len bytes at off to out; all or an error. [off, off+len) lies within size_bytes. */
+    bool (*read)(const void *context, uint64_t off, void *out, size_t len, struct td_error *err);
+    const void *context;
+};
+
+/* Reads len bytes at off, checked against size_bytes: past the end is TD_INVALID_ARGUMENT at `off`. */
+bool td_input_read(const struct td_input *input, uint64_t off, void *out, size_t len, struct td_error *err);
+
+/* An input over bytes[0..len), which must outlive it (tests, fuzz targets). */
+struct td_input td_input_memory(const void *bytes, size_t len);
+
+/* Little-endian loads; the only place that reads integers out of file bytes. */
+static inline uint16_t td_load_le16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | (uint16_t)p[1] << 8);
+}
+
+static inline uint32_t td_load_le32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static inline uint64_t td_load_le64(const uint8_t *p)
+{
+    return (uint64_t)td_load_le32(p) | (uint64_t)td_load_le32(p + 4) << 32;
+}
+
+#endif

@@ -1,0 +1,110 @@
+#include "core/utf8.h"
+
+#include <string.h>
+
+static bool is_continuation(uint8_t byte)
+{
+    return (byte & 0xC0) == 0x80;
+}
+
+size_t td_utf8_sequence(const uint8_t *p, size_t len)
+{
+    if (len == 0)
+        return 0;
+    uint8_t lead = p[0];
+    if (lead < 0x80)
+        return 1;
+    if (lead >= 0xC2 && lead <= 0xDF)
+        return len >= 2 && is_continuation(p[1]) ? 2 : 0;
+    if (lead >= 0xE0 && lead <= 0xEF) {
+        if (len < 3 || !is_continuation(p[1]) || !is_continuation(p[2]))
+            return 0;
+        if (lead == 0xE0 && p[1] < 0xA0) /* overlong */
+            return 0;
+        if (lead == 0xED && p[1] > 0x9F) /* surrogates */
+            return 0;
+        return 3;
+    }
+    if (lead >= 0xF0 && lead <= 0xF4) {
+        if (len < 4 || !is_continuation(p[1]) || !is_continuation(p[2]) || !is_continuation(p[3]))
+            return 0;
+        if (lead == 0xF0 && p[1] < 0x90)
+            return 0;
+        if (lead == 0xF4 && p[1] > 0x8F)
+            return 0;
+        return 4;
+    }
+    return 0;
+}
+
+bool td_utf8_valid(const void *p, size_t len)
+{
+    const uint8_t *bytes = p;
+    while (len > 0) {
+        size_t n = td_utf8_sequence(bytes, len);
+        if (n == 0)
+            return false;
+        bytes += n;
+        len -= n;
+    }
+    return true;
+}
+
+void td_utf8_escape(const char *p, size_t len, char *out, size_t capacity)
+{
+    static const char hex[] = "0123456789abcdef";
+    const uint8_t *bytes = (const uint8_t *)p;
+    size_t used = 0;
+    if (capacity == 0)
+        return;
+    while (len > 0) {
+        size_t n = td_utf8_sequence(bytes, len);
+        bool shown = n > 1 || (n == 1 && bytes[0] >= 0x20 && bytes[0] != 0x7F);
+        if (n == 2 && bytes[0] == 0xC2 && bytes[1] < 0xA0) /* C1 controls */
+            shown = false;
+        if (n == 0)
+            n = 1;
+        size_t need = shown ? n : 4 * n;
+        if (need >= capacity - used)
+            break;
+        if (shown) {
+            memcpy(out + used, bytes, n);
+        } else {
+            for (size_t i = 0; i < n; i++) {
+                char *to = out + used + 4 * i;
+                to[0] = '\\';
+                to[1] = 'x';
+                to[2] = hex[bytes[i] >> 4];
+                to[3] = hex[bytes[i] & 15];
+            }
+        }
+        used += need;
+        bytes += n;
+        len -= n;
+    }
+    out[used] = '\0';
+}
+
+size_t td_utf8_encode(uint32_t cp, char out[4])
+{
+    if (cp < 0x80) {
+        out[0] = (char)cp;
+        return 1;
+    }
+    if (cp < 0x800) {
+        out[0] = (char)(0xC0 | (cp >> 6));
+        out[1] = (char)(0x80 | (cp & 0x3F));
+        return 2;
+    }
+    if (cp < 0x10000) {
+        out[0] = (char)(0xE0 | (cp >> 12));
+        out[1] = (char)(0x80 | ((cp >> 6) & 0x3F));
+        out[2] = (char)(0x80 | (cp & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | (cp >> 18));
+    out[1] = (char)(0x80 | ((cp >> 12) & 0x3F));
+    out[2] = (char)(0x80 | ((cp >> 6) & 0x3F));
+    out[3] = (char)(0x80 | (cp & 0x3F));
+    return 4;
+}

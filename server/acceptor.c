@@ -1,0 +1,270 @@
+#include "server/acceptor.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BACKLOG = 1024 };
+
+struct td_acceptor {
+    int listen_fd;
+    int wake_fd;    /* eventfd: stop */
+    int reserve_fd; /* given up for a moment when descriptors run out, to answer at all */
+    bool running;
+    uint64_t warned_ns;
+    pthread_t thread;
+    struct td_http_server *server;
+    struct td_registry *registry;
+    struct td_metrics *metrics;
+};
+
+/* ---- binding ------------------------------------------------------------------------------------------- */
+
+/* Takes ADDRESS:PORT apart; address may be empty (all) or in brackets. */
+static bool split_listen(const char *listen, char *address, size_t capacity, const char **port)
+{
+    const char *colon = strrchr(listen, ':');
+    if (colon == NULL || colon[1] == '\0')
+        return false;
+    size_t len = (size_t)(colon - listen);
+    if (len >= 2 && listen[0] == '[' && listen[len - 1] == ']') {
+        listen++;
+        len -= 2;
+    }
+    if (len >= capacity)
+        return false;
+    memcpy(address, listen, len);
+    address[len] = '\0';
+    *port = colon + 1;
+    char *end;
+    unsigned long number = strtoul(*port, &end, 10);
+    return *end == '\0' && number <= 65535 && (*port)[0] >= '0' && (*port)[0] <= '9';
+}
+
+static int bind_one(const struct addrinfo *info)
+{
+    int on = 1;
+    int off = 0;
+    int fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, info->ai_protocol);
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (info->ai_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    int sys = errno;
+    (void)close(fd);
+    errno = sys;
+    return -1;
+}
+
+static bool open_listener(const char *listen, int *fd, struct td_error *err)
+{
+    char address[256];
+    const char *port;
+    if (!split_listen(listen, address, sizeof address, &port))
+        return td_error_set(err, TD_INVALID_ARGUMENT, "--listen takes ADDRESS:PORT, such as 127.0.0.1:8080, not \"%s\"", listen);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    if (address[0] == '\0')
+        hints.ai_family = AF_INET6; /* takes IPv4 too */
+    int failed = getaddrinfo(address[0] == '\0' ? NULL : address, port, &hints, &found);
+    if (failed != 0)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "--listen %s: %s", listen, gai_strerror(failed));
+    *fd = -1;
+    for (const struct addrinfo *info = found; info != NULL && *fd < 0; info = info->ai_next)
+        *fd = bind_one(info);
+    int sys = errno;
+    freeaddrinfo(found);
+    if (*fd < 0 && address[0] == '\0') { /* a host without IPv6 */
+        char any[32];
+        (void)snprintf(any, sizeof any, "0.0.0.0:%s", port);
+        return open_listener(any, fd, err);
+    }
+    if (*fd < 0)
+        return td_error_sys(err, TD_IO, sys, "cannot listen on %s%s", listen,
+                            sys == EADDRINUSE ? " (another program does; choose another port with --listen)" : "");
+    return true;
+}
+
+static void describe(int fd, char *url, size_t capacity)
+{
+    struct sockaddr_storage name;
+    socklen_t len = sizeof name;
+    char host[INET6_ADDRSTRLEN + 16] = "?";
+    char port[16] = "?";
+    if (getsockname(fd, (struct sockaddr *)&name, &len) == 0)
+        (void)getnameinfo((struct sockaddr *)&name, len, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+    (void)snprintf(url, capacity, strchr(host, ':') != NULL ? "http://[%s]:%s" : "http://%s:%s", host, port);
+}
+
+/* ---- accepting ----------------------------------------------------------------------------------------- */
+
+static struct in6_addr address_of(const struct sockaddr_storage *from)
+{
+    struct in6_addr address;
+    memset(&address, 0, sizeof address);
+    if (from->ss_family == AF_INET6) {
+        address = ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+    } else {
+        address.s6_addr[10] = 0xFF;
+        address.s6_addr[11] = 0xFF;
+        memcpy(address.s6_addr + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
+    }
+    return address;
+}
+
+/* Answers and closes without taking the connection in: no thread, no memory. */
+static void turn_away(int fd, enum td_over over)
+{
+    static const char format[] = "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
+                                 "Cache-Control: no-store\r\nConnection: close\r\n\r\n%s";
+    static const char busy[] = "{\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"all connections are in use "
+                               "(--max-connections); try again\",\"details\":{}}}\n";
+    static const char many[] = "{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"this address has too "
+                               "many connections (--max-connections-per-address)\",\"details\":{}}}\n";
+    const char *body = over == TD_OVER_ADDRESS ? many : busy;
+    char answer[640];
+    char discard[2048];
+    int n = snprintf(answer, sizeof answer, format,
+                     over == TD_OVER_ADDRESS ? "429 Too Many Requests" : "503 Service Unavailable", strlen(body), body);
+    if (n > 0)
+        (void)send(fd, answer, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)shutdown(fd, SHUT_WR);
+    /* What was received and not read would make close() reset the connection under the answer. */
+    while (recv(fd, discard, sizeof discard, MSG_DONTWAIT) > 0)
+        continue;
+    (void)close(fd);
+}
+
+static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
+{
+    struct in6_addr address = address_of(from);
+    bool admit;
+    int on = 1;
+    enum td_over over = td_registry_judge(acceptor->registry, &address, &admit);
+    if (!admit) {
+        atomic_fetch_add(over == TD_OVER_ADDRESS ? &acceptor->metrics->refused_address : &acceptor->metrics->refused_total, 1);
+        turn_away(fd, over);
+        return;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    struct td_connection *connection = td_connection_open(acceptor->registry, fd, &address);
+    if (connection == NULL) {
+        turn_away(fd, TD_OVER_TOTAL);
+        return;
+    }
+    atomic_fetch_add(&acceptor->metrics->accepted, 1);
+    if (!td_http_server_add(acceptor->server, fd, (const struct sockaddr *)from, from_len))
+        td_connection_close(connection);
+}
+
+/* Out of descriptors: give up the reserve to answer one client, then rest, so that the loop does not spin. */
+static void out_of_descriptors(struct td_acceptor *acceptor, int sys)
+{
+    uint64_t now_ns = td_clock_ns();
+    if (acceptor->warned_ns == 0 || now_ns - acceptor->warned_ns > UINT64_C(60000000000)) {
+        td_log(TD_LOG_ERROR, "cannot accept connections: %s; raise the limit on open files (ulimit -n)", strerror(sys));
+        acceptor->warned_ns = now_ns;
+    }
+    if (acceptor->reserve_fd >= 0) {
+        (void)close(acceptor->reserve_fd);
+        int fd = accept4(acceptor->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            turn_away(fd, TD_OVER_TOTAL);
+    }
+    acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    struct timespec pause = {.tv_nsec = 50000000};
+    (void)nanosleep(&pause, NULL);
+}
+
+static void *acceptor_main(void *argument)
+{
+    struct td_acceptor *acceptor = argument;
+    for (;;) {
+        struct pollfd wait[2] = {{.fd = acceptor->listen_fd, .events = POLLIN}, {.fd = acceptor->wake_fd, .events = POLLIN}};
+        if (poll(wait, 2, -1) < 0 && errno != EINTR)
+            break;
+        if ((wait[1].revents & POLLIN) != 0)
+            break;
+        if ((wait[0].revents & POLLIN) == 0)
+            continue;
+        struct sockaddr_storage from;
+        socklen_t len = sizeof from;
+        int fd = accept4(acceptor->listen_fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0)
+            take_in(acceptor, fd, &from, len);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            out_of_descriptors(acceptor, errno);
+    }
+    return NULL;
+}
+
+bool td_acceptor_create(const char *listen, struct td_http_server *server, struct td_registry *registry,
+                        struct td_metrics *metrics, char *url, size_t url_capacity, struct td_acceptor **out,
+                        struct td_error *err)
+{
+    struct td_acceptor *acceptor = calloc(1, sizeof *acceptor);
+    if (acceptor == NULL)
+        return td_error_no_memory(err);
+    acceptor->listen_fd = acceptor->wake_fd = acceptor->reserve_fd = -1;
+    acceptor->server = server;
+    acceptor->registry = registry;
+    acceptor->metrics = metrics;
+    if (!open_listener(listen, &acceptor->listen_fd, err))
+        goto fail;
+    acceptor->wake_fd = eventfd(0, EFD_CLOEXEC);
+    acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int sys = acceptor->wake_fd < 0 ? errno : pthread_create(&acceptor->thread, NULL, acceptor_main, acceptor);
+    if (sys != 0) {
+        (void)td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the accepting thread");
+        goto fail;
+    }
+    acceptor->running = true;
+    describe(acceptor->listen_fd, url, url_capacity);
+    *out = acceptor;
+    return true;
+fail:
+    td_acceptor_destroy(acceptor);
+    return false;
+}
+
+void td_acceptor_stop(struct td_acceptor *acceptor)
+{
+    if (!acceptor->running)
+        return;
+    uint64_t one = 1;
+    ssize_t written = write(acceptor->wake_fd, &one, sizeof one);
+    (void)written; /* an eventfd with room */
+    (void)pthread_join(acceptor->thread, NULL);
+    acceptor->running = false;
+    (void)close(acceptor->listen_fd);
+    acceptor->listen_fd = -1;
+}
+
+void td_acceptor_destroy(struct td_acceptor *acceptor)
+{
+    if (acceptor == NULL)
+        return;
+    td_acceptor_stop(acceptor);
+    if (acceptor->listen_fd >= 0)
+        (void)close(acceptor->listen_fd);
+    if (acceptor->wake_fd >= 0)
+        (void)close(acceptor->wake_fd);
+    if (acceptor->reserve_fd >= 0)
+        (void)close(acceptor->reserve_fd);
+    free(acceptor);
+}

@@ -1,0 +1,158 @@
+#include "server/access_log.h"
+
+#include "core/buffer.h"
+#include "core/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { QUEUE_BYTES = 1024 * 1024, PIPE_PIECE_BYTES = 4096 };
+
+struct td_access_log {
+    int fd;
+    bool own_fd, regular_file;
+    _Atomic uint64_t *dropped;
+    pthread_t writer;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct td_buffer queued, writing; /* queued is under the lock, writing is the writer's */
+    _Atomic bool stop;
+    _Atomic uint64_t stop_ns;
+};
+
+static bool past_end(const struct td_access_log *log)
+{
+    return atomic_load(&log->stop) && td_clock_ns() > atomic_load(&log->stop_ns) + UINT64_C(1000000000);
+}
+
+/* Writes without ever blocking for long, so that stopping is possible while a reader stands still. */
+static void write_out(struct td_access_log *log)
+{
+    const char *p = log->writing.data;
+    size_t left = log->writing.len;
+    while (left > 0 && !past_end(log)) {
+        struct pollfd ready = {.fd = log->fd, .events = POLLOUT};
+        int n = poll(&ready, 1, 200);
+        if (n == 0 || (n < 0 && errno == EINTR))
+            continue;
+        if (n < 0)
+            break;
+        /* poll promises room for PIPE_BUF bytes in a pipe, and no more */
+        size_t piece = log->regular_file || left < PIPE_PIECE_BYTES ? left : PIPE_PIECE_BYTES;
+        ssize_t written = write(log->fd, p, piece);
+        if (written < 0 && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (written < 0)
+            break;
+        p += written;
+        left -= (size_t)written;
+    }
+    for (size_t i = 0; i < left; i++)
+        if (p[i] == '\n')
+            atomic_fetch_add(log->dropped, 1);
+    td_buffer_clear(&log->writing);
+}
+
+static void *writer_main(void *argument)
+{
+    struct td_access_log *log = argument;
+    for (;;) {
+        pthread_mutex_lock(&log->lock);
+        while (log->queued.len == 0 && !atomic_load(&log->stop))
+            pthread_cond_wait(&log->wake, &log->lock);
+        struct td_buffer full = log->queued;
+        log->queued = log->writing;
+        log->writing = full;
+        bool done = full.len == 0;
+        pthread_mutex_unlock(&log->lock);
+        if (done)
+            return NULL;
+        write_out(log);
+    }
+}
+
+bool td_access_log_create(const char *target, _Atomic uint64_t *dropped, struct td_access_log **out, struct td_error *err)
+{
+    struct td_access_log *log = calloc(1, sizeof *log);
+    *out = NULL;
+    if (log == NULL)
+        return td_error_no_memory(err);
+    log->fd = -1;
+    log->dropped = dropped;
+    *out = log;
+    if (strcmp(target, "off") == 0)
+        return true;
+    log->fd = STDOUT_FILENO;
+    if (strcmp(target, "-") != 0) {
+        log->fd = open(target, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0640);
+        log->own_fd = true;
+    }
+    struct stat st;
+    if (log->fd < 0 || fstat(log->fd, &st) != 0) {
+        (void)td_error_sys(err, TD_IO, errno, "cannot open the access log \"%s\"", target);
+        goto fail;
+    }
+    log->regular_file = S_ISREG(st.st_mode);
+    if (pthread_mutex_init(&log->lock, NULL) != 0 || pthread_cond_init(&log->wake, NULL) != 0 ||
+        pthread_create(&log->writer, NULL, writer_main, log) != 0) {
+        (void)td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start the access log's thread");
+        goto fail;
+    }
+    return true;
+fail:
+    if (log->own_fd && log->fd >= 0)
+        (void)close(log->fd);
+    free(log);
+    *out = NULL;
+    return false;
+}
+
+void td_access_log_destroy(struct td_access_log *log)
+{
+    if (log == NULL)
+        return;
+    if (td_access_log_is_on(log)) {
+        pthread_mutex_lock(&log->lock);
+        atomic_store(&log->stop_ns, td_clock_ns());
+        atomic_store(&log->stop, true);
+        pthread_cond_signal(&log->wake);
+        pthread_mutex_unlock(&log->lock);
+        (void)pthread_join(log->writer, NULL);
+        (void)pthread_cond_destroy(&log->wake);
+        (void)pthread_mutex_destroy(&log->lock);
+        if (log->own_fd)
+            (void)close(log->fd);
+    }
+    td_buffer_fini(&log->queued);
+    td_buffer_fini(&log->writing);
+    free(log);
+}
+
+bool td_access_log_is_on(const struct td_access_log *log)
+{
+    return log->fd >= 0;
+}
+
+void td_access_log_write(struct td_access_log *log, const char *line, size_t len)
+{
+    if (!td_access_log_is_on(log))
+        return;
+    pthread_mutex_lock(&log->lock);
+    bool room = log->queued.len + len <= QUEUE_BYTES && td_buffer_reserve(&log->queued, len);
+    if (room) {
+        bool was_empty = log->queued.len == 0;
+        td_buffer_append(&log->queued, line, len);
+        if (was_empty)
+            pthread_cond_signal(&log->wake);
+    } else {
+        log->queued.failed = false; /* no memory now; perhaps next time */
+        atomic_fetch_add(log->dropped, 1);
+    }
+    pthread_mutex_unlock(&log->lock);
+}

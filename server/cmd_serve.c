@@ -1,0 +1,212 @@
+#include "server/commands.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "server/acceptor.h"
+#include "server/config.h"
+#include "storage/fault_guard.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+/* Everything that runs, in the order in which it is made; taken down in the reverse order. */
+struct service {
+    struct td_config config;
+    sigset_t signals;
+    int lease_signal;
+    struct td_catalog *catalog;
+    struct td_api api;
+    bool api_made;
+    struct td_access_log *log;
+    struct td_registry registry;
+    bool registry_made;
+    struct td_http_server *server;
+    struct td_acceptor *acceptor;
+};
+
+/* Signals are taken by sigtimedwait in one place; every thread inherits the blocked mask. */
+static bool block_signals(struct service *service, struct td_error *err)
+{
+    service->lease_signal = SIGRTMIN + 1;
+    (void)sigemptyset(&service->signals);
+    (void)sigaddset(&service->signals, SIGTERM);
+    (void)sigaddset(&service->signals, SIGINT);
+    (void)sigaddset(&service->signals, SIGHUP);
+    (void)sigaddset(&service->signals, SIGIO); /* a lease signal whose queue was full */
+    (void)sigaddset(&service->signals, service->lease_signal);
+    int sys = pthread_sigmask(SIG_BLOCK, &service->signals, NULL);
+    if (sys != 0)
+        return td_error_sys(err, TD_INTERNAL, sys, "cannot block signals");
+    struct sigaction ignore;
+    memset(&ignore, 0, sizeof ignore);
+    ignore.sa_handler = SIG_IGN;
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    if (!td_fault_guard_install())
+        return td_error_sys(err, TD_INTERNAL, errno, "cannot install the SIGBUS handler");
+    return true;
+}
+
+/* A mapped file and a connection each take a descriptor. */
+static void fit_descriptors(struct td_config *config)
+{
+    enum { OTHER_DESCRIPTORS = 64 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    uint64_t have = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+    uint64_t fixed = config->max_connections + OTHER_DESCRIPTORS;
+    uint64_t left = have > fixed ? have - fixed : 0;
+    if (left >= config->max_maps)
+        return;
+    uint64_t maps = left < 16 ? 16 : left;
+    td_log(TD_LOG_WARN, "the limit on open files is %llu: at most %llu files are kept mapped (of --max-maps %llu)",
+           (unsigned long long)have, (unsigned long long)maps, (unsigned long long)config->max_maps);
+    config->max_maps = maps;
+}
+
+static bool start(struct service *service, char *url, size_t url_capacity, struct td_error *err)
+{
+    struct td_config *config = &service->config;
+    if (!block_signals(service, err))
+        return false;
+    fit_descriptors(config);
+    struct td_catalog_config catalog = {.root = config->directory,
+                                        .interval_ns = config->rescan_interval_ns,
+                                        .max_maps = (size_t)config->max_maps,
+                                        .lease_signal = config->leases ? service->lease_signal : 0,
+                                        .scan = td_scan_config_default()};
+    catalog.scan.settle_ns = config->settle_ns;
+    catalog.scan.max_files = (size_t)config->max_files;
+    if (!td_catalog_create(&catalog, &service->catalog, err))
+        return false;
+    service->api_made = td_api_init(&service->api, service->catalog, err);
+    if (!service->api_made)
+        return false;
+    struct td_registry_limits limits = {.header_timeout_ns = config->header_timeout_ns,
+                                        .idle_timeout_ns = config->idle_timeout_ns,
+                                        .send_timeout_ns = config->send_timeout_ns,
+                                        .min_rate = config->min_rate,
+                                        .max_connections = (size_t)config->max_connections,
+                                        .max_per_address = (size_t)config->max_connections_per_address};
+    if (!td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
+        return false;
+    service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
+    return service->registry_made &&
+           td_http_server_create(config, &service->api, &service->registry, service->log, &service->server, err) &&
+           td_acceptor_create(config->listen, service->server, &service->registry, &service->api.metrics, url, url_capacity,
+                              &service->acceptor, err);
+}
+
+static void stop(struct service *service)
+{
+    td_acceptor_destroy(service->acceptor);
+    td_http_server_destroy(service->server);
+    if (service->registry_made)
+        td_registry_fini(&service->registry);
+    td_access_log_destroy(service->log);
+    if (service->api_made)
+        td_api_fini(&service->api);
+    td_catalog_destroy(service->catalog);
+}
+
+static void cut_blob(void *context, const struct td_blob *blob)
+{
+    td_registry_cut_blob(context, blob);
+}
+
+static int wait_signal(struct service *service, long timeout_ns)
+{
+    struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
+    int number = sigtimedwait(&service->signals, NULL, &timeout);
+    if (number == service->lease_signal || number == SIGIO) {
+        td_mapping_cache_break_leases(td_catalog_maps(service->catalog), cut_blob, &service->registry);
+        td_catalog_request_scan(service->catalog);
+        return 0;
+    }
+    return number;
+}
+
+static bool is_end(int number)
+{
+    return number == SIGTERM || number == SIGINT;
+}
+
+/* Runs until SIGTERM or SIGINT. */
+static void serve(struct service *service)
+{
+    for (;;) {
+        int number = wait_signal(service, 1000000000);
+        if (is_end(number))
+            return;
+        if (number == SIGHUP) {
+            td_log(TD_LOG_INFO, "SIGHUP: scanning again");
+            td_catalog_request_scan(service->catalog);
+        }
+    }
+}
+
+/* Readiness goes first, then the listening socket, then idle connections, then, at the deadline, the rest. A second
+ * signal ends the wait. */
+static void drain(struct service *service)
+{
+    enum { STEP_NS = 20000000 };
+    atomic_store(&service->api.draining, true);
+    uint64_t now_ns = td_clock_ns();
+    uint64_t accept_until_ns = now_ns + service->config.drain_delay_ns;
+    td_log(TD_LOG_INFO, "draining: %zu connections open", td_registry_count(&service->registry));
+    while (td_clock_ns() < accept_until_ns)
+        if (is_end(wait_signal(service, STEP_NS)))
+            return;
+    td_acceptor_stop(service->acceptor);
+    atomic_store(&service->registry.draining, true);
+    uint64_t until_ns = td_clock_ns() + service->config.drain_timeout_ns;
+    while (td_registry_count(&service->registry) > 0) {
+        if (td_clock_ns() >= until_ns) {
+            td_log(TD_LOG_WARN, "cutting %zu connections that are still busy after --drain-timeout",
+                   td_registry_count(&service->registry));
+            return;
+        }
+        if (is_end(wait_signal(service, STEP_NS))) {
+            td_log(TD_LOG_WARN, "second signal: cutting %zu connections", td_registry_count(&service->registry));
+            return;
+        }
+    }
+}
+
+int td_cmd_serve(int argc, char **argv)
+{
+    struct service service;
+    struct td_error err;
+    char url[128];
+    enum td_log_level level;
+    td_error_init(&err);
+    memset(&service, 0, sizeof service);
+    if (!td_config_parse(&service.config, argc, argv, &err)) {
+        (void)fprintf(stderr, "tensord: %s\n", err.message);
+        return TD_EXIT_USAGE;
+    }
+    if (!td_log_parse_level(service.config.log_level, &level)) {
+        (void)fprintf(stderr, "tensord: --log-level takes error, warn, info or debug, not \"%s\"\n", service.config.log_level);
+        return TD_EXIT_USAGE;
+    }
+    td_log_set_level(level);
+    bool ok = start(&service, url, sizeof url, &err);
+    if (ok) {
+        td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service.config.directory, url);
+        serve(&service);
+        drain(&service);
+    } else {
+        (void)fprintf(stderr, "tensord: %s\n", err.message);
+    }
+    stop(&service);
+    if (ok)
+        td_log(TD_LOG_INFO, "stopped");
+    return ok ? TD_EXIT_OK : TD_EXIT_FAILED;
+}

@@ -1,0 +1,40 @@
+/* Configuration of `tensord serve`: one table of options, from which the parser, the environment names and --help
+ * are made. Flags win over the environment, the environment over the defaults. */
+#ifndef TD_SERVER_CONFIG_H
+#define TD_SERVER_CONFIG_H
+
+#include "core/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct td_config {
+    const char *directory;
+    const char *listen;     /* ADDRESS:PORT, [ADDRESS]:PORT or :PORT */
+    const char *access_log; /* file, "-" or "off" */
+    const char *log_level;
+    uint64_t max_connections;
+    uint64_t max_connections_per_address;
+    uint64_t max_header_bytes;
+    uint64_t max_files;
+    uint64_t max_maps;
+    uint64_t min_rate; /* bytes per second over 30 s; 0 = off */
+    uint64_t header_timeout_ns;
+    uint64_t idle_timeout_ns;
+    uint64_t send_timeout_ns;
+    uint64_t drain_delay_ns;
+    uint64_t drain_timeout_ns;
+    uint64_t rescan_interval_ns;
+    uint64_t settle_ns;
+    bool leases;
+};
+
+/* Fills *config from defaults, the environment and the arguments after `serve`. Strings are borrowed from argv and
+ * the environment. Unknown options, missing values and values out of range are errors that say what is right. */
+bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_error *err);
+
+/* Writes the table for --help. */
+void td_config_help(FILE *out);
+
+#endif

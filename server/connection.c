@@ -1,0 +1,226 @@
+#include "server/connection.h"
+
+#include "core/clock.h"
+
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+
+static const uint64_t rate_window_ns = UINT64_C(30000000000);
+
+uint64_t td_socket_sent_bytes(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    int unacknowledged = 0;
+    memset(&info, 0, sizeof info);
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 || ioctl(fd, SIOCOUTQ, &unacknowledged) != 0)
+        return 0;
+    uint64_t queued = unacknowledged > 0 ? (uint64_t)unacknowledged : 0;
+    return (uint64_t)info.tcpi_bytes_acked + queued;
+}
+
+/* Bytes that have reached the other side: what counts as progress. */
+static uint64_t acknowledged_bytes(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    memset(&info, 0, sizeof info);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_bytes_acked : 0;
+}
+
+static void cut_connection(struct td_connection *connection, enum td_cut why)
+{
+    int none = TD_CUT_NONE;
+    (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)why);
+    (void)shutdown(connection->fd, SHUT_RDWR); /* never close: the descriptor is libmicrohttpd's */
+}
+
+/* An answer on its way: does it move, and fast enough? */
+static enum td_cut judge_sending(struct td_connection *connection, const struct td_registry_limits *limits, uint64_t since_ns,
+                                 uint64_t now_ns)
+{
+    uint64_t bytes = acknowledged_bytes(connection->fd);
+    if (connection->watched_since_ns < since_ns) { /* a new answer */
+        connection->watched_since_ns = now_ns;
+        connection->watched_bytes = bytes;
+        connection->progress_ns = now_ns;
+        connection->progress_bytes = bytes;
+    }
+    if (bytes != connection->progress_bytes) {
+        connection->progress_bytes = bytes;
+        connection->progress_ns = now_ns;
+    }
+    if (now_ns - connection->progress_ns >= limits->send_timeout_ns)
+        return TD_CUT_STALLED;
+    uint64_t window_ns = now_ns - connection->watched_since_ns;
+    if (window_ns < rate_window_ns)
+        return TD_CUT_NONE;
+    uint64_t wanted = limits->min_rate * (window_ns / 1000000) / 1000;
+    bool slow = bytes - connection->watched_bytes < wanted;
+    connection->watched_since_ns = now_ns;
+    connection->watched_bytes = bytes;
+    return slow ? TD_CUT_SLOW : TD_CUT_NONE;
+}
+
+static enum td_cut judge(struct td_connection *connection, const struct td_registry *registry, uint64_t now_ns)
+{
+    const struct td_registry_limits *limits = &registry->limits;
+    uint64_t since_ns = atomic_load(&connection->phase_since_ns);
+    uint64_t age_ns = now_ns > since_ns ? now_ns - since_ns : 0;
+    switch ((enum td_phase)atomic_load(&connection->phase)) {
+    case TD_PHASE_FIRST:
+    case TD_PHASE_HEADER:
+        return age_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
+    case TD_PHASE_IDLE: /* libmicrohttpd ends a silent one; this ends one that dribbles a request line */
+        if (atomic_load(&registry->draining))
+            return TD_CUT_SHUTDOWN;
+        return age_ns >= limits->idle_timeout_ns + limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
+    case TD_PHASE_SENDING:
+        return judge_sending(connection, limits, since_ns, now_ns);
+    case TD_PHASE_HANDLING:
+        return TD_CUT_NONE;
+    }
+    return TD_CUT_NONE;
+}
+
+static void *reaper_main(void *argument)
+{
+    struct td_registry *registry = argument;
+    while (!atomic_load(&registry->stop)) {
+        uint64_t now_ns = td_clock_ns();
+        pthread_mutex_lock(&registry->lock);
+        for (struct td_connection *c = registry->first; c != NULL; c = c->next) {
+            enum td_cut why = judge(c, registry, now_ns);
+            if (why != TD_CUT_NONE)
+                cut_connection(c, why);
+        }
+        pthread_mutex_unlock(&registry->lock);
+        struct timespec pause = {.tv_nsec = 100000000};
+        (void)nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
+                      struct td_error *err)
+{
+    memset(registry, 0, sizeof *registry);
+    registry->limits = *limits;
+    registry->metrics = metrics;
+    int sys = pthread_mutex_init(&registry->lock, NULL);
+    if (sys == 0)
+        sys = pthread_create(&registry->reaper, NULL, reaper_main, registry);
+    if (sys != 0)
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
+    return true;
+}
+
+void td_registry_fini(struct td_registry *registry)
+{
+    atomic_store(&registry->stop, true);
+    (void)pthread_join(registry->reaper, NULL);
+    (void)pthread_mutex_destroy(&registry->lock);
+}
+
+size_t td_registry_count(struct td_registry *registry)
+{
+    pthread_mutex_lock(&registry->lock);
+    size_t count = registry->count;
+    pthread_mutex_unlock(&registry->lock);
+    return count;
+}
+
+/* Under the lock. */
+static enum td_over over_limit(const struct td_registry *registry, const struct in6_addr *address, size_t others)
+{
+    size_t same = 0;
+    if (others >= registry->limits.max_connections)
+        return TD_OVER_TOTAL;
+    for (const struct td_connection *c = registry->first; c != NULL; c = c->next)
+        same += memcmp(&c->address, address, sizeof *address) == 0 ? 1 : 0;
+    return same >= registry->limits.max_per_address ? TD_OVER_ADDRESS : TD_OVER_NONE;
+}
+
+enum td_over td_registry_judge(struct td_registry *registry, const struct in6_addr *address, bool *admit)
+{
+    pthread_mutex_lock(&registry->lock);
+    enum td_over over = over_limit(registry, address, registry->count);
+    *admit = over == TD_OVER_NONE ||
+             (over == TD_OVER_TOTAL && registry->count < registry->limits.max_connections + TD_RESERVED_CONNECTIONS);
+    pthread_mutex_unlock(&registry->lock);
+    return over;
+}
+
+struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address)
+{
+    struct td_connection *connection = calloc(1, sizeof *connection);
+    if (connection == NULL)
+        return NULL;
+    connection->registry = registry;
+    connection->fd = fd;
+    connection->address = *address;
+    atomic_init(&connection->phase, TD_PHASE_FIRST);
+    atomic_init(&connection->phase_since_ns, td_clock_ns());
+    pthread_mutex_lock(&registry->lock);
+    connection->over = over_limit(registry, address, registry->count);
+    connection->next = registry->first;
+    if (registry->first != NULL)
+        registry->first->previous = connection;
+    registry->first = connection;
+    registry->count++;
+    pthread_mutex_unlock(&registry->lock);
+    atomic_fetch_add(&registry->metrics->connections, 1);
+    return connection;
+}
+
+void td_connection_close(struct td_connection *connection)
+{
+    struct td_registry *registry = connection->registry;
+    pthread_mutex_lock(&registry->lock);
+    *(connection->previous != NULL ? &connection->previous->next : &registry->first) = connection->next;
+    if (connection->next != NULL)
+        connection->next->previous = connection->previous;
+    registry->count--;
+    pthread_mutex_unlock(&registry->lock);
+    atomic_fetch_sub(&registry->metrics->connections, 1);
+    /* An answer that was cut is counted with its request; what is left here ended between requests. */
+    enum td_cut cut = (enum td_cut)atomic_load(&connection->cut);
+    if (cut == TD_CUT_DEADLINE)
+        td_metrics_cut(registry->metrics, cut);
+    free(connection);
+}
+
+void td_connection_set_phase(struct td_connection *connection, enum td_phase phase)
+{
+    atomic_store(&connection->phase_since_ns, td_clock_ns());
+    atomic_store(&connection->phase, (int)phase);
+}
+
+void td_connection_set_pinned(struct td_connection *connection, const struct td_body *body)
+{
+    pthread_mutex_lock(&connection->registry->lock);
+    connection->pinned_body = body;
+    pthread_mutex_unlock(&connection->registry->lock);
+}
+
+static bool body_uses(const struct td_body *body, const struct td_blob *blob)
+{
+    for (size_t i = 0; i < body->extent_count; i++)
+        if (body->extents[i].blob == blob)
+            return true;
+    return false;
+}
+
+void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *blob)
+{
+    pthread_mutex_lock(&registry->lock);
+    for (struct td_connection *c = registry->first; c != NULL; c = c->next)
+        if (c->pinned_body != NULL && body_uses(c->pinned_body, blob))
+            cut_connection(c, TD_CUT_CHANGED);
+    pthread_mutex_unlock(&registry->lock);
+}

@@ -1,0 +1,87 @@
+/* Connections: the registry of open ones, the limits on them, and the reaper that enforces deadlines which
+ * libmicrohttpd does not have (its idle timeout is reset by any byte in either direction). */
+#ifndef TD_SERVER_CONNECTION_H
+#define TD_SERVER_CONNECTION_H
+
+#include "api/metrics.h"
+#include "storage/body.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a connection is waiting for; each state has its deadline. */
+enum td_phase {
+    TD_PHASE_FIRST,   /* accepted, nothing complete yet */
+    TD_PHASE_HEADER,  /* a request line was read, the header fields are coming */
+    TD_PHASE_HANDLING,
+    TD_PHASE_SENDING, /* an answer is on its way */
+    TD_PHASE_IDLE,    /* between requests */
+};
+
+/* Over which limit the connection is; it is answered once and closed. */
+enum td_over { TD_OVER_NONE, TD_OVER_TOTAL, TD_OVER_ADDRESS };
+
+struct td_connection {
+    struct td_registry *registry;
+    int fd;
+    struct in6_addr address; /* IPv4 as mapped */
+    enum td_over over;
+    _Atomic int phase;
+    _Atomic uint64_t phase_since_ns;
+    _Atomic int cut; /* enum td_cut: why the reaper ended it */
+    /* progress of an answer, for the reaper alone */
+    uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
+    const struct td_body *pinned_body; /* being sent from pinned mappings; under the registry's lock */
+    struct td_connection *next, *previous;
+};
+
+struct td_registry_limits {
+    uint64_t header_timeout_ns, idle_timeout_ns, send_timeout_ns;
+    uint64_t min_rate; /* bytes per second */
+    size_t max_connections, max_per_address;
+};
+
+struct td_registry {
+    pthread_mutex_t lock;
+    struct td_connection *first;
+    size_t count;
+    struct td_registry_limits limits;
+    struct td_metrics *metrics;
+    pthread_t reaper;
+    _Atomic bool stop;
+    _Atomic bool draining; /* idle connections are ended at once */
+};
+
+/* Places kept beyond max_connections, so that probes are answered at the limit. */
+enum { TD_RESERVED_CONNECTIONS = 16 };
+
+/* Starts the reaper. */
+bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
+                      struct td_error *err);
+void td_registry_fini(struct td_registry *registry);
+
+size_t td_registry_count(struct td_registry *registry);
+
+/* Whether one more connection from this address may be taken in at all; past the limits but within the reserved
+ * places it is, and marked. TD_OVER_NONE with *admit true is the good case. */
+enum td_over td_registry_judge(struct td_registry *registry, const struct in6_addr *address, bool *admit);
+
+/* Registers an open connection. NULL when out of memory. */
+struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address);
+void td_connection_close(struct td_connection *connection);
+
+void td_connection_set_phase(struct td_connection *connection, enum td_phase phase);
+
+/* Says that body is sent from pinned memory (NULL: no longer). */
+void td_connection_set_pinned(struct td_connection *connection, const struct td_body *body);
+
+/* Ends every transfer that sends from this blob. */
+void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *blob);
+
+/* Bytes handed to the kernel for sending since the connection began, acknowledged or not. */
+uint64_t td_socket_sent_bytes(int fd);
+
+#endif

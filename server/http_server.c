@@ -1,0 +1,435 @@
+#include "server/http_server.h"
+
+#include "core/clock.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "core/utf8.h"
+#include "server/request_guard.h"
+#include "server/transfer.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Room for the request's header, the answer's header and libmicrohttpd's own needs. Not more: the pool is cleared
+ * after every request. */
+enum { POOL_BYTES = 64 * 1024, STACK_BYTES = 256 * 1024, TARGET_KEPT_BYTES = 1024 };
+
+struct td_http_server {
+    struct MHD_Daemon *daemon;
+    const struct td_config *config;
+    struct td_api *api;
+    struct td_registry *registry;
+    struct td_access_log *log;
+};
+
+/* One request, from its request line to its last byte. */
+struct exchange {
+    bool active;   /* a request line was read */
+    bool judged;   /* the guard has seen it */
+    bool answered; /* a response is queued */
+    uint64_t start_ns;
+    struct td_header headers[TD_MAX_HEADER_FIELDS];
+    size_t header_count;
+    bool too_many;
+    const char *method; /* libmicrohttpd's, valid as long as the headers */
+    /* of the answer */
+    int status;
+    enum td_route route;
+    uint64_t body_bytes;   /* to be sent */
+    uint64_t header_bytes; /* computed; only for direct answers */
+    uint64_t sent_before;  /* on the connection; only for direct answers */
+    bool direct;
+};
+
+/* What belongs to one connection; used by its thread alone. */
+struct session {
+    struct td_http_server *server;
+    struct td_connection *connection;
+    char *target; /* raw; kept between requests while small */
+    size_t target_len, target_capacity;
+    struct exchange exchange;
+};
+
+static struct session *session_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info == NULL ? NULL : info->socket_context;
+}
+
+/* ---- connections --------------------------------------------------------------------------------------- */
+
+static struct td_connection *registered(struct td_registry *registry, int fd)
+{
+    pthread_mutex_lock(&registry->lock);
+    struct td_connection *connection = registry->first;
+    while (connection != NULL && connection->fd != fd)
+        connection = connection->next;
+    pthread_mutex_unlock(&registry->lock);
+    return connection;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct td_http_server *server = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        struct session *session = calloc(1, sizeof *session);
+        if (session != NULL) {
+            session->server = server;
+            session->connection = info == NULL ? NULL : registered(server->registry, info->connect_fd);
+        }
+        *context = session; /* NULL: every request is then refused */
+        return;
+    }
+    struct session *session = *context;
+    if (session == NULL)
+        return;
+    if (session->connection != NULL)
+        td_connection_close(session->connection);
+    free(session->target);
+    free(session);
+    *context = NULL;
+}
+
+/* The raw request target, before libmicrohttpd decodes it: ids with %2F need it. */
+static void *on_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
+{
+    (void)cls;
+    struct session *session = session_of(mhd);
+    if (session == NULL || session->connection == NULL)
+        return NULL;
+    struct exchange *exchange = &session->exchange;
+    exchange->active = exchange->judged = exchange->answered = exchange->direct = false;
+    size_t len = strlen(target);
+    if (len + 1 > session->target_capacity) {
+        char *grown = realloc(session->target, len + 1);
+        if (grown == NULL)
+            return NULL;
+        session->target = grown;
+        session->target_capacity = len + 1;
+    }
+    memcpy(session->target, target, len + 1);
+    session->target_len = len;
+    exchange->active = true;
+    exchange->start_ns = td_clock_ns();
+    td_connection_set_phase(session->connection, TD_PHASE_HEADER);
+    return session;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------ */
+
+static struct td_text trimmed(const char *p, size_t len)
+{
+    while (len > 0 && (p[0] == ' ' || p[0] == '\t')) {
+        p++;
+        len--;
+    }
+    while (len > 0 && (p[len - 1] == ' ' || p[len - 1] == '\t'))
+        len--;
+    return (struct td_text){.p = p, .len = len};
+}
+
+static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_len,
+                                      const char *value, size_t value_len)
+{
+    struct exchange *exchange = cls;
+    (void)kind;
+    if (exchange->header_count == TD_MAX_HEADER_FIELDS) {
+        exchange->too_many = true;
+        return MHD_NO;
+    }
+    struct td_header *header = &exchange->headers[exchange->header_count++];
+    header->name = (struct td_text){.p = name, .len = name_len};
+    header->value = trimmed(value == NULL ? "" : value, value == NULL ? 0 : value_len);
+    return MHD_YES;
+}
+
+static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session, struct td_response *response, bool head)
+{
+    struct exchange *exchange = &session->exchange;
+    struct td_connection *connection = session->connection;
+    if (atomic_load(&session->server->api->draining))
+        response->close = true;
+    uint64_t total = response->body.total_bytes;
+    struct MHD_Response *made = td_transfer_create(response, connection, head, &exchange->direct);
+    if (made == NULL)
+        return MHD_NO; /* no memory: dropping the connection is all that is left */
+    if (!exchange->direct)
+        total = head || response->status == 304 ? 0 : response->body.total_bytes;
+    exchange->status = response->status;
+    exchange->route = response->route;
+    exchange->body_bytes = total;
+    if (exchange->direct) {
+        exchange->header_bytes = td_transfer_header_bytes(response, total);
+        exchange->sent_before = td_socket_sent_bytes(connection->fd);
+    }
+    exchange->answered = true;
+    td_connection_set_phase(connection, TD_PHASE_SENDING);
+    enum MHD_Result result = MHD_queue_response(mhd, (unsigned int)response->status, made);
+    MHD_destroy_response(made);
+    return result;
+}
+
+/* Answers in the first handler call, which closes the connection afterwards. */
+static enum MHD_Result refuse(struct MHD_Connection *mhd, struct session *session, bool head, int status, const char *message)
+{
+    struct td_response response;
+    td_response_init(&response);
+    td_response_fail(&response, status, NULL, "%s", message);
+    response.close = true;
+    enum MHD_Result result = queue(mhd, session, &response, head);
+    td_response_fini(&response);
+    return result;
+}
+
+static struct td_request request_of(const struct session *session)
+{
+    const struct exchange *exchange = &session->exchange;
+    return (struct td_request){
+        .method = {.p = exchange->method, .len = strlen(exchange->method)},
+        .target = {.p = session->target, .len = session->target_len},
+        .headers = exchange->headers,
+        .header_count = exchange->header_count,
+    };
+}
+
+/* The first handler call: the header is complete. */
+static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session, const char *method, const char *version)
+{
+    struct td_http_server *server = session->server;
+    struct exchange *exchange = &session->exchange;
+    exchange->judged = true;
+    exchange->method = method;
+    exchange->header_count = 0;
+    exchange->too_many = false;
+    atomic_fetch_add_explicit(&server->api->metrics.in_flight, 1, memory_order_relaxed);
+    (void)MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, collect_header, exchange);
+    struct td_request request = request_of(session);
+    bool head = strcmp(method, "HEAD") == 0;
+    struct td_guard_verdict verdict =
+        td_request_guard(&request, version, exchange->too_many, (size_t)server->config->max_header_bytes);
+    if (verdict.status != 0) {
+        atomic_fetch_add(&server->api->metrics.malformed, 1);
+        return refuse(mhd, session, head, verdict.status, verdict.message);
+    }
+    if (session->connection->over == TD_OVER_TOTAL && !td_api_is_probe(request.target)) {
+        atomic_fetch_add(&server->api->metrics.refused_total, 1);
+        return refuse(mhd, session, head, 503, "all connections are in use (--max-connections); try again");
+    }
+    td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
+    return MHD_YES;
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const char *url, const char *method,
+                                  const char *version, const char *upload, size_t *upload_len, void **context)
+{
+    (void)cls;
+    (void)url;
+    (void)upload;
+    struct session *session = *context;
+    if (session == NULL)
+        return MHD_NO;
+    struct exchange *exchange = &session->exchange;
+    if (!exchange->judged)
+        return judge(mhd, session, method, version);
+    if (*upload_len != 0) { /* cannot come: bodies are refused */
+        *upload_len = 0;
+        return MHD_YES;
+    }
+    if (exchange->answered)
+        return MHD_YES;
+    struct td_request request = request_of(session);
+    struct td_response response;
+    td_api_handle(session->server->api, &request, &response);
+    enum MHD_Result result = queue(mhd, session, &response, strcmp(method, "HEAD") == 0);
+    if (response.changed)
+        td_catalog_request_scan(session->server->api->catalog);
+    td_response_fini(&response);
+    return result;
+}
+
+/* ---- what was sent ------------------------------------------------------------------------------------- */
+
+static void address_text(const struct in6_addr *address, char out[INET6_ADDRSTRLEN])
+{
+    const void *from = address;
+    int family = AF_INET6;
+    if (IN6_IS_ADDR_V4MAPPED(address)) {
+        from = address->s6_addr + 12;
+        family = AF_INET;
+    }
+    if (inet_ntop(family, from, out, INET6_ADDRSTRLEN) == NULL)
+        memcpy(out, "?", 2);
+}
+
+/* key="value", whatever bytes the client sent. */
+static void log_text(struct td_buffer *line, const char *key, struct td_text value)
+{
+    char shown[1024];
+    td_utf8_escape(value.p, value.len, shown, sizeof shown);
+    td_buffer_printf(line, " %s=", key);
+    td_json_write_cstring(line, shown);
+}
+
+static void log_header(struct td_buffer *line, const char *key, const struct td_request *request, const char *name)
+{
+    size_t at = 0;
+    const struct td_header *header = td_request_next_header(request, name, &at);
+    if (header != NULL)
+        log_text(line, key, header->value);
+}
+
+static void write_access_log(const struct session *session, uint64_t sent_bytes, uint64_t took_ns, enum td_cut cut)
+{
+    const struct exchange *exchange = &session->exchange;
+    struct td_request request = request_of(session);
+    struct td_buffer line;
+    char now[40];
+    char client[INET6_ADDRSTRLEN];
+    td_buffer_init(&line);
+    (void)td_wall_rfc3339(td_wall_now(), now, sizeof now);
+    address_text(&session->connection->address, client);
+    td_buffer_printf(&line, "time=%s client=%s", now, client);
+    log_text(&line, "method", request.method);
+    log_text(&line, "target", request.target);
+    td_buffer_printf(&line, " status=%d sent=%" PRIu64 " length=%" PRIu64 " seconds=%.6f route=%s", exchange->status,
+                     sent_bytes, exchange->body_bytes, (double)took_ns / 1e9, td_route_name(exchange->route));
+    if (cut != TD_CUT_NONE)
+        td_buffer_printf(&line, " cut=%s", td_cut_name(cut));
+    log_header(&line, "range", &request, "Range");
+    log_header(&line, "agent", &request, "User-Agent");
+    td_buffer_putc(&line, '\n');
+    if (!line.failed)
+        td_access_log_write(session->server->log, line.data, line.len);
+    td_buffer_fini(&line);
+}
+
+/* Body bytes handed to the kernel. A small answer goes out in one piece or, when the client is gone, not at all. */
+static uint64_t sent_body_bytes(const struct session *session, bool complete)
+{
+    const struct exchange *exchange = &session->exchange;
+    if (complete || !exchange->direct)
+        return complete ? exchange->body_bytes : 0;
+    uint64_t sent = td_socket_sent_bytes(session->connection->fd);
+    sent = sent > exchange->sent_before ? sent - exchange->sent_before : 0;
+    sent = sent > exchange->header_bytes ? sent - exchange->header_bytes : 0;
+    return sent < exchange->body_bytes ? sent : exchange->body_bytes;
+}
+
+static enum td_cut cut_reason(const struct session *session, enum MHD_RequestTerminationCode code)
+{
+    if (code == MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        return TD_CUT_NONE;
+    enum td_cut cut = (enum td_cut)atomic_load(&session->connection->cut);
+    if (cut != TD_CUT_NONE)
+        return cut;
+    if (code == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN)
+        return TD_CUT_SHUTDOWN;
+    return code == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED ? TD_CUT_STALLED : TD_CUT_CLIENT;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code)
+{
+    (void)mhd;
+    struct td_http_server *server = cls;
+    struct session *session = *context;
+    *context = NULL;
+    if (session == NULL || !session->exchange.active)
+        return;
+    struct exchange *exchange = &session->exchange;
+    if (exchange->answered) {
+        struct td_metrics *metrics = &server->api->metrics;
+        uint64_t took_ns = td_clock_ns() - exchange->start_ns;
+        enum td_cut cut = cut_reason(session, code);
+        uint64_t sent_bytes = sent_body_bytes(session, cut == TD_CUT_NONE);
+        td_metrics_request(metrics, exchange->route, exchange->status, sent_bytes, took_ns);
+        td_metrics_cut(metrics, cut);
+        if (cut == TD_CUT_CHANGED)
+            td_catalog_request_scan(server->api->catalog);
+        if (td_access_log_is_on(server->log))
+            write_access_log(session, sent_bytes, took_ns, cut);
+    }
+    if (exchange->judged)
+        atomic_fetch_sub_explicit(&server->api->metrics.in_flight, 1, memory_order_relaxed);
+    exchange->active = false;
+    if (session->target_capacity > TARGET_KEPT_BYTES) {
+        free(session->target);
+        session->target = NULL;
+        session->target_capacity = 0;
+    }
+    td_connection_set_phase(session->connection, TD_PHASE_IDLE);
+}
+
+/* ---- the daemon ---------------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 2, 0))) static void on_mhd_log(void *cls, const char *format, va_list args)
+{
+    char message[512];
+    (void)cls;
+    (void)vsnprintf(message, sizeof message, format, args);
+    message[strcspn(message, "\n")] = '\0';
+    td_log(TD_LOG_DEBUG, "libmicrohttpd: %s", message);
+}
+
+/* Paths stay raw; api/uri decodes them. */
+static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *text)
+{
+    (void)cls;
+    (void)connection;
+    return strlen(text);
+}
+
+bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
+                           struct td_access_log *log, struct td_http_server **out, struct td_error *err)
+{
+    struct td_http_server *server = calloc(1, sizeof *server);
+    if (server == NULL)
+        return td_error_no_memory(err);
+    server->config = config;
+    server->api = api;
+    server->registry = registry;
+    server->log = log;
+    unsigned int idle_s = (unsigned int)((config->idle_timeout_ns + 999999999) / 1000000000);
+    unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
+    server->daemon = MHD_start_daemon(
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_NO_LISTEN_SOCKET |
+            MHD_USE_ITC | MHD_USE_ERROR_LOG,
+        0, NULL, NULL, on_request, server,                                //
+        MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,                     //
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,              //
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,                //
+        MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server,             //
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,                 //
+        MHD_OPTION_STRICT_FOR_CLIENT, 1,                                  //
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,           //
+        MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,                //
+        MHD_OPTION_CONNECTION_LIMIT, limit,                               //
+        MHD_OPTION_CONNECTION_TIMEOUT, idle_s,                            //
+        MHD_OPTION_END);
+    if (server->daemon == NULL) {
+        free(server);
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start; --log-level debug may say why");
+    }
+    *out = server;
+    return true;
+}
+
+void td_http_server_destroy(struct td_http_server *server)
+{
+    if (server == NULL)
+        return;
+    MHD_stop_daemon(server->daemon);
+    free(server);
+}
+
+bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address, unsigned int address_len)
+{
+    return MHD_add_connection(server->daemon, fd, address, address_len) == MHD_YES;
+}

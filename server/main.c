@@ -1,0 +1,52 @@
+#include "api/metrics.h"
+#include "server/commands.h"
+#include "server/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void help(FILE *out)
+{
+    (void)fputs("tensord serves the tensors of model checkpoints over HTTP, straight from mapped storage.\n"
+                "\n"
+                "usage:\n"
+                "  tensord serve DIR [options]       serve every model below DIR\n"
+                "  tensord inspect FILE|DIR [--json] print the tensors, without a server\n"
+                "  tensord health URL                exit 0 when URL answers 2xx (http://127.0.0.1:8080/readyz)\n"
+                "  tensord --help | --version\n"
+                "\n"
+                "options of serve (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
+                out);
+    td_config_help(out);
+    (void)fputs("\n"
+                "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
+                "exit codes: 0 good, 1 a file was refused or the server is not healthy, 2 wrong usage.\n",
+                out);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } commands[] = {{"serve", td_cmd_serve}, {"inspect", td_cmd_inspect}, {"health", td_cmd_health}};
+    const char *name = argc > 1 ? argv[1] : "";
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            help(stdout);
+            return TD_EXIT_OK;
+        }
+    }
+    if (strcmp(name, "--version") == 0) {
+        (void)puts("tensord " TD_VERSION);
+        return TD_EXIT_OK;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].run(argc - 2, argv + 2);
+    if (name[0] == '\0')
+        help(stderr);
+    else
+        (void)fprintf(stderr, "tensord: unknown command \"%s\"; there are serve, inspect and health (tensord --help)\n", name);
+    return TD_EXIT_USAGE;
+}

@@ -1,0 +1,129 @@
+#include "server/request_guard.h"
+
+#include <string.h>
+
+/* RFC 9110 section 5.6.2 */
+static bool is_tchar(unsigned char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
+}
+
+static bool is_token(struct td_text text)
+{
+    for (size_t i = 0; i < text.len; i++)
+        if (!is_tchar((unsigned char)text.p[i]))
+            return false;
+    return text.len > 0;
+}
+
+/* RFC 9110 section 5.5: no control bytes but tab. */
+static bool is_field_value(struct td_text text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.p[i];
+        if ((c < 0x20 && c != '\t') || c == 0x7F)
+            return false;
+    }
+    return true;
+}
+
+/* RFC 3986: what a request target may hold unencoded. */
+static bool is_target(struct td_text text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.p[i];
+        if (c <= 0x20 || c >= 0x7F || strchr("\"<>\\^`{|}#", c) != NULL)
+            return false;
+    }
+    return text.len > 0;
+}
+
+static bool has_prefix(struct td_text text, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return text.len >= n && memcmp(text.p, prefix, n) == 0;
+}
+
+/* host [":" port], RFC 9112 section 3.2: reg-name, IPv4 or [IPv6]. */
+static bool is_host(struct td_text text)
+{
+    size_t at = 0;
+    if (text.len > 0 && text.p[0] == '[') {
+        while (at < text.len && text.p[at] != ']')
+            at++;
+        if (at == text.len || at == 1)
+            return false;
+        for (size_t i = 1; i < at; i++)
+            if (text.p[i] == '\0' || strchr("0123456789abcdefABCDEF:.", text.p[i]) == NULL)
+                return false;
+        at++;
+    } else {
+        while (at < text.len && text.p[at] != ':') {
+            unsigned char c = (unsigned char)text.p[at];
+            bool name = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                        (c != '\0' && strchr("-._~%!$&'()*+,;=", c) != NULL);
+            if (!name)
+                return false;
+            at++;
+        }
+    }
+    if (at == text.len)
+        return true;
+    if (text.p[at++] != ':')
+        return false;
+    for (; at < text.len; at++)
+        if (text.p[at] < '0' || text.p[at] > '9')
+            return false;
+    return true;
+}
+
+static struct td_guard_verdict refuse(int status, const char *message)
+{
+    return (struct td_guard_verdict){.status = status, .message = message};
+}
+
+static struct td_guard_verdict judge_fields(const struct td_request *request, bool is_http_1_1, size_t max_header_bytes)
+{
+    size_t bytes = request->target.len;
+    size_t hosts = 0;
+    size_t lengths = 0;
+    for (size_t i = 0; i < request->header_count; i++) {
+        const struct td_header *header = &request->headers[i];
+        bytes += header->name.len + header->value.len;
+        if (!is_token(header->name))
+            return refuse(400, "a header field name holds a byte that no name may hold");
+        if (!is_field_value(header->value))
+            return refuse(400, "a header field value holds a control byte");
+        if (td_text_equals_ignore_case(header->name, "Transfer-Encoding"))
+            return refuse(400, "requests to this service have no body: Transfer-Encoding is not accepted");
+        if (td_text_equals_ignore_case(header->name, "Content-Length") &&
+            (++lengths > 1 || !td_text_equals(header->value, "0")))
+            return refuse(400, "requests to this service have no body: Content-Length must be absent or one plain 0");
+        if (td_text_equals_ignore_case(header->name, "Host") && (++hosts > 1 || !is_host(header->value)))
+            return refuse(400, "the Host header must be there once, as host or host:port");
+    }
+    if (hosts == 0 && is_http_1_1)
+        return refuse(400, "the Host header is missing");
+    if (bytes > max_header_bytes)
+        return refuse(431, "the request line and header are too large");
+    return refuse(0, NULL);
+}
+
+struct td_guard_verdict td_request_guard(const struct td_request *request, const char *version, bool too_many,
+                                         size_t max_header_bytes)
+{
+    bool is_http_1_1 = strcmp(version, "HTTP/1.1") == 0;
+    if (!is_http_1_1 && strcmp(version, "HTTP/1.0") != 0)
+        return refuse(400, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+    if (!is_token(request->method))
+        return refuse(400, "the method is not a token");
+    if (!is_target(request->target))
+        return refuse(400, "the request target holds a byte that must be percent-encoded");
+    bool absolute = has_prefix(request->target, "http://") || has_prefix(request->target, "https://");
+    if (request->target.p[0] != '/' && !absolute)
+        return refuse(400, "the request target must begin with '/'");
+    if (too_many)
+        return refuse(431, "too many header fields");
+    return judge_fields(request, is_http_1_1, max_header_bytes);
+}

@@ -1,0 +1,225 @@
+#include "server/transfer.h"
+
+#include "core/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A body while it is sent; freed by libmicrohttpd with the response. */
+struct transfer {
+    struct td_body body;
+    struct td_body_cursor cursor;
+    uint64_t done;
+    struct td_connection *connection;
+};
+
+static void transfer_free(void *cls)
+{
+    struct transfer *transfer = cls;
+    if (transfer->connection->pinned_body == &transfer->body)
+        td_connection_set_pinned(transfer->connection, NULL);
+    td_body_fini(&transfer->body);
+    free(transfer);
+}
+
+/* Moves the body into a transfer; NULL when out of memory (the body stays). */
+static struct transfer *transfer_take(struct td_response *response, struct td_connection *connection)
+{
+    struct transfer *transfer = calloc(1, sizeof *transfer);
+    if (transfer == NULL)
+        return NULL;
+    transfer->body = response->body;
+    transfer->connection = connection;
+    td_body_init(&response->body);
+    return transfer;
+}
+
+static ssize_t abort_transfer(struct transfer *transfer)
+{
+    int none = TD_CUT_NONE;
+    (void)atomic_compare_exchange_strong(&transfer->connection->cut, &none, (int)TD_CUT_CHANGED);
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+/* The checked way: one window after the other. */
+static ssize_t read_window(void *cls, uint64_t pos, char *out, size_t max)
+{
+    struct transfer *transfer = cls;
+    struct td_error err;
+    td_error_init(&err);
+    uint64_t left = transfer->body.total_bytes - transfer->done;
+    size_t n = left < max ? (size_t)left : max;
+    if (pos != transfer->done || n == 0)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (!td_body_read(&transfer->body, &transfer->cursor, out, n, &err))
+        return abort_transfer(transfer);
+    if (n == left && !td_body_unchanged(&transfer->body))
+        return abort_transfer(transfer);
+    transfer->done += n;
+    return (ssize_t)n;
+}
+
+static ssize_t read_nothing(void *cls, uint64_t pos, char *out, size_t max)
+{
+    (void)cls;
+    (void)pos;
+    (void)out;
+    (void)max;
+    return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+/* Announces a length and sends no byte: HEAD and 304. */
+static struct MHD_Response *create_bodiless(uint64_t announced_bytes)
+{
+    if (announced_bytes == 0)
+        return MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    return MHD_create_response_from_callback(announced_bytes, 1, read_nothing, NULL, NULL);
+}
+
+static struct MHD_Response *create_flat(struct td_response *response)
+{
+    struct td_error err;
+    struct td_body_cursor cursor = {0};
+    td_error_init(&err);
+    size_t len = (size_t)response->body.total_bytes;
+    char *bytes = malloc(len + 1);
+    if (bytes == NULL)
+        return NULL;
+    if (!td_body_read(&response->body, &cursor, bytes, len, &err) || !td_body_unchanged(&response->body)) {
+        (void)td_error_set(&err, TD_UNAVAILABLE, "the file changed while it was read; it is being read again");
+        td_response_fail_error(response, &err);
+        len = (size_t)response->body.total_bytes;
+        char *grown = realloc(bytes, len + 1);
+        memset(&cursor, 0, sizeof cursor);
+        if (grown == NULL || !td_body_read(&response->body, &cursor, grown, len, NULL)) {
+            free(grown == NULL ? bytes : grown);
+            return NULL;
+        }
+        bytes = grown;
+    }
+    struct MHD_Response *made = MHD_create_response_from_buffer(len, bytes, MHD_RESPMEM_MUST_FREE);
+    if (made == NULL)
+        free(bytes);
+    return made;
+}
+
+static struct MHD_Response *create_pinned(struct transfer *transfer)
+{
+    struct td_body_cursor cursor = {0};
+    struct td_blob *blob = NULL;
+    uint64_t off = 0;
+    uint64_t len;
+    const struct td_body *body = &transfer->body;
+    td_body_next(body, &cursor, UINT64_MAX, &blob, &off, &len);
+    if (len == body->total_bytes)
+        return MHD_create_response_from_buffer_with_free_callback_cls((size_t)len, (void *)(uintptr_t)(blob->bytes + off),
+                                                                      transfer_free, transfer);
+    struct MHD_IoVec runs[TD_IOVEC_RUNS];
+    unsigned int count = 0;
+    while (len > 0) {
+        runs[count].iov_base = blob->bytes + off;
+        runs[count++].iov_len = (size_t)len;
+        td_body_next(body, &cursor, UINT64_MAX, &blob, &off, &len);
+    }
+    return MHD_create_response_from_iovec(runs, count, transfer_free, transfer);
+}
+
+static struct MHD_Response *create_long(struct td_response *response, struct td_connection *connection)
+{
+    struct transfer *transfer = transfer_take(response, connection);
+    if (transfer == NULL)
+        return NULL;
+    struct MHD_Response *made = NULL;
+    uint64_t total = transfer->body.total_bytes;
+    bool pinned = td_body_run_count(&transfer->body) <= TD_IOVEC_RUNS && td_body_is_pinned(&transfer->body);
+    if (pinned) {
+        /* Register first, then look again: a lease that breaks in between is seen by one of the two. */
+        td_connection_set_pinned(connection, &transfer->body);
+        pinned = td_body_is_pinned(&transfer->body);
+        if (!pinned)
+            td_connection_set_pinned(connection, NULL);
+    }
+    if (pinned)
+        made = create_pinned(transfer);
+    else
+        made = MHD_create_response_from_callback(total, total < TD_WINDOW_BYTES ? (size_t)total : TD_WINDOW_BYTES,
+                                                 read_window, transfer, transfer_free);
+    if (made == NULL) /* then libmicrohttpd does not call the free callback */
+        transfer_free(transfer);
+    return made;
+}
+
+static bool add_header(struct MHD_Response *made, const char *name, const char *value)
+{
+    return MHD_add_response_header(made, name, value) == MHD_YES;
+}
+
+static bool add_headers(struct MHD_Response *made, const struct td_response *response)
+{
+    bool ok = true;
+    if (response->content_type != NULL)
+        ok = add_header(made, "Content-Type", response->content_type);
+    if (response->etag[0] != '\0')
+        ok = ok && add_header(made, "ETag", response->etag);
+    if (response->accept_ranges)
+        ok = ok && add_header(made, "Accept-Ranges", "bytes");
+    if (response->cache_control != NULL)
+        ok = ok && add_header(made, "Cache-Control", response->cache_control);
+    if (response->last_modified_s >= 0) {
+        char date[30];
+        td_http_date_format(response->last_modified_s, date);
+        ok = ok && add_header(made, "Last-Modified", date);
+    }
+    for (size_t i = 0; i < response->header_count; i++)
+        ok = ok && add_header(made, response->headers[i].name, response->headers[i].value);
+    if (response->close)
+        ok = ok && add_header(made, "Connection", "close");
+    return ok;
+}
+
+struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
+                                        bool *direct)
+{
+    struct MHD_Response *made;
+    uint64_t total = response->body.total_bytes;
+    *direct = false;
+    if (response->status == 304) {
+        made = create_bodiless(response->announced_bytes);
+    } else if (head || total == 0) {
+        made = create_bodiless(total);
+    } else if (total <= TD_FLAT_BYTES) {
+        made = create_flat(response);
+    } else {
+        made = create_long(response, connection);
+        *direct = true;
+    }
+    if (made != NULL && !add_headers(made, response)) {
+        MHD_destroy_response(made);
+        made = NULL;
+    }
+    return made;
+}
+
+uint64_t td_transfer_header_bytes(const struct td_response *response, uint64_t content_bytes)
+{
+    char length[24];
+    uint64_t bytes = strlen("HTTP/1.1 200 ") + strlen(MHD_get_reason_phrase_for((unsigned int)response->status)) + 2;
+    bytes += strlen("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+    bytes += strlen("Content-Length: \r\n") + (size_t)snprintf(length, sizeof length, "%llu", (unsigned long long)content_bytes);
+    if (response->content_type != NULL)
+        bytes += strlen("Content-Type: \r\n") + strlen(response->content_type);
+    if (response->etag[0] != '\0')
+        bytes += strlen("ETag: \r\n") + strlen(response->etag);
+    if (response->accept_ranges)
+        bytes += strlen("Accept-Ranges: bytes\r\n");
+    if (response->cache_control != NULL)
+        bytes += strlen("Cache-Control: \r\n") + strlen(response->cache_control);
+    if (response->last_modified_s >= 0)
+        bytes += strlen("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
+    for (size_t i = 0; i < response->header_count; i++)
+        bytes += strlen(response->headers[i].name) + strlen(response->headers[i].value) + 4;
+    if (response->close)
+        bytes += strlen("Connection: close\r\n");
+    return bytes + 2;
+}

@@ -1,0 +1,63 @@
+#include "storage/blob.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct td_blob *td_blob_ref(struct td_blob *blob)
+{
+    atomic_fetch_add_explicit(&blob->refs, 1, memory_order_relaxed);
+    return blob;
+}
+
+void td_blob_unref(struct td_blob *blob)
+{
+    if (blob != NULL && atomic_fetch_sub_explicit(&blob->refs, 1, memory_order_acq_rel) == 1)
+        blob->class->destroy(blob);
+}
+
+bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    assert(off <= blob->len_bytes && len <= blob->len_bytes - off);
+    return len == 0 || blob->class->read(blob, off, out, len, err);
+}
+
+bool td_blob_unchanged(struct td_blob *blob)
+{
+    return blob->class->unchanged == NULL || blob->class->unchanged(blob);
+}
+
+bool td_blob_pinned(struct td_blob *blob)
+{
+    return blob->class->pinned == NULL || blob->class->pinned(blob);
+}
+
+static void heap_destroy(struct td_blob *blob)
+{
+    free((void *)(uintptr_t)blob->bytes);
+    free(blob);
+}
+
+static bool heap_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    (void)err;
+    memcpy(out, blob->bytes + off, len);
+    return true;
+}
+
+static const struct td_blob_class heap_class = {.destroy = heap_destroy, .read = heap_read};
+
+bool td_blob_from_heap(char *data, size_t len, struct td_blob **out, struct td_error *err)
+{
+    struct td_blob *blob = malloc(sizeof *blob);
+    if (blob == NULL) {
+        free(data);
+        return td_error_no_memory(err);
+    }
+    blob->class = &heap_class;
+    atomic_init(&blob->refs, 1);
+    blob->bytes = (const uint8_t *)data;
+    blob->len_bytes = len;
+    *out = blob;
+    return true;
+}

@@ -1,0 +1,51 @@
+/* Blobs: reference-counted, immutable strings of bytes that extents refer to. Three kinds:
+ *   heap       bytes in our memory
+ *   mapped     a read-only mapping of a file (file_source.h); may fault when the file shrinks
+ *   generated  rendered on demand, window by window (a manifest of 100,000 tensors is never held whole)
+ * References may be taken and dropped from any thread. */
+#ifndef TD_STORAGE_BLOB_H
+#define TD_STORAGE_BLOB_H
+
+#include "core/error.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct td_blob;
+
+struct td_blob_class {
+    void (*destroy)(struct td_blob *blob);
+    /* Copies [off, off+len), which lies within len_bytes, to out. */
+    bool (*read)(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
+    /* False when the bytes may have changed since the blob was made; NULL: they cannot change. */
+    bool (*unchanged)(struct td_blob *blob);
+    /* True while nobody can change the bytes without our leave; NULL: always true. */
+    bool (*pinned)(struct td_blob *blob);
+};
+
+struct td_blob {
+    const struct td_blob_class *class;
+    _Atomic int refs;
+    const uint8_t *bytes; /* NULL for generated blobs. Of a mapped blob: only to be read by the kernel (send),
+                             which answers EFAULT where a load would raise SIGBUS; else use td_blob_read */
+    uint64_t len_bytes;
+};
+
+struct td_blob *td_blob_ref(struct td_blob *blob);
+void td_blob_unref(struct td_blob *blob); /* NULL is fine */
+
+/* Copies [off, off+len) to out; off + len <= len_bytes is the caller's duty. A mapped file that shrank gives
+ * TD_UNAVAILABLE, never a signal. */
+bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
+
+bool td_blob_unchanged(struct td_blob *blob);
+
+/* True when the bytes may be sent without a last look at the file: heap memory, or a mapping under a lease. */
+bool td_blob_pinned(struct td_blob *blob);
+
+/* Takes ownership of data (malloc'd, may be NULL when len is 0), also on failure. */
+bool td_blob_from_heap(char *data, size_t len, struct td_blob **out, struct td_error *err);
+
+#endif

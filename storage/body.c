@@ -1,0 +1,185 @@
+#include "storage/body.h"
+
+#include "core/checked.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+void td_body_init(struct td_body *body)
+{
+    memset(body, 0, sizeof *body);
+}
+
+void td_body_fini(struct td_body *body)
+{
+    for (size_t i = 0; i < body->extent_count; i++)
+        td_blob_unref(body->extents[i].blob);
+    free(body->extents);
+    memset(body, 0, sizeof *body);
+}
+
+static bool body_reserve(struct td_body *body, struct td_error *err)
+{
+    if (body->extent_count < body->capacity)
+        return true;
+    size_t capacity = body->capacity == 0 ? 2 : body->capacity * 2;
+    size_t bytes;
+    if (!td_mul_size(capacity, sizeof *body->extents, &bytes))
+        return td_error_no_memory(err);
+    struct td_extent *extents = realloc(body->extents, bytes);
+    if (extents == NULL)
+        return td_error_no_memory(err);
+    body->extents = extents;
+    body->capacity = capacity;
+    return true;
+}
+
+bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count,
+                         uint64_t stride, struct td_error *err)
+{
+    if (len == 0 || count == 0)
+        return true;
+    if (count == 1)
+        stride = 0;
+    uint64_t last;
+    uint64_t bytes;
+    uint64_t total;
+    if (!td_mul_u64(count - 1, stride, &last) || !td_add_u64(last, off, &last) ||
+        !td_range_within(last, len, blob->len_bytes) || !td_mul_u64(count, len, &bytes) ||
+        !td_add_u64(body->total_bytes, bytes, &total))
+        return td_error_set(err, TD_INTERNAL, "an extent leaves its file");
+    if (!body_reserve(body, err))
+        return false;
+    body->extents[body->extent_count++] =
+        (struct td_extent){.blob = td_blob_ref(blob), .off = off, .len = len, .count = count, .stride = stride};
+    body->total_bytes = total;
+    return true;
+}
+
+bool td_body_append(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+{
+    return td_body_append_runs(body, blob, off, len, 1, 0, err);
+}
+
+bool td_body_append_heap(struct td_body *body, char *data, size_t len, struct td_error *err)
+{
+    struct td_blob *blob;
+    if (!td_blob_from_heap(data, len, &blob, err))
+        return false;
+    bool ok = td_body_append(body, blob, 0, len, err);
+    td_blob_unref(blob);
+    return ok;
+}
+
+/* Appends the part [from, from+len) of one extent: a partial first run, whole runs, a partial last run. */
+static bool cut_extent(const struct td_extent *extent, uint64_t from, uint64_t len, struct td_body *out,
+                       struct td_error *err)
+{
+    uint64_t run = from / extent->len;
+    uint64_t within = from % extent->len;
+    if (within > 0) {
+        uint64_t head = extent->len - within < len ? extent->len - within : len;
+        if (!td_body_append(out, extent->blob, extent->off + run * extent->stride + within, head, err))
+            return false;
+        len -= head;
+        run++;
+    }
+    uint64_t whole = len / extent->len;
+    if (whole > 0 && !td_body_append_runs(out, extent->blob, extent->off + run * extent->stride, extent->len, whole,
+                                          extent->stride, err))
+        return false;
+    run += whole;
+    return td_body_append(out, extent->blob, extent->off + run * extent->stride, len % extent->len, err);
+}
+
+bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out, struct td_error *err)
+{
+    assert(td_range_within(off, len, body->total_bytes));
+    for (size_t i = 0; i < body->extent_count && len > 0; i++) {
+        const struct td_extent *extent = &body->extents[i];
+        uint64_t bytes = extent->len * extent->count;
+        if (off >= bytes) {
+            off -= bytes;
+            continue;
+        }
+        uint64_t take = bytes - off < len ? bytes - off : len;
+        if (!cut_extent(extent, off, take, out, err))
+            return false;
+        len -= take;
+        off = 0;
+    }
+    return true;
+}
+
+void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len, struct td_blob **blob,
+                  uint64_t *off, uint64_t *len)
+{
+    *len = 0;
+    if (cursor->extent >= body->extent_count)
+        return;
+    const struct td_extent *extent = &body->extents[cursor->extent];
+    uint64_t left = extent->len - cursor->within;
+    uint64_t take = left < max_len ? left : max_len;
+    *blob = extent->blob;
+    *off = extent->off + cursor->run * extent->stride + cursor->within;
+    *len = take;
+    cursor->within += take;
+    if (cursor->within < extent->len)
+        return;
+    cursor->within = 0;
+    if (++cursor->run < extent->count)
+        return;
+    cursor->run = 0;
+    cursor->extent++;
+}
+
+bool td_body_read(const struct td_body *body, struct td_body_cursor *cursor, void *out, size_t len, struct td_error *err)
+{
+    uint8_t *to = out;
+    while (len > 0) {
+        struct td_blob *blob = NULL;
+        uint64_t off = 0;
+        uint64_t piece;
+        td_body_next(body, cursor, len, &blob, &off, &piece);
+        if (piece == 0)
+            return td_error_set(err, TD_INTERNAL, "a body ended before its length");
+        if (!td_blob_read(blob, off, to, (size_t)piece, err))
+            return false;
+        to += piece;
+        len -= (size_t)piece;
+    }
+    return true;
+}
+
+/* A multipart answer alternates one file with text, and neighbours are often the same file: no need to ask twice. */
+static bool asked_before(const struct td_body *body, size_t i)
+{
+    const struct td_blob *blob = body->extents[i].blob;
+    return (i >= 1 && body->extents[i - 1].blob == blob) || (i >= 2 && body->extents[i - 2].blob == blob);
+}
+
+bool td_body_unchanged(const struct td_body *body)
+{
+    for (size_t i = 0; i < body->extent_count; i++)
+        if (!asked_before(body, i) && !td_blob_unchanged(body->extents[i].blob))
+            return false;
+    return true;
+}
+
+bool td_body_is_pinned(const struct td_body *body)
+{
+    for (size_t i = 0; i < body->extent_count; i++)
+        if (!asked_before(body, i) && (body->extents[i].blob->bytes == NULL || !td_blob_pinned(body->extents[i].blob)))
+            return false;
+    return true;
+}
+
+uint64_t td_body_run_count(const struct td_body *body)
+{
+    uint64_t runs = 0;
+    for (size_t i = 0; i < body->extent_count; i++)
+        if (!td_add_u64(runs, body->extents[i].count, &runs))
+            return UINT64_MAX;
+    return runs;
+}

@@ -1,0 +1,47 @@
+#include "storage/fault_guard.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static _Thread_local sigjmp_buf fault_escape;
+static _Thread_local volatile sig_atomic_t fault_armed;
+
+static void on_sigbus(int number, siginfo_t *info, void *context)
+{
+    (void)info;
+    (void)context;
+    if (fault_armed != 0) {
+        fault_armed = 0;
+        siglongjmp(fault_escape, 1);
+    }
+    /* Not a guarded copy: put the default back; the faulting instruction repeats and ends the process. */
+    struct sigaction plain;
+    memset(&plain, 0, sizeof plain);
+    plain.sa_handler = SIG_DFL;
+    (void)sigaction(number, &plain, NULL);
+}
+
+bool td_fault_guard_install(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = on_sigbus;
+    /* SA_NODEFER: the handler leaves by siglongjmp, which does not restore a mask that was never changed. */
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    (void)sigemptyset(&action.sa_mask);
+    return sigaction(SIGBUS, &action, NULL) == 0;
+}
+
+bool td_fault_guard_copy(void *out, const void *from, size_t len)
+{
+    if (sigsetjmp(fault_escape, 0) != 0)
+        return false;
+    fault_armed = 1;
+    atomic_signal_fence(memory_order_seq_cst);
+    memcpy(out, from, len);
+    atomic_signal_fence(memory_order_seq_cst);
+    fault_armed = 0;
+    return true;
+}

@@ -1,0 +1,372 @@
+#include "storage/file_source.h"
+
+#include "storage/fault_guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct td_mapping {
+    struct td_blob blob; /* first: a mapping is a blob */
+    int fd;              /* kept open: fstat on it tells whether the file changed, without a path walk */
+    struct td_file_id id;
+    struct td_mapping_cache *cache;
+    bool leased;
+    _Atomic bool broken; /* the lease is being given up: no longer pinned */
+    struct td_mapping *next_leased, *previous_leased;
+};
+
+static struct td_mapping *mapping_of(struct td_blob *blob)
+{
+    return (struct td_mapping *)(void *)blob;
+}
+
+/* A read lease, when the host grants one; without it the bytes are checked again before the last is sent. */
+static void lease_take(struct td_mapping *mapping)
+{
+    struct td_mapping_cache *cache = mapping->cache;
+    if (cache->lease_signal == 0 || fcntl(mapping->fd, F_SETSIG, cache->lease_signal) != 0 ||
+        fcntl(mapping->fd, F_SETLEASE, F_RDLCK) != 0)
+        return;
+    mapping->leased = true;
+    pthread_mutex_lock(&cache->lock);
+    mapping->next_leased = cache->leased;
+    if (cache->leased != NULL)
+        cache->leased->previous_leased = mapping;
+    cache->leased = mapping;
+    pthread_mutex_unlock(&cache->lock);
+}
+
+static void lease_forget(struct td_mapping *mapping)
+{
+    struct td_mapping_cache *cache = mapping->cache;
+    if (!mapping->leased)
+        return;
+    pthread_mutex_lock(&cache->lock);
+    *(mapping->previous_leased != NULL ? &mapping->previous_leased->next_leased : &cache->leased) = mapping->next_leased;
+    if (mapping->next_leased != NULL)
+        mapping->next_leased->previous_leased = mapping->previous_leased;
+    pthread_mutex_unlock(&cache->lock);
+}
+
+static void mapping_destroy(struct td_blob *blob)
+{
+    struct td_mapping *mapping = mapping_of(blob);
+    lease_forget(mapping); /* closing the descriptor ends the lease */
+    if (blob->len_bytes > 0)
+        (void)munmap((void *)(uintptr_t)blob->bytes, (size_t)blob->len_bytes);
+    (void)close(mapping->fd);
+    free(mapping);
+}
+
+static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    if (td_fault_guard_copy(out, blob->bytes + off, len))
+        return true;
+    return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
+}
+
+static bool mapping_unchanged(struct td_blob *blob)
+{
+    struct stat st;
+    const struct td_mapping *mapping = mapping_of(blob);
+    if (fstat(mapping->fd, &st) != 0)
+        return false;
+    struct td_file_id now = td_file_id_of(&st);
+    return now.size_bytes == mapping->id.size_bytes && now.mtime_ns == mapping->id.mtime_ns;
+}
+
+static bool mapping_pinned(struct td_blob *blob)
+{
+    const struct td_mapping *mapping = mapping_of(blob);
+    return mapping->leased && !atomic_load(&mapping->broken);
+}
+
+static const struct td_blob_class mapping_class = {
+    .destroy = mapping_destroy, .read = mapping_read, .unchanged = mapping_unchanged, .pinned = mapping_pinned};
+
+static bool same_now(const struct stat *st, const struct td_file_id *id)
+{
+    struct td_file_id now = td_file_id_of(st);
+    return td_file_id_equal(&now, id);
+}
+
+static bool changed(const char *path, struct td_error *err)
+{
+    return td_error_set(err, TD_UNAVAILABLE, "\"%s\" changed since it was indexed; it is being read again", path);
+}
+
+static bool mapping_create(struct td_mapping_cache *cache, const struct td_root *root, const struct td_file_source *source,
+                           struct td_mapping **out, struct td_error *err)
+{
+    int fd;
+    struct td_file_id id;
+    struct td_error why;
+    td_error_init(&why);
+    if (!td_root_open_file(root, source->path, &fd, &id, &why)) {
+        if (why.code == TD_RESOURCE_EXHAUSTED || why.code == TD_IO)
+            return td_error_set(err, why.code, "%s", why.message);
+        return changed(source->path, err);
+    }
+    struct td_mapping *mapping = NULL;
+    if (!td_file_id_equal(&id, &source->id)) {
+        (void)changed(source->path, err);
+        goto fail;
+    }
+    mapping = calloc(1, sizeof *mapping);
+    if (mapping == NULL) {
+        (void)td_error_no_memory(err);
+        goto fail;
+    }
+    void *bytes = NULL;
+    if (id.size_bytes > SIZE_MAX / 2) {
+        (void)td_error_set(err, TD_RESOURCE_EXHAUSTED, "\"%s\" is too large to map", source->path);
+        goto fail;
+    }
+    if (id.size_bytes > 0) {
+        bytes = mmap(NULL, (size_t)id.size_bytes, PROT_READ, MAP_SHARED, fd, 0);
+        if (bytes == MAP_FAILED) {
+            (void)td_error_sys(err, TD_RESOURCE_EXHAUSTED, errno, "cannot map \"%s\"", source->path);
+            goto fail;
+        }
+    }
+    mapping->blob.class = &mapping_class;
+    atomic_init(&mapping->blob.refs, 1);
+    mapping->blob.bytes = bytes;
+    mapping->blob.len_bytes = id.size_bytes;
+    mapping->fd = fd;
+    mapping->id = id;
+    mapping->cache = cache;
+    lease_take(mapping);
+    /* A write between the look and the lease would be pinned unseen: look again. */
+    struct stat st;
+    if (mapping->leased && (fstat(fd, &st) != 0 || !same_now(&st, &id))) {
+        mapping_destroy(&mapping->blob);
+        return changed(source->path, err);
+    }
+    *out = mapping;
+    return true;
+fail:
+    free(mapping);
+    (void)close(fd);
+    return false;
+}
+
+bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, struct td_error *err)
+{
+    memset(cache, 0, sizeof *cache);
+    cache->lease_signal = lease_signal;
+    cache->capacity = capacity < 1 ? 1 : capacity;
+    int sys = pthread_mutex_init(&cache->lock, NULL);
+    if (sys != 0)
+        return td_error_sys(err, TD_INTERNAL, sys, "cannot create a lock");
+    return true;
+}
+
+static void lru_unlink(struct td_mapping_cache *cache, struct td_file_source *source)
+{
+    *(source->newer != NULL ? &source->newer->older : &cache->newest) = source->older;
+    *(source->older != NULL ? &source->older->newer : &cache->oldest) = source->newer;
+    source->newer = source->older = NULL;
+}
+
+static void lru_push(struct td_mapping_cache *cache, struct td_file_source *source)
+{
+    source->newer = NULL;
+    source->older = cache->newest;
+    *(cache->newest != NULL ? &cache->newest->newer : &cache->oldest) = source;
+    cache->newest = source;
+}
+
+/* Takes the mapping out of the cache and returns it, for the caller to unref without the lock (munmap is slow). */
+static struct td_mapping *cache_remove(struct td_mapping_cache *cache, struct td_file_source *source)
+{
+    struct td_mapping *mapping = source->mapping;
+    if (mapping == NULL)
+        return NULL;
+    lru_unlink(cache, source);
+    source->mapping = NULL;
+    cache->count--;
+    return mapping;
+}
+
+/* Takes a reference unless the last one has gone already. */
+static bool blob_ref_if_alive(struct td_blob *blob)
+{
+    int refs = atomic_load(&blob->refs);
+    while (refs > 0)
+        if (atomic_compare_exchange_weak(&blob->refs, &refs, refs + 1))
+            return true;
+    return false;
+}
+
+static void mapping_unref(struct td_mapping *mapping)
+{
+    if (mapping != NULL)
+        td_blob_unref(&mapping->blob);
+}
+
+void td_mapping_cache_fini(struct td_mapping_cache *cache)
+{
+    while (cache->newest != NULL)
+        mapping_unref(cache_remove(cache, cache->newest));
+    (void)pthread_mutex_destroy(&cache->lock);
+}
+
+size_t td_mapping_cache_count(struct td_mapping_cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    size_t count = cache->count;
+    pthread_mutex_unlock(&cache->lock);
+    return count;
+}
+
+/* Removes the source that caches this very mapping, if one does. */
+static void cache_drop_mapping(struct td_mapping_cache *cache, const struct td_mapping *mapping)
+{
+    struct td_mapping *dropped = NULL;
+    pthread_mutex_lock(&cache->lock);
+    for (struct td_file_source *source = cache->newest; source != NULL && dropped == NULL; source = source->older)
+        if (source->mapping == mapping)
+            dropped = cache_remove(cache, source);
+    pthread_mutex_unlock(&cache->lock);
+    mapping_unref(dropped);
+}
+
+void td_mapping_cache_break_leases(struct td_mapping_cache *cache, void (*cut)(void *context, const struct td_blob *blob),
+                                   void *context)
+{
+    enum { BATCH = 64 };
+    struct td_mapping *broken[BATCH];
+    size_t count;
+    do {
+        count = 0;
+        pthread_mutex_lock(&cache->lock);
+        for (struct td_mapping *mapping = cache->leased; mapping != NULL && count < BATCH; mapping = mapping->next_leased) {
+            /* While a break is pending, F_GETLEASE tells what the lease has to become. */
+            if (atomic_load(&mapping->broken) || fcntl(mapping->fd, F_GETLEASE) == F_RDLCK)
+                continue;
+            if (!blob_ref_if_alive(&mapping->blob))
+                continue; /* being destroyed: its lease goes by itself */
+            atomic_store(&mapping->broken, true);
+            broken[count++] = mapping;
+        }
+        pthread_mutex_unlock(&cache->lock);
+        for (size_t i = 0; i < count; i++) {
+            cache_drop_mapping(cache, broken[i]);
+            cut(context, &broken[i]->blob);
+            mapping_unref(broken[i]);
+        }
+    } while (count == BATCH);
+}
+
+static bool evict_oldest(struct td_mapping_cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    struct td_mapping *evicted = cache->oldest == NULL ? NULL : cache_remove(cache, cache->oldest);
+    pthread_mutex_unlock(&cache->lock);
+    mapping_unref(evicted);
+    return evicted != NULL;
+}
+
+/* The cached mapping with a reference for the caller, or NULL. */
+static struct td_mapping *cache_find(struct td_mapping_cache *cache, struct td_file_source *source)
+{
+    pthread_mutex_lock(&cache->lock);
+    struct td_mapping *mapping = source->mapping;
+    if (mapping != NULL) {
+        (void)td_blob_ref(&mapping->blob);
+        if (cache->newest != source) {
+            lru_unlink(cache, source);
+            lru_push(cache, source);
+        }
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return mapping;
+}
+
+/* Enters a fresh mapping (whose one reference becomes the caller's) unless another thread was first. */
+static struct td_mapping *cache_insert(struct td_mapping_cache *cache, struct td_file_source *source,
+                                       struct td_mapping *fresh)
+{
+    struct td_mapping *surplus = NULL;
+    struct td_mapping *evicted = NULL;
+    pthread_mutex_lock(&cache->lock);
+    if (source->mapping != NULL) {
+        surplus = fresh;
+        fresh = source->mapping;
+    } else {
+        if (cache->count >= cache->capacity)
+            evicted = cache_remove(cache, cache->oldest);
+        source->mapping = fresh;
+        lru_push(cache, source);
+        cache->count++;
+    }
+    (void)td_blob_ref(&fresh->blob);
+    pthread_mutex_unlock(&cache->lock);
+    mapping_unref(surplus);
+    mapping_unref(evicted);
+    return fresh;
+}
+
+bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
+                        struct td_blob **out, struct td_error *err)
+{
+    struct td_mapping *mapping = cache_find(cache, source);
+    if (mapping == NULL) {
+        struct td_mapping *fresh = NULL;
+        struct td_error why;
+        td_error_init(&why);
+        /* Out of maps or descriptors: let the oldest go and try once more, as journald does. */
+        if (!mapping_create(cache, root, source, &fresh, &why)) {
+            bool retry = why.code == TD_RESOURCE_EXHAUSTED && evict_oldest(cache);
+            if (!retry || !mapping_create(cache, root, source, &fresh, err))
+                return retry ? false : td_error_set(err, why.code, "%s", why.message);
+        }
+        *out = &cache_insert(cache, source, fresh)->blob;
+        return true;
+    }
+    struct stat st;
+    if (fstat(mapping->fd, &st) != 0 || !same_now(&st, &source->id)) {
+        mapping_unref(mapping);
+        td_file_source_forget(cache, source);
+        return changed(source->path, err);
+    }
+    *out = &mapping->blob;
+    return true;
+}
+
+void td_file_source_forget(struct td_mapping_cache *cache, struct td_file_source *source)
+{
+    pthread_mutex_lock(&cache->lock);
+    struct td_mapping *mapping = cache_remove(cache, source);
+    pthread_mutex_unlock(&cache->lock);
+    mapping_unref(mapping);
+}
+
+static bool descriptor_read(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    const int fd = *(const int *)context;
+    uint8_t *to = out;
+    while (len > 0) {
+        ssize_t n = pread(fd, to, len, (off_t)off);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return td_error_sys(err, TD_IO, errno, "cannot read the file");
+        if (n == 0)
+            return td_error_at(err, TD_UNAVAILABLE, off, "the file shrank while it was read");
+        to += n;
+        off += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+struct td_input td_input_descriptor(const int *fd, uint64_t size_bytes)
+{
+    return (struct td_input){.size_bytes = size_bytes, .read = descriptor_read, .context = fd};
+}

@@ -1,0 +1,57 @@
+/* File sources: one file below the root, mapped on first use and unmapped by an LRU under a cap, because a
+ * process may hold 65,530 maps (vm.max_map_count) and a bounded number of descriptors. */
+#ifndef TD_STORAGE_FILE_SOURCE_H
+#define TD_STORAGE_FILE_SOURCE_H
+
+#include "core/input.h"
+#include "storage/blob.h"
+#include "storage/served_root.h"
+
+#include <pthread.h>
+
+struct td_mapping;
+
+/* Embedded in whatever stands for the file. All members but path and id belong to the cache. */
+struct td_file_source {
+    const char *path; /* below the root; borrowed from the embedding object */
+    struct td_file_id id;
+    struct td_mapping *mapping; /* guarded by the cache's lock */
+    struct td_file_source *newer, *older;
+};
+
+struct td_mapping_cache {
+    pthread_mutex_t lock;
+    struct td_file_source *newest, *oldest;
+    size_t count, capacity; /* mapped sources, and how many may be */
+    int lease_signal;       /* 0: take no leases */
+    struct td_mapping *leased; /* every mapping under a lease, cached or only in use */
+};
+
+/* lease_signal != 0: each mapping tries to take a read lease on its file (fcntl F_SETLEASE), which succeeds when
+ * nobody has the file open for writing and we own it or have CAP_LEASE. Under a lease the bytes are pinned: whoever
+ * opens the file for writing waits until we let go. The kernel asks for that with lease_signal, which must be
+ * blocked in all threads; whoever receives it calls td_mapping_cache_break_leases. */
+bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, struct td_error *err);
+void td_mapping_cache_fini(struct td_mapping_cache *cache);
+size_t td_mapping_cache_count(struct td_mapping_cache *cache);
+
+/* Lets go of every mapping that somebody waits to write to: no new answer gets it, and `cut` is called for its blob,
+ * to end the transfers that hold it. The lease goes with the last reference. */
+void td_mapping_cache_break_leases(struct td_mapping_cache *cache, void (*cut)(void *context, const struct td_blob *blob),
+                                   void *context);
+
+/* A blob over the whole file, one reference for the caller, after checking that the file is still the one that
+ * `id` names (device, inode, size, mtime, ctime). Thread-safe. Errors: TD_UNAVAILABLE when it changed or is
+ * gone, TD_RESOURCE_EXHAUSTED, TD_IO.
+ * The blob's `unchanged` (checked before the last byte is sent) asks for size and mtime only: a file replaced by
+ * rename or unlinked meanwhile keeps its bytes, and a running answer finishes from the old inode. */
+bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
+                        struct td_blob **out, struct td_error *err);
+
+/* Takes the source out of the cache; call before the embedding object is freed. Blobs in use stay valid. */
+void td_file_source_forget(struct td_mapping_cache *cache, struct td_file_source *source);
+
+/* An input that reads the open descriptor *fd by pread; fd must outlive it. */
+struct td_input td_input_descriptor(const int *fd, uint64_t size_bytes);
+
+#endif
