@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Runs nginx, tensord and a raw sender side by side on one file and compares them. See README.md beside this file.
+
+Standard library only. Everything listens on 127.0.0.1 and lives under one temporary directory."""
+
+import sys
+
+sys.dont_write_bytecode = True  # nothing is left behind in the source tree
+
+import argparse  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import shutil  # noqa: E402
+import signal  # noqa: E402
+import subprocess  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
+
+import bench_cold  # noqa: E402
+import bench_fixture  # noqa: E402
+import bench_memory  # noqa: E402
+import bench_report  # noqa: E402
+import bench_scale  # noqa: E402
+import bench_servers  # noqa: E402
+import bench_throughput  # noqa: E402
+from bench_load import Load  # noqa: E402
+from bench_servers import BenchError  # noqa: E402
+
+TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ALL_SERVERS = ["nginx", "nginx-nopush", "tensord", "raw"]
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def size_argument(text):
+    digits = text.lower().rstrip("ib").rstrip("kmg")
+    unit = text.lower().rstrip("ib")[len(digits):]
+    if not digits.isdigit() or unit not in UNITS:
+        raise argparse.ArgumentTypeError("not a size such as 4096, 64K, 16M or 4G: %s" % text)
+    return int(digits) * UNITS[unit]
+
+
+def list_of(convert):
+    return lambda text: [convert(item) for item in text.split(",")]
+
+
+def parse_arguments():
+    p = argparse.ArgumentParser(description="Compares tensord with nginx and with a raw send loop.")
+    modes = p.add_argument_group("what to measure (throughput when none is named; several may be)")
+    modes.add_argument("--throughput", action="store_true", help="page-cached rates by range size and connections")
+    modes.add_argument("--cold", action="store_true", help="first reads of a file that is not in the page cache")
+    modes.add_argument("--memory", action="store_true", help="anonymous memory per active connection")
+    modes.add_argument("--scale", action="store_true", help="2,000 files, 100,000 tensors: time, memory")
+    modes.add_argument("--all", action="store_true", help="all four")
+    modes.add_argument("--quick", action="store_true",
+                       help="a small run of all four in about 20 s that only checks that nothing fails")
+    p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
+    p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
+    p.add_argument("--nginx", default=bench_servers.find_nginx())
+    p.add_argument("--bin-dir", help="where load_client and raw_send are (found in build*/bench)")
+    p.add_argument("--dir", help="where to put the files, kept for the next run (a temporary directory, removed)")
+    p.add_argument("--size", type=size_argument, help="size of the tensor (4G; 1G for --memory and --cold alone)")
+    p.add_argument("--sizes", type=list_of(size_argument), default=[4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20])
+    p.add_argument("--connections", type=list_of(int), default=[8, 64])
+    p.add_argument("--rounds", type=int, default=5, help="(5), after one that is thrown away")
+    p.add_argument("--duration", type=float, default=1.0, help="seconds per run")
+    p.add_argument("--cold-rounds", type=int, default=3)
+    p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
+    p.add_argument("--client-threads", default="auto", metavar="N",
+                   help="epoll threads of the load client, or 'connections': blocking ones (auto: the faster way)")
+    p.add_argument("--json", metavar="FILE", help="everything measured, every round")
+    p.add_argument("--markdown", metavar="FILE", help="the report as a Markdown page, - for standard output")
+    p.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
+    return p.parse_args()
+
+
+def settle_arguments(options):
+    unknown = [s for s in options.servers if s not in ALL_SERVERS]
+    if unknown:
+        raise BenchError("unknown server %s; known: %s" % (", ".join(unknown), ", ".join(ALL_SERVERS)))
+    options.modes = [m for m in ("throughput", "cold", "memory", "scale")
+                     if getattr(options, m) or options.all or options.quick] or ["throughput"]
+    if options.quick:
+        options.size = options.size or 64 << 20
+        options.sizes, options.connections = [4 << 10, 64 << 10, 1 << 20, 16 << 20], [8]
+        options.rounds, options.duration, options.cold_rounds = 1, 0.25, 1
+    if options.size is None:
+        options.size = 4 << 30 if "throughput" in options.modes else 1 << 30
+    if min(options.rounds, options.cold_rounds, min(options.connections)) < 1 or options.duration <= 0:
+        raise BenchError("rounds, connections and duration must be positive")
+
+
+def find_binaries(options):
+    places = [options.bin_dir] if options.bin_dir else [
+        os.path.join(TREE, place) for place in ("build/bench", "build-bench", "build-bench/bench", "build-dev/bench")]
+    for place in places:
+        if all(os.access(os.path.join(place, n), os.X_OK) for n in ("load_client", "raw_send")):
+            return place
+    raise BenchError("load_client and raw_send are not built: cmake -S bench -B build-bench && "
+                     "cmake --build build-bench, or name their place with --bin-dir")
+
+
+def make_servers(options, work, fixture, binaries):
+    servers = []
+    for name in options.servers:
+        if name.startswith("nginx"):
+            if not options.nginx:
+                raise BenchError("nginx is not installed (Debian: apt install nginx-light); or leave it out: --servers")
+            kind = bench_servers.Nginx if name == "nginx" else bench_servers.NginxNopush
+            servers.append(kind(work, fixture, options.nginx))
+        elif name == "tensord":
+            if not os.access(options.tensord, os.X_OK):
+                raise BenchError("no tensord at %s; build it or name it with --tensord" % options.tensord)
+            servers.append(bench_servers.Tensord(work, fixture, options.tensord))
+        else:
+            servers.append(bench_servers.Raw(work, fixture, os.path.join(binaries, "raw_send")))
+    return servers
+
+
+def check_room(directory, size):
+    with open("/proc/meminfo") as f:
+        available = int(f.read().split("MemAvailable:")[1].split()[0]) * 1024
+    if size > available * 0.8:
+        raise BenchError("--size %d does not fit in the page cache (%d bytes available)" % (size, available))
+    if size * 1.1 > shutil.disk_usage(directory).free:
+        raise BenchError("not enough room for %d bytes in %s" % (size, directory))
+
+
+def make_fixture(options, directory):
+    root = os.path.join(directory, "root")
+    os.makedirs(root, exist_ok=True)
+    name = "bench-%s.safetensors" % bench_report.bytes_text(options.size).replace(" ", "")
+    path = os.path.join(root, name)
+    for other in os.listdir(root):  # of a run with another size: the root must hold this one file only
+        if other != name and other.startswith("bench-"):
+            os.unlink(os.path.join(root, other))
+    if not os.path.exists(path):
+        check_room(directory, options.size)
+    start = time.monotonic()
+    fixture = bench_fixture.write_big(path, options.size)
+    print("%s ready after %.1f s" % (name, time.monotonic() - start), file=sys.stderr)
+    return fixture
+
+
+def run_modes(options, work, directory):
+    results = []
+    load = fixture = servers = None
+    if options.modes != ["scale"]:
+        binaries = find_binaries(options)
+        load = Load(os.path.join(binaries, "load_client"), options.path, options.client_threads)
+        fixture = make_fixture(options, directory)
+        servers = make_servers(options, work, fixture, binaries)
+    for mode in options.modes:
+        if mode == "scale":
+            if "tensord" not in options.servers:
+                print("scale: left out, it is about tensord alone", file=sys.stderr)
+                continue
+            results.append(bench_scale.run(
+                lambda root, extra: bench_servers.Tensord(work, fixture, options.tensord, root, extra),
+                work, options))
+        else:
+            module = {"throughput": bench_throughput, "cold": bench_cold, "memory": bench_memory}[mode]
+            results.append(module.run(load, servers, fixture, options))
+            if results[-1] is None:
+                print("%s: left out, the files lie in memory (tmpfs)" % mode, file=sys.stderr)
+    return [r for r in results if r is not None]
+
+
+def report_text(results, environment):
+    parts = [bench_report.environment_text(environment)]
+    for r in results:
+        parts += ["## " + r["title"], "\n".join("- " + line for line in r["about"]), r["table"]]
+        if r["targets"].rows:
+            parts.append(r["targets"].text())
+    return "\n\n".join(parts) + "\n"
+
+
+def write_reports(options, results, environment):
+    text = report_text(results, environment)
+    if options.markdown and options.markdown != "-":
+        with open(options.markdown, "w") as f:
+            f.write(text)
+    print(text, end="")
+    if options.json:
+        plain = [{k: (v.rows if k == "targets" else v) for k, v in r.items() if k != "table"} for r in results]
+        with open(options.json, "w") as f:
+            json.dump({"environment": environment, "results": plain}, f, indent=1)
+            f.write("\n")
+
+
+def check_client(options):
+    """A client that takes errors for answers would measure nothing."""
+    test = os.path.join(TREE, "bench", "test_load_client.py")
+    client = os.path.join(find_binaries(options), "load_client")
+    run = subprocess.run([sys.executable, "-B", test, client], capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise BenchError("the load client does not pass its test:\n" + run.stderr)
+
+
+def main():
+    options = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        settle_arguments(options)
+        if options.quick:
+            check_client(options)
+        with tempfile.TemporaryDirectory(prefix="tensord-bench-") as work:
+            directory = options.dir or work
+            os.makedirs(directory, exist_ok=True)
+            environment = bench_report.environment(
+                options.nginx if any(s.startswith("nginx") for s in options.servers) else None,
+                options.tensord if "tensord" in options.servers else None)
+            results = run_modes(options, work, directory)
+    except BenchError as error:
+        print("bench: %s" % error, file=sys.stderr)
+        return 1
+    if options.quick:  # nothing of so short a run is worth comparing
+        for r in results:
+            r["targets"].rows.clear()
+    write_reports(options, results, environment)
+    if options.quick:
+        print("quick bench: ok")
+    return 0 if not options.check or all(r["targets"].all_met() for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

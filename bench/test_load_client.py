@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Checks that the load client notices what it must: a bench that counts errors as answers measures nothing.
+
+usage: test_load_client.py PATH_OF_load_client"""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import unittest
+import unittest.mock
+
+SIZE = 1 << 20
+CLIENT = None
+
+
+class Stub:
+    """A server that answers every request with answer(first, last), and closes when that returns None."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        with connection:
+            try:
+                while request := connection.recv(4096).decode():
+                    found = re.search(r"\r\nRange: bytes=(\d+)-(\d+)\r\n", request)
+                    first, last = (int(found[1]), int(found[2])) if found else (0, SIZE - 1)
+                    data = self.answer(first, last)
+                    if data is None:
+                        return
+                    connection.sendall(data)
+            except OSError:
+                pass
+
+
+def good(first, last, status="206 Partial Content", length=None, shift=0, body=None):
+    n = last - first + 1
+    head = "HTTP/1.1 %s\r\nETag: \"x\"\r\ncontent-length: %d\r\nContent-Range: bytes %d-%d/%d\r\n\r\n" % (
+        status, n if length is None else length, first + shift, last + shift, SIZE)
+    return head.encode() + bytes(n if body is None else body)
+
+
+def load(answer, *extra):
+    stub = Stub(answer)
+    try:
+        run = subprocess.run([CLIENT, "--port", str(stub.port), "--path", "/f", "--file-size", str(SIZE)]
+                             + [str(x) for x in extra], capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        stub.listener.close()
+    return run.returncode, json.loads(run.stdout)
+
+
+class LoadClient(unittest.TestCase):
+    def assert_good(self, outcome, requests, nbytes):
+        status, result = outcome
+        self.assertEqual((status, result["errors"], result["first_error"]), (0, 0, ""))
+        self.assertEqual((result["requests"], result["bytes"]), (requests, nbytes))
+        self.assertLessEqual(result["p50_us"], result["p99_us"])
+
+    def assert_bad(self, outcome, message):
+        status, result = outcome
+        self.assertEqual(status, 1)
+        self.assertGreater(result["errors"], 0)
+        self.assertIn(message, result["first_error"])
+
+    def test_counts_every_answer_in_both_engines(self):
+        for threads in (1, 2, 3):
+            for size in (1, 4096, 65536):
+                with self.subTest(threads=threads, size=size):
+                    self.assert_good(load(good, "--range-size", size, "--requests", 60, "--connections", 3,
+                                          "--threads", threads), 60, 60 * size)
+
+    def test_copying_reader_counts_the_same(self):
+        self.assert_good(load(good, "--range-size", 65536, "--requests", 20, "--copy"), 20, 20 * 65536)
+
+    def test_whole_file_without_a_range(self):
+        self.assert_good(load(lambda a, b: good(a, b, "200 OK"), "--requests", 4, "--connections", 2), 4, 4 * SIZE)
+
+    def test_each_slot_once(self):
+        for order in ("sequential", "shuffle"):
+            seen = []
+
+            def answer(first, last):
+                seen.append((first, last))
+                return good(first, last)
+            self.assert_good(load(answer, "--range-size", 300_000, "--order", order, "--once"), 4, SIZE)
+            self.assertEqual(sorted(seen), [(0, 299_999), (300_000, 599_999), (600_000, 899_999), (900_000, SIZE - 1)])
+
+    def test_random_offsets_are_aligned_and_inside(self):
+        seen = []
+
+        def answer(first, last):
+            seen.append((first, last))
+            return good(first, last)
+        load(answer, "--range-size", 10_000, "--requests", 200, "--seed", 5)
+        self.assertTrue(all(a % 4096 == 0 and b == a + 9_999 and b < SIZE for a, b in seen))
+        self.assertGreater(len(set(seen)), 50)
+
+    def test_wrong_answers_are_errors(self):
+        cases = {
+            "status 404": lambda a, b: good(a, b, "404 Not Found"),
+            "status 200": lambda a, b: good(a, b, "200 OK"),
+            "Content-Length is not": lambda a, b: good(a, b, length=b - a),
+            "Content-Range": lambda a, b: good(a, b, shift=4096),
+            "Content-Length missing": lambda a, b: b"HTTP/1.1 206 x\r\nX: y\r\n\r\n",
+            "head longer": lambda a, b: b"HTTP/1.1 206 x\r\nX: " + b"y" * 9000,
+            "before an answer": lambda a, b: None,
+        }
+        for message, answer in cases.items():
+            for threads in (1, 2):
+                with self.subTest(message=message, threads=threads):
+                    self.assert_bad(load(answer, "--range-size", 4096, "--requests", 4, "--connections", 2,
+                                         "--threads", threads), message)
+
+    def test_a_body_cut_short_is_an_error(self):
+        def serve(self, connection):
+            with connection:
+                request = connection.recv(4096).decode()
+                found = re.search(r"bytes=(\d+)-(\d+)", request)
+                if found:  # not the one that only sees the client go
+                    connection.sendall(good(int(found[1]), int(found[2]), body=20_000))
+        for threads in (1, 2):
+            with self.subTest(threads=threads), unittest.mock.patch.object(Stub, "_serve", serve):
+                self.assert_bad(load(None, "--range-size", 65536, "--requests", 2, "--connections", 2,
+                                     "--threads", threads), "within a body")
+
+    def test_bytes_beyond_the_length_are_an_error(self):
+        self.assert_bad(load(lambda a, b: good(a, b, body=b - a + 2), "--range-size", 100, "--requests", 10,
+                             "--connections", 1), "too many")
+
+    def test_duration_ends(self):
+        status, result = load(good, "--range-size", 4096, "--duration", 0.3)
+        self.assertEqual((status, result["errors"]), (0, 0))
+        self.assertTrue(0.3 <= result["seconds"] < 5)
+        self.assertEqual(result["bytes"], 4096 * result["requests"])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    CLIENT = sys.argv.pop(1)
+    unittest.main()
