@@ -201,26 +201,39 @@ void td_connection_set_phase(struct td_connection *connection, enum td_phase pha
     atomic_store(&connection->phase, (int)phase);
 }
 
-void td_connection_set_pinned(struct td_connection *connection, const struct td_body *body)
+bool td_connection_pin(struct td_connection *connection, const struct td_body *body)
 {
-    pthread_mutex_lock(&connection->registry->lock);
-    connection->pinned_body = body;
-    pthread_mutex_unlock(&connection->registry->lock);
+    size_t count = 0;
+    for (size_t i = 0; i < body->extent_count; i++) {
+        const struct td_blob *blob = body->extents[i].blob;
+        size_t k = 0;
+        if (blob->class->pinned == NULL) /* memory of ours */
+            continue;
+        while (k < count && atomic_load_explicit(&connection->pinned[k], memory_order_relaxed) != blob)
+            k++;
+        if (k == TD_PINNED_BLOBS) {
+            td_connection_unpin(connection);
+            return false;
+        }
+        if (k == count)
+            atomic_store(&connection->pinned[count++], blob);
+    }
+    return true;
 }
 
-static bool body_uses(const struct td_body *body, const struct td_blob *blob)
+void td_connection_unpin(struct td_connection *connection)
 {
-    for (size_t i = 0; i < body->extent_count; i++)
-        if (body->extents[i].blob == blob)
-            return true;
-    return false;
+    for (size_t i = 0; i < TD_PINNED_BLOBS; i++)
+        if (atomic_load_explicit(&connection->pinned[i], memory_order_relaxed) != NULL)
+            atomic_store(&connection->pinned[i], NULL);
 }
 
 void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *blob)
 {
     pthread_mutex_lock(&registry->lock);
     for (struct td_connection *c = registry->first; c != NULL; c = c->next)
-        if (c->pinned_body != NULL && body_uses(c->pinned_body, blob))
-            cut_connection(c, TD_CUT_CHANGED);
+        for (size_t i = 0; i < TD_PINNED_BLOBS; i++)
+            if (atomic_load(&c->pinned[i]) == blob)
+                cut_connection(c, TD_CUT_CHANGED);
     pthread_mutex_unlock(&registry->lock);
 }

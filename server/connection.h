@@ -12,6 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Different files that one answer may be sent straight from. */
+enum { TD_PINNED_BLOBS = 4 };
+
 /* What a connection is waiting for; each state has its deadline. */
 enum td_phase {
     TD_PHASE_FIRST,   /* accepted, nothing complete yet */
@@ -34,7 +37,7 @@ struct td_connection {
     _Atomic int cut; /* enum td_cut: why the reaper ended it */
     /* progress of an answer, for the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
-    const struct td_body *pinned_body; /* being sent from pinned mappings; under the registry's lock */
+    _Atomic(const struct td_blob *) pinned[TD_PINNED_BLOBS]; /* being sent straight from; only ever compared */
     struct td_connection *next, *previous;
 };
 
@@ -75,8 +78,10 @@ void td_connection_close(struct td_connection *connection);
 
 void td_connection_set_phase(struct td_connection *connection, enum td_phase phase);
 
-/* Says that body is sent from pinned memory (NULL: no longer). */
-void td_connection_set_pinned(struct td_connection *connection, const struct td_body *body);
+/* Says that body is about to be sent straight from its pinned mappings, so that td_registry_cut_blob finds the
+ * connection. False when it is spread over too many. */
+bool td_connection_pin(struct td_connection *connection, const struct td_body *body);
+void td_connection_unpin(struct td_connection *connection);
 
 /* Ends every transfer that sends from this blob. */
 void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *blob);

@@ -16,9 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Room for the request's header, the answer's header and libmicrohttpd's own needs. Not more: the pool is cleared
- * after every request. */
-enum { POOL_BYTES = 64 * 1024, STACK_BYTES = 256 * 1024, TARGET_KEPT_BYTES = 1024 };
+/* The pool holds the request's header twice over at worst, the answer's header, and a vector of TD_IOVEC_RUNS. Not
+ * more: libmicrohttpd clears the whole of it after every request. */
+enum { POOL_OTHER_BYTES = 16 * 1024, STACK_BYTES = 256 * 1024, TARGET_KEPT_BYTES = 1024 };
 
 struct td_http_server {
     struct MHD_Daemon *daemon;
@@ -397,6 +397,7 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     server->registry = registry;
     server->log = log;
     unsigned int idle_s = (unsigned int)((config->idle_timeout_ns + 999999999) / 1000000000);
+    size_t pool_bytes = 2 * (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
     server->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_NO_LISTEN_SOCKET |
@@ -408,7 +409,7 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
         MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server,             //
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,                 //
         MHD_OPTION_STRICT_FOR_CLIENT, 1,                                  //
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,           //
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,           //
         MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,                //
         MHD_OPTION_CONNECTION_LIMIT, limit,                               //
         MHD_OPTION_CONNECTION_TIMEOUT, idle_s,                            //

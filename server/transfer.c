@@ -17,8 +17,7 @@ struct transfer {
 static void transfer_free(void *cls)
 {
     struct transfer *transfer = cls;
-    if (transfer->connection->pinned_body == &transfer->body)
-        td_connection_set_pinned(transfer->connection, NULL);
+    td_connection_unpin(transfer->connection);
     td_body_fini(&transfer->body);
     free(transfer);
 }
@@ -125,21 +124,27 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
     return MHD_create_response_from_iovec(runs, count, transfer_free, transfer);
 }
 
-static struct MHD_Response *create_long(struct td_response *response, struct td_connection *connection)
+/* Whether the body can be sent in place; if so, the connection is registered as sending from its files. */
+static bool pin(const struct td_body *body, struct td_connection *connection)
+{
+    if (body->total_bytes <= TD_COPY_BYTES || td_body_run_count(body) > TD_IOVEC_RUNS || !td_body_is_pinned(body) ||
+        !td_connection_pin(connection, body))
+        return false;
+    /* Registered first, then looked at again: a lease that breaks in between is seen by one of the two. */
+    if (td_body_is_pinned(body))
+        return true;
+    td_connection_unpin(connection);
+    return false;
+}
+
+/* In place, or through windows. */
+static struct MHD_Response *create_long(struct td_response *response, struct td_connection *connection, bool pinned)
 {
     struct transfer *transfer = transfer_take(response, connection);
     if (transfer == NULL)
         return NULL;
-    struct MHD_Response *made = NULL;
+    struct MHD_Response *made;
     uint64_t total = transfer->body.total_bytes;
-    bool pinned = td_body_run_count(&transfer->body) <= TD_IOVEC_RUNS && td_body_is_pinned(&transfer->body);
-    if (pinned) {
-        /* Register first, then look again: a lease that breaks in between is seen by one of the two. */
-        td_connection_set_pinned(connection, &transfer->body);
-        pinned = td_body_is_pinned(&transfer->body);
-        if (!pinned)
-            td_connection_set_pinned(connection, NULL);
-    }
     if (pinned)
         made = create_pinned(transfer);
     else
@@ -188,11 +193,10 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         made = create_bodiless(response->announced_bytes);
     } else if (head || total == 0) {
         made = create_bodiless(total);
-    } else if (total <= TD_FLAT_BYTES) {
-        made = create_flat(response);
     } else {
-        made = create_long(response, connection);
-        *direct = true;
+        bool pinned = pin(&response->body, connection);
+        *direct = total > TD_FLAT_BYTES;
+        made = !pinned && !*direct ? create_flat(response) : create_long(response, connection, pinned);
     }
     if (made != NULL && !add_headers(made, response)) {
         MHD_destroy_response(made);

@@ -1,5 +1,5 @@
 /* Transfers: a td_response becomes what libmicrohttpd sends, in the way that is fastest for it and safe:
- *   flat     small bodies: copied, the file checked after the copy, sent together with the header
+ *   flat     small bodies: copied, the file checked after the copy
  *   pinned   bodies in memory or in mappings under a lease: straight from the mapping, nothing copied
  *   checked  everything else: through a window; before the last one the files are checked again, and the answer is
  *            broken off rather than completed when one changed
@@ -16,7 +16,8 @@
 #include <stdint.h>
 
 enum {
-    TD_FLAT_BYTES = 32 * 1024,
+    TD_FLAT_BYTES = 32 * 1024,   /* at most; larger ones are windowed */
+    TD_COPY_BYTES = 2 * 1024,    /* so little is copied even where it could be sent in place */
     TD_WINDOW_BYTES = 256 * 1024,
     TD_IOVEC_RUNS = 256 /* libmicrohttpd's copy of the vector must fit the connection's pool */
 };
