@@ -19,8 +19,8 @@ jobs=$(nproc)
 steps="
 format   120 one   the layout of every C file
 shell    120 one   bash -n and shellcheck on every script
-gcc      600 one   release build by GCC, warnings are errors
-clang    600 one   build by Clang with tests, warnings are errors
+gcc      600 one   release build by GCC with tests and bench, warnings are errors
+clang    600 one   the same by Clang
 tidy     900 one   clang-tidy on the program
 asan    1200 tests AddressSanitizer and UBSan build, the whole CTest suite, corpora of the fuzz targets too
 tsan    1200 tests ThreadSanitizer build, the tests of catalog and server
@@ -60,10 +60,14 @@ run_pytest() { # STEP DIRECTORY
 step_format() { scripts/check_format.sh; }
 step_shell() { scripts/check_shell.sh; }
 # shellcheck disable=SC2046  # one word or none
-step_gcc() { build_with build $(generator_for build) -DCMAKE_BUILD_TYPE=Release -DTD_WERROR=ON; }
+step_gcc() {
+    build_with build $(generator_for build) -DCMAKE_BUILD_TYPE=Release -DTD_WERROR=ON -DTD_BUILD_TESTS=ON \
+        -DTD_BUILD_BENCH=ON
+}
 # shellcheck disable=SC2046  # one word or none
 step_clang() {
-    build_with build-clang $(generator_for build-clang) -DCMAKE_C_COMPILER=clang-14 -DTD_WERROR=ON -DTD_BUILD_TESTS=ON
+    build_with build-clang $(generator_for build-clang) -DCMAKE_C_COMPILER=clang-14 -DTD_WERROR=ON \
+        -DTD_BUILD_TESTS=ON -DTD_BUILD_BENCH=ON
 }
 step_tidy() {
     [ -f build-clang/compile_commands.json ] || step_clang
