@@ -66,9 +66,10 @@ bool td_call_check_parameters(const struct td_call *call, const char *const *kno
         }
         td_buffer_puts(&details, "]}");
         const char *names = td_buffer_terminate(&list);
-        td_response_fail(call->response, 400, td_buffer_terminate(&details), "unknown query parameter \"%.*s\"; %s%s",
-                         (int)(name->len > 64 ? 64 : name->len), name->p,
-                         known[0] == NULL ? "none is known here" : "known here: ", names == NULL ? "" : names);
+        td_response_fail(
+            call->response, 400, td_buffer_terminate(&details), "unknown query parameter \"%.*s\"; %s%s",
+            (int)(name->len > 64 ? 64 : name->len), name->p,
+            known[0] == NULL ? "none is known here" : "known here: ", names == NULL ? "" : names);
         td_buffer_fini(&details);
         td_buffer_fini(&list);
         return false;
@@ -83,7 +84,8 @@ static struct td_text supposed_id(struct td_text path)
     for (size_t i = 0; i < path.len; i++) {
         for (size_t m = 0; m < 2; m++) {
             size_t n = strlen(methods[m]);
-            if (path.len - i >= n && memcmp(path.p + i, methods[m], n) == 0 && (path.len - i == n || path.p[i + n] == '/'))
+            if (path.len - i >= n && memcmp(path.p + i, methods[m], n) == 0 &&
+                (path.len - i == n || path.p[i + n] == '/'))
                 return (struct td_text){.p = path.p, .len = i};
         }
     }
@@ -137,8 +139,10 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         response->route = TD_ROUTE_FILE;
         return td_handle_file;
     }
-    td_response_fail(response, 404, NULL, "model \"%s\" has no method \"%.*s\"; there are tensors, tensors/{name} and files/{path}",
-                     call->model->id, (int)(rest.len > 200 ? 200 : rest.len), rest.p);
+    td_response_fail(
+        response, 404, NULL,
+        "model \"%s\" has no method \"%.*s\"; there are tensors, tensors/{name} and files/{path}",
+        call->model->id, (int)(rest.len > 200 ? 200 : rest.len), rest.p);
     return NULL;
 }
 
@@ -175,7 +179,8 @@ static void finish(const struct td_request *request, bool head, struct td_respon
 {
     if (response->status != 200 || !td_conditional_apply(request, response))
         return;
-    if (!head && td_conditional_range_allowed(request, response)) /* RFC 9110 section 14.2: Range is for GET */
+    if (!head &&
+        td_conditional_range_allowed(request, response)) /* RFC 9110 section 14.2: Range is for GET */
         td_range_apply(request, response);
 }
 

@@ -14,7 +14,8 @@ static bool set_file_bytes(const struct td_call *call, struct td_file *file, uin
     struct td_blob *blob = NULL;
     struct td_error err;
     td_error_init(&err);
-    bool ok = td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &file->source, &blob, &err) &&
+    bool ok = td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &file->source,
+                                 &blob, &err) &&
               td_body_append(&call->response->body, blob, off, len, &err);
     td_blob_unref(blob);
     if (!ok)
@@ -33,8 +34,9 @@ void td_handle_tensor(const struct td_call *call)
         return;
     struct td_tensor_ref ref;
     if (!td_checkpoint_find(checkpoint, call->rest.p, call->rest.len, &ref)) {
-        td_response_fail(response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"", checkpoint->id,
-                         call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
+        td_response_fail(response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
+                         checkpoint->id, call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len),
+                         call->rest.p);
         return;
     }
     const struct td_tensor *tensor = ref.tensor;
@@ -61,10 +63,10 @@ static const char *content_type_of(const char *path)
     static const struct {
         const char *extension, *type;
     } types[] = {
-        {".json", "application/json"},       {".jsonl", "text/plain; charset=utf-8"},
-        {".txt", "text/plain; charset=utf-8"}, {".md", "text/plain; charset=utf-8"},
+        {".json", "application/json"},          {".jsonl", "text/plain; charset=utf-8"},
+        {".txt", "text/plain; charset=utf-8"},  {".md", "text/plain; charset=utf-8"},
         {".yaml", "text/plain; charset=utf-8"}, {".yml", "text/plain; charset=utf-8"},
-        {".py", "text/plain; charset=utf-8"},  {".jinja", "text/plain; charset=utf-8"},
+        {".py", "text/plain; charset=utf-8"},   {".jinja", "text/plain; charset=utf-8"},
     };
     size_t len = strlen(path);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
@@ -81,7 +83,8 @@ void td_handle_file(const struct td_call *call)
     struct td_response *response = call->response;
     if (!td_call_check_parameters(call, known))
         return;
-    const struct td_entry *entry = td_model_find_file(call->snapshot, call->model, call->rest.p, call->rest.len);
+    const struct td_entry *entry =
+        td_model_find_file(call->snapshot, call->model, call->rest.p, call->rest.len);
     if (entry == NULL) {
         td_response_fail(response, 404, NULL, "model \"%s\" has no file \"%.*s\"", call->model->id,
                          (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);

@@ -27,7 +27,8 @@ static bool page_size(const struct td_call *call, size_t *size)
         value = value * 10 + (uint64_t)(text->p[i] - '0');
     }
     if (!ok || value < 1 || value > PAGE_SIZE_MAX) {
-        td_response_fail(call->response, 400, NULL, "page_size must be a whole number from 1 to %d", PAGE_SIZE_MAX);
+        td_response_fail(call->response, 400, NULL, "page_size must be a whole number from 1 to %d",
+                         PAGE_SIZE_MAX);
         return false;
     }
     *size = (size_t)value;
@@ -35,21 +36,23 @@ static bool page_size(const struct td_call *call, size_t *size)
 }
 
 /* Reads page_token into *after; *first is true without one. False: 400 was answered. */
-static bool page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after, bool *first)
+static bool page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after,
+                       bool *first)
 {
     const struct td_text *token = td_uri_parameter(call->uri, "page_token");
     *first = token == NULL || token->len == 0;
     if (*first || td_page_token_read(*token, listing, after))
         return true;
-    td_response_fail(call->response, 400, NULL,
-                     "page_token is not one that this listing gave out: repeat the request that gave it, with the same "
-                     "parameters, or leave it out to begin again");
+    td_response_fail(
+        call->response, 400, NULL,
+        "page_token is not one that this listing gave out: repeat the request that gave it, with the same "
+        "parameters, or leave it out to begin again");
     return false;
 }
 
 /* Names a listing in page tokens: what is listed and what filters it. */
-static bool listing_name(struct td_buffer *out, const char *kind, const char *id, const struct td_text *const *filters,
-                         size_t count)
+static bool listing_name(struct td_buffer *out, const char *kind, const char *id,
+                         const struct td_text *const *filters, size_t count)
 {
     td_buffer_puts(out, kind);
     td_buffer_putc(out, '\n');
@@ -81,14 +84,16 @@ static void write_model(struct td_buffer *out, const struct td_model *model)
         const struct td_checkpoint *checkpoint = &model->checkpoints[i];
         td_buffer_puts(out, i > 0 ? ",{\"id\":" : "{\"id\":");
         td_json_write_cstring(out, checkpoint->id);
-        td_buffer_printf(out, ",\"format\":\"%s\",\"tensor_count\":%zu,\"total_bytes\":%" PRIu64 "}", checkpoint->format,
-                         checkpoint->tensor_count, checkpoint->total_bytes);
+        td_buffer_printf(out, ",\"format\":\"%s\",\"tensor_count\":%zu,\"total_bytes\":%" PRIu64 "}",
+                         checkpoint->format, checkpoint->tensor_count, checkpoint->total_bytes);
     }
-    struct td_wall when = {.seconds = model->updated_ns / 1000000000,
-                           .nanoseconds = (uint32_t)(model->updated_ns % 1000000000 < 0 ? 0 : model->updated_ns % 1000000000)};
+    struct td_wall when = {
+        .seconds = model->updated_ns / 1000000000,
+        .nanoseconds = (uint32_t)(model->updated_ns % 1000000000 < 0 ? 0 : model->updated_ns % 1000000000)};
     (void)td_wall_rfc3339(when, updated, sizeof updated);
-    td_buffer_printf(out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":\"%s\"",
-                     model->entry_count, model->total_bytes, model->file_bytes, updated);
+    td_buffer_printf(
+        out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":\"%s\"",
+        model->entry_count, model->total_bytes, model->file_bytes, updated);
 }
 
 static void write_problems(struct td_buffer *out, const struct td_problems *problems)
@@ -187,7 +192,8 @@ static void write_config(const struct td_call *call, struct td_buffer *out)
     td_error_init(&err);
     td_buffer_init(&json);
     bool ok = entry != NULL && entry->file->source.id.size_bytes <= CONFIG_MAX_BYTES &&
-              td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &entry->file->source, &blob, &err);
+              td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root,
+                                 &entry->file->source, &blob, &err);
     if (ok) {
         size_t len = (size_t)blob->len_bytes;
         text = malloc(len + 1);
@@ -249,9 +255,10 @@ static void list_checkpoints(const struct td_model *model, struct td_buffer *out
 const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
 {
     const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
-    const struct td_checkpoint *found =
-        id == NULL ? td_model_find_checkpoint(call->model, NULL, 0)
-        : id->len == 0 ? NULL : td_model_find_checkpoint(call->model, id->p, id->len);
+    const struct td_checkpoint *found = id == NULL ? td_model_find_checkpoint(call->model, NULL, 0)
+                                        : id->len == 0
+                                            ? NULL
+                                            : td_model_find_checkpoint(call->model, id->p, id->len);
     if (found != NULL)
         return found;
     struct td_buffer details;
@@ -260,11 +267,11 @@ const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
     const char *text = td_buffer_terminate(&details);
     if (call->model->checkpoint_count == 0)
         td_response_fail(call->response, 404, text,
-                         "model \"%s\" has no readable checkpoint; GET /models/%s lists the errors", call->model->id,
-                         call->model->id);
+                         "model \"%s\" has no readable checkpoint; GET /models/%s lists the errors",
+                         call->model->id, call->model->id);
     else
-        td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"", call->model->id,
-                         (int)(id->len > 200 ? 200 : id->len), id->p);
+        td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"",
+                         call->model->id, (int)(id->len > 200 ? 200 : id->len), id->p);
     td_buffer_fini(&details);
     return NULL;
 }
@@ -285,7 +292,8 @@ static bool dtype_filter(const struct td_call *call, const struct td_dtype **dty
     for (size_t i = 0; td_dtype_at(i) != NULL; i++)
         td_buffer_printf(&details, "%s\"%s\"", i > 0 ? "," : "", td_dtype_at(i)->name);
     td_buffer_puts(&details, "]}");
-    td_response_fail(call->response, 400, td_buffer_terminate(&details), "unknown dtype \"%.*s\"; details list the known ones",
+    td_response_fail(call->response, 400, td_buffer_terminate(&details),
+                     "unknown dtype \"%.*s\"; details list the known ones",
                      (int)(name->len > 64 ? 64 : name->len), name->p);
     td_buffer_fini(&details);
     return false;
@@ -329,7 +337,8 @@ void td_handle_manifest(const struct td_call *call)
     if (ok && page_token(call, query.listing, &after, &query.page_first)) {
         query.after = (struct td_text){.p = after.data, .len = after.len};
         struct td_blob *blob = NULL;
-        if (td_manifest_view_create(&call->api->views, call->snapshot, call->model, checkpoint, &query, &blob, &err) &&
+        if (td_manifest_view_create(&call->api->views, call->snapshot, call->model, checkpoint, &query, &blob,
+                                    &err) &&
             td_body_append(&call->response->body, blob, 0, blob->len_bytes, &err)) {
             call->response->content_type = "application/json";
             call->response->cache_control = "no-cache";

@@ -47,21 +47,21 @@ void td_handle_readyz(const struct td_call *call)
     td_catalog_get_status(call->api->catalog, &status);
     bool draining = atomic_load(&call->api->draining);
     bool ready = status.ready && !draining;
-    const char *state = draining               ? "draining"
-                        : status.root_missing  ? "root missing"
-                        : !status.ready        ? "scanning"
-                                               : "ready";
+    const char *state = draining              ? "draining"
+                        : status.root_missing ? "root missing"
+                        : !status.ready       ? "scanning"
+                                              : "ready";
     td_buffer_init(&json);
     td_buffer_printf(&json, "{\"ready\":%s,\"state\":\"%s\",\"message\":", ready ? "true" : "false", state);
     td_json_write_cstring(&json, status.message);
-    td_buffer_printf(&json,
-                     ",\"models\":%zu,\"tensors\":%" PRIu64 ",\"files\":%zu,\"unreadable\":%zu,\"unpublished\":%zu,"
-                     "\"unsettled\":%zu,\"scan\":{\"running\":%s,\"completed\":%" PRIu64 ",\"files_found\":%" PRIu64
-                     ",\"files_to_read\":%" PRIu64 ",\"files_read\":%" PRIu64 ",\"last_seconds\":%.3f}}\n",
-                     status.model_count, status.tensor_count, status.file_count, status.refused_count,
-                     status.problem_count, status.unsettled_count, status.scanning ? "true" : "false",
-                     status.scan_count, status.files_found, status.files_to_read, status.files_read,
-                     (double)status.last_scan_ns / 1e9);
+    td_buffer_printf(
+        &json,
+        ",\"models\":%zu,\"tensors\":%" PRIu64 ",\"files\":%zu,\"unreadable\":%zu,\"unpublished\":%zu,"
+        "\"unsettled\":%zu,\"scan\":{\"running\":%s,\"completed\":%" PRIu64 ",\"files_found\":%" PRIu64
+        ",\"files_to_read\":%" PRIu64 ",\"files_read\":%" PRIu64 ",\"last_seconds\":%.3f}}\n",
+        status.model_count, status.tensor_count, status.file_count, status.refused_count,
+        status.problem_count, status.unsettled_count, status.scanning ? "true" : "false", status.scan_count,
+        status.files_found, status.files_to_read, status.files_read, (double)status.last_scan_ns / 1e9);
     set_plain(call->response, "application/json", &json);
     if (!ready && call->response->status == 200) {
         call->response->status = 503;

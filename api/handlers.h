@@ -8,9 +8,9 @@
 struct td_call {
     struct td_api *api;
     const struct td_uri *uri;
-    struct td_snapshot *snapshot;  /* NULL for system routes */
-    const struct td_model *model;  /* NULL for /models */
-    struct td_text rest;           /* tensor name or file path */
+    struct td_snapshot *snapshot; /* NULL for system routes */
+    const struct td_model *model; /* NULL for /models */
+    struct td_text rest;          /* tensor name or file path */
     struct td_response *response;
 };
 

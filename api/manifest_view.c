@@ -23,7 +23,7 @@ struct td_view_layout {
     _Atomic int refs;
     char tag[TD_TAG_BYTES]; /* the checkpoint's */
     bool is_default;        /* hrefs differ when it is not */
-    char *head; /* up to and with "tensors":[ */
+    char *head;             /* up to and with "tensors":[ */
     size_t head_len;
     char *tail; /* ],"next_page_token":...} */
     size_t tail_len;
@@ -50,8 +50,8 @@ struct view {
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
-void td_manifest_write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
-                            const struct td_tensor *tensor)
+void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
+                            const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
 {
     td_buffer_puts(out, "/models/");
     td_uri_encode(out, model->id, strlen(model->id), true);
@@ -74,8 +74,8 @@ void td_manifest_write_shape(struct td_buffer *out, const struct td_tensor *tens
     td_buffer_putc(out, ']');
 }
 
-static void write_tensor(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
-                         struct td_tensor_ref ref)
+static void write_tensor(struct td_buffer *out, const struct td_model *model,
+                         const struct td_checkpoint *checkpoint, struct td_tensor_ref ref)
 {
     const struct td_tensor *tensor = ref.tensor;
     td_buffer_puts(out, "{\"name\":");
@@ -111,7 +111,8 @@ static bool is_shown(const struct view *view, const struct td_tensor *tensor)
 static void render_piece(const struct view *view, size_t *at, size_t *emitted, size_t limit, size_t *last,
                          struct td_buffer *out)
 {
-    while (*at < view->checkpoint->tensor_count && *emitted < limit && out->len < PIECE_BYTES && !out->failed) {
+    while (*at < view->checkpoint->tensor_count && *emitted < limit && out->len < PIECE_BYTES &&
+           !out->failed) {
         struct td_tensor_ref ref = td_checkpoint_tensor(view->checkpoint, *at);
         if (is_shown(view, ref.tensor)) {
             if (*emitted > 0)
@@ -131,7 +132,8 @@ static void write_head(const struct view *view, const struct td_view_layout *lay
     td_json_write_cstring(out, view->model->id);
     td_buffer_puts(out, ",\"checkpoint\":");
     td_json_write_cstring(out, checkpoint->id);
-    td_buffer_printf(out, ",\"format\":\"%s\",\"etag\":\"%s\",\"tensor_count\":", checkpoint->format, checkpoint->tag);
+    td_buffer_printf(out, ",\"format\":\"%s\",\"etag\":\"%s\",\"tensor_count\":", checkpoint->format,
+                     checkpoint->tag);
     td_buffer_u64(out, checkpoint->tensor_count);
     td_buffer_puts(out, ",\"total_bytes\":");
     td_buffer_u64(out, checkpoint->total_bytes);
@@ -212,7 +214,8 @@ static struct td_view_layout *layout_create(struct view *view, const struct td_v
     atomic_init(&layout->refs, 1);
     memcpy(layout->tag, view->checkpoint->tag, sizeof layout->tag);
     layout->is_default = view->checkpoint == &view->model->checkpoints[0];
-    size_t at = query->page_first ? 0 : td_checkpoint_after(view->checkpoint, query->after.p, query->after.len);
+    size_t at =
+        query->page_first ? 0 : td_checkpoint_after(view->checkpoint, query->after.p, query->after.len);
     size_t limit = query->page_size == 0 ? SIZE_MAX : query->page_size;
     struct td_buffer text;
     td_buffer_init(&text);
@@ -363,9 +366,9 @@ static bool view_read(struct td_blob *blob, uint64_t off, void *out, size_t len,
 
 static const struct td_blob_class view_class = {.destroy = view_destroy, .read = view_read};
 
-bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *snapshot, const struct td_model *model,
-                             const struct td_checkpoint *checkpoint, const struct td_view_query *query,
-                             struct td_blob **out, struct td_error *err)
+bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *snapshot,
+                             const struct td_model *model, const struct td_checkpoint *checkpoint,
+                             const struct td_view_query *query, struct td_blob **out, struct td_error *err)
 {
     struct view *view = calloc(1, sizeof *view);
     if (view == NULL)

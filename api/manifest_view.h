@@ -27,23 +27,23 @@ bool td_view_cache_init(struct td_view_cache *cache);
 void td_view_cache_fini(struct td_view_cache *cache);
 
 struct td_view_query {
-    const struct td_text *match;   /* glob over names, or NULL */
-    const struct td_dtype *dtype;  /* only these, or NULL */
-    size_t page_size;              /* tensors; 0 = all */
-    struct td_text after;          /* continue after this name; len 0 with page_first = from the start */
+    const struct td_text *match;  /* glob over names, or NULL */
+    const struct td_dtype *dtype; /* only these, or NULL */
+    size_t page_size;             /* tensors; 0 = all */
+    struct td_text after;         /* continue after this name; len 0 with page_first = from the start */
     bool page_first;
-    struct td_text listing;        /* names the listing in page tokens */
+    struct td_text listing; /* names the listing in page tokens */
 };
 
 /* A generated blob over the manifest (one reference for the caller). cache may be NULL. The blob holds a
  * reference on the snapshot; it must be read by one thread at a time. */
-bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *snapshot, const struct td_model *model,
-                             const struct td_checkpoint *checkpoint, const struct td_view_query *query,
-                             struct td_blob **out, struct td_error *err);
+bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *snapshot,
+                             const struct td_model *model, const struct td_checkpoint *checkpoint,
+                             const struct td_view_query *query, struct td_blob **out, struct td_error *err);
 
 /* A tensor's path in the interface: /models/{id}/tensors/{name}[?checkpoint=]. */
-void td_manifest_write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
-                            const struct td_tensor *tensor);
+void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
+                            const struct td_checkpoint *checkpoint, const struct td_tensor *tensor);
 
 /* A shape as JSON: [2,3]. */
 void td_manifest_write_shape(struct td_buffer *out, const struct td_tensor *tensor);

@@ -2,13 +2,14 @@
 
 #include <inttypes.h>
 
-static const int statuses[TD_STATUS_SLOTS - 1] = {200, 206, 304, 400, 401, 403, 404, 405, 412, 413, 416, 422, 429, 431, 503};
-static const uint64_t bucket_us[TD_LATENCY_BUCKETS] = {50,    100,    250,    1000,    5000,    25000,
-                                                       100000, 500000, 2500000, 10000000, 60000000, 600000000};
+static const int statuses[TD_STATUS_SLOTS - 1] = {200, 206, 304, 400, 401, 403, 404, 405,
+                                                  412, 413, 416, 422, 429, 431, 503};
+static const uint64_t bucket_us[TD_LATENCY_BUCKETS] = {
+    50, 100, 250, 1000, 5000, 25000, 100000, 500000, 2500000, 10000000, 60000000, 600000000};
 
 const char *td_cut_name(enum td_cut cut)
 {
-    static const char *const names[TD_CUT_COUNT] = {"none",    "client", "changed",  "stalled",
+    static const char *const names[TD_CUT_COUNT] = {"none", "client",   "changed", "stalled",
                                                     "slow", "deadline", "shutdown"};
     return names[cut];
 }
@@ -59,7 +60,8 @@ static void write_requests(const struct td_metrics *metrics, struct td_buffer *o
             uint64_t value = atomic_load(&metrics->requests[route][slot]);
             if (value == 0)
                 continue;
-            td_buffer_printf(out, "tensord_http_requests_total{route=\"%s\",code=\"", td_route_name((enum td_route)route));
+            td_buffer_printf(out, "tensord_http_requests_total{route=\"%s\",code=\"",
+                             td_route_name((enum td_route)route));
             if (slot < TD_STATUS_SLOTS - 1)
                 td_buffer_printf(out, "%d\"} %" PRIu64 "\n", statuses[slot], value);
             else
@@ -78,29 +80,35 @@ static void write_latency(const struct td_metrics *metrics, struct td_buffer *ou
         td_buffer_printf(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, (double)bucket_us[i] / 1e6, below);
     }
     below += atomic_load(&metrics->latency[TD_LATENCY_BUCKETS]);
-    td_buffer_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n", name, below, name,
-                     (double)atomic_load(&metrics->latency_sum_ns) / 1e9, name, below);
+    td_buffer_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n", name,
+                     below, name, (double)atomic_load(&metrics->latency_sum_ns) / 1e9, name, below);
 }
 
 static void write_connections(const struct td_metrics *metrics, struct td_buffer *out)
 {
     number(out, "tensord_http_requests_in_flight", "gauge", "Requests being answered now.",
            (double)atomic_load(&metrics->in_flight));
-    number(out, "tensord_http_connections", "gauge", "Open connections.", (double)atomic_load(&metrics->connections));
-    count(out, "tensord_http_connections_accepted_total", "Connections accepted.", atomic_load(&metrics->accepted));
-    head(out, "tensord_http_connections_refused_total", "counter", "Connections refused, by the limit they exceeded.");
+    number(out, "tensord_http_connections", "gauge", "Open connections.",
+           (double)atomic_load(&metrics->connections));
+    count(out, "tensord_http_connections_accepted_total", "Connections accepted.",
+          atomic_load(&metrics->accepted));
+    head(out, "tensord_http_connections_refused_total", "counter",
+         "Connections refused, by the limit they exceeded.");
     td_buffer_printf(out, "tensord_http_connections_refused_total{limit=\"total\"} %" PRIu64 "\n",
                      atomic_load(&metrics->refused_total));
     td_buffer_printf(out, "tensord_http_connections_refused_total{limit=\"address\"} %" PRIu64 "\n",
                      atomic_load(&metrics->refused_address));
     count(out, "tensord_http_malformed_requests_total", "Requests refused by the request guard.",
           atomic_load(&metrics->malformed));
-    count(out, "tensord_http_sent_bytes_total", "Body bytes handed to the kernel.", atomic_load(&metrics->sent_bytes));
-    head(out, "tensord_http_cut_transfers_total", "counter", "Answers and connections that ended early, by reason.");
+    count(out, "tensord_http_sent_bytes_total", "Body bytes handed to the kernel.",
+          atomic_load(&metrics->sent_bytes));
+    head(out, "tensord_http_cut_transfers_total", "counter",
+         "Answers and connections that ended early, by reason.");
     for (int i = 1; i < TD_CUT_COUNT; i++)
-        td_buffer_printf(out, "tensord_http_cut_transfers_total{reason=\"%s\"} %" PRIu64 "\n", td_cut_name((enum td_cut)i),
-                         atomic_load(&metrics->cuts[i]));
-    count(out, "tensord_access_log_dropped_lines_total", "Access log lines dropped because its reader was too slow.",
+        td_buffer_printf(out, "tensord_http_cut_transfers_total{reason=\"%s\"} %" PRIu64 "\n",
+                         td_cut_name((enum td_cut)i), atomic_load(&metrics->cuts[i]));
+    count(out, "tensord_access_log_dropped_lines_total",
+          "Access log lines dropped because its reader was too slow.",
           atomic_load(&metrics->access_log_dropped));
 }
 
@@ -121,7 +129,8 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
            status->root_missing ? 1 : 0);
     number(out, "tensord_mapped_files", "gauge", "Files mapped now.", (double)status->map_count);
     count(out, "tensord_scans_total", "Scans of the served directory.", status->scan_count);
-    count(out, "tensord_failed_scans_total", "Scans that failed; the last good state was kept.", status->failed_scan_count);
+    count(out, "tensord_failed_scans_total", "Scans that failed; the last good state was kept.",
+          status->failed_scan_count);
     number(out, "tensord_last_scan_duration_seconds", "gauge", "How long the last scan took.",
            (double)status->last_scan_ns / 1e9);
     number(out, "tensord_last_scan_age_seconds", "gauge", "Since the end of the last scan.",

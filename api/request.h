@@ -28,7 +28,8 @@ bool td_text_equals_ignore_case(struct td_text text, const char *word);
 
 /* The next header line with this name at or after *at, which then points behind it; NULL when there is none.
  * Several lines of one name are one list (RFC 9110 section 5.3): loop over them. */
-const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at);
+const struct td_header *td_request_next_header(const struct td_request *request, const char *name,
+                                               size_t *at);
 
 /* The header when there is exactly one line of this name, else NULL (two lines of a single-valued field are no
  * valid field). */

@@ -44,8 +44,9 @@ const struct td_header *td_request_single_header(const struct td_request *reques
 
 const char *td_route_name(enum td_route route)
 {
-    static const char *const names[TD_ROUTE_COUNT] = {"none",    "models", "model",   "manifest", "tensor", "file",
-                                                      "healthz", "readyz", "metrics", "openapi",  "version"};
+    static const char *const names[TD_ROUTE_COUNT] = {"none",    "models",  "model",   "manifest",
+                                                      "tensor",  "file",    "healthz", "readyz",
+                                                      "metrics", "openapi", "version"};
     return names[route];
 }
 
@@ -156,7 +157,8 @@ void td_response_fail(struct td_response *response, int status, const char *deta
     response_reset(response, status);
     struct td_buffer json;
     td_buffer_init(&json);
-    td_buffer_printf(&json, "{\"error\":{\"code\":%d,\"status\":\"%s\",\"message\":", status, td_status_word(status));
+    td_buffer_printf(&json, "{\"error\":{\"code\":%d,\"status\":\"%s\",\"message\":", status,
+                     td_status_word(status));
     td_json_write_cstring(&json, shown);
     td_buffer_printf(&json, ",\"details\":%s}}\n", details == NULL ? "{}" : details);
     response->content_type = json_type;

@@ -60,7 +60,8 @@ void td_response_add_header(struct td_response *response, const char *name, cons
     __attribute__((format(printf, 3, 4)));
 
 /* Sets the ETag: the quotes are added. */
-void td_response_set_etag(struct td_response *response, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void td_response_set_etag(struct td_response *response, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Turns the response into the error model of the API (JSON), dropping what it held. The message is for the
  * client; `details` is a JSON object, or NULL for {}. Adds Retry-After to 503 and 429. */

@@ -28,7 +28,8 @@ static bool decode(struct td_text in, bool plus_is_blank, char *out, size_t *out
             int high = in.len - i > 2 ? hex_value(in.p[i + 1]) : -1;
             int low = high < 0 ? -1 : hex_value(in.p[i + 2]);
             if (low < 0)
-                return td_error_set(err, TD_INVALID_ARGUMENT, "the request target has a '%%' without two hexadecimal digits");
+                return td_error_set(err, TD_INVALID_ARGUMENT,
+                                    "the request target has a '%%' without two hexadecimal digits");
             c = (char)(high * 16 + low);
             i += 2;
         }
@@ -140,8 +141,8 @@ void td_uri_encode(struct td_buffer *out, const char *text, size_t len, bool kee
     static const char hex[] = "0123456789ABCDEF";
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
-        bool unreserved = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-                          c == '.' || c == '_' || c == '~' || (c == '/' && keep_slash);
+        bool unreserved = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                          c == '-' || c == '.' || c == '_' || c == '~' || (c == '/' && keep_slash);
         if (unreserved) {
             td_buffer_putc(out, (char)c);
         } else {

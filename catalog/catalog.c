@@ -76,7 +76,8 @@ static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog
     }
 }
 
-static void log_snapshot(const struct td_snapshot *snapshot, const struct td_catalog_status *status, uint64_t took_ns)
+static void log_snapshot(const struct td_snapshot *snapshot, const struct td_catalog_status *status,
+                         uint64_t took_ns)
 {
     td_log(TD_LOG_INFO, "indexed %zu models, %" PRIu64 " tensors in %zu files in %.2f s", status->model_count,
            status->tensor_count, status->file_count, (double)took_ns / 1e9);
@@ -89,7 +90,8 @@ static void log_snapshot(const struct td_snapshot *snapshot, const struct td_cat
     for (size_t i = 0; i < snapshot->problems.count; i++)
         td_log(TD_LOG_WARN, "%s: %s", snapshot->problems.items[i].path, snapshot->problems.items[i].message);
     if (status->unsettled_count > 0)
-        td_log(TD_LOG_INFO, "%zu files changed too recently to be trusted; they are looked at again when quiet",
+        td_log(TD_LOG_INFO,
+               "%zu files changed too recently to be trusted; they are looked at again when quiet",
                status->unsettled_count);
 }
 
@@ -122,7 +124,8 @@ static void note_failure(struct td_catalog *catalog, const struct td_error *why,
     (void)snprintf(catalog->status.message, sizeof catalog->status.message, "%.255s", why->message);
     pthread_mutex_unlock(&catalog->lock);
     if (news)
-        td_log(TD_LOG_ERROR, "cannot scan \"%s\": %s; the last good state stays", catalog->root_path, why->message);
+        td_log(TD_LOG_ERROR, "cannot scan \"%s\": %s; the last good state stays", catalog->root_path,
+               why->message);
 }
 
 /* True when a root that had files shows none, for the first time: perhaps it was unmounted. */
@@ -130,7 +133,8 @@ static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_snapsh
                               const struct td_snapshot *snapshot)
 {
     uint64_t now = td_clock_ns();
-    if (previous == NULL || previous->entry_count == 0 || snapshot->entry_count > 0 || snapshot->unsettled_count > 0) {
+    if (previous == NULL || previous->entry_count == 0 || snapshot->entry_count > 0 ||
+        snapshot->unsettled_count > 0) {
         catalog->empty_since_ns = 0;
         return false;
     }
@@ -145,7 +149,8 @@ static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_snapsh
 
 static bool is_same(const struct td_snapshot *a, const struct td_snapshot *b)
 {
-    return a != NULL && strcmp(a->tag, b->tag) == 0 && a->unsettled_count == b->unsettled_count && a->root == b->root;
+    return a != NULL && strcmp(a->tag, b->tag) == 0 && a->unsettled_count == b->unsettled_count &&
+           a->root == b->root;
 }
 
 static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, uint64_t took_ns)
@@ -201,14 +206,15 @@ static void scan_once(struct td_catalog *catalog)
     struct td_snapshot *previous = td_catalog_acquire(catalog);
     struct td_snapshot *snapshot = NULL;
     uint64_t started_ns = td_clock_ns();
-    bool ok = td_scan(root, &catalog->maps, previous, &catalog->config.scan, &catalog->unsettled, &catalog->progress,
-                      &catalog->stop, &snapshot, &err);
+    bool ok = td_scan(root, &catalog->maps, previous, &catalog->config.scan, &catalog->unsettled,
+                      &catalog->progress, &catalog->stop, &snapshot, &err);
     uint64_t took_ns = td_clock_ns() - started_ns;
     if (!ok) {
         if (!atomic_load(&catalog->stop))
             note_failure(catalog, &err, false);
     } else if (is_suddenly_empty(catalog, previous, snapshot)) {
-        (void)td_error_set(&err, TD_UNAVAILABLE, "all files are gone; waiting for a second look before believing it");
+        (void)td_error_set(&err, TD_UNAVAILABLE,
+                           "all files are gone; waiting for a second look before believing it");
         note_failure(catalog, &err, true);
         td_snapshot_unref(snapshot);
     } else {
@@ -256,7 +262,8 @@ static bool wait_for_turn(struct td_catalog *catalog)
         if (due == UINT64_MAX) {
             pthread_cond_wait(&catalog->wake, &catalog->lock);
         } else {
-            struct timespec until = {.tv_sec = (time_t)(due / 1000000000), .tv_nsec = (long)(due % 1000000000)};
+            struct timespec until = {.tv_sec = (time_t)(due / 1000000000),
+                                     .tv_nsec = (long)(due % 1000000000)};
             (void)pthread_cond_timedwait(&catalog->wake, &catalog->lock, &until);
         }
     }
@@ -290,7 +297,8 @@ static bool init_sync(struct td_catalog *catalog)
     pthread_condattr_t attr;
     if (pthread_condattr_init(&attr) != 0)
         return false;
-    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 && pthread_cond_init(&catalog->wake, &attr) == 0;
+    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
+              pthread_cond_init(&catalog->wake, &attr) == 0;
     (void)pthread_condattr_destroy(&attr);
     return ok && pthread_mutex_init(&catalog->lock, NULL) == 0;
 }

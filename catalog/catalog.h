@@ -19,11 +19,11 @@ struct td_catalog_config {
 
 /* What /readyz and /metrics tell; a copy. */
 struct td_catalog_status {
-    bool ready;             /* a first complete snapshot is published and the root is there */
-    bool root_missing;      /* the root vanished or is suddenly empty; the last good snapshot is kept */
+    bool ready;        /* a first complete snapshot is published and the root is there */
+    bool root_missing; /* the root vanished or is suddenly empty; the last good snapshot is kept */
     bool scanning;
     uint64_t scan_count, failed_scan_count;
-    uint64_t last_scan_ns;  /* how long the last one took */
+    uint64_t last_scan_ns; /* how long the last one took */
     uint64_t last_scan_age_ns;
     uint64_t files_found, files_to_read, files_read; /* of the running or last scan */
     size_t file_count, model_count, refused_count, problem_count, unsettled_count;

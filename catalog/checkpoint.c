@@ -101,8 +101,8 @@ static size_t candidate_find(const struct builder *b, const char *name)
 /* ---- sharded by an index ------------------------------------------------------------------------------- */
 
 /* Resolves the files of an index to parts; false (and a problem) when one is missing or refused. */
-static bool index_parts(struct builder *b, const struct td_candidate *candidate, const struct td_shard_index *index,
-                        struct unit *unit)
+static bool index_parts(struct builder *b, const struct td_candidate *candidate,
+                        const struct td_shard_index *index, struct unit *unit)
 {
     char message[512];
     bool complete = true;
@@ -116,8 +116,9 @@ static bool index_parts(struct builder *b, const struct td_candidate *candidate,
         else if (!is_usable(&b->candidates[at]))
             fault = "cannot be read";
         if (fault != NULL) {
-            (void)snprintf(message, sizeof message, "shard \"%s\" %s, so this sharded checkpoint is not published",
-                           index->files[i], fault);
+            (void)snprintf(message, sizeof message,
+                           "shard \"%s\" %s, so this sharded checkpoint is not published", index->files[i],
+                           fault);
             problem(b, candidate->path, message);
             complete = false;
             continue;
@@ -132,12 +133,14 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
 {
     for (size_t i = 0; i < index->entry_count; i++) {
         const struct td_shard_entry *entry = &index->entries[i];
-        if (td_manifest_find(&unit->parts[entry->file]->file->manifest, entry->tensor, entry->tensor_len) != NULL)
+        if (td_manifest_find(&unit->parts[entry->file]->file->manifest, entry->tensor, entry->tensor_len) !=
+            NULL)
             continue;
         char message[512];
-        (void)snprintf(message, sizeof message,
-                       "tensor \"%.200s\" is not in shard \"%.200s\", so this sharded checkpoint is not published",
-                       entry->tensor, index->files[entry->file]);
+        (void)snprintf(
+            message, sizeof message,
+            "tensor \"%.200s\" is not in shard \"%.200s\", so this sharded checkpoint is not published",
+            entry->tensor, index->files[entry->file]);
         problem(b, candidate->path, message);
         return false;
     }
@@ -173,7 +176,8 @@ static bool shard_name(const char *name, size_t *stem_len, unsigned *number, uns
         return false;
     const char *at = name + len - tail;
     int end = 0;
-    if (sscanf(at, "-%5u-of-%5u%n", number, total, &end) != 2 || end != 15) // NOLINT(cert-err34-c): digits are bounded
+    if (sscanf(at, "-%5u-of-%5u%n", number, total, &end) != 2 ||
+        end != 15) // NOLINT(cert-err34-c): digits are bounded
         return false;
     for (size_t i = 0; i < 15; i++) {
         bool digit = (i >= 1 && i <= 5) || i >= 10;
@@ -262,7 +266,8 @@ static int ref_compare(const void *a, const void *b)
     return td_name_compare(x->name, x->name_len, y->name, y->name_len);
 }
 
-static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const struct unit *unit, struct td_error *err)
+static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const struct unit *unit,
+                                    struct td_error *err)
 {
     const struct td_shard_index *index = &unit->index_entry->file->index;
     checkpoint->refs = malloc((index->entry_count + 1) * sizeof *checkpoint->refs);
@@ -278,7 +283,8 @@ static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const stru
     return true;
 }
 
-static bool checkpoint_fill_merged(struct td_checkpoint *checkpoint, const struct unit *unit, struct td_error *err)
+static bool checkpoint_fill_merged(struct td_checkpoint *checkpoint, const struct unit *unit,
+                                   struct td_error *err)
 {
     size_t total = 0;
     for (size_t i = 0; i < unit->part_count; i++)
@@ -305,8 +311,8 @@ static size_t checkpoint_duplicate(const struct td_checkpoint *checkpoint)
     return 0;
 }
 
-static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model, const struct unit *unit,
-                           struct td_error *err)
+static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model,
+                           const struct unit *unit, struct td_error *err)
 {
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, model->id);
@@ -323,8 +329,8 @@ static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_mod
 }
 
 /* The parts' metadata, each key once: the first part that has it wins. */
-static bool checkpoint_metadata(struct td_snapshot *snapshot, struct td_checkpoint *checkpoint, const struct unit *unit,
-                                struct td_error *err)
+static bool checkpoint_metadata(struct td_snapshot *snapshot, struct td_checkpoint *checkpoint,
+                                const struct unit *unit, struct td_error *err)
 {
     const struct td_manifest *first = &unit->parts[0]->file->manifest;
     checkpoint->metadata = first->metadata;
@@ -355,8 +361,8 @@ static bool checkpoint_metadata(struct td_snapshot *snapshot, struct td_checkpoi
 }
 
 /* Makes the unit a checkpoint. *published is false, and a problem noted, when two parts hold one name. */
-static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id, struct td_checkpoint *checkpoint,
-                              bool *published)
+static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id,
+                              struct td_checkpoint *checkpoint, bool *published)
 {
     memset(checkpoint, 0, sizeof *checkpoint);
     *published = false;
@@ -370,7 +376,8 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     } else {
         checkpoint->tensor_count = unit->parts[0]->file->manifest.tensor_count;
     }
-    size_t twice = checkpoint->refs == NULL || unit->index_entry != NULL ? 0 : checkpoint_duplicate(checkpoint);
+    size_t twice =
+        checkpoint->refs == NULL || unit->index_entry != NULL ? 0 : checkpoint_duplicate(checkpoint);
     if (twice > 0) {
         char message[512];
         (void)snprintf(message, sizeof message,
@@ -497,10 +504,11 @@ static bool publish_units(struct builder *b)
     return true;
 }
 
-bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model, const struct td_candidate *candidates,
-                          size_t count, struct td_error *err)
+bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model,
+                          const struct td_candidate *candidates, size_t count, struct td_error *err)
 {
-    struct builder b = {.snapshot = snapshot, .model = model, .candidates = candidates, .count = count, .err = err};
+    struct builder b = {
+        .snapshot = snapshot, .model = model, .candidates = candidates, .count = count, .err = err};
     bool ok = false;
     b.claimed = calloc(count + 1, sizeof *b.claimed);
     if (b.claimed == NULL) {
@@ -508,7 +516,8 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model, 
         goto out;
     }
     for (size_t i = 0; i < count; i++) {
-        const char *error = candidates[i].entry == NULL ? candidates[i].error : candidates[i].entry->file->error;
+        const char *error =
+            candidates[i].entry == NULL ? candidates[i].error : candidates[i].entry->file->error;
         if (error != NULL)
             problem(&b, candidates[i].path, error);
     }

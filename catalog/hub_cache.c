@@ -31,7 +31,8 @@ static bool commit_of_main(const struct td_root *root, const char *path, char *c
     char at[PATH_MAX];
     int fd;
     struct td_file_id id;
-    if (snprintf(at, sizeof at, "%s/refs/main", path) >= (int)sizeof at || !td_root_open_file(root, at, &fd, &id, NULL))
+    if (snprintf(at, sizeof at, "%s/refs/main", path) >= (int)sizeof at ||
+        !td_root_open_file(root, at, &fd, &id, NULL))
         return false;
     ssize_t n = read(fd, commit, capacity - 1);
     (void)close(fd);
@@ -42,7 +43,8 @@ static bool commit_of_main(const struct td_root *root, const char *path, char *c
     if (commit[0] == '\0' || commit[0] == '.')
         return false;
     struct stat st;
-    if (snprintf(at, sizeof at, "%s/snapshots/%s", path, commit) >= (int)sizeof at || !td_root_stat(root, at, &st, NULL))
+    if (snprintf(at, sizeof at, "%s/snapshots/%s", path, commit) >= (int)sizeof at ||
+        !td_root_stat(root, at, &st, NULL))
         return false;
     return S_ISDIR(st.st_mode);
 }
@@ -53,7 +55,8 @@ bool td_hub_cache_commit(const struct td_root *root, const char *path, char *com
         return true;
     char at[PATH_MAX];
     int fd;
-    if (snprintf(at, sizeof at, "%s/snapshots", path) >= (int)sizeof at || !td_root_open_directory(root, at, &fd, NULL))
+    if (snprintf(at, sizeof at, "%s/snapshots", path) >= (int)sizeof at ||
+        !td_root_open_directory(root, at, &fd, NULL))
         return false;
     DIR *dir = fdopendir(fd);
     if (dir == NULL) {

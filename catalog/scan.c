@@ -24,7 +24,7 @@ struct scan {
     const _Atomic bool *stop;
     const struct td_unsettled_list *was_unsettled;
     struct td_unsettled_list unsettled;
-    uint64_t now_ns;      /* monotonic */
+    uint64_t now_ns; /* monotonic */
     int64_t wall_now_ns;
     struct td_candidate *candidates;
     const char **revisions; /* per entry */
@@ -68,7 +68,8 @@ static const struct td_unsettled *unsettled_find(const struct td_unsettled_list 
 }
 
 /* Notes the file; it is due when it has been quiet for the settling time. */
-static bool unsettled_add(struct scan *s, const struct td_found *found, uint64_t first_seen_ns, uint64_t due_ns)
+static bool unsettled_add(struct scan *s, const struct td_found *found, uint64_t first_seen_ns,
+                          uint64_t due_ns)
 {
     struct td_unsettled_list *list = &s->unsettled;
     if (list->count == list->capacity) {
@@ -82,7 +83,8 @@ static bool unsettled_add(struct scan *s, const struct td_found *found, uint64_t
     char *path = strdup(found->path);
     if (path == NULL)
         return td_error_no_memory(s->err);
-    list->items[list->count++] = (struct td_unsettled){.path = path, .id = found->id, .first_seen_ns = first_seen_ns};
+    list->items[list->count++] =
+        (struct td_unsettled){.path = path, .id = found->id, .first_seen_ns = first_seen_ns};
     s->snapshot->unsettled_count++;
     if (s->snapshot->next_due_ns == 0 || due_ns < s->snapshot->next_due_ns)
         s->snapshot->next_due_ns = due_ns;
@@ -91,7 +93,8 @@ static bool unsettled_add(struct scan *s, const struct td_found *found, uint64_t
 
 /* A file is settled when its mtime lies settle_ns back; for a mtime in the future (a skewed clock) when it has
  * been seen unchanged that long. Only then can a later write not leave the same mtime behind ("racily clean"). */
-static bool is_settled(const struct scan *s, const struct td_found *found, uint64_t *first_seen_ns, uint64_t *due_ns)
+static bool is_settled(const struct scan *s, const struct td_found *found, uint64_t *first_seen_ns,
+                       uint64_t *due_ns)
 {
     int64_t age_ns = s->wall_now_ns - found->id.mtime_ns;
     const struct td_unsettled *before = unsettled_find(s->was_unsettled, found->path);
@@ -125,7 +128,8 @@ static bool read_index(struct td_file *file, const struct td_input *input, const
                        struct td_error *err)
 {
     if (input->size_bytes > limits->max_header_bytes)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "index of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "index of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
                             input->size_bytes, limits->max_header_bytes);
     size_t len = (size_t)input->size_bytes;
     char *text = malloc(len + 1);
@@ -150,8 +154,9 @@ static void file_read(struct scan *s, struct td_file *file, bool *same)
     }
     if (td_file_id_equal(&id, &file->source.id)) {
         struct td_input input = td_input_descriptor(&fd, id.size_bytes);
-        file->readable = file->is_index ? read_index(file, &input, &s->config->limits, &why)
-                                        : file->format->parse(&input, &s->config->limits, &file->manifest, &why);
+        file->readable = file->is_index
+                             ? read_index(file, &input, &s->config->limits, &why)
+                             : file->format->parse(&input, &s->config->limits, &file->manifest, &why);
         if (!file->readable)
             file_refuse(file, &why);
         struct stat st;
@@ -241,10 +246,11 @@ static bool add_candidate(struct scan *s, const char *path, const struct td_entr
         s->candidate_capacity = capacity;
     }
     const char *slash = strrchr(path, '/');
-    s->candidates[s->candidate_count++] = (struct td_candidate){.path = path,
-                                                                .directory_len = slash == NULL ? 0 : (size_t)(slash - path),
-                                                                .entry = entry,
-                                                                .error = error};
+    s->candidates[s->candidate_count++] =
+        (struct td_candidate){.path = path,
+                              .directory_len = slash == NULL ? 0 : (size_t)(slash - path),
+                              .entry = entry,
+                              .error = error};
     return true;
 }
 
@@ -324,7 +330,8 @@ static void model_files(struct scan *s, struct td_model *model, const struct td_
         model->entry_count = first->entry == NULL ? 0 : 1;
     } else {
         model->first_entry = entry_bound(snapshot, model->id, model->directory_len, '/');
-        model->entry_count = entry_bound(snapshot, model->id, model->directory_len, '/' + 1) - model->first_entry;
+        model->entry_count =
+            entry_bound(snapshot, model->id, model->directory_len, '/' + 1) - model->first_entry;
     }
     for (size_t i = 0; i < model->entry_count; i++) {
         const struct td_file_id *id = &snapshot->entries[model->first_entry + i].file->source.id;
@@ -360,9 +367,10 @@ static bool build_model(struct scan *s, size_t first, size_t end)
         return true; /* an index in the root is a plain file: each file there is a model of its own */
     if (!in_root && ends_in_method(id)) {
         char message[256];
-        (void)snprintf(message, sizeof message,
-                       "not published: an id cannot end in \"%s\", which is a method of the HTTP interface; rename the directory",
-                       base_name(id));
+        (void)snprintf(
+            message, sizeof message,
+            "not published: an id cannot end in \"%s\", which is a method of the HTTP interface; rename the directory",
+            base_name(id));
         td_problems_add(&snapshot->problems, &snapshot->arena, id, message);
         return true;
     }
@@ -407,7 +415,8 @@ static bool tag_snapshot(struct scan *s)
         td_digest_add_cstring(digest, snapshot->entries[i].path);
         td_digest_add_cstring(digest, snapshot->entries[i].file->source.path);
         td_digest_add_cstring(digest, snapshot->entries[i].file->tag);
-        td_digest_add_cstring(digest, snapshot->entries[i].file->error == NULL ? "" : snapshot->entries[i].file->error);
+        td_digest_add_cstring(
+            digest, snapshot->entries[i].file->error == NULL ? "" : snapshot->entries[i].file->error);
     }
     for (size_t i = 0; i < snapshot->problems.count; i++) {
         td_digest_add_cstring(digest, snapshot->problems.items[i].path);
@@ -432,8 +441,9 @@ static struct td_snapshot *snapshot_create(struct td_root *root, const struct td
 }
 
 bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct td_snapshot *previous,
-             const struct td_scan_config *config, struct td_unsettled_list *unsettled, struct td_scan_progress *progress,
-             const _Atomic bool *stop, struct td_snapshot **out, struct td_error *err)
+             const struct td_scan_config *config, struct td_unsettled_list *unsettled,
+             struct td_scan_progress *progress, const _Atomic bool *stop, struct td_snapshot **out,
+             struct td_error *err)
 {
     struct td_wall wall = td_wall_now();
     struct scan s = {.previous = previous,
@@ -485,7 +495,8 @@ static bool open_by_path(const char *path, int *fd, struct td_file_id *id, struc
     return true;
 }
 
-static bool parse_by_path(const char *path, const struct td_limits *limits, struct td_file *file, struct td_error *err)
+static bool parse_by_path(const char *path, const struct td_limits *limits, struct td_file *file,
+                          struct td_error *err)
 {
     int fd;
     if (!open_by_path(path, &fd, &file->source.id, err))
@@ -496,13 +507,14 @@ static bool parse_by_path(const char *path, const struct td_limits *limits, stru
     return file->readable && td_digest_file_id(&file->source.id, file->tag);
 }
 
-bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out, struct td_error *err)
+bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out,
+                  struct td_error *err)
 {
     const char *name = base_name(path);
     const struct td_format *format = td_format_for_name(name);
     if (format == NULL)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "\"%s\" has no extension of a known checkpoint format (.safetensors)",
-                            path);
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "\"%s\" has no extension of a known checkpoint format (.safetensors)", path);
     struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
     struct td_file *file = calloc(1, sizeof *file);
     if (snapshot == NULL || file == NULL) {

@@ -38,11 +38,13 @@ void td_unsettled_list_fini(struct td_unsettled_list *list);
  * `stop` ends the scan early with an error when it becomes true. A broken file never fails a scan; only
  * TD_RESOURCE_EXHAUSTED, TD_IO on the root itself, and `stop` do. */
 bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct td_snapshot *previous,
-             const struct td_scan_config *config, struct td_unsettled_list *unsettled, struct td_scan_progress *progress,
-             const _Atomic bool *stop, struct td_snapshot **out, struct td_error *err);
+             const struct td_scan_config *config, struct td_unsettled_list *unsettled,
+             struct td_scan_progress *progress, const _Atomic bool *stop, struct td_snapshot **out,
+             struct td_error *err);
 
 /* A snapshot of one checkpoint file, wherever it lies, without a root: for looking at it, not for serving. Its one
  * model is named after the file. The errors are those of the file. */
-bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out, struct td_error *err);
+bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out,
+                  struct td_error *err);
 
 #endif

@@ -81,7 +81,8 @@ const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot
     return NULL;
 }
 
-const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path, size_t len)
+const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path,
+                                              size_t len)
 {
     size_t low = 0;
     size_t high = snapshot->entry_count;
@@ -184,7 +185,8 @@ bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name
     return td_name_compare(out->tensor->name, out->tensor->name_len, name, len) == 0;
 }
 
-void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path, const char *message)
+void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,
+                     const char *message)
 {
     enum { PROBLEMS_MAX = 1000 };
     if (problems->count >= PROBLEMS_MAX)

@@ -27,7 +27,7 @@ struct td_file {
     const struct td_format *format; /* NULL: not a checkpoint file */
     bool is_index;                  /* a shard index: model.safetensors.index.json */
     bool readable;                  /* parsed without fault: manifest (or index) is valid */
-    bool transient;                 /* refused for a reason that may pass (I/O, memory): parsed again next time */
+    bool transient; /* refused for a reason that may pass (I/O, memory): parsed again next time */
     struct td_manifest manifest;
     struct td_shard_index index;
     char *error;            /* why it was refused, one line; NULL when readable or nothing to parse */
@@ -72,10 +72,10 @@ struct td_checkpoint {
 
 struct td_model {
     const char *id;
-    size_t directory_len;    /* of the id's part that is a directory: 0 for a file directly in the root */
-    const char *revision;    /* commit of a Hugging Face cache, or NULL */
-    size_t first_entry, entry_count; /* its files, a run of the snapshot's entries */
-    const struct td_entry *config;   /* config.json, or NULL */
+    size_t directory_len; /* of the id's part that is a directory: 0 for a file directly in the root */
+    const char *revision; /* commit of a Hugging Face cache, or NULL */
+    size_t first_entry, entry_count;   /* its files, a run of the snapshot's entries */
+    const struct td_entry *config;     /* config.json, or NULL */
     struct td_checkpoint *checkpoints; /* the default one first, the others by id */
     size_t checkpoint_count;
     struct td_problems problems;
@@ -111,7 +111,8 @@ void td_file_unref(struct td_file *file);
 
 /* Binary searches; NULL when there is none. Lengths in bytes. */
 const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot, const char *id, size_t len);
-const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path, size_t len);
+const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path,
+                                              size_t len);
 
 /* The model whose id is the longest prefix of path at a '/' border; *rest is what follows that '/', or the end. */
 const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, const char *path, size_t len,
@@ -125,7 +126,8 @@ const struct td_entry *td_model_find_file(const struct td_snapshot *snapshot, co
                                           const char *path, size_t len);
 
 /* id NULL or empty: the default one. NULL when there is none. */
-const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, const char *id, size_t len);
+const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, const char *id,
+                                                     size_t len);
 
 /* The i-th tensor in name order. */
 struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint, size_t i);
@@ -136,6 +138,7 @@ bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name
 size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, const char *name, size_t len);
 
 /* Appends a problem; strings are copied into the arena. Past 1,000 they are dropped: a list that long helps nobody. */
-void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path, const char *message);
+void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,
+                     const char *message);
 
 #endif

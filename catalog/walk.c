@@ -61,8 +61,8 @@ static const char *join(struct td_arena *arena, const char *directory, const cha
     return joined;
 }
 
-static bool add_found(struct walker *w, const struct directory *directory, const char *name, const struct td_file_id *id,
-                      const char *error)
+static bool add_found(struct walker *w, const struct directory *directory, const char *name,
+                      const struct td_file_id *id, const char *error)
 {
     struct td_walk *walk = w->walk;
     if (walk->count >= w->max_files) {
@@ -94,7 +94,8 @@ static bool add_found(struct walker *w, const struct directory *directory, const
 }
 
 /* physical and path must live in the walk's arenas already. */
-static bool push_directory(struct walker *w, const char *physical, const char *path, const char *revision, size_t parent)
+static bool push_directory(struct walker *w, const char *physical, const char *path, const char *revision,
+                           size_t parent)
 {
     if (physical == NULL || path == NULL)
         return td_error_no_memory(w->err);
@@ -112,11 +113,12 @@ static bool push_directory(struct walker *w, const char *physical, const char *p
     }
     unsigned depth = parent == SIZE_MAX ? 0 : w->directories[parent].depth + 1;
     if (depth > WALK_MAX_DEPTH) {
-        td_problems_add(w->walk->problems, w->walk->names, path, "nested deeper than 64 directories, not looked into");
+        td_problems_add(w->walk->problems, w->walk->names, path,
+                        "nested deeper than 64 directories, not looked into");
         return true;
     }
-    w->directories[w->directory_count++] =
-        (struct directory){.physical = physical, .path = path, .revision = revision, .parent = parent, .depth = depth};
+    w->directories[w->directory_count++] = (struct directory){
+        .physical = physical, .path = path, .revision = revision, .parent = parent, .depth = depth};
     return true;
 }
 
@@ -131,8 +133,9 @@ static bool push_hub_cache(struct walker *w, size_t parent, const char *physical
     if (path == NULL || physical == NULL)
         return td_error_no_memory(w->err);
     if (td_root_stat(w->root, path, &st, NULL)) {
-        td_problems_add(walk->problems, walk->names, physical,
-                        "not published: a directory with the id of this Hugging Face cache entry stands beside it");
+        td_problems_add(
+            walk->problems, walk->names, physical,
+            "not published: a directory with the id of this Hugging Face cache entry stands beside it");
         return true;
     }
     if (!td_hub_cache_commit(w->root, physical, commit, sizeof commit))
@@ -241,7 +244,8 @@ static bool visit_all(struct walker *w, size_t at)
     bool ok = true;
     struct dirent *item;
     errno = 0;
-    while (ok && (item = readdir(dir)) != NULL) // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
+    while (ok &&
+           (item = readdir(dir)) != NULL) // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
         ok = visit_item(w, at, fd, item->d_name);
     (void)closedir(dir);
     return ok;
@@ -258,7 +262,8 @@ static void drop_duplicates(struct td_walk *walk)
     size_t kept = 0;
     for (size_t i = 0; i < walk->count; i++) {
         if (kept > 0 && strcmp(walk->found[kept - 1].path, walk->found[i].path) == 0) {
-            td_problems_add(walk->problems, walk->names, walk->found[i].path, "two files have this path; one is published");
+            td_problems_add(walk->problems, walk->names, walk->found[i].path,
+                            "two files have this path; one is published");
             continue;
         }
         walk->found[kept++] = walk->found[i];
@@ -266,9 +271,9 @@ static void drop_duplicates(struct td_walk *walk)
     walk->count = kept;
 }
 
-bool td_walk_run(struct td_walk *walk, const struct td_root *root, struct td_arena *names, struct td_problems *problems,
-                 size_t max_files, size_t max_directories, _Atomic uint64_t *files_found, const _Atomic bool *stop,
-                 struct td_error *err)
+bool td_walk_run(struct td_walk *walk, const struct td_root *root, struct td_arena *names,
+                 struct td_problems *problems, size_t max_files, size_t max_directories,
+                 _Atomic uint64_t *files_found, const _Atomic bool *stop, struct td_error *err)
 {
     memset(walk, 0, sizeof *walk);
     td_arena_init(&walk->scratch, 0);
@@ -292,11 +297,13 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, struct td_are
         return false;
     char message[128];
     if (w.files_cut) {
-        (void)snprintf(message, sizeof message, "more than %zu files; the rest is not listed (--max-files)", max_files);
+        (void)snprintf(message, sizeof message, "more than %zu files; the rest is not listed (--max-files)",
+                       max_files);
         td_problems_add(problems, names, "", message);
     }
     if (w.directories_cut) {
-        (void)snprintf(message, sizeof message, "more than %zu directories; the rest is not listed", max_directories);
+        (void)snprintf(message, sizeof message, "more than %zu directories; the rest is not listed",
+                       max_directories);
         td_problems_add(problems, names, "", message);
     }
     if (walk->count > 0)

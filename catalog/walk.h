@@ -14,7 +14,7 @@ struct td_found {
 };
 
 struct td_walk {
-    struct td_arena *names; /* where path, revision and error are kept */
+    struct td_arena *names;  /* where path, revision and error are kept */
     struct td_arena scratch; /* physical paths; gone with the walk */
     struct td_found *found;  /* sorted by path, paths unique */
     size_t count, capacity;
@@ -22,9 +22,9 @@ struct td_walk {
 };
 
 /* Walks root. names and problems belong to the snapshot being built. Call fini in every case. */
-bool td_walk_run(struct td_walk *walk, const struct td_root *root, struct td_arena *names, struct td_problems *problems,
-                 size_t max_files, size_t max_directories, _Atomic uint64_t *files_found, const _Atomic bool *stop,
-                 struct td_error *err);
+bool td_walk_run(struct td_walk *walk, const struct td_root *root, struct td_arena *names,
+                 struct td_problems *problems, size_t max_files, size_t max_directories,
+                 _Atomic uint64_t *files_found, const _Atomic bool *stop, struct td_error *err);
 void td_walk_fini(struct td_walk *walk);
 
 #endif

@@ -26,7 +26,8 @@ void td_buffer_append(struct td_buffer *buffer, const void *bytes, size_t len);
 void td_buffer_puts(struct td_buffer *buffer, const char *text);
 void td_buffer_putc(struct td_buffer *buffer, char c);
 void td_buffer_u64(struct td_buffer *buffer, uint64_t value);
-void td_buffer_printf(struct td_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void td_buffer_printf(struct td_buffer *buffer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* A NUL past the end (not counted in len); returns data, or NULL when failed. */
 char *td_buffer_terminate(struct td_buffer *buffer);

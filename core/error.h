@@ -9,7 +9,7 @@
 /* Canonical codes (google.rpc.Code names); api/ maps them to HTTP. */
 enum td_code {
     TD_OK = 0,
-    TD_INVALID_ARGUMENT,    /* the caller's request or the file's bytes are wrong */
+    TD_INVALID_ARGUMENT, /* the caller's request or the file's bytes are wrong */
     TD_NOT_FOUND,
     TD_PERMISSION_DENIED,   /* outside the root, or the host refuses */
     TD_FAILED_PRECONDITION, /* not a regular file, not addressable ... */

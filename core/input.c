@@ -8,7 +8,8 @@
 bool td_input_read(const struct td_input *input, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     if (!td_range_within(off, len, input->size_bytes))
-        return td_error_at(err, TD_INVALID_ARGUMENT, off, "file ends at byte %" PRIu64 ", %zu bytes at %" PRIu64 " are missing",
+        return td_error_at(err, TD_INVALID_ARGUMENT, off,
+                           "file ends at byte %" PRIu64 ", %zu bytes at %" PRIu64 " are missing",
                            input->size_bytes, len, off);
     if (len == 0)
         return true;

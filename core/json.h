@@ -33,9 +33,9 @@ enum td_json_token {
 struct td_json {
     const char *text; /* borrowed */
     size_t len;
-    uint64_t base;  /* added to positions in errors: where the text begins in its file */
-    size_t pos;     /* next byte to read */
-    size_t start;   /* where the latest token begins */
+    uint64_t base;           /* added to positions in errors: where the text begins in its file */
+    size_t pos;              /* next byte to read */
+    size_t start;            /* where the latest token begins */
     size_t value, value_len; /* the latest KEY/STRING (between the quotes, still escaped) or NUMBER */
     bool escaped;            /* that string holds a backslash */
     uint8_t expect;

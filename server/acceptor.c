@@ -76,7 +76,8 @@ static bool open_listener(const char *listen, int *fd, struct td_error *err)
     char address[256];
     const char *port;
     if (!split_listen(listen, address, sizeof address, &port))
-        return td_error_set(err, TD_INVALID_ARGUMENT, "--listen takes ADDRESS:PORT, such as 127.0.0.1:8080, not \"%s\"", listen);
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "--listen takes ADDRESS:PORT, such as 127.0.0.1:8080, not \"%s\"", listen);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     if (address[0] == '\0')
@@ -96,7 +97,8 @@ static bool open_listener(const char *listen, int *fd, struct td_error *err)
     }
     if (*fd < 0)
         return td_error_sys(err, TD_IO, sys, "cannot listen on %s%s", listen,
-                            sys == EADDRINUSE ? " (another program does; choose another port with --listen)" : "");
+                            sys == EADDRINUSE ? " (another program does; choose another port with --listen)"
+                                              : "");
     return true;
 }
 
@@ -107,7 +109,8 @@ static void describe(int fd, char *url, size_t capacity)
     char host[INET6_ADDRSTRLEN + 16] = "?";
     char port[16] = "?";
     if (getsockname(fd, (struct sockaddr *)&name, &len) == 0)
-        (void)getnameinfo((struct sockaddr *)&name, len, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+        (void)getnameinfo((struct sockaddr *)&name, len, host, sizeof host, port, sizeof port,
+                          NI_NUMERICHOST | NI_NUMERICSERV);
     (void)snprintf(url, capacity, strchr(host, ':') != NULL ? "http://[%s]:%s" : "http://%s:%s", host, port);
 }
 
@@ -130,17 +133,21 @@ static struct in6_addr address_of(const struct sockaddr_storage *from)
 /* Answers and closes without taking the connection in: no thread, no memory. */
 static void turn_away(int fd, enum td_over over)
 {
-    static const char format[] = "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
-                                 "Cache-Control: no-store\r\nConnection: close\r\n\r\n%s";
-    static const char busy[] = "{\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"all connections are in use "
-                               "(--max-connections); try again\",\"details\":{}}}\n";
-    static const char many[] = "{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"this address has too "
-                               "many connections (--max-connections-per-address)\",\"details\":{}}}\n";
+    static const char format[] =
+        "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
+        "Cache-Control: no-store\r\nConnection: close\r\n\r\n%s";
+    static const char busy[] =
+        "{\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"all connections are in use "
+        "(--max-connections); try again\",\"details\":{}}}\n";
+    static const char many[] =
+        "{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"this address has too "
+        "many connections (--max-connections-per-address)\",\"details\":{}}}\n";
     const char *body = over == TD_OVER_ADDRESS ? many : busy;
     char answer[640];
     char discard[2048];
     int n = snprintf(answer, sizeof answer, format,
-                     over == TD_OVER_ADDRESS ? "429 Too Many Requests" : "503 Service Unavailable", strlen(body), body);
+                     over == TD_OVER_ADDRESS ? "429 Too Many Requests" : "503 Service Unavailable",
+                     strlen(body), body);
     if (n > 0)
         (void)send(fd, answer, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     (void)shutdown(fd, SHUT_WR);
@@ -150,14 +157,17 @@ static void turn_away(int fd, enum td_over over)
     (void)close(fd);
 }
 
-static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
+static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from,
+                    socklen_t from_len)
 {
     struct in6_addr address = address_of(from);
     bool admit;
     int on = 1;
     enum td_over over = td_registry_judge(acceptor->registry, &address, &admit);
     if (!admit) {
-        atomic_fetch_add(over == TD_OVER_ADDRESS ? &acceptor->metrics->refused_address : &acceptor->metrics->refused_total, 1);
+        atomic_fetch_add(over == TD_OVER_ADDRESS ? &acceptor->metrics->refused_address
+                                                 : &acceptor->metrics->refused_total,
+                         1);
         turn_away(fd, over);
         return;
     }
@@ -177,7 +187,8 @@ static void out_of_descriptors(struct td_acceptor *acceptor, int sys)
 {
     uint64_t now_ns = td_clock_ns();
     if (acceptor->warned_ns == 0 || now_ns - acceptor->warned_ns > UINT64_C(60000000000)) {
-        td_log(TD_LOG_ERROR, "cannot accept connections: %s; raise the limit on open files (ulimit -n)", strerror(sys));
+        td_log(TD_LOG_ERROR, "cannot accept connections: %s; raise the limit on open files (ulimit -n)",
+               strerror(sys));
         acceptor->warned_ns = now_ns;
     }
     if (acceptor->reserve_fd >= 0) {
@@ -195,7 +206,8 @@ static void *acceptor_main(void *argument)
 {
     struct td_acceptor *acceptor = argument;
     for (;;) {
-        struct pollfd wait[2] = {{.fd = acceptor->listen_fd, .events = POLLIN}, {.fd = acceptor->wake_fd, .events = POLLIN}};
+        struct pollfd wait[2] = {{.fd = acceptor->listen_fd, .events = POLLIN},
+                                 {.fd = acceptor->wake_fd, .events = POLLIN}};
         if (poll(wait, 2, -1) < 0 && errno != EINTR)
             break;
         if ((wait[1].revents & POLLIN) != 0)
@@ -228,7 +240,8 @@ bool td_acceptor_create(const char *listen, struct td_http_server *server, struc
         goto fail;
     acceptor->wake_fd = eventfd(0, EFD_CLOEXEC);
     acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int sys = acceptor->wake_fd < 0 ? errno : pthread_create(&acceptor->thread, NULL, acceptor_main, acceptor);
+    int sys =
+        acceptor->wake_fd < 0 ? errno : pthread_create(&acceptor->thread, NULL, acceptor_main, acceptor);
     if (sys != 0) {
         (void)td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the accepting thread");
         goto fail;

@@ -77,7 +77,8 @@ static void *writer_main(void *argument)
     }
 }
 
-bool td_access_log_create(const char *target, _Atomic uint64_t *dropped, struct td_access_log **out, struct td_error *err)
+bool td_access_log_create(const char *target, _Atomic uint64_t *dropped, struct td_access_log **out,
+                          struct td_error *err)
 {
     struct td_access_log *log = calloc(1, sizeof *log);
     *out = NULL;

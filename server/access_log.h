@@ -13,7 +13,8 @@
 struct td_access_log;
 
 /* target: a file name, "-" for standard output, "off". dropped counts lost lines. */
-bool td_access_log_create(const char *target, _Atomic uint64_t *dropped, struct td_access_log **out, struct td_error *err);
+bool td_access_log_create(const char *target, _Atomic uint64_t *dropped, struct td_access_log **out,
+                          struct td_error *err);
 
 /* Writes what is queued, for at most a second, and ends. NULL is fine. */
 void td_access_log_destroy(struct td_access_log *log);

@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 /* Takes http://host[:port][/path] apart. */
-static int split_url(const char *url, char *host, size_t host_capacity, char *port, size_t port_capacity, const char **path)
+static int split_url(const char *url, char *host, size_t host_capacity, char *port, size_t port_capacity,
+                     const char **path)
 {
     static const char scheme[] = "http://";
     if (strncmp(url, scheme, sizeof scheme - 1) != 0)
@@ -70,7 +71,8 @@ static int connect_to(const char *host, const char *port)
 static ssize_t fetch(int fd, const char *host, const char *path, char *answer, size_t capacity)
 {
     char request[2048];
-    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path, host);
+    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
+                     path, host);
     if (n < 0 || (size_t)n >= sizeof request || send(fd, request, (size_t)n, MSG_NOSIGNAL) != n)
         return -1;
     size_t used = 0;

@@ -68,7 +68,8 @@ static const char *shape_text(const struct td_tensor *tensor, struct td_buffer *
     return text == NULL ? "?" : text;
 }
 
-static struct columns measure(const struct td_model *model, const struct td_checkpoint *checkpoint, struct td_buffer *memory)
+static struct columns measure(const struct td_model *model, const struct td_checkpoint *checkpoint,
+                              struct td_buffer *memory)
 {
     struct columns columns = {.name = 4, .dtype = 5, .shape = 5, .nbytes = 5, .file = 4, .offset = 6};
     char number[24];
@@ -77,14 +78,18 @@ static struct columns measure(const struct td_model *model, const struct td_chec
         columns.name = max_int(columns.name, width_of(shown(ref.tensor->name, memory)));
         columns.dtype = max_int(columns.dtype, width_of(ref.tensor->dtype->name));
         columns.shape = max_int(columns.shape, width_of(shape_text(ref.tensor, memory)));
-        columns.nbytes = max_int(columns.nbytes, snprintf(number, sizeof number, "%" PRIu64, ref.tensor->nbytes));
-        columns.offset = max_int(columns.offset, snprintf(number, sizeof number, "%" PRIu64, ref.tensor->offset));
-        columns.file = max_int(columns.file, width_of(shown(td_model_relative(model, checkpoint->parts[ref.part]), memory)));
+        columns.nbytes =
+            max_int(columns.nbytes, snprintf(number, sizeof number, "%" PRIu64, ref.tensor->nbytes));
+        columns.offset =
+            max_int(columns.offset, snprintf(number, sizeof number, "%" PRIu64, ref.tensor->offset));
+        columns.file = max_int(
+            columns.file, width_of(shown(td_model_relative(model, checkpoint->parts[ref.part]), memory)));
     }
     return columns;
 }
 
-static void print_tensors(const struct td_model *model, const struct td_checkpoint *checkpoint, struct td_buffer *memory)
+static void print_tensors(const struct td_model *model, const struct td_checkpoint *checkpoint,
+                          struct td_buffer *memory)
 {
     struct columns columns = measure(model, checkpoint, memory);
     (void)fputs("  ", stdout);
@@ -99,7 +104,8 @@ static void print_tensors(const struct td_model *model, const struct td_checkpoi
         print_padded(ref.tensor->dtype->name, columns.dtype + 2);
         print_padded(shape_text(ref.tensor, memory), columns.shape + 2);
         (void)printf("%*" PRIu64 "  %*" PRIu64 "  %s\n", columns.nbytes, ref.tensor->nbytes, columns.offset,
-                     ref.tensor->offset, shown(td_model_relative(model, checkpoint->parts[ref.part]), memory));
+                     ref.tensor->offset,
+                     shown(td_model_relative(model, checkpoint->parts[ref.part]), memory));
     }
 }
 
@@ -130,9 +136,9 @@ static void print_checkpoint(const struct td_model *model, const struct td_check
     td_buffer_init(&memory);
     format_bytes(checkpoint->total_bytes, size, sizeof size);
     (void)printf("%s", shown(model->id, &memory));
-    (void)printf("  checkpoint %s, format %s, %zu tensors, %s in %zu file%s\n", shown(checkpoint->id, &memory),
-                 checkpoint->format, checkpoint->tensor_count, size, checkpoint->part_count,
-                 checkpoint->part_count == 1 ? "" : "s");
+    (void)printf("  checkpoint %s, format %s, %zu tensors, %s in %zu file%s\n",
+                 shown(checkpoint->id, &memory), checkpoint->format, checkpoint->tensor_count, size,
+                 checkpoint->part_count, checkpoint->part_count == 1 ? "" : "s");
     print_tensors(model, checkpoint, &memory);
     print_totals(checkpoint);
     for (size_t i = 0; i < checkpoint->metadata_count; i++) {
@@ -144,8 +150,8 @@ static void print_checkpoint(const struct td_model *model, const struct td_check
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-static bool print_manifest(struct td_snapshot *snapshot, const struct td_model *model, const struct td_checkpoint *checkpoint,
-                           struct td_error *err)
+static bool print_manifest(struct td_snapshot *snapshot, const struct td_model *model,
+                           const struct td_checkpoint *checkpoint, struct td_error *err)
 {
     enum { WINDOW = 64 * 1024 };
     struct td_view_query query = {.page_first = true};
@@ -157,7 +163,8 @@ static bool print_manifest(struct td_snapshot *snapshot, const struct td_model *
         uint64_t left = blob->len_bytes - off;
         size_t n = left < WINDOW ? (size_t)left : WINDOW;
         ok = td_blob_read(blob, off, window, n, err) &&
-             (fwrite(window, 1, n, stdout) == n || td_error_set(err, TD_IO, "cannot write to standard output"));
+             (fwrite(window, 1, n, stdout) == n ||
+              td_error_set(err, TD_IO, "cannot write to standard output"));
         off += n;
     }
     td_blob_unref(blob);
@@ -305,8 +312,9 @@ int td_cmd_inspect(int argc, char **argv)
     struct td_limits limits = td_limits_default();
     td_error_init(&err);
     bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    bool ok = (directory ? scan_directory(path, &snapshot, &err) : td_scan_file(path, &limits, &snapshot, &err)) &&
-              print_snapshot(snapshot, directory, json, &err);
+    bool ok =
+        (directory ? scan_directory(path, &snapshot, &err) : td_scan_file(path, &limits, &snapshot, &err)) &&
+        print_snapshot(snapshot, directory, json, &err);
     (void)fflush(stdout);
     size_t problems = snapshot == NULL ? 0 : report_problems(snapshot);
     if (ok && directory && snapshot->model_count == 0 && problems == 0 && !json)

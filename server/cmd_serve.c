@@ -66,7 +66,8 @@ static void fit_descriptors(struct td_config *config)
     if (left >= config->max_maps)
         return;
     uint64_t maps = left < 16 ? 16 : left;
-    td_log(TD_LOG_WARN, "the limit on open files is %llu: at most %llu files are kept mapped (of --max-maps %llu)",
+    td_log(TD_LOG_WARN,
+           "the limit on open files is %llu: at most %llu files are kept mapped (of --max-maps %llu)",
            (unsigned long long)have, (unsigned long long)maps, (unsigned long long)config->max_maps);
     config->max_maps = maps;
 }
@@ -95,13 +96,15 @@ static bool start(struct service *service, char *url, size_t url_capacity, struc
                                         .min_rate = config->min_rate,
                                         .max_connections = (size_t)config->max_connections,
                                         .max_per_address = (size_t)config->max_connections_per_address};
-    if (!td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
+    if (!td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log,
+                              err))
         return false;
     service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
     return service->registry_made &&
-           td_http_server_create(config, &service->api, &service->registry, service->log, &service->server, err) &&
-           td_acceptor_create(config->listen, service->server, &service->registry, &service->api.metrics, url, url_capacity,
-                              &service->acceptor, err);
+           td_http_server_create(config, &service->api, &service->registry, service->log, &service->server,
+                                 err) &&
+           td_acceptor_create(config->listen, service->server, &service->registry, &service->api.metrics, url,
+                              url_capacity, &service->acceptor, err);
 }
 
 static void stop(struct service *service)
@@ -174,7 +177,8 @@ static void drain(struct service *service)
             return;
         }
         if (is_end(wait_signal(service, STEP_NS))) {
-            td_log(TD_LOG_WARN, "second signal: cutting %zu connections", td_registry_count(&service->registry));
+            td_log(TD_LOG_WARN, "second signal: cutting %zu connections",
+                   td_registry_count(&service->registry));
             return;
         }
     }
@@ -193,13 +197,15 @@ int td_cmd_serve(int argc, char **argv)
         return TD_EXIT_USAGE;
     }
     if (!td_log_parse_level(service.config.log_level, &level)) {
-        (void)fprintf(stderr, "tensord: --log-level takes error, warn, info or debug, not \"%s\"\n", service.config.log_level);
+        (void)fprintf(stderr, "tensord: --log-level takes error, warn, info or debug, not \"%s\"\n",
+                      service.config.log_level);
         return TD_EXIT_USAGE;
     }
     td_log_set_level(level);
     bool ok = start(&service, url, sizeof url, &err);
     if (ok) {
-        td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service.config.directory, url);
+        td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service.config.directory,
+               url);
         serve(&service);
         drain(&service);
     } else {

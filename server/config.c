@@ -20,31 +20,40 @@ struct option {
 #define AT(member) offsetof(struct td_config, member)
 
 static const struct option options[] = {
-    {"listen", "ADDR:PORT", "127.0.0.1:8080", "address to serve on; port 0 takes any free one", KIND_TEXT, 0, 0, AT(listen)},
-    {"max-connections", "N", "1024", "connections at once; more are answered 503", KIND_COUNT, 1, 60000, AT(max_connections)},
-    {"max-connections-per-address", "N", "256", "of one client address; more are answered 429", KIND_COUNT, 1, 60000,
-     AT(max_connections_per_address)},
-    {"max-header-bytes", "N", "8192", "request line and header fields together; more are answered 431", KIND_COUNT, 512,
-     32768, AT(max_header_bytes)},
+    {"listen", "ADDR:PORT", "127.0.0.1:8080", "address to serve on; port 0 takes any free one", KIND_TEXT, 0,
+     0, AT(listen)},
+    {"max-connections", "N", "1024", "connections at once; more are answered 503", KIND_COUNT, 1, 60000,
+     AT(max_connections)},
+    {"max-connections-per-address", "N", "256", "of one client address; more are answered 429", KIND_COUNT, 1,
+     60000, AT(max_connections_per_address)},
+    {"max-header-bytes", "N", "8192", "request line and header fields together; more are answered 431",
+     KIND_COUNT, 512, 32768, AT(max_header_bytes)},
     {"header-timeout", "SECONDS", "10", "for a request's header to arrive", KIND_SECONDS, NS / 10, 3600 * NS,
      AT(header_timeout_ns)},
-    {"idle-timeout", "SECONDS", "60", "between two requests on a connection", KIND_SECONDS, NS, 3600 * NS, AT(idle_timeout_ns)},
-    {"send-timeout", "SECONDS", "60", "an answer may stand still this long", KIND_SECONDS, NS, 3600 * NS, AT(send_timeout_ns)},
-    {"min-rate", "BYTES", "1024", "per second over 30 s; slower answers are cut, 0 = never", KIND_COUNT, 0, 1000000000,
-     AT(min_rate)},
-    {"drain-delay", "SECONDS", "0", "after SIGTERM, /readyz says 503 this long before new connections are refused",
-     KIND_SECONDS, 0, 3600 * NS, AT(drain_delay_ns)},
+    {"idle-timeout", "SECONDS", "60", "between two requests on a connection", KIND_SECONDS, NS, 3600 * NS,
+     AT(idle_timeout_ns)},
+    {"send-timeout", "SECONDS", "60", "an answer may stand still this long", KIND_SECONDS, NS, 3600 * NS,
+     AT(send_timeout_ns)},
+    {"min-rate", "BYTES", "1024", "per second over 30 s; slower answers are cut, 0 = never", KIND_COUNT, 0,
+     1000000000, AT(min_rate)},
+    {"drain-delay", "SECONDS", "0",
+     "after SIGTERM, /readyz says 503 this long before new connections are refused", KIND_SECONDS, 0,
+     3600 * NS, AT(drain_delay_ns)},
     {"drain-timeout", "SECONDS", "25", "then running answers may take this long", KIND_SECONDS, 0, 86400 * NS,
      AT(drain_timeout_ns)},
-    {"rescan-interval", "SECONDS", "10", "between scans of DIR; 0 = on SIGHUP and noticed changes only", KIND_SECONDS, 0,
-     86400 * NS, AT(rescan_interval_ns)},
-    {"settle", "SECONDS", "2", "a file changed less than this ago is not published yet", KIND_SECONDS, 0, 3600 * NS,
-     AT(settle_ns)},
-    {"leases", "on|off", "on", "pin files while they are sent, where the host allows it", KIND_SWITCH, 0, 0, AT(leases)},
-    {"max-files", "N", "1000000", "files listed; the rest is left out and reported", KIND_COUNT, 1, 100000000, AT(max_files)},
+    {"rescan-interval", "SECONDS", "10", "between scans of DIR; 0 = on SIGHUP and noticed changes only",
+     KIND_SECONDS, 0, 86400 * NS, AT(rescan_interval_ns)},
+    {"settle", "SECONDS", "2", "a file changed less than this ago is not published yet", KIND_SECONDS, 0,
+     3600 * NS, AT(settle_ns)},
+    {"leases", "on|off", "on", "pin files while they are sent, where the host allows it", KIND_SWITCH, 0, 0,
+     AT(leases)},
+    {"max-files", "N", "1000000", "files listed; the rest is left out and reported", KIND_COUNT, 1, 100000000,
+     AT(max_files)},
     {"max-maps", "N", "16384", "files mapped at once", KIND_COUNT, 16, 60000, AT(max_maps)},
-    {"access-log", "FILE|-|off", "-", "one line per request; - is standard output", KIND_TEXT, 0, 0, AT(access_log)},
-    {"log-level", "LEVEL", "info", "error, warn, info or debug, on standard error", KIND_TEXT, 0, 0, AT(log_level)},
+    {"access-log", "FILE|-|off", "-", "one line per request; - is standard output", KIND_TEXT, 0, 0,
+     AT(access_log)},
+    {"log-level", "LEVEL", "info", "error, warn, info or debug, on standard error", KIND_TEXT, 0, 0,
+     AT(log_level)},
 };
 
 enum { OPTION_COUNT = sizeof options / sizeof *options };
@@ -93,8 +102,8 @@ static bool parse_count(const char *text, uint64_t *count)
 }
 
 /* `source` names where the value came from: "--listen" or "TENSORD_LISTEN". */
-static bool set_option(struct td_config *config, const struct option *option, const char *source, const char *value,
-                       struct td_error *err)
+static bool set_option(struct td_config *config, const struct option *option, const char *source,
+                       const char *value, struct td_error *err)
 {
     void *to = member(config, option);
     uint64_t number = 0;
@@ -109,14 +118,15 @@ static bool set_option(struct td_config *config, const struct option *option, co
         return true;
     case KIND_COUNT:
         if (!parse_count(value, &number) || number < option->min || number > option->max)
-            return td_error_set(err, TD_INVALID_ARGUMENT, "%s takes a whole number from %" PRIu64 " to %" PRIu64 ", not \"%s\"",
-                                source, option->min, option->max, value);
+            return td_error_set(err, TD_INVALID_ARGUMENT,
+                                "%s takes a whole number from %" PRIu64 " to %" PRIu64 ", not \"%s\"", source,
+                                option->min, option->max, value);
         *(uint64_t *)to = number;
         return true;
     case KIND_SECONDS:
         if (!parse_seconds(value, &number) || number < option->min || number > option->max)
-            return td_error_set(err, TD_INVALID_ARGUMENT, "%s takes seconds from %g to %g, not \"%s\"", source,
-                                (double)option->min / 1e9, (double)option->max / 1e9, value);
+            return td_error_set(err, TD_INVALID_ARGUMENT, "%s takes seconds from %g to %g, not \"%s\"",
+                                source, (double)option->min / 1e9, (double)option->max / 1e9, value);
         *(uint64_t *)to = number;
         return true;
     }
@@ -165,9 +175,11 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         }
         if (only_names || strncmp(argument, "--", 2) != 0) {
             if (!only_names && argument[0] == '-' && argument[1] != '\0')
-                return td_error_set(err, TD_INVALID_ARGUMENT, "unknown option \"%s\"; see tensord --help", argument);
+                return td_error_set(err, TD_INVALID_ARGUMENT, "unknown option \"%s\"; see tensord --help",
+                                    argument);
             if (config->directory != NULL)
-                return td_error_set(err, TD_INVALID_ARGUMENT, "one directory can be served, but \"%s\" and \"%s\" are given",
+                return td_error_set(err, TD_INVALID_ARGUMENT,
+                                    "one directory can be served, but \"%s\" and \"%s\" are given",
                                     config->directory, argument);
             config->directory = argument;
             continue;
@@ -176,9 +188,11 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         size_t len = equals == NULL ? strlen(argument) - 2 : (size_t)(equals - argument) - 2;
         const struct option *option = find_option(argument + 2, len);
         if (option == NULL)
-            return td_error_set(err, TD_INVALID_ARGUMENT, "unknown option \"%s\"; see tensord --help", argument);
+            return td_error_set(err, TD_INVALID_ARGUMENT, "unknown option \"%s\"; see tensord --help",
+                                argument);
         if (equals == NULL && i + 1 >= argc)
-            return td_error_set(err, TD_INVALID_ARGUMENT, "%s needs a value: %s %s", argument, argument, option->value);
+            return td_error_set(err, TD_INVALID_ARGUMENT, "%s needs a value: %s %s", argument, argument,
+                                option->value);
         const char *value = equals == NULL ? argv[++i] : equals + 1;
         char source[64];
         (void)snprintf(source, sizeof source, "--%s", option->name);

@@ -41,8 +41,8 @@ static void cut_connection(struct td_connection *connection, enum td_cut why)
 }
 
 /* An answer on its way: does it move, and fast enough? */
-static enum td_cut judge_sending(struct td_connection *connection, const struct td_registry_limits *limits, uint64_t since_ns,
-                                 uint64_t now_ns)
+static enum td_cut judge_sending(struct td_connection *connection, const struct td_registry_limits *limits,
+                                 uint64_t since_ns, uint64_t now_ns)
 {
     uint64_t bytes = acknowledged_bytes(connection->fd);
     if (connection->watched_since_ns < since_ns) { /* a new answer */
@@ -67,7 +67,8 @@ static enum td_cut judge_sending(struct td_connection *connection, const struct 
     return slow ? TD_CUT_SLOW : TD_CUT_NONE;
 }
 
-static enum td_cut judge(struct td_connection *connection, const struct td_registry *registry, uint64_t now_ns)
+static enum td_cut judge(struct td_connection *connection, const struct td_registry *registry,
+                         uint64_t now_ns)
 {
     const struct td_registry_limits *limits = &registry->limits;
     uint64_t since_ns = atomic_load(&connection->phase_since_ns);
@@ -106,8 +107,8 @@ static void *reaper_main(void *argument)
     return NULL;
 }
 
-bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
-                      struct td_error *err)
+bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits,
+                      struct td_metrics *metrics, struct td_error *err)
 {
     memset(registry, 0, sizeof *registry);
     registry->limits = *limits;
@@ -116,7 +117,8 @@ bool td_registry_init(struct td_registry *registry, const struct td_registry_lim
     if (sys == 0)
         sys = pthread_create(&registry->reaper, NULL, reaper_main, registry);
     if (sys != 0)
-        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys,
+                            "cannot start the thread that watches deadlines");
     return true;
 }
 
@@ -136,7 +138,8 @@ size_t td_registry_count(struct td_registry *registry)
 }
 
 /* Under the lock. */
-static enum td_over over_limit(const struct td_registry *registry, const struct in6_addr *address, size_t others)
+static enum td_over over_limit(const struct td_registry *registry, const struct in6_addr *address,
+                               size_t others)
 {
     size_t same = 0;
     if (others >= registry->limits.max_connections)
@@ -151,7 +154,8 @@ enum td_over td_registry_judge(struct td_registry *registry, const struct in6_ad
     pthread_mutex_lock(&registry->lock);
     enum td_over over = over_limit(registry, address, registry->count);
     *admit = over == TD_OVER_NONE ||
-             (over == TD_OVER_TOTAL && registry->count < registry->limits.max_connections + TD_RESERVED_CONNECTIONS);
+             (over == TD_OVER_TOTAL &&
+              registry->count < registry->limits.max_connections + TD_RESERVED_CONNECTIONS);
     pthread_mutex_unlock(&registry->lock);
     return over;
 }

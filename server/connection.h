@@ -17,8 +17,8 @@ enum { TD_PINNED_BLOBS = 4 };
 
 /* What a connection is waiting for; each state has its deadline. */
 enum td_phase {
-    TD_PHASE_FIRST,   /* accepted, nothing complete yet */
-    TD_PHASE_HEADER,  /* a request line was read, the header fields are coming */
+    TD_PHASE_FIRST,  /* accepted, nothing complete yet */
+    TD_PHASE_HEADER, /* a request line was read, the header fields are coming */
     TD_PHASE_HANDLING,
     TD_PHASE_SENDING, /* an answer is on its way */
     TD_PHASE_IDLE,    /* between requests */
@@ -37,7 +37,8 @@ struct td_connection {
     _Atomic int cut; /* enum td_cut: why the reaper ended it */
     /* progress of an answer, for the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
-    _Atomic(const struct td_blob *) pinned[TD_PINNED_BLOBS]; /* being sent straight from; only ever compared */
+    _Atomic(const struct td_blob *)
+        pinned[TD_PINNED_BLOBS]; /* being sent straight from; only ever compared */
     struct td_connection *next, *previous;
 };
 
@@ -62,8 +63,8 @@ struct td_registry {
 enum { TD_RESERVED_CONNECTIONS = 16 };
 
 /* Starts the reaper. */
-bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
-                      struct td_error *err);
+bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits,
+                      struct td_metrics *metrics, struct td_error *err);
 void td_registry_fini(struct td_registry *registry);
 
 size_t td_registry_count(struct td_registry *registry);
@@ -73,7 +74,8 @@ size_t td_registry_count(struct td_registry *registry);
 enum td_over td_registry_judge(struct td_registry *registry, const struct in6_addr *address, bool *admit);
 
 /* Registers an open connection. NULL when out of memory. */
-struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address);
+struct td_connection *td_connection_open(struct td_registry *registry, int fd,
+                                         const struct in6_addr *address);
 void td_connection_close(struct td_connection *connection);
 
 void td_connection_set_phase(struct td_connection *connection, enum td_phase phase);

@@ -58,7 +58,8 @@ struct session {
 
 static struct session *session_of(struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info == NULL ? NULL : info->socket_context;
 }
 
@@ -79,7 +80,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
 {
     struct td_http_server *server = cls;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         struct session *session = calloc(1, sizeof *session);
         if (session != NULL) {
             session->server = server;
@@ -151,7 +153,8 @@ static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const 
     return MHD_YES;
 }
 
-static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session, struct td_response *response, bool head)
+static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session,
+                             struct td_response *response, bool head)
 {
     struct exchange *exchange = &session->exchange;
     struct td_connection *connection = session->connection;
@@ -178,7 +181,8 @@ static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session
 }
 
 /* Answers in the first handler call, which closes the connection afterwards. */
-static enum MHD_Result refuse(struct MHD_Connection *mhd, struct session *session, bool head, int status, const char *message)
+static enum MHD_Result refuse(struct MHD_Connection *mhd, struct session *session, bool head, int status,
+                              const char *message)
 {
     struct td_response response;
     td_response_init(&response);
@@ -201,7 +205,8 @@ static struct td_request request_of(const struct session *session)
 }
 
 /* The first handler call: the header is complete. */
-static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session, const char *method, const char *version)
+static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session, const char *method,
+                             const char *version)
 {
     struct td_http_server *server = session->server;
     struct exchange *exchange = &session->exchange;
@@ -278,7 +283,8 @@ static void log_text(struct td_buffer *line, const char *key, struct td_text val
     td_json_write_cstring(line, shown);
 }
 
-static void log_header(struct td_buffer *line, const char *key, const struct td_request *request, const char *name)
+static void log_header(struct td_buffer *line, const char *key, const struct td_request *request,
+                       const char *name)
 {
     size_t at = 0;
     const struct td_header *header = td_request_next_header(request, name, &at);
@@ -286,7 +292,8 @@ static void log_header(struct td_buffer *line, const char *key, const struct td_
         log_text(line, key, header->value);
 }
 
-static void write_access_log(const struct session *session, uint64_t sent_bytes, uint64_t took_ns, enum td_cut cut)
+static void write_access_log(const struct session *session, uint64_t sent_bytes, uint64_t took_ns,
+                             enum td_cut cut)
 {
     const struct exchange *exchange = &session->exchange;
     struct td_request request = request_of(session);
@@ -299,8 +306,9 @@ static void write_access_log(const struct session *session, uint64_t sent_bytes,
     td_buffer_printf(&line, "time=%s client=%s", now, client);
     log_text(&line, "method", request.method);
     log_text(&line, "target", request.target);
-    td_buffer_printf(&line, " status=%d sent=%" PRIu64 " length=%" PRIu64 " seconds=%.6f route=%s", exchange->status,
-                     sent_bytes, exchange->body_bytes, (double)took_ns / 1e9, td_route_name(exchange->route));
+    td_buffer_printf(&line, " status=%d sent=%" PRIu64 " length=%" PRIu64 " seconds=%.6f route=%s",
+                     exchange->status, sent_bytes, exchange->body_bytes, (double)took_ns / 1e9,
+                     td_route_name(exchange->route));
     if (cut != TD_CUT_NONE)
         td_buffer_printf(&line, " cut=%s", td_cut_name(cut));
     log_header(&line, "range", &request, "Range");
@@ -335,7 +343,8 @@ static enum td_cut cut_reason(const struct session *session, enum MHD_RequestTer
     return code == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED ? TD_CUT_STALLED : TD_CUT_CLIENT;
 }
 
-static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code)
+static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
+                         enum MHD_RequestTerminationCode code)
 {
     (void)mhd;
     struct td_http_server *server = cls;
@@ -399,24 +408,25 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     unsigned int idle_s = (unsigned int)((config->idle_timeout_ns + 999999999) / 1000000000);
     size_t pool_bytes = 2 * (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
-    server->daemon = MHD_start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_NO_LISTEN_SOCKET |
-            MHD_USE_ITC | MHD_USE_ERROR_LOG,
-        0, NULL, NULL, on_request, server,                                //
-        MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,                     //
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,              //
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,                //
-        MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server,             //
-        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,                 //
-        MHD_OPTION_STRICT_FOR_CLIENT, 1,                                  //
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,           //
-        MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,                //
-        MHD_OPTION_CONNECTION_LIMIT, limit,                               //
-        MHD_OPTION_CONNECTION_TIMEOUT, idle_s,                            //
-        MHD_OPTION_END);
+    server->daemon =
+        MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
+                             MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
+                         0, NULL, NULL, on_request, server,                    //
+                         MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,         //
+                         MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
+                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
+                         MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
+                         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
+                         MHD_OPTION_STRICT_FOR_CLIENT, 1,                      //
+                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
+                         MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
+                         MHD_OPTION_CONNECTION_LIMIT, limit,                   //
+                         MHD_OPTION_CONNECTION_TIMEOUT, idle_s,                //
+                         MHD_OPTION_END);
     if (server->daemon == NULL) {
         free(server);
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start; --log-level debug may say why");
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                            "libmicrohttpd did not start; --log-level debug may say why");
     }
     *out = server;
     return true;
@@ -430,7 +440,8 @@ void td_http_server_destroy(struct td_http_server *server)
     free(server);
 }
 
-bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address, unsigned int address_len)
+bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address,
+                        unsigned int address_len)
 {
     return MHD_add_connection(server->daemon, fd, address, address_len) == MHD_YES;
 }

@@ -21,6 +21,7 @@ void td_http_server_destroy(struct td_http_server *server);
 struct sockaddr;
 
 /* Takes over an accepted, registered connection; closes it on failure. */
-bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address, unsigned int address_len);
+bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address,
+                        unsigned int address_len);
 
 #endif

@@ -7,16 +7,17 @@
 
 static void help(FILE *out)
 {
-    (void)fputs("tensord serves the tensors of model checkpoints over HTTP, straight from mapped storage.\n"
-                "\n"
-                "usage:\n"
-                "  tensord serve DIR [options]       serve every model below DIR\n"
-                "  tensord inspect FILE|DIR [--json] print the tensors, without a server\n"
-                "  tensord health URL                exit 0 when URL answers 2xx (http://127.0.0.1:8080/readyz)\n"
-                "  tensord --help | --version\n"
-                "\n"
-                "options of serve (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
-                out);
+    (void)fputs(
+        "tensord serves the tensors of model checkpoints over HTTP, straight from mapped storage.\n"
+        "\n"
+        "usage:\n"
+        "  tensord serve DIR [options]       serve every model below DIR\n"
+        "  tensord inspect FILE|DIR [--json] print the tensors, without a server\n"
+        "  tensord health URL                exit 0 when URL answers 2xx (http://127.0.0.1:8080/readyz)\n"
+        "  tensord --help | --version\n"
+        "\n"
+        "options of serve (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
+        out);
     td_config_help(out);
     (void)fputs("\n"
                 "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
@@ -47,6 +48,8 @@ int main(int argc, char **argv)
     if (name[0] == '\0')
         help(stderr);
     else
-        (void)fprintf(stderr, "tensord: unknown command \"%s\"; there are serve, inspect and health (tensord --help)\n", name);
+        (void)fprintf(
+            stderr, "tensord: unknown command \"%s\"; there are serve, inspect and health (tensord --help)\n",
+            name);
     return TD_EXIT_USAGE;
 }

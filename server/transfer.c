@@ -86,7 +86,8 @@ static struct MHD_Response *create_flat(struct td_response *response)
     if (bytes == NULL)
         return NULL;
     if (!td_body_read(&response->body, &cursor, bytes, len, &err) || !td_body_unchanged(&response->body)) {
-        (void)td_error_set(&err, TD_UNAVAILABLE, "the file changed while it was read; it is being read again");
+        (void)td_error_set(&err, TD_UNAVAILABLE,
+                           "the file changed while it was read; it is being read again");
         td_response_fail_error(response, &err);
         len = (size_t)response->body.total_bytes;
         char *grown = realloc(bytes, len + 1);
@@ -112,8 +113,8 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
     const struct td_body *body = &transfer->body;
     td_body_next(body, &cursor, UINT64_MAX, &blob, &off, &len);
     if (len == body->total_bytes)
-        return MHD_create_response_from_buffer_with_free_callback_cls((size_t)len, (void *)(uintptr_t)(blob->bytes + off),
-                                                                      transfer_free, transfer);
+        return MHD_create_response_from_buffer_with_free_callback_cls(
+            (size_t)len, (void *)(uintptr_t)(blob->bytes + off), transfer_free, transfer);
     struct MHD_IoVec runs[TD_IOVEC_RUNS];
     unsigned int count = 0;
     while (len > 0) {
@@ -127,8 +128,8 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
 /* Whether the body can be sent in place; if so, the connection is registered as sending from its files. */
 static bool pin(const struct td_body *body, struct td_connection *connection)
 {
-    if (body->total_bytes <= TD_COPY_BYTES || td_body_run_count(body) > TD_IOVEC_RUNS || !td_body_is_pinned(body) ||
-        !td_connection_pin(connection, body))
+    if (body->total_bytes <= TD_COPY_BYTES || td_body_run_count(body) > TD_IOVEC_RUNS ||
+        !td_body_is_pinned(body) || !td_connection_pin(connection, body))
         return false;
     /* Registered first, then looked at again: a lease that breaks in between is seen by one of the two. */
     if (td_body_is_pinned(body))
@@ -138,7 +139,8 @@ static bool pin(const struct td_body *body, struct td_connection *connection)
 }
 
 /* In place, or through windows. */
-static struct MHD_Response *create_long(struct td_response *response, struct td_connection *connection, bool pinned)
+static struct MHD_Response *create_long(struct td_response *response, struct td_connection *connection,
+                                        bool pinned)
 {
     struct transfer *transfer = transfer_take(response, connection);
     if (transfer == NULL)
@@ -148,7 +150,8 @@ static struct MHD_Response *create_long(struct td_response *response, struct td_
     if (pinned)
         made = create_pinned(transfer);
     else
-        made = MHD_create_response_from_callback(total, total < TD_WINDOW_BYTES ? (size_t)total : TD_WINDOW_BYTES,
+        made = MHD_create_response_from_callback(total,
+                                                 total < TD_WINDOW_BYTES ? (size_t)total : TD_WINDOW_BYTES,
                                                  read_window, transfer, transfer_free);
     if (made == NULL) /* then libmicrohttpd does not call the free callback */
         transfer_free(transfer);
@@ -183,8 +186,8 @@ static bool add_headers(struct MHD_Response *made, const struct td_response *res
     return ok;
 }
 
-struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
-                                        bool *direct)
+struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection,
+                                        bool head, bool *direct)
 {
     struct MHD_Response *made;
     uint64_t total = response->body.total_bytes;
@@ -208,9 +211,11 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
 uint64_t td_transfer_header_bytes(const struct td_response *response, uint64_t content_bytes)
 {
     char length[24];
-    uint64_t bytes = strlen("HTTP/1.1 200 ") + strlen(MHD_get_reason_phrase_for((unsigned int)response->status)) + 2;
+    uint64_t bytes =
+        strlen("HTTP/1.1 200 ") + strlen(MHD_get_reason_phrase_for((unsigned int)response->status)) + 2;
     bytes += strlen("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
-    bytes += strlen("Content-Length: \r\n") + (size_t)snprintf(length, sizeof length, "%llu", (unsigned long long)content_bytes);
+    bytes += strlen("Content-Length: \r\n") +
+             (size_t)snprintf(length, sizeof length, "%llu", (unsigned long long)content_bytes);
     if (response->content_type != NULL)
         bytes += strlen("Content-Type: \r\n") + strlen(response->content_type);
     if (response->etag[0] != '\0')

@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 enum {
-    TD_FLAT_BYTES = 32 * 1024,   /* at most; larger ones are windowed */
-    TD_COPY_BYTES = 2 * 1024,    /* so little is copied even where it could be sent in place */
+    TD_FLAT_BYTES = 32 * 1024, /* at most; larger ones are windowed */
+    TD_COPY_BYTES = 2 * 1024,  /* so little is copied even where it could be sent in place */
     TD_WINDOW_BYTES = 256 * 1024,
     TD_IOVEC_RUNS = 256 /* libmicrohttpd's copy of the vector must fit the connection's pool */
 };
@@ -26,8 +26,8 @@ enum {
  * error that is sent instead. NULL: out of memory, drop the connection. head: the length is announced, nothing sent.
  * Adds "Connection: close" when response->close is set. *direct is true when sending may take long enough to be
  * watched byte by byte. */
-struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
-                                        bool *direct);
+struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection,
+                                        bool head, bool *direct);
 
 /* Length of the header block that libmicrohttpd makes of the response: status line, Date, Content-Length, ours. */
 uint64_t td_transfer_header_bytes(const struct td_response *response, uint64_t content_bytes);

@@ -35,8 +35,8 @@ static bool body_reserve(struct td_body *body, struct td_error *err)
     return true;
 }
 
-bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count,
-                         uint64_t stride, struct td_error *err)
+bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len,
+                         uint64_t count, uint64_t stride, struct td_error *err)
 {
     if (len == 0 || count == 0)
         return true;
@@ -51,13 +51,14 @@ bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t of
         return td_error_set(err, TD_INTERNAL, "an extent leaves its file");
     if (!body_reserve(body, err))
         return false;
-    body->extents[body->extent_count++] =
-        (struct td_extent){.blob = td_blob_ref(blob), .off = off, .len = len, .count = count, .stride = stride};
+    body->extents[body->extent_count++] = (struct td_extent){
+        .blob = td_blob_ref(blob), .off = off, .len = len, .count = count, .stride = stride};
     body->total_bytes = total;
     return true;
 }
 
-bool td_body_append(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+bool td_body_append(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len,
+                    struct td_error *err)
 {
     return td_body_append_runs(body, blob, off, len, 1, 0, err);
 }
@@ -86,14 +87,15 @@ static bool cut_extent(const struct td_extent *extent, uint64_t from, uint64_t l
         run++;
     }
     uint64_t whole = len / extent->len;
-    if (whole > 0 && !td_body_append_runs(out, extent->blob, extent->off + run * extent->stride, extent->len, whole,
-                                          extent->stride, err))
+    if (whole > 0 && !td_body_append_runs(out, extent->blob, extent->off + run * extent->stride, extent->len,
+                                          whole, extent->stride, err))
         return false;
     run += whole;
     return td_body_append(out, extent->blob, extent->off + run * extent->stride, len % extent->len, err);
 }
 
-bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out, struct td_error *err)
+bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out,
+                 struct td_error *err)
 {
     assert(td_range_within(off, len, body->total_bytes));
     for (size_t i = 0; i < body->extent_count && len > 0; i++) {
@@ -112,8 +114,8 @@ bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct 
     return true;
 }
 
-void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len, struct td_blob **blob,
-                  uint64_t *off, uint64_t *len)
+void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len,
+                  struct td_blob **blob, uint64_t *off, uint64_t *len)
 {
     *len = 0;
     if (cursor->extent >= body->extent_count)
@@ -134,7 +136,8 @@ void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uin
     cursor->extent++;
 }
 
-bool td_body_read(const struct td_body *body, struct td_body_cursor *cursor, void *out, size_t len, struct td_error *err)
+bool td_body_read(const struct td_body *body, struct td_body_cursor *cursor, void *out, size_t len,
+                  struct td_error *err)
 {
     uint8_t *to = out;
     while (len > 0) {
@@ -170,7 +173,8 @@ bool td_body_unchanged(const struct td_body *body)
 bool td_body_is_pinned(const struct td_body *body)
 {
     for (size_t i = 0; i < body->extent_count; i++)
-        if (!asked_before(body, i) && (body->extents[i].blob->bytes == NULL || !td_blob_pinned(body->extents[i].blob)))
+        if (!asked_before(body, i) &&
+            (body->extents[i].blob->bytes == NULL || !td_blob_pinned(body->extents[i].blob)))
             return false;
     return true;
 }

@@ -46,7 +46,8 @@ static void lease_forget(struct td_mapping *mapping)
     if (!mapping->leased)
         return;
     pthread_mutex_lock(&cache->lock);
-    *(mapping->previous_leased != NULL ? &mapping->previous_leased->next_leased : &cache->leased) = mapping->next_leased;
+    *(mapping->previous_leased != NULL ? &mapping->previous_leased->next_leased : &cache->leased) =
+        mapping->next_leased;
     if (mapping->next_leased != NULL)
         mapping->next_leased->previous_leased = mapping->previous_leased;
     pthread_mutex_unlock(&cache->lock);
@@ -85,8 +86,10 @@ static bool mapping_pinned(struct td_blob *blob)
     return mapping->leased && !atomic_load(&mapping->broken);
 }
 
-static const struct td_blob_class mapping_class = {
-    .destroy = mapping_destroy, .read = mapping_read, .unchanged = mapping_unchanged, .pinned = mapping_pinned};
+static const struct td_blob_class mapping_class = {.destroy = mapping_destroy,
+                                                   .read = mapping_read,
+                                                   .unchanged = mapping_unchanged,
+                                                   .pinned = mapping_pinned};
 
 static bool same_now(const struct stat *st, const struct td_file_id *id)
 {
@@ -96,11 +99,12 @@ static bool same_now(const struct stat *st, const struct td_file_id *id)
 
 static bool changed(const char *path, struct td_error *err)
 {
-    return td_error_set(err, TD_UNAVAILABLE, "\"%s\" changed since it was indexed; it is being read again", path);
+    return td_error_set(err, TD_UNAVAILABLE, "\"%s\" changed since it was indexed; it is being read again",
+                        path);
 }
 
-static bool mapping_create(struct td_mapping_cache *cache, const struct td_root *root, const struct td_file_source *source,
-                           struct td_mapping **out, struct td_error *err)
+static bool mapping_create(struct td_mapping_cache *cache, const struct td_root *root,
+                           const struct td_file_source *source, struct td_mapping **out, struct td_error *err)
 {
     int fd;
     struct td_file_id id;
@@ -155,7 +159,8 @@ fail:
     return false;
 }
 
-bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, struct td_error *err)
+bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal,
+                           struct td_error *err)
 {
     memset(cache, 0, sizeof *cache);
     cache->lease_signal = lease_signal;
@@ -229,15 +234,16 @@ static void cache_drop_mapping(struct td_mapping_cache *cache, const struct td_m
 {
     struct td_mapping *dropped = NULL;
     pthread_mutex_lock(&cache->lock);
-    for (struct td_file_source *source = cache->newest; source != NULL && dropped == NULL; source = source->older)
+    for (struct td_file_source *source = cache->newest; source != NULL && dropped == NULL;
+         source = source->older)
         if (source->mapping == mapping)
             dropped = cache_remove(cache, source);
     pthread_mutex_unlock(&cache->lock);
     mapping_unref(dropped);
 }
 
-void td_mapping_cache_break_leases(struct td_mapping_cache *cache, void (*cut)(void *context, const struct td_blob *blob),
-                                   void *context)
+void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
+                                   void (*cut)(void *context, const struct td_blob *blob), void *context)
 {
     enum { BATCH = 64 };
     struct td_mapping *broken[BATCH];
@@ -245,7 +251,8 @@ void td_mapping_cache_break_leases(struct td_mapping_cache *cache, void (*cut)(v
     do {
         count = 0;
         pthread_mutex_lock(&cache->lock);
-        for (struct td_mapping *mapping = cache->leased; mapping != NULL && count < BATCH; mapping = mapping->next_leased) {
+        for (struct td_mapping *mapping = cache->leased; mapping != NULL && count < BATCH;
+             mapping = mapping->next_leased) {
             /* While a break is pending, F_GETLEASE tells what the lease has to become. */
             if (atomic_load(&mapping->broken) || fcntl(mapping->fd, F_GETLEASE) == F_RDLCK)
                 continue;
@@ -312,8 +319,8 @@ static struct td_mapping *cache_insert(struct td_mapping_cache *cache, struct td
     return fresh;
 }
 
-bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
-                        struct td_blob **out, struct td_error *err)
+bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root,
+                        struct td_file_source *source, struct td_blob **out, struct td_error *err)
 {
     struct td_mapping *mapping = cache_find(cache, source);
     if (mapping == NULL) {

@@ -22,8 +22,8 @@ struct td_file_source {
 struct td_mapping_cache {
     pthread_mutex_t lock;
     struct td_file_source *newest, *oldest;
-    size_t count, capacity; /* mapped sources, and how many may be */
-    int lease_signal;       /* 0: take no leases */
+    size_t count, capacity;    /* mapped sources, and how many may be */
+    int lease_signal;          /* 0: take no leases */
     struct td_mapping *leased; /* every mapping under a lease, cached or only in use */
 };
 
@@ -31,22 +31,23 @@ struct td_mapping_cache {
  * nobody has the file open for writing and we own it or have CAP_LEASE. Under a lease the bytes are pinned: whoever
  * opens the file for writing waits until we let go. The kernel asks for that with lease_signal, which must be
  * blocked in all threads; whoever receives it calls td_mapping_cache_break_leases. */
-bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, struct td_error *err);
+bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal,
+                           struct td_error *err);
 void td_mapping_cache_fini(struct td_mapping_cache *cache);
 size_t td_mapping_cache_count(struct td_mapping_cache *cache);
 
 /* Lets go of every mapping that somebody waits to write to: no new answer gets it, and `cut` is called for its blob,
  * to end the transfers that hold it. The lease goes with the last reference. */
-void td_mapping_cache_break_leases(struct td_mapping_cache *cache, void (*cut)(void *context, const struct td_blob *blob),
-                                   void *context);
+void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
+                                   void (*cut)(void *context, const struct td_blob *blob), void *context);
 
 /* A blob over the whole file, one reference for the caller, after checking that the file is still the one that
  * `id` names (device, inode, size, mtime, ctime). Thread-safe. Errors: TD_UNAVAILABLE when it changed or is
  * gone, TD_RESOURCE_EXHAUSTED, TD_IO.
  * The blob's `unchanged` (checked before the last byte is sent) asks for size and mtime only: a file replaced by
  * rename or unlinked meanwhile keeps its bytes, and a running answer finishes from the old inode. */
-bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
-                        struct td_blob **out, struct td_error *err);
+bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root,
+                        struct td_file_source *source, struct td_blob **out, struct td_error *err);
 
 /* Takes the source out of the cache; call before the embedding object is freed. Blobs in use stay valid. */
 void td_file_source_forget(struct td_mapping_cache *cache, struct td_file_source *source);

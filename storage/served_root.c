@@ -90,8 +90,9 @@ bool td_root_create(const char *path, struct td_root **out, struct td_error *err
     root->inode = st.st_ino;
     int probe = open_beneath(root->fd, ".", O_PATH | O_DIRECTORY);
     if (probe < 0 && (errno == ENOSYS || errno == EPERM)) {
-        (void)td_error_sys(err, TD_FAILED_PRECONDITION, errno,
-                           "openat2 is not available: Linux 5.6 or newer and a seccomp profile that allows it are needed");
+        (void)td_error_sys(
+            err, TD_FAILED_PRECONDITION, errno,
+            "openat2 is not available: Linux 5.6 or newer and a seccomp profile that allows it are needed");
         goto fail;
     }
     if (probe >= 0)
@@ -206,7 +207,8 @@ bool td_root_stat(const struct td_root *root, const char *path, struct stat *st,
     return true;
 }
 
-bool td_root_open_file(const struct td_root *root, const char *path, int *fd, struct td_file_id *id, struct td_error *err)
+bool td_root_open_file(const struct td_root *root, const char *path, int *fd, struct td_file_id *id,
+                       struct td_error *err)
 {
     /* Look before opening: opening a device can have effects, O_NONBLOCK or not. */
     struct stat st;

@@ -39,7 +39,8 @@ void td_root_unref(struct td_root *root);
  * stay inside. Never blocks on a FIFO and never opens a device. *fd is the caller's to close; *id is from its
  * fstat. Errors: TD_NOT_FOUND; TD_PERMISSION_DENIED (leads outside the root, or no right);
  * TD_FAILED_PRECONDITION (not a regular file); TD_RESOURCE_EXHAUSTED (descriptors); TD_IO. */
-bool td_root_open_file(const struct td_root *root, const char *path, int *fd, struct td_file_id *id, struct td_error *err);
+bool td_root_open_file(const struct td_root *root, const char *path, int *fd, struct td_file_id *id,
+                       struct td_error *err);
 
 /* Opens the directory at `path` ("" is the root itself) for listing. */
 bool td_root_open_directory(const struct td_root *root, const char *path, int *fd, struct td_error *err);
