@@ -66,22 +66,39 @@ def json_seeds():
         "values": b'{"a":[1,-0,2.5,1e+9,-1.5E-7,18446744073709551615,18446744073709551616],"b":[true,false,null]}',
         "strings": rb'["","\"\\\/\b\f\n\r\t","\u0041\u00e9\uFFFF","\ud83d\ude00","\u0000"]',
         "utf8": '["é","日本","\U0001f600","\x7f"]'.encode(),
-        "bad_utf8": b'["\xed\xa0\x80","\xc0\xaf","\xff"]',
-        "surrogates": rb'["\ud800","\udc00\ud800","\ud800\u0041"]',
+        "utf8_surrogate": b'["\xed\xa0\x80"]',
+        "utf8_overlong": b'["\xc0\xaf"]',
+        "utf8_none": b'["\xff"]',
+        "high_surrogate": rb'["\ud800"]',
+        "low_surrogate": rb'["\udc00"]',
+        "surrogate_and_letter": rb'["\ud800\u0041"]',
+        "two_high_surrogates": rb'["\ud800\ud800"]',
+        "surrogate_and_private": rb'["\ud800\ue000"]',
+        "raw_control": b'["\x1f"]',
+        "bad_hex": rb'["\u1G00"]',
         "blanks": b' \t\r\n{ "a" : [ ] , "b" : { } } \n',
         "nested": b"[" * 130 + b"]" * 130,
         "nested_enough": b"[" * 127 + b'{"":{}}'.replace(b"{}", b"0") + b"]" * 127,
-        "numbers": b"[0,00,01,-,1.,.5,1e,+1,0x1]",
+        "two_zeros": b"[00]",
+        "leading_zero": b"[01]",
+        "minus": b"[-]",
+        "no_fraction": b"[1.]",
+        "no_exponent": b"[1e]",
+        "plus": b"[+1]",
         "scalar": b"123",
-        "literals": b"[tru,nul,False,NaN,Infinity]",
-        "commas": b'[1,,2,]{"a":1,}',
+        "half_a_literal": b"[tru]",
+        "infinity": b"[Infinity]",
+        "comma_at_the_end": b"[1,]",
+        "comma_in_an_object": b'{"a":1,}',
+        "two_commas": b"[1,,2]",
+        "two_values": b"{}[]",
     }
 
 
 def glob_seeds():
     pairs = ["*\nanything", "model.layers.*.weight\nmodel.layers.10.mlp.weight", "?\né", "[a-c]x\nbx", "[!a-c]\nd",
              "[]a]\n]", "[a\n[a", "\\*\n*", "*a*a*a*b\naaaaaaaaaaaa", "[^\u00e0-\u00ef]*\n日本", "[a-]\n-", "\\\n\\",
-             "**?*\nab", "*??x\n日x", "[[]\n[", "\n", "*[!y]x\néx"]
+             "**?*\nab", "*??xy\n日xy", "[[]\n[", "\n", "*[!y]x\néx"]
     return {f"{i:02}": pair.encode() for i, pair in enumerate(pairs)} | {"not_utf8": b"*\xff?\n\xe6\x97\xff"}
 
 

@@ -97,6 +97,7 @@ static void table(void **state)
         {"?", "\xe6\x97\xa5", true},
         {"?", "\xf0\x9f\x98\x80", true},
         {"*??x", "\xe6\x97\xa5x", false},
+        {"*??xy", "\xe6\x97\xa5xy", false}, /* a star may not leave half a character to the first ? */
         {"*?x", "\xe6\x97\xa5x", true},
         {"*[!y]x", "\xc3\xa9x", true},
         {"*[!y][!y]x", "\xc3\xa9x", false},

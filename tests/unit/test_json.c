@@ -165,6 +165,12 @@ static void skip_passes_one_value(void **state)
     assert_int_equal(td_json_next(&json), TD_JSON_END);
     assert_false(td_json_skip(&json)); /* nothing left to skip */
 
+    td_json_init(&json, text, sizeof text - 1, 0, &err); /* at a key: the whole member */
+    assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
+    assert_true(td_json_skip(&json));
+    assert_int_equal(td_json_next(&json), TD_JSON_KEY);
+    assert_int_equal(text[json.value], 'b');
+
     td_json_init(&json, text, sizeof text - 1, 0, &err);
     assert_true(td_json_skip(&json));
     assert_int_equal(td_json_next(&json), TD_JSON_END);
@@ -341,6 +347,12 @@ static void equals_compares_what_is_meant(void **state)
         assert_int_equal(td_json_next(&json), TD_JSON_STRING);
         CHECK(td_json_equals(&json, cases[i].text) == cases[i].equal, "%s and %s", cases[i].json,
               cases[i].text);
+        size_t len = strlen(cases[i].text);
+        char *exact = malloc(len + (len == 0)); /* without a terminator to stop at */
+        assert_non_null(exact);
+        memcpy(exact, cases[i].text, len);
+        assert_int_equal(td_json_equals_n(&json, exact, len), cases[i].equal);
+        free(exact);
     }
 }
 

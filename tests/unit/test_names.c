@@ -180,6 +180,30 @@ static void names_go_by_bytes(void **state)
     check_order(empty, COUNT_OF(empty), " a", COUNT_OF(empty));
 }
 
+/* Names that are the beginnings of one text: what counts is the length, for nothing ends them. */
+static struct td_name beginning_at(const void *context, size_t i)
+{
+    return (struct td_name){.text = context, .len = 30 - 3 * i};
+}
+
+static void names_end_where_their_length_says(void **state)
+{
+    (void)state;
+    char *text = malloc(30);
+    assert_non_null(text);
+    memset(text, 'a', 30);
+    struct td_names names = {.count = 11, .context = text, .get = beginning_at};
+    struct td_order *order;
+    struct td_error err;
+    td_error_init(&err);
+    assert_true(td_names_order(&names, &order, &err));
+    assert_int_equal(td_names_duplicate(&names, order), names.count);
+    for (size_t i = 0; i < names.count; i++)
+        assert_int_equal(order[i].index, names.count - 1 - i);
+    free(order);
+    free(text);
+}
+
 static void duplicates_are_found_at_their_second_place(void **state)
 {
     (void)state;
@@ -287,6 +311,7 @@ int main(void)
         cmocka_unit_test(comparisons_are_n_log_n),
         cmocka_unit_test(sort_reports_want_of_memory),
         cmocka_unit_test(names_go_by_bytes),
+        cmocka_unit_test(names_end_where_their_length_says),
         cmocka_unit_test(duplicates_are_found_at_their_second_place),
         cmocka_unit_test(order_survives_want_of_memory),
         cmocka_unit_test(apply_moves_whole_items),
