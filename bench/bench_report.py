@@ -62,19 +62,21 @@ def first_line(command):
 
 def environment(nginx, tensord):
     """What the numbers depend on."""
-    def grep(path, pattern):
+    def grep(path, pattern, missing="unknown"):
         try:
             with open(path) as f:
                 found = re.search(pattern, f.read(), re.M)
-                return found.group(1).strip() if found else "unknown"
+                return found.group(1).strip() if found else missing
         except OSError:
-            return "unknown"
+            return missing
 
     return {
         "processor": grep("/proc/cpuinfo", r"^model name\s*:\s*(.*)$"),
         "processors": os.cpu_count(),
-        "memory_gib": round(int(grep("/proc/meminfo", r"^MemTotal:\s+(\d+)") or 0) / (1 << 20), 1),
+        "memory_gib": round(int(grep("/proc/meminfo", r"^MemTotal:\s+(\d+)", "0")) / (1 << 20), 1),
         "kernel": platform.release(),
+        "congestion_control": grep("/proc/sys/net/ipv4/tcp_congestion_control", r"(\S+)"),
+        "receive_buffer_max": int(grep("/proc/sys/net/ipv4/tcp_rmem", r"(\d+)\s*$", "0")),
         "nginx": first_line([nginx, "-v"]).replace("nginx version: ", "") if nginx else None,
         "tensord": first_line([tensord, "--version"]) if tensord else None,
         "load_before": round(os.getloadavg()[0], 2),
@@ -83,8 +85,10 @@ def environment(nginx, tensord):
 
 def environment_text(env):
     return "\n".join([
-        "- machine: %d x %s, %.1f GiB, Linux %s, loopback; load average before the run %.2f"
+        "- machine: %d x %s, %.1f GiB, Linux %s; load average before the run %.2f"
         % (env["processors"], env["processor"], env["memory_gib"], env["kernel"], env["load_before"]),
+        "- network: loopback, congestion control %s, receive buffers up to %s"
+        % (env["congestion_control"], bytes_text(env["receive_buffer_max"])),
         "- servers: %s" % (", ".join(env[k] for k in ("nginx", "tensord") if env[k]) or "raw alone")])
 
 
