@@ -1,0 +1,327 @@
+"""The contract (api/openapi.yaml, served as /openapi.json) against the real server: statuses, headers, types, bodies.
+
+Objects are taken as closed here: a member, a header or a status that the document does not name is a failure, so the document
+cannot fall behind the program.
+"""
+import datetime
+import os
+import re
+
+import jsonschema
+import pytest
+
+from harness import age, enc, parse_multipart, tensor, write_by_hand
+
+# Names in the paths of the document, filled in from the tree of good models.
+NAMES = {"id": "plain", "name": "model.norm.weight", "path": "config.json"}
+ETAG = re.compile(r'^"[!#-~]+"$')
+# What the tests below cannot bring about on every path.
+NOT_ON_EVERY_PATH = {"429", "500", "503"}
+# HTTP's own fields, which the document need not name.
+COMMON_FIELDS = {"date", "connection", "content-type", "content-length"}
+
+
+def resolve(doc, node):
+    """The same with every $ref replaced by what it names; there are no cycles."""
+    if isinstance(node, dict):
+        if "$ref" in node:
+            at = doc
+            for part in node["$ref"].removeprefix("#/").split("/"):
+                at = at[part]
+            return resolve(doc, at)
+        return {k: resolve(doc, v) for k, v in node.items()}
+    return [resolve(doc, v) for v in node] if isinstance(node, list) else node
+
+
+def closed(schema):
+    """The schema with allOf merged and every object that lists its members closed against others."""
+    if not isinstance(schema, dict):
+        return schema
+    schema = dict(schema)
+    for part in schema.pop("allOf", []):
+        for key, value in closed(part).items():
+            if key in ("properties", "required"):
+                schema[key] = {**schema.get(key, {}), **value} if key == "properties" else schema.get(key, []) + value
+            else:
+                schema.setdefault(key, value)
+    for key in ("properties",):
+        if key in schema:
+            schema[key] = {name: closed(value) for name, value in schema[key].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            schema[key] = closed(schema[key])
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            schema[key] = [closed(value) for value in schema[key]]
+    if "properties" in schema:
+        schema.setdefault("additionalProperties", False)
+    return schema
+
+
+def is_date_time(value):
+    if not isinstance(value, str):
+        return True
+    assert value.endswith("Z"), value
+    return datetime.datetime.fromisoformat(value) is not None
+
+
+FORMATS = jsonschema.FormatChecker(formats=())
+FORMATS.checks("date-time", raises=(ValueError, AssertionError))(is_date_time)
+
+
+def check_schema(schema, value, where):
+    """OpenAPI 3.0's schemas are, as far as the document uses them, those of JSON Schema's draft 4."""
+    faults = sorted(jsonschema.Draft4Validator(closed(schema), format_checker=FORMATS).iter_errors(value), key=str)
+    assert not faults, f"{where}: {faults[0].message} at /{'/'.join(map(str, faults[0].absolute_path))}"
+
+
+class Contract:
+    def __init__(self, doc):
+        self.doc = doc
+        self.paths = {path: resolve(doc, item) for path, item in doc["paths"].items()}
+        self.seen = {path: set() for path in self.paths}     # statuses of GET that were checked
+
+    def parameters(self, path, where):
+        item = self.paths[path]
+        return [p for p in item.get("parameters", []) + item["get"].get("parameters", []) if p["in"] == where]
+
+    def target(self, path):
+        return re.sub(r"\{(\w+)\}", lambda m: enc(NAMES[m.group(1)]), path)
+
+    def check(self, path, r, method="GET"):
+        """Everything that the document says about this answer."""
+        where = f"{method} {path} -> {r}"
+        responses = self.paths[path][method.lower()]["responses"]
+        promised = responses.get(str(r.status), responses.get("default"))
+        assert promised is not None, f"the document has no {r.status}: {where}"
+        if method == "GET":
+            self.seen[path].add(str(r.status))
+        if str(r.status) not in responses:                   # the error of a HEAD
+            promised = self.paths[path]["get"]["responses"].get(str(r.status))
+            assert promised is not None, f"the document has no {r.status}: {where}"
+        headers = {k.lower(): v for k, v in promised.get("headers", {}).items()}
+        if r.status == 304:
+            headers = {k.lower(): {**v, "required": False}
+                       for k, v in self.paths[path]["get"]["responses"]["200"].get("headers", {}).items()}
+        self.check_headers(headers, r, where)
+        if method == "HEAD" or r.status == 304:
+            assert r.body == b"", where
+        else:
+            self.check_body(promised.get("content", {}), r, where)
+        return r
+
+    def check_headers(self, promised, r, where):
+        for name, header in promised.items():
+            value = r.get(name)
+            assert value is not None or not header.get("required"), f"no {name}: {where}"
+            if value is not None:
+                number = header["schema"].get("type") == "integer" and value.isdigit()
+                check_schema(header["schema"], int(value) if number else value, f"{name} of {where}")
+        unnamed = set(r.names()) - set(promised) - COMMON_FIELDS
+        assert not unnamed, f"the document does not name {sorted(unnamed)}: {where}"
+
+    def check_body(self, content, r, where):
+        kind = r.get("Content-Type") or ""
+        media = content.get(kind, content.get(kind.split(";")[0]))
+        assert media is not None, f"the document does not have {kind!r}, only {sorted(content)}: {where}"
+        if r.length is not None:
+            assert r.length == len(r.body), where
+        if kind == "application/json" and r.status != 206:
+            check_schema(media["schema"], r.json(), where)
+        elif kind.startswith("text/"):
+            check_schema(media["schema"], r.body.decode("utf-8"), where)
+        elif kind.startswith("multipart/"):
+            assert parse_multipart(r), where
+
+
+@pytest.fixture(scope="module")
+def contract(srv):
+    r = srv.get("/openapi.json")
+    return Contract(r.json())
+
+
+def test_the_document_is_sound(contract):
+    """What a validator for OpenAPI 3.0 looks at first: references, ids, path parameters, responses."""
+    doc = contract.doc
+    assert doc["openapi"].startswith("3.0.") and doc["info"]["version"] != "0", doc["info"]
+    used = set(re.findall(r"'\$ref': '#/components/(\w+/\w+)'", str(doc)))
+    there = {f"{kind}/{name}" for kind, items in doc["components"].items() for name in items}
+    assert used == there, f"dangling {sorted(used - there)}, unused {sorted(there - used)}"
+    ids = [op["operationId"] for item in contract.paths.values() for verb, op in item.items() if verb in ("get", "head")]
+    assert len(ids) == len(set(ids))
+    for path, item in contract.paths.items():
+        assert set(item) <= {"summary", "parameters", "get", "head"} and {"get", "head"} <= set(item), path
+        named = {p["name"] for p in contract.parameters(path, "path")}
+        assert named == set(re.findall(r"\{(\w+)\}", path)), path
+        for verb in ("get", "head"):
+            for status, answer in item[verb]["responses"].items():
+                assert answer["description"], f"{verb} {path} {status}"
+                for media in answer.get("content", {}).values():
+                    jsonschema.Draft4Validator.check_schema(closed(media["schema"]))
+
+
+def test_every_status_of_every_path(srv, contract):
+    """Each path once for each status the document gives it, as far as one client can bring it about."""
+    long_header = {"X-Long": "y" * 9000}
+    for path, item in contract.paths.items():
+        target = contract.target(path)
+        good = contract.check(path, srv.get(target))
+        assert good.status == 200, good
+        promised = set(item["get"]["responses"])
+        tries = [({}, target + "?no_such_parameter=1", 400), (long_header, target, 431)]
+        if good.etag:
+            assert {"206", "304", "412", "416"} <= promised, path
+            tries += [({"If-None-Match": good.etag}, target, 304), ({"If-Match": '"other"'}, target, 412),
+                      ({"Range": "bytes=0-1"}, target, 206), ({"Range": "bytes=0-1,4-5"}, target, 206),
+                      ({"Range": "bytes=99999999-"}, target, 416)]
+        if "{" in path:
+            gone = re.sub(r"\{(\w+)\}$", "no-such-thing", path) if path.endswith("}") else path.replace("{id}", "no-such-model")
+            tries.append(({}, contract.target(gone), 404))
+        for headers, where, status in tries:
+            r = contract.check(path, srv.get(where, headers))
+            assert r.status == status, f"wanted {status}: {r}"
+        r = contract.check(path, srv.request(target, method="POST"))
+        assert r.status == 405, r
+        missing = promised - contract.seen[path] - NOT_ON_EVERY_PATH
+        assert not missing, f"{path}: the document has {sorted(missing)}, which nothing here brings about"
+
+
+def test_head_of_every_path(srv, contract):
+    for path in contract.paths:
+        target = contract.target(path)
+        good = contract.check(path, srv.head(target), "HEAD")
+        assert good.status == 200, good
+        assert contract.check(path, srv.head(target, {"Range": "bytes=0-0"}), "HEAD").status == 200
+        assert contract.check(path, srv.head(target + "?no_such_parameter=1"), "HEAD").status == 400
+        if good.etag:
+            assert contract.check(path, srv.head(target, {"If-None-Match": "*"}), "HEAD").status == 304
+            assert contract.check(path, srv.head(target, {"If-Match": '"other"'}), "HEAD").status == 412
+
+
+def test_every_query_parameter_is_known_and_no_other(srv, contract):
+    examples = {"page_size": "1", "page_token": "", "match": "*", "checkpoint": "safetensors", "dtype": "F32"}
+    for path in contract.paths:
+        names = [p["name"] for p in contract.parameters(path, "query")]
+        for name in names:
+            r = contract.check(path, srv.get(f"{contract.target(path)}?{name}={examples[name]}"))
+            assert r.status == 200, f"{name}: {r}"
+        r = contract.check(path, srv.get(contract.target(path) + "?no_such_parameter=1"))
+        assert r.json()["error"]["details"]["known"] == names or set(r.json()["error"]["details"]["known"]) == set(names), r
+
+
+def test_bounds_of_the_parameters_are_the_servers(srv, contract):
+    """The smallest and the largest value pass, the next ones do not; the types are those that are known."""
+    size = next(p["schema"] for p in contract.parameters("/models", "query") if p["name"] == "page_size")
+    for value, status in ((size["minimum"], 200), (size["maximum"], 200), (size["minimum"] - 1, 400), (size["maximum"] + 1, 400)):
+        assert contract.check("/models", srv.get(f"/models?page_size={value}")).status == status, value
+    dtypes = next(p["schema"] for p in contract.parameters("/models/{id}/tensors", "query") if p["name"] == "dtype")["enum"]
+    r = contract.check("/models/{id}/tensors", srv.get("/models/plain/tensors?dtype=none"))
+    assert r.json()["error"]["details"]["known"] == dtypes
+    r = contract.check("/models/{id}/tensors", srv.get("/models/plain/tensors?checkpoint=none"))
+    assert r.status == 404 and r.json()["error"]["details"]["checkpoints"] == ["safetensors"], r
+
+
+def test_every_listing_of_the_tree(srv, tree, contract):
+    """All models, all manifests, whole and by page and by filter; broken ones and cache folders among them."""
+    contract.check("/models", srv.get("/models"))
+    r = contract.check("/models", srv.get("/models?page_size=2"))
+    contract.check("/models", srv.get(f"/models?page_size=2&page_token={r.json()['next_page_token']}"))
+    for id in tree.models:
+        contract.check("/models/{id}", srv.get(f"/models/{enc(id)}"))
+        base = f"/models/{enc(id)}/tensors"
+        for query in ("", "?page_size=1", "?match=*w*", "?dtype=F32&page_size=3"):
+            contract.check("/models/{id}/tensors", srv.get(base + query))
+
+
+def test_bytes_of_every_kind(srv, contract):
+    path = "/models/{id}/files/{path}"
+    for name in ("config.json", "README.md", "vocab.txt", "page.html", "image.svg", "data.bin", "zero.txt", "sub dir/deeper/notes.txt"):
+        contract.check(path, srv.get(f"/models/plain/files/{enc(name)}"))
+        contract.check(path, srv.get(f"/models/plain/files/{enc(name)}", {"Range": "bytes=0-0,2-2"}))
+    modified = srv.head("/models/plain/files/config.json").get("Last-Modified")
+    assert contract.check(path, srv.get("/models/plain/files/config.json", {"If-Modified-Since": modified})).status == 304
+    old = {"If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"}
+    assert contract.check(path, srv.get("/models/plain/files/config.json", old)).status == 412
+    path = "/models/{id}/tensors/{name}"
+    for name in ("scalar", "zero", "zeros", "huge_dim", "huge_dim2", "many_dims"):
+        contract.check(path, srv.get(f"/models/shapes/tensors/{name}"))
+        contract.check(path, srv.head(f"/models/shapes/tensors/{name}"), "HEAD")
+
+
+def test_a_long_shape_has_no_header(start, tmp_path, contract):
+    write_by_hand(tmp_path / "m" / "model.safetensors", [tensor("t", "U8", [1] * 63), tensor("u", "U8", [1000] + [1] * 63)])
+    age(tmp_path)
+    s = start(tmp_path)
+    for name, there in (("t", True), ("u", False)):
+        r = contract.check("/models/{id}/tensors/{name}", s.get(f"/models/m/tensors/{name}"))
+        assert (r.get("X-Tensor-Shape") is not None) == there, r
+
+
+def test_errors_are_listed_as_promised(start, tmp_path, contract):
+    """A broken file, a set that lacks a shard, a model that cannot be published, a cache folder."""
+    write_by_hand(tmp_path / "good" / "model.safetensors", [tensor("w", "U8", [4])])
+    write_by_hand(tmp_path / "good" / "tensors" / "model.safetensors", [tensor("w", "U8", [4])])
+    (tmp_path / "good" / "broken.safetensors").write_bytes(b"broken")
+    write_by_hand(tmp_path / "set" / "model-00001-of-00002.safetensors", [tensor("w", "U8", [4])])
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "model.safetensors").write_bytes(b"")
+    (tmp_path / "bad" / "config.json").write_text("not JSON")
+    age(tmp_path)
+    s = start(tmp_path)
+    assert contract.check("/models", s.get("/models")).json()["errors"]
+    for id in ("good", "bad", "set"):
+        model = contract.check("/models/{id}", s.get(f"/models/{id}")).json()
+        assert model["errors"], model
+    assert model["checkpoints"] == [] and model["config"] is None
+    assert contract.check("/models/{id}/tensors", s.get("/models/set/tensors")).status == 404
+
+
+def hold(s):
+    """A connection that was taken in for good; those of earlier requests may still be going."""
+    def taken_in():
+        c = s.conn()
+        if c.request("/version").status == 200:
+            return c
+        c.close()
+        return None
+    return s.wait_for(taken_in, "a connection is taken in")
+
+
+def test_unavailable_is_as_promised(start, tmp_path, contract):
+    """A file that changed since it was indexed; a root that vanished; too many connections of one address."""
+    root = tmp_path / "root"
+    file = root / "m" / "model.safetensors"
+    write_by_hand(file, [tensor("w", "U8", [4000])])
+    age(root)
+    s = start(root, "--max-connections-per-address", "3", settle="60")
+    assert s.get("/models/m/tensors/w").status == 200
+    os.utime(file)
+    r = contract.check("/models/{id}/tensors/{name}", s.get("/models/m/tensors/w"))
+    assert r.status == 503, r
+    r = contract.check("/models/{id}/files/{path}", s.get("/models/m/files/model.safetensors"))
+    assert r.status == 503, r
+    root.rename(tmp_path / "away")
+    s.hup()
+    r = s.wait_for(lambda: (r := s.get("/readyz")).status == 503 and r, "/readyz is 503")
+    assert contract.check("/readyz", r).json()["state"] == "root missing"
+    (tmp_path / "away").rename(root)
+    s.wait_ready()
+    held = [hold(s) for _ in range(3)]
+    with s.conn() as c:
+        assert contract.check("/models", c.read_response()).status == 429
+    for c in held:
+        c.close()
+
+
+def test_all_connections_in_use_is_as_promised(start, tmp_path, contract):
+    write_by_hand(tmp_path / "m" / "model.safetensors", [tensor("w", "U8", [4])])
+    age(tmp_path)
+    s = start(tmp_path, "--max-connections", "2")
+    held = [hold(s) for _ in range(2)]
+    with s.conn() as c:
+        assert contract.check("/models", c.request("/models")).status == 503
+    for probe in ("/healthz", "/readyz", "/metrics"):
+        with s.conn() as c:
+            assert contract.check(probe, c.request(probe)).status == 200
+    for c in held:
+        c.close()
