@@ -107,7 +107,9 @@ static bool take_segment(struct td_text rest, const char *word, struct td_text *
 static bool names_a_tensor(const struct td_call *call, struct td_text rest)
 {
     struct td_tensor_ref ref;
-    const struct td_checkpoint *checkpoint = td_model_find_checkpoint(call->model, NULL, 0);
+    const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
+    const struct td_checkpoint *checkpoint =
+        td_model_find_checkpoint(call->model, id == NULL ? NULL : id->p, id == NULL ? 0 : id->len);
     if (call->rest.len > 0)
         return true;
     return rest.p[rest.len - 1] == '/' && checkpoint != NULL && td_checkpoint_find(checkpoint, "", 0, &ref);

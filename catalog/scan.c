@@ -334,10 +334,12 @@ static void model_files(struct scan *s, struct td_model *model, const struct td_
             entry_bound(snapshot, model->id, model->directory_len, '/' + 1) - model->first_entry;
     }
     for (size_t i = 0; i < model->entry_count; i++) {
-        const struct td_file_id *id = &snapshot->entries[model->first_entry + i].file->source.id;
-        model->file_bytes += id->size_bytes;
-        if (id->mtime_ns > model->updated_ns)
-            model->updated_ns = id->mtime_ns;
+        const struct td_file *file = snapshot->entries[model->first_entry + i].file;
+        const struct td_file_id id =
+            file->source.id; // NOLINT(clang-analyzer-core.*): every entry has its file
+        model->file_bytes += id.size_bytes;
+        if (id.mtime_ns > model->updated_ns)
+            model->updated_ns = id.mtime_ns;
     }
     if (model->entry_count > 0)
         model->revision = s->revisions[model->first_entry];
@@ -412,11 +414,11 @@ static bool tag_snapshot(struct scan *s)
     struct td_snapshot *snapshot = s->snapshot;
     struct td_digest *digest = td_digest_create();
     for (size_t i = 0; i < snapshot->entry_count; i++) {
+        const struct td_file *file = snapshot->entries[i].file;
         td_digest_add_cstring(digest, snapshot->entries[i].path);
-        td_digest_add_cstring(digest, snapshot->entries[i].file->source.path);
-        td_digest_add_cstring(digest, snapshot->entries[i].file->tag);
-        td_digest_add_cstring(
-            digest, snapshot->entries[i].file->error == NULL ? "" : snapshot->entries[i].file->error);
+        td_digest_add_cstring(digest, file->source.path); // NOLINT(clang-analyzer-core.*): entries have files
+        td_digest_add_cstring(digest, file->tag);
+        td_digest_add_cstring(digest, file->error == NULL ? "" : file->error);
     }
     for (size_t i = 0; i < snapshot->problems.count; i++) {
         td_digest_add_cstring(digest, snapshot->problems.items[i].path);

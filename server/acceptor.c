@@ -214,7 +214,7 @@ static void *acceptor_main(void *argument)
             break;
         if ((wait[0].revents & POLLIN) == 0)
             continue;
-        struct sockaddr_storage from;
+        struct sockaddr_storage from = {0};
         socklen_t len = sizeof from;
         int fd = accept4(acceptor->listen_fd, (struct sockaddr *)&from, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)

@@ -317,7 +317,7 @@ int td_cmd_inspect(int argc, char **argv)
         print_snapshot(snapshot, directory, json, &err);
     (void)fflush(stdout);
     size_t problems = snapshot == NULL ? 0 : report_problems(snapshot);
-    if (ok && directory && snapshot->model_count == 0 && problems == 0 && !json)
+    if (ok && directory && snapshot != NULL && snapshot->model_count == 0 && problems == 0 && !json)
         (void)printf("no checkpoint files below %s\n", path);
     if (!ok && err.pos != TD_ERROR_POS_NONE)
         (void)fprintf(stderr, "tensord: %s: %s (at byte %" PRIu64 ")\n", path, err.message, err.pos);

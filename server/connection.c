@@ -142,11 +142,11 @@ static enum td_over over_limit(const struct td_registry *registry, const struct 
                                size_t others)
 {
     size_t same = 0;
-    if (others >= registry->limits.max_connections)
-        return TD_OVER_TOTAL;
     for (const struct td_connection *c = registry->first; c != NULL; c = c->next)
         same += memcmp(&c->address, address, sizeof *address) == 0 ? 1 : 0;
-    return same >= registry->limits.max_per_address ? TD_OVER_ADDRESS : TD_OVER_NONE;
+    if (same >= registry->limits.max_per_address)
+        return TD_OVER_ADDRESS;
+    return others >= registry->limits.max_connections ? TD_OVER_TOTAL : TD_OVER_NONE;
 }
 
 enum td_over td_registry_judge(struct td_registry *registry, const struct in6_addr *address, bool *admit)
@@ -160,8 +160,23 @@ enum td_over td_registry_judge(struct td_registry *registry, const struct in6_ad
     return over;
 }
 
+struct td_connection *td_registry_find(struct td_registry *registry, int fd)
+{
+    pthread_mutex_lock(&registry->lock);
+    struct td_connection *connection = registry->first;
+    while (connection != NULL && connection->fd != fd)
+        connection = connection->next;
+    pthread_mutex_unlock(&registry->lock);
+    return connection;
+}
+
 struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address)
 {
+    /* libmicrohttpd does not tell when it drops a connection for want of memory before it began; the descriptor's
+     * return does. */
+    struct td_connection *stale = td_registry_find(registry, fd);
+    if (stale != NULL)
+        td_connection_close(stale);
     struct td_connection *connection = calloc(1, sizeof *connection);
     if (connection == NULL)
         return NULL;

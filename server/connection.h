@@ -73,6 +73,9 @@ size_t td_registry_count(struct td_registry *registry);
  * places it is, and marked. TD_OVER_NONE with *admit true is the good case. */
 enum td_over td_registry_judge(struct td_registry *registry, const struct in6_addr *address, bool *admit);
 
+/* The open connection with this descriptor, or NULL. */
+struct td_connection *td_registry_find(struct td_registry *registry, int fd);
+
 /* Registers an open connection. NULL when out of memory. */
 struct td_connection *td_connection_open(struct td_registry *registry, int fd,
                                          const struct in6_addr *address);

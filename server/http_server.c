@@ -26,6 +26,7 @@ struct td_http_server {
     struct td_api *api;
     struct td_registry *registry;
     struct td_access_log *log;
+    _Atomic uint64_t warned_ns; /* when the lack of threads was last reported */
 };
 
 /* One request, from its request line to its last byte. */
@@ -65,14 +66,12 @@ static struct session *session_of(struct MHD_Connection *connection)
 
 /* ---- connections --------------------------------------------------------------------------------------- */
 
-static struct td_connection *registered(struct td_registry *registry, int fd)
+/* What the acceptor registered for this connection. */
+static struct td_connection *registered_as(struct td_registry *registry, struct MHD_Connection *connection)
 {
-    pthread_mutex_lock(&registry->lock);
-    struct td_connection *connection = registry->first;
-    while (connection != NULL && connection->fd != fd)
-        connection = connection->next;
-    pthread_mutex_unlock(&registry->lock);
-    return connection;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info == NULL ? NULL : td_registry_find(registry, info->connect_fd);
 }
 
 static void on_connection(void *cls, struct MHD_Connection *connection, void **context,
@@ -80,19 +79,21 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
 {
     struct td_http_server *server = cls;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         struct session *session = calloc(1, sizeof *session);
         if (session != NULL) {
             session->server = server;
-            session->connection = info == NULL ? NULL : registered(server->registry, info->connect_fd);
+            session->connection = registered_as(server->registry, connection);
         }
         *context = session; /* NULL: every request is then refused */
         return;
     }
     struct session *session = *context;
-    if (session == NULL)
+    if (session == NULL) {
+        struct td_connection *entry = registered_as(server->registry, connection);
+        if (entry != NULL)
+            td_connection_close(entry);
         return;
+    }
     if (session->connection != NULL)
         td_connection_close(session->connection);
     free(session->target);
@@ -378,12 +379,27 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
 
 /* ---- the daemon ---------------------------------------------------------------------------------------- */
 
+/* The one fault that no callback tells of: a connection is accepted and closed because it got no thread. */
+static void note_no_thread(struct td_http_server *server)
+{
+    uint64_t now_ns = td_clock_ns();
+    uint64_t last_ns = atomic_load(&server->warned_ns);
+    atomic_fetch_add(&server->api->metrics.refused_threads, 1);
+    if ((last_ns == 0 || now_ns - last_ns > UINT64_C(60000000000)) &&
+        atomic_compare_exchange_strong(&server->warned_ns, &last_ns, now_ns))
+        td_log(TD_LOG_ERROR,
+               "a connection was closed because no thread could be started for it; raise the limit on "
+               "processes (ulimit -u, or the container's pids limit)");
+}
+
 __attribute__((format(printf, 2, 0))) static void on_mhd_log(void *cls, const char *format, va_list args)
 {
+    struct td_http_server *server = cls;
     char message[512];
-    (void)cls;
     (void)vsnprintf(message, sizeof message, format, args);
     message[strcspn(message, "\n")] = '\0';
+    if (strncmp(message, "Failed to create a", 18) == 0 && strstr(message, "thread") != NULL)
+        note_no_thread(server);
     td_log(TD_LOG_DEBUG, "libmicrohttpd: %s", message);
 }
 
@@ -408,16 +424,16 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     unsigned int idle_s = (unsigned int)((config->idle_timeout_ns + 999999999) / 1000000000);
     size_t pool_bytes = 2 * (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
+    /* Not MHD_OPTION_STRICT_FOR_CLIENT: it answers a missing Host with two status lines; the guard does it well. */
     server->daemon =
         MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
                              MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
                          0, NULL, NULL, on_request, server,                    //
-                         MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,         //
+                         MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, server,       //
                          MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
                          MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
                          MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
                          MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
-                         MHD_OPTION_STRICT_FOR_CLIENT, 1,                      //
                          MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
                          MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
                          MHD_OPTION_CONNECTION_LIMIT, limit,                   //

@@ -10,7 +10,6 @@ static _Thread_local volatile sig_atomic_t fault_armed;
 
 static void on_sigbus(int number, siginfo_t *info, void *context)
 {
-    (void)info;
     (void)context;
     if (fault_armed != 0) {
         fault_armed = 0;
@@ -21,6 +20,8 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
     memset(&plain, 0, sizeof plain);
     plain.sa_handler = SIG_DFL;
     (void)sigaction(number, &plain, NULL);
+    if (info->si_code <= 0) /* sent by a process: no instruction would repeat it */
+        (void)raise(number);
 }
 
 bool td_fault_guard_install(void)

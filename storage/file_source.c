@@ -37,6 +37,7 @@ static void lease_take(struct td_mapping *mapping)
     if (cache->leased != NULL)
         cache->leased->previous_leased = mapping;
     cache->leased = mapping;
+    cache->leased_count++;
     pthread_mutex_unlock(&cache->lock);
 }
 
@@ -50,6 +51,7 @@ static void lease_forget(struct td_mapping *mapping)
         mapping->next_leased;
     if (mapping->next_leased != NULL)
         mapping->next_leased->previous_leased = mapping->previous_leased;
+    cache->leased_count--;
     pthread_mutex_unlock(&cache->lock);
 }
 
@@ -221,12 +223,12 @@ void td_mapping_cache_fini(struct td_mapping_cache *cache)
     (void)pthread_mutex_destroy(&cache->lock);
 }
 
-size_t td_mapping_cache_count(struct td_mapping_cache *cache)
+void td_mapping_cache_count(struct td_mapping_cache *cache, size_t *mapped, size_t *leased)
 {
     pthread_mutex_lock(&cache->lock);
-    size_t count = cache->count;
+    *mapped = cache->count;
+    *leased = cache->leased_count;
     pthread_mutex_unlock(&cache->lock);
-    return count;
 }
 
 /* Removes the source that caches this very mapping, if one does. */

@@ -24,6 +24,7 @@ struct td_mapping_cache {
     struct td_file_source *newest, *oldest;
     size_t count, capacity;    /* mapped sources, and how many may be */
     int lease_signal;          /* 0: take no leases */
+    size_t leased_count;
     struct td_mapping *leased; /* every mapping under a lease, cached or only in use */
 };
 
@@ -34,7 +35,9 @@ struct td_mapping_cache {
 bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal,
                            struct td_error *err);
 void td_mapping_cache_fini(struct td_mapping_cache *cache);
-size_t td_mapping_cache_count(struct td_mapping_cache *cache);
+
+/* How many files are mapped and cached, and how many mappings, cached or only in use, are under a lease. */
+void td_mapping_cache_count(struct td_mapping_cache *cache, size_t *mapped, size_t *leased);
 
 /* Lets go of every mapping that somebody waits to write to: no new answer gets it, and `cut` is called for its blob,
  * to end the transfers that hold it. The lease goes with the last reference. */

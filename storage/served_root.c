@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { ROOT_MAX_REWRITES = 16 }; /* absolute symlinks followed in one path */
+enum { ROOT_MAX_REWRITES = 40 }; /* symlinks rewritten in one path; Linux follows as many */
 
 struct td_file_id td_file_id_of(const struct stat *st)
 {
@@ -135,39 +135,42 @@ static const char *inside_root(const struct td_root *root, const char *target)
 }
 
 /* RESOLVE_BENEATH refuses every absolute symlink, also one that points back into the root. This rewrites the
- * first such link in `path` to its place below the root; the kernel still judges the result. False: none found. */
-static bool rewrite_absolute_link(const struct td_root *root, char path[PATH_MAX])
+ * first symlink in `path` to its place below the root, a relative one too: it may lead to an absolute one. The
+ * kernel still judges the result. False: none found. */
+static bool rewrite_link(const struct td_root *root, char path[PATH_MAX])
 {
     char prefix[PATH_MAX];
     char target[PATH_MAX];
     size_t len = strlen(path);
+    size_t base = 0; /* where the name that `prefix` ends in begins */
     for (size_t end = 1; end <= len; end++) {
         if (path[end] != '/' && path[end] != '\0')
             continue;
         memcpy(prefix, path, end);
         prefix[end] = '\0';
-        ssize_t n = -1;
         int fd = open_beneath(root->fd, prefix, O_PATH | O_NOFOLLOW);
-        if (fd >= 0) {
-            n = readlinkat(fd, "", target, sizeof target - 1);
-            (void)close(fd);
-        } else {
+        if (fd < 0)
             return false;
+        ssize_t n = readlinkat(fd, "", target, sizeof target - 1);
+        (void)close(fd);
+        if (n <= 0) { /* no symlink */
+            base = end + 1;
+            continue;
         }
-        if (n <= 0)
-            continue; /* no symlink */
         target[n] = '\0';
-        if (target[0] != '/')
-            continue; /* relative: the kernel follows it */
-        const char *below = inside_root(root, target);
+        const char *below = target;
+        if (target[0] == '/') {
+            base = 0;
+            below = inside_root(root, target);
+        }
         if (below == NULL)
             return false;
         size_t below_len = strlen(below);
         size_t rest_len = len - end;
-        if (below_len + rest_len + 2 > PATH_MAX)
+        if (base + below_len + rest_len + 2 > PATH_MAX)
             return false;
-        memmove(path + below_len, path + end, rest_len + 1);
-        memcpy(path, below, below_len);
+        memmove(path + base + below_len, path + end, rest_len + 1);
+        memcpy(path + base, below, below_len);
         if (path[0] == '\0')
             memcpy(path, ".", 2);
         else if (path[0] == '/')
@@ -185,7 +188,7 @@ static int open_inside(const struct td_root *root, const char *path, uint64_t fl
         return fd;
     char rewritten[PATH_MAX];
     memcpy(rewritten, path, strlen(path) + 1);
-    for (int i = 0; i < ROOT_MAX_REWRITES && rewrite_absolute_link(root, rewritten); i++) {
+    for (int i = 0; i < ROOT_MAX_REWRITES && rewrite_link(root, rewritten); i++) {
         fd = open_beneath(root->fd, rewritten, flags);
         if (fd >= 0 || errno != EXDEV)
             return fd;
@@ -211,7 +214,7 @@ bool td_root_open_file(const struct td_root *root, const char *path, int *fd, st
                        struct td_error *err)
 {
     /* Look before opening: opening a device can have effects, O_NONBLOCK or not. */
-    struct stat st;
+    struct stat st = {0};
     if (!td_root_stat(root, path, &st, err))
         return false;
     if (!S_ISREG(st.st_mode))
