@@ -14,15 +14,17 @@ bool td_hub_cache_id(const char *name, char *id, size_t capacity)
         return false;
     name += sizeof prefix - 1;
     size_t used = 0;
+    bool begins = true; /* a segment of the id: never empty, hidden or ".." in a repository's name */
     while (*name != '\0') {
-        if (used + 1 >= capacity)
-            return false;
         bool separator = name[0] == '-' && name[1] == '-';
+        if (used + 1 >= capacity || (begins && (separator || *name == '.')))
+            return false;
         id[used++] = separator ? '/' : *name;
         name += separator ? 2 : 1;
+        begins = separator;
     }
     id[used] = '\0';
-    return used > 0 && id[0] != '/' && id[used - 1] != '/';
+    return !begins;
 }
 
 /* The first line of refs/main, when it names a snapshot that is there. */
