@@ -175,9 +175,8 @@ static bool check_entry(struct header *h, const struct entry *e)
     uint64_t shape_at = PREFIX_BYTES + e->shape_at;
     uint64_t offsets_at = PREFIX_BYTES + e->offsets_at;
     uint64_t elems = 1;
-    for (uint32_t i = 0; i < e->rank; i++)
-        if (!td_mul_u64(elems, e->dims[i],
-                        &elems)) /* in order, zeros later do not excuse it: try_fold there */
+    for (uint32_t i = 0; i < e->rank; i++) /* a later zero does not excuse an overflow: try_fold there */
+        if (!td_mul_u64(elems, e->dims[i], &elems))
             return td_error_at(h->err, TD_INVALID_ARGUMENT, shape_at,
                                "tensor \"%.96s\": the product of its shape is larger than 2^64-1", e->name);
     if (elems % e->dtype->block_elems != 0)

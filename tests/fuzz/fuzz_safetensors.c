@@ -71,6 +71,14 @@ static void check_manifest(const struct td_manifest *m, uint64_t data_start, uin
     }
 }
 
+/* Whether the whole text is one JSON value. */
+static bool is_json(const char *text, size_t len)
+{
+    struct td_json json;
+    td_json_init(&json, text, len, 0, NULL);
+    return td_json_skip(&json) && td_json_next(&json) == TD_JSON_END;
+}
+
 static bool parse(const struct td_input *input, size_t memory, uint64_t data_start)
 {
     struct td_limits limits = td_limits_default();
@@ -103,6 +111,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     input.size_bytes = 8 + (uint64_t)file.header_len + td_load_le16(data + size - 2);
     bool ok = parse(&input, 0, 8 + file.header_len);
     FUZZ_CHECK(file.reads <= 2);
+    FUZZ_CHECK(!ok || is_json((const char *)data, size - 2));
     bool ok_limited = parse(&input, 600 + size, 8 + file.header_len);
     FUZZ_CHECK(ok || !ok_limited);
     return 0;

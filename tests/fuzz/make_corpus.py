@@ -51,9 +51,13 @@ def safetensors_seeds():
         "unknown_members": headed({"a": tensor("U8", [1], 0, 1, x=[{"y": None}], z=1.5)}, 1),
         "duplicate": headed(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
                             b'"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', 2),
+        "duplicate_metadata": headed(b'{"__metadata__":{"b":"1","a":"2","b":"3"}}', 0),
+        "wrong_size": headed({"a": tensor("F32", [2], 0, 7)}, 7),
+        "two_values": headed(b"{}{}", 0),
         "gap": headed({"a": tensor("U8", [1], 0, 1), "b": tensor("U8", [1], 2, 3)}, 3),
         "overlap": headed({"a": tensor("U8", [2], 0, 2), "b": tensor("U8", [2], 1, 3)}, 3),
         "overflow": headed({"a": tensor("I32", [2, 2**63 - 1], 0, 4)}, 4),
+        "overflow_to_the_size": headed({"a": tensor("I32", [2, 2**63 + 1], 0, 8)}, 8),
         "huge_offsets": headed({"a": tensor("U8", [2**64 - 1], 0, 2**64 - 1)}, 9),
         "all_types": headed({d: tensor(d, [0], 0, 0) for d in (
             "F4 F6_E2M3 F6_E3M2 BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ I16 U16 F16 BF16 I32 U32 "
@@ -110,7 +114,9 @@ def shard_index_seeds():
         "alternating": text({"weight_map": {"c": "x", "b": "y", "a": "x", "d": "y"}}),
         "parent": text({"weight_map": {"a": "../x"}}),
         "absolute": text({"weight_map": {"a": "/etc/passwd"}}),
-        "dots": text({"weight_map": {"a": "..", "b": "."}}),
+        "empty_file": text({"weight_map": {"a": ""}}),
+        "dot": text({"weight_map": {"a": "."}}),
+        "dot_dot": text({"weight_map": {"a": ".."}}),
         "escapes": rb'{"weight\u005fmap":{"\u0061":"\u0062\u002e\u0063","\ud83d\ude00":"b.c"}}',
         "duplicate": b'{"weight_map":{"b":"x","a":"x","b":"y"}}',
         "twice": b'{"weight_map":{},"weight_map":{}}',

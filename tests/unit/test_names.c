@@ -204,6 +204,39 @@ static void names_end_where_their_length_says(void **state)
     free(text);
 }
 
+/* How often names are looked at: in order, each with its neighbour; out of order, the keys decide nearly all. */
+static size_t looked_at;
+
+static char numbers[5000][24];
+
+static struct td_name numbered(const void *context, size_t i)
+{
+    (void)context;
+    looked_at++;
+    return (struct td_name){.text = numbers[i], .len = strlen(numbers[i])};
+}
+
+static void order_looks_at_few_names(void **state)
+{
+    (void)state;
+    static const size_t steps[] = {1, 7919};
+    for (size_t i = 0; i < COUNT_OF(steps); i++) {
+        struct td_names names = {.count = COUNT_OF(numbers), .get = numbered};
+        struct td_order *order;
+        struct td_error err;
+        td_error_init(&err);
+        for (size_t n = 0; n < names.count; n++)
+            (void)snprintf(numbers[n], sizeof numbers[n], "model.layers.%05u",
+                           (unsigned)(n * steps[i] % 5000));
+        looked_at = 0;
+        assert_true(td_names_order(&names, &order, &err));
+        CHECK(looked_at <= 5 * names.count, "step %zu: %zu looks at %zu names", steps[i], looked_at,
+              names.count);
+        assert_int_equal(order == NULL, steps[i] == 1);
+        free(order);
+    }
+}
+
 static void duplicates_are_found_at_their_second_place(void **state)
 {
     (void)state;
@@ -311,6 +344,7 @@ int main(void)
         cmocka_unit_test(comparisons_are_n_log_n),
         cmocka_unit_test(sort_reports_want_of_memory),
         cmocka_unit_test(names_go_by_bytes),
+        cmocka_unit_test(order_looks_at_few_names),
         cmocka_unit_test(names_end_where_their_length_says),
         cmocka_unit_test(duplicates_are_found_at_their_second_place),
         cmocka_unit_test(order_survives_want_of_memory),

@@ -260,6 +260,22 @@ static void check_growth(size_t step, bool many_files)
     fail_msg("step %zu: %.6f s, then %.6f s at four times the size", step, small, large);
 }
 
+/* A file's name is kept once, not once per tensor. */
+static void one_file_of_many_tensors_is_kept_once(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    build_index(&text, 10000, 1, 1);
+    parse(text.data, text.len, 0, &p);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_int_equal(p.index.file_count, 1);
+    CHECK(p.memory.peak_bytes <= text.len + text.len / 4, "%zu bytes for a text of %zu", p.memory.peak_bytes,
+          text.len);
+    parsed_fini(&p);
+    td_buffer_fini(&text);
+}
+
 static void time_is_linear(void **state)
 {
     (void)state;
@@ -276,6 +292,7 @@ int main(void)
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(deep_json_is_refused_without_recursion),
+        cmocka_unit_test(one_file_of_many_tensors_is_kept_once),
         cmocka_unit_test(time_is_linear),
     };
     struct CMUnitTest tests[COUNT_OF(cases) + COUNT_OF(others)];
