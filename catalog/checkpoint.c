@@ -193,6 +193,19 @@ static bool shard_name(const char *name, size_t *stem_len, unsigned *number, uns
            five_digits(at + 10, total) && strcmp(at + 15, ".safetensors") == 0 && *total > 0;
 }
 
+/* A group's own name: its stem's, unless a file or another group (of other totals) has that; then its first
+ * file's. Units come in the order of their names, so a group of the same stem is among the latest. */
+static void group_name(const struct builder *b, const char *first, size_t stem_len, char *own,
+                       size_t capacity)
+{
+    (void)snprintf(own, capacity, "%.*s.safetensors", (int)stem_len, first);
+    bool taken = candidate_find(b, own) != SIZE_MAX;
+    for (size_t i = b->unit_count; !taken && i-- > 0 && strncmp(b->units[i].name, first, stem_len) == 0;)
+        taken = strcmp(b->units[i].name, own) == 0;
+    if (taken)
+        (void)snprintf(own, capacity, "%s", first);
+}
+
 /* Collects the group whose first member is `first`, and reports what it lacks; its members are claimed in any
  * case. Names are sorted, so a group's members follow one another in the order of their numbers. */
 static bool collect_group(struct builder *b, size_t first)
@@ -203,7 +216,7 @@ static bool collect_group(struct builder *b, size_t first)
     unsigned total = 0;
     (void)shard_name(name, &stem_len, &number, &total);
     char own[512];
-    (void)snprintf(own, sizeof own, "%.*s.safetensors", (int)stem_len, name);
+    group_name(b, name, stem_len, own, sizeof own);
     size_t most = b->count - first < total ? b->count - first : total;
     struct unit *unit = unit_add(b, own, most);
     if (unit == NULL)

@@ -22,7 +22,8 @@ bool td_is_shard_index_name(const char *file_name);
  *   2. the files of model.safetensors.index.json
  *   3. the only set there is: another index, a complete -NNNNN-of-NNNNN group, or one file
  *   4. several single files that share no tensor name, all together
- * Every other set goes by its own name: the file's, the index's, or the group's stem + ".safetensors".
+ * Every other set goes by its own name: the file's, the index's, or the group's stem + ".safetensors" (its first
+ * file's name when something else is called that).
  * Files that an index names, and incomplete groups, are never published by themselves. */
 bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model,
                           const struct td_candidate *candidates, size_t count, struct td_error *err);
