@@ -197,6 +197,8 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
     } else if (head || total == 0) {
         made = create_bodiless(total);
     } else {
+        if (total >= TD_COLD_BYTES && !td_body_is_cached(&response->body))
+            td_body_prefetch(&response->body, TD_PREFETCH_BYTES);
         bool pinned = pin(&response->body, connection);
         *direct = total > TD_FLAT_BYTES;
         made = !pinned && !*direct ? create_flat(response) : create_long(response, connection, pinned);

@@ -19,6 +19,8 @@ enum {
     TD_FLAT_BYTES = 32 * 1024, /* at most; larger ones are windowed */
     TD_COPY_BYTES = 2 * 1024,  /* so little is copied even where it could be sent in place */
     TD_WINDOW_BYTES = 256 * 1024,
+    TD_COLD_BYTES = 512 * 1024,          /* from here on it is worth asking whether the bytes are in memory */
+    TD_PREFETCH_BYTES = 8 * 1024 * 1024, /* if not, so many are read first; the kernel then reads on ahead */
     TD_IOVEC_RUNS = 256 /* libmicrohttpd's copy of the vector must fit the connection's pool */
 };
 

@@ -23,6 +23,10 @@ struct td_blob_class {
     bool (*unchanged)(struct td_blob *blob);
     /* True while nobody can change the bytes without our leave; NULL: always true. */
     bool (*pinned)(struct td_blob *blob);
+    /* Whether a sample of the range is in memory; NULL: it is. Cheap, and wrong now and then. */
+    bool (*cached)(struct td_blob *blob, uint64_t off, uint64_t len);
+    /* Brings the range into memory, waiting for the disk; NULL: nothing to do. */
+    void (*prefetch)(struct td_blob *blob, uint64_t off, uint64_t len);
 };
 
 struct td_blob {

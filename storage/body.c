@@ -187,3 +187,31 @@ uint64_t td_body_run_count(const struct td_body *body)
             return UINT64_MAX;
     return runs;
 }
+
+bool td_body_is_cached(const struct td_body *body)
+{
+    for (size_t i = 0; i < body->extent_count; i++) {
+        const struct td_extent *extent = &body->extents[i];
+        uint64_t span = extent->stride * (extent->count - 1) + extent->len;
+        if (extent->blob->class->cached != NULL &&
+            !extent->blob->class->cached(extent->blob, extent->off, span))
+            return false;
+    }
+    return true;
+}
+
+void td_body_prefetch(const struct td_body *body, uint64_t len)
+{
+    struct td_body_cursor at = {0};
+    while (len > 0) {
+        struct td_blob *blob = NULL;
+        uint64_t off = 0;
+        uint64_t piece;
+        td_body_next(body, &at, len, &blob, &off, &piece);
+        if (piece == 0)
+            return;
+        if (blob->class->prefetch != NULL)
+            blob->class->prefetch(blob, off, piece);
+        len -= piece;
+    }
+}

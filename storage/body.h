@@ -58,6 +58,12 @@ bool td_body_unchanged(const struct td_body *body);
 /* True when every byte can be sent straight from memory: all blobs have bytes and are pinned. */
 bool td_body_is_pinned(const struct td_body *body);
 
+/* False when a sample of the body's bytes has to come from the disk first. */
+bool td_body_is_cached(const struct td_body *body);
+
+/* Brings the first len bytes (or all) into memory, waiting for the disk. */
+void td_body_prefetch(const struct td_body *body, uint64_t len);
+
 /* How many contiguous runs the body has; saturates. */
 uint64_t td_body_run_count(const struct td_body *body);
 

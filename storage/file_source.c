@@ -65,8 +65,32 @@ static void mapping_destroy(struct td_blob *blob)
     free(mapping);
 }
 
+/* All of [off, off+len) from the descriptor. */
+static bool read_fully(int fd, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    uint8_t *to = out;
+    while (len > 0) {
+        ssize_t n = pread(fd, to, len, (off_t)off);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return td_error_sys(err, TD_IO, errno, "cannot read the file");
+        if (n == 0)
+            return td_error_at(err, TD_UNAVAILABLE, off, "the file shrank while it was read");
+        to += n;
+        off += (uint64_t)n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+/* Long reads go through the descriptor: no faults to take, and the kernel reads ahead as for any file. Short ones
+ * are copied from the mapping, which saves the call. */
 static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
+    enum { LONG_BYTES = 32 * 1024 };
+    if (len >= LONG_BYTES)
+        return read_fully(mapping_of(blob)->fd, off, out, len, err);
     if (td_fault_guard_copy(out, blob->bytes + off, len))
         return true;
     return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
@@ -88,10 +112,41 @@ static bool mapping_pinned(struct td_blob *blob)
     return mapping->leased && !atomic_load(&mapping->broken);
 }
 
+/* The pages of [off, off+len), which lies within the mapping. */
+static void *page_range(const struct td_blob *blob, uint64_t off, uint64_t *len)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t start = off / page * page;
+    *len += off - start;
+    return (void *)(uintptr_t)(blob->bytes + start);
+}
+
+static bool mapping_cached(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    enum { SAMPLES = 4 };
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        unsigned char resident = 1;
+        uint64_t one = 1;
+        void *page = page_range(blob, off + (len - 1) / (SAMPLES - 1) * i, &one);
+        if (mincore(page, 1, &resident) == 0 && (resident & 1) == 0)
+            return false;
+    }
+    return true;
+}
+
+static void mapping_prefetch(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    void *start = page_range(blob, off, &len);
+    if (madvise(start, (size_t)len, MADV_POPULATE_READ) != 0 && errno == EINVAL) /* before Linux 5.14 */
+        (void)madvise(start, (size_t)len, MADV_WILLNEED);
+}
+
 static const struct td_blob_class mapping_class = {.destroy = mapping_destroy,
                                                    .read = mapping_read,
                                                    .unchanged = mapping_unchanged,
-                                                   .pinned = mapping_pinned};
+                                                   .pinned = mapping_pinned,
+                                                   .cached = mapping_cached,
+                                                   .prefetch = mapping_prefetch};
 
 static bool same_now(const struct stat *st, const struct td_file_id *id)
 {
@@ -150,7 +205,7 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     /* A write between the look and the lease would be pinned unseen: look again. */
     struct stat st;
     if (mapping->leased && (fstat(fd, &st) != 0 || !same_now(&st, &id))) {
-        mapping_destroy(&mapping->blob);
+        td_blob_unref(&mapping->blob); /* whoever breaks leases may hold it too */
         return changed(source->path, err);
     }
     *out = mapping;
@@ -307,14 +362,15 @@ static struct td_mapping *cache_insert(struct td_mapping_cache *cache, struct td
     if (source->mapping != NULL) {
         surplus = fresh;
         fresh = source->mapping;
-    } else {
+        (void)td_blob_ref(&fresh->blob);
+    } else if (!atomic_load(&fresh->broken)) { /* a lease asked for meanwhile must end with this use */
         if (cache->count >= cache->capacity)
             evicted = cache_remove(cache, cache->oldest);
         source->mapping = fresh;
         lru_push(cache, source);
         cache->count++;
+        (void)td_blob_ref(&fresh->blob);
     }
-    (void)td_blob_ref(&fresh->blob);
     pthread_mutex_unlock(&cache->lock);
     mapping_unref(surplus);
     mapping_unref(evicted);
@@ -358,21 +414,7 @@ void td_file_source_forget(struct td_mapping_cache *cache, struct td_file_source
 
 static bool descriptor_read(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
 {
-    const int fd = *(const int *)context;
-    uint8_t *to = out;
-    while (len > 0) {
-        ssize_t n = pread(fd, to, len, (off_t)off);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return td_error_sys(err, TD_IO, errno, "cannot read the file");
-        if (n == 0)
-            return td_error_at(err, TD_UNAVAILABLE, off, "the file shrank while it was read");
-        to += n;
-        off += (uint64_t)n;
-        len -= (size_t)n;
-    }
-    return true;
+    return read_fully(*(const int *)context, off, out, len, err);
 }
 
 struct td_input td_input_descriptor(const int *fd, uint64_t size_bytes)

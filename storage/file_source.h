@@ -22,8 +22,8 @@ struct td_file_source {
 struct td_mapping_cache {
     pthread_mutex_t lock;
     struct td_file_source *newest, *oldest;
-    size_t count, capacity;    /* mapped sources, and how many may be */
-    int lease_signal;          /* 0: take no leases */
+    size_t count, capacity; /* mapped sources, and how many may be */
+    int lease_signal;       /* 0: take no leases */
     size_t leased_count;
     struct td_mapping *leased; /* every mapping under a lease, cached or only in use */
 };
