@@ -488,10 +488,10 @@ static bool open_by_path(const char *path, int *fd, struct td_file_id *id, struc
     struct stat st;
     *fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (*fd < 0)
-        return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open \"%s\"", path);
+        return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open it");
     if (fstat(*fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         (void)close(*fd);
-        return td_error_set(err, TD_FAILED_PRECONDITION, "\"%s\" is not a regular file", path);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "not a regular file");
     }
     *id = td_file_id_of(&st);
     return true;
@@ -514,9 +514,12 @@ bool td_scan_file(const char *path, const struct td_limits *limits, struct td_sn
 {
     const char *name = base_name(path);
     const struct td_format *format = td_format_for_name(name);
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open it");
     if (format == NULL)
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "\"%s\" has no extension of a known checkpoint format (.safetensors)", path);
+                            "no extension of a known checkpoint format (.safetensors)");
     struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
     struct td_file *file = calloc(1, sizeof *file);
     if (snapshot == NULL || file == NULL) {

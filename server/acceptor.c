@@ -53,6 +53,13 @@ static bool split_listen(const char *listen, char *address, size_t capacity, con
     return *end == '\0' && number <= 65535 && (*port)[0] >= '0' && (*port)[0] <= '9';
 }
 
+bool td_acceptor_is_listen(const char *listen)
+{
+    char address[256];
+    const char *port;
+    return split_listen(listen, address, sizeof address, &port);
+}
+
 static int bind_one(const struct addrinfo *info)
 {
     int on = 1;
@@ -76,8 +83,7 @@ static bool open_listener(const char *listen, int *fd, struct td_error *err)
     char address[256];
     const char *port;
     if (!split_listen(listen, address, sizeof address, &port))
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "--listen takes ADDRESS:PORT, such as 127.0.0.1:8080, not \"%s\"", listen);
+        return td_error_set(err, TD_INVALID_ARGUMENT, "\"%s\" is not ADDRESS:PORT", listen);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     if (address[0] == '\0')

@@ -9,6 +9,9 @@
 
 struct td_acceptor;
 
+/* True for ADDRESS:PORT, [ADDRESS]:PORT and :PORT; the address itself is not looked up. */
+bool td_acceptor_is_listen(const char *listen);
+
 /* Binds `listen` (ADDRESS:PORT, [ADDRESS]:PORT, :PORT for all) and starts accepting. `url` receives what to type:
  * http://127.0.0.1:8080. Errors say which address and what to do. */
 bool td_acceptor_create(const char *listen, struct td_http_server *server, struct td_registry *registry,

@@ -124,12 +124,18 @@ static void cut_blob(void *context, const struct td_blob *blob)
     td_registry_cut_blob(context, blob);
 }
 
+static void break_leases(struct service *service)
+{
+    td_mapping_cache_break_leases(td_catalog_maps(service->catalog), cut_blob, &service->registry);
+}
+
+/* The next signal, 0 when it was about leases or none came in time. */
 static int wait_signal(struct service *service, long timeout_ns)
 {
     struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
     int number = sigtimedwait(&service->signals, NULL, &timeout);
     if (number == service->lease_signal || number == SIGIO) {
-        td_mapping_cache_break_leases(td_catalog_maps(service->catalog), cut_blob, &service->registry);
+        break_leases(service);
         td_catalog_request_scan(service->catalog);
         return 0;
     }
@@ -146,6 +152,8 @@ static void serve(struct service *service)
 {
     for (;;) {
         int number = wait_signal(service, 1000000000);
+        if (number < 0)
+            break_leases(service); /* should a signal ever be lost, nobody waits longer than this */
         if (is_end(number))
             return;
         if (number == SIGHUP) {
@@ -199,6 +207,11 @@ int td_cmd_serve(int argc, char **argv)
     if (!td_log_parse_level(service.config.log_level, &level)) {
         (void)fprintf(stderr, "tensord: --log-level takes error, warn, info or debug, not \"%s\"\n",
                       service.config.log_level);
+        return TD_EXIT_USAGE;
+    }
+    if (!td_acceptor_is_listen(service.config.listen)) {
+        (void)fprintf(stderr, "tensord: --listen takes ADDRESS:PORT, such as 127.0.0.1:8080, not \"%s\"\n",
+                      service.config.listen);
         return TD_EXIT_USAGE;
     }
     td_log_set_level(level);

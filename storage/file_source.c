@@ -28,7 +28,9 @@ static struct td_mapping *mapping_of(struct td_blob *blob)
 static void lease_take(struct td_mapping *mapping)
 {
     struct td_mapping_cache *cache = mapping->cache;
-    if (cache->lease_signal == 0 || fcntl(mapping->fd, F_SETSIG, cache->lease_signal) != 0 ||
+    /* F_SETOWN: without it the signal goes to the thread that asks, which may end long before the lease does. */
+    if (cache->lease_signal == 0 || fcntl(mapping->fd, F_SETOWN, getpid()) != 0 ||
+        fcntl(mapping->fd, F_SETSIG, cache->lease_signal) != 0 ||
         fcntl(mapping->fd, F_SETLEASE, F_RDLCK) != 0)
         return;
     mapping->leased = true;
