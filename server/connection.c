@@ -11,6 +11,7 @@
 #include <time.h>
 
 static const uint64_t rate_window_ns = UINT64_C(30000000000);
+static const uint64_t drain_silence_ns = UINT64_C(1000000000);
 
 uint64_t td_socket_sent_bytes(int fd)
 {
@@ -74,7 +75,10 @@ static enum td_cut judge(struct td_connection *connection, const struct td_regis
     uint64_t since_ns = atomic_load(&connection->phase_since_ns);
     uint64_t age_ns = now_ns > since_ns ? now_ns - since_ns : 0;
     switch ((enum td_phase)atomic_load(&connection->phase)) {
-    case TD_PHASE_FIRST:
+    case TD_PHASE_FIRST: /* when draining, one that says nothing holds nobody up */
+        if (atomic_load(&registry->draining) && age_ns >= drain_silence_ns)
+            return TD_CUT_SHUTDOWN;
+        return age_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
     case TD_PHASE_HEADER:
         return age_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
     case TD_PHASE_IDLE: /* libmicrohttpd ends a silent one; this ends one that dribbles a request line */

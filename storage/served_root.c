@@ -31,10 +31,13 @@ bool td_file_id_equal(const struct td_file_id *a, const struct td_file_id *b)
 static int open_beneath(int dir_fd, const char *path, uint64_t flags)
 {
     struct open_how how = {.flags = flags | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    long fd;
-    do {
+    long fd = -1;
+    /* EAGAIN: a rename raced with the resolution of ".."; somebody who renames for ever must not hold us. */
+    for (int tries = 0; tries < ROOT_MAX_TRIES; tries++) {
         fd = syscall(SYS_openat2, dir_fd, path, &how, sizeof how);
-    } while (fd < 0 && (errno == EINTR || errno == EAGAIN)); /* EAGAIN: a rename raced with ".." resolution */
+        if (fd >= 0 || (errno != EINTR && errno != EAGAIN))
+            break;
+    }
     return (int)fd;
 }
 
