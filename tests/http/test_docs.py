@@ -1,0 +1,76 @@
+"""The documents against the program: options, metrics, routes, links, and the tests that docs/security.md names."""
+import re
+import subprocess
+
+import pytest
+
+from harness import REPO, tensord_binary
+
+DOCS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md")), REPO / "bench" / "README.md"]
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def rows(text, first):
+    """Cells of every table row whose first cell is one of the matches of `first` in backquotes."""
+    found = []
+    for line in text.splitlines():
+        cells = [c.strip().replace("\\|", "|") for c in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if cells and re.fullmatch(rf"`(?:{first})`", cells[0]):
+            found.append([c.strip("`") for c in cells])
+    return found
+
+
+def test_options_are_those_of_help():
+    """Name, value and default of every option, in the same order."""
+    out = subprocess.run([tensord_binary(), "--help"], capture_output=True, text=True, check=True).stdout
+    helped = [list(m) for m in re.findall(r"^  (--\S+ \S+) .*\((.*)\)$", out, re.MULTILINE)]
+    assert len(helped) >= 15, out
+    documented = [r[:2] for r in rows((REPO / "docs" / "operations.md").read_text(), r"--\S+ \S+")]
+    assert documented == helped
+
+
+def test_metrics_are_those_of_the_server(srv):
+    types, helps, samples = srv.metrics()
+    documented = {r[0]: r[1] for r in rows((REPO / "docs" / "operations.md").read_text(), r"tensord_\w+")}
+    assert documented == types
+
+
+def test_reasons_and_limits_are_those_of_the_server(srv):
+    text = (REPO / "docs" / "operations.md").read_text()
+    _, _, samples = srv.metrics()
+    cuts = {labels["reason"] for name, labels, _ in samples if name == "tensord_http_cut_transfers_total"}
+    assert cuts == {r[0] for r in rows(text, "|".join(cuts))}
+    limits = {labels["limit"] for name, labels, _ in samples if name == "tensord_http_connections_refused_total"}
+    line = next(line for line in text.splitlines() if line.startswith("| `tensord_http_connections_refused_total`"))
+    assert limits <= set(re.findall(r"`(\w+)`", line)), line
+
+
+def headings(path):
+    """Anchors as GitHub makes them."""
+    text = FENCE.sub("", path.read_text())
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda p: str(p.relative_to(REPO)))
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", path.read_text())):
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = target.partition("#")
+        to = (path.parent / file).resolve() if file else path
+        assert to.exists(), f"{path.name}: {target}"
+        assert to.is_relative_to(REPO), f"{path.name}: {target}"
+        if anchor:
+            assert anchor in headings(to), f"{path.name}: {target}: there is {sorted(headings(to))}"
+
+
+def test_every_test_that_security_names_exists():
+    text = (REPO / "docs" / "security.md").read_text()
+    named = re.findall(r"`([\w/]+\.(?:py|c))(?:::(\w+))?`", text)
+    assert len(named) >= 30, "the table of faults names no tests"
+    for file, test in named:
+        hits = list((REPO / "tests").rglob(file)) if "/" not in file else [REPO / file] if (REPO / file).exists() else []
+        assert len(hits) == 1, f"{file}: {hits}"
+        if test:
+            text = hits[0].read_text()
+            assert re.search(rf"\b{test}\b", text), f"{file} has no {test}"
