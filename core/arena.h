@@ -14,7 +14,7 @@ struct td_arena {
 void td_arena_init(struct td_arena *arena, size_t limit_bytes);
 void td_arena_fini(struct td_arena *arena);
 
-/* size bytes aligned for any type, not cleared; NULL when out of memory or past the limit. */
+/* size bytes aligned to 8, which is enough for all that manifests hold, not cleared; NULL when out of memory or past the limit. */
 void *td_arena_alloc(struct td_arena *arena, size_t size);
 
 /* count * size bytes, checked. count or size 0 gives a valid pointer. */

@@ -4,15 +4,18 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <ucontext.h>
 
 static _Thread_local sigjmp_buf fault_escape;
 static _Thread_local volatile sig_atomic_t fault_armed;
 
 static void on_sigbus(int number, siginfo_t *info, void *context)
 {
-    (void)context;
     if (fault_armed != 0) {
+        const ucontext_t *interrupted = context;
         fault_armed = 0;
+        /* siglongjmp restores no mask, and ThreadSanitizer blocks every signal around a handler. */
+        (void)pthread_sigmask(SIG_SETMASK, &interrupted->uc_sigmask, NULL);
         siglongjmp(fault_escape, 1);
     }
     /* Not a guarded copy: put the default back; the faulting instruction repeats and ends the process. */
@@ -29,8 +32,7 @@ bool td_fault_guard_install(void)
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_sigbus;
-    /* SA_NODEFER: the handler leaves by siglongjmp, which does not restore a mask that was never changed. */
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER; /* raise() in the handler takes effect there */
     (void)sigemptyset(&action.sa_mask);
     return sigaction(SIGBUS, &action, NULL) == 0;
 }

@@ -9,7 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { ROOT_MAX_REWRITES = 40 }; /* symlinks rewritten in one path; Linux follows as many */
+enum {
+    ROOT_MAX_REWRITES = 40, /* absolute symlinks followed in one path */
+    ROOT_MAX_TRIES = 64,    /* of one open that the kernel asks to repeat */
+};
 
 struct td_file_id td_file_id_of(const struct stat *st)
 {
