@@ -23,6 +23,7 @@ gcc      600 one   release build by GCC with tests and bench, warnings are error
 clang    600 one   the same by Clang
 tidy     900 one   clang-tidy on the program
 asan    1200 tests AddressSanitizer and UBSan build, the whole CTest suite, corpora of the fuzz targets too
+fuzz     600 one   libFuzzer targets, each run for 10 s from its corpus
 tsan    1200 tests ThreadSanitizer build, the tests of catalog and server
 http    1500 tests pytest over a socket against the ASan build
 interop  900 tests pytest with real writers and clients against the ASan build
@@ -76,6 +77,13 @@ step_tidy() {
 step_asan() {
     build_preset asan
     run_ctest asan build-asan
+}
+step_fuzz() {
+    build_preset fuzz
+    local corpus
+    for corpus in tests/fuzz/corpus/*/; do
+        tests/fuzz/run.sh build-fuzz "$(basename "$corpus")" 10
+    done
 }
 # An older ThreadSanitizer does not start where the kernel randomises addresses by more than 28 bits.
 step_tsan() {
