@@ -63,7 +63,7 @@ static struct unit *unit_add(struct builder *b, const char *name, size_t capacit
     }
     struct unit *unit = &b->units[b->unit_count];
     memset(unit, 0, sizeof *unit);
-    unit->parts = calloc(capacity, sizeof(*unit->parts));
+    unit->parts = calloc(capacity + 1, sizeof(*unit->parts));
     unit->name = td_arena_strndup(&b->snapshot->arena, name, strlen(name));
     if (unit->parts == NULL || unit->name == NULL) {
         free(unit->parts);

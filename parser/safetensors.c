@@ -237,6 +237,8 @@ static bool read_tensor(struct header *h)
 {
     struct entry e;
     e.rank = 0; /* not the whole struct: dims are 512 bytes, and there may be a million entries */
+    e.begin = e.end = 0;
+    e.shape_at = e.offsets_at = 0;
     memset(e.seen, 0, sizeof e.seen);
     e.name = copy_string(h, &e.name_len);
     if (e.name == NULL)
@@ -321,6 +323,7 @@ static size_t count_entries_at_most(const char *text, size_t len)
 {
     size_t braces = 0;
     const char *end = text + len;
+    // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): read_header has set the text
     for (const char *p = text; (p = memchr(p, '{', (size_t)(end - p))) != NULL; p++)
         braces++;
     size_t room = len / SHORTEST_ENTRY_BYTES;

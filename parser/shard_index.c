@@ -62,7 +62,7 @@ static bool push_file(struct index_reader *r, struct td_name file)
 static bool read_entry(struct index_reader *r)
 {
     struct td_shard_index *index = r->index;
-    struct td_name tensor;
+    struct td_name tensor = {0};
     if (!copy_string(r, &index->arena, &tensor))
         return false;
     if (tensor.len > UINT32_MAX)
@@ -73,7 +73,7 @@ static bool read_entry(struct index_reader *r)
                td_json_fail(&r->json, "weight_map \"%.96s\" must be a file name in quotes", tensor.text);
     const struct td_name *last = r->file_count > 0 ? &r->files[r->file_count - 1] : NULL;
     if (last == NULL || !td_json_equals_n(&r->json, last->text, last->len)) {
-        struct td_name file;
+        struct td_name file = {0};
         if (!copy_string(r, &r->scratch, &file) || !check_file_name(r, &file) || !push_file(r, file))
             return false;
     }
