@@ -179,6 +179,7 @@ static bool check_entry(struct header *h, const struct entry *e)
         if (!td_mul_u64(elems, e->dims[i], &elems))
             return td_error_at(h->err, TD_INVALID_ARGUMENT, shape_at,
                                "tensor \"%.96s\": the product of its shape is larger than 2^64-1", e->name);
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): MEMBER_DTYPE was seen, so it is set
     if (elems % e->dtype->block_elems != 0)
         return td_error_at(h->err, TD_INVALID_ARGUMENT, shape_at,
                            "tensor \"%.96s\": %" PRIu64
@@ -239,6 +240,7 @@ static bool read_tensor(struct header *h)
     e.rank = 0; /* not the whole struct: dims are 512 bytes, and there may be a million entries */
     e.begin = e.end = 0;
     e.shape_at = e.offsets_at = 0;
+    e.dtype = NULL;
     memset(e.seen, 0, sizeof e.seen);
     e.name = copy_string(h, &e.name_len);
     if (e.name == NULL)
