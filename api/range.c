@@ -36,6 +36,16 @@ static bool take_number(struct scanner *s, uint64_t *out)
     return s->p > start;
 }
 
+/* Whether a is a lesser number than b; both are digits, of any length. */
+static bool is_less(struct td_text a, struct td_text b)
+{
+    for (; a.len > 0 && *a.p == '0'; a.len--)
+        a.p++;
+    for (; b.len > 0 && *b.p == '0'; b.len--)
+        b.p++;
+    return a.len != b.len ? a.len < b.len : memcmp(a.p, b.p, a.len) < 0;
+}
+
 /* One range-spec. False: malformed, which spoils the whole field. len 0: well-formed but unsatisfiable. */
 static bool take_range(struct scanner *s, uint64_t size, struct td_byte_range *range)
 {
@@ -51,12 +61,17 @@ static bool take_range(struct scanner *s, uint64_t size, struct td_byte_range *r
         range->off = size - range->len;
         return true;
     }
+    const char *start = s->p;
     if (!take_number(s, &first) || s->p == s->end || *s->p != '-')
         return false;
-    s->p++;
-    if (s->p < s->end && *s->p >= '0' && *s->p <= '9') {
-        if (!take_number(s, &last) || last < first)
+    struct td_text first_text = {.p = start, .len = (size_t)(s->p - start)};
+    start = ++s->p;
+    if (take_number(s, &last)) {
+        struct td_text last_text = {.p = start, .len = (size_t)(s->p - start)};
+        if (is_less(last_text, first_text))
             return false; /* RFC 9110 section 14.1.1: invalid */
+    } else {
+        last = UINT64_MAX;
     }
     if (first >= size)
         return true;

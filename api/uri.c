@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static int hex_value(char c)
 {
@@ -49,7 +50,7 @@ static struct td_text without_authority(struct td_text target)
     static const char *const schemes[] = {"http://", "https://"};
     for (size_t i = 0; i < 2; i++) {
         size_t n = strlen(schemes[i]);
-        if (target.len < n || memcmp(target.p, schemes[i], n) != 0)
+        if (target.len < n || strncasecmp(target.p, schemes[i], n) != 0)
             continue;
         while (n < target.len && target.p[n] != '/' && target.p[n] != '?')
             n++;

@@ -1,6 +1,7 @@
 #include "server/request_guard.h"
 
 #include <string.h>
+#include <strings.h>
 
 /* What a byte may be part of; one lookup decides. */
 enum { IN_TOKEN = 1, IN_TARGET = 2, IN_NAME = 4 };
@@ -49,12 +50,6 @@ static bool is_field_value(struct td_text text)
     return true;
 }
 
-static bool has_prefix(struct td_text text, const char *prefix)
-{
-    size_t n = strlen(prefix);
-    return text.len >= n && memcmp(text.p, prefix, n) == 0;
-}
-
 /* host [":" port], RFC 9112 section 3.2: reg-name, IPv4 or [IPv6]. */
 static bool is_host(struct td_text text)
 {
@@ -80,6 +75,24 @@ static bool is_host(struct td_text text)
         if (text.p[at] < '0' || text.p[at] > '9')
             return false;
     return true;
+}
+
+/* http://authority..., RFC 9112 section 3.2.2. The scheme is in any case; the host may not be empty (RFC 9110 section
+ * 4.2.1), and there is no user information (4.2.4). */
+static bool is_absolute_form(struct td_text target)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < 2; i++) {
+        size_t begin = strlen(schemes[i]);
+        size_t end = begin;
+        if (target.len < begin || strncasecmp(target.p, schemes[i], begin) != 0)
+            continue;
+        while (end < target.len && target.p[end] != '/' && target.p[end] != '?')
+            end++;
+        struct td_text authority = {.p = target.p + begin, .len = end - begin};
+        return authority.len > 0 && authority.p[0] != ':' && is_host(authority);
+    }
+    return false;
 }
 
 static struct td_guard_verdict refuse(int status, const char *message)
@@ -126,9 +139,8 @@ struct td_guard_verdict td_request_guard(const struct td_request *request, const
         return refuse(400, "the method is not a token");
     if (!is_target(request->target))
         return refuse(400, "the request target holds a byte that must be percent-encoded");
-    bool absolute = has_prefix(request->target, "http://") || has_prefix(request->target, "https://");
-    if (request->target.p[0] != '/' && !absolute)
-        return refuse(400, "the request target must begin with '/'");
+    if (request->target.p[0] != '/' && !is_absolute_form(request->target))
+        return refuse(400, "the request target must begin with '/', or with http:// and a host");
     if (too_many)
         return refuse(431, "too many header fields");
     return judge_fields(request, is_http_1_1, max_header_bytes);
