@@ -80,9 +80,14 @@ step_asan() {
 }
 step_fuzz() {
     build_preset fuzz
-    local corpus
+    local corpus name
     for corpus in tests/fuzz/corpus/*/; do
-        tests/fuzz/run.sh build-fuzz "$(basename "$corpus")" 10
+        name=$(basename "$corpus")
+        tests/fuzz/run.sh build-fuzz "$name" 10 >"$results/fuzz-$name.txt" 2>&1 || {
+            tail -n 60 "$results/fuzz-$name.txt"
+            return 1
+        }
+        echo "fuzz_$name: $(grep '^Done' "$results/fuzz-$name.txt")"
     done
 }
 # An older ThreadSanitizer does not start where the kernel randomises addresses by more than 28 bits.
