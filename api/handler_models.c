@@ -181,8 +181,9 @@ void td_handle_models(const struct td_call *call)
     td_buffer_fini(&json);
 }
 
-/* config.json, every number as it stands. Without one, or when it is no JSON, null. */
-static void write_config(const struct td_call *call, struct td_buffer *out)
+/* config.json, every number as it stands. Without one, or when it is no JSON, null. False when it changed
+ * meanwhile: an error was answered. */
+static bool write_config(const struct td_call *call, struct td_buffer *out)
 {
     const struct td_entry *entry = call->model->config;
     struct td_blob *blob = NULL;
@@ -197,7 +198,9 @@ static void write_config(const struct td_call *call, struct td_buffer *out)
     if (ok) {
         size_t len = (size_t)blob->len_bytes;
         text = malloc(len + 1);
-        ok = text != NULL && td_blob_read(blob, 0, text, len, &err) && td_blob_unchanged(blob) &&
+        ok = text != NULL && td_blob_read(blob, 0, text, len, &err) &&
+             (td_blob_unchanged(blob) ||
+              td_error_set(&err, TD_UNAVAILABLE, "config.json changed while it was read")) &&
              td_json_minify(text, len, &json, &err);
     }
     td_buffer_puts(out, ",\"config\":");
@@ -205,11 +208,13 @@ static void write_config(const struct td_call *call, struct td_buffer *out)
         td_buffer_append(out, json.data, json.len);
     else
         td_buffer_puts(out, "null");
-    if (err.code == TD_UNAVAILABLE)
-        call->response->changed = true;
     free(text);
     td_buffer_fini(&json);
     td_blob_unref(blob);
+    if (err.code != TD_UNAVAILABLE)
+        return true;
+    td_response_fail_error(call->response, &err);
+    return false;
 }
 
 void td_handle_model(const struct td_call *call)
@@ -222,7 +227,10 @@ void td_handle_model(const struct td_call *call)
     td_buffer_init(&json);
     td_buffer_putc(&json, '{');
     write_model(&json, model);
-    write_config(call, &json);
+    if (!write_config(call, &json)) {
+        td_buffer_fini(&json);
+        return;
+    }
     td_buffer_puts(&json, ",\"files\":[");
     for (size_t i = 0; i < model->entry_count; i++) {
         const struct td_entry *entry = &call->snapshot->entries[model->first_entry + i];

@@ -46,7 +46,7 @@ void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
 
 /* A blob over the whole file, one reference for the caller, after checking that the file is still the one that
  * `id` names (device, inode, size, mtime, ctime). Thread-safe. Errors: TD_UNAVAILABLE when it changed or is
- * gone, TD_RESOURCE_EXHAUSTED, TD_IO.
+ * gone, TD_PERMISSION_DENIED when we may not read it, TD_RESOURCE_EXHAUSTED, TD_IO.
  * The blob's `unchanged` (checked before the last byte is sent) asks for size and mtime only: a file replaced by
  * rename or unlinked meanwhile keeps its bytes, and a running answer finishes from the old inode. */
 bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root,

@@ -1,0 +1,54 @@
+"""A server that is not the files' owner, as in a container with a read-only mount: nothing is pinned by a lease, all is right all the same;
+and a file it may not read is a 403 of that file alone."""
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from harness import Server, check_error, tensor, tensord_binary, write_by_hand
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def place():
+    """A directory that any user can reach; pytest's own is closed to others."""
+    where = Path(tempfile.mkdtemp(prefix="tensord-permissions-"))
+    where.chmod(0o755)
+    yield where
+    shutil.rmtree(where)
+
+
+def wrapper(place):
+    """A tensord that runs as another user than the files' owner. Without root we are the owner, and only the modes keep us out."""
+    shutil.copy(tensord_binary(), place / "tensord")
+    run = place / "as-nobody"
+    who = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups " if os.geteuid() == 0 else ""
+    run.write_text(f"#!/bin/sh\nexec {who}{place}/tensord \"$@\"\n")
+    run.chmod(0o755)
+    return run
+
+
+def test_another_user(place):
+    (place / "root" / "m").mkdir(parents=True)
+    big = tensor("big", "U8", [3_000_000])
+    write_by_hand(place / "root/m/model.safetensors", [big])
+    secret = place / "root/m/notes.txt"
+    secret.write_text("not for everybody")
+    secret.chmod(0o000)
+    write_by_hand(place / "root/closed.safetensors", [tensor("a", "F32", [4])])
+    (place / "root/closed.safetensors").chmod(0o000)
+    with Server(place / "root", binary=wrapper(place)) as s:
+        whole = s.get("/models/m/files/model.safetensors")
+        assert whole.status == 200 and whole.body == (place / "root/m/model.safetensors").read_bytes()
+        part = s.get("/models/m/tensors/big", {"Range": "bytes=1000000-2999998"})
+        assert part.status == 206 and part.body == big.data[1_000_000:2_999_999]
+        metrics = s.get("/metrics").body.decode()
+        assert "\ntensord_mapped_files 1\n" in metrics, metrics
+        if os.geteuid() == 0:
+            assert "\ntensord_leased_files 0\n" in metrics, metrics
+        check_error(s.get("/models/m/files/notes.txt"), 403, "Permission denied")
+        errors = s.get("/models/closed.safetensors").json()["errors"]
+        assert [e["file"] for e in errors] == ["closed.safetensors"] and "Permission denied" in errors[0]["message"], errors
+        assert s.get("/models/m").json()["errors"] == []
