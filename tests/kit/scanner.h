@@ -1,0 +1,34 @@
+/* Scans of a tree, one after the other, without a catalog or a thread. */
+#ifndef TD_TESTS_SCANNER_H
+#define TD_TESTS_SCANNER_H
+
+#include "catalog/scan.h"
+#include "tests/kit/tree.h"
+
+struct scanner {
+    struct td_root *root;
+    struct td_mapping_cache maps;
+    struct td_scan_config config; /* settling is off */
+    struct td_unsettled_list unsettled;
+    struct td_scan_progress progress;
+    _Atomic bool stop;
+    struct td_snapshot *snapshot; /* of the last good scan */
+};
+
+void scanner_open(struct scanner *scanner, const struct tree *tree);
+void scanner_close(struct scanner *scanner);
+
+/* Scans, lending the last snapshot, which the new one then replaces. */
+bool scanner_try(struct scanner *scanner, struct td_error *err);
+
+/* The same; must succeed. */
+const struct td_snapshot *scanner_scan(struct scanner *scanner);
+
+/* In the last snapshot; NULL when there is none. */
+const struct td_model *scanner_model(const struct scanner *scanner, const char *id);
+const struct td_entry *scanner_entry(const struct scanner *scanner, const char *path);
+
+/* The message about a path below the model (NULL: in the snapshot's own list), or NULL. */
+const char *scanner_problem(const struct scanner *scanner, const struct td_model *model, const char *path);
+
+#endif

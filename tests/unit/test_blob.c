@@ -1,0 +1,133 @@
+#include "storage/blob.h"
+
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+#include <pthread.h>
+
+static void heap_bytes_are_read_anywhere(void **state)
+{
+    (void)state;
+    struct td_error err;
+    struct td_blob *blob;
+    char *data = malloc(11);
+    char out[11];
+    assert_non_null(data);
+    memcpy(data, "hello world", 11);
+    td_error_init(&err);
+    assert_true(td_blob_from_heap(data, 11, &blob, &err));
+    assert_true(blob->len_bytes == 11);
+    for (size_t off = 0; off <= 11; off++) {
+        for (size_t len = 0; len <= 11 - off; len++) {
+            memset(out, '?', sizeof out);
+            assert_true(td_blob_read(blob, off, out, len, &err));
+            assert_memory_equal(out, &"hello world"[off], len);
+            assert_true(len == 11 || out[len] == '?');
+        }
+    }
+    assert_true(td_blob_unchanged(blob));
+    assert_true(td_blob_pinned(blob));
+    td_blob_unref(blob);
+    td_blob_unref(NULL);
+}
+
+static void empty_blob_needs_no_memory(void **state)
+{
+    (void)state;
+    struct td_error err;
+    struct td_blob *blob;
+    td_error_init(&err);
+    assert_true(td_blob_from_heap(NULL, 0, &blob, &err));
+    assert_true(blob->len_bytes == 0);
+    assert_true(td_blob_read(blob, 0, NULL, 0, &err));
+    td_blob_unref(blob);
+}
+
+/* The data is freed even when the blob cannot be made. */
+static void data_is_owned_on_failure_too(void **state)
+{
+    (void)state;
+    struct td_error err;
+    struct td_blob *blob = NULL;
+    td_error_init(&err);
+    alloc_count_start();
+    char *data = malloc(100);
+    assert_non_null(data);
+    alloc_fail_at(1);
+    assert_false(td_blob_from_heap(data, 100, &blob, &err));
+    alloc_fail_at(0);
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    assert_int_equal(alloc_count_get().live_bytes, 0);
+}
+
+struct counted {
+    struct td_blob blob;
+    int destroyed;
+    bool unchanged, pinned;
+};
+
+static void count_destroy(struct td_blob *blob)
+{
+    ((struct counted *)(void *)blob)->destroyed++;
+}
+
+static bool say_unchanged(struct td_blob *blob)
+{
+    return ((struct counted *)(void *)blob)->unchanged;
+}
+
+static bool say_pinned(struct td_blob *blob)
+{
+    return ((struct counted *)(void *)blob)->pinned;
+}
+
+static const struct td_blob_class counted_class = {
+    .destroy = count_destroy, .unchanged = say_unchanged, .pinned = say_pinned};
+
+static void class_answers_are_passed_on(void **state)
+{
+    (void)state;
+    struct counted counted = {.blob = {.class = &counted_class, .refs = 1}};
+    assert_false(td_blob_unchanged(&counted.blob));
+    assert_false(td_blob_pinned(&counted.blob));
+    counted.unchanged = true;
+    assert_true(td_blob_unchanged(&counted.blob));
+    assert_false(td_blob_pinned(&counted.blob));
+    counted.pinned = true;
+    assert_true(td_blob_pinned(&counted.blob));
+}
+
+static void *ref_and_unref(void *argument)
+{
+    struct td_blob *blob = argument;
+    for (int i = 0; i < 10000; i++) {
+        td_blob_unref(td_blob_ref(blob));
+    }
+    td_blob_unref(blob); /* the one that the thread was given */
+    return NULL;
+}
+
+static void last_reference_destroys_once(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    struct counted counted = {.blob = {.class = &counted_class, .refs = 1}};
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, ref_and_unref, td_blob_ref(&counted.blob)), 0);
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_int_equal(counted.destroyed, 0);
+    td_blob_unref(&counted.blob);
+    assert_int_equal(counted.destroyed, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(heap_bytes_are_read_anywhere), cmocka_unit_test(empty_blob_needs_no_memory),
+        cmocka_unit_test(data_is_owned_on_failure_too), cmocka_unit_test(class_answers_are_passed_on),
+        cmocka_unit_test(last_reference_destroys_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

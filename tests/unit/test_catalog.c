@@ -1,0 +1,522 @@
+#include "catalog/catalog.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "storage/fault_guard.h"
+#include "tests/kit/loopback.h"
+#include "tests/unit/unit.h"
+
+#include <pthread.h>
+
+enum { SECOND = 1000000000 };
+
+struct place {
+    struct tree tree;
+    struct td_catalog_config config;
+    char root[TREE_PATH_BYTES];
+    struct td_catalog *catalog;
+};
+
+/* Settling off, no scan but when asked for. */
+static void prepare(struct place *place)
+{
+    tree_open(&place->tree);
+    tree_directory(&place->tree, "root");
+    tree_at(&place->tree, "root", place->root);
+    place->config =
+        (struct td_catalog_config){.root = place->root, .max_maps = 16, .scan = td_scan_config_default()};
+    place->config.scan.settle_ns = 0;
+}
+
+static void start(struct place *place)
+{
+    struct td_error err;
+    td_error_init(&err);
+    CHECK(td_catalog_create(&place->config, &place->catalog, &err), "%s", err.message);
+}
+
+static void finish(struct place *place)
+{
+    td_catalog_destroy(place->catalog);
+    tree_close(&place->tree);
+}
+
+static struct td_catalog_status status_of(const struct place *place)
+{
+    struct td_catalog_status status;
+    td_catalog_get_status(place->catalog, &status);
+    return status;
+}
+
+static void nap(void)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+/* Waits until the condition holds; 60 s are never needed. */
+#define WAIT_FOR(place, condition)                                                              \
+    do {                                                                                        \
+        uint64_t give_up_ns = td_clock_ns() + UINT64_C(60) * SECOND;                            \
+        struct td_catalog_status status = status_of(place);                                     \
+        while (!(condition)) {                                                                  \
+            CHECK(td_clock_ns() < give_up_ns, "%s never came: %s", #condition, status.message); \
+            nap();                                                                              \
+            status = status_of(place);                                                          \
+        }                                                                                       \
+    } while (0)
+
+static void scan_and_wait(const struct place *place)
+{
+    struct td_catalog_status before = status_of(place);
+    td_catalog_request_scan(place->catalog);
+    loopback_wait_scans(place->catalog, before.scan_count + (before.scanning ? 2 : 1));
+}
+
+static bool has_model(const struct place *place, const char *id)
+{
+    struct td_snapshot *snapshot = td_catalog_acquire(place->catalog);
+    bool found = snapshot != NULL && td_snapshot_find_model(snapshot, id, strlen(id)) != NULL;
+    td_snapshot_unref(snapshot);
+    return found;
+}
+
+static void a_root_is_needed(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_error err;
+    prepare(&place);
+    tree_remove(&place.tree, "root");
+    td_error_init(&err);
+    assert_false(td_catalog_create(&place.config, &place.catalog, &err));
+    assert_int_equal(err.code, TD_NOT_FOUND);
+    tree_text(&place.tree, "root", "a file");
+    td_error_init(&err);
+    assert_false(td_catalog_create(&place.config, &place.catalog, &err));
+    assert_int_equal(err.code, TD_FAILED_PRECONDITION);
+    td_catalog_destroy(NULL);
+    tree_close(&place.tree);
+}
+
+static void the_first_scan_makes_ready(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    tree_simple(&place.tree, "root/m/a.safetensors", "a b c");
+    tree_simple(&place.tree, "root/n/a.safetensors", "a b");
+    tree_text(&place.tree, "root/n/bad.safetensors", "x");
+    tree_text(&place.tree, "root/\xff", "x");
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    WAIT_FOR(&place, status.scan_count == 1 && !status.scanning);
+    struct td_catalog_status status = status_of(&place);
+    assert_true(status.model_count == 2 && status.tensor_count == 5 && status.file_count == 3);
+    assert_true(status.refused_count == 1 && status.problem_count == 1 && status.unsettled_count == 0);
+    assert_true(status.generation == 1 && status.failed_scan_count == 0 && !status.root_missing);
+    assert_true(status.files_found == 3 && status.files_to_read == 3 && status.files_read == 3);
+    assert_string_equal(status.message, "");
+    struct td_snapshot *first = td_catalog_acquire(place.catalog);
+    struct td_snapshot *again = td_catalog_acquire(place.catalog);
+    assert_ptr_equal(first, again);
+    td_snapshot_unref(again);
+    td_snapshot_unref(first);
+    finish(&place);
+}
+
+static void an_empty_root_is_ready_too(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    assert_int_equal(status_of(&place).model_count, 0);
+    finish(&place);
+}
+
+static void scans_come_when_asked_for(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    tree_simple(&place.tree, "root/m/a.safetensors", "a");
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    struct td_snapshot *first = td_catalog_acquire(place.catalog);
+    scan_and_wait(&place); /* nothing changed: nothing is published */
+    struct td_snapshot *second = td_catalog_acquire(place.catalog);
+    assert_ptr_equal(first, second);
+    assert_true(status_of(&place).generation == 1);
+    tree_simple(&place.tree, "root/n/a.safetensors", "a");
+    uint64_t scans = status_of(&place).scan_count;
+    (void)nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    assert_true(status_of(&place).scan_count == scans); /* nobody asked */
+    assert_false(has_model(&place, "n"));
+    scan_and_wait(&place);
+    assert_true(has_model(&place, "n"));
+    assert_null(td_snapshot_find_model(first, "n", 1)); /* a snapshot never changes */
+    td_snapshot_unref(first);
+    td_snapshot_unref(second);
+    finish(&place);
+}
+
+static void scans_come_by_themselves(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    place.config.interval_ns = 100000000;
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    tree_simple(&place.tree, "root/m/a.safetensors", "a");
+    WAIT_FOR(&place, has_model(&place, "m"));
+    tree_remove(&place.tree, "root/m");
+    tree_simple(&place.tree, "root/n/a.safetensors", "a");
+    WAIT_FOR(&place, has_model(&place, "n") && !has_model(&place, "m"));
+    finish(&place);
+}
+
+/* A storm of requests is a few scans, and the last request is never lost. */
+static void many_requests_are_few_scans(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    uint64_t scans = status_of(&place).scan_count;
+    uint64_t began_ns = td_clock_ns();
+    for (int i = 0; i < 5000; i++)
+        td_catalog_request_scan(place.catalog);
+    tree_simple(&place.tree, "root/m/a.safetensors", "a");
+    td_catalog_request_scan(place.catalog);
+    WAIT_FOR(&place, has_model(&place, "m"));
+    uint64_t most = 3 + (td_clock_ns() - began_ns) / 50000000; /* one in 50 ms */
+    assert_true(status_of(&place).scan_count - scans <= most);
+    finish(&place);
+}
+
+/* A young file makes its own scan, and is what readiness waits for. */
+static void settling_needs_no_request(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    place.config.scan.settle_ns = 500000000;
+    tree_simple(&place.tree, "root/old/a.safetensors", "a");
+    tree_simple(&place.tree, "root/m/a.safetensors", "a");
+    tree_set_age(&place.tree, "root/m/a.safetensors", 0);
+    uint64_t began_ns = td_clock_ns();
+    start(&place);
+    WAIT_FOR(&place, has_model(&place, "old"));
+    if (td_clock_ns() - began_ns < 300000000) { /* else the machine was too slow to look in time */
+        struct td_catalog_status status = status_of(&place);
+        assert_true(status.unsettled_count == 1 && !status.ready);
+    }
+    WAIT_FOR(&place, has_model(&place, "m"));
+    assert_true(td_clock_ns() - began_ns >= 400000000);
+    WAIT_FOR(&place, status.ready);
+    assert_int_equal(status_of(&place).unsettled_count, 0);
+    finish(&place);
+}
+
+/* A file that is written to for ever does not hold readiness up for ever. */
+static void endless_writer_does_not_block_readiness(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    place.config.scan.settle_ns = 300000000;
+    tree_simple(&place.tree, "root/m/a.safetensors", "a");
+    tree_set_age(&place.tree, "root/m/a.safetensors", 0);
+    start(&place);
+    uint64_t until_ns = td_clock_ns() + UINT64_C(60) * SECOND;
+    while (!status_of(&place).ready) {
+        assert_true(td_clock_ns() < until_ns);
+        tree_poke(&place.tree, "root/m/a.safetensors", 8, "{", 1);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    assert_false(has_model(&place, "m"));
+    WAIT_FOR(&place, has_model(&place, "m"));
+    finish(&place);
+}
+
+/* An unmounted or renamed root is no reason to forget everything. */
+static void a_missing_root_keeps_the_last_state(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    tree_simple(&place.tree, "root/m/a.safetensors", "a");
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    tree_rename(&place.tree, "root", "away");
+    scan_and_wait(&place);
+    struct td_catalog_status status = status_of(&place);
+    assert_true(status.root_missing && !status.ready && status.failed_scan_count == 1);
+    assert_true(strlen(status.message) > 0);
+    assert_true(has_model(&place, "m"));
+    tree_rename(&place.tree, "away", "root");
+    scan_and_wait(&place);
+    status = status_of(&place);
+    assert_true(!status.root_missing && status.ready && status.message[0] == '\0');
+    assert_true(has_model(&place, "m"));
+    /* another directory in its place */
+    tree_rename(&place.tree, "root", "away");
+    tree_simple(&place.tree, "root/n/a.safetensors", "a");
+    scan_and_wait(&place);
+    assert_true(has_model(&place, "n") && !has_model(&place, "m") && status_of(&place).ready);
+    /* a file in its place */
+    tree_remove(&place.tree, "root");
+    tree_text(&place.tree, "root", "");
+    scan_and_wait(&place);
+    assert_true(has_model(&place, "n") && status_of(&place).root_missing);
+    finish(&place);
+}
+
+/* All files gone at once may be an unmounted disk: believed when seen twice, a second apart, without a request. */
+static void a_suddenly_empty_root_is_looked_at_twice(void **state)
+{
+    (void)state;
+    struct place place;
+    prepare(&place);
+    tree_simple(&place.tree, "root/m/a.safetensors", "a");
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    tree_rename(&place.tree, "root/m", "m");
+    uint64_t began_ns = td_clock_ns();
+    scan_and_wait(&place);
+    assert_true(status_of(&place).root_missing && !status_of(&place).ready);
+    assert_true(has_model(&place, "m"));
+    scan_and_wait(&place); /* at once again: that is no second look */
+    if (td_clock_ns() - began_ns < SECOND)
+        assert_true(has_model(&place, "m"));
+    WAIT_FOR(&place, !has_model(&place, "m"));
+    assert_true(td_clock_ns() - began_ns >= (uint64_t)SECOND * 9 / 10);
+    WAIT_FOR(&place, status.ready && !status.root_missing);
+    /* and when the files come back before the second look, nothing had happened */
+    tree_rename(&place.tree, "m", "root/m");
+    scan_and_wait(&place);
+    assert_true(has_model(&place, "m"));
+    tree_rename(&place.tree, "root/m", "m");
+    scan_and_wait(&place);
+    tree_rename(&place.tree, "m", "root/m");
+    scan_and_wait(&place);
+    assert_true(status_of(&place).ready && has_model(&place, "m"));
+    finish(&place);
+}
+
+static void held_snapshots_outlive_many_scans(void **state)
+{
+    (void)state;
+    struct place place;
+    char name[64];
+    struct td_snapshot *held[10];
+    prepare(&place);
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    for (size_t i = 0; i < COUNT_OF(held); i++) {
+        (void)snprintf(name, sizeof name, "root/m%zu/a.safetensors", i);
+        tree_simple(&place.tree, name, "a");
+        scan_and_wait(&place);
+        held[i] = td_catalog_acquire(place.catalog);
+    }
+    for (size_t i = 0; i < COUNT_OF(held); i++) {
+        assert_int_equal(held[i]->model_count, i + 1);
+        assert_true(i == 0 || held[i]->generation > held[i - 1]->generation);
+    }
+    for (size_t i = 0; i < COUNT_OF(held); i += 2)
+        td_snapshot_unref(held[i]);
+    for (size_t i = 1; i < COUNT_OF(held); i += 2) {
+        assert_int_equal(held[i]->model_count, i + 1);
+        td_snapshot_unref(held[i]);
+    }
+    finish(&place);
+}
+
+static void stopping_ends_a_running_scan(void **state)
+{
+    (void)state;
+    struct place place;
+    char name[64];
+    prepare(&place);
+    for (int i = 0; i < 2000; i++) {
+        (void)snprintf(name, sizeof name, "root/%d/%d.safetensors", i % 50, i);
+        tree_text(&place.tree, name, "x");
+    }
+    uint64_t began_ns = td_clock_ns();
+    for (int i = 0; i < 20; i++) {
+        start(&place);
+        (void)nanosleep(&(struct timespec){.tv_nsec = i * 200000L}, NULL);
+        td_catalog_destroy(place.catalog);
+    }
+    assert_true(td_clock_ns() - began_ns < UINT64_C(30) * SECOND);
+    tree_close(&place.tree);
+}
+
+/* ---- readers and writers at once ----------------------------------------------------------------------- */
+
+enum { MODELS = 6, TENSOR_BYTES = 64 };
+
+struct traffic {
+    struct place *place;
+    _Atomic bool stop;
+    _Atomic uint64_t reads, refused;
+    _Atomic uint64_t faults;
+    const char *_Atomic fault; /* the last one */
+};
+
+static void fault(struct traffic *traffic, const char *what)
+{
+    atomic_fetch_add(&traffic->faults, 1);
+    atomic_store(&traffic->fault, what);
+}
+
+/* Every file written has the salt of its model in all its bytes, so bytes of another file are recognised. */
+static void write_model(const struct tree *tree, const char *name, unsigned model, bool two)
+{
+    struct tree_tensor tensors[] = {{"first", "U8", "[64]", TENSOR_BYTES},
+                                    {"second", "U8", "[64]", TENSOR_BYTES}};
+    (void)tree_tensors(tree, name, tensors, two ? 2 : 1, NULL, model);
+}
+
+static void check_tensor(struct traffic *traffic, const struct td_snapshot *snapshot,
+                         const struct td_checkpoint *c, size_t i, unsigned model)
+{
+    struct td_tensor_ref ref = td_checkpoint_tensor(c, i);
+    struct td_file *file = c->parts[ref.part]->file;
+    struct td_blob *blob = NULL;
+    struct td_error err;
+    uint8_t out[TENSOR_BYTES];
+    td_error_init(&err);
+    if (!td_file_source_map(td_catalog_maps(traffic->place->catalog), snapshot->root, &file->source, &blob,
+                            &err)) {
+        if (err.code != TD_UNAVAILABLE)
+            fault(traffic, "a mapping failed");
+        atomic_fetch_add(&traffic->refused, 1);
+        return;
+    }
+    bool read = ref.tensor->offset + TENSOR_BYTES <= blob->len_bytes &&
+                td_blob_read(blob, ref.tensor->offset, out, sizeof out, &err);
+    if (!td_blob_unchanged(blob)) {
+        atomic_fetch_add(&traffic->refused, 1);
+    } else {
+        for (size_t k = 0; read && k < sizeof out; k++)
+            if (out[k] != tree_data_byte(i * TENSOR_BYTES + k, model))
+                read = false;
+        if (!read)
+            fault(traffic, "wrong bytes");
+        atomic_fetch_add(&traffic->reads, 1);
+    }
+    td_blob_unref(blob);
+}
+
+static void check_snapshot(struct traffic *traffic, const struct td_snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->model_count; i++) {
+        const struct td_model *model = &snapshot->models[i];
+        if (td_snapshot_find_model(snapshot, model->id, strlen(model->id)) != model)
+            fault(traffic, "a model is not found");
+        for (size_t k = 0; k < model->checkpoint_count; k++) {
+            const struct td_checkpoint *c = &model->checkpoints[k];
+            for (size_t t = 0; t < c->tensor_count; t++)
+                check_tensor(traffic, snapshot, c, t, (unsigned)(model->id[1] - '0'));
+        }
+    }
+}
+
+static void *read_often(void *argument)
+{
+    struct traffic *traffic = argument;
+    uint64_t generation = 0;
+    while (!atomic_load(&traffic->stop)) {
+        struct td_snapshot *snapshot = td_catalog_acquire(traffic->place->catalog);
+        if (snapshot == NULL)
+            continue;
+        if (snapshot->generation < generation)
+            fault(traffic, "a snapshot from the past");
+        generation = snapshot->generation;
+        check_snapshot(traffic, snapshot);
+        td_snapshot_unref(snapshot);
+    }
+    return NULL;
+}
+
+/* One writer per model: publishes by rename, unlinks, links. */
+static void *write_often(void *argument)
+{
+    struct traffic *traffic = argument;
+    const struct tree *tree = &traffic->place->tree;
+    static _Atomic unsigned next;
+    unsigned model = atomic_fetch_add(&next, 1) % MODELS;
+    uint64_t seed = model + 1;
+    char temporary[64];
+    char name[64];
+    (void)snprintf(temporary, sizeof temporary, "root/m%u/.upload", model);
+    (void)snprintf(name, sizeof name, "root/m%u/a.safetensors", model);
+    while (!atomic_load(&traffic->stop)) {
+        write_model(tree, temporary, model, random_below(&seed, 2) == 0);
+        tree_rename(tree, temporary, name);
+        td_catalog_request_scan(traffic->place->catalog);
+        if (random_below(&seed, 4) == 0)
+            tree_remove(tree, name);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000 + (long)random_below(&seed, 20000000)}, NULL);
+    }
+    return NULL;
+}
+
+static void readers_and_writers_at_once(void **state)
+{
+    (void)state;
+    enum { READERS = 3 };
+    struct place place;
+    struct traffic traffic = {.place = &place};
+    pthread_t readers[READERS];
+    pthread_t writers[MODELS];
+    assert_true(td_fault_guard_install());
+    prepare(&place);
+    place.config.max_maps = 4;
+    place.config.interval_ns = 20000000;
+    start(&place);
+    for (size_t i = 0; i < MODELS; i++)
+        assert_int_equal(pthread_create(&writers[i], NULL, write_often, &traffic), 0);
+    for (size_t i = 0; i < READERS; i++)
+        assert_int_equal(pthread_create(&readers[i], NULL, read_often, &traffic), 0);
+    (void)nanosleep(&(struct timespec){.tv_sec = 4}, NULL);
+    atomic_store(&traffic.stop, true);
+    for (size_t i = 0; i < MODELS; i++)
+        assert_int_equal(pthread_join(writers[i], NULL), 0);
+    for (size_t i = 0; i < READERS; i++)
+        assert_int_equal(pthread_join(readers[i], NULL), 0);
+    struct td_catalog_status status = status_of(&place);
+    print_message("%llu reads, %llu refused, %llu scans, generation %llu\n",
+                  (unsigned long long)traffic.reads, (unsigned long long)traffic.refused,
+                  (unsigned long long)status.scan_count, (unsigned long long)status.generation);
+    CHECK(traffic.faults == 0, "%s", traffic.fault);
+    assert_true(traffic.reads > 20 && status.generation > 5);
+    scan_and_wait(&place);
+    assert_true(status_of(&place).map_count <= 4);
+    finish(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_root_is_needed),
+        cmocka_unit_test(the_first_scan_makes_ready),
+        cmocka_unit_test(an_empty_root_is_ready_too),
+        cmocka_unit_test(scans_come_when_asked_for),
+        cmocka_unit_test(scans_come_by_themselves),
+        cmocka_unit_test(many_requests_are_few_scans),
+        cmocka_unit_test(settling_needs_no_request),
+        cmocka_unit_test(endless_writer_does_not_block_readiness),
+        cmocka_unit_test(a_missing_root_keeps_the_last_state),
+        cmocka_unit_test(a_suddenly_empty_root_is_looked_at_twice),
+        cmocka_unit_test(held_snapshots_outlive_many_scans),
+        cmocka_unit_test(stopping_ends_a_running_scan),
+        cmocka_unit_test(readers_and_writers_at_once),
+    };
+    td_log_set_level(TD_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

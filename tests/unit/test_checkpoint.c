@@ -1,0 +1,335 @@
+/* Which files make which checkpoint: docs/formats.md, "Sharded checkpoints" and "Checkpoint ids". */
+#include "catalog/checkpoint.h"
+
+#include "tests/kit/scanner.h"
+#include "tests/unit/unit.h"
+
+/* Makes the files of a model m: one per line,
+ *   st NAME TENSOR...         a safetensors file
+ *   index NAME TENSOR FILE... an index
+ *   text NAME CONTENT         anything
+ *   link NAME TARGET          a symlink */
+static void make_files(const struct tree *tree, const char *lines)
+{
+    while (*lines != '\0') {
+        char line[512];
+        char what[8];
+        char file[256];
+        int used = 0;
+        size_t len = strcspn(lines, "\n");
+        assert_true(len < sizeof line);
+        memcpy(line, lines, len);
+        line[len] = '\0';
+        lines += len + (lines[len] == '\n' ? 1 : 0);
+        char name[250];
+        assert_int_equal(sscanf(line, "%7s", what), 1);
+        assert_int_equal(sscanf(line + strlen(what), " %249s%n", name, &used), 1);
+        const char *rest = line + strlen(what) + used;
+        rest += *rest == ' ' ? 1 : 0;
+        (void)snprintf(file, sizeof file, "m/%s", name);
+        if (strcmp(what, "st") == 0)
+            tree_simple(tree, file, rest);
+        else if (strcmp(what, "index") == 0)
+            tree_index(tree, file, rest);
+        else if (strcmp(what, "text") == 0)
+            tree_text(tree, file, rest);
+        else
+            tree_symlink(tree, file, rest);
+    }
+}
+
+/* "id{part part}(tensor tensor) id{...}(...)", in the model's order. */
+static void describe(const struct td_model *model, char *out, size_t capacity)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < model->checkpoint_count; i++) {
+        const struct td_checkpoint *c = &model->checkpoints[i];
+        used += (size_t)snprintf(out + used, capacity - used, "%s%s{", i > 0 ? " " : "", c->id);
+        for (size_t k = 0; k < c->part_count; k++)
+            used += (size_t)snprintf(out + used, capacity - used, "%s%s", k > 0 ? " " : "",
+                                     td_model_relative(model, c->parts[k]));
+        used += (size_t)snprintf(out + used, capacity - used, "}(");
+        for (size_t k = 0; k < c->tensor_count; k++)
+            used += (size_t)snprintf(out + used, capacity - used, "%s%s", k > 0 ? " " : "",
+                                     td_checkpoint_tensor(c, k).tensor->name);
+        used += (size_t)snprintf(out + used, capacity - used, ")");
+    }
+}
+
+/* What holds of every checkpoint. */
+static void check_checkpoint(const struct td_checkpoint *c, const char *what)
+{
+    uint64_t total = 0;
+    CHECK(strcmp(c->format, "safetensors") == 0 && strlen(c->tag) == TD_TAG_BYTES - 1, "%s", what);
+    for (size_t i = 0; i < c->tensor_count; i++) {
+        struct td_tensor_ref ref = td_checkpoint_tensor(c, i);
+        struct td_tensor_ref found;
+        CHECK(ref.part < c->part_count, "%s", what);
+        const struct td_manifest *manifest = &c->parts[ref.part]->file->manifest;
+        CHECK(td_manifest_find(manifest, ref.tensor->name, ref.tensor->name_len) == ref.tensor, "%s", what);
+        CHECK(td_checkpoint_find(c, ref.tensor->name, ref.tensor->name_len, &found) &&
+                  found.tensor == ref.tensor && found.part == ref.part,
+              "%s: %s", what, ref.tensor->name);
+        CHECK(i == 0 || strcmp(td_checkpoint_tensor(c, i - 1).tensor->name, ref.tensor->name) < 0, "%s",
+              what);
+        total += ref.tensor->nbytes;
+    }
+    CHECK(total == c->total_bytes, "%s", what);
+}
+
+struct row {
+    const char *name, *files;
+    const char *checkpoints;
+    const char *problem_path, *problem_text; /* NULL: none */
+};
+
+static void check_row(const struct row *row)
+{
+    struct tree tree;
+    struct scanner scanner;
+    char got[2048];
+    tree_open(&tree);
+    make_files(&tree, row->files);
+    scanner_open(&scanner, &tree);
+    (void)scanner_scan(&scanner);
+    const struct td_model *model = scanner_model(&scanner, "m");
+    CHECK(model != NULL, "%s: no model", row->name);
+    describe(model, got, sizeof got);
+    CHECK(strcmp(got, row->checkpoints) == 0, "%s: %s, wanted %s", row->name, got, row->checkpoints);
+    for (size_t i = 0; i < model->checkpoint_count; i++) {
+        const struct td_checkpoint *c = &model->checkpoints[i];
+        check_checkpoint(c, row->name);
+        CHECK(td_model_find_checkpoint(model, c->id, strlen(c->id)) == c, "%s: two are called %s", row->name,
+              c->id);
+    }
+    if (row->problem_path == NULL) {
+        CHECK(model->problems.count == 0, "%s: %s", row->name, model->problems.items[0].message);
+    } else {
+        const char *message = scanner_problem(&scanner, model, row->problem_path);
+        CHECK(message != NULL, "%s: no problem at %s", row->name, row->problem_path);
+        CHECK(strstr(message, row->problem_text) != NULL, "%s: %s", row->name, message);
+    }
+    scanner_close(&scanner);
+    tree_close(&tree);
+}
+
+#define S1 "model-00001-of-00002.safetensors"
+#define S2 "model-00002-of-00002.safetensors"
+#define IX "model.safetensors.index.json"
+
+static const struct row rows[] = {
+    {"one file, whatever its name", "st weights.safetensors b a", "safetensors{weights.safetensors}(a b)",
+     NULL, NULL},
+    {"an empty file", "st weights.safetensors", "safetensors{weights.safetensors}()", NULL, NULL},
+    {"rule 1: model.safetensors", "st model.safetensors a\nst other.safetensors a",
+     "safetensors{model.safetensors}(a) other.safetensors{other.safetensors}(a)", NULL, NULL},
+    {"rule 1 before rule 4", "st model.safetensors a\nst other.safetensors b",
+     "safetensors{model.safetensors}(a) other.safetensors{other.safetensors}(b)", NULL, NULL},
+    {"rule 1 before rule 2",
+     "st model.safetensors a b\nst " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2,
+     "safetensors{model.safetensors}(a b) " IX "{" S1 " " S2 "}(a b)", NULL, NULL},
+    {"rule 2: the index", "st " S1 " c a\nst " S2 " b\nindex " IX " b " S2 " a " S1 " c " S1,
+     "safetensors{" S1 " " S2 "}(a b c)", NULL, NULL},
+    {"rule 2 with a file beside it",
+     "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2 "\nst extra.safetensors z",
+     "safetensors{" S1 " " S2 "}(a b) extra.safetensors{extra.safetensors}(z)", NULL, NULL},
+    {"rule 2: shards of any name",
+     "st x.safetensors a\nst y.safetensors b\nindex " IX " a x.safetensors b y.safetensors",
+     "safetensors{x.safetensors y.safetensors}(a b)", NULL, NULL},
+    {"rule 3: another index",
+     "st p.safetensors a\nst q.safetensors b\n"
+     "index diffusion.safetensors.index.fp16.json a p.safetensors b q.safetensors",
+     "safetensors{p.safetensors q.safetensors}(a b)", NULL, NULL},
+    {"rule 3: a group", "st " S1 " b\nst " S2 " a", "safetensors{" S1 " " S2 "}(a b)", NULL, NULL},
+    {"rule 3: a group of one", "st model-00001-of-00001.safetensors a",
+     "safetensors{model-00001-of-00001.safetensors}(a)", NULL, NULL},
+    {"rule 3: a broken index leaves its shards to their names", "st " S1 " a\nst " S2 " b\ntext " IX " {",
+     "safetensors{" S1 " " S2 "}(a b)", IX, "JSON"},
+    {"rule 4: disjoint files", "st a.safetensors z x\nst b.safetensors y",
+     "safetensors{a.safetensors b.safetensors}(x y z)", NULL, NULL},
+    {"no rule: two variants", "st w.fp16.safetensors a b\nst w.safetensors a b",
+     "w.fp16.safetensors{w.fp16.safetensors}(a b) w.safetensors{w.safetensors}(a b)", NULL, NULL},
+    {"no rule: two groups",
+     "st x-00001-of-00001.safetensors a\nst y-00001-of-00002.safetensors b\n"
+     "st y-00002-of-00002.safetensors c",
+     "x.safetensors{x-00001-of-00001.safetensors}(a) y.safetensors{y-00001-of-00002.safetensors "
+     "y-00002-of-00002.safetensors}(b c)",
+     NULL, NULL},
+    {"no rule: a group and a file",
+     "st x-00001-of-00002.safetensors a\nst x-00002-of-00002.safetensors b\nst extra.safetensors c",
+     "extra.safetensors{extra.safetensors}(c) x.safetensors{x-00001-of-00002.safetensors x-00002-of-00002.safetensors}(a b)",
+     NULL, NULL},
+    {"a group called model", "st " S1 " a\nst " S2 " b\nst extra.safetensors c",
+     "safetensors{" S1 " " S2 "}(a b) extra.safetensors{extra.safetensors}(c)", NULL, NULL},
+    {"rule 1 before a group called model", "st " S1 " a\nst " S2 " b\nst model.safetensors c",
+     "safetensors{model.safetensors}(c) " S1 "{" S1 " " S2 "}(a b)", NULL, NULL},
+    {"two totals of one stem",
+     "st m-00001-of-00001.safetensors a\nst m-00001-of-00002.safetensors b\n"
+     "st m-00002-of-00002.safetensors c",
+     "m-00001-of-00002.safetensors{m-00001-of-00002.safetensors m-00002-of-00002.safetensors}(b c) "
+     "m.safetensors{m-00001-of-00001.safetensors}(a)",
+     NULL, NULL},
+    {"three totals of one stem",
+     "st m-00001-of-00001.safetensors a\nst m-00001-of-00002.safetensors b\n"
+     "st m-00002-of-00002.safetensors c\nst m-00001-of-00003.safetensors d\n"
+     "st m-00002-of-00003.safetensors e\nst m-00003-of-00003.safetensors f\nst ma.safetensors x",
+     "m-00001-of-00002.safetensors{m-00001-of-00002.safetensors m-00002-of-00002.safetensors}(b c) "
+     "m-00001-of-00003.safetensors{m-00001-of-00003.safetensors m-00002-of-00003.safetensors "
+     "m-00003-of-00003.safetensors}(d e f) m.safetensors{m-00001-of-00001.safetensors}(a) ma.safetensors{ma.safetensors}(x)",
+     NULL, NULL},
+    {"an index that maps nothing", "index " IX " ", "safetensors{}()", NULL, NULL},
+    {"a tensor that is only in a shard is not shown", "st " S1 " a hidden\nindex " IX " a " S1,
+     "safetensors{" S1 "}(a)", NULL, NULL},
+    {"a tensor in two shards: the index decides", "st " S1 " a b\nst " S2 " a\nindex " IX " a " S2 " b " S1,
+     "safetensors{" S1 " " S2 "}(a b)", NULL, NULL},
+    {"index: a shard is missing", "st " S1 " a\nindex " IX " a " S1 " b " S2, "", IX,
+     "\"" S2 "\" is not there"},
+    {"index: a shard is missing, a file beside it",
+     "st " S1 " a\nindex " IX " a " S1 " b " S2 "\nst good.safetensors g", "safetensors{good.safetensors}(g)",
+     IX, S2},
+    {"index: a shard is broken", "st " S1 " a\ntext " S2 " rubbish\nindex " IX " a " S1 " b " S2, "", IX,
+     "\"" S2 "\" cannot be read"},
+    {"index: the broken shard says why", "st " S1 " a\ntext " S2 " rubbish!\nindex " IX " a " S1 " b " S2, "",
+     S2, "header"},
+    {"index: a tensor is not in its shard", "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " c " S2, "", IX,
+     "\"c\""},
+    {"index: it names itself", "index " IX " a " IX, "", IX, "not in shard"},
+    {"index: a directory above",
+     "st a.safetensors a\ntext " IX " {\"weight_map\":{\"a\":\"../a.safetensors\"}}",
+     "safetensors{a.safetensors}(a)", IX, ".."},
+    {"index: no map", "st a.safetensors a\ntext " IX " {}", "safetensors{a.safetensors}(a)", IX,
+     "weight_map"},
+    {"group: the first is missing", "st " S2 " b", "", S2, "shard 1 of 2"},
+    {"group: the last is missing", "st " S1 " b", "", S1, "shard 2 of 2"},
+    {"group: a middle one is missing", "st x-00001-of-00003.safetensors a\nst x-00003-of-00003.safetensors c",
+     "", "x-00001-of-00003.safetensors", "shard 2 of 3"},
+    {"group: far too few", "st x-00001-of-99999.safetensors a", "", "x-00001-of-99999.safetensors",
+     "shard 2 of 99999"},
+    {"group: a number past the total", "st x-00003-of-00002.safetensors a", "",
+     "x-00003-of-00002.safetensors", "shard 1 of 2"},
+    {"group: one is broken", "st " S1 " a\ntext " S2 " rubbish", "", S1, "broken"},
+    {"group: the broken one says why", "st " S1 " a\ntext " S2 " rubbish", "", S2, "bytes"},
+    {"group: one leads nowhere", "st " S1 " a\nlink " S2 " nowhere", "", S2, "does not exist"},
+    {"group: a name twice", "st " S1 " a b\nst " S2 " b c", "", S1, "\"b\" is in two shards"},
+    {"group: none of its members stands alone", "st " S1 " a\nst other.safetensors z",
+     "safetensors{other.safetensors}(z)", S1, "shard 2 of 2"},
+    {"a total of 0 is no group", "st x-00001-of-00000.safetensors a",
+     "safetensors{x-00001-of-00000.safetensors}(a)", NULL, NULL},
+    {"four digits are no group", "st x-0001-of-0002.safetensors a",
+     "safetensors{x-0001-of-0002.safetensors}(a)", NULL, NULL},
+    {"no stem is no group", "st -00001-of-00002.safetensors a", "safetensors{-00001-of-00002.safetensors}(a)",
+     NULL, NULL},
+    {"nothing readable", "text model.safetensors x", "", "model.safetensors", "bytes"},
+    {"a broken file beside a good one", "text model.safetensors x\nst good.safetensors a",
+     "safetensors{good.safetensors}(a)", "model.safetensors", "bytes"},
+    {"a link out of the root", "link model.safetensors /etc/passwd\nst good.safetensors a",
+     "safetensors{good.safetensors}(a)", "model.safetensors", "outside"},
+};
+
+static void sets_become_checkpoints(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        check_row(&rows[i]);
+}
+
+static void index_names(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"model.safetensors.index.json", "x.safetensors.index.json",
+                                       "model.safetensors.index.fp16.json"};
+    static const char *const bad[] = {"model.safetensors",
+                                      ".safetensors.index.json",
+                                      "index.json",
+                                      "model.index.json",
+                                      "model.safetensors.index.jsonl",
+                                      "model.safetensors.index.txt",
+                                      "pytorch_model.bin.index.json",
+                                      "model.safetensors.indexjson"};
+    for (size_t i = 0; i < COUNT_OF(good); i++)
+        CHECK(td_is_shard_index_name(good[i]), "%s", good[i]);
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        CHECK(!td_is_shard_index_name(bad[i]), "%s", bad[i]);
+}
+
+/* Of a key that several files have, the first file's value counts. */
+static void metadata_of_all_parts(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct scanner scanner;
+    struct tree_tensor a = {"a", "U8", "[1]", 1};
+    struct tree_tensor b = {"b", "U8", "[1]", 1};
+    tree_open(&tree);
+    (void)tree_tensors(&tree, "m/" S1, &a, 1, "{\"format\":\"pt\",\"one\":\"1\"}", 0);
+    (void)tree_tensors(&tree, "m/" S2, &b, 1, "{\"two\":\"2\",\"format\":\"np\"}", 0);
+    scanner_open(&scanner, &tree);
+    (void)scanner_scan(&scanner);
+    const struct td_checkpoint *c = &scanner_model(&scanner, "m")->checkpoints[0];
+    assert_int_equal(c->metadata_count, 3);
+    static const char *const wanted[][2] = {{"format", "\"pt\""}, {"one", "\"1\""}, {"two", "\"2\""}};
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(c->metadata[i].key, wanted[i][0]);
+        assert_string_equal(c->metadata[i].value, wanted[i][1]);
+    }
+    scanner_close(&scanner);
+    tree_close(&tree);
+}
+
+/* The tag changes with every file of the checkpoint and with nothing else. */
+static void tag_covers_the_parts(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct scanner scanner;
+    char tag[TD_TAG_BYTES];
+    tree_open(&tree);
+    make_files(&tree, "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2 "\ntext config.json {}");
+    scanner_open(&scanner, &tree);
+    (void)scanner_scan(&scanner);
+    memcpy(tag, scanner_model(&scanner, "m")->checkpoints[0].tag, sizeof tag);
+    tree_text(&tree, "m/config.json", "{\"a\":1}");
+    tree_simple(&tree, "other/x.safetensors", "a");
+    (void)scanner_scan(&scanner);
+    assert_string_equal(tag, scanner_model(&scanner, "m")->checkpoints[0].tag);
+    static const char *const changes[] = {"st " S1 " a z", "st " S2 " b z", "index " IX " b " S2 " a " S1};
+    for (size_t i = 0; i < COUNT_OF(changes); i++) {
+        make_files(&tree, changes[i]);
+        (void)scanner_scan(&scanner);
+        const char *now = scanner_model(&scanner, "m")->checkpoints[0].tag;
+        CHECK(strcmp(tag, now) != 0, "%s", changes[i]);
+        memcpy(tag, now, sizeof tag);
+    }
+    scanner_close(&scanner);
+    tree_close(&tree);
+}
+
+/* Two models of the same bytes have manifests that differ, in their hrefs at least. */
+static void tag_covers_the_model(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct scanner scanner;
+    tree_open(&tree);
+    tree_simple(&tree, "m/x.safetensors", "a");
+    tree_symlink(&tree, "n", "m");
+    scanner_open(&scanner, &tree);
+    (void)scanner_scan(&scanner);
+    const struct td_model *m = scanner_model(&scanner, "m");
+    const struct td_model *n = scanner_model(&scanner, "n");
+    assert_non_null(n);
+    assert_string_not_equal(m->checkpoints[0].tag, n->checkpoints[0].tag);
+    scanner_close(&scanner);
+    tree_close(&tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sets_become_checkpoints), cmocka_unit_test(index_names),
+        cmocka_unit_test(metadata_of_all_parts),   cmocka_unit_test(tag_covers_the_parts),
+        cmocka_unit_test(tag_covers_the_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,267 @@
+#include "server/config.h"
+
+#include "tests/unit/unit.h"
+
+static const uint64_t second = UINT64_C(1000000000);
+
+/* Nothing of the caller's environment must speak in a test. */
+static void forget_environment(void)
+{
+    static const char *const names[] = {"LISTEN",           "MAX_CONNECTIONS", "MAX_CONNECTIONS_PER_ADDRESS",
+                                        "MAX_HEADER_BYTES", "HEADER_TIMEOUT",  "IDLE_TIMEOUT",
+                                        "SEND_TIMEOUT",     "MIN_RATE",        "DRAIN_DELAY",
+                                        "DRAIN_TIMEOUT",    "RESCAN_INTERVAL", "SETTLE",
+                                        "LEASES",           "MAX_FILES",       "MAX_MAPS",
+                                        "ACCESS_LOG",       "LOG_LEVEL"};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "TENSORD_%s", names[i]);
+        assert_int_equal(unsetenv(name), 0);
+    }
+}
+
+/* Parses a command line given as words parted by blanks; "''" is an empty word. */
+static bool parse(struct td_config *config, const char *line, struct td_error *err)
+{
+    static char words[1024];
+    char *argv[64];
+    int argc = 0;
+    char *save = NULL;
+    assert_true(strlen(line) < sizeof words);
+    memcpy(words, line, strlen(line) + 1);
+    for (char *word = strtok_r(words, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
+        argv[argc++] = strcmp(word, "''") == 0 ? word + 2 : word;
+    td_error_init(err);
+    bool ok = td_config_parse(config, argc, argv, err);
+    assert_int_equal(ok, err->code == TD_OK);
+    if (!ok) {
+        assert_int_equal(err->code, TD_INVALID_ARGUMENT);
+        check_error(err, 0, false, line);
+    }
+    return ok;
+}
+
+static void defaults_are_as_documented(void **state)
+{
+    (void)state;
+    struct td_config config;
+    struct td_error err;
+    forget_environment();
+    assert_true(parse(&config, "models", &err));
+    assert_string_equal(config.directory, "models");
+    assert_string_equal(config.listen, "127.0.0.1:8080");
+    assert_string_equal(config.access_log, "-");
+    assert_string_equal(config.log_level, "info");
+    assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
+    assert_true(config.max_header_bytes == 8192 && config.min_rate == 1024);
+    assert_true(config.header_timeout_ns == 10 * second && config.idle_timeout_ns == 60 * second);
+    assert_true(config.send_timeout_ns == 60 * second && config.drain_delay_ns == 0);
+    assert_true(config.drain_timeout_ns == 25 * second && config.rescan_interval_ns == 10 * second);
+    assert_true(config.settle_ns == 2 * second && config.leases);
+}
+
+static void every_option_is_read(void **state)
+{
+    (void)state;
+    struct td_config config;
+    struct td_error err;
+    forget_environment();
+    assert_true(parse(
+        &config,
+        "--listen 0.0.0.0:0 --max-connections 10 --max-connections-per-address=3 --max-header-bytes 1024 "
+        "--header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 --drain-delay 0.25 "
+        "--drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 --max-maps 16 "
+        "--access-log off --log-level debug",
+        &err));
+    assert_string_equal(config.directory, "m");
+    assert_string_equal(config.listen, "0.0.0.0:0");
+    assert_true(config.max_connections == 10 && config.max_connections_per_address == 3);
+    assert_true(config.max_header_bytes == 1024 && config.header_timeout_ns == second * 3 / 2);
+    assert_true(config.idle_timeout_ns == 7 * second && config.send_timeout_ns == 8 * second);
+    assert_true(config.min_rate == 0 && config.drain_delay_ns == second / 4 && config.drain_timeout_ns == 0);
+    assert_true(config.rescan_interval_ns == 0 && config.settle_ns == second / 20 && !config.leases);
+    assert_true(config.max_files == 9 && config.max_maps == 16);
+    assert_string_equal(config.access_log, "off");
+    assert_string_equal(config.log_level, "debug");
+}
+
+static void flags_win_over_the_environment(void **state)
+{
+    (void)state;
+    struct td_config config;
+    struct td_error err;
+    forget_environment();
+    assert_int_equal(setenv("TENSORD_LISTEN", "127.0.0.1:1", 1), 0);
+    assert_int_equal(setenv("TENSORD_MAX_CONNECTIONS_PER_ADDRESS", "5", 1), 0);
+    assert_int_equal(setenv("TENSORD_SETTLE", "0.5", 1), 0);
+    assert_int_equal(setenv("TENSORD_MIN_RATE", "", 1), 0); /* empty is not given */
+    assert_true(parse(&config, "m --settle 3", &err));
+    assert_string_equal(config.listen, "127.0.0.1:1");
+    assert_true(config.max_connections_per_address == 5 && config.settle_ns == 3 * second &&
+                config.min_rate == 1024);
+    assert_int_equal(setenv("TENSORD_MAX_CONNECTIONS_PER_ADDRESS", "none", 1), 0);
+    assert_false(parse(&config, "m", &err));
+    assert_non_null(strstr(err.message, "TENSORD_MAX_CONNECTIONS_PER_ADDRESS")); /* names the culprit */
+    forget_environment();
+}
+
+static void the_last_of_two_counts(void **state)
+{
+    (void)state;
+    struct td_config config;
+    struct td_error err;
+    forget_environment();
+    assert_true(parse(&config, "--settle 1 m --settle=2 --settle 3", &err));
+    assert_true(config.settle_ns == 3 * second);
+}
+
+static void directories_with_strange_names(void **state)
+{
+    (void)state;
+    struct td_config config;
+    struct td_error err;
+    forget_environment();
+    assert_true(parse(&config, "-- --models", &err));
+    assert_string_equal(config.directory, "--models");
+    assert_true(parse(&config, "--settle 1 -- -x", &err));
+    assert_string_equal(config.directory, "-x");
+    assert_true(parse(&config, "-", &err));
+    assert_string_equal(config.directory, "-");
+}
+
+/* Every refusal says what was wrong; `names` must be in the message. */
+static void mistakes_are_explained(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *names;
+    } cases[] = {
+        {"", "DIR"},
+        {"--settle 1", "DIR"},
+        {"a b", "\"b\""},
+        {"-- a b", "\"b\""},
+        {"a --no-such-thing", "--no-such-thing"},
+        {"a --setle 1", "--setle"},
+        {"a --settle=1 --x=2", "--x=2"},
+        {"a -p", "\"-p\""},
+        {"a --", NULL} /* nothing wrong */,
+        {"a --settle", "--settle SECONDS"},
+        {"a --listen", "ADDR:PORT"},
+        {"a --settle x", "--settle"},
+        {"a --settle ''", "--settle"},
+        {"a --settle=", "--settle"},
+        {"a --settle -1", "-1"},
+        {"a --settle 1s", "1s"},
+        {"a --settle 1,5", "1,5"},
+        {"a --settle 1e3", "1e3"},
+        {"a --settle 0x1", "0x1"},
+        {"a --settle .", "\".\""},
+        {"a --settle 1.5.5", "1.5.5"},
+        {"a --settle nan", "nan"},
+        {"a --settle inf", "inf"},
+        {"a --settle 3600.1", "3600"},
+        {"a --settle 99999999999999999999", "3600"},
+        {"a --header-timeout 0", "0.1"},
+        {"a --header-timeout 0.09", "0.1"},
+        {"a --idle-timeout 0", "--idle-timeout"},
+        {"a --send-timeout 0.5", "--send-timeout"},
+        {"a --max-connections 0", "1 to"},
+        {"a --max-connections 60001", "60000"},
+        {"a --max-connections -1", "-1"},
+        {"a --max-connections +1", "+1"},
+        {"a --max-connections 1.0", "1.0"},
+        {"a --max-connections 1k", "1k"},
+        {"a --max-connections ''", "--max-connections"},
+        {"a --max-connections 99999999999999999999999", "60000"},
+        {"a --max-connections 18446744073709551617", "60000"},
+        {"a --max-header-bytes 511", "512"},
+        {"a --max-header-bytes 32769", "32768"},
+        {"a --max-maps 1", "16"},
+        {"a --max-files 0", "--max-files"},
+        {"a --leases yes", "on or off"},
+        {"a --leases ''", "on or off"},
+        {"a --leases ON", "on or off"},
+    };
+    struct td_config config;
+    struct td_error err;
+    forget_environment();
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        bool ok = parse(&config, cases[i].line, &err);
+        CHECK(ok == (cases[i].names == NULL), "\"%s\"", cases[i].line);
+        CHECK(ok || strstr(err.message, cases[i].names) != NULL, "\"%s\": %s", cases[i].line, err.message);
+    }
+}
+
+static void borders_of_numbers(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"--max-connections 1",
+                                       "--max-connections 60000",
+                                       "--max-connections 00060",
+                                       "--max-header-bytes 512",
+                                       "--max-header-bytes 32768",
+                                       "--header-timeout 0.1",
+                                       "--header-timeout 3600",
+                                       "--idle-timeout 1",
+                                       "--settle 0",
+                                       "--settle 3600",
+                                       "--settle 0.000000001",
+                                       "--settle 1.",
+                                       "--min-rate 1000000000",
+                                       "--leases on"};
+    struct td_config config;
+    struct td_error err;
+    char line[128];
+    forget_environment();
+    for (size_t i = 0; i < COUNT_OF(good); i++) {
+        (void)snprintf(line, sizeof line, "m %s", good[i]);
+        CHECK(parse(&config, line, &err), "%s: %s", line, err.message);
+    }
+    assert_true(parse(&config, "m --settle 0.123456789", &err));
+    assert_true(config.settle_ns == 123456789);
+    assert_true(parse(&config, "m --drain-timeout 86400", &err));
+    assert_true(config.drain_timeout_ns == 86400 * second);
+}
+
+/* --help names every option with its default, one line each, for a terminal of 100 columns or so. */
+static void help_lists_all(void **state)
+{
+    (void)state;
+    static const char *const options[] = {
+        "--listen",           "--max-connections", "--max-connections-per-address",
+        "--max-header-bytes", "--header-timeout",  "--idle-timeout",
+        "--send-timeout",     "--min-rate",        "--drain-delay",
+        "--drain-timeout",    "--rescan-interval", "--settle",
+        "--leases",           "--max-files",       "--max-maps",
+        "--access-log",       "--log-level"};
+    char text[8192];
+    FILE *out = fmemopen(text, sizeof text, "w");
+    assert_non_null(out);
+    td_config_help(out);
+    assert_int_equal(fclose(out), 0);
+    size_t lines = 0;
+    for (const char *p = text; *p != '\0'; p++)
+        lines += *p == '\n';
+    assert_int_equal(lines, COUNT_OF(options));
+    for (size_t i = 0; i < COUNT_OF(options); i++) {
+        char wanted[64];
+        (void)snprintf(wanted, sizeof wanted, "  %s ", options[i]);
+        CHECK(strstr(text, wanted) != NULL, "%s", options[i]);
+    }
+    assert_non_null(strstr(text, "(127.0.0.1:8080)"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_as_documented),
+        cmocka_unit_test(every_option_is_read),
+        cmocka_unit_test(flags_win_over_the_environment),
+        cmocka_unit_test(the_last_of_two_counts),
+        cmocka_unit_test(directories_with_strange_names),
+        cmocka_unit_test(mistakes_are_explained),
+        cmocka_unit_test(borders_of_numbers),
+        cmocka_unit_test(help_lists_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

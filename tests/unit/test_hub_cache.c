@@ -1,0 +1,186 @@
+/* Layout: huggingface_hub, file_download.py (repo_folder_name) and the guide "Understand caching":
+ * models--org--name/{blobs,refs,snapshots/<commit>}. */
+#include "catalog/hub_cache.h"
+
+#include "tests/kit/tree.h"
+#include "tests/unit/unit.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static void ids_of_folders(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *id; /* NULL: no cache folder */
+    } cases[] = {
+        {"models--Qwen--Qwen3-0.6B", "Qwen/Qwen3-0.6B"},
+        {"models--gpt2", "gpt2"},
+        {"models--a--b_c.d-e", "a/b_c.d-e"},
+        {"models--org--name-with-dashes", "org/name-with-dashes"},
+        {"models--", NULL},
+        {"models-", NULL},
+        {"models", NULL},
+        {"", NULL},
+        {"models-gpt2", NULL},
+        {"Models--gpt2", NULL},
+        {"datasets--a--b", NULL},
+        {"spaces--a--b", NULL},
+        {"xmodels--a--b", NULL},
+        /* no repository has such an id, and no URL could name it */
+        {"models----b", NULL},
+        {"models--a--", NULL},
+        {"models--a----b", NULL},
+        {"models--..--etc", NULL},
+        {"models--a--..", NULL},
+        {"models--..", NULL},
+        {"models--.--a", NULL},
+        {"models--a--.hidden", NULL} /* dot-files are not listed */,
+        {"models--.git--x", NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char id[256] = "?";
+        bool ok = td_hub_cache_id(cases[i].name, id, sizeof id);
+        CHECK(ok == (cases[i].id != NULL), "%s: %s", cases[i].name, id);
+        CHECK(!ok || strcmp(id, cases[i].id) == 0, "%s: %s", cases[i].name, id);
+    }
+}
+
+static void ids_fit_or_are_refused(void **state)
+{
+    (void)state;
+    char id[8];
+    for (size_t capacity = 1; capacity <= sizeof id; capacity++)
+        assert_int_equal(td_hub_cache_id("models--ab--cd", id, capacity), capacity >= sizeof "ab/cd");
+}
+
+struct place {
+    struct tree tree;
+    struct td_root *root;
+};
+
+static void open_place(struct place *place)
+{
+    struct td_error err;
+    td_error_init(&err);
+    tree_open(&place->tree);
+    tree_directory(&place->tree, "root");
+    char path[TREE_PATH_BYTES];
+    tree_at(&place->tree, "root", path);
+    assert_true(td_root_create(path, &place->root, &err));
+}
+
+static void close_place(struct place *place)
+{
+    td_root_unref(place->root);
+    tree_close(&place->tree);
+}
+
+/* NULL: the folder has no snapshot to publish. */
+static void expect(const struct place *place, const char *folder, const char *wanted)
+{
+    char commit[256] = "?";
+    bool ok = td_hub_cache_commit(place->root, folder, commit, sizeof commit);
+    CHECK(ok == (wanted != NULL), "%s: %s", folder, commit);
+    CHECK(!ok || strcmp(commit, wanted) == 0, "%s: %s, wanted %s", folder, commit, wanted);
+}
+
+static void main_decides(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_directory(&place.tree, "root/c/snapshots/aaa");
+    tree_directory(&place.tree, "root/c/snapshots/bbb");
+    tree_set_age(&place.tree, "root/c/snapshots/aaa", 0);
+    tree_set_age(&place.tree, "root/c/snapshots/bbb", INT64_C(5000000000));
+    static const char *const contents[] = {"bbb", "bbb\n", "bbb\r\n", "bbb other\n", "bbb\nmore\n"};
+    for (size_t i = 0; i < COUNT_OF(contents); i++) {
+        tree_text(&place.tree, "root/c/refs/main", contents[i]);
+        expect(&place, "c", "bbb");
+    }
+    close_place(&place);
+}
+
+/* What refs/main cannot decide, the time of the last change does. */
+static void newest_snapshot_otherwise(void **state)
+{
+    (void)state;
+    struct place place;
+    char long_line[2000];
+    open_place(&place);
+    tree_directory(&place.tree, "root/c/snapshots/aaa");
+    tree_directory(&place.tree, "root/c/snapshots/bbb");
+    tree_directory(&place.tree, "root/c/snapshots/.hidden");
+    tree_text(&place.tree, "root/c/snapshots/file", "x");
+    tree_symlink(&place.tree, "root/c/snapshots/zzz", "aaa");
+    tree_set_age(&place.tree, "root/c/snapshots/aaa", INT64_C(1000000000));
+    tree_set_age(&place.tree, "root/c/snapshots/bbb", INT64_C(5000000000));
+    expect(&place, "c", "aaa");
+    memset(long_line, 'a', sizeof long_line - 1);
+    long_line[sizeof long_line - 1] = '\0';
+    const char *const contents[] = {"",     "\n",      "ccc", "../snapshots/bbb", "..",           ".", "/etc",
+                                    "file", ".hidden", "bb",  long_line,          "snapshots/bbb"};
+    for (size_t i = 0; i < COUNT_OF(contents); i++) {
+        tree_text(&place.tree, "root/c/refs/main", contents[i]);
+        expect(&place, "c", "aaa");
+    }
+    tree_remove(&place.tree, "root/c/refs/main");
+    tree_fifo(&place.tree, "root/c/refs/main");
+    expect(&place, "c", "aaa");
+    tree_remove(&place.tree, "root/c/refs/main");
+    tree_text(&place.tree, "outside", "bbb");
+    tree_symlink(&place.tree, "root/c/refs/main", "../../../outside");
+    expect(&place, "c", "aaa");
+    close_place(&place);
+}
+
+/* Equal times must not make scans choose differently. */
+static void equal_times_choose_the_greater_name(void **state)
+{
+    (void)state;
+    struct place place;
+    struct timespec same[2] = {{.tv_sec = 1700000000}, {.tv_sec = 1700000000}};
+    open_place(&place);
+    static const char *const names[] = {"m", "z", "a", "q"};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char name[64];
+        char path[TREE_PATH_BYTES];
+        (void)snprintf(name, sizeof name, "root/c/snapshots/%s", names[i]);
+        tree_directory(&place.tree, name);
+        tree_at(&place.tree, name, path);
+        assert_int_equal(utimensat(AT_FDCWD, path, same, 0), 0);
+    }
+    expect(&place, "c", "z");
+    close_place(&place);
+}
+
+static void folders_without_snapshots(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    expect(&place, "absent", NULL);
+    tree_directory(&place.tree, "root/empty");
+    expect(&place, "empty", NULL);
+    tree_directory(&place.tree, "root/none/snapshots");
+    tree_text(&place.tree, "root/none/refs/main", "aaa");
+    expect(&place, "none", NULL);
+    tree_directory(&place.tree, "outside/aaa");
+    tree_symlink(&place.tree, "root/linked/snapshots", "../../outside");
+    expect(&place, "linked", NULL);
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_of_folders),
+        cmocka_unit_test(ids_fit_or_are_refused),
+        cmocka_unit_test(main_decides),
+        cmocka_unit_test(newest_snapshot_otherwise),
+        cmocka_unit_test(equal_times_choose_the_greater_name),
+        cmocka_unit_test(folders_without_snapshots),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

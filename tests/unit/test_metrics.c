@@ -1,0 +1,213 @@
+/* The exposition format: Prometheus documentation, "Exposition formats", text format 0.0.4; names: "Metric and label
+ * naming". */
+#include "api/metrics.h"
+
+#include "tests/unit/unit.h"
+
+#include <ctype.h>
+
+struct text {
+    struct td_metrics metrics;
+    struct td_catalog_status status;
+    struct td_buffer out;
+};
+
+static char *write_text(struct text *text)
+{
+    td_buffer_clear(&text->out);
+    td_metrics_write(&text->metrics, &text->status, false, &text->out);
+    char *written = td_buffer_terminate(&text->out);
+    assert_non_null(written);
+    return written;
+}
+
+static void has_line(const char *text, const char *line)
+{
+    size_t len = strlen(line);
+    for (const char *at = text; (at = strstr(at, line)) != NULL; at++)
+        if ((at == text || at[-1] == '\n') && at[len] == '\n')
+            return;
+    fail_msg("no line \"%s\"", line);
+}
+
+static void requests_are_counted_by_route_and_code(void **state)
+{
+    (void)state;
+    static struct text text;
+    td_metrics_request(&text.metrics, TD_ROUTE_TENSOR, 206, 1000, 40000);
+    td_metrics_request(&text.metrics, TD_ROUTE_TENSOR, 206, 24, 60000);
+    td_metrics_request(&text.metrics, TD_ROUTE_TENSOR, 200, 0, 700000000);
+    td_metrics_request(&text.metrics, TD_ROUTE_NONE, 404, 1, 1);
+    const char *out = write_text(&text);
+    has_line(out, "tensord_http_requests_total{route=\"tensor\",code=\"206\"} 2");
+    has_line(out, "tensord_http_requests_total{route=\"tensor\",code=\"200\"} 1");
+    has_line(out, "tensord_http_requests_total{route=\"none\",code=\"404\"} 1");
+    has_line(out, "tensord_http_sent_bytes_total 1025");
+    has_line(out, "tensord_http_request_duration_seconds_bucket{le=\"5e-05\"} 2");
+    has_line(out, "tensord_http_request_duration_seconds_bucket{le=\"0.0001\"} 3");
+    has_line(out, "tensord_http_request_duration_seconds_bucket{le=\"0.5\"} 3");
+    has_line(out, "tensord_http_request_duration_seconds_bucket{le=\"2.5\"} 4");
+    has_line(out, "tensord_http_request_duration_seconds_bucket{le=\"+Inf\"} 4");
+    has_line(out, "tensord_http_request_duration_seconds_count 4");
+    td_buffer_fini(&text.out);
+}
+
+/* Each status that the service answers with has a series of its own. */
+static void every_status_of_ours_has_a_series(void **state)
+{
+    (void)state;
+    static const int statuses[] = {200, 206, 304, 400, 403, 404, 405, 412, 416, 422, 429, 431, 500, 503};
+    static struct text text;
+    char line[96];
+    for (size_t i = 0; i < COUNT_OF(statuses); i++)
+        for (size_t n = 0; n <= i; n++)
+            td_metrics_request(&text.metrics, TD_ROUTE_FILE, statuses[i], 0, 0);
+    td_metrics_request(&text.metrics, TD_ROUTE_FILE, 299, 0, 0);
+    const char *out = write_text(&text);
+    for (size_t i = 0; i < COUNT_OF(statuses); i++) {
+        (void)snprintf(line, sizeof line, "tensord_http_requests_total{route=\"file\",code=\"%d\"} %zu",
+                       statuses[i], i + 1);
+        has_line(out, line);
+    }
+    has_line(out, "tensord_http_requests_total{route=\"file\",code=\"other\"} 1");
+    td_buffer_fini(&text.out);
+}
+
+static void names_are_the_same_everywhere(void **state)
+{
+    (void)state;
+    static const char *const routes[TD_ROUTE_COUNT] = {"none",    "models",  "model",   "manifest",
+                                                       "tensor",  "file",    "healthz", "readyz",
+                                                       "metrics", "openapi", "version"};
+    for (int i = 0; i < TD_ROUTE_COUNT; i++)
+        assert_string_equal(td_route_name((enum td_route)i), routes[i]);
+    for (int i = 0; i < TD_CUT_COUNT; i++)
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(td_cut_name((enum td_cut)i), td_cut_name((enum td_cut)k));
+}
+
+static void cuts_and_gauges(void **state)
+{
+    (void)state;
+    static struct text text;
+    td_metrics_cut(&text.metrics, TD_CUT_NONE);
+    td_metrics_cut(&text.metrics, TD_CUT_CHANGED);
+    td_metrics_cut(&text.metrics, TD_CUT_SLOW);
+    td_metrics_cut(&text.metrics, TD_CUT_SLOW);
+    atomic_store(&text.metrics.in_flight, 3);
+    atomic_store(&text.metrics.connections, 4);
+    text.status = (struct td_catalog_status){.ready = true,
+                                             .model_count = 5,
+                                             .tensor_count = UINT64_C(1) << 40,
+                                             .scan_count = 6,
+                                             .last_scan_ns = 1500000000};
+    char *out = write_text(&text);
+    has_line(out, "tensord_http_cut_transfers_total{reason=\"changed\"} 1");
+    has_line(out, "tensord_http_cut_transfers_total{reason=\"slow\"} 2");
+    has_line(out, "tensord_http_cut_transfers_total{reason=\"client\"} 0");
+    has_line(out, "tensord_http_requests_in_flight 3");
+    has_line(out, "tensord_http_connections 4");
+    has_line(out, "tensord_models 5");
+    has_line(out, "tensord_tensors 1099511627776");
+    has_line(out, "tensord_scans_total 6");
+    has_line(out, "tensord_last_scan_duration_seconds 1.5");
+    has_line(out, "tensord_ready 1");
+    has_line(out, "tensord_build_info{version=\"" TD_VERSION "\"} 1");
+    td_buffer_clear(&text.out);
+    td_metrics_write(&text.metrics, &text.status, true, &text.out);
+    has_line(td_buffer_terminate(&text.out), "tensord_ready 0"); /* draining */
+    td_buffer_fini(&text.out);
+}
+
+static size_t name_len(const char *p)
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)p[n]) || p[n] == '_' || p[n] == ':')
+        n++;
+    return n;
+}
+
+static bool begins(const char *line, const char *prefix)
+{
+    return strncmp(line, prefix, strlen(prefix)) == 0;
+}
+
+/* One sample: name, labels, a number. Samples follow the HELP and TYPE lines of their family. */
+static void check_sample(const char *line, const char *family, const char *type)
+{
+    size_t n = name_len(line);
+    char name[128];
+    assert_true(n > 0 && n < sizeof name);
+    memcpy(name, line, n);
+    name[n] = '\0';
+    CHECK(begins(name, "tensord_"), "%s", line);
+    CHECK(begins(name, family), "%s is not of %s", line, family);
+    const char *suffix = name + strlen(family);
+    bool histogram = strcmp(type, "histogram") == 0;
+    CHECK(histogram
+              ? strcmp(suffix, "_bucket") == 0 || strcmp(suffix, "_sum") == 0 || strcmp(suffix, "_count") == 0
+              : *suffix == '\0',
+          "%s", line);
+    size_t family_len = strlen(family);
+    bool total = family_len > 6 && strcmp(family + family_len - 6, "_total") == 0;
+    CHECK((strcmp(type, "counter") == 0) == total, "%s is a %s", family, type);
+    const char *at = line + n;
+    if (*at == '{') {
+        at++;
+        while (*at != '}') { /* label="value", none of ours holds a quote */
+            size_t label = name_len(at);
+            CHECK(label > 0 && at[label] == '=' && at[label + 1] == '"', "%s", line);
+            at = strchr(at + label + 2, '"');
+            assert_non_null(at);
+            at++;
+            at += *at == ',' ? 1 : 0;
+        }
+        at++;
+    }
+    char *end;
+    assert_int_equal(*at, ' ');
+    (void)strtod(at + 1, &end);
+    CHECK(end != at + 1 && *end == '\0', "%s", line);
+}
+
+static void every_line_is_well_formed(void **state)
+{
+    (void)state;
+    static struct text text;
+    for (int route = 0; route < TD_ROUTE_COUNT; route++)
+        for (int status = 100; status < 600; status++)
+            td_metrics_request(&text.metrics, (enum td_route)route, status, UINT64_C(1) << 50,
+                               UINT64_C(1) << 50);
+    char *out = write_text(&text);
+    char family[128] = "";
+    char type[32] = "";
+    size_t samples = 0;
+    char *save = NULL;
+    assert_int_equal(out[strlen(out) - 1], '\n');
+    for (char *line = strtok_r(out, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
+        if (begins(line, "# HELP ")) {
+            assert_int_equal(sscanf(line, "# HELP %127s", family), 1);
+        } else if (begins(line, "# TYPE ")) {
+            char typed[128];
+            assert_int_equal(sscanf(line, "# TYPE %127s %31s", typed, type), 2);
+            assert_string_equal(typed, family);
+        } else {
+            check_sample(line, family, type);
+            samples++;
+        }
+    }
+    assert_true(samples > 50 && samples < 500); /* bounded: no model, path or client is a label */
+    td_buffer_fini(&text.out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(requests_are_counted_by_route_and_code),
+        cmocka_unit_test(every_status_of_ours_has_a_series),
+        cmocka_unit_test(names_are_the_same_everywhere),
+        cmocka_unit_test(cuts_and_gauges),
+        cmocka_unit_test(every_line_is_well_formed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

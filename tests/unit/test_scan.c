@@ -1,0 +1,551 @@
+#include "catalog/scan.h"
+
+#include "core/clock.h"
+#include "tests/kit/scanner.h"
+#include "tests/unit/unit.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SECOND = 1000000000 };
+
+struct place {
+    struct tree tree;
+    struct scanner scanner;
+    struct td_error err;
+};
+
+static void open_place(struct place *place)
+{
+    td_error_init(&place->err);
+    tree_open(&place->tree);
+    scanner_open(&place->scanner, &place->tree);
+}
+
+static void close_place(struct place *place)
+{
+    scanner_close(&place->scanner);
+    tree_close(&place->tree);
+}
+
+/* All model ids, parted by blanks. */
+static void expect_models(const struct place *place, const char *wanted)
+{
+    char got[1024] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < place->scanner.snapshot->model_count; i++)
+        used += (size_t)snprintf(got + used, sizeof got - used, "%s%s", i > 0 ? " " : "",
+                                 place->scanner.snapshot->models[i].id);
+    assert_string_equal(got, wanted);
+}
+
+static struct td_file *file_of(const struct place *place, const char *path)
+{
+    const struct td_entry *entry = scanner_entry(&place->scanner, path);
+    return entry == NULL ? NULL : entry->file;
+}
+
+static void empty_root_is_an_empty_snapshot(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->entry_count == 0 && snapshot->model_count == 0 && snapshot->problems.count == 0);
+    assert_true(snapshot->generation == 1 && strlen(snapshot->tag) == TD_TAG_BYTES - 1);
+    close_place(&place);
+}
+
+static void directories_and_root_files_are_models(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_simple(&place.tree, "qwen3/model.safetensors", "a b");
+    tree_simple(&place.tree, "Qwen/Qwen3-0.6B/model.safetensors", "a");
+    tree_simple(&place.tree, "sdxl/unet/x.safetensors", "a");
+    tree_simple(&place.tree, "bert.safetensors", "a");
+    tree_text(&place.tree, "broken.safetensors", "x");
+    tree_index(&place.tree, "model.safetensors.index.json", "a bert.safetensors");
+    tree_text(&place.tree, "notes/readme.md", "no checkpoint here");
+    tree_text(&place.tree, "all-broken/x.safetensors", "x");
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    expect_models(&place, "Qwen/Qwen3-0.6B all-broken bert.safetensors broken.safetensors qwen3 sdxl/unet");
+    const struct td_model *model = scanner_model(&place.scanner, "bert.safetensors");
+    assert_true(model->entry_count == 1 && model->checkpoint_count == 1 && model->directory_len == 0);
+    assert_null(model->config);
+    model = scanner_model(&place.scanner, "broken.safetensors");
+    assert_true(model->checkpoint_count == 0 && model->problems.count == 1);
+    model = scanner_model(&place.scanner, "all-broken");
+    assert_true(model->checkpoint_count == 0 && model->problems.count == 1);
+    assert_int_equal(snapshot->problems.count, 0);
+    close_place(&place);
+}
+
+static void numbers_of_a_model(void **state)
+{
+    (void)state;
+    struct place place;
+    struct stat st;
+    char path[TREE_PATH_BYTES];
+    open_place(&place);
+    tree_simple(&place.tree, "m/model.safetensors", "a b c");
+    tree_simple(&place.tree, "m/variant.safetensors", "a");
+    tree_text(&place.tree, "m/config.json", "{}");
+    tree_text(&place.tree, "m/sub/tokenizer.json", "12345");
+    tree_set_age(&place.tree, "m/sub/tokenizer.json", INT64_C(30) * SECOND); /* the newest */
+    (void)scanner_scan(&place.scanner);
+    const struct td_model *model = scanner_model(&place.scanner, "m");
+    assert_true(model->total_bytes == 32 && model->entry_count == 4);
+    uint64_t sizes = file_of(&place, "m/model.safetensors")->source.id.size_bytes +
+                     file_of(&place, "m/variant.safetensors")->source.id.size_bytes + 2 + 5;
+    assert_true(model->file_bytes == sizes);
+    tree_at(&place.tree, "m/sub/tokenizer.json", path);
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(model->updated_ns == td_file_id_of(&st).mtime_ns);
+    assert_string_equal(model->config->path, "m/config.json");
+    close_place(&place);
+}
+
+static void method_names_end_no_id(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
+    struct place place;
+    char path[64];
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        (void)snprintf(path, sizeof path, "m/%s/x.safetensors", names[i]);
+        tree_simple(&place.tree, path, "a");
+        (void)snprintf(path, sizeof path, "m/%s/inner/x.safetensors", names[i]);
+        tree_simple(&place.tree, path, "a");
+    }
+    tree_simple(&place.tree, "tensors/x.safetensors", "a");
+    tree_simple(&place.tree, "m/tensorsx/x.safetensors", "a");
+    (void)scanner_scan(&place.scanner);
+    expect_models(
+        &place,
+        "m/files/inner m/model.safetensors/inner m/plans/inner m/shards/inner m/tensors/inner m/tensorsx");
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        (void)snprintf(path, sizeof path, "m/%s", names[i]);
+        const char *message = scanner_problem(&place.scanner, NULL, path);
+        CHECK(message != NULL && strstr(message, names[i]) != NULL, "%s", path);
+    }
+    assert_non_null(scanner_problem(&place.scanner, NULL, "tensors"));
+    close_place(&place);
+}
+
+static void cache_folders_are_models(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_simple(&place.tree, "models--org--name/blobs/aaa", "t");
+    tree_symlink(&place.tree, "models--org--name/snapshots/c1/model.safetensors", "../../blobs/aaa");
+    tree_text(&place.tree, "models--org--name/snapshots/c1/config.json", "{\"a\":1}");
+    tree_simple(&place.tree, "models--org--name/snapshots/c0/model.safetensors", "old");
+    tree_text(&place.tree, "models--org--name/refs/main", "c1");
+    tree_simple(&place.tree, "models--org--tensors/snapshots/c2/model.safetensors", "t");
+    tree_simple(&place.tree, "plain/model.safetensors", "t");
+    tree_text(&place.tree, "CACHEDIR.TAG", "");
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "org/name plain");
+    const struct td_model *model = scanner_model(&place.scanner, "org/name");
+    assert_string_equal(model->revision, "c1");
+    assert_true(model->checkpoint_count == 1 && model->entry_count == 2);
+    assert_string_equal(td_checkpoint_tensor(&model->checkpoints[0], 0).tensor->name, "t");
+    assert_string_equal(model->config->path, "org/name/config.json");
+    assert_null(scanner_model(&place.scanner, "plain")->revision);
+    assert_non_null(scanner_problem(&place.scanner, NULL, "org/tensors"));
+    /* another commit becomes main: other files under the same names */
+    tree_text(&place.tree, "models--org--name/refs/main", "c0");
+    (void)scanner_scan(&place.scanner);
+    model = scanner_model(&place.scanner, "org/name");
+    assert_string_equal(model->revision, "c0");
+    assert_string_equal(td_checkpoint_tensor(&model->checkpoints[0], 0).tensor->name, "old");
+    close_place(&place);
+}
+
+static void problems_stand_where_they_belong(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_text(&place.tree, "m/bad.safetensors", "not one");
+    tree_simple(&place.tree, "m/good.safetensors", "a");
+    tree_fifo(&place.tree, "m/pipe.safetensors");
+    tree_symlink(&place.tree, "m/out.safetensors", "/etc/passwd");
+    tree_symlink(&place.tree, "m/out.txt", "/etc/passwd");
+    tree_text(&place.tree, "m/\xff.safetensors", "");
+    (void)scanner_scan(&place.scanner);
+    const struct td_model *model = scanner_model(&place.scanner, "m");
+    assert_int_equal(model->problems.count, 3);
+    assert_non_null(scanner_problem(&place.scanner, model, "bad.safetensors"));
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "pipe.safetensors"), "regular"));
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "out.safetensors"), "outside"));
+    assert_non_null(scanner_problem(&place.scanner, NULL, "m/out.txt"));
+    assert_int_equal(place.scanner.snapshot->problems.count, 2);
+    assert_true(model->entry_count == 2); /* a refused file is a file all the same */
+    close_place(&place);
+}
+
+/* A file that did not change is the same object in the next snapshot, parsed once. */
+static void unchanged_files_are_shared(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    tree_simple(&place.tree, "m/b.safetensors", "b");
+    tree_text(&place.tree, "m/config.json", "{}");
+    tree_text(&place.tree, "bad/x.safetensors", "x");
+    struct td_snapshot *first =
+        td_snapshot_ref((struct td_snapshot *)(uintptr_t)scanner_scan(&place.scanner));
+    assert_true(place.scanner.progress.files_found == 4 && place.scanner.progress.files_to_read == 3);
+    struct td_file *a = file_of(&place, "m/a.safetensors");
+    struct td_file *config = file_of(&place, "m/config.json");
+    struct td_file *bad = file_of(&place, "bad/x.safetensors");
+    (void)scanner_scan(&place.scanner);
+    assert_ptr_equal(file_of(&place, "m/a.safetensors"), a);
+    assert_ptr_equal(file_of(&place, "m/config.json"), config);
+    assert_ptr_equal(file_of(&place, "bad/x.safetensors"), bad); /* refused for good: not read again */
+    assert_true(place.scanner.progress.files_to_read == 0);
+    assert_string_equal(first->tag, place.scanner.snapshot->tag);
+    assert_true(place.scanner.snapshot->generation == 2);
+    tree_simple(&place.tree, "m/b.safetensors", "c");
+    (void)scanner_scan(&place.scanner);
+    assert_ptr_equal(file_of(&place, "m/a.safetensors"), a);
+    assert_true(place.scanner.progress.files_to_read == 1 && place.scanner.progress.files_read == 1);
+    assert_string_not_equal(first->tag, place.scanner.snapshot->tag);
+    const struct td_model *old = td_snapshot_find_model(first, "m", 1);
+    assert_string_equal(td_checkpoint_tensor(&old->checkpoints[0], 1).tensor->name, "b");
+    assert_string_equal(
+        td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 1).tensor->name, "c");
+    td_snapshot_unref(first);
+    close_place(&place);
+}
+
+static void changes_of_every_kind_are_seen(void **state)
+{
+    (void)state;
+    struct place place;
+    char path[TREE_PATH_BYTES];
+    open_place(&place);
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    char tag[TD_TAG_BYTES];
+    memcpy(tag, scanner_scan(&place.scanner)->tag, sizeof tag);
+    for (int kind = 0; kind < 6; kind++) {
+        struct td_file *before = td_file_ref(file_of(&place, "m/a.safetensors"));
+        struct timespec tick = {.tv_nsec = 20000000};
+        (void)nanosleep(&tick, NULL);
+        switch (kind) {
+        case 0: /* in place, same size, even the same bytes */
+            tree_poke(&place.tree, "m/a.safetensors", 8, "{", 1);
+            break;
+        case 1: /* replaced by rename */
+            tree_simple(&place.tree, "new", "b");
+            tree_rename(&place.tree, "new", "m/a.safetensors");
+            break;
+        case 2: /* touched */
+            tree_set_age(&place.tree, "m/a.safetensors", INT64_C(1000) * SECOND);
+            break;
+        case 3: /* mode */
+            tree_at(&place.tree, "m/a.safetensors", path);
+            assert_int_equal(chmod(path, 0600), 0);
+            break;
+        case 4: /* longer, and broken by it */
+            tree_truncate(&place.tree, "m/a.safetensors", 5000);
+            break;
+        default: /* a symlink to another */
+            tree_simple(&place.tree, "m/.real", "c");
+            tree_remove(&place.tree, "m/a.safetensors");
+            tree_symlink(&place.tree, "m/a.safetensors", ".real");
+            break;
+        }
+        (void)scanner_scan(&place.scanner);
+        CHECK(file_of(&place, "m/a.safetensors") != before, "kind %d", kind);
+        CHECK(strcmp(tag, place.scanner.snapshot->tag) != 0, "kind %d", kind);
+        CHECK(strcmp(before->tag, file_of(&place, "m/a.safetensors")->tag) != 0, "kind %d", kind);
+        memcpy(tag, place.scanner.snapshot->tag, sizeof tag);
+        td_file_unref(before);
+    }
+    tree_remove(&place.tree, "m");
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "");
+    close_place(&place);
+}
+
+/* A file may move to another name: it is parsed again, since its name decides its format. */
+static void renamed_files_are_other_entries(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    (void)scanner_scan(&place.scanner);
+    tree_rename(&place.tree, "m/a.safetensors", "m/a.bin");
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "");
+    assert_null(file_of(&place, "m/a.bin")->format);
+    tree_rename(&place.tree, "m/a.bin", "n/b.safetensors");
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "n");
+    close_place(&place);
+}
+
+/* ---- settling ------------------------------------------------------------------------------------------ */
+
+static void young_files_wait(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    place.scanner.config.settle_ns = (uint64_t)10 * SECOND;
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(4) * SECOND);
+    tree_simple(&place.tree, "m/b.safetensors", "b");
+    uint64_t now_ns = td_clock_ns();
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->unsettled_count == 1 && snapshot->entry_count == 1);
+    assert_null(file_of(&place, "m/a.safetensors"));
+    /* due when the 10 s are over: in 6 s */
+    assert_true(snapshot->next_due_ns > now_ns + (uint64_t)5 * SECOND);
+    assert_true(snapshot->next_due_ns < now_ns + (uint64_t)8 * SECOND);
+    assert_int_equal(place.scanner.unsettled.count, 1);
+    assert_string_equal(place.scanner.unsettled.items[0].path, "m/a.safetensors");
+    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(11) * SECOND);
+    snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->unsettled_count == 0 && snapshot->entry_count == 2 && snapshot->next_due_ns == 0);
+    assert_int_equal(place.scanner.unsettled.count, 0);
+    close_place(&place);
+}
+
+/* Every kind of file, not only checkpoints: config.json too is read by somebody. */
+static void all_files_settle(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    place.scanner.config.settle_ns = (uint64_t)3600 * SECOND;
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    tree_text(&place.tree, "m/config.json", "{}");
+    tree_index(&place.tree, "m/x.safetensors.index.json", "a a.safetensors");
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->unsettled_count == 3 && snapshot->entry_count == 0 && snapshot->model_count == 0);
+    place.scanner.config.settle_ns = 0;
+    snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->unsettled_count == 0 && snapshot->entry_count == 3);
+    close_place(&place);
+}
+
+/* The bytes of a mtime in the future tell nothing about their age: what counts is how long they stood still. */
+static void future_files_settle_by_watching(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    place.scanner.config.settle_ns = 300000000;
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
+    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
+    uint64_t due_ns = place.scanner.snapshot->next_due_ns;
+    assert_true(due_ns > 0 && due_ns <= td_clock_ns() + 300000000);
+    struct timespec pause = {.tv_nsec = 150000000};
+    (void)nanosleep(&pause, NULL);
+    tree_poke(&place.tree, "m/a.safetensors", 8, "{", 1); /* still being written to */
+    tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
+    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
+    assert_true(place.scanner.snapshot->next_due_ns > due_ns); /* the time began anew */
+    while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 1);
+    close_place(&place);
+}
+
+/* While a known file changes, its old entry stays: requests for it are told to try again, not that it is gone. */
+static void known_files_stay_while_they_settle(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    (void)scanner_scan(&place.scanner);
+    struct td_file *before = file_of(&place, "m/a.safetensors");
+    place.scanner.config.settle_ns = (uint64_t)10 * SECOND;
+    tree_simple(&place.tree, "m/a.safetensors", "b");
+    tree_set_age(&place.tree, "m/a.safetensors", SECOND);
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    assert_int_equal(snapshot->unsettled_count, 1);
+    assert_ptr_equal(file_of(&place, "m/a.safetensors"), before);
+    assert_string_equal(
+        td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "a");
+    (void)scanner_scan(&place.scanner);
+    assert_ptr_equal(file_of(&place, "m/a.safetensors"), before);
+    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(10) * SECOND);
+    (void)scanner_scan(&place.scanner);
+    assert_string_equal(
+        td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "b");
+    tree_simple(&place.tree, "m/a.safetensors", "c");
+    tree_set_age(&place.tree, "m/a.safetensors", SECOND);
+    (void)scanner_scan(&place.scanner);
+    tree_remove(&place.tree, "m/a.safetensors"); /* gone is gone, settled or not */
+    snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->entry_count == 0 && snapshot->unsettled_count == 0);
+    close_place(&place);
+}
+
+/* ---- limits and faults --------------------------------------------------------------------------------- */
+
+static void limits_are_said(void **state)
+{
+    (void)state;
+    struct place place;
+    char name[64];
+    open_place(&place);
+    for (int i = 0; i < 20; i++) {
+        (void)snprintf(name, sizeof name, "m%02d/a.safetensors", i);
+        tree_simple(&place.tree, name, "a");
+    }
+    place.scanner.config.max_files = 12;
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->entry_count == 12 && snapshot->problems.count == 1);
+    place.scanner.config.max_files = 100;
+    place.scanner.config.max_directories = 5; /* the root is one */
+    snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->entry_count == 4 && snapshot->problems.count == 1);
+    place.scanner.config.max_directories = 100;
+    place.scanner.config.limits.max_header_bytes = 10;
+    tree_simple(&place.tree, "m00/a.safetensors", "b");
+    snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->problems.count == 0 && snapshot->entry_count == 20);
+    assert_int_equal(scanner_model(&place.scanner, "m00")->checkpoint_count, 0);
+    assert_int_equal(scanner_model(&place.scanner, "m01")->checkpoint_count,
+                     1); /* read before, under the old limit */
+    close_place(&place);
+}
+
+/* A file that could not be opened may be all right the next time: its identity does not tell. */
+static void passing_faults_are_tried_again(void **state)
+{
+    (void)state;
+    struct place place;
+    char path[TREE_PATH_BYTES];
+    open_place(&place);
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    tree_simple(&place.tree, "m/b.safetensors", "b");
+    tree_at(&place.tree, "m/a.safetensors", path);
+    assert_int_equal(chmod(path, 0), 0);
+    assert_int_equal(chmod(place.tree.path, 0755), 0);
+    pid_t child = fork(); /* root reads everything */
+    assert_true(child >= 0);
+    if (child == 0) {
+        bool ok = geteuid() != 0 || (setgid(65534) == 0 && setuid(65534) == 0);
+        ok = ok && scanner_try(&place.scanner, &place.err);
+        const struct td_model *model = ok ? scanner_model(&place.scanner, "m") : NULL;
+        ok = ok && model->checkpoint_count == 1 &&
+             scanner_problem(&place.scanner, model, "a.safetensors") != NULL;
+        struct td_file *before = ok ? file_of(&place, "m/a.safetensors") : NULL;
+        ok = ok && before->transient && scanner_try(&place.scanner, &place.err) &&
+             file_of(&place, "m/a.safetensors") != before && place.scanner.progress.files_to_read == 1;
+        _exit(ok ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close_place(&place);
+}
+
+static void a_scan_can_be_stopped(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    (void)scanner_scan(&place.scanner);
+    struct td_snapshot *before = place.scanner.snapshot;
+    atomic_store(&place.scanner.stop, true);
+    assert_false(scanner_try(&place.scanner, &place.err));
+    assert_ptr_equal(place.scanner.snapshot, before);
+    close_place(&place);
+}
+
+/* ---- one file by itself -------------------------------------------------------------------------------- */
+
+static void one_file_is_looked_at_anywhere(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_snapshot *snapshot = NULL;
+    struct td_limits limits = td_limits_default();
+    char path[TREE_PATH_BYTES];
+    open_place(&place);
+    tree_simple(&place.tree, "deep/down/x.safetensors", "a b");
+    tree_at(&place.tree, "deep/down/x.safetensors", path);
+    assert_true(td_scan_file(path, &limits, &snapshot, &place.err));
+    assert_true(snapshot->model_count == 1 && snapshot->entry_count == 1);
+    const struct td_model *model = &snapshot->models[0];
+    assert_string_equal(model->id, "x.safetensors");
+    assert_int_equal(model->checkpoint_count, 1);
+    assert_string_equal(model->checkpoints[0].id, "safetensors");
+    assert_int_equal(model->checkpoints[0].tensor_count, 2);
+    assert_true(model->total_bytes == 16 && model->entry_count == 1);
+    td_snapshot_unref(snapshot);
+    close_place(&place);
+}
+
+static void one_file_may_be_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        enum td_code code;
+    } cases[] = {{"absent.safetensors", TD_NOT_FOUND},
+                 {"x.bin", TD_INVALID_ARGUMENT},
+                 {"bad.safetensors", TD_INVALID_ARGUMENT},
+                 {"pipe.safetensors", TD_FAILED_PRECONDITION},
+                 {"folder.safetensors", TD_FAILED_PRECONDITION}};
+    struct place place;
+    struct td_limits limits = td_limits_default();
+    open_place(&place);
+    tree_text(&place.tree, "x.bin", "");
+    tree_text(&place.tree, "bad.safetensors", "rubbish");
+    tree_fifo(&place.tree, "pipe.safetensors");
+    tree_directory(&place.tree, "folder.safetensors");
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_snapshot *snapshot = NULL;
+        struct td_error err;
+        char path[TREE_PATH_BYTES];
+        td_error_init(&err);
+        tree_at(&place.tree, cases[i].name, path);
+        CHECK(!td_scan_file(path, &limits, &snapshot, &err), "%s", cases[i].name);
+        CHECK(err.code == cases[i].code, "%s: %s", cases[i].name, err.message);
+        CHECK(snapshot == NULL, "%s", cases[i].name);
+    }
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(empty_root_is_an_empty_snapshot),
+        cmocka_unit_test(directories_and_root_files_are_models),
+        cmocka_unit_test(numbers_of_a_model),
+        cmocka_unit_test(method_names_end_no_id),
+        cmocka_unit_test(cache_folders_are_models),
+        cmocka_unit_test(problems_stand_where_they_belong),
+        cmocka_unit_test(unchanged_files_are_shared),
+        cmocka_unit_test(changes_of_every_kind_are_seen),
+        cmocka_unit_test(renamed_files_are_other_entries),
+        cmocka_unit_test(young_files_wait),
+        cmocka_unit_test(all_files_settle),
+        cmocka_unit_test(future_files_settle_by_watching),
+        cmocka_unit_test(known_files_stay_while_they_settle),
+        cmocka_unit_test(limits_are_said),
+        cmocka_unit_test(passing_faults_are_tried_again),
+        cmocka_unit_test(a_scan_can_be_stopped),
+        cmocka_unit_test(one_file_is_looked_at_anywhere),
+        cmocka_unit_test(one_file_may_be_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
