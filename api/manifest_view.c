@@ -50,13 +50,25 @@ struct view {
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
+/* Clients remove the segments "." and ".." from a path; with its slashes encoded such a name is one segment. */
+static bool has_dot_segment(const char *name)
+{
+    while (name[0] != '\0') {
+        size_t len = strcspn(name, "/");
+        if ((len == 1 && name[0] == '.') || (len == 2 && name[0] == '.' && name[1] == '.'))
+            return true;
+        name += len + (name[len] == '/' ? 1 : 0);
+    }
+    return false;
+}
+
 void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
                             const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
 {
     td_buffer_puts(out, "/models/");
     td_uri_encode(out, model->id, strlen(model->id), true);
     td_buffer_puts(out, "/tensors/");
-    td_uri_encode(out, tensor->name, tensor->name_len, true);
+    td_uri_encode(out, tensor->name, tensor->name_len, !has_dot_segment(tensor->name));
     if (checkpoint != &model->checkpoints[0]) {
         td_buffer_puts(out, "?checkpoint=");
         td_uri_encode(out, checkpoint->id, strlen(checkpoint->id), false);

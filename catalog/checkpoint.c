@@ -147,11 +147,22 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
     return true;
 }
 
+/* An index that cannot be read: nobody knows which files are its shards, so none beside it is published but the one
+ * that is complete by its name. */
+static void claim_beside_refused_index(struct builder *b)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (strcmp(base_name(b->candidates[i].path), "model.safetensors") != 0)
+            b->claimed[i] = true;
+}
+
 static bool collect_indexes(struct builder *b)
 {
     for (size_t i = 0; i < b->count;
          i++) { // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
         const struct td_candidate *candidate = &b->candidates[i];
+        if (!is_usable(candidate) && td_is_shard_index_name(base_name(candidate->path)))
+            claim_beside_refused_index(b);
         if (!is_usable(candidate) || !candidate->entry->file->is_index)
             continue;
         const struct td_shard_index *index = &candidate->entry->file->index;
@@ -260,7 +271,8 @@ static bool collect_files(struct builder *b)
         unsigned total;
         if (b->claimed[i] || td_is_shard_index_name(base_name(candidate->path)))
             continue;
-        if (shard_name(base_name(candidate->path), &stem_len, &number, &total)) {
+        if (b->model->directory_len > 0 &&
+            shard_name(base_name(candidate->path), &stem_len, &number, &total)) {
             if (!collect_group(b, i))
                 return false;
             continue;

@@ -113,6 +113,8 @@ int td_cmd_health(int argc, char **argv)
     }
     bool healthy = answer[9] == '2';
     const char *body = strstr(answer, "\r\n\r\n");
+    if (!healthy)
+        (void)fprintf(stderr, "tensord: %s answered %.3s\n", argv[0], answer + 9);
     (void)printf("%.3s %s", answer + 9, body == NULL ? "\n" : body + 4);
     return healthy ? TD_EXIT_OK : TD_EXIT_FAILED;
 }

@@ -315,7 +315,8 @@ int td_cmd_inspect(int argc, char **argv)
     bool ok =
         (directory ? scan_directory(path, &snapshot, &err) : td_scan_file(path, &limits, &snapshot, &err)) &&
         print_snapshot(snapshot, directory, json, &err);
-    (void)fflush(stdout);
+    if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
+        ok = td_error_set(&err, TD_IO, "cannot write to standard output");
     size_t problems = snapshot == NULL ? 0 : report_problems(snapshot);
     if (ok && directory && snapshot != NULL && snapshot->model_count == 0 && problems == 0 && !json)
         (void)printf("no checkpoint files below %s\n", path);

@@ -25,8 +25,7 @@ uint64_t td_socket_sent_bytes(int fd)
     return (uint64_t)info.tcpi_bytes_acked + queued;
 }
 
-/* Bytes that have reached the other side: what counts as progress. */
-static uint64_t acknowledged_bytes(int fd)
+uint64_t td_socket_acknowledged_bytes(int fd)
 {
     struct tcp_info info;
     socklen_t len = sizeof info;
@@ -37,6 +36,12 @@ static uint64_t acknowledged_bytes(int fd)
 static void cut_connection(struct td_connection *connection, enum td_cut why)
 {
     int none = TD_CUT_NONE;
+    /* A cut answer is reset: its queue goes at once instead of staying with the kernel for a client that does not
+     * read, and the client cannot take the end for a good one. An idle connection may still have the end of its last
+     * answer on the way. */
+    struct linger reset = {.l_onoff = 1};
+    if (atomic_load(&connection->phase) != TD_PHASE_IDLE)
+        (void)setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)why);
     (void)shutdown(connection->fd, SHUT_RDWR); /* never close: the descriptor is libmicrohttpd's */
 }
@@ -45,8 +50,8 @@ static void cut_connection(struct td_connection *connection, enum td_cut why)
 static enum td_cut judge_sending(struct td_connection *connection, const struct td_registry_limits *limits,
                                  uint64_t since_ns, uint64_t now_ns)
 {
-    uint64_t bytes = acknowledged_bytes(connection->fd);
-    if (connection->watched_since_ns < since_ns) { /* a new answer */
+    uint64_t bytes = td_socket_acknowledged_bytes(connection->fd); /* what counts as progress */
+    if (connection->watched_since_ns < since_ns) {                 /* a new answer */
         connection->watched_since_ns = now_ns;
         connection->watched_bytes = bytes;
         connection->progress_ns = now_ns;
@@ -68,6 +73,31 @@ static enum td_cut judge_sending(struct td_connection *connection, const struct 
     return slow ? TD_CUT_SLOW : TD_CUT_NONE;
 }
 
+static uint64_t received_bytes(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    memset(&info, 0, sizeof info);
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_bytes_received : 0;
+}
+
+/* Between requests. libmicrohttpd ends a silent connection; this ends one whose next request line dribbles in: from
+ * its first byte on it has as long as any header. */
+static enum td_cut judge_idle(struct td_connection *connection, const struct td_registry_limits *limits,
+                              uint64_t since_ns, uint64_t now_ns)
+{
+    uint64_t bytes = received_bytes(connection->fd);
+    if (connection->idle_since_ns != since_ns) {
+        connection->idle_since_ns = since_ns;
+        connection->idle_bytes = bytes;
+        connection->dribble_ns = 0;
+    }
+    if (connection->dribble_ns == 0 && bytes != connection->idle_bytes)
+        connection->dribble_ns = now_ns;
+    bool late = connection->dribble_ns != 0 && now_ns - connection->dribble_ns >= limits->header_timeout_ns;
+    return late ? TD_CUT_DEADLINE : TD_CUT_NONE;
+}
+
 static enum td_cut judge(struct td_connection *connection, const struct td_registry *registry,
                          uint64_t now_ns)
 {
@@ -81,10 +111,9 @@ static enum td_cut judge(struct td_connection *connection, const struct td_regis
         return age_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
     case TD_PHASE_HEADER:
         return age_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
-    case TD_PHASE_IDLE: /* libmicrohttpd ends a silent one; this ends one that dribbles a request line */
-        if (atomic_load(&registry->draining))
-            return TD_CUT_SHUTDOWN;
-        return age_ns >= limits->idle_timeout_ns + limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
+    case TD_PHASE_IDLE:
+        return atomic_load(&registry->draining) ? TD_CUT_SHUTDOWN
+                                                : judge_idle(connection, limits, since_ns, now_ns);
     case TD_PHASE_SENDING:
         return judge_sending(connection, limits, since_ns, now_ns);
     case TD_PHASE_HANDLING:
@@ -249,6 +278,25 @@ void td_connection_unpin(struct td_connection *connection)
     for (size_t i = 0; i < TD_PINNED_BLOBS; i++)
         if (atomic_load_explicit(&connection->pinned[i], memory_order_relaxed) != NULL)
             atomic_store(&connection->pinned[i], NULL);
+}
+
+bool td_registry_uses_blob(struct td_registry *registry, const struct td_blob *blob)
+{
+    bool used = false;
+    pthread_mutex_lock(&registry->lock);
+    for (struct td_connection *c = registry->first; c != NULL && !used; c = c->next)
+        for (size_t i = 0; i < TD_PINNED_BLOBS; i++)
+            used = used || atomic_load(&c->pinned[i]) == blob;
+    pthread_mutex_unlock(&registry->lock);
+    return used;
+}
+
+void td_registry_cut_all(struct td_registry *registry)
+{
+    pthread_mutex_lock(&registry->lock);
+    for (struct td_connection *c = registry->first; c != NULL; c = c->next)
+        cut_connection(c, TD_CUT_SHUTDOWN);
+    pthread_mutex_unlock(&registry->lock);
 }
 
 void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *blob)

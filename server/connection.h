@@ -37,6 +37,8 @@ struct td_connection {
     _Atomic int cut; /* enum td_cut: why the reaper ended it */
     /* progress of an answer, for the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
+    /* bytes of a next request on an idle connection, for the reaper alone */
+    uint64_t idle_since_ns, idle_bytes, dribble_ns;
     _Atomic(const struct td_blob *)
         pinned[TD_PINNED_BLOBS]; /* being sent straight from; only ever compared */
     struct td_connection *next, *previous;
@@ -88,10 +90,19 @@ void td_connection_set_phase(struct td_connection *connection, enum td_phase pha
 bool td_connection_pin(struct td_connection *connection, const struct td_body *body);
 void td_connection_unpin(struct td_connection *connection);
 
+/* Whether a transfer is sending from this blob. */
+bool td_registry_uses_blob(struct td_registry *registry, const struct td_blob *blob);
+
+/* Ends every connection at once, what is still queued for it included. */
+void td_registry_cut_all(struct td_registry *registry);
+
 /* Ends every transfer that sends from this blob. */
 void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *blob);
 
 /* Bytes handed to the kernel for sending since the connection began, acknowledged or not. */
 uint64_t td_socket_sent_bytes(int fd);
+
+/* Bytes that the other side has acknowledged since the connection began. */
+uint64_t td_socket_acknowledged_bytes(int fd);
 
 #endif

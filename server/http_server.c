@@ -161,17 +161,14 @@ static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session
     struct td_connection *connection = session->connection;
     if (atomic_load(&session->server->api->draining))
         response->close = true;
-    uint64_t total = response->body.total_bytes;
-    struct MHD_Response *made = td_transfer_create(response, connection, head, &exchange->direct);
+    struct MHD_Response *made =
+        td_transfer_create(response, connection, head, &exchange->body_bytes, &exchange->direct);
     if (made == NULL)
         return MHD_NO; /* no memory: dropping the connection is all that is left */
-    if (!exchange->direct)
-        total = head || response->status == 304 ? 0 : response->body.total_bytes;
     exchange->status = response->status;
     exchange->route = response->route;
-    exchange->body_bytes = total;
     if (exchange->direct) {
-        exchange->header_bytes = td_transfer_header_bytes(response, total);
+        exchange->header_bytes = td_transfer_header_bytes(response, exchange->body_bytes);
         exchange->sent_before = td_socket_sent_bytes(connection->fd);
     }
     exchange->answered = true;
@@ -320,13 +317,14 @@ static void write_access_log(const struct session *session, uint64_t sent_bytes,
     td_buffer_fini(&line);
 }
 
-/* Body bytes handed to the kernel. A small answer goes out in one piece or, when the client is gone, not at all. */
+/* Body bytes sent: of a complete answer all, of a cut one what the client acknowledged. A small answer goes out in one
+ * piece or, when the client is gone, not at all. */
 static uint64_t sent_body_bytes(const struct session *session, bool complete)
 {
     const struct exchange *exchange = &session->exchange;
     if (complete || !exchange->direct)
         return complete ? exchange->body_bytes : 0;
-    uint64_t sent = td_socket_sent_bytes(session->connection->fd);
+    uint64_t sent = td_socket_acknowledged_bytes(session->connection->fd);
     sent = sent > exchange->sent_before ? sent - exchange->sent_before : 0;
     sent = sent > exchange->header_bytes ? sent - exchange->header_bytes : 0;
     return sent < exchange->body_bytes ? sent : exchange->body_bytes;

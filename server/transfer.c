@@ -187,11 +187,12 @@ static bool add_headers(struct MHD_Response *made, const struct td_response *res
 }
 
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection,
-                                        bool head, bool *direct)
+                                        bool head, uint64_t *body_bytes, bool *direct)
 {
     struct MHD_Response *made;
     uint64_t total = response->body.total_bytes;
     *direct = false;
+    *body_bytes = 0;
     if (response->status == 304) {
         made = create_bodiless(response->announced_bytes);
     } else if (head || total == 0) {
@@ -201,7 +202,9 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
             td_body_prefetch(&response->body, TD_PREFETCH_BYTES);
         bool pinned = pin(&response->body, connection);
         *direct = total > TD_FLAT_BYTES;
-        made = !pinned && !*direct ? create_flat(response) : create_long(response, connection, pinned);
+        bool flat = !pinned && !*direct;
+        made = flat ? create_flat(response) : create_long(response, connection, pinned);
+        *body_bytes = flat ? response->body.total_bytes : total; /* a flat answer may have become an error */
     }
     if (made != NULL && !add_headers(made, response)) {
         MHD_destroy_response(made);

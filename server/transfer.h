@@ -26,10 +26,10 @@ enum {
 
 /* Makes the response to send, headers included. The body moves out of *response; on a failure *response becomes the
  * error that is sent instead. NULL: out of memory, drop the connection. head: the length is announced, nothing sent.
- * Adds "Connection: close" when response->close is set. *direct is true when sending may take long enough to be
- * watched byte by byte. */
+ * Adds "Connection: close" when response->close is set. *body_bytes is what will be sent after the header. *direct
+ * is true when sending may take long enough to be watched byte by byte. */
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection,
-                                        bool head, bool *direct);
+                                        bool head, uint64_t *body_bytes, bool *direct);
 
 /* Length of the header block that libmicrohttpd makes of the response: status line, Date, Content-Length, ours. */
 uint64_t td_transfer_header_bytes(const struct td_response *response, uint64_t content_bytes);
