@@ -50,7 +50,7 @@ struct view {
 
 /* ---- text ---------------------------------------------------------------------------------------------- */
 
-/* Clients remove the segments "." and ".." from a path; with its slashes encoded such a name is one segment. */
+/* Clients remove the segments "." and ".." from a path. */
 static bool has_dot_segment(const char *name)
 {
     while (name[0] != '\0') {
@@ -62,13 +62,27 @@ static bool has_dot_segment(const char *name)
     return false;
 }
 
+/* Such a name becomes one segment, without a plain dot. */
+static void write_dotted_name(struct td_buffer *out, const struct td_tensor *tensor)
+{
+    for (uint32_t i = 0; i < tensor->name_len; i++) {
+        if (tensor->name[i] == '.')
+            td_buffer_puts(out, "%2E");
+        else
+            td_uri_encode(out, tensor->name + i, 1, false);
+    }
+}
+
 void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
                             const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
 {
     td_buffer_puts(out, "/models/");
     td_uri_encode(out, model->id, strlen(model->id), true);
     td_buffer_puts(out, "/tensors/");
-    td_uri_encode(out, tensor->name, tensor->name_len, !has_dot_segment(tensor->name));
+    if (has_dot_segment(tensor->name))
+        write_dotted_name(out, tensor);
+    else
+        td_uri_encode(out, tensor->name, tensor->name_len, true);
     if (checkpoint != &model->checkpoints[0]) {
         td_buffer_puts(out, "?checkpoint=");
         td_uri_encode(out, checkpoint->id, strlen(checkpoint->id), false);
