@@ -46,6 +46,15 @@ bool td_api_is_probe(struct td_text target)
     return false;
 }
 
+bool td_call_no_memory(const struct td_call *call)
+{
+    struct td_error err;
+    td_error_init(&err);
+    (void)td_error_no_memory(&err);
+    td_response_fail_error(call->response, &err);
+    return false;
+}
+
 bool td_call_check_parameters(const struct td_call *call, const char *const *known)
 {
     for (size_t i = 0; i < call->uri->parameter_count; i++) {

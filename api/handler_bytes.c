@@ -47,8 +47,13 @@ void td_handle_tensor(const struct td_call *call)
     td_buffer_init(&shape);
     td_manifest_write_shape(&shape, tensor);
     const char *text = td_buffer_terminate(&shape);
+    if (text == NULL) {
+        td_buffer_fini(&shape);
+        td_call_no_memory(call);
+        return;
+    }
     td_response_add_header(response, "X-Tensor-Dtype", "%s", tensor->dtype->name);
-    if (text != NULL && shape.len < TD_HEADER_VALUE_BYTES) /* dozens of dimensions: the manifest has them */
+    if (shape.len < TD_HEADER_VALUE_BYTES) /* dozens of dimensions: the manifest has them */
         td_response_add_header(response, "X-Tensor-Shape", "%s", text);
     td_buffer_fini(&shape);
     response->content_type = octets;

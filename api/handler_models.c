@@ -35,7 +35,7 @@ static bool page_size(const struct td_call *call, size_t *size)
     return true;
 }
 
-/* Reads page_token into *after; *first is true without one. False: 400 was answered. */
+/* Reads page_token into *after; *first is true without one. False: an error was answered. */
 static bool page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after,
                        bool *first)
 {
@@ -43,6 +43,8 @@ static bool page_token(const struct td_call *call, struct td_text listing, struc
     *first = token == NULL || token->len == 0;
     if (*first || td_page_token_read(*token, listing, after))
         return true;
+    if (after->failed)
+        return td_call_no_memory(call);
     td_response_fail(
         call->response, 400, NULL,
         "page_token is not one that this listing gave out: repeat the request that gave it, with the same "
@@ -50,8 +52,8 @@ static bool page_token(const struct td_call *call, struct td_text listing, struc
     return false;
 }
 
-/* Names a listing in page tokens: what is listed and what filters it. */
-static bool listing_name(struct td_buffer *out, const char *kind, const char *id,
+/* Names a listing in page tokens: what is listed and what filters it. False: an error was answered. */
+static bool listing_name(const struct td_call *call, struct td_buffer *out, const char *kind, const char *id,
                          const struct td_text *const *filters, size_t count)
 {
     td_buffer_puts(out, kind);
@@ -64,7 +66,7 @@ static bool listing_name(struct td_buffer *out, const char *kind, const char *id
             td_buffer_append(out, filters[i]->p, filters[i]->len);
         }
     }
-    return !out->failed;
+    return !out->failed || td_call_no_memory(call);
 }
 
 /* ---- entries ------------------------------------------------------------------------------------------- */
@@ -170,7 +172,7 @@ void td_handle_models(const struct td_call *call)
     td_buffer_init(&after);
     td_buffer_init(&json);
     if (td_call_check_parameters(call, known) && page_size(call, &limit) &&
-        listing_name(&name, "models", "", filters, 1) &&
+        listing_name(call, &name, "models", "", filters, 1) &&
         page_token(call, (struct td_text){.p = name.data, .len = name.len}, &after, &first)) {
         size_t at = first ? 0 : models_after(call->snapshot, after.data, after.len);
         write_models(call, at, limit, (struct td_text){.p = name.data, .len = name.len}, &json);
@@ -182,7 +184,7 @@ void td_handle_models(const struct td_call *call)
 }
 
 /* config.json, every number as it stands. Without one, or when it is no JSON, null. False when it changed
- * meanwhile: an error was answered. */
+ * meanwhile or memory is short: an error was answered. */
 static bool write_config(const struct td_call *call, struct td_buffer *out)
 {
     const struct td_entry *entry = call->model->config;
@@ -198,7 +200,7 @@ static bool write_config(const struct td_call *call, struct td_buffer *out)
     if (ok) {
         size_t len = (size_t)blob->len_bytes;
         text = malloc(len + 1);
-        ok = text != NULL && td_blob_read(blob, 0, text, len, &err) &&
+        ok = (text != NULL || td_error_no_memory(&err)) && td_blob_read(blob, 0, text, len, &err) &&
              (td_blob_unchanged(blob) ||
               td_error_set(&err, TD_UNAVAILABLE, "config.json changed while it was read")) &&
              td_json_minify(text, len, &json, &err);
@@ -211,7 +213,7 @@ static bool write_config(const struct td_call *call, struct td_buffer *out)
     free(text);
     td_buffer_fini(&json);
     td_blob_unref(blob);
-    if (err.code != TD_UNAVAILABLE)
+    if (err.code != TD_UNAVAILABLE && err.code != TD_RESOURCE_EXHAUSTED)
         return true;
     td_response_fail_error(call->response, &err);
     return false;
@@ -325,6 +327,8 @@ static void manifest_etag(const struct td_call *call, const struct td_checkpoint
     }
     if (td_digest_finish(digest, tag))
         td_response_set_etag(call->response, "%s", tag);
+    else
+        (void)td_call_no_memory(call);
 }
 
 void td_handle_manifest(const struct td_call *call)
@@ -342,7 +346,7 @@ void td_handle_manifest(const struct td_call *call)
     const struct td_checkpoint *checkpoint = NULL;
     bool ok = td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint(call)) != NULL &&
               dtype_filter(call, &query.dtype) && page_size(call, &query.page_size) &&
-              listing_name(&name, "tensors", call->model->id, filters, 3);
+              listing_name(call, &name, "tensors", call->model->id, filters, 3);
     query.listing = (struct td_text){.p = name.data, .len = name.len};
     if (ok && page_token(call, query.listing, &after, &query.page_first)) {
         query.after = (struct td_text){.p = after.data, .len = after.len};

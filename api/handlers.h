@@ -28,6 +28,9 @@ void td_handle_metrics(const struct td_call *call);
 void td_handle_openapi(const struct td_call *call);
 void td_handle_version(const struct td_call *call);
 
+/* Answers 503: out of memory. Returns false. */
+bool td_call_no_memory(const struct td_call *call);
+
 /* The checkpoint that ?checkpoint= names, the default one without it. NULL: a 404 was answered. */
 const struct td_checkpoint *td_call_checkpoint(const struct td_call *call);
 

@@ -70,15 +70,16 @@ bool td_page_token_read(struct td_text token, struct td_text listing, struct td_
     struct td_buffer raw;
     char tag[TD_TAG_BYTES];
     td_buffer_init(&raw);
+    td_buffer_clear(last);
     bool ok = base64url_read(token, &raw) && raw.len >= TOKEN_TAG_BYTES;
+    last->failed = raw.failed;
     if (ok) {
         struct td_text name = {.p = raw.data + TOKEN_TAG_BYTES, .len = raw.len - TOKEN_TAG_BYTES};
-        ok = token_tag(listing, name, tag) && memcmp(tag, raw.data, TOKEN_TAG_BYTES) == 0;
-        if (ok) {
-            td_buffer_clear(last);
+        last->failed = !token_tag(listing, name, tag);
+        ok = !last->failed && memcmp(tag, raw.data, TOKEN_TAG_BYTES) == 0;
+        if (ok)
             td_buffer_append(last, name.p, name.len);
-            ok = !last->failed;
-        }
+        ok = ok && !last->failed;
     }
     td_buffer_fini(&raw);
     return ok;

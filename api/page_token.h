@@ -12,7 +12,8 @@
  * through, filters included. */
 void td_page_token_write(struct td_buffer *out, struct td_text listing, struct td_text last);
 
-/* Decodes a token of the same listing into *last (emptied first). False: not one of ours, or of another listing. */
+/* Decodes a token of the same listing into *last (emptied first). False: not one of ours, or of another listing; or
+ * out of memory, and then last->failed is set. */
 bool td_page_token_read(struct td_text token, struct td_text listing, struct td_buffer *last);
 
 #endif

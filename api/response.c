@@ -170,8 +170,10 @@ void td_response_fail(struct td_response *response, int status, const char *deta
     struct td_error err;
     td_error_init(&err);
     if (data == NULL || !td_body_append_heap(&response->body, data, len, &err)) {
-        response->status = 503; /* no memory even for this: an empty answer says so by its status */
-        response->content_type = NULL;
+        /* no memory even for this: an empty answer says so by its status */
+        response_reset(response, 503);
+        response->cache_control = "no-store";
+        td_response_add_header(response, "Retry-After", "1");
     }
 }
 
@@ -205,14 +207,13 @@ void td_response_set_json(struct td_response *response, struct td_buffer *json)
         td_response_fail_error(response, &err);
         return;
     }
-    bool tagged = td_digest_tag(data, len, tag);
-    if (!td_body_append_heap(&response->body, data, len, &err)) {
+    bool tagged = td_digest_tag(data, len, tag) || td_error_no_memory(&err);
+    if (!td_body_append_heap(&response->body, data, len, &err) || !tagged) {
         td_response_fail_error(response, &err);
         return;
     }
     response->content_type = json_type;
     response->cache_control = "no-cache";
     response->accept_ranges = true;
-    if (tagged)
-        td_response_set_etag(response, "%s", tag);
+    td_response_set_etag(response, "%s", tag);
 }

@@ -121,7 +121,8 @@ static void file_refuse(struct td_file *file, const struct td_error *why)
     else
         (void)snprintf(message, sizeof message, "%s (at byte %" PRIu64 ")", why->message, why->pos);
     file->error = strdup(message);
-    file->transient = why->code != TD_INVALID_ARGUMENT;
+    file->transient =
+        why->code != TD_INVALID_ARGUMENT || file->error == NULL; /* no memory: say it next time */
 }
 
 static bool read_index(struct td_file *file, const struct td_input *input, const struct td_limits *limits,
@@ -230,9 +231,11 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         due_ns = s->now_ns + s->config->settle_ns;
     }
     /* Known under an older identity: keep showing that; its bytes are answered with 503 until it settles. */
+    if (!unsettled_add(s, found, first_seen_ns, due_ns))
+        return false;
     if (before != NULL)
         *out = td_file_ref(before->file);
-    return unsettled_add(s, found, first_seen_ns, due_ns);
+    return true;
 }
 
 static bool add_candidate(struct scan *s, const char *path, const struct td_entry *entry, const char *error)
@@ -506,7 +509,7 @@ static bool parse_by_path(const char *path, const struct td_limits *limits, stru
     struct td_input input = td_input_descriptor(&fd, file->source.id.size_bytes);
     file->readable = file->format->parse(&input, limits, &file->manifest, err);
     (void)close(fd);
-    return file->readable && td_digest_file_id(&file->source.id, file->tag);
+    return file->readable && (td_digest_file_id(&file->source.id, file->tag) || td_error_no_memory(err));
 }
 
 bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out,
