@@ -40,16 +40,23 @@ if [ -n "$missing" ]; then
 fi
 
 work=$(mktemp -d /tmp/tdeng.XXXXXX)
+trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"
 export DOCKER_HOST="unix://$work/sock"
 unset DOCKER_CONTEXT
 engine_pid=
 
-bridges() { ip -o link show type bridge 2>/dev/null | sed -E 's/^[0-9]+: ([^:@]+).*/\1/' | sort; }
+# The network devices an engine makes: its bridges, and pairs with its hardware addresses (02:42:...).
+devices() {
+    {
+        ip -o link show type bridge
+        ip -o link show type veth | grep 'link/ether 02:42:' || true
+    } 2>/dev/null | sed -E 's/^[0-9]+: ([^:@]+).*/\1/' | sort
+}
 # Empty cgroup directories that engines leave behind.
 cgroups() { find /sys/fs/cgroup -maxdepth 2 -type d -name docker 2>/dev/null | sort; }
 
-bridges_before=$(bridges)
+devices_before=$(devices)
 cgroups_before=$(cgroups)
 forward_before=$(cat /proc/sys/net/ipv4/ip_forward)
 iptables-save >"$work/iptables"
@@ -86,8 +93,8 @@ teardown() {
         pid=$(cat "$work/exec/containerd/containerd.pid" 2>/dev/null)
         [ -n "$pid" ] && kill -TERM "$pid" 2>/dev/null && sleep 1
     fi
-    comm -13 <(echo "$bridges_before") <(bridges) | while read -r name; do
-        case $name in docker0 | br-*) ip link del "$name" ;; esac
+    comm -13 <(echo "$devices_before") <(devices) | while read -r name; do
+        case $name in docker0 | br-* | veth*) ip link del "$name" ;; esac
     done
     awk -v w="$work/" 'index($2, w) == 1 { print $2 }' /proc/mounts | sort -r | while read -r path; do
         umount "$path" || umount -l "$path"
