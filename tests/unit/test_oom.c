@@ -1,0 +1,439 @@
+/* Out of memory is an error, not an abort: the k-th allocation fails, for every k, in requests and in scans. What is
+ * answered then is the right answer or a 503; nothing leaks, and nothing stays wrong afterwards. */
+#include "core/log.h"
+#include "tests/kit/loopback.h"
+#include "tests/kit/scanner.h"
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+#include <openssl/crypto.h>
+
+/* ---- OpenSSL's allocations, which the linker's wrapping does not reach ---------------------------------- */
+
+static size_t openssl_countdown;
+
+static bool openssl_must_fail(void)
+{
+    return openssl_countdown > 0 && --openssl_countdown == 0;
+}
+
+static void *openssl_malloc(size_t size, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    return openssl_must_fail() ? NULL : __real_malloc(size);
+}
+
+static void *openssl_realloc(void *old, size_t size, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    return openssl_must_fail() ? NULL : __real_realloc(old, size);
+}
+
+static void openssl_free(void *p, const char *file, int line)
+{
+    (void)file;
+    (void)line;
+    __real_free(p);
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------ */
+
+struct place {
+    struct tree tree;
+    struct loopback loop;
+};
+
+static void fill(const struct tree *tree)
+{
+    tree_simple(tree, "m/model-00001-of-00002.safetensors", "b d");
+    tree_simple(tree, "m/model-00002-of-00002.safetensors", "a c");
+    tree_index(tree, "m/model.safetensors.index.json",
+               "a model-00002-of-00002.safetensors b model-00001-of-00002.safetensors");
+    tree_text(tree, "m/config.json", "{\"a\": [1, 2, 3], \"b\": \"\\u00e9\"}");
+    tree_simple(tree, "m/variant.safetensors", "a");
+    tree_text(tree, "n/bad.safetensors", "rubbish!");
+    tree_simple(tree, "n/x.safetensors", "p");
+    tree_simple(tree, "n/y.safetensors", "q");
+    tree_simple(tree, "root.safetensors", "t");
+    tree_simple(tree, "tensors/x.safetensors", "t");
+    tree_simple(tree, "models--org--hub/snapshots/c0/x.safetensors", "t");
+    tree_symlink(tree, "n/loop.safetensors", "loop.safetensors");
+    tree_symlink(tree, "n/linked.txt", "../m/config.json");
+    tree_text(tree, "\xff", "");
+}
+
+static void open_place(struct place *place)
+{
+    tree_open(&place->tree);
+    fill(&place->tree);
+    loopback_open(&place->loop, &place->tree);
+}
+
+static void close_place(struct place *place)
+{
+    loopback_close(&place->loop);
+    tree_close(&place->tree);
+}
+
+/* Nothing mapped, nothing laid out. */
+static void make_cold(struct place *place)
+{
+    struct td_snapshot *snapshot = td_catalog_acquire(place->loop.catalog);
+    for (size_t i = 0; i < snapshot->entry_count; i++)
+        td_file_source_forget(td_catalog_maps(place->loop.catalog), &snapshot->entries[i].file->source);
+    td_snapshot_unref(snapshot);
+    td_view_cache_fini(&place->loop.api.views);
+    assert_true(td_view_cache_init(&place->loop.api.views));
+}
+
+static const struct {
+    const char *target, *lines;
+    bool varies; /* two answers differ: numbers, boundaries */
+} requests[] = {
+    {"/models", NULL, false},
+    {"/models?page_size=1", NULL, false},
+    {"/models?match=*&page_size=2", NULL, false},
+    {"/models/m", NULL, false},
+    {"/models/n", NULL, false},
+    {"/models/m/tensors", NULL, false},
+    {"/models/m/tensors?match=*&page_size=1", NULL, false},
+    {"/models/m/tensors?checkpoint=variant.safetensors&dtype=F32", NULL, false},
+    {"/models/m/tensors/a", NULL, false},
+    {"/models/m/tensors/a", "Range: bytes=1-3", false},
+    {"/models/m/tensors/a", "Range: bytes=1-3,5-6", true},
+    {"/models/m/tensors", "Range: bytes=3-9", false},
+    {"/models/m/tensors/a", "Range: bytes=100-", false},
+    {"/models/m/tensors/a", "If-None-Match: *", false},
+    {"/models/m/tensors/a", "If-Match: \"x\"", false},
+    {"/models/m/tensors/absent", NULL, false},
+    {"/models/m/tensors?checkpoint=absent", NULL, false},
+    {"/models/m/tensors?dtype=absent", NULL, false},
+    {"/models/m/tensors?slice=1", NULL, false},
+    {"/models/m/tensors?page_token=AAAA", NULL, false},
+    {"/models?page_size=0", NULL, false},
+    {"/models/m/files/config.json", NULL, false},
+    {"/models/absent", NULL, false},
+    {"/nothing", NULL, false},
+    {"/%zz", NULL, false},
+    {"/healthz", NULL, false},
+    {"/readyz", NULL, true},
+    {"/metrics", NULL, true},
+    {"/version", NULL, false},
+    {"/openapi.json", NULL, false},
+};
+
+/* The answer without the body being copied: reading it may fail too. */
+static void ask(struct place *place, size_t i, struct td_response *response, char **body)
+{
+    struct loopback_request request;
+    struct td_body_cursor cursor = {0};
+    loopback_request_init(&request, "GET", requests[i].target, requests[i].lines);
+    td_api_handle(&place->loop.api, &request.request, response);
+    size_t len = (size_t)response->body.total_bytes;
+    *body = __real_malloc(len + 1);
+    assert_non_null(*body);
+    if (!td_body_read(&response->body, &cursor, *body, len, NULL)) { /* the transfer would be broken off */
+        __real_free(*body);
+        *body = NULL;
+    } else {
+        (*body)[len] = '\0';
+    }
+}
+
+static bool has_header(const struct td_response *response, const char *name)
+{
+    for (size_t i = 0; i < response->header_count; i++)
+        if (strcmp(response->headers[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* The same as without a failure, or 503. */
+static void check_answer(size_t i, size_t k, const struct td_response *got, const char *body,
+                         const struct td_response *wanted, const char *wanted_body)
+{
+    const char *what = requests[i].target;
+    if (got->status == 503) {
+        CHECK(has_header(got, "Retry-After"), "%s, k %zu: no Retry-After", what, k);
+        CHECK(body == NULL || *body == '\0' || strstr(body, "\"UNAVAILABLE\"") != NULL, "%s, k %zu: %s", what,
+              k, body);
+        return;
+    }
+    CHECK(got->status == wanted->status, "%s, k %zu: %d, wanted %d: %s", what, k, got->status, wanted->status,
+          body == NULL ? "" : body);
+    CHECK((got->content_type == NULL) == (wanted->content_type == NULL), "%s, k %zu: type", what, k);
+    CHECK(strcmp(got->etag, wanted->etag) == 0, "%s, k %zu: ETag %s, wanted %s", what, k, got->etag,
+          wanted->etag);
+    CHECK(got->header_count == wanted->header_count, "%s, k %zu: headers", what, k);
+    if (body == NULL || requests[i].varies)
+        return;
+    bool is_error = wanted->status >= 400; /* whose details may be left out */
+    CHECK(is_error || strcmp(body, wanted_body) == 0, "%s, k %zu: %s", what, k, body);
+    CHECK(!is_error || strncmp(body, wanted_body, 30) == 0, "%s, k %zu: %s", what, k, body);
+}
+
+static size_t torture_request(struct place *place, size_t i, bool cold)
+{
+    struct td_response wanted;
+    char *wanted_body;
+    make_cold(place);
+    ask(place, i, &wanted, &wanted_body);
+    assert_non_null(wanted_body);
+    size_t k = 1;
+    for (bool failed = true; failed; k++) {
+        struct td_response got;
+        char *body;
+        if (cold)
+            make_cold(place);
+        alloc_count_start();
+        alloc_fail_at(k);
+        ask(place, i, &got, &body);
+        alloc_fail_at(0);
+        failed = alloc_count_get().calls >= k;
+        check_answer(i, k, &got, body, &wanted, wanted_body);
+        td_response_fini(&got);
+        __real_free(body);
+        if (cold) /* else what is cached stays */
+            make_cold(place);
+        CHECK(alloc_count_get().live_bytes == 0, "%s, k %zu: %zu bytes leak", requests[i].target, k,
+              alloc_count_get().live_bytes);
+    }
+    td_response_fini(&wanted);
+    __real_free(wanted_body);
+    return k;
+}
+
+static void every_allocation_of_a_request(void **state)
+{
+    (void)state;
+    struct place place;
+    size_t tries = 0;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(requests); i++) {
+        tries += torture_request(&place, i, true);
+        tries += torture_request(&place, i, false);
+    }
+    print_message("%zu requests, %zu failures\n", COUNT_OF(requests), tries);
+    close_place(&place);
+}
+
+/* Page tokens, digests and boundaries need OpenSSL. */
+static void every_allocation_of_a_digest(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(requests); i++) {
+        struct td_response wanted;
+        char *wanted_body;
+        ask(&place, i, &wanted, &wanted_body);
+        for (size_t k = 1; k < 40; k++) {
+            struct td_response got;
+            char *body;
+            openssl_countdown = k;
+            ask(&place, i, &got, &body);
+            bool failed = openssl_countdown == 0;
+            openssl_countdown = 0;
+            check_answer(i, k, &got, body, &wanted, wanted_body);
+            td_response_fini(&got);
+            __real_free(body);
+            if (!failed)
+                break;
+        }
+        td_response_fini(&wanted);
+        __real_free(wanted_body);
+    }
+    close_place(&place);
+}
+
+/* ---- scans --------------------------------------------------------------------------------------------- */
+
+/* All that a snapshot shows. */
+static char *describe(const struct td_snapshot *snapshot)
+{
+    struct td_buffer out;
+    td_buffer_init(&out);
+    for (size_t i = 0; i < snapshot->entry_count; i++)
+        td_buffer_printf(&out, "entry %s %s\n", snapshot->entries[i].path, snapshot->entries[i].file->tag);
+    for (size_t i = 0; i < snapshot->problems.count; i++)
+        td_buffer_printf(&out, "problem %s %s\n", snapshot->problems.items[i].path,
+                         snapshot->problems.items[i].message);
+    for (size_t i = 0; i < snapshot->model_count; i++) {
+        const struct td_model *model = &snapshot->models[i];
+        td_buffer_printf(&out, "model %s %s\n", model->id, model->revision == NULL ? "-" : model->revision);
+        for (size_t k = 0; k < model->checkpoint_count; k++)
+            td_buffer_printf(&out, "  checkpoint %s %zu %s\n", model->checkpoints[k].id,
+                             model->checkpoints[k].tensor_count, model->checkpoints[k].tag);
+        for (size_t k = 0; k < model->problems.count; k++)
+            td_buffer_printf(&out, "  problem %s %s\n", model->problems.items[k].path,
+                             model->problems.items[k].message);
+    }
+    char *text = td_buffer_terminate(&out);
+    assert_non_null(text);
+    return text;
+}
+
+static char *describe_clean_scan(const struct tree *tree)
+{
+    struct scanner scanner;
+    scanner_open(&scanner, tree);
+    char *text = describe(scanner_scan(&scanner));
+    scanner_close(&scanner);
+    return text;
+}
+
+/* A scan with a failing allocation, and the next one without: whatever the first published, the second is right. */
+static bool torture_scan(const struct tree *tree, size_t k, const char *wanted, size_t *refused)
+{
+    struct scanner scanner;
+    struct td_error err;
+    td_error_init(&err);
+    alloc_count_start();
+    scanner_open(&scanner, tree);
+    size_t before = alloc_count_get().calls;
+    alloc_fail_at(k);
+    bool ok = scanner_try(&scanner, &err);
+    alloc_fail_at(0);
+    bool reached = alloc_count_get().calls - before >= k;
+    CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "k %zu: %s", k, err.message);
+    CHECK(ok || scanner.snapshot == NULL, "k %zu", k);
+    *refused += !ok;
+    char *now = describe(scanner_scan(&scanner));
+    CHECK(strcmp(now, wanted) == 0, "k %zu:\n%s\nwanted:\n%s", k, now, wanted);
+    free(now);
+    scanner_close(&scanner);
+    CHECK(alloc_count_get().live_bytes == 0, "k %zu: %zu bytes leak", k, alloc_count_get().live_bytes);
+    return reached;
+}
+
+static void every_allocation_of_a_scan(void **state)
+{
+    (void)state;
+    struct tree tree;
+    size_t refused = 0;
+    size_t k = 1;
+    tree_open(&tree);
+    fill(&tree);
+    char *wanted = describe_clean_scan(&tree);
+    while (torture_scan(&tree, k, wanted, &refused))
+        k++;
+    print_message("%zu failures, %zu scans refused\n", k - 1, refused);
+    assert_true(refused > 20);
+    free(wanted);
+    tree_close(&tree);
+}
+
+/* The same with files that are still young, and with a snapshot to share files with. */
+static void every_allocation_of_a_rescan(void **state)
+{
+    (void)state;
+    struct tree tree;
+    tree_open(&tree);
+    fill(&tree);
+    for (size_t k = 1;; k++) {
+        struct scanner scanner;
+        struct td_error err;
+        td_error_init(&err);
+        tree_simple(&tree, "n/x.safetensors", "p");
+        alloc_count_start();
+        scanner_open(&scanner, &tree);
+        (void)scanner_scan(&scanner);
+        char *first = describe(scanner.snapshot);
+        scanner.config.settle_ns = UINT64_C(3600000000000);
+        tree_simple(&tree, "n/x.safetensors", "changed");
+        tree_simple(&tree, "new/x.safetensors", "t");
+        size_t before = alloc_count_get().calls;
+        alloc_fail_at(k);
+        bool ok = scanner_try(&scanner, &err);
+        alloc_fail_at(0);
+        bool reached = alloc_count_get().calls - before >= k;
+        CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "k %zu: %s", k, err.message);
+        if (!ok) { /* the last good state stays */
+            char *still = describe(scanner.snapshot);
+            CHECK(strcmp(first, still) == 0, "k %zu", k);
+            free(still);
+        }
+        free(first);
+        assert_int_equal(scanner_scan(&scanner)->unsettled_count, 2);
+        scanner.config.settle_ns = 0;
+        char *settled = describe(scanner_scan(&scanner));
+        scanner_close(&scanner);
+        char *wanted = describe_clean_scan(&tree);
+        CHECK(strcmp(settled, wanted) == 0, "k %zu:\n%s\nwanted:\n%s", k, settled, wanted);
+        free(settled);
+        free(wanted);
+        CHECK(alloc_count_get().live_bytes == 0, "k %zu: %zu bytes leak", k, alloc_count_get().live_bytes);
+        tree_remove(&tree, "new");
+        if (!reached)
+            break;
+    }
+    tree_close(&tree);
+}
+
+static void every_allocation_of_a_file_by_itself(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_limits limits = td_limits_default();
+    char path[TREE_PATH_BYTES];
+    tree_open(&tree);
+    tree_simple(&tree, "x.safetensors", "a b");
+    tree_at(&tree, "x.safetensors", path);
+    for (size_t k = 1;; k++) {
+        struct td_snapshot *snapshot = NULL;
+        struct td_error err;
+        td_error_init(&err);
+        alloc_count_start();
+        alloc_fail_at(k);
+        bool ok = td_scan_file(path, &limits, &snapshot, &err);
+        alloc_fail_at(0);
+        CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "k %zu: %s", k, err.message);
+        td_snapshot_unref(snapshot);
+        CHECK(alloc_count_get().live_bytes == 0, "k %zu: %zu bytes leak", k, alloc_count_get().live_bytes);
+        if (ok)
+            break;
+    }
+    tree_close(&tree);
+}
+
+/* What cannot be made is not half made. The scanning thread is no longer counted once it runs. */
+static void every_allocation_of_a_root(void **state)
+{
+    (void)state;
+    struct tree tree;
+    tree_open(&tree);
+    for (size_t k = 1;; k++) {
+        struct td_root *root = NULL;
+        struct td_error err;
+        td_error_init(&err);
+        alloc_count_start();
+        alloc_fail_at(k);
+        bool ok = td_root_create(tree.path, &root, &err);
+        alloc_fail_at(0);
+        CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "k %zu: %s", k, err.message);
+        td_root_unref(root);
+        assert_int_equal(alloc_count_get().live_bytes, 0);
+        if (ok)
+            break;
+        assert_null(root);
+    }
+    tree_close(&tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation_of_a_request),
+        cmocka_unit_test(every_allocation_of_a_digest),
+        cmocka_unit_test(every_allocation_of_a_scan),
+        cmocka_unit_test(every_allocation_of_a_rescan),
+        cmocka_unit_test(every_allocation_of_a_file_by_itself),
+        cmocka_unit_test(every_allocation_of_a_root),
+    };
+    if (CRYPTO_set_mem_functions(openssl_malloc, openssl_realloc, openssl_free) != 1)
+        return 1;
+    td_log_set_level(TD_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
