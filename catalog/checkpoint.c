@@ -147,7 +147,7 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
     return true;
 }
 
-/* An index that cannot be read or does not hold: nobody knows which files are its shards, so none beside it is published but the one
+/* An index that cannot be read: nobody knows which files are its shards, so none beside it is published but the one
  * that is complete by its name. */
 static void claim_beside_refused_index(struct builder *b)
 {
@@ -172,8 +172,7 @@ static bool collect_indexes(struct builder *b)
         unit->index_entry = candidate->entry;
         if (index_parts(b, candidate, index, unit) && index_tensors_present(b, candidate, index, unit))
             continue;
-        unit_drop_last(b);
-        claim_beside_refused_index(b);
+        unit_drop_last(b); // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
     }
     return true;
 }

@@ -24,8 +24,8 @@ bool td_is_shard_index_name(const char *file_name);
  *   4. several single files that share no tensor name, all together
  * Every other set goes by its own name: the file's, the index's, or the group's stem + ".safetensors" (its first
  * file's name when something else is called that).
- * A file directly in the root is a model of its own, whatever its name. Beside an index that is refused, or names
- * what is not there, nothing but model.safetensors is published. Files that an index names, and incomplete groups, are never published by themselves. */
+ * A file directly in the root is a model of its own, whatever its name. Beside an index that is refused nothing but
+ * model.safetensors is published. Files that an index names, and incomplete groups, are never published by themselves. */
 bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model,
                           const struct td_candidate *candidates, size_t count, struct td_error *err);
 

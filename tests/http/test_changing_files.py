@@ -20,6 +20,10 @@ def model(root, name, nbytes=4096, salt="1", settled=True):
     return t
 
 
+# The bytes sent are guarded by read leases where the host grants them, and without them where it does not.
+leases = pytest.mark.parametrize("leases", ["on", "off"])
+
+
 @pytest.fixture
 def root(tmp_path):
     root = tmp_path / "root"
@@ -75,11 +79,12 @@ def path_of(root, name):
 # ------------------------------------------------------------------------------------- while being sent
 
 @pytest.mark.parametrize("keep", [0, 100, 4096, 1 << 20, BYTES // 2])
-def test_truncated_in_the_middle_of_a_transfer(root, start, keep):
+@leases
+def test_truncated_in_the_middle_of_a_transfer(root, start, leases, keep):
     """That transfer breaks; another one, of another file, begun before, ends well; the server lives."""
     t = model(root, "cut", BYTES)
     other = model(root, "other", BYTES, "2")
-    s = start(root)
+    s = start(root, "--leases", leases)
     victim, bystander = Transfer(s, "/models/cut/tensors/w"), Transfer(s, "/models/other/tensors/w")
     victim.read(1 << 20)
     bystander.read(1 << 20)
@@ -102,12 +107,13 @@ def test_truncated_in_the_middle_of_a_transfer(root, start, keep):
     assert s.get("/models/other/tensors/w").body == other.data
 
 
-def test_truncated_again_and_again(root, start):
+@leases
+def test_truncated_again_and_again(root, start, leases):
     """20 rounds of truncation and repair under 4 readers: every complete answer is right."""
     t = model(root, "m", 8 << 20)
     steady = model(root, "steady", 1 << 20, "2")
     raw = path_of(root, "m").read_bytes()
-    s = start(root)
+    s = start(root, "--leases", leases)
     stop, wrong, counts = threading.Event(), [], {}
 
     def reader(target, want, must):
@@ -147,13 +153,14 @@ def rewrite_in_place(path, raw, chunk=1 << 20):
             f.flush()
 
 
-def test_overwritten_in_place_in_the_middle_of_a_transfer(root, start):
+@leases
+def test_overwritten_in_place_in_the_middle_of_a_transfer(root, start, leases):
     """Same size, new bytes: the transfer breaks, or what is complete is of one generation only."""
     old = model(root, "m", BYTES, "old")
     raw_old = path_of(root, "m").read_bytes()
     new = tensor("w", "U8", [BYTES], "new")
     raw_new = raw_old[:len(raw_old) - BYTES] + new.data
-    s = start(root)
+    s = start(root, "--leases", leases)
     for delay in (0, 0.2):
         s.wait_for(lambda: s.get("/models/m/tensors/w", {"Range": "bytes=0-9"}).status == 206, "the file is served")
         begun_with = s.get("/models/m/tensors/w", {"Range": "bytes=0-99"})
@@ -176,10 +183,11 @@ def test_overwritten_in_place_in_the_middle_of_a_transfer(root, start):
         assert r.body == (new.data if now is raw_new else old.data) and r.etag != begun_with.etag
 
 
-def test_overwritten_at_the_end_while_the_last_bytes_wait(root, start):
+@leases
+def test_overwritten_at_the_end_while_the_last_bytes_wait(root, start, leases):
     """The change hits only the tail, after nearly all has been sent: no complete answer with the old ETag and a new tail."""
     old = model(root, "m", BYTES, "old")
-    s = start(root)
+    s = start(root, "--leases", leases)
     for i in range(3):
         before = s.get("/models/m/tensors/w", {"Range": "bytes=0-9"})
         assert before.status == 206, before
@@ -285,11 +293,12 @@ def test_changed_file_is_503_then_the_new_manifest(root, start):
 @pytest.mark.parametrize("what", ["tensor", "file"])
 @pytest.mark.parametrize("headers", [{}, {"Range": "bytes=0-9"}, {"If-None-Match": "{etag}"}, {"If-Match": "{etag}"},
                                      {"If-Range": "{etag}", "Range": "bytes=0-9"}])
-def test_no_old_etag_for_a_changed_file(root, start, what, headers):
+@leases
+def test_no_old_etag_for_a_changed_file(root, start, leases, what, headers):
     """Same size, changed in place: no 304, no 206, no 200 under the old ETag (I2, I4, I6)."""
     old = model(root, "m", 4096, "old")
     target = "/models/m/" + ("tensors/w" if what == "tensor" else "files/model.safetensors")
-    s = start(root, rescan="600")
+    s = start(root, "--leases", leases, rescan="600")
     tag = s.get(target).etag
     raw = path_of(root, "m").read_bytes()
     new = pattern(4096, "new")
@@ -371,9 +380,13 @@ def test_rescan_interval_finds_new_changed_and_gone(root, start):
     s.wait_for(lambda: "new/model" in s.ids(), "a new model within the rescan interval", timeout=5)
     assert s.get("/models/new/model/tensors/w").body == t.data
     (root / "new/model/config.json").write_text('{"v":1}')
-    s.wait_for(lambda: s.json("/models/new/model").get("config") == {"v": 1}, "config.json that came later", timeout=5)
+    def config():
+        r = s.get("/models/new/model")                     # 503 while the file is known to have changed
+        assert r.status in (200, 503), r
+        return r.json().get("config")
+    s.wait_for(lambda: config() == {"v": 1}, "config.json that came later", timeout=5)
     (root / "new/model/config.json").write_text('{"v":2}')
-    s.wait_for(lambda: s.json("/models/new/model").get("config") == {"v": 2}, "config.json changed", timeout=5)
+    s.wait_for(lambda: config() == {"v": 2}, "config.json changed", timeout=5)
     os.rename(root / "new/model", root / "moved")
     s.wait_for(lambda: s.ids() == ["a", "moved"], "a directory renamed", timeout=5)
     assert s.get("/models/moved/tensors/w").body == t.data
@@ -390,10 +403,11 @@ def test_unsettled_files_wait(root, start):
     began = time.monotonic()
     while time.monotonic() - began < 3:
         path.write_bytes(raw)                              # an upload that goes on
-        r = s.get("/models/slow/tensors/w")
-        assert r.status in (404, 503), f"published {time.monotonic() - began:.1f} s into the upload, --settle is 2: {r}"
-        if r.status == 503:
-            check_error(r, 503)
+        for target in ("/models/slow/tensors/w", "/models/slow/files/model.safetensors"):
+            r = s.get(target)
+            assert r.status in (404, 503), f"published {time.monotonic() - began:.1f} s into the upload, --settle is 2: {r}"
+            if r.status == 503:
+                check_error(r, 503)
         time.sleep(0.2)
     wrote = time.monotonic()
     s.wait_for(lambda: s.get("/models/slow/tensors/w").status == 200, "published once quiet", timeout=8)
@@ -410,6 +424,7 @@ def test_unsettled_files_wait(root, start):
         seen.add(r.status)
         if r.status == 200 and r.etag != tag:
             break
+        assert r.status in (200, 503), f"a known but unsettled file: {r}"
         assert r.status != 200 or r.body == t.data, f"the old ETag labels new bytes: {r}"
         if r.status == 503:
             check_error(r, 503)
@@ -417,6 +432,58 @@ def test_unsettled_files_wait(root, start):
         time.sleep(0.1)
     assert r.body == new.data
     assert 503 in seen, f"a known but unsettled file is 503 with Retry-After; statuses were {seen}"
+
+
+def test_a_known_file_cut_to_nothing_is_not_served_as_empty(root, start):
+    """A writer truncates first and writes later: in between there is no file to speak of, 503 until it settles."""
+    t = model(root, "m")
+    (root / "m/config.json").write_text('{"v":1}')
+    age(root / "m")
+    s = start(root, settle="1")
+    for name in ("model.safetensors", "config.json"):
+        assert s.get(f"/models/m/files/{name}").status == 200
+        raw = (root / "m" / name).read_bytes()
+        (root / "m" / name).write_bytes(b"")
+        began = time.monotonic()
+        while time.monotonic() - began < 0.7:
+            r = s.get(f"/models/m/files/{name}")
+            assert r.status == 503, f"{name} is known and unsettled {time.monotonic() - began:.2f} s after it was cut to nothing: {r}"
+            check_error(r, 503)
+            r = s.get("/models/m/tensors/w")
+            assert r.status == 503 or name == "config.json" and r.body == t.data, f"the tensor of a known, unsettled file: {r}"
+            time.sleep(0.02)
+        (root / "m" / name).write_bytes(raw)
+        s.wait_for(lambda: s.get(f"/models/m/files/{name}").status == 200, f"{name} is served again")
+        assert s.get(f"/models/m/files/{name}").body == raw
+    assert s.get("/models/m/tensors/w").body == t.data
+
+
+@pytest.mark.parametrize("while_sending", [False, True])
+def test_writers_are_not_held_up(root, start, while_sending):
+    """However the server guards what it sends, whoever opens a file for writing waits no longer than a moment."""
+    model(root, "m", BYTES)
+    s = start(root)
+    for how in ("r+b", "wb", "unlink", "rename"):
+        tr = None
+        s.wait_for(lambda: s.get("/models/m/tensors/w", {"Range": "bytes=0-9"}).status == 206, "service")
+        raw = path_of(root, "m").read_bytes()
+        if while_sending:
+            tr = Transfer(s, "/models/m/tensors/w")
+            tr.read(100000)
+        (root / "m/.new").write_bytes(raw)
+        began = time.monotonic()
+        if how == "unlink":
+            os.unlink(path_of(root, "m"))
+            os.rename(root / "m/.new", path_of(root, "m"))
+        elif how == "rename":
+            os.rename(root / "m/.new", path_of(root, "m"))
+        else:
+            with open(path_of(root, "m"), how) as f:
+                f.write(raw)
+        took = time.monotonic() - began
+        assert took < 3, f"{how} took {took:.1f} s while the file was {'sent' if while_sending else 'known'}"
+        if tr:
+            tr.c.close()
 
 
 def test_a_copy_that_grows_is_never_half_published(root, start):

@@ -8,9 +8,11 @@ import pytest
 import history
 
 
-def test_history_for_30_seconds():
+@pytest.mark.parametrize("leases", ["on", "off"])
+def test_history(leases):
+    """15 seconds with read leases (where the host grants them) and 15 without."""
     seed = int(os.environ.get("TENSORD_HISTORY_SEED", time.time()))
-    history.run(float(os.environ.get("TENSORD_HISTORY_SECONDS", 30)), seed)
+    history.run(float(os.environ.get("TENSORD_HISTORY_SECONDS", 15)), seed, options=["--leases", leases])
 
 
 def test_words_name_their_generation(tmp_path):

@@ -622,9 +622,13 @@ def test_2000_random_ranges_against_a_slice_oracle(srv, resources):
             ordered = sorted(want)
             overlap = any(b[0] <= a[1] for a, b in zip(ordered, ordered[1:]))
             assert len(want) > 1 and (overlap or want != ordered) and r.body == res.body, where
-        elif r.get("Content-Range") is not None:
+        elif r.status == 416:
+            # Allowed only for what 14.2 lets a server reject: more than two overlapping ranges.
+            ordered = sorted(want)
+            assert len(want) > 2 and any(b[0] <= a[1] for a, b in zip(ordered, ordered[1:])), where
+        elif r.status == 206 and r.get("Content-Range") is not None:
             a, b = (int(x) for x in re.fullmatch(r"bytes (\d+)-(\d+)/\d+", r.get("Content-Range")).groups())
-            assert r.status == 206 and r.body == res.body[a:b + 1], where
+            assert r.body == res.body[a:b + 1], where
             if len(want) == 1:
                 assert (a, b) == want[0], where
             else:                                   # coalesced into one

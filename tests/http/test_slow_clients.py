@@ -118,7 +118,7 @@ class GoodClient:
 
 def floor():
     """Below this a p99 is the noise of timers and of two cores shared with the attacker itself."""
-    return 0.150 if is_sanitized() else 0.050
+    return 0.400 if is_sanitized() else 0.050
 
 
 ATTACKS = {
@@ -281,6 +281,33 @@ def test_stopped_readers_are_cleared_by_send_timeout(root, start):
             got += len(c.read_exact(1 << 20, head))
         rest = c.read_exact(BIG_BYTES - got, head)
         assert pattern(BIG_BYTES, "w").endswith(rest), "the slow reader's bytes"
+
+
+def unsent(s):
+    """Bytes the kernel still holds in send queues of connections the server has given up (no process owns them)."""
+    total = 0
+    with open("/proc/net/tcp") as f:
+        for line in f.readlines()[1:]:
+            local, _, state, queues, inode = [line.split()[i] for i in (1, 2, 3, 4, 9)]
+            if int(local.split(":")[1], 16) == s.port and inode == "0" and state in ("04", "05", "0B", "08", "09"):
+                total += int(queues.split(":")[0], 16)
+    return total
+
+
+def test_what_is_cut_leaves_nothing_in_the_kernel(root, start):
+    """A connection given up by a deadline is reset: megabytes queued for a dead reader do not stay behind for minutes."""
+    s = start(root, "--send-timeout", 2, "--idle-timeout", 60)
+    s.get(SMALL)
+    base = s.sockets()
+    conns = [Conn(s.port, rcvbuf=4096) for _ in range(20)]
+    for c in conns:
+        c.send(b"GET " + BIG.encode() + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    s.wait_for(lambda: s.sockets() >= 20, "20 stopped readers")
+    s.wait_for(lambda: s.sockets() <= 2, "20 stopped readers cut", timeout=6)
+    time.sleep(0.5)
+    left = unsent(s)
+    close_all(conns)
+    assert left < 1 << 20, f"the server cut 20 stopped readers, and the kernel still holds {left >> 20} MiB for them"
 
 
 def test_half_open_and_reset_clients(root, start):
@@ -455,12 +482,15 @@ def test_many_short_connections(root, start):
 def test_zz_min_rate_cuts(min_rate_verdict):
     """Below --min-rate over 30 s a reader is cut; one above it is left alone. (The readers began with this module.)"""
     s, result, threads, gone, began = min_rate_verdict
-    threads[0].join(max(1, began + 75 - time.monotonic()))
-    assert "100 B/s" in result, f"a reader at 100 B/s is still served after {time.monotonic() - began:.0f} s"
-    took, got, how = result["100 B/s"]
-    assert 20 <= took <= 75, f"cut after {took:.0f} s, {got} bytes ({how}); the window is 30 s"
+    # The slow reader itself may go on reading what its own kernel holds: look at the server's side.
+    s.wait_for(lambda: "cut=slow" in s.log() or "100 B/s" in result, "the reader at 100 B/s cut", timeout=max(1, began + 60 - time.monotonic()))
     if time.monotonic() - began < 40:
         time.sleep(40 - (time.monotonic() - began))
+    line = [x for x in s.log().split("\n") if "/models/large" in x]
+    assert len(line) == 1, f"one reader was to be cut, one to be left alone: {line}"
+    took = float(re.search(r"seconds=([0-9.]+)", line[0]).group(1))
+    assert 25 <= took <= 45, f"cut after {took:.0f} s; the window is 30 s: {line}"
     assert "good, 400 KB/s" not in result, f"a reader above the rate was cut: {result['good, 400 KB/s']}"
     assert s.alive() and s.get(SMALL).status == 200
     assert check_error(s.get("/models/nope"), 404)
+    assert unsent(s) < 8 << 20, f"the kernel still holds {unsent(s)} bytes for the reader that was cut"

@@ -37,7 +37,7 @@ def test_every_tensor_of_every_model_by_its_href(srv, tree):
                     continue                      # hidden behind the model amb/tensors/x, see test_manifest
                 check_bytes(c.request(e["href"]), m.tensors[e["name"]], f"{id} {e['name']!r} {e['href']}")
                 count += 1
-    assert count > 500
+    assert count > 400
 
 
 def test_href_is_a_clean_relative_reference(srv, tree):

@@ -50,7 +50,7 @@ def root(tmp_path_factory):
                      [tensor(f"{d}", d, [6, 10]) for d in PACKAGE_DTYPES] + [tensor(f"{d}.0d", d, []) for d in PACKAGE_DTYPES if d != "F4"]
                      + [tensor(f"{d}.zero", d, [2, 0, 3]) for d in PACKAGE_DTYPES if d != "F4"], {"format": "pt", "all": "dtypes"})
     arrays = {f"layer.{i}.{d}": (rng.integers(0, 100, size=(i + 1, 5)).astype(t)) for i, (d, t) in enumerate(NUMPY.items())}
-    arrays |= {"scalar": np.float32(3.5).reshape(()), "zero": np.zeros((0, 7), np.int64), "big-endian?": np.arange(9, dtype="<i4")}
+    arrays |= {"scalar": np.array(3.5, np.float32), "zero": np.zeros((0, 7), np.int64), "big-endian?": np.arange(9, dtype="<i4")}
     (root / "numpy").mkdir()
     safetensors.numpy.save_file(arrays, root / "numpy/model.safetensors", {"format": "np", "quote\"": "line\nbreak", "ünï": "名前", "": "empty key"})
     names = ["ünïcode", "名前", "emoji😀", "a/b", "a b", "quote\"'", "back\\slash", "tab\t", "newline\n", "e\u0301", "\u2028", "..", "%2F", "del\x7f", "\x01"]
