@@ -458,6 +458,43 @@ def test_a_known_file_cut_to_nothing_is_not_served_as_empty(root, start):
     assert s.get("/models/m/tensors/w").body == t.data
 
 
+def test_a_file_caught_in_the_middle_of_its_truncation(root, start):
+    """open(O_TRUNC) sets the size before the times: for a moment the file is empty under its old, settled mtime and ctime."""
+    t = model(root, "m", 512 << 10)
+    raw = path_of(root, "m").read_bytes()
+    s = start(root)
+    stop, wrong, count = threading.Event(), [], []
+
+    def reader():
+        c = s.conn()
+        while not stop.is_set():
+            try:
+                r = c.request("/models/m/files/model.safetensors", {"Range": "bytes=5-9"})
+            except (Incomplete, ConnectionError):
+                c.close()
+                c = s.conn()
+                continue
+            count.append(r.status)
+            if r.status not in (206, 404, 503) or r.status == 206 and r.body != raw[5:10]:
+                wrong.append(r)
+        c.close()
+    threads = [threading.Thread(target=reader) for _ in range(3)]
+    for th in threads:
+        th.start()
+    for _ in range(25):
+        time.sleep(0.15)
+        fd = os.open(path_of(root, "m"), os.O_WRONLY | os.O_TRUNC)
+        time.sleep(0.01)
+        os.write(fd, raw)
+        os.close(fd)
+    stop.set()
+    for th in threads:
+        th.join()
+    assert not wrong, f"{len(wrong)} of {len(count)} answers are of no generation: {wrong[0]}"
+    s.wait_for(lambda: s.get("/models/m/tensors/w").status == 200, "service")
+    assert s.get("/models/m/tensors/w").body == t.data
+
+
 @pytest.mark.parametrize("while_sending", [False, True])
 def test_writers_are_not_held_up(root, start, while_sending):
     """However the server guards what it sends, whoever opens a file for writing waits no longer than a moment."""
