@@ -38,7 +38,7 @@ from harness import Conn, Incomplete, ProtocolError, Server, is_sanitized, parse
 
 MASK = (1 << 64) - 1
 TENSORS = 4
-RESCAN, SETTLE = 1.0, 0.4                 # the writers' pauses within one file stay well below the settle time
+RESCAN, SETTLE = 1.0, 1.0                 # the writers' pauses within one file stay well below the settle time
 SLACK = 2.0                               # scheduling of two busy cores, and the scan itself
 BOUND = RESCAN + SETTLE + SLACK
 

@@ -244,7 +244,7 @@ static void if_range_without_validators(void **state)
 {
     (void)state;
     static const char *const lines[] = {"If-Range:", "If-Range: \"\"", "If-Range: \"abc\"",
-                                        "If-Range: " DATE};
+                                        ("If-Range: " DATE)};
     struct td_response response;
     representation(&response);
     response.etag[0] = '\0';
