@@ -20,7 +20,7 @@ struct place {
     struct tree tree;
     struct td_root *root;
     struct td_mapping_cache cache;
-    char names[FILES][16];
+    char names[FILES][32];
     struct td_file_source sources[FILES];
 };
 

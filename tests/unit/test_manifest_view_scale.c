@@ -7,7 +7,7 @@ enum { TENSORS = 100000 / (SANITIZED ? 5 : 1), WINDOW = 256 * 1024 };
 static void open_big(struct tree *tree, struct scanner *scanner, size_t count)
 {
     struct tree_tensor *tensors = calloc(count, sizeof *tensors);
-    char(*names)[48] = calloc(count, sizeof *names);
+    char(*names)[64] = calloc(count, sizeof *names);
     assert_true(tensors != NULL && names != NULL);
     for (size_t i = 0; i < count; i++) {
         (void)snprintf(names[i], sizeof names[i], "model.layers.%zu.mlp.experts.weight", i);

@@ -140,6 +140,12 @@ static const struct {
     {"Content-Length: 2^64", "9110 8.6", 400, "GET", "/", "HTTP/1.1",
      H "\nContent-Length: 18446744073709551616"},
     {"content-length", "9110 5.1", 400, "GET", "/", "HTTP/1.1", H "\ncontent-length: 5"},
+    {"a folded line that became part of the name", "9112 5.2", 400, "GET", "/", "HTTP/1.1",
+     H "\nContent-Length5: 0"},
+    {"a folded Transfer-Encoding", "9112 5.2", 400, "GET", "/", "HTTP/1.1",
+     H "\nTransfer-Encodingchunked: x"},
+    {"a name that ends like a framing field", "9110 5.1", 0, "GET", "/", "HTTP/1.1",
+     H "\nX-Content-Length: 5"},
     {"a body in HTTP/1.0", "9112 6", 400, "GET", "/", "HTTP/1.0", "Content-Length: 5"},
     {"a body on HEAD", "9110 9.3.2", 400, "HEAD", "/", "HTTP/1.1", H "\nContent-Length: 5"},
     /* --- field lines */

@@ -1,0 +1,221 @@
+#include "server/access_log.h"
+
+#include "core/clock.h"
+#include "tests/kit/tree.h"
+#include "tests/unit/unit.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What is in the file, NUL-terminated; the caller frees it. */
+static char *read_file(const char *path, size_t *len)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    char *text = malloc((size_t)st.st_size + 1);
+    assert_non_null(text);
+    assert_int_equal(read(fd, text, (size_t)st.st_size), st.st_size);
+    text[st.st_size] = '\0';
+    *len = (size_t)st.st_size;
+    assert_int_equal(close(fd), 0);
+    return text;
+}
+
+static void off_is_nothing(void **state)
+{
+    (void)state;
+    struct td_access_log *log;
+    struct td_error err;
+    _Atomic uint64_t dropped = 0;
+    td_error_init(&err);
+    assert_true(td_access_log_create("off", &dropped, &log, &err));
+    assert_false(td_access_log_is_on(log));
+    td_access_log_write(log, "line\n", 5);
+    td_access_log_destroy(log);
+    td_access_log_destroy(NULL);
+    assert_true(dropped == 0);
+}
+
+static void bad_places_are_refused(void **state)
+{
+    (void)state;
+    struct td_access_log *log = NULL;
+    struct td_error err;
+    _Atomic uint64_t dropped = 0;
+    static const char *const places[] = {"/nonexistent/access.log", "/"};
+    for (size_t i = 0; i < COUNT_OF(places); i++) {
+        td_error_init(&err);
+        CHECK(!td_access_log_create(places[i], &dropped, &log, &err), "%s", places[i]);
+        CHECK(err.code == TD_IO && strstr(err.message, places[i]) != NULL, "%s", err.message);
+        assert_null(log);
+    }
+}
+
+/* Appended to what is there, in order, and all of it before destroy returns. */
+static void lines_are_appended_in_order(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct td_access_log *log;
+    struct td_error err;
+    _Atomic uint64_t dropped = 0;
+    char path[TREE_PATH_BYTES];
+    size_t len;
+    td_error_init(&err);
+    tree_open(&tree);
+    tree_at(&tree, "access.log", path);
+    for (int round = 0; round < 2; round++) {
+        assert_true(td_access_log_create(path, &dropped, &log, &err));
+        assert_true(td_access_log_is_on(log));
+        for (int i = 0; i < 5000; i++) {
+            char line[64];
+            int n = snprintf(line, sizeof line, "line %d\n", 5000 * round + i);
+            td_access_log_write(log, line, (size_t)n);
+        }
+        td_access_log_destroy(log);
+    }
+    char *text = read_file(path, &len);
+    const char *at = text;
+    for (int i = 0; i < 10000; i++) {
+        char line[64];
+        int n = snprintf(line, sizeof line, "line %d\n", i);
+        CHECK(strncmp(at, line, (size_t)n) == 0, "line %d", i);
+        at += n;
+    }
+    assert_true(*at == '\0' && dropped == 0);
+    free(text);
+    tree_close(&tree);
+}
+
+struct writer {
+    struct td_access_log *log;
+    int number;
+};
+
+static void *write_lines(void *argument)
+{
+    struct writer *writer = argument;
+    for (int i = 0; i < 2000; i++) {
+        char line[128];
+        int n = snprintf(line, sizeof line, "%d %d %.*s\n", writer->number, i, i % 60,
+                         "................................................................");
+        td_access_log_write(writer->log, line, (size_t)n);
+    }
+    return NULL;
+}
+
+/* Lines of many threads stay whole, and each thread's stay in order. */
+static void threads_share_the_log(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    struct tree tree;
+    struct td_access_log *log;
+    struct td_error err;
+    _Atomic uint64_t dropped = 0;
+    struct writer writers[THREADS];
+    pthread_t threads[THREADS];
+    int next[THREADS] = {0};
+    char path[TREE_PATH_BYTES];
+    size_t len;
+    td_error_init(&err);
+    tree_open(&tree);
+    tree_at(&tree, "access.log", path);
+    assert_true(td_access_log_create(path, &dropped, &log, &err));
+    for (int i = 0; i < THREADS; i++) {
+        writers[i] = (struct writer){.log = log, .number = i};
+        assert_int_equal(pthread_create(&threads[i], NULL, write_lines, &writers[i]), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    td_access_log_destroy(log);
+    char *text = read_file(path, &len);
+    size_t lines = 0;
+    for (const char *at = text; *at != '\0'; lines++) {
+        int number, i, end = 0;
+        assert_int_equal(sscanf(at, "%d %d%n", &number, &i, &end), 2);
+        assert_true(number >= 0 && number < THREADS && i >= next[number]);
+        next[number] = i + 1;
+        size_t dots = strcspn(at, "\n") - (size_t)end - 1;
+        CHECK((int)dots == i % 60, "line %d of %d", i, number);
+        at = strchr(at, '\n') + 1;
+    }
+    assert_true(lines + dropped == 2000 * THREADS);
+    free(text);
+    tree_close(&tree);
+}
+
+/* A reader that stands still costs lines, which are counted, and never time. */
+static void stopped_reader_costs_lines_only(void **state)
+{
+    (void)state;
+    enum { LINES = 40000, LINE = 100 };
+    struct tree tree;
+    struct td_access_log *log;
+    struct td_error err;
+    _Atomic uint64_t dropped = 0;
+    char path[TREE_PATH_BYTES];
+    char line[LINE];
+    td_error_init(&err);
+    tree_open(&tree);
+    tree_fifo(&tree, "pipe");
+    tree_at(&tree, "pipe", path);
+    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(reader >= 0);
+    assert_true(td_access_log_create(path, &dropped, &log, &err));
+    memset(line, 'x', sizeof line - 1);
+    line[LINE - 1] = '\n';
+    uint64_t slowest_ns = 0;
+    for (int i = 0; i < LINES; i++) {
+        uint64_t before_ns = td_clock_ns();
+        td_access_log_write(log, line, sizeof line);
+        uint64_t took_ns = td_clock_ns() - before_ns;
+        slowest_ns = took_ns > slowest_ns ? took_ns : slowest_ns;
+    }
+    assert_true(slowest_ns < UINT64_C(1000000000));
+    uint64_t before_ns = td_clock_ns();
+    td_access_log_destroy(log);
+    assert_true(td_clock_ns() - before_ns < UINT64_C(5000000000));
+    size_t got = 0;
+    static char sink[1 << 20];
+    ssize_t n;
+    while ((n = read(reader, sink, sizeof sink)) > 0)
+        got += (size_t)n;
+    assert_true(dropped > 0 && got > 0);
+    /* a line may have been cut at the end of the pipe */
+    assert_true(got / LINE + dropped == LINES || got / LINE + dropped == LINES - 1);
+    print_message("%zu lines through, %llu dropped, slowest write %.3f ms\n", got / LINE,
+                  (unsigned long long)dropped, (double)slowest_ns / 1e6);
+    assert_int_equal(close(reader), 0);
+    tree_close(&tree);
+}
+
+static void full_disk_costs_lines_only(void **state)
+{
+    (void)state;
+    struct td_access_log *log;
+    struct td_error err;
+    _Atomic uint64_t dropped = 0;
+    td_error_init(&err);
+    assert_true(td_access_log_create("/dev/full", &dropped, &log, &err));
+    for (int i = 0; i < 1000; i++)
+        td_access_log_write(log, "line\n", 5);
+    td_access_log_destroy(log);
+    assert_true(dropped == 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(off_is_nothing),
+        cmocka_unit_test(bad_places_are_refused),
+        cmocka_unit_test(lines_are_appended_in_order),
+        cmocka_unit_test(threads_share_the_log),
+        cmocka_unit_test(stopped_reader_costs_lines_only),
+        cmocka_unit_test(full_disk_costs_lines_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

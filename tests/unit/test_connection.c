@@ -1,0 +1,431 @@
+/* The registry of connections: limits, deadlines and cuts, over real TCP pairs. */
+#include "server/connection.h"
+
+#include "core/clock.h"
+#include "tests/unit/unit.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MILLION = 1000000 };
+
+struct place {
+    struct td_registry registry;
+    struct td_metrics metrics;
+    struct td_registry_limits limits;
+};
+
+static void open_place(struct place *place)
+{
+    struct td_error err;
+    td_error_init(&err);
+    memset(&place->metrics, 0, sizeof place->metrics);
+    assert_true(td_registry_init(&place->registry, &place->limits, &place->metrics, &err));
+}
+
+static struct td_registry_limits long_limits(void)
+{
+    static const uint64_t minute = UINT64_C(60000000000);
+    return (struct td_registry_limits){.header_timeout_ns = minute,
+                                       .idle_timeout_ns = minute,
+                                       .send_timeout_ns = minute,
+                                       .max_connections = 4,
+                                       .max_per_address = 4};
+}
+
+/* A connected pair: what the server holds, and what the client does. */
+struct pair {
+    int server, client;
+};
+
+static struct pair connect_pair(void)
+{
+    struct pair pair;
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t len = sizeof address;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &len), 0);
+    pair.client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(pair.client, (struct sockaddr *)&address, sizeof address), 0);
+    pair.server = accept(listener, NULL, NULL);
+    assert_true(pair.server >= 0);
+    assert_int_equal(close(listener), 0);
+    return pair;
+}
+
+static void close_pair(const struct pair *pair)
+{
+    assert_int_equal(close(pair->server), 0);
+    assert_int_equal(close(pair->client), 0);
+}
+
+static struct in6_addr address_number(uint8_t number)
+{
+    struct in6_addr address = IN6ADDR_LOOPBACK_INIT;
+    address.s6_addr[15] = number;
+    return address;
+}
+
+static struct td_connection *open_connection(struct place *place, const struct pair *pair)
+{
+    struct in6_addr address = address_number(1);
+    struct td_connection *connection = td_connection_open(&place->registry, pair->server, &address);
+    assert_non_null(connection);
+    return connection;
+}
+
+/* Whether the client sees the end within that many milliseconds. */
+static bool ends_within(const struct pair *pair, int ms)
+{
+    struct pollfd wait = {.fd = pair->client, .events = POLLRDHUP};
+    return poll(&wait, 1, ms) == 1;
+}
+
+static void connections_are_counted(void **state)
+{
+    (void)state;
+    struct place place = {.limits = long_limits()};
+    open_place(&place);
+    struct pair pairs[3];
+    struct td_connection *connections[3];
+    for (size_t i = 0; i < 3; i++) {
+        pairs[i] = connect_pair();
+        connections[i] = open_connection(&place, &pairs[i]);
+        assert_ptr_equal(td_registry_find(&place.registry, pairs[i].server), connections[i]);
+    }
+    assert_int_equal(td_registry_count(&place.registry), 3);
+    assert_true(place.metrics.connections == 3);
+    td_connection_close(connections[1]); /* from the middle */
+    assert_null(td_registry_find(&place.registry, pairs[1].server));
+    assert_ptr_equal(td_registry_find(&place.registry, pairs[0].server), connections[0]);
+    td_connection_close(connections[2]);
+    td_connection_close(connections[0]);
+    assert_int_equal(td_registry_count(&place.registry), 0);
+    assert_true(place.metrics.connections == 0);
+    for (size_t i = 0; i < 3; i++)
+        close_pair(&pairs[i]);
+    td_registry_fini(&place.registry);
+}
+
+/* Beyond the total, some are taken in to be told so; beyond an address's share, none. */
+static void limits_decide_who_is_taken_in(void **state)
+{
+    (void)state;
+    enum { TOTAL = 5, SHARE = 3, ALL = TOTAL + TD_RESERVED_CONNECTIONS };
+    struct place place = {.limits = long_limits()};
+    struct td_connection *open[ALL];
+    struct in6_addr one = address_number(1);
+    bool admit;
+    place.limits.max_connections = TOTAL;
+    place.limits.max_per_address = SHARE;
+    open_place(&place);
+    for (int i = 0; i < SHARE; i++) { /* descriptors that are nobody's: nothing is sent on them */
+        assert_int_equal(td_registry_judge(&place.registry, &one, &admit), TD_OVER_NONE);
+        assert_true(admit);
+        open[i] = td_connection_open(&place.registry, 100000 + i, &one);
+        assert_int_equal(open[i]->over, TD_OVER_NONE);
+    }
+    assert_int_equal(td_registry_judge(&place.registry, &one, &admit), TD_OVER_ADDRESS);
+    assert_false(admit);
+    for (int i = SHARE; i < ALL; i++) {
+        struct in6_addr other = address_number((uint8_t)(i + 10));
+        enum td_over over = td_registry_judge(&place.registry, &other, &admit);
+        assert_true(admit);
+        assert_int_equal(over, i < TOTAL ? TD_OVER_NONE : TD_OVER_TOTAL);
+        open[i] = td_connection_open(&place.registry, 100000 + i, &other);
+        assert_int_equal(open[i]->over, over);
+    }
+    struct in6_addr last = address_number(200);
+    assert_int_equal(td_registry_judge(&place.registry, &last, &admit), TD_OVER_TOTAL);
+    assert_false(admit);
+    td_connection_close(open[0]);
+    assert_int_equal(td_registry_judge(&place.registry, &last, &admit), TD_OVER_TOTAL);
+    assert_true(admit);
+    for (int i = 1; i < ALL; i++)
+        td_connection_close(open[i]);
+    assert_int_equal(td_registry_judge(&place.registry, &one, &admit), TD_OVER_NONE);
+    td_registry_fini(&place.registry);
+}
+
+static void headers_have_a_deadline(void **state)
+{
+    (void)state;
+    static const enum td_phase phases[] = {TD_PHASE_FIRST, TD_PHASE_HEADER};
+    for (size_t i = 0; i < COUNT_OF(phases); i++) {
+        struct place place = {.limits = long_limits()};
+        place.limits.header_timeout_ns = (uint64_t)400 * MILLION;
+        open_place(&place);
+        struct pair pair = connect_pair();
+        uint64_t began_ns = td_clock_ns();
+        struct td_connection *connection = open_connection(&place, &pair);
+        if (phases[i] != TD_PHASE_FIRST)
+            td_connection_set_phase(connection, phases[i]);
+        assert_int_equal(send(pair.client, "GET", 3, MSG_NOSIGNAL),
+                         3); /* a byte now and then does not help */
+        assert_true(ends_within(&pair, 10000));
+        uint64_t took_ns = td_clock_ns() - began_ns;
+        assert_true(took_ns >= (uint64_t)390 * MILLION && took_ns < (uint64_t)5000 * MILLION);
+        assert_int_equal(atomic_load(&connection->cut), TD_CUT_DEADLINE);
+        td_connection_close(connection);
+        assert_true(place.metrics.cuts[TD_CUT_DEADLINE] == 1);
+        close_pair(&pair);
+        td_registry_fini(&place.registry);
+    }
+}
+
+/* The time begins anew with each request, and does not run while one is answered. */
+static void phases_begin_anew(void **state)
+{
+    (void)state;
+    struct place place = {.limits = long_limits()};
+    place.limits.header_timeout_ns = (uint64_t)500 * MILLION;
+    open_place(&place);
+    struct pair pair = connect_pair();
+    struct td_connection *connection = open_connection(&place, &pair);
+    for (int i = 0; i < 6; i++) {
+        td_connection_set_phase(connection, i % 2 == 0 ? TD_PHASE_HEADER : TD_PHASE_FIRST);
+        assert_false(ends_within(&pair, 200));
+    }
+    td_connection_set_phase(connection, TD_PHASE_HANDLING);
+    assert_false(ends_within(&pair, 1000));
+    td_connection_set_phase(connection, TD_PHASE_IDLE);
+    assert_false(ends_within(&pair, 1000)); /* silence is libmicrohttpd's to end */
+    assert_int_equal(send(pair.client, "G", 1, MSG_NOSIGNAL), 1);
+    assert_true(ends_within(&pair, 10000)); /* the next request has begun: its header is due */
+    assert_int_equal(atomic_load(&connection->cut), TD_CUT_DEADLINE);
+    td_connection_close(connection);
+    close_pair(&pair);
+    td_registry_fini(&place.registry);
+}
+
+static void draining_ends_the_idle(void **state)
+{
+    (void)state;
+    static const struct {
+        enum td_phase phase;
+        bool ends;
+    } cases[] = {{TD_PHASE_IDLE, true},
+                 {TD_PHASE_FIRST, true},
+                 {TD_PHASE_HEADER, false},
+                 {TD_PHASE_HANDLING, false},
+                 {TD_PHASE_SENDING, false}};
+    struct place place = {.limits = long_limits()};
+    struct pair pairs[COUNT_OF(cases)];
+    struct td_connection *connections[COUNT_OF(cases)];
+    place.limits.max_connections = place.limits.max_per_address = 10;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        pairs[i] = connect_pair();
+        connections[i] = open_connection(&place, &pairs[i]);
+        if (cases[i].phase != TD_PHASE_FIRST)
+            td_connection_set_phase(connections[i], cases[i].phase);
+    }
+    assert_false(ends_within(&pairs[0], 300));
+    atomic_store(&place.registry.draining, true);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        CHECK(ends_within(&pairs[i], cases[i].ends ? 10000 : 300) == cases[i].ends, "%zu", i);
+        CHECK(atomic_load(&connections[i]->cut) == (cases[i].ends ? TD_CUT_SHUTDOWN : TD_CUT_NONE), "%zu", i);
+    }
+    td_registry_cut_all(&place.registry);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        assert_true(ends_within(&pairs[i], 10000));
+        assert_int_equal(atomic_load(&connections[i]->cut), TD_CUT_SHUTDOWN);
+        td_connection_close(connections[i]);
+        close_pair(&pairs[i]);
+    }
+    td_registry_fini(&place.registry);
+}
+
+/* Fills the socket until the kernel takes no more; returns the bytes. */
+static size_t fill(int fd)
+{
+    static char bytes[65536];
+    size_t total = 0;
+    ssize_t n;
+    while ((n = send(fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT)) > 0)
+        total += (size_t)n;
+    return total;
+}
+
+/* An answer that stands still is cut; one that moves, however slowly, is not. */
+static void stalled_answers_are_cut(void **state)
+{
+    (void)state;
+    struct place place = {.limits = long_limits()};
+    static char sink[65536];
+    place.limits.send_timeout_ns = (uint64_t)700 * MILLION;
+    open_place(&place);
+    struct pair still = connect_pair();
+    struct pair moving = connect_pair();
+    struct td_connection *connections[] = {open_connection(&place, &still), open_connection(&place, &moving)};
+    assert_true(fill(still.server) > 0 && fill(moving.server) > 0);
+    td_connection_set_phase(connections[0], TD_PHASE_SENDING);
+    td_connection_set_phase(connections[1], TD_PHASE_SENDING);
+    uint64_t until_ns = td_clock_ns() + (uint64_t)2500 * MILLION;
+    while (td_clock_ns() < until_ns) {
+        assert_true(recv(moving.client, sink, sizeof sink, MSG_DONTWAIT) != 0);
+        (void)fill(moving.server);
+        (void)poll(NULL, 0, 50);
+    }
+    assert_int_equal(atomic_load(&connections[0]->cut), TD_CUT_STALLED);
+    assert_int_equal(atomic_load(&connections[1]->cut), TD_CUT_NONE);
+    td_connection_close(connections[0]);
+    td_connection_close(connections[1]);
+    close_pair(&still);
+    close_pair(&moving);
+    td_registry_fini(&place.registry);
+}
+
+/* A cut answer is reset: nothing of it stays in the kernel, and no client takes its end for a good one. */
+static void cut_answers_are_reset(void **state)
+{
+    (void)state;
+    struct place place = {.limits = long_limits()};
+    static char sink[1 << 20];
+    open_place(&place);
+    struct pair pair = connect_pair();
+    struct td_connection *connection = open_connection(&place, &pair);
+    td_connection_set_phase(connection, TD_PHASE_SENDING);
+    size_t sent = fill(pair.server);
+    td_registry_cut_all(&place.registry);
+    td_connection_close(connection);
+    assert_int_equal(close(pair.server), 0);
+    size_t got = 0;
+    ssize_t n;
+    while ((n = recv(pair.client, sink, sizeof sink, 0)) > 0)
+        got += (size_t)n;
+    assert_true(n < 0 && errno == ECONNRESET);
+    assert_true(got < sent);
+    assert_int_equal(close(pair.client), 0);
+    td_registry_fini(&place.registry);
+}
+
+/* ---- transfers from mappings --------------------------------------------------------------------------- */
+
+static bool never(struct td_blob *blob)
+{
+    (void)blob;
+    return false;
+}
+
+static void nothing(struct td_blob *blob)
+{
+    (void)blob;
+}
+
+static void only_who_sends_a_blob_is_cut(void **state)
+{
+    (void)state;
+    enum { BLOBS = TD_PINNED_BLOBS + 1 };
+    static const struct td_blob_class mapped = {.destroy = nothing, .pinned = never};
+    static const struct td_blob_class heap = {.destroy = nothing};
+    struct td_blob blobs[BLOBS];
+    struct td_blob ours = {.class = &heap, .refs = 1, .len_bytes = 10};
+    struct place place = {.limits = long_limits()};
+    struct pair pairs[3];
+    struct td_connection *connections[3];
+    struct td_body body;
+    struct td_error err;
+    td_error_init(&err);
+    open_place(&place);
+    for (size_t i = 0; i < BLOBS; i++)
+        blobs[i] = (struct td_blob){.class = &mapped, .refs = 1, .len_bytes = 10};
+    for (size_t i = 0; i < 3; i++) {
+        pairs[i] = connect_pair();
+        connections[i] = open_connection(&place, &pairs[i]);
+        td_connection_set_phase(connections[i], TD_PHASE_SENDING);
+    }
+    td_body_init(&body); /* as many files as may be, each often, and text of ours between */
+    for (size_t i = 0; i < 100; i++) {
+        assert_true(td_body_append(&body, &ours, 0, 1, &err));
+        assert_true(td_body_append(&body, &blobs[i % TD_PINNED_BLOBS], 0, 1, &err));
+    }
+    assert_true(td_connection_pin(connections[0], &body));
+    for (size_t i = 0; i < TD_PINNED_BLOBS; i++)
+        assert_true(td_registry_uses_blob(&place.registry, &blobs[i]));
+    assert_false(td_registry_uses_blob(&place.registry, &ours));
+    assert_true(td_body_append(&body, &blobs[BLOBS - 1], 0, 1, &err)); /* one too many */
+    assert_false(td_connection_pin(connections[1], &body));
+    assert_false(td_registry_uses_blob(&place.registry, &blobs[BLOBS - 1]));
+    td_body_fini(&body);
+    assert_true(td_body_append(&body, &blobs[BLOBS - 1], 0, 1, &err));
+    assert_true(td_connection_pin(connections[1], &body));
+    td_registry_cut_blob(&place.registry, &blobs[TD_PINNED_BLOBS - 1]);
+    assert_true(ends_within(&pairs[0], 10000));
+    assert_int_equal(atomic_load(&connections[0]->cut), TD_CUT_CHANGED);
+    assert_false(ends_within(&pairs[1], 200));
+    assert_false(ends_within(&pairs[2], 0));
+    td_connection_unpin(connections[1]);
+    td_registry_cut_blob(&place.registry, &blobs[BLOBS - 1]);
+    assert_false(ends_within(&pairs[1], 200));
+    td_body_fini(&body);
+    for (size_t i = 0; i < 3; i++) {
+        td_connection_close(connections[i]);
+        close_pair(&pairs[i]);
+    }
+    td_registry_fini(&place.registry);
+}
+
+static void sent_bytes_are_counted(void **state)
+{
+    (void)state;
+    static char bytes[10000];
+    struct pair pair = connect_pair();
+    uint64_t before = td_socket_sent_bytes(pair.server);
+    for (int i = 1; i <= 5; i++) {
+        assert_int_equal(send(pair.server, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
+        assert_true(td_socket_sent_bytes(pair.server) - before == (uint64_t)i * sizeof bytes);
+    }
+    size_t got = 0;
+    while (got < 5 * sizeof bytes) {
+        ssize_t n = recv(pair.client, bytes, sizeof bytes, 0);
+        assert_true(n > 0);
+        got += (size_t)n;
+    }
+    uint64_t until_ns = td_clock_ns() + (uint64_t)10000 * MILLION;
+    while (td_socket_acknowledged_bytes(pair.server) - before < 5 * sizeof bytes && td_clock_ns() < until_ns)
+        (void)poll(NULL, 0, 1);
+    assert_true(td_socket_acknowledged_bytes(pair.server) - before == 5 * sizeof bytes);
+    assert_true(td_socket_sent_bytes(pair.server) - before == 5 * sizeof bytes);
+    close_pair(&pair);
+    assert_true(td_socket_sent_bytes(-1) == 0 && td_socket_acknowledged_bytes(-1) == 0);
+}
+
+/* A descriptor's return tells that its former connection ended unseen. */
+static void a_reused_descriptor_replaces_its_connection(void **state)
+{
+    (void)state;
+    struct place place = {.limits = long_limits()};
+    open_place(&place);
+    struct in6_addr address = address_number(1);
+    (void)td_connection_open(&place.registry, 100000, &address);
+    struct td_connection *again = td_connection_open(&place.registry, 100000, &address);
+    assert_int_equal(td_registry_count(&place.registry), 1);
+    assert_ptr_equal(td_registry_find(&place.registry, 100000), again);
+    assert_true(place.metrics.connections == 1);
+    td_connection_close(again);
+    td_registry_fini(&place.registry);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(connections_are_counted),
+        cmocka_unit_test(limits_decide_who_is_taken_in),
+        cmocka_unit_test(headers_have_a_deadline),
+        cmocka_unit_test(phases_begin_anew),
+        cmocka_unit_test(draining_ends_the_idle),
+        cmocka_unit_test(stalled_answers_are_cut),
+        cmocka_unit_test(cut_answers_are_reset),
+        cmocka_unit_test(only_who_sends_a_blob_is_cut),
+        cmocka_unit_test(sent_bytes_are_counted),
+        cmocka_unit_test(a_reused_descriptor_replaces_its_connection),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
