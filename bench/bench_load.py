@@ -15,8 +15,8 @@ class Load:
     or "auto": in trials every server, raw and nginx alike, was fastest with one epoll worker per processor below
     1 MiB and with blocking threads from there up."""
 
-    def __init__(self, binary, kind="files", threads="auto"):
-        self.binary, self.kind, self.threads = binary, kind, threads
+    def __init__(self, binary, kind="files", threads="auto", reader="discard"):
+        self.binary, self.kind, self.threads, self.reader = binary, kind, threads, reader
         self.softirq_pids = bench_servers.ksoftirqd_pids()
 
     def run(self, server, range_bytes, connections, extra=(), seed=1):
@@ -28,6 +28,8 @@ class Load:
             command += ["--threads", str(connections)]
         elif self.threads != "auto":
             command += ["--threads", str(self.threads)]
+        if self.reader == "copy":
+            command.append("--copy")
         before = self._clocks(server)
         run = subprocess.run(command + [str(x) for x in extra], capture_output=True, text=True, check=False)
         after = self._clocks(server)

@@ -65,6 +65,9 @@ def parse_arguments():
     p.add_argument("--duration", type=float, default=1.0, help="seconds per run")
     p.add_argument("--cold-rounds", type=int, default=3)
     p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
+    p.add_argument("--reader", choices=("copy", "discard"), default="discard",
+                   help="the client copies bodies to user space, as every real one does, and drops them there; or the "
+                        "kernel drops them unread, which spares a sendfile server every copy there is")
     p.add_argument("--client-threads", default="auto", metavar="N",
                    help="epoll threads of the load client, or 'connections': blocking ones (auto: the faster way)")
     p.add_argument("--json", metavar="FILE", help="everything measured, every round")
@@ -146,7 +149,8 @@ def run_modes(options, work, directory):
     load = fixture = servers = None
     if options.modes != ["scale"]:
         binaries = find_binaries(options)
-        load = Load(os.path.join(binaries, "load_client"), options.path, options.client_threads)
+        load = Load(os.path.join(binaries, "load_client"), options.path, options.client_threads,
+                    options.reader)
         fixture = make_fixture(options, directory)
         servers = make_servers(options, work, fixture, binaries)
     for mode in options.modes:
