@@ -125,9 +125,83 @@ def shard_index_seeds():
     }
 
 
+def range_seeds():
+    """The length of the representation in eight bytes, then the field value."""
+    values = {
+        "first": (10000, "bytes=0-499"), "suffix": (10000, "bytes=-500"), "open": (10000, "bytes=9500-"),
+        "two": (10000, "bytes=0-0,-1"), "blanks": (10000, "bytes= 0-999, 4500-5499,\t-1000"), "beyond": (10, "bytes=10-"),
+        "mixed": (10, "bytes=20-30,0-1"), "reversed": (10, "bytes=1-0"), "vast": (10, "bytes=99999999999999999999-"),
+        "vast_pair": (10, "bytes=99999999999999999999-99999999999999999998"), "most": (2**64 - 1, "bytes=0-18446744073709551615"),
+        "last_byte": (2**64 - 1, "bytes=18446744073709551614-"), "wrap": (2**63, "bytes=-18446744073709551616"),
+        "zeros": (10, "bytes=0003-00004"), "none": (10, "bytes=-0"), "empty": (0, "bytes=0-"), "unit": (10, "items=0-1"),
+        "case": (10, "ByTeS=0-1"), "commas": (10, "bytes=,,0-1,,3-4,,"), "junk": (10, "bytes=0-1,x"),
+        "overlaps": (100, "bytes=0-9,5-14,10-19,15-24"), "nested": (100, "bytes=0-99,10-11,20-21,30-31"),
+        "many": (10**6, "bytes=" + ",".join(f"{10 * i}-{10 * i}" for i in range(256))),
+        "too_many": (10**6, "bytes=" + ",".join(f"{10 * i}-" for i in range(257))),
+    }
+    return {name: struct.pack("<Q", size) + value.encode() for name, (size, value) in values.items()}
+
+
+def router_seeds():
+    """Method, target, header lines."""
+    requests = {
+        "models": "GET\n/models", "models_page": "GET\n/models?page_size=1", "models_match": "GET\n/models?match=*&page_size=2",
+        "model": "GET\n/models/m", "encoded": "GET\n/models/m%2Ftensors/n", "bad_model": "GET\n/models/bad",
+        "root_file": "GET\n/models/root.safetensors/files/root.safetensors", "manifest": "GET\n/models/m/tensors",
+        "manifest_all": "GET\n/models/m/tensors?checkpoint=safetensors&match=*&dtype=U8&page_size=1&page_token=",
+        "manifest_other": "GET\n/models/m/tensors?checkpoint=other.safetensors", "tensor": "GET\n/models/m/tensors/a",
+        "tensor_name": "GET\n/models/m/tensors/b/c%20d", "tensor_utf8": "GET\n/models/m/tensors/%C3%A9",
+        "tensor_empty": "GET\n/models/m/tensors/none", "tensor_slice": "GET\n/models/m/tensors/a?slice=0:1",
+        "file": "GET\n/models/m/files/notes.txt", "range": "GET\n/models/m/tensors/a\nRange: bytes=1-3",
+        "ranges": "GET\n/models/m/files/notes.txt\nRange: bytes=1-3,5-,-1", "range_beyond": "GET\n/models/m/tensors/a\nRange: bytes=40-",
+        "range_manifest": "GET\n/models/m/tensors\nRange: bytes=10-20", "range_list": "GET\n/models\nRange: bytes=0-0,2-2",
+        "if_range": "GET\n/models/m/tensors/a\nRange: bytes=1-3\nIf-Range: \"x\"", "if_none": "GET\n/models/m/tensors/a\nIf-None-Match: *",
+        "if_match": "HEAD\n/models/m/tensors/a\nIf-Match: \"x\"",
+        "if_date": "GET\n/models/m/files/notes.txt\nIf-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT",
+        "healthz": "GET\n/healthz", "readyz": "HEAD\n/readyz", "metrics": "GET\n/metrics", "version": "GET\n/version",
+        "openapi": "GET\n/openapi.json\nRange: bytes=0-9", "post": "POST\n/models", "unknown": "GET\n/nothing",
+        "absolute": "GET\nHTTP://host/models/m", "bad_escape": "GET\n/models/%zz", "nul": "GET\n/models/%00",
+        "not_utf8": "GET\n/models/%ff", "token": "GET\n/models?page_token=AAAA", "twice": "GET\n/models?match=a&match=b",
+        "dots": "GET\n/models/m/files/../../etc/passwd", "method_name": "GET\n/models/m/tensors/n/tensors/t",
+    }
+    return {name: text.encode() for name, text in requests.items()}
+
+
+def request_guard_seeds():
+    """Version, method, target, header lines."""
+    host = "HTTP/1.1\nGET\n/models/m?x=%41[]\nHost: localhost:8080"
+    requests = {
+        "good": host, "no_host": "HTTP/1.0\nHEAD\n/", "missing_host": "HTTP/1.1\nGET\n/", "two_hosts": host + "\nhost: b",
+        "ipv6": "HTTP/1.1\nGET\n/\nHost: [::1]:80", "absolute": "HTTP/1.1\nGET\nhttps://[::1]:80/a\nHost: b",
+        "empty_host": "HTTP/1.1\nGET\nhttp:///a\nHost:", "user": "HTTP/1.1\nGET\nHTTP://a@b/\nHost: b",
+        "length": host + "\nContent-Length: 0", "length_twice": host + "\nContent-Length: 0\ncontent-length: 0",
+        "body": host + "\nContent-Length: 5", "chunked": host + "\nTransfer-Encoding: chunked", "version": "HTTP/1.2\nGET\n/\nHost: a",
+        "tab": host + "\nX: a\tb", "control": host + "\nX: a\x01b", "blank_name": host + "\nX : y", "no_name": host + "\n: y",
+        "fragment": "HTTP/1.1\nGET\n/a#b\nHost: a", "asterisk": "HTTP/1.1\nOPTIONS\n*\nHost: a",
+        "method": "HTTP/1.1\nGE T\n/\nHost: a", "large": host + "\nX: " + "y" * 300,
+    }
+    return {name: text.encode() for name, text in requests.items()}
+
+
+def conditional_seeds():
+    """Header lines."""
+    date = "Sun, 06 Nov 1994 08:49:37 GMT"
+    fields = {
+        "match": 'If-Match: "abc"', "match_list": 'If-Match: "x", W/"abc",,"abc"', "match_any": "If-Match: *",
+        "match_not": 'If-Match: "x"', "none": 'If-None-Match: W/"abc"', "none_lines": 'If-None-Match: "x"\nIf-None-Match: "abc"',
+        "none_bad": 'If-None-Match: abc, "abc"', "comma": 'If-Match: "a,b" , "abc"', "modified": "If-Modified-Since: " + date,
+        "unmodified": "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT", "obsolete": "If-Modified-Since: Sunday, 06-Nov-94 08:49:37 GMT",
+        "asctime": "If-Unmodified-Since: Sun Nov  6 08:49:38 1994", "order": 'If-Match: "x"\nIf-None-Match: "abc"',
+        "beside": f'If-None-Match: "x"\nIf-Modified-Since: {date}', "range_tag": 'If-Range: "abc"', "range_weak": 'If-Range: W/"abc"',
+        "range_date": "If-Range: " + date, "range_twice": 'If-Range: "abc"\nIf-Range: "abc"', "open": 'If-Match: "abc',
+    }
+    return {name: text.encode() for name, text in fields.items()}
+
+
 def main():
     targets = {"safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
-               "shard_index": shard_index_seeds()}
+               "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
+               "request_guard": request_guard_seeds(), "conditional": conditional_seeds()}
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)

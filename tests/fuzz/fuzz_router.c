@@ -1,0 +1,212 @@
+/* Any request over a small tree: what comes back is an answer that HTTP allows. */
+#include "core/json.h"
+#include "core/log.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/request_text.h"
+#include "tests/kit/loopback.h"
+
+#include <inttypes.h>
+
+static struct tree tree;
+static struct loopback loop;
+
+static void clean_up(void)
+{
+    loopback_close(&loop);
+    tree_close(&tree);
+}
+
+static void set_up(void)
+{
+    static const struct tree_tensor tensors[] = {{"a", "U8", "[40]", 40},
+                                                 {"b/c d", "F32", "[2,5]", 40},
+                                                 {"\\u00e9", "BF16", "[]", 2},
+                                                 {"none", "I64", "[0]", 0}};
+    td_log_set_level(TD_LOG_ERROR);
+    tree_open(&tree);
+    (void)tree_tensors(&tree, "m/model.safetensors", tensors, 4, "{\"format\":\"pt\"}", 1);
+    tree_simple(&tree, "m/other.safetensors", "x y");
+    tree_text(&tree, "m/config.json", "{\"a\":1}");
+    tree_text(&tree, "m/notes.txt", "0123456789");
+    tree_simple(&tree, "m/tensors/n/x.safetensors", "t");
+    tree_simple(&tree, "root.safetensors", "t");
+    tree_text(&tree, "bad/x.safetensors", "x");
+    loopback_open(&loop, &tree);
+    FUZZ_CHECK(atexit(clean_up) == 0);
+}
+
+/* Reads the body to its end; NUL-terminated. */
+static char *flatten(const struct td_response *response)
+{
+    static const size_t pieces[] = {100, 1, 7, 4096};
+    struct td_body_cursor cursor = {0};
+    size_t len = (size_t)response->body.total_bytes;
+    FUZZ_CHECK(len < 1000000);
+    char *body = malloc(len + 1);
+    FUZZ_CHECK(body != NULL);
+    for (size_t at = 0, i = 0; at < len; i++) {
+        size_t n = pieces[i % 4] < len - at ? pieces[i % 4] : len - at;
+        FUZZ_CHECK(td_body_read(&response->body, &cursor, body + at, n, NULL));
+        at += n;
+    }
+    FUZZ_CHECK(td_body_unchanged(&response->body));
+    body[len] = '\0';
+    return body;
+}
+
+/* No byte of a client's may become a header line of ours. */
+static void check_header_value(const char *value)
+{
+    for (const char *p = value; *p != '\0'; p++)
+        FUZZ_CHECK((unsigned char)*p >= 0x20 && (unsigned char)*p < 0x7F);
+}
+
+static const char *header_of(const struct td_response *response, const char *name)
+{
+    const char *found = NULL;
+    for (size_t i = 0; i < response->header_count; i++) {
+        check_header_value(response->headers[i].value);
+        if (strcmp(response->headers[i].name, name) != 0)
+            continue;
+        FUZZ_CHECK(found == NULL); /* once */
+        found = response->headers[i].value;
+    }
+    return found;
+}
+
+static void check_error(const struct td_response *response, const char *body)
+{
+    struct td_json json;
+    size_t len = (size_t)response->body.total_bytes;
+    td_json_init(&json, body, len, 0, NULL);
+    FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
+    FUZZ_CHECK(strncmp(body, "{\"error\":{\"code\":", 17) == 0 && atoi(body + 17) == response->status);
+    FUZZ_CHECK(strcmp(response->content_type, "application/json") == 0);
+    FUZZ_CHECK(response->etag[0] == '\0' && response->last_modified_s < 0);
+    FUZZ_CHECK((header_of(response, "Allow") != NULL) == (response->status == 405));
+}
+
+/* One part: the bytes that Content-Range tells, out of the whole. */
+static void check_single(const struct td_response *response, const char *body, const char *whole,
+                         uint64_t whole_len)
+{
+    uint64_t first, last, size;
+    const char *range = header_of(response, "Content-Range");
+    FUZZ_CHECK(range != NULL);
+    FUZZ_CHECK(sscanf(range, "bytes %" SCNu64 "-%" SCNu64 "/%" SCNu64, &first, &last, &size) == 3);
+    FUZZ_CHECK(size == whole_len && first <= last && last < size);
+    FUZZ_CHECK(response->body.total_bytes == last - first + 1);
+    FUZZ_CHECK(memcmp(body, whole + first, (size_t)(last - first + 1)) == 0);
+}
+
+/* Several: delimiter, Content-Range and bytes, again and again; RFC 9110 section 14.6. */
+static void check_multipart(const struct td_response *response, const char *body, const char *whole,
+                            uint64_t whole_len)
+{
+    char delimiter[128];
+    const char *boundary = strstr(response->content_type, "boundary=");
+    FUZZ_CHECK(strncmp(response->content_type, "multipart/byteranges;", 21) == 0 && boundary != NULL);
+    FUZZ_CHECK(header_of(response, "Content-Range") == NULL);
+    int n = snprintf(delimiter, sizeof delimiter, "--%s", boundary + 9);
+    FUZZ_CHECK(n > 2 && (size_t)n < sizeof delimiter);
+    const char *at = body;
+    const char *end = body + response->body.total_bytes;
+    size_t parts = 0;
+    for (;; parts++) {
+        uint64_t first, last, size;
+        FUZZ_CHECK(end - at > n && strncmp(at, delimiter, (size_t)n) == 0);
+        at += n;
+        if (strcmp(at, "--\r\n") == 0)
+            break;
+        const char *range = strstr(at, "\r\nContent-Range: bytes ");
+        const char *data = strstr(at, "\r\n\r\n");
+        FUZZ_CHECK(range != NULL && data != NULL && range < data);
+        FUZZ_CHECK(sscanf(range + 23, "%" SCNu64 "-%" SCNu64 "/%" SCNu64, &first, &last, &size) == 3);
+        FUZZ_CHECK(size == whole_len && first <= last && last < size);
+        data += 4;
+        FUZZ_CHECK((uint64_t)(end - data) >= last - first + 3);
+        FUZZ_CHECK(memcmp(data, whole + first, (size_t)(last - first + 1)) == 0);
+        at = data + (last - first + 1);
+        FUZZ_CHECK(strncmp(at, "\r\n", 2) == 0);
+        at += 2;
+    }
+    FUZZ_CHECK(parts >= 2 && at + 4 == end);
+}
+
+static void check_partial(const struct td_request *request, const struct td_response *response,
+                          const char *body)
+{
+    struct td_request plain = *request;
+    struct td_response all;
+    plain.header_count = 0;
+    td_api_handle(&loop.api, &plain, &all);
+    FUZZ_CHECK(all.status == 200 && strcmp(all.etag, response->etag) == 0 && all.accept_ranges);
+    char *whole = flatten(&all);
+    if (header_of(response, "Content-Range") != NULL)
+        check_single(response, body, whole, all.body.total_bytes);
+    else
+        check_multipart(response, body, whole, all.body.total_bytes);
+    free(whole);
+    td_response_fini(&all);
+}
+
+static void check_good(const struct td_response *response)
+{
+    FUZZ_CHECK(response->status == 304 || response->content_type != NULL);
+    FUZZ_CHECK(response->status != 304 || response->body.total_bytes == 0);
+    FUZZ_CHECK(response->route != TD_ROUTE_NONE && !response->changed);
+    if (response->content_type != NULL)
+        check_header_value(response->content_type);
+    check_header_value(response->etag);
+    size_t len = strlen(response->etag);
+    FUZZ_CHECK(len == 0 || (len > 2 && response->etag[0] == '"' &&
+                            strchr(response->etag + 1, '"') == response->etag + len - 1));
+    FUZZ_CHECK((header_of(response, "Content-Range") == NULL) || response->status == 206);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static bool ready;
+    struct request_text text;
+    struct td_response response;
+    if (!ready)
+        set_up();
+    ready = true;
+    if (size > 8192)
+        return 0;
+    request_text_read(&text, data, size);
+    td_api_handle(&loop.api, &text.request, &response);
+    char *body = flatten(&response);
+    bool head = td_text_equals(text.request.method, "HEAD");
+    bool get = td_text_equals(text.request.method, "GET");
+    switch (response.status) {
+    case 206:
+        FUZZ_CHECK(get);
+        check_partial(&text.request, &response, body);
+        check_good(&response);
+        break;
+    case 200:
+    case 304:
+        FUZZ_CHECK(get || head);
+        check_good(&response);
+        break;
+    case 416:
+        FUZZ_CHECK(get && strncmp(header_of(&response, "Content-Range"), "bytes */", 8) == 0);
+        check_error(&response, body);
+        break;
+    case 405:
+        FUZZ_CHECK(!get && !head);
+        check_error(&response, body);
+        break;
+    case 412:
+        FUZZ_CHECK(get || head);
+        check_error(&response, body);
+        break;
+    default:
+        FUZZ_CHECK(response.status == 400 || response.status == 404);
+        check_error(&response, body);
+    }
+    free(body);
+    td_response_fini(&response);
+    return 0;
+}
