@@ -201,6 +201,12 @@ static const struct td_entry *previous_entry(const struct scan *s, const char *p
     return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, path, strlen(path));
 }
 
+static bool is_half_changed(const struct td_file_id *before, const struct td_file_id *now)
+{
+    return before->inode == now->inode && before->device == now->device &&
+           before->mtime_ns == now->mtime_ns && before->size_bytes != now->size_bytes;
+}
+
 /* What the found file becomes: *file has a reference, or is NULL when it is not to be published now. */
 static bool resolve_file(struct scan *s, const struct td_found *found, struct td_file **out)
 {
@@ -214,6 +220,13 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
     uint64_t first_seen_ns;
     uint64_t due_ns;
     bool trusted = is_settled(s, found, &first_seen_ns, &due_ns);
+    /* A truncation sets the size before the times: another size under the same mtime is a change seen half-way. */
+    if (trusted && same_place && is_half_changed(&before->file->source.id, &found->id) &&
+        s->now_ns - first_seen_ns < s->config->settle_ns) {
+        due_ns = first_seen_ns + s->config->settle_ns;
+        *out = td_file_ref(before->file);
+        return unsettled_add(s, found, first_seen_ns, due_ns);
+    }
     if (trusted) {
         struct td_file *file = file_create(s, found);
         if (file == NULL)

@@ -38,7 +38,7 @@ from harness import Conn, Incomplete, ProtocolError, Server, is_sanitized, parse
 
 MASK = (1 << 64) - 1
 TENSORS = 4
-RESCAN, SETTLE = 1.0, 1.0                 # the writers' pauses within one file stay well below the settle time
+RESCAN, SETTLE = 1.0, 0.4                 # the writers' pauses within one file stay well below the settle time
 SLACK = 2.0                               # scheduling of two busy cores, and the scan itself
 BOUND = RESCAN + SETTLE + SLACK
 
@@ -235,7 +235,7 @@ class Client(threading.Thread):
 
     def connection(self):
         if self.conn is None or self.conn.eof:
-            self.conn = Conn(self.port, timeout=30, rcvbuf=16384 if self.kind == "slow" else None)
+            self.conn = Conn(self.port, timeout=30, rcvbuf=1 << 17 if self.kind == "slow" else None)
             self.before = None                              # how the file of the last answer is written
         return self.conn
 
@@ -261,7 +261,7 @@ class Client(threading.Thread):
                 raise Incomplete(str(e), head, b"".join(parts) + e.body) from e
             want -= n
             if self.rng.random() < 0.3:
-                time.sleep(self.rng.random() * 0.05)
+                time.sleep(self.rng.random() * 0.15)
         return b"".join(parts)
 
     def random_range(self, n):
@@ -286,6 +286,8 @@ class Client(threading.Thread):
         if rng.random() < (0.25 if self.kind == "keen" else 0.03):
             return self.manifest(f)
         target = rng.choice(list(f.targets))
+        if self.kind == "slow" and rng.random() < 0.5:             # more than the sockets hold: a writer comes in between
+            target = f"/models/{f.name}/files/model.safetensors"
         start, end = f.targets[target]
         op, headers, sent_etag, sent_range, method = "get", [], None, None, "GET"
         tags = self.known[target]

@@ -35,7 +35,7 @@ def root(tmp_path):
 class Transfer:
     """A GET whose body is read in steps: begin, do something to the file, finish."""
 
-    def __init__(self, s, target, rcvbuf=65536, headers=()):
+    def __init__(self, s, target, rcvbuf=1 << 18, headers=()):
         self.c = Conn(s.port, rcvbuf=rcvbuf, timeout=20)
         self.c.send(b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n" % (target.encode(), b"".join(b"%s: %s\r\n" % h for h in headers)))
         self.head = self.c.read_head(target)
@@ -231,7 +231,7 @@ def test_renamed_over_in_the_middle_of_a_transfer(root, start):
         time.sleep(0.05)
     r = s.get("/models/m/tensors/w")
     assert r.body == new.data
-    s.wait_for(lambda: "(deleted)" not in s.maps(), "the old file's mapping is released", timeout=10)
+    s.wait_for(lambda: f"{path_of(root, 'm')} (deleted)" not in s.maps(), "the old file's mapping is released", timeout=10)
 
 
 def test_unlinked_in_the_middle_of_a_transfer(root, start):
@@ -246,7 +246,7 @@ def test_unlinked_in_the_middle_of_a_transfer(root, start):
     assert whole and got == old.data, f"unlink must not hurt the running transfer: whole {whole}, {len(got)} bytes"
     s.wait_for(lambda: s.get("/models/m/tensors/w").status == 404, "404 after the unlink")
     s.wait_for(lambda: "m" not in s.ids(), "the model leaves the list")
-    s.wait_for(lambda: "(deleted)" not in s.maps() and not any("(deleted)" in v for v in s.fds().values()),
+    s.wait_for(lambda: f"{path_of(root, 'm')} (deleted)" not in s.maps() and not any("(deleted)" in v for v in s.fds().values()),
                "the file's disk space is released", timeout=10)
     model(root, "m", 5000, "again")
     s.wait_for(lambda: s.get("/models/m/tensors/w").status == 200, "a new file of the same name")
@@ -635,7 +635,7 @@ def test_sigterm_waits_for_a_transfer(root, start):
     """The transfer completes with the right bytes, new work is refused, readyz says so, exit 0."""
     t = model(root, "m", BYTES)
     s = start(root)
-    tr = Transfer(s, "/models/m/tensors/w", rcvbuf=65536)
+    tr = Transfer(s, "/models/m/tensors/w")
     tr.read(1 << 20)
     s.term()
     time.sleep(0.5)

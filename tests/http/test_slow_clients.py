@@ -51,7 +51,7 @@ def min_rate_verdict(root):
             except OSError as e:
                 result[name] = (time.monotonic() - began, got, repr(e))
                 return
-            result[name] = (time.monotonic() - began, got, "closed" if not gone.is_set() else "still open")
+            result[name] = (time.monotonic() - began, got, "still open" if gone.is_set() else "closed")
     threads = [threading.Thread(target=slow, args=a) for a in (("100 B/s", 100, 1.0), ("good, 400 KB/s", 20000, 0.05))]
     for t in threads:
         t.start()
@@ -271,7 +271,7 @@ def test_stopped_readers_are_cleared_by_send_timeout(root, start):
     for c in conns:
         c.close()
     # A reader that is slow but moves is not cut by --send-timeout.
-    with s.conn(rcvbuf=65536) as c:
+    with s.conn(rcvbuf=1 << 19) as c:              # well above loopback's MSS, or TCP itself stalls
         c.send(b"GET " + BIG.encode() + b" HTTP/1.1\r\nHost: x\r\n\r\n")
         head = c.read_head()
         got = len(c.buf)
@@ -486,11 +486,12 @@ def test_zz_min_rate_cuts(min_rate_verdict):
     s.wait_for(lambda: "cut=slow" in s.log() or "100 B/s" in result, "the reader at 100 B/s cut", timeout=max(1, began + 60 - time.monotonic()))
     if time.monotonic() - began < 40:
         time.sleep(40 - (time.monotonic() - began))
-    line = [x for x in s.log().split("\n") if "/models/large" in x]
+    line = [x for x in s.log().split("\n") if "/models/large" in x and "cut=slow" in x]
     assert len(line) == 1, f"one reader was to be cut, one to be left alone: {line}"
     took = float(re.search(r"seconds=([0-9.]+)", line[0]).group(1))
     assert 25 <= took <= 45, f"cut after {took:.0f} s; the window is 30 s: {line}"
-    assert "good, 400 KB/s" not in result, f"a reader above the rate was cut: {result['good, 400 KB/s']}"
+    took, got, how = result.get("good, 400 KB/s", (0, 0, "still reading"))
+    assert how.startswith("still") or took >= 100, f"a reader above the rate was cut after {took:.0f} s: {how}"
     assert s.alive() and s.get(SMALL).status == 200
     assert check_error(s.get("/models/nope"), 404)
     assert unsent(s) < 8 << 20, f"the kernel still holds {unsent(s)} bytes for the reader that was cut"
