@@ -224,8 +224,10 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
     if (trusted && same_place && is_half_changed(&before->file->source.id, &found->id) &&
         s->now_ns - first_seen_ns < s->config->settle_ns) {
         due_ns = first_seen_ns + s->config->settle_ns;
+        if (!unsettled_add(s, found, first_seen_ns, due_ns))
+            return false;
         *out = td_file_ref(before->file);
-        return unsettled_add(s, found, first_seen_ns, due_ns);
+        return true;
     }
     if (trusted) {
         struct td_file *file = file_create(s, found);

@@ -112,6 +112,7 @@ static void check_error_answer(const struct place *place, const struct answer *a
     CHECK(strcmp(answer_header(answer, "Cache-Control", buffer), "no-store") == 0, "%s", what);
     CHECK((answer_header(answer, "Retry-After", buffer) != NULL) == (status == 503), "%s", what);
     CHECK(answer_header(answer, "ETag", buffer) == NULL, "%s", what);
+    CHECK(td_utf8_valid(answer->body, answer->len), "%s: not UTF-8", what);
     cJSON *json = cJSON_Parse(answer->body);
     CHECK(json != NULL, "%s: %s", what, answer->body);
     const cJSON *error = member(json, "error");
@@ -561,8 +562,9 @@ static void messages_stay_well_formed(void **state)
     (void)state;
     struct place place;
     static char target[7000];
-    static const char *const fillers[] = {"a",       "%C3%A9",       "%0A", "%22", "%5C",
-                                          "%1b[31m", "%F0%9F%98%80", "%7F", "/"};
+    static const char *const fillers[] = {"a",   "%C3%A9", "a%C3%A9", "ab%F0%9F%98%80", "%0A",
+                                          "%22", "%5C",    "%1b[31m", "%F0%9F%98%80",   "%7F",
+                                          "/"};
     static const char *const bases[] = {"/",
                                         "/models/",
                                         "/models/qwen3/",

@@ -184,18 +184,18 @@ static void phases_begin_anew(void **state)
 {
     (void)state;
     struct place place = {.limits = long_limits()};
-    place.limits.header_timeout_ns = (uint64_t)500 * MILLION;
+    place.limits.header_timeout_ns = (uint64_t)1200 * MILLION;
     open_place(&place);
     struct pair pair = connect_pair();
     struct td_connection *connection = open_connection(&place, &pair);
     for (int i = 0; i < 6; i++) {
         td_connection_set_phase(connection, i % 2 == 0 ? TD_PHASE_HEADER : TD_PHASE_FIRST);
-        assert_false(ends_within(&pair, 200));
+        assert_false(ends_within(&pair, 300));
     }
     td_connection_set_phase(connection, TD_PHASE_HANDLING);
-    assert_false(ends_within(&pair, 1000));
+    assert_false(ends_within(&pair, 1500));
     td_connection_set_phase(connection, TD_PHASE_IDLE);
-    assert_false(ends_within(&pair, 1000)); /* silence is libmicrohttpd's to end */
+    assert_false(ends_within(&pair, 1500)); /* silence is libmicrohttpd's to end */
     assert_int_equal(send(pair.client, "G", 1, MSG_NOSIGNAL), 1);
     assert_true(ends_within(&pair, 10000)); /* the next request has begun: its header is due */
     assert_int_equal(atomic_load(&connection->cut), TD_CUT_DEADLINE);
@@ -259,7 +259,7 @@ static void stalled_answers_are_cut(void **state)
     (void)state;
     struct place place = {.limits = long_limits()};
     static char sink[65536];
-    place.limits.send_timeout_ns = (uint64_t)700 * MILLION;
+    place.limits.send_timeout_ns = (uint64_t)1500 * MILLION;
     open_place(&place);
     struct pair still = connect_pair();
     struct pair moving = connect_pair();
@@ -267,7 +267,7 @@ static void stalled_answers_are_cut(void **state)
     assert_true(fill(still.server) > 0 && fill(moving.server) > 0);
     td_connection_set_phase(connections[0], TD_PHASE_SENDING);
     td_connection_set_phase(connections[1], TD_PHASE_SENDING);
-    uint64_t until_ns = td_clock_ns() + (uint64_t)2500 * MILLION;
+    uint64_t until_ns = td_clock_ns() + (uint64_t)4000 * MILLION;
     while (td_clock_ns() < until_ns) {
         assert_true(recv(moving.client, sink, sizeof sink, MSG_DONTWAIT) != 0);
         (void)fill(moving.server);

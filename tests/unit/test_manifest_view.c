@@ -428,6 +428,43 @@ static void hrefs_name_other_checkpoints(void **state)
     close_place(&place);
 }
 
+/* RFC 3986 section 5.2.4: clients remove the segments "." and ".." from a path before they ask. */
+static void hrefs_survive_clients(void **state)
+{
+    (void)state;
+    static const struct tree_tensor dotted[] = {
+        {".", "U8", "[1]", 1},     {"..", "U8", "[1]", 1},      {"a/../b", "U8", "[1]", 1},
+        {"a/./b", "U8", "[1]", 1}, {"../x", "U8", "[1]", 1},    {"x/..", "U8", "[1]", 1},
+        {"...", "U8", "[1]", 1},   {"a..b/.c", "U8", "[1]", 1}, {"a//b", "U8", "[1]", 1},
+        {"/", "U8", "[1]", 1},     {"a.b", "U8", "[1]", 1},
+    };
+    struct tree tree;
+    struct scanner scanner;
+    struct view_options whole = {0};
+    tree_open(&tree);
+    (void)tree_tensors(&tree, "m/x.safetensors", dotted, COUNT_OF(dotted), NULL, 0);
+    scanner_open(&scanner, &tree);
+    (void)scanner_scan(&scanner);
+    const struct td_model *model = scanner_model(&scanner, "m");
+    assert_int_equal(model->checkpoints[0].tensor_count, COUNT_OF(dotted));
+    char *text = view_flatten(view_create(NULL, scanner.snapshot, model, &model->checkpoints[0], &whole));
+    cJSON *json = parse(text);
+    const cJSON *entry;
+    cJSON_ArrayForEach(entry, cJSON_GetObjectItemCaseSensitive(json, "tensors"))
+    {
+        const char *href = string_at(entry, "href");
+        check_href(href, model, string_at(entry, "name"));
+        for (const char *at = href; at != NULL; at = strchr(at + 1, '/')) {
+            size_t n = strcspn(at + 1, "/");
+            CHECK(!(n == 1 && at[1] == '.') && !(n == 2 && at[1] == '.' && at[2] == '.'), "%s", href);
+        }
+    }
+    cJSON_Delete(json);
+    free(text);
+    scanner_close(&scanner);
+    tree_close(&tree);
+}
+
 /* The cache is for layouts alone: with and without it, and past its end, the text is the same. */
 static void the_cache_changes_nothing(void **state)
 {
@@ -550,6 +587,7 @@ int main(void)
         cmocka_unit_test(pages_continue_after_any_name),
         cmocka_unit_test(filters_select),
         cmocka_unit_test(hrefs_name_other_checkpoints),
+        cmocka_unit_test(hrefs_survive_clients),
         cmocka_unit_test(the_cache_changes_nothing),
         cmocka_unit_test(a_view_holds_its_snapshot),
         cmocka_unit_test(threads_share_the_layouts),

@@ -64,11 +64,23 @@ static void fill(const struct tree *tree)
     tree_text(tree, "\xff", "");
 }
 
+/* Where the second page of the models is; filled in when it is known. */
+static char second_page[256];
+
 static void open_place(struct place *place)
 {
+    static const char key[] = "\"next_page_token\":\"";
+    struct answer first;
     tree_open(&place->tree);
     fill(&place->tree);
     loopback_open(&place->loop, &place->tree);
+    loopback_get(&place->loop, "/models?page_size=1", &first);
+    const char *token = strstr(first.body, key);
+    assert_non_null(token);
+    token += strlen(key);
+    (void)snprintf(second_page, sizeof second_page, "/models?page_size=1&page_token=%.*s",
+                   (int)strcspn(token, "\""), token);
+    answer_fini(&first);
 }
 
 static void close_place(struct place *place)
@@ -95,6 +107,7 @@ static const struct {
     {"/models", NULL, false},
     {"/models?page_size=1", NULL, false},
     {"/models?match=*&page_size=2", NULL, false},
+    {second_page, NULL, false},
     {"/models/m", NULL, false},
     {"/models/n", NULL, false},
     {"/models/m/tensors", NULL, false},
