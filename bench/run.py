@@ -65,7 +65,7 @@ def parse_arguments():
     p.add_argument("--duration", type=float, default=1.0, help="seconds per run")
     p.add_argument("--cold-rounds", type=int, default=3)
     p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
-    p.add_argument("--reader", choices=("copy", "discard"), default="discard",
+    p.add_argument("--reader", choices=("copy", "discard"), default="copy",
                    help="the client copies bodies to user space, as every real one does, and drops them there; or the "
                         "kernel drops them unread, which spares a sendfile server every copy there is")
     p.add_argument("--client-threads", default="auto", metavar="N",

@@ -13,24 +13,34 @@
 static const uint64_t rate_window_ns = UINT64_C(30000000000);
 static const uint64_t drain_silence_ns = UINT64_C(1000000000);
 
-uint64_t td_socket_sent_bytes(int fd)
+/* All zero where the descriptor is no TCP socket. */
+static struct tcp_info info_of(int fd)
 {
-    struct tcp_info info;
+    struct tcp_info info = {0};
     socklen_t len = sizeof info;
-    int unacknowledged = 0;
-    memset(&info, 0, sizeof info);
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 || ioctl(fd, SIOCOUTQ, &unacknowledged) != 0)
-        return 0;
-    uint64_t queued = unacknowledged > 0 ? (uint64_t)unacknowledged : 0;
-    return (uint64_t)info.tcpi_bytes_acked + queued;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0)
+        memset(&info, 0, sizeof info);
+    return info;
 }
 
 uint64_t td_socket_acknowledged_bytes(int fd)
 {
-    struct tcp_info info;
-    socklen_t len = sizeof info;
-    memset(&info, 0, sizeof info);
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_bytes_acked : 0;
+    return info_of(fd).tcpi_bytes_acked;
+}
+
+uint64_t td_connection_begin_long(struct td_connection *connection, uint64_t body_bytes)
+{
+    struct tcp_info info = info_of(connection->fd);
+    if (body_bytes >= TD_NEAR_ANSWER_BYTES && !connection->near && info.tcpi_min_rtt > 0 &&
+        info.tcpi_min_rtt < TD_NEAR_RTT_US) {
+        int bytes = TD_NEAR_QUEUE_BYTES;
+        connection->near = true;
+        (void)setsockopt(connection->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    }
+    int unacknowledged = 0;
+    (void)ioctl(connection->fd, SIOCOUTQ, &unacknowledged);
+    uint64_t queued = unacknowledged > 0 ? (uint64_t)unacknowledged : 0;
+    return (uint64_t)info.tcpi_bytes_acked + queued;
 }
 
 static void cut_connection(struct td_connection *connection, enum td_cut why)
@@ -73,20 +83,12 @@ static enum td_cut judge_sending(struct td_connection *connection, const struct 
     return slow ? TD_CUT_SLOW : TD_CUT_NONE;
 }
 
-static uint64_t received_bytes(int fd)
-{
-    struct tcp_info info;
-    socklen_t len = sizeof info;
-    memset(&info, 0, sizeof info);
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_bytes_received : 0;
-}
-
 /* Between requests. libmicrohttpd ends a silent connection; this ends one whose next request line dribbles in: from
  * its first byte on it has as long as any header. */
 static enum td_cut judge_idle(struct td_connection *connection, const struct td_registry_limits *limits,
                               uint64_t since_ns, uint64_t now_ns)
 {
-    uint64_t bytes = received_bytes(connection->fd);
+    uint64_t bytes = info_of(connection->fd).tcpi_bytes_received;
     if (connection->idle_since_ns != since_ns) {
         connection->idle_since_ns = since_ns;
         connection->idle_bytes = bytes;

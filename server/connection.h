@@ -15,6 +15,14 @@
 /* Different files that one answer may be sent straight from. */
 enum { TD_PINNED_BLOBS = 4 };
 
+/* Over a short path the kernel lets an answer's queue grow to megabytes that are written to memory, fall out of the
+ * caches, and are read again; a short queue is enough there and stays in the caches (docs/performance.md). */
+enum {
+    TD_NEAR_RTT_US = 60, /* shortest round trip seen, below which the path is short: one host, one switch */
+    TD_NEAR_ANSWER_BYTES = 512 * 1024,
+    TD_NEAR_QUEUE_BYTES = 320 * 1024, /* to SO_SNDBUF, which doubles it: over 60 us enough for 8 GB/s */
+};
+
 /* What a connection is waiting for; each state has its deadline. */
 enum td_phase {
     TD_PHASE_FIRST,  /* accepted, nothing complete yet */
@@ -35,6 +43,7 @@ struct td_connection {
     _Atomic int phase;
     _Atomic uint64_t phase_since_ns;
     _Atomic int cut; /* enum td_cut: why the reaper ended it */
+    bool near;       /* its send queue is short; for its own thread alone */
     /* progress of an answer, for the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
     /* bytes of a next request on an idle connection, for the reaper alone */
@@ -99,8 +108,9 @@ void td_registry_cut_all(struct td_registry *registry);
 /* Ends every transfer that sends from this blob. */
 void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *blob);
 
-/* Bytes handed to the kernel for sending since the connection began, acknowledged or not. */
-uint64_t td_socket_sent_bytes(int fd);
+/* Before an answer that takes long enough to be watched: shortens the send queue of a long one over a short path.
+ * Returns the bytes handed to the kernel for sending since the connection began, acknowledged or not. */
+uint64_t td_connection_begin_long(struct td_connection *connection, uint64_t body_bytes);
 
 /* Bytes that the other side has acknowledged since the connection began. */
 uint64_t td_socket_acknowledged_bytes(int fd);

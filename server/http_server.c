@@ -16,9 +16,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The pool holds the request's header twice over at worst, the answer's header, and a vector of TD_IOVEC_RUNS. Not
- * more: libmicrohttpd clears the whole of it after every request. */
-enum { POOL_OTHER_BYTES = 16 * 1024, STACK_BYTES = 256 * 1024, TARGET_KEPT_BYTES = 1024 };
+/* The pool holds the request's header, a node of 64 bytes for each of its fields, a vector of TD_IOVEC_RUNS and the
+ * answer's header. Not more: libmicrohttpd clears the whole of it after every request. */
+enum { POOL_OTHER_BYTES = 12 * 1024, STACK_BYTES = 256 * 1024, TARGET_KEPT_BYTES = 1024 };
 
 struct td_http_server {
     struct MHD_Daemon *daemon;
@@ -169,7 +169,7 @@ static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session
     exchange->route = response->route;
     if (exchange->direct) {
         exchange->header_bytes = td_transfer_header_bytes(response, exchange->body_bytes);
-        exchange->sent_before = td_socket_sent_bytes(connection->fd);
+        exchange->sent_before = td_connection_begin_long(connection, exchange->body_bytes);
     }
     exchange->answered = true;
     td_connection_set_phase(connection, TD_PHASE_SENDING);
@@ -420,7 +420,7 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     server->registry = registry;
     server->log = log;
     unsigned int idle_s = (unsigned int)((config->idle_timeout_ns + 999999999) / 1000000000);
-    size_t pool_bytes = 2 * (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
+    size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
     /* Not MHD_OPTION_STRICT_FOR_CLIENT: it answers a missing Host with two status lines; the guard does it well. */
     server->daemon =

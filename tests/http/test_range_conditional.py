@@ -686,6 +686,22 @@ def test_more_range_than_a_header_may_hold(srv, resources):
     assert srv.get("/version").status == 200
 
 
+def test_the_fullest_request_that_is_allowed(srv, resources):
+    """Header block, fields and parts all at their limits at once: what libmicrohttpd keeps per connection suffices."""
+    res = resources["file"]
+    for runs in (250, 256):
+        value = ",".join(f"{100 * i}-{100 * i + 40}" for i in range(runs))
+        head = f"GET {res.target} HTTP/1.1\r\nHost: x\r\nRange: bytes={value}\r\n"
+        head += "".join(f"X-{i}: y\r\n" for i in range(60))
+        head += "X-Fill: " + "z" * (8192 - len(head) - len("X-Fill: \r\n\r\n") - 1) + "\r\n\r\n"
+        with srv.conn() as c:
+            for _ in range(2):
+                c.send(head.encode())
+                r = c.read_response(asked=f"{runs} ranges in a full header")
+                assert r.status == 206, r
+                assert [p[4] for p in parse_multipart(r)] == [res.body[100 * i:100 * i + 41] for i in range(runs)]
+
+
 def test_overlapping_huge_ranges_do_not_multiply_a_big_file(srv):
     """1,000 copies of 6 GiB must not become a 6 TiB answer."""
     r = srv.conn()

@@ -377,10 +377,12 @@ static void sent_bytes_are_counted(void **state)
     (void)state;
     static char bytes[10000];
     struct pair pair = connect_pair();
-    uint64_t before = td_socket_sent_bytes(pair.server);
+    struct td_connection connection = {.fd = pair.server};
+    uint64_t before = td_connection_begin_long(&connection, sizeof bytes);
     for (int i = 1; i <= 5; i++) {
         assert_int_equal(send(pair.server, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
-        assert_true(td_socket_sent_bytes(pair.server) - before == (uint64_t)i * sizeof bytes);
+        assert_true(td_connection_begin_long(&connection, sizeof bytes) - before ==
+                    (uint64_t)i * sizeof bytes);
     }
     size_t got = 0;
     while (got < 5 * sizeof bytes) {
@@ -392,9 +394,41 @@ static void sent_bytes_are_counted(void **state)
     while (td_socket_acknowledged_bytes(pair.server) - before < 5 * sizeof bytes && td_clock_ns() < until_ns)
         (void)poll(NULL, 0, 1);
     assert_true(td_socket_acknowledged_bytes(pair.server) - before == 5 * sizeof bytes);
-    assert_true(td_socket_sent_bytes(pair.server) - before == 5 * sizeof bytes);
+    assert_true(td_connection_begin_long(&connection, sizeof bytes) - before == 5 * sizeof bytes);
     close_pair(&pair);
-    assert_true(td_socket_sent_bytes(-1) == 0 && td_socket_acknowledged_bytes(-1) == 0);
+    connection.fd = -1;
+    assert_true(td_connection_begin_long(&connection, sizeof bytes) == 0);
+    assert_true(td_socket_acknowledged_bytes(-1) == 0);
+}
+
+static int send_queue_bytes(int fd)
+{
+    int bytes = 0;
+    socklen_t len = sizeof bytes;
+    assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &len), 0);
+    return bytes;
+}
+
+/* Loopback is a short path as soon as the kernel has measured one round trip of a machine that is not stalled. */
+static void long_answers_over_short_paths_queue_little(void **state)
+{
+    (void)state;
+    char byte = 'x';
+    struct pair pair = connect_pair();
+    struct td_connection connection = {.fd = pair.server};
+    int before = send_queue_bytes(pair.server);
+    (void)td_connection_begin_long(&connection, TD_NEAR_ANSWER_BYTES - 1);
+    assert_int_equal(send_queue_bytes(pair.server), before); /* the kernel's choice */
+    assert_false(connection.near);
+    for (int i = 0; i < 10000 && !connection.near; i++) {
+        assert_int_equal(send(pair.server, &byte, 1, MSG_NOSIGNAL), 1);
+        assert_int_equal(recv(pair.client, &byte, 1, 0), 1);
+        (void)td_connection_begin_long(&connection, TD_NEAR_ANSWER_BYTES);
+    }
+    assert_true(connection.near);
+    int bounded = send_queue_bytes(pair.server);
+    assert_true(bounded > 64 * 1024 && bounded <= 2 * TD_NEAR_QUEUE_BYTES);
+    close_pair(&pair);
 }
 
 /* A descriptor's return tells that its former connection ended unseen. */
@@ -425,6 +459,7 @@ int main(void)
         cmocka_unit_test(cut_answers_are_reset),
         cmocka_unit_test(only_who_sends_a_blob_is_cut),
         cmocka_unit_test(sent_bytes_are_counted),
+        cmocka_unit_test(long_answers_over_short_paths_queue_little),
         cmocka_unit_test(a_reused_descriptor_replaces_its_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
