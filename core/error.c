@@ -69,3 +69,9 @@ bool td_error_no_memory(struct td_error *err)
 {
     return td_error_set(err, TD_RESOURCE_EXHAUSTED, "out of memory");
 }
+
+void td_error_shift(struct td_error *err, uint64_t off)
+{
+    if (err != NULL && err->code != TD_OK && err->pos != TD_ERROR_POS_NONE && err->pos < UINT64_MAX - off)
+        err->pos += off;
+}

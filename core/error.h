@@ -46,6 +46,9 @@ bool td_error_at(struct td_error *err, enum td_code code, uint64_t pos, const ch
 bool td_error_sys(struct td_error *err, enum td_code code, int sys, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Adds off to the position, where there is one: an error of a part, told of the whole. */
+void td_error_shift(struct td_error *err, uint64_t off);
+
 /* Out of memory, worded once. */
 bool td_error_no_memory(struct td_error *err);
 

@@ -23,6 +23,22 @@ bool td_input_read(const struct td_input *input, uint64_t off, void *out, size_t
 /* An input over bytes[0..len), which must outlive it (tests, fuzz targets). */
 struct td_input td_input_memory(const void *bytes, size_t len);
 
+/* A part of an input as an input of its own: a file within an archive. Positions in its errors count from its start;
+ * td_error_shift moves them. The window and the outer input must outlive the input made of them. */
+struct td_window {
+    const struct td_input *outer;
+    uint64_t off;
+};
+
+/* Fills *window with [off, off+len) of outer and *input with what reads through it. False (and an error) when that
+ * is not within outer. */
+bool td_input_window(const struct td_input *outer, uint64_t off, uint64_t len, struct td_window *window,
+                     struct td_input *input, struct td_error *err);
+
+/* Reads len bytes at off into memory of its own (free(); never NULL, len 0 too), at most limit_bytes. */
+uint8_t *td_input_load(const struct td_input *input, uint64_t off, uint64_t len, uint64_t limit_bytes,
+                       struct td_error *err);
+
 /* Little-endian loads; the only place that reads integers out of file bytes. */
 static inline uint16_t td_load_le16(const uint8_t *p)
 {

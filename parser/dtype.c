@@ -4,16 +4,91 @@
 
 #include <string.h>
 
-/* huggingface/safetensors tensor.rs, Dtype::bitsize. By size, as formats list them. */
+enum { SAFETENSORS_COUNT = 22 };
+
 static const struct td_dtype dtypes[] = {
-    {"F4", 2, 1},          {"F6_E2M3", 4, 3}, {"F6_E3M2", 4, 3}, {"BOOL", 1, 1},    {"U8", 1, 1},
-    {"I8", 1, 1},          {"F8_E5M2", 1, 1}, {"F8_E4M3", 1, 1}, {"F8_E8M0", 1, 1}, {"F8_E4M3FNUZ", 1, 1},
-    {"F8_E5M2FNUZ", 1, 1}, {"I16", 1, 2},     {"U16", 1, 2},     {"F16", 1, 2},     {"BF16", 1, 2},
-    {"I32", 1, 4},         {"U32", 1, 4},     {"F32", 1, 4},     {"C64", 1, 8},     {"F64", 1, 8},
-    {"I64", 1, 8},         {"U64", 1, 8},
+    /* huggingface/safetensors tensor.rs, Dtype::bitsize. By size, as formats list them. */
+    {"F4", 2, 1},
+    {"F6_E2M3", 4, 3},
+    {"F6_E3M2", 4, 3},
+    {"BOOL", 1, 1},
+    {"U8", 1, 1},
+    {"I8", 1, 1},
+    {"F8_E5M2", 1, 1},
+    {"F8_E4M3", 1, 1},
+    {"F8_E8M0", 1, 1},
+    {"F8_E4M3FNUZ", 1, 1},
+    {"F8_E5M2FNUZ", 1, 1},
+    {"I16", 1, 2},
+    {"U16", 1, 2},
+    {"F16", 1, 2},
+    {"BF16", 1, 2},
+    {"I32", 1, 4},
+    {"U32", 1, 4},
+    {"F32", 1, 4},
+    {"C64", 1, 8},
+    {"F64", 1, 8},
+    {"I64", 1, 8},
+    {"U64", 1, 8},
+    /* torch: c10/core/ScalarType.h. An element of QUINT4x2 or F4_X2 is a byte that holds two values. */
+    {"C32", 1, 4},
+    {"C128", 1, 16},
+    {"QINT8", 1, 1},
+    {"QUINT8", 1, 1},
+    {"QINT32", 1, 4},
+    {"QUINT4x2", 1, 1},
+    {"QUINT2x4", 1, 1},
+    {"F4_E2M1_X2", 1, 1},
+    {"BITS1x8", 1, 1},
+    {"BITS2x4", 1, 1},
+    {"BITS4x2", 1, 1},
+    {"BITS8", 1, 1},
+    {"BITS16", 1, 2},
+    /* NumPy's and HDF5's that no other has */
+    {"F128", 1, 16}, /* long double, padded */
+    {"C256", 1, 32},
+    {"STRING", 1, 0},
+    {"OBJECT", 1, 0},
+    {"COMPOUND", 1, 0},
+    {"OPAQUE", 1, 0},
+    {"DATETIME64", 1, 8},
+    {"TIMEDELTA64", 1, 8},
+    /* ggml.h, ggml-common.h: block sizes */
+    {"Q4_0", 32, 18},
+    {"Q4_1", 32, 20},
+    {"Q5_0", 32, 22},
+    {"Q5_1", 32, 24},
+    {"Q8_0", 32, 34},
+    {"Q8_1", 32, 36},
+    {"Q2_K", 256, 84},
+    {"Q3_K", 256, 110},
+    {"Q4_K", 256, 144},
+    {"Q5_K", 256, 176},
+    {"Q6_K", 256, 210},
+    {"Q8_K", 256, 292},
+    {"IQ2_XXS", 256, 66},
+    {"IQ2_XS", 256, 74},
+    {"IQ3_XXS", 256, 98},
+    {"IQ1_S", 256, 50},
+    {"IQ4_NL", 32, 18},
+    {"IQ3_S", 256, 110},
+    {"IQ2_S", 256, 82},
+    {"IQ4_XS", 256, 136},
+    {"IQ1_M", 256, 56},
+    {"TQ1_0", 256, 54},
+    {"TQ2_0", 256, 66},
+    {"MXFP4", 32, 17},
+    {"NVFP4", 64, 36},
+    {"Q1_0", 128, 18},
+    {"Q2_0", 64, 18},
 };
 
 enum { DTYPE_COUNT = sizeof dtypes / sizeof *dtypes };
+
+bool td_dtype_is_safetensors(const struct td_dtype *dtype)
+{
+    return dtype - dtypes < SAFETENSORS_COUNT;
+}
 
 const struct td_dtype *td_dtype_find(const char *name, size_t len)
 {

@@ -11,13 +11,17 @@
  * whole bytes: the reference (safetensors tensor.rs) requires elems * bits % 8 == 0, which is the same
  * condition. */
 struct td_dtype {
-    const char *name; /* safetensors' spelling: "BF16", "F8_E4M3" */
+    const char
+        *name; /* safetensors' spelling: "BF16", "F8_E4M3"; what it has no word for keeps the source's */
     uint16_t block_elems;
-    uint16_t block_bytes;
+    uint16_t block_bytes; /* 0: elements of no fixed size (STRING, OBJECT); never addressable */
 };
 
 /* The entry with this name, or NULL. Names are case-sensitive, as in the formats. The pointer is static. */
 const struct td_dtype *td_dtype_find(const char *name, size_t len);
+
+/* Whether safetensors has this type. */
+bool td_dtype_is_safetensors(const struct td_dtype *dtype);
 
 /* The i-th entry for listing, NULL past the last. */
 const struct td_dtype *td_dtype_at(size_t i);

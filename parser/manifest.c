@@ -3,6 +3,7 @@
 #include "core/checked.h"
 #include "parser/names.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,114 @@ static struct td_name tensor_name(const void *context, size_t i)
     return (struct td_name){.text = tensors[i].name, .len = tensors[i].name_len};
 }
 
+/* Row-major without gaps: the steps that a shape implies. Steps over one element or fewer mean nothing. */
+static bool is_row_major(const struct td_tensor *tensor, uint64_t elems)
+{
+    uint64_t step = 1;
+    for (uint32_t i = tensor->rank; elems > 0 && i-- > 0;) {
+        if (tensor->shape[i] > 1 && tensor->strides[i] != step)
+            return false;
+        step *= tensor->shape[i]; /* at most elems */
+    }
+    return true;
+}
+
+bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos,
+                     struct td_error *err)
+{
+    uint64_t elems = 1;
+    bool empty = false;
+    bool fits = true;
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        empty = empty || tensor->shape[i] == 0;
+    for (uint32_t i = 0; i < tensor->rank && !empty; i++)
+        fits = fits && td_mul_u64(elems, tensor->shape[i], &elems);
+    if (empty)
+        elems = 0;
+    if (!fits || !td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes))
+        return td_error_at(
+            err, TD_INVALID_ARGUMENT, pos,
+            "tensor \"%.96s\": its shape does not make a whole number of %s elements below 2^64",
+            tensor->name, tensor->dtype->name);
+    if (tensor->strides != NULL && is_row_major(tensor, elems))
+        tensor->strides = NULL;
+    if (elems == 0)
+        return true;
+    uint64_t extent = tensor->nbytes; /* bytes from the first element to past the last */
+    if (tensor->strides != NULL) {
+        uint64_t last = 0;
+        uint64_t reach;
+        for (uint32_t i = 0; i < tensor->rank; i++)
+            fits = fits && td_mul_u64(tensor->shape[i] - 1, tensor->strides[i], &reach) &&
+                   td_add_u64(last, reach, &last);
+        fits = fits && td_add_u64(last, 1, &last) && td_mul_u64(last, tensor->dtype->block_bytes, &extent);
+    }
+    if (!fits || tensor->offset < begin || !td_range_within(tensor->offset - begin, extent, end - begin))
+        return td_error_at(err, TD_INVALID_ARGUMENT, pos,
+                           "tensor \"%.96s\" leaves its storage: bytes %" PRIu64 " to %" PRIu64
+                           " of the file are its storage",
+                           tensor->name, begin, end);
+    return true;
+}
+
+bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_error *err)
+{
+    for (size_t i = 0; i < manifest->tensor_count; i++)
+        if (!td_add_u64(manifest->tensors[i].offset, off, &manifest->tensors[i].offset))
+            return td_error_set(err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" lies past 2^64-1",
+                                manifest->tensors[i].name);
+    return true;
+}
+
+/* Negative, 0, positive; 0: the same bytes in the same order. */
+static int compare_places(const struct td_tensor *x, const struct td_tensor *y)
+{
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    if (x->nbytes != y->nbytes)
+        return x->nbytes < y->nbytes ? -1 : 1;
+    if (x->strides == NULL || y->strides == NULL)
+        return (x->strides != NULL) - (y->strides != NULL);
+    if (x->dtype->block_bytes != y->dtype->block_bytes)
+        return x->dtype->block_bytes < y->dtype->block_bytes ? -1 : 1;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    for (uint32_t i = 0; i < x->rank; i++)
+        if (x->shape[i] != y->shape[i] || x->strides[i] != y->strides[i])
+            return x->shape[i] < y->shape[i] || (x->shape[i] == y->shape[i] && x->strides[i] < y->strides[i])
+                       ? -1
+                       : 1;
+    return 0;
+}
+
+static int compare_order(const void *context, size_t a, size_t b)
+{
+    const struct td_tensor *tensors = context;
+    return compare_places(&tensors[a], &tensors[b]);
+}
+
+/* The tensors are sorted by name and the sort is stable, so the first of those at one place has the first name. */
+static bool find_aliases(struct td_manifest *manifest, struct td_error *err)
+{
+    struct td_tensor *tensors = manifest->tensors;
+    struct td_order *order = malloc((manifest->tensor_count + 1) * sizeof *order);
+    if (order == NULL)
+        return td_error_no_memory(err);
+    size_t count = 0;
+    for (size_t i = 0; i < manifest->tensor_count; i++)
+        if (tensors[i].nbytes > 0 && tensors[i].reason == NULL)
+            order[count++] = (struct td_order){.key = tensors[i].offset, .index = i};
+    bool ok = td_order_sort(order, count, compare_order, tensors, err);
+    for (size_t i = 1, first = 0; ok && i < count; i++) {
+        if (compare_order(tensors, order[first].index, order[i].index) == 0)
+            tensors[order[i].index].alias_of = tensors[order[first].index].name;
+        else
+            first = i;
+    }
+    free(order);
+    return ok;
+}
+
 bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err)
 {
     size_t count = manifest->tensor_count;
@@ -58,7 +167,7 @@ bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err)
             return td_error_set(err, TD_INVALID_ARGUMENT,
                                 "the tensors' sizes add up to more than 2^64-1 bytes");
     manifest->total_bytes = total;
-    return true;
+    return !manifest->shares_bytes || find_aliases(manifest, err);
 }
 
 const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, const char *name, size_t len)

@@ -18,9 +18,15 @@ struct td_tensor {
     uint32_t name_len;
     uint32_t rank;
     const struct td_dtype *dtype;
-    const uint64_t *shape; /* rank sizes, outermost first, elements; NULL when rank is 0 */
-    uint64_t nbytes;
-    uint64_t offset; /* of the first byte, from the start of the file */
+    const uint64_t *shape;   /* rank sizes, outermost first, elements; NULL when rank is 0 */
+    const uint64_t *strides; /* rank steps from one index to the next, elements; NULL: row-major without gaps.
+                                Only for types of one element per block */
+    uint64_t nbytes;         /* all elements in logical order, which is what is served; 0 where unknown */
+    uint64_t offset;         /* of the element at index 0,...,0, from the start of the file */
+    const char *reason;      /* why its bytes cannot be served ("compressed (gzip)"); NULL: they can. With a
+                                reason, offset may be 0 for want of a better one */
+    const char *alias_of;    /* set by td_manifest_finish: the first name, in byte order, of the tensors that
+                                have exactly the same bytes; NULL for that one and where bytes are not shared */
 };
 
 struct td_metadata {
@@ -35,13 +41,16 @@ struct td_manifest {
     size_t tensor_count;
     struct td_metadata *metadata; /* in the file's order */
     size_t metadata_count;
-    uint64_t total_bytes; /* sum of nbytes */
+    uint64_t total_bytes; /* sum of nbytes, aliases included */
+    bool
+        shares_bytes; /* set by a parser whose tensors may overlap; td_manifest_finish then looks for aliases */
 };
 
 /* Limits on what one file may make us hold; every member has a default in td_limits_default. */
 struct td_limits {
-    uint64_t max_header_bytes; /* safetensors: N */
-    size_t max_memory_bytes;   /* arena and scratch of one parse */
+    uint64_t
+        max_header_bytes;    /* of names and structure: safetensors' N, a pickle, a zip's central directory */
+    size_t max_memory_bytes; /* arena and scratch of one parse */
 };
 
 struct td_limits td_limits_default(void);
@@ -53,6 +62,15 @@ void td_manifest_fini(struct td_manifest *manifest);
 /* Sorts the tensors by name and requires names to be unique and the total to fit 64 bits. Every parser ends
  * with it. On failure *err names the duplicate. */
 bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err);
+
+/* Checks that a tensor's bytes lie within [begin, end) of the file, whatever its strides, and fills in nbytes; drops
+ * strides that say row-major. dtype, rank, shape, strides and offset are set. False on an overflow or a tensor that
+ * leaves its bounds: *err at position pos names it. A tensor without elements lies anywhere. */
+bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos,
+                     struct td_error *err);
+
+/* Adds off to every offset: what was parsed through a window that begins there. */
+bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_error *err);
 
 /* The tensor with this name, or NULL. Binary search. */
 const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, const char *name, size_t len);

@@ -147,7 +147,7 @@ bool td_names_order(const struct td_names *names, struct td_order **order, struc
 void td_order_apply(struct td_order *order, size_t count, void *base, size_t size)
 {
     unsigned char *items = base;
-    unsigned char held[64];
+    unsigned char held[128];
     for (size_t start = 0; order != NULL && start < count; start++) {
         if (order[start].index == start)
             continue;

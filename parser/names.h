@@ -38,7 +38,7 @@ bool td_order_sort(struct td_order *items, size_t count, int (*tie)(const void *
  * order already. The caller frees *order. */
 bool td_names_order(const struct td_names *names, struct td_order **order, struct td_error *err);
 
-/* Moves base's items (size bytes each, at most 64) into the order, which is used up. NULL moves nothing. */
+/* Moves base's items (size bytes each, at most 128) into the order, which is used up. NULL moves nothing. */
 void td_order_apply(struct td_order *order, size_t count, void *base, size_t size);
 
 /* A name that occurs twice, the first in byte order: its second place in the list, or count when there is

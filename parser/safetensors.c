@@ -93,12 +93,13 @@ static bool read_dtype(struct header *h, struct entry *e)
         name = decoded;
     }
     e->dtype = td_dtype_find(name, len);
-    if (e->dtype != NULL)
+    if (e->dtype != NULL && td_dtype_is_safetensors(e->dtype))
         return true;
     char known[256] = "";
     size_t used = 0;
     const struct td_dtype *dtype;
-    for (size_t i = 0; (dtype = td_dtype_at(i)) != NULL && used + strlen(dtype->name) + 2 < sizeof known;
+    for (size_t i = 0; (dtype = td_dtype_at(i)) != NULL && td_dtype_is_safetensors(dtype) &&
+                       used + strlen(dtype->name) + 2 < sizeof known;
          i++) {
         if (i > 0)
             known[used++] = ' ';

@@ -1,6 +1,8 @@
 #include "core/input.h"
 #include "tests/unit/unit.h"
 
+#include <stdlib.h>
+
 static void reads_within_the_bounds(void **state)
 {
     (void)state;
@@ -95,6 +97,56 @@ static void loads_are_little_endian_and_unaligned(void **state)
     assert_true(td_load_le32(bytes + 5) == 0xF8078605);
 }
 
+static void windows_show_a_part(void **state)
+{
+    (void)state;
+    static const char text[] = "0123456789";
+    struct td_input outer = td_input_memory(text, 10);
+    struct td_input inner;
+    struct td_input inmost;
+    struct td_window window;
+    struct td_window second;
+    struct td_error err;
+    char out[11] = "";
+    td_error_init(&err);
+    assert_true(td_input_window(&outer, 2, 6, &window, &inner, &err));
+    assert_int_equal(inner.size_bytes, 6);
+    assert_true(td_input_read(&inner, 1, out, 5, &err));
+    assert_string_equal(out, "34567");
+    assert_true(td_input_window(&inner, 5, 1, &second, &inmost, &err));
+    assert_true(td_input_read(&inmost, 0, out, 1, &err) && out[0] == '7');
+    assert_false(td_input_read(&inner, 5, out, 2, &err));
+    assert_true(err.code == TD_INVALID_ARGUMENT && err.pos == 5);
+    td_error_shift(&err, 2);
+    assert_true(err.pos == 7);
+    assert_true(td_input_window(&outer, 10, 0, &window, &inner, NULL));
+    assert_false(td_input_window(&outer, 10, 1, &window, &inner, NULL));
+    assert_false(td_input_window(&outer, 1, UINT64_MAX, &window, &inner, NULL));
+    assert_false(td_input_window(&outer, UINT64_MAX, 2, &window, &inner, NULL));
+}
+
+static void parts_are_loaded_within_limits(void **state)
+{
+    (void)state;
+    static const char text[] = "0123456789";
+    struct td_input input = td_input_memory(text, 10);
+    struct td_error err;
+    td_error_init(&err);
+    uint8_t *bytes = td_input_load(&input, 3, 4, 4, &err);
+    assert_non_null(bytes);
+    assert_memory_equal(bytes, "3456", 4);
+    free(bytes);
+    bytes = td_input_load(&input, 10, 0, 0, &err);
+    assert_non_null(bytes);
+    free(bytes);
+    assert_null(td_input_load(&input, 3, 4, 3, &err));
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED);
+    td_error_init(&err);
+    assert_null(td_input_load(&input, 7, 4, 100, &err));
+    assert_true(err.code == TD_INVALID_ARGUMENT && err.pos == 7);
+    assert_null(td_input_load(&input, UINT64_MAX, 4, 100, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +155,8 @@ int main(void)
         cmocka_unit_test(nothing_is_read_without_a_call),
         cmocka_unit_test(the_hosts_failure_passes_through),
         cmocka_unit_test(loads_are_little_endian_and_unaligned),
+        cmocka_unit_test(windows_show_a_part),
+        cmocka_unit_test(parts_are_loaded_within_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,33 @@
+/* PyTorch checkpoints: zip archives (torch.save since 1.6, TorchScript), legacy files before that. What a pickle would
+ * run is never looked up and never called (pickle.h).
+ *
+ * A checkpoint is a set of records, "data.pkl" and "data/0" and so on. Usually they are members of a zip archive; HDF5
+ * files exist that hold the same records as datasets, hence the interface. */
+#ifndef TD_PARSER_TORCH_H
+#define TD_PARSER_TORCH_H
+
+#include "parser/format.h"
+
+extern const struct td_format td_format_torch; /* "pytorch": dispatches on the first bytes */
+
+struct td_torch_record {
+    uint64_t offset, nbytes; /* in the file, where reason is NULL */
+    const char *reason;      /* why the bytes cannot be served from the file ("compressed"); NULL: they can */
+};
+
+struct td_torch_records {
+    const void *context;
+    /* The record with this name below the archive's root ("data.pkl", "data/0"); false when there is none. */
+    bool (*find)(const void *context, const char *name, size_t len, struct td_torch_record *out);
+    /* Its bytes, unpacked, in memory of its own (free()), at most limit_bytes; NULL on failure. */
+    uint8_t *(*load)(const void *context, const char *name, size_t len, uint64_t limit_bytes, size_t *out_len,
+                     struct td_error *err);
+    uint64_t file_bytes;
+};
+
+/* Fills the manifest from the records: what td_format_torch does with a zip archive once it is open. The format's name
+ * is the caller's. */
+bool td_torch_parse_records(const struct td_torch_records *records, const struct td_limits *limits,
+                            struct td_manifest *manifest, struct td_error *err);
+
+#endif
