@@ -1,6 +1,7 @@
 #include "api/handlers.h"
 
 #include "core/buffer.h"
+#include "storage/strided.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -8,19 +9,61 @@
 
 static const char octets[] = "application/octet-stream";
 
+static bool map_file(const struct td_call *call, struct td_file *file, struct td_blob **blob,
+                     struct td_error *err)
+{
+    return td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &file->source, blob,
+                              err);
+}
+
 /* Makes [off, off+len) of the file the body. False: an error was answered. */
 static bool set_file_bytes(const struct td_call *call, struct td_file *file, uint64_t off, uint64_t len)
 {
     struct td_blob *blob = NULL;
     struct td_error err;
     td_error_init(&err);
-    bool ok = td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &file->source,
-                                 &blob, &err) &&
-              td_body_append(&call->response->body, blob, off, len, &err);
+    bool ok =
+        map_file(call, file, &blob, &err) && td_body_append(&call->response->body, blob, off, len, &err);
     td_blob_unref(blob);
     if (!ok)
         td_response_fail_error(call->response, &err);
     return ok;
+}
+
+/* The same for a tensor, in logical order where it lies in another. */
+static bool set_tensor_bytes(const struct td_call *call, struct td_file *file, const struct td_tensor *tensor)
+{
+    if (tensor->strides == NULL)
+        return set_file_bytes(call, file, tensor->offset, tensor->nbytes);
+    struct td_blob *source = NULL;
+    struct td_blob *blob = NULL;
+    struct td_error err;
+    td_error_init(&err);
+    bool ok = map_file(call, file, &source, &err) &&
+              td_blob_strided(source, tensor->offset, tensor->dtype->block_bytes, tensor->rank, tensor->shape,
+                              tensor->strides, &blob, &err) &&
+              td_body_append(&call->response->body, blob, 0, tensor->nbytes, &err);
+    td_blob_unref(blob);
+    td_blob_unref(source);
+    if (!ok)
+        td_response_fail_error(call->response, &err);
+    return ok;
+}
+
+/* Another order of the same bytes is another representation. */
+static void set_tensor_etag(struct td_response *response, const struct td_file *file,
+                            const struct td_tensor *tensor)
+{
+    uint64_t order = UINT64_C(14695981039346656037); /* FNV-1a over shape and strides */
+    for (uint32_t i = 0; tensor->strides != NULL && i < tensor->rank; i++) {
+        order = (order ^ tensor->shape[i]) * UINT64_C(1099511628211);
+        order = (order ^ tensor->strides[i]) * UINT64_C(1099511628211);
+    }
+    if (tensor->strides == NULL)
+        td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64, file->tag, tensor->offset, tensor->nbytes);
+    else
+        td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, file->tag, tensor->offset,
+                             tensor->nbytes, order);
 }
 
 void td_handle_tensor(const struct td_call *call)
@@ -41,7 +84,12 @@ void td_handle_tensor(const struct td_call *call)
     }
     const struct td_tensor *tensor = ref.tensor;
     struct td_file *file = checkpoint->parts[ref.part]->file;
-    if (!set_file_bytes(call, file, tensor->offset, tensor->nbytes))
+    if (tensor->reason != NULL) {
+        td_response_fail(response, 422, NULL, "the bytes of tensor \"%.400s\" cannot be served: %s",
+                         tensor->name, tensor->reason);
+        return;
+    }
+    if (!set_tensor_bytes(call, file, tensor))
         return;
     struct td_buffer shape;
     td_buffer_init(&shape);
@@ -59,7 +107,7 @@ void td_handle_tensor(const struct td_call *call)
     response->content_type = octets;
     response->cache_control = "no-cache";
     response->accept_ranges = true;
-    td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64, file->tag, tensor->offset, tensor->nbytes);
+    set_tensor_etag(response, file, tensor);
 }
 
 /* By extension; nothing that a browser would run as a page of ours. */

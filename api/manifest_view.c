@@ -89,15 +89,25 @@ void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
     }
 }
 
-void td_manifest_write_shape(struct td_buffer *out, const struct td_tensor *tensor)
+static void write_numbers(struct td_buffer *out, const uint64_t *numbers, uint32_t count)
 {
     td_buffer_putc(out, '[');
-    for (uint32_t i = 0; i < tensor->rank; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         if (i > 0)
             td_buffer_putc(out, ',');
-        td_buffer_u64(out, tensor->shape[i]);
+        td_buffer_u64(out, numbers[i]);
     }
     td_buffer_putc(out, ']');
+}
+
+void td_manifest_write_shape(struct td_buffer *out, const struct td_tensor *tensor)
+{
+    write_numbers(out, tensor->shape, tensor->rank);
+}
+
+void td_manifest_write_strides(struct td_buffer *out, const struct td_tensor *tensor)
+{
+    write_numbers(out, tensor->strides, tensor->rank);
 }
 
 static void write_tensor(struct td_buffer *out, const struct td_model *model,
@@ -114,8 +124,21 @@ static void write_tensor(struct td_buffer *out, const struct td_model *model,
     td_buffer_u64(out, tensor->nbytes);
     td_buffer_puts(out, ",\"file\":");
     td_json_write_cstring(out, td_model_relative(model, checkpoint->parts[ref.part]));
-    td_buffer_puts(out, ",\"offset\":");
-    td_buffer_u64(out, tensor->offset);
+    if (tensor->reason == NULL) {
+        td_buffer_puts(out, ",\"offset\":");
+        td_buffer_u64(out, tensor->offset);
+    } else {
+        td_buffer_puts(out, ",\"addressable\":false,\"reason\":");
+        td_json_write_cstring(out, tensor->reason);
+    }
+    if (tensor->strides != NULL) {
+        td_buffer_puts(out, ",\"strides\":");
+        td_manifest_write_strides(out, tensor);
+    }
+    if (tensor->alias_of != NULL) {
+        td_buffer_puts(out, ",\"alias_of\":");
+        td_json_write_cstring(out, tensor->alias_of);
+    }
     td_buffer_puts(out, ",\"href\":\"");
     td_manifest_write_href(out, model, checkpoint, tensor); /* percent-encoded: nothing to escape */
     td_buffer_puts(out, "\"}");

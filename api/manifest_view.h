@@ -45,7 +45,8 @@ bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *sn
 void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
                             const struct td_checkpoint *checkpoint, const struct td_tensor *tensor);
 
-/* A shape as JSON: [2,3]. */
+/* A shape as JSON: [2,3]; and strides, which are there. */
 void td_manifest_write_shape(struct td_buffer *out, const struct td_tensor *tensor);
+void td_manifest_write_strides(struct td_buffer *out, const struct td_tensor *tensor);
 
 #endif

@@ -1,14 +1,26 @@
 #include "catalog/checkpoint.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char default_id[] = "safetensors";
+/* Kinds of sets of which one has a short id, the default of the model. */
+enum family { FAMILY_SAFETENSORS, FAMILY_PYTORCH, FAMILY_OTHER };
+
+static const struct {
+    const char *id;
+    const char *whole, *index; /* the files that are it, if they are there */
+} families[] = {
+    [FAMILY_SAFETENSORS] = {"safetensors", "model.safetensors", "model.safetensors.index.json"},
+    [FAMILY_PYTORCH] = {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json"},
+};
 
 /* A set of files that may become a checkpoint. */
 struct unit {
-    const char *name;                   /* its own name, the id unless it becomes the default */
+    const char *name; /* its own name, the id unless it becomes its family's */
+    enum family family;
+    bool joined;                        /* with another unit, which has its parts */
     const struct td_entry *index_entry; /* NULL without an index */
     const struct td_entry **parts;      /* owned until the checkpoint takes it */
     size_t part_count;
@@ -32,11 +44,29 @@ static const char *base_name(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text);
+    size_t tail = strlen(end);
+    return len > tail && strcmp(text + len - tail, end) == 0;
+}
+
 bool td_is_shard_index_name(const char *file_name)
 {
     const char *at = strstr(file_name, ".safetensors.index.");
-    size_t len = strlen(file_name);
-    return at != NULL && at != file_name && len > 5 && strcmp(file_name + len - 5, ".json") == 0;
+    if (at == NULL)
+        at = strstr(file_name, ".bin.index.");
+    return at != NULL && at != file_name && ends_with(file_name, ".json");
+}
+
+/* By the name of a file or an index. transformers gives pytorch_model its meaning; other .bin files have none. */
+static enum family family_of(const char *name)
+{
+    bool index = td_is_shard_index_name(name);
+    if (index ? strstr(name, ".safetensors.index.") != NULL : ends_with(name, ".safetensors"))
+        return FAMILY_SAFETENSORS;
+    bool model = strncmp(name, "pytorch_model", strlen("pytorch_model")) == 0;
+    return model && (index || ends_with(name, ".bin")) ? FAMILY_PYTORCH : FAMILY_OTHER;
 }
 
 static void problem(struct builder *b, const char *path, const char *message)
@@ -70,6 +100,7 @@ static struct unit *unit_add(struct builder *b, const char *name, size_t capacit
         (void)td_error_no_memory(b->err);
         return NULL;
     }
+    unit->family = family_of(name);
     b->unit_count++;
     return unit;
 }
@@ -147,13 +178,17 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
     return true;
 }
 
-/* An index that cannot be read: nobody knows which files are its shards, so none beside it is published but the one
- * that is complete by its name. */
-static void claim_beside_refused_index(struct builder *b)
+/* An index that cannot be read: nobody knows which files are its shards, so none of its kind beside it is published but
+ * the one that is complete by its name. */
+static void claim_beside_refused_index(struct builder *b, const char *index_name)
 {
-    for (size_t i = 0; i < b->count; i++)
-        if (strcmp(base_name(b->candidates[i].path), "model.safetensors") != 0)
+    enum family family = family_of(index_name);
+    for (size_t i = 0; i < b->count; i++) {
+        const char *name = base_name(b->candidates[i].path);
+        bool kin = family == FAMILY_OTHER ? ends_with(name, ".bin") : family_of(name) == family;
+        if (kin && (family == FAMILY_OTHER || strcmp(name, families[family].whole) != 0))
             b->claimed[i] = true;
+    }
 }
 
 static bool collect_indexes(struct builder *b)
@@ -162,7 +197,7 @@ static bool collect_indexes(struct builder *b)
          i++) { // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
         const struct td_candidate *candidate = &b->candidates[i];
         if (!is_usable(candidate) && td_is_shard_index_name(base_name(candidate->path)))
-            claim_beside_refused_index(b);
+            claim_beside_refused_index(b, base_name(candidate->path));
         if (!is_usable(candidate) || !candidate->entry->file->is_index)
             continue;
         const struct td_shard_index *index = &candidate->entry->file->index;
@@ -192,30 +227,73 @@ static bool five_digits(const char *p, unsigned *out)
     return true;
 }
 
-/* stem-00001-of-00003.safetensors: the stem's length, the shard's number and how many there are. */
+/* stem-00001-of-00003.safetensors, or with another format's extension: the stem's length, the shard's number and how
+ * many there are. */
 static bool shard_name(const char *name, size_t *stem_len, unsigned *number, unsigned *total)
 {
-    static const char pattern[] = "-00001-of-00003.safetensors";
-    size_t len = strlen(name);
-    if (len <= sizeof pattern - 1)
+    static const char pattern[] = "-00001-of-00003";
+    const char *extension = strrchr(name, '.');
+    if (extension == NULL || (size_t)(extension - name) <= sizeof pattern - 1)
         return false;
-    const char *at = name + len - (sizeof pattern - 1);
+    const char *at = extension - (sizeof pattern - 1);
     *stem_len = (size_t)(at - name);
     return at[0] == '-' && five_digits(at + 1, number) && strncmp(at + 6, "-of-", 4) == 0 &&
-           five_digits(at + 10, total) && strcmp(at + 15, ".safetensors") == 0 && *total > 0;
+           five_digits(at + 10, total) && *total > 0;
 }
 
-/* A group's own name: its stem's, unless a file or another group (of other totals) has that; then its first
+/* Whether two shards are of one group: the same stem, total and extension. */
+static bool same_group(const char *first, const char *other, size_t stem_len)
+{
+    static const char number[] = "-00001";
+    size_t tail = stem_len + sizeof number - 1;
+    return strncmp(first, other, stem_len) == 0 && strcmp(first + tail, other + tail) == 0;
+}
+
+/* A group's own name: its stem with the extension (a split GGUF is known by its stem alone), unless a file or another group (of other totals) has that; then its first
  * file's. Units come in the order of their names, so a group of the same stem is among the latest. */
 static void group_name(const struct builder *b, const char *first, size_t stem_len, char *own,
                        size_t capacity)
 {
-    (void)snprintf(own, capacity, "%.*s.safetensors", (int)stem_len, first);
+    const char *extension = ends_with(first, ".gguf") ? "" : strrchr(first, '.');
+    (void)snprintf(own, capacity, "%.*s%s", (int)stem_len, first, extension);
     bool taken = candidate_find(b, own) != SIZE_MAX;
     for (size_t i = b->unit_count; !taken && i-- > 0 && strncmp(b->units[i].name, first, stem_len) == 0;)
         taken = strcmp(b->units[i].name, own) == 0;
     if (taken)
         (void)snprintf(own, capacity, "%s", first);
+}
+
+/* A number that the file's metadata holds under this key; false when there is none. */
+static bool metadata_number(const struct td_manifest *manifest, const char *key, uint64_t *out)
+{
+    for (size_t i = 0; i < manifest->metadata_count; i++) {
+        if (strcmp(manifest->metadata[i].key, key) != 0)
+            continue;
+        char *end;
+        *out = strtoull(manifest->metadata[i].value, &end, 10);
+        return end != manifest->metadata[i].value && *end == '\0';
+    }
+    return false;
+}
+
+/* What the shards of a split GGUF say of themselves against their names (gguf-split: split.no from 0, split.count). */
+static bool splits_agree(const struct unit *unit, char *message, size_t capacity)
+{
+    for (size_t i = 0; i < unit->part_count; i++) {
+        const struct td_manifest *manifest = &unit->parts[i]->file->manifest;
+        uint64_t number = i;
+        uint64_t total = unit->shard_total;
+        (void)metadata_number(manifest, "split.no", &number);
+        (void)metadata_number(manifest, "split.count", &total);
+        if (number == i && total == unit->shard_total)
+            continue;
+        (void)snprintf(message, capacity,
+                       "shard %zu of %zu by its name says that it is split.no %" PRIu64
+                       " of split.count %" PRIu64 ", so this sharded checkpoint is not published",
+                       i + 1, unit->shard_total, number, total);
+        return false;
+    }
+    return true;
 }
 
 /* Collects the group whose first member is `first`, and reports what it lacks; its members are claimed in any
@@ -242,22 +320,22 @@ static bool collect_group(struct builder *b, size_t first)
         if (strncmp(other, name, stem_len + 1) != 0)
             break;
         if (b->claimed[i] || !shard_name(other, &other_stem, &number, &other_total) || other_total != total ||
-            other_stem != stem_len)
+            other_stem != stem_len || !same_group(name, other, stem_len))
             continue;
         b->claimed[i] = true;
         broken = broken || !is_usable(&b->candidates[i]);
         if (number == unit->part_count + 1 && unit->part_count < most)
             unit->parts[unit->part_count++] = b->candidates[i].entry;
     }
-    if (!broken && unit->part_count == total)
-        return true;
     char message[512];
     if (unit->part_count < total)
         (void)snprintf(message, sizeof message,
                        "shard %zu of %u is not there, so this sharded checkpoint is not published",
                        unit->part_count + 1, total);
-    else
+    else if (broken)
         (void)snprintf(message, sizeof message, "a shard of this set is broken, so it is not published");
+    else if (splits_agree(unit, message, sizeof message))
+        return true;
     problem(b, b->candidates[first].path, message);
     unit_drop_last(b);
     return true;
@@ -422,7 +500,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     checkpoint->parts = unit->parts;
     checkpoint->part_count = unit->part_count;
     if (unit->part_count == 0) /* an index that maps nothing */
-        checkpoint->format = default_id;
+        checkpoint->format = families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].id;
     else
         checkpoint->format = unit->parts[0]->file->format->name;
     bool ok = (unit->part_count == 0 || checkpoint_metadata(b->snapshot, checkpoint, unit, b->err)) &&
@@ -441,90 +519,110 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
 
 /* ---- ids ----------------------------------------------------------------------------------------------- */
 
-static size_t unit_named(const struct builder *b, const char *name)
+static struct unit *unit_named(const struct builder *b, const char *name)
 {
     for (size_t i = 0; i < b->unit_count; i++)
         if (strcmp(b->units[i].name, name) == 0)
-            return i;
-    return SIZE_MAX;
+            return &b->units[i];
+    return NULL;
 }
 
-/* Case 4: joins units that are all single files sharing no tensor name into the first one. */
-static bool join_singles(struct builder *b, bool *joined)
+/* Joins a family's units into the first one, if all are single files and share no tensor name. */
+static bool join_singles(struct builder *b, enum family family, size_t kin, struct unit **joined)
 {
-    *joined = false;
-    for (size_t i = 0; i < b->unit_count; i++)
-        if (b->units[i].index_entry != NULL || b->units[i].shard_total != 0)
-            return true;
-    struct unit all = {.name = default_id, .part_count = b->unit_count};
-    all.parts = calloc(b->unit_count, sizeof(*all.parts));
+    struct unit all = {.name = families[family].id};
+    all.parts = calloc(kin + 1, sizeof(*all.parts));
     if (all.parts == NULL)
         return td_error_no_memory(b->err);
-    for (size_t i = 0; i < b->unit_count; i++)
-        all.parts[i] = b->units[i].parts[0];
+    bool single = true;
+    for (size_t i = 0; i < b->unit_count; i++) {
+        const struct unit *unit = &b->units[i];
+        if (unit->family != family)
+            continue;
+        single = single && unit->index_entry == NULL && unit->shard_total == 0;
+        all.parts[all.part_count++] = unit->part_count > 0 ? unit->parts[0] : NULL;
+    }
     struct td_checkpoint trial = {0};
-    if (!checkpoint_fill_merged(&trial, &all, b->err)) {
-        free(all.parts);
-        return false;
-    }
-    bool disjoint = checkpoint_duplicate(&trial) == 0;
+    bool ok = !single || checkpoint_fill_merged(&trial, &all, b->err);
+    bool disjoint = ok && single && checkpoint_duplicate(&trial) == 0;
     free(trial.refs);
-    if (!disjoint) {
-        free(all.parts);
-        return true;
+    for (size_t i = 0; i < b->unit_count && disjoint; i++) {
+        struct unit *unit = &b->units[i];
+        if (unit->family != family)
+            continue;
+        unit->joined = *joined != NULL;
+        if (*joined != NULL)
+            continue;
+        *joined = unit;
+        free(unit->parts);
+        unit->parts = all.parts;
+        unit->part_count = all.part_count;
+        all.parts = NULL;
     }
-    while (b->unit_count > 1)
-        unit_drop_last(b);
-    free(b->units[0].parts);
-    b->units[0] = all;
-    *joined = true;
-    return true;
+    free(all.parts);
+    return ok;
 }
 
-/* Which unit is called `safetensors`; SIZE_MAX when none is. */
-static bool choose_default(struct builder *b, size_t *chosen)
+/* Which unit goes by its family's id; NULL when none does. */
+static bool choose_in_family(struct builder *b, enum family family, struct unit **chosen)
 {
-    *chosen = unit_named(b, "model.safetensors");
-    if (*chosen == SIZE_MAX)
-        *chosen = unit_named(b, "model.safetensors.index.json");
-    if (*chosen != SIZE_MAX || b->unit_count == 0)
+    *chosen = unit_named(b, families[family].whole);
+    if (*chosen == NULL)
+        *chosen = unit_named(b, families[family].index);
+    if (*chosen != NULL)
         return true;
-    if (b->unit_count == 1) {
-        *chosen = 0;
+    size_t kin = 0;
+    struct unit *last = NULL;
+    for (size_t i = 0; i < b->unit_count; i++) {
+        if (b->units[i].family != family)
+            continue;
+        last = &b->units[i];
+        kin++;
+    }
+    if (kin <= 1) {
+        *chosen = last;
         return true;
     }
-    bool joined;
-    if (!join_singles(b, &joined))
-        return false;
-    if (joined)
-        *chosen = 0;
-    return true;
+    return join_singles(b, family, kin, chosen);
+}
+
+/* The order in which checkpoints are listed, the default one first. */
+static int rank_of(const struct td_checkpoint *checkpoint)
+{
+    if (strcmp(checkpoint->id, families[FAMILY_SAFETENSORS].id) == 0)
+        return 0;
+    if (strcmp(checkpoint->id, families[FAMILY_PYTORCH].id) == 0)
+        return 1;
+    return checkpoint->tensor_count > 0 ? 2 : 3; /* training_args.bin and its like hold no tensors */
 }
 
 static int checkpoint_compare(const void *a, const void *b)
 {
     const struct td_checkpoint *x = a;
     const struct td_checkpoint *y = b;
-    bool x_default = strcmp(x->id, default_id) == 0;
-    bool y_default = strcmp(y->id, default_id) == 0;
-    if (x_default != y_default)
-        return x_default ? -1 : 1;
-    return strcmp(x->id, y->id);
+    int order = rank_of(x) - rank_of(y);
+    return order != 0 ? order : strcmp(x->id, y->id);
 }
 
 static bool publish_units(struct builder *b)
 {
-    size_t chosen;
-    if (!choose_default(b, &chosen))
-        return false;
+    struct unit *chosen[FAMILY_OTHER] = {NULL};
+    for (size_t family = 0; family < FAMILY_OTHER; family++)
+        if (!choose_in_family(b, (enum family)family, &chosen[family]))
+            return false;
     struct td_model *model = b->model;
     model->checkpoints = calloc(b->unit_count + 1, sizeof *model->checkpoints);
     if (model->checkpoints == NULL)
         return td_error_no_memory(b->err);
     for (size_t i = 0; i < b->unit_count; i++) {
+        struct unit *unit = &b->units[i];
         bool published;
-        const char *id = i == chosen ? default_id : b->units[i].name;
-        if (!checkpoint_create(b, &b->units[i], id, &model->checkpoints[model->checkpoint_count], &published))
+        if (unit->joined)
+            continue;
+        const char *id = unit->name;
+        if (unit->family != FAMILY_OTHER && unit == chosen[unit->family])
+            id = families[unit->family].id;
+        if (!checkpoint_create(b, unit, id, &model->checkpoints[model->checkpoint_count], &published))
             return false;
         if (published)
             model->checkpoint_count++;

@@ -12,20 +12,24 @@ struct td_candidate {
     const char *error;            /* then the reason */
 };
 
-/* True for model.safetensors.index.json, its variants (model.safetensors.index.fp16.json) and other stems. */
+/* True for model.safetensors.index.json, pytorch_model.bin.index.json, their variants
+ * (model.safetensors.index.fp16.json) and other stems. */
 bool td_is_shard_index_name(const char *file_name);
 
 /* Groups the candidates of one directory into checkpoints, sets model->checkpoints (the default one first) and
- * adds a problem for every file and set that cannot be published. Ids, in the order in which `safetensors` is
- * given (it is what Hugging Face's from_pretrained would load):
- *   1. model.safetensors
- *   2. the files of model.safetensors.index.json
- *   3. the only set there is: another index, a complete -NNNNN-of-NNNNN group, or one file
+ * adds a problem for every file and set that cannot be published. In each of two families one set has a short id, that
+ * which Hugging Face's from_pretrained would load: `safetensors` (files of that format) and `pytorch` (files named
+ * pytorch_model*.bin). It is, in this order:
+ *   1. model.safetensors                            pytorch_model.bin
+ *   2. the files of model.safetensors.index.json    of pytorch_model.bin.index.json
+ *   3. the only set of the family: another index, a complete -NNNNN-of-NNNNN group, or one file
  *   4. several single files that share no tensor name, all together
- * Every other set goes by its own name: the file's, the index's, or the group's stem + ".safetensors" (its first
- * file's name when something else is called that).
- * A file directly in the root is a model of its own, whatever its name. Beside an index that is refused nothing but
- * model.safetensors is published. Files that an index names, and incomplete groups, are never published by themselves. */
+ * Every other set goes by its own name: the file's, the index's, or the group's stem with the extension, of a split
+ * GGUF the stem alone (its first file's name when something else is called that). The default is `safetensors`, else
+ * `pytorch`, else the first by name that holds tensors.
+ * A file directly in the root is a model of its own, whatever its name. Beside an index that is refused nothing of its
+ * family but the whole file is published. Files that an index names, and incomplete groups, are never published by
+ * themselves. */
 bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model,
                           const struct td_candidate *candidates, size_t count, struct td_error *err);
 

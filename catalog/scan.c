@@ -141,8 +141,9 @@ static bool read_index(struct td_file *file, const struct td_input *input, const
     return ok;
 }
 
-/* Opens and parses a checkpoint file or an index. *same is false when it is no longer the file that was found. */
-static void file_read(struct scan *s, struct td_file *file, bool *same)
+/* Opens and parses a checkpoint file or an index, known to clients by this name. *same is false when it is no longer
+ * the file that was found. */
+static void file_read(struct scan *s, struct td_file *file, const char *name, bool *same)
 {
     struct td_error why;
     struct td_file_id id;
@@ -155,10 +156,11 @@ static void file_read(struct scan *s, struct td_file *file, bool *same)
     }
     if (td_file_id_equal(&id, &file->source.id)) {
         struct td_input input = td_input_descriptor(&fd, id.size_bytes);
-        file->readable = file->is_index
-                             ? read_index(file, &input, &s->config->limits, &why)
-                             : file->format->parse(&input, &s->config->limits, &file->manifest, &why);
-        if (!file->readable)
+        bool ok = file->is_index ? read_index(file, &input, &s->config->limits, &why)
+                                 : td_format_parse(name, &input, &s->config->limits, &file->format,
+                                                   &file->manifest, &why);
+        file->readable = ok && (file->is_index || file->format != NULL);
+        if (!ok)
             file_refuse(file, &why);
         struct stat st;
         if (fstat(fd, &st) == 0)
@@ -186,7 +188,7 @@ static struct td_file *file_create(struct scan *s, const struct td_found *found)
     file->format = td_format_for_name(base_name(found->path));
     file->is_index = file->format == NULL && td_is_shard_index_name(base_name(found->path));
     if (file->format != NULL)
-        td_manifest_init(&file->manifest, 0);
+        td_manifest_init(&file->manifest, s->config->limits.max_memory_bytes);
     if (file->source.path == NULL || !td_digest_file_id(&found->id, file->tag)) {
         td_file_unref(file);
         return NULL;
@@ -235,7 +237,7 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
             return td_error_no_memory(s->err);
         if (file->format != NULL || file->is_index) {
             atomic_fetch_add(&s->progress->files_to_read, 1);
-            file_read(s, file, &trusted);
+            file_read(s, file, base_name(found->path), &trusted);
             atomic_fetch_add(&s->progress->files_read, 1);
         }
         if (trusted) {
@@ -300,7 +302,8 @@ static bool build_entries(struct scan *s, const struct td_walk *walk)
         struct td_entry *entry = &snapshot->entries[snapshot->entry_count];
         *entry = (struct td_entry){.path = found->path, .file = file};
         s->revisions[snapshot->entry_count++] = found->revision;
-        if (wanted && !add_candidate(s, found->path, entry, NULL))
+        bool is_candidate = file->format != NULL || file->is_index; /* not a .bin of another kind */
+        if (is_candidate && !add_candidate(s, found->path, entry, NULL))
             return false;
     }
     return true;
@@ -522,7 +525,10 @@ static bool parse_by_path(const char *path, const struct td_limits *limits, stru
     if (!open_by_path(path, &fd, &file->source.id, err))
         return false;
     struct td_input input = td_input_descriptor(&fd, file->source.id.size_bytes);
-    file->readable = file->format->parse(&input, limits, &file->manifest, err);
+    file->readable =
+        td_format_parse(file->source.path, &input, limits, &file->format, &file->manifest, err) &&
+        (file->format != NULL ||
+         td_error_set(err, TD_INVALID_ARGUMENT, "its bytes are those of no checkpoint format"));
     (void)close(fd);
     return file->readable && (td_digest_file_id(&file->source.id, file->tag) || td_error_no_memory(err));
 }
@@ -549,7 +555,7 @@ bool td_scan_file(const char *path, const struct td_limits *limits, struct td_sn
     td_arena_init(&snapshot->arena, 0);
     atomic_init(&file->refs, 1);
     file->format = format;
-    td_manifest_init(&file->manifest, 0);
+    td_manifest_init(&file->manifest, limits->max_memory_bytes);
     file->source.path = strdup(name);
     snapshot->entries = calloc(1, sizeof *snapshot->entries);
     snapshot->models = calloc(1, sizeof *snapshot->models);

@@ -24,3 +24,10 @@ const struct td_format *td_format_for_name(const char *file_name)
                 return formats[i];
     return NULL;
 }
+
+bool td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
+                     const struct td_format **format, struct td_manifest *manifest, struct td_error *err)
+{
+    *format = td_format_for_name(file_name);
+    return *format == NULL || (*format)->parse(input, limits, manifest, err);
+}

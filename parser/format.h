@@ -14,13 +14,20 @@ struct td_format {
     const char *name;              /* "safetensors", as manifests show it */
     const char *const *extensions; /* NULL-terminated, with the dot: ".safetensors" */
 
-    /* Fills *manifest (which the caller initialised and finishes with td_manifest_fini, also on failure).
-     * On failure *err has the position and the reason. Reads no tensor bytes. Thread-safe. */
+    /* Fills *manifest (which the caller initialised with limits->max_memory_bytes and finishes with
+     * td_manifest_fini, also on failure). On failure *err has the position and the reason. Reads no tensor bytes.
+     * A file that is one bare tensor gives it the name "". Thread-safe. */
     bool (*parse)(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
                   struct td_error *err);
 };
 
 /* The format that claims this file name by its extension, or NULL when it is no checkpoint file. */
 const struct td_format *td_format_for_name(const char *file_name);
+
+/* Parses a file whose name td_format_for_name knows. Its first bytes decide where the name leaves it open: a .bin may
+ * hold GGUF or something that is no checkpoint at all. *format is what was found; NULL (and true, and an empty manifest)
+ * for such a file. A bare tensor is named by the file's stem. */
+bool td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
+                     const struct td_format **format, struct td_manifest *manifest, struct td_error *err);
 
 #endif

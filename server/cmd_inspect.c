@@ -5,6 +5,7 @@
 #include "core/buffer.h"
 #include "core/json.h"
 #include "core/utf8.h"
+#include "server/progress.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,6 +56,35 @@ struct columns {
     int name, dtype, shape, nbytes, file, offset;
 };
 
+/* What the other columns do not tell: how the elements are laid out, whose bytes they are, why there are none. */
+static const char *note_text(const struct td_tensor *tensor, struct td_buffer *memory,
+                             struct td_buffer *scratch)
+{
+    td_buffer_clear(memory);
+    if (tensor->reason != NULL) {
+        td_buffer_puts(memory, "  not addressable: ");
+        td_buffer_puts(memory, shown(tensor->reason, scratch));
+    }
+    if (tensor->strides != NULL) {
+        td_buffer_puts(memory, "  strides ");
+        td_manifest_write_strides(memory, tensor);
+    }
+    if (tensor->alias_of != NULL) {
+        td_buffer_puts(memory, "  same bytes as ");
+        td_buffer_puts(memory, shown(tensor->alias_of, scratch));
+    }
+    const char *text = td_buffer_terminate(memory);
+    return text == NULL ? "" : text;
+}
+
+static const char *offset_text(const struct td_tensor *tensor, char out[24])
+{
+    if (tensor->reason != NULL)
+        return "-";
+    (void)snprintf(out, 24, "%" PRIu64, tensor->offset);
+    return out;
+}
+
 static int max_int(int a, int b)
 {
     return a > b ? a : b;
@@ -80,8 +110,7 @@ static struct columns measure(const struct td_model *model, const struct td_chec
         columns.shape = max_int(columns.shape, width_of(shape_text(ref.tensor, memory)));
         columns.nbytes =
             max_int(columns.nbytes, snprintf(number, sizeof number, "%" PRIu64, ref.tensor->nbytes));
-        columns.offset =
-            max_int(columns.offset, snprintf(number, sizeof number, "%" PRIu64, ref.tensor->offset));
+        columns.offset = max_int(columns.offset, (int)strlen(offset_text(ref.tensor, number)));
         columns.file = max_int(
             columns.file, width_of(shown(td_model_relative(model, checkpoint->parts[ref.part]), memory)));
     }
@@ -92,6 +121,9 @@ static void print_tensors(const struct td_model *model, const struct td_checkpoi
                           struct td_buffer *memory)
 {
     struct columns columns = measure(model, checkpoint, memory);
+    struct td_buffer note;
+    char number[24];
+    td_buffer_init(&note);
     (void)fputs("  ", stdout);
     print_padded("NAME", columns.name + 2);
     print_padded("DTYPE", columns.dtype + 2);
@@ -103,10 +135,12 @@ static void print_tensors(const struct td_model *model, const struct td_checkpoi
         print_padded(shown(ref.tensor->name, memory), columns.name + 2);
         print_padded(ref.tensor->dtype->name, columns.dtype + 2);
         print_padded(shape_text(ref.tensor, memory), columns.shape + 2);
-        (void)printf("%*" PRIu64 "  %*" PRIu64 "  %s\n", columns.nbytes, ref.tensor->nbytes, columns.offset,
-                     ref.tensor->offset,
+        (void)printf("%*" PRIu64 "  %*s  %s", columns.nbytes, ref.tensor->nbytes, columns.offset,
+                     offset_text(ref.tensor, number),
                      shown(td_model_relative(model, checkpoint->parts[ref.part]), memory));
+        (void)printf("%s\n", note_text(ref.tensor, &note, memory));
     }
+    td_buffer_fini(&note);
 }
 
 static void print_totals(const struct td_checkpoint *checkpoint)
@@ -255,8 +289,11 @@ static bool scan_directory(const char *path, struct td_snapshot **snapshot, stru
     struct td_root *root = NULL;
     _Atomic bool never = false;
     config.settle_ns = 0;
+    struct td_progress line;
+    td_progress_start(&line, path, &progress);
     bool ok = td_root_create(path, &root, err) &&
               td_scan(root, NULL, NULL, &config, &unsettled, &progress, &never, snapshot, err);
+    td_progress_stop(&line);
     td_unsettled_list_fini(&unsettled);
     td_root_unref(root);
     return ok;

@@ -22,6 +22,21 @@ bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, str
     return len == 0 || blob->class->read(blob, off, out, len, err);
 }
 
+bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
+                    void *out, struct td_error *err)
+{
+    assert(count == 0 || len == 0 ||
+           (off <= blob->len_bytes && len <= blob->len_bytes - off &&
+            (count - 1) * stride <= blob->len_bytes - off - len));
+    if (count > 1 && blob->class->gather != NULL)
+        return blob->class->gather(blob, off, len, count, stride, out, err);
+    uint8_t *to = out;
+    for (uint64_t i = 0; i < count; i++, to += len)
+        if (!td_blob_read(blob, off + i * stride, to, (size_t)len, err))
+            return false;
+    return true;
+}
+
 bool td_blob_unchanged(struct td_blob *blob)
 {
     return blob->class->unchanged == NULL || blob->class->unchanged(blob);

@@ -1,7 +1,8 @@
 /* Blobs: reference-counted, immutable strings of bytes that extents refer to. Three kinds:
  *   heap       bytes in our memory
  *   mapped     a read-only mapping of a file (file_source.h); may fault when the file shrinks
- *   generated  rendered on demand, window by window (a manifest of 100,000 tensors is never held whole)
+ *   generated  rendered on demand, window by window (a manifest of 100,000 tensors is never held whole, nor is a
+ *              transposed tensor in its logical order: strided.h)
  * References may be taken and dropped from any thread. */
 #ifndef TD_STORAGE_BLOB_H
 #define TD_STORAGE_BLOB_H
@@ -19,6 +20,10 @@ struct td_blob_class {
     void (*destroy)(struct td_blob *blob);
     /* Copies [off, off+len), which lies within len_bytes, to out. */
     bool (*read)(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
+    /* Packs count runs of len bytes into out, stride bytes from one's beginning to the next's; all lie within
+     * len_bytes. NULL: each is read by itself. */
+    bool (*gather)(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
+                   void *out, struct td_error *err);
     /* False when the bytes may have changed since the blob was made; NULL: they cannot change. */
     bool (*unchanged)(struct td_blob *blob);
     /* True while nobody can change the bytes without our leave; NULL: always true. */
@@ -43,6 +48,11 @@ void td_blob_unref(struct td_blob *blob); /* NULL is fine */
 /* Copies [off, off+len) to out; off + len <= len_bytes is the caller's duty. A mapped file that shrank gives
  * TD_UNAVAILABLE, never a signal. */
 bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
+
+/* Packs count runs of len bytes into out, run i from off + i * stride; that they lie within len_bytes is the caller's
+ * duty. Errors as td_blob_read. */
+bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
+                    void *out, struct td_error *err);
 
 bool td_blob_unchanged(struct td_blob *blob);
 

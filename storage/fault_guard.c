@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <string.h>
 #include <ucontext.h>
 
@@ -35,6 +36,47 @@ bool td_fault_guard_install(void)
     action.sa_flags = SA_SIGINFO | SA_NODEFER; /* raise() in the handler takes effect there */
     (void)sigemptyset(&action.sa_mask);
     return sigaction(SIGBUS, &action, NULL) == 0;
+}
+
+/* With a length that the compiler knows, each copy is one load and one store. Not inlined: the function below may return
+ * twice, and its variables must not live in registers that the jump forgets. */
+#define GATHER(len)                                      \
+    for (size_t i = 0; i < count; i++, from += stride) { \
+        memcpy(out, from, len);                          \
+        out += (len);                                    \
+    }
+
+__attribute__((noinline)) static void gather(uint8_t *out, const uint8_t *from, size_t len, size_t count,
+                                             size_t stride)
+{
+    switch (len) {
+    case 1:
+        GATHER(1)
+        break;
+    case 2:
+        GATHER(2)
+        break;
+    case 4:
+        GATHER(4)
+        break;
+    case 8:
+        GATHER(8)
+        break;
+    default:
+        GATHER(len)
+    }
+}
+
+bool td_fault_guard_gather(void *out, const void *from, size_t len, size_t count, size_t stride)
+{
+    if (sigsetjmp(fault_escape, 0) != 0)
+        return false;
+    fault_armed = 1;
+    atomic_signal_fence(memory_order_seq_cst);
+    gather(out, from, len, count, stride);
+    atomic_signal_fence(memory_order_seq_cst);
+    fault_armed = 0;
+    return true;
 }
 
 bool td_fault_guard_copy(void *out, const void *from, size_t len)

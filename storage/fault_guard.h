@@ -13,4 +13,7 @@ bool td_fault_guard_install(void);
 /* memcpy that returns false when the source cannot be read. out is then partly written. */
 bool td_fault_guard_copy(void *out, const void *from, size_t len);
 
+/* count runs of len bytes, stride bytes from one's beginning to the next's, packed one after another into out. */
+bool td_fault_guard_gather(void *out, const void *from, size_t len, size_t count, size_t stride);
+
 #endif

@@ -98,6 +98,14 @@ static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t l
     return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
 }
 
+static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
+                           void *out, struct td_error *err)
+{
+    if (td_fault_guard_gather(out, blob->bytes + off, (size_t)len, (size_t)count, (size_t)stride))
+        return true;
+    return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
+}
+
 static bool mapping_unchanged(struct td_blob *blob)
 {
     struct stat st;
@@ -145,6 +153,7 @@ static void mapping_prefetch(struct td_blob *blob, uint64_t off, uint64_t len)
 
 static const struct td_blob_class mapping_class = {.destroy = mapping_destroy,
                                                    .read = mapping_read,
+                                                   .gather = mapping_gather,
                                                    .unchanged = mapping_unchanged,
                                                    .pinned = mapping_pinned,
                                                    .cached = mapping_cached,

@@ -244,15 +244,12 @@ static void index_names(void **state)
 {
     (void)state;
     static const char *const good[] = {"model.safetensors.index.json", "x.safetensors.index.json",
-                                       "model.safetensors.index.fp16.json"};
-    static const char *const bad[] = {"model.safetensors",
-                                      ".safetensors.index.json",
-                                      "index.json",
-                                      "model.index.json",
-                                      "model.safetensors.index.jsonl",
-                                      "model.safetensors.index.txt",
-                                      "pytorch_model.bin.index.json",
-                                      "model.safetensors.indexjson"};
+                                       "model.safetensors.index.fp16.json", "pytorch_model.bin.index.json",
+                                       "pytorch_model.bin.index.fp16.json"};
+    static const char *const bad[] = {
+        "model.safetensors", ".safetensors.index.json",       "index.json",
+        "model.index.json",  "model.safetensors.index.jsonl", "model.safetensors.index.txt",
+        ".bin.index.json",   "pytorch_model.index.json",      "model.safetensors.indexjson"};
     for (size_t i = 0; i < COUNT_OF(good); i++)
         CHECK(td_is_shard_index_name(good[i]), "%s", good[i]);
     for (size_t i = 0; i < COUNT_OF(bad); i++)

@@ -78,6 +78,32 @@ static void truncated_memory_is_a_false_result(void **state)
     unmap(&mapped);
 }
 
+/* Every length that has code of its own, and others. */
+static void runs_are_gathered(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {1, 2, 3, 4, 7, 8, 9, 100};
+    struct mapped mapped;
+    uint8_t out[PAGE];
+    assert_true(td_fault_guard_install());
+    map(&mapped);
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        size_t len = lengths[i];
+        memset(out, 0, sizeof out);
+        assert_true(td_fault_guard_gather(out, mapped.bytes + 13, len, 10, 211));
+        for (size_t k = 0; k < 10 * len; k++)
+            assert_int_equal(out[k], tree_data_byte(13 + k / len * 211 + k % len, 0));
+        assert_int_equal(out[10 * len], 0);
+        assert_true(td_fault_guard_gather(out, mapped.bytes, len, 0, 1));
+    }
+    assert_int_equal(ftruncate(mapped.fd, PAGE), 0);
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        assert_false(td_fault_guard_gather(out, mapped.bytes, lengths[i], 3, PAGE));
+        assert_true(td_fault_guard_gather(out, mapped.bytes, lengths[i], 3, 1000));
+    }
+    unmap(&mapped);
+}
+
 struct copier {
     const uint8_t *bytes;
     bool readable;
@@ -190,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_memory_is_copied),
         cmocka_unit_test(truncated_memory_is_a_false_result),
+        cmocka_unit_test(runs_are_gathered),
         cmocka_unit_test(guard_is_per_thread),
         cmocka_unit_test(only_the_guarded_copy_is_forgiven),
     };

@@ -1,0 +1,87 @@
+#include "server/progress.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FIRST_MS = 1000, TERMINAL_MS = 200, PLAIN_MS = 5000 };
+
+static void print_line(struct td_progress *progress, bool terminal, uint64_t elapsed_ms)
+{
+    uint64_t found = atomic_load(&progress->scan->files_found);
+    uint64_t read = atomic_load(&progress->scan->files_read);
+    char line[160];
+    (void)snprintf(line, sizeof line,
+                   "tensord: reading, %" PRIu64 " files found, %" PRIu64 " checkpoint files read, %" PRIu64
+                   ".%" PRIu64 " s: ",
+                   found, read, elapsed_ms / 1000, elapsed_ms % 1000 / 100);
+    (void)fprintf(stderr, "%s%s%s%s", terminal ? "\r" : "", line, progress->path, terminal ? "\033[K" : "\n");
+    (void)fflush(stderr);
+    progress->shown = true;
+}
+
+/* Waits until the deadline or the end; false at the end. Called with the lock. */
+static bool wait_ms(struct td_progress *progress, struct timespec *due, uint64_t ms)
+{
+    due->tv_sec += (time_t)(ms / 1000);
+    due->tv_nsec += (long)(ms % 1000) * 1000000;
+    if (due->tv_nsec >= 1000000000) {
+        due->tv_sec++;
+        due->tv_nsec -= 1000000000;
+    }
+    int waited = 0;
+    while (!progress->stop && waited != ETIMEDOUT)
+        waited = pthread_cond_timedwait(&progress->wake, &progress->lock, due);
+    return !progress->stop;
+}
+
+static void *progress_main(void *argument)
+{
+    struct td_progress *progress = argument;
+    bool terminal = isatty(STDERR_FILENO) == 1;
+    struct timespec due;
+    uint64_t elapsed_ms = FIRST_MS;
+    (void)clock_gettime(CLOCK_MONOTONIC, &due);
+    pthread_mutex_lock(&progress->lock);
+    for (uint64_t step_ms = FIRST_MS; wait_ms(progress, &due, step_ms); elapsed_ms += step_ms) {
+        print_line(progress, terminal, elapsed_ms);
+        step_ms = terminal ? TERMINAL_MS : PLAIN_MS;
+    }
+    if (terminal && progress->shown)
+        (void)fputs("\r\033[K", stderr);
+    pthread_mutex_unlock(&progress->lock);
+    return NULL;
+}
+
+void td_progress_start(struct td_progress *progress, const char *path, const struct td_scan_progress *scan)
+{
+    pthread_condattr_t attributes;
+    memset(progress, 0, sizeof *progress);
+    progress->path = path;
+    progress->scan = scan;
+    if (pthread_condattr_init(&attributes) != 0)
+        return;
+    bool ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+              pthread_cond_init(&progress->wake, &attributes) == 0;
+    (void)pthread_condattr_destroy(&attributes);
+    if (!ok)
+        return;
+    (void)pthread_mutex_init(&progress->lock, NULL);
+    progress->started = pthread_create(&progress->thread, NULL, progress_main, progress) == 0;
+}
+
+void td_progress_stop(struct td_progress *progress)
+{
+    if (!progress->started)
+        return;
+    pthread_mutex_lock(&progress->lock);
+    progress->stop = true;
+    (void)pthread_cond_signal(&progress->wake);
+    pthread_mutex_unlock(&progress->lock);
+    (void)pthread_join(progress->thread, NULL);
+    (void)pthread_cond_destroy(&progress->wake);
+    (void)pthread_mutex_destroy(&progress->lock);
+}

@@ -1,0 +1,148 @@
+#include "storage/strided.h"
+
+#include "core/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct dim {
+    uint64_t size, stride_bytes;
+};
+
+/* Outermost dimension first. The innermost ones that are contiguous have become the unit. */
+struct strided {
+    struct td_blob blob;
+    struct td_blob *source;
+    uint64_t off;
+    uint64_t unit_bytes; /* contiguous in source */
+    uint32_t rank;
+    struct dim dims[];
+};
+
+static struct strided *strided_of(struct td_blob *blob)
+{
+    return (struct strided *)(void *)blob;
+}
+
+static void strided_destroy(struct td_blob *blob)
+{
+    td_blob_unref(strided_of(blob)->source);
+    free(blob);
+}
+
+static bool strided_unchanged(struct td_blob *blob)
+{
+    return td_blob_unchanged(strided_of(blob)->source);
+}
+
+/* Where unit number `unit` lies, and how many from it on follow one another by one stride (0: it is the only one). */
+static uint64_t locate(const struct strided *s, uint64_t unit, uint64_t *in_row, uint64_t *stride_bytes)
+{
+    uint64_t at = s->off;
+    *in_row = 1;
+    *stride_bytes = 0;
+    for (uint32_t i = s->rank; i-- > 0;) {
+        uint64_t index = unit % s->dims[i].size;
+        unit /= s->dims[i].size;
+        at += index * s->dims[i].stride_bytes;
+        if (i == s->rank - 1) {
+            *in_row = s->dims[i].size - index;
+            *stride_bytes = s->dims[i].stride_bytes;
+        }
+    }
+    return at;
+}
+
+static bool strided_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    const struct strided *s = strided_of(blob);
+    uint8_t *to = out;
+    while (len > 0) {
+        uint64_t in_row;
+        uint64_t stride_bytes;
+        uint64_t within = off % s->unit_bytes;
+        uint64_t at = locate(s, off / s->unit_bytes, &in_row, &stride_bytes);
+        uint64_t whole = len / s->unit_bytes < in_row ? len / s->unit_bytes : in_row;
+        uint64_t taken;
+        bool ok;
+        if (within > 0 || whole == 0) { /* a part of one unit */
+            taken = s->unit_bytes - within < len ? s->unit_bytes - within : len;
+            ok = td_blob_read(s->source, at + within, to, (size_t)taken, err);
+        } else {
+            taken = whole * s->unit_bytes;
+            ok = td_blob_gather(s->source, at, s->unit_bytes, whole, stride_bytes, to, err);
+        }
+        if (!ok)
+            return false;
+        to += taken;
+        off += taken;
+        len -= (size_t)taken;
+    }
+    return true;
+}
+
+static const struct td_blob_class strided_class = {
+    .destroy = strided_destroy, .read = strided_read, .unchanged = strided_unchanged};
+
+/* Dimensions of one index are left out, and one that continues its inner neighbour is joined with it. */
+static void fold(struct strided *s, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape,
+                 const uint64_t *strides)
+{
+    s->unit_bytes = elem_bytes;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (shape[i] == 1)
+            continue;
+        struct dim dim = {.size = shape[i], .stride_bytes = strides[i] * elem_bytes};
+        struct dim *outer = s->rank > 0 ? &s->dims[s->rank - 1] : NULL;
+        if (outer != NULL && outer->stride_bytes == dim.size * dim.stride_bytes) {
+            outer->size *= dim.size;
+            outer->stride_bytes = dim.stride_bytes;
+        } else {
+            s->dims[s->rank++] = dim;
+        }
+    }
+    if (s->rank > 0 && s->dims[s->rank - 1].stride_bytes == elem_bytes)
+        s->unit_bytes *= s->dims[--s->rank].size;
+}
+
+/* Bytes of all elements, and from the first one to past the last in source. */
+static bool measure(uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, const uint64_t *strides,
+                    uint64_t *bytes, uint64_t *extent)
+{
+    bool fits = true;
+    *bytes = elem_bytes;
+    *extent = 0;
+    for (uint32_t i = 0; i < rank; i++)
+        if (shape[i] == 0)
+            *bytes = 0;
+    for (uint32_t i = 0; i<rank && * bytes> 0; i++) {
+        uint64_t reach;
+        fits = fits && td_mul_u64(*bytes, shape[i], bytes) && td_mul_u64(shape[i] - 1, strides[i], &reach) &&
+               td_mul_u64(reach, elem_bytes, &reach) && td_add_u64(*extent, reach, extent);
+    }
+    return fits && (*bytes == 0 || td_add_u64(*extent, elem_bytes, extent));
+}
+
+bool td_blob_strided(struct td_blob *source, uint64_t off, uint32_t elem_bytes, uint32_t rank,
+                     const uint64_t *shape, const uint64_t *strides, struct td_blob **out,
+                     struct td_error *err)
+{
+    uint64_t bytes;
+    uint64_t extent;
+    if (rank > TD_STRIDED_MAX_RANK || elem_bytes == 0 ||
+        !measure(elem_bytes, rank, shape, strides, &bytes, &extent) ||
+        (bytes > 0 && !td_range_within(off, extent, source->len_bytes)))
+        return td_error_set(err, TD_INTERNAL, "an array leaves its file");
+    struct strided *s = calloc(1, sizeof *s + rank * sizeof *s->dims);
+    if (s == NULL)
+        return td_error_no_memory(err);
+    s->blob.class = &strided_class;
+    atomic_init(&s->blob.refs, 1);
+    s->blob.len_bytes = bytes;
+    s->source = td_blob_ref(source);
+    s->off = off;
+    if (bytes > 0)
+        fold(s, elem_bytes, rank, shape, strides);
+    *out = &s->blob;
+    return true;
+}
