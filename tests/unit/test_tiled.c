@@ -1,0 +1,217 @@
+#include "storage/tiled.h"
+
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+enum { MAX_RANK = 4, MAX_TILES = 64, MAX_BYTES = 16384 };
+
+struct lines {
+    size_t count;
+    uint64_t at[5]; /* starts, the first 0 */
+};
+
+struct layout {
+    uint32_t elem, rank;
+    uint64_t shape[MAX_RANK];
+    struct lines lines[MAX_RANK];
+};
+
+static const struct layout layouts[] = {
+    {4, 0, {0}, {{0, {0}}}},
+    {1, 1, {10}, {{1, {0}}}},
+    {2, 1, {10}, {{3, {0, 4, 9}}}},
+    {4, 2, {6, 5}, {{2, {0, 3}}, {1, {0}}}} /* rows, as FSDP shards */,
+    {4, 2, {6, 5}, {{1, {0}}, {2, {0, 2}}}} /* columns */,
+    {4, 2, {6, 5}, {{3, {0, 1, 5}}, {2, {0, 4}}}},
+    {3, 3, {4, 3, 5}, {{2, {0, 2}}, {3, {0, 1, 2}}, {2, {0, 3}}}},
+    {8, 3, {4, 3, 5}, {{2, {0, 1}}, {1, {0}}, {1, {0}}}},
+    {2, 4, {2, 3, 2, 4}, {{2, {0, 1}}, {1, {0}}, {2, {0, 1}}, {2, {0, 2}}}},
+};
+
+/* The tiles of a layout, each in a source of its own at an offset of its own, last cell first. */
+struct tiling {
+    struct td_tile tiles[MAX_TILES];
+    uint64_t starts[MAX_TILES][MAX_RANK], sizes[MAX_TILES][MAX_RANK];
+    size_t count;
+    uint8_t wanted[MAX_BYTES];
+    size_t len;
+};
+
+static uint8_t byte_of(uint64_t elem, uint32_t k)
+{
+    return (uint8_t)(elem * 37 + k * 101 + (elem >> 5));
+}
+
+static void fill_source(const struct layout *l, struct tiling *t, size_t tile)
+{
+    uint64_t count = 1;
+    uint64_t index[MAX_RANK] = {0};
+    for (uint32_t i = 0; i < l->rank; i++)
+        count *= t->sizes[tile][i];
+    uint64_t off = 3 + tile;
+    uint8_t *data = calloc(1, off + count * l->elem);
+    assert_non_null(data);
+    for (uint64_t n = 0; n < count; n++) {
+        uint64_t elem = 0;
+        for (uint32_t i = 0; i < l->rank; i++)
+            elem = elem * l->shape[i] + t->starts[tile][i] + index[i];
+        for (uint32_t k = 0; k < l->elem; k++)
+            data[off + n * l->elem + k] = byte_of(elem, k);
+        for (uint32_t i = l->rank; i-- > 0 && ++index[i] == t->sizes[tile][i];)
+            index[i] = 0;
+    }
+    struct td_blob *blob = NULL;
+    assert_true(td_blob_from_heap((char *)data, off + count * l->elem, &blob, NULL));
+    t->tiles[tile] =
+        (struct td_tile){.source = blob, .off = off, .starts = t->starts[tile], .sizes = t->sizes[tile]};
+}
+
+static void tiling_open(const struct layout *l, struct tiling *t)
+{
+    memset(t, 0, sizeof *t);
+    t->count = 1;
+    t->len = l->elem;
+    for (uint32_t i = 0; i < l->rank; i++) {
+        t->count *= l->lines[i].count;
+        t->len *= l->shape[i];
+    }
+    for (size_t k = 0; k < t->len; k++)
+        t->wanted[k] = byte_of(k / l->elem, (uint32_t)(k % l->elem));
+    for (size_t tile = 0; tile < t->count; tile++) {
+        size_t cell = t->count - 1 - tile;
+        for (uint32_t i = l->rank; i-- > 0;) {
+            size_t line = cell % l->lines[i].count;
+            cell /= l->lines[i].count;
+            uint64_t end = line + 1 < l->lines[i].count ? l->lines[i].at[line + 1] : l->shape[i];
+            t->starts[tile][i] = l->lines[i].at[line];
+            t->sizes[tile][i] = end - l->lines[i].at[line];
+        }
+        fill_source(l, t, tile);
+    }
+}
+
+static void tiling_close(struct tiling *t)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        assert_int_equal(t->tiles[i].source->refs, 1);
+        td_blob_unref(t->tiles[i].source);
+    }
+}
+
+static void pieces_are_put_together(void **state)
+{
+    (void)state;
+    static struct tiling t;
+    uint8_t got[MAX_BYTES];
+    for (size_t i = 0; i < COUNT_OF(layouts); i++) {
+        const struct layout *l = &layouts[i];
+        struct td_blob *blob;
+        tiling_open(l, &t);
+        assert_true(td_tiles_check(t.tiles, t.count, l->rank, l->shape, NULL));
+        CHECK(td_blob_tiled(t.tiles, t.count, l->elem, l->rank, l->shape, &blob, NULL), "layout %zu", i);
+        assert_int_equal(blob->len_bytes, t.len);
+        assert_true(td_blob_unchanged(blob) && blob->bytes == NULL);
+        for (size_t off = 0; off <= t.len; off++) {
+            for (size_t n = 0; n <= t.len - off; n += 1 + n / 5) {
+                memset(got, 0x5a, sizeof got);
+                assert_true(td_blob_read(blob, off, got, n, NULL));
+                CHECK(memcmp(got, t.wanted + off, n) == 0 && got[n] == 0x5a, "layout %zu at %zu, %zu bytes",
+                      i, off, n);
+            }
+        }
+        td_blob_unref(blob);
+        tiling_close(&t);
+    }
+}
+
+/* One box changed in every way that leaves a gap, an overlap or the array. */
+static void gaps_and_overlaps_are_refused(void **state)
+{
+    (void)state;
+    static struct tiling t;
+    for (size_t i = 1; i < COUNT_OF(layouts); i++) {
+        const struct layout *l = &layouts[i];
+        tiling_open(l, &t);
+        for (size_t tile = 0; tile < t.count; tile++) {
+            for (uint32_t d = 0; d < l->rank; d++) {
+                uint64_t *const numbers[] = {&t.starts[tile][d], &t.sizes[tile][d]};
+                for (size_t k = 0; k < 2; k++) {
+                    uint64_t was = *numbers[k];
+                    const uint64_t others[] = {was + 1,     was - 1,    0,
+                                               l->shape[d], UINT64_MAX, UINT64_C(1) << 63};
+                    for (size_t o = 0; o < COUNT_OF(others); o++) {
+                        struct td_error err;
+                        td_error_init(&err);
+                        if (others[o] == was)
+                            continue;
+                        *numbers[k] = others[o];
+                        CHECK(!td_tiles_check(t.tiles, t.count, l->rank, l->shape, &err),
+                              "layout %zu tile %zu dimension %u", i, tile, d);
+                        assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+                        *numbers[k] = was;
+                    }
+                }
+            }
+        }
+        assert_false(
+            td_tiles_check(t.tiles, t.count - 1, l->rank, l->shape, NULL)); /* one missing, or none left */
+        t.tiles[t.count] = t.tiles[0];
+        assert_false(td_tiles_check(t.tiles, t.count + 1, l->rank, l->shape, NULL)); /* one twice */
+        tiling_close(&t);
+    }
+}
+
+static void pieces_stay_within_their_sources(void **state)
+{
+    (void)state;
+    static struct tiling t;
+    const struct layout *l = &layouts[5];
+    struct td_blob *blob = NULL;
+    tiling_open(l, &t);
+    for (size_t i = 0; i < t.count; i++) {
+        static const uint64_t moves[] = {1, UINT64_MAX - 100};
+        for (size_t k = 0; k < COUNT_OF(moves); k++) {
+            struct td_error err;
+            td_error_init(&err);
+            t.tiles[i].off += moves[k];
+            assert_false(td_blob_tiled(t.tiles, t.count, l->elem, l->rank, l->shape, &blob, &err));
+            assert_int_equal(err.code, TD_INTERNAL);
+            t.tiles[i].off -= moves[k];
+        }
+    }
+    tiling_close(&t);
+}
+
+static void lack_of_memory_is_an_error(void **state)
+{
+    (void)state;
+    static struct tiling t;
+    const struct layout *l = &layouts[6];
+    struct td_blob *blob = NULL;
+    tiling_open(l, &t);
+    for (size_t n = 1;; n++) {
+        struct td_error err;
+        td_error_init(&err);
+        alloc_fail_at(n);
+        bool ok = td_blob_tiled(t.tiles, t.count, l->elem, l->rank, l->shape, &blob, &err);
+        alloc_fail_at(0);
+        if (ok) {
+            assert_true(n > 3);
+            break;
+        }
+        assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    }
+    td_blob_unref(blob);
+    tiling_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_are_put_together),
+        cmocka_unit_test(gaps_and_overlaps_are_refused),
+        cmocka_unit_test(pieces_stay_within_their_sources),
+        cmocka_unit_test(lack_of_memory_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
