@@ -175,6 +175,35 @@ size_t td_names_duplicate(const struct td_names *names, const struct td_order *o
     return names->count;
 }
 
+bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,
+                       size_t *distinct_count, uint32_t *number, struct td_error *err)
+{
+    struct td_order *order;
+    *distinct_count = 0;
+    if (!td_names_order(names, &order, err))
+        return false;
+    *distinct = td_arena_array(arena, names->count, sizeof **distinct);
+    bool ok = *distinct != NULL;
+    for (size_t i = 0; ok && i < names->count; i++) {
+        size_t here = order != NULL ? order[i].index : i;
+        size_t before = i == 0 || order == NULL ? i - 1 : order[i - 1].index;
+        if (i == 0 || names_tie(names, before, here) != 0) {
+            struct td_name name = names->get(names->context, here);
+            (*distinct)[*distinct_count] = td_arena_strndup(arena, name.text, name.len);
+            ok = (*distinct)[(*distinct_count)++] != NULL;
+        }
+        number[here] = (uint32_t)(*distinct_count - 1);
+    }
+    free(order);
+    return ok || td_error_no_memory(err);
+}
+
+bool td_is_plain_file_name(const char *text, size_t len)
+{
+    bool dots = (len == 1 && text[0] == '.') || (len == 2 && text[0] == '.' && text[1] == '.');
+    return len > 0 && !dots && memchr(text, '/', len) == NULL && memchr(text, '\0', len) == NULL;
+}
+
 size_t td_json_count_members(struct td_json json)
 {
     json.err = NULL; /* the caller's own pass meets the same fault and reports it */

@@ -4,6 +4,7 @@
 #ifndef TD_PARSER_NAMES_H
 #define TD_PARSER_NAMES_H
 
+#include "core/arena.h"
 #include "core/error.h"
 #include "core/json.h"
 
@@ -44,6 +45,14 @@ void td_order_apply(struct td_order *order, size_t count, void *base, size_t siz
 /* A name that occurs twice, the first in byte order: its second place in the list, or count when there is
  * none. order as td_names_order gave it. */
 size_t td_names_duplicate(const struct td_names *names, const struct td_order *order);
+
+/* The different names in byte order, copied into the arena: *distinct, *distinct_count. number[i], count of them given
+ * by the caller, becomes the place of the list's i-th name among them. At most 2^32-1 names. */
+bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,
+                       size_t *distinct_count, uint32_t *number, struct td_error *err);
+
+/* Whether this can only be a file beside the one that names it: not empty, no '/', no NUL, neither "." nor "..". */
+bool td_is_plain_file_name(const char *text, size_t len);
 
 /* Members of the object that `json` has just begun. The reader is a copy: the caller's does not move. */
 size_t td_json_count_members(struct td_json json);

@@ -33,8 +33,7 @@ static bool check_file_name(struct index_reader *r, const struct td_name *file)
 {
     if (file->len == 0)
         return td_json_fail(&r->json, "a file name is empty; a shard's file name expected");
-    if (memchr(file->text, '/', file->len) != NULL || strcmp(file->text, ".") == 0 ||
-        strcmp(file->text, "..") == 0)
+    if (!td_is_plain_file_name(file->text, file->len))
         return td_json_fail(&r->json, "\"%.96s\" is not a plain file name; shards lie beside their index",
                             file->text);
     return true;
@@ -132,32 +131,14 @@ static bool number_files(struct index_reader *r)
 {
     struct td_shard_index *index = r->index;
     struct td_names names = {.count = r->file_count, .context = r->files, .get = file_name};
-    struct td_order *order;
-    if (!td_names_order(&names, &order, r->err))
-        return false;
-    bool ok = false;
     uint32_t *number = td_arena_array(&r->scratch, r->file_count, sizeof *number);
-    index->files = td_arena_array(&index->arena, r->file_count, sizeof *index->files);
-    if (number == NULL || index->files == NULL)
-        goto out;
-    const struct td_name *before = NULL;
-    for (size_t i = 0; i < r->file_count; i++) {
-        size_t here = order != NULL ? order[i].index : i;
-        const struct td_name *file = &r->files[here];
-        if (before == NULL || file->len != before->len || memcmp(file->text, before->text, file->len) != 0) {
-            index->files[index->file_count] = td_arena_strndup(&index->arena, file->text, file->len);
-            if (index->files[index->file_count++] == NULL)
-                goto out;
-        }
-        before = file;
-        number[here] = (uint32_t)(index->file_count - 1);
-    }
+    if (number == NULL)
+        return td_error_no_memory(r->err);
+    if (!td_names_distinct(&names, &index->arena, &index->files, &index->file_count, number, r->err))
+        return false;
     for (size_t i = 0; i < index->entry_count; i++)
         index->entries[i].file = number[index->entries[i].file];
-    ok = true;
-out:
-    free(order);
-    return ok || td_error_no_memory(r->err);
+    return true;
 }
 
 static struct td_name entry_name(const void *context, size_t i)
