@@ -1,0 +1,96 @@
+/* Where the values of a pickle live: what pickle.c (the opcodes) and pickle_store.c (values, containers, keys) share.
+ * For these two only; readers of pickles use pickle.h.
+ *
+ * All is kept in pools, growing arrays that are indexed by 32 bits and hold no pointers. Index 0 of each is taken, so
+ * that 0 means "none". Functions that return false or TD_PICKLE_NIL ran out of memory, or past the bound. */
+#ifndef TD_PARSER_PICKLE_STORE_H
+#define TD_PARSER_PICKLE_STORE_H
+
+#include "parser/pickle.h"
+
+struct td_pool {
+    void *items;
+    uint32_t count, capacity;
+};
+
+enum {
+    TD_PICKLE_FLAG_UTF8 = 1,    /* a STRING that is UTF-8 */
+    TD_PICKLE_FLAG_DECODED = 2, /* the text is in `text`, not in the caller's bytes */
+    TD_PICKLE_FLAG_BIG = 4,     /* an INT that is kept as text */
+    TD_PICKLE_FLAG_KEY = 8,     /* the key of an item in some map */
+    TD_PICKLE_FLAG_MARKED = 16,
+};
+
+/* 16 bytes: a checkpoint has some twenty of these for every tensor. */
+struct td_pickle_value {
+    uint32_t at; /* of its opcode, in the caller's bytes */
+    uint8_t kind, flags, call;
+    union {
+        bool truth;
+        int64_t integer;
+        double real;
+        struct {
+            uint32_t off, len;
+        } text;
+        struct {
+            uint32_t first, count; /* in `cells` */
+        } tuple;
+        struct {
+            uint32_t module, name;
+        } global;
+        uint32_t
+            part; /* LIST, SET, FROZENSET: in `lists`; DICT: in `maps`; OBJECT: in `objects`; PERSISTENT: the id */
+    } as;
+};
+
+/* A container that grows: its cells move to the pool's end when they have no room, at least doubling each time, so the
+ * cells left behind are never more than those in use. */
+struct td_pickle_bag {
+    uint32_t first, count, capacity; /* cells; a map's items take two each, key and value */
+    uint32_t order; /* a map with many items: first of the cells with its items' numbers, by key */
+};
+
+struct td_pickle_object {
+    uint32_t callable, args, kwargs, state;
+    uint32_t list, map;
+};
+
+struct td_pickle_store {
+    struct td_pool values;  /* struct td_pickle_value */
+    struct td_pool cells;   /* td_pickle_ref */
+    struct td_pool lists;   /* struct td_pickle_bag */
+    struct td_pool maps;    /* struct td_pickle_bag */
+    struct td_pool objects; /* struct td_pickle_object */
+    struct td_pool text;    /* char: strings that needed decoding */
+    size_t used_bytes, limit_bytes;
+};
+
+struct td_pickle_store *td_pickle_store_create(size_t limit_bytes);
+void td_pickle_store_destroy(struct td_pickle_store *store);
+
+/* Room for `more` items of size bytes past count, for pools of the store and for those of its user. */
+bool td_pickle_store_reserve(struct td_pickle_store *store, struct td_pool *pool, uint64_t more, size_t size);
+
+/* Memory beside the pools, counted until it is given back. release takes NULL. */
+void *td_pickle_store_claim(struct td_pickle_store *store, size_t count, size_t size);
+void td_pickle_store_release(struct td_pickle_store *store, void *memory, size_t count, size_t size);
+void td_pickle_store_drop(struct td_pickle_store *store, struct td_pool *pool, size_t size);
+
+/* A new value. The pointer to one (td_pickle_store_value) holds until the next is added. */
+td_pickle_ref td_pickle_store_add(struct td_pickle_store *store, struct td_pickle_value value);
+struct td_pickle_value *td_pickle_store_value(const struct td_pickle_store *store, td_pickle_ref ref);
+td_pickle_ref *td_pickle_store_cells(const struct td_pickle_store *store);
+struct td_pickle_object *td_pickle_store_object(const struct td_pickle_store *store, td_pickle_ref ref);
+
+/* Copies count references to the end of `cells`. */
+bool td_pickle_store_tuple(struct td_pickle_store *store, const td_pickle_ref *items, uint32_t count,
+                           uint32_t *first);
+
+/* Appends count references to bag *index of bags (`lists` or `maps`), which is made when *index is 0. */
+bool td_pickle_store_append(struct td_pickle_store *store, struct td_pool *bags, uint32_t *index,
+                            const td_pickle_ref *items, uint32_t count);
+
+/* Gives every map unique keys and, when it is large, an order to find them by. n log n in the pickle's length. */
+bool td_pickle_store_finish_maps(struct td_pickle *pickle);
+
+#endif
