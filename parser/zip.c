@@ -537,7 +537,8 @@ static bool place_members(struct reader *r)
     }
     if (next != r->directory_at)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, next,
-                           "%" PRIu64 " bytes before the zip directory belong to no member", r->directory_at);
+                           "%" PRIu64 " bytes before the zip directory belong to no member",
+                           r->directory_at - next);
     return true;
 }
 
@@ -700,7 +701,8 @@ bool td_zip_check_root(const struct td_zip *zip, size_t *root_len, struct td_err
 static voidpf inflate_alloc(voidpf opaque, uInt count, uInt size)
 {
     (void)opaque;
-    return calloc(count, size);
+    size_t bytes;
+    return td_mul_size(count, size, &bytes) ? malloc(bytes) : NULL;
 }
 
 static void inflate_free(voidpf opaque, voidpf p)
@@ -795,14 +797,14 @@ static bool crc_agrees(const struct td_zip_entry *entry, const uint8_t *bytes, s
 static bool inflate_member(const struct td_input *input, const struct td_zip_entry *entry, uint8_t *out,
                            size_t len, bool whole, struct td_error *err)
 {
-    struct unpacking *u = calloc(1, sizeof *u); /* too large for a thread's stack */
+    struct unpacking *u = malloc(sizeof *u); /* too large for a thread's stack */
     if (u == NULL)
         return td_error_no_memory(err);
     u->input = input;
     u->entry = entry;
     u->err = err;
-    u->stream.zalloc = inflate_alloc;
-    u->stream.zfree = inflate_free;
+    u->read_bytes = 0;
+    u->stream = (z_stream){.zalloc = inflate_alloc, .zfree = inflate_free};
     bool ok = inflateInit2(&u->stream, -MAX_WBITS) == Z_OK; /* raw: a zip member has no zlib header */
     if (!ok) {
         (void)td_error_no_memory(err);
