@@ -128,8 +128,9 @@ static bool read_u64(struct header *h, uint64_t *value)
         h->pos = begin;
         return fail(h, "numbers must not begin with 0");
     }
-    if (h->major < 3)
-        (void)take_word(h, "L");
+    size_t end = h->pos;
+    if (h->major >= 3 || !take_word(h, "L"))
+        h->pos = end;
     if (h->pos < h->len && is_word_char(h->text[h->pos]))
         return fail(h, "a whole number must end here");
     *value = sum;
@@ -454,7 +455,7 @@ static bool load_header(struct header *h, const struct td_input *input, const st
     h->base = h->major == 1 ? PREFIX_SHORT_BYTES : PREFIX_LONG_BYTES;
     uint64_t len = h->major == 1 ? td_load_le16(prefix + 8) : td_load_le32(prefix + 8);
     if (prefix_len < h->base || len > input->size_bytes - h->base)
-        return td_error_at(h->err, TD_INVALID_ARGUMENT, 8,
+        return td_error_at(h->err, TD_INVALID_ARGUMENT, prefix_len < h->base ? prefix_len : 8,
                            "npy header of %" PRIu64 " bytes is not all there: the file has %" PRIu64, len,
                            input->size_bytes);
     if (len > (h->major == 3 ? 4 : 1) * (uint64_t)TD_NPY_HEADER_MAX_CHARS)
