@@ -2,9 +2,12 @@
 """Writes the seeds of the fuzz corpora, tests/fuzz/corpus/TARGET/seed_*. Files of other names there are inputs
 that once showed a defect, and are left alone."""
 
+import io
 import json
 import pathlib
 import struct
+import zipfile
+import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -198,10 +201,98 @@ def conditional_seeds():
     return {name: text.encode() for name, text in fields.items()}
 
 
+def npy_header(text, version=1, data=32):
+    """The target's other reading: a version, a header, then the size of the data in two bytes."""
+    text = text if isinstance(text, bytes) else text.encode()
+    return bytes([version - 1]) + text + struct.pack("<H", data)
+
+
+def npy_file(text, version=1, data=32):
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(text)) + text.encode() + bytes(range(data))
+
+
+def npy_seeds():
+    def array(descr, shape, order="False"):
+        return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
+    plain = array("'<f4'", "(2, 3)")
+    types = ["|b1", "<i8", ">u2", "<f16", "<c32", "|O", "|S5", "<U3", "|V7", "<M8[ns]", ">m8[25us]", "<f1", "<f3"]
+    return {
+        "file_1": npy_file(plain), "file_2": npy_file(plain, 2), "file_3": npy_file(plain, 3), "file_short": npy_file(plain, 1, 23),
+        "file_long_header": b"\x93NUMPY\2\0\xff\xff\xff\xff", "plain": npy_header(plain), "plain_3": npy_header(plain, 3),
+        "fortran": npy_header(array("'<f4'", "(2, 3)", "True")), "scalar": npy_header(array("'<f8'", "()")),
+        "zero": npy_header(array("'<f8'", "(0, 9223372036854775807)")), "huge": npy_header(array("'<f8'", "(4294967296, 4294967296)")),
+        "python_2": npy_header(array("'<f4'", "(2L, 3L)")), "quotes": npy_header('{"shape":(1,),"descr":"<f4","fortran_order":True}\n'),
+        "struct": npy_header(array("[('a', '<f4'), (('t', 'b'), '|i1', (2, 3)), ('', '|V2')]", "(2,)")),
+        "struct_nested": npy_header(array("[('a', [('b', [('c', '|u1', 3)], (2,)), ('d', [])])]", "(2,)")),
+        "utf8": npy_header(array("[('\u65e5', '<f4')]", "(2,)"), 3), "escape": npy_header(array("[('a\\'\\\\', '<f4')]", "(2,)")),
+        "call": npy_header(array("__import__('os')", "(2,)")), "twice": npy_header("{'shape': (), 'shape': ()}"),
+    } | {f"type_{i}": npy_header(array(repr(t), "(2,)")) for i, t in enumerate(types)}
+
+
+def torch_zip(members, gap=0):
+    """As PyTorch's writer: nothing in local headers, descriptors, padding in FB fields, zip64 end records."""
+    out, directory = b"", b""
+    for name, data in members.items():
+        flags = 0x808 if data else 0x800
+        begin = len(out)
+        padding = 64 - (begin + 34 + len(name)) % 64
+        out += struct.pack("<IHHHIIIIHH", 0x04034B50, 0, flags, 0, 0, 0, 0, 0, len(name), 4 + padding) + name.encode()
+        out += struct.pack("<HH", 0x4246, padding) + b"Z" * padding + data
+        rest = struct.pack("<III", zlib.crc32(data), len(data), len(data))
+        out += b"PK\7\10" + rest if data else b""
+        directory += struct.pack("<IHHHHI", 0x02014B50, 0, 0, flags, 0, 0) + rest
+        directory += struct.pack("<HHHHHII", len(name), 0, 0, 0, 0, 0, begin) + name.encode()
+    out += bytes(gap)
+    n, at, end = len(members), len(out), len(out) + len(directory)
+    return (out + directory + struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 0x31E, 45, 0, 0, n, n, len(directory), at)
+            + struct.pack("<IIQI", 0x07064B50, 0, end, 1) + struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, n, n, len(directory), at, 0))
+
+
+class Pipe(io.RawIOBase):
+    """What cannot seek: zipfile then writes descriptors."""
+    data = b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.data += bytes(data)
+        return len(data)
+
+
+def python_zip(members, out=None, comment=b"", zip64=False):
+    """members: name -> (data, method)."""
+    out = out or io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z:
+        z.comment = comment
+        for name, (data, method) in members.items():
+            info = zipfile.ZipInfo(name)
+            info.compress_type = method
+            with z.open(info, "w", force_zip64=zip64) as f:
+                f.write(data)
+    return out.getvalue() if isinstance(out, io.BytesIO) else out.data
+
+
+def zip_seeds():
+    array = npy_file("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }")
+    two = {"a.npy": (array, 0), "b.npy": (array, 8)}
+    torch = {"archive/data.pkl": b"\x80\2}.", "archive/byteorder": b"little", "archive/data/0": bytes(range(20)), "archive/data/1": b""}
+    good = python_zip(two)
+    return {
+        "npz": good, "npz_zip64": python_zip(two, zip64=True), "comment": python_zip(two, comment=b"PK"), "empty": python_zip({}),
+        "piped": python_zip(two | {"d/": (b"", 0)}, Pipe()), "piped_zip64": python_zip(two, Pipe(), zip64=True),
+        "folders": python_zip({"d/": (b"", 0), "d/x": (b"x", 0), "e/": (b"", 8)}), "torch": torch_zip(torch),
+        "torch_empty": torch_zip({}), "torch_case": torch_zip(torch | {"archive/DATA.PKL": b"x"}), "torch_root": torch_zip(torch | {"x/y": b"x"}),
+        "gap": torch_zip(torch, 16), "parent": python_zip({"../a": (b"x", 0)}), "cut": good[:-1], "prefix": b"x" + good,
+        "two_ends": good + good[-22:], "bomb": python_zip({"a.npy": (array + bytes(20000), 8)}), "not_npy": python_zip({"a": (b"text", 0)}),
+    }
+
+
 def main():
     targets = {"safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
-               "request_guard": request_guard_seeds(), "conditional": conditional_seeds()}
+               "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
+               "npy": npy_seeds(), "zip": zip_seeds()}
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,12 @@
+/* Keras 3 models, .keras: a zip archive of config.json, metadata.json and a stored model.weights.h5. Source:
+ * keras/src/saving/saving_lib.py. */
+#ifndef TD_PARSER_KERAS_H
+#define TD_PARSER_KERAS_H
+
+#include "parser/format.h"
+
+/* The tensors and the metadata of model.weights.h5 (hdf5.h), and the members of metadata.json as metadata before them:
+ * keras_version, date_saved. The configuration, which is the model's architecture, is not looked at. */
+extern const struct td_format td_format_keras;
+
+#endif
