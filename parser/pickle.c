@@ -17,7 +17,7 @@ enum {
     MAX_DIGITS = 4300, /* sys.int_info.default_max_str_digits: converting decimals is quadratic */
     LIMB_DIGITS = 9,
     MEMO_FIRST_SLOTS = 32,
-    PROBES_PER_ENTRY = 32, /* see memo_slot */
+    PROBES_PER_OPCODE = 32, /* see sparse_slot */
     PROBES_FREE = 4096,
 };
 
@@ -65,11 +65,13 @@ struct machine {
     size_t len, pos;
     size_t opcode_at;
     const struct opcode *opcode;
-    struct td_pool stack; /* td_pickle_ref, the lowest at 1 */
-    struct td_pool marks; /* uint32_t: the stack's height at every MARK; marks[0] = 1, its bottom */
-    struct memo_slot *memo;
-    size_t memo_slots; /* a power of two */
-    uint64_t memo_puts, memo_probes;
+    struct td_pool stack;          /* td_pickle_ref, the lowest at 1 */
+    struct td_pool marks;          /* uint32_t: the stack's height at every MARK; marks[0] = 1, its bottom */
+    struct td_chunks memo;         /* td_pickle_ref by index, as long as they come in order: 0, 1, 2 ... */
+    struct memo_slot *sparse_memo; /* a hash table of the others */
+    size_t sparse_slots;           /* a power of two */
+    size_t sparse_count;
+    uint64_t probes;
     bool stopped;
     struct td_error *err;
 };
@@ -296,20 +298,22 @@ static bool run_stop(struct machine *m, const struct operand *operand)
     return true;
 }
 
-/* ---- the memo ---- */
+/* ---- the memo ----
+ * Picklers number their entries from 0 and so fill an array, four bytes for each. An index out of turn goes to a hash
+ * table: no memory is ever sized by an index. */
 
 /* The slot of an index: the one that holds it, or the free one where it goes; NULL when looking has cost more than
- * chance allows, which takes indices that were made up for it (picklers count from 0). Without that bound, and
- * without a secret in the hash, such a pickle would take quadratic time. */
-static struct memo_slot *memo_slot(struct machine *m, uint32_t index)
+ * chance allows, which takes indices that were made up for it. Without that bound, and without a secret in the hash,
+ * such a pickle would take quadratic time. */
+static struct memo_slot *sparse_slot(struct machine *m, uint32_t index)
 {
-    size_t mask = m->memo_slots - 1;
+    size_t mask = m->sparse_slots - 1;
     uint64_t hash = index * UINT64_C(0x9e3779b97f4a7c15);
     for (size_t i = (size_t)(hash >> __builtin_clzll(mask));; i = (i + 1) & mask) {
-        struct memo_slot *slot = &m->memo[i];
+        struct memo_slot *slot = &m->sparse_memo[i];
         if (slot->ref == TD_PICKLE_NIL || slot->index == index)
             return slot;
-        if (++m->memo_probes > PROBES_FREE + m->pickle->op_count * PROBES_PER_ENTRY)
+        if (++m->probes > PROBES_FREE + m->pickle->op_count * PROBES_PER_OPCODE)
             return NULL;
     }
 }
@@ -319,24 +323,24 @@ static bool memo_collides(const struct machine *m)
     return fail(m, "uses memo indices that are made up to collide");
 }
 
-/* At most three quarters full. */
-static bool memo_reserve(struct machine *m)
+/* Room for one more: at most three quarters full. */
+static bool sparse_reserve(struct machine *m)
 {
-    if (m->pickle->memo_count < m->memo_slots / 4 * 3)
+    if (m->sparse_count < m->sparse_slots / 4 * 3)
         return true;
-    size_t old_slots = m->memo_slots;
-    struct memo_slot *old = m->memo;
+    size_t old_slots = m->sparse_slots;
+    struct memo_slot *old = m->sparse_memo;
     size_t slots = old_slots == 0 ? MEMO_FIRST_SLOTS : 2 * old_slots;
     struct memo_slot *fresh = td_pickle_store_claim(m->store, slots, sizeof *fresh);
     if (fresh == NULL)
         return no_memory(m);
-    m->memo = fresh;
-    m->memo_slots = slots;
+    m->sparse_memo = fresh;
+    m->sparse_slots = slots;
     bool ok = true;
     for (size_t i = 0; i < old_slots && ok; i++) {
         if (old[i].ref == TD_PICKLE_NIL)
             continue;
-        struct memo_slot *slot = memo_slot(m, old[i].index);
+        struct memo_slot *slot = sparse_slot(m, old[i].index);
         if (slot != NULL)
             *slot = old[i];
         else
@@ -346,29 +350,68 @@ static bool memo_reserve(struct machine *m)
     return ok;
 }
 
-static bool memo_put(struct machine *m, uint32_t index)
+/* What was put at the index, or NIL; false when it could not be looked for. */
+static bool sparse_find(struct machine *m, uint32_t index, td_pickle_ref *ref)
 {
-    if (!needs(m, 1) || !memo_reserve(m))
-        return false;
-    struct memo_slot *slot = memo_slot(m, index);
+    *ref = TD_PICKLE_NIL;
+    if (m->sparse_count == 0)
+        return true;
+    const struct memo_slot *slot = sparse_slot(m, index);
     if (slot == NULL)
         return memo_collides(m);
-    m->pickle->memo_count += slot->ref == TD_PICKLE_NIL;
-    *slot = (struct memo_slot){.index = index, .ref = peek(m, 0)};
+    *ref = slot->ref;
+    return true;
+}
+
+static bool sparse_put(struct machine *m, uint32_t index, td_pickle_ref ref)
+{
+    if (!sparse_reserve(m))
+        return false;
+    struct memo_slot *slot = sparse_slot(m, index);
+    if (slot == NULL)
+        return memo_collides(m);
+    if (slot->ref == TD_PICKLE_NIL) {
+        m->sparse_count++;
+        m->pickle->memo_count++;
+    }
+    *slot = (struct memo_slot){.index = index, .ref = ref};
+    return true;
+}
+
+/* An entry stays where it was put first, so that it is in one place only. */
+static bool memo_put(struct machine *m, uint32_t index)
+{
+    td_pickle_ref before;
+    if (!needs(m, 1))
+        return false;
+    if (index < m->memo.count) {
+        *(td_pickle_ref *)td_chunks_at(&m->memo, index, sizeof before) = peek(m, 0);
+        return true;
+    }
+    if (index > m->memo.count)
+        return sparse_put(m, index, peek(m, 0));
+    if (!sparse_find(m, index, &before))
+        return false;
+    if (before != TD_PICKLE_NIL)
+        return sparse_put(m, index, peek(m, 0));
+    td_pickle_ref *entry = td_chunks_add(m->store, &m->memo, sizeof *entry);
+    if (entry == NULL)
+        return no_memory(m);
+    *entry = peek(m, 0);
+    m->pickle->memo_count++;
     return true;
 }
 
 static bool memo_get(struct machine *m, uint32_t index)
 {
-    struct memo_slot *slot = NULL;
-    if (m->memo_slots > 0) {
-        slot = memo_slot(m, index);
-        if (slot == NULL)
-            return memo_collides(m);
-    }
-    if (slot == NULL || slot->ref == TD_PICKLE_NIL)
+    td_pickle_ref ref;
+    if (index < m->memo.count)
+        return push(m, *(td_pickle_ref *)td_chunks_at(&m->memo, index, sizeof ref));
+    if (!sparse_find(m, index, &ref))
+        return false;
+    if (ref == TD_PICKLE_NIL)
         return fail(m, "reads memo entry %" PRIu32 ", which was never written", index);
-    return push(m, slot->ref);
+    return push(m, ref);
 }
 
 static bool run_put(struct machine *m, const struct operand *operand)
@@ -1005,13 +1048,14 @@ static bool run_call(struct machine *m, const struct operand *operand)
     };
     if (!check_call(m, &object))
         return false;
-    if (!td_pickle_store_reserve(store, &store->objects, 1, sizeof object))
+    struct td_pickle_object *kept = td_chunks_add(store, &store->objects, sizeof object);
+    if (kept == NULL)
         return no_memory(m);
-    ((struct td_pickle_object *)store->objects.items)[store->objects.count] = object;
+    *kept = object;
     m->stack.count -= count;
     return push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_OBJECT,
                                                   .call = (uint8_t)m->opcode->argument,
-                                                  .as.part = store->objects.count++});
+                                                  .as.part = store->objects.count - 1});
 }
 
 static bool run_build(struct machine *m, const struct operand *operand)
@@ -1155,7 +1199,8 @@ static bool run_all(struct machine *m)
 static bool parse(struct machine *m, bool allow_trailing)
 {
     bool ok = run_all(m);
-    td_pickle_store_release(m->store, m->memo, m->memo_slots, sizeof *m->memo);
+    td_chunks_drop(m->store, &m->memo, sizeof(td_pickle_ref));
+    td_pickle_store_release(m->store, m->sparse_memo, m->sparse_slots, sizeof *m->sparse_memo);
     td_pickle_store_drop(m->store, &m->stack, sizeof(td_pickle_ref));
     td_pickle_store_drop(m->store, &m->marks, sizeof(uint32_t));
     if (!ok)

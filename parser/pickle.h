@@ -6,8 +6,9 @@
  * are compared with both in tests/interop/test_pickle.py.
  *
  * Values are named by small numbers (td_pickle_ref), and a GET or a DUP repeats the number, so time and memory are
- * linear in the pickle's length whatever it shares: at most 16 bytes for a value, 4 for each place that it is put in
- * (8 while containers grow), 24 for a call, 24 for a memo entry. The result is a graph: values are shared, and lists,
+ * linear in the pickle's length whatever it shares: 16 bytes for a value, 24 for a call, 4 for each place that a value
+ * is put in (twice that where a container grows) and for each memo entry. A state dict takes about five times its
+ * pickle while it is read; nothing takes more than 36 times. The result is a graph: values are shared, and lists,
  * dicts, sets and objects can hold themselves. A walker must therefore keep a stack of its own instead of recursing,
  * and pass over what it has met (td_pickle_mark): a few hundred bytes can unfold to 2^40 paths.
  *

@@ -24,18 +24,24 @@ struct td_pickle_store *td_pickle_store_create(size_t limit_bytes)
         return NULL;
     store->limit_bytes = limit_bytes;
     store->used_bytes = sizeof *store;
-    return store;
+    if (td_chunks_add(store, &store->values, sizeof(struct td_pickle_value)) != NULL &&
+        td_chunks_add(store, &store->objects, sizeof(struct td_pickle_object)) != NULL &&
+        td_chunks_add(store, &store->lists, sizeof(struct td_pickle_bag)) != NULL &&
+        td_chunks_add(store, &store->maps, sizeof(struct td_pickle_bag)) != NULL)
+        return store;
+    td_pickle_store_destroy(store);
+    return NULL;
 }
 
 void td_pickle_store_destroy(struct td_pickle_store *store)
 {
     if (store == NULL)
         return;
-    free(store->values.items);
+    td_chunks_drop(store, &store->values, sizeof(struct td_pickle_value));
+    td_chunks_drop(store, &store->objects, sizeof(struct td_pickle_object));
+    td_chunks_drop(store, &store->lists, sizeof(struct td_pickle_bag));
+    td_chunks_drop(store, &store->maps, sizeof(struct td_pickle_bag));
     free(store->cells.items);
-    free(store->lists.items);
-    free(store->maps.items);
-    free(store->objects.items);
     free(store->text.items);
     free(store);
 }
@@ -101,11 +107,41 @@ void td_pickle_store_release(struct td_pickle_store *store, void *memory, size_t
     free(memory);
 }
 
+void *td_chunks_add(struct td_pickle_store *store, struct td_chunks *chunks, size_t size)
+{
+    struct td_pool *directory = &chunks->directory;
+    if (chunks->count == UINT32_MAX)
+        return NULL;
+    if (chunks->count % TD_CHUNK_ITEMS == 0) {
+        if (!td_pickle_store_reserve(store, directory, 1, sizeof(void *)))
+            return NULL;
+        void *chunk = td_pickle_store_claim(store, TD_CHUNK_ITEMS, size);
+        if (chunk == NULL)
+            return NULL;
+        ((void **)directory->items)[directory->count++] = chunk;
+    }
+    return td_chunks_at(chunks, chunks->count++, size);
+}
+
+void *td_chunks_at(const struct td_chunks *chunks, uint32_t index, size_t size)
+{
+    unsigned char *chunk = ((void **)chunks->directory.items)[1 + index / TD_CHUNK_ITEMS];
+    return chunk + index % TD_CHUNK_ITEMS * size;
+}
+
+void td_chunks_drop(struct td_pickle_store *store, struct td_chunks *chunks, size_t size)
+{
+    for (uint32_t i = 1; i < chunks->directory.count; i++)
+        td_pickle_store_release(store, ((void **)chunks->directory.items)[i], TD_CHUNK_ITEMS, size);
+    td_pickle_store_drop(store, &chunks->directory, sizeof(void *));
+    chunks->count = 0;
+}
+
 /* ---- adding ---- */
 
 struct td_pickle_value *td_pickle_store_value(const struct td_pickle_store *store, td_pickle_ref ref)
 {
-    return (struct td_pickle_value *)store->values.items + ref;
+    return td_chunks_at(&store->values, ref, sizeof(struct td_pickle_value));
 }
 
 td_pickle_ref *td_pickle_store_cells(const struct td_pickle_store *store)
@@ -113,17 +149,29 @@ td_pickle_ref *td_pickle_store_cells(const struct td_pickle_store *store)
     return store->cells.items;
 }
 
+struct td_pickle_bag *td_pickle_store_list(const struct td_pickle_store *store, uint32_t part)
+{
+    return td_chunks_at(&store->lists, part, sizeof(struct td_pickle_bag));
+}
+
+struct td_pickle_bag *td_pickle_store_map(const struct td_pickle_store *store, uint32_t part)
+{
+    return td_chunks_at(&store->maps, part, sizeof(struct td_pickle_bag));
+}
+
 struct td_pickle_object *td_pickle_store_object(const struct td_pickle_store *store, td_pickle_ref ref)
 {
-    return (struct td_pickle_object *)store->objects.items + td_pickle_store_value(store, ref)->as.part;
+    return td_chunks_at(&store->objects, td_pickle_store_value(store, ref)->as.part,
+                        sizeof(struct td_pickle_object));
 }
 
 td_pickle_ref td_pickle_store_add(struct td_pickle_store *store, struct td_pickle_value value)
 {
-    if (!td_pickle_store_reserve(store, &store->values, 1, sizeof value))
+    struct td_pickle_value *added = td_chunks_add(store, &store->values, sizeof value);
+    if (added == NULL)
         return TD_PICKLE_NIL;
-    *td_pickle_store_value(store, store->values.count) = value;
-    return store->values.count++;
+    *added = value;
+    return store->values.count - 1;
 }
 
 bool td_pickle_store_tuple(struct td_pickle_store *store, const td_pickle_ref *items, uint32_t count,
@@ -160,18 +208,17 @@ static bool bag_reserve(struct td_pickle_store *store, struct td_pickle_bag *bag
     return true;
 }
 
-bool td_pickle_store_append(struct td_pickle_store *store, struct td_pool *bags, uint32_t *index,
+bool td_pickle_store_append(struct td_pickle_store *store, struct td_chunks *bags, uint32_t *index,
                             const td_pickle_ref *items, uint32_t count)
 {
     if (count == 0)
         return true;
     if (*index == 0) {
-        if (!td_pickle_store_reserve(store, bags, 1, sizeof(struct td_pickle_bag)))
+        if (td_chunks_add(store, bags, sizeof(struct td_pickle_bag)) == NULL)
             return false;
-        *index = bags->count++;
-        ((struct td_pickle_bag *)bags->items)[*index] = (struct td_pickle_bag){.first = 0};
+        *index = bags->count - 1;
     }
-    struct td_pickle_bag *bag = (struct td_pickle_bag *)bags->items + *index;
+    struct td_pickle_bag *bag = td_chunks_at(bags, *index, sizeof *bag);
     if (!bag_reserve(store, bag, count))
         return false;
     memcpy(td_pickle_store_cells(store) + bag->first + bag->count, items, count * sizeof *items);
@@ -357,11 +404,10 @@ static bool finish_maps(struct ranking *r)
     r->order = td_pickle_store_claim(store, r->key_count, sizeof *r->order);
     if (r->rank == NULL || r->place == NULL || r->order == NULL || !rank_keys(r))
         return false;
-    struct td_pickle_bag *maps = store->maps.items;
     for (uint32_t i = 1; i < store->maps.count; i++)
-        drop_duplicates(r, &maps[i]);
+        drop_duplicates(r, td_pickle_store_map(store, i));
     for (uint32_t i = 1; i < store->maps.count; i++)
-        if (!order_map(r, &maps[i]))
+        if (!order_map(r, td_pickle_store_map(store, i)))
             return false;
     return true;
 }
@@ -532,7 +578,7 @@ static const td_pickle_ref *items_of(const struct td_pickle *pickle, td_pickle_r
     }
     if (part == 0)
         return NULL;
-    const struct td_pickle_bag *bag = (const struct td_pickle_bag *)pickle->store->lists.items + part;
+    const struct td_pickle_bag *bag = td_pickle_store_list(pickle->store, part);
     *count = bag->count;
     return td_pickle_store_cells(pickle->store) + bag->first;
 }
@@ -605,7 +651,7 @@ static const struct td_pickle_bag *map_of(const struct td_pickle *pickle, td_pic
         part = value->as.part;
     else if (value->kind == TD_PICKLE_OBJECT)
         part = td_pickle_store_object(pickle->store, ref)->map;
-    return part == 0 ? NULL : (const struct td_pickle_bag *)pickle->store->maps.items + part;
+    return part == 0 ? NULL : td_pickle_store_map(pickle->store, part);
 }
 
 /* The argument of a known mapping's constructor that its first items come from; false when it is none of those. */

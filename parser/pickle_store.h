@@ -1,8 +1,8 @@
 /* Where the values of a pickle live: what pickle.c (the opcodes) and pickle_store.c (values, containers, keys) share.
  * For these two only; readers of pickles use pickle.h.
  *
- * All is kept in pools, growing arrays that are indexed by 32 bits and hold no pointers. Index 0 of each is taken, so
- * that 0 means "none". Functions that return false or TD_PICKLE_NIL ran out of memory, or past the bound. */
+ * All is kept in growing arrays that are indexed by 32 bits and hold no pointers. Index 0 of each is taken, so that 0
+ * means "none". Functions that return false or TD_PICKLE_NIL ran out of memory, or past the bound. */
 #ifndef TD_PARSER_PICKLE_STORE_H
 #define TD_PARSER_PICKLE_STORE_H
 
@@ -12,6 +12,15 @@ struct td_pool {
     void *items;
     uint32_t count, capacity;
 };
+
+/* A pool whose items stay where they are, in chunks of TD_CHUNK_ITEMS: growing costs no copy and no slack. Its user
+ * indexes from 0. */
+struct td_chunks {
+    struct td_pool directory; /* of pointers */
+    uint32_t count;
+};
+
+enum { TD_CHUNK_ITEMS = 256 };
 
 enum {
     TD_PICKLE_FLAG_UTF8 = 1,    /* a STRING that is UTF-8 */
@@ -56,12 +65,12 @@ struct td_pickle_object {
 };
 
 struct td_pickle_store {
-    struct td_pool values;  /* struct td_pickle_value */
-    struct td_pool cells;   /* td_pickle_ref */
-    struct td_pool lists;   /* struct td_pickle_bag */
-    struct td_pool maps;    /* struct td_pickle_bag */
-    struct td_pool objects; /* struct td_pickle_object */
-    struct td_pool text;    /* char: strings that needed decoding */
+    struct td_chunks values;  /* struct td_pickle_value */
+    struct td_chunks objects; /* struct td_pickle_object */
+    struct td_chunks lists;   /* struct td_pickle_bag */
+    struct td_chunks maps;    /* struct td_pickle_bag */
+    struct td_pool cells;     /* td_pickle_ref */
+    struct td_pool text;      /* char: strings that needed decoding */
     size_t used_bytes, limit_bytes;
 };
 
@@ -71,15 +80,24 @@ void td_pickle_store_destroy(struct td_pickle_store *store);
 /* Room for `more` items of size bytes past count, for pools of the store and for those of its user. */
 bool td_pickle_store_reserve(struct td_pickle_store *store, struct td_pool *pool, uint64_t more, size_t size);
 
+/* One more item, all zeros; NULL when there is no room. */
+void *td_chunks_add(struct td_pickle_store *store, struct td_chunks *chunks, size_t size);
+void *td_chunks_at(const struct td_chunks *chunks, uint32_t index, size_t size);
+
+/* Gives all memory back. */
+void td_chunks_drop(struct td_pickle_store *store, struct td_chunks *chunks, size_t size);
+
 /* Memory beside the pools, counted until it is given back. release takes NULL. */
 void *td_pickle_store_claim(struct td_pickle_store *store, size_t count, size_t size);
 void td_pickle_store_release(struct td_pickle_store *store, void *memory, size_t count, size_t size);
 void td_pickle_store_drop(struct td_pickle_store *store, struct td_pool *pool, size_t size);
 
-/* A new value. The pointer to one (td_pickle_store_value) holds until the next is added. */
+/* A new value, and the pointer to one, which holds for good. */
 td_pickle_ref td_pickle_store_add(struct td_pickle_store *store, struct td_pickle_value value);
 struct td_pickle_value *td_pickle_store_value(const struct td_pickle_store *store, td_pickle_ref ref);
 td_pickle_ref *td_pickle_store_cells(const struct td_pickle_store *store);
+struct td_pickle_bag *td_pickle_store_list(const struct td_pickle_store *store, uint32_t part);
+struct td_pickle_bag *td_pickle_store_map(const struct td_pickle_store *store, uint32_t part);
 struct td_pickle_object *td_pickle_store_object(const struct td_pickle_store *store, td_pickle_ref ref);
 
 /* Copies count references to the end of `cells`. */
@@ -87,7 +105,7 @@ bool td_pickle_store_tuple(struct td_pickle_store *store, const td_pickle_ref *i
                            uint32_t *first);
 
 /* Appends count references to bag *index of bags (`lists` or `maps`), which is made when *index is 0. */
-bool td_pickle_store_append(struct td_pickle_store *store, struct td_pool *bags, uint32_t *index,
+bool td_pickle_store_append(struct td_pickle_store *store, struct td_chunks *bags, uint32_t *index,
                             const td_pickle_ref *items, uint32_t count);
 
 /* Gives every map unique keys and, when it is large, an order to find them by. n log n in the pickle's length. */

@@ -3,8 +3,10 @@
 that once showed a defect, and are left alone."""
 
 import io
+import collections
 import json
 import pathlib
+import pickle
 import struct
 import zipfile
 import zlib
@@ -286,13 +288,39 @@ def zip_seeds():
         "gap": torch_zip(torch, 16), "parent": python_zip({"../a": (b"x", 0)}), "cut": good[:-1], "prefix": b"x" + good,
         "two_ends": good + good[-22:], "bomb": python_zip({"a.npy": (array + bytes(20000), 8)}), "not_npy": python_zip({"a": (b"text", 0)}),
     }
+class Opaque:
+    def __init__(self):
+        self._parameters = {"w": 1}
+
+
+def pickle_seeds():
+    """Small ones: a value in every protocol, objects, and by hand what picklers of today do not write."""
+    plain = {"a": [1, -1, 300, 2**40, -2**90, 0.5, None, True, False], "\u00e4": ("x", b"y", ()), 3: {1, 2}, (1, 2): frozenset("z")}
+    seeds = {f"plain_{p}": pickle.dumps(plain, p) for p in range(6)}
+    ring = []
+    ring.append({"me": ring})
+    objects = [collections.OrderedDict(a=1, b=[2]), Opaque(), complex(1, 2), bytearray(b"abc"), ring, ring]
+    seeds |= {f"objects_{p}": pickle.dumps(objects, p) for p in (0, 2, 4, 5)}
+    seeds["many_keys"] = pickle.dumps({f"layer.{i * 7 % 20}.w": i for i in range(20)}, 2)
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQK\x00K\x02K\x02\x86K\x02K\x01\x86\x89" \
+             b"ccollections\nOrderedDict\n)RtRq\x01"
+    seeds["state"] = b"\x80\x02}(X\x01\x00\x00\x00w" + tensor + b"U\x01vh\x01u."
+    seeds["python_2"] = b"(dp0\nS'a\\n\\x41\\101'\np1\nI01\nsg1\nL12345678901234567890L\nsV\\u00e4\\U0001f600\np2\n(lp3\nF-1.5e3\nasg2\ng3\ns."
+    seeds["pairs"] = b"ccollections\nOrderedDict\n((lp1\n(lp2\nS'a'\naI1\naatR."
+    seeds["laughs"] = b"]q\x00" + b"".join(b"(h%ch%ch%clq%c" % (i, i, i, i + 1) for i in range(5)) + b"0\x85\x85\x85\x85."
+    seeds["duplicates"] = b"}(K\x01NI01\nNF1.0\nNU\x01aNX\x01\x00\x00\x00aNFnan\nNFnan\nNu."
+    seeds["newobj_ex"] = b"ca\nb\n)}\x92}U\x01sK\x01sb(K\x01K\x02e(U\x01kNu."
+    seeds["pops"] = b"(NN1N(0N20\x8c\x02os\x8c\x06system\x93)R0."
+    seeds["memo_out_of_turn"] = b"Nr\xff\xff\xff\xffq\x02q\x01q\x00\x94\x94j\xff\xff\xff\xffh\x02\x87."
+    return seeds
 
 
 def main():
     targets = {"safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
                "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
-               "npy": npy_seeds(), "zip": zip_seeds()}
+               "npy": npy_seeds(), "zip": zip_seeds(),
+               "pickle": pickle_seeds()}
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,9 @@
 
 #include <inttypes.h>
 
+/* What a parse holds of every pickle, however small: the first chunks of its values. */
+enum { MEMORY_FLOOR = 24 * 1024 };
+
 struct parsed {
     struct td_pickle pickle;
     struct td_error err;
@@ -219,7 +222,7 @@ static void bad_inputs(void **state)
             CHECK(p.err.pos == c->pos, "%u %s: at %" PRIu64, c->number, c->name, p.err.pos);
             check_error(&p.err, c->len, true, c->name);
         }
-        CHECK(p.memory.peak_bytes < 4096, "%s: %zu bytes", c->name, p.memory.peak_bytes);
+        CHECK(p.memory.peak_bytes < MEMORY_FLOOR, "%s: %zu bytes", c->name, p.memory.peak_bytes);
         parsed_fini(&p);
         bytes_free(bytes);
     }
@@ -614,7 +617,7 @@ static void laughs_stay_small(void **state)
         td_buffer_puts(&out, "2\x86"); /* DUP TUPLE2 */
     td_buffer_putc(&out, '.');
     parse(out.data, out.len, &p);
-    assert_true(p.ok && p.pickle.value_count == 41 && p.memory.peak_bytes < 8192);
+    assert_true(p.ok && p.pickle.value_count == 41 && p.memory.peak_bytes < MEMORY_FLOOR);
     parsed_fini(&p);
     td_buffer_clear(&out);
     td_buffer_puts(&out, "]q\001");
@@ -622,7 +625,7 @@ static void laughs_stay_small(void **state)
         td_buffer_printf(&out, "0(h%ch%ch%ch%ch%clq%c", i + 1, i + 1, i + 1, i + 1, i + 1, i + 2);
     td_buffer_putc(&out, '.');
     parse(out.data, out.len, &p);
-    assert_true(p.ok && p.pickle.memo_count == 41 && p.memory.peak_bytes < 16384);
+    assert_true(p.ok && p.pickle.memo_count == 41 && p.memory.peak_bytes < MEMORY_FLOOR);
     parsed_fini(&p);
     td_buffer_fini(&out);
 }
@@ -645,7 +648,7 @@ static void memo_indices_are_not_sizes(void **state)
     parse(out.data, out.len, &p);
     CHECK(p.ok, "%s", p.err.message);
     assert_in_range(p.pickle.memo_count, 19990, 20000);
-    assert_true(p.memory.peak_bytes < 8 * out.len);
+    CHECK(p.memory.peak_bytes < 10 * out.len, "%zu bytes of %zu", p.memory.peak_bytes, out.len);
     parsed_fini(&p);
     td_buffer_fini(&out);
 }
@@ -695,24 +698,24 @@ static void a_million_of(void **state)
         bool ok;
         size_t bytes_per_byte;
     } rows[] = {
-        {"MARKs (77)", "", "(", 1, ".", false, 16},
-        {"MARKs and a value (77)", "", "(", 1, "N.", false, 16},
-        {"nested lists", "", "]", 1, ".", false, 64},
-        {"nested tuples", ")", "\x85", 1, ".", true, 80},
-        {"None in a list", "](", "N", 1, "e.", true, 80},
-        {"appended one by one", "]", "Na", 2, ".", true, 40},
-        {"empty lists in a list", "](", "]", 1, "e.", true, 80},
-        {"two lists in turn", "]q\001]q\002(", "h\001Na0h\002Na0", 10, "1\x86.", true, 12},
-        {"items of a dict", "}(", "K\001N", 3, "u.", true, 64},
-        {"a dict for each item", "](", "}K\001Ns", 5, "e.", true, 64},
-        {"keys that are equal", "}(", "U\001aN", 4, "u.", true, 64},
-        {"DUPs", "(N", "2", 1, "t.", true, 20},
-        {"memo entries", "N", "\x94", 1, ".", true, 40},
-        {"globals", "(", "c\n\n", 3, "t.", true, 64},
-        {"calls", "ca\nb\nq\0010(", "h\001)R", 4, "t.", true, 64},
-        {"decoded strings", "(", "V\xe4\xe4\n", 4, "t.", true, 40},
-        {"escapes", "S'", "\\n", 2, "'\n.", true, 8},
-        {"appends to an object", "ca\nb\n)R(", "N", 1, "e.", true, 80},
+        {"MARKs (77)", "", "(", 1, ".", false, 12},
+        {"MARKs and a value (77)", "", "(", 1, "N.", false, 12},
+        {"nested lists", "", "]", 1, ".", false, 32},
+        {"nested tuples", ")", "\x85", 1, ".", true, 32},
+        {"None in a list", "](", "N", 1, "e.", true, 36},
+        {"appended one by one", "]", "Na", 2, ".", true, 16},
+        {"empty lists in a list", "](", "]", 1, "e.", true, 36},
+        {"two lists in turn", "]q\001]q\002(", "h\001Na0h\002Na0", 10, "1\x86.", true, 10},
+        {"items of a dict", "}(", "K\001N", 3, "u.", true, 36},
+        {"a dict for each item", "](", "}K\001Ns", 5, "e.", true, 32},
+        {"keys that are equal", "}(", "U\001aN", 4, "u.", true, 28},
+        {"DUPs", "(N", "2", 1, "t.", true, 14},
+        {"memo entries", "N", "\x94", 1, ".", true, 6},
+        {"globals", "(", "c\n\n", 3, "t.", true, 28},
+        {"calls", "ca\nb\nq\0010(", "h\001)R", 4, "t.", true, 24},
+        {"decoded strings", "(", "V\xe4\xe4\n", 4, "t.", true, 14},
+        {"escapes", "S'", "\\n", 2, "'\n.", true, 5},
+        {"appends to an object", "ca\nb\n)R(", "N", 1, "e.", true, 36},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         size_t len;
@@ -725,7 +728,7 @@ static void a_million_of(void **state)
         CHECK(p.ok == rows[i].ok, "%s: %s", rows[i].name, p.err.message);
         CHECK(p.err.code == (rows[i].ok ? TD_OK : TD_INVALID_ARGUMENT), "%s: %s", rows[i].name,
               p.err.message);
-        CHECK(p.memory.peak_bytes < 8192 + rows[i].bytes_per_byte * len, "%s: %.1f bytes per byte",
+        CHECK(p.memory.peak_bytes < MEMORY_FLOOR + rows[i].bytes_per_byte * len, "%s: %.1f bytes per byte",
               rows[i].name, (double)p.memory.peak_bytes / (double)len);
         CHECK(seconds < 3, "%s: %.1f s", rows[i].name, seconds);
         parsed_fini(&p);
@@ -769,8 +772,7 @@ static void a_large_state_dict(void **state)
     CHECK(p.ok, "%s", p.err.message);
     assert_true(cpu_seconds() - start < 3);
     assert_true(td_pickle_map(&p.pickle, p.pickle.root, &map) && map.count == count);
-    print_message("%.2f\n", (double)p.memory.peak_bytes / (double)out.len);
-    CHECK(p.memory.peak_bytes < 12 * out.len, "%.2f times", (double)p.memory.peak_bytes / (double)out.len);
+    CHECK(p.memory.peak_bytes < 7 * out.len, "%.2f times", (double)p.memory.peak_bytes / (double)out.len);
     parsed_fini(&p);
     td_buffer_fini(&out);
 }
