@@ -1,0 +1,143 @@
+#include "parser/torch.h"
+#include "parser/torch_dcp.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* PKWARE APPNOTE 6.3.9, 4.3.14 to 4.3.16. PyTorch writes no comments and always zip64 records. */
+enum {
+    END_BYTES = 22,
+    LOCATOR_BYTES = 20,
+    END64_BYTES = 56,
+};
+
+struct items {
+    const struct td_input *input;
+    const struct td_limits *limits;
+    struct td_manifest *manifest;
+    size_t capacity;
+    struct td_error *err;
+};
+
+static bool refuse(const struct items *items, uint64_t at, const char *what)
+{
+    return td_error_at(items->err, TD_INVALID_ARGUMENT, at, "%s", what);
+}
+
+/* Archives follow one another without a mark between them, so they are found from the end: the last record of each
+ * says how long its directory is and how far that lies from the archive's start. Sets *start of the one that ends at
+ * `end`. */
+static bool find_start(const struct items *items, uint64_t end, uint64_t *start)
+{
+    uint8_t record[END_BYTES + LOCATOR_BYTES + END64_BYTES];
+    size_t len = end < sizeof record ? (size_t)end : sizeof record;
+    if (len < END_BYTES)
+        return refuse(items, end, "an item ends here that is too short to be an archive of torch.save");
+    if (!td_input_read(items->input, end - len, record + sizeof record - len, len, items->err))
+        return false;
+    const uint8_t *tail = record + sizeof record - END_BYTES;
+    const uint8_t *locator = tail - LOCATOR_BYTES;
+    const uint8_t *end64 = locator - END64_BYTES;
+    if (td_load_le32(tail) != 0x06054b50)
+        return refuse(items, end - END_BYTES, "no archive of torch.save ends where an item should");
+    uint64_t directory_bytes = td_load_le32(tail + 12);
+    uint64_t directory_offset = td_load_le32(tail + 16);
+    uint64_t directory_end = end - END_BYTES;
+    if (len == sizeof record && td_load_le32(locator) == 0x07064b50 && td_load_le32(end64) == 0x06064b50) {
+        directory_bytes = td_load_le64(end64 + 40);
+        directory_offset = td_load_le64(end64 + 48);
+        directory_end = end - sizeof record;
+    }
+    if (directory_bytes > directory_end || directory_offset > directory_end - directory_bytes)
+        return refuse(items, end - END_BYTES, "an archive's directory lies before the file begins");
+    *start = directory_end - directory_bytes - directory_offset;
+    return true;
+}
+
+static bool grow(struct items *items)
+{
+    struct td_manifest *manifest = items->manifest;
+    if (manifest->tensor_count < items->capacity)
+        return true;
+    size_t capacity = items->capacity == 0 ? 16 : items->capacity * 2;
+    struct td_tensor *tensors = td_arena_array(&manifest->arena, capacity, sizeof *tensors);
+    if (tensors == NULL)
+        return td_error_no_memory(items->err);
+    if (manifest->tensor_count > 0)
+        memcpy(tensors, manifest->tensors, manifest->tensor_count * sizeof *tensors);
+    manifest->tensors = tensors;
+    items->capacity = capacity;
+    return true;
+}
+
+static bool copy_numbers(struct items *items, const uint64_t **numbers, uint32_t count)
+{
+    if (*numbers == NULL)
+        return true;
+    uint64_t *copy = td_arena_array(&items->manifest->arena, count, sizeof *copy);
+    if (copy == NULL)
+        return td_error_no_memory(items->err);
+    memcpy(copy, *numbers, count * sizeof *copy);
+    *numbers = copy;
+    return true;
+}
+
+static bool add_tensor(struct items *items, uint64_t start, const struct td_tensor *found)
+{
+    char name[24];
+    struct td_tensor tensor = *found;
+    struct td_arena *arena = &items->manifest->arena;
+    tensor.name_len = (uint32_t)snprintf(name, sizeof name, "@%" PRIu64, start);
+    tensor.name = td_arena_strndup(arena, name, tensor.name_len);
+    tensor.alias_of = NULL;
+    tensor.offset += start; /* both within the file */
+    if (tensor.reason != NULL)
+        tensor.reason = td_arena_strndup(arena, tensor.reason, strlen(tensor.reason));
+    if (tensor.name == NULL || (found->reason != NULL && tensor.reason == NULL))
+        return td_error_no_memory(items->err);
+    if (!copy_numbers(items, &tensor.shape, tensor.rank) ||
+        !copy_numbers(items, &tensor.strides, tensor.rank) || !grow(items))
+        return false;
+    items->manifest->tensors[items->manifest->tensor_count++] = tensor;
+    return true;
+}
+
+/* One item: a tensor, or something else that some rank keeps. */
+static bool read_item(struct items *items, uint64_t start, uint64_t end)
+{
+    struct td_window window;
+    struct td_input input;
+    struct td_manifest found;
+    struct td_arena *arena = &items->manifest->arena;
+    if (!td_input_window(items->input, start, end - start, &window, &input, items->err))
+        return false;
+    size_t left = arena->limit_bytes > arena->used_bytes ? arena->limit_bytes - arena->used_bytes : 1;
+    td_manifest_init(&found, arena->limit_bytes == 0 ? 0 : left);
+    bool ok = td_format_torch.parse(&input, items->limits, &found, items->err);
+    if (!ok)
+        td_error_shift(items->err, start);
+    if (ok && found.tensor_count == 1 && found.tensors[0].name_len == 0)
+        ok = add_tensor(items, start, &found.tensors[0]);
+    td_manifest_fini(&found);
+    return ok;
+}
+
+static bool parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                  struct td_error *err)
+{
+    struct items items = {.input = input, .limits = limits, .manifest = manifest, .err = err};
+    manifest->format = td_format_distcp.name;
+    for (uint64_t end = input->size_bytes; end > 0;) {
+        uint64_t start;
+        if (!find_start(&items, end, &start) || !read_item(&items, start, end))
+            return false;
+        end = start;
+    }
+    return td_manifest_finish(manifest, err);
+}
+
+static const char *const extensions[] = {".distcp", NULL};
+
+const struct td_format td_format_distcp = {
+    .name = "pytorch-distcp", .extensions = extensions, .parse = parse};
