@@ -20,6 +20,7 @@ enum {
     END64_BYTES = 56,
     COMMENT_MAX_BYTES = UINT16_MAX,
     INFLATE_CHUNK_BYTES = 8192,
+    VERSION_MAX = 63,         /* 6.3, as in zipfile: a later one may mean what we do not know */
     DEFLATE_MAX_RATIO = 1032, /* 258 bytes from two bits, RFC 1951 */
 };
 
@@ -65,6 +66,7 @@ struct reader {
 
 /* What of a member is said outside its entry. */
 struct central {
+    uint16_t version; /* needed to extract */
     uint16_t flags;
     uint16_t method;
     uint32_t crc32;
@@ -252,6 +254,10 @@ static bool check_flags(const struct reader *r, uint64_t pos, const char *name, 
             r->err, TD_INVALID_ARGUMENT, pos + 10,
             "zip member \"%.96s\" is compressed by method %u; 0 (stored) and 8 (deflate) are known", name,
             c->method);
+    if (c->version > VERSION_MAX)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + 6,
+                           "zip member \"%.96s\" needs version %u.%u of the format; up to 6.3 is known", name,
+                           c->version / 10U, c->version % 10U);
     uint32_t type = attributes >> 16 & MODE_TYPE;
     if (type != 0 && type != MODE_REGULAR && type != MODE_DIRECTORY)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + 38,
@@ -279,6 +285,7 @@ static bool check_sizes(const struct reader *r, uint64_t pos, const struct td_zi
 static struct central load_central(const uint8_t *p)
 {
     return (struct central){
+        .version = td_load_le16(p + 6),
         .flags = td_load_le16(p + 8),
         .method = td_load_le16(p + 10),
         .crc32 = td_load_le32(p + 16),

@@ -217,6 +217,7 @@ static const struct bad_case bad_cases[] = {
      {{LOCAL, 0, 6, 2, 8}, {CENTRAL, 0, 8, 2, 8}},
      "its data descriptor has"},
     {"method 12", false, {{CENTRAL, 0, 10, 2, 12}, {LOCAL, 0, 8, 2, 12}}, "method 12"},
+    {"version 6.4", false, {{CENTRAL, 0, 6, 2, 64}}, "needs version 6.4"},
     {"methods differ", false, {{LOCAL, 0, 8, 2, 8}}, "and method 8, the directory 0x0 and 0"},
     {"50 two records at one place", false, {{CENTRAL, 1, 42, 4, 0}}, "overlaps what begins at byte 0"},
     {"50 record within another", false, {{CENTRAL, 1, 42, 4, 20}}, "overlaps what begins at byte 20"},

@@ -1,0 +1,198 @@
+"""Archives by Python's zipfile, NumPy and PyTorch through the zip reader, which .npz files reach alone: what is accepted
+must be the archive that zipfile sees, and what zipfile refuses must be refused."""
+import io
+import random
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from test_numpy import check
+from test_safetensors import inspect_json, run
+
+ARRAYS = {"w": np.arange(12, dtype="<f4").reshape(3, 4), "b": np.asfortranarray(np.arange(6, dtype="<i2").reshape(2, 3)), "z": np.zeros((0, 2), "<f8")}
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+class Pipe(io.RawIOBase):
+    """What cannot seek: zipfile then writes data descriptors."""
+    data = b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.data += bytes(data)
+        return len(data)
+
+
+def build(out=None, method=zipfile.ZIP_STORED, zip64=False, comment=b"", folder=False):
+    out = out or io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as z:
+        z.comment = comment
+        for name, array in ARRAYS.items():
+            if folder:
+                z.mkdir(name) if hasattr(z, "mkdir") else z.writestr(name + "/", b"")
+            with z.open(f"{name}/{name}.npy" if folder else name + ".npy", "w", force_zip64=zip64) as f:
+                f.write(npy(array))
+    return out.getvalue() if isinstance(out, io.BytesIO) else out.data
+
+
+GOOD = {
+    "stored": lambda: build(), "deflated": lambda: build(method=zipfile.ZIP_DEFLATED), "zip64": lambda: build(zip64=True),
+    "piped": lambda: build(Pipe()), "piped zip64": lambda: build(Pipe(), zip64=True),
+    "piped deflated": lambda: build(Pipe(), zipfile.ZIP_DEFLATED), "comment": lambda: build(comment=b"c" * 65535), "folders": lambda: build(folder=True),
+}
+
+
+def verdict(tmp_path, data):
+    path = tmp_path / "x.npz"
+    path.write_bytes(data)
+    code, _, err = run("inspect", path, "--json")
+    return path, code == 0, err
+
+
+def compare(path):
+    """An archive that was accepted: NumPy must read the same arrays from it."""
+    tensors = {t["name"]: t for t in inspect_json(path)["tensors"]}
+    with np.load(path) as again, zipfile.ZipFile(path) as z:
+        assert sorted(tensors) == sorted(n.removesuffix(".npy") for n in z.namelist() if not n.endswith("/"))
+        for info in z.infolist():
+            if info.filename.endswith("/"):
+                continue
+            name = info.filename.removesuffix(".npy")
+            check(path, tensors[name], again[name], info.compress_type == zipfile.ZIP_DEFLATED)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_zipfile_writes(tmp_path, name):
+    path, ok, err = verdict(tmp_path, GOOD[name]())
+    assert ok, err
+    compare(path)
+
+
+def records(kind):
+    out = io.BytesIO()
+    if kind == "script":
+        torch.jit.save(torch.jit.script(torch.nn.Linear(3, 2)), out)
+    elif kind == "no crc":
+        torch.serialization.set_crc32_options(False)
+        torch.save({"a": torch.arange(10), "z": torch.zeros(0)}, out)
+        torch.serialization.set_crc32_options(True)
+    else:
+        torch.save({"a": torch.arange(10), "z": torch.zeros(0), "b": torch.ones(3, 3)}, out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["save", "no crc", "script"])
+def test_what_torch_writes(tmp_path, kind):
+    """No arrays in it for an .npz, but an archive that is in order; one byte less or more is not."""
+    data = records(kind)
+    path, ok, err = verdict(tmp_path, data)
+    assert ok, err
+    assert inspect_json(path)["tensors"] == []
+    for bad in (data[:-1], data + b"x", b"x" + data, data[:100] + data[101:]):
+        assert not verdict(tmp_path, bad)[1]
+
+
+def patched(data, at, fmt, value):
+    out = bytearray(data)
+    struct.pack_into(fmt, out, at, value)
+    return bytes(out)
+
+
+def end(data):
+    return data.rindex(b"PK\5\6")
+
+
+def central(data, name):
+    with zipfile.ZipFile(io.BytesIO(data)) as z:
+        at = z.start_dir
+        for info in z.infolist():
+            if info.filename == name:
+                return at
+            at += 46 + sum(struct.unpack_from("<HHH", data, at + 28))
+    raise KeyError(name)
+
+
+def bad():
+    data = build()
+    w, local = central(data, "w.npy"), 0
+    yield "40 no end record", data[:-22]
+    yield "directory offset", patched(data, end(data) + 16, "<I", 2**31)
+    yield "directory size", patched(data, end(data) + 12, "<I", 2**31)
+    yield "48 local name", patched(data, local + 30, "<B", 120)
+    yield "49 encrypted", patched(patched(data, w + 8, "<H", 1), local + 6, "<H", 1)
+    yield "49 patched data", patched(patched(data, w + 8, "<H", 0x20), local + 6, "<H", 0x20)
+    yield "49 strong encryption", patched(patched(data, w + 8, "<H", 0x40), local + 6, "<H", 0x40)
+    yield "header offset", patched(data, w + 42, "<I", 7)
+    yield "method", patched(patched(data, w + 10, "<H", 99), local + 8, "<H", 99)
+    yield "central signature", patched(data, w, "<I", 0)
+    yield "local signature", patched(data, local, "<I", 0)
+    yield "60 central extra", patched(data, w + 30, "<H", 200)
+
+
+def bad_by_us():
+    """What zipfile does not mind."""
+    data = build()
+    w = central(data, "w.npy")
+    yield "41 two end records", data + data[-22:]
+    yield "42 comment past the end", patched(data, end(data) + 20, "<H", 9)
+    yield "counts", patched(patched(data, end(data) + 8, "<H", 9), end(data) + 10, "<H", 9)
+    yield "59 bytes before the first header", b"x" + data
+    yield "66 symlink", patched(data, w + 38, "<I", 0o120777 << 16)
+    yield "member on another disk", patched(data, w + 34, "<H", 1)
+    yield "58 descriptor", patched(build(Pipe()), build(Pipe()).index(b"PK\7\10") + 8, "<I", 5)
+    yield "52 parent", data.replace(b"w.npy", b"../wy")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z, pytest.warns(UserWarning):
+        z.writestr("w.npy", npy(ARRAYS["w"]))
+        z.writestr("w.npy", npy(ARRAYS["b"]))
+    yield "46 duplicate name", out.getvalue()
+
+
+BAD = dict(bad())
+STRICTER = dict(bad_by_us())
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_zipfile_refuses_is_refused(tmp_path, name):
+    """With an oracle: opening it, or reading one of its members, must fail there too."""
+    with pytest.raises((zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, KeyError, EOFError, OSError)):
+        with np.load(io.BytesIO(BAD[name])) as again:
+            for key in [*ARRAYS]:
+                again[key]
+    _, ok, err = verdict(tmp_path, BAD[name])
+    assert not ok and len(err.splitlines()) == 1, err
+
+
+@pytest.mark.parametrize("name", STRICTER)
+def test_what_zipfile_does_not_mind_is_refused(tmp_path, name):
+    _, ok, err = verdict(tmp_path, STRICTER[name])
+    assert not ok and len(err.splitlines()) == 1, err
+
+
+@pytest.mark.parametrize("name", ["stored", "piped zip64", "deflated"])
+def test_what_is_accepted_of_changed_archives_is_what_numpy_reads(tmp_path, name):
+    """Structure with a byte changed: when it is accepted, NumPy reads the same from it."""
+    data = GOOD[name]()
+    with zipfile.ZipFile(io.BytesIO(data)) as z:
+        ends = [(i.header_offset, i.header_offset + 30 + sum(struct.unpack_from("<HH", data, i.header_offset + 26))) for i in z.infolist()]
+        places = [at for begin, stop in ends for at in range(begin, stop)] + list(range(z.start_dir, len(data)))
+    rng = random.Random(5)
+    accepted = 0
+    for _ in range(120):
+        changed = bytearray(data)
+        changed[rng.choice(places)] = rng.choice([0, 1, 8, 0x20, 0x7F, 0xFF])
+        path, ok, _ = verdict(tmp_path, bytes(changed))
+        accepted += ok
+        if ok:
+            compare(path)
+    assert accepted > 0, "dates at least mean nothing"
