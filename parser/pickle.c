@@ -1,5 +1,5 @@
-/* The opcodes. A table names each, says what operand follows it and which function runs it; the operand is read and
- * bounded before the function is called. */
+/* The opcodes. A table names each, says what operand follows it and which function runs it; the operand is
+ * read and bounded before the function is called. */
 #include "parser/pickle.h"
 
 #include "core/input.h"
@@ -78,23 +78,27 @@ struct machine {
 
 /* ---- refusals ---- */
 
-static bool fail(const struct machine *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void report(const struct machine *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static bool fail(const struct machine *m, const char *format, ...)
+static void report(const struct machine *m, const char *format, ...)
 {
     char text[320];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    return td_error_at(m->err, TD_INVALID_ARGUMENT, m->pickle->base + m->opcode_at, "pickle: %s %s",
-                       m->opcode->name, text);
+    (void)td_error_at(m->err, TD_INVALID_ARGUMENT, m->pickle->base + m->opcode_at, "pickle: %s %s",
+                      m->opcode->name, text);
 }
+
+/* Refuses the pickle for its current opcode. Always false, in a way that analysers see. */
+#define FAIL(...) (report(__VA_ARGS__), false)
 
 static bool no_memory(const struct machine *m)
 {
-    return td_error_at(m->err, TD_RESOURCE_EXHAUSTED, m->pickle->base + m->opcode_at,
-                       "out of memory: the pickle needs more than one file's limit, or than there is");
+    (void)td_error_at(m->err, TD_RESOURCE_EXHAUSTED, m->pickle->base + m->opcode_at,
+                      "out of memory: the pickle needs more than one file's limit, or than there is");
+    return false;
 }
 
 /* ---- operands ---- */
@@ -102,7 +106,7 @@ static bool no_memory(const struct machine *m)
 static bool take(struct machine *m, uint64_t len, const uint8_t **bytes)
 {
     if (len > m->len - m->pos)
-        return fail(m, "is cut off: it needs %" PRIu64 " more bytes and %zu are left", len, m->len - m->pos);
+        return FAIL(m, "is cut off: it needs %" PRIu64 " more bytes and %zu are left", len, m->len - m->pos);
     *bytes = m->bytes + m->pos;
     m->pos += (size_t)len;
     return true;
@@ -137,7 +141,7 @@ static bool take_text(struct machine *m, unsigned width, bool is_signed, struct 
     if (!take_number(m, width, &len))
         return false;
     if (is_signed && len > INT32_MAX)
-        return fail(m, "has a negative length, %" PRId32, (int32_t)(uint32_t)len);
+        return FAIL(m, "has a negative length, %" PRId32, (int32_t)(uint32_t)len);
     size_t off = m->pos;
     if (!take(m, len, &p))
         return false;
@@ -150,7 +154,7 @@ static bool take_line(struct machine *m, struct span *text)
     const uint8_t *line = m->bytes + m->pos;
     const uint8_t *newline = memchr(line, '\n', m->len - m->pos);
     if (newline == NULL)
-        return fail(m, "has no newline after its text");
+        return FAIL(m, "has no newline after its text");
     *text = (struct span){.off = (uint32_t)m->pos, .len = (uint32_t)(newline - line)};
     m->pos += text->len + (size_t)1;
     return true;
@@ -207,7 +211,7 @@ static bool needs(const struct machine *m, uint32_t count)
     uint32_t there = m->stack.count - fence(m);
     if (there >= count)
         return true;
-    return fail(m, "needs %" PRIu32 " values on the stack, which has %" PRIu32 "%s", count, there,
+    return FAIL(m, "needs %" PRIu32 " values on the stack, which has %" PRIu32 "%s", count, there,
                 m->marks.count > 1 ? " since the last MARK" : "");
 }
 
@@ -236,11 +240,12 @@ static bool push_value(struct machine *m, struct td_pickle_value value)
     return push(m, add(m, value));
 }
 
-/* Takes the last MARK away. The values above it stay until the caller drops them: *count of them from *first on. */
+/* Takes the last MARK away. The values above it stay until the caller drops them: *count of them from
+ * *first on. */
 static bool take_mark(struct machine *m, uint32_t *first, uint32_t *count)
 {
     if (m->marks.count == 1)
-        return fail(m, "has no MARK on the stack to go back to");
+        return FAIL(m, "has no MARK on the stack to go back to");
     *first = fence(m);
     *count = m->stack.count - *first;
     m->marks.count--;
@@ -290,21 +295,21 @@ static bool run_stop(struct machine *m, const struct operand *operand)
 {
     (void)operand;
     if (m->marks.count > 1)
-        return fail(m, "comes while %" PRIu32 " MARKs are open", m->marks.count - 1);
+        return FAIL(m, "comes while %" PRIu32 " MARKs are open", m->marks.count - 1);
     if (m->stack.count != 2)
-        return fail(m, "must find one value on the stack, which has %" PRIu32, m->stack.count - 1);
+        return FAIL(m, "must find one value on the stack, which has %" PRIu32, m->stack.count - 1);
     m->pickle->root = peek(m, 0);
     m->stopped = true;
     return true;
 }
 
 /* ---- the memo ----
- * Picklers number their entries from 0 and so fill an array, four bytes for each. An index out of turn goes to a hash
- * table: no memory is ever sized by an index. */
+ * Picklers number their entries from 0 and so fill an array, four bytes for each. An index out of turn goes
+ * to a hash table: no memory is ever sized by an index. */
 
-/* The slot of an index: the one that holds it, or the free one where it goes; NULL when looking has cost more than
- * chance allows, which takes indices that were made up for it. Without that bound, and without a secret in the hash,
- * such a pickle would take quadratic time. */
+/* The slot of an index: the one that holds it, or the free one where it goes; NULL when looking has cost
+ * more than chance allows, which takes indices that were made up for it. Without that bound, and without a
+ * secret in the hash, such a pickle would take quadratic time. */
 static struct memo_slot *sparse_slot(struct machine *m, uint32_t index)
 {
     size_t mask = m->sparse_slots - 1;
@@ -320,7 +325,7 @@ static struct memo_slot *sparse_slot(struct machine *m, uint32_t index)
 
 static bool memo_collides(const struct machine *m)
 {
-    return fail(m, "uses memo indices that are made up to collide");
+    return FAIL(m, "uses memo indices that are made up to collide");
 }
 
 /* Room for one more: at most three quarters full. */
@@ -410,7 +415,7 @@ static bool memo_get(struct machine *m, uint32_t index)
     if (!sparse_find(m, index, &ref))
         return false;
     if (ref == TD_PICKLE_NIL)
-        return fail(m, "reads memo entry %" PRIu32 ", which was never written", index);
+        return FAIL(m, "reads memo entry %" PRIu32 ", which was never written", index);
     return push(m, ref);
 }
 
@@ -441,7 +446,7 @@ static bool line_index(const struct machine *m, struct span line, uint32_t *inde
         number = number * 10 + (uint64_t)(text[i] - '0');
     }
     if (!ok || number > UINT32_MAX)
-        return fail(m, "has the index \"%.*s\", which is not a number below 2^32",
+        return FAIL(m, "has the index \"%.*s\", which is not a number below 2^32",
                     (int)(line.len < 32 ? line.len : 32), text);
     *index = (uint32_t)number;
     return true;
@@ -630,9 +635,9 @@ static bool push_int_line(struct machine *m, const char *text, size_t len)
     bool negative = len > 0 && text[0] == '-';
     size_t sign = negative ? 1 : 0;
     if (!is_decimal(text + sign, len - sign))
-        return fail(m, "has \"%.*s\", which is not a decimal number", (int)(len < 32 ? len : 32), text);
+        return FAIL(m, "has \"%.*s\", which is not a decimal number", (int)(len < 32 ? len : 32), text);
     if (len - sign > MAX_DIGITS)
-        return fail(m, "has a number of %zu digits; Python reads at most %d", len - sign, MAX_DIGITS);
+        return FAIL(m, "has a number of %zu digits; Python reads at most %d", len - sign, MAX_DIGITS);
     return push_decimal(m, text + sign, len - sign, negative);
 }
 
@@ -672,7 +677,7 @@ static bool run_float_line(struct machine *m, const struct operand *operand)
             value.as.real = strtod(copy, &end);
     }
     if (end == copy || *end != '\0' || end != copy + len)
-        return fail(m, "has \"%.*s\", which is not a number", (int)(len < 32 ? len : 32), text);
+        return FAIL(m, "has \"%.*s\", which is not a number", (int)(len < 32 ? len : 32), text);
     return push_value(m, value);
 }
 
@@ -703,7 +708,7 @@ static bool read_hex(const char *text, size_t len, size_t digits, uint32_t *out)
     return true;
 }
 
-/* Surrogates are written like any code point, as Python's "surrogatepass" does; td_utf8_valid then says no. */
+/* Surrogates are written like any code point, as by "surrogatepass"; td_utf8_valid then says no. */
 static size_t encode_code_point(uint32_t cp, char out[4])
 {
     if (cp < 0xd800 || cp > 0xdfff)
@@ -714,8 +719,9 @@ static size_t encode_code_point(uint32_t cp, char out[4])
     return 3;
 }
 
-/* One character of Python's raw-unicode-escape: \uXXXX, \UXXXXXXXX, or a byte of Latin-1. Any other backslash stands
- * for itself and covers the byte after it. Returns how much was read, 0 when it is malformed. */
+/* One character of Python's raw-unicode-escape: \uXXXX, \UXXXXXXXX, or a byte of Latin-1. Any other
+ * backslash stands for itself and covers the byte after it. Returns how much was read, 0 when it is
+ * malformed. */
 static size_t decode_raw_unicode(const char *text, size_t len, char *out, size_t *out_len)
 {
     uint32_t cp;
@@ -733,7 +739,8 @@ static size_t decode_raw_unicode(const char *text, size_t len, char *out, size_t
     return 2;
 }
 
-/* One byte of Python's string_escape: what repr writes between its quotes. An unknown escape stands for itself. */
+/* One byte of Python's string_escape: what repr writes between its quotes. An unknown escape stands for
+ * itself. */
 static size_t decode_escape(const char *text, size_t len, char *out, size_t *out_len)
 {
     static const char letters[] = "\\'\"abfnrtv";
@@ -784,7 +791,7 @@ static bool push_decoded(struct machine *m, const char *text, size_t len,
         size_t out_len;
         size_t read = decode(text + i, len - i, decoded, &out_len);
         if (read == 0)
-            return fail(m, "has a malformed escape \"%.*s\"", (int)(len - i < 10 ? len - i : 10), text + i);
+            return FAIL(m, "has a malformed escape \"%.*s\"", (int)(len - i < 10 ? len - i : 10), text + i);
         memcpy(out + used, decoded, out_len);
         used += out_len;
         i += read;
@@ -804,7 +811,7 @@ static bool run_string_line(struct machine *m, const struct operand *operand)
     const char *text = span_text(m, operand->text);
     uint32_t len = operand->text.len;
     if (len < 2 || text[0] != text[len - 1] || (text[0] != '\'' && text[0] != '"'))
-        return fail(m, "has a text that is not in quotes");
+        return FAIL(m, "has a text that is not in quotes");
     return push_decoded(m, text + 1, len - 2, decode_escape);
 }
 
@@ -846,7 +853,7 @@ static bool check_hashable(const struct machine *m, td_pickle_ref ref)
     if (kind != TD_PICKLE_LIST && kind != TD_PICKLE_DICT && kind != TD_PICKLE_SET &&
         kind != TD_PICKLE_BYTEARRAY)
         return true;
-    return fail(m, "would hash %s, which is not hashable", td_pickle_kind_name(kind));
+    return FAIL(m, "would hash %s, which is not hashable", td_pickle_kind_name(kind));
 }
 
 /* What torch makes tensors of: not containers, though objects. */
@@ -870,7 +877,7 @@ static bool append_items(struct machine *m, td_pickle_ref target, uint32_t first
     bool to_set = m->opcode->argument == TD_PICKLE_SET;
     bool is_object = kind == TD_PICKLE_OBJECT && !is_tensor(m->pickle, target);
     if (!is_object && kind != (enum td_pickle_kind)m->opcode->argument)
-        return fail(m, "adds to %s; it must be %s or an object like one",
+        return FAIL(m, "adds to %s; it must be %s or an object like one",
                     kind == TD_PICKLE_OBJECT ? "a tensor" : td_pickle_kind_name(kind),
                     to_set ? "a set" : "a list");
     for (uint32_t i = 0; i < count && to_set; i++)
@@ -896,7 +903,7 @@ static bool take_batch(struct machine *m, td_pickle_ref *target, uint32_t *first
     if (!take_mark(m, first, count))
         return false;
     if (*first == fence(m))
-        return fail(m, "has nothing below its MARK to add to");
+        return FAIL(m, "has nothing below its MARK to add to");
     *target = stack_of(m)[*first - 1];
     return true;
 }
@@ -914,10 +921,10 @@ static bool set_items(struct machine *m, td_pickle_ref target, uint32_t first, u
     enum td_pickle_kind kind = td_pickle_kind(m->pickle, target);
     bool is_object = kind == TD_PICKLE_OBJECT && !is_tensor(m->pickle, target);
     if (kind != TD_PICKLE_DICT && !is_object)
-        return fail(m, "sets items of %s; it must be a dict or an object like one",
+        return FAIL(m, "sets items of %s; it must be a dict or an object like one",
                     kind == TD_PICKLE_OBJECT ? "a tensor" : td_pickle_kind_name(kind));
     if (count % 2 != 0)
-        return fail(m, "has %" PRIu32 " values; keys and values must come in pairs", count);
+        return FAIL(m, "has %" PRIu32 " values; keys and values must come in pairs", count);
     const td_pickle_ref *items = stack_of(m) + first;
     for (uint32_t i = 0; i < count; i += 2) {
         if (!is_object && !check_hashable(m, items[i]))
@@ -1001,7 +1008,7 @@ static bool run_stack_global(struct machine *m, const struct operand *operand)
     td_pickle_ref name = peek(m, 0);
     if (td_pickle_kind(m->pickle, module) != TD_PICKLE_STRING ||
         td_pickle_kind(m->pickle, name) != TD_PICKLE_STRING)
-        return fail(m, "needs two strings, module and name");
+        return FAIL(m, "needs two strings, module and name");
     m->stack.count -= 2;
     return push_global(m, module, name);
 }
@@ -1014,7 +1021,7 @@ static bool run_binpersid(struct machine *m, const struct operand *operand)
     td_pickle_ref id = peek(m, 0);
     enum td_pickle_kind kind = td_pickle_kind(m->pickle, id);
     if (kind != TD_PICKLE_TUPLE)
-        return fail(m, "has %s for an id; it must be a tuple", td_pickle_kind_name(kind));
+        return FAIL(m, "has %s for an id; it must be a tuple", td_pickle_kind_name(kind));
     m->stack.count--;
     return push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_PERSISTENT, .as.part = id});
 }
@@ -1025,11 +1032,11 @@ static bool check_call(const struct machine *m, const struct td_pickle_object *o
     enum td_pickle_kind args = td_pickle_kind(m->pickle, object->args);
     enum td_pickle_kind kwargs = td_pickle_kind(m->pickle, object->kwargs);
     if (callable != TD_PICKLE_GLOBAL && callable != TD_PICKLE_OBJECT)
-        return fail(m, "calls %s; it must be a global or an object", td_pickle_kind_name(callable));
+        return FAIL(m, "calls %s; it must be a global or an object", td_pickle_kind_name(callable));
     if (args != TD_PICKLE_TUPLE)
-        return fail(m, "has %s for arguments; they must be a tuple", td_pickle_kind_name(args));
+        return FAIL(m, "has %s for arguments; they must be a tuple", td_pickle_kind_name(args));
     if (kwargs != TD_PICKLE_DICT && kwargs != TD_PICKLE_NOTHING)
-        return fail(m, "has %s for keyword arguments; they must be a dict", td_pickle_kind_name(kwargs));
+        return FAIL(m, "has %s for keyword arguments; they must be a dict", td_pickle_kind_name(kwargs));
     return true;
 }
 
@@ -1066,7 +1073,7 @@ static bool run_build(struct machine *m, const struct operand *operand)
     td_pickle_ref target = peek(m, 1);
     enum td_pickle_kind kind = td_pickle_kind(m->pickle, target);
     if (kind != TD_PICKLE_OBJECT)
-        return fail(m, "gives a state to %s; it must be an object", td_pickle_kind_name(kind));
+        return FAIL(m, "gives a state to %s; it must be an object", td_pickle_kind_name(kind));
     td_pickle_store_object(m->store, target)->state = peek(m, 0);
     m->stack.count--;
     return true;
@@ -1078,7 +1085,7 @@ static bool run_proto(struct machine *m, const struct operand *operand)
 {
     if (operand->number <= HIGHEST_PROTOCOL)
         return true;
-    return fail(m, "says protocol %" PRIu64 "; 0 to %d are known", operand->number, HIGHEST_PROTOCOL);
+    return FAIL(m, "says protocol %" PRIu64 "; 0 to %d are known", operand->number, HIGHEST_PROTOCOL);
 }
 
 /* As CPython's unpickler in C: the frame must be there, opcodes may cross its end. */
@@ -1086,13 +1093,13 @@ static bool run_frame(struct machine *m, const struct operand *operand)
 {
     if (operand->number <= m->len - m->pos)
         return true;
-    return fail(m, "is of %" PRIu64 " bytes and %zu are left", operand->number, m->len - m->pos);
+    return FAIL(m, "is of %" PRIu64 " bytes and %zu are left", operand->number, m->len - m->pos);
 }
 
 static bool run_refused(struct machine *m, const struct operand *operand)
 {
     (void)operand;
-    return fail(m, "is an opcode that checkpoints do not use, and is not supported");
+    return FAIL(m, "is an opcode that checkpoints do not use, and is not supported");
 }
 
 static const struct opcode opcodes[256] = {

@@ -1,16 +1,18 @@
-/* Pickles, protocols 0 to 5, as data: a symbolic machine that runs the opcodes over values of its own. Nothing is ever
- * resolved, imported or called: a global stays a pair of names, and what would be a call stays a record of who would
- * be called with what, so that the tensors within can be found.
+/* Pickles, protocols 0 to 5, as data: a symbolic machine that runs the opcodes over values of its own.
+ * Nothing is ever resolved, imported or called: a global stays a pair of names, and what would be a call
+ * stays a record of who would be called with what, so that the tensors within can be found.
  *
- * Sources: CPython 3.11, Lib/pickletools.py (what the opcodes mean) and Modules/_pickle.c (what is refused); verdicts
- * are compared with both in tests/interop/test_pickle.py.
+ * Sources: CPython 3.11, Lib/pickletools.py (what the opcodes mean) and Modules/_pickle.c (what is
+ * refused). tests/interop/test_pickle.py compares values with both of its unpicklers, verdicts with the one
+ * in Python.
  *
- * Values are named by small numbers (td_pickle_ref), and a GET or a DUP repeats the number, so time and memory are
- * linear in the pickle's length whatever it shares: 16 bytes for a value, 24 for a call, 4 for each place that a value
- * is put in (twice that where a container grows) and for each memo entry. A state dict takes about five times its
- * pickle while it is read; nothing takes more than 36 times. The result is a graph: values are shared, and lists,
- * dicts, sets and objects can hold themselves. A walker must therefore keep a stack of its own instead of recursing,
- * and pass over what it has met (td_pickle_mark): a few hundred bytes can unfold to 2^40 paths.
+ * Values are named by small numbers (td_pickle_ref), and a GET or a DUP repeats the number, so time and
+ * memory are linear in the pickle's length whatever it shares: 16 bytes for a value, 24 for a call, 4 for
+ * each place that a value is put in (twice that where a container grows) and for each memo entry. A state
+ * dict takes about five times its pickle while it is read; nothing takes more than 36 times. The result is
+ * a graph: values are shared, and lists, dicts, sets and objects can hold themselves. A walker must
+ * therefore keep a stack of its own instead of recursing, and pass over what it has met (td_pickle_mark): a
+ * few hundred bytes can unfold to 2^40 paths.
  *
  * Threads: none of this is shared; a struct td_pickle belongs to one thread at a time. */
 #ifndef TD_PARSER_PICKLE_H
@@ -71,14 +73,15 @@ struct td_pickle {
     struct td_pickle_store *store;
 };
 
-/* Runs the one pickle that begins at bytes[start] and ends at its STOP, never past bytes[len). *pickle needs no
- * initialising and must be given to td_pickle_fini whatever the outcome. Errors: TD_INVALID_ARGUMENT at base + the
- * position of the opcode (or of its operand); TD_RESOURCE_EXHAUSTED for memory, the bound, or len of 4 GiB and more.
+/* Runs the one pickle that begins at bytes[start] and ends at its STOP, never past bytes[len). *pickle
+ * needs no initialising and must be given to td_pickle_fini whatever the outcome. Errors:
+ * TD_INVALID_ARGUMENT at base + the position of the opcode (or of its operand); TD_RESOURCE_EXHAUSTED for
+ * memory, the bound, or len of 4 GiB and more.
  *
- * Refused beyond what Python refuses: EXT1/2/4, INST, OBJ, PERSID, NEXT_BUFFER and READONLY_BUFFER; values or marks
- * left on the stack at STOP (as pickletools); a persistent id that is not a tuple (as torch); items set on a tensor
- * that torch would rebuild; numbers in text that no writer spells so (0x10, 1_000, 010) or of more than 4,300 digits;
- * memo indices made up to collide. */
+ * Refused beyond what Python refuses: EXT1/2/4, INST, OBJ, PERSID, NEXT_BUFFER and READONLY_BUFFER; values
+ * or marks left on the stack at STOP (as pickletools); a persistent id that is not a tuple (as torch);
+ * items set on a tensor that torch would rebuild; numbers in text that no writer spells so (0x10, 1_000,
+ * 010) or of more than 4,300 digits; memo indices made up to collide. */
 bool td_pickle_parse(struct td_pickle *pickle, const uint8_t *bytes, size_t len, size_t start,
                      const struct td_pickle_options *options, struct td_error *err);
 
@@ -89,7 +92,8 @@ enum td_pickle_kind td_pickle_kind(const struct td_pickle *pickle, td_pickle_ref
 /* "a tuple", "an int" ...: for messages. */
 const char *td_pickle_kind_name(enum td_pickle_kind kind);
 
-/* Where the value began in the file, for messages: base + the position of the opcode that made it; base for NIL. */
+/* Where the value began in the file, for messages: base + the position of the opcode that made it; base for
+ * NIL. */
 uint64_t td_pickle_position(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* ---- values without parts ---- */
@@ -100,19 +104,19 @@ bool td_pickle_bool(const struct td_pickle *pickle, td_pickle_ref ref);
 /* An INT that fits; false (and *out untouched) for larger ones and for every other kind, BOOL too. */
 bool td_pickle_int(const struct td_pickle *pickle, td_pickle_ref ref, int64_t *out);
 
-/* The little-endian two's complement bytes of an INT that does not fit into 64 bits (never padded: the shortest
- * form); NULL for all else. */
+/* The little-endian two's complement bytes of an INT that does not fit into 64 bits (never padded: the
+ * shortest form); NULL for all else. */
 const uint8_t *td_pickle_big_int(const struct td_pickle *pickle, td_pickle_ref ref, size_t *len);
 
 /* False (and *out untouched) unless FLOAT. */
 bool td_pickle_float(const struct td_pickle *pickle, td_pickle_ref ref, double *out);
 
-/* The bytes of a STRING, BYTES or BYTEARRAY: not terminated, may hold NULs, live as long as the caller's bytes and
- * *pickle. Never NULL for these kinds, len 0 too; NULL for every other kind. */
+/* The bytes of a STRING, BYTES or BYTEARRAY: not terminated, may hold NULs, live as long as the caller's
+ * bytes and *pickle. Never NULL for these kinds, len 0 too; NULL for every other kind. */
 const char *td_pickle_text(const struct td_pickle *pickle, td_pickle_ref ref, size_t *len);
 
-/* True when a STRING is UTF-8. Others come from "surrogatepass" (lone surrogates, as ED A0 80 ...) or from Python 2
- * (any bytes): never put them out but through td_utf8_escape. False for other kinds. */
+/* True when a STRING is UTF-8. Others come from "surrogatepass" (lone surrogates, as ED A0 80 ...) or from
+ * Python 2 (any bytes): never put them out but through td_utf8_escape. False for other kinds. */
 bool td_pickle_is_utf8(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* True for a STRING that is exactly this text. */
@@ -120,8 +124,8 @@ bool td_pickle_string_is(const struct td_pickle *pickle, td_pickle_ref ref, cons
 
 /* ---- GLOBAL ---- */
 
-/* STRINGs, as written: protocols 0 to 2 use Python 2's modules (`__builtin__ set`, `copy_reg _reconstructor`). The name
- * can have dots ("Outer.Inner"). NIL unless GLOBAL. */
+/* STRINGs, as written: protocols 0 to 2 use Python 2's modules (`__builtin__ set`, `copy_reg
+ * _reconstructor`). The name can have dots ("Outer.Inner"). NIL unless GLOBAL. */
 td_pickle_ref td_pickle_module(const struct td_pickle *pickle, td_pickle_ref ref);
 td_pickle_ref td_pickle_name(const struct td_pickle *pickle, td_pickle_ref ref);
 
@@ -131,7 +135,7 @@ bool td_pickle_is_global(const struct td_pickle *pickle, td_pickle_ref ref, cons
 
 /* ---- TUPLE, LIST, SET, FROZENSET, and what was appended to an OBJECT ---- */
 
-/* How many items; of a DICT or OBJECT see td_pickle_map. Sets are as written: equal members are not merged. */
+/* How many items; for a DICT see td_pickle_map. Sets are as written: equal members are not merged. */
 uint32_t td_pickle_count(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* Item i, in constant time; NIL when there is none. */
@@ -143,9 +147,9 @@ td_pickle_ref td_pickle_item(const struct td_pickle *pickle, td_pickle_ref ref, 
 td_pickle_ref td_pickle_persistent(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* ---- OBJECT ----
- * All NIL (false) unless OBJECT. Items appended to it (APPEND(S), ADDITEMS: a list or set subclass) are its td_pickle_item,
- * items set in it (SETITEM(S): an OrderedDict, a dict subclass) its td_pickle_map. Of several BUILDs the last one's
- * state is kept. */
+ * All NIL (false) unless OBJECT. Items appended to it (APPEND(S), ADDITEMS: a list or set subclass) are its
+ * td_pickle_item, items set in it (SETITEM(S): an OrderedDict, a dict subclass) its td_pickle_map. Of
+ * several BUILDs the last one's state is kept. */
 
 td_pickle_ref td_pickle_callable(const struct td_pickle *pickle,
                                  td_pickle_ref ref);                               /* a GLOBAL or an OBJECT */
@@ -160,18 +164,18 @@ bool td_pickle_is_call(const struct td_pickle *pickle, td_pickle_ref ref, const 
 
 /* ---- mappings ---- */
 
-/* The items of a DICT or of something like it, in the order in which they were set, keys unique: of items with equal
- * keys the last value counts, at the first one's place, as in Python. (Equal: None; Bool, Int and Float by value;
- * strings; bytes; all else only when it is the same value. Tuples are not compared.) */
+/* The items of a DICT or of something like it, in the order in which they were set, keys unique: of items
+ * with equal keys the last value counts, at the first one's place, as in Python. (Equal: None; Bool, Int
+ * and Float by value; strings; bytes; all else only when it is the same value. Tuples are not compared.) */
 struct td_pickle_map {
     td_pickle_ref owner; /* holds the items */
     uint32_t count;
     bool pairs; /* owner is a list or tuple of pairs (OrderedDict as Python 2 wrote it): keys may repeat */
 };
 
-/* A DICT; an OBJECT's own items; or, where an OBJECT of collections OrderedDict, defaultdict or Counter has none, the
- * mapping or list of pairs that it would be made from. False (and an empty map) for every other kind and for an OBJECT
- * that neither is one of these nor has items. An empty OrderedDict is a mapping. */
+/* A DICT; an OBJECT's own items; or, where an OBJECT of collections OrderedDict, defaultdict or Counter has
+ * none, the mapping or list of pairs that it would be made from. False (and an empty map) for every other
+ * kind and for an OBJECT that neither is one of these nor has items. An empty OrderedDict is a mapping. */
 bool td_pickle_map(const struct td_pickle *pickle, td_pickle_ref ref, struct td_pickle_map *map);
 
 /* Key and value of item i < map->count; NIL beyond. */

@@ -309,8 +309,8 @@ static int rank_tie(const void *context, size_t a, size_t b)
 
 /* ---- finishing maps ---- */
 
-/* Scratch for finish_maps. Keys are ranked over the whole pickle, equal keys alike: afterwards two keys are compared
- * by their ranks, so that no pickle can make many maps compare the same long strings. */
+/* Scratch for finish_maps. Keys are ranked over the whole pickle, equal keys alike: afterwards two keys are
+ * compared by their ranks, so that no pickle can make many maps compare the same long strings. */
 struct ranking {
     struct td_pickle *pickle;
     struct td_order *order; /* of key_count, then of the largest map */
@@ -353,8 +353,8 @@ static bool rank_keys(struct ranking *r)
     return true;
 }
 
-/* Keeps one item for each key. `place` is not cleared between maps: what it says is believed only if the item there
- * really has the key. */
+/* Keeps one item for each key. `place` is not cleared between maps: what it says is believed only if the
+ * item there really has the key. */
 static void drop_duplicates(struct ranking *r, struct td_pickle_bag *map)
 {
     td_pickle_ref *items = td_pickle_store_cells(r->pickle->store) + map->first;
@@ -654,7 +654,8 @@ static const struct td_pickle_bag *map_of(const struct td_pickle *pickle, td_pic
     return part == 0 ? NULL : td_pickle_store_map(pickle->store, part);
 }
 
-/* The argument of a known mapping's constructor that its first items come from; false when it is none of those. */
+/* The argument of a known mapping's constructor that its first items come from; false when it is none of
+ * those. */
 static bool initial_items(const struct td_pickle *pickle, td_pickle_ref ref, td_pickle_ref *items)
 {
     static const struct {

@@ -1,8 +1,9 @@
-/* Where the values of a pickle live: what pickle.c (the opcodes) and pickle_store.c (values, containers, keys) share.
- * For these two only; readers of pickles use pickle.h.
+/* Where the values of a pickle live: what pickle.c (the opcodes) and pickle_store.c (values, containers,
+ * keys) share. For these two only; readers of pickles use pickle.h.
  *
- * All is kept in growing arrays that are indexed by 32 bits and hold no pointers. Index 0 of each is taken, so that 0
- * means "none". Functions that return false or TD_PICKLE_NIL ran out of memory, or past the bound. */
+ * All is kept in growing arrays that are indexed by 32 bits and hold no pointers. Index 0 of each is taken,
+ * so that 0 means "none". Functions that return false or TD_PICKLE_NIL ran out of memory, or past the
+ * bound. */
 #ifndef TD_PARSER_PICKLE_STORE_H
 #define TD_PARSER_PICKLE_STORE_H
 
@@ -13,8 +14,8 @@ struct td_pool {
     uint32_t count, capacity;
 };
 
-/* A pool whose items stay where they are, in chunks of TD_CHUNK_ITEMS: growing costs no copy and no slack. Its user
- * indexes from 0. */
+/* A pool whose items stay where they are, in chunks of TD_CHUNK_ITEMS: growing costs no copy and no slack.
+ * Its user indexes from 0. */
 struct td_chunks {
     struct td_pool directory; /* of pointers */
     uint32_t count;
@@ -47,13 +48,13 @@ struct td_pickle_value {
         struct {
             uint32_t module, name;
         } global;
-        uint32_t
-            part; /* LIST, SET, FROZENSET: in `lists`; DICT: in `maps`; OBJECT: in `objects`; PERSISTENT: the id */
+        /* LIST, SET, FROZENSET: in `lists`; DICT: in `maps`; OBJECT: in `objects`; PERSISTENT: the id */
+        uint32_t part;
     } as;
 };
 
-/* A container that grows: its cells move to the pool's end when they have no room, at least doubling each time, so the
- * cells left behind are never more than those in use. */
+/* A container that grows: its cells move to the pool's end when they have no room, at least doubling each
+ * time, so the cells left behind are never more than those in use. */
 struct td_pickle_bag {
     uint32_t first, count, capacity; /* cells; a map's items take two each, key and value */
     uint32_t order; /* a map with many items: first of the cells with its items' numbers, by key */
@@ -108,7 +109,8 @@ bool td_pickle_store_tuple(struct td_pickle_store *store, const td_pickle_ref *i
 bool td_pickle_store_append(struct td_pickle_store *store, struct td_chunks *bags, uint32_t *index,
                             const td_pickle_ref *items, uint32_t count);
 
-/* Gives every map unique keys and, when it is large, an order to find them by. n log n in the pickle's length. */
+/* Gives every map unique keys and, when it is large, an order to find them by. n log n in the pickle's
+ * length. */
 bool td_pickle_store_finish_maps(struct td_pickle *pickle);
 
 #endif

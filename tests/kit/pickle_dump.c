@@ -1,8 +1,9 @@
-/* Parses pickles and prints what they hold, for tests/interop/test_pickle.py to compare with Python's own reading.
+/* Parses pickles and prints what they hold, for tests/interop/test_pickle.py to compare with Python's own
+ * reading.
  *
- * Standard input: pickles, each after its length (u32le). Standard output: for each one line of JSON, either
- * {"code":N,"pos":N,"message":"..."} or {"root":REF,"values":[...]} with every value at its number, containers
- * holding the numbers of what they hold: sharing and cycles stay visible. */
+ * Standard input: pickles, each after its length (u32le). Standard output: for each one line of JSON,
+ * either {"code":N,"pos":N,"message":"..."} or {"root":REF,"values":[...]} with every value at its number,
+ * containers holding the numbers of what they hold: sharing and cycles stay visible. */
 #include "core/buffer.h"
 #include "core/input.h"
 #include "core/json.h"
