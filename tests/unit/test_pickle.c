@@ -653,6 +653,30 @@ static void memo_indices_are_not_sizes(void **state)
     td_buffer_fini(&out);
 }
 
+/* Entries written out of turn and again, the numbers between them later: each is one entry, the last value counts. */
+static void memo_entries_out_of_turn(void **state)
+{
+    (void)state;
+    struct parsed p;
+    int64_t number = 0;
+    static const int64_t expected[] = {2, 3, 4, 5, 6};
+    PARSE(&p, "(K\1q\1"
+              "0K\2q\0"
+              "0K\3q\1"
+              "0K\7q\3"
+              "0K\4q\2"
+              "0K\5q\3"
+              "0K\6\x94"
+              "0h\0h\1h\2h\3h\4t.");
+    CHECK(p.ok, "%s", p.err.message);
+    assert_int_equal(p.pickle.memo_count, COUNT_OF(expected));
+    for (uint32_t i = 0; i < COUNT_OF(expected); i++)
+        CHECK(td_pickle_int(&p.pickle, td_pickle_item(&p.pickle, p.pickle.root, i), &number) &&
+                  number == expected[i],
+              "entry %" PRIu32 " is %" PRId64, i, number);
+    parsed_fini(&p);
+}
+
 /* Multiples of a Fibonacci number fall close together under the memo's hash. */
 static void memo_indices_that_collide(void **state)
 {
@@ -992,6 +1016,30 @@ static void memory_may_run_out(void **state)
     }
 }
 
+/* The scratch that keys are sorted in counts too. */
+static void sorting_stays_within_the_bound(void **state)
+{
+    (void)state;
+    struct td_buffer out;
+    struct parsed p;
+    td_buffer_init(&out);
+    td_buffer_puts(&out, "}(");
+    for (int i = 5000; i > 0; i--)
+        td_buffer_printf(&out, "M%c%cN", i & 0xff, i >> 8);
+    td_buffer_puts(&out, "u.");
+    size_t accepted = 0;
+    for (size_t limit = MEMORY_FLOOR; limit < (size_t)1 << 20; limit += limit / 16) {
+        struct td_pickle_options options = {.max_memory_bytes = limit};
+        parse_with((const uint8_t *)out.data, out.len, 0, options, &p);
+        accepted += p.ok;
+        CHECK(p.ok || p.err.code == TD_RESOURCE_EXHAUSTED, "%zu bytes: %s", limit, p.err.message);
+        CHECK(p.memory.peak_bytes < limit + limit / 64 + 1024, "%zu bytes: %zu", limit, p.memory.peak_bytes);
+        parsed_fini(&p);
+    }
+    assert_in_range(accepted, 5, 55);
+    td_buffer_fini(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1011,6 +1059,7 @@ int main(void)
         cmocka_unit_test(what_holds_itself),
         cmocka_unit_test(laughs_stay_small),
         cmocka_unit_test(memo_indices_are_not_sizes),
+        cmocka_unit_test(memo_entries_out_of_turn),
         cmocka_unit_test(memo_indices_that_collide),
         cmocka_unit_test(a_million_of),
         cmocka_unit_test(a_large_state_dict),
@@ -1019,6 +1068,7 @@ int main(void)
         cmocka_unit_test(an_optimizer_by_torch),
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(memory_may_run_out),
+        cmocka_unit_test(sorting_stays_within_the_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
