@@ -77,9 +77,9 @@ struct central {
 
 static bool no_memory(const struct reader *r)
 {
-    return td_error_set(
-        r->err, TD_RESOURCE_EXHAUSTED,
-        "out of memory: the zip directory needs more than one file's limit, or than there is");
+    (void)td_error_set(r->err, TD_RESOURCE_EXHAUSTED,
+                       "out of memory: the zip directory needs more than one file's limit, or than there is");
+    return false;
 }
 
 /* ---- End records ---- */
@@ -333,11 +333,13 @@ static bool read_central(const struct reader *r, const uint8_t *p, uint64_t pos,
 
 static bool allocate_entries(struct reader *r)
 {
-    if (r->count > r->directory_bytes / CENTRAL_BYTES)
-        return td_error_at(r->err, TD_INVALID_ARGUMENT, r->directory_at,
-                           "zip archive announces %" PRIu64 " members; its directory of %" PRIu64
-                           " bytes holds %" PRIu64 " at most",
-                           r->count, r->directory_bytes, r->directory_bytes / CENTRAL_BYTES);
+    if (r->count > r->directory_bytes / CENTRAL_BYTES) {
+        (void)td_error_at(r->err, TD_INVALID_ARGUMENT, r->directory_at,
+                          "zip archive announces %" PRIu64 " members; its directory of %" PRIu64
+                          " bytes holds %" PRIu64 " at most",
+                          r->count, r->directory_bytes, r->directory_bytes / CENTRAL_BYTES);
+        return false;
+    }
     size_t count = (size_t)r->count; /* the directory is in memory, so it fits */
     r->entries = td_arena_array(r->arena, count, sizeof *r->entries);
     r->order = malloc((count + 1) * sizeof *r->order);
@@ -443,21 +445,27 @@ static bool check_local(struct reader *r, const struct td_zip_entry *e, const st
 static bool read_local(struct reader *r, const struct td_zip_entry *e, uint64_t end)
 {
     uint64_t bytes = LOCAL_BYTES + (uint64_t)e->name_len;
-    if (!td_range_within(e->header_at, bytes, end))
-        return td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
-                           "zip member \"%.96s\": its local header overlaps what begins at byte %" PRIu64,
-                           e->name, end);
+    if (!td_range_within(e->header_at, bytes, end)) {
+        (void)td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
+                          "zip member \"%.96s\": its local header overlaps what begins at byte %" PRIu64,
+                          e->name, end);
+        return false;
+    }
     r->local_bytes += bytes;
-    if (r->local_bytes > r->limits->max_header_bytes)
-        return td_error_at(r->err, TD_RESOURCE_EXHAUSTED, e->header_at,
-                           "zip local headers take more than the limit of %" PRIu64 " bytes",
-                           r->limits->max_header_bytes);
+    if (r->local_bytes > r->limits->max_header_bytes) {
+        (void)td_error_at(r->err, TD_RESOURCE_EXHAUSTED, e->header_at,
+                          "zip local headers take more than the limit of %" PRIu64 " bytes",
+                          r->limits->max_header_bytes);
+        return false;
+    }
     if (!td_input_read(r->input, e->header_at, r->local, (size_t)bytes, r->err))
         return false;
-    if (td_load_le32(r->local) != LOCAL_SIGNATURE)
-        return td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
-                           "zip member \"%.96s\" has no local header (PK\\3\\4) where the directory says",
-                           e->name);
+    if (td_load_le32(r->local) != LOCAL_SIGNATURE) {
+        (void)td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
+                          "zip member \"%.96s\" has no local header (PK\\3\\4) where the directory says",
+                          e->name);
+        return false;
+    }
     return true;
 }
 
@@ -585,10 +593,12 @@ static bool finish(struct reader *r, struct td_zip *zip)
 /* Loads the directory, once it is known to fit: with what is made of it, for which the arena leaves room. */
 static bool load_directory(struct reader *r)
 {
-    if (r->directory_bytes > r->limits->max_header_bytes)
-        return td_error_at(r->err, TD_RESOURCE_EXHAUSTED, r->directory_at,
-                           "zip directory of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
-                           r->directory_bytes, r->limits->max_header_bytes);
+    if (r->directory_bytes > r->limits->max_header_bytes) {
+        (void)td_error_at(r->err, TD_RESOURCE_EXHAUSTED, r->directory_at,
+                          "zip directory of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
+                          r->directory_bytes, r->limits->max_header_bytes);
+        return false;
+    }
     size_t most = r->limits->max_memory_bytes;
     size_t limit = r->arena->limit_bytes;
     if (most != 0 && (limit == 0 || limit > most))
