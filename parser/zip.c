@@ -59,8 +59,7 @@ struct reader {
     uint64_t *central_at;   /* of an entry's record, within directory */
     uint8_t *local;         /* room for a local header with the longest name */
     size_t longest_name;
-    /* Bytes of local headers read so far. */
-    uint64_t local_bytes;
+    uint64_t local_bytes; /* of local headers read so far */
     struct td_zip_entry *entries;
 };
 
@@ -382,6 +381,18 @@ static bool read_directory(struct reader *r)
 
 /* ---- Local headers ---- */
 
+/* What is read of local headers counts as the directory does. */
+static bool count_local(struct reader *r, const struct td_zip_entry *e, uint64_t bytes)
+{
+    r->local_bytes += bytes;
+    if (r->local_bytes <= r->limits->max_header_bytes)
+        return true;
+    (void)td_error_at(r->err, TD_RESOURCE_EXHAUSTED, e->header_at,
+                      "zip local headers take more than the limit of %" PRIu64 " bytes",
+                      r->limits->max_header_bytes);
+    return false;
+}
+
 /* The sizes of a local header: its own, or those of its zip64 field where they do not fit. */
 static bool read_local_sizes(struct reader *r, const struct td_zip_entry *e, uint64_t *stored_bytes,
                              uint64_t *size_bytes)
@@ -392,10 +403,11 @@ static bool read_local_sizes(struct reader *r, const struct td_zip_entry *e, uin
         return true;
     uint16_t extra_len = td_load_le16(r->local + 28);
     uint64_t at = e->header_at + LOCAL_BYTES + e->name_len;
+    if (!count_local(r, e, extra_len))
+        return false;
     uint8_t *extra = td_input_load(r->input, at, extra_len, extra_len, r->err);
     if (extra == NULL)
         return false;
-    r->local_bytes += extra_len;
     const uint8_t *data;
     size_t data_len;
     bool ok = find_extra64(extra, extra_len, &data, &data_len) && widen(size_bytes, &data, &data_len) &&
@@ -451,14 +463,7 @@ static bool read_local(struct reader *r, const struct td_zip_entry *e, uint64_t 
                           e->name, end);
         return false;
     }
-    r->local_bytes += bytes;
-    if (r->local_bytes > r->limits->max_header_bytes) {
-        (void)td_error_at(r->err, TD_RESOURCE_EXHAUSTED, e->header_at,
-                          "zip local headers take more than the limit of %" PRIu64 " bytes",
-                          r->limits->max_header_bytes);
-        return false;
-    }
-    if (!td_input_read(r->input, e->header_at, r->local, (size_t)bytes, r->err))
+    if (!count_local(r, e, bytes) || !td_input_read(r->input, e->header_at, r->local, (size_t)bytes, r->err))
         return false;
     if (td_load_le32(r->local) != LOCAL_SIGNATURE) {
         (void)td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
