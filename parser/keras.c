@@ -24,8 +24,10 @@ struct metadata {
 static bool read_member(struct td_json *json, struct td_arena *arena, struct td_metadata *out)
 {
     char *key = td_arena_strndup(arena, json->text + json->value, json->value_len);
-    if (key == NULL)
-        return td_error_no_memory(json->err);
+    if (key == NULL) {
+        (void)td_error_no_memory(json->err);
+        return false;
+    }
     size_t key_len;
     if (!td_json_string(json, key, json->value_len + 1, &key_len))
         return false;
@@ -38,7 +40,9 @@ static bool read_member(struct td_json *json, struct td_arena *arena, struct td_
     if (ok) {
         char *copy = value.failed ? NULL : td_arena_strndup(arena, value.data, value.len);
         *out = (struct td_metadata){.key = key, .value = copy};
-        ok = copy != NULL || td_error_no_memory(json->err);
+        ok = copy != NULL;
+        if (!ok)
+            (void)td_error_no_memory(json->err);
     }
     td_buffer_fini(&value);
     return ok;
@@ -58,7 +62,7 @@ static bool read_members(struct td_json *json, struct td_arena *arena, struct me
     if (!td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object"))
         return false;
     while ((token = td_json_next(json)) == TD_JSON_KEY) {
-        struct td_metadata member;
+        struct td_metadata member = {0};
         if (metadata->count == METADATA_MAX_MEMBERS)
             return td_json_fail(json, "metadata.json has more than %d members", METADATA_MAX_MEMBERS);
         if (!read_member(json, arena, &member))

@@ -47,8 +47,9 @@ struct array {
 static bool fail(const struct header *h, const char *wanted)
 {
     size_t left = h->len - h->pos;
-    return td_error_at(h->err, TD_INVALID_ARGUMENT, h->base + h->pos, "npy header: %s, not \"%.*s\"", wanted,
-                       (int)(left < 32 ? left : 32), h->text + h->pos);
+    (void)td_error_at(h->err, TD_INVALID_ARGUMENT, h->base + h->pos, "npy header: %s, not \"%.*s\"", wanted,
+                      (int)(left < 32 ? left : 32), h->text + h->pos);
+    return false;
 }
 
 static char peek(struct header *h)
@@ -547,8 +548,7 @@ bool td_npy_read(const struct td_input *input, const struct td_limits *limits, s
                  struct td_tensor *tensor, uint64_t *header_bytes, struct td_error *err)
 {
     struct header h = {.err = err};
-    struct array array;
-    array.rank = 0;
+    struct array array = {.rank = 0};
     bool ok = load_header(&h, input, limits) && read_dict(&h, &array) &&
               make_tensor(&h, &array, input, arena, tensor);
     *header_bytes = h.base + h.len;

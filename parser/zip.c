@@ -59,8 +59,7 @@ struct reader {
     uint64_t *central_at;   /* of an entry's record, within directory */
     uint8_t *local;         /* room for a local header with the longest name */
     size_t longest_name;
-    /* Bytes of local headers read so far. */
-    uint64_t local_bytes;
+    uint64_t local_bytes; /* of local headers read so far */
     struct td_zip_entry *entries;
 };
 
@@ -77,9 +76,9 @@ struct central {
 
 static bool no_memory(const struct reader *r)
 {
-    return td_error_set(
-        r->err, TD_RESOURCE_EXHAUSTED,
-        "out of memory: the zip directory needs more than one file's limit, or than there is");
+    (void)td_error_set(r->err, TD_RESOURCE_EXHAUSTED,
+                       "out of memory: the zip directory needs more than one file's limit, or than there is");
+    return false;
 }
 
 /* ---- End records ---- */
@@ -333,11 +332,13 @@ static bool read_central(const struct reader *r, const uint8_t *p, uint64_t pos,
 
 static bool allocate_entries(struct reader *r)
 {
-    if (r->count > r->directory_bytes / CENTRAL_BYTES)
-        return td_error_at(r->err, TD_INVALID_ARGUMENT, r->directory_at,
-                           "zip archive announces %" PRIu64 " members; its directory of %" PRIu64
-                           " bytes holds %" PRIu64 " at most",
-                           r->count, r->directory_bytes, r->directory_bytes / CENTRAL_BYTES);
+    if (r->count > r->directory_bytes / CENTRAL_BYTES) {
+        (void)td_error_at(r->err, TD_INVALID_ARGUMENT, r->directory_at,
+                          "zip archive announces %" PRIu64 " members; its directory of %" PRIu64
+                          " bytes holds %" PRIu64 " at most",
+                          r->count, r->directory_bytes, r->directory_bytes / CENTRAL_BYTES);
+        return false;
+    }
     size_t count = (size_t)r->count; /* the directory is in memory, so it fits */
     r->entries = td_arena_array(r->arena, count, sizeof *r->entries);
     r->order = malloc((count + 1) * sizeof *r->order);
@@ -380,6 +381,18 @@ static bool read_directory(struct reader *r)
 
 /* ---- Local headers ---- */
 
+/* What is read of local headers counts as the directory does. */
+static bool count_local(struct reader *r, const struct td_zip_entry *e, uint64_t bytes)
+{
+    r->local_bytes += bytes;
+    if (r->local_bytes <= r->limits->max_header_bytes)
+        return true;
+    (void)td_error_at(r->err, TD_RESOURCE_EXHAUSTED, e->header_at,
+                      "zip local headers take more than the limit of %" PRIu64 " bytes",
+                      r->limits->max_header_bytes);
+    return false;
+}
+
 /* The sizes of a local header: its own, or those of its zip64 field where they do not fit. */
 static bool read_local_sizes(struct reader *r, const struct td_zip_entry *e, uint64_t *stored_bytes,
                              uint64_t *size_bytes)
@@ -390,10 +403,11 @@ static bool read_local_sizes(struct reader *r, const struct td_zip_entry *e, uin
         return true;
     uint16_t extra_len = td_load_le16(r->local + 28);
     uint64_t at = e->header_at + LOCAL_BYTES + e->name_len;
+    if (!count_local(r, e, extra_len))
+        return false;
     uint8_t *extra = td_input_load(r->input, at, extra_len, extra_len, r->err);
     if (extra == NULL)
         return false;
-    r->local_bytes += extra_len;
     const uint8_t *data;
     size_t data_len;
     bool ok = find_extra64(extra, extra_len, &data, &data_len) && widen(size_bytes, &data, &data_len) &&
@@ -443,21 +457,20 @@ static bool check_local(struct reader *r, const struct td_zip_entry *e, const st
 static bool read_local(struct reader *r, const struct td_zip_entry *e, uint64_t end)
 {
     uint64_t bytes = LOCAL_BYTES + (uint64_t)e->name_len;
-    if (!td_range_within(e->header_at, bytes, end))
-        return td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
-                           "zip member \"%.96s\": its local header overlaps what begins at byte %" PRIu64,
-                           e->name, end);
-    r->local_bytes += bytes;
-    if (r->local_bytes > r->limits->max_header_bytes)
-        return td_error_at(r->err, TD_RESOURCE_EXHAUSTED, e->header_at,
-                           "zip local headers take more than the limit of %" PRIu64 " bytes",
-                           r->limits->max_header_bytes);
-    if (!td_input_read(r->input, e->header_at, r->local, (size_t)bytes, r->err))
+    if (!td_range_within(e->header_at, bytes, end)) {
+        (void)td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
+                          "zip member \"%.96s\": its local header overlaps what begins at byte %" PRIu64,
+                          e->name, end);
         return false;
-    if (td_load_le32(r->local) != LOCAL_SIGNATURE)
-        return td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
-                           "zip member \"%.96s\" has no local header (PK\\3\\4) where the directory says",
-                           e->name);
+    }
+    if (!count_local(r, e, bytes) || !td_input_read(r->input, e->header_at, r->local, (size_t)bytes, r->err))
+        return false;
+    if (td_load_le32(r->local) != LOCAL_SIGNATURE) {
+        (void)td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
+                          "zip member \"%.96s\" has no local header (PK\\3\\4) where the directory says",
+                          e->name);
+        return false;
+    }
     return true;
 }
 
@@ -585,10 +598,12 @@ static bool finish(struct reader *r, struct td_zip *zip)
 /* Loads the directory, once it is known to fit: with what is made of it, for which the arena leaves room. */
 static bool load_directory(struct reader *r)
 {
-    if (r->directory_bytes > r->limits->max_header_bytes)
-        return td_error_at(r->err, TD_RESOURCE_EXHAUSTED, r->directory_at,
-                           "zip directory of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
-                           r->directory_bytes, r->limits->max_header_bytes);
+    if (r->directory_bytes > r->limits->max_header_bytes) {
+        (void)td_error_at(r->err, TD_RESOURCE_EXHAUSTED, r->directory_at,
+                          "zip directory of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
+                          r->directory_bytes, r->limits->max_header_bytes);
+        return false;
+    }
     size_t most = r->limits->max_memory_bytes;
     size_t limit = r->arena->limit_bytes;
     if (most != 0 && (limit == 0 || limit > most))

@@ -737,6 +737,23 @@ static void limits_hold(void **state)
     free(f.bytes);
 }
 
+/* Extra fields of local headers may be longer than all of the directory. */
+static void local_headers_count_against_the_limit(void **state)
+{
+    (void)state;
+    struct zip_file f = build_zip64(24, 300);
+    struct td_input input = td_input_memory(f.bytes, f.len);
+    struct td_limits limits = td_limits_default();
+    for (limits.max_header_bytes = 330; limits.max_header_bytes <= 340; limits.max_header_bytes++) {
+        struct opened o;
+        open_input(&input, &limits, &o);
+        CHECK(o.ok == (limits.max_header_bytes >= 31 + 304), "%s", o.err.message);
+        assert_true(o.ok || o.err.code == TD_RESOURCE_EXHAUSTED);
+        close_opened(&o);
+    }
+    free(f.bytes);
+}
+
 static bool failing_read(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     size_t **state = *(size_t * *const *)context;
@@ -792,6 +809,7 @@ int main(void)
         cmocka_unit_test(every_byte_changed),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(limits_hold),
+        cmocka_unit_test(local_headers_count_against_the_limit),
         cmocka_unit_test(every_read_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
