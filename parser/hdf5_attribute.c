@@ -14,6 +14,7 @@
 enum {
     STRING_BYTES_MAX = 4096, /* longer ones are cut */
     ITEMS_MAX = 64,          /* longer lists are cut */
+    HEAP_PREFIX_BYTES = 16,  /* of the global heap and of its objects: shorter lengths are padded */
 };
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -112,10 +113,9 @@ void td_h5_strings_fini(struct td_h5_strings *strings)
 /* Loads the collection of objects at addr, unless it is the one that is loaded. *found: whether there is one. */
 static bool load_collection(struct td_h5 *h, struct td_h5_strings *strings, uint64_t addr, bool *found)
 {
-    enum { PREFIX_BYTES_MAX = 8 + 8 };
     static const char what[] = "global heap";
-    uint8_t prefix[PREFIX_BYTES_MAX];
-    size_t prefix_bytes = 8 + (size_t)h->length_bytes;
+    uint8_t prefix[HEAP_PREFIX_BYTES];
+    size_t prefix_bytes = sizeof prefix;
     *found = strings->loaded && strings->addr == addr;
     if (*found)
         return true;
@@ -149,6 +149,7 @@ static const uint8_t *find_object(struct td_h5 *h, struct td_h5_strings *strings
         uint16_t here = td_h5_u16(&c);
         (void)td_h5_take(&c, 6); /* references, reserved */
         *len = td_h5_number(&c, h->length_bytes);
+        (void)td_h5_take(&c, 8 - h->length_bytes);
         if (c.bad || here == 0 || *len > c.left) /* 0: what is free, always the last */
             return NULL;
         const uint8_t *p = c.p;
@@ -186,7 +187,7 @@ static bool heap_string(struct td_h5 *h, struct td_h5_strings *strings, struct t
     if (p == NULL) {
         if (!td_h5_spend(h, strings->len)) /* the search begins anew: that is work, too */
             return false;
-        p = find_object(h, strings, 8 + (size_t)h->length_bytes, index, &object_len);
+        p = find_object(h, strings, HEAP_PREFIX_BYTES, index, &object_len);
     }
     if (p == NULL || wanted > object_len)
         return true;

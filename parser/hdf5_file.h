@@ -36,7 +36,7 @@ struct td_h5_buffer {
     size_t capacity;
 };
 
-enum { TD_H5_PAGE_BYTES = 16 * 1024, TD_H5_PAGE_COUNT = 16 };
+enum { TD_H5_PAGE_BYTES = 4096, TD_H5_PAGE_COUNT = 64 };
 
 struct td_h5 {
     const struct td_input *input;
