@@ -90,11 +90,13 @@ void td_h5_buffer_fini(struct td_h5_buffer *buffer)
 static bool buffer_reserve(struct td_h5 *h, struct td_h5_buffer *buffer, size_t need)
 {
     enum { AT_LEAST = 512 };
-    if (need <= buffer->capacity)
+    if (need <= buffer->capacity && buffer->p != NULL) /* never NULL, not even for no bytes */
         return true;
     size_t capacity = buffer->capacity <= SIZE_MAX / 2 ? buffer->capacity * 2 : need;
     if (capacity < need)
-        capacity = need < AT_LEAST ? AT_LEAST : need;
+        capacity = need;
+    if (capacity < AT_LEAST)
+        capacity = AT_LEAST;
     if (!account(h, capacity - buffer->capacity))
         return false;
     uint8_t *p = realloc(buffer->p, capacity);
@@ -224,22 +226,18 @@ static const uint8_t *page_get(struct td_h5 *h, uint64_t number)
     return page;
 }
 
-bool td_h5_spend(struct td_h5 *h, uint64_t len)
-{
-    if (len > h->budget_bytes)
-        return td_error_set(h->err, TD_RESOURCE_EXHAUSTED,
-                            "the file's structure makes its reader read more than it may, by limit or by the "
-                            "file's size");
-    h->budget_bytes -= len;
-    return true;
-}
-
 static bool spend(struct td_h5 *h, uint64_t addr, uint64_t len, const char *what)
 {
     if (!td_h5_within(h, addr, len))
         return td_h5_fail(h, addr, "%s at address %" PRIu64 " with %" PRIu64 " bytes leaves the file", what,
                           addr, len);
-    return td_h5_spend(h, len);
+    if (len > h->budget_bytes)
+        return td_error_at(h->err, TD_RESOURCE_EXHAUSTED, h->base + addr,
+                           "%s: the file's structure makes its reader read more than it may, by limit or by "
+                           "the file's size",
+                           what);
+    h->budget_bytes -= len;
+    return true;
 }
 
 bool td_h5_read(struct td_h5 *h, uint64_t addr, void *out, size_t len, const char *what)

@@ -6,7 +6,8 @@
     M <tab> key <tab> JSON value
 
 Offset, shape and type come from h5py; the reasons from h5py's property lists. Files that h5py cannot open as a whole
-have the line R (refused). The files are the same in every run with the same packages (h5py 3.16, HDF5 2.0, Keras 3.15)."""
+have the line R (refused). The files are the same in every run with the same packages (h5py 3.16, HDF5 2.0, Keras 3.15), but for the times
+that headers of version 2 hold, and their checksums."""
 import json
 import os
 import pathlib
