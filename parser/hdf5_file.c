@@ -33,6 +33,7 @@ bool td_h5_fail(struct td_h5 *h, uint64_t addr, const char *format, ...)
     char text[TD_ERROR_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
+    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is, the line above
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     uint64_t pos = addr <= h->size_bytes ? h->base + addr : h->input->size_bytes;
@@ -188,7 +189,7 @@ void td_h5_map_fini(struct td_h5_map *map)
 bool td_h5_visit(struct td_h5 *h, uint64_t addr, const char *what)
 {
     size_t value = 0;
-    bool is_new;
+    bool is_new = false;
     if (!td_h5_within(h, addr, 1))
         return td_h5_fail(h, addr, "%s at address %" PRIu64 " lies past the end of the file", what, addr);
     if (!td_h5_map_add(h, &h->visited, addr, &value, &is_new))
@@ -404,7 +405,7 @@ static bool read_superblock_0(struct td_h5 *h, struct td_h5_cursor c, unsigned v
     (void)td_h5_take(&c, h->offset_bytes); /* free space */
     uint64_t end_at = c.addr;
     uint64_t end = td_h5_number(&c, h->offset_bytes);
-    (void)td_h5_take(&c, 2 * h->offset_bytes); /* driver information; the root's name */
+    (void)td_h5_take(&c, 2 * (size_t)h->offset_bytes); /* driver information; the root's name */
     h->root = td_h5_number(&c, h->offset_bytes);
     if (c.bad)
         return td_h5_fail(h, 0, "superblock: the file ends within it");
