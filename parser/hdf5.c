@@ -745,6 +745,8 @@ static bool hdf5_parse(const struct td_input *input, const struct td_limits *lim
     bool ok = td_h5_open(&w->h, input, limits, manifest, &own) && walk_file(w);
     if (ok)
         ok = is_archive(w) ? parse_archive(w, limits) : fill_manifest(w);
+    if (own.code == TD_INVALID_ARGUMENT && own.pos == TD_ERROR_POS_NONE)
+        own.pos = w->h.base; /* of the listing as a whole: a name twice */
     walk_fini(w);
     free(w);
     manifest->arena.limit_bytes = arena_limit;

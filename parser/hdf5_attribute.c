@@ -14,6 +14,7 @@
 enum {
     STRING_BYTES_MAX = 4096, /* longer ones are cut */
     ITEMS_MAX = 64,          /* longer lists are cut */
+    HEAP_PREFIX_BYTES = 16,  /* of the global heap and of its objects: shorter lengths are padded */
 };
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -106,92 +107,101 @@ bool td_h5_each_attribute(struct td_h5 *h, const struct td_h5_header *header, td
 
 void td_h5_strings_fini(struct td_h5_strings *strings)
 {
-    td_h5_buffer_fini(&strings->collection);
+    td_h5_buffer_fini(&strings->bytes);
+    td_h5_map_fini(&strings->objects);
 }
 
-/* Loads the collection of objects at addr, unless it is the one that is loaded. *found: whether there is one. */
-static bool load_collection(struct td_h5 *h, struct td_h5_strings *strings, uint64_t addr, bool *found)
+/* What an object of the global heap is known by; index 0 is the collection itself. */
+static uint64_t object_key(uint64_t collection, uint32_t index)
 {
-    enum { PREFIX_BYTES_MAX = 8 + 8 };
+    return collection << 16 | index;
+}
+
+/* Enters every object of the collection at addr. One that is damaged has none. */
+static bool index_collection(struct td_h5 *h, struct td_h5_strings *strings, uint64_t addr)
+{
     static const char what[] = "global heap";
-    uint8_t prefix[PREFIX_BYTES_MAX];
-    size_t prefix_bytes = 8 + (size_t)h->length_bytes;
-    *found = strings->loaded && strings->addr == addr;
-    if (*found)
+    uint8_t prefix[HEAP_PREFIX_BYTES];
+    if (!td_h5_within(h, addr, sizeof prefix))
         return true;
-    strings->loaded = false;
-    if (!td_h5_within(h, addr, prefix_bytes))
-        return true;
-    if (!td_h5_read(h, addr, prefix, prefix_bytes, what))
+    if (!td_h5_read(h, addr, prefix, sizeof prefix, what))
         return false;
-    struct td_h5_cursor c = {.p = prefix, .left = prefix_bytes};
+    struct td_h5_cursor c = {.p = prefix, .left = sizeof prefix};
     bool known = td_h5_signature(&c, "GCOL") && td_h5_u8(&c) == 1;
     (void)td_h5_take(&c, 3);
     uint64_t len = td_h5_number(&c, h->length_bytes);
-    if (!known || len < prefix_bytes || !td_h5_within(h, addr, len))
+    if (!known || len < sizeof prefix || !td_h5_within(h, addr, len))
         return true;
-    if (!td_h5_load(h, &strings->collection, 0, addr, len, what))
+    if (!td_h5_load(h, &strings->bytes, 0, addr, len, what))
         return false;
-    strings->addr = addr;
-    strings->len = len;
-    strings->next = prefix_bytes;
-    strings->loaded = *found = true;
+    c = (struct td_h5_cursor){.p = strings->bytes.p, .left = (size_t)len, .addr = addr};
+    (void)td_h5_take(&c, sizeof prefix);
+    for (;;) {
+        uint32_t index = td_h5_u16(&c);
+        (void)td_h5_take(&c, 6); /* references, reserved */
+        uint64_t object_len = td_h5_number(&c, h->length_bytes);
+        (void)td_h5_take(&c, 8 - h->length_bytes);
+        if (c.bad || index == 0 || object_len > c.left) /* 0: what is free, always the last */
+            return true;
+        size_t value = (size_t)c.addr;
+        bool is_new;
+        if (!td_h5_map_add(h, &strings->objects, object_key(addr, index), &value, &is_new))
+            return false;
+        uint64_t padded = (object_len + 7) / 8 * 8;
+        (void)td_h5_take(&c, padded < c.left ? (size_t)padded : c.left);
+    }
+}
+
+/* The address of an object's bytes; 0: there is none. */
+static bool find_object(struct td_h5 *h, struct td_h5_strings *strings, uint64_t collection, uint32_t index,
+                        uint64_t *addr)
+{
+    enum { ADDRESS_BITS = 48, INDEX_MAX = 0xFFFF };
+    size_t value = 0;
+    bool is_new;
+    *addr = 0;
+    if (collection >> ADDRESS_BITS != 0 || index == 0 || index > INDEX_MAX)
+        return true;
+    if (!td_h5_map_add(h, &strings->objects, object_key(collection, 0), &value, &is_new) ||
+        (is_new && !index_collection(h, strings, collection)))
+        return false;
+    value = 0;
+    if (!td_h5_map_add(h, &strings->objects, object_key(collection, index), &value, &is_new))
+        return false;
+    *addr = value;
     return true;
 }
 
-/* The object with this index, searched from `from` on; NULL when it is not there. Where it ends is kept, because objects
- * are mostly asked for in their order. */
-static const uint8_t *find_object(struct td_h5 *h, struct td_h5_strings *strings, size_t from, uint32_t index,
-                                  uint64_t *len)
-{
-    struct td_h5_cursor c = {.p = strings->collection.p + from, .left = (size_t)strings->len - from};
-    for (;;) {
-        uint16_t here = td_h5_u16(&c);
-        (void)td_h5_take(&c, 6); /* references, reserved */
-        *len = td_h5_number(&c, h->length_bytes);
-        if (c.bad || here == 0 || *len > c.left) /* 0: what is free, always the last */
-            return NULL;
-        const uint8_t *p = c.p;
-        uint64_t padded = (*len + 7) / 8 * 8;
-        (void)td_h5_take(&c, padded < c.left ? (size_t)padded : c.left);
-        if (here == index) {
-            strings->next = (size_t)strings->len - c.left;
-            return p;
-        }
-    }
-}
-
-/* A string in the global heap; *text is NULL when there is none. */
+/* A string in the global heap, as much of it as is shown; *text is NULL when there is none. */
 static bool heap_string(struct td_h5 *h, struct td_h5_strings *strings, struct td_h5_cursor *c,
                         const char **text, size_t *len)
 {
+    static const char what[] = "string in the global heap";
     uint32_t wanted = td_h5_u32(c);
-    uint64_t addr = td_h5_number(c, h->offset_bytes);
+    uint64_t collection = td_h5_number(c, h->offset_bytes);
     uint32_t index = td_h5_u32(c);
-    bool found;
-    *text = NULL;
+    uint8_t length[8];
+    uint64_t addr;
+    *text = wanted == 0 ? "" : NULL;
     *len = 0;
-    if (c->bad)
+    if (c->bad || wanted == 0)
         return true;
-    if (wanted == 0) {
-        *text = "";
-        return true;
-    }
-    if (!load_collection(h, strings, addr, &found))
+    if (!find_object(h, strings, collection, index, &addr))
         return false;
-    if (!found)
+    if (addr == 0)
         return true;
-    uint64_t object_len;
-    const uint8_t *p = find_object(h, strings, strings->next, index, &object_len);
-    if (p == NULL) {
-        if (!td_h5_spend(h, strings->len)) /* the search begins anew: that is work, too */
-            return false;
-        p = find_object(h, strings, 8 + (size_t)h->length_bytes, index, &object_len);
-    }
-    if (p == NULL || wanted > object_len)
+    if (!td_h5_read(h, addr - sizeof length, length, sizeof length, what))
+        return false;
+    struct td_h5_cursor head = {.p = length, .left = sizeof length};
+    if (wanted > td_h5_number(&head, h->length_bytes))
         return true;
-    *text = (const char *)p;
-    *len = strnlen(*text, wanted);
+    size_t loaded = wanted <= STRING_BYTES_MAX ? wanted : STRING_BYTES_MAX + 1; /* one more: where to cut */
+    if (!td_h5_load(h, &strings->bytes, 0, addr, loaded, what))
+        return false;
+    *text = (const char *)strings->bytes.p;
+    *len = strnlen(*text, loaded);
+    if (*len == loaded)
+        *len = wanted;
     return true;
 }
 

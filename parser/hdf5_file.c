@@ -33,6 +33,7 @@ bool td_h5_fail(struct td_h5 *h, uint64_t addr, const char *format, ...)
     char text[TD_ERROR_MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
+    // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is, the line above
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     uint64_t pos = addr <= h->size_bytes ? h->base + addr : h->input->size_bytes;
@@ -90,11 +91,13 @@ void td_h5_buffer_fini(struct td_h5_buffer *buffer)
 static bool buffer_reserve(struct td_h5 *h, struct td_h5_buffer *buffer, size_t need)
 {
     enum { AT_LEAST = 512 };
-    if (need <= buffer->capacity)
+    if (need <= buffer->capacity && buffer->p != NULL) /* never NULL, not even for no bytes */
         return true;
     size_t capacity = buffer->capacity <= SIZE_MAX / 2 ? buffer->capacity * 2 : need;
     if (capacity < need)
-        capacity = need < AT_LEAST ? AT_LEAST : need;
+        capacity = need;
+    if (capacity < AT_LEAST)
+        capacity = AT_LEAST;
     if (!account(h, capacity - buffer->capacity))
         return false;
     uint8_t *p = realloc(buffer->p, capacity);
@@ -186,7 +189,7 @@ void td_h5_map_fini(struct td_h5_map *map)
 bool td_h5_visit(struct td_h5 *h, uint64_t addr, const char *what)
 {
     size_t value = 0;
-    bool is_new;
+    bool is_new = false;
     if (!td_h5_within(h, addr, 1))
         return td_h5_fail(h, addr, "%s at address %" PRIu64 " lies past the end of the file", what, addr);
     if (!td_h5_map_add(h, &h->visited, addr, &value, &is_new))
@@ -224,22 +227,18 @@ static const uint8_t *page_get(struct td_h5 *h, uint64_t number)
     return page;
 }
 
-bool td_h5_spend(struct td_h5 *h, uint64_t len)
-{
-    if (len > h->budget_bytes)
-        return td_error_set(h->err, TD_RESOURCE_EXHAUSTED,
-                            "the file's structure makes its reader read more than it may, by limit or by the "
-                            "file's size");
-    h->budget_bytes -= len;
-    return true;
-}
-
 static bool spend(struct td_h5 *h, uint64_t addr, uint64_t len, const char *what)
 {
     if (!td_h5_within(h, addr, len))
         return td_h5_fail(h, addr, "%s at address %" PRIu64 " with %" PRIu64 " bytes leaves the file", what,
                           addr, len);
-    return td_h5_spend(h, len);
+    if (len > h->budget_bytes)
+        return td_error_at(h->err, TD_RESOURCE_EXHAUSTED, h->base + addr,
+                           "%s: the file's structure makes its reader read more than it may, by limit or by "
+                           "the file's size",
+                           what);
+    h->budget_bytes -= len;
+    return true;
 }
 
 bool td_h5_read(struct td_h5 *h, uint64_t addr, void *out, size_t len, const char *what)
@@ -406,7 +405,7 @@ static bool read_superblock_0(struct td_h5 *h, struct td_h5_cursor c, unsigned v
     (void)td_h5_take(&c, h->offset_bytes); /* free space */
     uint64_t end_at = c.addr;
     uint64_t end = td_h5_number(&c, h->offset_bytes);
-    (void)td_h5_take(&c, 2 * h->offset_bytes); /* driver information; the root's name */
+    (void)td_h5_take(&c, 2 * (size_t)h->offset_bytes); /* driver information; the root's name */
     h->root = td_h5_number(&c, h->offset_bytes);
     if (c.bad)
         return td_h5_fail(h, 0, "superblock: the file ends within it");

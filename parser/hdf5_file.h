@@ -36,7 +36,7 @@ struct td_h5_buffer {
     size_t capacity;
 };
 
-enum { TD_H5_PAGE_BYTES = 16 * 1024, TD_H5_PAGE_COUNT = 16 };
+enum { TD_H5_PAGE_BYTES = 4096, TD_H5_PAGE_COUNT = 64 };
 
 struct td_h5 {
     const struct td_input *input;
@@ -69,9 +69,6 @@ bool td_h5_read(struct td_h5 *h, uint64_t addr, void *out, size_t len, const cha
 bool td_h5_load(struct td_h5 *h, struct td_h5_buffer *buffer, size_t off, uint64_t addr, uint64_t len,
                 const char *what);
 void td_h5_buffer_fini(struct td_h5_buffer *buffer);
-
-/* Counts len bytes that are gone through once more. */
-bool td_h5_spend(struct td_h5 *h, uint64_t len);
 
 /* Whether len bytes at addr are in the file. */
 bool td_h5_within(const struct td_h5 *h, uint64_t addr, uint64_t len);
@@ -288,13 +285,10 @@ typedef bool td_h5_attribute_fn(void *context, const struct td_h5_attribute *att
 bool td_h5_each_attribute(struct td_h5 *h, const struct td_h5_header *header, td_h5_attribute_fn *each,
                           void *context);
 
-/* The part of the global heap that strings were last found in. */
+/* Strings of the global heap, whose collections are each gone through once. */
 struct td_h5_strings {
-    struct td_h5_buffer collection; /* the one read last */
-    uint64_t addr;
-    uint64_t len;
-    size_t next; /* where the search goes on */
-    bool loaded;
+    struct td_h5_map objects;  /* by collection and index: the address of their bytes */
+    struct td_h5_buffer bytes; /* the latest collection or string */
 };
 
 void td_h5_strings_fini(struct td_h5_strings *strings);

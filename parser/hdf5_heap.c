@@ -381,8 +381,8 @@ static bool tree_open(struct tree *tree, uint64_t addr)
 /* A record begins or ends with other things than the ID, by type. */
 static bool read_record(struct tree *tree, struct td_h5_cursor record)
 {
-    struct td_h5_cursor object;
-    bool is_huge;
+    struct td_h5_cursor object = {0};
+    bool is_huge = false;
     if (tree->type == TD_H5_TREE_LINKS)
         (void)td_h5_take(&record, 4); /* the name's hash */
     struct td_h5_cursor id = {.left = tree->heap->id_bytes, .addr = record.addr};
