@@ -2,8 +2,10 @@
 
 #include "core/buffer.h"
 #include "storage/strided.h"
+#include "storage/tiled.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -30,40 +32,85 @@ static bool set_file_bytes(const struct td_call *call, struct td_file *file, uin
     return ok;
 }
 
-/* The same for a tensor, in logical order where it lies in another. */
-static bool set_tensor_bytes(const struct td_call *call, struct td_file *file, const struct td_tensor *tensor)
+/* A tensor in logical order that lies in another. */
+static bool map_strided(const struct td_call *call, struct td_file *file, const struct td_tensor *tensor,
+                        struct td_blob **out, struct td_error *err)
 {
-    if (tensor->strides == NULL)
-        return set_file_bytes(call, file, tensor->offset, tensor->nbytes);
     struct td_blob *source = NULL;
+    bool ok = map_file(call, file, &source, err) &&
+              td_blob_strided(source, tensor->offset, tensor->dtype->block_bytes, tensor->rank, tensor->shape,
+                              tensor->strides, out, err);
+    td_blob_unref(source);
+    return ok;
+}
+
+/* A tensor whose boxes lie in several files. */
+static bool map_pieces(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                       const struct td_tensor *tensor, struct td_blob **out, struct td_error *err)
+{
+    struct td_tile *tiles = calloc(tensor->piece_count, sizeof *tiles);
+    bool ok = tiles != NULL || td_error_no_memory(err);
+    for (uint32_t i = 0; ok && i < tensor->piece_count; i++) {
+        const struct td_piece *piece = &tensor->pieces[i];
+        tiles[i] = (struct td_tile){.off = piece->offset, .starts = piece->starts, .sizes = piece->sizes};
+        ok = map_file(call, checkpoint->parts[piece->part]->file, &tiles[i].source, err);
+    }
+    ok = ok && td_blob_tiled(tiles, tensor->piece_count, tensor->dtype->block_bytes, tensor->rank,
+                             tensor->shape, out, err);
+    for (uint32_t i = 0; tiles != NULL && i < tensor->piece_count; i++)
+        td_blob_unref(tiles[i].source);
+    free(tiles);
+    return ok;
+}
+
+static bool set_tensor_bytes(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                             struct td_tensor_ref ref)
+{
+    const struct td_tensor *tensor = ref.tensor;
+    struct td_file *file = checkpoint->parts[ref.part]->file;
+    if (tensor->strides == NULL && tensor->piece_count == 0)
+        return set_file_bytes(call, file, tensor->offset, tensor->nbytes);
     struct td_blob *blob = NULL;
     struct td_error err;
     td_error_init(&err);
-    bool ok = map_file(call, file, &source, &err) &&
-              td_blob_strided(source, tensor->offset, tensor->dtype->block_bytes, tensor->rank, tensor->shape,
-                              tensor->strides, &blob, &err) &&
+    bool ok = (tensor->piece_count > 0 ? map_pieces(call, checkpoint, tensor, &blob, &err)
+                                       : map_strided(call, file, tensor, &blob, &err)) &&
               td_body_append(&call->response->body, blob, 0, tensor->nbytes, &err);
     td_blob_unref(blob);
-    td_blob_unref(source);
     if (!ok)
         td_response_fail_error(call->response, &err);
     return ok;
 }
 
-/* Another order of the same bytes is another representation. */
-static void set_tensor_etag(struct td_response *response, const struct td_file *file,
-                            const struct td_tensor *tensor)
+static uint64_t mix(uint64_t hash, const void *bytes, size_t len)
 {
-    uint64_t order = UINT64_C(14695981039346656037); /* FNV-1a over shape and strides */
-    for (uint32_t i = 0; tensor->strides != NULL && i < tensor->rank; i++) {
-        order = (order ^ tensor->shape[i]) * UINT64_C(1099511628211);
-        order = (order ^ tensor->strides[i]) * UINT64_C(1099511628211);
+    const uint8_t *p = bytes;
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ p[i]) * UINT64_C(1099511628211); /* FNV-1a */
+    return hash;
+}
+
+/* A file's tag and the place in it say which bytes these are; another order of them is another representation, and of a
+ * tensor in several files the checkpoint's tag covers all. */
+static void set_tensor_etag(struct td_response *response, const struct td_checkpoint *checkpoint,
+                            struct td_tensor_ref ref)
+{
+    const struct td_tensor *tensor = ref.tensor;
+    uint64_t hash = UINT64_C(14695981039346656037);
+    if (tensor->piece_count > 0) {
+        hash = mix(hash, tensor->name, tensor->name_len);
+        td_response_set_etag(response, "%s-%" PRIx64, checkpoint->tag, hash);
+        return;
     }
-    if (tensor->strides == NULL)
-        td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64, file->tag, tensor->offset, tensor->nbytes);
-    else
-        td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, file->tag, tensor->offset,
-                             tensor->nbytes, order);
+    const char *tag = checkpoint->parts[ref.part]->file->tag;
+    if (tensor->strides == NULL) {
+        td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes);
+        return;
+    }
+    hash = mix(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
+    hash = mix(hash, tensor->strides, tensor->rank * sizeof *tensor->strides);
+    td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes,
+                         hash);
 }
 
 void td_handle_tensor(const struct td_call *call)
@@ -83,13 +130,12 @@ void td_handle_tensor(const struct td_call *call)
         return;
     }
     const struct td_tensor *tensor = ref.tensor;
-    struct td_file *file = checkpoint->parts[ref.part]->file;
     if (tensor->reason != NULL) {
         td_response_fail(response, 422, NULL, "the bytes of tensor \"%.400s\" cannot be served: %s",
                          tensor->name, tensor->reason);
         return;
     }
-    if (!set_tensor_bytes(call, file, tensor))
+    if (!set_tensor_bytes(call, checkpoint, ref))
         return;
     struct td_buffer shape;
     td_buffer_init(&shape);
@@ -107,7 +153,7 @@ void td_handle_tensor(const struct td_call *call)
     response->content_type = octets;
     response->cache_control = "no-cache";
     response->accept_ranges = true;
-    set_tensor_etag(response, file, tensor);
+    set_tensor_etag(response, checkpoint, ref);
 }
 
 /* By extension; nothing that a browser would run as a page of ours. */

@@ -110,6 +110,26 @@ void td_manifest_write_strides(struct td_buffer *out, const struct td_tensor *te
     write_numbers(out, tensor->strides, tensor->rank);
 }
 
+/* Where the boxes of a tensor lie that is not in one place. */
+static void write_pieces(struct td_buffer *out, const struct td_model *model,
+                         const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
+{
+    td_buffer_puts(out, ",\"pieces\":[");
+    for (uint32_t i = 0; i < tensor->piece_count; i++) {
+        const struct td_piece *piece = &tensor->pieces[i];
+        td_buffer_puts(out, i > 0 ? ",{\"file\":" : "{\"file\":");
+        td_json_write_cstring(out, td_model_relative(model, checkpoint->parts[piece->part]));
+        td_buffer_puts(out, ",\"offset\":");
+        td_buffer_u64(out, piece->offset);
+        td_buffer_puts(out, ",\"start\":");
+        write_numbers(out, piece->starts, tensor->rank);
+        td_buffer_puts(out, ",\"shape\":");
+        write_numbers(out, piece->sizes, tensor->rank);
+        td_buffer_putc(out, '}');
+    }
+    td_buffer_putc(out, ']');
+}
+
 static void write_tensor(struct td_buffer *out, const struct td_model *model,
                          const struct td_checkpoint *checkpoint, struct td_tensor_ref ref)
 {
@@ -124,7 +144,9 @@ static void write_tensor(struct td_buffer *out, const struct td_model *model,
     td_buffer_u64(out, tensor->nbytes);
     td_buffer_puts(out, ",\"file\":");
     td_json_write_cstring(out, td_model_relative(model, checkpoint->parts[ref.part]));
-    if (tensor->reason == NULL) {
+    if (tensor->piece_count > 0) {
+        write_pieces(out, model, checkpoint, tensor);
+    } else if (tensor->reason == NULL) {
         td_buffer_puts(out, ",\"offset\":");
         td_buffer_u64(out, tensor->offset);
     } else {

@@ -1,5 +1,7 @@
 #include "catalog/checkpoint.h"
 
+#include "catalog/dcp_checkpoint.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,13 +134,13 @@ static size_t candidate_find(const struct builder *b, const char *name)
 /* ---- sharded by an index ------------------------------------------------------------------------------- */
 
 /* Resolves the files of an index to parts; false (and a problem) when one is missing or refused. */
-static bool index_parts(struct builder *b, const struct td_candidate *candidate,
-                        const struct td_shard_index *index, struct unit *unit)
+static bool index_parts(struct builder *b, const struct td_candidate *candidate, const char *const *files,
+                        size_t file_count, struct unit *unit)
 {
     char message[512];
     bool complete = true;
-    for (size_t i = 0; i < index->file_count; i++) {
-        size_t at = candidate_find(b, index->files[i]);
+    for (size_t i = 0; i < file_count; i++) {
+        size_t at = candidate_find(b, files[i]);
         if (at != SIZE_MAX)
             b->claimed[at] = true;
         const char *fault = NULL;
@@ -148,8 +150,7 @@ static bool index_parts(struct builder *b, const struct td_candidate *candidate,
             fault = "cannot be read";
         if (fault != NULL) {
             (void)snprintf(message, sizeof message,
-                           "shard \"%s\" %s, so this sharded checkpoint is not published", index->files[i],
-                           fault);
+                           "shard \"%s\" %s, so this sharded checkpoint is not published", files[i], fault);
             problem(b, candidate->path, message);
             complete = false;
             continue;
@@ -205,10 +206,46 @@ static bool collect_indexes(struct builder *b)
         if (unit == NULL)
             return false;
         unit->index_entry = candidate->entry;
-        if (index_parts(b, candidate, index, unit) && index_tensors_present(b, candidate, index, unit))
+        if (index_parts(b, candidate, index->files, index->file_count, unit) &&
+            index_tensors_present(b, candidate, index, unit))
             continue;
         unit_drop_last(b); // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
     }
+    return true;
+}
+
+/* ---- distributed checkpoints --------------------------------------------------------------------------- */
+
+static bool is_distcp(const struct td_candidate *candidate)
+{
+    return ends_with(base_name(candidate->path), ".distcp");
+}
+
+/* A .metadata and the files that it names; those are never anything by themselves. */
+static bool collect_distributed(struct builder *b)
+{
+    size_t metadata = candidate_find(b, TD_DCP_METADATA_NAME);
+    size_t stray = SIZE_MAX;
+    if (metadata != SIZE_MAX && is_usable(&b->candidates[metadata])) {
+        const struct td_candidate *candidate = &b->candidates[metadata];
+        const struct td_dcp *dcp = &candidate->entry->file->dcp;
+        struct unit *unit = unit_add(b, "dcp", dcp->file_count + 1);
+        if (unit == NULL)
+            return false;
+        unit->index_entry = candidate->entry;
+        if (index_parts(b, candidate, dcp->files, dcp->file_count, unit))
+            unit->parts[unit->part_count++] = candidate->entry; /* the file of tensors that are in no other */
+        else
+            unit_drop_last(b);
+    }
+    for (size_t i = 0; i < b->count; i++) {
+        if (is_distcp(&b->candidates[i]) && !b->claimed[i] && stray == SIZE_MAX)
+            stray = i;
+        b->claimed[i] = b->claimed[i] || is_distcp(&b->candidates[i]) || i == metadata;
+    }
+    if (stray != SIZE_MAX && metadata == SIZE_MAX)
+        problem(b, b->candidates[stray].path,
+                "without a .metadata beside it nobody knows which tensors it holds");
     return true;
 }
 
@@ -476,7 +513,12 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     memset(checkpoint, 0, sizeof *checkpoint);
     *published = false;
     checkpoint->id = id;
-    if (unit->index_entry != NULL) {
+    bool distributed = unit->index_entry != NULL && unit->index_entry->file->is_dcp;
+    if (distributed) {
+        if (!td_dcp_checkpoint_fill(b->snapshot, &unit->index_entry->file->dcp, unit->parts, checkpoint,
+                                    b->err))
+            return false;
+    } else if (unit->index_entry != NULL) {
         if (!checkpoint_fill_indexed(checkpoint, unit, b->err))
             return false;
     } else if (unit->part_count > 1) {
@@ -499,7 +541,9 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     }
     checkpoint->parts = unit->parts;
     checkpoint->part_count = unit->part_count;
-    if (unit->part_count == 0) /* an index that maps nothing */
+    if (distributed)
+        checkpoint->format = "dcp";
+    else if (unit->part_count == 0) /* an index that maps nothing */
         checkpoint->format = families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].id;
     else
         checkpoint->format = unit->parts[0]->file->format->name;
@@ -650,7 +694,7 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model,
         if (error != NULL)
             problem(&b, candidates[i].path, error);
     }
-    ok = collect_indexes(&b) && collect_files(&b) && publish_units(&b);
+    ok = collect_indexes(&b) && collect_distributed(&b) && collect_files(&b) && publish_units(&b);
 out:
     for (size_t i = 0; i < b.unit_count; i++)
         free(b.units[i].parts);

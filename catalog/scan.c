@@ -141,6 +141,22 @@ static bool read_index(struct td_file *file, const struct td_input *input, const
     return ok;
 }
 
+/* Whether the file has to do with checkpoints. A .bin may turn out to be of another kind when it is read. */
+static bool is_candidate(const struct td_file *file)
+{
+    return file->format != NULL || file->is_index || file->is_dcp;
+}
+
+static bool parse_file(struct td_file *file, const char *name, const struct td_input *input,
+                       const struct td_limits *limits, struct td_error *err)
+{
+    if (file->is_index)
+        return read_index(file, input, limits, err);
+    if (file->is_dcp)
+        return td_dcp_parse(&file->dcp, input, limits, err);
+    return td_format_parse(name, input, limits, &file->format, &file->manifest, err);
+}
+
 /* Opens and parses a checkpoint file or an index, known to clients by this name. *same is false when it is no longer
  * the file that was found. */
 static void file_read(struct scan *s, struct td_file *file, const char *name, bool *same)
@@ -156,10 +172,8 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
     }
     if (td_file_id_equal(&id, &file->source.id)) {
         struct td_input input = td_input_descriptor(&fd, id.size_bytes);
-        bool ok = file->is_index ? read_index(file, &input, &s->config->limits, &why)
-                                 : td_format_parse(name, &input, &s->config->limits, &file->format,
-                                                   &file->manifest, &why);
-        file->readable = ok && (file->is_index || file->format != NULL);
+        bool ok = parse_file(file, name, &input, &s->config->limits, &why);
+        file->readable = ok && is_candidate(file);
         if (!ok)
             file_refuse(file, &why);
         struct stat st;
@@ -187,6 +201,7 @@ static struct td_file *file_create(struct scan *s, const struct td_found *found)
     file->source.id = found->id;
     file->format = td_format_for_name(base_name(found->path));
     file->is_index = file->format == NULL && td_is_shard_index_name(base_name(found->path));
+    file->is_dcp = strcmp(base_name(found->path), TD_DCP_METADATA_NAME) == 0;
     if (file->format != NULL)
         td_manifest_init(&file->manifest, s->config->limits.max_memory_bytes);
     if (file->source.path == NULL || !td_digest_file_id(&found->id, file->tag)) {
@@ -235,7 +250,7 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         struct td_file *file = file_create(s, found);
         if (file == NULL)
             return td_error_no_memory(s->err);
-        if (file->format != NULL || file->is_index) {
+        if (is_candidate(file)) {
             atomic_fetch_add(&s->progress->files_to_read, 1);
             file_read(s, file, base_name(found->path), &trusted);
             atomic_fetch_add(&s->progress->files_read, 1);
@@ -274,6 +289,25 @@ static bool add_candidate(struct scan *s, const char *path, const struct td_entr
     return true;
 }
 
+/* A .metadata is a distributed checkpoint's only among its files; else it is a dot-file like others. It sorts before
+ * them. */
+static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
+{
+    static const char extension[] = ".distcp";
+    const char *path = walk->found[metadata].path;
+    size_t directory_len = (size_t)(base_name(path) - path);
+    for (size_t i = metadata + 1; i < walk->count; i++) {
+        const char *other = walk->found[i].path;
+        size_t len = strlen(other);
+        if (strncmp(path, other, directory_len) != 0)
+            return false;
+        if (len > directory_len + sizeof extension && strchr(other + directory_len, '/') == NULL &&
+            strcmp(other + len - (sizeof extension - 1), extension) == 0)
+            return true;
+    }
+    return false;
+}
+
 static bool build_entries(struct scan *s, const struct td_walk *walk)
 {
     struct td_snapshot *snapshot = s->snapshot;
@@ -284,7 +318,10 @@ static bool build_entries(struct scan *s, const struct td_walk *walk)
     for (size_t i = 0; i < walk->count; i++) {
         const struct td_found *found = &walk->found[i];
         const char *name = base_name(found->path);
-        bool wanted = td_format_for_name(name) != NULL || td_is_shard_index_name(name);
+        bool is_dcp = strcmp(name, TD_DCP_METADATA_NAME) == 0;
+        bool wanted = td_format_for_name(name) != NULL || td_is_shard_index_name(name) || is_dcp;
+        if (is_dcp && !has_distcp_beside(walk, i))
+            continue;
         if (atomic_load(s->stop))
             return td_error_set(s->err, TD_UNAVAILABLE, "the scan was stopped");
         if (found->error != NULL) {
@@ -302,8 +339,7 @@ static bool build_entries(struct scan *s, const struct td_walk *walk)
         struct td_entry *entry = &snapshot->entries[snapshot->entry_count];
         *entry = (struct td_entry){.path = found->path, .file = file};
         s->revisions[snapshot->entry_count++] = found->revision;
-        bool is_candidate = file->format != NULL || file->is_index; /* not a .bin of another kind */
-        if (is_candidate && !add_candidate(s, found->path, entry, NULL))
+        if (is_candidate(file) && !add_candidate(s, found->path, entry, NULL))
             return false;
     }
     return true;

@@ -56,6 +56,8 @@ void td_file_unref(struct td_file *file)
         td_file_source_forget(file->maps, &file->source);
     if (file->format != NULL)
         td_manifest_fini(&file->manifest);
+    if (file->is_dcp)
+        td_dcp_fini(&file->dcp);
     if (file->is_index)
         td_shard_index_fini(&file->index);
     free(file->error);

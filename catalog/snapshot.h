@@ -12,6 +12,7 @@
 #include "parser/format.h"
 #include "parser/manifest.h"
 #include "parser/shard_index.h"
+#include "parser/torch_dcp.h"
 #include "storage/file_source.h"
 
 #include <stdatomic.h>
@@ -26,10 +27,12 @@ struct td_file {
     struct td_file_source source;   /* path below the root, identity */
     const struct td_format *format; /* NULL: not a checkpoint file */
     bool is_index;                  /* a shard index: model.safetensors.index.json */
-    bool readable;                  /* parsed without fault: manifest (or index) is valid */
+    bool is_dcp;                    /* the .metadata of a distributed checkpoint */
+    bool readable;                  /* parsed without fault: manifest (or index, or dcp) is valid */
     bool transient; /* refused for a reason that may pass (I/O, memory): parsed again next time */
     struct td_manifest manifest;
     struct td_shard_index index;
+    struct td_dcp dcp;
     char *error;            /* why it was refused, one line; NULL when readable or nothing to parse */
     char tag[TD_TAG_BYTES]; /* strong validator of its bytes */
 };

@@ -1,12 +1,32 @@
 #include "parser/format.h"
 
+#include "parser/gguf.h"
+#include "parser/hdf5.h"
+#include "parser/keras.h"
+#include "parser/npy.h"
+#include "parser/npz.h"
 #include "parser/safetensors.h"
+#include "parser/torch.h"
+#include "parser/torch_dcp.h"
 
 #include <stddef.h>
 #include <string.h>
 
 static const struct td_format *const formats[] = {
-    &td_format_safetensors,
+    &td_format_safetensors, &td_format_torch, &td_format_distcp, &td_format_hdf5,
+    &td_format_keras,       &td_format_gguf,  &td_format_npy,    &td_format_npz,
+};
+
+/* What files begin with whose names leave their format open. */
+static const struct {
+    const char *bytes;
+    size_t len;
+    const struct td_format *format;
+} magics[] = {
+    {"\x89HDF\r\n\x1a\n", 8, &td_format_hdf5},
+    {"GGUF", 4, &td_format_gguf},
+    {"PK\3\4", 4, &td_format_torch},
+    {"\x80", 1, &td_format_torch}, /* a pickle */
 };
 
 static bool has_extension(const char *file_name, const char *extension)
@@ -25,9 +45,51 @@ const struct td_format *td_format_for_name(const char *file_name)
     return NULL;
 }
 
+/* PyTorch's extensions and HDF5's are used for each other's files too, and .bin for anything. */
+static bool choose(const char *file_name, const struct td_input *input, const struct td_format **format,
+                   struct td_error *err)
+{
+    char head[8] = "";
+    const struct td_format *by_name = td_format_for_name(file_name);
+    *format = by_name;
+    if (by_name != &td_format_torch && by_name != &td_format_hdf5)
+        return true;
+    size_t len = input->size_bytes < sizeof head ? (size_t)input->size_bytes : sizeof head;
+    if (!td_input_read(input, 0, head, len, err))
+        return false;
+    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++) {
+        if (len < magics[i].len || memcmp(head, magics[i].bytes, magics[i].len) != 0)
+            continue;
+        *format = magics[i].format;
+        return true;
+    }
+    if (has_extension(file_name, ".bin") && strncmp(file_name, "pytorch_model", strlen("pytorch_model")) != 0)
+        *format = NULL;
+    return true;
+}
+
+/* A file of one bare tensor: it has no name but the file's, without the extension. */
+static bool name_bare_tensor(struct td_manifest *manifest, const char *file_name, struct td_error *err)
+{
+    if (manifest->tensor_count != 1 || manifest->tensors[0].name_len > 0 ||
+        manifest->format == td_format_safetensors.name)
+        return true;
+    const char *dot = strrchr(file_name, '.');
+    size_t len = dot == NULL ? strlen(file_name) : (size_t)(dot - file_name);
+    char *name = td_arena_strndup(&manifest->arena, file_name, len);
+    if (name == NULL)
+        return td_error_no_memory(err);
+    manifest->tensors[0].name = name;
+    manifest->tensors[0].name_len = (uint32_t)len;
+    return true;
+}
+
 bool td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
                      const struct td_format **format, struct td_manifest *manifest, struct td_error *err)
 {
-    *format = td_format_for_name(file_name);
-    return *format == NULL || (*format)->parse(input, limits, manifest, err);
+    if (!choose(file_name, input, format, err))
+        return false;
+    if (*format == NULL)
+        return true;
+    return (*format)->parse(input, limits, manifest, err) && name_bare_tensor(manifest, file_name, err);
 }

@@ -13,6 +13,13 @@
 
 enum { TD_MAX_RANK = 64 }; /* dimensions of a tensor: torch's and NumPy's own limit */
 
+/* A box of a tensor that lies in several places, row-major in each. */
+struct td_piece {
+    uint32_t part;                  /* which of its checkpoint's files */
+    uint64_t offset;                /* of its first byte in that file */
+    const uint64_t *starts, *sizes; /* first index and number of indices in each dimension */
+};
+
 struct td_tensor {
     const char *name; /* UTF-8, NUL-terminated, no NUL inside */
     uint32_t name_len;
@@ -25,7 +32,9 @@ struct td_tensor {
     uint64_t offset;         /* of the element at index 0,...,0, from the start of the file */
     const char *reason;      /* why its bytes cannot be served ("compressed (gzip)"); NULL: they can. With a
                                 reason, offset may be 0 for want of a better one */
-    const char *alias_of;    /* set by td_manifest_finish: the first name, in byte order, of the tensors that
+    const struct td_piece *pieces; /* of a distributed checkpoint's tensor; offset is then of no meaning */
+    uint32_t piece_count;          /* 0: the tensor lies at offset */
+    const char *alias_of; /* set by td_manifest_finish: the first name, in byte order, of the tensors that
                                 have exactly the same bytes; NULL for that one and where bytes are not shared */
 };
 

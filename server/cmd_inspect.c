@@ -159,7 +159,8 @@ static void print_totals(const struct td_checkpoint *checkpoint)
         if (count == 0)
             continue;
         format_bytes(bytes, size, sizeof size);
-        (void)printf("  total %-12s %8zu tensors  %12s\n", td_dtype_at(d)->name, count, size);
+        (void)printf("  total %-12s %8zu tensor%s  %12s\n", td_dtype_at(d)->name, count,
+                     count == 1 ? " " : "s", size);
     }
 }
 
@@ -170,9 +171,10 @@ static void print_checkpoint(const struct td_model *model, const struct td_check
     td_buffer_init(&memory);
     format_bytes(checkpoint->total_bytes, size, sizeof size);
     (void)printf("%s", shown(model->id, &memory));
-    (void)printf("  checkpoint %s, format %s, %zu tensors, %s in %zu file%s\n",
-                 shown(checkpoint->id, &memory), checkpoint->format, checkpoint->tensor_count, size,
-                 checkpoint->part_count, checkpoint->part_count == 1 ? "" : "s");
+    (void)printf("  checkpoint %s, format %s, %zu tensor%s, %s in %zu file%s\n",
+                 shown(checkpoint->id, &memory), checkpoint->format, checkpoint->tensor_count,
+                 checkpoint->tensor_count == 1 ? "" : "s", size, checkpoint->part_count,
+                 checkpoint->part_count == 1 ? "" : "s");
     print_tensors(model, checkpoint, &memory);
     print_totals(checkpoint);
     for (size_t i = 0; i < checkpoint->metadata_count; i++) {

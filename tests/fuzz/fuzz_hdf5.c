@@ -8,28 +8,6 @@
 
 #include <string.h>
 
-/* Stands in for parser/torch.c, which has targets of its own: every record may be asked for. */
-__attribute__((weak)) bool td_torch_parse_records(const struct td_torch_records *records,
-                                                  const struct td_limits *limits,
-                                                  struct td_manifest *manifest, struct td_error *err)
-{
-    static const char *const names[] = {"data.pkl", "data/0", "version", "none"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct td_torch_record record;
-        if (!records->find(records->context, names[i], strlen(names[i]), &record) || record.reason != NULL)
-            continue;
-        size_t len;
-        uint8_t *bytes =
-            records->load(records->context, names[i], strlen(names[i]), limits->max_header_bytes, &len, err);
-        if (bytes == NULL)
-            return false;
-        FUZZ_CHECK(len == record.nbytes && record.offset <= records->file_bytes &&
-                   len <= records->file_bytes - record.offset);
-        free(bytes);
-    }
-    return td_manifest_finish(manifest, err);
-}
-
 /* Reads are counted: their sum must stay in proportion to the file, whatever its addresses say. */
 struct counted_file {
     const uint8_t *bytes;

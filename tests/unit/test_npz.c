@@ -78,7 +78,8 @@ static void check_member(const char *name, const char *header, size_t data_len, 
     if (!p.ok) {
         check_error(&p.err, f.len, true, header);
         assert_true(p.err.pos >= f.data_at[0] && p.err.pos <= f.data_at[0] + f.stored_len[0]);
-        CHECK(strstr(p.err.message, says) != NULL, "'%s' does not say '%s'", p.err.message, says);
+        CHECK(says != NULL && strstr(p.err.message, says) != NULL, "'%s' does not say '%s'", p.err.message,
+              says != NULL ? says : "");
     }
     done(&p, &f);
 }

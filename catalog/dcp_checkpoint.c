@@ -1,0 +1,140 @@
+#include "catalog/dcp_checkpoint.h"
+
+#include "core/checked.h"
+#include "storage/tiled.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What stands at the piece's item in its file; NULL (and a reason) when it is not that piece. */
+static const struct td_tensor *find_item(const struct td_dcp_tensor *tensor, const struct td_dcp_piece *piece,
+                                         const struct td_entry *const *parts, const char **reason)
+{
+    char name[24];
+    int len = snprintf(name, sizeof name, "@%" PRIu64, piece->item_offset);
+    const struct td_tensor *item = td_manifest_find(&parts[piece->file]->file->manifest, name, (size_t)len);
+    if (piece->reason != NULL)
+        *reason = piece->reason;
+    else if (item == NULL)
+        *reason = "a piece is not where .metadata says";
+    else if (item->reason != NULL)
+        *reason = item->reason;
+    else if (item->dtype != tensor->dtype || item->rank != tensor->rank ||
+             memcmp(item->shape, piece->sizes, tensor->rank * sizeof *item->shape) != 0)
+        *reason = "a piece has another dtype or shape than .metadata says";
+    else
+        return item;
+    return NULL;
+}
+
+static bool check_tiles(const struct td_dcp_tensor *from, const char **reason, struct td_error *err)
+{
+    struct td_tile *tiles = calloc((size_t)from->piece_count + 1, sizeof *tiles);
+    struct td_error why;
+    if (tiles == NULL)
+        return td_error_no_memory(err);
+    td_error_init(&why);
+    for (uint32_t i = 0; i < from->piece_count; i++)
+        tiles[i] = (struct td_tile){.starts = from->pieces[i].starts, .sizes = from->pieces[i].sizes};
+    if (!td_tiles_check(tiles, from->piece_count, from->rank, from->shape, &why))
+        *reason = "its pieces do not fill it exactly";
+    free(tiles);
+    return why.code != TD_RESOURCE_EXHAUSTED || td_error_no_memory(err);
+}
+
+/* Several pieces, each row-major in its file. */
+static bool fill_pieces(struct td_snapshot *snapshot, const struct td_dcp_tensor *from,
+                        const struct td_entry *const *parts, struct td_tensor *tensor, struct td_error *err)
+{
+    if (!check_tiles(from, &tensor->reason, err))
+        return false;
+    struct td_piece *pieces = td_arena_array(&snapshot->arena, from->piece_count, sizeof *pieces);
+    if (pieces == NULL)
+        return td_error_no_memory(err);
+    for (uint32_t i = 0; i < from->piece_count && tensor->reason == NULL; i++) {
+        const struct td_dcp_piece *piece = &from->pieces[i];
+        const struct td_tensor *item = find_item(from, piece, parts, &tensor->reason);
+        if (item != NULL && item->strides != NULL)
+            tensor->reason = "a piece is not contiguous";
+        else if (item != NULL)
+            pieces[i] = (struct td_piece){
+                .part = piece->file, .offset = item->offset, .starts = piece->starts, .sizes = piece->sizes};
+    }
+    tensor->pieces = pieces;
+    tensor->piece_count = tensor->reason == NULL ? from->piece_count : 0;
+    return true;
+}
+
+/* Ranks that have no part of a tensor store a box without elements; these say nothing. */
+static bool drop_empty(struct td_snapshot *snapshot, struct td_dcp_tensor *tensor, struct td_error *err)
+{
+    struct td_dcp_piece *kept = td_arena_array(&snapshot->arena, tensor->piece_count, sizeof *kept);
+    uint32_t count = 0;
+    if (kept == NULL)
+        return td_error_no_memory(err);
+    for (uint32_t i = 0; i < tensor->piece_count; i++) {
+        bool empty = false;
+        for (uint32_t k = 0; k < tensor->rank; k++)
+            empty = empty || tensor->pieces[i].sizes[k] == 0;
+        if (!empty)
+            kept[count++] = tensor->pieces[i];
+    }
+    tensor->pieces = kept;
+    tensor->piece_count = count;
+    return true;
+}
+
+/* Its names and numbers are dcp's, which lives as long as its file, and so as the snapshot. */
+static bool fill_tensor(struct td_snapshot *snapshot, const struct td_dcp_tensor *from,
+                        const struct td_entry *const *parts, struct td_tensor *tensor, struct td_error *err)
+{
+    uint64_t elems = 1;
+    bool fits = true;
+    *tensor = (struct td_tensor){.name = from->name,
+                                 .name_len = from->name_len,
+                                 .rank = from->rank,
+                                 .dtype = from->dtype,
+                                 .shape = from->shape};
+    for (uint32_t i = 0; i < from->rank; i++)
+        fits = fits && td_mul_u64(elems, from->shape[i], &elems);
+    if (!fits || !td_dtype_nbytes(from->dtype, elems, &tensor->nbytes)) {
+        tensor->nbytes = 0;
+        tensor->reason = "its size is larger than 2^64-1 bytes";
+        return true;
+    }
+    if (from->piece_count == 0) {
+        tensor->reason = elems == 0 ? NULL : "no piece of it is stored";
+        return true;
+    }
+    if (from->piece_count > 1)
+        return fill_pieces(snapshot, from, parts, tensor, err);
+    const struct td_tensor *item = find_item(from, &from->pieces[0], parts, &tensor->reason);
+    if (item != NULL && memcmp(from->pieces[0].sizes, from->shape, from->rank * sizeof *from->shape) != 0) {
+        tensor->reason = "its pieces do not fill it exactly";
+    } else if (item != NULL) {
+        tensor->offset = item->offset;
+        tensor->strides = item->strides;
+    }
+    return true;
+}
+
+bool td_dcp_checkpoint_fill(struct td_snapshot *snapshot, const struct td_dcp *dcp,
+                            const struct td_entry *const *parts, struct td_checkpoint *checkpoint,
+                            struct td_error *err)
+{
+    struct td_tensor *tensors = td_arena_array(&snapshot->arena, dcp->tensor_count, sizeof *tensors);
+    checkpoint->refs = malloc((dcp->tensor_count + 1) * sizeof *checkpoint->refs);
+    if (tensors == NULL || checkpoint->refs == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < dcp->tensor_count; i++) {
+        struct td_dcp_tensor from = dcp->tensors[i];
+        if (!drop_empty(snapshot, &from, err) || !fill_tensor(snapshot, &from, parts, &tensors[i], err))
+            return false;
+        uint32_t part = from.piece_count > 0 ? from.pieces[0].file : (uint32_t)dcp->file_count;
+        checkpoint->refs[i] = (struct td_tensor_ref){.tensor = &tensors[i], .part = part};
+    }
+    checkpoint->tensor_count = dcp->tensor_count;
+    return true;
+}

@@ -1,0 +1,303 @@
+#include "parser/torch.h"
+
+#include "core/checked.h"
+#include "parser/names.h"
+#include "parser/pickle.h"
+#include "parser/torch_legacy.h"
+#include "parser/torch_object.h"
+#include "parser/zip.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- records: data.pkl and its storages ---------------------------------------------------------------- */
+
+enum { SMALL_RECORD_MAX = 1024 };
+
+struct storages {
+    const struct td_torch_records *records;
+    const char *folder; /* "data/" */
+};
+
+static bool record_find(const struct td_torch_records *records, const char *name, struct td_torch_record *out)
+{
+    return records->find(records->context, name, strlen(name), out);
+}
+
+static bool find_storage(const void *context, const struct td_torch_storage *storage, uint64_t pos,
+                         struct td_torch_place *out, struct td_error *err)
+{
+    const struct storages *storages = context;
+    struct td_torch_record record;
+    char name[320];
+    int len = snprintf(name, sizeof name, "%s%.*s", storages->folder,
+                       (int)(storage->key_len < 256 ? storage->key_len : 256), storage->key);
+    if (storage->key_len > 255 ||
+        !storages->records->find(storages->records->context, name, (size_t)len, &record))
+        return td_error_at(err, TD_INVALID_ARGUMENT, pos, "storage \"%.96s\" is not in the file", name);
+    *out = (struct td_torch_place){.begin = record.offset, .nbytes = record.nbytes, .reason = record.reason};
+    if (storage->dtype == NULL)
+        return true;
+    uint64_t elem_bytes = storage->dtype->block_bytes;
+    if (storage->numel != record.nbytes / elem_bytes)
+        return td_error_at(err, TD_INVALID_ARGUMENT, pos,
+                           "storage \"%.96s\" should hold %" PRIu64 " elements of %s, but has %" PRIu64
+                           " bytes",
+                           name, storage->numel, storage->dtype->name, record.nbytes);
+    return true;
+}
+
+/* A small text record, such as byteorder; *len is 0 without one. */
+static bool load_text(const struct td_torch_records *records, const char *name,
+                      char out[SMALL_RECORD_MAX + 1], size_t *len, struct td_error *err)
+{
+    struct td_torch_record record;
+    *len = 0;
+    out[0] = '\0';
+    if (!record_find(records, name, &record))
+        return true;
+    uint8_t *bytes = records->load(records->context, name, strlen(name), SMALL_RECORD_MAX, len, err);
+    if (bytes == NULL)
+        return false;
+    memcpy(out, bytes, *len);
+    out[*len] = '\0';
+    free(bytes);
+    return true;
+}
+
+static bool check_byteorder(const struct td_torch_records *records, bool *big_endian, struct td_error *err)
+{
+    char text[SMALL_RECORD_MAX + 1];
+    size_t len;
+    *big_endian = false;
+    if (!load_text(records, "byteorder", text, &len, err))
+        return false;
+    *big_endian = strcmp(text, "big") == 0 && len == 3;
+    return len == 0 || *big_endian || (strcmp(text, "little") == 0 && len == 6) ||
+           td_error_set(err, TD_INVALID_ARGUMENT, "its byteorder is \"%.32s\"; little or big expected", text);
+}
+
+static bool check_version(const struct td_torch_records *records, struct td_error *err)
+{
+    char text[SMALL_RECORD_MAX + 1];
+    size_t len;
+    if (!load_text(records, "version", text, &len, err))
+        return false;
+    size_t digits = strspn(text, "0123456789");
+    size_t rest = strspn(text + digits, "\n");
+    return len == 0 || (digits > 0 && digits + rest == len) ||
+           td_error_set(err, TD_INVALID_ARGUMENT, "its version is \"%.32s\"; a number expected", text);
+}
+
+static bool parse_pickle(const struct td_torch_records *records, const char *name, const char *folder,
+                         const char *prefix, bool big_endian, const struct td_limits *limits,
+                         struct td_manifest *manifest, struct td_error *err)
+{
+    struct td_torch_record record;
+    struct td_pickle pickle;
+    size_t len;
+    uint8_t *bytes = records->load(records->context, name, strlen(name), limits->max_header_bytes, &len, err);
+    if (bytes == NULL)
+        return false;
+    (void)record_find(records, name, &record);
+    struct storages storages = {.records = records, .folder = folder};
+    struct td_torch_places places = {.context = &storages, .find = find_storage, .big_endian = big_endian};
+    struct td_pickle_options options = {.base = record.reason == NULL ? record.offset : 0,
+                                        .max_memory_bytes = limits->max_memory_bytes};
+    bool ok = td_pickle_parse(&pickle, bytes, len, 0, &options, err) &&
+              td_torch_walk(&pickle, pickle.root, &places, prefix, manifest, err);
+    td_pickle_fini(&pickle);
+    free(bytes);
+    return ok;
+}
+
+/* ---- names that occur twice ---------------------------------------------------------------------------- */
+
+static struct td_name tensor_name(const void *context, size_t i)
+{
+    const struct td_tensor *tensors = context;
+    return (struct td_name){.text = tensors[i].name, .len = tensors[i].name_len};
+}
+
+static bool rename_tensor(struct td_manifest *manifest, struct td_tensor *tensor, size_t number,
+                          struct td_error *err)
+{
+    char suffix[24];
+    int len = snprintf(suffix, sizeof suffix, "#%zu", number);
+    char *name = td_arena_array(&manifest->arena, 1, tensor->name_len + (size_t)len + 1);
+    if (name == NULL)
+        return td_error_no_memory(err);
+    memcpy(name, tensor->name, tensor->name_len);
+    memcpy(name + tensor->name_len, suffix, (size_t)len + 1);
+    tensor->name = name;
+    tensor->name_len += (uint32_t)len;
+    return true;
+}
+
+/* {"a": {"b": x}, "a.b": y} has two tensors of one path. The first met keeps it, the others get "#2", "#3" ...; that may
+ * meet a name that ends so by itself, hence the rounds. */
+static bool make_unique(struct td_manifest *manifest, struct td_error *err)
+{
+    enum { ROUNDS = 8 };
+    bool again = true;
+    for (int round = 0; again && round < ROUNDS; round++) {
+        struct td_order *order;
+        struct td_name before = {0};
+        size_t number = 1;
+        struct td_names names = {
+            .count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
+        again = false;
+        if (!td_names_order(&names, &order, err))
+            return false;
+        for (size_t i = 0; i < names.count; i++) {
+            struct td_tensor *tensor = &manifest->tensors[order != NULL ? order[i].index : i];
+            struct td_name name = {.text = tensor->name, .len = tensor->name_len};
+            bool same = i > 0 && name.len == before.len && memcmp(name.text, before.text, name.len) == 0;
+            number = same ? number + 1 : 1;
+            again = again || same;
+            before = name;
+            if (same && !rename_tensor(manifest, tensor, number, err)) {
+                free(order);
+                return false;
+            }
+        }
+        free(order);
+    }
+    return true;
+}
+
+/* At most a thousand keys; of those that occur twice the first counts. */
+static void drop_repeated_metadata(struct td_manifest *manifest)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < manifest->metadata_count; i++) {
+        bool seen = false;
+        for (size_t k = 0; k < kept && !seen; k++)
+            seen = strcmp(manifest->metadata[k].key, manifest->metadata[i].key) == 0;
+        if (!seen)
+            manifest->metadata[kept++] = manifest->metadata[i];
+    }
+    manifest->metadata_count = kept;
+}
+
+bool td_torch_finish(struct td_manifest *manifest, struct td_error *err)
+{
+    drop_repeated_metadata(manifest);
+    return make_unique(manifest, err) && td_manifest_finish(manifest, err);
+}
+
+bool td_torch_parse_records(const struct td_torch_records *records, const struct td_limits *limits,
+                            struct td_manifest *manifest, struct td_error *err)
+{
+    struct td_torch_record record;
+    bool big_endian;
+    if (!record_find(records, "data.pkl", &record))
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "it holds no data.pkl, so it is not an archive of torch.save");
+    if (!check_byteorder(records, &big_endian, err) || !check_version(records, err) ||
+        !parse_pickle(records, "data.pkl", "data/", "", big_endian, limits, manifest, err))
+        return false;
+    /* TorchScript keeps constants beside, whose storages are numbered anew. */
+    if (record_find(records, "constants.pkl", &record) &&
+        !parse_pickle(records, "constants.pkl", "constants/", "constants", big_endian, limits, manifest, err))
+        return false;
+    return td_torch_finish(manifest, err);
+}
+
+/* ---- zip archives -------------------------------------------------------------------------------------- */
+
+struct archive {
+    const struct td_input *input;
+    struct td_zip zip;
+    const char *root; /* with its slash */
+    size_t root_len;
+};
+
+static const struct td_zip_entry *entry_of(const struct archive *archive, const char *name, size_t len)
+{
+    char path[1024];
+    if (archive->root_len + len > sizeof path)
+        return NULL;
+    memcpy(path, archive->root, archive->root_len);
+    memcpy(path + archive->root_len, name, len);
+    return td_zip_find(&archive->zip, path, archive->root_len + len);
+}
+
+static bool zip_record_find(const void *context, const char *name, size_t len, struct td_torch_record *out)
+{
+    const struct td_zip_entry *entry = entry_of(context, name, len);
+    if (entry == NULL)
+        return false;
+    *out = (struct td_torch_record){.offset = entry->deflated ? 0 : entry->offset,
+                                    .nbytes = entry->size_bytes,
+                                    .reason = entry->deflated ? "compressed (deflate)" : NULL};
+    return true;
+}
+
+static uint8_t *zip_record_load(const void *context, const char *name, size_t len, uint64_t limit_bytes,
+                                size_t *out_len, struct td_error *err)
+{
+    const struct archive *archive = context;
+    const struct td_zip_entry *entry = entry_of(archive, name, len);
+    if (entry == NULL) {
+        (void)td_error_set(err, TD_INTERNAL, "a record was not looked for before it was loaded");
+        return NULL;
+    }
+    *out_len = (size_t)entry->size_bytes;
+    return td_zip_load(archive->input, entry, limit_bytes, err);
+}
+
+static bool parse_zip(const struct td_input *input, const struct td_limits *limits,
+                      struct td_manifest *manifest, struct td_error *err)
+{
+    struct archive archive = {.input = input};
+    struct td_arena arena;
+    td_arena_init(&arena, limits->max_memory_bytes);
+    bool ok = td_zip_read(&archive.zip, input, limits, &arena, err) && td_zip_check_case(&archive.zip, err) &&
+              td_zip_check_root(&archive.zip, &archive.root_len, err);
+    if (ok) {
+        archive.root = archive.zip.count > 0 ? archive.zip.entries[0].name : "";
+        struct td_torch_records records = {.context = &archive,
+                                           .find = zip_record_find,
+                                           .load = zip_record_load,
+                                           .file_bytes = input->size_bytes};
+        ok = td_torch_parse_records(&records, limits, manifest, err);
+    }
+    td_arena_fini(&arena);
+    return ok;
+}
+
+/* ---- the format ---------------------------------------------------------------------------------------- */
+
+/* Before 0.4 torch.save wrote tar archives: the first member's header has "ustar" at 257. */
+static bool is_tar(const struct td_input *input)
+{
+    char magic[5];
+    return input->size_bytes > 512 && td_input_read(input, 257, magic, sizeof magic, NULL) &&
+           memcmp(magic, "ustar", sizeof magic) == 0;
+}
+
+static bool parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                  struct td_error *err)
+{
+    uint8_t head[4] = {0};
+    size_t len = input->size_bytes < sizeof head ? (size_t)input->size_bytes : sizeof head;
+    manifest->format = td_format_torch.name;
+    if (!td_input_read(input, 0, head, len, err))
+        return false;
+    if (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "PK\5\6", 4) == 0)
+        return parse_zip(input, limits, manifest, err);
+    if (head[0] == 0x80)
+        return td_torch_parse_legacy(input, limits, manifest, err);
+    if (is_tar(input))
+        return td_error_at(err, TD_INVALID_ARGUMENT, 0,
+                           "a tar archive of a PyTorch older than 0.4; load it once and save it anew");
+    return td_error_at(err, TD_INVALID_ARGUMENT, 0,
+                       "neither a zip archive nor a pickle, so torch.save did not write it");
+}
+
+static const char *const extensions[] = {".pt", ".pth", ".ckpt", ".bin", NULL};
+
+const struct td_format td_format_torch = {.name = "pytorch", .extensions = extensions, .parse = parse};

@@ -1,0 +1,55 @@
+"""tensord inspect as a person sees it."""
+import os
+import pty
+import select
+import subprocess
+
+import pytest
+
+from harness import is_sanitized, tensord_binary
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    """A directory that takes longer than a second to read, whatever the build."""
+    root = tmp_path_factory.mktemp("slow")
+    n = 60000 if is_sanitized(tensord_binary()) else 400000
+    text = "{" + ",".join(f'"t{i:07}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}' for i in range(n)) + "}"
+    first = root / "0.safetensors"
+    first.write_bytes(len(text).to_bytes(8, "little") + text.encode() + bytes(n))
+    for k in range(1, 12):  # links are files of their own, each of which is read
+        os.link(first, root / f"{k}.safetensors")
+    return root
+
+
+def test_a_line_of_progress(slow):
+    p = subprocess.run([str(tensord_binary()), "inspect", str(slow), "--json"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=120)
+    lines = p.stderr.decode().splitlines()
+    assert p.returncode == 0 and len(lines) >= 1
+    assert all("checkpoint files read" in line and str(slow) in line for line in lines), lines
+
+
+def test_on_a_terminal_it_is_renewed_in_place(slow):
+    ours, theirs = pty.openpty()
+    p = subprocess.Popen([str(tensord_binary()), "inspect", str(slow), "--json"], stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while True:
+        ready, _, _ = select.select([ours], [], [], 120)
+        assert ready, "no end"
+        try:
+            more = os.read(ours, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        seen += more
+    os.close(ours)
+    assert p.wait(60) == 0
+    assert seen.count(b"\r") >= 2 and b"\n" not in seen and seen.endswith(b"\r\x1b[K"), seen[-300:]
+
+
+def test_a_quick_one_is_silent(tmp_path):
+    (tmp_path / "a.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    p = subprocess.run([str(tensord_binary()), "inspect", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
+    assert p.returncode == 0 and p.stderr == b""
