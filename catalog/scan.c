@@ -67,9 +67,15 @@ static const struct td_unsettled *unsettled_find(const struct td_unsettled_list 
     return NULL;
 }
 
+/* What is known of a file that was found, besides its identity. */
+struct seen {
+    uint64_t first_ns; /* since when it looks as it does, monotonic */
+    uint64_t due_ns;   /* when it will be settled */
+    bool half_changed;
+};
+
 /* Notes the file; it is due when it has been quiet for the settling time. */
-static bool unsettled_add(struct scan *s, const struct td_found *found, uint64_t first_seen_ns,
-                          uint64_t due_ns)
+static bool unsettled_add(struct scan *s, const struct td_found *found, const struct seen *seen)
 {
     struct td_unsettled_list *list = &s->unsettled;
     if (list->count == list->capacity) {
@@ -83,31 +89,43 @@ static bool unsettled_add(struct scan *s, const struct td_found *found, uint64_t
     char *path = strdup(found->path);
     if (path == NULL)
         return td_error_no_memory(s->err);
-    list->items[list->count++] =
-        (struct td_unsettled){.path = path, .id = found->id, .first_seen_ns = first_seen_ns};
+    list->items[list->count++] = (struct td_unsettled){
+        .path = path, .id = found->id, .first_seen_ns = seen->first_ns, .half_changed = seen->half_changed};
     s->snapshot->unsettled_count++;
-    if (s->snapshot->next_due_ns == 0 || due_ns < s->snapshot->next_due_ns)
-        s->snapshot->next_due_ns = due_ns;
+    if (s->snapshot->next_due_ns == 0 || seen->due_ns < s->snapshot->next_due_ns)
+        s->snapshot->next_due_ns = seen->due_ns;
     return true;
 }
 
-/* A file is settled when its mtime lies settle_ns back; for a mtime in the future (a skewed clock) when it has
- * been seen unchanged that long. Only then can a later write not leave the same mtime behind ("racily clean"). */
-static bool is_settled(const struct scan *s, const struct td_found *found, uint64_t *first_seen_ns,
-                       uint64_t *due_ns)
+/* A truncation sets the size before the times: another size under the same mtime is a change seen half-way. */
+static bool is_half_changed(const struct td_file_id *before, const struct td_file_id *now)
+{
+    return before->inode == now->inode && before->device == now->device &&
+           before->mtime_ns == now->mtime_ns && before->size_bytes != now->size_bytes;
+}
+
+/* A file is settled when its mtime lies settle_ns back; for a mtime in the future (a skewed clock), and after a change
+ * that was seen half-way, when it has been seen unchanged that long. Only then can a later write not leave the same mtime
+ * behind ("racily clean"). published is what is shown now, or NULL. */
+static bool is_settled(const struct scan *s, const struct td_found *found, const struct td_file_id *published,
+                       struct seen *seen)
 {
     int64_t age_ns = s->wall_now_ns - found->id.mtime_ns;
     const struct td_unsettled *before = unsettled_find(s->was_unsettled, found->path);
-    *first_seen_ns = s->now_ns;
-    if (before != NULL && td_file_id_equal(&before->id, &found->id))
-        *first_seen_ns = before->first_seen_ns;
-    uint64_t seen_ns = s->now_ns - *first_seen_ns;
+    bool same = before != NULL && td_file_id_equal(&before->id, &found->id);
+    seen->first_ns = same ? before->first_seen_ns : s->now_ns;
+    seen->half_changed = (same && before->half_changed) ||
+                         (before != NULL && is_half_changed(&before->id, &found->id)) ||
+                         (published != NULL && is_half_changed(published, &found->id));
+    if (seen->half_changed)
+        age_ns = 0;
+    uint64_t seen_ns = s->now_ns - seen->first_ns;
     if (s->config->settle_ns == 0 || (age_ns >= 0 && (uint64_t)age_ns >= s->config->settle_ns))
         return true;
-    if (*first_seen_ns != s->now_ns && seen_ns >= s->config->settle_ns)
+    if (seen->first_ns != s->now_ns && seen_ns >= s->config->settle_ns)
         return true;
     uint64_t quiet_ns = age_ns > 0 && (uint64_t)age_ns > seen_ns ? (uint64_t)age_ns : seen_ns;
-    *due_ns = s->now_ns + (s->config->settle_ns - quiet_ns);
+    seen->due_ns = s->now_ns + (s->config->settle_ns - quiet_ns);
     return false;
 }
 
@@ -218,12 +236,6 @@ static const struct td_entry *previous_entry(const struct scan *s, const char *p
     return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, path, strlen(path));
 }
 
-static bool is_half_changed(const struct td_file_id *before, const struct td_file_id *now)
-{
-    return before->inode == now->inode && before->device == now->device &&
-           before->mtime_ns == now->mtime_ns && before->size_bytes != now->size_bytes;
-}
-
 /* What the found file becomes: *file has a reference, or is NULL when it is not to be published now. */
 static bool resolve_file(struct scan *s, const struct td_found *found, struct td_file **out)
 {
@@ -234,18 +246,8 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         *out = td_file_ref(before->file);
         return true;
     }
-    uint64_t first_seen_ns;
-    uint64_t due_ns;
-    bool trusted = is_settled(s, found, &first_seen_ns, &due_ns);
-    /* A truncation sets the size before the times: another size under the same mtime is a change seen half-way. */
-    if (trusted && same_place && is_half_changed(&before->file->source.id, &found->id) &&
-        s->now_ns - first_seen_ns < s->config->settle_ns) {
-        due_ns = first_seen_ns + s->config->settle_ns;
-        if (!unsettled_add(s, found, first_seen_ns, due_ns))
-            return false;
-        *out = td_file_ref(before->file);
-        return true;
-    }
+    struct seen seen;
+    bool trusted = is_settled(s, found, same_place ? &before->file->source.id : NULL, &seen);
     if (trusted) {
         struct td_file *file = file_create(s, found);
         if (file == NULL)
@@ -260,10 +262,10 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
             return true;
         }
         td_file_unref(file);
-        due_ns = s->now_ns + s->config->settle_ns;
+        seen.due_ns = s->now_ns + s->config->settle_ns;
     }
     /* Known under an older identity: keep showing that; its bytes are answered with 503 until it settles. */
-    if (!unsettled_add(s, found, first_seen_ns, due_ns))
+    if (!unsettled_add(s, found, &seen))
         return false;
     if (before != NULL)
         *out = td_file_ref(before->file);

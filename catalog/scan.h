@@ -25,6 +25,7 @@ struct td_unsettled {
     char *path; /* as clients would know it; owned */
     struct td_file_id id;
     uint64_t first_seen_ns; /* monotonic */
+    bool half_changed;      /* its size changed without its mtime: a truncation seen half-way */
 };
 
 struct td_unsettled_list {

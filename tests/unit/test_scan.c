@@ -4,6 +4,7 @@
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -363,6 +364,44 @@ static void future_files_settle_by_watching(void **state)
     close_place(&place);
 }
 
+/* As a truncation looks between its two steps: another size, the times of before. */
+static void truncate_half(const struct place *place, const char *name, uint64_t size)
+{
+    char path[TREE_PATH_BYTES];
+    struct stat st;
+    tree_at(&place->tree, name, path);
+    assert_int_equal(stat(path, &st), 0);
+    tree_truncate(&place->tree, name, size);
+    struct timespec times[2] = {st.st_atim, st.st_mtim};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* Its mtime lies far back, and yet it may be in the middle of a change: published before or only seen. */
+static void half_changed_files_wait(void **state)
+{
+    (void)state;
+    for (int published = 0; published < 2; published++) {
+        struct place place;
+        open_place(&place);
+        place.scanner.config.settle_ns = published ? 300000000 : (uint64_t)36000 * SECOND;
+        tree_simple(&place.tree, "m/a.safetensors", "a");
+        tree_set_age(&place.tree, "m/a.safetensors", INT64_C(100) * SECOND);
+        assert_int_equal(scanner_scan(&place.scanner)->entry_count, published);
+        place.scanner.config.settle_ns = 300000000;
+        truncate_half(&place, "m/a.safetensors", 0);
+        for (int i = 0; i < 2; i++) {
+            const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+            assert_true(snapshot->entry_count == (size_t)published && snapshot->unsettled_count == 1);
+            assert_true(!published || file_of(&place, "m/a.safetensors")->source.id.size_bytes > 0);
+        }
+        while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
+            (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        assert_int_equal(scanner_scan(&place.scanner)->unsettled_count, 0);
+        assert_int_equal(file_of(&place, "m/a.safetensors")->source.id.size_bytes, 0);
+        close_place(&place);
+    }
+}
+
 /* While a known file changes, its old entry stays: requests for it are told to try again, not that it is gone. */
 static void known_files_stay_while_they_settle(void **state)
 {
@@ -540,6 +579,7 @@ int main(void)
         cmocka_unit_test(young_files_wait),
         cmocka_unit_test(all_files_settle),
         cmocka_unit_test(future_files_settle_by_watching),
+        cmocka_unit_test(half_changed_files_wait),
         cmocka_unit_test(known_files_stay_while_they_settle),
         cmocka_unit_test(limits_are_said),
         cmocka_unit_test(passing_faults_are_tried_again),
