@@ -553,7 +553,7 @@ def run(seconds, seed, clients=10, root=None, out=print, binary=None, options=()
         while True:
             now = (len(server.fds()), server.threads(), server.anon_bytes())
             deleted = [line for line in server.maps().splitlines() if "(deleted)" in line and str(tmp) in line]
-            room = (96 << 20) if is_sanitized(server.binary) else (16 << 20)
+            room = (192 << 20) if is_sanitized(server.binary) else (16 << 20)
             good = now[0] <= base[0] and now[1] <= base[1] and now[2] <= base[2] + room and not deleted
             if good or time.monotonic() > settle:
                 break
