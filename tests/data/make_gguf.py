@@ -45,10 +45,11 @@ def add_raw(w, name, kind, shape, seed):
 
 
 def write_types():
-    """Every type that the package knows, two rows of one block; shapes of every rank."""
+    """Every type that the package knows, two rows of one block; shapes of every rank. Not Q8_1: its blocks have 36 bytes
+    (ggml-common.h, block_q8_1: two halves and 32 bytes), and the package says 40."""
     w = writer("types.gguf")
     for i, kind in enumerate(Type):
-        if kind not in (Type.F32, Type.Q8_0):
+        if kind not in (Type.F32, Type.Q8_0, Type.Q8_1):
             add_raw(w, "type." + kind.name, kind, [2, GGML_QUANT_SIZES[kind][0]], i)
     w.add_tensor("one", np.array([1.5], np.float32))
     w.add_tensor("four", np.arange(2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5))
