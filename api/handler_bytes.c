@@ -49,7 +49,9 @@ static bool map_pieces(const struct td_call *call, const struct td_checkpoint *c
                        const struct td_tensor *tensor, struct td_blob **out, struct td_error *err)
 {
     struct td_tile *tiles = calloc(tensor->piece_count, sizeof *tiles);
-    bool ok = tiles != NULL || td_error_no_memory(err);
+    bool ok = true;
+    if (tiles == NULL)
+        return td_error_no_memory(err);
     for (uint32_t i = 0; ok && i < tensor->piece_count; i++) {
         const struct td_piece *piece = &tensor->pieces[i];
         tiles[i] = (struct td_tile){.off = piece->offset, .starts = piece->starts, .sizes = piece->sizes};
@@ -57,7 +59,7 @@ static bool map_pieces(const struct td_call *call, const struct td_checkpoint *c
     }
     ok = ok && td_blob_tiled(tiles, tensor->piece_count, tensor->dtype->block_bytes, tensor->rank,
                              tensor->shape, out, err);
-    for (uint32_t i = 0; tiles != NULL && i < tensor->piece_count; i++)
+    for (uint32_t i = 0; i < tensor->piece_count; i++)
         td_blob_unref(tiles[i].source);
     free(tiles);
     return ok;

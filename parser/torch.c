@@ -95,7 +95,7 @@ static bool parse_pickle(const struct td_torch_records *records, const char *nam
                          const char *prefix, bool big_endian, const struct td_limits *limits,
                          struct td_manifest *manifest, struct td_error *err)
 {
-    struct td_torch_record record;
+    struct td_torch_record record = {0};
     struct td_pickle pickle;
     size_t len;
     uint8_t *bytes = records->load(records->context, name, strlen(name), limits->max_header_bytes, &len, err);

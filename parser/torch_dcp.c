@@ -238,8 +238,11 @@ static bool read_pieces(struct reader *r, struct td_dcp_tensor *tensor, td_pickl
     const uint64_t **starts = calloc(2 * (size_t)count + 1, sizeof *starts);
     tensor->pieces = pieces;
     tensor->piece_count = count;
-    bool ok = (pieces != NULL && starts != NULL) || td_error_no_memory(r->err);
-    ok = ok && join_pieces(r, tensor, chunks, first, starts, pieces);
+    bool ok = false;
+    if (pieces == NULL || starts == NULL)
+        (void)td_error_no_memory(r->err);
+    else
+        ok = join_pieces(r, tensor, chunks, first, starts, pieces);
     free(starts);
     return ok;
 }

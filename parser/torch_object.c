@@ -266,15 +266,15 @@ static bool write_numpy_scalar(const struct walk *w, td_pickle_ref ref, struct t
     const struct td_pickle *p = w->pickle;
     td_pickle_ref args = td_pickle_args(p, ref);
     size_t len = 0;
-    float single;
-    double number;
+    float single = 0;
+    double number = 0;
     uint64_t bits = 0;
     if (!td_pickle_is_call(p, ref, "numpy.core.multiarray", "scalar") &&
         !td_pickle_is_call(p, ref, "numpy._core.multiarray", "scalar"))
         return false;
     const struct td_dtype *dtype = numpy_dtype(p, td_pickle_item(p, args, 0));
     const char *bytes = td_pickle_text(p, td_pickle_item(p, args, 1), &len);
-    if (dtype == NULL || bytes == NULL || len != dtype->block_bytes || len > sizeof bits)
+    if (dtype == NULL || bytes == NULL || len != dtype->block_bytes || len == 0 || len > sizeof bits)
         return false;
     memcpy(&number, bytes, len == sizeof number ? len : 0);
     memcpy(&single, bytes, len == sizeof single ? len : 0);
@@ -361,28 +361,33 @@ static bool is_plain_array(const struct walk *w, td_pickle_ref ref)
     return true;
 }
 
+static bool push_metadata(struct walk *w, const struct td_buffer *json)
+{
+    struct td_manifest *manifest = w->manifest;
+    if (manifest->metadata_count == METADATA_MAX) {
+        w->omitted++;
+        return true;
+    }
+    struct td_metadata *metadata = grow(&manifest->arena, manifest->metadata, manifest->metadata_count,
+                                        &w->metadata_capacity, sizeof *metadata);
+    if (metadata == NULL || json->failed)
+        return td_error_no_memory(w->err);
+    manifest->metadata = metadata;
+    const char *key = copy_path(w);
+    const char *value = td_arena_strndup(&manifest->arena, json->data, json->len);
+    if (key == NULL || value == NULL)
+        return td_error_no_memory(w->err);
+    metadata[manifest->metadata_count++] = (struct td_metadata){.key = key, .value = value};
+    return true;
+}
+
 /* Metadata under the present path, if the value is one; *done says whether it was. */
 static bool add_metadata(struct walk *w, td_pickle_ref ref, bool *done)
 {
-    struct td_manifest *manifest = w->manifest;
     struct td_buffer json;
     td_buffer_init(&json);
     *done = write_scalar(w, ref, &json) || (write_array(w, ref, &json) && is_plain_array(w, ref));
-    bool ok = true;
-    if (*done && manifest->metadata_count == METADATA_MAX) {
-        w->omitted++;
-    } else if (*done) {
-        struct td_metadata *metadata = grow(&manifest->arena, manifest->metadata, manifest->metadata_count,
-                                            &w->metadata_capacity, sizeof *metadata);
-        const char *key = metadata != NULL ? copy_path(w) : NULL;
-        const char *value =
-            key != NULL && !json.failed ? td_arena_strndup(&manifest->arena, json.data, json.len) : NULL;
-        ok = value != NULL || td_error_no_memory(w->err);
-        if (ok) {
-            manifest->metadata = metadata;
-            metadata[manifest->metadata_count++] = (struct td_metadata){.key = key, .value = value};
-        }
-    }
+    bool ok = !*done || push_metadata(w, &json);
     td_buffer_fini(&json);
     return ok;
 }
