@@ -4,11 +4,25 @@
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"
 
+static void copy_data(const struct tree *tree, const char *name, const char *data)
+{
+    static char bytes[65536];
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/%s", TD_TEST_DATA, data);
+    FILE *file = fopen(path, "rb");
+    CHECK(file != NULL, "%s", path);
+    size_t len = fread(bytes, 1, sizeof bytes, file);
+    assert_true(len > 0 && len < sizeof bytes);
+    assert_int_equal(fclose(file), 0);
+    tree_write(tree, name, bytes, len);
+}
+
 /* Makes the files of a model m: one per line,
  *   st NAME TENSOR...         a safetensors file
  *   index NAME TENSOR FILE... an index
  *   text NAME CONTENT         anything
- *   link NAME TARGET          a symlink */
+ *   link NAME TARGET          a symlink
+ *   data NAME FILE            a copy of tests/data/FILE, which a real writer made */
 static void make_files(const struct tree *tree, const char *lines)
 {
     while (*lines != '\0') {
@@ -33,6 +47,8 @@ static void make_files(const struct tree *tree, const char *lines)
             tree_index(tree, file, rest);
         else if (strcmp(what, "text") == 0)
             tree_text(tree, file, rest);
+        else if (strcmp(what, "data") == 0)
+            copy_data(tree, file, rest);
         else
             tree_symlink(tree, file, rest);
     }
@@ -61,7 +77,9 @@ static void describe(const struct td_model *model, char *out, size_t capacity)
 static void check_checkpoint(const struct td_checkpoint *c, const char *what)
 {
     uint64_t total = 0;
-    CHECK(strcmp(c->format, "safetensors") == 0 && strlen(c->tag) == TD_TAG_BYTES - 1, "%s", what);
+    CHECK(c->part_count == 0 || strcmp(c->format, c->parts[0]->file->format->name) == 0, "%s: %s", what,
+          c->format);
+    CHECK(strlen(c->tag) == TD_TAG_BYTES - 1, "%s", what);
     for (size_t i = 0; i < c->tensor_count; i++) {
         struct td_tensor_ref ref = td_checkpoint_tensor(c, i);
         struct td_tensor_ref found;
@@ -231,6 +249,51 @@ static const struct row rows[] = {
      "safetensors{good.safetensors}(a)", "model.safetensors", "bytes"},
     {"a link out of the root", "link model.safetensors /etc/passwd\nst good.safetensors a",
      "safetensors{good.safetensors}(a)", "model.safetensors", "outside"},
+    {"pytorch: one file", "data pytorch_model.bin torch/list.pt", "pytorch{pytorch_model.bin}(0 1)", NULL,
+     NULL},
+    {"pytorch: an index",
+     "data pytorch_model-1.bin torch/list.pt\ndata pytorch_model-2.bin torch/protocol4.pt\n"
+     "index pytorch_model.bin.index.json 0 pytorch_model-1.bin 1 pytorch_model-1.bin 1.bias pytorch_model-2.bin",
+     "pytorch{pytorch_model-1.bin pytorch_model-2.bin}(0 1 1.bias)", NULL, NULL},
+    {"pytorch: a group",
+     "data pytorch_model-00001-of-00002.bin torch/list.pt\ndata pytorch_model-00002-of-00002.bin torch/protocol4.pt",
+     "pytorch{pytorch_model-00001-of-00002.bin pytorch_model-00002-of-00002.bin}(0 0.bias 0.weight 1 1.bias 1.weight)",
+     NULL, NULL},
+    {"pytorch: a shard that is missing", "data pytorch_model-00001-of-00002.bin torch/list.pt", "",
+     "pytorch_model-00001-of-00002.bin", "shard 2 of 2 is not there"},
+    {"safetensors first, then pytorch, then by name, then what holds no tensors",
+     "data a.bin torch/scalars_only.pt\ndata pytorch_model.bin torch/list.pt\nst model.safetensors x\n"
+     "data m.gguf gguf/split-00003-of-00003.gguf\ndata consolidated.00.pth torch/list.pt",
+     "safetensors{model.safetensors}(x) pytorch{pytorch_model.bin}(0 1) consolidated.00.pth{consolidated.00.pth}(0 1) "
+     "m.gguf{m.gguf}(t4) a.bin{a.bin}()",
+     NULL, NULL},
+    {"other files by their own names, whatever they share",
+     "data a.pt torch/list.pt\ndata b.pth torch/list.pt", "a.pt{a.pt}(0 1) b.pth{b.pth}(0 1)", NULL, NULL},
+    {"a .bin of another kind is no checkpoint", "text tokenizer.bin junk\ndata a.pt torch/list.pt",
+     "a.pt{a.pt}(0 1)", NULL, NULL},
+    {"a broken pytorch_model.bin is told", "text pytorch_model.bin junk\ndata a.pt torch/list.pt",
+     "a.pt{a.pt}(0 1)", "pytorch_model.bin", "neither a zip archive nor a pickle"},
+    {"a refused index takes its kin along only",
+     "text pytorch_model.bin.index.json {\ndata pytorch_model-1.bin torch/list.pt\nst model.safetensors x\n"
+     "data a.pt torch/list.pt",
+     "safetensors{model.safetensors}(x) a.pt{a.pt}(0 1)", "pytorch_model.bin.index.json", ""},
+    {"a split GGUF goes by its stem",
+     "data q-00001-of-00003.gguf gguf/split-00001-of-00003.gguf\n"
+     "data q-00002-of-00003.gguf gguf/split-00002-of-00003.gguf\n"
+     "data q-00003-of-00003.gguf gguf/split-00003-of-00003.gguf",
+     "q{q-00001-of-00003.gguf q-00002-of-00003.gguf q-00003-of-00003.gguf}(t0 t1 t2 t3 t4)", NULL, NULL},
+    {"bad input 133: split.count 3 with two files",
+     "data q-00001-of-00002.gguf gguf/split-00001-of-00003.gguf\n"
+     "data q-00002-of-00002.gguf gguf/split-00002-of-00003.gguf",
+     "", "q-00001-of-00002.gguf", "split.no 0 of split.count 3"},
+    {"bad input 134: split.no twice",
+     "data q-00001-of-00003.gguf gguf/split-00001-of-00003.gguf\n"
+     "data q-00002-of-00003.gguf gguf/split-00001-of-00003.gguf\n"
+     "data q-00003-of-00003.gguf gguf/split-00003-of-00003.gguf",
+     "", "q-00001-of-00003.gguf", "shard 2 of 3 by its name says that it is split.no 0"},
+    {"groups of one stem and two extensions",
+     "st m-00001-of-00001.safetensors a\ndata m-00001-of-00001.gguf gguf/none.gguf",
+     "safetensors{m-00001-of-00001.safetensors}(a) m{m-00001-of-00001.gguf}()", NULL, NULL},
 };
 
 static void sets_become_checkpoints(void **state)
