@@ -19,6 +19,7 @@ import time  # noqa: E402
 import bench_cold  # noqa: E402
 import bench_fixture  # noqa: E402
 import bench_memory  # noqa: E402
+import bench_parse  # noqa: E402
 import bench_report  # noqa: E402
 import bench_scale  # noqa: E402
 import bench_servers  # noqa: E402
@@ -50,9 +51,10 @@ def parse_arguments():
     modes.add_argument("--cold", action="store_true", help="first reads of a file that is not in the page cache")
     modes.add_argument("--memory", action="store_true", help="anonymous memory per active connection")
     modes.add_argument("--scale", action="store_true", help="2,000 files, 100,000 tensors: time, memory")
-    modes.add_argument("--all", action="store_true", help="all four")
+    modes.add_argument("--parse", action="store_true", help="inspect beside torch, h5py and safetensors: time, memory")
+    modes.add_argument("--all", action="store_true", help="all five")
     modes.add_argument("--quick", action="store_true",
-                       help="a small run of all four in about 20 s that only checks that nothing fails")
+                       help="a small run of all five in about 30 s that only checks that nothing fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
     p.add_argument("--nginx", default=bench_servers.find_nginx())
@@ -64,6 +66,8 @@ def parse_arguments():
     p.add_argument("--rounds", type=int, default=5, help="(5), after one that is thrown away")
     p.add_argument("--duration", type=float, default=1.0, help="seconds per run")
     p.add_argument("--cold-rounds", type=int, default=3)
+    p.add_argument("--parse-rounds", type=int, default=50)
+    p.add_argument("--python", help="one that has torch, h5py and safetensors, for --parse (.venv/bin/python)")
     p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
     p.add_argument("--reader", choices=("copy", "discard"), default="copy",
                    help="the client copies bodies to user space, as every real one does, and drops them there; or the "
@@ -80,7 +84,7 @@ def settle_arguments(options):
     unknown = [s for s in options.servers if s not in ALL_SERVERS]
     if unknown:
         raise BenchError("unknown server %s; known: %s" % (", ".join(unknown), ", ".join(ALL_SERVERS)))
-    options.modes = [m for m in ("throughput", "cold", "memory", "scale")
+    options.modes = [m for m in ("throughput", "cold", "memory", "scale", "parse")
                      if getattr(options, m) or options.all or options.quick] or ["throughput"]
     if options.quick:
         options.size = options.size or 64 << 20
@@ -88,17 +92,17 @@ def settle_arguments(options):
         options.rounds, options.duration, options.cold_rounds = 1, 0.25, 1
     if options.size is None:
         options.size = 4 << 30 if "throughput" in options.modes else 1 << 30
-    if min(options.rounds, options.cold_rounds, min(options.connections)) < 1 or options.duration <= 0:
+    if min(options.rounds, options.cold_rounds, options.parse_rounds, min(options.connections)) < 1 or options.duration <= 0:
         raise BenchError("rounds, connections and duration must be positive")
 
 
-def find_binaries(options):
+def find_binaries(options, names=("load_client", "raw_send")):
     places = [options.bin_dir] if options.bin_dir else [
         os.path.join(TREE, place) for place in ("build/bench", "build-bench", "build-bench/bench", "build-dev/bench")]
     for place in places:
-        if all(os.access(os.path.join(place, n), os.X_OK) for n in ("load_client", "raw_send")):
+        if all(os.access(os.path.join(place, n), os.X_OK) for n in names):
             return place
-    raise BenchError("load_client and raw_send are not built: cmake -S bench -B build-bench && "
+    raise BenchError(" and ".join(names) + " are not built: cmake -S bench -B build-bench && "
                      "cmake --build build-bench, or name their place with --bin-dir")
 
 
@@ -147,17 +151,19 @@ def make_fixture(options, directory):
 def run_modes(options, work, directory):
     results = []
     load = fixture = servers = None
-    if options.modes != ["scale"]:
+    if not set(options.modes) <= {"scale", "parse"}:
         binaries = find_binaries(options)
         load = Load(os.path.join(binaries, "load_client"), options.path, options.client_threads,
                     options.reader)
         fixture = make_fixture(options, directory)
         servers = make_servers(options, work, fixture, binaries)
     for mode in options.modes:
-        if mode == "scale":
-            if "tensord" not in options.servers:
-                print("scale: left out, it is about tensord alone", file=sys.stderr)
-                continue
+        if mode in ("scale", "parse") and "tensord" not in options.servers:
+            print("%s: left out, it is about tensord alone" % mode, file=sys.stderr)
+        elif mode == "parse":
+            binaries = find_binaries(options, ("spawn_time",))
+            results.append(bench_parse.run(os.path.join(binaries, "spawn_time"), work, options))
+        elif mode == "scale":
             results.append(bench_scale.run(
                 lambda root, extra: bench_servers.Tensord(work, fixture, options.tensord, root, extra),
                 work, options))

@@ -642,8 +642,7 @@ static bool read_type(struct gguf *g, struct td_tensor *tensor, uint64_t elems)
                            "tensor \"%.96s\" has type %" PRIu32 ", which was removed or is not known",
                            tensor->name, id);
     tensor->dtype = g->types[id];
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): read_shape set it where rank is not 0
-    uint64_t row = tensor->rank == 0 ? 1 : tensor->shape[tensor->rank - 1];
+    uint64_t row = tensor->shape == NULL ? 1 : tensor->shape[tensor->rank - 1];
     if (row % tensor->dtype->block_elems != 0)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
                            "tensor \"%.96s\" has rows of %" PRIu64

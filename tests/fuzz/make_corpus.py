@@ -130,6 +130,49 @@ def shard_index_seeds():
     }
 
 
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text
+
+
+def gguf_pair(key, kind, value):
+    return gguf_text(key) + struct.pack("<I", kind) + value
+
+
+def gguf_info(name, dims, kind, offset):
+    return gguf_text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+
+
+def gguf_file(pairs, infos, data, version=3, alignment=32):
+    head = b"GGUF" + struct.pack("<IQQ", version, len(infos), len(pairs)) + b"".join(pairs) + b"".join(infos)
+    return head + bytes(-len(head) % alignment) + bytes(range(data))
+
+
+def gguf_seeds():
+    """Files, also of the real writer (tests/data/gguf), and what follows a header of two tensors and three pairs."""
+    sizes = {0: b"\xff", 1: b"\x80", 2: b"\xfe\xff", 3: b"\x00\x80", 4: b"\1\2\3\4", 5: b"\xff\xff\xff\xff", 6: b"\0\0\x80?",
+             7: b"\1", 10: b"\xff" * 8, 11: b"\0" * 7 + b"\x80", 12: struct.pack("<d", 0.1)}
+    scalars = [gguf_pair(b"s%d" % kind, kind, value) for kind, value in sizes.items()]
+    arrays = [gguf_pair(b"a%d" % kind, 9, struct.pack("<IQ", kind, 3) + value * 3) for kind, value in sizes.items()]
+    long = [gguf_pair(b"l%d" % kind, 9, struct.pack("<IQ", kind, 65) + value * 65) for kind, value in ((0, b"1"), (7, b"\1"))]
+    strings = [gguf_pair(b"t", 8, gguf_text(b"text \xff\n")), gguf_pair(b"tt", 9, struct.pack("<IQ", 8, 2) + gguf_text(b"") + gguf_text(b"x"))]
+    aligned = gguf_pair(b"general.alignment", 4, struct.pack("<I", 8))
+    two = [gguf_info(b"a", [3], 24, 0), gguf_info(b"b", [32, 2], 2, 32)]
+    fixtures = HERE.parent / "data" / "gguf"
+    seeds = {path.stem: path.read_bytes() for path in fixtures.glob("*.gguf") if path.stat().st_size < 1100}
+    return seeds | {
+        "empty": gguf_file([], [], 0), "version_2": gguf_file([], two, 100, 2), "big_endian": b"GGUF\0\0\0\3" + bytes(16),
+        "scalars": gguf_file(scalars, [], 0), "arrays": gguf_file(arrays, [], 0), "long": gguf_file(long, [], 0),
+        "strings": gguf_file(strings, two, 100),
+        "alignment": gguf_file([aligned], [gguf_info(b"a", [3], 24, 0), gguf_info(b"b", [3], 24, 8)], 11, alignment=8),
+        "empty_tensors": gguf_file([], [gguf_info(b"a", [32, 0], 2, 0), gguf_info(b"", [], 0, 0), gguf_info(b"c", [0], 1, 32)], 36),
+        "duplicate": gguf_file([], [gguf_info(b"a", [3], 24, 0), gguf_info(b"a", [3], 24, 32)], 40),
+        "duplicate_key": gguf_file([strings[0], strings[0]], [], 0),
+        "overflow": gguf_file([], [gguf_info(b"a", [2**61 - 1], 27, 0)], 0),
+        "two_halves": gguf_file([], [gguf_info(b"a", [2**63 - 64], 24, 0), gguf_info(b"b", [2**63 - 64], 24, 2**63 - 64)], 0),
+        "headless": gguf_file([aligned, *strings], two, 100)[24:],
+    }
+
+
 def range_seeds():
     """The length of the representation in eight bytes, then the field value."""
     values = {
@@ -316,7 +359,7 @@ def pickle_seeds():
 
 
 def main():
-    targets = {"safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
+    targets = {"gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
                "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
                "npy": npy_seeds(), "zip": zip_seeds(),

@@ -752,6 +752,419 @@ static void bad_case(void **state)
     __real_free(file.data);
 }
 
+/* ---- good ones ----------------------------------------------------------------------------------------- */
+
+/* The metadata of a file of one pair. */
+static void check_value(const char *key, size_t key_len, uint32_t type, const void *value, size_t len,
+                        const char *wanted)
+{
+    struct td_buffer file = {0};
+    struct parsed p;
+    put_head(&file, 0, 1);
+    put_text_n(&file, key, key_len);
+    put_u32(&file, type);
+    td_buffer_append(&file, value, len);
+    parse(file.data, file.len, &p);
+    CHECK(p.ok, "%s: %s", key, p.err.message);
+    assert_int_equal(p.manifest.metadata_count, 1);
+    struct td_buffer got = {0};
+    td_buffer_printf(&got, "%s=%s", p.manifest.metadata[0].key, p.manifest.metadata[0].value);
+    assert_non_null(td_buffer_terminate(&got));
+    assert_string_equal(got.data, wanted);
+    free(got.data);
+    parsed_fini(&p);
+    __real_free(file.data);
+}
+
+static void check_string(const char *text, size_t len, const char *wanted)
+{
+    struct td_buffer value = {0};
+    put_text_n(&value, text, len);
+    check_value("k", 1, V_STRING, value.data, value.len, wanted);
+    __real_free(value.data);
+}
+
+static void what_is_not_utf8_is_escaped(void **state)
+{
+    (void)state;
+    check_string("a\xff\xc3\xa9\n", 5, "k=\"a\\\\xff\xc3\xa9\\\\x0a\"");
+    check_string("\xed\xa0\x80", 3, "k=\"\\\\xed\\\\xa0\\\\x80\"");
+    check_value("\xff", 1, V_BOOL, "\1", 1, "\\xff=true");
+    struct td_buffer file = {0};
+    struct parsed p;
+    one(&file, (struct info){"w\xc0.\xc3\xa9", 1, {64}, G_I8, 0});
+    parse(file.data, file.len, &p);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_string_equal(p.manifest.tensors[0].name, "w\\xc0.\xc3\xa9");
+    assert_int_equal(p.manifest.tensors[0].name_len, 8);
+    parsed_fini(&p);
+    __real_free(file.data);
+}
+
+/* 4,096 bytes are shown whole; of more, no character is cut, and what only looks like one is shown as it is. */
+static void long_strings_are_cut_between_characters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tail; /* behind 4,096 - before letters */
+        size_t before;
+        const char *shown;
+    } cases[] = {
+        {"", 0, NULL},
+        {"y", 0, ""},
+        {"\xc3\xa9", 1, ""},
+        {"\xc3\xa9", 2, NULL},
+        {"\xc3\xa9y", 2, "\xc3\xa9"},
+        {"\xe6\x97\xa5", 1, ""},
+        {"\xe6\x97\xa5", 2, ""},
+        {"\xe6\x97\xa5y", 3, "\xe6\x97\xa5"},
+        {"\xf0\x9f\x98\x80", 1, ""},
+        {"\xf0\x9f\x98\x80", 2, ""},
+        {"\xf0\x9f\x98\x80", 3, ""},
+        {"\xf0\x9f\x98\x80y", 4, "\xf0\x9f\x98\x80"},
+        {"\x80\x80\x80\x80y", 4, "\\\\x80\\\\x80\\\\x80\\\\x80"},
+        {"\xffy", 1, ""}, /* might have gone on */
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_buffer text = {0};
+        struct td_buffer wanted = {0};
+        size_t letters = 4096 - cases[i].before;
+        for (size_t n = 0; n < letters; n++)
+            td_buffer_putc(&text, 'x');
+        td_buffer_puts(&text, cases[i].tail);
+        td_buffer_puts(&wanted, "k=");
+        if (cases[i].shown != NULL)
+            td_buffer_printf(&wanted, "{\"length\":%zu,\"first\":", text.len);
+        td_buffer_putc(&wanted, '"');
+        td_buffer_append(&wanted, text.data, letters);
+        td_buffer_puts(&wanted, cases[i].shown != NULL ? cases[i].shown : cases[i].tail);
+        td_buffer_puts(&wanted, cases[i].shown != NULL ? "\"}" : "\"");
+        assert_non_null(td_buffer_terminate(&wanted));
+        check_string(text.data, text.len, wanted.data);
+        __real_free(text.data);
+        __real_free(wanted.data);
+    }
+}
+
+/* Sizes of types that the gguf package does not know, or not rightly: ggml-common.h. */
+static void types_that_the_package_lacks(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t id;
+        uint64_t elems, bytes;
+        const char *name;
+    } types[] = {{9, 32, 36, "Q8_1"}, {42, 64, 18, "Q2_0"}};
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        struct td_buffer file = {0};
+        struct parsed p;
+        one(&file, (struct info){"a", 1, {types[i].elems}, types[i].id, 0});
+        parse(file.data, file.len, &p);
+        CHECK(p.ok, "%s: %s", types[i].name, p.err.message);
+        assert_string_equal(p.manifest.tensors[0].dtype->name, types[i].name);
+        assert_true(p.manifest.tensors[0].nbytes == types[i].bytes);
+        parsed_fini(&p);
+        __real_free(file.data);
+    }
+}
+
+static void good_123_dimensions_of_0(void **state)
+{
+    (void)state;
+    static const struct info infos[] = {{"a", 2, {32, 0}, G_Q4_0, 0},
+                                        {"a", 2, {0, 5}, G_Q4_0, 0},
+                                        {"a", 4, {INT64_MAX, 0, INT64_MAX, 2}, G_I8, 0},
+                                        {"", 1, {0}, G_F32, 0}};
+    for (size_t i = 0; i < COUNT_OF(infos); i++) {
+        struct td_buffer file = {0};
+        struct parsed p;
+        one(&file, infos[i]);
+        parse(file.data, file.len, &p);
+        CHECK(p.ok, "%zu: %s", i, p.err.message);
+        assert_true(p.manifest.tensors[0].nbytes == 0);
+        for (size_t d = 0; d < infos[i].rank; d++)
+            assert_true(p.manifest.tensors[0].shape[d] == infos[i].ne[infos[i].rank - 1 - d]);
+        parsed_fini(&p);
+        __real_free(file.data);
+    }
+}
+
+static void bounds_that_are_good(void **state)
+{
+    (void)state;
+    struct td_buffer file = {0};
+    struct parsed p;
+    put_head(&file, 1, 2);
+    put_key(&file, "general.alignment", V_U32);
+    put_u32(&file, 1 << 24);
+    put_u64(&file, 65535); /* the longest key */
+    for (size_t i = 0; i < 65535; i++)
+        td_buffer_putc(&file, 'k');
+    put_u32(&file, V_BOOL);
+    td_buffer_putc(&file, 1);
+    put_info(&file, (struct info){
+                        "012345678901234567890123456789012345678901234567890123456789012", 0, {0}, G_I8, 0});
+    td_buffer_reserve(&file, 1 << 24);
+    put_padding(&file, 1 << 24);
+    put_data(&file, 1);
+    parse(file.data, file.len, &p);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_int_equal(p.manifest.tensors[0].name_len, 63);
+    assert_int_equal(p.manifest.tensors[0].rank, 0);
+    assert_true(p.manifest.tensors[0].offset == 1 << 24 && p.manifest.tensors[0].nbytes == 1);
+    assert_int_equal(strlen(p.manifest.metadata[1].key), 65535);
+    parsed_fini(&p);
+    __real_free(file.data);
+}
+
+/* The numbers by which the catalog checks a set of split files (bad inputs 133, 134) are in the metadata. */
+static void pairs_133_134_of_splits_are_in_the_metadata(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        size_t len;
+        char *bytes = load(fixtures[4 + i], ".gguf", &len);
+        struct parsed p;
+        parse(bytes, len, &p);
+        size_t found = 0;
+        for (size_t k = 0; k < p.manifest.metadata_count; k++) {
+            const struct td_metadata *pair = &p.manifest.metadata[k];
+            if (strcmp(pair->key, TD_GGUF_SPLIT_NO) == 0)
+                found += strtoul(pair->value, NULL, 10) == i;
+            if (strcmp(pair->key, TD_GGUF_SPLIT_COUNT) == 0)
+                found += strcmp(pair->value, "3") == 0;
+        }
+        assert_int_equal(found, 2);
+        parsed_fini(&p);
+        __real_free(bytes);
+    }
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+struct watched {
+    const uint8_t *bytes;
+    uint64_t read_to;  /* the highest byte that was read */
+    uint64_t read_sum; /* of lengths */
+    unsigned reads, fail_at;
+};
+
+static bool watched_read(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    struct watched *w = *(struct watched *const *)context;
+    if (++w->reads == w->fail_at)
+        return td_error_at(err, TD_IO, off, "the disk is on fire");
+    memcpy(out, w->bytes + off, len);
+    w->read_sum += len;
+    if (off + len > w->read_to)
+        w->read_to = off + len;
+    return true;
+}
+
+/* Keys, strings and names of many lengths, so that every kind of item lies across a window's end somewhere. */
+static void build_many(struct td_buffer *out, size_t pairs, size_t tensors, size_t *header_bytes)
+{
+    char text[128];
+    uint64_t offset = 0;
+    put_head(out, tensors, 3 * pairs);
+    for (size_t i = 0; i < pairs; i++) {
+        (void)snprintf(text, sizeof text, "pair.%0*zu", (int)(5 + i % 90), i);
+        put_key(out, text, V_STRING);
+        put_text(out, text);
+        (void)snprintf(text, sizeof text, "real.%zu", i);
+        put_key(out, text, V_F64);
+        put_u64(out, 0x3FF0000000000000 + i);
+        (void)snprintf(text, sizeof text, "list.%zu", i);
+        put_array(out, text, V_STRING, i % 100);
+        for (size_t k = 0; k < i % 100; k++)
+            put_text_n(out, text, k % 8);
+    }
+    for (size_t i = 0; i < tensors; i++) {
+        (void)snprintf(text, sizeof text, "t.%0*zu", (int)(5 + i % 50), i);
+        put_info(out, (struct info){text, i % 5, {32, 1, 2, 1}, G_I8, offset});
+        offset += i % 5 > 2 ? 64 : 32;
+    }
+    *header_bytes = out->len;
+    put_padding(out, 32);
+    put_data(out, offset);
+}
+
+static void headers_longer_than_a_window(void **state)
+{
+    (void)state;
+    struct td_buffer file = {0};
+    size_t header;
+    build_many(&file, 300, 3000, &header);
+    assert_true(header > 300000);
+    struct watched watched = {.bytes = (const uint8_t *)file.data};
+    const struct watched *context = &watched;
+    struct td_input input = {.size_bytes = file.len, .read = watched_read, .context = &context};
+    struct td_limits limits = td_limits_default();
+    struct parsed p;
+    parse_input(&input, &limits, &p);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_int_equal(p.manifest.tensor_count, 3000);
+    assert_int_equal(p.manifest.metadata_count, 900);
+    for (size_t i = 0; i < 300; i++) {
+        struct td_json json;
+        double value;
+        const struct td_metadata *m = &p.manifest.metadata[3 * i];
+        assert_memory_equal(m[0].key, m[0].value + 1, strlen(m[0].key));
+        value = strtod(m[1].value, NULL);
+        uint64_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        assert_true(bits == 0x3FF0000000000000 + i);
+        td_json_init(&json, m[2].value, strlen(m[2].value), 0, NULL);
+        assert_true(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
+    }
+    assert_true(watched.read_to <= header + 65536 && watched.read_sum <= header + header / 8 + 65536);
+    unsigned reads = watched.reads;
+    parsed_fini(&p);
+    for (unsigned k = 1; k <= reads; k++) {
+        watched.reads = 0;
+        watched.fail_at = k;
+        parse_input(&input, &limits, &p);
+        assert_int_equal(p.err.code, TD_IO);
+        assert_int_equal(watched.reads, k);
+        parsed_fini(&p);
+    }
+    free(file.data);
+}
+
+/* A long array is passed over, not read. */
+static void arrays_are_not_read_to_their_end(void **state)
+{
+    (void)state;
+    struct td_buffer file = {0};
+    put_head(&file, 0, 2);
+    put_array(&file, "long", V_F32, 1 << 20);
+    put_data(&file, 4 << 20);
+    put_key(&file, "after", V_BOOL);
+    td_buffer_putc(&file, 1);
+    struct watched watched = {.bytes = (const uint8_t *)file.data};
+    const struct watched *context = &watched;
+    struct td_input input = {.size_bytes = file.len, .read = watched_read, .context = &context};
+    struct td_limits limits = td_limits_default();
+    struct parsed p;
+    parse_input(&input, &limits, &p);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_string_equal(p.manifest.metadata[1].value, "true");
+    assert_true(watched.read_sum < 100000);
+    parsed_fini(&p);
+    free(file.data);
+}
+
+static void header_limit_is_a_limit(void **state)
+{
+    (void)state;
+    struct td_buffer file = {0};
+    size_t header;
+    build_many(&file, 20, 100, &header);
+    struct td_input input = td_input_memory(file.data, file.len);
+    for (size_t limit = 0; limit <= header; limit++) {
+        struct td_limits limits = td_limits_default();
+        struct parsed p;
+        limits.max_header_bytes = limit;
+        parse_input(&input, &limits, &p);
+        CHECK(p.err.code == (limit < header ? TD_RESOURCE_EXHAUSTED : TD_OK), "%zu of %zu: %s", limit, header,
+              p.err.message);
+        parsed_fini(&p);
+    }
+    free(file.data);
+}
+
+/* Whatever the limit, a parse keeps to it or ends for want of memory; one value of a few KiB may go over. */
+static void memory_limit_is_a_limit(void **state)
+{
+    (void)state;
+    struct td_buffer file = {0};
+    size_t header;
+    size_t refused = 0;
+    build_many(&file, 60, 300, &header);
+    struct td_input input = td_input_memory(file.data, file.len);
+    for (size_t limit = 64; limit < 300000; limit += 512) {
+        struct td_limits limits = td_limits_default();
+        struct parsed p;
+        limits.max_memory_bytes = limit;
+        parse_input(&input, &limits, &p);
+        assert_int_equal(p.err.code, p.ok ? TD_OK : TD_RESOURCE_EXHAUSTED);
+        CHECK(p.memory.peak_bytes <= limit + limit / 4 + 4096, "%zu bytes, limit %zu", p.memory.peak_bytes,
+              limit);
+        refused += !p.ok;
+        parsed_fini(&p);
+    }
+    assert_true(refused > 100 && refused < 500);
+    free(file.data);
+}
+
+/* ---- scale --------------------------------------------------------------------------------------------- */
+
+static double parse_seconds(const struct td_buffer *file, enum td_code code, size_t *peak_bytes)
+{
+    struct td_input input = td_input_memory(file->data, file->len);
+    struct td_limits limits = td_limits_default();
+    struct parsed p;
+    double before = cpu_seconds();
+    parse_input(&input, &limits, &p);
+    double seconds = cpu_seconds() - before;
+    CHECK(p.err.code == code, "%s", p.err.message);
+    *peak_bytes = p.memory.peak_bytes;
+    parsed_fini(&p);
+    return seconds;
+}
+
+static void build_names(struct td_buffer *out, size_t count, size_t step, size_t twice)
+{
+    char name[64];
+    put_head(out, count + twice, 0);
+    for (size_t i = 0; i < count + twice; i++) {
+        (void)snprintf(name, sizeof name, "blk.%07zu.weight", i == count ? 0 : i * step % count);
+        put_info(out, (struct info){name, 1, {0}, G_F32, 0});
+    }
+    put_padding(out, 32);
+}
+
+static void build_keys(struct td_buffer *out, size_t count, size_t step, size_t twice)
+{
+    char name[64];
+    put_head(out, 0, count + twice);
+    for (size_t i = 0; i < count + twice; i++) {
+        (void)snprintf(name, sizeof name, "general.%07zu", i == count ? 0 : i * step % count);
+        put_key(out, name, V_BOOL);
+        td_buffer_putc(out, 1);
+    }
+}
+
+/* A million names in any order, once with one of them twice: time in proportion, whatever comes. */
+static void bad_136_a_million_names(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*build)(struct td_buffer *out, size_t count, size_t step, size_t twice);
+        size_t step, twice;
+    } cases[] = {{build_names, 1, 0}, {build_names, 7919, 0}, {build_names, 7919, 1},
+                 {build_keys, 1, 0},  {build_keys, 7919, 0},  {build_keys, 7919, 1}};
+    const size_t million = SANITIZED ? 100000 : 1000000;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        enum td_code code = cases[i].twice ? TD_INVALID_ARGUMENT : TD_OK;
+        double small = 0, large = 0;
+        for (int attempt = 0; attempt < 5; attempt++) { /* another try where a busy machine spoiled one */
+            struct td_buffer file = {0};
+            size_t peak;
+            cases[i].build(&file, million / 8, cases[i].step, cases[i].twice);
+            small = parse_seconds(&file, code, &peak);
+            td_buffer_fini(&file);
+            cases[i].build(&file, million, cases[i].step, cases[i].twice);
+            large = parse_seconds(&file, code, &peak);
+            CHECK(peak <= memory_bound(file.len), "%zu bytes for %zu", peak, file.len);
+            td_buffer_fini(&file);
+            if (large <= 24 * small)
+                break;
+        }
+        CHECK(large <= 24 * small, "case %zu: %.6f s, then %.6f s at eight times the size", i, small, large);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest others[] = {
@@ -759,6 +1172,17 @@ int main(void)
         cmocka_unit_test(every_byte_of_a_fixture_changed),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(error_may_be_left_out),
+        cmocka_unit_test(what_is_not_utf8_is_escaped),
+        cmocka_unit_test(long_strings_are_cut_between_characters),
+        cmocka_unit_test(types_that_the_package_lacks),
+        cmocka_unit_test(good_123_dimensions_of_0),
+        cmocka_unit_test(bounds_that_are_good),
+        cmocka_unit_test(pairs_133_134_of_splits_are_in_the_metadata),
+        cmocka_unit_test(headers_longer_than_a_window),
+        cmocka_unit_test(arrays_are_not_read_to_their_end),
+        cmocka_unit_test(header_limit_is_a_limit),
+        cmocka_unit_test(memory_limit_is_a_limit),
+        cmocka_unit_test(bad_136_a_million_names),
     };
     struct CMUnitTest tests[COUNT_OF(fixtures) + COUNT_OF(bad_cases) + COUNT_OF(others)];
     struct CMUnitTest *next = tests;
