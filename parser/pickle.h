@@ -152,7 +152,7 @@ td_pickle_ref td_pickle_persistent(const struct td_pickle *pickle, td_pickle_ref
  * several BUILDs the last one's state is kept. */
 
 td_pickle_ref td_pickle_callable(const struct td_pickle *pickle,
-                                 td_pickle_ref ref);                               /* a GLOBAL or an OBJECT */
+                                 td_pickle_ref ref);                               /* GLOBAL, OBJECT, PERSISTENT */
 td_pickle_ref td_pickle_args(const struct td_pickle *pickle, td_pickle_ref ref);   /* a TUPLE */
 td_pickle_ref td_pickle_kwargs(const struct td_pickle *pickle, td_pickle_ref ref); /* a DICT, or NIL */
 td_pickle_ref td_pickle_state(const struct td_pickle *pickle, td_pickle_ref ref);  /* anything, or NIL */

@@ -254,7 +254,7 @@ bool td_torch_parse_legacy(const struct td_input *input, const struct td_limits 
 {
     struct td_error own;
     struct legacy l = {.input = input, .limits = limits, .err = err != NULL ? err : &own};
-    struct td_torch_places places = {.context = &l, .find = find_storage};
+    struct td_torch_places places = {.context = &l, .find = find_storage, .has_modules = true};
     td_error_init(&own);
     bool ok =
         read_pickles(&l) && check_head(&l, &places.big_endian) && collect(&l) && merge(&l) && place_all(&l) &&

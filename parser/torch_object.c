@@ -18,6 +18,7 @@ enum {
     METADATA_TEXT_MAX = 1000, /* bytes of a string */
     METADATA_ARRAY_MAX = 64,  /* items of an array */
     DEPTH_MAX = 1000,         /* containers within one another */
+    PATH_MAX_BYTES = 16383,   /* of a name: a shared key could be repeated at every depth */
     VISITS_PER_VALUE = 16,    /* how often values may be met again through sharing, on average */
     VISITS_FREE = 100000,
 };
@@ -151,6 +152,15 @@ static bool refuse(struct td_error *err, const struct td_pickle *pickle, td_pick
     return td_error_at(err, TD_INVALID_ARGUMENT, td_pickle_position(pickle, at), "%s", what);
 }
 
+/* Every value that is looked at counts, those met again through sharing too. */
+static bool charge(struct walk *w, td_pickle_ref at, uint64_t values)
+{
+    if (values > w->visits_left)
+        return refuse(w->err, w->pickle, at, "values are shared so often that they unfold without end");
+    w->visits_left -= values;
+    return true;
+}
+
 static bool read_count(const struct td_pickle *pickle, td_pickle_ref ref, uint64_t *out)
 {
     int64_t value;
@@ -221,9 +231,9 @@ static void *grow(struct td_arena *arena, void *items, size_t count, size_t *cap
 static const char *copy_path(struct walk *w)
 {
     char *copy = td_arena_strndup(&w->manifest->arena, w->path.len > 0 ? w->path.data : "", w->path.len);
-    if (copy == NULL || w->path.failed)
+    if (copy == NULL)
         (void)td_error_no_memory(w->err);
-    return w->path.failed ? NULL : copy;
+    return copy;
 }
 
 static struct td_tensor *add_tensor(struct walk *w)
@@ -260,12 +270,31 @@ static void write_text(struct td_buffer *out, const char *text, size_t len, bool
         td_buffer_putc(out, '}');
 }
 
+/* A number's bytes. Python 3 writes bytes in protocol 2 as _codecs.encode("text", "latin1"): a character each. */
+static bool read_number_bytes(const struct td_pickle *p, td_pickle_ref ref, uint8_t *out, size_t wanted)
+{
+    bool latin1 = td_pickle_is_call(p, ref, "_codecs", "encode");
+    if (latin1)
+        ref = td_pickle_item(p, td_pickle_args(p, ref), 0);
+    size_t len = 0;
+    size_t count = 0;
+    const uint8_t *text = (const uint8_t *)td_pickle_text(p, ref, &len);
+    for (size_t i = 0; text != NULL && i < len && count < wanted; i++) {
+        bool two = latin1 && text[i] >= 0xC2 && text[i] <= 0xC3 && i + 1 < len;
+        out[count++] = (uint8_t)(two ? text[i] << 6 | (text[i + 1] & 0x3F) : text[i]);
+        i += two ? 1 : 0;
+        if (count == wanted)
+            return i + 1 == len;
+    }
+    return false;
+}
+
 /* numpy.core.multiarray.scalar(dtype, bytes), the usual little-endian kinds. */
 static bool write_numpy_scalar(const struct walk *w, td_pickle_ref ref, struct td_buffer *out)
 {
     const struct td_pickle *p = w->pickle;
     td_pickle_ref args = td_pickle_args(p, ref);
-    size_t len = 0;
+    uint8_t bytes[8];
     float single = 0;
     double number = 0;
     uint64_t bits = 0;
@@ -273,13 +302,13 @@ static bool write_numpy_scalar(const struct walk *w, td_pickle_ref ref, struct t
         !td_pickle_is_call(p, ref, "numpy._core.multiarray", "scalar"))
         return false;
     const struct td_dtype *dtype = numpy_dtype(p, td_pickle_item(p, args, 0));
-    const char *bytes = td_pickle_text(p, td_pickle_item(p, args, 1), &len);
-    if (dtype == NULL || bytes == NULL || len != dtype->block_bytes || len == 0 || len > sizeof bits)
+    size_t len = dtype != NULL ? dtype->block_bytes : 0;
+    if (len == 0 || len > sizeof bytes || !read_number_bytes(p, td_pickle_item(p, args, 1), bytes, len))
         return false;
     memcpy(&number, bytes, len == sizeof number ? len : 0);
     memcpy(&single, bytes, len == sizeof single ? len : 0);
     for (size_t i = 0; i < len; i++)
-        bits |= (uint64_t)(uint8_t)bytes[i] << 8 * i;
+        bits |= (uint64_t)bytes[i] << 8 * i;
     if (strcmp(dtype->name, "F64") == 0 || strcmp(dtype->name, "F32") == 0) {
         number = len == sizeof number ? number : (double)single;
         td_buffer_printf(out, isfinite(number) ? "%.17g" : "\"%g\"", number);
@@ -329,12 +358,16 @@ static bool write_scalar(const struct walk *w, td_pickle_ref ref, struct td_buff
     }
 }
 
+static bool is_array(const struct td_pickle *p, td_pickle_ref ref)
+{
+    return td_pickle_kind(p, ref) == TD_PICKLE_LIST || td_pickle_kind(p, ref) == TD_PICKLE_TUPLE;
+}
+
 /* A list or tuple of scalars, all of it or its beginning; false when it holds anything else. */
 static bool write_array(const struct walk *w, td_pickle_ref ref, struct td_buffer *out)
 {
     uint32_t count = td_pickle_count(w->pickle, ref);
-    enum td_pickle_kind kind = td_pickle_kind(w->pickle, ref);
-    if ((kind != TD_PICKLE_LIST && kind != TD_PICKLE_TUPLE) || count == 0)
+    if (!is_array(w->pickle, ref) || count == 0)
         return false;
     if (count > METADATA_ARRAY_MAX)
         td_buffer_printf(out, "{\"length\":%" PRIu32 ",\"first\":", count);
@@ -385,9 +418,12 @@ static bool push_metadata(struct walk *w, const struct td_buffer *json)
 static bool add_metadata(struct walk *w, td_pickle_ref ref, bool *done)
 {
     struct td_buffer json;
+    if (is_array(w->pickle, ref) && !charge(w, ref, td_pickle_count(w->pickle, ref)))
+        return false;
     td_buffer_init(&json);
     *done = write_scalar(w, ref, &json) || (write_array(w, ref, &json) && is_plain_array(w, ref));
-    bool ok = !*done || push_metadata(w, &json);
+    bool ok = !json.failed || td_error_no_memory(w->err);
+    ok = ok && (!*done || push_metadata(w, &json));
     td_buffer_fini(&json);
     return ok;
 }
@@ -641,7 +677,10 @@ static bool read_bare_storage(struct walk *w, td_pickle_ref ref)
     uint64_t pos = td_pickle_position(w->pickle, ref);
     if (!td_torch_storage_read(w->pickle, ref, &is_storage, &storage, w->err))
         return false;
-    if (!is_storage || storage.dtype == NULL)
+    if (!is_storage)
+        return w->places->has_modules ||
+               refuse(w->err, w->pickle, ref, "a persistent id is not ('storage', ...)");
+    if (storage.dtype == NULL)
         return true;
     struct td_tensor *tensor = add_tensor(w);
     uint64_t *shape = td_arena_array(&w->manifest->arena, 1, sizeof *shape);
@@ -836,7 +875,7 @@ static bool open_frame(const struct walk *w, td_pickle_ref ref, struct frame *fr
 }
 
 /* Appends ".key" for the part that comes next. */
-static void path_add(struct walk *w, td_pickle_ref key, uint32_t index)
+static bool path_add(struct walk *w, td_pickle_ref key, uint32_t index)
 {
     const struct td_pickle *p = w->pickle;
     size_t len;
@@ -844,6 +883,8 @@ static void path_add(struct walk *w, td_pickle_ref key, uint32_t index)
     if (w->depth > 1 || w->path.len > 0)
         td_buffer_putc(&w->path, '.');
     const char *text = td_pickle_text(p, key, &len);
+    if (text != NULL && (w->path.len > PATH_MAX_BYTES || len > PATH_MAX_BYTES - w->path.len))
+        return refuse(w->err, p, key, "a tensor's name is longer than 16,383 bytes");
     if (text != NULL && td_pickle_is_utf8(p, key) && memchr(text, '\0', len) == NULL)
         td_buffer_append(&w->path, text, len);
     else if (text != NULL)
@@ -855,6 +896,7 @@ static void path_add(struct walk *w, td_pickle_ref key, uint32_t index)
         td_buffer_printf(&w->path, "%" PRId64, number);
     else
         td_buffer_u64(&w->path, index);
+    return true;
 }
 
 /* Buffers that the module does not save: a set of names, before protocol 4 a call of set() with a list. */
@@ -911,8 +953,10 @@ static bool visit(struct walk *w, td_pickle_ref ref)
 {
     struct frame frame;
     bool done = false;
-    if (w->visits_left-- == 0)
-        return refuse(w->err, w->pickle, ref, "values are shared so often that they unfold without end");
+    if (w->path.failed)
+        return td_error_no_memory(w->err);
+    if (!charge(w, ref, 1))
+        return false;
     if (td_pickle_kind(w->pickle, ref) == TD_PICKLE_PERSISTENT)
         return read_bare_storage(w, ref);
     if (td_pickle_kind(w->pickle, ref) == TD_PICKLE_OBJECT && !read_tensor(w, ref, &done))
@@ -946,7 +990,7 @@ static bool add_omitted(struct walk *w)
     struct td_manifest *manifest = w->manifest;
     if (w->omitted == 0)
         return true;
-    (void)snprintf(text, sizeof text, "%zu", w->omitted);
+    (void)snprintf(text, sizeof text, "%zu", w->omitted + 1); /* it takes the place of one */
     manifest->metadata[METADATA_MAX - 1] = (struct td_metadata){
         .key = "(further entries)", .value = td_arena_strndup(&manifest->arena, text, strlen(text))};
     return manifest->metadata[METADATA_MAX - 1].value != NULL || td_error_no_memory(w->err);
@@ -977,8 +1021,7 @@ bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td
             w.depth--;
             continue;
         }
-        path_add(&w, key, index);
-        ok = visit(&w, part);
+        ok = path_add(&w, key, index) && visit(&w, part);
     }
     ok = ok && add_omitted(&w);
     td_buffer_fini(&w.path);

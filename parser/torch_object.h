@@ -33,6 +33,7 @@ struct td_torch_places {
     bool (*find)(const void *context, const struct td_torch_storage *storage, uint64_t pos,
                  struct td_torch_place *out, struct td_error *err);
     bool big_endian;
+    bool has_modules; /* ('module', ...) ids may occur: legacy files keep classes so, archives have none */
 };
 
 /* Reads a PERSISTENT's id. *is_storage is false for a ('module', ...) id, which only legacy files have. */
