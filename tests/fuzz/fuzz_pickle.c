@@ -84,7 +84,8 @@ static void check_object(const struct td_pickle *p, td_pickle_ref ref)
     check_ref(p, callable);
     FUZZ_CHECK(callable < ref && td_pickle_args(p, ref) < ref);
     FUZZ_CHECK(td_pickle_kind(p, callable) == TD_PICKLE_GLOBAL ||
-               td_pickle_kind(p, callable) == TD_PICKLE_OBJECT);
+               td_pickle_kind(p, callable) == TD_PICKLE_OBJECT ||
+               td_pickle_kind(p, callable) == TD_PICKLE_PERSISTENT);
     FUZZ_CHECK(td_pickle_kind(p, td_pickle_args(p, ref)) == TD_PICKLE_TUPLE);
     FUZZ_CHECK((td_pickle_kwargs(p, ref) != TD_PICKLE_NIL) ==
                (td_pickle_call(p, ref) == TD_PICKLE_NEWOBJ_EX));
