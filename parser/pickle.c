@@ -1031,9 +1031,10 @@ static bool check_call(const struct machine *m, const struct td_pickle_object *o
     enum td_pickle_kind callable = td_pickle_kind(m->pickle, object->callable);
     enum td_pickle_kind args = td_pickle_kind(m->pickle, object->args);
     enum td_pickle_kind kwargs = td_pickle_kind(m->pickle, object->kwargs);
-    /* A persistent id: legacy files of torch keep the class of a module so. */
+    /* Legacy torch files pickle the class of a module as a persistent id, ('module', class, file, source). */
     if (callable != TD_PICKLE_GLOBAL && callable != TD_PICKLE_OBJECT && callable != TD_PICKLE_PERSISTENT)
-        return FAIL(m, "calls %s; it must be a global or an object", td_pickle_kind_name(callable));
+        return FAIL(m, "calls %s; it must be a global, an object or a persistent id",
+                    td_pickle_kind_name(callable));
     if (args != TD_PICKLE_TUPLE)
         return FAIL(m, "has %s for arguments; they must be a tuple", td_pickle_kind_name(args));
     if (kwargs != TD_PICKLE_DICT && kwargs != TD_PICKLE_NOTHING)

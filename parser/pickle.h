@@ -151,8 +151,8 @@ td_pickle_ref td_pickle_persistent(const struct td_pickle *pickle, td_pickle_ref
  * td_pickle_item, items set in it (SETITEM(S): an OrderedDict, a dict subclass) its td_pickle_map. Of
  * several BUILDs the last one's state is kept. */
 
-td_pickle_ref td_pickle_callable(const struct td_pickle *pickle,
-                                 td_pickle_ref ref);                               /* GLOBAL, OBJECT, PERSISTENT */
+/* A GLOBAL, an OBJECT or a PERSISTENT (the class of a module, in legacy torch files). */
+td_pickle_ref td_pickle_callable(const struct td_pickle *pickle, td_pickle_ref ref);
 td_pickle_ref td_pickle_args(const struct td_pickle *pickle, td_pickle_ref ref);   /* a TUPLE */
 td_pickle_ref td_pickle_kwargs(const struct td_pickle *pickle, td_pickle_ref ref); /* a DICT, or NIL */
 td_pickle_ref td_pickle_state(const struct td_pickle *pickle, td_pickle_ref ref);  /* anything, or NIL */
