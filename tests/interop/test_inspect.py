@@ -13,7 +13,7 @@ from harness import is_sanitized, tensord_binary
 def slow(tmp_path_factory):
     """A directory that takes longer than a second to read, whatever the build."""
     root = tmp_path_factory.mktemp("slow")
-    n = 60000 if is_sanitized(tensord_binary()) else 400000
+    n = 200000 if is_sanitized(tensord_binary()) else 400000
     text = "{" + ",".join(f'"t{i:07}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}' for i in range(n)) + "}"
     first = root / "0.safetensors"
     first.write_bytes(len(text).to_bytes(8, "little") + text.encode() + bytes(n))
