@@ -451,12 +451,13 @@ static bool read_numbers(struct walk *w, const struct td_tensor *tensor, td_pick
 {
     uint32_t count = td_pickle_count(w->pickle, ref);
     uint64_t *numbers = td_arena_array(&w->manifest->arena, count, sizeof *numbers);
+    *out = NULL; /* and so it stays for a scalar */
     if (numbers == NULL)
         return td_error_no_memory(w->err);
     for (uint32_t i = 0; i < count; i++)
         if (!read_count(w->pickle, td_pickle_item(w->pickle, ref, i), &numbers[i]))
             return tensor_refuse(w, tensor, ref, what);
-    *out = numbers;
+    *out = count > 0 ? numbers : NULL;
     return true;
 }
 

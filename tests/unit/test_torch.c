@@ -451,6 +451,20 @@ static void names_are_paths(void **state)
     check_names(FLOATS ".", bare, 1);
 }
 
+static void a_scalar_has_no_shape(void **state)
+{
+    (void)state;
+    static const char pickle[] = DICT(REBUILD(ID("FloatStorage", "0", "4"), "3", "", ""));
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(pickle, sizeof pickle - 1, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    const struct td_tensor *w = tensor(&p, "w");
+    assert_true(w->rank == 0 && w->shape == NULL && w->strides == NULL && w->nbytes == 4);
+    assert_int_equal(w->offset, f.data_at[1] + 12);
+    done(&p, &f);
+}
+
 static void what_holds_itself_ends(void **state)
 {
     (void)state;
@@ -732,6 +746,7 @@ int main(void)
         cmocka_unit_test(a_compressed_record_is_listed),
         cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(names_are_paths),
+        cmocka_unit_test(a_scalar_has_no_shape),
         cmocka_unit_test(what_holds_itself_ends),
         cmocka_unit_test(sharing_is_bounded),
         cmocka_unit_test(paths_are_bounded),
