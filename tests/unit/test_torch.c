@@ -494,6 +494,27 @@ static void sharing_is_bounded(void **state)
     td_buffer_fini(&text);
 }
 
+/* An array of 3,000 items is looked at whole each of the 1,000 times that it is met. */
+static void shared_arrays_are_bounded(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(l((lp0\n(");
+    for (int i = 0; i < 3000; i++)
+        td_buffer_putc(&text, 'N');
+    td_buffer_putc(&text, 'e');
+    for (int i = 0; i < 1000; i++)
+        td_buffer_puts(&text, "g0\n");
+    td_buffer_puts(&text, "e.");
+    parse_pickle(text.data, text.len, &p, &f);
+    check_refused(&p, 76, "unfold without end", f.len);
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
 /* Forty dicts within one another, each under a key of 2,000 bytes that is one string in the pickle. */
 static void paths_are_bounded(void **state)
 {
@@ -749,6 +770,7 @@ int main(void)
         cmocka_unit_test(a_scalar_has_no_shape),
         cmocka_unit_test(what_holds_itself_ends),
         cmocka_unit_test(sharing_is_bounded),
+        cmocka_unit_test(shared_arrays_are_bounded),
         cmocka_unit_test(paths_are_bounded),
         cmocka_unit_test(long_metadata_is_cut),
         cmocka_unit_test(a_long_array_with_a_tensor_is_no_metadata),
