@@ -294,7 +294,7 @@ static bool write_numpy_scalar(const struct walk *w, td_pickle_ref ref, struct t
 {
     const struct td_pickle *p = w->pickle;
     td_pickle_ref args = td_pickle_args(p, ref);
-    uint8_t bytes[8];
+    uint8_t bytes[8] = {0};
     float single = 0;
     double number = 0;
     uint64_t bits = 0;
@@ -451,12 +451,13 @@ static bool read_numbers(struct walk *w, const struct td_tensor *tensor, td_pick
 {
     uint32_t count = td_pickle_count(w->pickle, ref);
     uint64_t *numbers = td_arena_array(&w->manifest->arena, count, sizeof *numbers);
+    *out = NULL; /* and so it stays for a scalar */
     if (numbers == NULL)
         return td_error_no_memory(w->err);
     for (uint32_t i = 0; i < count; i++)
         if (!read_count(w->pickle, td_pickle_item(w->pickle, ref, i), &numbers[i]))
             return tensor_refuse(w, tensor, ref, what);
-    *out = numbers;
+    *out = count > 0 ? numbers : NULL;
     return true;
 }
 
@@ -579,7 +580,7 @@ static bool read_quantizer(struct walk *w, size_t at, td_pickle_ref quantizer)
     tensor = &w->manifest->tensors[at];
     for (size_t i = before; i < w->manifest->tensor_count; i++) {
         const struct td_tensor *part = &w->manifest->tensors[i];
-        if (part->rank != 1 || part->shape[0] != tensor->shape[axis])
+        if (part->rank != 1 || part->shape == NULL || part->shape[0] != tensor->shape[axis])
             return tensor_refuse(w, tensor, quantizer, "it has not one scale for each index of its axis");
     }
     return true;
@@ -595,7 +596,7 @@ static bool set_nbytes(struct td_tensor *tensor)
 {
     uint64_t elems = 1;
     bool fits = true;
-    for (uint32_t i = 0; i < tensor->rank; i++)
+    for (uint32_t i = 0; tensor->shape != NULL && i < tensor->rank; i++)
         fits = fits && td_mul_u64(elems, tensor->shape[i], &elems);
     if (!fits || !td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes))
         tensor->nbytes = 0;

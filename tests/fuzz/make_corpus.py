@@ -358,12 +358,65 @@ def pickle_seeds():
     return seeds
 
 
+def torch_pickles():
+    """data.pkl by hand, in the text opcodes of protocol 0; every record of the fuzz target has 96 bytes."""
+    def stored(kind, numel, key="0"):
+        return f"(S'storage'\nctorch\n{kind}\nS'{key}'\nS'cpu'\nI{numel}\ntQ"
+
+    def numbers(values):
+        return "(" + "".join(f"I{v}\n" for v in values) + "t"
+
+    def rebuilt(storage, size, stride, offset=0, how="_rebuild_tensor_v2", rest="I00\n(d"):
+        return f"ctorch._utils\n{how}\n({storage}I{offset}\n{numbers(size)}{numbers(stride)}{rest}tR"
+    floats, longs = rebuilt(stored("FloatStorage", 24), [4, 6], [6, 1]), rebuilt(stored("LongStorage", 12), [2], [1], 3)
+    doubles = rebuilt(stored("DoubleStorage", 12), [2], [1])
+    items = {
+        "views": floats + "sS'v'\n" + rebuilt(stored("FloatStorage", 24), [6, 2], [1, 6], 6) + "sI3\n" + rebuilt(stored("ByteStorage", 96), [], []),
+        "v3": rebuilt(stored("UntypedStorage", 96), [3, 2], [2, 1], 1, "_rebuild_tensor_v3", "I00\n(dctorch\nuint16\n(dS'conj'\nI01\ns"),
+        "conj": rebuilt(stored("ComplexFloatStorage", 12), [3], [1], 0, rest="I00\n(d(dS'neg'\nI01\ns"),
+        "quantized": f"ctorch._utils\n_rebuild_qtensor\n({stored('QInt8Storage', 96)}I0\n{numbers([2, 8])}{numbers([8, 1])}(cx\ny\n{doubles}{longs}I0\ntI00\n(dtR",
+        "scaled": f"ctorch._utils\n_rebuild_qtensor\n({stored('QInt8Storage', 96)}I0\n{numbers([8])}{numbers([1])}(cx\ny\nF0.5\nI3\ntI00\n(dtR",
+        "sparse": f"ctorch._utils\n_rebuild_sparse_tensor\n(cx\ny\n(S'torch.sparse_csr'\ntR({longs}{longs}{floats}{numbers([3, 3])}I00\nttR",
+        "nested": f"ctorch._utils\n_rebuild_nested_tensor\n({floats}{longs}{longs}{longs}tR",
+        "meta": f"ctorch._utils\n_rebuild_meta_tensor_no_storage\n(ctorch\nfloat32\n{numbers([3, 4])}{numbers([4, 1])}I00\ntR",
+        "parameter": f"ctorch._utils\n_rebuild_parameter_with_state\n({floats}I01\n(d(dS't'\n{longs}stR",
+        "type": f"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\ncx\ny\n({stored('FloatStorage', 24)}I0\n{numbers([2])}{numbers([1])}I00\n(dt(dtR",
+        "module": f"cx\ny\n)R(dS'_parameters'\n(dS'w'\n{floats}ssS'_buffers'\n(dS'b'\n{longs}sS'c'\n{longs}ssS'_modules'\n(dS'm'\nNss"
+                  "S'_non_persistent_buffers_set'\nc__builtin__\nset\n((lS'c'\natRsb",
+        "storage": stored("IntStorage", 24), "unknown": rebuilt(stored("OddStorage", 1), [2], [1]),
+        "scalars": "(lI1\naF0.5\naNaI01\naS'x\\xff'\naV\\u00e4\na" + "I7\na" * 70,
+        "numpy": "cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(S'f4'\ntRc_codecs\nencode\n(V\\u0000\\u0000\\u00c0\\u003f\nS'latin1'\ntRtR",
+    }
+    seeds = {f"made_{name}": b"R\0(dS'w'\n" + item.encode() + b"sS'n'\nI5\ns." for name, item in items.items()}
+    seeds["made_big"] = seeds["made_views"].replace(b"R\0", b"R\1", 1)
+    seeds["made_compressed"] = seeds["made_v3"].replace(b"R\0", b"R\2", 1)
+    seeds["made_constants"] = seeds["made_quantized"].replace(b"R\0", b"R\4", 1)
+    seeds["made_same_name"] = b"R\0(dS'a'\n(dS'b'\n" + floats.encode() + b"ssS'a.b'\n" + longs.encode() + b"s."
+    seeds["made_ring"] = b"R\0(dp0\nS'me'\ng0\nsS'w'\n" + floats.encode() + b"s."
+    return seeds
+
+
+def torch_seeds():
+    """The fixtures that tests/data/make_torch.py and make_dcp.py write, those of up to 4 KiB; and pickles by hand."""
+    data, seeds = HERE.parent / "data", torch_pickles()
+    for path in sorted((data / "torch").glob("*.pt")):
+        content = path.read_bytes()
+        if len(content) <= 4096:
+            seeds[path.stem] = content
+    seeds["distcp"] = b"D" + seeds["bare"] + seeds["empty"]
+    for path in sorted((data / "dcp").glob("**/*")):
+        kind = {".distcp": b"D", "": b"M"}.get(path.suffix)
+        if kind and path.is_file() and path.stat().st_size <= 4096:
+            seeds[f"dcp_{path.parent.name}_{path.name.strip('._').replace('.', '_')}"] = kind + path.read_bytes()
+    return seeds
+
+
 def main():
     targets = {"gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
                "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
                "npy": npy_seeds(), "zip": zip_seeds(),
-               "pickle": pickle_seeds()}
+               "pickle": pickle_seeds(), "torch": torch_seeds()}
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)

@@ -451,6 +451,20 @@ static void names_are_paths(void **state)
     check_names(FLOATS ".", bare, 1);
 }
 
+static void a_scalar_has_no_shape(void **state)
+{
+    (void)state;
+    static const char pickle[] = DICT(REBUILD(ID("FloatStorage", "0", "4"), "3", "", ""));
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(pickle, sizeof pickle - 1, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    const struct td_tensor *w = tensor(&p, "w");
+    assert_true(w->rank == 0 && w->shape == NULL && w->strides == NULL && w->nbytes == 4);
+    assert_int_equal(w->offset, f.data_at[1] + 12);
+    done(&p, &f);
+}
+
 static void what_holds_itself_ends(void **state)
 {
     (void)state;
@@ -476,6 +490,27 @@ static void sharing_is_bounded(void **state)
     parse_pickle(text.data, text.len, &p, &f);
     check_refused(&p, 76, "unfold without end", f.len);
     assert_true(cpu_seconds() - before < 2);
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* An array of 3,000 items is looked at whole each of the 1,000 times that it is met. */
+static void shared_arrays_are_bounded(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(l((lp0\n(");
+    for (int i = 0; i < 3000; i++)
+        td_buffer_putc(&text, 'N');
+    td_buffer_putc(&text, 'e');
+    for (int i = 0; i < 1000; i++)
+        td_buffer_puts(&text, "g0\n");
+    td_buffer_puts(&text, "e.");
+    parse_pickle(text.data, text.len, &p, &f);
+    check_refused(&p, 76, "unfold without end", f.len);
     done(&p, &f);
     td_buffer_fini(&text);
 }
@@ -732,8 +767,10 @@ int main(void)
         cmocka_unit_test(a_compressed_record_is_listed),
         cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(names_are_paths),
+        cmocka_unit_test(a_scalar_has_no_shape),
         cmocka_unit_test(what_holds_itself_ends),
         cmocka_unit_test(sharing_is_bounded),
+        cmocka_unit_test(shared_arrays_are_bounded),
         cmocka_unit_test(paths_are_bounded),
         cmocka_unit_test(long_metadata_is_cut),
         cmocka_unit_test(a_long_array_with_a_tensor_is_no_metadata),

@@ -1,0 +1,204 @@
+/* The bytes as what the first of them say: an archive or legacy file of torch.save (the last resort, too), a file of
+ * archives after one another ('D', then the file), the metadata of a distributed checkpoint ('M', then the pickle), or
+ * nothing but data.pkl ('R', one byte of options, then the pickle) beside records that are always there. */
+#include "parser/torch.h"
+
+#include "core/json.h"
+#include "parser/torch_dcp.h"
+#include "tests/fuzz/fuzz_error.h"
+#include "tests/fuzz/fuzz_tensors.h"
+
+enum { RECORD_BYTES = 96, MEMORY_SMALL = 120000 };
+
+/* ---- what every result must be -------------------------------------------------------------------------- */
+
+static bool is_opaque(const struct td_tensor *t)
+{
+    return t->reason != NULL &&
+           (t->dtype->block_bytes == 0 || strcmp(t->reason, "packed below a byte") == 0 || t->nbytes == 0);
+}
+
+static void check_tensor(const struct td_manifest *m, size_t i, uint64_t size)
+{
+    const struct td_tensor *t = &m->tensors[i];
+    FUZZ_CHECK(t->reason == NULL || (t->reason[0] != '\0' && t->piece_count == 0));
+    if (!is_opaque(t)) {
+        fuzz_check_tensor(m, i, 0, size);
+        return;
+    }
+    FUZZ_CHECK(strlen(t->name) == t->name_len && td_utf8_valid(t->name, t->name_len));
+    FUZZ_CHECK(i == 0 || td_name_compare(t[-1].name, t[-1].name_len, t->name, t->name_len) < 0);
+    FUZZ_CHECK(t->rank <= TD_MAX_RANK && (t->rank == 0 || t->shape != NULL));
+}
+
+static void check_manifest(const struct td_manifest *m, uint64_t size)
+{
+    for (size_t i = 0; i < m->tensor_count; i++)
+        check_tensor(m, i, size);
+    FUZZ_CHECK(m->metadata_count <= 1000);
+    for (size_t i = 0; i < m->metadata_count; i++) {
+        struct td_json json;
+        const struct td_metadata *entry = &m->metadata[i];
+        FUZZ_CHECK(td_utf8_valid(entry->key, strlen(entry->key)));
+        td_json_init(&json, entry->value, strlen(entry->value), 0, NULL);
+        FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
+    }
+}
+
+/* Names that occur twice and a few refusals of whole files have no position. */
+static void check_refusal(const struct td_error *err, uint64_t size)
+{
+    struct td_error placed = *err;
+    if (placed.pos == TD_ERROR_POS_NONE)
+        placed.pos = 0;
+    fuzz_check_refusal(&placed, size);
+}
+
+/* ---- files ---------------------------------------------------------------------------------------------- */
+
+static bool parse_file(const struct td_format *format, const uint8_t *data, size_t size, size_t memory)
+{
+    struct td_input input = td_input_memory(data, size);
+    struct td_limits limits = td_limits_default();
+    struct td_manifest manifest;
+    struct td_error err;
+    limits.max_memory_bytes = memory;
+    td_error_init(&err);
+    td_manifest_init(&manifest, memory);
+    bool ok = format->parse(&input, &limits, &manifest, &err);
+    FUZZ_CHECK(ok == (err.code == TD_OK) && manifest.arena.limit_bytes == memory);
+    FUZZ_CHECK(strcmp(manifest.format, format->name) == 0);
+    if (ok)
+        check_manifest(&manifest, size);
+    else
+        check_refusal(&err, size);
+    td_manifest_fini(&manifest);
+    return ok;
+}
+
+/* ---- distributed checkpoints ---------------------------------------------------------------------------- */
+
+static void check_dcp(const struct td_dcp *dcp)
+{
+    for (size_t i = 0; i < dcp->file_count; i++) {
+        const char *file = dcp->files[i];
+        FUZZ_CHECK(file[0] != '\0' && strchr(file, '/') == NULL && td_utf8_valid(file, strlen(file)));
+        FUZZ_CHECK(i == 0 || strcmp(dcp->files[i - 1], file) < 0);
+    }
+    for (size_t i = 0; i < dcp->tensor_count; i++) {
+        const struct td_dcp_tensor *t = &dcp->tensors[i];
+        FUZZ_CHECK(strlen(t->name) == t->name_len && td_utf8_valid(t->name, t->name_len));
+        FUZZ_CHECK(i == 0 || td_name_compare(t[-1].name, t[-1].name_len, t->name, t->name_len) < 0);
+        FUZZ_CHECK(t->dtype != NULL && t->rank <= TD_MAX_RANK);
+        for (uint32_t p = 0; p < t->piece_count; p++) {
+            const struct td_dcp_piece *piece = &t->pieces[p];
+            FUZZ_CHECK(piece->file < dcp->file_count && piece->item_offset <= INT64_MAX);
+            FUZZ_CHECK(t->rank == 0 || (piece->starts != NULL && piece->sizes != NULL));
+            for (uint32_t d = 0; d < t->rank; d++)
+                FUZZ_CHECK(piece->starts[d] <= INT64_MAX && piece->sizes[d] <= INT64_MAX);
+        }
+    }
+}
+
+static bool parse_dcp(const uint8_t *data, size_t size, size_t memory)
+{
+    struct td_input input = td_input_memory(data, size);
+    struct td_limits limits = td_limits_default();
+    struct td_dcp dcp;
+    struct td_error err;
+    limits.max_memory_bytes = memory;
+    td_error_init(&err);
+    bool ok = td_dcp_parse(&dcp, &input, &limits, &err);
+    FUZZ_CHECK(ok == (err.code == TD_OK));
+    if (ok)
+        check_dcp(&dcp);
+    else
+        check_refusal(&err, size);
+    td_dcp_fini(&dcp);
+    return ok;
+}
+
+/* ---- records -------------------------------------------------------------------------------------------- */
+
+/* data.pkl is the input; "data/KEY" has as many bytes as its key says, or RECORD_BYTES. */
+struct made_records {
+    const uint8_t *pickle;
+    size_t len;
+    uint8_t options; /* 1: big-endian, 2: compressed, 4: with constants */
+};
+
+static bool find_record(const void *context, const char *name, size_t len, struct td_torch_record *out)
+{
+    const struct made_records *made = context;
+    bool constants = (made->options & 4) != 0;
+    *out = (struct td_torch_record){.offset = 0, .nbytes = made->len};
+    if ((len == 8 && memcmp(name, "data.pkl", 8) == 0) ||
+        (constants && len == 13 && memcmp(name, "constants.pkl", 13) == 0))
+        return true;
+    *out = (struct td_torch_record){.offset = made->len, .nbytes = 3};
+    if (len == 9 && memcmp(name, "byteorder", 9) == 0)
+        return (made->options & 1) != 0;
+    out->nbytes = RECORD_BYTES;
+    out->reason = (made->options & 2) != 0 ? "compressed (deflate)" : NULL;
+    FUZZ_CHECK(len < 300 && memchr(name, '\0', len) == NULL);
+    return len > 5 && (memcmp(name, "data/", 5) == 0 || (len > 10 && memcmp(name, "constants/", 10) == 0));
+}
+
+static uint8_t *load_record(const void *context, const char *name, size_t len, uint64_t limit_bytes,
+                            size_t *out_len, struct td_error *err)
+{
+    const struct made_records *made = context;
+    bool order = len == 9 && memcmp(name, "byteorder", 9) == 0;
+    *out_len = order ? 3 : made->len;
+    FUZZ_CHECK(*out_len <= limit_bytes);
+    uint8_t *bytes = malloc(*out_len + 1);
+    if (bytes == NULL)
+        (void)td_error_no_memory(err);
+    else
+        memcpy(bytes, order ? (const uint8_t *)"big" : made->pickle, *out_len);
+    return bytes;
+}
+
+static bool parse_records(const uint8_t *data, size_t size, size_t memory)
+{
+    struct made_records made = {.pickle = data + 1, .len = size - 1, .options = data[0]};
+    struct td_torch_records records = {
+        .context = &made, .find = find_record, .load = load_record, .file_bytes = made.len + RECORD_BYTES};
+    struct td_limits limits = td_limits_default();
+    struct td_manifest manifest;
+    struct td_error err;
+    limits.max_memory_bytes = memory;
+    td_error_init(&err);
+    td_manifest_init(&manifest, memory);
+    bool ok = td_torch_parse_records(&records, &limits, &manifest, &err);
+    FUZZ_CHECK(ok == (err.code == TD_OK));
+    if (ok)
+        check_manifest(&manifest, records.file_bytes);
+    else
+        check_refusal(&err, records.file_bytes);
+    for (size_t i = 0; ok && i < manifest.tensor_count; i++) {
+        const struct td_tensor *t = &manifest.tensors[i];
+        FUZZ_CHECK(t->reason != NULL || t->nbytes == 0 || t->offset >= made.len); /* in its record */
+        FUZZ_CHECK(t->reason != NULL || made.options % 2 == 0 || t->dtype->block_bytes == 1);
+    }
+    td_manifest_fini(&manifest);
+    return ok;
+}
+
+static bool parse_any(const uint8_t *data, size_t size, size_t memory)
+{
+    if (size > 1 && data[0] == 'D')
+        return parse_file(&td_format_distcp, data + 1, size - 1, memory);
+    if (size > 1 && data[0] == 'M')
+        return parse_dcp(data + 1, size - 1, memory);
+    if (size > 2 && data[0] == 'R')
+        return parse_records(data + 1, size - 1, memory);
+    return parse_file(&td_format_torch, data, size, memory);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    bool ok = parse_any(data, size, td_limits_default().max_memory_bytes);
+    FUZZ_CHECK(ok || !parse_any(data, size, MEMORY_SMALL));
+    return 0;
+}
