@@ -198,7 +198,7 @@ def unserved():
 
 
 @pytest.mark.parametrize("zipped, protocol", WRITERS, ids=WRITER_IDS)
-@pytest.mark.parametrize("name", [*unserved()])
+@pytest.mark.parametrize("name", ["conj", "neg", "coo", "csr", "csc", "nested", "meta"])
 def test_what_has_no_bytes_of_its_own_has_a_reason(serve, zipped, protocol, name):
     value, reason = unserved()[name]
     beside = filled(torch.float32, (3, 3))
