@@ -312,7 +312,9 @@ static bool write_numpy_scalar(const struct walk *w, td_pickle_ref ref, struct t
     if (strcmp(dtype->name, "F64") == 0 || strcmp(dtype->name, "F32") == 0) {
         number = len == sizeof number ? number : (double)single;
         td_buffer_printf(out, isfinite(number) ? "%.17g" : "\"%g\"", number);
-    } else if (dtype->name[0] == 'U' || strcmp(dtype->name, "BOOL") == 0) {
+    } else if (strcmp(dtype->name, "BOOL") == 0) {
+        td_buffer_puts(out, bits != 0 ? "true" : "false");
+    } else if (dtype->name[0] == 'U') {
         td_buffer_u64(out, bits);
     } else if (dtype->name[0] == 'I') {
         td_buffer_printf(out, "%" PRId64, (int64_t)(bits << (64 - 8 * len)) >> (64 - 8 * len));
