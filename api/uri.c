@@ -137,18 +137,24 @@ const struct td_text *td_uri_parameter(const struct td_uri *uri, const char *nam
     return NULL;
 }
 
+static bool is_unreserved(unsigned char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '.' || c == '_' || c == '~';
+}
+
 void td_uri_encode(struct td_buffer *out, const char *text, size_t len, bool keep_slash)
 {
     static const char hex[] = "0123456789ABCDEF";
+    size_t plain = 0; /* start of the run not yet written */
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
-        bool unreserved = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                          c == '-' || c == '.' || c == '_' || c == '~' || (c == '/' && keep_slash);
-        if (unreserved) {
-            td_buffer_putc(out, (char)c);
-        } else {
-            char escape[3] = {'%', hex[c >> 4], hex[c & 15]};
-            td_buffer_append(out, escape, 3);
-        }
+        if (is_unreserved(c) || (c == '/' && keep_slash))
+            continue;
+        char escape[3] = {'%', hex[c >> 4], hex[c & 15]};
+        td_buffer_append(out, text + plain, i - plain);
+        td_buffer_append(out, escape, 3);
+        plain = i + 1;
     }
+    td_buffer_append(out, text + plain, len - plain);
 }

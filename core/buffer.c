@@ -48,24 +48,6 @@ bool td_buffer_reserve(struct td_buffer *buffer, size_t more)
     return true;
 }
 
-void td_buffer_append(struct td_buffer *buffer, const void *bytes, size_t len)
-{
-    if (len == 0 || !td_buffer_reserve(buffer, len))
-        return;
-    memcpy(buffer->data + buffer->len, bytes, len);
-    buffer->len += len;
-}
-
-void td_buffer_puts(struct td_buffer *buffer, const char *text)
-{
-    td_buffer_append(buffer, text, strlen(text));
-}
-
-void td_buffer_putc(struct td_buffer *buffer, char c)
-{
-    td_buffer_append(buffer, &c, 1);
-}
-
 void td_buffer_u64(struct td_buffer *buffer, uint64_t value)
 {
     char digits[20];

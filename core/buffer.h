@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct td_buffer {
     char *data; /* owned; not NUL-terminated unless td_buffer_terminate was called */
@@ -22,9 +23,26 @@ void td_buffer_clear(struct td_buffer *buffer);
 /* Makes room for `more` bytes past len. */
 bool td_buffer_reserve(struct td_buffer *buffer, size_t more);
 
-void td_buffer_append(struct td_buffer *buffer, const void *bytes, size_t len);
-void td_buffer_puts(struct td_buffer *buffer, const char *text);
-void td_buffer_putc(struct td_buffer *buffer, char c);
+/* Inline: manifests are written in small pieces, many of them of constant length. */
+static inline void td_buffer_append(struct td_buffer *buffer, const void *bytes, size_t len)
+{
+    if (len == 0 ||
+        ((buffer->failed || len > buffer->capacity - buffer->len) && !td_buffer_reserve(buffer, len)))
+        return;
+    memcpy(buffer->data + buffer->len, bytes, len);
+    buffer->len += len;
+}
+
+static inline void td_buffer_puts(struct td_buffer *buffer, const char *text)
+{
+    td_buffer_append(buffer, text, strlen(text));
+}
+
+static inline void td_buffer_putc(struct td_buffer *buffer, char c)
+{
+    td_buffer_append(buffer, &c, 1);
+}
+
 void td_buffer_u64(struct td_buffer *buffer, uint64_t value);
 void td_buffer_printf(struct td_buffer *buffer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
