@@ -1073,6 +1073,36 @@ static void header_limit_is_a_limit(void **state)
     free(file.data);
 }
 
+static bool sparse_read(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    const struct td_buffer *head = context;
+    (void)err;
+    memset(out, 0, len);
+    if (off < head->len)
+        memcpy(out, head->data + off, len < head->len - off ? len : head->len - off);
+    return true;
+}
+
+/* A file may be large enough for any count; the limit is not, and nothing is allocated for what it forbids. */
+static void counts_past_the_limit_allocate_nothing(void **state)
+{
+    (void)state;
+    static const uint64_t counts[][2] = {{UINT64_C(1) << 33, 0}, {0, UINT64_C(1) << 33}};
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        struct td_buffer head = {0};
+        struct parsed p;
+        put_head(&head, counts[i][0], counts[i][1]);
+        struct td_input input = {.size_bytes = UINT64_C(1) << 50, .read = sparse_read, .context = &head};
+        struct td_limits limits = td_limits_default();
+        parse_input(&input, &limits, &p);
+        assert_int_equal(p.err.code, TD_RESOURCE_EXHAUSTED);
+        assert_true(p.err.pos == 8 + 8 * i);
+        assert_true(p.memory.peak_bytes < 70000);
+        parsed_fini(&p);
+        __real_free(head.data);
+    }
+}
+
 /* Whatever the limit, a parse keeps to it or ends for want of memory; one value of a few KiB may go over. */
 static void memory_limit_is_a_limit(void **state)
 {
@@ -1181,6 +1211,7 @@ int main(void)
         cmocka_unit_test(headers_longer_than_a_window),
         cmocka_unit_test(arrays_are_not_read_to_their_end),
         cmocka_unit_test(header_limit_is_a_limit),
+        cmocka_unit_test(counts_past_the_limit_allocate_nothing),
         cmocka_unit_test(memory_limit_is_a_limit),
         cmocka_unit_test(bad_136_a_million_names),
     };
