@@ -8,15 +8,16 @@ import os
 import re
 
 import jsonschema
+import numpy as np
 import pytest
 
-from harness import age, enc, parse_multipart, tensor, write_by_hand
+from harness import Server, age, enc, parse_multipart, tensor, write_by_hand
 
 # Names in the paths of the document, filled in from the tree of good models.
 NAMES = {"id": "plain", "name": "model.norm.weight", "path": "config.json"}
 ETAG = re.compile(r'^"[!#-~]+"$')
 # What the tests below cannot bring about on every path.
-NOT_ON_EVERY_PATH = {"403", "429", "500", "503"}
+NOT_ON_EVERY_PATH = {"403", "422", "429", "500", "503"}
 # HTTP's own fields, which the document need not name.
 COMMON_FIELDS = {"date", "connection", "content-type", "content-length"}
 
@@ -184,6 +185,36 @@ def test_every_status_of_every_path(srv, contract):
         assert r.status == 405, r
         missing = promised - contract.seen[path] - NOT_ON_EVERY_PATH
         assert not missing, f"{path}: the document has {sorted(missing)}, which nothing here brings about"
+
+
+def test_a_tensor_that_cannot_be_served(contract, tmp_path):
+    """422, in the manifest as on request; and what its neighbours have that safetensors never needs."""
+    model = tmp_path / "root" / "m"
+    model.mkdir(parents=True)
+    array = np.arange(24, dtype="<f4").reshape(4, 6)
+    np.savez(model / "a.npz", big=array.astype(">f4"), fortran=np.asfortranarray(array), plain=array)
+    age(model / "a.npz")
+    with Server(tmp_path / "root") as s:
+        manifest = contract.check("/models/{id}/tensors", s.get("/models/m/tensors")).json()
+        tensors = {t["name"]: t for t in manifest["tensors"]}
+        assert tensors["big"]["addressable"] is False and tensors["big"]["reason"] == "big-endian" and "offset" not in tensors["big"]
+        assert tensors["fortran"]["strides"] == [1, 4] and "strides" not in tensors["plain"]
+        refused = contract.check("/models/{id}/tensors/{name}", s.get("/models/m/tensors/big"))
+        assert refused.status == 422 and "big-endian" in refused.json()["error"]["message"]
+        assert s.head("/models/m/tensors/big").status == 422
+        body = array.tobytes()
+        for name in ("fortran", "plain"):
+            target = f"/models/m/tensors/{name}"
+            whole = contract.check("/models/{id}/tensors/{name}", s.get(target))
+            assert whole.status == 200 and whole.body == body
+            assert s.head(target).get("Content-Length") == str(len(body))
+            for first, last in ((0, 0), (3, 9), (17, 95), (40, 200)):
+                part = contract.check("/models/{id}/tensors/{name}", s.get(target, {"Range": f"bytes={first}-{last}", "If-Range": whole.etag}))
+                assert part.status == 206 and part.body == body[first:last + 1]
+            several = parse_multipart(s.get(target, {"Range": "bytes=1-2,50-60"}))
+            assert [p[4] for p in several] == [body[1:3], body[50:61]]
+            assert s.get(target, {"If-None-Match": whole.etag}).status == 304
+        assert s.head("/models/m/tensors/fortran").etag != s.head("/models/m/tensors/plain").etag
 
 
 def test_head_of_every_path(srv, contract):
