@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Shapes of rank 0 may be NULL. */
+static bool same_sizes(const uint64_t *a, const uint64_t *b, uint32_t rank)
+{
+    return rank == 0 || memcmp(a, b, rank * sizeof *a) == 0;
+}
+
 /* What stands at the piece's item in its file; NULL (and a reason) when it is not that piece. */
 static const struct td_tensor *find_item(const struct td_dcp_tensor *tensor, const struct td_dcp_piece *piece,
                                          const struct td_entry *const *parts, const char **reason)
@@ -22,7 +28,7 @@ static const struct td_tensor *find_item(const struct td_dcp_tensor *tensor, con
     else if (item->reason != NULL)
         *reason = item->reason;
     else if (item->dtype != tensor->dtype || item->rank != tensor->rank ||
-             memcmp(item->shape, piece->sizes, tensor->rank * sizeof *item->shape) != 0)
+             !same_sizes(item->shape, piece->sizes, tensor->rank))
         *reason = "a piece has another dtype or shape than .metadata says";
     else
         return item;
@@ -111,7 +117,7 @@ static bool fill_tensor(struct td_snapshot *snapshot, const struct td_dcp_tensor
     if (from->piece_count > 1)
         return fill_pieces(snapshot, from, parts, tensor, err);
     const struct td_tensor *item = find_item(from, &from->pieces[0], parts, &tensor->reason);
-    if (item != NULL && memcmp(from->pieces[0].sizes, from->shape, from->rank * sizeof *from->shape) != 0) {
+    if (item != NULL && !same_sizes(from->pieces[0].sizes, from->shape, from->rank)) {
         tensor->reason = "its pieces do not fill it exactly";
     } else if (item != NULL) {
         tensor->offset = item->offset;
