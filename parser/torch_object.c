@@ -1121,9 +1121,27 @@ static bool visit(struct walk *w, td_pickle_ref ref)
     return (!has_state || enter_state(w, td_pickle_state(p, ref), is_root)) && enter(w, ref, is_root);
 }
 
+/* The next part of the container on top of the stack, or its end. */
+static bool step(struct walk *w)
+{
+    struct frame *frame = &w->frames[w->depth - 1];
+    td_pickle_ref key;
+    uint32_t index = frame->next;
+    td_pickle_ref part = next_part(w, frame, &key);
+    w->path.len = frame->path_len;
+    if (part == TD_PICKLE_NIL) {
+        td_pickle_unmark(w->pickle, frame->ref);
+        w->depth--;
+        return true;
+    }
+    return path_add(w, key, index) && visit(w, part);
+}
+
+/* All of a part is walked at once: the next part's name takes the place of this one's in the path. */
 static bool visit_part(struct walk *w, td_pickle_ref ref, const char *name)
 {
     size_t path_len = w->path.len;
+    size_t depth = w->depth;
     if (w->parts_depth == PARTS_DEPTH_MAX)
         return refuse(w->err, w->pickle, ref, "tensors are made of one another more than 8 deep");
     w->parts_depth++;
@@ -1131,6 +1149,8 @@ static bool visit_part(struct walk *w, td_pickle_ref ref, const char *name)
         td_buffer_putc(&w->path, '.');
     td_buffer_puts(&w->path, name);
     bool ok = ref == TD_PICKLE_NIL || visit(w, ref);
+    while (ok && w->depth > depth)
+        ok = step(w);
     w->path.len = path_len;
     w->parts_depth--;
     return ok;
@@ -1198,19 +1218,8 @@ bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td
     td_buffer_puts(&w.path, prefix);
     manifest->shares_bytes = true;
     bool ok = check_ids(&w) && add_duplicates(&w) && visit(&w, root);
-    while (ok && w.depth > 0) {
-        struct frame *frame = &w.frames[w.depth - 1];
-        td_pickle_ref key;
-        uint32_t index = frame->next;
-        td_pickle_ref part = next_part(&w, frame, &key);
-        w.path.len = frame->path_len;
-        if (part == TD_PICKLE_NIL) {
-            td_pickle_unmark(pickle, frame->ref);
-            w.depth--;
-            continue;
-        }
-        ok = path_add(&w, key, index) && visit(&w, part);
-    }
+    while (ok && w.depth > 0)
+        ok = step(&w);
     ok = ok && add_omitted(&w);
     td_buffer_fini(&w.path);
     free(w.frames);

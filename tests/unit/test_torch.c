@@ -525,6 +525,8 @@ static void attributes_are_names(void **state)
     check_names(STATE_OF("B", "S'i'\n" FLOATS "s(dS'k'\n" FLOATS "s") ".", root, 2);
     static const char *const tagged[] = {"x.0", "x.1"};
     static const char *const sparse[] = {"s", "s.indices", "s.values"};
+    static const char *const mixed[] = {"s", "s.col_indices", "s.crow_indices.0", "s.crow_indices.1.k",
+                                        "s.values"};
     static const char *const rows[] = {"s", "s.col_indices", "s.crow_indices", "s.values"};
     check_names("(dS'x'\nctorch.jit._pickle\nrestore_type_tag\n((l" FLOATS "a" FLOATS
                 "aS'List[Tensor]'\ntRs.",
@@ -534,6 +536,9 @@ static void attributes_are_names(void **state)
     check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I2\n(I4\ntI00\n" FLOATS FLOATS FLOATS
                 "(dtRs.",
                 rows, 4);
+    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I2\n(I4\ntI00\n(l" FLOATS "a(dS'k'\n" FLOATS
+                "sa" FLOATS FLOATS "(dtRs.",
+                mixed, 5); /* parts that are no tensors */
     check_names("ccollections\nOrderedDict\n)RS'a'\n" FLOATS "s(dS'_metadata'\n(dS'a'\n" FLOATS "ssb.", a, 1);
 }
 
