@@ -18,6 +18,7 @@ enum {
     METADATA_TEXT_MAX = 1000, /* bytes of a string */
     METADATA_ARRAY_MAX = 64,  /* items of an array */
     DEPTH_MAX = 1000,         /* containers within one another */
+    PARTS_DEPTH_MAX = 8,      /* tensors made of tensors made of ...: the walk recurses here alone */
     PATH_MAX_BYTES = 16383,   /* of a name: a shared key could be repeated at every depth */
     VISITS_PER_VALUE = 16,    /* how often values may be met again through sharing, on average */
     VISITS_FREE = 100000,
@@ -31,6 +32,7 @@ struct frame {
     uint8_t stage;   /* of a module: parameters, buffers, modules */
     bool is_module;
     bool is_map;
+    bool is_root; /* its parts' names begin the path: no dot */
 };
 
 struct walk {
@@ -42,6 +44,7 @@ struct walk {
     size_t depth, frame_capacity;
     size_t tensor_capacity, metadata_capacity;
     size_t omitted; /* metadata entries past the limit */
+    unsigned parts_depth;
     uint64_t visits_left;
     struct td_error *err;
 };
@@ -74,6 +77,22 @@ static const struct type_name storages[] = {
     {"QUInt2x4Storage", "QUINT2x4"},
     {"UntypedStorage", "U8"},
     {"_UntypedStorage", "U8"},
+    /* TorchScript alone, pickler.cpp: every ScalarType has a storage there */
+    {"Float8_e4m3fnStorage", "F8_E4M3"},
+    {"Float8_e5m2Storage", "F8_E5M2"},
+    {"Float8_e4m3fnuzStorage", "F8_E4M3FNUZ"},
+    {"Float8_e5m2fnuzStorage", "F8_E5M2FNUZ"},
+    {"Float8_e8m0fnuStorage", "F8_E8M0"},
+    {"Float4_e2m1fn_x2Storage", "F4_E2M1_X2"},
+    {"UInt16Storage", "U16"},
+    {"UInt32Storage", "U32"},
+    {"UInt64Storage", "U64"},
+    {"ComplexHalfStorage", "C32"},
+    {"Bits1x8Storage", "BITS1x8"},
+    {"Bits2x4Storage", "BITS2x4"},
+    {"Bits4x2Storage", "BITS4x2"},
+    {"Bits8Storage", "BITS8"},
+    {"Bits16Storage", "BITS16"},
 };
 
 /* c10/core/ScalarType.h */
@@ -480,9 +499,31 @@ static bool set_shape(struct walk *w, struct td_tensor *tensor, td_pickle_ref si
            read_numbers(w, tensor, strides, "its strides are not whole numbers from 0 on", &tensor->strides);
 }
 
+/* TorchScript says the types of lists and dicts by calls around them: restore_type_tag(value, type), build_intlist(list)
+ * and so on. What is within, or the value itself. */
+static td_pickle_ref unwrap_tag(const struct td_pickle *p, td_pickle_ref ref)
+{
+    enum { TAGS_MAX = 16 };
+    static const char *const tags[] = {"restore_type_tag", "build_intlist", "build_tensorlist",
+                                       "build_doublelist", "build_boollist"};
+    for (size_t i = 0; i < TAGS_MAX; i++) {
+        td_pickle_ref callable = td_pickle_callable(p, ref);
+        bool found = false;
+        for (size_t k = 0; k < sizeof tags / sizeof *tags && !found; k++)
+            found = td_pickle_is_global(p, callable, "torch.jit._pickle", tags[k]);
+        if (!found)
+            break;
+        ref = td_pickle_item(p, td_pickle_args(p, ref), 0);
+    }
+    return ref;
+}
+
 /* {"conj": True} or {"neg": True}: the values are not what the bytes say. */
 static const char *bits_reason(const struct walk *w, td_pickle_ref metadata)
 {
+    metadata = unwrap_tag(w->pickle, metadata);
+    if (td_pickle_kind(w->pickle, metadata) != TD_PICKLE_DICT) /* looking into lists of pairs is slow */
+        return NULL;
     if (td_pickle_bool(w->pickle, td_pickle_get(w->pickle, metadata, "conj")))
         return "conjugated";
     return td_pickle_bool(w->pickle, td_pickle_get(w->pickle, metadata, "neg")) ? "negated" : NULL;
@@ -562,6 +603,24 @@ static bool read_strided(struct walk *w, td_pickle_ref args, uint32_t dtype_at, 
 
 static bool visit_part(struct walk *w, td_pickle_ref ref, const char *name);
 
+/* The quantizers that torch can load, and how many items each has. */
+static bool is_quantizer(const struct td_pickle *p, td_pickle_ref quantizer)
+{
+    td_pickle_ref scheme = td_pickle_item(p, quantizer, 0);
+    uint32_t count = td_pickle_count(p, quantizer);
+    if (td_pickle_is_global(p, scheme, "torch", "per_tensor_affine"))
+        return count == 3;
+    return count == 4 && (td_pickle_is_global(p, scheme, "torch", "per_channel_affine") ||
+                          td_pickle_is_global(p, scheme, "torch", "per_channel_affine_float_qparams"));
+}
+
+/* A list of scales or of zero points must be as long as the axis; tensors of them are looked at once they are read. */
+static bool is_as_long(const struct td_pickle *p, td_pickle_ref ref, uint64_t length)
+{
+    enum td_pickle_kind kind = td_pickle_kind(p, ref);
+    return kind == TD_PICKLE_LIST ? td_pickle_count(p, ref) == length : kind == TD_PICKLE_OBJECT;
+}
+
 /* (qscheme, scale, zero point) or (qscheme, scales, zero points, axis) of a quantised tensor. */
 static bool read_quantizer(struct walk *w, size_t at, td_pickle_ref quantizer)
 {
@@ -569,11 +628,17 @@ static bool read_quantizer(struct walk *w, size_t at, td_pickle_ref quantizer)
     const struct td_tensor *tensor = &w->manifest->tensors[at];
     td_pickle_ref axis_ref = td_pickle_item(p, quantizer, 3);
     int64_t axis = 0;
+    if (!is_quantizer(p, quantizer))
+        return tensor_refuse(w, tensor, quantizer, "its quantizer is none that torch can load");
     if (axis_ref == TD_PICKLE_NIL)
         return visit_part(w, td_pickle_item(p, quantizer, 1), "q_scale") &&
                visit_part(w, td_pickle_item(p, quantizer, 2), "q_zero_point");
     if (!td_pickle_int(p, axis_ref, &axis) || axis < 0 || (uint64_t)axis >= tensor->rank)
         return tensor_refuse(w, tensor, axis_ref, "its quantisation axis is none of its dimensions");
+    uint64_t length = tensor->shape[axis];
+    if (!is_as_long(p, td_pickle_item(p, quantizer, 1), length) ||
+        !is_as_long(p, td_pickle_item(p, quantizer, 2), length))
+        return tensor_refuse(w, tensor, quantizer, "it has not one scale for each index of its axis");
     size_t before = w->manifest->tensor_count;
     if (!visit_part(w, td_pickle_item(p, quantizer, 1), "q_per_channel_scales") ||
         !visit_part(w, td_pickle_item(p, quantizer, 2), "q_per_channel_zero_points") ||
@@ -626,15 +691,15 @@ static bool read_unstored(struct walk *w, const struct td_dtype *dtype, td_pickl
 }
 
 /* A tensor made of others, which are listed below its name; its type is that of the last one named "values". */
-static bool read_parts(struct walk *w, td_pickle_ref parts, td_pickle_ref size, const char *const *names,
-                       const char *reason)
+static bool read_parts(struct walk *w, td_pickle_ref parts, uint32_t first, td_pickle_ref size,
+                       const char *const *names, const char *reason)
 {
     size_t at = w->manifest->tensor_count;
     if (!read_unstored(w, NULL, size, TD_PICKLE_NIL, reason))
         return false;
     for (uint32_t i = 0; names[i] != NULL; i++) {
         size_t before = w->manifest->tensor_count;
-        if (!visit_part(w, td_pickle_item(w->pickle, parts, i), names[i]))
+        if (!visit_part(w, td_pickle_item(w->pickle, parts, first + i), names[i]))
             return false;
         if (strcmp(names[i], "values") == 0 && w->manifest->tensor_count == before + 1)
             w->manifest->tensors[at].dtype = w->manifest->tensors[before].dtype;
@@ -642,22 +707,40 @@ static bool read_parts(struct walk *w, td_pickle_ref parts, td_pickle_ref size, 
     return set_nbytes(&w->manifest->tensors[at]);
 }
 
-/* _rebuild_sparse_tensor(layout, (indices, values, size, ...)), or (compressed indices, plain indices, values, size). */
+enum layout { LAYOUT_COO, LAYOUT_ROWS, LAYOUT_COLUMNS };
+
+/* serialization._get_layout("torch.sparse_csr"), or c10/core/Layout.h's number in TorchScript. */
+static enum layout layout_of(const struct td_pickle *p, td_pickle_ref ref)
+{
+    enum { SPARSE_CSR = 2, SPARSE_CSC = 4, SPARSE_BSR = 5, SPARSE_BSC = 6 };
+    td_pickle_ref name = td_pickle_item(p, td_pickle_args(p, ref), 0);
+    int64_t number = 0;
+    (void)td_pickle_int(p, ref, &number);
+    if (number == SPARSE_CSR || number == SPARSE_BSR || td_pickle_string_is(p, name, "torch.sparse_csr") ||
+        td_pickle_string_is(p, name, "torch.sparse_bsr"))
+        return LAYOUT_ROWS;
+    if (number == SPARSE_CSC || number == SPARSE_BSC || td_pickle_string_is(p, name, "torch.sparse_csc") ||
+        td_pickle_string_is(p, name, "torch.sparse_bsc"))
+        return LAYOUT_COLUMNS;
+    return LAYOUT_COO;
+}
+
+/* _rebuild_sparse_tensor(layout, (indices, values, size, ...)), or (compressed indices, plain indices, values, size); in
+ * TorchScript (layout number, size, requires_grad, indices ..., values, hooks). */
 static bool read_sparse(struct walk *w, td_pickle_ref args)
 {
     static const char *const coo[] = {"indices", "values", NULL};
     static const char *const rows[] = {"crow_indices", "col_indices", "values", NULL};
     static const char *const columns[] = {"ccol_indices", "row_indices", "values", NULL};
+    static const char *const *const names[] = {coo, rows, columns};
+    enum { SCRIPT_PARTS_AT = 3 };
     const struct td_pickle *p = w->pickle;
-    td_pickle_ref layout = td_pickle_item(p, td_pickle_args(p, td_pickle_item(p, args, 0)), 0);
+    enum layout layout = layout_of(p, td_pickle_item(p, args, 0));
     td_pickle_ref parts = td_pickle_item(p, args, 1);
-    bool by_row = td_pickle_string_is(p, layout, "torch.sparse_csr") ||
-                  td_pickle_string_is(p, layout, "torch.sparse_bsr");
-    bool by_column = td_pickle_string_is(p, layout, "torch.sparse_csc") ||
-                     td_pickle_string_is(p, layout, "torch.sparse_bsc");
-    if (by_row || by_column)
-        return read_parts(w, parts, td_pickle_item(p, parts, 3), by_row ? rows : columns, "sparse");
-    return read_parts(w, parts, td_pickle_item(p, parts, 2), coo, "sparse");
+    if (td_pickle_kind(p, td_pickle_item(p, args, 0)) == TD_PICKLE_INT)
+        return read_parts(w, args, SCRIPT_PARTS_AT, parts, names[layout], "sparse");
+    return read_parts(w, parts, 0, td_pickle_item(p, parts, layout == LAYOUT_COO ? 2 : 3), names[layout],
+                      "sparse");
 }
 
 /* ---- NumPy's ------------------------------------------------------------------------------------------- */
@@ -711,6 +794,7 @@ enum rebuild {
     REBUILD_V3,
     REBUILD_Q,
     REBUILD_WRAPPED,   /* argument 0 is the tensor */
+    REBUILD_CONVERTED, /* likewise, and argument 1 the type that it gets */
     REBUILD_FROM_TYPE, /* (function, type, args, state) */
     REBUILD_SPARSE,
     REBUILD_NESTED,
@@ -729,8 +813,11 @@ static const struct {
     {"torch._utils", "_rebuild_qtensor", REBUILD_Q},
     {"torch._utils", "_rebuild_parameter", REBUILD_WRAPPED},
     {"torch._utils", "_rebuild_parameter_with_state", REBUILD_WRAPPED},
-    {"torch._utils", "_rebuild_device_tensor_from_cpu_tensor", REBUILD_WRAPPED},
+    {"torch._utils", "_rebuild_device_tensor_from_cpu_tensor", REBUILD_CONVERTED},
     {"torch._tensor", "_rebuild_from_type_v2", REBUILD_FROM_TYPE},
+    {"torch._tensor", "_rebuild_from_type", REBUILD_FROM_TYPE}, /* of before 1.9, in torch.tensor then */
+    {"torch.tensor", "_rebuild_from_type", REBUILD_FROM_TYPE},
+    {"torch.tensor", "_rebuild_from_type_v2", REBUILD_FROM_TYPE},
     {"torch._utils", "_rebuild_sparse_tensor", REBUILD_SPARSE},
     {"torch._utils", "_rebuild_nested_tensor", REBUILD_NESTED},
     {"torch._utils", "_rebuild_meta_tensor_no_storage", REBUILD_META},
@@ -751,18 +838,23 @@ static enum rebuild rebuild_of(const struct td_pickle *p, td_pickle_ref callable
     return REBUILD_NONE;
 }
 
-/* Follows Parameter(...) and the like to the call that makes the tensor. */
-static enum rebuild unwrap_tensor(const struct walk *w, td_pickle_ref ref, td_pickle_ref *args)
+/* Follows Parameter(...) and the like to the call that makes the tensor. *converted is the type that it is given when it
+ * is loaded, or NIL. */
+static enum rebuild unwrap_tensor(const struct walk *w, td_pickle_ref ref, td_pickle_ref *args,
+                                  td_pickle_ref *converted)
 {
     const struct td_pickle *p = w->pickle;
     td_pickle_ref callable = td_pickle_callable(p, ref);
     *args = td_pickle_args(p, ref);
+    *converted = TD_PICKLE_NIL;
     for (int i = 0; i < 16; i++) {
         enum rebuild what = rebuild_of(p, callable);
         if (what == REBUILD_FROM_TYPE) {
             callable = td_pickle_item(p, *args, 0);
             *args = td_pickle_item(p, *args, 2);
-        } else if (what == REBUILD_WRAPPED) {
+        } else if (what == REBUILD_WRAPPED || what == REBUILD_CONVERTED) {
+            if (what == REBUILD_CONVERTED && *converted == TD_PICKLE_NIL)
+                *converted = td_pickle_item(p, *args, 1);
             td_pickle_ref inner = td_pickle_item(p, *args, 0);
             callable = td_pickle_callable(p, inner);
             *args = td_pickle_args(p, inner);
@@ -773,15 +865,14 @@ static enum rebuild unwrap_tensor(const struct walk *w, td_pickle_ref ref, td_pi
     return REBUILD_NONE;
 }
 
-/* The tensor that this object stands for, if it does. */
-static bool read_tensor(struct walk *w, td_pickle_ref ref, bool *done)
+/* The tensor that is rebuilt so; *done is false when it is none. */
+static bool read_rebuilt(struct walk *w, td_pickle_ref ref, enum rebuild what, td_pickle_ref args, bool *done)
 {
     static const char *const nested[] = {"values", "sizes", "strides", "storage_offsets", NULL};
-    td_pickle_ref args;
     const td_pickle_ref none = TD_PICKLE_NIL;
     const struct td_pickle *p = w->pickle;
     *done = true;
-    switch (unwrap_tensor(w, ref, &args)) {
+    switch (what) {
     case REBUILD_V1:
         return read_strided(w, args, 0, 0);
     case REBUILD_V2:
@@ -793,7 +884,7 @@ static bool read_tensor(struct walk *w, td_pickle_ref ref, bool *done)
     case REBUILD_SPARSE:
         return read_sparse(w, args);
     case REBUILD_NESTED:
-        return read_parts(w, args, none, nested, "nested");
+        return read_parts(w, args, 0, none, nested, "nested");
     case REBUILD_META:
         return read_unstored(w, td_torch_dtype(p, td_pickle_item(p, args, 0)), td_pickle_item(p, args, 1),
                              td_pickle_item(p, args, 2), "on the meta device, so never stored");
@@ -808,16 +899,38 @@ static bool read_tensor(struct walk *w, td_pickle_ref ref, bool *done)
     }
 }
 
-/* What _rebuild_parameter_with_state and _rebuild_from_type_v2 set on the tensor: a dict, or NIL. */
+/* The tensor that this object stands for, if it does. */
+static bool read_tensor(struct walk *w, td_pickle_ref ref, bool *done)
+{
+    td_pickle_ref args;
+    td_pickle_ref converted;
+    size_t at = w->manifest->tensor_count;
+    enum rebuild what = unwrap_tensor(w, ref, &args, &converted);
+    if (!read_rebuilt(w, ref, what, args, done))
+        return false;
+    if (!*done || converted == TD_PICKLE_NIL || at == w->manifest->tensor_count)
+        return true;
+    struct td_tensor *tensor = &w->manifest->tensors[at];
+    if (tensor->reason == NULL && td_torch_dtype(w->pickle, converted) != tensor->dtype)
+        tensor->reason = "converted when it is loaded";
+    return true;
+}
+
+/* What _rebuild_parameter_with_state and _rebuild_from_type_v2 set on the tensor, or NIL. state_dict() shows none of it,
+ * so within a module only a tensor that is made of it has any. */
 static td_pickle_ref tensor_state(const struct walk *w, td_pickle_ref ref)
 {
     const struct td_pickle *p = w->pickle;
     td_pickle_ref callable = td_pickle_callable(p, ref);
+    td_pickle_ref args;
+    td_pickle_ref converted;
+    bool in_module = w->depth > 0 && w->frames[w->depth - 1].is_module;
     if (!td_pickle_is_global(p, callable, "torch._utils", "_rebuild_parameter_with_state") &&
         rebuild_of(p, callable) != REBUILD_FROM_TYPE)
         return TD_PICKLE_NIL;
-    td_pickle_ref state = td_pickle_item(p, td_pickle_args(p, ref), 3);
-    return td_pickle_kind(p, state) == TD_PICKLE_DICT ? state : TD_PICKLE_NIL;
+    if (in_module && unwrap_tensor(w, ref, &args, &converted) != REBUILD_WRAPPER)
+        return TD_PICKLE_NIL;
+    return td_pickle_item(p, td_pickle_args(p, ref), 3);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
@@ -842,7 +955,8 @@ static bool is_module(const struct td_pickle *p, td_pickle_ref ref)
 {
     struct td_pickle_map map;
     td_pickle_ref state = td_pickle_state(p, ref);
-    return td_pickle_map(p, td_pickle_get(p, state, "_parameters"), &map) &&
+    return td_pickle_kind(p, state) == TD_PICKLE_DICT && /* looking into lists of pairs is slow */
+           td_pickle_map(p, td_pickle_get(p, state, "_parameters"), &map) &&
            td_pickle_map(p, td_pickle_get(p, state, "_modules"), &map);
 }
 
@@ -869,11 +983,8 @@ static bool open_frame(const struct walk *w, td_pickle_ref ref, struct frame *fr
     if (frame->is_module)
         return true;
     frame->is_map = td_pickle_map(p, ref, &frame->map);
-    if (frame->is_map || td_pickle_count(p, ref) > 0)
-        return true;
-    frame->is_map = td_pickle_map(p, td_pickle_state(p, ref), &frame->map);
-    if (!frame->is_map) /* nobody knows what it is; its arguments may hold tensors */
-        frame->ref = td_pickle_args(p, ref);
+    if (!frame->is_map && td_pickle_count(p, ref) == 0 && td_pickle_state(p, ref) == TD_PICKLE_NIL)
+        frame->ref = td_pickle_args(p, ref); /* nobody knows what it is; its arguments may hold tensors */
     return true;
 }
 
@@ -883,7 +994,7 @@ static bool path_add(struct walk *w, td_pickle_ref key, uint32_t index)
     const struct td_pickle *p = w->pickle;
     size_t len;
     int64_t number;
-    if (w->depth > 1 || w->path.len > 0)
+    if (!w->frames[w->depth - 1].is_root)
         td_buffer_putc(&w->path, '.');
     const char *text = td_pickle_text(p, key, &len);
     if (text != NULL && (w->path.len > PATH_MAX_BYTES || len > PATH_MAX_BYTES - w->path.len))
@@ -902,16 +1013,26 @@ static bool path_add(struct walk *w, td_pickle_ref key, uint32_t index)
     return true;
 }
 
-/* Buffers that the module does not save: a set of names, before protocol 4 a call of set() with a list. */
-static bool is_unsaved(const struct td_pickle *p, td_pickle_ref module, td_pickle_ref name)
+/* What costs time without being visited. When nothing is left, the next visit fails. */
+static bool spend(struct walk *w)
 {
+    if (w->visits_left == 0)
+        return false;
+    w->visits_left--;
+    return true;
+}
+
+/* Buffers that the module does not save: a set of names, before protocol 4 a call of set() with a list. */
+static bool is_unsaved(struct walk *w, td_pickle_ref module, td_pickle_ref name)
+{
+    const struct td_pickle *p = w->pickle;
     td_pickle_ref names = td_pickle_get(p, td_pickle_state(p, module), "_non_persistent_buffers_set");
     if (td_pickle_kind(p, names) == TD_PICKLE_OBJECT)
         names = td_pickle_item(p, td_pickle_args(p, names), 0);
     size_t len;
     size_t other_len;
     const char *text = td_pickle_text(p, name, &len);
-    for (uint32_t i = 0; text != NULL && i < td_pickle_count(p, names); i++) {
+    for (uint32_t i = 0; text != NULL && i < td_pickle_count(p, names) && spend(w); i++) {
         const char *other = td_pickle_text(p, td_pickle_item(p, names, i), &other_len);
         if (other != NULL && other_len == len && memcmp(other, text, len) == 0)
             return true;
@@ -920,7 +1041,7 @@ static bool is_unsaved(const struct td_pickle *p, td_pickle_ref module, td_pickl
 }
 
 /* The next part of a module: parameters, then buffers, then modules, as nn.Module.state_dict walks them. */
-static td_pickle_ref next_of_module(const struct walk *w, struct frame *frame, td_pickle_ref *key)
+static td_pickle_ref next_of_module(struct walk *w, struct frame *frame, td_pickle_ref *key)
 {
     static const char *const stages[] = {"_parameters", "_buffers", "_modules"};
     const struct td_pickle *p = w->pickle;
@@ -930,8 +1051,9 @@ static td_pickle_ref next_of_module(const struct walk *w, struct frame *frame, t
         while (frame->next < map.count) {
             *key = td_pickle_map_key(p, &map, frame->next);
             td_pickle_ref value = td_pickle_map_value(p, &map, frame->next++);
-            if (td_pickle_kind(p, value) != TD_PICKLE_NONE &&
-                (frame->stage != 1 || !is_unsaved(p, frame->ref, *key)))
+            bool left_out = td_pickle_kind(p, value) == TD_PICKLE_NONE ||
+                            (frame->stage == 1 && is_unsaved(w, frame->ref, *key));
+            if (!left_out || !spend(w))
                 return value;
         }
     }
@@ -939,7 +1061,7 @@ static td_pickle_ref next_of_module(const struct walk *w, struct frame *frame, t
 }
 
 /* NIL: there is no more. */
-static td_pickle_ref next_part(const struct walk *w, struct frame *frame, td_pickle_ref *key)
+static td_pickle_ref next_part(struct walk *w, struct frame *frame, td_pickle_ref *key)
 {
     *key = TD_PICKLE_NIL;
     if (frame->is_module)
@@ -951,39 +1073,86 @@ static td_pickle_ref next_part(const struct walk *w, struct frame *frame, td_pic
     return td_pickle_item(w->pickle, frame->ref, frame->next++);
 }
 
+/* Begins to walk a container, unless that is being walked already. */
+static bool enter(struct walk *w, td_pickle_ref ref, bool is_root)
+{
+    struct frame frame;
+    if (!open_frame(w, ref, &frame) || !td_pickle_mark(w->pickle, frame.ref))
+        return true;
+    frame.is_root = is_root;
+    return push(w, &frame);
+}
+
+/* The attributes of an object: a dict, or, where its class has slots, two of them, the first often None. */
+static bool enter_state(struct walk *w, td_pickle_ref state, bool is_root)
+{
+    const struct td_pickle *p = w->pickle;
+    td_pickle_ref slots = td_pickle_item(p, state, 1);
+    if (td_pickle_kind(p, state) == TD_PICKLE_TUPLE && td_pickle_count(p, state) == 2 &&
+        td_pickle_kind(p, slots) == TD_PICKLE_DICT)
+        return enter(w, slots, is_root) && enter(w, td_pickle_item(p, state, 0), is_root);
+    return enter(w, state, is_root);
+}
+
 /* One value under the present path. */
 static bool visit(struct walk *w, td_pickle_ref ref)
 {
-    struct frame frame;
+    const struct td_pickle *p = w->pickle;
     bool done = false;
+    bool is_root = w->depth == 0 && w->path.len == 0;
     if (w->path.failed)
         return td_error_no_memory(w->err);
     if (!charge(w, ref, 1))
         return false;
-    if (td_pickle_kind(w->pickle, ref) == TD_PICKLE_PERSISTENT)
+    ref = unwrap_tag(p, ref);
+    if (td_pickle_kind(p, ref) == TD_PICKLE_PERSISTENT)
         return read_bare_storage(w, ref);
-    if (td_pickle_kind(w->pickle, ref) == TD_PICKLE_OBJECT && !read_tensor(w, ref, &done))
+    if (td_pickle_kind(p, ref) == TD_PICKLE_OBJECT && !read_tensor(w, ref, &done))
         return false;
     if (done) /* it may have attributes */
-        ref = tensor_state(w, ref);
-    done = false;
-    if (ref == TD_PICKLE_NIL)
-        return true;
+        return enter_state(w, tensor_state(w, ref), is_root);
     if (!add_metadata(w, ref, &done))
         return false;
-    if (done || !open_frame(w, ref, &frame) || !td_pickle_mark(w->pickle, frame.ref))
-        return true; /* a part of itself */
-    return push(w, &frame);
+    if (done)
+        return true;
+    /* An OrderedDict's attributes are a state_dict()'s _metadata: versions of modules. */
+    bool has_state = td_pickle_kind(p, ref) == TD_PICKLE_OBJECT && !is_module(p, ref) &&
+                     !td_pickle_is_call(p, ref, "collections", "OrderedDict");
+    return (!has_state || enter_state(w, td_pickle_state(p, ref), is_root)) && enter(w, ref, is_root);
 }
 
+/* The next part of the container on top of the stack, or its end. */
+static bool step(struct walk *w)
+{
+    struct frame *frame = &w->frames[w->depth - 1];
+    td_pickle_ref key;
+    uint32_t index = frame->next;
+    td_pickle_ref part = next_part(w, frame, &key);
+    w->path.len = frame->path_len;
+    if (part == TD_PICKLE_NIL) {
+        td_pickle_unmark(w->pickle, frame->ref);
+        w->depth--;
+        return true;
+    }
+    return path_add(w, key, index) && visit(w, part);
+}
+
+/* All of a part is walked at once: the next part's name takes the place of this one's in the path. */
 static bool visit_part(struct walk *w, td_pickle_ref ref, const char *name)
 {
     size_t path_len = w->path.len;
+    size_t depth = w->depth;
+    if (w->parts_depth == PARTS_DEPTH_MAX)
+        return refuse(w->err, w->pickle, ref, "tensors are made of one another more than 8 deep");
+    w->parts_depth++;
     if (path_len > 0)
         td_buffer_putc(&w->path, '.');
     td_buffer_puts(&w->path, name);
     bool ok = ref == TD_PICKLE_NIL || visit(w, ref);
+    while (ok && w->depth > depth)
+        ok = step(w);
     w->path.len = path_len;
+    w->parts_depth--;
     return ok;
 }
 
@@ -999,6 +1168,42 @@ static bool add_omitted(struct walk *w)
     return manifest->metadata[METADATA_MAX - 1].value != NULL || td_error_no_memory(w->err);
 }
 
+/* torch looks every id up, whether a tensor comes of it or not. */
+static bool check_ids(const struct walk *w)
+{
+    for (td_pickle_ref ref = 1; ref <= w->pickle->value_count; ref++) {
+        struct td_torch_storage storage;
+        struct td_torch_place place;
+        bool is_storage;
+        uint64_t pos = td_pickle_position(w->pickle, ref);
+        if (td_pickle_kind(w->pickle, ref) != TD_PICKLE_PERSISTENT)
+            continue;
+        if (!td_torch_storage_read(w->pickle, ref, &is_storage, &storage, w->err))
+            return false;
+        if (!is_storage && !w->places->has_modules)
+            return refuse(w->err, w->pickle, ref, "a persistent id is not ('storage', ...)");
+        if (is_storage && !w->places->find(w->places->context, &storage, pos, &place, w->err))
+            return false;
+    }
+    return true;
+}
+
+/* Of items with equal keys the last counts, as in Python; that there were such is said. */
+static bool add_duplicates(struct walk *w)
+{
+    struct td_buffer json;
+    size_t path_len = w->path.len;
+    if (w->pickle->duplicate_count == 0)
+        return true;
+    td_buffer_init(&json);
+    td_buffer_u64(&json, w->pickle->duplicate_count);
+    td_buffer_puts(&w->path, path_len > 0 ? ".(repeated keys)" : "(repeated keys)");
+    bool ok = w->path.failed || json.failed ? td_error_no_memory(w->err) : push_metadata(w, &json);
+    w->path.len = path_len;
+    td_buffer_fini(&json);
+    return ok;
+}
+
 bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
                    const char *prefix, struct td_manifest *manifest, struct td_error *err)
 {
@@ -1012,20 +1217,9 @@ bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td
     td_buffer_init(&w.path);
     td_buffer_puts(&w.path, prefix);
     manifest->shares_bytes = true;
-    bool ok = visit(&w, root);
-    while (ok && w.depth > 0) {
-        struct frame *frame = &w.frames[w.depth - 1];
-        td_pickle_ref key;
-        uint32_t index = frame->next;
-        td_pickle_ref part = next_part(&w, frame, &key);
-        w.path.len = frame->path_len;
-        if (part == TD_PICKLE_NIL) {
-            td_pickle_unmark(pickle, frame->ref);
-            w.depth--;
-            continue;
-        }
-        ok = path_add(&w, key, index) && visit(&w, part);
-    }
+    bool ok = check_ids(&w) && add_duplicates(&w) && visit(&w, root);
+    while (ok && w.depth > 0)
+        ok = step(&w);
     ok = ok && add_omitted(&w);
     td_buffer_fini(&w.path);
     free(w.frames);

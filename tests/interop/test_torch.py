@@ -408,6 +408,47 @@ def test_torchscript(serve, how):
         assert others
 
 
+class Holder(nn.Module):
+    def __init__(self, buffers):
+        super().__init__()
+        for name, t in buffers.items():
+            self.register_buffer(name, t)
+
+    def forward(self, x):
+        return x
+
+
+def test_torchscript_of_every_type(serve):
+    """Its own pickler has a storage class for every type, newer ones too."""
+    buffers = {word: filled(dtype, (3, 5), i) for i, (dtype, word) in enumerate((DTYPES | NEW_DTYPES).items())}
+    torch.jit.script(Holder(buffers)).save(str(serve.root / "m.pt"))
+    again = torch.jit.load(str(serve.root / "m.pt")).state_dict()
+    assert {n: t.dtype for n, t in again.items()} == {n: t.dtype for n, t in buffers.items()}
+    check_model(serve(), "m.pt", dict(again))
+
+
+@pytest.mark.parametrize("name", ["coo", "csr", "conj", "neg"]) # more than one sparse tensor is beyond torch.jit.save
+def test_torchscript_of_what_has_no_bytes_of_its_own(tmp_path, name):
+    """It writes other arguments than torch.save: the number of a layout, and types of dicts around them."""
+    dense, complex_ = torch.tensor([[0., 1.5], [2.5, 0.]]), filled(torch.complex64, (3,))
+    buffer, reason = {"coo": (dense.to_sparse(), "sparse"), "csr": (dense.to_sparse_csr(), "sparse"), "conj": (complex_.conj(), "conjugated"),
+                      "neg": (complex_.conj().imag, "negated")}[name]
+    torch.jit.script(Holder({"t": buffer})).save(str(tmp_path / "m.pt"))
+    again = torch.jit.load(str(tmp_path / "m.pt")).state_dict()["t"]
+    assert (again.layout, again.is_conj(), again.is_neg()) == (buffer.layout, buffer.is_conj(), buffer.is_neg())
+    got = {t["name"]: t for t in inspect_json(tmp_path / "m.pt")["tensors"]}
+    t = got.pop("t")
+    assert (t["dtype"], t["shape"], t["reason"]) == (WORDS[again.dtype], list(again.shape), reason)
+    parts = {}
+    if name == "coo":
+        parts = {"t.indices": again._indices(), "t.values": again._values()}
+    if name == "csr":
+        parts = {"t.crow_indices": again.crow_indices(), "t.col_indices": again.col_indices(), "t.values": again.values()}
+    assert set(got) == set(parts)
+    for part, want in parts.items():
+        check_entry(got[part], want)
+
+
 def constants(path):
     """The bytes of the tensors among a script's constants."""
     reader = torch._C.PyTorchFileReader(str(path))
@@ -447,6 +488,39 @@ def test_scalars_of_numpy_are_metadata(tmp_path, zipped, protocol):
     value |= {"uint64.max": np.uint64(2**64 - 1), "bool": np.bool_(True), "not": np.bool_(False)}
     save(value, tmp_path / "x.pt", zipped, protocol)
     assert inspect_json(tmp_path / "x.pt")["metadata"] == {k: v.item() for k, v in value.items()}
+
+
+class Slotted:
+    __slots__ = ("weight", "count")
+
+
+class Converted:
+    """As tensors of devices without storages are written: on the CPU, with the type that they get when they are loaded."""
+    def __init__(self, t, dtype):
+        self.t, self.dtype = t, dtype
+
+    def __reduce__(self):
+        return torch._utils._rebuild_device_tensor_from_cpu_tensor, (self.t, self.dtype, "cpu", False)
+
+
+def test_attributes_wherever_they_are(serve):
+    slotted, module = Slotted(), nn.Linear(3, 2)
+    slotted.weight, slotted.count = filled(torch.float32, (2, 3)), 5
+    module.weight.mask = filled(torch.bool, (2, 3)) # no part of its state_dict()
+    save({"object": slotted, "module": module}, serve.root / "m.pt")
+    want = {"object.weight": slotted.weight} | {f"module.{n}": t for n, t in module.state_dict().items()}
+    document, _ = check_model(serve(), "m.pt", want)
+    assert document["metadata"]["object.count"] == 5
+
+
+def test_what_is_converted_when_it_is_loaded(tmp_path):
+    t = filled(torch.float32, (4,))
+    save({"same": Converted(t, torch.float32), "other": Converted(t, torch.bfloat16)}, tmp_path / "m.pt")
+    again = torch.load(tmp_path / "m.pt", weights_only=False)
+    assert again["other"].dtype == torch.bfloat16
+    got = {t["name"]: t for t in inspect_json(tmp_path / "m.pt")["tensors"]}
+    check_entry(got["same"], again["same"])
+    assert got["other"]["reason"] == "converted when it is loaded"
 
 
 def test_odd_keys_and_clashing_names(serve):

@@ -257,6 +257,15 @@ static void check_refused(const struct parsed *p, int number, const char *says, 
                                    "(ctorch\nper_channel_affine\n" scales scales "I" axis "\ntI00\n(d" \
                                    "tR"
 
+#define QUANTIZED(quantizer)                                                                                 \
+    "ctorch._utils\n_rebuild_qtensor\n(" ID("QInt8Storage", "0", "16") "I0\n(I2\nI8\nt(I8\nI1\nt(" quantizer \
+                                                                       "tI00\n(dtR"
+#define CONJUGATED(metadata)                                              \
+    "ctorch._utils\n_rebuild_tensor_v2\n(" ID("ComplexFloatStorage", "0", \
+                                              "2") "I0\n(I2\nt(I1\ntI00\n(d" metadata "tR"
+#define CONVERTED(type) \
+    "ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\n(" FLOATS "ctorch\n" type "\nS'xla:0'\nI00\ntR"
+
 static const struct {
     int number;
     const char *pickle;
@@ -289,9 +298,31 @@ static const struct {
     {91, DICT(QTENSOR("-1", FLOATS)), "quantisation axis", NULL},
     {91, DICT(QTENSOR("2", FLOATS)), "quantisation axis", NULL},
     {91, DICT(QTENSOR("0", FLOATS)), "one scale for each index", NULL},
+    {91, DICT(QUANTIZED("cos\nsystem\nF1.0\nI0\n")), "none that torch can load", NULL},
+    {91, DICT(QUANTIZED("ctorch\nper_tensor_affine\nF1.0\n")), "none that torch can load", NULL},
+    {91, DICT(QUANTIZED("ctorch\nper_channel_affine\nI1\nI1\nI0\n")), "one scale for each index", NULL},
+    {91, DICT(QUANTIZED("ctorch\nper_channel_affine\n(lI1\na(lI1\naI0\n")), "one scale for each index", NULL},
+    {0, DICT(QUANTIZED("ctorch\nper_channel_affine\n(lI1\naI1\na(lI1\naI1\naI0\n")), NULL, NULL},
+    /* ids count whether a tensor comes of them or not */
+    {84, "(S'module'\nctorch\nLinear\nS'a.py'\nS'source'\ntQ0" DICT(FLOATS), "('storage', ...)", NULL},
+    {85, ID("FloatStorage", "7", "4") "0" DICT(FLOATS), "storage \"data/7\" is not in the file", NULL},
+    {86, ID("FloatStorage", "0", "5") "0" DICT(FLOATS), "should hold 5 elements", NULL},
     {92, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", ONES65, ONES65)), "more than 64 dimensions", NULL},
     {98, DICT(REBUILD(ID("QuaternionStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL,
      "of a type that is not known"},
+    {0, DICT(CONVERTED("float32")), NULL, NULL},
+    {0, DICT(CONVERTED("bfloat16")), NULL, "converted when it is loaded"},
+    {0,
+     DICT("ctorch.tensor\n_rebuild_from_type\n(ctorch._utils\n_rebuild_tensor\nca\nB\n(" ID(
+         "FloatStorage", "0", "4") "I0\n(I4\nt(I1\ntt(dtR"),
+     NULL, NULL},
+    {0, DICT(CONJUGATED("(dS'conj'\nI01\ns")), NULL, "conjugated"},
+    {0, DICT(CONJUGATED("(dS'conj'\nI00\nsS'neg'\nI01\ns")), NULL, "negated"},
+    {0, DICT(CONJUGATED("(dS'conj'\nI00\ns")), NULL, NULL},
+    {0, DICT(CONJUGATED("ctorch.jit._pickle\nrestore_type_tag\n((dS'conj'\nI01\nsS'Dict[str, bool]'\ntR")),
+     NULL, "conjugated"},
+    {0, DICT(REBUILD(ID("Float8_e4m3fnStorage", "0", "16"), "0", "I16\n", "I1\n")), NULL, NULL},
+    {0, DICT(REBUILD(ID("ComplexHalfStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL, NULL},
     /* a byte storage viewed as floats may leave a remainder; a tensor may have no elements */
     {0, DICT(REBUILD(ID("FloatStorage", "0", "4"), "3", "I1\n", "I1\n")), NULL, NULL},
     {0, DICT(REBUILD(ID("FloatStorage", "0", "4"), "9", "I0\n", "I1\n")), NULL, NULL},
@@ -420,6 +451,10 @@ static void other_files_are_refused(void **state)
     done(&p, &f);
 }
 
+#define MAGIC "\x80\x02L119547037146038801333356L\n."
+#define VERSION "I1001\n."
+#define SYSTEM "(dS'little_endian'\nI01\ns."
+
 /* ---- names --------------------------------------------------------------------------------------------- */
 
 static void check_names(const char *pickle, const char *const *names, size_t count)
@@ -463,6 +498,136 @@ static void a_scalar_has_no_shape(void **state)
     assert_true(w->rank == 0 && w->shape == NULL && w->strides == NULL && w->nbytes == 4);
     assert_int_equal(w->offset, f.data_at[1] + 12);
     done(&p, &f);
+}
+
+#define STATE_OF(class, state) "ca\n" class "\n)\x81" state "b"
+#define MODULE(parameters, buffers, unsaved)                                                     \
+    STATE_OF("Net", "(dS'_parameters'\n(d" parameters "sS'_modules'\n(dsS'_buffers'\n(d" buffers \
+                    "sS'_non_persistent_buffers_set'\nc__builtin__\nset\n((l" unsaved "tRs")
+#define WITH_STATE "ctorch._utils\n_rebuild_parameter_with_state\n(" FLOATS "I01\n(d(dS'mask'\n" FLOATS "stR"
+
+/* Whatever an object is, what it holds is listed: its attributes, in slots too, beside its items. */
+static void attributes_are_names(void **state)
+{
+    (void)state;
+    static const char *const a[] = {"a"};
+    static const char *const x[] = {"x.a"};
+    static const char *const both[] = {"x.a", "x.b"};
+    static const char *const item[] = {"x.i", "x.k"};
+    static const char *const list[] = {"x.0", "x.k"};
+    static const char *const root[] = {"i", "k"};
+    check_names(STATE_OF("B", "(dS'a'\n" FLOATS "s") ".", a, 1);
+    check_names("(dS'x'\n" STATE_OF("B", "(dS'a'\n" FLOATS "s") "s.", x, 1);
+    check_names("(dS'x'\n" STATE_OF("B", "(N(dS'a'\n" FLOATS "st") "s.", x, 1);
+    check_names("(dS'x'\n" STATE_OF("B", "((dS'a'\n" FLOATS "s(dS'b'\n" FLOATS "st") "s.", both, 2);
+    check_names("(dS'x'\n" STATE_OF("B", "S'i'\n" FLOATS "s(dS'k'\n" FLOATS "s") "s.", item, 2);
+    check_names("(dS'x'\n" STATE_OF("B", FLOATS "a(dS'k'\n" FLOATS "s") "s.", list, 2);
+    check_names(STATE_OF("B", "S'i'\n" FLOATS "s(dS'k'\n" FLOATS "s") ".", root, 2);
+    static const char *const tagged[] = {"x.0", "x.1"};
+    static const char *const sparse[] = {"s", "s.indices", "s.values"};
+    static const char *const mixed[] = {"s", "s.col_indices", "s.crow_indices.0", "s.crow_indices.1.k",
+                                        "s.values"};
+    static const char *const rows[] = {"s", "s.col_indices", "s.crow_indices", "s.values"};
+    check_names("(dS'x'\nctorch.jit._pickle\nrestore_type_tag\n((l" FLOATS "a" FLOATS
+                "aS'List[Tensor]'\ntRs.",
+                tagged, 2);
+    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I1\n(I4\ntI00\n" FLOATS FLOATS "(dtRs.",
+                sparse, 3);
+    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I2\n(I4\ntI00\n" FLOATS FLOATS FLOATS
+                "(dtRs.",
+                rows, 4);
+    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I2\n(I4\ntI00\n(l" FLOATS "a(dS'k'\n" FLOATS
+                "sa" FLOATS FLOATS "(dtRs.",
+                mixed, 5); /* parts that are no tensors */
+    check_names("ccollections\nOrderedDict\n)RS'a'\n" FLOATS "s(dS'_metadata'\n(dS'a'\n" FLOATS "ssb.", a, 1);
+}
+
+/* state_dict() shows no attributes of parameters; by themselves they are tensors like others. */
+static void modules_are_as_state_dict_has_them(void **state)
+{
+    (void)state;
+    static const char *const one[] = {"w"};
+    static const char *const kept[] = {"b", "w"};
+    static const char *const with_mask[] = {"w", "w.mask"};
+    check_names(MODULE("S'w'\n" WITH_STATE "s", "", "") ".", one, 1);
+    check_names("(dS'w'\n" WITH_STATE "s.", with_mask, 2);
+    check_names(MODULE("S'w'\n" FLOATS "sS'n'\nNs", "S'b'\n" FLOATS "sS'c'\n" FLOATS "s", "S'c'\na") ".",
+                kept, 2);
+}
+
+/* A module of thousands of buffers and as many names that it does not save: each buffer is looked for among them. */
+static void unsaved_buffers_are_bounded(void **state)
+{
+    (void)state;
+    enum { COUNT = 20000 };
+    struct td_buffer text;
+    struct parsed p;
+    td_buffer_init(&text);
+    td_buffer_append(&text, MAGIC VERSION SYSTEM, sizeof MAGIC VERSION SYSTEM - 1);
+    td_buffer_puts(&text, "ca\nNet\n)\x81(dS'_parameters'\n(dsS'_modules'\n(dsS'_buffers'\n(d(");
+    for (int i = 0; i < COUNT; i++)
+        td_buffer_printf(&text, "S'b%d'\nI1\n", i);
+    td_buffer_puts(&text, "usS'_non_persistent_buffers_set'\nc__builtin__\nset\n((l(");
+    for (int i = 0; i < COUNT; i++)
+        td_buffer_printf(&text, "S'c%d'\n", i);
+    td_buffer_puts(&text, "etRsb.(l.");
+    double before = cpu_seconds();
+    parse_bytes(&td_format_torch, text.data, text.len, &p);
+    check_refused(&p, 76, "unfold without end", text.len);
+    assert_true(cpu_seconds() - before < 2);
+    td_manifest_fini(&p.manifest);
+    td_buffer_fini(&text);
+}
+
+/* A module of thousands of parameters that are None, met a thousand times. */
+static void shared_nothing_is_bounded(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000 };
+    struct td_buffer text;
+    struct parsed p;
+    td_buffer_init(&text);
+    td_buffer_append(&text, MAGIC VERSION SYSTEM, sizeof MAGIC VERSION SYSTEM - 1);
+    td_buffer_puts(&text, "(l(ca\nNet\n)\x81p1\n(dS'_modules'\n(dsS'_parameters'\n(d(");
+    for (int i = 0; i < COUNT; i++)
+        td_buffer_printf(&text, "I%d\nN", i);
+    td_buffer_puts(&text, "usb");
+    for (int i = 0; i < COUNT; i++)
+        td_buffer_puts(&text, "g1\n");
+    td_buffer_puts(&text, "e.(l.");
+    double before = cpu_seconds();
+    parse_bytes(&td_format_torch, text.data, text.len, &p);
+    check_refused(&p, 76, "unfold without end", text.len);
+    assert_true(cpu_seconds() - before < 2);
+    td_manifest_fini(&p.manifest);
+    td_buffer_fini(&text);
+}
+
+/* Scales that have scales that have scales: the one place where the walk recurses. */
+static void parts_are_bounded(void **state)
+{
+    (void)state;
+    for (int depth = 7; depth <= 40; depth += 33) {
+        struct td_buffer text;
+        struct parsed p;
+        struct zip_file f;
+        td_buffer_init(&text);
+        for (int i = 0; i < depth; i++)
+            td_buffer_puts(&text,
+                           "ctorch._utils\n_rebuild_qtensor\n(" ID(
+                               "QInt8Storage", "0", "16") "I0\n(I2\nt(I1\nt(ctorch\nper_tensor_affine\n");
+        td_buffer_puts(&text, "F1.0\n");
+        for (int i = 0; i < depth; i++)
+            td_buffer_puts(&text, "I0\ntI00\n(dtR");
+        td_buffer_putc(&text, '.');
+        parse_pickle(text.data, text.len, &p, &f);
+        if (depth < 8)
+            CHECK(p.ok, "%s", p.err.message);
+        else
+            check_refused(&p, 0, "more than 8 deep", f.len);
+        done(&p, &f);
+        td_buffer_fini(&text);
+    }
 }
 
 static void what_holds_itself_ends(void **state)
@@ -626,6 +791,22 @@ static void a_long_array_with_a_tensor_is_no_metadata(void **state)
     td_buffer_fini(&text);
 }
 
+/* 93: the last counts, and that there were such is said. */
+static void repeated_keys_are_told(void **state)
+{
+    (void)state;
+    static const char pickle[] = "(dS'w'\nI1\nsS'w'\n" FLOATS "sS'n'\nI1\nsS'n'\nI2\ns.";
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(pickle, sizeof pickle - 1, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    (void)tensor(&p, "w");
+    check_metadata(&p, "n", "2");
+    check_metadata(&p, "(repeated keys)", "2");
+    assert_int_equal(p.manifest.metadata_count, 2);
+    done(&p, &f);
+}
+
 static void many_entries_are_counted(void **state)
 {
     (void)state;
@@ -652,9 +833,6 @@ static void many_entries_are_counted(void **state)
 
 /* ---- legacy files -------------------------------------------------------------------------------------- */
 
-#define MAGIC "\x80\x02L119547037146038801333356L\n."
-#define VERSION "I1001\n."
-#define SYSTEM "(dS'little_endian'\nI01\ns."
 #define COUNT4 "\4\0\0\0\0\0\0\0"
 
 struct legacy {
@@ -768,6 +946,12 @@ int main(void)
         cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(names_are_paths),
         cmocka_unit_test(a_scalar_has_no_shape),
+        cmocka_unit_test(attributes_are_names),
+        cmocka_unit_test(modules_are_as_state_dict_has_them),
+        cmocka_unit_test(unsaved_buffers_are_bounded),
+        cmocka_unit_test(shared_nothing_is_bounded),
+        cmocka_unit_test(parts_are_bounded),
+        cmocka_unit_test(repeated_keys_are_told),
         cmocka_unit_test(what_holds_itself_ends),
         cmocka_unit_test(sharing_is_bounded),
         cmocka_unit_test(shared_arrays_are_bounded),
