@@ -218,7 +218,7 @@ static bool collect_indexes(struct builder *b)
 
 static bool is_distcp(const struct td_candidate *candidate)
 {
-    return ends_with(base_name(candidate->path), ".distcp");
+    return td_format_for_name(base_name(candidate->path)) == &td_format_distcp;
 }
 
 /* A .metadata and the files that it names; those are never anything by themselves. */

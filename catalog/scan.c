@@ -295,16 +295,14 @@ static bool add_candidate(struct scan *s, const char *path, const struct td_entr
  * them. */
 static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
 {
-    static const char extension[] = ".distcp";
     const char *path = walk->found[metadata].path;
     size_t directory_len = (size_t)(base_name(path) - path);
     for (size_t i = metadata + 1; i < walk->count; i++) {
         const char *other = walk->found[i].path;
-        size_t len = strlen(other);
         if (strncmp(path, other, directory_len) != 0)
             return false;
-        if (len > directory_len + sizeof extension && strchr(other + directory_len, '/') == NULL &&
-            strcmp(other + len - (sizeof extension - 1), extension) == 0)
+        if (strchr(other + directory_len, '/') == NULL &&
+            td_format_for_name(other + directory_len) == &td_format_distcp)
             return true;
     }
     return false;

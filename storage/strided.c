@@ -115,12 +115,14 @@ static bool measure(uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, c
     for (uint32_t i = 0; i < rank; i++)
         if (shape[i] == 0)
             *bytes = 0;
-    for (uint32_t i = 0; i<rank && * bytes> 0; i++) {
+    if (*bytes == 0)
+        return true;
+    for (uint32_t i = 0; i < rank; i++) {
         uint64_t reach;
         fits = fits && td_mul_u64(*bytes, shape[i], bytes) && td_mul_u64(shape[i] - 1, strides[i], &reach) &&
                td_mul_u64(reach, elem_bytes, &reach) && td_add_u64(*extent, reach, extent);
     }
-    return fits && (*bytes == 0 || td_add_u64(*extent, elem_bytes, extent));
+    return fits && td_add_u64(*extent, elem_bytes, extent);
 }
 
 bool td_blob_strided(struct td_blob *source, uint64_t off, uint32_t elem_bytes, uint32_t rank,
