@@ -192,7 +192,10 @@ def steady_keys(data):
 
 def write_legacy(name, obj, loaded=None, **options):
     out = io.BytesIO()
-    torch.save(obj, out, _use_new_zipfile_serialization=False, **options)
+    # The source of a module's class is put into the file, with the path it has on this machine, unless it cannot be had.
+    with mock.patch("torch.serialization.get_source_lines_and_file", side_effect=OSError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.save(obj, out, _use_new_zipfile_serialization=False, **options)
     write(name, None, data=steady_keys(out.getvalue()), loaded=loaded)
 
 
