@@ -1,4 +1,4 @@
-/* Validators: short hexadecimal SHA-256 digests (OpenSSL EVP) over identities and contents. */
+/* Validators: short hexadecimal SHA-256 digests (OpenSSL) over identities and contents. */
 #ifndef TD_CATALOG_DIGEST_H
 #define TD_CATALOG_DIGEST_H
 
@@ -19,7 +19,7 @@ struct td_digest *td_digest_create(void);
 void td_digest_add(struct td_digest *digest, const void *bytes, size_t len);
 void td_digest_add_cstring(struct td_digest *digest, const char *text);
 
-/* Writes the tag and frees the digest. False (tag empty) when any step failed. NULL digest is fine: false. */
+/* Writes the tag and frees the digest. False (tag empty) for a NULL digest: out of memory. */
 bool td_digest_finish(struct td_digest *digest, char tag[TD_TAG_BYTES]);
 
 /* The tag of one byte string. */

@@ -4,6 +4,7 @@
 #include "core/log.h"
 #include "server/acceptor.h"
 #include "server/config.h"
+#include "server/mhd.h"
 #include "storage/fault_guard.h"
 
 #include <errno.h>
@@ -75,7 +76,7 @@ static void fit_descriptors(struct td_config *config)
 static bool start(struct service *service, char *url, size_t url_capacity, struct td_error *err)
 {
     struct td_config *config = &service->config;
-    if (!block_signals(service, err))
+    if (!td_mhd_load(err) || !block_signals(service, err)) /* what cannot serve does not scan first */
         return false;
     fit_descriptors(config);
     struct td_catalog_config catalog = {.root = config->directory,

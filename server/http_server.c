@@ -9,7 +9,6 @@
 
 #include <arpa/inet.h>
 #include <inttypes.h>
-#include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +59,7 @@ struct session {
 static struct session *session_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        td_mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info == NULL ? NULL : info->socket_context;
 }
 
@@ -70,7 +69,7 @@ static struct session *session_of(struct MHD_Connection *connection)
 static struct td_connection *registered_as(struct td_registry *registry, struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        td_mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     return info == NULL ? NULL : td_registry_find(registry, info->connect_fd);
 }
 
@@ -173,8 +172,8 @@ static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session
     }
     exchange->answered = true;
     td_connection_set_phase(connection, TD_PHASE_SENDING);
-    enum MHD_Result result = MHD_queue_response(mhd, (unsigned int)response->status, made);
-    MHD_destroy_response(made);
+    enum MHD_Result result = td_mhd.queue_response(mhd, (unsigned int)response->status, made);
+    td_mhd.destroy_response(made);
     return result;
 }
 
@@ -213,7 +212,7 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
     exchange->header_count = 0;
     exchange->too_many = false;
     atomic_fetch_add_explicit(&server->api->metrics.in_flight, 1, memory_order_relaxed);
-    (void)MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, collect_header, exchange);
+    (void)td_mhd.get_connection_values_n(mhd, MHD_HEADER_KIND, collect_header, exchange);
     struct td_request request = request_of(session);
     bool head = strcmp(method, "HEAD") == 0;
     struct td_guard_verdict verdict =
@@ -424,19 +423,19 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
     /* Not MHD_OPTION_STRICT_FOR_CLIENT: it answers a missing Host with two status lines; the guard does it well. */
     server->daemon =
-        MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
-                             MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
-                         0, NULL, NULL, on_request, server,                    //
-                         MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, server,       //
-                         MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
-                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
-                         MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
-                         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
-                         MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
-                         MHD_OPTION_CONNECTION_LIMIT, limit,                   //
-                         MHD_OPTION_CONNECTION_TIMEOUT, idle_s,                //
-                         MHD_OPTION_END);
+        td_mhd.start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
+                                MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
+                            0, NULL, NULL, on_request, server,                    //
+                            MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, server,       //
+                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
+                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
+                            MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
+                            MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
+                            MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
+                            MHD_OPTION_CONNECTION_LIMIT, limit,                   //
+                            MHD_OPTION_CONNECTION_TIMEOUT, idle_s,                //
+                            MHD_OPTION_END);
     if (server->daemon == NULL) {
         free(server);
         return td_error_set(err, TD_RESOURCE_EXHAUSTED,
@@ -450,12 +449,12 @@ void td_http_server_destroy(struct td_http_server *server)
 {
     if (server == NULL)
         return;
-    MHD_stop_daemon(server->daemon);
+    td_mhd.stop_daemon(server->daemon);
     free(server);
 }
 
 bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address,
                         unsigned int address_len)
 {
-    return MHD_add_connection(server->daemon, fd, address, address_len) == MHD_YES;
+    return td_mhd.add_connection(server->daemon, fd, address, address_len) == MHD_YES;
 }

@@ -1,6 +1,7 @@
 #include "api/metrics.h"
 #include "server/commands.h"
 #include "server/config.h"
+#include "server/mhd.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +26,21 @@ static void help(FILE *out)
                 out);
 }
 
+/* Says too whether this machine can serve: libmicrohttpd is not linked, but loaded. */
+static int version(void)
+{
+    struct td_error err;
+    td_error_init(&err);
+    (void)puts("tensord " TD_VERSION);
+    (void)fflush(stdout);
+    if (!td_mhd_load(&err)) {
+        (void)fprintf(stderr, "tensord: %s\n", err.message);
+        return TD_EXIT_FAILED;
+    }
+    (void)printf("libmicrohttpd %s\n", td_mhd.get_version());
+    return TD_EXIT_OK;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -38,10 +54,8 @@ int main(int argc, char **argv)
             return TD_EXIT_OK;
         }
     }
-    if (strcmp(name, "--version") == 0) {
-        (void)puts("tensord " TD_VERSION);
-        return TD_EXIT_OK;
-    }
+    if (strcmp(name, "--version") == 0)
+        return version();
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(name, commands[i].name) == 0)
             return commands[i].run(argc - 2, argv + 2);

@@ -53,3 +53,23 @@ def test_a_quick_one_is_silent(tmp_path):
     (tmp_path / "a.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     p = subprocess.run([str(tensord_binary()), "inspect", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
     assert p.returncode == 0 and p.stderr == b""
+
+
+@pytest.mark.parametrize("library", ["no library", "one without functions"])
+def test_libmicrohttpd_is_needed_to_serve_alone(tmp_path, library):
+    """It is loaded by `serve`: what is wrong with it disturbs nothing else."""
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "a.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    ldd = subprocess.run(["sh", "-c", "ldconfig -p | grep -o 'libmicrohttpd[^ ]*' | head -1"], capture_output=True, text=True, check=True)
+    path = tmp_path / ldd.stdout.strip()
+    if library == "no library":
+        path.write_text("rubbish")
+    else:
+        subprocess.run(["cc", "-shared", "-x", "c", "/dev/null", "-o", str(path)], check=True)
+    def run(*args):
+        return subprocess.run([str(tensord_binary()), *args], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
+    assert run("inspect", str(tmp_path / "m")).returncode == 0
+    for args in (("serve", str(tmp_path / "m"), "--listen", "127.0.0.1:0"), ("--version",)):
+        p = run(*args)
+        assert p.returncode == 1 and p.stderr.count("\n") == 1 and "libmicrohttpd" in p.stderr, (p.returncode, p.stderr)

@@ -6,38 +6,6 @@
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
-#include <openssl/crypto.h>
-
-/* ---- OpenSSL's allocations, which the linker's wrapping does not reach ---------------------------------- */
-
-static size_t openssl_countdown;
-
-static bool openssl_must_fail(void)
-{
-    return openssl_countdown > 0 && --openssl_countdown == 0;
-}
-
-static void *openssl_malloc(size_t size, const char *file, int line)
-{
-    (void)file;
-    (void)line;
-    return openssl_must_fail() ? NULL : __real_malloc(size);
-}
-
-static void *openssl_realloc(void *old, size_t size, const char *file, int line)
-{
-    (void)file;
-    (void)line;
-    return openssl_must_fail() ? NULL : __real_realloc(old, size);
-}
-
-static void openssl_free(void *p, const char *file, int line)
-{
-    (void)file;
-    (void)line;
-    __real_free(p);
-}
-
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
 struct place {
@@ -232,35 +200,6 @@ static void every_allocation_of_a_request(void **state)
     close_place(&place);
 }
 
-/* Page tokens, digests and boundaries need OpenSSL. */
-static void every_allocation_of_a_digest(void **state)
-{
-    (void)state;
-    struct place place;
-    open_place(&place);
-    for (size_t i = 0; i < COUNT_OF(requests); i++) {
-        struct td_response wanted;
-        char *wanted_body;
-        ask(&place, i, &wanted, &wanted_body);
-        for (size_t k = 1; k < 40; k++) {
-            struct td_response got;
-            char *body;
-            openssl_countdown = k;
-            ask(&place, i, &got, &body);
-            bool failed = openssl_countdown == 0;
-            openssl_countdown = 0;
-            check_answer(i, k, &got, body, &wanted, wanted_body);
-            td_response_fini(&got);
-            __real_free(body);
-            if (!failed)
-                break;
-        }
-        td_response_fini(&wanted);
-        __real_free(wanted_body);
-    }
-    close_place(&place);
-}
-
 /* ---- scans --------------------------------------------------------------------------------------------- */
 
 /* All that a snapshot shows. */
@@ -439,14 +378,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_of_a_request),
-        cmocka_unit_test(every_allocation_of_a_digest),
         cmocka_unit_test(every_allocation_of_a_scan),
         cmocka_unit_test(every_allocation_of_a_rescan),
         cmocka_unit_test(every_allocation_of_a_file_by_itself),
         cmocka_unit_test(every_allocation_of_a_root),
     };
-    if (CRYPTO_set_mem_functions(openssl_malloc, openssl_realloc, openssl_free) != 1)
-        return 1;
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
