@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Text rendered at a time; a piece ends with the tensor that crosses this. */
-enum { PIECE_BYTES = 32 * 1024 };
+/* Text rendered at a time; a piece ends with the tensor that crosses this. Up to so much text is kept until it is sent;
+ * more is measured first and rendered again. */
+enum { PIECE_BYTES = 32 * 1024, KEPT_BYTES = 256 * 1024 };
 
 /* A piece: where its text begins and which tensor it begins with. */
 struct piece {
@@ -44,6 +45,7 @@ struct view {
     char *match; /* copy of the glob */
     size_t match_len;
     const struct td_dtype *dtype;
+    struct td_buffer kept;  /* the text of all pieces, or nothing */
     struct td_buffer piece; /* the piece rendered last */
     size_t piece_index;     /* SIZE_MAX: none */
 };
@@ -296,8 +298,12 @@ static struct td_view_layout *layout_create(struct view *view, const struct td_v
         td_buffer_clear(&text);
         render_piece(view, &at, &layout->emitted, limit, &layout->last_emitted, &text);
         layout->tensors_bytes += text.len;
+        if (layout->tensors_bytes <= KEPT_BYTES)
+            td_buffer_append(&view->kept, text.data, text.len);
         ok = !text.failed && (text.len == 0 || layout_add_piece(layout, piece));
     }
+    if (view->kept.failed || view->kept.len < layout->tensors_bytes)
+        td_buffer_fini(&view->kept);
     layout_count(view, layout, at);
     td_buffer_clear(&text);
     write_head(view, layout, &text);
@@ -364,6 +370,7 @@ static void view_destroy(struct td_blob *blob)
     struct view *view = view_of(blob);
     layout_unref(view->layout);
     td_snapshot_unref(view->snapshot);
+    td_buffer_fini(&view->kept);
     td_buffer_fini(&view->piece);
     free(view->match);
     free(view);
@@ -402,6 +409,22 @@ static bool view_load_piece(struct view *view, size_t index)
     return true;
 }
 
+/* Text of the tensors from byte `off` on: where it is, and how much of it. */
+static bool view_at(struct view *view, uint64_t off, const char **from, uint64_t *left)
+{
+    const struct td_buffer *text = &view->kept;
+    if (text->len == 0) {
+        size_t index = find_piece(view->layout, off);
+        if (!view_load_piece(view, index))
+            return false;
+        off -= view->layout->pieces[index].off;
+        text = &view->piece;
+    }
+    *from = text->data + off;
+    *left = text->len - off;
+    return true;
+}
+
 static bool view_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     struct view *view = view_of(blob);
@@ -414,13 +437,8 @@ static bool view_read(struct td_blob *blob, uint64_t off, void *out, size_t len,
             from = layout->head + off;
             left = layout->head_len - off;
         } else if (off - layout->head_len < layout->tensors_bytes) {
-            uint64_t within = off - layout->head_len;
-            size_t index = find_piece(layout, within);
-            if (!view_load_piece(view, index))
+            if (!view_at(view, off - layout->head_len, &from, &left))
                 return td_error_no_memory(err);
-            within -= layout->pieces[index].off;
-            from = view->piece.data + within;
-            left = view->piece.len - within;
         } else {
             uint64_t within = off - layout->head_len - layout->tensors_bytes;
             from = layout->tail + within;
@@ -451,6 +469,7 @@ bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *sn
     view->checkpoint = checkpoint;
     view->dtype = query->dtype;
     view->piece_index = SIZE_MAX;
+    td_buffer_init(&view->kept);
     td_buffer_init(&view->piece);
     if (query->match != NULL) {
         view->match_len = query->match->len;

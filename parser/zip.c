@@ -57,7 +57,10 @@ struct reader {
     uint8_t *directory;
     struct td_order *order; /* by header_at; index of the entry */
     uint64_t *central_at;   /* of an entry's record, within directory */
-    uint8_t *local;         /* room for a local header with the longest name */
+    uint8_t near[512];      /* what was read last of what lies between members */
+    uint64_t near_at;
+    size_t near_bytes;
+    uint8_t *local; /* room for a local header with the longest name */
     size_t longest_name;
     uint64_t local_bytes; /* of local headers read so far */
     struct td_zip_entry *entries;
@@ -453,6 +456,24 @@ static bool check_local(struct reader *r, const struct td_zip_entry *e, const st
     return true;
 }
 
+/* As td_input_read, with a little of what follows: a descriptor and the local header behind it are read at once. */
+static bool read_near(struct reader *r, uint64_t off, void *out, size_t len)
+{
+    if (len > sizeof r->near || !td_range_within(off, len, r->input->size_bytes))
+        return td_input_read(r->input, off, out, len, r->err);
+    if (off < r->near_at || off - r->near_at > r->near_bytes || len > r->near_bytes - (off - r->near_at)) {
+        uint64_t left = r->input->size_bytes - off;
+        r->near_bytes = 0;
+        size_t bytes = left < sizeof r->near ? (size_t)left : sizeof r->near;
+        if (!td_input_read(r->input, off, r->near, bytes, r->err))
+            return false;
+        r->near_at = off;
+        r->near_bytes = bytes;
+    }
+    memcpy(out, r->near + (off - r->near_at), len);
+    return true;
+}
+
 /* Reads a member's local header to r->local, which has room for it. It must lie before `end`. */
 static bool read_local(struct reader *r, const struct td_zip_entry *e, uint64_t end)
 {
@@ -463,7 +484,7 @@ static bool read_local(struct reader *r, const struct td_zip_entry *e, uint64_t 
                           e->name, end);
         return false;
     }
-    if (!count_local(r, e, bytes) || !td_input_read(r->input, e->header_at, r->local, (size_t)bytes, r->err))
+    if (!count_local(r, e, bytes) || !read_near(r, e->header_at, r->local, (size_t)bytes))
         return false;
     if (td_load_le32(r->local) != LOCAL_SIGNATURE) {
         (void)td_error_at(r->err, TD_INVALID_ARGUMENT, e->header_at,
@@ -476,7 +497,7 @@ static bool read_local(struct reader *r, const struct td_zip_entry *e, uint64_t 
 
 /* What lies between a member's data and what follows it, `len` bytes, is its descriptor, in one of four forms: with or
  * without signature, with sizes of four or eight bytes. */
-static bool check_descriptor(const struct reader *r, const struct td_zip_entry *e, const struct central *c,
+static bool check_descriptor(struct reader *r, const struct td_zip_entry *e, const struct central *c,
                              uint64_t at, uint64_t len)
 {
     uint8_t bytes[24];
@@ -489,7 +510,7 @@ static bool check_descriptor(const struct reader *r, const struct td_zip_entry *
                            "%" PRIu64
                            " bytes after zip member \"%.96s\"; its data descriptor has 12, 16, 20 or 24",
                            len, e->name);
-    if (!td_input_read(r->input, at, bytes, (size_t)len, r->err))
+    if (!read_near(r, at, bytes, (size_t)len))
         return false;
     bool is_signed = len == 16 || len == 24;
     const uint8_t *p = is_signed ? bytes + 4 : bytes;

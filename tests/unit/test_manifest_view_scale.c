@@ -58,8 +58,9 @@ static void memory_is_bounded(void **state)
         len = read_all(blob, window, &sums[round]);
         size_t peak = alloc_count_get().peak_bytes;
         td_blob_unref(blob);
-        CHECK(laid_out < 256 * 1024, "laid out: %zu bytes", laid_out);
-        CHECK(peak < 256 * 1024, "read: %zu bytes", peak);
+        /* the first keeps text until there is too much of it, in a buffer that grows */
+        CHECK(laid_out < (round == 0 ? 1024 : 256) * 1024, "laid out: %zu bytes", laid_out);
+        CHECK(peak < (round == 0 ? 1024 : 256) * 1024, "read: %zu bytes", peak);
         CHECK(round == 0 || alloc_count_get().live_bytes == 0, "round %d", round);
         assert_true(sums[round] == sums[0]);
         if (round == 0)

@@ -785,8 +785,8 @@ static void every_read_may_fail(void **state)
         reads += !ok;
         close_opened(&o);
     }
-    assert_int_equal(reads,
-                     1 + 1 + 1 + 1 + 4 + 3); /* tail, locator, zip64, directory, headers, descriptors */
+    /* tail, locator, zip64, directory; members so small lie in what one read of headers and descriptors brings */
+    assert_int_equal(reads, 1 + 1 + 1 + 1 + 1);
     free(f.bytes);
 }
 
