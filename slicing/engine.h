@@ -1,0 +1,22 @@
+/* Built-in engines: which rules hold for a model of theirs. They are tables (engine_*.c), chosen by the architecture that
+ * config.json names and filled with its numbers of heads. */
+#ifndef TD_SLICING_ENGINE_H
+#define TD_SLICING_ENGINE_H
+
+#include "slicing/plan.h"
+#include "slicing/rule.h"
+
+/* The i-th engine's name ("fsdp", "nano-vllm", "none", "vllm"), NULL past the last. */
+const char *td_engine_name(size_t i);
+
+bool td_engine_exists(const char *name, size_t len);
+
+/* The rules of an engine for this model. config is config.json's text, NULL when there is none ("none" and "fsdp" need
+ * none). Rules live in the arena or are static. Errors: TD_NOT_FOUND for an unknown engine; TD_FAILED_PRECONDITION for
+ * a missing or unreadable config.json, an architecture without a table (the message names those that have one and points
+ * to plans with rules), numbers of heads that are not those of the tensors, a tp_size that the engine refuses. */
+bool td_engine_rules(const char *engine, const char *config, size_t config_len,
+                     const struct td_tensor_list *tensors, uint64_t tp_size, struct td_arena *arena,
+                     struct td_rule_list *out, struct td_error *err);
+
+#endif

@@ -1,0 +1,37 @@
+/* Shard files: a plan as a safetensors file that lies nowhere: its header, and the layout of its bytes over the
+ * checkpoint's tensors. Computed once, immutable, reference-counted, shared by every request on it. */
+#ifndef TD_SLICING_SHARD_FILE_H
+#define TD_SLICING_SHARD_FILE_H
+
+#include "slicing/plan.h"
+#include "storage/composed.h"
+
+/* Source numbers of the layout: 0 is the header, 1 + i the i-th tensor of the list: its bytes in logical order. */
+enum { TD_SHARD_SOURCE_HEADER = 0, TD_SHARD_SOURCE_TENSOR = 1 };
+
+struct td_shard_file {
+    _Atomic int refs;
+    struct td_plan plan;
+    struct td_blob *header; /* eight bytes of length and the JSON, padded with spaces to a multiple of 8 */
+    struct td_layout *layout;
+    uint64_t nbytes; /* of the whole file */
+};
+
+/* A key of __metadata__; both are strings there. */
+struct td_shard_metadata {
+    const char *key, *value;
+};
+
+/* Takes the plan over (it is empty then), also on failure. header_wanted false: tensors' bytes alone, one after the
+ * other ("raw"). Errors: TD_FAILED_PRECONDITION for a type that safetensors has no word for (names the tensor),
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_shard_file_create(struct td_plan *plan, const struct td_tensor_list *tensors,
+                          const struct td_shard_metadata *metadata, size_t metadata_count, bool header_wanted,
+                          struct td_shard_file **out, struct td_error *err);
+struct td_shard_file *td_shard_file_ref(struct td_shard_file *file);
+void td_shard_file_unref(struct td_shard_file *file); /* NULL is fine */
+
+/* Memory it takes, for caches. */
+size_t td_shard_file_memory_bytes(const struct td_shard_file *file);
+
+#endif
