@@ -46,6 +46,12 @@ bool td_api_is_probe(struct td_text target)
     return false;
 }
 
+bool td_api_takes_body(struct td_text target)
+{
+    (void)target;
+    return false;
+}
+
 bool td_call_no_memory(const struct td_call *call)
 {
     struct td_error err;

@@ -28,6 +28,9 @@ void td_api_fini(struct td_api *api);
  * answers. A HEAD answer carries the body whose length it announces; the sender leaves it out. Thread-safe. */
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response);
 
+/* Whether a POST to this target has a use for a body, so that it is read. */
+bool td_api_takes_body(struct td_text target);
+
 /* True for the paths that must answer even at the connection limit: health, readiness, metrics. */
 bool td_api_is_probe(struct td_text target);
 

@@ -19,6 +19,7 @@ struct td_request {
     struct td_text target; /* the raw request target: path, and query after '?' */
     const struct td_header *headers;
     size_t header_count;
+    struct td_text body; /* all of it; empty without one */
 };
 
 bool td_text_equals(struct td_text text, const char *word);

@@ -92,6 +92,7 @@ static bool start(struct service *service, char *url, size_t url_capacity, struc
     if (!service->api_made)
         return false;
     struct td_registry_limits limits = {.header_timeout_ns = config->header_timeout_ns,
+                                        .body_timeout_ns = config->body_timeout_ns,
                                         .idle_timeout_ns = config->idle_timeout_ns,
                                         .send_timeout_ns = config->send_timeout_ns,
                                         .min_rate = config->min_rate,

@@ -17,10 +17,12 @@ struct td_config {
     uint64_t max_connections;
     uint64_t max_connections_per_address;
     uint64_t max_header_bytes;
+    uint64_t max_body_bytes;
     uint64_t max_files;
     uint64_t max_maps;
     uint64_t min_rate; /* bytes per second over 30 s; 0 = off */
     uint64_t header_timeout_ns;
+    uint64_t body_timeout_ns;
     uint64_t idle_timeout_ns;
     uint64_t send_timeout_ns;
     uint64_t drain_delay_ns;

@@ -113,6 +113,8 @@ static enum td_cut judge(struct td_connection *connection, const struct td_regis
         return age_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
     case TD_PHASE_HEADER:
         return age_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
+    case TD_PHASE_BODY:
+        return age_ns >= limits->body_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
     case TD_PHASE_IDLE:
         return atomic_load(&registry->draining) ? TD_CUT_SHUTDOWN
                                                 : judge_idle(connection, limits, since_ns, now_ns);

@@ -27,6 +27,7 @@ enum {
 enum td_phase {
     TD_PHASE_FIRST,  /* accepted, nothing complete yet */
     TD_PHASE_HEADER, /* a request line was read, the header fields are coming */
+    TD_PHASE_BODY,   /* the request's body is coming */
     TD_PHASE_HANDLING,
     TD_PHASE_SENDING, /* an answer is on its way */
     TD_PHASE_IDLE,    /* between requests */
@@ -54,7 +55,7 @@ struct td_connection {
 };
 
 struct td_registry_limits {
-    uint64_t header_timeout_ns, idle_timeout_ns, send_timeout_ns;
+    uint64_t header_timeout_ns, body_timeout_ns, idle_timeout_ns, send_timeout_ns;
     uint64_t min_rate; /* bytes per second */
     size_t max_connections, max_per_address;
 };

@@ -25,7 +25,8 @@ struct td_http_server {
     struct td_api *api;
     struct td_registry *registry;
     struct td_access_log *log;
-    _Atomic uint64_t warned_ns; /* when the lack of threads was last reported */
+    _Atomic uint64_t upload_bytes; /* of all bodies that are being read or worked on */
+    _Atomic uint64_t warned_ns;    /* when the lack of threads was last reported */
 };
 
 /* One request, from its request line to its last byte. */
@@ -37,7 +38,9 @@ struct exchange {
     struct td_header headers[TD_MAX_HEADER_FIELDS];
     size_t header_count;
     bool too_many;
-    const char *method; /* libmicrohttpd's, valid as long as the headers */
+    const char *method;      /* libmicrohttpd's, valid as long as the headers */
+    struct td_buffer upload; /* the request's body, as far as it has come */
+    uint64_t upload_bytes;   /* what it will be; counted in the server's sum */
     /* of the answer */
     int status;
     enum td_route route;
@@ -61,6 +64,27 @@ static struct session *session_of(struct MHD_Connection *connection)
     const union MHD_ConnectionInfo *info =
         td_mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info == NULL ? NULL : info->socket_context;
+}
+
+/* ---- bodies of requests -------------------------------------------------------------------------------- */
+
+/* All bodies together may take so many times what one may. */
+enum { UPLOADS_AT_ONCE = 8 };
+
+static bool begin_upload(struct session *session, uint64_t bytes)
+{
+    struct td_http_server *server = session->server;
+    uint64_t limit = server->config->max_body_bytes * UPLOADS_AT_ONCE;
+    session->exchange.upload_bytes = bytes;
+    return atomic_fetch_add(&server->upload_bytes, bytes) + bytes <= limit;
+}
+
+static void drop_upload(struct session *session)
+{
+    struct exchange *exchange = &session->exchange;
+    atomic_fetch_sub(&session->server->upload_bytes, exchange->upload_bytes);
+    exchange->upload_bytes = 0;
+    td_buffer_fini(&exchange->upload);
 }
 
 /* ---- connections --------------------------------------------------------------------------------------- */
@@ -95,6 +119,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
     }
     if (session->connection != NULL)
         td_connection_close(session->connection);
+    drop_upload(session);
     free(session->target);
     free(session);
     *context = NULL;
@@ -198,7 +223,39 @@ static struct td_request request_of(const struct session *session)
         .target = {.p = session->target, .len = session->target_len},
         .headers = exchange->headers,
         .header_count = exchange->header_count,
+        .body = {.p = exchange->upload.data, .len = exchange->upload.len},
     };
+}
+
+static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *session, bool close)
+{
+    struct td_request request = request_of(session);
+    struct td_response response;
+    if (session->exchange.upload.failed) {
+        td_response_init(&response);
+        td_response_fail(&response, 503, NULL, "no memory for the request's body; try again");
+    } else {
+        td_api_handle(session->server->api, &request, &response);
+    }
+    response.close = response.close || close;
+    enum MHD_Result result = queue(mhd, session, &response, td_text_equals(request.method, "HEAD"));
+    if (response.changed)
+        td_catalog_request_scan(session->server->api->catalog);
+    td_response_fini(&response);
+    return result;
+}
+
+/* A body is read where it is of use; elsewhere the answer comes at once, and ends the connection. */
+static enum MHD_Result expect_upload(struct MHD_Connection *mhd, struct session *session,
+                                     const struct td_request *request, uint64_t bytes)
+{
+    if (!td_api_takes_body(request->target))
+        return answer(mhd, session, true);
+    if (!begin_upload(session, bytes))
+        return refuse(mhd, session, false, 503,
+                      "other requests' bodies take all the memory that there is for them; try again");
+    td_connection_set_phase(session->connection, TD_PHASE_BODY);
+    return MHD_YES;
 }
 
 /* The first handler call: the header is complete. */
@@ -215,8 +272,9 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
     (void)td_mhd.get_connection_values_n(mhd, MHD_HEADER_KIND, collect_header, exchange);
     struct td_request request = request_of(session);
     bool head = strcmp(method, "HEAD") == 0;
-    struct td_guard_verdict verdict =
-        td_request_guard(&request, version, exchange->too_many, (size_t)server->config->max_header_bytes);
+    struct td_guard_limits limits = {.max_header_bytes = (size_t)server->config->max_header_bytes,
+                                     .max_body_bytes = server->config->max_body_bytes};
+    struct td_guard_verdict verdict = td_request_guard(&request, version, exchange->too_many, &limits);
     if (verdict.status != 0) {
         atomic_fetch_add(&server->api->metrics.malformed, 1);
         return refuse(mhd, session, head, verdict.status, verdict.message);
@@ -225,6 +283,8 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
         atomic_fetch_add(&server->api->metrics.refused_total, 1);
         return refuse(mhd, session, head, 503, "all connections are in use (--max-connections); try again");
     }
+    if (verdict.body_bytes > 0)
+        return expect_upload(mhd, session, &request, verdict.body_bytes);
     td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
     return MHD_YES;
 }
@@ -234,27 +294,23 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
 {
     (void)cls;
     (void)url;
-    (void)upload;
     struct session *session = *context;
     if (session == NULL)
         return MHD_NO;
     struct exchange *exchange = &session->exchange;
     if (!exchange->judged)
         return judge(mhd, session, method, version);
-    if (*upload_len != 0) { /* cannot come: bodies are refused */
+    if (*upload_len !=
+        0) { /* an answer in the middle of a body is impossible: want of memory is told at its end */
+        td_buffer_append(&exchange->upload, upload, *upload_len);
         *upload_len = 0;
         return MHD_YES;
     }
     if (exchange->answered)
         return MHD_YES;
-    struct td_request request = request_of(session);
-    struct td_response response;
-    td_api_handle(session->server->api, &request, &response);
-    enum MHD_Result result = queue(mhd, session, &response, strcmp(method, "HEAD") == 0);
-    if (response.changed)
-        td_catalog_request_scan(session->server->api->catalog);
-    td_response_fini(&response);
-    return result;
+    if (exchange->upload_bytes > 0)
+        td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
+    return answer(mhd, session, false);
 }
 
 /* ---- what was sent ------------------------------------------------------------------------------------- */
@@ -366,6 +422,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
     if (exchange->judged)
         atomic_fetch_sub_explicit(&server->api->metrics.in_flight, 1, memory_order_relaxed);
     exchange->active = false;
+    drop_upload(session);
     if (session->target_capacity > TARGET_KEPT_BYTES) {
         free(session->target);
         session->target = NULL;

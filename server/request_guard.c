@@ -1,5 +1,7 @@
 #include "server/request_guard.h"
 
+#include "core/checked.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -106,12 +108,66 @@ static struct td_guard_verdict refuse(int status, const char *message)
     return (struct td_guard_verdict){.status = status, .message = message};
 }
 
+/* How long a body is said to be. */
+struct framing {
+    size_t lengths, encodings;
+    bool is_number; /* below 2^64 */
+    bool is_zero;   /* a plain 0 */
+    bool is_chunked;
+    uint64_t length;
+};
+
+static bool read_length(struct td_text value, uint64_t *out)
+{
+    uint64_t length = 0;
+    for (size_t i = 0; i < value.len; i++)
+        if (value.p[i] < '0' || value.p[i] > '9' || !td_mul_u64(length, 10, &length) ||
+            !td_add_u64(length, (uint64_t)(value.p[i] - '0'), &length))
+            return false;
+    *out = length;
+    return value.len > 0;
+}
+
+/* Names that only begin so: libmicrohttpd 0.9.75 appends a folded line (RFC 9112 section 5.2) to the name. */
+static void note_framing(const struct td_header *header, struct framing *framing)
+{
+    if (begins_ignoring_case(header->name, "Transfer-Encoding")) {
+        framing->encodings++;
+        framing->is_chunked = td_text_equals_ignore_case(header->name, "Transfer-Encoding") &&
+                              td_text_equals_ignore_case(header->value, "chunked");
+    } else if (begins_ignoring_case(header->name, "Content-Length")) {
+        framing->lengths++;
+        framing->is_number = td_text_equals_ignore_case(header->name, "Content-Length") &&
+                             read_length(header->value, &framing->length);
+        framing->is_zero = framing->is_number && td_text_equals(header->value, "0");
+    }
+}
+
+static struct td_guard_verdict judge_framing(const struct framing *framing, bool is_post,
+                                             uint64_t max_body_bytes)
+{
+    if (is_post && framing->encodings == 1 && framing->is_chunked && framing->lengths == 0)
+        return refuse(411, "the body must come with a Content-Length: Transfer-Encoding is not accepted");
+    if (framing->encodings > 0)
+        return refuse(
+            400, is_post ? "Transfer-Encoding is not accepted"
+                         : "only requests with POST have a body here: Transfer-Encoding is not accepted");
+    if (!is_post && (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_zero)))
+        return refuse(
+            400, "only requests with POST have a body here: Content-Length must be absent or one plain 0");
+    if (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_number))
+        return refuse(400, "Content-Length must be there once, as a plain number");
+    if (framing->length > max_body_bytes)
+        return refuse(413, "the body is longer than this service reads (--max-body-bytes)");
+    return (struct td_guard_verdict){.body_bytes = framing->length};
+}
+
 static struct td_guard_verdict judge_fields(const struct td_request *request, bool is_http_1_1,
-                                            size_t max_header_bytes)
+                                            const struct td_guard_limits *limits)
 {
     size_t bytes = request->target.len;
     size_t hosts = 0;
-    size_t lengths = 0;
+    struct framing framing = {0};
     for (size_t i = 0; i < request->header_count; i++) {
         const struct td_header *header = &request->headers[i];
         bytes += header->name.len + header->value.len;
@@ -119,26 +175,21 @@ static struct td_guard_verdict judge_fields(const struct td_request *request, bo
             return refuse(400, "a header field name holds a byte that no name may hold");
         if (!is_field_value(header->value))
             return refuse(400, "a header field value holds a control byte");
-        /* Names that only begin so: libmicrohttpd 0.9.75 appends a folded line (RFC 9112 section 5.2) to the name. */
-        if (begins_ignoring_case(header->name, "Transfer-Encoding"))
-            return refuse(400, "requests to this service have no body: Transfer-Encoding is not accepted");
-        if (begins_ignoring_case(header->name, "Content-Length") &&
-            (++lengths > 1 || !td_text_equals_ignore_case(header->name, "Content-Length") ||
-             !td_text_equals(header->value, "0")))
-            return refuse(
-                400, "requests to this service have no body: Content-Length must be absent or one plain 0");
+        note_framing(header, &framing);
         if (td_text_equals_ignore_case(header->name, "Host") && (++hosts > 1 || !is_host(header->value)))
             return refuse(400, "the Host header must be there once, as host or host:port");
     }
     if (hosts == 0 && is_http_1_1)
         return refuse(400, "the Host header is missing");
-    if (bytes > max_header_bytes)
+    struct td_guard_verdict verdict =
+        judge_framing(&framing, td_text_equals(request->method, "POST"), limits->max_body_bytes);
+    if (verdict.status == 0 && bytes > limits->max_header_bytes)
         return refuse(431, "the request line and header are too large");
-    return refuse(0, NULL);
+    return verdict;
 }
 
 struct td_guard_verdict td_request_guard(const struct td_request *request, const char *version, bool too_many,
-                                         size_t max_header_bytes)
+                                         const struct td_guard_limits *limits)
 {
     bool is_http_1_1 = strcmp(version, "HTTP/1.1") == 0;
     if (!is_http_1_1 && strcmp(version, "HTTP/1.0") != 0)
@@ -151,5 +202,5 @@ struct td_guard_verdict td_request_guard(const struct td_request *request, const
         return refuse(400, "the request target must begin with '/', or with http:// and a host");
     if (too_many)
         return refuse(431, "too many header fields");
-    return judge_fields(request, is_http_1_1, max_header_bytes);
+    return judge_fields(request, is_http_1_1, limits);
 }

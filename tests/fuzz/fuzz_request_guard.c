@@ -9,6 +9,8 @@
 
 enum { MOST_BYTES = 300 };
 
+static const struct td_guard_limits most = {.max_header_bytes = MOST_BYTES, .max_body_bytes = 1000};
+
 static bool one_of(char c, const char *list)
 {
     return c != '\0' && strchr(list, c) != NULL;
@@ -114,11 +116,31 @@ static bool is_value(struct td_text text)
     return true;
 }
 
-/* Whether the request may pass, sizes aside. */
-static bool is_well_formed(const struct td_request *request, bool is_1_1)
+static bool is_longer(struct td_text digits, const char *than)
+{
+    size_t n = strlen(than);
+    while (digits.len > 1 && digits.p[0] == '0') {
+        digits.p++;
+        digits.len--;
+    }
+    return digits.len > n || (digits.len == n && memcmp(digits.p, than, n) > 0);
+}
+
+/* 1*DIGIT, below 2^64 */
+static bool is_length(struct td_text text)
+{
+    return text.len > 0 && is_digits(text) && !is_longer(text, "18446744073709551615");
+}
+
+/* 400 or, sizes aside, 0; 411 and 413 of a body (RFC 9110 sections 15.5.12 and 15.5.14). */
+static int status_of(const struct td_request *request, bool is_1_1)
 {
     size_t hosts = 0;
     size_t lengths = 0;
+    size_t encodings = 0;
+    bool chunked = false;
+    bool post = td_text_equals(request->method, "POST");
+    struct td_text length = {.p = "0", .len = 1};
     bool ok = is_token(request->method) && is_target(request->target);
     for (size_t i = 0; i < request->header_count; i++) {
         const struct td_header *header = &request->headers[i];
@@ -128,12 +150,18 @@ static bool is_well_formed(const struct td_request *request, bool is_1_1)
             ok = ok && is_host(header->value);
         } else if (begins_like(header->name, "Content-Length")) {
             lengths++;
-            ok = ok && same_name(header->name, "Content-Length") && td_text_equals(header->value, "0");
+            length = header->value;
+            ok = ok && same_name(header->name, "Content-Length") &&
+                 (post ? is_length(header->value) : td_text_equals(header->value, "0"));
         } else if (begins_like(header->name, "Transfer-Encoding")) {
-            ok = false;
+            encodings++;
+            chunked = same_name(header->name, "Transfer-Encoding") && same_name(header->value, "chunked");
         }
     }
-    return ok && lengths <= 1 && (hosts == 1 || (hosts == 0 && !is_1_1));
+    ok = ok && lengths <= 1 && (hosts == 1 || (hosts == 0 && !is_1_1));
+    if (!ok || (encodings > 0 && !(post && encodings == 1 && chunked && lengths == 0)))
+        return 400;
+    return encodings > 0 ? 411 : is_longer(length, "1000") ? 413 : 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -147,13 +175,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(version, line.p, line.len);
     version[line.len] = '\0';
     request_text_read(&text, (const uint8_t *)rest.p, rest.len);
-    struct td_guard_verdict verdict = td_request_guard(&text.request, version, false, MOST_BYTES);
+    struct td_guard_verdict verdict = td_request_guard(&text.request, version, false, &most);
     size_t bytes = text.request.target.len;
     for (size_t i = 0; i < text.request.header_count; i++)
         bytes += text.headers[i].name.len + text.headers[i].value.len;
     bool is_1_1 = strcmp(version, "HTTP/1.1") == 0;
-    bool good = (is_1_1 || strcmp(version, "HTTP/1.0") == 0) && is_well_formed(&text.request, is_1_1);
-    int wanted = !good ? 400 : bytes > MOST_BYTES ? 431 : 0;
+    bool spoken = is_1_1 || strcmp(version, "HTTP/1.0") == 0;
+    int wanted = spoken ? status_of(&text.request, is_1_1) : 400;
+    if (wanted == 0 && bytes > MOST_BYTES)
+        wanted = 431;
     FUZZ_CHECK(verdict.status == wanted);
     FUZZ_CHECK((verdict.message == NULL) == (wanted == 0));
     return 0;

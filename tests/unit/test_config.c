@@ -54,6 +54,7 @@ static void defaults_are_as_documented(void **state)
     assert_string_equal(config.log_level, "info");
     assert_true(config.max_connections == 1024 && config.max_connections_per_address == 256);
     assert_true(config.max_header_bytes == 8192 && config.min_rate == 1024);
+    assert_true(config.max_body_bytes == 8388608 && config.body_timeout_ns == 30 * second);
     assert_true(config.header_timeout_ns == 10 * second && config.idle_timeout_ns == 60 * second);
     assert_true(config.send_timeout_ns == 60 * second && config.drain_delay_ns == 0);
     assert_true(config.drain_timeout_ns == 25 * second && config.rescan_interval_ns == 10 * second);
@@ -69,7 +70,7 @@ static void every_option_is_read(void **state)
     assert_true(parse(
         &config,
         "--listen 0.0.0.0:0 --max-connections 10 --max-connections-per-address=3 --max-header-bytes 1024 "
-        "--header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 --drain-delay 0.25 "
+        "--max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 --drain-delay 0.25 "
         "--drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 --max-maps 16 "
         "--access-log off --log-level debug",
         &err));
@@ -77,6 +78,7 @@ static void every_option_is_read(void **state)
     assert_string_equal(config.listen, "0.0.0.0:0");
     assert_true(config.max_connections == 10 && config.max_connections_per_address == 3);
     assert_true(config.max_header_bytes == 1024 && config.header_timeout_ns == second * 3 / 2);
+    assert_true(config.max_body_bytes == 2048 && config.body_timeout_ns == second * 5 / 2);
     assert_true(config.idle_timeout_ns == 7 * second && config.send_timeout_ns == 8 * second);
     assert_true(config.min_rate == 0 && config.drain_delay_ns == second / 4 && config.drain_timeout_ns == 0);
     assert_true(config.rescan_interval_ns == 0 && config.settle_ns == second / 20 && !config.leases);
@@ -230,10 +232,11 @@ static void help_lists_all(void **state)
     static const char *const options[] = {
         "--listen",           "--max-connections", "--max-connections-per-address",
         "--max-header-bytes", "--header-timeout",  "--idle-timeout",
-        "--send-timeout",     "--min-rate",        "--drain-delay",
-        "--drain-timeout",    "--rescan-interval", "--settle",
-        "--leases",           "--max-files",       "--max-maps",
-        "--access-log",       "--log-level"};
+        "--max-body-bytes",   "--body-timeout",    "--send-timeout",
+        "--min-rate",         "--drain-delay",     "--drain-timeout",
+        "--rescan-interval",  "--settle",          "--leases",
+        "--max-files",        "--max-maps",        "--access-log",
+        "--log-level"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

@@ -1,11 +1,14 @@
-/* Expectations: RFC 9110, RFC 9112, RFC 3986, and the two rules of a service without request bodies: nothing with
- * Transfer-Encoding, no Content-Length but one plain 0. */
+/* Expectations: RFC 9110, RFC 9112, RFC 3986, and the rules of this service: nothing with Transfer-Encoding, and no
+ * Content-Length but one plain 0 unless the method is POST. */
 #include "server/request_guard.h"
 
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
 
-enum { MOST_BYTES = 8192 };
+enum { MOST_BYTES = 8192, MOST_BODY_BYTES = 1000 };
+
+static const struct td_guard_limits most = {.max_header_bytes = MOST_BYTES,
+                                            .max_body_bytes = MOST_BODY_BYTES};
 
 #define H "Host: localhost"
 
@@ -148,6 +151,37 @@ static const struct {
      H "\nX-Content-Length: 5"},
     {"a body in HTTP/1.0", "9112 6", 400, "GET", "/", "HTTP/1.0", "Content-Length: 5"},
     {"a body on HEAD", "9110 9.3.2", 400, "HEAD", "/", "HTTP/1.1", H "\nContent-Length: 5"},
+    /* --- bodies of POST */
+    {"a body with POST", "9110 9.3.3", 0, "POST", "/", "HTTP/1.1", H "\nContent-Length: 5"},
+    {"the longest body", "9110 8.6", 0, "POST", "/", "HTTP/1.1", H "\nContent-Length: 1000"},
+    {"a body with zeros before its length", "9110 8.6: 1*DIGIT", 0, "POST", "/", "HTTP/1.1",
+     H "\nContent-Length: 0005"},
+    {"POST without a body", "9110 8.6", 0, "POST", "/", "HTTP/1.1", H "\nContent-Length: 0"},
+    {"a body with POST in HTTP/1.0", "9112 6", 0, "POST", "/", "HTTP/1.0", "Content-Length: 5"},
+    {"too long a body", "9110 15.5.14", 413, "POST", "/", "HTTP/1.1", H "\nContent-Length: 1001"},
+    {"a body of 2^64-1", "9110 15.5.14", 413, "POST", "/", "HTTP/1.1",
+     H "\nContent-Length: 18446744073709551615"},
+    {"a body of 2^64", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length: 18446744073709551616"},
+    {"a body of unknown length", "9112 6.3: 411", 411, "POST", "/", "HTTP/1.1",
+     H "\nTransfer-Encoding: Chunked"},
+    {"POST, Transfer-Encoding and Content-Length", "9112 6.3", 400, "POST", "/", "HTTP/1.1",
+     H "\nContent-Length: 5\nTransfer-Encoding: chunked"},
+    {"POST, another Transfer-Encoding", "9112 6.1", 400, "POST", "/", "HTTP/1.1",
+     H "\nTransfer-Encoding: gzip, chunked"},
+    {"POST, Transfer-Encoding twice", "9112 6.1", 400, "POST", "/", "HTTP/1.1",
+     H "\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked"},
+    {"POST, a folded Transfer-Encoding", "9112 5.2", 400, "POST", "/", "HTTP/1.1",
+     H "\nTransfer-Encodingx: chunked"},
+    {"POST, Content-Length twice, equal", "9112 6.3", 400, "POST", "/", "HTTP/1.1",
+     H "\nContent-Length: 5\nContent-Length: 5"},
+    {"POST, Content-Length is a list", "9112 6.3", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length: 5, 5"},
+    {"POST, Content-Length: +5", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length: +5"},
+    {"POST, Content-Length: 5 5", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length: 5 5"},
+    {"POST, an empty Content-Length", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length:"},
+    {"POST, a folded Content-Length", "9112 5.2", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length5: 5"},
+    {"a method that is not quite POST", "9110 9.1: case-sensitive", 400, "post", "/", "HTTP/1.1",
+     H "\nContent-Length: 5"},
+    {"PUT with a body", "only POST has one here", 400, "PUT", "/", "HTTP/1.1", H "\nContent-Length: 5"},
     /* --- field lines */
     {"an empty field name", "9112 5", 400, "GET", "/", "HTTP/1.1", H "\n: x"},
     {"a blank before the colon", "9112 5.1: MUST reject", 400, "GET", "/", "HTTP/1.1", H "\nX : y"},
@@ -171,7 +205,7 @@ static struct td_guard_verdict judge(const char *method, const char *target, con
 {
     struct loopback_request request;
     loopback_request_init(&request, method, target, lines);
-    return td_request_guard(&request.request, version, false, MOST_BYTES);
+    return td_request_guard(&request.request, version, false, &most);
 }
 
 static void requests_are_judged(void **state)
@@ -204,7 +238,7 @@ static void nul_is_refused_everywhere(void **state)
             request.headers[1].name = nul;
         else
             request.headers[1].value = nul;
-        struct td_guard_verdict verdict = td_request_guard(&request.request, "HTTP/1.1", false, MOST_BYTES);
+        struct td_guard_verdict verdict = td_request_guard(&request.request, "HTTP/1.1", false, &most);
         CHECK(verdict.status == 400, "place %d", place);
     }
 }
@@ -249,8 +283,7 @@ static void every_byte_in_its_place(void **state)
                 request.headers[1].value = (struct td_text){.p = byte, .len = 2};
             else
                 request.headers[0].value = (struct td_text){.p = in_path + 1, .len = 2};
-            struct td_guard_verdict verdict =
-                td_request_guard(&request.request, "HTTP/1.1", false, MOST_BYTES);
+            struct td_guard_verdict verdict = td_request_guard(&request.request, "HTTP/1.1", false, &most);
             CHECK((verdict.status == 0) == wanted[place], "byte 0x%02x in a %s: %d", (unsigned)c,
                   places[place], verdict.status);
         }
@@ -267,16 +300,25 @@ static void sizes_are_limited(void **state)
     /* the target, and the names and values of all fields: "Host" "localhost" is 13 */
     loopback_request_init(&request, "GET", "/", H);
     request.request.target = (struct td_text){.p = long_text, .len = MOST_BYTES - 13};
-    assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, MOST_BYTES).status, 0);
+    assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 0);
     request.request.target.len++;
-    assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, MOST_BYTES).status, 431);
+    assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 431);
     loopback_request_init(&request, "GET", "/", H "\nX: y");
     request.headers[1].value = (struct td_text){.p = long_text, .len = MOST_BYTES - 15};
-    assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, MOST_BYTES).status, 0);
+    assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 0);
     request.headers[1].name = (struct td_text){.p = "XY", .len = 2};
-    assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, MOST_BYTES).status, 431);
+    assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", false, &most).status, 431);
     loopback_request_init(&request, "GET", "/", H); /* more fields than were collected */
-    assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", true, MOST_BYTES).status, 431);
+    assert_int_equal(td_request_guard(&request.request, "HTTP/1.1", true, &most).status, 431);
+}
+
+static void bodies_have_a_length(void **state)
+{
+    (void)state;
+    assert_true(judge("POST", "/", "HTTP/1.1", H "\nContent-Length: 999").body_bytes == 999);
+    assert_true(judge("POST", "/", "HTTP/1.1", H "\nContent-Length: 0").body_bytes == 0);
+    assert_true(judge("POST", "/", "HTTP/1.1", H).body_bytes == 0);
+    assert_true(judge("GET", "/", "HTTP/1.1", H "\nContent-Length: 0").body_bytes == 0);
 }
 
 static void refusals_close_with_a_message(void **state)
@@ -294,9 +336,9 @@ static void refusals_close_with_a_message(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_are_judged),           cmocka_unit_test(nul_is_refused_everywhere),
-        cmocka_unit_test(every_byte_in_its_place),       cmocka_unit_test(sizes_are_limited),
-        cmocka_unit_test(refusals_close_with_a_message),
+        cmocka_unit_test(requests_are_judged),     cmocka_unit_test(nul_is_refused_everywhere),
+        cmocka_unit_test(every_byte_in_its_place), cmocka_unit_test(sizes_are_limited),
+        cmocka_unit_test(bodies_have_a_length),    cmocka_unit_test(refusals_close_with_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
