@@ -4,7 +4,9 @@
 #include "api/handlers.h"
 #include "api/range.h"
 #include "core/json.h"
+#include "storage/composed.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 struct system_route {
@@ -28,14 +30,22 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
 {
     memset(api, 0, sizeof *api);
     api->catalog = catalog;
-    if (!td_view_cache_init(&api->views))
-        return td_error_set(err, TD_INTERNAL, "cannot create a lock");
-    return true;
+    if (td_view_cache_init(&api->views)) {
+        if (td_lru_init(&api->plans, &td_plan_store_class, TD_PLAN_STORE_BYTES)) {
+            if (td_lru_init(&api->shards, &td_shard_cache_class, TD_SHARD_CACHE_BYTES))
+                return true;
+            td_lru_fini(&api->plans);
+        }
+        td_view_cache_fini(&api->views);
+    }
+    return td_error_set(err, TD_INTERNAL, "cannot create a lock");
 }
 
 void td_api_fini(struct td_api *api)
 {
     td_view_cache_fini(&api->views);
+    td_lru_fini(&api->plans);
+    td_lru_fini(&api->shards);
 }
 
 bool td_api_is_probe(struct td_text target)
@@ -46,12 +56,6 @@ bool td_api_is_probe(struct td_text target)
     return false;
 }
 
-bool td_api_takes_body(struct td_text target)
-{
-    (void)target;
-    return false;
-}
-
 bool td_call_no_memory(const struct td_call *call)
 {
     struct td_error err;
@@ -59,6 +63,15 @@ bool td_call_no_memory(const struct td_call *call)
     (void)td_error_no_memory(&err);
     td_response_fail_error(call->response, &err);
     return false;
+}
+
+void td_call_fail_json(const struct td_call *call, const struct td_error *err)
+{
+    if (err->code == TD_INVALID_ARGUMENT && err->pos != TD_ERROR_POS_NONE)
+        td_response_fail(call->response, 400, NULL, "the request's body, at byte %" PRIu64 ": %s", err->pos,
+                         err->message);
+    else
+        td_response_fail_error(call->response, err);
 }
 
 bool td_call_check_parameters(const struct td_call *call, const char *const *known)
@@ -95,12 +108,12 @@ bool td_call_check_parameters(const struct td_call *call, const char *const *kno
 /* The part of the path that a person would take for the model's id, for the message. */
 static struct td_text supposed_id(struct td_text path)
 {
-    static const char *const methods[] = {"/tensors", "/files"};
+    static const char *const methods[] = {"/tensors", "/files", "/plans", "/shards", "/model.safetensors"};
     for (size_t i = 0; i < path.len; i++) {
-        for (size_t m = 0; m < 2; m++) {
+        for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
             size_t n = strlen(methods[m]);
             if (path.len - i >= n && memcmp(path.p + i, methods[m], n) == 0 &&
-                (path.len - i == n || path.p[i + n] == '/'))
+                (path.len - i == n || path.p[i + n] == '/' || path.p[i + n] == ':'))
                 return (struct td_text){.p = path.p, .len = i};
         }
     }
@@ -130,6 +143,39 @@ static bool names_a_tensor(const struct td_call *call, struct td_text rest)
     return rest.p[rest.len - 1] == '/' && checkpoint != NULL && td_checkpoint_find(checkpoint, "", 0, &ref);
 }
 
+/* What follows a model's id, the tensors aside. */
+static const struct {
+    const char *word;
+    bool has_rest; /* something must follow the word, or nothing may */
+    bool is_post;
+    enum td_route route;
+    void (*handle)(const struct td_call *call);
+} model_routes[] = {
+    {"files", true, false, TD_ROUTE_FILE, td_handle_file},
+    {"tensors:read", false, true, TD_ROUTE_READ, td_handle_read},
+    {"plans", false, true, TD_ROUTE_PLANS, td_handle_plans},
+    {"plans", true, false, TD_ROUTE_PLAN, td_handle_plan},
+    {"shards", true, false, TD_ROUTE_SHARD, td_handle_shard},
+    {"model.safetensors", false, false, TD_ROUTE_MODEL_FILE, td_handle_model_file},
+};
+
+/* The decoded path's end says it: whether the model is there is a matter of the answer. */
+bool td_api_takes_body(struct td_text target)
+{
+    struct td_uri uri;
+    bool takes = false;
+    if (td_uri_parse(&uri, target, NULL)) {
+        for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
+            size_t n = strlen(model_routes[i].word);
+            takes = takes ||
+                    (model_routes[i].is_post && uri.path.len > n && uri.path.p[uri.path.len - n - 1] == '/' &&
+                     memcmp(uri.path.p + uri.path.len - n, model_routes[i].word, n) == 0);
+        }
+    }
+    td_uri_fini(&uri);
+    return takes;
+}
+
 /* Chooses the handler below /models; NULL when there is none (404 was answered). path is after "/models/". */
 static void (*route_model(struct td_call *call, struct td_text path))(const struct td_call *)
 {
@@ -152,14 +198,19 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         response->route = one ? TD_ROUTE_TENSOR : TD_ROUTE_MANIFEST;
         return one ? td_handle_tensor : td_handle_manifest;
     }
-    if (take_segment(rest, "files", &call->rest) && call->rest.len > 0) {
-        response->route = TD_ROUTE_FILE;
-        return td_handle_file;
+    for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
+        if (!take_segment(rest, model_routes[i].word, &call->rest) ||
+            (call->rest.len > 0) != model_routes[i].has_rest)
+            continue;
+        response->route = model_routes[i].route;
+        call->is_post = model_routes[i].is_post;
+        return model_routes[i].handle;
     }
     td_response_fail(
         response, 404, NULL,
-        "model \"%s\" has no method \"%.*s\"; there are tensors, tensors/{name} and files/{path}",
-        call->model->id, (int)(rest.len > 200 ? 200 : rest.len), rest.p);
+        "nothing at \"%.*s\" of model \"%s\"; there are tensors, tensors/{name}, tensors:read, "
+        "files/{path}, plans, shards/{engine}/tp{size}/rank-{rank}.safetensors and model.safetensors",
+        (int)(rest.len > 200 ? 200 : rest.len), rest.p, call->model->id);
     return NULL;
 }
 
@@ -192,13 +243,17 @@ static void (*route(struct td_call *call))(const struct td_call *)
     return route_model(call, rest);
 }
 
-static void finish(const struct td_request *request, bool head, struct td_response *response)
+/* Conditionals and ranges are for GET and HEAD. What is left of a body is then said in terms of files. */
+static void finish(const struct td_call *call, bool head)
 {
-    if (response->status != 200 || !td_conditional_apply(request, response))
-        return;
-    if (!head &&
-        td_conditional_range_allowed(request, response)) /* RFC 9110 section 14.2: Range is for GET */
-        td_range_apply(request, response);
+    struct td_response *response = call->response;
+    struct td_error err;
+    td_error_init(&err);
+    if (response->status == 200 && !call->is_post && td_conditional_apply(call->request, response) && !head &&
+        td_conditional_range_allowed(call->request, response)) /* RFC 9110 section 14.2: Range is for GET */
+        td_range_apply(call->request, response);
+    if (!head && !td_body_resolve(&response->body, &err))
+        td_response_fail_error(response, &err);
 }
 
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response)
@@ -213,15 +268,19 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
         td_uri_fini(&uri);
         return;
     }
-    struct td_call call = {.api = api, .uri = &uri, .response = response};
+    struct td_call call = {.api = api, .request = request, .uri = &uri, .response = response};
     void (*handle)(const struct td_call *) = route(&call);
-    if (handle != NULL && !head && !td_text_equals(request->method, "GET")) {
-        td_response_fail(response, 405, NULL, "method %.*s is not allowed here; GET and HEAD are",
-                         (int)(request->method.len > 32 ? 32 : request->method.len), request->method.p);
-        td_response_add_header(response, "Allow", "GET, HEAD");
+    bool allowed = call.is_post ? td_text_equals(request->method, "POST")
+                                : head || td_text_equals(request->method, "GET");
+    if (handle != NULL && !allowed) {
+        const char *allow = call.is_post ? "POST" : "GET, HEAD";
+        td_response_fail(response, 405, NULL, "method %.*s is not allowed here; %s",
+                         (int)(request->method.len > 32 ? 32 : request->method.len), request->method.p,
+                         call.is_post ? "POST is" : "GET and HEAD are");
+        td_response_add_header(response, "Allow", "%s", allow);
     } else if (handle != NULL) {
         handle(&call);
-        finish(request, head, response);
+        finish(&call, head);
     }
     if (response->changed)
         td_catalog_request_scan(api->catalog);

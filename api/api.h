@@ -3,6 +3,7 @@
 #ifndef TD_API_API_H
 #define TD_API_API_H
 
+#include "api/lru.h"
 #include "api/manifest_view.h"
 #include "api/metrics.h"
 #include "api/request.h"
@@ -13,10 +14,14 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+enum { TD_PLAN_STORE_BYTES = 64 * 1024 * 1024, TD_SHARD_CACHE_BYTES = 256 * 1024 * 1024 };
+
 struct td_api {
     struct td_catalog *catalog;
     struct td_metrics metrics;
     struct td_view_cache views;
+    struct td_lru plans;   /* registered plans' texts by id */
+    struct td_lru shards;  /* shard files by checkpoint, plan and rank */
     _Atomic bool draining; /* readyz answers 503, answers close their connections */
 };
 

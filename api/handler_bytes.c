@@ -1,87 +1,201 @@
 #include "api/handlers.h"
 
+#include "api/npy_header.h"
+#include "api/tensor_source.h"
 #include "core/buffer.h"
-#include "storage/strided.h"
-#include "storage/tiled.h"
+#include "core/json.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 static const char octets[] = "application/octet-stream";
 
-static bool map_file(const struct td_call *call, struct td_file *file, struct td_blob **blob,
-                     struct td_error *err)
+/* Makes [off, off+len) of the blob the body; drops the reference. False: an error was answered. */
+static bool set_body(const struct td_call *call, bool opened, struct td_blob *blob, uint64_t off,
+                     uint64_t len, struct td_error *err)
 {
-    return td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &file->source, blob,
-                              err);
-}
-
-/* Makes [off, off+len) of the file the body. False: an error was answered. */
-static bool set_file_bytes(const struct td_call *call, struct td_file *file, uint64_t off, uint64_t len)
-{
-    struct td_blob *blob = NULL;
-    struct td_error err;
-    td_error_init(&err);
-    bool ok =
-        map_file(call, file, &blob, &err) && td_body_append(&call->response->body, blob, off, len, &err);
+    bool ok = opened && td_body_append(&call->response->body, blob, off, len, err);
     td_blob_unref(blob);
     if (!ok)
-        td_response_fail_error(call->response, &err);
+        td_response_fail_error(call->response, err);
     return ok;
 }
 
-/* A tensor in logical order that lies in another. */
-static bool map_strided(const struct td_call *call, struct td_file *file, const struct td_tensor *tensor,
-                        struct td_blob **out, struct td_error *err)
+bool td_call_append_file(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                         struct td_shard_file *file, struct td_error *err)
 {
-    struct td_blob *source = NULL;
-    bool ok = map_file(call, file, &source, err) &&
-              td_blob_strided(source, tensor->offset, tensor->dtype->block_bytes, tensor->rank, tensor->shape,
-                              tensor->strides, out, err);
-    td_blob_unref(source);
+    struct td_blob *blob = NULL;
+    bool ok = td_shard_file_open(call->api->catalog, call->snapshot, checkpoint, file, &blob, err) &&
+              td_body_append(&call->response->body, blob, 0, blob->len_bytes, err);
+    td_blob_unref(blob);
     return ok;
 }
 
-/* A tensor whose boxes lie in several files. */
-static bool map_pieces(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                       const struct td_tensor *tensor, struct td_blob **out, struct td_error *err)
+/* ---- one tensor, or a part of it ----------------------------------------------------------------------- */
+
+enum format { FORMAT_RAW, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_COUNT };
+
+static const char *const formats[FORMAT_COUNT] = {"raw", "npy", "safetensors"};
+
+/* What of a tensor is asked for, and how it is to be written. */
+struct wanted {
+    struct td_tensor_ref ref;
+    bool part; /* a selection was given */
+    struct td_selection selection;
+    uint32_t rank; /* of what is sent */
+    uint64_t shape[TD_MAX_RANK];
+    uint64_t nbytes;
+    enum format format;
+};
+
+/* The format of this name; FORMAT_COUNT: a 400 was answered. */
+static enum format read_format(const struct td_call *call, struct td_text text)
 {
-    struct td_tile *tiles = calloc(tensor->piece_count, sizeof *tiles);
-    bool ok = true;
-    if (tiles == NULL)
+    enum format format = FORMAT_RAW;
+    while (format < FORMAT_COUNT && !td_text_equals(text, formats[format]))
+        format++;
+    if (format == FORMAT_COUNT)
+        td_response_fail(call->response, 400, NULL, "no format \"%.*s\"; there are raw, npy and safetensors",
+                         (int)(text.len > 64 ? 64 : text.len), text.p);
+    return format;
+}
+
+/* ?slice= and ?shard=. */
+static bool read_selection(const struct td_call *call, struct wanted *wanted, struct td_error *err)
+{
+    const struct td_text *slice = td_uri_parameter(call->uri, "slice");
+    const struct td_text *shard = td_uri_parameter(call->uri, "shard");
+    const struct td_tensor *tensor = wanted->ref.tensor;
+    wanted->part = slice != NULL || shard != NULL;
+    td_selection_all(tensor->rank, tensor->shape, &wanted->selection);
+    if (slice != NULL && shard != NULL)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "slice and shard exclude each other");
+    if (slice != NULL &&
+        !td_slice_parse(slice->p, slice->len, tensor->rank, tensor->shape, &wanted->selection, err))
+        return false;
+    if (shard != NULL &&
+        !td_shard_parse(shard->p, shard->len, tensor->rank, tensor->shape, &wanted->selection, err))
+        return false;
+    wanted->rank = td_selection_shape(&wanted->selection, wanted->shape);
+    return td_selection_nbytes(&wanted->selection, tensor->shape, tensor->dtype, &wanted->nbytes, err);
+}
+
+/* A plan of one result: the selected part of tensor number `at`. */
+static bool plan_part(const struct wanted *wanted, size_t at, struct td_plan *plan, struct td_error *err)
+{
+    memset(plan, 0, sizeof *plan);
+    td_arena_init(&plan->arena, 0);
+    struct td_plan_output *output = td_arena_array(&plan->arena, 1, sizeof *output);
+    struct td_plan_piece *piece = td_arena_array(&plan->arena, 1, sizeof *piece);
+    struct td_selection *selection = td_arena_array(&plan->arena, 1, sizeof *selection);
+    uint64_t *shape = td_arena_array(&plan->arena, wanted->rank, sizeof *shape);
+    if (output == NULL || piece == NULL || selection == NULL || shape == NULL)
         return td_error_no_memory(err);
-    for (uint32_t i = 0; ok && i < tensor->piece_count; i++) {
-        const struct td_piece *piece = &tensor->pieces[i];
-        tiles[i] = (struct td_tile){.off = piece->offset, .starts = piece->starts, .sizes = piece->sizes};
-        ok = map_file(call, checkpoint->parts[piece->part]->file, &tiles[i].source, err);
+    *selection = wanted->selection;
+    memcpy(shape, wanted->shape, wanted->rank * sizeof *shape);
+    *piece = (struct td_plan_piece){.tensor = (uint32_t)at, .count = 1, .selection = selection};
+    *output = (struct td_plan_output){.name = wanted->ref.tensor->name,
+                                      .dtype = wanted->ref.tensor->dtype,
+                                      .rank = wanted->rank,
+                                      .shape = shape,
+                                      .nbytes = wanted->nbytes,
+                                      .cell_count = 1,
+                                      .piece_count = 1};
+    plan->tp_size = 1;
+    plan->outputs = output;
+    plan->output_count = 1;
+    plan->pieces = piece;
+    plan->piece_count = 1;
+    plan->total_bytes = wanted->nbytes;
+    return true;
+}
+
+/* The part as a file that lies nowhere: with a safetensors header, with NumPy's, or bare. */
+static bool append_part(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                        const struct wanted *wanted, struct td_error *err)
+{
+    static const struct td_shard_metadata metadata[] = {{"format", "pt"}};
+    const struct td_tensor *tensor = wanted->ref.tensor;
+    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    struct td_plan plan;
+    struct td_shard_file *file = NULL;
+    struct td_buffer head;
+    size_t at = td_checkpoint_after(checkpoint, tensor->name, tensor->name_len) - 1;
+    td_buffer_init(&head);
+    bool ok = wanted->format != FORMAT_NPY ||
+              td_npy_header_write(&head, tensor->dtype, wanted->rank, wanted->shape, err);
+    if (ok && head.len > 0) {
+        size_t len;
+        char *data = td_buffer_release(&head, &len);
+        ok = td_body_append_heap(&call->response->body, data, len, err);
     }
-    ok = ok && td_blob_tiled(tiles, tensor->piece_count, tensor->dtype->block_bytes, tensor->rank,
-                             tensor->shape, out, err);
-    for (uint32_t i = 0; i < tensor->piece_count; i++)
-        td_blob_unref(tiles[i].source);
-    free(tiles);
+    td_buffer_fini(&head);
+    ok = ok && plan_part(wanted, at, &plan, err);
+    if (ok) {
+        ok = td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, &file,
+                                  err) &&
+             td_call_append_file(call, checkpoint, file, err);
+        td_plan_fini(&plan);
+    }
+    td_shard_file_unref(file);
     return ok;
 }
 
+/* The body. False: an error was answered. */
 static bool set_tensor_bytes(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                             struct td_tensor_ref ref)
+                             const struct wanted *wanted)
 {
-    const struct td_tensor *tensor = ref.tensor;
-    struct td_file *file = checkpoint->parts[ref.part]->file;
-    if (tensor->strides == NULL && tensor->piece_count == 0)
-        return set_file_bytes(call, file, tensor->offset, tensor->nbytes);
-    struct td_blob *blob = NULL;
     struct td_error err;
     td_error_init(&err);
-    bool ok = (tensor->piece_count > 0 ? map_pieces(call, checkpoint, tensor, &blob, &err)
-                                       : map_strided(call, file, tensor, &blob, &err)) &&
-              td_body_append(&call->response->body, blob, 0, tensor->nbytes, &err);
-    td_blob_unref(blob);
-    if (!ok)
-        td_response_fail_error(call->response, &err);
-    return ok;
+    if (!wanted->part && wanted->format == FORMAT_RAW) {
+        struct td_blob *blob = NULL;
+        uint64_t base = 0;
+        bool opened =
+            td_tensor_open(call->api->catalog, call->snapshot, checkpoint, wanted->ref, &blob, &base, &err);
+        return set_body(call, opened, blob, base, wanted->nbytes, &err);
+    }
+    if (append_part(call, checkpoint, wanted, &err))
+        return true;
+    td_response_fail_error(call->response, &err);
+    return false;
+}
+
+/* The tensor that the path names. False: an error was answered. */
+static bool find_tensor(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                        struct td_tensor_ref *ref)
+{
+    struct td_response *response = call->response;
+    if (!td_checkpoint_find(checkpoint, call->rest.p, call->rest.len, ref)) {
+        td_response_fail(response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
+                         checkpoint->id, call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len),
+                         call->rest.p);
+        return false;
+    }
+    if (ref->tensor->reason != NULL)
+        td_response_fail(response, 422, NULL, "the bytes of tensor \"%.400s\" cannot be served: %s",
+                         ref->tensor->name, ref->tensor->reason);
+    return ref->tensor->reason == NULL;
+}
+
+/* X-Tensor-Dtype and X-Tensor-Shape, of what is sent. */
+static bool add_tensor_headers(const struct td_call *call, const struct wanted *wanted)
+{
+    struct td_tensor sent = {.rank = wanted->rank, .shape = wanted->shape};
+    struct td_buffer shape;
+    td_buffer_init(&shape);
+    td_manifest_write_shape(&shape, &sent);
+    const char *text = td_buffer_terminate(&shape);
+    if (text == NULL) {
+        td_buffer_fini(&shape);
+        return td_call_no_memory(call);
+    }
+    td_response_add_header(call->response, "X-Tensor-Dtype", "%s", wanted->ref.tensor->dtype->name);
+    if (shape.len < TD_HEADER_VALUE_BYTES) /* dozens of dimensions: the manifest has them */
+        td_response_add_header(call->response, "X-Tensor-Shape", "%s", text);
+    td_buffer_fini(&shape);
+    return true;
 }
 
 static uint64_t mix(uint64_t hash, const void *bytes, size_t len)
@@ -92,70 +206,63 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t len)
     return hash;
 }
 
-/* A file's tag and the place in it say which bytes these are; another order of them is another representation, and of a
- * tensor in several files the checkpoint's tag covers all. */
+/* A file's tag and the place in it say which bytes these are; another order of them, or a part, is another
+ * representation, and of a tensor in several files the checkpoint's tag covers all. */
 static void set_tensor_etag(struct td_response *response, const struct td_checkpoint *checkpoint,
-                            struct td_tensor_ref ref)
+                            const struct wanted *wanted)
 {
-    const struct td_tensor *tensor = ref.tensor;
+    const struct td_tensor *tensor = wanted->ref.tensor;
+    const struct td_selection *part = &wanted->selection;
+    const char *tag =
+        tensor->piece_count > 0 ? checkpoint->tag : checkpoint->parts[wanted->ref.part]->file->tag;
     uint64_t hash = UINT64_C(14695981039346656037);
-    if (tensor->piece_count > 0) {
+    if (tensor->piece_count > 0)
         hash = mix(hash, tensor->name, tensor->name_len);
-        td_response_set_etag(response, "%s-%" PRIx64, checkpoint->tag, hash);
-        return;
+    if (tensor->strides != NULL) {
+        hash = mix(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
+        hash = mix(hash, tensor->strides, tensor->rank * sizeof *tensor->strides);
     }
-    const char *tag = checkpoint->parts[ref.part]->file->tag;
-    if (tensor->strides == NULL) {
+    if (wanted->part || wanted->format != FORMAT_RAW) {
+        hash = mix(hash, tensor->name, tensor->name_len); /* a safetensors header has it */
+        hash = mix(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
+        hash = mix(hash, part->starts, tensor->rank * sizeof *part->starts);
+        hash = mix(hash, part->sizes, tensor->rank * sizeof *part->sizes);
+        hash = mix(hash, &part->dropped, sizeof part->dropped);
+        hash = mix(hash, tensor->dtype->name, strlen(tensor->dtype->name));
+        hash = mix(hash, formats[wanted->format], strlen(formats[wanted->format]));
+    }
+    if (tensor->piece_count == 0 && tensor->strides == NULL && !wanted->part && wanted->format == FORMAT_RAW)
         td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes);
-        return;
-    }
-    hash = mix(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
-    hash = mix(hash, tensor->strides, tensor->rank * sizeof *tensor->strides);
-    td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes,
-                         hash);
+    else if (tensor->piece_count > 0)
+        td_response_set_etag(response, "%s-%" PRIx64, tag, hash);
+    else
+        td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset,
+                             tensor->nbytes, hash);
 }
 
 void td_handle_tensor(const struct td_call *call)
 {
-    static const char *const known[] = {"checkpoint", NULL};
+    static const char *const known[] = {"checkpoint", "slice", "shard", "format", NULL};
     struct td_response *response = call->response;
-    if (!td_call_check_parameters(call, known))
+    struct wanted wanted = {.format = FORMAT_RAW};
+    struct td_error err;
+    td_error_init(&err);
+    const struct td_text *format = td_uri_parameter(call->uri, "format");
+    const struct td_checkpoint *checkpoint = NULL;
+    if (!td_call_check_parameters(call, known) || (checkpoint = td_call_checkpoint(call)) == NULL ||
+        (format != NULL && (wanted.format = read_format(call, *format)) == FORMAT_COUNT) ||
+        !find_tensor(call, checkpoint, &wanted.ref))
         return;
-    const struct td_checkpoint *checkpoint = td_call_checkpoint(call);
-    if (checkpoint == NULL)
-        return;
-    struct td_tensor_ref ref;
-    if (!td_checkpoint_find(checkpoint, call->rest.p, call->rest.len, &ref)) {
-        td_response_fail(response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
-                         checkpoint->id, call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len),
-                         call->rest.p);
-        return;
-    }
-    const struct td_tensor *tensor = ref.tensor;
-    if (tensor->reason != NULL) {
-        td_response_fail(response, 422, NULL, "the bytes of tensor \"%.400s\" cannot be served: %s",
-                         tensor->name, tensor->reason);
+    if (!read_selection(call, &wanted, &err)) {
+        td_response_fail_error(response, &err);
         return;
     }
-    if (!set_tensor_bytes(call, checkpoint, ref))
+    if (!set_tensor_bytes(call, checkpoint, &wanted) || !add_tensor_headers(call, &wanted))
         return;
-    struct td_buffer shape;
-    td_buffer_init(&shape);
-    td_manifest_write_shape(&shape, tensor);
-    const char *text = td_buffer_terminate(&shape);
-    if (text == NULL) {
-        td_buffer_fini(&shape);
-        td_call_no_memory(call);
-        return;
-    }
-    td_response_add_header(response, "X-Tensor-Dtype", "%s", tensor->dtype->name);
-    if (shape.len < TD_HEADER_VALUE_BYTES) /* dozens of dimensions: the manifest has them */
-        td_response_add_header(response, "X-Tensor-Shape", "%s", text);
-    td_buffer_fini(&shape);
     response->content_type = octets;
     response->cache_control = "no-cache";
     response->accept_ranges = true;
-    set_tensor_etag(response, checkpoint, ref);
+    set_tensor_etag(response, checkpoint, &wanted);
 }
 
 /* By extension; nothing that a browser would run as a page of ours. */
@@ -192,7 +299,12 @@ void td_handle_file(const struct td_call *call)
         return;
     }
     const struct td_file_id *id = &entry->file->source.id;
-    if (!set_file_bytes(call, entry->file, 0, id->size_bytes))
+    struct td_blob *blob = NULL;
+    struct td_error err;
+    td_error_init(&err);
+    bool opened = td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root,
+                                     &entry->file->source, &blob, &err);
+    if (!set_body(call, opened, blob, 0, id->size_bytes, &err))
         return;
     response->content_type = content_type_of(entry->path);
     response->cache_control = "no-cache";
@@ -200,4 +312,119 @@ void td_handle_file(const struct td_call *call)
     response->last_modified_s = id->mtime_ns >= 0 ? id->mtime_ns / 1000000000 : 0;
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");
     td_response_set_etag(response, "%s", entry->file->tag);
+}
+
+/* ---- several tensors at once --------------------------------------------------------------------------- */
+
+/* What a POST to tensors:read asks for. */
+struct batch {
+    struct td_arena arena;
+    struct td_plan_items items;
+    bool has_items;
+    enum format format; /* FORMAT_COUNT: none was said */
+};
+
+static bool read_batch_format(struct td_json *json, struct batch *batch)
+{
+    char text[32];
+    size_t len;
+    if (batch->format != FORMAT_COUNT)
+        return td_json_fail(json, "\"format\" is there twice");
+    if (!td_json_expect(json, TD_JSON_STRING, "the format, a string,"))
+        return false;
+    if (json->value_len < sizeof text && td_json_string(json, text, sizeof text, &len))
+        for (enum format f = FORMAT_RAW; f < FORMAT_COUNT; f++)
+            if (f != FORMAT_NPY && strcmp(text, formats[f]) == 0)
+                batch->format = f;
+    return batch->format != FORMAT_COUNT || td_json_fail(json, "\"format\" is \"raw\" or \"safetensors\"");
+}
+
+/* {"tensors": [{"name", "slice"?, "as"?}...], "format"?} */
+static bool read_batch(const struct td_call *call, struct batch *batch, struct td_error *err)
+{
+    struct td_text body = call->request->body;
+    struct td_json json;
+    td_json_init(&json, body.p == NULL ? "" : body.p, body.len, 0, err);
+    if (!td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object with \"tensors\" and \"format\""))
+        return false;
+    for (;;) {
+        enum td_json_token token = td_json_next(&json);
+        bool ok = token == TD_JSON_KEY;
+        if (token == TD_JSON_OBJECT_END)
+            break;
+        if (ok && td_json_equals(&json, "tensors") && !batch->has_items) {
+            batch->has_items = true;
+            ok = td_plan_items_read(&json, &batch->arena, &batch->items, err);
+        } else if (ok && td_json_equals(&json, "format")) {
+            ok = read_batch_format(&json, batch);
+        } else if (ok) {
+            ok = td_json_fail(&json, "there are \"tensors\" and \"format\", each once");
+        }
+        if (!ok)
+            return false;
+    }
+    if (!td_json_expect(&json, TD_JSON_END, "nothing behind the object"))
+        return false;
+    if (batch->format == FORMAT_COUNT)
+        batch->format = FORMAT_RAW;
+    return batch->has_items || td_json_fail(&json, "\"tensors\" is missing");
+}
+
+/* Bare bytes have no names: there the same tensor may come twice. */
+static bool name_results(struct batch *batch, struct td_error *err)
+{
+    struct td_plan_item *items = td_arena_array(&batch->arena, batch->items.count, sizeof *items);
+    char name[24];
+    if (items == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < batch->items.count; i++) {
+        int len = snprintf(name, sizeof name, "%zu", i);
+        items[i] = batch->items.items[i];
+        items[i].as = td_arena_strndup(&batch->arena, name, (size_t)len);
+        if (items[i].as == NULL)
+            return td_error_no_memory(err);
+    }
+    batch->items.items = items;
+    return true;
+}
+
+static void answer_batch(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                         struct batch *batch)
+{
+    static const struct td_shard_metadata metadata[] = {{"format", "pt"}};
+    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    struct td_plan plan = {0};
+    struct td_shard_file *file = NULL;
+    struct td_error err;
+    td_error_init(&err);
+    bool is_raw = batch->format == FORMAT_RAW;
+    bool ok = (!is_raw || name_results(batch, &err)) &&
+              td_plan_from_items(batch->items.items, batch->items.count, &tensors, &plan, &err) &&
+              td_shard_file_create(&plan, &tensors, metadata, 1, !is_raw, &file, &err) &&
+              td_call_append_file(call, checkpoint, file, &err);
+    td_plan_fini(&plan);
+    td_shard_file_unref(file);
+    if (!ok) {
+        td_response_fail_error(call->response, &err);
+        return;
+    }
+    call->response->content_type = octets;
+    call->response->cache_control = "no-cache";
+}
+
+void td_handle_read(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", NULL};
+    struct batch batch = {.format = FORMAT_COUNT};
+    struct td_error err;
+    const struct td_checkpoint *checkpoint = NULL;
+    td_error_init(&err);
+    td_arena_init(&batch.arena, 0); /* the body's length bounds it */
+    if (td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint(call)) != NULL) {
+        if (read_batch(call, &batch, &err))
+            answer_batch(call, checkpoint, &batch);
+        else
+            td_call_fail_json(call, &err);
+    }
+    td_arena_fini(&batch.arena);
 }

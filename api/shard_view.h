@@ -1,0 +1,17 @@
+/* Rank files and plans as JSON, for people who check and for clients that read the storage themselves. */
+#ifndef TD_API_SHARD_VIEW_H
+#define TD_API_SHARD_VIEW_H
+
+#include "api/handlers.h"
+#include "slicing/shard_file.h"
+
+/* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",
+ * "shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. False when out of memory. */
+bool td_shard_view_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                         const struct td_shard_file *file, const char *engine, const char *tag,
+                         struct td_buffer *out);
+
+/* Appends "outputs":[{"name","dtype","shape","nbytes"}...],"dropped":[...]. */
+void td_shard_view_write_outputs(const struct td_plan *plan, struct td_buffer *out);
+
+#endif

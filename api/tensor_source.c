@@ -1,0 +1,115 @@
+#include "api/tensor_source.h"
+
+#include "storage/strided.h"
+#include "storage/tiled.h"
+
+#include <stdlib.h>
+
+static bool map_part(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                     const struct td_checkpoint *checkpoint, uint32_t part, struct td_blob **out,
+                     struct td_error *err)
+{
+    return td_file_source_map(td_catalog_maps(catalog), snapshot->root,
+                              &checkpoint->parts[part]->file->source, out, err);
+}
+
+/* A tensor whose boxes lie in several files. */
+static bool open_pieces(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                        const struct td_checkpoint *checkpoint, const struct td_tensor *tensor,
+                        struct td_blob **out, struct td_error *err)
+{
+    struct td_tile *tiles = calloc(tensor->piece_count, sizeof *tiles);
+    bool ok = true;
+    if (tiles == NULL)
+        return td_error_no_memory(err);
+    for (uint32_t i = 0; ok && i < tensor->piece_count; i++) {
+        const struct td_piece *piece = &tensor->pieces[i];
+        tiles[i] = (struct td_tile){.off = piece->offset, .starts = piece->starts, .sizes = piece->sizes};
+        ok = map_part(catalog, snapshot, checkpoint, piece->part, &tiles[i].source, err);
+    }
+    ok = ok && td_blob_tiled(tiles, tensor->piece_count, tensor->dtype->block_bytes, tensor->rank,
+                             tensor->shape, out, err);
+    for (uint32_t i = 0; i < tensor->piece_count; i++)
+        td_blob_unref(tiles[i].source);
+    free(tiles);
+    return ok;
+}
+
+bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                    const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, struct td_blob **blob,
+                    uint64_t *base, struct td_error *err)
+{
+    const struct td_tensor *tensor = ref.tensor;
+    struct td_blob *file = NULL;
+    *base = 0;
+    if (tensor->piece_count > 0)
+        return open_pieces(catalog, snapshot, checkpoint, tensor, blob, err);
+    if (!map_part(catalog, snapshot, checkpoint, ref.part, &file, err))
+        return false;
+    if (tensor->strides == NULL) {
+        *blob = file;
+        *base = tensor->offset;
+        return true;
+    }
+    bool ok = td_blob_strided(file, tensor->offset, tensor->dtype->block_bytes, tensor->rank, tensor->shape,
+                              tensor->strides, blob, err);
+    td_blob_unref(file);
+    return ok;
+}
+
+static const struct td_tensor *get_tensor(const void *context, size_t i)
+{
+    return td_checkpoint_tensor(context, i).tensor;
+}
+
+struct td_tensor_list td_checkpoint_tensors(const struct td_checkpoint *checkpoint)
+{
+    return (struct td_tensor_list){
+        .count = checkpoint->tensor_count, .get = get_tensor, .context = checkpoint};
+}
+
+/* ---- composed answers ---------------------------------------------------------------------------------- */
+
+struct sources {
+    struct td_catalog *catalog;
+    struct td_snapshot *snapshot;
+    const struct td_checkpoint *checkpoint;
+    struct td_shard_file *file;
+};
+
+static bool open_source(void *context, uint32_t source, struct td_blob **blob, uint64_t *base,
+                        struct td_error *err)
+{
+    const struct sources *s = context;
+    if (source == TD_SHARD_SOURCE_HEADER) {
+        *blob = td_blob_ref(s->file->header);
+        *base = 0;
+        return true;
+    }
+    return td_tensor_open(s->catalog, s->snapshot, s->checkpoint,
+                          td_checkpoint_tensor(s->checkpoint, source - TD_SHARD_SOURCE_TENSOR), blob, base,
+                          err);
+}
+
+static void close_sources(void *context)
+{
+    struct sources *s = context;
+    td_shard_file_unref(s->file);
+    td_snapshot_unref(s->snapshot);
+    free(s);
+}
+
+bool td_shard_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot,
+                        const struct td_checkpoint *checkpoint, struct td_shard_file *file,
+                        struct td_blob **out, struct td_error *err)
+{
+    struct sources *s = malloc(sizeof *s);
+    if (s == NULL)
+        return td_error_no_memory(err);
+    *s = (struct sources){.catalog = catalog,
+                          .snapshot = td_snapshot_ref(snapshot),
+                          .checkpoint = checkpoint,
+                          .file = td_shard_file_ref(file)};
+    struct td_source_opener opener = {.context = s, .open = open_source, .close = close_sources};
+    return td_blob_composed(file->layout, &opener, out, err);
+}

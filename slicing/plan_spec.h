@@ -1,0 +1,45 @@
+/* Plan specifications: what a client asks to be planned, as JSON:
+ *   {"engine": NAME, "tp_size": N}                            a built-in engine
+ *   {"tp_size": N, "rules": [RULE...]}                        rules of the client's own (rule.h)
+ *   {"ranks": [{"tensors": [{"name", "as"?, "slice"?}...]}]}  what each rank gets, spelled out
+ * docs/slicing.md describes them to users. */
+#ifndef TD_SLICING_PLAN_SPEC_H
+#define TD_SLICING_PLAN_SPEC_H
+
+#include "slicing/engine.h"
+#include "slicing/plan.h"
+
+struct td_plan_items {
+    const struct td_plan_item *items;
+    size_t count;
+};
+
+struct td_plan_spec {
+    struct td_arena arena; /* owns all that follows */
+    const char *engine;    /* NULL: not an engine's */
+    uint64_t tp_size;      /* at least 1 */
+    struct td_rule_list rules;
+    const struct td_plan_items *ranks; /* tp_size of them; NULL: not spelled out */
+};
+
+/* The specification of a built-in engine. Fini in every case. */
+bool td_plan_spec_init_engine(struct td_plan_spec *spec, const char *engine, size_t engine_len,
+                              uint64_t tp_size, struct td_error *err);
+
+/* Reads a specification; nothing points into the text afterwards. Fini in every case. Errors: TD_INVALID_ARGUMENT with
+ * the position. */
+bool td_plan_spec_parse(struct td_plan_spec *spec, const char *text, size_t len, struct td_error *err);
+
+/* Reads a list of tensors, [{"name", "as"?, "slice"?}...], at the reader (the next token is its '['); what it holds lives
+ * in the arena. */
+bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_plan_items *out,
+                        struct td_error *err);
+
+void td_plan_spec_fini(struct td_plan_spec *spec);
+
+/* What rank tp_rank (below tp_size) gets. config as in td_engine_rules; errors as there and as td_plan_from_*. */
+bool td_plan_spec_apply(const struct td_plan_spec *spec, const char *config, size_t config_len,
+                        const struct td_tensor_list *tensors, uint64_t tp_rank, struct td_plan *out,
+                        struct td_error *err);
+
+#endif

@@ -1,0 +1,115 @@
+#include "api/lru.h"
+
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+struct value {
+    int refs;
+    char text[8];
+};
+
+static void *ref(void *value)
+{
+    ((struct value *)value)->refs++;
+    return value;
+}
+
+static void unref(void *value)
+{
+    ((struct value *)value)->refs--;
+}
+
+static const struct td_lru_class class = {.ref = ref, .unref = unref};
+
+static bool has(struct td_lru *lru, const char *key)
+{
+    void *value = td_lru_get(lru, key);
+    if (value != NULL)
+        unref(value);
+    return value != NULL;
+}
+
+static void what_was_used_least_recently_goes(void **state)
+{
+    (void)state;
+    struct td_lru lru;
+    struct value values[4] = {{0}};
+    assert_true(td_lru_init(&lru, &class, 3000));
+    assert_true(td_lru_put(&lru, "a", &values[0], 900));
+    assert_true(td_lru_put(&lru, "b", &values[1], 900));
+    assert_true(td_lru_put(&lru, "c", &values[2], 900));
+    assert_true(has(&lru, "a")); /* now b is the oldest */
+    assert_true(td_lru_put(&lru, "d", &values[3], 900));
+    assert_true(has(&lru, "a") && !has(&lru, "b") && has(&lru, "c") && has(&lru, "d"));
+    assert_true(values[0].refs == 1 && values[1].refs == 0 && values[2].refs == 1 && values[3].refs == 1);
+    td_lru_fini(&lru);
+    for (size_t i = 0; i < COUNT_OF(values); i++)
+        assert_int_equal(values[i].refs, 0);
+}
+
+static void the_first_of_two_stays(void **state)
+{
+    (void)state;
+    struct td_lru lru;
+    struct value values[2] = {{0}};
+    assert_true(td_lru_init(&lru, &class, 3000));
+    assert_true(td_lru_put(&lru, "a", &values[0], 100));
+    assert_false(td_lru_put(&lru, "a", &values[1], 100));
+    assert_ptr_equal(td_lru_get(&lru, "a"), &values[0]);
+    assert_true(values[0].refs == 2 && values[1].refs == 0);
+    td_lru_fini(&lru);
+    assert_int_equal(values[0].refs, 1); /* ours */
+}
+
+static void what_is_too_large_is_not_kept(void **state)
+{
+    (void)state;
+    struct td_lru lru;
+    struct value values[2] = {{0}};
+    assert_true(td_lru_init(&lru, &class, 1000));
+    assert_true(td_lru_put(&lru, "a", &values[0], 100));
+    assert_false(td_lru_put(&lru, "b", &values[1], 1000));
+    assert_false(td_lru_put(&lru, "b", &values[1], SIZE_MAX));
+    assert_true(has(&lru, "a") && values[1].refs == 0);
+    td_lru_fini(&lru);
+}
+
+static void there_are_never_too_many(void **state)
+{
+    (void)state;
+    struct td_lru lru;
+    struct value value = {0};
+    char key[16];
+    assert_true(td_lru_init(&lru, &class, SIZE_MAX));
+    for (int i = 0; i < TD_LRU_MAX_ENTRIES + 10; i++) {
+        (void)snprintf(key, sizeof key, "%d", i);
+        assert_true(td_lru_put(&lru, key, &value, 1));
+    }
+    assert_int_equal(value.refs, TD_LRU_MAX_ENTRIES);
+    assert_true(!has(&lru, "9") && has(&lru, "10"));
+    td_lru_fini(&lru);
+    assert_int_equal(value.refs, 0);
+}
+
+static void want_of_memory_keeps_nothing(void **state)
+{
+    (void)state;
+    struct td_lru lru;
+    struct value value = {0};
+    assert_true(td_lru_init(&lru, &class, 1000));
+    alloc_fail_at(1);
+    assert_false(td_lru_put(&lru, "a", &value, 1));
+    alloc_fail_at(0);
+    assert_true(value.refs == 0 && !has(&lru, "a"));
+    td_lru_fini(&lru);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_used_least_recently_goes), cmocka_unit_test(the_first_of_two_stays),
+        cmocka_unit_test(what_is_too_large_is_not_kept),     cmocka_unit_test(there_are_never_too_many),
+        cmocka_unit_test(want_of_memory_keeps_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
