@@ -1,0 +1,121 @@
+"""Bodies of requests: only with POST, only with a Content-Length, bounded, in time, and of no harm to what follows."""
+import json
+import time
+
+import pytest
+
+from harness import Server, check_error, request_bytes, tensor, write_by_hand
+
+READ = "/models/m/tensors:read"
+GOOD = json.dumps({"tensors": [{"name": "t"}]}).encode()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("bodies")
+    (root / "m").mkdir()
+    write_by_hand(root / "m" / "model.safetensors", [tensor("t", "U8", [1000])])
+    return root
+
+
+@pytest.fixture(scope="module")
+def srv(root):
+    s = Server(root, "--max-body-bytes", "4096", "--body-timeout", "1.5")
+    yield s
+    s.stop()
+
+
+def head(length, *headers):
+    return request_bytes(READ, [("Content-Length", str(length)), *headers], "POST")
+
+
+def test_several_on_one_connection(srv):
+    with srv.conn() as c:
+        for i in range(5):
+            assert c.request(READ, method="POST", body=GOOD + b" " * i * 100).length == 1000
+            assert c.request("/healthz").status == 200
+        c.send(head(len(GOOD)) + GOOD + request_bytes("/healthz") + head(len(GOOD)) + GOOD)  # pipelined
+        assert [c.read_response().status for _ in range(3)] == [200] * 3
+
+
+def test_in_pieces(srv):
+    with srv.conn() as c:
+        c.send(head(len(GOOD)))
+        for b in GOOD:
+            c.send(bytes([b]))
+            time.sleep(0.005)
+        assert c.read_response("POST").length == 1000
+
+
+def test_100_continue(srv):
+    with srv.conn() as c:
+        c.send(head(len(GOOD), ("Expect", "100-continue")))
+        assert c.read_head().status == 100
+        c.send(GOOD)
+        assert c.read_response("POST").length == 1000
+
+
+def test_too_long(srv):
+    with srv.conn() as c:
+        c.send(head(4097))  # refused before any of it has come
+        check_error(c.read_response("POST"), 413, "--max-body-bytes")
+        assert c.ended()
+    with srv.conn() as c:
+        body = GOOD + b" " * (4096 - len(GOOD))
+        assert c.request(READ, method="POST", body=body).status == 200
+
+
+def test_of_unknown_length(srv):
+    with srv.conn() as c:
+        c.send(request_bytes(READ, [("Transfer-Encoding", "chunked")], "POST") + b"5\r\nhello\r\n0\r\n\r\n")
+        check_error(c.read_response("POST"), 411, "Content-Length")
+        assert c.ended()
+
+
+@pytest.mark.parametrize("target", ["/models", "/models/m", "/models/m/tensors", "/models/m/files/model.safetensors", "/healthz", "/nothing"])
+def test_where_there_is_no_use_for_one(srv, target):
+    with srv.conn() as c:
+        c.send(request_bytes(target, [("Content-Length", "1000")], "POST"))
+        check_error(c.read_response("POST"), (404, 405))  # at once, without waiting for it
+        assert c.ended()
+
+
+def test_one_that_never_comes(srv):
+    began = time.monotonic()
+    with srv.conn() as c:
+        c.send(head(100) + b"{")
+        assert c.ended(10)
+    assert 1.3 < time.monotonic() - began < 6
+    with srv.conn() as c:  # a byte now and then does not help
+        c.send(head(4000))
+        began = time.monotonic()
+        with pytest.raises((ConnectionError, AssertionError)):
+            for _ in range(60):
+                c.send(b" ")
+                time.sleep(0.1)
+                assert not c.ended(0.001)
+        assert time.monotonic() - began < 6
+    assert srv.get("/healthz").status == 200
+
+
+def test_all_together_are_bounded(srv):
+    """Eight times the longest may be read at once."""
+    conns = [srv.conn() for _ in range(9)]
+    try:
+        for c in conns:
+            c.send(head(4096))
+            time.sleep(0.02)
+        check_error(conns[8].read_response("POST"), 503, "memory")
+    finally:
+        for c in conns:
+            c.close()
+    srv.wait_for(lambda: srv.post(READ, GOOD).status == 200, "memory is there again")
+
+
+def test_nothing_is_kept(srv):
+    srv.post(READ, GOOD)
+    before = srv.anon_bytes()
+    for _ in range(300):
+        assert srv.post(READ, GOOD + b" " * 3000).status == 200
+    assert srv.anon_bytes() - before < 32 << 20
+    assert srv.gauge("tensord_http_requests_in_flight") <= 1
