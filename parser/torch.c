@@ -4,7 +4,7 @@
 #include "parser/names.h"
 #include "parser/pickle.h"
 #include "parser/torch_legacy.h"
-#include "parser/torch_object.h"
+#include "parser/torch_walk.h"
 #include "parser/zip.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #include "core/utf8.h"
 #include "parser/names.h"
 #include "parser/pickle.h"
-#include "parser/torch.h"
+#include "parser/torch_storage.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "core/checked.h"
 #include "parser/names.h"
 #include "parser/pickle.h"
-#include "parser/torch_object.h"
+#include "parser/torch_walk.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
