@@ -51,6 +51,12 @@ size_t td_names_duplicate(const struct td_names *names, const struct td_order *o
 bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,
                        size_t *distinct_count, uint32_t *number, struct td_error *err);
 
+/* Names made unique: of equal ones the first in the list keeps its own, the others get "#2", "#3" and so on, each the next
+ * number with which it is none of the names that are there. (*fresh)[i].text is the i-th name's new text, in the arena and
+ * terminated, or NULL where it stays; *fresh is NULL where all stay. The caller frees it. */
+bool td_names_number_repeated(const struct td_names *names, struct td_arena *arena, struct td_name **fresh,
+                              struct td_error *err);
+
 /* Whether this can only be a file beside the one that names it: not empty, no '/', no NUL, neither "." nor "..". */
 bool td_is_plain_file_name(const char *text, size_t len);
 

@@ -1,11 +1,11 @@
 #include "parser/torch_walk.h"
 
 #include "core/buffer.h"
+#include "parser/torch_key.h"
 #include "parser/torch_metadata.h"
 #include "parser/torch_rebuild.h"
 #include "parser/torch_tensor.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +17,7 @@ enum {
     PATH_MAX_BYTES = 16383, /* of a name: a shared key could be repeated at every depth */
     VISITS_PER_VALUE = 16,  /* how often values may be met again through sharing, on average */
     VISITS_FREE = 100000,
+    KEY_BYTES_PER_VISIT = 64, /* a long key costs as much time as several values */
 };
 
 struct td_torch_frame {
@@ -169,29 +170,26 @@ static bool open_frame(const struct td_torch_walker *w, td_pickle_ref ref, struc
     return true;
 }
 
-/* Appends ".key" for the part that comes next. */
+/* Whether the path can be a name; `at` is what made it so long. */
+static bool check_path(struct td_torch_walker *w, td_pickle_ref at)
+{
+    return w->path.len <= PATH_MAX_BYTES ||
+           td_torch_refuse(w->err, w->pickle, at, "a tensor's name is longer than 16,383 bytes");
+}
+
+/* Appends ".key" for the part that comes next: the key where it can be shown, or else the position. */
 static bool path_add(struct td_torch_walker *w, td_pickle_ref key, uint32_t index)
 {
-    const struct td_pickle *p = w->pickle;
-    size_t len;
-    int64_t number;
-    if (!w->frames[w->depth - 1].is_root)
+    const struct td_torch_frame *frame = &w->frames[w->depth - 1];
+    td_pickle_ref at = key != TD_PICKLE_NIL ? key : frame->ref;
+    size_t before = w->path.len;
+    if (!frame->is_root)
         td_buffer_putc(&w->path, '.');
-    const char *text = td_pickle_text(p, key, &len);
-    if (text != NULL && (w->path.len > PATH_MAX_BYTES || len > PATH_MAX_BYTES - w->path.len))
-        return td_torch_refuse(w->err, p, key, "a tensor's name is longer than 16,383 bytes");
-    if (text != NULL && td_pickle_is_utf8(p, key) && memchr(text, '\0', len) == NULL)
-        td_buffer_append(&w->path, text, len);
-    else if (text != NULL)
-        for (size_t i = 0; i < len; i++)
-            td_buffer_printf(
-                &w->path, (unsigned char)text[i] >= 0x20 && (unsigned char)text[i] < 0x7f ? "%c" : "\\x%02x",
-                (unsigned char)text[i]);
-    else if (td_pickle_int(p, key, &number))
-        td_buffer_printf(&w->path, "%" PRId64, number);
-    else
+    if (td_pickle_kind(w->pickle, key) == TD_PICKLE_TUPLE && !charge(w, at, td_pickle_count(w->pickle, key)))
+        return false;
+    if (!td_torch_write_key(w->pickle, key, PATH_MAX_BYTES, &w->path))
         td_buffer_u64(&w->path, index);
-    return true;
+    return check_path(w, at) && charge(w, at, (w->path.len - before) / KEY_BYTES_PER_VISIT);
 }
 
 /* What costs time without being visited. When nothing is left, the next visit fails. */
@@ -330,7 +328,7 @@ bool td_torch_visit_part(struct td_torch_walker *w, td_pickle_ref ref, const cha
     if (path_len > 0)
         td_buffer_putc(&w->path, '.');
     td_buffer_puts(&w->path, name);
-    bool ok = ref == TD_PICKLE_NIL || visit(w, ref);
+    bool ok = check_path(w, ref) && (ref == TD_PICKLE_NIL || visit(w, ref));
     while (ok && w->depth > depth)
         ok = step(w);
     w->path.len = path_len;

@@ -21,7 +21,7 @@ static void names_are_paths(void **state)
 {
     (void)state;
     static const char *const twice[] = {"a.b", "a.b#2"};
-    static const char *const thrice[] = {"a.b", "a.b#2", "a.b#2#2"};
+    static const char *const thrice[] = {"a.b", "a.b#2", "a.b#3"};
     static const char *const items[] = {"-3", "0.0", "0.1", "x.y\xc3\xa4"};
     static const char *const escaped[] = {"a\\x00b", "a\\xff"};
     static const char *const bare[] = {""};
@@ -32,6 +32,55 @@ static void names_are_paths(void **state)
                 items, 4);
     check_names("(dS'a\\xff'\n" FLOATS "sS'a\\x00b'\n" FLOATS "s.", escaped, 2);
     check_names(FLOATS ".", bare, 1);
+}
+
+/* As Python's str() has them. */
+static void keys_are_shown(void **state)
+{
+    (void)state;
+    static const char *const shown[] = {
+        "('a', 0.1, None, False)", "()", "(0, 1)", "(0,)", "-0.0", "1.5", "1e+16", "None", "True", "nan",
+    };
+    static const char *const positions[] = {"0", "1", "2", "3", "4", "5"};
+    static const char *const clashing[] = {"1.5", "1.5#2", "True", "True#2"};
+    check_names("(dI01\n" FLOATS "sN" FLOATS "sF1.5\n" FLOATS "sF-0.0\n" FLOATS "sF1e16\n" FLOATS
+                "sFnan\n" FLOATS "s(t" FLOATS "s(I0\nt" FLOATS "s(I0\nI1\nt" FLOATS
+                "s(S'a'\nF0.1\nNI00\nt" FLOATS "s.",
+                shown, COUNT_OF(shown));
+    check_names("(d((I0\ntt" FLOATS "scos\nsystem\n" FLOATS "sL18446744073709551616L\n" FLOATS
+                "s(S'it\\'s'\nt" FLOATS "s(S'\\xff'\nt" FLOATS "s(I1\nca\nb\nt" FLOATS "s.",
+                positions, COUNT_OF(positions));
+    check_names("(dI01\n" FLOATS "sS'True'\n" FLOATS "sS'1.5'\n" FLOATS "sF1.5\n" FLOATS "s.", clashing,
+                COUNT_OF(clashing));
+}
+
+/* Names that end like the numbers that others get, many of them. */
+static void clashes_never_end_in_an_error(void **state)
+{
+    (void)state;
+    enum { DEEP = 40 };
+    struct td_buffer text;
+    struct td_buffer name;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_init(&name);
+    td_buffer_puts(&text, "(dS'a'\n(dS'b'\n" FLOATS "ss");
+    td_buffer_puts(&name, "a.b");
+    for (int i = 0; i < DEEP; i++) {
+        td_buffer_printf(&text, "S'%.*s'\n" FLOATS "s", (int)name.len, name.data);
+        td_buffer_puts(&name, "#2");
+    }
+    td_buffer_putc(&text, '.');
+    parse_pickle(text.data, text.len, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_int_equal(p.manifest.tensor_count, DEEP + 1);
+    (void)tensor(&p, "a.b");
+    (void)tensor(&p, "a.b#2#2");
+    (void)tensor(&p, "a.b#3"); /* the one that had to give way */
+    done(&p, &f);
+    td_buffer_fini(&text);
+    td_buffer_fini(&name);
 }
 
 static void a_scalar_has_no_shape(void **state)
@@ -103,6 +152,25 @@ static void modules_are_as_state_dict_has_them(void **state)
                 kept, 2);
 }
 
+/* As a legacy file without storages, which may be longer than an archive here. */
+static void parse_long(struct td_buffer *text, struct parsed *p)
+{
+    td_buffer_puts(text, "(l.");
+    parse_bytes(&td_format_torch, text->data, text->len, p);
+}
+
+static void begin_long(struct td_buffer *text)
+{
+    td_buffer_init(text);
+    td_buffer_append(text, MAGIC VERSION SYSTEM, sizeof MAGIC VERSION SYSTEM - 1);
+}
+
+static void done_long(struct td_buffer *text, struct parsed *p)
+{
+    td_manifest_fini(&p->manifest);
+    td_buffer_fini(text);
+}
+
 /* A module of thousands of buffers and as many names that it does not save: each buffer is looked for among them. */
 static void unsaved_buffers_are_bounded(void **state)
 {
@@ -110,21 +178,19 @@ static void unsaved_buffers_are_bounded(void **state)
     enum { COUNT = 20000 };
     struct td_buffer text;
     struct parsed p;
-    td_buffer_init(&text);
-    td_buffer_append(&text, MAGIC VERSION SYSTEM, sizeof MAGIC VERSION SYSTEM - 1);
+    begin_long(&text);
     td_buffer_puts(&text, "ca\nNet\n)\x81(dS'_parameters'\n(dsS'_modules'\n(dsS'_buffers'\n(d(");
     for (int i = 0; i < COUNT; i++)
         td_buffer_printf(&text, "S'b%d'\nI1\n", i);
     td_buffer_puts(&text, "usS'_non_persistent_buffers_set'\nc__builtin__\nset\n((l(");
     for (int i = 0; i < COUNT; i++)
         td_buffer_printf(&text, "S'c%d'\n", i);
-    td_buffer_puts(&text, "etRsb.(l.");
+    td_buffer_puts(&text, "etRsb.");
     double before = cpu_seconds();
-    parse_bytes(&td_format_torch, text.data, text.len, &p);
+    parse_long(&text, &p);
     check_refused(&p, 76, "unfold without end", text.len);
     assert_true(cpu_seconds() - before < 2);
-    td_manifest_fini(&p.manifest);
-    td_buffer_fini(&text);
+    done_long(&text, &p);
 }
 
 /* A module of thousands of parameters that are None, met a thousand times. */
@@ -134,21 +200,19 @@ static void shared_nothing_is_bounded(void **state)
     enum { COUNT = 5000 };
     struct td_buffer text;
     struct parsed p;
-    td_buffer_init(&text);
-    td_buffer_append(&text, MAGIC VERSION SYSTEM, sizeof MAGIC VERSION SYSTEM - 1);
+    begin_long(&text);
     td_buffer_puts(&text, "(l(ca\nNet\n)\x81p1\n(dS'_modules'\n(dsS'_parameters'\n(d(");
     for (int i = 0; i < COUNT; i++)
         td_buffer_printf(&text, "I%d\nN", i);
     td_buffer_puts(&text, "usb");
     for (int i = 0; i < COUNT; i++)
         td_buffer_puts(&text, "g1\n");
-    td_buffer_puts(&text, "e.(l.");
+    td_buffer_puts(&text, "e.");
     double before = cpu_seconds();
-    parse_bytes(&td_format_torch, text.data, text.len, &p);
+    parse_long(&text, &p);
     check_refused(&p, 76, "unfold without end", text.len);
     assert_true(cpu_seconds() - before < 2);
-    td_manifest_fini(&p.manifest);
-    td_buffer_fini(&text);
+    done_long(&text, &p);
 }
 
 /* Scales that have scales that have scales: the one place where the walk recurses. */
@@ -250,6 +314,79 @@ static void paths_are_bounded(void **state)
     check_refused(&p, 0, "name is longer than 16,383 bytes", f.len);
     done(&p, &f);
     td_buffer_fini(&text);
+}
+
+/* A dict with one item, met 50,000 times: writing the key is work too. */
+static void check_key_is_bounded(const struct td_buffer *key)
+{
+    struct td_buffer text;
+    struct parsed p;
+    begin_long(&text);
+    td_buffer_puts(&text, "(l((dp0\n");
+    td_buffer_append(&text, key->data, key->len);
+    td_buffer_puts(&text, "Ns");
+    for (int i = 0; i < 50000; i++)
+        td_buffer_puts(&text, "g0\n");
+    td_buffer_puts(&text, "e.");
+    double before = cpu_seconds();
+    parse_long(&text, &p);
+    check_refused(&p, 76, "unfold without end", text.len);
+    assert_true(cpu_seconds() - before < 2);
+    done_long(&text, &p);
+}
+
+static void shared_keys_are_bounded(void **state)
+{
+    (void)state;
+    struct td_buffer key;
+    td_buffer_init(&key);
+    td_buffer_puts(&key, "S'");
+    for (int i = 0; i < 4000; i++)
+        td_buffer_puts(&key, "\xff"); /* shown as four bytes each */
+    td_buffer_puts(&key, "'\n");
+    check_key_is_bounded(&key);
+    td_buffer_clear(&key);
+    td_buffer_puts(&key, "(");
+    for (int i = 0; i < 1000; i++)
+        td_buffer_puts(&key, "F0.1\n");
+    td_buffer_puts(&key, "(tt"); /* and at its end what is not shown */
+    check_key_is_bounded(&key);
+    td_buffer_fini(&key);
+}
+
+/* A name may have 16,383 bytes, whatever its key is. */
+static void long_keys_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *piece, *after;
+        int fit; /* as many make a name that is short enough, one more does not */
+        size_t name_bytes;
+    } rows[] = {
+        {"S'", "k", "'\n", 16383, 16383},
+        {"S'", "\xff", "'\n", 4095, 16380}, /* "\xff" */
+        {"(", "I1\n", "t", 5461, 16383},    /* "(1, 1 ... 1)" */
+        {"(", "S'k'\n", "t", 3276, 16380},  /* "('k', 'k' ... 'k')" */
+    };
+    for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
+        const int count = rows[i / 2].fit + (int)(i % 2);
+        struct td_buffer text;
+        struct parsed p;
+        begin_long(&text);
+        td_buffer_puts(&text, "(d");
+        td_buffer_puts(&text, rows[i / 2].before);
+        for (int k = 0; k < count; k++)
+            td_buffer_puts(&text, rows[i / 2].piece);
+        td_buffer_puts(&text, rows[i / 2].after);
+        td_buffer_puts(&text, "I1\ns.");
+        parse_long(&text, &p);
+        CHECK(p.ok || i % 2 == 1, "row %zu: %s", i / 2, p.err.message);
+        if (i % 2 == 0)
+            assert_int_equal(strlen(p.manifest.metadata[0].key), rows[i / 2].name_bytes);
+        else
+            check_refused(&p, 0, "name is longer than 16,383 bytes", text.len);
+        done_long(&text, &p);
+    }
 }
 
 /* ---- metadata ------------------------------------------------------------------------------------------ */
@@ -355,6 +492,21 @@ static void repeated_keys_are_told(void **state)
     done(&p, &f);
 }
 
+static void clashing_entries_are_numbered(void **state)
+{
+    (void)state;
+    static const char pickle[] = "(dNI1\nsS'None'\nI2\nsF1.5\nI3\nsS'1.5'\nI4\ns.";
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(pickle, sizeof pickle - 1, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    check_metadata(&p, "None", "1");
+    check_metadata(&p, "None#2", "2");
+    check_metadata(&p, "1.5", "3");
+    check_metadata(&p, "1.5#2", "4");
+    done(&p, &f);
+}
+
 static void many_entries_are_counted(void **state)
 {
     (void)state;
@@ -383,6 +535,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_paths),
+        cmocka_unit_test(keys_are_shown),
+        cmocka_unit_test(clashes_never_end_in_an_error),
         cmocka_unit_test(a_scalar_has_no_shape),
         cmocka_unit_test(attributes_are_names),
         cmocka_unit_test(modules_are_as_state_dict_has_them),
@@ -393,9 +547,12 @@ int main(void)
         cmocka_unit_test(sharing_is_bounded),
         cmocka_unit_test(shared_arrays_are_bounded),
         cmocka_unit_test(paths_are_bounded),
+        cmocka_unit_test(shared_keys_are_bounded),
+        cmocka_unit_test(long_keys_are_refused),
         cmocka_unit_test(long_metadata_is_cut),
         cmocka_unit_test(a_long_array_with_a_tensor_is_no_metadata),
         cmocka_unit_test(repeated_keys_are_told),
+        cmocka_unit_test(clashing_entries_are_numbered),
         cmocka_unit_test(many_entries_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
