@@ -1,6 +1,7 @@
 #include "catalog/checkpoint.h"
 
 #include "catalog/dcp_checkpoint.h"
+#include "parser/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -112,23 +113,20 @@ static void unit_drop_last(struct builder *b)
     free(b->units[--b->unit_count].parts);
 }
 
+static struct td_name candidate_name(const void *context, size_t i)
+{
+    const char *name = base_name(((const struct td_candidate *)context)[i].path);
+    return (struct td_name){.text = name, .len = strlen(name)};
+}
+
 /* The candidate with this base name. Candidates of one directory share a prefix, so their order is that of
  * their base names. */
 static size_t candidate_find(const struct builder *b, const char *name)
 {
-    size_t low = 0;
-    size_t high = b->count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int order = strcmp(base_name(b->candidates[mid].path), name);
-        if (order == 0)
-            return mid;
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return SIZE_MAX;
+    struct td_names names = {.count = b->count, .context = b->candidates, .get = candidate_name};
+    bool found;
+    size_t at = td_names_search(&names, name, strlen(name), &found);
+    return found ? at : SIZE_MAX;
 }
 
 /* ---- sharded by an index ------------------------------------------------------------------------------- */

@@ -117,6 +117,9 @@ const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot
 const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path,
                                               size_t len);
 
+/* Index of the first model whose id is greater than the given one (where a page continues). */
+size_t td_snapshot_models_after(const struct td_snapshot *snapshot, const char *id, size_t len);
+
 /* The model whose id is the longest prefix of path at a '/' border; *rest is what follows that '/', or the end. */
 const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, const char *path, size_t len,
                                          size_t *rest);
