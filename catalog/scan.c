@@ -435,7 +435,7 @@ static bool build_model(struct scan *s, size_t first, size_t end)
     model->id = id;
     model->directory_len = candidate->directory_len;
     model_files(s, model, candidate);
-    return td_checkpoints_build(snapshot, model, candidate, end - first, s->err);
+    return td_checkpoints_build(snapshot, s->previous, model, candidate, end - first, s->err);
 }
 
 static int model_compare(const void *a, const void *b)
@@ -610,7 +610,7 @@ bool td_scan_file(const char *path, const struct td_limits *limits, struct td_sn
         model->file_bytes = file->source.id.size_bytes;
         model->updated_ns = file->source.id.mtime_ns;
         snapshot->model_count = 1;
-        ok = td_checkpoints_build(snapshot, model, &candidate, 1, err);
+        ok = td_checkpoints_build(snapshot, NULL, model, &candidate, 1, err);
     }
     if (!ok) {
         td_snapshot_free(snapshot);

@@ -32,7 +32,7 @@ void td_snapshot_free(struct td_snapshot *snapshot)
         struct td_model *model = &snapshot->models[i];
         for (size_t j = 0; j < model->checkpoint_count; j++) {
             free(model->checkpoints[j].parts);
-            free(model->checkpoints[j].refs);
+            td_checkpoint_drop_refs(&model->checkpoints[j]);
         }
         free(model->checkpoints);
         free(model->problems.items);
@@ -42,6 +42,30 @@ void td_snapshot_free(struct td_snapshot *snapshot)
     td_arena_fini(&snapshot->arena);
     td_root_unref(snapshot->root);
     free(snapshot);
+}
+
+struct td_join *td_join_ref(struct td_join *join)
+{
+    atomic_fetch_add_explicit(&join->refs, 1, memory_order_relaxed);
+    return join;
+}
+
+void td_join_unref(struct td_join *join)
+{
+    if (join == NULL || atomic_fetch_sub_explicit(&join->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free(join->tensors);
+    td_arena_fini(&join->arena);
+    free(join);
+}
+
+void td_checkpoint_drop_refs(struct td_checkpoint *checkpoint)
+{
+    if (checkpoint->join == NULL)
+        free(checkpoint->refs);
+    td_join_unref(checkpoint->join);
+    checkpoint->join = NULL;
+    checkpoint->refs = NULL;
 }
 
 struct td_file *td_file_ref(struct td_file *file)
