@@ -176,6 +176,27 @@ size_t td_names_duplicate(const struct td_names *names, const struct td_order *o
     return names->count;
 }
 
+size_t td_names_search(const struct td_names *names, const char *name, size_t len, bool *found)
+{
+    size_t low = 0;
+    size_t high = names->count;
+    bool met = false; /* the last one that `high` came to stand at */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        struct td_name here = names->get(names->context, middle);
+        int order = td_name_compare(here.text, here.len, name, len);
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+            met = order == 0;
+        }
+    }
+    if (found != NULL)
+        *found = met;
+    return low;
+}
+
 bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,
                        size_t *distinct_count, uint32_t *number, struct td_error *err)
 {

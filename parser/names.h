@@ -46,6 +46,10 @@ void td_order_apply(struct td_order *order, size_t count, void *base, size_t siz
  * none. order as td_names_order gave it. */
 size_t td_names_duplicate(const struct td_names *names, const struct td_order *order);
 
+/* In names that are in byte order: the place of the first that does not come before `name`, count when they all do.
+ * *found (or NULL) tells whether that is the name itself. */
+size_t td_names_search(const struct td_names *names, const char *name, size_t len, bool *found);
+
 /* The different names in byte order, copied into the arena: *distinct, *distinct_count. number[i], count of them given
  * by the caller, becomes the place of the list's i-th name among them. At most 2^32-1 names. */
 bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,

@@ -393,6 +393,43 @@ static void apply_moves_whole_items(void **state)
     }
 }
 
+static struct td_name pointer_name(const void *context, size_t i)
+{
+    const char *text = ((const char *const *)context)[i];
+    return (struct td_name){.text = text, .len = strlen(text)};
+}
+
+/* Every name and every gap between two, in lists of every length; and a name that stands there more than once. */
+static void names_are_searched_by_bytes(void **state)
+{
+    (void)state;
+    static const char *const sorted[] = {"", "B", "a", "a.b", "a/b", "ab", "b", "b", "b", "\xc3\xa9"};
+    static const struct {
+        const char *name;
+        size_t at; /* in the whole list */
+        bool found;
+    } cases[] = {
+        {"", 0, true},    {"A", 1, false},  {"B", 1, true},        {"C", 2, false},
+        {"a", 2, true},   {"a.", 3, false}, {"a.b", 3, true},      {"a.c", 4, false},
+        {"a/b", 4, true}, {"aa", 5, false}, {"ab", 5, true},       {"abc", 6, false},
+        {"b", 6, true},   {"c", 9, false},  {"\xc3\xa9", 9, true}, {"\xc3\xaa", 10, false},
+    };
+    for (size_t count = 0; count <= COUNT_OF(sorted); count++) {
+        const struct td_names names = {.count = count, .context = sorted, .get = pointer_name};
+        for (size_t i = 0; i < COUNT_OF(cases); i++) {
+            bool found;
+            size_t at = td_names_search(&names, cases[i].name, strlen(cases[i].name), &found);
+            CHECK(at == (cases[i].at < count ? cases[i].at : count), "\"%s\" of %zu: %zu", cases[i].name,
+                  count, at);
+            CHECK(found == (cases[i].found && cases[i].at < count), "\"%s\" of %zu", cases[i].name, count);
+            assert_int_equal(td_names_search(&names, cases[i].name, strlen(cases[i].name), NULL), at);
+        }
+        bool found;
+        (void)td_names_search(&names, "a.b and more", 3, &found); /* the length counts */
+        assert_int_equal(found, count > 3);
+    }
+}
+
 static void members_are_counted_and_found(void **state)
 {
     (void)state;
@@ -445,6 +482,7 @@ int main(void)
         cmocka_unit_test(numbers_that_are_taken_cost_little),
         cmocka_unit_test(numbering_survives_want_of_memory),
         cmocka_unit_test(apply_moves_whole_items),
+        cmocka_unit_test(names_are_searched_by_bytes),
         cmocka_unit_test(members_are_counted_and_found),
         cmocka_unit_test(faults_are_left_to_the_callers_pass),
     };
