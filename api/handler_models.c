@@ -111,22 +111,6 @@ static void write_problems(struct td_buffer *out, const struct td_problems *prob
     td_buffer_putc(out, ']');
 }
 
-/* Index of the first model whose id is greater. */
-static size_t models_after(const struct td_snapshot *snapshot, const char *id, size_t len)
-{
-    size_t low = 0;
-    size_t high = snapshot->model_count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const char *here = snapshot->models[mid].id;
-        if (td_name_compare(here, strlen(here), id, len) <= 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
 static void write_models(const struct td_call *call, size_t at, size_t limit, struct td_text listing,
                          struct td_buffer *out)
 {
@@ -174,7 +158,7 @@ void td_handle_models(const struct td_call *call)
     if (td_call_check_parameters(call, known) && page_size(call, &limit) &&
         listing_name(call, &name, "models", "", filters, 1) &&
         page_token(call, (struct td_text){.p = name.data, .len = name.len}, &after, &first)) {
-        size_t at = first ? 0 : models_after(call->snapshot, after.data, after.len);
+        size_t at = first ? 0 : td_snapshot_models_after(call->snapshot, after.data, after.len);
         write_models(call, at, limit, (struct td_text){.p = name.data, .len = name.len}, &json);
         td_response_set_json(call->response, &json);
     }

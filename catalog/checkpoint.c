@@ -1,6 +1,7 @@
 #include "catalog/checkpoint.h"
 
 #include "catalog/dcp_checkpoint.h"
+#include "parser/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ struct unit {
 
 struct builder {
     struct td_snapshot *snapshot;
+    const struct td_snapshot *previous; /* or NULL */
     struct td_model *model;
     const struct td_candidate *candidates; /* sorted by path */
     bool *claimed;                         /* per candidate: part of an index or a group */
@@ -112,23 +114,20 @@ static void unit_drop_last(struct builder *b)
     free(b->units[--b->unit_count].parts);
 }
 
+static struct td_name candidate_name(const void *context, size_t i)
+{
+    const char *name = base_name(((const struct td_candidate *)context)[i].path);
+    return (struct td_name){.text = name, .len = strlen(name)};
+}
+
 /* The candidate with this base name. Candidates of one directory share a prefix, so their order is that of
  * their base names. */
 static size_t candidate_find(const struct builder *b, const char *name)
 {
-    size_t low = 0;
-    size_t high = b->count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int order = strcmp(base_name(b->candidates[mid].path), name);
-        if (order == 0)
-            return mid;
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return SIZE_MAX;
+    struct td_names names = {.count = b->count, .context = b->candidates, .get = candidate_name};
+    bool found;
+    size_t at = td_names_search(&names, name, strlen(name), &found);
+    return found ? at : SIZE_MAX;
 }
 
 /* ---- sharded by an index ------------------------------------------------------------------------------- */
@@ -507,6 +506,39 @@ static bool checkpoint_metadata(struct td_snapshot *snapshot, struct td_checkpoi
     return true;
 }
 
+static bool same_files(const struct td_checkpoint *checkpoint, const struct unit *unit)
+{
+    bool same = checkpoint->part_count == unit->part_count;
+    for (size_t i = 0; same && i < unit->part_count; i++)
+        same = checkpoint->parts[i]->file == unit->parts[i]->file;
+    return same;
+}
+
+/* What the snapshot before made of the same files, or NULL. */
+static struct td_join *previous_join(const struct builder *b, const struct unit *unit)
+{
+    const char *id = b->model->id;
+    const struct td_model *before =
+        b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, id, strlen(id));
+    for (size_t i = 0; before != NULL && i < before->checkpoint_count; i++)
+        if (before->checkpoints[i].join != NULL && same_files(&before->checkpoints[i], unit))
+            return before->checkpoints[i].join;
+    return NULL;
+}
+
+static bool checkpoint_fill_distributed(const struct builder *b, struct td_checkpoint *checkpoint,
+                                        const struct unit *unit)
+{
+    struct td_join *before = previous_join(b, unit);
+    checkpoint->join = before != NULL ? td_join_ref(before)
+                                      : td_dcp_join(&unit->index_entry->file->dcp, unit->parts, b->err);
+    if (checkpoint->join == NULL)
+        return false;
+    checkpoint->refs = checkpoint->join->tensors;
+    checkpoint->tensor_count = checkpoint->join->tensor_count;
+    return true;
+}
+
 /* Makes the unit a checkpoint. *published is false, and a problem noted, when two parts hold one name. */
 static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id,
                               struct td_checkpoint *checkpoint, bool *published)
@@ -516,8 +548,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     checkpoint->id = id;
     bool distributed = unit->index_entry != NULL && unit->index_entry->file->is_dcp;
     if (distributed) {
-        if (!td_dcp_checkpoint_fill(b->snapshot, &unit->index_entry->file->dcp, unit->parts, checkpoint,
-                                    b->err))
+        if (!checkpoint_fill_distributed(b, checkpoint, unit))
             return false;
     } else if (unit->index_entry != NULL) {
         if (!checkpoint_fill_indexed(checkpoint, unit, b->err))
@@ -536,8 +567,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
                        "tensor \"%.200s\" is in two shards, so this sharded checkpoint is not published",
                        checkpoint->refs[twice].tensor->name);
         problem(b, unit->parts[0]->path, message);
-        free(checkpoint->refs);
-        checkpoint->refs = NULL;
+        td_checkpoint_drop_refs(checkpoint);
         return true;
     }
     checkpoint->parts = unit->parts;
@@ -557,8 +587,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
         *published = true;
         return true;
     }
-    free(checkpoint->refs);
-    checkpoint->refs = NULL;
+    td_checkpoint_drop_refs(checkpoint);
     return false;
 }
 
@@ -678,11 +707,16 @@ static bool publish_units(struct builder *b)
     return true;
 }
 
-bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model,
-                          const struct td_candidate *candidates, size_t count, struct td_error *err)
+bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous,
+                          struct td_model *model, const struct td_candidate *candidates, size_t count,
+                          struct td_error *err)
 {
-    struct builder b = {
-        .snapshot = snapshot, .model = model, .candidates = candidates, .count = count, .err = err};
+    struct builder b = {.snapshot = snapshot,
+                        .previous = previous,
+                        .model = model,
+                        .candidates = candidates,
+                        .count = count,
+                        .err = err};
     bool ok = false;
     b.claimed = calloc(count + 1, sizeof *b.claimed);
     if (b.claimed == NULL) {

@@ -29,8 +29,9 @@ bool td_is_shard_index_name(const char *file_name);
  * `pytorch`, else the first by name that holds tensors.
  * A file directly in the root is a model of its own, whatever its name. Beside an index that is refused nothing of its
  * family but the whole file is published. Files that an index names, and incomplete groups, are never published by
- * themselves. */
-bool td_checkpoints_build(struct td_snapshot *snapshot, struct td_model *model,
-                          const struct td_candidate *candidates, size_t count, struct td_error *err);
+ * themselves. `previous` (may be NULL) lends the joins of distributed checkpoints whose files are still the same. */
+bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous,
+                          struct td_model *model, const struct td_candidate *candidates, size_t count,
+                          struct td_error *err);
 
 #endif

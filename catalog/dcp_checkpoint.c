@@ -51,12 +51,12 @@ static bool check_tiles(const struct td_dcp_tensor *from, const char **reason, s
 }
 
 /* Several pieces, each row-major in its file. */
-static bool fill_pieces(struct td_snapshot *snapshot, const struct td_dcp_tensor *from,
+static bool fill_pieces(struct td_join *join, const struct td_dcp_tensor *from,
                         const struct td_entry *const *parts, struct td_tensor *tensor, struct td_error *err)
 {
     if (!check_tiles(from, &tensor->reason, err))
         return false;
-    struct td_piece *pieces = td_arena_array(&snapshot->arena, from->piece_count, sizeof *pieces);
+    struct td_piece *pieces = td_arena_array(&join->arena, from->piece_count, sizeof *pieces);
     if (pieces == NULL)
         return td_error_no_memory(err);
     for (uint32_t i = 0; i < from->piece_count && tensor->reason == NULL; i++) {
@@ -74,9 +74,9 @@ static bool fill_pieces(struct td_snapshot *snapshot, const struct td_dcp_tensor
 }
 
 /* Ranks that have no part of a tensor store a box without elements; these say nothing. */
-static bool drop_empty(struct td_snapshot *snapshot, struct td_dcp_tensor *tensor, struct td_error *err)
+static bool drop_empty(struct td_join *join, struct td_dcp_tensor *tensor, struct td_error *err)
 {
-    struct td_dcp_piece *kept = td_arena_array(&snapshot->arena, tensor->piece_count, sizeof *kept);
+    struct td_dcp_piece *kept = td_arena_array(&join->arena, tensor->piece_count, sizeof *kept);
     uint32_t count = 0;
     if (kept == NULL)
         return td_error_no_memory(err);
@@ -92,8 +92,8 @@ static bool drop_empty(struct td_snapshot *snapshot, struct td_dcp_tensor *tenso
     return true;
 }
 
-/* Its names and numbers are dcp's, which lives as long as its file, and so as the snapshot. */
-static bool fill_tensor(struct td_snapshot *snapshot, const struct td_dcp_tensor *from,
+/* Its names and numbers are dcp's, which lives as long as its file, and so as the snapshots with this join. */
+static bool fill_tensor(struct td_join *join, const struct td_dcp_tensor *from,
                         const struct td_entry *const *parts, struct td_tensor *tensor, struct td_error *err)
 {
     uint64_t elems = 1;
@@ -115,7 +115,7 @@ static bool fill_tensor(struct td_snapshot *snapshot, const struct td_dcp_tensor
         return true;
     }
     if (from->piece_count > 1)
-        return fill_pieces(snapshot, from, parts, tensor, err);
+        return fill_pieces(join, from, parts, tensor, err);
     const struct td_tensor *item = find_item(from, &from->pieces[0], parts, &tensor->reason);
     if (item != NULL && !same_sizes(from->pieces[0].sizes, from->shape, from->rank)) {
         tensor->reason = "its pieces do not fill it exactly";
@@ -126,21 +126,37 @@ static bool fill_tensor(struct td_snapshot *snapshot, const struct td_dcp_tensor
     return true;
 }
 
-bool td_dcp_checkpoint_fill(struct td_snapshot *snapshot, const struct td_dcp *dcp,
-                            const struct td_entry *const *parts, struct td_checkpoint *checkpoint,
-                            struct td_error *err)
+static bool fill(struct td_join *join, const struct td_dcp *dcp, const struct td_entry *const *parts,
+                 struct td_error *err)
 {
-    struct td_tensor *tensors = td_arena_array(&snapshot->arena, dcp->tensor_count, sizeof *tensors);
-    checkpoint->refs = malloc((dcp->tensor_count + 1) * sizeof *checkpoint->refs);
-    if (tensors == NULL || checkpoint->refs == NULL)
+    struct td_tensor *tensors = td_arena_array(&join->arena, dcp->tensor_count, sizeof *tensors);
+    join->tensors = malloc((dcp->tensor_count + 1) * sizeof *join->tensors);
+    if (tensors == NULL || join->tensors == NULL)
         return td_error_no_memory(err);
     for (size_t i = 0; i < dcp->tensor_count; i++) {
         struct td_dcp_tensor from = dcp->tensors[i];
-        if (!drop_empty(snapshot, &from, err) || !fill_tensor(snapshot, &from, parts, &tensors[i], err))
+        if (!drop_empty(join, &from, err) || !fill_tensor(join, &from, parts, &tensors[i], err))
             return false;
         uint32_t part = from.piece_count > 0 ? from.pieces[0].file : (uint32_t)dcp->file_count;
-        checkpoint->refs[i] = (struct td_tensor_ref){.tensor = &tensors[i], .part = part};
+        join->tensors[i] = (struct td_tensor_ref){.tensor = &tensors[i], .part = part};
     }
-    checkpoint->tensor_count = dcp->tensor_count;
+    join->tensor_count = dcp->tensor_count;
     return true;
+}
+
+struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
+                            struct td_error *err)
+{
+    struct td_join *join = calloc(1, sizeof *join);
+    if (join == NULL) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
+    atomic_init(&join->refs, 1);
+    td_arena_init(&join->arena, 0);
+    if (!fill(join, dcp, parts, err)) {
+        td_join_unref(join);
+        return NULL;
+    }
+    return join;
 }

@@ -4,11 +4,10 @@
 
 #include "catalog/snapshot.h"
 
-/* Fills checkpoint->refs and tensor_count from dcp, whose i-th file is parts[i] (all there and readable), followed by
- * the `.metadata` itself for tensors that are in none. The tensors are made in the snapshot's arena. One whose pieces are not what dcp says is listed with a reason. Errors:
- * TD_RESOURCE_EXHAUSTED. */
-bool td_dcp_checkpoint_fill(struct td_snapshot *snapshot, const struct td_dcp *dcp,
-                            const struct td_entry *const *parts, struct td_checkpoint *checkpoint,
+/* The tensors of dcp, whose i-th file is parts[i] (all there and readable), followed by the `.metadata` itself for tensors
+ * that are in none. One whose pieces are not what dcp says is listed with a reason. One reference is the caller's, who
+ * keeps the parts' files as long. NULL is TD_RESOURCE_EXHAUSTED. */
+struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
                             struct td_error *err);
 
 #endif

@@ -3,6 +3,7 @@
 #include "catalog/checkpoint.h"
 #include "catalog/walk.h"
 #include "core/clock.h"
+#include "parser/names.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -50,21 +51,18 @@ void td_unsettled_list_fini(struct td_unsettled_list *list)
 
 /* ---- files that may still be written to ---------------------------------------------------------------- */
 
+static struct td_name unsettled_path(const void *context, size_t i)
+{
+    const char *path = ((const struct td_unsettled *)context)[i].path;
+    return (struct td_name){.text = path, .len = strlen(path)};
+}
+
 static const struct td_unsettled *unsettled_find(const struct td_unsettled_list *list, const char *path)
 {
-    size_t low = 0;
-    size_t high = list->count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int order = strcmp(list->items[mid].path, path);
-        if (order == 0)
-            return &list->items[mid];
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    struct td_names names = {.count = list->count, .context = list->items, .get = unsettled_path};
+    bool found;
+    size_t at = td_names_search(&names, path, strlen(path), &found);
+    return found ? &list->items[at] : NULL;
 }
 
 /* What is known of a file that was found, besides its identity. */
@@ -437,7 +435,7 @@ static bool build_model(struct scan *s, size_t first, size_t end)
     model->id = id;
     model->directory_len = candidate->directory_len;
     model_files(s, model, candidate);
-    return td_checkpoints_build(snapshot, model, candidate, end - first, s->err);
+    return td_checkpoints_build(snapshot, s->previous, model, candidate, end - first, s->err);
 }
 
 static int model_compare(const void *a, const void *b)
@@ -612,7 +610,7 @@ bool td_scan_file(const char *path, const struct td_limits *limits, struct td_sn
         model->file_bytes = file->source.id.size_bytes;
         model->updated_ns = file->source.id.mtime_ns;
         snapshot->model_count = 1;
-        ok = td_checkpoints_build(snapshot, model, &candidate, 1, err);
+        ok = td_checkpoints_build(snapshot, NULL, model, &candidate, 1, err);
     }
     if (!ok) {
         td_snapshot_free(snapshot);

@@ -1,5 +1,7 @@
 #include "catalog/snapshot.h"
 
+#include "parser/names.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +32,7 @@ void td_snapshot_free(struct td_snapshot *snapshot)
         struct td_model *model = &snapshot->models[i];
         for (size_t j = 0; j < model->checkpoint_count; j++) {
             free(model->checkpoints[j].parts);
-            free(model->checkpoints[j].refs);
+            td_checkpoint_drop_refs(&model->checkpoints[j]);
         }
         free(model->checkpoints);
         free(model->problems.items);
@@ -40,6 +42,30 @@ void td_snapshot_free(struct td_snapshot *snapshot)
     td_arena_fini(&snapshot->arena);
     td_root_unref(snapshot->root);
     free(snapshot);
+}
+
+struct td_join *td_join_ref(struct td_join *join)
+{
+    atomic_fetch_add_explicit(&join->refs, 1, memory_order_relaxed);
+    return join;
+}
+
+void td_join_unref(struct td_join *join)
+{
+    if (join == NULL || atomic_fetch_sub_explicit(&join->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    free(join->tensors);
+    td_arena_fini(&join->arena);
+    free(join);
+}
+
+void td_checkpoint_drop_refs(struct td_checkpoint *checkpoint)
+{
+    if (checkpoint->join == NULL)
+        free(checkpoint->refs);
+    td_join_unref(checkpoint->join);
+    checkpoint->join = NULL;
+    checkpoint->refs = NULL;
 }
 
 struct td_file *td_file_ref(struct td_file *file)
@@ -65,41 +91,45 @@ void td_file_unref(struct td_file *file)
     free(file);
 }
 
+static struct td_name model_id(const void *context, size_t i)
+{
+    const char *id = ((const struct td_model *)context)[i].id;
+    return (struct td_name){.text = id, .len = strlen(id)};
+}
+
+static size_t find_model(const struct td_snapshot *snapshot, const char *id, size_t len, bool *found)
+{
+    struct td_names names = {.count = snapshot->model_count, .context = snapshot->models, .get = model_id};
+    return td_names_search(&names, id, len, found);
+}
+
 const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot, const char *id, size_t len)
 {
-    size_t low = 0;
-    size_t high = snapshot->model_count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const struct td_model *model = &snapshot->models[mid];
-        int order = td_name_compare(model->id, strlen(model->id), id, len);
-        if (order == 0)
-            return model;
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    bool found;
+    size_t at = find_model(snapshot, id, len, &found);
+    return found ? &snapshot->models[at] : NULL;
+}
+
+size_t td_snapshot_models_after(const struct td_snapshot *snapshot, const char *id, size_t len)
+{
+    bool found;
+    size_t at = find_model(snapshot, id, len, &found);
+    return at + found;
+}
+
+static struct td_name entry_path(const void *context, size_t i)
+{
+    const char *path = ((const struct td_entry *)context)[i].path;
+    return (struct td_name){.text = path, .len = strlen(path)};
 }
 
 const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path,
                                               size_t len)
 {
-    size_t low = 0;
-    size_t high = snapshot->entry_count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const struct td_entry *entry = &snapshot->entries[mid];
-        int order = td_name_compare(entry->path, strlen(entry->path), path, len);
-        if (order == 0)
-            return entry;
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    struct td_names names = {.count = snapshot->entry_count, .context = snapshot->entries, .get = entry_path};
+    bool found;
+    size_t at = td_names_search(&names, path, len, &found);
+    return found ? &snapshot->entries[at] : NULL;
 }
 
 const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, const char *path, size_t len,
@@ -122,23 +152,27 @@ const char *td_model_relative(const struct td_model *model, const struct td_entr
     return model->directory_len == 0 ? entry->path : entry->path + model->directory_len + 1;
 }
 
+struct model_files {
+    const struct td_snapshot *snapshot;
+    const struct td_model *model;
+};
+
+static struct td_name file_path(const void *context, size_t i)
+{
+    const struct model_files *files = context;
+    const struct td_entry *entry = &files->snapshot->entries[files->model->first_entry + i];
+    const char *path = td_model_relative(files->model, entry);
+    return (struct td_name){.text = path, .len = strlen(path)};
+}
+
 const struct td_entry *td_model_find_file(const struct td_snapshot *snapshot, const struct td_model *model,
                                           const char *path, size_t len)
 {
-    size_t low = model->first_entry;
-    size_t high = low + model->entry_count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const char *here = td_model_relative(model, &snapshot->entries[mid]);
-        int order = td_name_compare(here, strlen(here), path, len);
-        if (order == 0)
-            return &snapshot->entries[mid];
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    struct model_files files = {.snapshot = snapshot, .model = model};
+    struct td_names names = {.count = model->entry_count, .context = &files, .get = file_path};
+    bool found;
+    size_t at = td_names_search(&names, path, len, &found);
+    return found ? &snapshot->entries[model->first_entry + at] : NULL;
 }
 
 const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, const char *id, size_t len)
@@ -162,29 +196,33 @@ struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint
     return (struct td_tensor_ref){.tensor = &checkpoint->parts[0]->file->manifest.tensors[i], .part = 0};
 }
 
+static struct td_name tensor_name(const void *context, size_t i)
+{
+    const struct td_tensor *tensor = td_checkpoint_tensor(context, i).tensor;
+    return (struct td_name){.text = tensor->name, .len = tensor->name_len};
+}
+
+static size_t find_tensor(const struct td_checkpoint *checkpoint, const char *name, size_t len, bool *found)
+{
+    struct td_names names = {.count = checkpoint->tensor_count, .context = checkpoint, .get = tensor_name};
+    return td_names_search(&names, name, len, found);
+}
+
 size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, const char *name, size_t len)
 {
-    size_t low = 0;
-    size_t high = checkpoint->tensor_count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, mid).tensor;
-        if (td_name_compare(tensor->name, tensor->name_len, name, len) <= 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    bool found;
+    size_t at = find_tensor(checkpoint, name, len, &found);
+    return at + found;
 }
 
 bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name, size_t len,
                         struct td_tensor_ref *out)
 {
-    size_t after = td_checkpoint_after(checkpoint, name, len);
-    if (after == 0)
-        return false;
-    *out = td_checkpoint_tensor(checkpoint, after - 1);
-    return td_name_compare(out->tensor->name, out->tensor->name_len, name, len) == 0;
+    bool found;
+    size_t at = find_tensor(checkpoint, name, len, &found);
+    if (found)
+        *out = td_checkpoint_tensor(checkpoint, at);
+    return found;
 }
 
 void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,

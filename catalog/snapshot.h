@@ -59,6 +59,15 @@ struct td_tensor_ref {
     uint32_t part;
 };
 
+/* The tensors of a distributed checkpoint. It needs the files that it was made of, so it is shared by those snapshots
+ * that hold the same. */
+struct td_join {
+    _Atomic int refs;
+    struct td_arena arena; /* owns the tensors and their pieces */
+    struct td_tensor_ref *tensors;
+    size_t tensor_count;
+};
+
 /* One complete set of tensors. */
 struct td_checkpoint {
     const char *id; /* "safetensors", or a file name */
@@ -66,6 +75,7 @@ struct td_checkpoint {
     const struct td_entry **parts; /* the files that hold it */
     size_t part_count;
     struct td_tensor_ref *refs; /* sorted by name; NULL when it is exactly the first part's manifest */
+    struct td_join *join;       /* of a distributed checkpoint, which refs are then part of; else NULL */
     size_t tensor_count;
     uint64_t total_bytes;
     const struct td_metadata *metadata;
@@ -112,10 +122,19 @@ void td_snapshot_free(struct td_snapshot *snapshot);  /* for retire functions on
 struct td_file *td_file_ref(struct td_file *file);
 void td_file_unref(struct td_file *file);
 
+struct td_join *td_join_ref(struct td_join *join);
+void td_join_unref(struct td_join *join); /* NULL is fine */
+
+/* Frees refs, or lets go of the join that has them. */
+void td_checkpoint_drop_refs(struct td_checkpoint *checkpoint);
+
 /* Binary searches; NULL when there is none. Lengths in bytes. */
 const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot, const char *id, size_t len);
 const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path,
                                               size_t len);
+
+/* Index of the first model whose id is greater than the given one (where a page continues). */
+size_t td_snapshot_models_after(const struct td_snapshot *snapshot, const char *id, size_t len);
 
 /* The model whose id is the longest prefix of path at a '/' border; *rest is what follows that '/', or the end. */
 const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, const char *path, size_t len,

@@ -8,13 +8,13 @@
 
 #include "core/buffer.h"
 #include "core/checked.h"
+#include "core/decimal.h"
 #include "core/json.h"
 #include "core/utf8.h"
 #include "parser/names.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,51 +191,14 @@ static bool take_count(struct gguf *g, uint64_t *count, size_t shortest, const c
 
 /* ---- values as JSON ------------------------------------------------------------------------------------ */
 
-/* d.ddde+XX as a person would write it: with an exponent only where it is small or large. Never without a point or an
- * exponent, by which a real number is told from an integer. The form is that of Python's repr. */
-static void write_decimal(struct td_buffer *out, const char *scientific)
-{
-    char digits[20];
-    long count = 0;
-    const char *p = scientific + (*scientific == '-');
-    for (; *p != 'e' && *p != '\0' && count < (long)sizeof digits; p++)
-        if (*p != '.')
-            digits[count++] = *p;
-    long exponent = *p == 'e' ? strtol(p + 1, NULL, 10) : 0;
-    if (exponent < -4 || exponent >= 16) {
-        td_buffer_puts(out, scientific);
-        return;
-    }
-    if (*scientific == '-')
-        td_buffer_putc(out, '-');
-    if (exponent < 0)
-        td_buffer_append(out, "0.000", (size_t)(1 - exponent));
-    long last = count > exponent + 2 ? count : exponent + 2;
-    for (long i = 0; i < (exponent < 0 ? count : last); i++) {
-        if (i == exponent + 1 && exponent >= 0)
-            td_buffer_putc(out, '.');
-        td_buffer_putc(out, i < count ? digits[i] : '0');
-    }
-}
-
-/* The shortest decimal that reads back as the same float, or double. */
 static void write_real(struct td_buffer *out, double value, bool single)
 {
-    char text[32];
-    if (isnan(value)) {
+    if (isnan(value))
         td_buffer_puts(out, "\"NaN\"");
-        return;
-    }
-    if (isinf(value)) {
+    else if (isinf(value))
         td_buffer_puts(out, value < 0 ? "\"-Infinity\"" : "\"Infinity\"");
-        return;
-    }
-    for (int decimals = 0; decimals < 17; decimals++) {
-        (void)snprintf(text, sizeof text, "%.*e", decimals, value);
-        if (single ? strtof(text, NULL) == (float)value : strtod(text, NULL) == value)
-            break;
-    }
-    write_decimal(out, text);
+    else
+        td_write_decimal(out, value, single);
 }
 
 static void write_signed(struct td_buffer *out, int64_t value)

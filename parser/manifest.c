@@ -172,18 +172,9 @@ bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err)
 
 const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, const char *name, size_t len)
 {
-    size_t low = 0;
-    size_t high = manifest->tensor_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct td_tensor *tensor = &manifest->tensors[middle];
-        int order = td_name_compare(name, len, tensor->name, tensor->name_len);
-        if (order == 0)
-            return tensor;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    struct td_names names = {
+        .count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
+    bool found;
+    size_t at = td_names_search(&names, name, len, &found);
+    return found ? &manifest->tensors[at] : NULL;
 }

@@ -3,6 +3,7 @@
 #include "core/checked.h"
 #include "parser/manifest.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,6 +176,27 @@ size_t td_names_duplicate(const struct td_names *names, const struct td_order *o
     return names->count;
 }
 
+size_t td_names_search(const struct td_names *names, const char *name, size_t len, bool *found)
+{
+    size_t low = 0;
+    size_t high = names->count;
+    bool met = false; /* the last one that `high` came to stand at */
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        struct td_name here = names->get(names->context, middle);
+        int order = td_name_compare(here.text, here.len, name, len);
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+            met = order == 0;
+        }
+    }
+    if (found != NULL)
+        *found = met;
+    return low;
+}
+
 bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,
                        size_t *distinct_count, uint32_t *number, struct td_error *err)
 {
@@ -196,6 +218,77 @@ bool td_names_distinct(const struct td_names *names, struct td_arena *arena, con
     }
     free(order);
     return ok || td_error_no_memory(err);
+}
+
+static size_t place_of(const struct td_order *order, size_t i)
+{
+    return order != NULL ? order[i].index : i;
+}
+
+static bool names_have(const struct td_names *names, const struct td_order *order, const char *text,
+                       size_t len)
+{
+    size_t low = 0;
+    size_t high = names->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        struct td_name name = names->get(names->context, place_of(order, middle));
+        int compared = td_name_compare(text, len, name.text, name.len);
+        if (compared == 0)
+            return true;
+        if (compared < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return false;
+}
+
+/* The name with the next free number after *number. What is tried for one name is not tried again, and two different
+ * names never become the same, since a number has no '#': so all that is in the way is met once. */
+static bool number_name(const struct td_names *names, const struct td_order *order, size_t at,
+                        struct td_arena *arena, size_t *number, struct td_name *fresh)
+{
+    enum { SUFFIX_MAX = 24 };
+    struct td_name name = names->get(names->context, at);
+    char *text = td_arena_array(arena, 1, name.len + SUFFIX_MAX);
+    if (text == NULL)
+        return false;
+    memcpy(text, name.text, name.len);
+    fresh->text = text;
+    do {
+        ++*number;
+        fresh->len = name.len + (size_t)snprintf(text + name.len, SUFFIX_MAX, "#%zu", *number);
+    } while (names_have(names, order, text, fresh->len));
+    return true;
+}
+
+bool td_names_number_repeated(const struct td_names *names, struct td_arena *arena, struct td_name **fresh,
+                              struct td_error *err)
+{
+    struct td_order *order;
+    size_t number = 1;
+    bool ok = true;
+    *fresh = NULL;
+    if (!td_names_order(names, &order, err))
+        return false;
+    if (td_names_duplicate(names, order) < names->count) {
+        *fresh = calloc(names->count, sizeof **fresh);
+        ok = *fresh != NULL;
+    }
+    for (size_t i = 1; ok && *fresh != NULL && i < names->count; i++) {
+        size_t here = place_of(order, i);
+        if (names_tie(names, place_of(order, i - 1), here) != 0)
+            number = 1;
+        else
+            ok = number_name(names, order, here, arena, &number, &(*fresh)[here]);
+    }
+    free(order);
+    if (ok)
+        return true;
+    free(*fresh);
+    *fresh = NULL;
+    return td_error_no_memory(err);
 }
 
 bool td_is_plain_file_name(const char *text, size_t len)

@@ -46,10 +46,20 @@ void td_order_apply(struct td_order *order, size_t count, void *base, size_t siz
  * none. order as td_names_order gave it. */
 size_t td_names_duplicate(const struct td_names *names, const struct td_order *order);
 
+/* In names that are in byte order: the place of the first that does not come before `name`, count when they all do.
+ * *found (or NULL) tells whether that is the name itself. */
+size_t td_names_search(const struct td_names *names, const char *name, size_t len, bool *found);
+
 /* The different names in byte order, copied into the arena: *distinct, *distinct_count. number[i], count of them given
  * by the caller, becomes the place of the list's i-th name among them. At most 2^32-1 names. */
 bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,
                        size_t *distinct_count, uint32_t *number, struct td_error *err);
+
+/* Names made unique: of equal ones the first in the list keeps its own, the others get "#2", "#3" and so on, each the next
+ * number with which it is none of the names that are there. (*fresh)[i].text is the i-th name's new text, in the arena and
+ * terminated, or NULL where it stays; *fresh is NULL where all stay. The caller frees it. */
+bool td_names_number_repeated(const struct td_names *names, struct td_arena *arena, struct td_name **fresh,
+                              struct td_error *err);
 
 /* Whether this can only be a file beside the one that names it: not empty, no '/', no NUL, neither "." nor "..". */
 bool td_is_plain_file_name(const char *text, size_t len);

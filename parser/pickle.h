@@ -58,7 +58,7 @@ struct td_pickle_options {
 };
 
 /* Owns its memory; the strings point into the caller's bytes, which must outlive it. The members down to
- * `duplicate` are the result, the rest is pickle.c's. */
+ * `duplicate` are the result, the rest is the machine's. */
 struct td_pickle {
     td_pickle_ref root;
     size_t end;               /* the byte after STOP, as an index into the caller's bytes */

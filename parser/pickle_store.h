@@ -1,5 +1,5 @@
-/* Where the values of a pickle live: what pickle.c (the opcodes) and pickle_store.c (values, containers,
- * keys) share. For these two only; readers of pickles use pickle.h.
+/* Where the values of a pickle live: what the opcodes (pickle_machine.h) and pickle_store.c (values,
+ * containers, keys) share. For these only; readers of pickles use pickle.h.
  *
  * All is kept in growing arrays that are indexed by 32 bits and hold no pointers. Index 0 of each is taken,
  * so that 0 means "none". Functions that return false or TD_PICKLE_NIL ran out of memory, or past the

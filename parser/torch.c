@@ -4,7 +4,7 @@
 #include "parser/names.h"
 #include "parser/pickle.h"
 #include "parser/torch_legacy.h"
-#include "parser/torch_object.h"
+#include "parser/torch_walk.h"
 #include "parser/zip.h"
 
 #include <inttypes.h>
@@ -121,71 +121,48 @@ static struct td_name tensor_name(const void *context, size_t i)
     return (struct td_name){.text = tensors[i].name, .len = tensors[i].name_len};
 }
 
-static bool rename_tensor(struct td_manifest *manifest, struct td_tensor *tensor, size_t number,
-                          struct td_error *err)
+static struct td_name metadata_name(const void *context, size_t i)
 {
-    char suffix[24];
-    int len = snprintf(suffix, sizeof suffix, "#%zu", number);
-    char *name = td_arena_array(&manifest->arena, 1, tensor->name_len + (size_t)len + 1);
-    if (name == NULL)
-        return td_error_no_memory(err);
-    memcpy(name, tensor->name, tensor->name_len);
-    memcpy(name + tensor->name_len, suffix, (size_t)len + 1);
-    tensor->name = name;
-    tensor->name_len += (uint32_t)len;
+    const struct td_metadata *metadata = context;
+    return (struct td_name){.text = metadata[i].key, .len = strlen(metadata[i].key)};
+}
+
+/* {"a": {"b": x}, "a.b": y} has two tensors of one path, {1: x, "1": y} too. */
+static bool number_tensors(struct td_manifest *manifest, struct td_error *err)
+{
+    struct td_names names = {
+        .count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
+    struct td_name *fresh;
+    if (!td_names_number_repeated(&names, &manifest->arena, &fresh, err))
+        return false;
+    for (size_t i = 0; fresh != NULL && i < names.count; i++) {
+        if (fresh[i].text == NULL)
+            continue;
+        manifest->tensors[i].name = fresh[i].text;
+        manifest->tensors[i].name_len = (uint32_t)fresh[i].len;
+    }
+    free(fresh);
     return true;
 }
 
-/* {"a": {"b": x}, "a.b": y} has two tensors of one path. The first met keeps it, the others get "#2", "#3" ...; that may
- * meet a name that ends so by itself, hence the rounds. */
-static bool make_unique(struct td_manifest *manifest, struct td_error *err)
+static bool number_metadata(struct td_manifest *manifest, struct td_error *err)
 {
-    enum { ROUNDS = 8 };
-    bool again = true;
-    for (int round = 0; again && round < ROUNDS; round++) {
-        struct td_order *order;
-        struct td_name before = {0};
-        size_t number = 1;
-        struct td_names names = {
-            .count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
-        again = false;
-        if (!td_names_order(&names, &order, err))
-            return false;
-        for (size_t i = 0; i < names.count; i++) {
-            struct td_tensor *tensor = &manifest->tensors[order != NULL ? order[i].index : i];
-            struct td_name name = {.text = tensor->name, .len = tensor->name_len};
-            bool same = i > 0 && name.len == before.len && memcmp(name.text, before.text, name.len) == 0;
-            number = same ? number + 1 : 1;
-            again = again || same;
-            before = name;
-            if (same && !rename_tensor(manifest, tensor, number, err)) {
-                free(order);
-                return false;
-            }
-        }
-        free(order);
-    }
+    struct td_names names = {
+        .count = manifest->metadata_count, .context = manifest->metadata, .get = metadata_name};
+    struct td_name *fresh;
+    if (!td_names_number_repeated(&names, &manifest->arena, &fresh, err))
+        return false;
+    for (size_t i = 0; fresh != NULL && i < names.count; i++)
+        if (fresh[i].text != NULL)
+            manifest->metadata[i].key = fresh[i].text;
+    free(fresh);
     return true;
-}
-
-/* At most a thousand keys; of those that occur twice the first counts. */
-static void drop_repeated_metadata(struct td_manifest *manifest)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < manifest->metadata_count; i++) {
-        bool seen = false;
-        for (size_t k = 0; k < kept && !seen; k++)
-            seen = strcmp(manifest->metadata[k].key, manifest->metadata[i].key) == 0;
-        if (!seen)
-            manifest->metadata[kept++] = manifest->metadata[i];
-    }
-    manifest->metadata_count = kept;
 }
 
 bool td_torch_finish(struct td_manifest *manifest, struct td_error *err)
 {
-    drop_repeated_metadata(manifest);
-    return make_unique(manifest, err) && td_manifest_finish(manifest, err);
+    return number_metadata(manifest, err) && number_tensors(manifest, err) &&
+           td_manifest_finish(manifest, err);
 }
 
 bool td_torch_parse_records(const struct td_torch_records *records, const struct td_limits *limits,

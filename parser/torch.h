@@ -27,11 +27,6 @@ struct td_torch_records {
 
 /* Fills the manifest from the records: what td_format_torch does with a zip archive once it is open. The format's name
  * is the caller's. */
-struct td_pickle;
-
-/* The type that a global such as `torch float32` names, or NULL. */
-const struct td_dtype *td_torch_dtype(const struct td_pickle *pickle, uint32_t ref);
-
 bool td_torch_parse_records(const struct td_torch_records *records, const struct td_limits *limits,
                             struct td_manifest *manifest, struct td_error *err);
 

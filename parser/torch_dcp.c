@@ -4,7 +4,7 @@
 #include "core/utf8.h"
 #include "parser/names.h"
 #include "parser/pickle.h"
-#include "parser/torch.h"
+#include "parser/torch_storage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -136,17 +136,8 @@ static bool read_storage(struct reader *r, td_pickle_ref ref)
 /* The first of the stored items with this name or a later one. */
 static size_t stored_find(const struct reader *r, const struct td_dcp_tensor *tensor)
 {
-    size_t low = 0;
-    size_t high = r->stored_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct td_name *name = &r->stored[middle].name;
-        if (td_name_compare(name->text, name->len, tensor->name, tensor->name_len) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    struct td_names names = {.count = r->stored_count, .context = r->stored, .get = stored_name};
+    return td_names_search(&names, tensor->name, tensor->name_len, NULL);
 }
 
 static bool is_stored_as(const struct reader *r, size_t i, const struct td_dcp_tensor *tensor)

@@ -3,7 +3,7 @@
 #include "core/checked.h"
 #include "parser/names.h"
 #include "parser/pickle.h"
-#include "parser/torch_object.h"
+#include "parser/torch_walk.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -175,20 +175,10 @@ static bool merge(struct legacy *l)
 
 static struct stored *find_stored(const struct legacy *l, const char *key, size_t len)
 {
-    size_t low = 0;
-    size_t high = l->stored_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        struct stored *stored = &l->stored[middle];
-        int order = td_name_compare(key, len, stored->key, stored->key_len);
-        if (order == 0)
-            return stored;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    struct td_names names = {.count = l->stored_count, .context = l->stored, .get = stored_name};
+    bool found;
+    size_t at = td_names_search(&names, key, len, &found);
+    return found ? &l->stored[at] : NULL;
 }
 
 /* One storage: its number of elements, then they. */

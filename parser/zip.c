@@ -657,22 +657,18 @@ bool td_zip_read(struct td_zip *zip, const struct td_input *input, const struct 
     return ok;
 }
 
+static struct td_name by_name(const void *context, size_t i)
+{
+    struct td_zip_entry *const *entries = context;
+    return (struct td_name){.text = entries[i]->name, .len = entries[i]->name_len};
+}
+
 const struct td_zip_entry *td_zip_find(const struct td_zip *zip, const char *name, size_t len)
 {
-    size_t low = 0;
-    size_t high = zip->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct td_zip_entry *entry = zip->by_name[middle];
-        int order = td_name_compare(name, len, entry->name, entry->name_len);
-        if (order == 0)
-            return entry;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return NULL;
+    struct td_names names = {.count = zip->count, .context = zip->by_name, .get = by_name};
+    bool found;
+    size_t at = td_names_search(&names, name, len, &found);
+    return found ? zip->by_name[at] : NULL;
 }
 
 /* ---- PyTorch's rules ---- */

@@ -8,16 +8,19 @@
 Offset, shape and type come from h5py; the reasons from h5py's property lists. Files that h5py cannot open as a whole
 have the line R (refused). The files are the same in every run with the same packages (h5py 3.16, HDF5 2.0, Keras 3.15), but for the times
 that headers of version 2 hold, and their checksums."""
+import io
 import json
 import os
 import pathlib
 import struct
 import sys
 import tempfile
+import zipfile
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 import h5py  # noqa: E402
 import numpy as np  # noqa: E402
+import torch  # noqa: E402
 
 OUT = pathlib.Path(__file__).resolve().parent / "hdf5"
 FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
@@ -338,6 +341,28 @@ def flip(needle, skip=0):
 WHERE = {}
 
 
+def torch_archive(path, compressed, left_out=()):
+    """The records of a torch.save archive as datasets, most of them of bytes. They are named .hdf5: no description beside."""
+    tensors = {"a": torch.arange(16, 24, dtype=torch.uint8), "b": torch.arange(32, 41, dtype=torch.int8),
+               "c": torch.zeros(100, dtype=torch.uint8), "d": torch.arange(5, dtype=torch.int32)}
+    stream = io.BytesIO()
+    torch.save(tensors | {"note": "x" * 6000}, stream)  # a pickle longer than all of the file's structure
+    with zipfile.ZipFile(stream) as z, h5py.File(path, "w") as f:
+        for name in z.namelist():
+            record = name.split("/", 1)[1]
+            kind = "i4" if record == "data/3" else "u1"
+            if record not in left_out:
+                f.create_dataset(f"archive/{record}", data=np.frombuffer(z.read(name), kind),
+                                 compression="gzip" if record in compressed else None)
+        f["offsets_table"] = np.arange(4)
+
+
+def torch_archives():
+    torch_archive(OUT / "archive.hdf5", ["data/2"])
+    torch_archive(OUT / "archive_without_a_record.hdf5", [], ["data/1"])
+    torch_archive(OUT / "archive_compressed_pickle.hdf5", ["data.pkl"])
+
+
 def main():
     OUT.mkdir(exist_ok=True)
     for old in OUT.iterdir():
@@ -358,13 +383,7 @@ def main():
         fill_small(f)
         f.attrs["in the heap"] = ["a", "bcdefghi"]
     describe(OUT / "narrow.h5")
-    with h5py.File(OUT / "archive.hdf5", "w") as f:  # a torch archive's records; .hdf5: it has no description
-        f["archive/data.pkl"] = np.frombuffer(b"not pickle", "u1")
-        f["archive/data/0"] = np.arange(16, 24, dtype="i1")
-        f["archive/data/1"] = np.arange(32, 41, dtype="u1")
-        f.create_dataset("archive/data/2", data=np.zeros(100, "u1"), compression="gzip")
-        f["archive/version"] = np.frombuffer(b"3\n", "u1")
-        f["offsets_table"] = np.arange(4)
+    torch_archives()
     with h5py.File(OUT / "small.h5") as f:
         WHERE["small"] = f["g/a"].id.get_offset()
     patch("attributes", "bad_144_continuation_cycle", continuation_cycle, refused=True)

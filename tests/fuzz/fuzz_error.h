@@ -8,15 +8,28 @@
 
 #include <string.h>
 
-/* One line of UTF-8, a code, and a position within an input of `size` bytes. */
-static inline void fuzz_check_refusal(const struct td_error *err, uint64_t size)
+/* One line of UTF-8 and a code. */
+static inline void fuzz_check_message(const struct td_error *err)
 {
     size_t len = strlen(err->message);
     FUZZ_CHECK(err->code == TD_INVALID_ARGUMENT || err->code == TD_RESOURCE_EXHAUSTED);
     FUZZ_CHECK(len > 0 && len < TD_ERROR_MESSAGE_BYTES && td_utf8_valid(err->message, len));
     for (size_t i = 0; i < len; i++)
         FUZZ_CHECK((uint8_t)err->message[i] >= 0x20);
+}
+
+/* A position within an input of `size` bytes, too. */
+static inline void fuzz_check_refusal(const struct td_error *err, uint64_t size)
+{
+    fuzz_check_message(err);
     FUZZ_CHECK(err->code == TD_RESOURCE_EXHAUSTED || err->pos <= size);
+}
+
+/* For readers whose refusals of a whole file, or of a name that occurs twice, have no position. */
+static inline void fuzz_check_refusal_somewhere(const struct td_error *err, uint64_t size)
+{
+    fuzz_check_message(err);
+    FUZZ_CHECK(err->code == TD_RESOURCE_EXHAUSTED || err->pos == TD_ERROR_POS_NONE || err->pos <= size);
 }
 
 #endif

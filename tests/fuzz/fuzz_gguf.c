@@ -2,22 +2,13 @@
  * so that mutations reach pairs and infos without getting past the counts first. */
 #include "parser/gguf.h"
 
-#include "core/json.h"
-#include "parser/names.h"
-#include "tests/fuzz/fuzz_error.h"
+#include "tests/fuzz/fuzz_manifest.h"
 
-#include <string.h>
-
-static void check_tensor(const struct td_manifest *m, size_t i, uint64_t size)
+static void check_tensor(const struct td_tensor *t, uint64_t size)
 {
-    const struct td_tensor *t = &m->tensors[i];
-    unsigned __int128 elems = 1;
-    FUZZ_CHECK(strlen(t->name) == t->name_len && td_utf8_valid(t->name, t->name_len));
-    FUZZ_CHECK(i == 0 || td_name_compare(t[-1].name, t[-1].name_len, t->name, t->name_len) < 0);
-    FUZZ_CHECK(td_manifest_find(m, t->name, t->name_len) == t);
-    FUZZ_CHECK(t->rank <= 4 && (t->rank == 0) == (t->shape == NULL) && t->strides == NULL &&
-               t->reason == NULL);
+    fuzz_u128 elems = 1;
     bool empty = false;
+    FUZZ_CHECK(t->rank <= 4 && t->strides == NULL && t->reason == NULL);
     for (uint32_t d = 0; d < t->rank; d++)
         empty = empty || t->shape[d] == 0;
     for (uint32_t d = 0; d < t->rank && !empty; d++) {
@@ -25,11 +16,8 @@ static void check_tensor(const struct td_manifest *m, size_t i, uint64_t size)
         elems *= t->shape[d];
         FUZZ_CHECK(elems < INT64_MAX);
     }
-    if (empty)
-        elems = 0;
     FUZZ_CHECK(t->rank == 0 || t->shape[t->rank - 1] % t->dtype->block_elems == 0);
-    FUZZ_CHECK(elems * t->dtype->block_bytes == (unsigned __int128)t->nbytes * t->dtype->block_elems);
-    FUZZ_CHECK(t->offset <= size && t->nbytes <= size - t->offset);
+    FUZZ_CHECK(t->offset <= size); /* one without elements, too */
 }
 
 /* In the file's order the tensors fill the data from its start, each padded: each that is not the first begins where
@@ -37,13 +25,9 @@ static void check_tensor(const struct td_manifest *m, size_t i, uint64_t size)
 static void check_places(const struct td_manifest *m, uint64_t alignment)
 {
     uint64_t start = UINT64_MAX;
-    uint64_t sum = 0;
-    for (size_t i = 0; i < m->tensor_count; i++) {
+    for (size_t i = 0; i < m->tensor_count; i++)
         if (m->tensors[i].offset < start)
             start = m->tensors[i].offset;
-        sum += m->tensors[i].nbytes;
-    }
-    FUZZ_CHECK(m->total_bytes == sum);
     for (size_t i = 0; i < m->tensor_count; i++) {
         const struct td_tensor *t = &m->tensors[i];
         bool joined = t->offset == start;
@@ -57,7 +41,7 @@ static void check_places(const struct td_manifest *m, uint64_t alignment)
     }
 }
 
-/* Keys are unique, values JSON: a scalar, an array of 64 at most, or what is left of something longer. */
+/* Keys are not empty, no value is null or has a line's end in it. Returns the alignment. */
 static uint64_t check_metadata(const struct td_manifest *m)
 {
     uint64_t alignment = 32;
@@ -65,16 +49,11 @@ static uint64_t check_metadata(const struct td_manifest *m)
         const struct td_metadata *pair = &m->metadata[i];
         size_t len = strlen(pair->value);
         struct td_json json;
-        FUZZ_CHECK(td_utf8_valid(pair->key, strlen(pair->key)) && pair->key[0] != '\0');
+        FUZZ_CHECK(pair->key[0] != '\0');
         FUZZ_CHECK(td_utf8_valid(pair->value, len) && memchr(pair->value, '\n', len) == NULL);
-        for (size_t j = 0; j < i; j++)
-            FUZZ_CHECK(strcmp(pair->key, m->metadata[j].key) != 0);
         td_json_init(&json, pair->value, len, 0, NULL);
         enum td_json_token first = td_json_next(&json);
         FUZZ_CHECK(first != TD_JSON_NULL && first != TD_JSON_ERROR);
-        td_json_init(&json, pair->value, len, 0, NULL);
-        FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
-        FUZZ_CHECK(json.depth == 0);
         if (strcmp(pair->key, "general.alignment") == 0)
             alignment = strtoull(pair->value, NULL, 10);
     }
@@ -85,19 +64,14 @@ static uint64_t check_metadata(const struct td_manifest *m)
 static bool parse(const void *bytes, size_t size, size_t memory)
 {
     struct td_input input = td_input_memory(bytes, size);
-    struct td_limits limits = td_limits_default();
     struct td_manifest manifest;
     struct td_error err;
-    limits.max_memory_bytes = memory;
-    td_error_init(&err);
-    td_manifest_init(&manifest, memory);
-    bool ok = td_format_gguf.parse(&input, &limits, &manifest, &err);
-    FUZZ_CHECK(ok == (err.code == TD_OK));
-    FUZZ_CHECK(manifest.arena.limit_bytes == memory);
-    FUZZ_CHECK(memory == 0 || manifest.arena.used_bytes <= memory);
+    bool ok = fuzz_parse(&td_format_gguf, &input, memory, &manifest, &err);
     if (ok) {
+        fuzz_check_manifest(&manifest, 0, size, NULL);
+        fuzz_check_keys_differ(&manifest);
         for (size_t i = 0; i < manifest.tensor_count; i++)
-            check_tensor(&manifest, i, size);
+            check_tensor(&manifest.tensors[i], size);
         check_places(&manifest, check_metadata(&manifest));
     } else {
         fuzz_check_refusal(&err, size);

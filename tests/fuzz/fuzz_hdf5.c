@@ -2,11 +2,7 @@
  * fuzzer guesses them. */
 #include "parser/hdf5.h"
 
-#include "core/json.h"
-#include "parser/torch.h"
-#include "tests/fuzz/fuzz_error.h"
-
-#include <string.h>
+#include "tests/fuzz/fuzz_manifest.h"
 
 /* Reads are counted: their sum must stay in proportion to the file, whatever its addresses say. */
 struct counted_file {
@@ -24,43 +20,20 @@ static bool counted_read(const void *context, uint64_t off, void *out, size_t le
     return true;
 }
 
-static void check_tensor(const struct td_manifest *m, size_t i, uint64_t size)
+static bool has_reason(const struct td_tensor *t)
 {
-    const struct td_tensor *t = &m->tensors[i];
-    unsigned __int128 elems = 1;
-    FUZZ_CHECK(t->name_len > 0 && strlen(t->name) == t->name_len && td_utf8_valid(t->name, t->name_len));
-    FUZZ_CHECK(i == 0 || td_name_compare(t[-1].name, t[-1].name_len, t->name, t->name_len) < 0);
-    FUZZ_CHECK(t->rank <= TD_MAX_RANK && (t->rank == 0) == (t->shape == NULL) && t->strides == NULL);
-    for (uint32_t d = 0; d < t->rank && elems <= UINT64_MAX; d++)
-        elems *= t->shape[d];
-    if (t->reason != NULL) {
-        FUZZ_CHECK(t->reason[0] != '\0' && td_utf8_valid(t->reason, strlen(t->reason)) && t->offset == 0);
-        FUZZ_CHECK(t->alias_of == NULL);
-        return;
-    }
-    FUZZ_CHECK(t->dtype->block_bytes > 0);
-    for (uint32_t d = 0; d < t->rank; d++)
-        if (t->shape[d] == 0)
-            elems = 0;
-    FUZZ_CHECK(elems * t->dtype->block_bytes == t->nbytes);
-    FUZZ_CHECK(t->offset <= size && t->nbytes <= size - t->offset);
-    FUZZ_CHECK(t->alias_of == NULL ||
-               td_manifest_find(m, t->alias_of, strlen(t->alias_of))->offset == t->offset);
+    return t->reason != NULL;
 }
 
 static void check_manifest(const struct td_manifest *m, uint64_t size)
 {
-    FUZZ_CHECK(strcmp(m->format, "hdf5") == 0);
-    for (size_t i = 0; i < m->tensor_count; i++)
-        check_tensor(m, i, size);
-    for (size_t i = 0; i < m->metadata_count; i++) {
-        struct td_json json;
-        const char *key = m->metadata[i].key;
-        FUZZ_CHECK(td_utf8_valid(key, strlen(key)));
-        for (size_t j = 0; j < i; j++)
-            FUZZ_CHECK(strcmp(key, m->metadata[j].key) != 0);
-        td_json_init(&json, m->metadata[i].value, strlen(m->metadata[i].value), 0, NULL);
-        FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
+    fuzz_check_manifest(m, 0, size, has_reason);
+    fuzz_check_keys_differ(m);
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        const struct td_tensor *t = &m->tensors[i];
+        FUZZ_CHECK(t->name_len > 0 && t->strides == NULL);
+        FUZZ_CHECK(t->reason == NULL || t->offset == 0);
+        FUZZ_CHECK(t->offset <= size); /* one without elements, too */
     }
 }
 
@@ -69,15 +42,9 @@ static bool parse(const uint8_t *data, size_t size, size_t memory)
     struct counted_file file = {.bytes = data, .size_bytes = size};
     struct counted_file *context = &file;
     struct td_input input = {.read = counted_read, .context = &context, .size_bytes = size};
-    struct td_limits limits = td_limits_default();
     struct td_manifest manifest;
     struct td_error err;
-    limits.max_memory_bytes = memory;
-    td_error_init(&err);
-    td_manifest_init(&manifest, memory);
-    bool ok = td_format_hdf5.parse(&input, &limits, &manifest, &err);
-    FUZZ_CHECK(ok == (err.code == TD_OK));
-    FUZZ_CHECK(manifest.arena.limit_bytes == memory);
+    bool ok = fuzz_parse(&td_format_hdf5, &input, memory, &manifest, &err);
     /* The cache holds a small file whole; larger structures are read past it, within the reader's own bound. */
     FUZZ_CHECK(file.read_bytes <= 20 * (uint64_t)size + 2 * UINT64_C(1048576));
     if (ok)

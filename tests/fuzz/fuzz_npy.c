@@ -2,8 +2,7 @@
  * two how many bytes of data follow. */
 #include "parser/npy.h"
 
-#include "tests/fuzz/fuzz_error.h"
-#include "tests/fuzz/fuzz_tensors.h"
+#include "tests/fuzz/fuzz_manifest.h"
 
 /* Reads must stay in bounds, and none may reach the data. */
 struct made_file {
@@ -31,17 +30,12 @@ static bool made_read(const void *context, uint64_t off, void *out, size_t len, 
 
 static bool parse(const struct td_input *input, size_t memory)
 {
-    struct td_limits limits = td_limits_default();
     struct td_manifest manifest;
     struct td_error err;
-    limits.max_memory_bytes = memory;
-    td_error_init(&err);
-    td_manifest_init(&manifest, memory);
-    bool ok = td_format_npy.parse(input, &limits, &manifest, &err);
-    FUZZ_CHECK(ok == (err.code == TD_OK));
+    bool ok = fuzz_parse(&td_format_npy, input, memory, &manifest, &err);
     if (ok) {
         FUZZ_CHECK(manifest.tensor_count == 1 && manifest.tensors[0].name_len == 0);
-        fuzz_check_tensor(&manifest, 0, 10, input->size_bytes);
+        fuzz_check_manifest(&manifest, 10, input->size_bytes, NULL);
     } else {
         fuzz_check_refusal(&err, input->size_bytes);
     }

@@ -3,10 +3,8 @@
  * nothing but data.pkl ('R', one byte of options, then the pickle) beside records that are always there. */
 #include "parser/torch.h"
 
-#include "core/json.h"
 #include "parser/torch_dcp.h"
-#include "tests/fuzz/fuzz_error.h"
-#include "tests/fuzz/fuzz_tensors.h"
+#include "tests/fuzz/fuzz_manifest.h"
 
 enum { RECORD_BYTES = 96, MEMORY_SMALL = 120000 };
 
@@ -18,40 +16,12 @@ static bool is_opaque(const struct td_tensor *t)
            (t->dtype->block_bytes == 0 || strcmp(t->reason, "packed below a byte") == 0 || t->nbytes == 0);
 }
 
-static void check_tensor(const struct td_manifest *m, size_t i, uint64_t size)
-{
-    const struct td_tensor *t = &m->tensors[i];
-    FUZZ_CHECK(t->reason == NULL || (t->reason[0] != '\0' && t->piece_count == 0));
-    if (!is_opaque(t)) {
-        fuzz_check_tensor(m, i, 0, size);
-        return;
-    }
-    FUZZ_CHECK(strlen(t->name) == t->name_len && td_utf8_valid(t->name, t->name_len));
-    FUZZ_CHECK(i == 0 || td_name_compare(t[-1].name, t[-1].name_len, t->name, t->name_len) < 0);
-    FUZZ_CHECK(t->rank <= TD_MAX_RANK && (t->rank == 0 || t->shape != NULL));
-}
-
 static void check_manifest(const struct td_manifest *m, uint64_t size)
 {
+    fuzz_check_manifest(m, 0, size, is_opaque);
     for (size_t i = 0; i < m->tensor_count; i++)
-        check_tensor(m, i, size);
+        FUZZ_CHECK(m->tensors[i].reason == NULL || m->tensors[i].piece_count == 0);
     FUZZ_CHECK(m->metadata_count <= 1000);
-    for (size_t i = 0; i < m->metadata_count; i++) {
-        struct td_json json;
-        const struct td_metadata *entry = &m->metadata[i];
-        FUZZ_CHECK(td_utf8_valid(entry->key, strlen(entry->key)));
-        td_json_init(&json, entry->value, strlen(entry->value), 0, NULL);
-        FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
-    }
-}
-
-/* Names that occur twice and a few refusals of whole files have no position. */
-static void check_refusal(const struct td_error *err, uint64_t size)
-{
-    struct td_error placed = *err;
-    if (placed.pos == TD_ERROR_POS_NONE)
-        placed.pos = 0;
-    fuzz_check_refusal(&placed, size);
 }
 
 /* ---- files ---------------------------------------------------------------------------------------------- */
@@ -59,19 +29,13 @@ static void check_refusal(const struct td_error *err, uint64_t size)
 static bool parse_file(const struct td_format *format, const uint8_t *data, size_t size, size_t memory)
 {
     struct td_input input = td_input_memory(data, size);
-    struct td_limits limits = td_limits_default();
     struct td_manifest manifest;
     struct td_error err;
-    limits.max_memory_bytes = memory;
-    td_error_init(&err);
-    td_manifest_init(&manifest, memory);
-    bool ok = format->parse(&input, &limits, &manifest, &err);
-    FUZZ_CHECK(ok == (err.code == TD_OK) && manifest.arena.limit_bytes == memory);
-    FUZZ_CHECK(strcmp(manifest.format, format->name) == 0);
+    bool ok = fuzz_parse(format, &input, memory, &manifest, &err);
     if (ok)
         check_manifest(&manifest, size);
     else
-        check_refusal(&err, size);
+        fuzz_check_refusal_somewhere(&err, size);
     td_manifest_fini(&manifest);
     return ok;
 }
@@ -87,8 +51,7 @@ static void check_dcp(const struct td_dcp *dcp)
     }
     for (size_t i = 0; i < dcp->tensor_count; i++) {
         const struct td_dcp_tensor *t = &dcp->tensors[i];
-        FUZZ_CHECK(strlen(t->name) == t->name_len && td_utf8_valid(t->name, t->name_len));
-        FUZZ_CHECK(i == 0 || td_name_compare(t[-1].name, t[-1].name_len, t->name, t->name_len) < 0);
+        fuzz_check_name(t->name, t->name_len, i == 0 ? NULL : t[-1].name, i == 0 ? 0 : t[-1].name_len);
         FUZZ_CHECK(t->dtype != NULL && t->rank <= TD_MAX_RANK);
         for (uint32_t p = 0; p < t->piece_count; p++) {
             const struct td_dcp_piece *piece = &t->pieces[p];
@@ -113,7 +76,7 @@ static bool parse_dcp(const uint8_t *data, size_t size, size_t memory)
     if (ok)
         check_dcp(&dcp);
     else
-        check_refusal(&err, size);
+        fuzz_check_refusal_somewhere(&err, size);
     td_dcp_fini(&dcp);
     return ok;
 }
@@ -164,18 +127,15 @@ static bool parse_records(const uint8_t *data, size_t size, size_t memory)
     struct made_records made = {.pickle = data + 1, .len = size - 1, .options = data[0]};
     struct td_torch_records records = {
         .context = &made, .find = find_record, .load = load_record, .file_bytes = made.len + RECORD_BYTES};
-    struct td_limits limits = td_limits_default();
     struct td_manifest manifest;
     struct td_error err;
-    limits.max_memory_bytes = memory;
-    td_error_init(&err);
-    td_manifest_init(&manifest, memory);
+    struct td_limits limits = fuzz_parse_begin(&manifest, &err, memory);
     bool ok = td_torch_parse_records(&records, &limits, &manifest, &err);
-    FUZZ_CHECK(ok == (err.code == TD_OK));
+    fuzz_parse_end(&manifest, &err, ok, memory);
     if (ok)
         check_manifest(&manifest, records.file_bytes);
     else
-        check_refusal(&err, records.file_bytes);
+        fuzz_check_refusal_somewhere(&err, records.file_bytes);
     for (size_t i = 0; ok && i < manifest.tensor_count; i++) {
         const struct td_tensor *t = &manifest.tensors[i];
         FUZZ_CHECK(t->reason != NULL || t->nbytes == 0 || t->offset >= made.len); /* in its record */

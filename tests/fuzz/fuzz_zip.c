@@ -3,8 +3,7 @@
 #include "parser/zip.h"
 
 #include "parser/npz.h"
-#include "tests/fuzz/fuzz_error.h"
-#include "tests/fuzz/fuzz_tensors.h"
+#include "tests/fuzz/fuzz_manifest.h"
 
 enum { LOAD_LIMIT = 1 << 20 };
 
@@ -121,17 +120,12 @@ static void read_zip(const struct td_input *input, size_t memory, const uint8_t 
 
 static void read_npz(const struct td_input *input)
 {
-    struct td_limits limits = td_limits_default();
     struct td_manifest manifest;
     struct td_error err;
-    td_error_init(&err);
-    td_manifest_init(&manifest, limits.max_memory_bytes);
-    bool ok = td_format_npz.parse(input, &limits, &manifest, &err);
-    FUZZ_CHECK(ok == (err.code == TD_OK));
-    for (size_t i = 0; ok && i < manifest.tensor_count; i++)
-        fuzz_check_tensor(&manifest, i, 0, input->size_bytes);
-    if (!ok && err.pos != TD_ERROR_POS_NONE)
-        fuzz_check_refusal(&err, input->size_bytes);
+    if (fuzz_parse(&td_format_npz, input, td_limits_default().max_memory_bytes, &manifest, &err))
+        fuzz_check_manifest(&manifest, 0, input->size_bytes, NULL);
+    else
+        fuzz_check_refusal_somewhere(&err, input->size_bytes);
     td_manifest_fini(&manifest);
 }
 

@@ -529,7 +529,44 @@ def test_odd_keys_and_clashing_names(serve):
     server = serve()
     _, got = tensors_of(server, "m.pt")
     assert sorted(server.get(g["href"]).body for g in got.values()) == sorted(raw(x) for x in t) and len(got) == 8
-    assert {"a.b", "a.b#2", "5", "\u540d\u524d \U0001f600/..", "line\nbreak"} <= set(got), sorted(got)
+    assert set(got) == {"a.b", "a.b#2", "5", "", "('tuple', 1)", "\u540d\u524d \U0001f600/..", "line\nbreak", "None.0"}, sorted(got)
+
+
+def scalar_keys():
+    rng = random.Random(5)
+    keys = [None, True, False, -1, 2**62, 1.5, -0.0, 1e16, 1e-5, 0.1 + 0.2, 5e-324, float("inf"), float("nan"), (), (0,), (0, 1), ("a", "\u00e4 b", ""), (1.5, None, True, -7)]
+    return keys + [rng.gauss(0, 1) * 10.0 ** rng.randrange(-300, 300) for _ in range(200)]
+
+
+@pytest.mark.parametrize("zipped, protocol", WRITERS, ids=WRITER_IDS)
+def test_keys_that_are_no_strings(tmp_path, zipped, protocol):
+    value = {k: torch.tensor([i]) for i, k in enumerate(scalar_keys())}
+    save({"d": value, "m": dict.fromkeys(value, 1)}, tmp_path / "m.pt", zipped, protocol)
+    document = inspect_json(tmp_path / "m.pt")
+    assert {t["name"] for t in document["tensors"]} == {f"d.{k}" for k in value}
+    assert set(document["metadata"]) == {f"m.{k}" for k in value}
+
+
+def test_other_keys_are_positions(tmp_path):
+    keys = [2**70, ((0, 1), 2), ("it's",), frozenset({1}), torch.float32]
+    save({"d": {k: torch.tensor([i]) for i, k in enumerate(keys)}}, tmp_path / "m.pt")
+    assert [t["name"] for t in inspect_json(tmp_path / "m.pt")["tensors"]] == [f"d.{i}" for i in range(len(keys))]
+
+
+def test_keys_that_look_alike_are_all_there(serve):
+    t = [filled(torch.uint8, (i + 3,), i) for i in range(8)]
+    keys = [True, "True", 1.5, "1.5", None, "None", (0, 1), "(0, 1)"]
+    save({**dict(zip(keys, t)), "m": {k: i for i, k in enumerate(keys)}}, serve.root / "m.pt")
+    want = {f"{k}" if i % 2 == 0 else f"{k}#2": t[i] for i, k in enumerate(keys)}
+    document, _ = check_model(serve(), "m.pt", want)
+    assert document["metadata"] == {f"m.{k}" if i % 2 == 0 else f"m.{k}#2": i for i, k in enumerate(keys)}
+
+
+def test_names_that_look_like_numbered_ones_are_kept(serve):
+    names = ["a.b" + "#2" * i for i in range(12)]
+    t = [filled(torch.uint8, (i + 3,), i) for i in range(13)]
+    save({"a": {"b": t[12]}, **dict(zip(names, t))}, serve.root / "m.pt")
+    check_model(serve(), "m.pt", {"a.b": t[12], "a.b#3": t[0]} | dict(zip(names[1:], t[1:])))
 
 
 # ---------------------------------------------------------------------------- (e) a Llama

@@ -3,13 +3,9 @@
 #ifndef TD_TESTS_FORMAT_FIXTURE_H
 #define TD_TESTS_FORMAT_FIXTURE_H
 
-#include "core/buffer.h"
-#include "parser/format.h"
-#include "tests/unit/alloc_hooks.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/format_parse.h"
 
 #include <dirent.h>
-#include <inttypes.h>
 #include <zlib.h>
 
 struct fixture {
@@ -19,68 +15,50 @@ struct fixture {
     char *expected; /* text */
 };
 
-struct parsed {
-    struct td_manifest manifest;
-    struct td_error err;
-    bool ok;
-    struct alloc_count memory;
-};
-
-static inline void parse_input(const struct td_format *format, const struct td_input *input,
-                               const struct td_limits *limits, struct parsed *p)
-{
-    memset(p, 0, sizeof *p);
-    td_error_init(&p->err);
-    alloc_count_start();
-    td_manifest_init(&p->manifest, limits->max_memory_bytes);
-    p->ok = format->parse(input, limits, &p->manifest, &p->err);
-    p->memory = alloc_count_get();
-    assert_int_equal(p->ok, p->err.code == TD_OK);
-    assert_true(p->manifest.arena.limit_bytes == limits->max_memory_bytes);
-}
-
-static inline void parse_bytes(const struct td_format *format, const void *bytes, size_t len,
-                               struct parsed *p)
-{
-    struct td_input input = td_input_memory(bytes, len);
-    struct td_limits limits = td_limits_default();
-    parse_input(format, &input, &limits, p);
-}
-
-static inline void parsed_fini(struct parsed *p)
-{
-    td_manifest_fini(&p->manifest);
-    assert_int_equal(alloc_count_get().live_bytes, 0);
-}
-
-static inline char *read_file(const char *folder, const char *name, const char *extension, size_t *len)
+/* A file below TD_TEST_DATA, with a NUL behind it if that is asked for; NULL when there is none. __real_free() it. */
+static inline char *read_if_there(const char *folder, const char *name, const char *extension,
+                                  bool terminated, size_t *len)
 {
     char path[512];
+    *len = 0;
     (void)snprintf(path, sizeof path, "%s/%s/%s%s", TD_TEST_DATA, folder, name, extension);
     FILE *file = fopen(path, "rb");
-    CHECK(file != NULL, "%s is missing", path);
-    static char room[1 << 16];
-    *len = fread(room, 1, sizeof room - 1, file);
-    CHECK(feof(file), "%s is too long", path);
-    (void)fclose(file);
-    char *bytes = __real_malloc(*len + (*len == 0));
+    if (file == NULL)
+        return NULL;
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    *len = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = __real_malloc(*len + (terminated || *len == 0));
     assert_non_null(bytes);
-    memcpy(bytes, room, *len);
+    assert_int_equal(fread(bytes, 1, *len, file), *len);
+    assert_int_equal(fclose(file), 0);
+    if (terminated)
+        bytes[*len] = '\0';
     return bytes;
+}
+
+/* A block of exactly len bytes. */
+static inline char *read_file(const char *folder, const char *name, const char *extension, size_t *len)
+{
+    char *bytes = read_if_there(folder, name, extension, false, len);
+    CHECK(bytes != NULL, "%s/%s%s is missing", folder, name, extension);
+    return bytes;
+}
+
+static inline char *read_text(const char *folder, const char *name, const char *extension)
+{
+    size_t len;
+    char *text = read_if_there(folder, name, extension, true, &len);
+    CHECK(text != NULL, "%s/%s%s is missing", folder, name, extension);
+    return text;
 }
 
 static inline struct fixture fixture_read(const char *folder, const char *name, const char *extension)
 {
     struct fixture f;
-    size_t text_len;
     (void)snprintf(f.name, sizeof f.name, "%s", name);
     f.bytes = read_file(folder, name, extension, &f.len);
-    char *text = read_file(folder, name, ".txt", &text_len);
-    f.expected = __real_malloc(text_len + 1);
-    assert_non_null(f.expected);
-    memcpy(f.expected, text, text_len);
-    f.expected[text_len] = '\0';
-    __real_free(text);
+    f.expected = read_text(folder, name, ".txt");
     return f;
 }
 
@@ -140,10 +118,9 @@ static inline void list_tensor(struct td_buffer *out, const struct td_tensor *t,
                                size_t len)
 {
     assert_int_equal(strlen(t->name), t->name_len);
-    td_buffer_printf(out, "%s|%s|[", t->name, t->dtype->name);
-    for (uint32_t d = 0; d < t->rank; d++)
-        td_buffer_printf(out, d > 0 ? ",%" PRIu64 : "%" PRIu64, t->shape[d]);
-    td_buffer_printf(out, "]|%c|%s|", t->strides == NULL ? 'C' : 'F', t->reason == NULL ? "-" : t->reason);
+    td_buffer_printf(out, "%s|%s|", t->name, t->dtype->name);
+    list_shape(out, t->shape, t->rank);
+    td_buffer_printf(out, "|%c|%s|", t->strides == NULL ? 'C' : 'F', t->reason == NULL ? "-" : t->reason);
     if (t->reason == NULL)
         td_buffer_printf(out, "%08" PRIx32 "\n", tensor_crc(t, bytes, len));
     else
@@ -166,36 +143,21 @@ static inline void check_fixture(const struct td_format *format, const struct fi
     parsed_fini(&p);
 }
 
+static inline struct sample fixture_sample(const struct td_format *format, const struct fixture *f)
+{
+    return (struct sample){.format = format, .name = f->name, .bytes = f->bytes, .len = f->len};
+}
+
 static inline void check_prefixes(const struct td_format *format, const struct fixture *f)
 {
-    for (size_t len = 0; len < f->len; len++) {
-        char *exact = __real_malloc(len + (len == 0));
-        assert_non_null(exact);
-        memcpy(exact, f->bytes, len);
-        struct parsed p;
-        parse_bytes(format, exact, len, &p);
-        CHECK(!p.ok, "%s: %zu of %zu bytes accepted", f->name, len, f->len);
-        assert_int_equal(p.err.code, TD_INVALID_ARGUMENT);
-        check_error(&p.err, len, true, f->name);
-        parsed_fini(&p);
-        __real_free(exact);
-    }
+    struct sample s = fixture_sample(format, f);
+    check_each_prefix(&s, f->len);
 }
 
 static inline void check_allocations(const struct td_format *format, const struct fixture *f)
 {
-    bool done = false;
-    for (size_t k = 1; !done; k++) {
-        struct parsed p;
-        alloc_fail_at(k);
-        parse_bytes(format, f->bytes, f->len, &p);
-        alloc_fail_at(0);
-        done = p.memory.calls < k;
-        CHECK(done == p.ok, "%s, allocation %zu: %s", f->name, k, p.err.message);
-        CHECK(done || p.err.code == TD_RESOURCE_EXHAUSTED, "%s, allocation %zu: %s", f->name, k,
-              p.err.message);
-        parsed_fini(&p);
-    }
+    struct sample s = fixture_sample(format, f);
+    (void)check_each_allocation(&s, TD_OK);
 }
 
 #endif

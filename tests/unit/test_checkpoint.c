@@ -371,6 +371,51 @@ static void tag_covers_the_parts(void **state)
     tree_close(&tree);
 }
 
+static const struct td_checkpoint *only_checkpoint(const struct scanner *scanner)
+{
+    const struct td_model *model = scanner_model(scanner, "m");
+    assert_non_null(model);
+    assert_int_equal(model->checkpoint_count, 1);
+    return &model->checkpoints[0];
+}
+
+/* A distributed checkpoint is joined again when one of its files is another, and not before. */
+static void unchanged_files_are_joined_once(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"data .metadata dcp/.metadata", "data __0_0.distcp dcp/__0_0.distcp"};
+    struct tree tree;
+    struct scanner scanner;
+    tree_open(&tree);
+    make_files(&tree, files[0]);
+    make_files(&tree, files[1]);
+    scanner_open(&scanner, &tree);
+    (void)scanner_scan(&scanner);
+    struct td_join *join = only_checkpoint(&scanner)->join;
+    assert_non_null(join);
+    tree_simple(&tree, "other/x.safetensors", "a");
+    (void)scanner_scan(&scanner); /* the snapshot before goes with this */
+    const struct td_checkpoint *c = only_checkpoint(&scanner);
+    assert_ptr_equal(c->join, join);
+    assert_ptr_equal(c->refs, join->tensors);
+    assert_int_equal(c->tensor_count, join->tensor_count);
+    struct td_tensor_ref ref;
+    assert_true(td_checkpoint_find(c, "bytes", 5, &ref));
+    assert_true(ref.tensor->reason == NULL && ref.tensor->nbytes == 5);
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        join = td_join_ref(only_checkpoint(&scanner)->join); /* so that its place is not taken again */
+        make_files(&tree, files[i]);
+        (void)scanner_scan(&scanner);
+        CHECK(only_checkpoint(&scanner)->join != join, "%s", files[i]);
+        td_join_unref(join);
+    }
+    make_files(&tree, "text __0_0.distcp rubbish");
+    (void)scanner_scan(&scanner);
+    assert_int_equal(scanner_model(&scanner, "m")->checkpoint_count, 0);
+    scanner_close(&scanner);
+    tree_close(&tree);
+}
+
 /* Two models of the same bytes have manifests that differ, in their hrefs at least. */
 static void tag_covers_the_model(void **state)
 {
@@ -393,9 +438,9 @@ static void tag_covers_the_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sets_become_checkpoints), cmocka_unit_test(index_names),
-        cmocka_unit_test(metadata_of_all_parts),   cmocka_unit_test(tag_covers_the_parts),
-        cmocka_unit_test(tag_covers_the_model),
+        cmocka_unit_test(sets_become_checkpoints),         cmocka_unit_test(index_names),
+        cmocka_unit_test(metadata_of_all_parts),           cmocka_unit_test(tag_covers_the_parts),
+        cmocka_unit_test(unchanged_files_are_joined_once), cmocka_unit_test(tag_covers_the_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

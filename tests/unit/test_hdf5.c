@@ -1,104 +1,45 @@
 /* The fixtures of tests/data/hdf5 with what h5py says of them (tests/data/make_hdf5.py), and what damage does. */
 #include "parser/hdf5.h"
 
-#include "core/buffer.h"
-#include "parser/torch.h"
-#include "tests/unit/alloc_hooks.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/format_fixture.h"
 
-#include <dirent.h>
-#include <inttypes.h>
-
-#define DATA TD_TEST_DATA "/hdf5/"
-
-struct file {
-    uint8_t *bytes;
-    size_t len;
-};
-
-static struct file file_read(const char *name, const char *extension)
+static struct sample hdf5_sample(const char *name, void *bytes, size_t len)
 {
-    char path[512];
-    struct file file = {0};
-    (void)snprintf(path, sizeof path, DATA "%s%s", name, extension);
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return file;
-    assert_int_equal(fseek(f, 0, SEEK_END), 0);
-    file.len = (size_t)ftell(f);
-    rewind(f);
-    file.bytes = __real_malloc(file.len + 1);
-    assert_int_equal(fread(file.bytes, 1, file.len, f), file.len);
-    file.bytes[file.len] = 0;
-    assert_int_equal(fclose(f), 0);
-    return file;
+    return (struct sample){.format = &td_format_hdf5, .name = name, .bytes = bytes, .len = len};
 }
 
 /* A fixture, or what its patch makes of another: the other's name, then an offset and a byte on every line. */
-static struct file file_load(const char *name)
+static struct sample file_load(const char *name)
 {
-    struct file file = file_read(name, ".h5");
-    if (file.bytes != NULL)
-        return file;
-    struct file patch = file_read(name, ".patch");
-    CHECK(patch.bytes != NULL, "there is no fixture %s", name);
-    char *line = strchr((char *)patch.bytes, '\n');
+    size_t len;
+    char *bytes = read_if_there("hdf5", name, ".h5", false, &len);
+    if (bytes != NULL)
+        return hdf5_sample(name, bytes, len);
+    char *patch = read_text("hdf5", name, ".patch");
+    char *line = strchr(patch, '\n');
     *line++ = '\0';
-    file = file_read((const char *)patch.bytes, ".h5");
-    CHECK(file.bytes != NULL, "there is no fixture %s", (const char *)patch.bytes);
+    bytes = read_file("hdf5", patch, ".h5", &len);
     while (*line != '\0') {
         size_t at = strtoul(line, &line, 10);
-        assert_true(at < file.len);
-        file.bytes[at] = (uint8_t)strtoul(line, &line, 16);
+        assert_true(at < len);
+        bytes[at] = (char)strtoul(line, &line, 16);
         line++;
     }
-    __real_free(patch.bytes);
-    return file;
-}
-
-static void file_free(struct file *file)
-{
-    __real_free(file->bytes);
+    __real_free(patch);
+    return hdf5_sample(name, bytes, len);
 }
 
 /* Where the needle stands; it must be there. */
-static size_t position(const struct file *file, const void *needle, size_t len)
+static uint8_t *position(const struct sample *file, const void *needle, size_t len)
 {
-    const uint8_t *p = memmem(file->bytes, file->len, needle, len);
+    uint8_t *p = memmem(file->bytes, file->len, needle, len);
     CHECK(p != NULL, "no %s", (const char *)needle);
-    return (size_t)(p - file->bytes);
+    return p;
 }
 
-struct parsed {
-    struct td_manifest manifest;
-    struct td_error err;
-    bool ok;
-    struct alloc_count memory;
-};
-
-static void parse_input(const struct td_input *input, const struct td_limits *limits, struct parsed *out)
+static void parse(const struct sample *file, struct parsed *p)
 {
-    memset(out, 0, sizeof *out);
-    td_error_init(&out->err);
-    alloc_count_start();
-    td_manifest_init(&out->manifest, limits->max_memory_bytes);
-    out->ok = td_format_hdf5.parse(input, limits, &out->manifest, &out->err);
-    out->memory = alloc_count_get();
-    assert_int_equal(out->ok, out->err.code == TD_OK);
-    assert_true(out->manifest.arena.limit_bytes == limits->max_memory_bytes); /* left as it was */
-}
-
-static void parse(const struct file *file, struct parsed *out)
-{
-    struct td_input input = td_input_memory(file->bytes, file->len);
-    struct td_limits limits = td_limits_default();
-    parse_input(&input, &limits, out);
-}
-
-static void parsed_fini(struct parsed *p)
-{
-    td_manifest_fini(&p->manifest);
-    assert_int_equal(alloc_count_get().live_bytes, 0);
+    parse_bytes(file->format, file->bytes, file->len, p);
 }
 
 static const struct td_tensor *tensor(const struct parsed *p, const char *name)
@@ -115,10 +56,9 @@ static char *list_manifest(const struct td_manifest *m)
     td_buffer_init(&out);
     for (size_t i = 0; i < m->tensor_count; i++) {
         const struct td_tensor *t = &m->tensors[i];
-        td_buffer_printf(&out, "T\t%s\t%s\t[", t->name, t->dtype->name);
-        for (uint32_t d = 0; d < t->rank; d++)
-            td_buffer_printf(&out, d > 0 ? ",%" PRIu64 : "%" PRIu64, t->shape[d]);
-        td_buffer_printf(&out, "]\t%" PRIu64 "\t%" PRIu64 "\t%s\t%s\n", t->offset, t->nbytes,
+        td_buffer_printf(&out, "T\t%s\t%s\t", t->name, t->dtype->name);
+        list_shape(&out, t->shape, t->rank);
+        td_buffer_printf(&out, "\t%" PRIu64 "\t%" PRIu64 "\t%s\t%s\n", t->offset, t->nbytes,
                          t->reason == NULL ? "" : t->reason, t->alias_of == NULL ? "" : t->alias_of);
     }
     assert_non_null(td_buffer_terminate(&out));
@@ -152,21 +92,18 @@ static void check_metadata(const struct td_manifest *m, const char *lines, const
 
 static void one_fixture(const char *name)
 {
-    struct file file = file_load(name);
-    struct file expected = file_read(name, ".txt");
-    const char *text = (const char *)expected.bytes;
+    struct sample file = file_load(name);
+    char *text = read_text("hdf5", name, ".txt");
     struct parsed p;
     parse(&file, &p);
     if (text[0] == 'R') {
-        CHECK(!p.ok, "%s: accepted", name);
-        assert_int_equal(p.err.code, TD_INVALID_ARGUMENT);
-        check_error(&p.err, file.len, true, name);
+        check_refusal(&p, TD_INVALID_ARGUMENT, file.len, "", name);
     } else {
         CHECK(p.ok, "%s: %s at %" PRIu64, name, p.err.message, p.err.pos);
         assert_string_equal(p.manifest.format, "hdf5");
         const char *metadata = text[0] == 'M' ? text : strstr(text, "\nM\t");
         size_t tensors_len =
-            metadata == NULL ? expected.len : (size_t)(metadata - text) + (*metadata == '\n');
+            metadata == NULL ? strlen(text) : (size_t)(metadata - text) + (*metadata == '\n');
         char *listing = list_manifest(&p.manifest);
         CHECK(strlen(listing) == tensors_len && memcmp(listing, text, tensors_len) == 0,
               "%s: expected\n%.*sgot\n%s", name, (int)tensors_len, text, listing);
@@ -174,14 +111,14 @@ static void one_fixture(const char *name)
         check_metadata(&p.manifest, text + tensors_len, name);
     }
     parsed_fini(&p);
-    file_free(&file);
-    file_free(&expected);
+    __real_free(file.bytes);
+    __real_free(text);
 }
 
 static void every_fixture_is_what_h5py_says(void **state)
 {
     (void)state;
-    DIR *dir = opendir(DATA);
+    DIR *dir = opendir(TD_TEST_DATA "/hdf5");
     assert_non_null(dir);
     size_t count = 0;
     const struct dirent *entry;
@@ -234,13 +171,11 @@ static void bad_inputs_137_to_146(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(bad_inputs); i++) {
-        struct file file = file_load(bad_inputs[i].file);
+        struct sample file = file_load(bad_inputs[i].file);
         struct parsed p;
         parse(&file, &p);
         if (bad_inputs[i].name == NULL) {
-            CHECK(!p.ok && strstr(p.err.message, bad_inputs[i].reason) != NULL, "%d %s: '%s'",
-                  bad_inputs[i].number, bad_inputs[i].file, p.err.message);
-            check_error(&p.err, file.len, true, bad_inputs[i].file);
+            check_refusal(&p, TD_INVALID_ARGUMENT, file.len, bad_inputs[i].reason, bad_inputs[i].file);
         } else {
             CHECK(p.ok, "%d %s: %s", bad_inputs[i].number, bad_inputs[i].file, p.err.message);
             const struct td_tensor *t = tensor(&p, bad_inputs[i].name);
@@ -249,7 +184,7 @@ static void bad_inputs_137_to_146(void **state)
             assert_int_equal(t->offset, 0);
         }
         parsed_fini(&p);
-        file_free(&file);
+        __real_free(file.bytes);
     }
 }
 
@@ -261,37 +196,15 @@ static void every_prefix_is_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(small_files); i++) {
-        struct file file = file_load(small_files[i]);
-        for (size_t len = 0; len < file.len; len++) {
-            struct file cut = {.bytes = __real_malloc(len + 1), .len = len};
-            memcpy(cut.bytes, file.bytes, len);
-            struct parsed p;
-            parse(&cut, &p);
-            CHECK(!p.ok, "%s: %zu of %zu bytes accepted", small_files[i], len, file.len);
-            assert_int_equal(p.err.code, TD_INVALID_ARGUMENT);
-            check_error(&p.err, len, true, small_files[i]);
-            parsed_fini(&p);
-            file_free(&cut);
-        }
-        file_free(&file);
+        struct sample file = file_load(small_files[i]);
+        check_each_prefix(&file, file.len);
+        __real_free(file.bytes);
     }
 }
 
-/* Whatever was accepted lies within the file. */
-static void check_sound(const struct parsed *p, const struct file *file, const char *what)
+static bool is_unplaced(const struct td_error *err)
 {
-    if (!p->ok) {
-        bool no_position =
-            p->err.code == TD_RESOURCE_EXHAUSTED || strstr(p->err.message, "must be unique") != NULL;
-        check_error(&p->err, file->len, !no_position, what);
-        return;
-    }
-    for (size_t i = 0; i < p->manifest.tensor_count; i++) {
-        const struct td_tensor *t = &p->manifest.tensors[i];
-        CHECK(t->reason != NULL || (t->offset <= file->len && t->nbytes <= file->len - t->offset),
-              "%s: \"%s\" leaves the file", what, t->name);
-        assert_true(td_utf8_valid(t->name, t->name_len));
-    }
+    return err->code == TD_RESOURCE_EXHAUSTED || strstr(err->message, "must be unique") != NULL;
 }
 
 static void every_byte_changed(void **state)
@@ -300,19 +213,15 @@ static void every_byte_changed(void **state)
     static const char *const files[] = {"small", "small_latest", "types", "links", "attributes"};
     static const uint8_t by[] = {0x01, 0x80, 0xFF};
     for (size_t i = 0; i < COUNT_OF(files); i++) {
-        struct file file = file_load(files[i]);
-        size_t step = SANITIZED ? 3 : 1;
-        for (size_t at = 0; at < file.len; at += step) {
-            for (size_t k = 0; k < COUNT_OF(by); k++) {
-                struct parsed p;
-                file.bytes[at] ^= by[k];
-                parse(&file, &p);
-                check_sound(&p, &file, files[i]);
-                parsed_fini(&p);
-                file.bytes[at] ^= by[k];
-            }
-        }
-        file_free(&file);
+        struct sample file = file_load(files[i]);
+        const struct changes changes = {.end = file.len,
+                                        .step = SANITIZED ? 3 : 1,
+                                        .by = by,
+                                        .count = sizeof by,
+                                        .flip = true,
+                                        .unplaced = is_unplaced};
+        check_each_change(&file, &changes);
+        __real_free(file.bytes);
     }
 }
 
@@ -320,22 +229,23 @@ static void every_byte_changed(void **state)
 static void checksums_cover_the_structure(void **state)
 {
     (void)state;
-    struct file file = file_load("small_latest");
+    struct sample file = file_load("small_latest");
     struct parsed p;
+    uint8_t *bytes = file.bytes;
     size_t unseen = 0;
     for (size_t at = 0; at < file.len; at++) {
-        file.bytes[at] ^= 0x10;
+        bytes[at] ^= 0x10;
         parse(&file, &p);
         unseen += p.ok;
         parsed_fini(&p);
-        file.bytes[at] ^= 0x10;
+        bytes[at] ^= 0x10;
     }
     parse(&file, &p);
     assert_true(p.ok);
     CHECK(unseen >= p.manifest.total_bytes && unseen < file.len - 300, "%zu of %zu bytes changed unseen",
           unseen, file.len);
     parsed_fini(&p);
-    file_free(&file);
+    __real_free(file.bytes);
 }
 
 static void every_failing_allocation(void **state)
@@ -344,40 +254,23 @@ static void every_failing_allocation(void **state)
     static const char *const files[] = {"small", "many_latest", "attributes_latest",
                                         "types", "many",        "links"};
     for (size_t i = 0; i < COUNT_OF(files); i++) {
-        struct file file = file_load(files[i]);
-        struct td_input input = td_input_memory(file.bytes, file.len);
-        struct td_limits limits = td_limits_default();
-        bool ok = false;
-        for (size_t k = 1; !ok; k++) {
-            struct td_manifest manifest;
-            struct td_error err;
-            td_error_init(&err);
-            alloc_count_start();
-            alloc_fail_at(k);
-            td_manifest_init(&manifest, 0);
-            ok = td_format_hdf5.parse(&input, &limits, &manifest, &err);
-            alloc_fail_at(0);
-            CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "%s, allocation %zu: %s", files[i], k,
-                  err.message);
-            assert_true(!ok || k > 5);
-            td_manifest_fini(&manifest);
-            assert_int_equal(alloc_count_get().live_bytes, 0);
-        }
-        file_free(&file);
+        struct sample file = file_load(files[i]);
+        assert_true(check_each_allocation(&file, TD_OK) >= 5);
+        __real_free(file.bytes);
     }
 }
 
 static void memory_stays_within_its_limit(void **state)
 {
     (void)state;
-    struct file file = file_load("many_latest");
+    struct sample file = file_load("many_latest");
     struct td_input input = td_input_memory(file.bytes, file.len);
     struct td_limits limits = td_limits_default();
     size_t refused = 0;
     bool ok = false;
     for (limits.max_memory_bytes = 1000; !ok; limits.max_memory_bytes += 9973) {
         struct parsed p;
-        parse_input(&input, &limits, &p);
+        parse_input(&td_format_hdf5, &input, &limits, &p);
         ok = p.ok;
         CHECK(ok || p.err.code == TD_RESOURCE_EXHAUSTED, "%zu bytes: %s", limits.max_memory_bytes,
               p.err.message);
@@ -387,62 +280,35 @@ static void memory_stays_within_its_limit(void **state)
         parsed_fini(&p);
     }
     assert_true(refused > 10);
-    file_free(&file);
+    __real_free(file.bytes);
 }
 
 static void structure_stays_within_its_limit(void **state)
 {
     (void)state;
-    struct file file = file_load("many");
+    struct sample file = file_load("many");
     struct td_input input = td_input_memory(file.bytes, file.len);
     struct td_limits limits = td_limits_default();
     struct parsed p;
     for (limits.max_header_bytes = 0; limits.max_header_bytes < 3000; limits.max_header_bytes += 100) {
-        parse_input(&input, &limits, &p);
+        parse_input(&td_format_hdf5, &input, &limits, &p);
         assert_false(p.ok);
         assert_int_equal(p.err.code, TD_RESOURCE_EXHAUSTED);
         parsed_fini(&p);
     }
     limits.max_header_bytes = file.len;
-    parse_input(&input, &limits, &p);
+    parse_input(&td_format_hdf5, &input, &limits, &p);
     CHECK(p.ok, "%s", p.err.message);
     parsed_fini(&p);
-    file_free(&file);
-}
-
-/* A disk that fails at its k-th read. */
-struct failing {
-    const struct file *file;
-    unsigned left;
-};
-
-static bool failing_read(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
-{
-    struct failing *failing = *(struct failing *const *)context;
-    if (failing->left-- == 0)
-        return td_error_at(err, TD_IO, off, "the disk is on fire");
-    memcpy(out, failing->file->bytes + off, len);
-    return true;
+    __real_free(file.bytes);
 }
 
 static void every_failing_read(void **state)
 {
     (void)state;
-    struct file file = file_load("attributes");
-    struct td_limits limits = td_limits_default();
-    bool ok = false;
-    for (unsigned k = 0; !ok; k++) {
-        struct failing failing = {.file = &file, .left = k};
-        struct failing *context = &failing;
-        struct td_input input = {.size_bytes = file.len, .read = failing_read, .context = &context};
-        struct parsed p;
-        parse_input(&input, &limits, &p);
-        ok = p.ok;
-        CHECK(ok || p.err.code == TD_IO, "read %u: %s", k, p.err.message);
-        assert_true(!ok || k > 2);
-        parsed_fini(&p);
-    }
-    file_free(&file);
+    struct sample file = file_load("attributes");
+    assert_true(check_each_read(&file) > 2);
+    __real_free(file.bytes);
 }
 
 /* ---- names and links ----------------------------------------------------------------------------------- */
@@ -450,45 +316,45 @@ static void every_failing_read(void **state)
 static void names_are_escaped(void **state)
 {
     (void)state;
-    struct file file = file_load("many");
-    memcpy(file.bytes + position(&file, "deeper", 7), "d/\xff\xc3(\x01", 6);
+    struct sample file = file_load("many");
+    memcpy(position(&file, "deeper", 7), "d/\xff\xc3(\x01", 6);
     struct parsed p;
     parse(&file, &p);
     CHECK(p.ok, "%s", p.err.message);
     (void)tensor(&p, "g/d\\x2F\\xFF\\xC3(\x01/x");
     parsed_fini(&p);
-    file_free(&file);
+    __real_free(file.bytes);
 }
 
 /* Two links of one name, which libhdf5 never writes. */
 static void a_name_twice_is_refused(void **state)
 {
     (void)state;
-    struct file file = file_load("many");
-    memcpy(file.bytes + position(&file, "link33", 7), "link00", 6);
+    struct sample file = file_load("many");
+    memcpy(position(&file, "link33", 7), "link00", 6);
     struct parsed p;
     parse(&file, &p);
     CHECK(!p.ok && strstr(p.err.message, "link00") != NULL, "%s", p.err.message);
     parsed_fini(&p);
-    file_free(&file);
+    __real_free(file.bytes);
 }
 
 static void the_superblock_is_found_behind_any_userblock(void **state)
 {
     (void)state;
-    struct file file = file_load("small");
+    struct sample file = file_load("small");
     for (size_t before = 256; before <= 16384; before *= 2) {
-        struct file moved = {.bytes = __real_calloc(1, before + file.len), .len = before + file.len};
-        memcpy(moved.bytes + before, file.bytes, file.len);
+        uint8_t *moved = __real_calloc(1, before + file.len);
+        memcpy(moved + before, file.bytes, file.len);
         struct parsed p;
-        parse(&moved, &p);
+        parse_bytes(file.format, moved, before + file.len, &p);
         assert_int_equal(p.ok, before >= 512);
         for (size_t i = 0; p.ok && i < tensor(&p, "b")->nbytes; i++)
-            assert_int_equal(moved.bytes[tensor(&p, "b")->offset + i], i);
+            assert_int_equal(moved[tensor(&p, "b")->offset + i], i);
         parsed_fini(&p);
-        file_free(&moved);
+        __real_free(moved);
     }
-    file_free(&file);
+    __real_free(file.bytes);
 }
 
 static void other_files_are_refused(void **state)
@@ -507,72 +373,90 @@ static void other_files_are_refused(void **state)
         {"PK\3\4PK\3\4PK\3\4", 12, "signature"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct file file = {.bytes = __real_malloc(cases[i].len + 1), .len = cases[i].len};
-        memcpy(file.bytes, cases[i].bytes, cases[i].len);
         struct parsed p;
-        parse(&file, &p);
-        CHECK(!p.ok && strstr(p.err.message, cases[i].says) != NULL, "case %zu: '%s'", i, p.err.message);
-        check_error(&p.err, file.len, true, "other");
+        parse_exact(&td_format_hdf5, cases[i].bytes, cases[i].len, &p);
+        check_refusal(&p, TD_INVALID_ARGUMENT, cases[i].len, cases[i].says, cases[i].says);
         parsed_fini(&p);
-        file_free(&file);
     }
 }
 
 /* ---- torch archives ------------------------------------------------------------------------------------ */
 
-static unsigned archives_parsed;
-
-/* Stands in for parser/torch.c, which has tests of its own: one tensor for each record that it is told of. */
-__attribute__((weak)) bool td_torch_parse_records(const struct td_torch_records *records,
-                                                  const struct td_limits *limits,
-                                                  struct td_manifest *manifest, struct td_error *err)
-{
-    static const char *const names[] = {"data/0", "data/1", "data/2"};
-    size_t len;
-    struct td_torch_record record;
-    archives_parsed++;
-    assert_int_equal(manifest->tensor_count, 0);
-    assert_false(records->find(records->context, "data/3", 6, &record));
-    assert_null(records->load(records->context, "data/2", 6, 100, &len, NULL));
-    assert_null(records->load(records->context, "data.pkl", 8, 3, &len, NULL));
-    uint8_t *pickle = records->load(records->context, "data.pkl", 8, limits->max_header_bytes, &len, err);
-    assert_true(pickle != NULL && len == 10);
-    assert_memory_equal(pickle, "not pickle", len);
-    free(pickle);
-    manifest->tensors = td_arena_array(&manifest->arena, COUNT_OF(names), sizeof *manifest->tensors);
-    for (size_t i = 0; i < COUNT_OF(names); i++) {
-        assert_true(records->find(records->context, names[i], 6, &record));
-        manifest->tensors[manifest->tensor_count++] = (struct td_tensor){
-            .name = names[i],
-            .name_len = 6,
-            .dtype = td_dtype_find("U8", 2),
-            .offset = record.offset,
-            .nbytes = record.nbytes,
-            .reason = record.reason,
-        };
-    }
-    return td_manifest_finish(manifest, err);
-}
-
+/* What make_hdf5.py let torch.save write. */
 static void a_torch_archive_is_read_as_one(void **state)
 {
     (void)state;
-    struct file file = file_read("archive", ".hdf5");
+    static const struct {
+        const char *name, *dtype, *reason;
+        uint64_t nbytes;
+        int first; /* byte; each is one more than the one before */
+    } wanted[] = {{"a", "U8", NULL, 8, 16},
+                  {"b", "I8", NULL, 9, 32},
+                  {"c", "U8", "compressed (gzip)", 100, 0},
+                  {"d", "I32", "not a byte dataset", 20, 0}};
+    size_t len;
+    char *bytes = read_file("hdf5", "archive", ".hdf5", &len);
     struct parsed p;
-    unsigned before = archives_parsed;
-    parse(&file, &p);
+    parse_bytes(&td_format_hdf5, bytes, len, &p);
     CHECK(p.ok, "%s", p.err.message);
-    assert_int_equal(archives_parsed, before + 1);
     assert_string_equal(p.manifest.format, "hdf5");
-    for (size_t i = 0; i < 2; i++) {
-        const struct td_tensor *t = &p.manifest.tensors[i];
-        assert_true(t->reason == NULL && t->nbytes == 8 + i);
+    assert_int_equal(p.manifest.tensor_count, COUNT_OF(wanted));
+    for (size_t i = 0; i < COUNT_OF(wanted); i++) {
+        const struct td_tensor *t = tensor(&p, wanted[i].name);
+        assert_string_equal(t->dtype->name, wanted[i].dtype);
+        assert_true(t->nbytes == wanted[i].nbytes);
+        if (wanted[i].reason != NULL) {
+            assert_string_equal(t->reason, wanted[i].reason);
+            continue;
+        }
+        assert_null(t->reason);
         for (size_t k = 0; k < t->nbytes; k++)
-            assert_int_equal(file.bytes[t->offset + k], 16 * (i + 1) + k);
+            assert_int_equal(bytes[t->offset + k], wanted[i].first + (int)k);
     }
-    assert_string_equal(p.manifest.tensors[2].reason, "compressed (gzip)");
     parsed_fini(&p);
-    file_free(&file);
+    __real_free(bytes);
+}
+
+static void a_torch_archive_lacks_what_it_needs(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"archive_without_a_record", "storage \"data/1\" is not in the file"},
+        {"archive_compressed_pickle", "dataset \"archive/data.pkl\" cannot be read: compressed (gzip)"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        size_t len;
+        char *bytes = read_file("hdf5", cases[i][0], ".hdf5", &len);
+        struct parsed p;
+        parse_bytes(&td_format_hdf5, bytes, len, &p);
+        assert_int_equal(p.err.code, TD_INVALID_ARGUMENT);
+        check_error(&p.err, len, false, cases[i][0]);
+        check_says(&p.err, cases[i][1], cases[i][0]);
+        parsed_fini(&p);
+        __real_free(bytes);
+    }
+}
+
+/* It is longer than all of the structure, so the limit that stops it is its own. */
+static void the_pickle_in_a_torch_archive_is_limited(void **state)
+{
+    (void)state;
+    size_t len;
+    char *bytes = read_file("hdf5", "archive", ".hdf5", &len);
+    struct td_input input = td_input_memory(bytes, len);
+    struct td_limits limits = td_limits_default();
+    size_t pickles = 0;
+    bool ok = false;
+    for (limits.max_header_bytes = 0; !ok; limits.max_header_bytes += 250) {
+        struct parsed p;
+        parse_input(&td_format_hdf5, &input, &limits, &p);
+        ok = p.ok;
+        CHECK(ok || p.err.code == TD_RESOURCE_EXHAUSTED, "%s", p.err.message);
+        pickles += strstr(p.err.message, "would have to be read into memory") != NULL;
+        parsed_fini(&p);
+    }
+    assert_true(pickles > 2 && limits.max_header_bytes > 6000 && limits.max_header_bytes < 7000);
+    __real_free(bytes);
 }
 
 int main(void)
@@ -592,6 +476,8 @@ int main(void)
         cmocka_unit_test(the_superblock_is_found_behind_any_userblock),
         cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(a_torch_archive_is_read_as_one),
+        cmocka_unit_test(a_torch_archive_lacks_what_it_needs),
+        cmocka_unit_test(the_pickle_in_a_torch_archive_is_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

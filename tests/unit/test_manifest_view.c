@@ -3,9 +3,9 @@
 #include "api/page_token.h"
 #include "api/uri.h"
 #include "core/json.h"
+#include "tests/unit/json_member.h"
 #include "tests/unit/view_text.h"
 
-#include <cjson/cJSON.h>
 #include <inttypes.h>
 #include <pthread.h>
 
@@ -75,21 +75,6 @@ static cJSON *parse(const char *text)
     return json;
 }
 
-static const char *string_at(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    CHECK(cJSON_IsString(item), "%s", name);
-    return item->valuestring;
-}
-
-/* A number that a double holds exactly. */
-static uint64_t number_at(const cJSON *object, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    CHECK(cJSON_IsNumber(item), "%s", name);
-    return (uint64_t)item->valuedouble;
-}
-
 static void check_shape(const cJSON *entry, const struct td_tensor *tensor)
 {
     const cJSON *shape = cJSON_GetObjectItemCaseSensitive(entry, "shape");
@@ -126,8 +111,8 @@ static void check_whole(struct place *place, const char *model_id)
     assert_string_equal(string_at(json, "checkpoint"), "safetensors");
     assert_string_equal(string_at(json, "format"), "safetensors");
     assert_string_equal(string_at(json, "etag"), c->tag);
-    assert_true(number_at(json, "tensor_count") == c->tensor_count);
-    assert_true(number_at(json, "total_bytes") == c->total_bytes);
+    assert_true(whole_at(json, "tensor_count") == c->tensor_count);
+    assert_true(whole_at(json, "total_bytes") == c->total_bytes);
     assert_string_equal(string_at(json, "next_page_token"), "");
     assert_null(cJSON_GetObjectItemCaseSensitive(json, "matched_count"));
     const cJSON *tensors = cJSON_GetObjectItemCaseSensitive(json, "tensors");
@@ -139,8 +124,8 @@ static void check_whole(struct place *place, const char *model_id)
         struct td_tensor_ref ref = td_checkpoint_tensor(c, i++);
         assert_string_equal(string_at(entry, "name"), ref.tensor->name);
         assert_string_equal(string_at(entry, "dtype"), ref.tensor->dtype->name);
-        assert_true(number_at(entry, "nbytes") == ref.tensor->nbytes);
-        assert_true(number_at(entry, "offset") == ref.tensor->offset);
+        assert_true(whole_at(entry, "nbytes") == ref.tensor->nbytes);
+        assert_true(whole_at(entry, "offset") == ref.tensor->offset);
         assert_string_equal(string_at(entry, "file"), td_model_relative(model, c->parts[ref.part]));
         check_shape(entry, ref.tensor);
         check_href(string_at(entry, "href"), model, ref.tensor->name);
@@ -387,20 +372,20 @@ static void filters_select(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char *text = text_of(&place, "org/big", &cases[i].options);
         cJSON *json = parse(text);
-        CHECK(number_at(json, "matched_count") == cases[i].matched, "%zu: %s", i, text);
+        CHECK(whole_at(json, "matched_count") == cases[i].matched, "%zu: %s", i, text);
         CHECK((size_t)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "tensors")) ==
                   cases[i].matched,
               "%zu", i);
         /* of the whole checkpoint, whatever is filtered */
-        assert_true(number_at(json, "tensor_count") == 2 * LAYERS &&
-                    number_at(json, "total_bytes") == c->total_bytes);
+        assert_true(whole_at(json, "tensor_count") == 2 * LAYERS &&
+                    whole_at(json, "total_bytes") == c->total_bytes);
         cJSON_Delete(json);
         free(text);
         struct view_options page = cases[i].options;
         page.page_size = 3;
         text = text_of(&place, "org/big", &page);
         json = parse(text);
-        CHECK(number_at(json, "matched_count") == cases[i].matched, "%zu: a page counts all", i);
+        CHECK(whole_at(json, "matched_count") == cases[i].matched, "%zu: a page counts all", i);
         CHECK((*string_at(json, "next_page_token") != '\0') == (cases[i].matched > 3), "%zu", i);
         cJSON_Delete(json);
         free(text);

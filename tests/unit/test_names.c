@@ -273,6 +273,99 @@ static void order_survives_want_of_memory(void **state)
     assert_true(k > 2); /* it did allocate */
 }
 
+/* What the list becomes. */
+static void check_numbered(const char *const *strings, const char *const *wanted, size_t count)
+{
+    struct td_names names = {.count = count, .context = strings, .get = string_at};
+    struct td_name *fresh;
+    struct td_arena arena;
+    struct td_error err;
+    td_error_init(&err);
+    td_arena_init(&arena, 0);
+    assert_true(td_names_number_repeated(&names, &arena, &fresh, &err));
+    for (size_t i = 0; i < count; i++) {
+        const char *text = fresh == NULL || fresh[i].text == NULL ? strings[i] : fresh[i].text;
+        assert_string_equal(text, wanted[i]);
+        assert_true(text == strings[i] || fresh[i].len == strlen(text));
+    }
+    free(fresh);
+    td_arena_fini(&arena);
+}
+
+static void repeated_names_are_numbered(void **state)
+{
+    (void)state;
+    static const char *const different[] = {"b", "a", "ab"};
+    static const char *const twice[] = {"x", "a", "x", "a", "x"};
+    static const char *const twice_wanted[] = {"x", "a", "x#2", "a#2", "x#3"};
+    static const char *const taken[] = {"x#3", "x", "x", "x", "x#2", "x#2"};
+    static const char *const taken_wanted[] = {"x#3", "x", "x#4", "x#5", "x#2", "x#2#2"};
+    static const char *const empty[] = {"", "", "#2"};
+    static const char *const empty_wanted[] = {"", "#3", "#2"};
+    check_numbered(different, different, COUNT_OF(different));
+    check_numbered(twice, twice_wanted, COUNT_OF(twice));
+    check_numbered(taken, taken_wanted, COUNT_OF(taken));
+    check_numbered(empty, empty_wanted, COUNT_OF(empty));
+    check_numbered(NULL, NULL, 0);
+}
+
+static struct td_name half_repeated(const void *context, size_t i)
+{
+    static char texts[2][16];
+    static size_t turn;
+    char *text = texts[turn++ % 2]; /* two are compared at a time */
+    (void)context;
+    (void)snprintf(text, sizeof texts[0], i % 2 == 0 ? "x" : "x#%zu", i / 2 + 2);
+    return (struct td_name){.text = text, .len = strlen(text)};
+}
+
+/* A hundred thousand of one name, beside all the names that they would get. */
+static void numbers_that_are_taken_cost_little(void **state)
+{
+    (void)state;
+    const size_t count = SANITIZED ? 40000 : 200000;
+    struct td_names names = {.count = count, .get = half_repeated};
+    struct td_name *fresh;
+    struct td_arena arena;
+    struct td_error err;
+    td_error_init(&err);
+    td_arena_init(&arena, 0);
+    double before = cpu_seconds();
+    assert_true(td_names_number_repeated(&names, &arena, &fresh, &err));
+    CHECK(cpu_seconds() - before < 5, "%.1f s", cpu_seconds() - before);
+    char last[16];
+    (void)snprintf(last, sizeof last, "x#%zu", count);
+    assert_null(fresh[0].text);
+    assert_string_equal(fresh[count - 2].text, last);
+    free(fresh);
+    td_arena_fini(&arena);
+}
+
+static void numbering_survives_want_of_memory(void **state)
+{
+    (void)state;
+    static const char *const strings[] = {"b", "a", "b", "a"};
+    struct td_names names = {.count = 4, .context = strings, .get = string_at};
+    size_t k = 1;
+    for (bool ok = false; !ok; k++) {
+        struct td_name *fresh;
+        struct td_arena arena;
+        struct td_error err;
+        td_error_init(&err);
+        td_arena_init(&arena, 0);
+        alloc_count_start();
+        alloc_fail_at(k);
+        ok = td_names_number_repeated(&names, &arena, &fresh, &err);
+        alloc_fail_at(0);
+        assert_int_equal(ok, err.code == TD_OK);
+        assert_true(ok || fresh == NULL);
+        free(fresh);
+        td_arena_fini(&arena);
+        assert_int_equal(alloc_count_get().live_bytes, 0);
+    }
+    assert_true(k > 4); /* order, scratch, list, arena */
+}
+
 /* Every permutation of five, at every size an item may have. */
 static void apply_moves_whole_items(void **state)
 {
@@ -297,6 +390,43 @@ static void apply_moves_whole_items(void **state)
             for (size_t i = 0; i < 5 * sizes[s]; i++)
                 assert_int_equal(base[i], wanted[i / sizes[s]]);
         }
+    }
+}
+
+static struct td_name pointer_name(const void *context, size_t i)
+{
+    const char *text = ((const char *const *)context)[i];
+    return (struct td_name){.text = text, .len = strlen(text)};
+}
+
+/* Every name and every gap between two, in lists of every length; and a name that stands there more than once. */
+static void names_are_searched_by_bytes(void **state)
+{
+    (void)state;
+    static const char *const sorted[] = {"", "B", "a", "a.b", "a/b", "ab", "b", "b", "b", "\xc3\xa9"};
+    static const struct {
+        const char *name;
+        size_t at; /* in the whole list */
+        bool found;
+    } cases[] = {
+        {"", 0, true},    {"A", 1, false},  {"B", 1, true},        {"C", 2, false},
+        {"a", 2, true},   {"a.", 3, false}, {"a.b", 3, true},      {"a.c", 4, false},
+        {"a/b", 4, true}, {"aa", 5, false}, {"ab", 5, true},       {"abc", 6, false},
+        {"b", 6, true},   {"c", 9, false},  {"\xc3\xa9", 9, true}, {"\xc3\xaa", 10, false},
+    };
+    for (size_t count = 0; count <= COUNT_OF(sorted); count++) {
+        const struct td_names names = {.count = count, .context = sorted, .get = pointer_name};
+        for (size_t i = 0; i < COUNT_OF(cases); i++) {
+            bool found;
+            size_t at = td_names_search(&names, cases[i].name, strlen(cases[i].name), &found);
+            CHECK(at == (cases[i].at < count ? cases[i].at : count), "\"%s\" of %zu: %zu", cases[i].name,
+                  count, at);
+            CHECK(found == (cases[i].found && cases[i].at < count), "\"%s\" of %zu", cases[i].name, count);
+            assert_int_equal(td_names_search(&names, cases[i].name, strlen(cases[i].name), NULL), at);
+        }
+        bool found;
+        (void)td_names_search(&names, "a.b and more", 3, &found); /* the length counts */
+        assert_int_equal(found, count > 3);
     }
 }
 
@@ -348,7 +478,11 @@ int main(void)
         cmocka_unit_test(names_end_where_their_length_says),
         cmocka_unit_test(duplicates_are_found_at_their_second_place),
         cmocka_unit_test(order_survives_want_of_memory),
+        cmocka_unit_test(repeated_names_are_numbered),
+        cmocka_unit_test(numbers_that_are_taken_cost_little),
+        cmocka_unit_test(numbering_survives_want_of_memory),
         cmocka_unit_test(apply_moves_whole_items),
+        cmocka_unit_test(names_are_searched_by_bytes),
         cmocka_unit_test(members_are_counted_and_found),
         cmocka_unit_test(faults_are_left_to_the_callers_pass),
     };

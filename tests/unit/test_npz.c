@@ -75,11 +75,9 @@ static void check_member(const char *name, const char *header, size_t data_len, 
         .name = name, .data = npy, .data_len = make_npy(npy, header, data_len), .deflated = deflated};
     parse_spec(&spec, &p, &f);
     CHECK(p.ok == (says == NULL), "%s: %s", header, p.err.message);
-    if (!p.ok) {
-        check_error(&p.err, f.len, true, header);
+    if (says != NULL) {
+        check_refusal(&p, TD_INVALID_ARGUMENT, f.len, says, header);
         assert_true(p.err.pos >= f.data_at[0] && p.err.pos <= f.data_at[0] + f.stored_len[0]);
-        CHECK(says != NULL && strstr(p.err.message, says) != NULL, "'%s' does not say '%s'", p.err.message,
-              says != NULL ? says : "");
     }
     done(&p, &f);
 }

@@ -1,13 +1,8 @@
 #include "parser/safetensors.h"
 
-#include "core/buffer.h"
-#include "core/json.h"
-#include "parser/names.h"
-#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/format_parse.h"
 #include "tests/unit/st_cases.h"
 #include "tests/unit/st_file.h"
-
-#include <inttypes.h>
 
 /* What one parse may hold at its peak: an arena's first chunks, and a few times what is really there. */
 static size_t memory_bound(size_t file_bytes)
@@ -15,36 +10,18 @@ static size_t memory_bound(size_t file_bytes)
     return 4096 + 6 * file_bytes;
 }
 
-struct parsed {
-    struct td_manifest manifest;
-    struct td_error err;
-    bool ok;
-    struct alloc_count memory; /* of the parse, before fini */
-};
-
-static void parse_input(const struct td_input *input, const struct td_limits *limits, struct parsed *out)
+static struct sample st_sample(const char *name, const struct st_file *file)
 {
-    memset(out, 0, sizeof *out);
-    td_error_init(&out->err);
-    alloc_count_start();
-    td_manifest_init(&out->manifest, limits->max_memory_bytes);
-    out->ok = td_format_safetensors.parse(input, limits, &out->manifest, &out->err);
-    out->memory = alloc_count_get();
-    assert_int_equal(out->ok, out->err.code == TD_OK);
-    assert_true(out->manifest.arena.limit_bytes == limits->max_memory_bytes); /* left as it was */
+    return (struct sample){.format = &td_format_safetensors,
+                           .name = name,
+                           .bytes = file->bytes,
+                           .len = file->len,
+                           .memory_bytes = memory_bound(file->len)};
 }
 
-static void parse(const struct st_file *file, struct parsed *out)
+static void parse(const struct st_file *file, struct parsed *p)
 {
-    struct td_input input = td_input_memory(file->bytes, file->len);
-    struct td_limits limits = td_limits_default();
-    parse_input(&input, &limits, out);
-}
-
-static void parsed_fini(struct parsed *p)
-{
-    td_manifest_fini(&p->manifest);
-    assert_int_equal(alloc_count_get().live_bytes, 0);
+    parse_bytes(&td_format_safetensors, file->bytes, file->len, p);
 }
 
 /* What a manifest says, as st_cases.h writes it. */
@@ -55,11 +32,10 @@ static char *list_manifest(const struct td_manifest *m, uint64_t data_start)
     for (size_t i = 0; i < m->tensor_count; i++) {
         const struct td_tensor *t = &m->tensors[i];
         assert_int_equal(strlen(t->name), t->name_len);
-        td_buffer_printf(&out, "%s %s [", t->name, t->dtype->name);
-        for (uint32_t d = 0; d < t->rank; d++)
-            td_buffer_printf(&out, d > 0 ? ",%" PRIu64 : "%" PRIu64, t->shape[d]);
         assert_true(t->rank > 0 || t->shape == NULL);
-        td_buffer_printf(&out, "] %" PRIu64 "+%" PRIu64 "\n", t->offset - data_start, t->nbytes);
+        td_buffer_printf(&out, "%s %s ", t->name, t->dtype->name);
+        list_shape(&out, t->shape, t->rank);
+        td_buffer_printf(&out, " %" PRIu64 "+%" PRIu64 "\n", t->offset - data_start, t->nbytes);
     }
     for (size_t i = 0; i < m->metadata_count; i++)
         td_buffer_printf(&out, "%s=%s\n", m->metadata[i].key, m->metadata[i].value);
@@ -87,11 +63,7 @@ static void check_accepted(const struct st_case *c, const struct st_file *file, 
 
 static void check_refused(const struct st_case *c, const struct st_file *file, const struct parsed *p)
 {
-    CHECK(!p->ok, "%s: accepted", c->name);
-    CHECK(p->err.code == c->code, "%s: code %d, %s", c->name, (int)p->err.code, p->err.message);
-    check_error(&p->err, file->len, true, c->name);
-    CHECK(strstr(p->err.message, c->says) != NULL, "%s: '%s' does not say '%s'", c->name, p->err.message,
-          c->says);
+    check_refusal(p, c->code, file->len, c->says, c->name);
     if (c->at != NULL) {
         const char *at = strstr(c->header, c->at);
         CHECK(at != NULL, "%s: no '%s' in it", c->name, c->at);
@@ -111,8 +83,8 @@ static void one_case(void **state)
         check_accepted(c, &file, &p);
     else
         check_refused(c, &file, &p);
-    CHECK(p.memory.peak_bytes <= memory_bound(file.len), "%s: %zu bytes for a file of %zu", c->name,
-          p.memory.peak_bytes, file.len);
+    struct sample sample = st_sample(c->name, &file);
+    check_memory(&sample, &p);
     parsed_fini(&p);
     st_file_free(&file);
 }
@@ -123,11 +95,8 @@ static void refuse_unread(const void *bytes, size_t len, enum td_code code, uint
     struct st_file file = st_file_raw(bytes, len);
     struct parsed p;
     parse(&file, &p);
-    assert_false(p.ok);
-    assert_int_equal(p.err.code, code);
+    check_refusal(&p, code, len, says, says);
     assert_true(p.err.pos == pos);
-    check_error(&p.err, len, true, says);
-    CHECK(strstr(p.err.message, says) != NULL, "'%s' does not say '%s'", p.err.message, says);
     assert_int_equal(p.memory.calls, 0);
     parsed_fini(&p);
     st_file_free(&file);
@@ -201,11 +170,8 @@ static void bad_05_header_length_100000001(void **state)
     struct td_input input = {.size_bytes = UINT64_C(1) << 40, .read = virtual_read, .context = &context};
     struct td_limits limits = td_limits_default();
     struct parsed p;
-    parse_input(&input, &limits, &p);
-    assert_false(p.ok);
-    assert_int_equal(p.err.code, TD_RESOURCE_EXHAUSTED);
-    check_error(&p.err, input.size_bytes, true, "virtual");
-    assert_non_null(strstr(p.err.message, "limit of 100000000 bytes"));
+    parse_input(&td_format_safetensors, &input, &limits, &p);
+    check_refusal(&p, TD_RESOURCE_EXHAUSTED, input.size_bytes, "limit of 100000000 bytes", "virtual");
     assert_int_equal(p.memory.calls, 0);
     assert_int_equal(file.reads, 1);
     parsed_fini(&p);
@@ -244,9 +210,7 @@ static void bad_23_100k_deep_json(void **state)
             td_buffer_fini(&text);
             struct parsed p;
             parse(&file, &p);
-            assert_false(p.ok);
-            assert_int_equal(p.err.code, TD_INVALID_ARGUMENT);
-            check_error(&p.err, file.len, true, before[i]);
+            check_refusal(&p, TD_INVALID_ARGUMENT, file.len, "", before[i]);
             assert_true(p.memory.peak_bytes <= memory_bound(file.len));
             parsed_fini(&p);
             st_file_free(&file);
@@ -294,7 +258,7 @@ static void offsets_are_exact_to_64_bits(void **state)
         .size_bytes = start + UINT64_C(9232379236109516806), .read = virtual_read, .context = &context};
     struct td_limits limits = td_limits_default();
     struct parsed p;
-    parse_input(&input, &limits, &p);
+    parse_input(&td_format_safetensors, &input, &limits, &p);
     CHECK(p.ok, "%s", p.err.message);
     assert_true(td_manifest_find(&p.manifest, "b", 1)->nbytes == UINT64_C(9007199254740993));
     assert_true(td_manifest_find(&p.manifest, "a", 1)->offset == start + UINT64_C(9007199254740993));
@@ -303,11 +267,11 @@ static void offsets_are_exact_to_64_bits(void **state)
     assert_true(p.manifest.total_bytes == UINT64_C(9232379236109516806));
     parsed_fini(&p);
     input.size_bytes++; /* one byte too many, and one too few, at the far end */
-    parse_input(&input, &limits, &p);
+    parse_input(&td_format_safetensors, &input, &limits, &p);
     assert_true(!p.ok && p.err.pos == input.size_bytes - 1);
     parsed_fini(&p);
     input.size_bytes -= 2;
-    parse_input(&input, &limits, &p);
+    parse_input(&td_format_safetensors, &input, &limits, &p);
     assert_false(p.ok);
     parsed_fini(&p);
 }
@@ -337,16 +301,8 @@ static void every_prefix_of_every_good_file_is_refused(void **state)
         if (c->code != TD_OK)
             continue;
         struct st_file whole = st_file_make(c->header, c->header_len, c->data_len);
-        for (size_t len = 0; len < whole.len; len++) {
-            struct st_file file = st_file_raw(whole.bytes, len);
-            struct parsed p;
-            parse(&file, &p);
-            CHECK(!p.ok, "%s: %zu of %zu bytes accepted", c->name, len, whole.len);
-            assert_int_equal(p.err.code, TD_INVALID_ARGUMENT);
-            check_error(&p.err, len, true, c->name);
-            parsed_fini(&p);
-            st_file_free(&file);
-        }
+        struct sample sample = st_sample(c->name, &whole);
+        check_each_prefix(&sample, whole.len);
         st_file_free(&whole);
     }
 }
@@ -364,16 +320,13 @@ static void every_prefix_of_every_header_is_refused(void **state)
             struct st_file file = st_file_make(c->header, cut, c->data_len);
             struct parsed p;
             parse(&file, &p);
-            CHECK(!p.ok, "%s: %zu bytes of header accepted", c->name, cut);
-            assert_int_equal(p.err.code, TD_INVALID_ARGUMENT);
-            check_error(&p.err, file.len, true, c->name);
+            check_refusal(&p, TD_INVALID_ARGUMENT, file.len, "", c->name);
             parsed_fini(&p);
             st_file_free(&file);
         }
     }
 }
 
-/* Every byte of every case turned into a few others: refused or a sound manifest, never anything else. */
 static void every_byte_of_every_header_changed(void **state)
 {
     (void)state;
@@ -381,26 +334,17 @@ static void every_byte_of_every_header_changed(void **state)
     for (size_t i = 0; i < COUNT_OF(st_cases); i++) {
         const struct st_case *c = &st_cases[i];
         struct st_file file = st_file_make(c->header, c->header_len, c->data_len);
-        for (size_t at = 0; at < c->header_len; at++) {
-            uint8_t kept = file.bytes[ST_PREFIX_BYTES + at];
-            for (size_t k = 0; k < sizeof others; k++) {
-                file.bytes[ST_PREFIX_BYTES + at] = (uint8_t)others[k];
-                struct parsed p;
-                parse(&file, &p);
-                if (!p.ok)
-                    check_error(&p.err, file.len, true, c->name);
-                for (size_t t = 0; p.ok && t < p.manifest.tensor_count; t++)
-                    assert_true(p.manifest.tensors[t].offset + p.manifest.tensors[t].nbytes <= file.len);
-                assert_true(p.memory.peak_bytes <= memory_bound(file.len));
-                parsed_fini(&p);
-            }
-            file.bytes[ST_PREFIX_BYTES + at] = kept;
-        }
+        struct sample sample = st_sample(c->name, &file);
+        const struct changes changes = {.begin = ST_PREFIX_BYTES,
+                                        .end = ST_PREFIX_BYTES + c->header_len,
+                                        .step = 1,
+                                        .by = others,
+                                        .count = sizeof others};
+        check_each_change(&sample, &changes);
         st_file_free(&file);
     }
 }
 
-/* Each allocation in turn fails: an error that says so, and nothing left behind. */
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -408,23 +352,8 @@ static void every_allocation_may_fail(void **state)
     for (size_t i = 0; i < COUNT_OF(st_cases); i++) {
         const struct st_case *c = &st_cases[i];
         struct st_file file = st_file_make(c->header, c->header_len, c->data_len);
-        bool done = false;
-        for (size_t k = 1; !done; k++) {
-            struct parsed p;
-            alloc_fail_at(k);
-            parse(&file, &p);
-            alloc_fail_at(0);
-            done = p.memory.calls < k; /* there is no k-th */
-            if (!done) {
-                failed++;
-                CHECK(p.err.code == TD_RESOURCE_EXHAUSTED, "%s, allocation %zu: %s", c->name, k,
-                      p.err.message);
-                check_error(&p.err, file.len, false, c->name);
-            } else {
-                assert_int_equal(p.err.code, c->code);
-            }
-            parsed_fini(&p);
-        }
+        struct sample sample = st_sample(c->name, &file);
+        failed += check_each_allocation(&sample, c->code);
         st_file_free(&file);
     }
     assert_true(failed > 2 * COUNT_OF(st_cases));
@@ -446,7 +375,7 @@ static void nothing_is_read_twice_and_no_tensor_at_all(void **state)
                                  .context = &context};
         struct td_limits limits = td_limits_default();
         struct parsed p;
-        parse_input(&input, &limits, &p);
+        parse_input(&td_format_safetensors, &input, &limits, &p);
         assert_int_equal(file.reads, fail_at == 0 ? 2 : fail_at);
         assert_int_equal(p.err.code, fail_at == 0 ? TD_OK : TD_IO);
         if (fail_at != 0)
@@ -464,11 +393,11 @@ static void header_limit_is_a_limit(void **state)
     struct td_limits limits = td_limits_default();
     struct parsed p;
     limits.max_header_bytes = sizeof header - 1;
-    parse_input(&input, &limits, &p);
+    parse_input(&td_format_safetensors, &input, &limits, &p);
     CHECK(p.ok, "%s", p.err.message);
     parsed_fini(&p);
     limits.max_header_bytes--;
-    parse_input(&input, &limits, &p);
+    parse_input(&td_format_safetensors, &input, &limits, &p);
     assert_int_equal(p.err.code, TD_RESOURCE_EXHAUSTED);
     assert_int_equal(p.memory.calls, 0);
     parsed_fini(&p);
@@ -494,7 +423,7 @@ static void memory_limit_is_a_limit(void **state)
         struct td_limits limits = td_limits_default();
         limits.max_memory_bytes = limit;
         struct parsed p;
-        parse_input(&input, &limits, &p);
+        parse_input(&td_format_safetensors, &input, &limits, &p);
         assert_int_equal(p.err.code, p.ok ? TD_OK : TD_RESOURCE_EXHAUSTED);
         CHECK(p.memory.peak_bytes <= limit + limit / 4 + 2048, "%zu bytes, limit %zu", p.memory.peak_bytes,
               limit);
@@ -510,13 +439,8 @@ static void error_may_be_left_out(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(st_cases); i++) {
         struct st_file file = st_file_make(st_cases[i].header, st_cases[i].header_len, st_cases[i].data_len);
-        struct td_input input = td_input_memory(file.bytes, file.len);
-        struct td_limits limits = td_limits_default();
-        struct td_manifest manifest;
-        td_manifest_init(&manifest, 0);
-        assert_int_equal(td_format_safetensors.parse(&input, &limits, &manifest, NULL),
-                         st_cases[i].code == TD_OK);
-        td_manifest_fini(&manifest);
+        struct sample sample = st_sample(st_cases[i].name, &file);
+        check_without_error(&sample, file.len, st_cases[i].code == TD_OK);
         st_file_free(&file);
     }
 }

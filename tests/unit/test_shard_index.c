@@ -140,8 +140,7 @@ static void one_case(void **state)
         CHECK(!p.ok, "%s: accepted", c->name);
         assert_int_equal(p.err.code, TD_INVALID_ARGUMENT);
         check_error(&p.err, c->len, true, c->name);
-        CHECK(strstr(p.err.message, c->says) != NULL, "%s: '%s' does not say '%s'", c->name, p.err.message,
-              c->says);
+        check_says(&p.err, c->says, c->name);
         const char *at = c->at != NULL ? strstr(c->text, c->at) : NULL;
         CHECK(c->at == NULL || (at != NULL && p.err.pos == (uint64_t)(at - c->text)), "%s: at %llu", c->name,
               (unsigned long long)p.err.pos);

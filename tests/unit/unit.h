@@ -79,4 +79,9 @@ static inline void check_error(const struct td_error *err, uint64_t size, bool n
               (unsigned long long)err->pos, err->message);
 }
 
+static inline void check_says(const struct td_error *err, const char *says, const char *what)
+{
+    CHECK(strstr(err->message, says) != NULL, "%s: '%s' does not say '%s'", what, err->message, says);
+}
+
 #endif

@@ -1,9 +1,8 @@
-/* From a pickled object graph to tensors: what torch.save's pickles mean, for archives and legacy files alike. Internal
- * to the torch readers. */
-#ifndef TD_PARSER_TORCH_OBJECT_H
-#define TD_PARSER_TORCH_OBJECT_H
+/* Storages and types as torch.save's pickles name them, and where a storage's bytes are. Internal to the torch readers. */
+#ifndef TD_PARSER_TORCH_STORAGE_H
+#define TD_PARSER_TORCH_STORAGE_H
 
-#include "parser/manifest.h"
+#include "parser/dtype.h"
 #include "parser/pickle.h"
 
 #include <stdbool.h>
@@ -40,10 +39,17 @@ struct td_torch_places {
 bool td_torch_storage_read(const struct td_pickle *pickle, td_pickle_ref ref, bool *is_storage,
                            struct td_torch_storage *storage, struct td_error *err);
 
-/* Lists every tensor of the graph below root in the manifest, and what stands beside them as metadata. Names are the
- * paths, joined by dots and begun with prefix (may be ""), of a module as its state_dict() has them; the root itself has
- * the name prefix. The manifest is not finished. */
-bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
-                   const char *prefix, struct td_manifest *manifest, struct td_error *err);
+/* The type that a global such as `torch float32` names, or NULL. */
+const struct td_dtype *td_torch_dtype(const struct td_pickle *pickle, td_pickle_ref ref);
+
+/* The type that a call numpy.dtype('f4', ...) makes, or NULL. */
+const struct td_dtype *td_torch_numpy_dtype(const struct td_pickle *pickle, td_pickle_ref ref);
+
+/* An INT from 0 on; false (and *out untouched) for all else. */
+bool td_torch_read_count(const struct td_pickle *pickle, td_pickle_ref ref, uint64_t *out);
+
+/* Refuses the file for the value `at`: false, with `what` as the message. */
+bool td_torch_refuse(struct td_error *err, const struct td_pickle *pickle, td_pickle_ref at,
+                     const char *what);
 
 #endif

@@ -1,0 +1,92 @@
+#include "parser/torch_rebuild.h"
+
+#include <stddef.h>
+
+td_pickle_ref td_torch_unwrap_tag(const struct td_pickle *p, td_pickle_ref ref)
+{
+    enum { TAGS_MAX = 16 };
+    static const char *const tags[] = {"restore_type_tag", "build_intlist", "build_tensorlist",
+                                       "build_doublelist", "build_boollist"};
+    for (size_t i = 0; i < TAGS_MAX; i++) {
+        td_pickle_ref callable = td_pickle_callable(p, ref);
+        bool found = false;
+        for (size_t k = 0; k < sizeof tags / sizeof *tags && !found; k++)
+            found = td_pickle_is_global(p, callable, "torch.jit._pickle", tags[k]);
+        if (!found)
+            break;
+        ref = td_pickle_item(p, td_pickle_args(p, ref), 0);
+    }
+    return ref;
+}
+
+static const struct {
+    const char *module, *name;
+    enum td_torch_rebuild what;
+} rebuilds[] = {
+    {"torch._utils", "_rebuild_tensor", TD_REBUILD_V1},
+    {"torch._utils", "_rebuild_tensor_v2", TD_REBUILD_V2},
+    {"torch._utils", "_rebuild_tensor_v3", TD_REBUILD_V3},
+    {"torch._utils", "_rebuild_qtensor", TD_REBUILD_Q},
+    {"torch._utils", "_rebuild_parameter", TD_REBUILD_WRAPPED},
+    {"torch._utils", "_rebuild_parameter_with_state", TD_REBUILD_WRAPPED},
+    {"torch._utils", "_rebuild_device_tensor_from_cpu_tensor", TD_REBUILD_CONVERTED},
+    {"torch._tensor", "_rebuild_from_type_v2", TD_REBUILD_FROM_TYPE},
+    {"torch._tensor", "_rebuild_from_type", TD_REBUILD_FROM_TYPE}, /* of before 1.9, in torch.tensor then */
+    {"torch.tensor", "_rebuild_from_type", TD_REBUILD_FROM_TYPE},
+    {"torch.tensor", "_rebuild_from_type_v2", TD_REBUILD_FROM_TYPE},
+    {"torch._utils", "_rebuild_sparse_tensor", TD_REBUILD_SPARSE},
+    {"torch._utils", "_rebuild_nested_tensor", TD_REBUILD_NESTED},
+    {"torch._utils", "_rebuild_meta_tensor_no_storage", TD_REBUILD_META},
+    {"torch._utils", "_rebuild_wrapper_subclass", TD_REBUILD_WRAPPER},
+    {"torch._utils", "_rebuild_device_tensor_from_numpy", TD_REBUILD_INLINE},
+    {"torch._utils", "_rebuild_xla_tensor", TD_REBUILD_INLINE},
+    {"numpy.core.multiarray", "_reconstruct", TD_REBUILD_INLINE},
+    {"numpy._core.multiarray", "_reconstruct", TD_REBUILD_INLINE},
+    {"numpy._core.numeric", "_frombuffer", TD_REBUILD_INLINE},
+    {"numpy.core.numeric", "_frombuffer", TD_REBUILD_INLINE},
+};
+
+static enum td_torch_rebuild rebuild_of(const struct td_pickle *p, td_pickle_ref callable)
+{
+    for (size_t i = 0; i < sizeof rebuilds / sizeof *rebuilds; i++)
+        if (td_pickle_is_global(p, callable, rebuilds[i].module, rebuilds[i].name))
+            return rebuilds[i].what;
+    return TD_REBUILD_NONE;
+}
+
+enum td_torch_rebuild td_torch_unwrap_tensor(const struct td_pickle *p, td_pickle_ref ref,
+                                             td_pickle_ref *args, td_pickle_ref *converted)
+{
+    td_pickle_ref callable = td_pickle_callable(p, ref);
+    *args = td_pickle_args(p, ref);
+    *converted = TD_PICKLE_NIL;
+    for (int i = 0; i < 16; i++) {
+        enum td_torch_rebuild what = rebuild_of(p, callable);
+        if (what == TD_REBUILD_FROM_TYPE) {
+            callable = td_pickle_item(p, *args, 0);
+            *args = td_pickle_item(p, *args, 2);
+        } else if (what == TD_REBUILD_WRAPPED || what == TD_REBUILD_CONVERTED) {
+            if (what == TD_REBUILD_CONVERTED && *converted == TD_PICKLE_NIL)
+                *converted = td_pickle_item(p, *args, 1);
+            td_pickle_ref inner = td_pickle_item(p, *args, 0);
+            callable = td_pickle_callable(p, inner);
+            *args = td_pickle_args(p, inner);
+        } else {
+            return what;
+        }
+    }
+    return TD_REBUILD_NONE;
+}
+
+td_pickle_ref td_torch_tensor_state(const struct td_pickle *p, td_pickle_ref ref, bool in_module)
+{
+    td_pickle_ref callable = td_pickle_callable(p, ref);
+    td_pickle_ref args;
+    td_pickle_ref converted;
+    if (!td_pickle_is_global(p, callable, "torch._utils", "_rebuild_parameter_with_state") &&
+        rebuild_of(p, callable) != TD_REBUILD_FROM_TYPE)
+        return TD_PICKLE_NIL;
+    if (in_module && td_torch_unwrap_tensor(p, ref, &args, &converted) != TD_REBUILD_WRAPPER)
+        return TD_PICKLE_NIL;
+    return td_pickle_item(p, td_pickle_args(p, ref), 3);
+}

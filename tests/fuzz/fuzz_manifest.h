@@ -1,0 +1,127 @@
+/* What every parse must hold, whatever the format: its verdict, its memory, and every rule of parser/manifest.h over
+ * what it found. A target adds the rules of its own format. */
+#ifndef TD_TESTS_FUZZ_MANIFEST_H
+#define TD_TESTS_FUZZ_MANIFEST_H
+
+#include "core/json.h"
+#include "parser/format.h"
+#include "tests/fuzz/fuzz_error.h"
+
+typedef unsigned __int128 fuzz_u128;
+
+/* ---- what was found ------------------------------------------------------------------------------------- */
+
+/* UTF-8 without a NUL, and after the name before it, which is NULL for the first. */
+static inline void fuzz_check_name(const char *name, size_t len, const char *before, size_t before_len)
+{
+    FUZZ_CHECK(strlen(name) == len && td_utf8_valid(name, len));
+    FUZZ_CHECK(before == NULL || td_name_compare(before, before_len, name, len) < 0);
+}
+
+/* What holds for a tensor of which nothing but its description is known, too. */
+static inline void fuzz_check_listed(const struct td_manifest *m, size_t i)
+{
+    const struct td_tensor *t = &m->tensors[i];
+    fuzz_check_name(t->name, t->name_len, i == 0 ? NULL : t[-1].name, i == 0 ? 0 : t[-1].name_len);
+    FUZZ_CHECK(td_manifest_find(m, t->name, t->name_len) == t);
+    FUZZ_CHECK(t->dtype != NULL && t->rank <= TD_MAX_RANK && (t->rank == 0) == (t->shape == NULL));
+    if (t->reason == NULL)
+        FUZZ_CHECK(t->dtype->block_bytes > 0);
+    else
+        FUZZ_CHECK(t->reason[0] != '\0' && td_utf8_valid(t->reason, strlen(t->reason)));
+    if (t->alias_of != NULL) {
+        const struct td_tensor *first = td_manifest_find(m, t->alias_of, strlen(t->alias_of));
+        FUZZ_CHECK(first != NULL && first < t && first->alias_of == NULL && first->reason == NULL);
+        FUZZ_CHECK(t->reason == NULL && first->offset == t->offset && first->nbytes == t->nbytes);
+    }
+}
+
+/* Sizes are what shapes and types say; all bytes that can be served lie in [begin, size) of the file. */
+static inline void fuzz_check_bytes(const struct td_tensor *t, uint64_t begin, uint64_t size)
+{
+    fuzz_u128 elems = 1;
+    fuzz_u128 last = 0;
+    bool empty = false;
+    for (uint32_t d = 0; d < t->rank; d++)
+        empty = empty || t->shape[d] == 0;
+    for (uint32_t d = 0; d < t->rank && !empty; d++) {
+        elems *= t->shape[d];
+        FUZZ_CHECK(elems <= UINT64_MAX);
+        last += (fuzz_u128)(t->shape[d] - 1) * (t->strides != NULL ? t->strides[d] : 0);
+    }
+    if (empty)
+        elems = 0;
+    FUZZ_CHECK(elems * t->dtype->block_bytes == (fuzz_u128)t->nbytes * t->dtype->block_elems);
+    fuzz_u128 extent = t->strides == NULL ? t->nbytes : (last + 1) * t->dtype->block_bytes;
+    if (t->reason == NULL && elems > 0)
+        FUZZ_CHECK(t->offset >= begin && t->offset <= size && extent <= size - t->offset);
+}
+
+/* Keys are UTF-8, each value is one JSON value. */
+static inline void fuzz_check_metadata(const struct td_manifest *m)
+{
+    for (size_t i = 0; i < m->metadata_count; i++) {
+        const struct td_metadata *pair = &m->metadata[i];
+        struct td_json json;
+        FUZZ_CHECK(td_utf8_valid(pair->key, strlen(pair->key)));
+        td_json_init(&json, pair->value, strlen(pair->value), 0, NULL);
+        FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END && json.depth == 0);
+    }
+}
+
+/* For formats whose keys come from one dictionary. */
+static inline void fuzz_check_keys_differ(const struct td_manifest *m)
+{
+    for (size_t i = 0; i < m->metadata_count; i++)
+        for (size_t j = 0; j < i; j++)
+            FUZZ_CHECK(strcmp(m->metadata[i].key, m->metadata[j].key) != 0);
+}
+
+/* All of it. is_opaque (NULL: never) tells of which tensors the size in bytes is not known. */
+static inline void fuzz_check_manifest(const struct td_manifest *m, uint64_t begin, uint64_t size,
+                                       bool (*is_opaque)(const struct td_tensor *t))
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < m->tensor_count; i++) {
+        fuzz_check_listed(m, i);
+        if (is_opaque == NULL || !is_opaque(&m->tensors[i]))
+            fuzz_check_bytes(&m->tensors[i], begin, size);
+        sum += m->tensors[i].nbytes;
+    }
+    FUZZ_CHECK(m->total_bytes == sum);
+    fuzz_check_metadata(m);
+}
+
+/* ---- the parse ------------------------------------------------------------------------------------------ */
+
+/* Readies manifest and *err for a parse that may hold `memory` bytes (0: any number). */
+static inline struct td_limits fuzz_parse_begin(struct td_manifest *m, struct td_error *err, size_t memory)
+{
+    struct td_limits limits = td_limits_default();
+    limits.max_memory_bytes = memory;
+    td_error_init(err);
+    td_manifest_init(m, memory);
+    return limits;
+}
+
+/* The verdict is that of *err, and the bound on memory was kept and left as it was. */
+static inline void fuzz_parse_end(const struct td_manifest *m, const struct td_error *err, bool ok,
+                                  size_t memory)
+{
+    FUZZ_CHECK(ok == (err->code == TD_OK));
+    FUZZ_CHECK(m->arena.limit_bytes == memory);
+    FUZZ_CHECK(memory == 0 || m->arena.used_bytes <= memory);
+}
+
+/* Parses. The caller ends the manifest with td_manifest_fini, whatever came of it. */
+static inline bool fuzz_parse(const struct td_format *format, const struct td_input *input, size_t memory,
+                              struct td_manifest *m, struct td_error *err)
+{
+    struct td_limits limits = fuzz_parse_begin(m, err, memory);
+    bool ok = format->parse(input, &limits, m, err);
+    fuzz_parse_end(m, err, ok, memory);
+    FUZZ_CHECK(strcmp(m->format, format->name) == 0);
+    return ok;
+}
+
+#endif

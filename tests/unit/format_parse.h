@@ -1,0 +1,237 @@
+/* One parse of a file with its memory counted, and what every format's file must stand: to be cut short, to have any
+ * byte changed, to have any allocation and any read fail. Needs WRAP_MALLOC. */
+#ifndef TD_TESTS_FORMAT_PARSE_H
+#define TD_TESTS_FORMAT_PARSE_H
+
+#include "core/buffer.h"
+#include "parser/format.h"
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+#include <inttypes.h>
+
+struct parsed {
+    struct td_manifest manifest;
+    struct td_error err;
+    bool ok;
+    struct alloc_count memory; /* of the parse, before parsed_fini */
+};
+
+/* Allocations are counted from here: what there is already must outlive the manifest. */
+static inline void parse_input(const struct td_format *format, const struct td_input *input,
+                               const struct td_limits *limits, struct parsed *p)
+{
+    memset(p, 0, sizeof *p);
+    td_error_init(&p->err);
+    alloc_count_start();
+    td_manifest_init(&p->manifest, limits->max_memory_bytes);
+    p->ok = format->parse(input, limits, &p->manifest, &p->err);
+    p->memory = alloc_count_get();
+    assert_int_equal(p->ok, p->err.code == TD_OK);
+    assert_true(p->manifest.arena.limit_bytes == limits->max_memory_bytes); /* left as it was */
+}
+
+static inline void parse_bytes(const struct td_format *format, const void *bytes, size_t len,
+                               struct parsed *p)
+{
+    struct td_input input = td_input_memory(bytes, len);
+    struct td_limits limits = td_limits_default();
+    parse_input(format, &input, &limits, p);
+}
+
+static inline void parsed_fini(struct parsed *p)
+{
+    td_manifest_fini(&p->manifest);
+    assert_int_equal(alloc_count_get().live_bytes, 0);
+}
+
+/* A block of exactly len bytes, so that reading on is seen; __real_free() it. */
+static inline void *exact_copy(const void *bytes, size_t len)
+{
+    void *copy = __real_malloc(len + (len == 0));
+    assert_non_null(copy);
+    if (len > 0)
+        memcpy(copy, bytes, len);
+    return copy;
+}
+
+static inline void parse_exact(const struct td_format *format, const void *bytes, size_t len,
+                               struct parsed *p)
+{
+    void *copy = exact_copy(bytes, len);
+    parse_bytes(format, copy, len, p);
+    __real_free(copy);
+}
+
+/* Refused with this code, at a position within the file, in these words. */
+static inline void check_refusal(const struct parsed *p, enum td_code code, size_t size, const char *says,
+                                 const char *name)
+{
+    CHECK(!p->ok, "%s: accepted", name);
+    CHECK(p->err.code == code, "%s: code %d, %s", name, (int)p->err.code, p->err.message);
+    check_error(&p->err, size, true, name);
+    check_says(&p->err, says, name);
+}
+
+/* "[2,3]" */
+static inline void list_shape(struct td_buffer *out, const uint64_t *shape, uint32_t rank)
+{
+    td_buffer_putc(out, '[');
+    for (uint32_t d = 0; d < rank; d++)
+        td_buffer_printf(out, d > 0 ? ",%" PRIu64 : "%" PRIu64, shape[d]);
+    td_buffer_putc(out, ']');
+}
+
+/* ---- a file that is damaged ----------------------------------------------------------------------------- */
+
+struct sample {
+    const struct td_format *format;
+    const char *name; /* for messages */
+    void *bytes;      /* a block of exactly len bytes */
+    size_t len;
+    size_t memory_bytes; /* what a parse may hold at its peak; 0: it is not looked at */
+};
+
+static inline void check_memory(const struct sample *s, const struct parsed *p)
+{
+    CHECK(s->memory_bytes == 0 || p->memory.peak_bytes <= s->memory_bytes, "%s: %zu bytes for a file of %zu",
+          s->name, p->memory.peak_bytes, s->len);
+}
+
+/* Every prefix is refused as the file's fault, up to `needed` bytes, which are enough. */
+static inline void check_each_prefix(const struct sample *s, uint64_t needed)
+{
+    for (size_t len = 0; len < s->len; len++) {
+        struct parsed p;
+        parse_exact(s->format, s->bytes, len, &p);
+        CHECK(p.ok == (len >= needed), "%s: %zu of %zu bytes: %s", s->name, len, s->len,
+              p.ok ? "accepted" : p.err.message);
+        if (!p.ok) {
+            assert_int_equal(p.err.code, TD_INVALID_ARGUMENT);
+            check_error(&p.err, len, true, s->name);
+        }
+        check_memory(s, &p);
+        parsed_fini(&p);
+    }
+}
+
+struct changes {
+    size_t begin, end, step; /* which bytes */
+    const void *by;          /* what each of them becomes in turn, `count` bytes */
+    size_t count;
+    bool flip;                                    /* `by` are bits to be turned over instead */
+    bool (*unplaced)(const struct td_error *err); /* which refusals have no position; NULL: none */
+};
+
+/* Refused in good order, or a manifest that stays within the file; never anything else. */
+static inline void check_changed(const struct sample *s, const struct changes *changes,
+                                 const struct parsed *p)
+{
+    if (!p->ok)
+        check_error(&p->err, s->len, changes->unplaced == NULL || !changes->unplaced(&p->err), s->name);
+    for (size_t i = 0; p->ok && i < p->manifest.tensor_count; i++) {
+        const struct td_tensor *t = &p->manifest.tensors[i];
+        CHECK(t->reason != NULL || (t->offset <= s->len && t->nbytes <= s->len - t->offset),
+              "%s: \"%s\" leaves the file", s->name, t->name);
+        assert_true(td_utf8_valid(t->name, t->name_len));
+    }
+    check_memory(s, p);
+}
+
+static inline void check_each_change(const struct sample *s, const struct changes *changes)
+{
+    uint8_t *bytes = s->bytes;
+    for (size_t at = changes->begin; at < changes->end; at += changes->step) {
+        uint8_t kept = bytes[at];
+        for (size_t k = 0; k < changes->count; k++) {
+            struct parsed p;
+            bytes[at] = (uint8_t)(((const uint8_t *)changes->by)[k] ^ (changes->flip ? kept : 0));
+            parse_bytes(s->format, bytes, s->len, &p);
+            check_changed(s, changes, &p);
+            parsed_fini(&p);
+        }
+        bytes[at] = kept;
+    }
+}
+
+/* Each allocation in turn fails: an error that says so, and nothing left behind. When none does, the verdict is `code`.
+ * Returns how many there were. */
+static inline size_t check_each_allocation(const struct sample *s, enum td_code code)
+{
+    for (size_t k = 1;; k++) {
+        struct parsed p;
+        alloc_fail_at(k);
+        parse_bytes(s->format, s->bytes, s->len, &p);
+        alloc_fail_at(0);
+        bool done = p.memory.calls < k; /* there is no k-th */
+        CHECK(p.err.code == (done ? code : TD_RESOURCE_EXHAUSTED), "%s, allocation %zu: %s", s->name, k,
+              p.err.message);
+        if (!p.ok)
+            check_error(&p.err, s->len, false, s->name);
+        parsed_fini(&p);
+        if (done)
+            return k - 1;
+    }
+}
+
+/* Nobody need ask why. */
+static inline void check_without_error(const struct sample *s, size_t len, bool ok)
+{
+    struct td_input input = td_input_memory(s->bytes, len);
+    struct td_limits limits = td_limits_default();
+    struct td_manifest manifest;
+    td_manifest_init(&manifest, 0);
+    assert_int_equal(s->format->parse(&input, &limits, &manifest, NULL), ok);
+    td_manifest_fini(&manifest);
+}
+
+/* ---- an input that is watched --------------------------------------------------------------------------- */
+
+struct watched {
+    struct watched *self;
+    const uint8_t *bytes;
+    uint64_t read_to;  /* the highest byte that was read */
+    uint64_t read_sum; /* of lengths */
+    unsigned reads;
+    unsigned fail_at; /* the read that fails, from 1; 0: none */
+};
+
+static inline bool watched_read(const void *context, uint64_t off, void *out, size_t len,
+                                struct td_error *err)
+{
+    struct watched *w = *(struct watched *const *)context;
+    if (++w->reads == w->fail_at)
+        return td_error_at(err, TD_IO, off, "the disk is on fire");
+    memcpy(out, w->bytes + off, len);
+    w->read_sum += len;
+    if (off + len > w->read_to)
+        w->read_to = off + len;
+    return true;
+}
+
+static inline struct td_input watched_input(struct watched *w, const void *bytes, size_t len)
+{
+    *w = (struct watched){.self = w, .bytes = bytes};
+    return (struct td_input){.size_bytes = len, .read = watched_read, .context = &w->self};
+}
+
+/* Each read in turn fails, and is the last. Returns how many there were. */
+static inline unsigned check_each_read(const struct sample *s)
+{
+    struct td_limits limits = td_limits_default();
+    struct watched watched;
+    for (unsigned k = 1;; k++) {
+        struct parsed p;
+        struct td_input input = watched_input(&watched, s->bytes, s->len);
+        watched.fail_at = k;
+        parse_input(s->format, &input, &limits, &p);
+        CHECK(p.err.code == (watched.reads < k ? TD_OK : TD_IO), "%s, read %u: %s", s->name, k,
+              p.err.message);
+        parsed_fini(&p);
+        if (watched.reads < k)
+            return k - 1;
+        assert_int_equal(watched.reads, k);
+    }
+}
+
+#endif
