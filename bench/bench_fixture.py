@@ -30,6 +30,13 @@ class Fixture:
             return os.pread(f.fileno(), length, off)
 
 
+class Folder:
+    """What a server of several files needs to know of them."""
+
+    def __init__(self, root):
+        self.root = root
+
+
 def header_of(tensors):
     """The header of a safetensors file: 8 bytes of length, JSON, spaces up to a multiple of 8."""
     text = json.dumps(tensors, separators=(",", ":")).encode()

@@ -23,6 +23,7 @@ import bench_parse  # noqa: E402
 import bench_report  # noqa: E402
 import bench_scale  # noqa: E402
 import bench_servers  # noqa: E402
+import bench_slices  # noqa: E402
 import bench_throughput  # noqa: E402
 from bench_load import Load  # noqa: E402
 from bench_servers import BenchError  # noqa: E402
@@ -52,9 +53,10 @@ def parse_arguments():
     modes.add_argument("--memory", action="store_true", help="anonymous memory per active connection")
     modes.add_argument("--scale", action="store_true", help="2,000 files, 100,000 tensors: time, memory")
     modes.add_argument("--parse", action="store_true", help="inspect beside torch, h5py and safetensors: time, memory")
-    modes.add_argument("--all", action="store_true", help="all five")
+    modes.add_argument("--slices", action="store_true", help="parts of tensors and rank files beside contiguous ranges")
+    modes.add_argument("--all", action="store_true", help="all six")
     modes.add_argument("--quick", action="store_true",
-                       help="a small run of all five in about 30 s that only checks that nothing fails")
+                       help="a small run of all six in about 30 s that only checks that nothing fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
     p.add_argument("--nginx", default=bench_servers.find_nginx())
@@ -84,7 +86,7 @@ def settle_arguments(options):
     unknown = [s for s in options.servers if s not in ALL_SERVERS]
     if unknown:
         raise BenchError("unknown server %s; known: %s" % (", ".join(unknown), ", ".join(ALL_SERVERS)))
-    options.modes = [m for m in ("throughput", "cold", "memory", "scale", "parse")
+    options.modes = [m for m in ("throughput", "cold", "memory", "scale", "parse", "slices")
                      if getattr(options, m) or options.all or options.quick] or ["throughput"]
     if options.quick:
         options.size = options.size or 64 << 20
@@ -155,14 +157,22 @@ def run_modes(options, work, directory):
         binaries = find_binaries(options)
         load = Load(os.path.join(binaries, "load_client"), options.path, options.client_threads,
                     options.reader)
+    if not set(options.modes) <= {"scale", "parse", "slices"}:
         fixture = make_fixture(options, directory)
         servers = make_servers(options, work, fixture, binaries)
     for mode in options.modes:
-        if mode in ("scale", "parse") and "tensord" not in options.servers:
+        if mode in ("scale", "parse", "slices") and "tensord" not in options.servers:
             print("%s: left out, it is about tensord alone" % mode, file=sys.stderr)
         elif mode == "parse":
             binaries = find_binaries(options, ("spawn_time",))
             results.append(bench_parse.run(os.path.join(binaries, "spawn_time"), work, options))
+        elif mode == "slices":
+            if not options.nginx:
+                raise BenchError("nginx is not installed (Debian: apt install nginx-light)")
+            results.append(bench_slices.run(
+                load, options, work,
+                lambda root: bench_servers.Nginx(work, bench_fixture.Folder(root), options.nginx),
+                lambda root: bench_servers.Tensord(work, None, options.tensord, root)))
         elif mode == "scale":
             results.append(bench_scale.run(
                 lambda root, extra: bench_servers.Tensord(work, fixture, options.tensord, root, extra),

@@ -1,0 +1,360 @@
+"""Files that lie nowhere: every rank's file and the whole model's, over HTTP, from every kind of source."""
+import concurrent.futures
+import json
+import random
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load as load_safetensors
+from safetensors.torch import save_file
+
+from harness import Server, age, check_error
+
+H, KV, D, HIDDEN, INTER, VOCAB, LAYERS = 8, 2, 16, 96, 160, 321, 2
+CONFIG = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": H, "num_key_value_heads": KV,
+          "head_dim": D, "hidden_size": HIDDEN, "intermediate_size": INTER, "vocab_size": VOCAB, "num_hidden_layers": LAYERS}
+
+
+def weights(dtype=torch.bfloat16):
+    """Qwen3's names; every element differs from its neighbours."""
+    shapes = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,), "lm_head.weight": (VOCAB, HIDDEN)}
+    for i in range(LAYERS):
+        p = f"model.layers.{i}."
+        shapes |= {p + "self_attn.q_proj.weight": (H * D, HIDDEN), p + "self_attn.k_proj.weight": (KV * D, HIDDEN),
+                   p + "self_attn.v_proj.weight": (KV * D, HIDDEN), p + "self_attn.o_proj.weight": (HIDDEN, H * D),
+                   p + "self_attn.q_norm.weight": (D,), p + "self_attn.k_norm.weight": (D,),
+                   p + "mlp.gate_proj.weight": (INTER, HIDDEN), p + "mlp.up_proj.weight": (INTER, HIDDEN),
+                   p + "mlp.down_proj.weight": (HIDDEN, INTER), p + "input_layernorm.weight": (HIDDEN,),
+                   p + "post_attention_layernorm.weight": (HIDDEN,)}
+    out = {}
+    for k, (name, shape) in enumerate(sorted(shapes.items())):
+        n = int(np.prod(shape))
+        bits = (torch.arange(n, dtype=torch.int64) * 7919 + k * 104729) % 30000
+        out[name] = bits.to(torch.int16).view(dtype).reshape(shape) if dtype.itemsize == 2 else bits.to(dtype).reshape(shape)
+    return out
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("ranks")
+    w = weights()
+
+    def model(name):
+        (root / name).mkdir()
+        (root / name / "config.json").write_text(json.dumps(CONFIG))
+        return root / name
+
+    save_file(w, model("one") / "model.safetensors", {"format": "pt"})
+    names = sorted(w)
+    d = model("sharded")
+    parts = {"model-00001-of-00003.safetensors": names[0::3], "model-00002-of-00003.safetensors": names[1::3],
+             "model-00003-of-00003.safetensors": names[2::3]}
+    for file, part in parts.items():
+        save_file({n: w[n] for n in part}, d / file)
+    (d / "model.safetensors.index.json").write_text(json.dumps(
+        {"metadata": {}, "weight_map": {n: f for f, part in parts.items() for n in part}}))
+    torch.save(w, model("bin") / "pytorch_model.bin")
+    turned = {n: (t.t().contiguous().t() if t.dim() == 2 else t) for n, t in w.items()}  # column-major storage
+    torch.save(turned, model("turned") / "pytorch_model.bin")
+    f32 = {n: t.view(torch.int16).to(torch.float32) for n, t in w.items()}
+    save_file(f32, model("one32") / "model.safetensors")
+    with h5py.File(model("h5") / "model.h5", "w") as f:
+        for n, t in f32.items():
+            f.create_dataset(n, data=t.numpy())
+    age(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def srv(root):
+    s = Server(root)
+    yield s
+    s.stop()
+
+
+def rank(srv, model, engine, tp, r, **kw):
+    got = srv.get(f"/models/{model}/shards/{engine}/tp{tp}/rank-{r}.safetensors", **kw)
+    assert got.status == 200, got
+    return got
+
+
+def vocab_rows(n, tp):
+    padded = (n + 63) // 64 * 64
+    return padded // tp
+
+
+def expected_vllm(w, tp, r):
+    """vLLM's own layout, by narrow, cat and pad."""
+    out = {}
+    cut = lambda t, d: t.narrow(d, r * (t.shape[d] // tp), t.shape[d] // tp)
+    for name, t in w.items():
+        if name.endswith(("embed_tokens.weight", "lm_head.weight")):
+            n = vocab_rows(VOCAB, tp)
+            full = torch.nn.functional.pad(t.view(torch.int16), (0, 0, 0, n * tp - VOCAB)).view(t.dtype)
+            out[name] = full.narrow(0, r * n, n)
+        elif name.endswith(("o_proj.weight", "down_proj.weight")):
+            out[name] = cut(t, 1)
+        elif "_proj" not in name:
+            out[name] = t
+    for i in range(LAYERS):
+        p = f"model.layers.{i}.self_attn."
+        kv = []
+        for x in "kv":
+            t = w[p + x + "_proj.weight"]
+            kv.append(cut(t, 0) if KV >= tp else t.narrow(0, r // (tp // KV) * D, D))
+        out[p + "qkv_proj.weight"] = torch.cat([cut(w[p + "q_proj.weight"], 0), *kv])
+        m = f"model.layers.{i}.mlp."
+        out[m + "gate_up_proj.weight"] = torch.cat([cut(w[m + "gate_proj.weight"], 0), cut(w[m + "up_proj.weight"], 0)])
+    return out
+
+
+def same(got, want):
+    assert sorted(got) == sorted(want)
+    for n in want:
+        a, b = got[n], want[n].contiguous()
+        assert a.dtype == b.dtype and a.shape == b.shape, f"{n}: {a.dtype} {tuple(a.shape)}, wanted {b.dtype} {tuple(b.shape)}"
+        assert a.contiguous().view(torch.uint8).equal(b.view(torch.uint8)), f"{n}: other bytes"
+
+
+@pytest.mark.parametrize("model", ["one", "sharded", "bin", "turned"])
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+def test_vllms_ranks_from_every_source(srv, model, tp):
+    w = weights()
+    for r in range(tp):
+        got = rank(srv, model, "vllm", tp, r)
+        same(load_safetensors(got.body), expected_vllm(w, tp, r))
+
+
+def test_hdf5_and_safetensors_give_the_same_ranks(srv):
+    for engine in ("vllm", "fsdp", "none"):
+        for r in range(2):
+            a = load_safetensors(rank(srv, "h5", engine, 2, r).body)
+            same(a, load_safetensors(rank(srv, "one32", engine, 2, r).body))
+
+
+def test_fsdp_is_torchs_chunk(srv):
+    w = weights()
+    for tp in (2, 3, 5, 16):
+        for r in range(tp):
+            want = {}
+            for n, t in w.items():
+                pieces = torch.chunk(t, tp, 0)
+                want[n] = pieces[r] if r < len(pieces) else t[:0]
+            same(load_safetensors(rank(srv, "sharded", "fsdp", tp, r).body), want)
+
+
+@pytest.mark.parametrize("model", ["one", "sharded", "bin", "turned"])
+def test_the_whole_model_as_one_file(srv, model, tmp_path):
+    r = srv.get(f"/models/{model}/model.safetensors")
+    assert r.status == 200
+    (tmp_path / "x.safetensors").write_bytes(r.body)
+    w = weights()
+    with safe_open(tmp_path / "x.safetensors", "pt") as f:
+        assert f.metadata() == {"format": "pt", "model": model, "engine": "none", "tp_size": "1", "tp_rank": "0"}
+        same({n: f.get_tensor(n) for n in f.keys()}, w)
+    assert r.body == rank(srv, model, "none", 1, 0).body
+
+
+def test_the_header_is_as_promised(srv):
+    """In data order without gaps, padded with spaces to a multiple of eight."""
+    for tp, r in ((1, 0), (2, 1), (8, 7)):
+        body = rank(srv, "sharded", "vllm", tp, r).body
+        n = int.from_bytes(body[:8], "little")
+        assert n % 8 == 0
+        header = json.loads(body[8:8 + n])
+        assert header.pop("__metadata__") == {"format": "pt", "model": "sharded", "engine": "vllm", "tp_size": str(tp), "tp_rank": str(r)}
+        at = 0
+        for name, t in header.items():
+            assert t["data_offsets"][0] == at, name
+            at = t["data_offsets"][1]
+        assert 8 + n + at == len(body)
+
+
+def test_random_ranges_and_parallel_downloads(srv):
+    rng = random.Random(3)
+    for model, engine, tp, r in (("sharded", "vllm", 4, 2), ("turned", "vllm", 2, 1), ("bin", "fsdp", 3, 1)):
+        path = f"/models/{model}/shards/{engine}/tp{tp}/rank-{r}.safetensors"
+        whole = srv.get(path)
+        n = len(whole.body)
+        head = 8 + int.from_bytes(whole.body[:8], "little")
+        borders = [0, 1, 7, 8, head - 1, head, head + 1, n - 1]
+        with srv.conn() as c:
+            for i in range(50):
+                first = borders[i] if i < len(borders) else rng.randrange(n)
+                last = min(n - 1, first + rng.choice([0, 1, 31, 1000, 100000, n]))
+                p = c.request(path, {"Range": f"bytes={first}-{last}"})
+                assert p.status == 206 and p.body == whole.body[first:last + 1], f"{first}-{last}: {p}"
+                assert p.etag == whole.etag
+            p = c.request(path, {"Range": f"bytes=0-9,{n - 5}-{n - 1}"})
+            assert p.status == 206 and p.get("Content-Type").startswith("multipart/byteranges")
+        step = -(-n // 8)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            pieces = list(pool.map(lambda k: srv.get(path, {"Range": f"bytes={k * step}-{min(n, (k + 1) * step) - 1}", "If-Range": whole.etag}).body,
+                                   range(8)))
+        assert b"".join(pieces) == whole.body
+        h = srv.head(path)
+        assert h.status == 200 and h.length == n and h.etag == whole.etag
+        assert srv.get(path, {"If-None-Match": whole.etag}).status == 304
+
+
+def test_the_description_says_where_every_byte_lies(srv, root):
+    """rank-{r}.json, followed by hand, is the file."""
+    def run(e, data, tensors):
+        if "zeros" in e:
+            return bytes(e["zeros"])
+        if "repeat" in e:
+            return b"".join(run({**x, "offset": x["offset"] + k * x.get("step", 0)}, data, tensors) if "zeros" not in x else bytes(x["zeros"])
+                            for k in range(e["repeat"]) for x in e["extents"])
+        source = data(e["file"]) if "file" in e else tensors(e["tensor"])
+        return b"".join(source[at:at + e["length"]] for j in range(e.get("count2", 1)) for i in range(e.get("count", 1))
+                        for at in [e["offset"] + j * e.get("stride2", 0) + i * e.get("stride", 0)])
+
+    for model, engine, tp, r in (("one", "vllm", 2, 1), ("sharded", "vllm", 8, 5), ("turned", "vllm", 2, 0), ("bin", "fsdp", 3, 2), ("one", "none", 1, 0)):
+        path = f"/models/{model}/shards/{engine}/tp{tp}/rank-{r}"
+        about = srv.json(path + ".json")
+        whole = srv.get(path + ".safetensors")
+        assert (about["model"], about["engine"], about["tp_size"], about["tp_rank"]) == (model, engine, tp, r)
+        assert about["nbytes"] == len(whole.body) and '"' + about["etag"] + '"' == whole.etag
+        data = lambda f: (root / model / f).read_bytes()
+        tensors = lambda n: srv.get(f"/models/{model}/tensors/{n}").body
+        at = about["header_bytes"]
+        assert at == 8 + int.from_bytes(whole.body[:8], "little")
+        for t in about["tensors"]:
+            got = b"".join(run(e, data, tensors) for e in t["extents"])
+            assert got == whole.body[at:at + t["nbytes"]], f"{model} {engine} {t['name']}"
+            assert len(t["extents"]) <= 4, "extents are not spelled out one by one"
+            at += t["nbytes"]
+        assert at == len(whole.body)
+
+
+def test_validators_last(root, srv):
+    """Across a restart; and another rank, engine, size or model has another."""
+    paths = [f"/models/{m}/shards/{e}/tp{tp}/rank-{r}.safetensors" for m in ("one", "bin") for e in ("vllm", "fsdp", "none") for tp in (1, 2)
+             for r in range(tp)]
+    first = {p: srv.head(p).etag for p in paths}
+    assert len(set(first.values())) == len(paths)
+    with Server(root) as other:
+        assert {p: other.head(p).etag for p in paths} == first
+
+
+def test_the_names_that_vllm_and_sglang_ask_for(srv):
+    a = srv.get("/models/one/shards/vllm/tp2/model-rank-1-part-0.safetensors")
+    assert a.status == 200 and a.body == rank(srv, "one", "vllm", 2, 1).body
+
+
+def test_what_is_not_there(srv):
+    get = lambda rest: srv.get("/models/one/" + rest)
+    check_error(get("shards/tgi/tp2/rank-0.safetensors"), 404, "tgi", "fsdp", "nano-vllm", "none", "vllm")
+    check_error(get("shards/vllm/tp2/rank-2.safetensors"), 404, "0 to 1")
+    for size in ("tp0", "tp", "tpx", "2", "tp-1", "tp01", "tp99999999999", "tp4097"):
+        check_error(get(f"shards/vllm/{size}/rank-0.safetensors"), 400, "tp1")
+    for file in ("rank-0", "rank-0.bin", "rank-x.safetensors", "rank--1.safetensors", "rank-01.safetensors", "model-rank-0-part-1.safetensors", ""):
+        check_error(get(f"shards/vllm/tp2/{file}"), 404)
+    check_error(get("shards/vllm/tp3/rank-0.safetensors"), 422, "q_proj")
+    check_error(get("shards/nano-vllm/tp4/rank-0.safetensors"), 422)
+    check_error(get("shards/vllm/tp2/rank-0.safetensors?x=1"), 400, "x")
+    check_error(srv.post("/models/one/shards/vllm/tp2/rank-0.safetensors", b"{}"), 405)
+
+
+# ------------------------------------------------------------------------------------------ registered plans
+
+EXPLICIT = {"ranks": [{"tensors": [{"name": "model.embed_tokens.weight", "slice": "0:100,:", "as": "emb"}, {"name": "model.norm.weight"}]},
+                      {"tensors": [{"name": "model.layers.0.mlp.down_proj.weight", "slice": ":,16:48"},
+                                   {"name": "model.layers.1.self_attn.q_proj.weight", "slice": "...,5"}]}]}
+RULES = {"tp_size": 2, "rules": [{"match": "model.layers.*.mlp.down_proj.weight", "dim": 1}, {"match": "**_proj.weight", "dim": 0},
+                                 {"match": "**", "whole": True}]}
+
+
+def test_explicit_plans(srv):
+    w = weights()
+    r = srv.post("/models/one/plans", EXPLICIT)
+    assert r.status == 201, r
+    plan = r.json()
+    assert r.get("Location") == f"plans/{plan['id']}"
+    assert [x["rank"] for x in plan["ranks"]] == [0, 1]
+    assert [o["name"] for o in plan["outputs"]] == ["emb", "model.norm.weight"]
+    want = [{"emb": w["model.embed_tokens.weight"][:100], "model.norm.weight": w["model.norm.weight"]},
+            {"model.layers.0.mlp.down_proj.weight": w["model.layers.0.mlp.down_proj.weight"][:, 16:48],
+             "model.layers.1.self_attn.q_proj.weight": w["model.layers.1.self_attn.q_proj.weight"][..., 5]}]
+    for x, y in zip(plan["ranks"], want):
+        got = srv.get(x["href"])
+        assert got.status == 200 and len(got.body) == x["nbytes"] and got.etag == '"' + x["etag"] + '"'
+        same(load_safetensors(got.body), y)
+        names = list(json.loads(got.body[8:8 + int.from_bytes(got.body[:8], "little")]))
+        assert names[1:] == list(y), "in the order of the plan"
+    spaced = json.dumps(EXPLICIT, indent=3).encode()
+    again = srv.post("/models/one/plans", spaced)
+    assert again.status == 200 and again.json()["id"] == plan["id"]
+    assert srv.json(f"/models/one/plans/{plan['id']}") == plan
+    assert srv.json(f"/models/one/plans/{plan['id']}/rank-1.json")["engine"] == "plan"
+
+
+def test_plans_by_rules(srv):
+    w = weights()
+    plan = srv.post("/models/sharded/plans", RULES).json()
+    for r, x in enumerate(plan["ranks"]):
+        want = {}
+        for n, t in w.items():
+            d = 1 if "mlp.down_proj" in n else 0 if n.endswith("_proj.weight") else None
+            want[n] = t if d is None else t.chunk(2, d)[r]
+        same(load_safetensors(srv.get(x["href"]).body), want)
+
+
+def test_an_engines_plan_is_the_engines_files(srv):
+    plan = srv.post("/models/one/plans", {"engine": "vllm", "tp_size": 2}).json()
+    for r, x in enumerate(plan["ranks"]):
+        same(load_safetensors(srv.get(x["href"]).body), load_safetensors(rank(srv, "one", "vllm", 2, r).body))
+
+
+def test_bad_plans(srv):
+    post = lambda body: srv.post("/models/one/plans", body)
+    for body in (b"", b"{", b"[]", b"{}", b'{"engine":"vllm"}', b'{"tp_size":2}', b'{"engine":"vllm","tp_size":0}', b'{"engine":"vllm","tp_size":"2"}',
+                 b'{"engine":"vllm","tp_size":4097}', b'{"ranks":[]}', b'{"ranks":[{}]}', b'{"ranks":[{"tensors":[{}]}]}',
+                 b'{"engine":"vllm","tp_size":2,"rules":[]}', b'{"tp_size":2,"rules":[{"match":"a","nonsense":1}]}', b'{"tp_size":2,"rules":{}}',
+                 b'{"engine":"vllm","engine":"vllm","tp_size":2}', b"{}{}", b'{"ranks":[{"tensors":[]}],"tp_size":2}'):
+        check_error(post(body), 400)
+    check_error(post({"engine": "tgi", "tp_size": 2}), 404, "tgi")
+    check_error(post({"ranks": [{"tensors": [{"name": "nope"}]}]}), 404, "nope")
+    check_error(post({"ranks": [{"tensors": [{"name": "model.norm.weight", "slice": "0:1,0:1"}]}]}), 400)
+    check_error(post({"ranks": [{"tensors": [{"name": "model.norm.weight"}, {"name": "model.norm.weight"}]}]}), 400, "model.norm.weight")
+    check_error(post({"tp_size": 2, "rules": [{"match": "nothing", "dim": 0}]}), 422)
+    check_error(post({"tp_size": 7, "rules": [{"match": "**", "dim": 0}]}), 422)
+    check_error(srv.get("/models/one/plans/0123456789abcdef0123456789abcdef"), 404, "register")
+    check_error(srv.get("/models/one/plans/x/rank-0.safetensors"), 404, "register")
+    check_error(srv.get("/models/one/plans"), 405, allow=("POST",))
+
+
+def test_a_model_that_no_engine_knows(tmp_path):
+    d = tmp_path / "m"
+    d.mkdir()
+    save_file(weights(), d / "model.safetensors")
+    (tmp_path / "n").mkdir()
+    save_file(weights(), tmp_path / "n" / "model.safetensors")
+    (d / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["Qwen9ForCausalLM"], "model_type": "qwen9"}))
+    age(tmp_path)
+    with Server(tmp_path) as s:
+        check_error(s.get("/models/m/shards/vllm/tp2/rank-0.safetensors"), 422, "Qwen9ForCausalLM", "Qwen3ForCausalLM", "plans")
+        check_error(s.get("/models/n/shards/vllm/tp2/rank-0.safetensors"), 422, "config.json")
+        assert s.get("/models/m/shards/fsdp/tp2/rank-0.safetensors").status == 200
+
+
+def test_a_changed_file_is_another_file(tmp_path):
+    d = tmp_path / "m"
+    d.mkdir()
+    w = weights()
+    save_file(w, d / "model.safetensors")
+    (d / "config.json").write_text(json.dumps(CONFIG))
+    age(tmp_path)
+    path = "/models/m/shards/vllm/tp2/rank-0.safetensors"
+    with Server(tmp_path) as s:
+        old = s.get(path)
+        w["model.norm.weight"] = w["model.norm.weight"] + 1
+        save_file(w, tmp_path / "new.safetensors")
+        shutil.move(tmp_path / "new.safetensors", d / "model.safetensors")
+        new = s.wait_for(lambda: (lambda r: r if r.status == 200 and r.etag != old.etag else None)(s.get(path)), "the new file")
+        same(load_safetensors(new.body), expected_vllm(w, 2, 0))
+        assert s.get(path, {"Range": "bytes=0-9", "If-Range": old.etag}).status == 200
