@@ -42,12 +42,6 @@ struct builder {
     struct td_error *err;
 };
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? path : slash + 1;
-}
-
 static bool ends_with(const char *text, const char *end)
 {
     size_t len = strlen(text);
@@ -55,18 +49,10 @@ static bool ends_with(const char *text, const char *end)
     return len > tail && strcmp(text + len - tail, end) == 0;
 }
 
-bool td_is_shard_index_name(const char *file_name)
-{
-    const char *at = strstr(file_name, ".safetensors.index.");
-    if (at == NULL)
-        at = strstr(file_name, ".bin.index.");
-    return at != NULL && at != file_name && ends_with(file_name, ".json");
-}
-
 /* By the name of a file or an index. transformers gives pytorch_model its meaning; other .bin files have none. */
 static enum family family_of(const char *name)
 {
-    bool index = td_is_shard_index_name(name);
+    bool index = td_file_kind_of(name) == TD_FILE_SHARD_INDEX;
     if (index ? strstr(name, ".safetensors.index.") != NULL : ends_with(name, ".safetensors"))
         return FAMILY_SAFETENSORS;
     bool model = strncmp(name, "pytorch_model", strlen("pytorch_model")) == 0;
@@ -75,7 +61,7 @@ static enum family family_of(const char *name)
 
 static void problem(struct builder *b, const char *path, const char *message)
 {
-    td_problems_add(&b->model->problems, &b->snapshot->arena, base_name(path), message);
+    td_problems_add(&b->model->problems, &b->snapshot->arena, td_base_name(path), message);
 }
 
 static bool is_usable(const struct td_candidate *candidate)
@@ -116,7 +102,7 @@ static void unit_drop_last(struct builder *b)
 
 static struct td_name candidate_name(const void *context, size_t i)
 {
-    const char *name = base_name(((const struct td_candidate *)context)[i].path);
+    const char *name = td_base_name(((const struct td_candidate *)context)[i].path);
     return (struct td_name){.text = name, .len = strlen(name)};
 }
 
@@ -184,7 +170,7 @@ static void claim_beside_refused_index(struct builder *b, const char *index_name
 {
     enum family family = family_of(index_name);
     for (size_t i = 0; i < b->count; i++) {
-        const char *name = base_name(b->candidates[i].path);
+        const char *name = td_base_name(b->candidates[i].path);
         bool kin = family == FAMILY_OTHER ? ends_with(name, ".bin") : family_of(name) == family;
         if (kin && (family == FAMILY_OTHER || strcmp(name, families[family].whole) != 0))
             b->claimed[i] = true;
@@ -196,12 +182,14 @@ static bool collect_indexes(struct builder *b)
     for (size_t i = 0; i < b->count;
          i++) { // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
         const struct td_candidate *candidate = &b->candidates[i];
-        if (!is_usable(candidate) && td_is_shard_index_name(base_name(candidate->path)))
-            claim_beside_refused_index(b, base_name(candidate->path));
-        if (!is_usable(candidate) || !candidate->entry->file->is_index)
+        if (candidate->kind != TD_FILE_SHARD_INDEX)
             continue;
+        if (!is_usable(candidate)) {
+            claim_beside_refused_index(b, td_base_name(candidate->path));
+            continue;
+        }
         const struct td_shard_index *index = &candidate->entry->file->index;
-        struct unit *unit = unit_add(b, base_name(candidate->path), index->file_count + 1);
+        struct unit *unit = unit_add(b, td_base_name(candidate->path), index->file_count + 1);
         if (unit == NULL)
             return false;
         unit->index_entry = candidate->entry;
@@ -214,11 +202,6 @@ static bool collect_indexes(struct builder *b)
 }
 
 /* ---- distributed checkpoints --------------------------------------------------------------------------- */
-
-static bool is_distcp(const struct td_candidate *candidate)
-{
-    return td_format_for_name(base_name(candidate->path)) == &td_format_distcp;
-}
 
 /* A .metadata and the files that it names; those are never anything by themselves. */
 static bool collect_distributed(struct builder *b)
@@ -238,9 +221,9 @@ static bool collect_distributed(struct builder *b)
             unit_drop_last(b);
     }
     for (size_t i = 0; i < b->count; i++) {
-        if (is_distcp(&b->candidates[i]) && !b->claimed[i] && stray == SIZE_MAX)
+        if (b->candidates[i].kind == TD_FILE_DCP_PART && !b->claimed[i] && stray == SIZE_MAX)
             stray = i;
-        b->claimed[i] = b->claimed[i] || is_distcp(&b->candidates[i]) || i == metadata;
+        b->claimed[i] = b->claimed[i] || b->candidates[i].kind == TD_FILE_DCP_PART || i == metadata;
     }
     if (stray != SIZE_MAX && metadata == SIZE_MAX)
         problem(b, b->candidates[stray].path,
@@ -337,7 +320,7 @@ static bool splits_agree(const struct unit *unit, char *message, size_t capacity
  * case. Names are sorted, so a group's members follow one another in the order of their numbers. */
 static bool collect_group(struct builder *b, size_t first)
 {
-    const char *name = base_name(b->candidates[first].path);
+    const char *name = td_base_name(b->candidates[first].path);
     size_t stem_len = 0;
     unsigned number = 0;
     unsigned total = 0;
@@ -351,7 +334,7 @@ static bool collect_group(struct builder *b, size_t first)
     unit->shard_total = total;
     bool broken = false;
     for (size_t i = first; i < b->count; i++) {
-        const char *other = base_name(b->candidates[i].path);
+        const char *other = td_base_name(b->candidates[i].path);
         size_t other_stem;
         unsigned other_total;
         if (strncmp(other, name, stem_len + 1) != 0)
@@ -385,17 +368,17 @@ static bool collect_files(struct builder *b)
         size_t stem_len;
         unsigned number;
         unsigned total;
-        if (b->claimed[i] || td_is_shard_index_name(base_name(candidate->path)))
+        if (b->claimed[i] || candidate->kind == TD_FILE_SHARD_INDEX)
             continue;
         if (b->model->directory_len > 0 &&
-            shard_name(base_name(candidate->path), &stem_len, &number, &total)) {
+            shard_name(td_base_name(candidate->path), &stem_len, &number, &total)) {
             if (!collect_group(b, i))
                 return false;
             continue;
         }
         if (!is_usable(candidate))
             continue;
-        struct unit *unit = unit_add(b, base_name(candidate->path), 1);
+        struct unit *unit = unit_add(b, td_base_name(candidate->path), 1);
         if (unit == NULL)
             return false;
         unit->parts[unit->part_count++] = candidate->entry;
@@ -546,7 +529,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     memset(checkpoint, 0, sizeof *checkpoint);
     *published = false;
     checkpoint->id = id;
-    bool distributed = unit->index_entry != NULL && unit->index_entry->file->is_dcp;
+    bool distributed = unit->index_entry != NULL && unit->index_entry->file->kind == TD_FILE_DCP_METADATA;
     if (distributed) {
         if (!checkpoint_fill_distributed(b, checkpoint, unit))
             return false;

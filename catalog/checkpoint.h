@@ -8,13 +8,10 @@
 struct td_candidate {
     const char *path; /* as clients know it */
     size_t directory_len;
+    enum td_file_kind kind;       /* by its name */
     const struct td_entry *entry; /* NULL when it could not even be opened */
     const char *error;            /* then the reason */
 };
-
-/* True for model.safetensors.index.json, pytorch_model.bin.index.json, their variants
- * (model.safetensors.index.fp16.json) and other stems. */
-bool td_is_shard_index_name(const char *file_name);
 
 /* Groups the candidates of one directory into checkpoints, sets model->checkpoints (the default one first) and
  * adds a problem for every file and set that cannot be published. In each of two families one set has a short id, that

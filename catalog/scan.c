@@ -157,20 +157,17 @@ static bool read_index(struct td_file *file, const struct td_input *input, const
     return ok;
 }
 
-/* Whether the file has to do with checkpoints. A .bin may turn out to be of another kind when it is read. */
-static bool is_candidate(const struct td_file *file)
-{
-    return file->format != NULL || file->is_index || file->is_dcp;
-}
-
 static bool parse_file(struct td_file *file, const char *name, const struct td_input *input,
                        const struct td_limits *limits, struct td_error *err)
 {
-    if (file->is_index)
+    if (file->kind == TD_FILE_SHARD_INDEX)
         return read_index(file, input, limits, err);
-    if (file->is_dcp)
+    if (file->kind == TD_FILE_DCP_METADATA)
         return td_dcp_parse(&file->dcp, input, limits, err);
-    return td_format_parse(name, input, limits, &file->format, &file->manifest, err);
+    bool ok = td_format_parse(name, input, limits, &file->format, &file->manifest, err);
+    if (file->format == NULL)
+        file->kind = TD_FILE_PLAIN;
+    return ok;
 }
 
 /* Opens and parses a checkpoint file or an index, known to clients by this name. *same is false when it is no longer
@@ -189,7 +186,7 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
     if (td_file_id_equal(&id, &file->source.id)) {
         struct td_input input = td_input_descriptor(&fd, id.size_bytes);
         bool ok = parse_file(file, name, &input, &s->config->limits, &why);
-        file->readable = ok && is_candidate(file);
+        file->readable = ok && file->kind != TD_FILE_PLAIN;
         if (!ok)
             file_refuse(file, &why);
         struct stat st;
@@ -198,12 +195,6 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
     }
     *same = td_file_id_equal(&id, &file->source.id);
     (void)close(fd);
-}
-
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? path : slash + 1;
 }
 
 static struct td_file *file_create(struct scan *s, const struct td_found *found)
@@ -215,9 +206,8 @@ static struct td_file *file_create(struct scan *s, const struct td_found *found)
     file->maps = s->maps;
     file->source.path = strdup(found->physical);
     file->source.id = found->id;
-    file->format = td_format_for_name(base_name(found->path));
-    file->is_index = file->format == NULL && td_is_shard_index_name(base_name(found->path));
-    file->is_dcp = strcmp(base_name(found->path), TD_DCP_METADATA_NAME) == 0;
+    file->kind = td_file_kind_of(found->path);
+    file->format = td_format_for_name(td_base_name(found->path));
     if (file->format != NULL)
         td_manifest_init(&file->manifest, s->config->limits.max_memory_bytes);
     if (file->source.path == NULL || !td_digest_file_id(&found->id, file->tag)) {
@@ -250,9 +240,9 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         struct td_file *file = file_create(s, found);
         if (file == NULL)
             return td_error_no_memory(s->err);
-        if (is_candidate(file)) {
+        if (file->kind != TD_FILE_PLAIN) {
             atomic_fetch_add(&s->progress->files_to_read, 1);
-            file_read(s, file, base_name(found->path), &trusted);
+            file_read(s, file, td_base_name(found->path), &trusted);
             atomic_fetch_add(&s->progress->files_read, 1);
         }
         if (trusted) {
@@ -280,10 +270,11 @@ static bool add_candidate(struct scan *s, const char *path, const struct td_entr
         s->candidates = candidates;
         s->candidate_capacity = capacity;
     }
-    const char *slash = strrchr(path, '/');
+    const char *name = td_base_name(path);
     s->candidates[s->candidate_count++] =
         (struct td_candidate){.path = path,
-                              .directory_len = slash == NULL ? 0 : (size_t)(slash - path),
+                              .directory_len = name == path ? 0 : (size_t)(name - path) - 1,
+                              .kind = td_file_kind_of(name),
                               .entry = entry,
                               .error = error};
     return true;
@@ -294,13 +285,12 @@ static bool add_candidate(struct scan *s, const char *path, const struct td_entr
 static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
 {
     const char *path = walk->found[metadata].path;
-    size_t directory_len = (size_t)(base_name(path) - path);
+    size_t directory_len = (size_t)(td_base_name(path) - path);
     for (size_t i = metadata + 1; i < walk->count; i++) {
         const char *other = walk->found[i].path;
         if (strncmp(path, other, directory_len) != 0)
             return false;
-        if (strchr(other + directory_len, '/') == NULL &&
-            td_format_for_name(other + directory_len) == &td_format_distcp)
+        if (strchr(other + directory_len, '/') == NULL && td_file_kind_of(other) == TD_FILE_DCP_PART)
             return true;
     }
     return false;
@@ -315,15 +305,13 @@ static bool build_entries(struct scan *s, const struct td_walk *walk)
         return td_error_no_memory(s->err);
     for (size_t i = 0; i < walk->count; i++) {
         const struct td_found *found = &walk->found[i];
-        const char *name = base_name(found->path);
-        bool is_dcp = strcmp(name, TD_DCP_METADATA_NAME) == 0;
-        bool wanted = td_format_for_name(name) != NULL || td_is_shard_index_name(name) || is_dcp;
-        if (is_dcp && !has_distcp_beside(walk, i))
+        enum td_file_kind kind = td_file_kind_of(found->path);
+        if (kind == TD_FILE_DCP_METADATA && !has_distcp_beside(walk, i))
             continue;
         if (atomic_load(s->stop))
             return td_error_set(s->err, TD_UNAVAILABLE, "the scan was stopped");
         if (found->error != NULL) {
-            if (!wanted)
+            if (kind == TD_FILE_PLAIN)
                 td_problems_add(&snapshot->problems, &snapshot->arena, found->path, found->error);
             else if (!add_candidate(s, found->path, NULL, found->error))
                 return false;
@@ -337,7 +325,7 @@ static bool build_entries(struct scan *s, const struct td_walk *walk)
         struct td_entry *entry = &snapshot->entries[snapshot->entry_count];
         *entry = (struct td_entry){.path = found->path, .file = file};
         s->revisions[snapshot->entry_count++] = found->revision;
-        if (is_candidate(file) && !add_candidate(s, found->path, entry, NULL))
+        if (file->kind != TD_FILE_PLAIN && !add_candidate(s, found->path, entry, NULL))
             return false;
     }
     return true;
@@ -405,7 +393,7 @@ static void model_files(struct scan *s, struct td_model *model, const struct td_
 static bool ends_in_method(const char *id)
 {
     for (size_t i = 0; i < sizeof method_segments / sizeof *method_segments; i++)
-        if (strcmp(base_name(id), method_segments[i]) == 0)
+        if (strcmp(td_base_name(id), method_segments[i]) == 0)
             return true;
     return false;
 }
@@ -420,14 +408,14 @@ static bool build_model(struct scan *s, size_t first, size_t end)
                              : td_arena_strndup(&snapshot->arena, candidate->path, candidate->directory_len);
     if (id == NULL)
         return td_error_no_memory(s->err);
-    if (in_root && td_is_shard_index_name(id))
+    if (in_root && candidate->kind == TD_FILE_SHARD_INDEX)
         return true; /* an index in the root is a plain file: each file there is a model of its own */
     if (!in_root && ends_in_method(id)) {
         char message[256];
         (void)snprintf(
             message, sizeof message,
             "not published: an id cannot end in \"%s\", which is a method of the HTTP interface; rename the directory",
-            base_name(id));
+            td_base_name(id));
         td_problems_add(&snapshot->problems, &snapshot->arena, id, message);
         return true;
     }
@@ -570,7 +558,7 @@ static bool parse_by_path(const char *path, const struct td_limits *limits, stru
 bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out,
                   struct td_error *err)
 {
-    const char *name = base_name(path);
+    const char *name = td_base_name(path);
     const struct td_format *format = td_format_for_name(name);
     struct stat st;
     if (stat(path, &st) != 0)
@@ -588,6 +576,7 @@ bool td_scan_file(const char *path, const struct td_limits *limits, struct td_sn
     atomic_init(&snapshot->refs, 1);
     td_arena_init(&snapshot->arena, 0);
     atomic_init(&file->refs, 1);
+    file->kind = td_file_kind_of(name);
     file->format = format;
     td_manifest_init(&file->manifest, limits->max_memory_bytes);
     file->source.path = strdup(name);

@@ -8,6 +8,7 @@
 #define TD_CATALOG_SNAPSHOT_H
 
 #include "catalog/digest.h"
+#include "catalog/file_kind.h"
 #include "core/arena.h"
 #include "parser/format.h"
 #include "parser/manifest.h"
@@ -25,16 +26,15 @@ struct td_file {
     _Atomic int refs;
     struct td_mapping_cache *maps;
     struct td_file_source source;   /* path below the root, identity */
-    const struct td_format *format; /* NULL: not a checkpoint file */
-    bool is_index;                  /* a shard index: model.safetensors.index.json */
-    bool is_dcp;                    /* the .metadata of a distributed checkpoint */
-    bool readable;                  /* parsed without fault: manifest (or index, or dcp) is valid */
+    enum td_file_kind kind;         /* plain too when its bytes are not what its name says may be */
+    const struct td_format *format; /* of TENSORS and DCP_PART; else NULL */
+    bool readable;                  /* parsed without fault: what belongs to its kind is valid */
     bool transient; /* refused for a reason that may pass (I/O, memory): parsed again next time */
-    struct td_manifest manifest;
-    struct td_shard_index index;
-    struct td_dcp dcp;
-    char *error;            /* why it was refused, one line; NULL when readable or nothing to parse */
-    char tag[TD_TAG_BYTES]; /* strong validator of its bytes */
+    struct td_manifest manifest; /* of TENSORS and DCP_PART; else empty */
+    struct td_shard_index index; /* of SHARD_INDEX */
+    struct td_dcp dcp;           /* of DCP_METADATA */
+    char *error;                 /* why it was refused, one line; NULL when readable or nothing to parse */
+    char tag[TD_TAG_BYTES];      /* strong validator of its bytes */
 };
 
 /* A file under the name by which clients know it: models--org--name/snapshots/<commit>/x is org/name/x. */

@@ -1,7 +1,6 @@
 #include "catalog/walk.h"
 
-#include "parser/torch_dcp.h"
-
+#include "catalog/file_kind.h"
 #include "catalog/hub_cache.h"
 #include "core/utf8.h"
 
@@ -39,7 +38,7 @@ static bool is_ignored(const char *name)
 {
     static const char *const endings[] = {".incomplete", ".tmp"};
     size_t len = strlen(name);
-    if (name[0] == '.' && strcmp(name, TD_DCP_METADATA_NAME) != 0)
+    if (name[0] == '.' && td_file_kind_of(name) != TD_FILE_DCP_METADATA)
         return true;
     for (size_t i = 0; i < 2; i++) {
         size_t n = strlen(endings[i]);

@@ -314,9 +314,9 @@ static void index_names(void **state)
         "model.index.json",  "model.safetensors.index.jsonl", "model.safetensors.index.txt",
         ".bin.index.json",   "pytorch_model.index.json",      "model.safetensors.indexjson"};
     for (size_t i = 0; i < COUNT_OF(good); i++)
-        CHECK(td_is_shard_index_name(good[i]), "%s", good[i]);
+        CHECK(td_file_kind_of(good[i]) == TD_FILE_SHARD_INDEX, "%s", good[i]);
     for (size_t i = 0; i < COUNT_OF(bad); i++)
-        CHECK(!td_is_shard_index_name(bad[i]), "%s", bad[i]);
+        CHECK(td_file_kind_of(bad[i]) != TD_FILE_SHARD_INDEX, "%s", bad[i]);
 }
 
 /* Of a key that several files have, the first file's value counts. */
