@@ -260,6 +260,14 @@ static bool shard_name(const char *name, size_t *stem_len, unsigned *number, uns
            five_digits(at + 10, total) && *total > 0;
 }
 
+size_t td_shard_stem_len(const char *file_name)
+{
+    size_t stem_len;
+    unsigned number;
+    unsigned total;
+    return shard_name(file_name, &stem_len, &number, &total) ? stem_len : 0;
+}
+
 /* Whether two shards are of one group: the same stem, total and extension. */
 static bool same_group(const char *first, const char *other, size_t stem_len)
 {
@@ -365,13 +373,9 @@ static bool collect_files(struct builder *b)
 {
     for (size_t i = 0; i < b->count; i++) {
         const struct td_candidate *candidate = &b->candidates[i];
-        size_t stem_len;
-        unsigned number;
-        unsigned total;
         if (b->claimed[i] || candidate->kind == TD_FILE_SHARD_INDEX)
             continue;
-        if (b->model->directory_len > 0 &&
-            shard_name(td_base_name(candidate->path), &stem_len, &number, &total)) {
+        if (!candidate->alone && td_shard_stem_len(td_base_name(candidate->path)) > 0) {
             if (!collect_group(b, i))
                 return false;
             continue;

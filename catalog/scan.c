@@ -3,6 +3,7 @@
 #include "catalog/checkpoint.h"
 #include "catalog/walk.h"
 #include "core/clock.h"
+#include "core/utf8.h"
 #include "parser/names.h"
 
 #include <errno.h>
@@ -13,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Names that are methods of the HTTP interface and so cannot end an id. */
-static const char *const method_segments[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
+/* Names that are kept for the HTTP interface and so cannot end an id. */
+static const char *const reserved_names[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
 
 struct scan {
     struct td_snapshot *snapshot;
@@ -30,6 +31,8 @@ struct scan {
     struct td_candidate *candidates;
     const char **revisions; /* per entry */
     size_t candidate_count, candidate_capacity;
+    size_t in_directories; /* candidates that do not lie directly in the root */
+    bool root_is_model;    /* the files directly in the root are one model */
     struct td_error *err;
 };
 
@@ -333,17 +336,21 @@ static bool build_entries(struct scan *s, const struct td_walk *walk)
 
 /* ---- models -------------------------------------------------------------------------------------------- */
 
+/* Directories before the root, each model's files together and by path. */
 static int candidate_compare(const void *a, const void *b)
 {
     const struct td_candidate *x = a;
     const struct td_candidate *y = b;
-    int order = td_name_compare(x->path, x->directory_len, y->path, y->directory_len);
+    int order = (x->directory_len == 0 ? 1 : 0) - (y->directory_len == 0 ? 1 : 0);
+    if (order == 0)
+        order = td_name_compare(x->path, x->model_len, y->path, y->model_len);
     return order != 0 ? order : strcmp(x->path, y->path);
 }
 
-static bool same_directory(const struct td_candidate *a, const struct td_candidate *b)
+static bool same_model(const struct td_candidate *a, const struct td_candidate *b)
 {
-    return a->directory_len == b->directory_len && memcmp(a->path, b->path, a->directory_len) == 0;
+    return (a->directory_len == 0) == (b->directory_len == 0) &&
+           td_name_compare(a->path, a->model_len, b->path, b->model_len) == 0;
 }
 
 /* First entry whose path is not less than directory + border. */
@@ -365,17 +372,35 @@ static size_t entry_bound(const struct td_snapshot *snapshot, const char *direct
     return low;
 }
 
-static void model_files(struct scan *s, struct td_model *model, const struct td_candidate *first)
+/* The entries that are the model's: all below its directory. Without one, from its first to its last candidate. */
+static void model_range(struct td_model *model, const struct scan *s, size_t first, size_t end)
 {
     const struct td_snapshot *snapshot = s->snapshot;
-    if (model->directory_len == 0) {
-        model->first_entry = first->entry == NULL ? 0 : (size_t)(first->entry - snapshot->entries);
-        model->entry_count = first->entry == NULL ? 0 : 1;
-    } else {
+    if (model->directory_len > 0) {
         model->first_entry = entry_bound(snapshot, model->id, model->directory_len, '/');
         model->entry_count =
             entry_bound(snapshot, model->id, model->directory_len, '/' + 1) - model->first_entry;
+        return;
     }
+    if (s->root_is_model) {
+        model->entry_count = snapshot->entry_count;
+        return;
+    }
+    for (size_t i = first; i < end; i++) {
+        const struct td_entry *entry = s->candidates[i].entry;
+        if (entry == NULL)
+            continue;
+        size_t at = (size_t)(entry - snapshot->entries);
+        if (model->entry_count == 0)
+            model->first_entry = at;
+        model->entry_count = at - model->first_entry + 1;
+    }
+}
+
+static void model_files(struct scan *s, struct td_model *model, size_t first, size_t end)
+{
+    const struct td_snapshot *snapshot = s->snapshot;
+    model_range(model, s, first, end);
     for (size_t i = 0; i < model->entry_count; i++) {
         const struct td_file *file = snapshot->entries[model->first_entry + i].file;
         const struct td_file_id id =
@@ -384,45 +409,90 @@ static void model_files(struct scan *s, struct td_model *model, const struct td_
         if (id.mtime_ns > model->updated_ns)
             model->updated_ns = id.mtime_ns;
     }
-    if (model->entry_count > 0)
-        model->revision = s->revisions[model->first_entry];
-    if (model->directory_len > 0)
+    for (size_t i = first; i < end && model->revision == NULL; i++)
+        if (s->candidates[i].entry != NULL)
+            model->revision = s->revisions[s->candidates[i].entry - snapshot->entries];
+    if (model->directory_len > 0 || s->root_is_model)
         model->config = td_model_find_file(snapshot, model, "config.json", strlen("config.json"));
 }
 
-static bool ends_in_method(const char *id)
+static bool ends_in_reserved(const char *id)
 {
-    for (size_t i = 0; i < sizeof method_segments / sizeof *method_segments; i++)
-        if (strcmp(td_base_name(id), method_segments[i]) == 0)
+    for (size_t i = 0; i < sizeof reserved_names / sizeof *reserved_names; i++)
+        if (strcmp(td_base_name(id), reserved_names[i]) == 0)
             return true;
     return false;
 }
 
-/* One model out of candidates [first, end): those of one directory, or one file directly in the root. */
+static int directory_compare(const void *a, const void *b)
+{
+    const struct td_candidate *x = a;
+    const struct td_candidate *y = b;
+    return td_name_compare(x->path, x->directory_len, y->path, y->directory_len);
+}
+
+/* Whether a model's files lie in this directory; the candidates are sorted. */
+static bool is_directory_id(const struct scan *s, const char *id)
+{
+    const struct td_candidate wanted = {.path = id, .directory_len = strlen(id)};
+    return s->in_directories > 0 &&
+           bsearch(&wanted, s->candidates, s->in_directories, sizeof wanted, directory_compare) != NULL;
+}
+
+/* The root's own name, where it can be an id. "/" has none. */
+static const char *root_id(const struct scan *s)
+{
+    const char *name = td_base_name(s->snapshot->root->real_path);
+    bool usable = name[0] != '\0' && td_utf8_valid(name, strlen(name)) && !ends_in_reserved(name);
+    return usable ? name : "root";
+}
+
+/* The id of the model whose first file this is, in the snapshot's arena; NULL: no memory. */
+static const char *model_id(struct scan *s, const struct td_candidate *first)
+{
+    struct td_arena *arena = &s->snapshot->arena;
+    if (first->directory_len == 0 && s->root_is_model)
+        return td_arena_strndup(arena, root_id(s), strlen(root_id(s)));
+    const char *id = td_arena_strndup(arena, first->path, first->model_len);
+    bool is_stem = first->directory_len == 0 && first->path[first->model_len] != '\0';
+    if (id != NULL && is_stem && (is_directory_id(s, id) || ends_in_reserved(id)))
+        return first->path;
+    return id;
+}
+
+/* Whether the id can be used; a problem when not. */
+static bool check_id(struct scan *s, const struct td_candidate *first, const char *id)
+{
+    char message[512];
+    if (first->directory_len > 0 && ends_in_reserved(id))
+        (void)snprintf(
+            message, sizeof message,
+            "not published: an id cannot end in \"%s\": that name is kept for the HTTP interface; rename the directory",
+            td_base_name(id));
+    else if (first->directory_len == 0 && is_directory_id(s, id))
+        (void)snprintf(
+            message, sizeof message,
+            "the files directly in DIR are not published: a directory in it has DIR's own name; rename one of the two");
+    else
+        return true;
+    td_problems_add(&s->snapshot->problems, &s->snapshot->arena, id, message);
+    return false;
+}
+
+/* One model out of candidates [first, end). */
 static bool build_model(struct scan *s, size_t first, size_t end)
 {
     struct td_snapshot *snapshot = s->snapshot;
     const struct td_candidate *candidate = &s->candidates[first];
-    bool in_root = candidate->directory_len == 0;
-    const char *id = in_root ? candidate->path
-                             : td_arena_strndup(&snapshot->arena, candidate->path, candidate->directory_len);
+    const char *id = model_id(s, candidate);
     if (id == NULL)
         return td_error_no_memory(s->err);
-    if (in_root && candidate->kind == TD_FILE_SHARD_INDEX)
-        return true; /* an index in the root is a plain file: each file there is a model of its own */
-    if (!in_root && ends_in_method(id)) {
-        char message[256];
-        (void)snprintf(
-            message, sizeof message,
-            "not published: an id cannot end in \"%s\", which is a method of the HTTP interface; rename the directory",
-            td_base_name(id));
-        td_problems_add(&snapshot->problems, &snapshot->arena, id, message);
+    if (!check_id(s, candidate, id))
         return true;
-    }
     struct td_model *model = &snapshot->models[snapshot->model_count++];
     model->id = id;
     model->directory_len = candidate->directory_len;
-    model_files(s, model, candidate);
+    model_files(s, model, first, end);
     return td_checkpoints_build(snapshot, s->previous, model, candidate, end - first, s->err);
 }
 
@@ -431,9 +501,30 @@ static int model_compare(const void *a, const void *b)
     return strcmp(((const struct td_model *)a)->id, ((const struct td_model *)b)->id);
 }
 
+/* An index, a .metadata or a part of a distributed checkpoint makes the files beside it one model, in the root as in any
+ * directory. Else each file directly in the root is one, and each group of shards. */
+static void part_root(struct scan *s)
+{
+    for (size_t i = 0; i < s->candidate_count; i++) {
+        s->in_directories += s->candidates[i].directory_len > 0 ? 1 : 0;
+        s->root_is_model = s->root_is_model ||
+                           (s->candidates[i].directory_len == 0 && s->candidates[i].kind != TD_FILE_TENSORS);
+    }
+    for (size_t i = 0; i < s->candidate_count; i++) {
+        struct td_candidate *candidate = &s->candidates[i];
+        if (candidate->directory_len > 0) {
+            candidate->model_len = candidate->directory_len;
+        } else if (!s->root_is_model) {
+            size_t stem_len = td_shard_stem_len(candidate->path);
+            candidate->model_len = stem_len > 0 ? stem_len : strlen(candidate->path);
+        }
+    }
+}
+
 static bool build_models(struct scan *s)
 {
     struct td_snapshot *snapshot = s->snapshot;
+    part_root(s);
     if (s->candidate_count > 0)
         qsort(s->candidates, s->candidate_count, sizeof *s->candidates, candidate_compare);
     snapshot->models = calloc(s->candidate_count + 1, sizeof *snapshot->models);
@@ -441,9 +532,8 @@ static bool build_models(struct scan *s)
         return td_error_no_memory(s->err);
     for (size_t first = 0, end; first < s->candidate_count; first = end) {
         end = first + 1;
-        if (s->candidates[first].directory_len > 0)
-            while (end < s->candidate_count && same_directory(&s->candidates[first], &s->candidates[end]))
-                end++;
+        while (end < s->candidate_count && same_model(&s->candidates[first], &s->candidates[end]))
+            end++;
         if (!build_model(s, first, end))
             return false;
     }
@@ -593,7 +683,8 @@ bool td_scan_file(const char *path, const struct td_limits *limits, struct td_sn
     }
     if (ok) {
         struct td_model *model = &snapshot->models[0];
-        struct td_candidate candidate = {.path = file->source.path, .entry = &snapshot->entries[0]};
+        struct td_candidate candidate = {
+            .path = file->source.path, .alone = true, .kind = file->kind, .entry = &snapshot->entries[0]};
         model->id = file->source.path;
         model->entry_count = 1;
         model->file_bytes = file->source.id.size_bytes;

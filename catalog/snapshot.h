@@ -85,8 +85,9 @@ struct td_checkpoint {
 
 struct td_model {
     const char *id;
-    size_t directory_len; /* of the id's part that is a directory: 0 for a file directly in the root */
-    const char *revision; /* commit of a Hugging Face cache, or NULL */
+    size_t
+        directory_len; /* of its files' directory, which is then its id; 0: they lie directly in the root */
+    const char *revision;              /* commit of a Hugging Face cache, or NULL */
     size_t first_entry, entry_count;   /* its files, a run of the snapshot's entries */
     const struct td_entry *config;     /* config.json, or NULL */
     struct td_checkpoint *checkpoints; /* the default one first, the others by id */

@@ -269,9 +269,10 @@ static size_t report_problems(const struct td_snapshot *snapshot)
         count += model->problems.count;
         for (size_t j = 0; j < model->problems.count; j++) {
             const struct td_problem *problem = &model->problems.items[j];
-            (void)fprintf(stderr, "tensord: %s", shown(model->id, &memory));
+            (void)fputs("tensord: ", stderr);
             if (model->directory_len > 0)
-                (void)fprintf(stderr, "/%s", shown(problem->path, &memory));
+                (void)fprintf(stderr, "%s/", shown(model->id, &memory));
+            (void)fprintf(stderr, "%s", shown(problem->path, &memory));
             (void)fprintf(stderr, ": %s\n", shown(problem->message, &memory));
         }
     }

@@ -86,6 +86,15 @@ def test_ranges_and_validators(srv, made):
     assert len(set(tags)) == len(tags)
 
 
+def test_served_by_itself(srv, made):
+    """The directory of the checkpoint is the served one."""
+    with Server(made[0] / "d") as s:
+        assert [m["id"] for m in s.json("/models")["models"]] == ["d"] and s.json("/models/d")["errors"] == []
+        ours, theirs = s.json("/models/d/tensors"), srv.json("/models/d/tensors")
+        assert [t | {"href": ""} for t in ours["tensors"]] == [t | {"href": ""} for t in theirs["tensors"]]
+        assert s.get("/models/d/tensors/grid").body == raw(made[1]["grid"])
+
+
 def test_a_missing_file_is_named(made, tmp_path):
     shutil.copytree(made[0] / "d", tmp_path / "root" / "d")
     (tmp_path / "root/d/__2_0.distcp").unlink()
