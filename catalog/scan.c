@@ -597,8 +597,8 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct t
     if (s.snapshot == NULL)
         return td_error_no_memory(err);
     struct td_walk walk = {0};
-    bool ok = td_walk_run(&walk, root, &s.snapshot->arena, &s.snapshot->problems, config->max_files,
-                          config->max_directories, &progress->files_found, stop, err) &&
+    bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems,
+                          config->max_files, config->max_directories, &progress->files_found, stop, err) &&
               build_entries(&s, &walk) && build_models(&s) && tag_snapshot(&s);
     td_walk_fini(&walk);
     free(s.candidates);

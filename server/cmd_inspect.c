@@ -8,6 +8,7 @@
 #include "server/progress.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,17 +285,23 @@ static size_t report_problems(const struct td_snapshot *snapshot)
     return count;
 }
 
+/* A snapshot of a Hugging Face cache consists of symlinks to files beside it, so it is looked at from the folder that
+ * holds both. */
 static bool scan_directory(const char *path, struct td_snapshot **snapshot, struct td_error *err)
 {
+    struct td_hub_place place;
+    char real_path[PATH_MAX];
     struct td_scan_config config = td_scan_config_default();
     struct td_scan_progress progress = {0};
     struct td_unsettled_list unsettled = {0};
     struct td_root *root = NULL;
     _Atomic bool never = false;
     config.settle_ns = 0;
+    if (realpath(path, real_path) != NULL && td_hub_cache_place(real_path, &place))
+        config.place = &place;
     struct td_progress line;
     td_progress_start(&line, path, &progress);
-    bool ok = td_root_create(path, &root, err) &&
+    bool ok = td_root_create(config.place == NULL ? path : place.folder, &root, err) &&
               td_scan(root, NULL, NULL, &config, &unsettled, &progress, &never, snapshot, err);
     td_progress_stop(&line);
     td_unsettled_list_fini(&unsettled);

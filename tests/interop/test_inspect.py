@@ -1,4 +1,5 @@
 """tensord inspect as a person sees it."""
+import json
 import os
 import pty
 import select
@@ -6,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import is_sanitized, tensord_binary
+from harness import Server, age, is_sanitized, tensor, tensord_binary, write_by_hand
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,29 @@ def test_a_quick_one_is_silent(tmp_path):
     (tmp_path / "a.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     p = subprocess.run([str(tensord_binary()), "inspect", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
     assert p.returncode == 0 and p.stderr == b""
+
+
+def test_a_snapshot_of_a_hugging_face_cache(tmp_path):
+    """Its files are symlinks to blobs beside it; it is shown as a server on the cache shows it. Serving it alone is refused
+    with what to do."""
+    folder = tmp_path / "hub/models--org--name"
+    snapshot = folder / "snapshots/c1"
+    snapshot.mkdir(parents=True)
+    (folder / "blobs").mkdir()
+    write_by_hand(folder / "blobs/aaa", [tensor("w", "F32", [2])])
+    (snapshot / "model.safetensors").symlink_to("../../blobs/aaa")
+    (tmp_path / "latest").symlink_to(snapshot)
+    for path in (snapshot, tmp_path / "latest"):
+        p = subprocess.run([str(tensord_binary()), "inspect", str(path), "--json"], capture_output=True, text=True, timeout=60)
+        assert p.returncode == 0 and p.stderr == "", p.stderr
+        (manifest,) = json.loads(p.stdout)["models"]
+        assert manifest["model"] == "org/name" and [t["name"] for t in manifest["tensors"]] == ["w"]
+    for p in folder.rglob("*"):
+        age(p)
+    with Server(snapshot) as s:
+        assert any("serve the folder that holds models--org--name" in e["message"] for e in s.json("/models/model.safetensors")["errors"])
+    with Server(tmp_path / "hub") as s:
+        assert s.json("/models/org/name/tensors")["tensors"][0]["name"] == "w"
 
 
 @pytest.mark.parametrize("library", ["no library", "one without functions"])

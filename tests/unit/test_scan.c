@@ -300,6 +300,35 @@ static void cache_folders_are_models(void **state)
     close_place(&place);
 }
 
+/* One snapshot looked at alone, as a server on the whole cache would show it. */
+static void a_place_in_a_snapshot(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_hub_place hub;
+    char path[TREE_PATH_BYTES];
+    open_named_place(&place, "models--org--name");
+    tree_simple(&place.tree, "models--org--name/blobs/aaa", "t");
+    tree_simple(&place.tree, "models--org--name/blobs/bbb.safetensors", "t");
+    tree_symlink(&place.tree, "models--org--name/snapshots/c1/model.safetensors", "../../blobs/aaa");
+    tree_symlink(&place.tree, "models--org--name/snapshots/c1/unet/x.safetensors", "../../../blobs/aaa");
+    tree_simple(&place.tree, "models--org--name/snapshots/c0/model.safetensors", "old");
+    tree_at(&place.tree, "models--org--name/snapshots/c1", path);
+    assert_true(td_hub_cache_place(path, &hub));
+    place.scanner.config.place = &hub;
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    expect_models(&place, "org/name org/name/unet");
+    assert_true(snapshot->problems.count == 0 && snapshot->entry_count == 2);
+    const struct td_model *model = scanner_model(&place.scanner, "org/name");
+    assert_true(model->checkpoint_count == 1 && model->problems.count == 0);
+    assert_string_equal(model->revision, "c1");
+    tree_at(&place.tree, "models--org--name/snapshots/c1/unet", path);
+    assert_true(td_hub_cache_place(path, &hub));
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "org/name/unet");
+    close_place(&place);
+}
+
 static void problems_stand_where_they_belong(void **state)
 {
     (void)state;
@@ -316,7 +345,8 @@ static void problems_stand_where_they_belong(void **state)
     assert_int_equal(model->problems.count, 3);
     assert_non_null(scanner_problem(&place.scanner, model, "bad.safetensors"));
     assert_non_null(strstr(scanner_problem(&place.scanner, model, "pipe.safetensors"), "regular"));
-    assert_non_null(strstr(scanner_problem(&place.scanner, model, "out.safetensors"), "outside"));
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "out.safetensors"), "outside DIR"));
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "out.safetensors"), "models--org--name"));
     assert_non_null(scanner_problem(&place.scanner, NULL, "m/out.txt"));
     assert_int_equal(place.scanner.snapshot->problems.count, 2);
     assert_true(model->entry_count == 2); /* a refused file is a file all the same */
@@ -708,6 +738,7 @@ int main(void)
         cmocka_unit_test(numbers_of_a_model),
         cmocka_unit_test(method_names_end_no_id),
         cmocka_unit_test(cache_folders_are_models),
+        cmocka_unit_test(a_place_in_a_snapshot),
         cmocka_unit_test(problems_stand_where_they_belong),
         cmocka_unit_test(unchanged_files_are_shared),
         cmocka_unit_test(changes_of_every_kind_are_seen),
