@@ -2,6 +2,7 @@
 
 #include "catalog/checkpoint.h"
 #include "catalog/walk.h"
+#include "core/buffer.h"
 #include "core/clock.h"
 #include "core/utf8.h"
 #include "parser/names.h"
@@ -200,20 +201,22 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
     (void)close(fd);
 }
 
-static struct td_file *file_create(struct scan *s, const struct td_found *found)
+/* A file that was found at path (below the root), known to clients by name, not read yet. NULL: no memory. */
+static struct td_file *file_create(const char *path, const char *name, const struct td_file_id *id,
+                                   struct td_mapping_cache *maps, const struct td_limits *limits)
 {
     struct td_file *file = calloc(1, sizeof *file);
     if (file == NULL)
         return NULL;
     atomic_init(&file->refs, 1);
-    file->maps = s->maps;
-    file->source.path = strdup(found->physical);
-    file->source.id = found->id;
-    file->kind = td_file_kind_of(found->path);
-    file->format = td_format_for_name(td_base_name(found->path));
+    file->maps = maps;
+    file->source.path = strdup(path);
+    file->source.id = *id;
+    file->kind = td_file_kind_of(name);
+    file->format = td_format_for_name(name);
     if (file->format != NULL)
-        td_manifest_init(&file->manifest, s->config->limits.max_memory_bytes);
-    if (file->source.path == NULL || !td_digest_file_id(&found->id, file->tag)) {
+        td_manifest_init(&file->manifest, limits->max_memory_bytes);
+    if (file->source.path == NULL || !td_digest_file_id(id, file->tag)) {
         td_file_unref(file);
         return NULL;
     }
@@ -240,12 +243,13 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
     struct seen seen;
     bool trusted = is_settled(s, found, same_place ? &before->file->source.id : NULL, &seen);
     if (trusted) {
-        struct td_file *file = file_create(s, found);
+        const char *name = td_base_name(found->path);
+        struct td_file *file = file_create(found->physical, name, &found->id, s->maps, &s->config->limits);
         if (file == NULL)
             return td_error_no_memory(s->err);
         if (file->kind != TD_FILE_PLAIN) {
             atomic_fetch_add(&s->progress->files_to_read, 1);
-            file_read(s, file, td_base_name(found->path), &trusted);
+            file_read(s, file, name, &trusted);
             atomic_fetch_add(&s->progress->files_read, 1);
         }
         if (trusted) {
@@ -563,6 +567,7 @@ static bool tag_snapshot(struct scan *s)
     return td_digest_finish(digest, snapshot->tag) || td_error_no_memory(s->err);
 }
 
+/* root may be NULL: of a file by itself. */
 static struct td_snapshot *snapshot_create(struct td_root *root, const struct td_snapshot *previous)
 {
     struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
@@ -570,7 +575,7 @@ static struct td_snapshot *snapshot_create(struct td_root *root, const struct td
         return NULL;
     atomic_init(&snapshot->refs, 1);
     td_arena_init(&snapshot->arena, 0);
-    snapshot->root = td_root_ref(root);
+    snapshot->root = root == NULL ? NULL : td_root_ref(root);
     snapshot->generation = previous == NULL ? 1 : previous->generation + 1;
     return snapshot;
 }
@@ -630,69 +635,88 @@ static bool open_by_path(const char *path, int *fd, struct td_file_id *id, struc
     return true;
 }
 
-static bool parse_by_path(const char *path, const struct td_limits *limits, struct td_file *file,
-                          struct td_error *err)
+/* Whether a file of this name can be looked at by itself. */
+static bool check_name(const char *name, struct td_error *err)
 {
-    int fd;
-    if (!open_by_path(path, &fd, &file->source.id, err))
-        return false;
+    struct td_buffer known;
+    switch (td_file_kind_of(name)) {
+    case TD_FILE_TENSORS:
+        return true;
+    case TD_FILE_SHARD_INDEX:
+    case TD_FILE_DCP_METADATA:
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "names the files of a sharded checkpoint; inspect its directory");
+    case TD_FILE_DCP_PART:
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "is a part of a distributed checkpoint; inspect its directory");
+    default:
+        break;
+    }
+    td_buffer_init(&known);
+    for (size_t i = 0; td_format_at(i) != NULL; i++)
+        for (const char *const *extension = td_format_at(i)->extensions; *extension != NULL; extension++)
+            if (td_format_at(i) != &td_format_distcp)
+                td_buffer_printf(&known, " %s", *extension);
+    const char *list = td_buffer_terminate(&known);
+    (void)td_error_set(err, TD_INVALID_ARGUMENT, "no checkpoint file by its name; known are%s",
+                       list == NULL ? "" : list);
+    td_buffer_fini(&known);
+    return false;
+}
+
+static bool parse_alone(struct td_file *file, int fd, const struct td_limits *limits, struct td_error *err)
+{
     struct td_input input = td_input_descriptor(&fd, file->source.id.size_bytes);
-    file->readable =
-        td_format_parse(file->source.path, &input, limits, &file->format, &file->manifest, err) &&
-        (file->format != NULL ||
-         td_error_set(err, TD_INVALID_ARGUMENT, "its bytes are those of no checkpoint format"));
-    (void)close(fd);
-    return file->readable && (td_digest_file_id(&file->source.id, file->tag) || td_error_no_memory(err));
+    if (!parse_file(file, file->source.path, &input, limits, err))
+        return false;
+    file->readable = file->kind != TD_FILE_PLAIN;
+    return file->readable ||
+           td_error_set(err, TD_INVALID_ARGUMENT,
+                        "its bytes are not PyTorch's, HDF5's or GGUF's, which is all that a .bin is read as");
+}
+
+/* Makes the file the snapshot's one entry and model. Takes its reference in every case. */
+static bool add_alone(struct td_snapshot *snapshot, struct td_file *file, struct td_error *err)
+{
+    snapshot->entries = calloc(1, sizeof *snapshot->entries);
+    snapshot->models = calloc(1, sizeof *snapshot->models);
+    if (snapshot->entries == NULL || snapshot->models == NULL) {
+        td_file_unref(file);
+        return td_error_no_memory(err);
+    }
+    snapshot->entries[0] = (struct td_entry){.path = file->source.path, .file = file};
+    snapshot->entry_count = 1;
+    struct td_model *model = &snapshot->models[0];
+    struct td_candidate candidate = {
+        .path = file->source.path, .alone = true, .kind = file->kind, .entry = &snapshot->entries[0]};
+    model->id = file->source.path;
+    model->entry_count = 1;
+    model->file_bytes = file->source.id.size_bytes;
+    model->updated_ns = file->source.id.mtime_ns;
+    snapshot->model_count = 1;
+    return td_checkpoints_build(snapshot, NULL, model, &candidate, 1, err);
 }
 
 bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out,
                   struct td_error *err)
 {
     const char *name = td_base_name(path);
-    const struct td_format *format = td_format_for_name(name);
+    struct td_file_id id;
     struct stat st;
+    int fd;
     if (stat(path, &st) != 0)
         return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open it");
-    if (format == NULL)
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "no extension of a known checkpoint format (.safetensors)");
-    struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
-    struct td_file *file = calloc(1, sizeof *file);
-    if (snapshot == NULL || file == NULL) {
-        free(snapshot);
-        free(file);
-        return td_error_no_memory(err);
-    }
-    atomic_init(&snapshot->refs, 1);
-    td_arena_init(&snapshot->arena, 0);
-    atomic_init(&file->refs, 1);
-    file->kind = td_file_kind_of(name);
-    file->format = format;
-    td_manifest_init(&file->manifest, limits->max_memory_bytes);
-    file->source.path = strdup(name);
-    snapshot->entries = calloc(1, sizeof *snapshot->entries);
-    snapshot->models = calloc(1, sizeof *snapshot->models);
-    bool ok = file->source.path != NULL && snapshot->entries != NULL && snapshot->models != NULL;
-    if (!ok) {
+    if (!check_name(name, err) || !open_by_path(path, &fd, &id, err))
+        return false;
+    struct td_file *file = file_create(name, name, &id, NULL, limits);
+    bool ok = file != NULL ? parse_alone(file, fd, limits, err) : td_error_no_memory(err);
+    (void)close(fd);
+    struct td_snapshot *snapshot = ok ? snapshot_create(NULL, NULL) : NULL;
+    if (snapshot == NULL) {
         td_file_unref(file);
-        (void)td_error_no_memory(err);
-    } else {
-        snapshot->entries[0] = (struct td_entry){.path = file->source.path, .file = file};
-        snapshot->entry_count = 1;
-        ok = parse_by_path(path, limits, file, err);
+        return ok ? td_error_no_memory(err) : false;
     }
-    if (ok) {
-        struct td_model *model = &snapshot->models[0];
-        struct td_candidate candidate = {
-            .path = file->source.path, .alone = true, .kind = file->kind, .entry = &snapshot->entries[0]};
-        model->id = file->source.path;
-        model->entry_count = 1;
-        model->file_bytes = file->source.id.size_bytes;
-        model->updated_ns = file->source.id.mtime_ns;
-        snapshot->model_count = 1;
-        ok = td_checkpoints_build(snapshot, NULL, model, &candidate, 1, err);
-    }
-    if (!ok) {
+    if (!add_alone(snapshot, file, err)) {
         td_snapshot_free(snapshot);
         return false;
     }

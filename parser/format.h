@@ -24,6 +24,9 @@ struct td_format {
 /* The format that claims this file name by its extension, or NULL when it is no checkpoint file. */
 const struct td_format *td_format_for_name(const char *file_name);
 
+/* The registered formats one after another; NULL past the last. */
+const struct td_format *td_format_at(size_t i);
+
 /* Parses a file whose name td_format_for_name knows. Its first bytes decide where the name leaves it open: a .bin may
  * hold GGUF or something that is no checkpoint at all. *format is what was found; NULL (and true, and an empty manifest)
  * for such a file. A bare tensor is named by the file's stem. */

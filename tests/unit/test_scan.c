@@ -701,16 +701,28 @@ static void one_file_may_be_refused(void **state)
     static const struct {
         const char *name;
         enum td_code code;
-    } cases[] = {{"absent.safetensors", TD_NOT_FOUND},
-                 {"x.bin", TD_INVALID_ARGUMENT},
-                 {"bad.safetensors", TD_INVALID_ARGUMENT},
-                 {"pipe.safetensors", TD_FAILED_PRECONDITION},
-                 {"folder.safetensors", TD_FAILED_PRECONDITION}};
+        const char *said;
+    } cases[] = {
+        {"absent.safetensors", TD_NOT_FOUND, "cannot open"},
+        {"x.bin", TD_INVALID_ARGUMENT, "not PyTorch's, HDF5's or GGUF's"},
+        {"bad.safetensors", TD_INVALID_ARGUMENT, "header"},
+        {"pipe.safetensors", TD_FAILED_PRECONDITION, "regular"},
+        {"folder.safetensors", TD_FAILED_PRECONDITION, "regular"},
+        {"model.bin.index.json", TD_INVALID_ARGUMENT, "names the files of a sharded checkpoint"},
+        {".metadata", TD_INVALID_ARGUMENT, "names the files of a sharded checkpoint"},
+        {"__0_0.distcp", TD_INVALID_ARGUMENT, "a part of a distributed checkpoint"},
+        {"readme.md", TD_INVALID_ARGUMENT,
+         "known are .safetensors .pt .pth .ckpt .bin .h5 .hdf5 .keras .gguf .npy .npz"},
+    };
     struct place place;
     struct td_limits limits = td_limits_default();
     open_place(&place);
     tree_text(&place.tree, "x.bin", "");
     tree_text(&place.tree, "bad.safetensors", "rubbish");
+    tree_text(&place.tree, "model.bin.index.json", "{\"weight_map\":{}}");
+    tree_text(&place.tree, ".metadata", "");
+    tree_text(&place.tree, "__0_0.distcp", "");
+    tree_text(&place.tree, "readme.md", "");
     tree_fifo(&place.tree, "pipe.safetensors");
     tree_directory(&place.tree, "folder.safetensors");
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -721,6 +733,7 @@ static void one_file_may_be_refused(void **state)
         tree_at(&place.tree, cases[i].name, path);
         CHECK(!td_scan_file(path, &limits, &snapshot, &err), "%s", cases[i].name);
         CHECK(err.code == cases[i].code, "%s: %s", cases[i].name, err.message);
+        CHECK(strstr(err.message, cases[i].said) != NULL, "%s: %s", cases[i].name, err.message);
         CHECK(snapshot == NULL, "%s", cases[i].name);
     }
     close_place(&place);
