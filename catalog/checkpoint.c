@@ -2,8 +2,9 @@
 
 #include "catalog/dcp_checkpoint.h"
 #include "parser/names.h"
+#include "parser/safetensors.h"
+#include "parser/torch.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +15,11 @@ enum family { FAMILY_SAFETENSORS, FAMILY_PYTORCH, FAMILY_OTHER };
 static const struct {
     const char *id;
     const char *whole, *index; /* the files that are it, if they are there */
+    const struct td_format *format;
 } families[] = {
-    [FAMILY_SAFETENSORS] = {"safetensors", "model.safetensors", "model.safetensors.index.json"},
-    [FAMILY_PYTORCH] = {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json"},
+    [FAMILY_SAFETENSORS] = {"safetensors", "model.safetensors", "model.safetensors.index.json",
+                            &td_format_safetensors},
+    [FAMILY_PYTORCH] = {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json", &td_format_torch},
 };
 
 /* A set of files that may become a checkpoint. */
@@ -276,12 +279,13 @@ static bool same_group(const char *first, const char *other, size_t stem_len)
     return strncmp(first, other, stem_len) == 0 && strcmp(first + tail, other + tail) == 0;
 }
 
-/* A group's own name: its stem with the extension (a split GGUF is known by its stem alone), unless a file or another group (of other totals) has that; then its first
- * file's. Units come in the order of their names, so a group of the same stem is among the latest. */
+/* A group's own name: its stem with the extension (a split GGUF is known by its stem alone), unless a file or another
+ * group (of other totals) has that; then its first file's. Units come in the order of their names, so a group of the same stem is among the latest. */
 static void group_name(const struct builder *b, const char *first, size_t stem_len, char *own,
                        size_t capacity)
 {
-    const char *extension = ends_with(first, ".gguf") ? "" : strrchr(first, '.');
+    const struct td_format *format = td_format_for_name(first);
+    const char *extension = format != NULL && format->splits ? "" : strrchr(first, '.');
     (void)snprintf(own, capacity, "%.*s%s", (int)stem_len, first, extension);
     bool taken = candidate_find(b, own) != SIZE_MAX;
     for (size_t i = b->unit_count; !taken && i-- > 0 && strncmp(b->units[i].name, first, stem_len) == 0;)
@@ -290,35 +294,21 @@ static void group_name(const struct builder *b, const char *first, size_t stem_l
         (void)snprintf(own, capacity, "%s", first);
 }
 
-/* A number that the file's metadata holds under this key; false when there is none. */
-static bool metadata_number(const struct td_manifest *manifest, const char *key, uint64_t *out)
-{
-    for (size_t i = 0; i < manifest->metadata_count; i++) {
-        if (strcmp(manifest->metadata[i].key, key) != 0)
-            continue;
-        char *end;
-        *out = strtoull(manifest->metadata[i].value, &end, 10);
-        return end != manifest->metadata[i].value && *end == '\0';
-    }
-    return false;
-}
-
-/* What the shards of a split GGUF say of themselves against their names (gguf-split: split.no from 0, split.count). */
+/* What the shards of a split GGUF say of themselves against their names. */
 static bool splits_agree(const struct unit *unit, char *message, size_t capacity)
 {
     for (size_t i = 0; i < unit->part_count; i++) {
         // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a complete group has all its parts
         const struct td_manifest *manifest = &unit->parts[i]->file->manifest;
-        uint64_t number = i;
-        uint64_t total = unit->shard_total;
-        (void)metadata_number(manifest, "split.no", &number);
-        (void)metadata_number(manifest, "split.count", &total);
+        size_t number = manifest->split_number < 0 ? i : (size_t)manifest->split_number;
+        size_t total = manifest->split_count < 0 ? unit->shard_total : (size_t)manifest->split_count;
         if (number == i && total == unit->shard_total)
             continue;
-        (void)snprintf(message, capacity,
-                       "shard %zu of %zu by its name says that it is split.no %" PRIu64
-                       " of split.count %" PRIu64 ", so this sharded checkpoint is not published",
-                       i + 1, unit->shard_total, number, total);
+        (void)snprintf(
+            message, capacity,
+            "shard %zu of %zu by its name says that it is split.no %zu of split.count %zu, so this "
+            "sharded checkpoint is not published",
+            i + 1, unit->shard_total, number, total);
         return false;
     }
     return true;
@@ -340,7 +330,7 @@ static bool collect_group(struct builder *b, size_t first)
     if (unit == NULL)
         return false;
     unit->shard_total = total;
-    bool broken = false;
+    size_t broken = SIZE_MAX;
     for (size_t i = first; i < b->count; i++) {
         const char *other = td_base_name(b->candidates[i].path);
         size_t other_stem;
@@ -351,7 +341,8 @@ static bool collect_group(struct builder *b, size_t first)
             other_stem != stem_len || !same_group(name, other, stem_len))
             continue;
         b->claimed[i] = true;
-        broken = broken || !is_usable(&b->candidates[i]);
+        if (broken == SIZE_MAX && !is_usable(&b->candidates[i]))
+            broken = i;
         if (number == unit->part_count + 1 && unit->part_count < most)
             unit->parts[unit->part_count++] = b->candidates[i].entry;
     }
@@ -360,8 +351,10 @@ static bool collect_group(struct builder *b, size_t first)
         (void)snprintf(message, sizeof message,
                        "shard %zu of %u is not there, so this sharded checkpoint is not published",
                        unit->part_count + 1, total);
-    else if (broken)
-        (void)snprintf(message, sizeof message, "a shard of this set is broken, so it is not published");
+    else if (broken != SIZE_MAX)
+        (void)snprintf(message, sizeof message,
+                       "shard \"%.300s\" cannot be read, so the set is not published",
+                       td_base_name(b->candidates[broken].path));
     else if (splits_agree(unit, message, sizeof message))
         return true;
     problem(b, b->candidates[first].path, message);
@@ -562,7 +555,8 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     if (distributed)
         checkpoint->format = "dcp";
     else if (unit->part_count == 0) /* an index that maps nothing */
-        checkpoint->format = families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].id;
+        checkpoint->format =
+            families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].format->name;
     else
         checkpoint->format = unit->parts[0]->file->format->name;
     bool ok = (unit->part_count == 0 || checkpoint_metadata(b->snapshot, checkpoint, unit, b->err)) &&

@@ -232,7 +232,7 @@ static const struct row rows[] = {
      "shard 2 of 99999"},
     {"group: a number past the total", "st x-00003-of-00002.safetensors a", "",
      "x-00003-of-00002.safetensors", "shard 1 of 2"},
-    {"group: one is broken", "st " S1 " a\ntext " S2 " rubbish", "", S1, "broken"},
+    {"group: one is broken", "st " S1 " a\ntext " S2 " rubbish", "", S1, "shard \"" S2 "\" cannot be read"},
     {"group: the broken one says why", "st " S1 " a\ntext " S2 " rubbish", "", S2, "bytes"},
     {"group: one leads nowhere", "st " S1 " a\nlink " S2 " nowhere", "", S2, "does not exist"},
     {"group: a name twice", "st " S1 " a b\nst " S2 " b c", "", S1, "\"b\" is in two shards"},
