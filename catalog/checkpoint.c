@@ -562,8 +562,10 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     bool ok = (unit->part_count == 0 || checkpoint_metadata(b->snapshot, checkpoint, unit, b->err)) &&
               checkpoint_tag(checkpoint, b->model, unit, b->err);
     if (ok) {
-        for (size_t i = 0; i < checkpoint->tensor_count; i++)
-            checkpoint->total_bytes += td_checkpoint_tensor(checkpoint, i).tensor->nbytes;
+        for (size_t i = 0; i < checkpoint->tensor_count; i++) {
+            const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, i).tensor;
+            checkpoint->total_bytes += tensor->reason == NULL ? tensor->nbytes : 0;
+        }
         unit->parts = NULL; /* now the checkpoint's */
         *published = true;
         return true;

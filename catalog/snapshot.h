@@ -77,7 +77,8 @@ struct td_checkpoint {
     struct td_tensor_ref *refs; /* sorted by name; NULL when it is exactly the first part's manifest */
     struct td_join *join;       /* of a distributed checkpoint, which refs are then part of; else NULL */
     size_t tensor_count;
-    uint64_t total_bytes;
+    uint64_t
+        total_bytes; /* of the tensors that can be served: the parts of one that cannot are tensors themselves */
     const struct td_metadata *metadata;
     size_t metadata_count;
     char tag[TD_TAG_BYTES]; /* changes whenever anything in its manifest may */
