@@ -152,8 +152,8 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     }
     td_response_fail(
         response, 404, NULL,
-        "model \"%s\" has no method \"%.*s\"; there are tensors, tensors/{name} and files/{path}",
-        call->model->id, (int)(rest.len > 200 ? 200 : rest.len), rest.p);
+        "nothing at \"%.*s\" of model \"%s\"; there are tensors, tensors/{name} and files/{path}",
+        (int)(rest.len > 200 ? 200 : rest.len), rest.p, call->model->id);
     return NULL;
 }
 
