@@ -212,6 +212,7 @@ def test_what_has_no_bytes_of_its_own_has_a_reason(serve, zipped, protocol, name
     assert server.get(got["beside"]["href"]).body == raw(beside)
     if name in ("conj", "neg", "meta"):
         assert (got[name]["dtype"], got[name]["shape"]) == (WORDS[value.dtype], list(value.shape))
+    assert got[name]["nbytes"] == (0 if name == "nested" else value.numel() * value.element_size())
     if name == "coo":
         assert server.get(got["coo.values"]["href"]).body == raw(value._values())
         assert server.get(got["coo.indices"]["href"]).body == raw(value._indices())
