@@ -279,8 +279,9 @@ static bool same_group(const char *first, const char *other, size_t stem_len)
     return strncmp(first, other, stem_len) == 0 && strcmp(first + tail, other + tail) == 0;
 }
 
-/* A group's own name: its stem with the extension (a split GGUF is known by its stem alone), unless a file or another
- * group (of other totals) has that; then its first file's. Units come in the order of their names, so a group of the same stem is among the latest. */
+/* A group's own name: its stem with the extension (where the format splits its files, the stem alone), unless a file or
+ * another group (of other totals) has that; then its first file's. Units come in the order of their names, so a group of
+ * the same stem is among the latest. */
 static void group_name(const struct builder *b, const char *first, size_t stem_len, char *own,
                        size_t capacity)
 {

@@ -505,8 +505,8 @@ static int model_compare(const void *a, const void *b)
     return strcmp(((const struct td_model *)a)->id, ((const struct td_model *)b)->id);
 }
 
-/* An index, a .metadata or a part of a distributed checkpoint makes the files beside it one model, in the root as in any
- * directory. Else each file directly in the root is one, and each group of shards. */
+/* An index, a .metadata or a part of a distributed checkpoint makes the files beside it one model, in the root as in
+ * any directory. Else each file directly in the root is one, and each group of shards. */
 static void part_root(struct scan *s)
 {
     for (size_t i = 0; i < s->candidate_count; i++) {
