@@ -76,11 +76,18 @@ static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog
     }
 }
 
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static void log_snapshot(const struct td_snapshot *snapshot, const struct td_catalog_status *status,
                          uint64_t took_ns)
 {
-    td_log(TD_LOG_INFO, "indexed %zu models, %" PRIu64 " tensors in %zu files in %.2f s", status->model_count,
-           status->tensor_count, status->file_count, (double)took_ns / 1e9);
+    td_log(TD_LOG_INFO, "indexed %zu model%s, %" PRIu64 " tensor%s in %zu file%s in %.2f s",
+           status->model_count, plural(status->model_count), status->tensor_count,
+           plural(status->tensor_count), status->file_count, plural(status->file_count),
+           (double)took_ns / 1e9);
     for (size_t i = 0; i < snapshot->model_count; i++) {
         const struct td_model *model = &snapshot->models[i];
         for (size_t j = 0; j < model->problems.count; j++)
@@ -90,9 +97,8 @@ static void log_snapshot(const struct td_snapshot *snapshot, const struct td_cat
     for (size_t i = 0; i < snapshot->problems.count; i++)
         td_log(TD_LOG_WARN, "%s: %s", snapshot->problems.items[i].path, snapshot->problems.items[i].message);
     if (status->unsettled_count > 0)
-        td_log(TD_LOG_INFO,
-               "%zu files changed too recently to be trusted; they are looked at again when quiet",
-               status->unsettled_count);
+        td_log(TD_LOG_INFO, "%zu file%s changed too recently to be trusted; looked at again when quiet",
+               status->unsettled_count, plural(status->unsettled_count));
 }
 
 /* The root by its path, again: after a remount the old descriptor shows the old, perhaps empty, directory. */

@@ -2,8 +2,9 @@
 
 #include "catalog/dcp_checkpoint.h"
 #include "parser/names.h"
+#include "parser/safetensors.h"
+#include "parser/torch.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +15,11 @@ enum family { FAMILY_SAFETENSORS, FAMILY_PYTORCH, FAMILY_OTHER };
 static const struct {
     const char *id;
     const char *whole, *index; /* the files that are it, if they are there */
+    const struct td_format *format;
 } families[] = {
-    [FAMILY_SAFETENSORS] = {"safetensors", "model.safetensors", "model.safetensors.index.json"},
-    [FAMILY_PYTORCH] = {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json"},
+    [FAMILY_SAFETENSORS] = {"safetensors", "model.safetensors", "model.safetensors.index.json",
+                            &td_format_safetensors},
+    [FAMILY_PYTORCH] = {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json", &td_format_torch},
 };
 
 /* A set of files that may become a checkpoint. */
@@ -42,12 +45,6 @@ struct builder {
     struct td_error *err;
 };
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? path : slash + 1;
-}
-
 static bool ends_with(const char *text, const char *end)
 {
     size_t len = strlen(text);
@@ -55,18 +52,10 @@ static bool ends_with(const char *text, const char *end)
     return len > tail && strcmp(text + len - tail, end) == 0;
 }
 
-bool td_is_shard_index_name(const char *file_name)
-{
-    const char *at = strstr(file_name, ".safetensors.index.");
-    if (at == NULL)
-        at = strstr(file_name, ".bin.index.");
-    return at != NULL && at != file_name && ends_with(file_name, ".json");
-}
-
 /* By the name of a file or an index. transformers gives pytorch_model its meaning; other .bin files have none. */
 static enum family family_of(const char *name)
 {
-    bool index = td_is_shard_index_name(name);
+    bool index = td_file_kind_of(name) == TD_FILE_SHARD_INDEX;
     if (index ? strstr(name, ".safetensors.index.") != NULL : ends_with(name, ".safetensors"))
         return FAMILY_SAFETENSORS;
     bool model = strncmp(name, "pytorch_model", strlen("pytorch_model")) == 0;
@@ -75,7 +64,7 @@ static enum family family_of(const char *name)
 
 static void problem(struct builder *b, const char *path, const char *message)
 {
-    td_problems_add(&b->model->problems, &b->snapshot->arena, base_name(path), message);
+    td_problems_add(&b->model->problems, &b->snapshot->arena, td_base_name(path), message);
 }
 
 static bool is_usable(const struct td_candidate *candidate)
@@ -116,7 +105,7 @@ static void unit_drop_last(struct builder *b)
 
 static struct td_name candidate_name(const void *context, size_t i)
 {
-    const char *name = base_name(((const struct td_candidate *)context)[i].path);
+    const char *name = td_base_name(((const struct td_candidate *)context)[i].path);
     return (struct td_name){.text = name, .len = strlen(name)};
 }
 
@@ -184,7 +173,7 @@ static void claim_beside_refused_index(struct builder *b, const char *index_name
 {
     enum family family = family_of(index_name);
     for (size_t i = 0; i < b->count; i++) {
-        const char *name = base_name(b->candidates[i].path);
+        const char *name = td_base_name(b->candidates[i].path);
         bool kin = family == FAMILY_OTHER ? ends_with(name, ".bin") : family_of(name) == family;
         if (kin && (family == FAMILY_OTHER || strcmp(name, families[family].whole) != 0))
             b->claimed[i] = true;
@@ -196,12 +185,14 @@ static bool collect_indexes(struct builder *b)
     for (size_t i = 0; i < b->count;
          i++) { // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
         const struct td_candidate *candidate = &b->candidates[i];
-        if (!is_usable(candidate) && td_is_shard_index_name(base_name(candidate->path)))
-            claim_beside_refused_index(b, base_name(candidate->path));
-        if (!is_usable(candidate) || !candidate->entry->file->is_index)
+        if (candidate->kind != TD_FILE_SHARD_INDEX)
             continue;
+        if (!is_usable(candidate)) {
+            claim_beside_refused_index(b, td_base_name(candidate->path));
+            continue;
+        }
         const struct td_shard_index *index = &candidate->entry->file->index;
-        struct unit *unit = unit_add(b, base_name(candidate->path), index->file_count + 1);
+        struct unit *unit = unit_add(b, td_base_name(candidate->path), index->file_count + 1);
         if (unit == NULL)
             return false;
         unit->index_entry = candidate->entry;
@@ -214,11 +205,6 @@ static bool collect_indexes(struct builder *b)
 }
 
 /* ---- distributed checkpoints --------------------------------------------------------------------------- */
-
-static bool is_distcp(const struct td_candidate *candidate)
-{
-    return td_format_for_name(base_name(candidate->path)) == &td_format_distcp;
-}
 
 /* A .metadata and the files that it names; those are never anything by themselves. */
 static bool collect_distributed(struct builder *b)
@@ -238,9 +224,9 @@ static bool collect_distributed(struct builder *b)
             unit_drop_last(b);
     }
     for (size_t i = 0; i < b->count; i++) {
-        if (is_distcp(&b->candidates[i]) && !b->claimed[i] && stray == SIZE_MAX)
+        if (b->candidates[i].kind == TD_FILE_DCP_PART && !b->claimed[i] && stray == SIZE_MAX)
             stray = i;
-        b->claimed[i] = b->claimed[i] || is_distcp(&b->candidates[i]) || i == metadata;
+        b->claimed[i] = b->claimed[i] || b->candidates[i].kind == TD_FILE_DCP_PART || i == metadata;
     }
     if (stray != SIZE_MAX && metadata == SIZE_MAX)
         problem(b, b->candidates[stray].path,
@@ -277,6 +263,14 @@ static bool shard_name(const char *name, size_t *stem_len, unsigned *number, uns
            five_digits(at + 10, total) && *total > 0;
 }
 
+size_t td_shard_stem_len(const char *file_name)
+{
+    size_t stem_len;
+    unsigned number;
+    unsigned total;
+    return shard_name(file_name, &stem_len, &number, &total) ? stem_len : 0;
+}
+
 /* Whether two shards are of one group: the same stem, total and extension. */
 static bool same_group(const char *first, const char *other, size_t stem_len)
 {
@@ -285,12 +279,14 @@ static bool same_group(const char *first, const char *other, size_t stem_len)
     return strncmp(first, other, stem_len) == 0 && strcmp(first + tail, other + tail) == 0;
 }
 
-/* A group's own name: its stem with the extension (a split GGUF is known by its stem alone), unless a file or another group (of other totals) has that; then its first
- * file's. Units come in the order of their names, so a group of the same stem is among the latest. */
+/* A group's own name: its stem with the extension (where the format splits its files, the stem alone), unless a file or
+ * another group (of other totals) has that; then its first file's. Units come in the order of their names, so a group of
+ * the same stem is among the latest. */
 static void group_name(const struct builder *b, const char *first, size_t stem_len, char *own,
                        size_t capacity)
 {
-    const char *extension = ends_with(first, ".gguf") ? "" : strrchr(first, '.');
+    const struct td_format *format = td_format_for_name(first);
+    const char *extension = format != NULL && format->splits ? "" : strrchr(first, '.');
     (void)snprintf(own, capacity, "%.*s%s", (int)stem_len, first, extension);
     bool taken = candidate_find(b, own) != SIZE_MAX;
     for (size_t i = b->unit_count; !taken && i-- > 0 && strncmp(b->units[i].name, first, stem_len) == 0;)
@@ -299,35 +295,21 @@ static void group_name(const struct builder *b, const char *first, size_t stem_l
         (void)snprintf(own, capacity, "%s", first);
 }
 
-/* A number that the file's metadata holds under this key; false when there is none. */
-static bool metadata_number(const struct td_manifest *manifest, const char *key, uint64_t *out)
-{
-    for (size_t i = 0; i < manifest->metadata_count; i++) {
-        if (strcmp(manifest->metadata[i].key, key) != 0)
-            continue;
-        char *end;
-        *out = strtoull(manifest->metadata[i].value, &end, 10);
-        return end != manifest->metadata[i].value && *end == '\0';
-    }
-    return false;
-}
-
-/* What the shards of a split GGUF say of themselves against their names (gguf-split: split.no from 0, split.count). */
+/* What the shards of a split GGUF say of themselves against their names. */
 static bool splits_agree(const struct unit *unit, char *message, size_t capacity)
 {
     for (size_t i = 0; i < unit->part_count; i++) {
         // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a complete group has all its parts
         const struct td_manifest *manifest = &unit->parts[i]->file->manifest;
-        uint64_t number = i;
-        uint64_t total = unit->shard_total;
-        (void)metadata_number(manifest, "split.no", &number);
-        (void)metadata_number(manifest, "split.count", &total);
+        size_t number = manifest->split_number < 0 ? i : (size_t)manifest->split_number;
+        size_t total = manifest->split_count < 0 ? unit->shard_total : (size_t)manifest->split_count;
         if (number == i && total == unit->shard_total)
             continue;
-        (void)snprintf(message, capacity,
-                       "shard %zu of %zu by its name says that it is split.no %" PRIu64
-                       " of split.count %" PRIu64 ", so this sharded checkpoint is not published",
-                       i + 1, unit->shard_total, number, total);
+        (void)snprintf(
+            message, capacity,
+            "shard %zu of %zu by its name says that it is split.no %zu of split.count %zu, so this "
+            "sharded checkpoint is not published",
+            i + 1, unit->shard_total, number, total);
         return false;
     }
     return true;
@@ -337,7 +319,7 @@ static bool splits_agree(const struct unit *unit, char *message, size_t capacity
  * case. Names are sorted, so a group's members follow one another in the order of their numbers. */
 static bool collect_group(struct builder *b, size_t first)
 {
-    const char *name = base_name(b->candidates[first].path);
+    const char *name = td_base_name(b->candidates[first].path);
     size_t stem_len = 0;
     unsigned number = 0;
     unsigned total = 0;
@@ -349,9 +331,9 @@ static bool collect_group(struct builder *b, size_t first)
     if (unit == NULL)
         return false;
     unit->shard_total = total;
-    bool broken = false;
+    size_t broken = SIZE_MAX;
     for (size_t i = first; i < b->count; i++) {
-        const char *other = base_name(b->candidates[i].path);
+        const char *other = td_base_name(b->candidates[i].path);
         size_t other_stem;
         unsigned other_total;
         if (strncmp(other, name, stem_len + 1) != 0)
@@ -360,7 +342,8 @@ static bool collect_group(struct builder *b, size_t first)
             other_stem != stem_len || !same_group(name, other, stem_len))
             continue;
         b->claimed[i] = true;
-        broken = broken || !is_usable(&b->candidates[i]);
+        if (broken == SIZE_MAX && !is_usable(&b->candidates[i]))
+            broken = i;
         if (number == unit->part_count + 1 && unit->part_count < most)
             unit->parts[unit->part_count++] = b->candidates[i].entry;
     }
@@ -369,8 +352,10 @@ static bool collect_group(struct builder *b, size_t first)
         (void)snprintf(message, sizeof message,
                        "shard %zu of %u is not there, so this sharded checkpoint is not published",
                        unit->part_count + 1, total);
-    else if (broken)
-        (void)snprintf(message, sizeof message, "a shard of this set is broken, so it is not published");
+    else if (broken != SIZE_MAX)
+        (void)snprintf(message, sizeof message,
+                       "shard \"%.300s\" cannot be read, so the set is not published",
+                       td_base_name(b->candidates[broken].path));
     else if (splits_agree(unit, message, sizeof message))
         return true;
     problem(b, b->candidates[first].path, message);
@@ -382,20 +367,16 @@ static bool collect_files(struct builder *b)
 {
     for (size_t i = 0; i < b->count; i++) {
         const struct td_candidate *candidate = &b->candidates[i];
-        size_t stem_len;
-        unsigned number;
-        unsigned total;
-        if (b->claimed[i] || td_is_shard_index_name(base_name(candidate->path)))
+        if (b->claimed[i] || candidate->kind == TD_FILE_SHARD_INDEX)
             continue;
-        if (b->model->directory_len > 0 &&
-            shard_name(base_name(candidate->path), &stem_len, &number, &total)) {
+        if (!candidate->alone && td_shard_stem_len(td_base_name(candidate->path)) > 0) {
             if (!collect_group(b, i))
                 return false;
             continue;
         }
         if (!is_usable(candidate))
             continue;
-        struct unit *unit = unit_add(b, base_name(candidate->path), 1);
+        struct unit *unit = unit_add(b, td_base_name(candidate->path), 1);
         if (unit == NULL)
             return false;
         unit->parts[unit->part_count++] = candidate->entry;
@@ -546,7 +527,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     memset(checkpoint, 0, sizeof *checkpoint);
     *published = false;
     checkpoint->id = id;
-    bool distributed = unit->index_entry != NULL && unit->index_entry->file->is_dcp;
+    bool distributed = unit->index_entry != NULL && unit->index_entry->file->kind == TD_FILE_DCP_METADATA;
     if (distributed) {
         if (!checkpoint_fill_distributed(b, checkpoint, unit))
             return false;
@@ -575,14 +556,17 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
     if (distributed)
         checkpoint->format = "dcp";
     else if (unit->part_count == 0) /* an index that maps nothing */
-        checkpoint->format = families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].id;
+        checkpoint->format =
+            families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].format->name;
     else
         checkpoint->format = unit->parts[0]->file->format->name;
     bool ok = (unit->part_count == 0 || checkpoint_metadata(b->snapshot, checkpoint, unit, b->err)) &&
               checkpoint_tag(checkpoint, b->model, unit, b->err);
     if (ok) {
-        for (size_t i = 0; i < checkpoint->tensor_count; i++)
-            checkpoint->total_bytes += td_checkpoint_tensor(checkpoint, i).tensor->nbytes;
+        for (size_t i = 0; i < checkpoint->tensor_count; i++) {
+            const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, i).tensor;
+            checkpoint->total_bytes += tensor->reason == NULL ? tensor->nbytes : 0;
+        }
         unit->parts = NULL; /* now the checkpoint's */
         *published = true;
         return true;

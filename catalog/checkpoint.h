@@ -6,15 +6,15 @@
 
 /* A file that by its name belongs to a checkpoint, in one directory. */
 struct td_candidate {
-    const char *path; /* as clients know it */
-    size_t directory_len;
+    const char *path;     /* as clients know it */
+    size_t directory_len; /* 0: directly in the root */
+    size_t model_len; /* of the path's beginning that its model's other files share: the directory; of a file
+                             directly in the root the stem of its group, or all, or nothing */
+    bool alone;       /* looked at by itself: a shard too is then a whole */
+    enum td_file_kind kind;       /* by its name */
     const struct td_entry *entry; /* NULL when it could not even be opened */
     const char *error;            /* then the reason */
 };
-
-/* True for model.safetensors.index.json, pytorch_model.bin.index.json, their variants
- * (model.safetensors.index.fp16.json) and other stems. */
-bool td_is_shard_index_name(const char *file_name);
 
 /* Groups the candidates of one directory into checkpoints, sets model->checkpoints (the default one first) and
  * adds a problem for every file and set that cannot be published. In each of two families one set has a short id, that
@@ -27,11 +27,14 @@ bool td_is_shard_index_name(const char *file_name);
  * Every other set goes by its own name: the file's, the index's, or the group's stem with the extension, of a split
  * GGUF the stem alone (its first file's name when something else is called that). The default is `safetensors`, else
  * `pytorch`, else the first by name that holds tensors.
- * A file directly in the root is a model of its own, whatever its name. Beside an index that is refused nothing of its
+ * Beside an index that is refused nothing of its
  * family but the whole file is published. Files that an index names, and incomplete groups, are never published by
  * themselves. `previous` (may be NULL) lends the joins of distributed checkpoints whose files are still the same. */
 bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous,
                           struct td_model *model, const struct td_candidate *candidates, size_t count,
                           struct td_error *err);
+
+/* The length of "stem" in stem-00001-of-00003.safetensors, or with another format's extension; 0: no such name. */
+size_t td_shard_stem_len(const char *file_name);
 
 #endif

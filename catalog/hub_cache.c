@@ -27,6 +27,35 @@ bool td_hub_cache_id(const char *name, char *id, size_t capacity)
     return !begins;
 }
 
+bool td_hub_cache_place(const char *path, struct td_hub_place *place)
+{
+    static const char snapshots[] = "/snapshots/";
+    const size_t between = sizeof snapshots - 1;
+    size_t len = strlen(path);
+    if (len >= sizeof place->folder)
+        return false;
+    for (const char *at = strstr(path, snapshots); at != NULL; at = strstr(at + 1, snapshots)) {
+        const char *name = at;
+        while (name > path && name[-1] != '/')
+            name--;
+        size_t commit_len = strcspn(at + between, "/");
+        size_t folder_len = (size_t)(at - path);
+        memcpy(place->folder, path, folder_len);
+        place->folder[folder_len] = '\0';
+        if (commit_len == 0 || commit_len >= sizeof place->commit ||
+            !td_hub_cache_id(place->folder + (name - path), place->id, sizeof place->id))
+            continue;
+        memcpy(place->commit, at + between, commit_len);
+        place->commit[commit_len] = '\0';
+        memcpy(place->below, at + 1, len - folder_len);
+        /* the id is shorter than the folder's name: there is room */
+        memmove(place->id + strlen(place->id), at + between + commit_len,
+                len - folder_len - between - commit_len + 1);
+        return true;
+    }
+    return false;
+}
+
 /* The first line of refs/main, when it names a snapshot that is there. */
 static bool commit_of_main(const struct td_root *root, const char *path, char *commit, size_t capacity)
 {

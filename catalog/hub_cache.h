@@ -4,6 +4,7 @@
 
 #include "storage/served_root.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,5 +15,16 @@ bool td_hub_cache_id(const char *name, char *id, size_t capacity);
 /* The commit to publish of the cache folder at `path`: what refs/main names if that snapshot is there, else the
  * snapshot changed last. False when it holds no snapshot. */
 bool td_hub_cache_commit(const struct td_root *root, const char *path, char *commit, size_t capacity);
+
+/* A snapshot, or a directory in one. */
+struct td_hub_place {
+    char folder[PATH_MAX]; /* path of models--org--name; the snapshot's files are symlinks into it */
+    char below[PATH_MAX];  /* of the place, from there: snapshots/<commit>, or deeper */
+    char id[PATH_MAX];     /* as a server on the cache shows it: org/name, or deeper */
+    char commit[NAME_MAX + 1];
+};
+
+/* Takes an absolute path without symlinks apart; false when it does not lie in a snapshot. */
+bool td_hub_cache_place(const char *path, struct td_hub_place *place);
 
 #endif

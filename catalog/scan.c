@@ -2,7 +2,9 @@
 
 #include "catalog/checkpoint.h"
 #include "catalog/walk.h"
+#include "core/buffer.h"
 #include "core/clock.h"
+#include "core/utf8.h"
 #include "parser/names.h"
 
 #include <errno.h>
@@ -13,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Names that are methods of the HTTP interface and so cannot end an id. */
-static const char *const method_segments[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
+/* Names that are kept for the HTTP interface and so cannot end an id. */
+static const char *const reserved_names[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
 
 struct scan {
     struct td_snapshot *snapshot;
@@ -30,6 +32,8 @@ struct scan {
     struct td_candidate *candidates;
     const char **revisions; /* per entry */
     size_t candidate_count, candidate_capacity;
+    size_t in_directories; /* candidates that do not lie directly in the root */
+    bool root_is_model;    /* the files directly in the root are one model */
     struct td_error *err;
 };
 
@@ -157,20 +161,17 @@ static bool read_index(struct td_file *file, const struct td_input *input, const
     return ok;
 }
 
-/* Whether the file has to do with checkpoints. A .bin may turn out to be of another kind when it is read. */
-static bool is_candidate(const struct td_file *file)
-{
-    return file->format != NULL || file->is_index || file->is_dcp;
-}
-
 static bool parse_file(struct td_file *file, const char *name, const struct td_input *input,
                        const struct td_limits *limits, struct td_error *err)
 {
-    if (file->is_index)
+    if (file->kind == TD_FILE_SHARD_INDEX)
         return read_index(file, input, limits, err);
-    if (file->is_dcp)
+    if (file->kind == TD_FILE_DCP_METADATA)
         return td_dcp_parse(&file->dcp, input, limits, err);
-    return td_format_parse(name, input, limits, &file->format, &file->manifest, err);
+    bool ok = td_format_parse(name, input, limits, &file->format, &file->manifest, err);
+    if (file->format == NULL)
+        file->kind = TD_FILE_PLAIN;
+    return ok;
 }
 
 /* Opens and parses a checkpoint file or an index, known to clients by this name. *same is false when it is no longer
@@ -189,7 +190,7 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
     if (td_file_id_equal(&id, &file->source.id)) {
         struct td_input input = td_input_descriptor(&fd, id.size_bytes);
         bool ok = parse_file(file, name, &input, &s->config->limits, &why);
-        file->readable = ok && is_candidate(file);
+        file->readable = ok && file->kind != TD_FILE_PLAIN;
         if (!ok)
             file_refuse(file, &why);
         struct stat st;
@@ -200,27 +201,22 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
     (void)close(fd);
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash == NULL ? path : slash + 1;
-}
-
-static struct td_file *file_create(struct scan *s, const struct td_found *found)
+/* A file that was found at path (below the root), known to clients by name, not read yet. NULL: no memory. */
+static struct td_file *file_create(const char *path, const char *name, const struct td_file_id *id,
+                                   struct td_mapping_cache *maps, const struct td_limits *limits)
 {
     struct td_file *file = calloc(1, sizeof *file);
     if (file == NULL)
         return NULL;
     atomic_init(&file->refs, 1);
-    file->maps = s->maps;
-    file->source.path = strdup(found->physical);
-    file->source.id = found->id;
-    file->format = td_format_for_name(base_name(found->path));
-    file->is_index = file->format == NULL && td_is_shard_index_name(base_name(found->path));
-    file->is_dcp = strcmp(base_name(found->path), TD_DCP_METADATA_NAME) == 0;
+    file->maps = maps;
+    file->source.path = strdup(path);
+    file->source.id = *id;
+    file->kind = td_file_kind_of(name);
+    file->format = td_format_for_name(name);
     if (file->format != NULL)
-        td_manifest_init(&file->manifest, s->config->limits.max_memory_bytes);
-    if (file->source.path == NULL || !td_digest_file_id(&found->id, file->tag)) {
+        td_manifest_init(&file->manifest, limits->max_memory_bytes);
+    if (file->source.path == NULL || !td_digest_file_id(id, file->tag)) {
         td_file_unref(file);
         return NULL;
     }
@@ -247,12 +243,13 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
     struct seen seen;
     bool trusted = is_settled(s, found, same_place ? &before->file->source.id : NULL, &seen);
     if (trusted) {
-        struct td_file *file = file_create(s, found);
+        const char *name = td_base_name(found->path);
+        struct td_file *file = file_create(found->physical, name, &found->id, s->maps, &s->config->limits);
         if (file == NULL)
             return td_error_no_memory(s->err);
-        if (is_candidate(file)) {
+        if (file->kind != TD_FILE_PLAIN) {
             atomic_fetch_add(&s->progress->files_to_read, 1);
-            file_read(s, file, base_name(found->path), &trusted);
+            file_read(s, file, name, &trusted);
             atomic_fetch_add(&s->progress->files_read, 1);
         }
         if (trusted) {
@@ -280,10 +277,11 @@ static bool add_candidate(struct scan *s, const char *path, const struct td_entr
         s->candidates = candidates;
         s->candidate_capacity = capacity;
     }
-    const char *slash = strrchr(path, '/');
+    const char *name = td_base_name(path);
     s->candidates[s->candidate_count++] =
         (struct td_candidate){.path = path,
-                              .directory_len = slash == NULL ? 0 : (size_t)(slash - path),
+                              .directory_len = name == path ? 0 : (size_t)(name - path) - 1,
+                              .kind = td_file_kind_of(name),
                               .entry = entry,
                               .error = error};
     return true;
@@ -294,13 +292,12 @@ static bool add_candidate(struct scan *s, const char *path, const struct td_entr
 static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
 {
     const char *path = walk->found[metadata].path;
-    size_t directory_len = (size_t)(base_name(path) - path);
+    size_t directory_len = (size_t)(td_base_name(path) - path);
     for (size_t i = metadata + 1; i < walk->count; i++) {
         const char *other = walk->found[i].path;
         if (strncmp(path, other, directory_len) != 0)
             return false;
-        if (strchr(other + directory_len, '/') == NULL &&
-            td_format_for_name(other + directory_len) == &td_format_distcp)
+        if (strchr(other + directory_len, '/') == NULL && td_file_kind_of(other) == TD_FILE_DCP_PART)
             return true;
     }
     return false;
@@ -315,15 +312,13 @@ static bool build_entries(struct scan *s, const struct td_walk *walk)
         return td_error_no_memory(s->err);
     for (size_t i = 0; i < walk->count; i++) {
         const struct td_found *found = &walk->found[i];
-        const char *name = base_name(found->path);
-        bool is_dcp = strcmp(name, TD_DCP_METADATA_NAME) == 0;
-        bool wanted = td_format_for_name(name) != NULL || td_is_shard_index_name(name) || is_dcp;
-        if (is_dcp && !has_distcp_beside(walk, i))
+        enum td_file_kind kind = td_file_kind_of(found->path);
+        if (kind == TD_FILE_DCP_METADATA && !has_distcp_beside(walk, i))
             continue;
         if (atomic_load(s->stop))
             return td_error_set(s->err, TD_UNAVAILABLE, "the scan was stopped");
         if (found->error != NULL) {
-            if (!wanted)
+            if (kind == TD_FILE_PLAIN)
                 td_problems_add(&snapshot->problems, &snapshot->arena, found->path, found->error);
             else if (!add_candidate(s, found->path, NULL, found->error))
                 return false;
@@ -337,7 +332,7 @@ static bool build_entries(struct scan *s, const struct td_walk *walk)
         struct td_entry *entry = &snapshot->entries[snapshot->entry_count];
         *entry = (struct td_entry){.path = found->path, .file = file};
         s->revisions[snapshot->entry_count++] = found->revision;
-        if (is_candidate(file) && !add_candidate(s, found->path, entry, NULL))
+        if (file->kind != TD_FILE_PLAIN && !add_candidate(s, found->path, entry, NULL))
             return false;
     }
     return true;
@@ -345,17 +340,21 @@ static bool build_entries(struct scan *s, const struct td_walk *walk)
 
 /* ---- models -------------------------------------------------------------------------------------------- */
 
+/* Directories before the root, each model's files together and by path. */
 static int candidate_compare(const void *a, const void *b)
 {
     const struct td_candidate *x = a;
     const struct td_candidate *y = b;
-    int order = td_name_compare(x->path, x->directory_len, y->path, y->directory_len);
+    int order = (x->directory_len == 0 ? 1 : 0) - (y->directory_len == 0 ? 1 : 0);
+    if (order == 0)
+        order = td_name_compare(x->path, x->model_len, y->path, y->model_len);
     return order != 0 ? order : strcmp(x->path, y->path);
 }
 
-static bool same_directory(const struct td_candidate *a, const struct td_candidate *b)
+static bool same_model(const struct td_candidate *a, const struct td_candidate *b)
 {
-    return a->directory_len == b->directory_len && memcmp(a->path, b->path, a->directory_len) == 0;
+    return (a->directory_len == 0) == (b->directory_len == 0) &&
+           td_name_compare(a->path, a->model_len, b->path, b->model_len) == 0;
 }
 
 /* First entry whose path is not less than directory + border. */
@@ -377,17 +376,35 @@ static size_t entry_bound(const struct td_snapshot *snapshot, const char *direct
     return low;
 }
 
-static void model_files(struct scan *s, struct td_model *model, const struct td_candidate *first)
+/* The entries that are the model's: all below its directory. Without one, from its first to its last candidate. */
+static void model_range(struct td_model *model, const struct scan *s, size_t first, size_t end)
 {
     const struct td_snapshot *snapshot = s->snapshot;
-    if (model->directory_len == 0) {
-        model->first_entry = first->entry == NULL ? 0 : (size_t)(first->entry - snapshot->entries);
-        model->entry_count = first->entry == NULL ? 0 : 1;
-    } else {
+    if (model->directory_len > 0) {
         model->first_entry = entry_bound(snapshot, model->id, model->directory_len, '/');
         model->entry_count =
             entry_bound(snapshot, model->id, model->directory_len, '/' + 1) - model->first_entry;
+        return;
     }
+    if (s->root_is_model) {
+        model->entry_count = snapshot->entry_count;
+        return;
+    }
+    for (size_t i = first; i < end; i++) {
+        const struct td_entry *entry = s->candidates[i].entry;
+        if (entry == NULL)
+            continue;
+        size_t at = (size_t)(entry - snapshot->entries);
+        if (model->entry_count == 0)
+            model->first_entry = at;
+        model->entry_count = at - model->first_entry + 1;
+    }
+}
+
+static void model_files(struct scan *s, struct td_model *model, size_t first, size_t end)
+{
+    const struct td_snapshot *snapshot = s->snapshot;
+    model_range(model, s, first, end);
     for (size_t i = 0; i < model->entry_count; i++) {
         const struct td_file *file = snapshot->entries[model->first_entry + i].file;
         const struct td_file_id id =
@@ -396,45 +413,90 @@ static void model_files(struct scan *s, struct td_model *model, const struct td_
         if (id.mtime_ns > model->updated_ns)
             model->updated_ns = id.mtime_ns;
     }
-    if (model->entry_count > 0)
-        model->revision = s->revisions[model->first_entry];
-    if (model->directory_len > 0)
+    for (size_t i = first; i < end && model->revision == NULL; i++)
+        if (s->candidates[i].entry != NULL)
+            model->revision = s->revisions[s->candidates[i].entry - snapshot->entries];
+    if (model->directory_len > 0 || s->root_is_model)
         model->config = td_model_find_file(snapshot, model, "config.json", strlen("config.json"));
 }
 
-static bool ends_in_method(const char *id)
+static bool ends_in_reserved(const char *id)
 {
-    for (size_t i = 0; i < sizeof method_segments / sizeof *method_segments; i++)
-        if (strcmp(base_name(id), method_segments[i]) == 0)
+    for (size_t i = 0; i < sizeof reserved_names / sizeof *reserved_names; i++)
+        if (strcmp(td_base_name(id), reserved_names[i]) == 0)
             return true;
     return false;
 }
 
-/* One model out of candidates [first, end): those of one directory, or one file directly in the root. */
+static int directory_compare(const void *a, const void *b)
+{
+    const struct td_candidate *x = a;
+    const struct td_candidate *y = b;
+    return td_name_compare(x->path, x->directory_len, y->path, y->directory_len);
+}
+
+/* Whether a model's files lie in this directory; the candidates are sorted. */
+static bool is_directory_id(const struct scan *s, const char *id)
+{
+    const struct td_candidate wanted = {.path = id, .directory_len = strlen(id)};
+    return s->in_directories > 0 &&
+           bsearch(&wanted, s->candidates, s->in_directories, sizeof wanted, directory_compare) != NULL;
+}
+
+/* The root's own name, where it can be an id. "/" has none. */
+static const char *root_id(const struct scan *s)
+{
+    const char *name = td_base_name(s->snapshot->root->real_path);
+    bool usable = name[0] != '\0' && td_utf8_valid(name, strlen(name)) && !ends_in_reserved(name);
+    return usable ? name : "root";
+}
+
+/* The id of the model whose first file this is, in the snapshot's arena; NULL: no memory. */
+static const char *model_id(struct scan *s, const struct td_candidate *first)
+{
+    struct td_arena *arena = &s->snapshot->arena;
+    if (first->directory_len == 0 && s->root_is_model)
+        return td_arena_strndup(arena, root_id(s), strlen(root_id(s)));
+    const char *id = td_arena_strndup(arena, first->path, first->model_len);
+    bool is_stem = first->directory_len == 0 && first->path[first->model_len] != '\0';
+    if (id != NULL && is_stem && (is_directory_id(s, id) || ends_in_reserved(id)))
+        return first->path;
+    return id;
+}
+
+/* Whether the id can be used; a problem when not. */
+static bool check_id(struct scan *s, const struct td_candidate *first, const char *id)
+{
+    char message[512];
+    if (first->directory_len > 0 && ends_in_reserved(id))
+        (void)snprintf(
+            message, sizeof message,
+            "not published: an id cannot end in \"%s\": that name is kept for the HTTP interface; rename the directory",
+            td_base_name(id));
+    else if (first->directory_len == 0 && is_directory_id(s, id))
+        (void)snprintf(
+            message, sizeof message,
+            "the files directly in DIR are not published: a directory in it has DIR's own name; rename one of the two");
+    else
+        return true;
+    td_problems_add(&s->snapshot->problems, &s->snapshot->arena, id, message);
+    return false;
+}
+
+/* One model out of candidates [first, end). */
 static bool build_model(struct scan *s, size_t first, size_t end)
 {
     struct td_snapshot *snapshot = s->snapshot;
     const struct td_candidate *candidate = &s->candidates[first];
-    bool in_root = candidate->directory_len == 0;
-    const char *id = in_root ? candidate->path
-                             : td_arena_strndup(&snapshot->arena, candidate->path, candidate->directory_len);
+    const char *id = model_id(s, candidate);
     if (id == NULL)
         return td_error_no_memory(s->err);
-    if (in_root && td_is_shard_index_name(id))
-        return true; /* an index in the root is a plain file: each file there is a model of its own */
-    if (!in_root && ends_in_method(id)) {
-        char message[256];
-        (void)snprintf(
-            message, sizeof message,
-            "not published: an id cannot end in \"%s\", which is a method of the HTTP interface; rename the directory",
-            base_name(id));
-        td_problems_add(&snapshot->problems, &snapshot->arena, id, message);
+    if (!check_id(s, candidate, id))
         return true;
-    }
     struct td_model *model = &snapshot->models[snapshot->model_count++];
     model->id = id;
     model->directory_len = candidate->directory_len;
-    model_files(s, model, candidate);
+    model_files(s, model, first, end);
     return td_checkpoints_build(snapshot, s->previous, model, candidate, end - first, s->err);
 }
 
@@ -443,9 +505,30 @@ static int model_compare(const void *a, const void *b)
     return strcmp(((const struct td_model *)a)->id, ((const struct td_model *)b)->id);
 }
 
+/* An index, a .metadata or a part of a distributed checkpoint makes the files beside it one model, in the root as in
+ * any directory. Else each file directly in the root is one, and each group of shards. */
+static void part_root(struct scan *s)
+{
+    for (size_t i = 0; i < s->candidate_count; i++) {
+        s->in_directories += s->candidates[i].directory_len > 0 ? 1 : 0;
+        s->root_is_model = s->root_is_model ||
+                           (s->candidates[i].directory_len == 0 && s->candidates[i].kind != TD_FILE_TENSORS);
+    }
+    for (size_t i = 0; i < s->candidate_count; i++) {
+        struct td_candidate *candidate = &s->candidates[i];
+        if (candidate->directory_len > 0) {
+            candidate->model_len = candidate->directory_len;
+        } else if (!s->root_is_model) {
+            size_t stem_len = td_shard_stem_len(candidate->path);
+            candidate->model_len = stem_len > 0 ? stem_len : strlen(candidate->path);
+        }
+    }
+}
+
 static bool build_models(struct scan *s)
 {
     struct td_snapshot *snapshot = s->snapshot;
+    part_root(s);
     if (s->candidate_count > 0)
         qsort(s->candidates, s->candidate_count, sizeof *s->candidates, candidate_compare);
     snapshot->models = calloc(s->candidate_count + 1, sizeof *snapshot->models);
@@ -453,9 +536,8 @@ static bool build_models(struct scan *s)
         return td_error_no_memory(s->err);
     for (size_t first = 0, end; first < s->candidate_count; first = end) {
         end = first + 1;
-        if (s->candidates[first].directory_len > 0)
-            while (end < s->candidate_count && same_directory(&s->candidates[first], &s->candidates[end]))
-                end++;
+        while (end < s->candidate_count && same_model(&s->candidates[first], &s->candidates[end]))
+            end++;
         if (!build_model(s, first, end))
             return false;
     }
@@ -485,6 +567,7 @@ static bool tag_snapshot(struct scan *s)
     return td_digest_finish(digest, snapshot->tag) || td_error_no_memory(s->err);
 }
 
+/* root may be NULL: of a file by itself. */
 static struct td_snapshot *snapshot_create(struct td_root *root, const struct td_snapshot *previous)
 {
     struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
@@ -492,7 +575,7 @@ static struct td_snapshot *snapshot_create(struct td_root *root, const struct td
         return NULL;
     atomic_init(&snapshot->refs, 1);
     td_arena_init(&snapshot->arena, 0);
-    snapshot->root = td_root_ref(root);
+    snapshot->root = root == NULL ? NULL : td_root_ref(root);
     snapshot->generation = previous == NULL ? 1 : previous->generation + 1;
     return snapshot;
 }
@@ -519,8 +602,8 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct t
     if (s.snapshot == NULL)
         return td_error_no_memory(err);
     struct td_walk walk = {0};
-    bool ok = td_walk_run(&walk, root, &s.snapshot->arena, &s.snapshot->problems, config->max_files,
-                          config->max_directories, &progress->files_found, stop, err) &&
+    bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems,
+                          config->max_files, config->max_directories, &progress->files_found, stop, err) &&
               build_entries(&s, &walk) && build_models(&s) && tag_snapshot(&s);
     td_walk_fini(&walk);
     free(s.candidates);
@@ -552,67 +635,88 @@ static bool open_by_path(const char *path, int *fd, struct td_file_id *id, struc
     return true;
 }
 
-static bool parse_by_path(const char *path, const struct td_limits *limits, struct td_file *file,
-                          struct td_error *err)
+/* Whether a file of this name can be looked at by itself. */
+static bool check_name(const char *name, struct td_error *err)
 {
-    int fd;
-    if (!open_by_path(path, &fd, &file->source.id, err))
-        return false;
+    struct td_buffer known;
+    switch (td_file_kind_of(name)) {
+    case TD_FILE_TENSORS:
+        return true;
+    case TD_FILE_SHARD_INDEX:
+    case TD_FILE_DCP_METADATA:
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "names the files of a sharded checkpoint; inspect its directory");
+    case TD_FILE_DCP_PART:
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "is a part of a distributed checkpoint; inspect its directory");
+    default:
+        break;
+    }
+    td_buffer_init(&known);
+    for (size_t i = 0; td_format_at(i) != NULL; i++)
+        for (const char *const *extension = td_format_at(i)->extensions; *extension != NULL; extension++)
+            if (td_format_at(i) != &td_format_distcp)
+                td_buffer_printf(&known, " %s", *extension);
+    const char *list = td_buffer_terminate(&known);
+    (void)td_error_set(err, TD_INVALID_ARGUMENT, "no checkpoint file by its name; known are%s",
+                       list == NULL ? "" : list);
+    td_buffer_fini(&known);
+    return false;
+}
+
+static bool parse_alone(struct td_file *file, int fd, const struct td_limits *limits, struct td_error *err)
+{
     struct td_input input = td_input_descriptor(&fd, file->source.id.size_bytes);
-    file->readable =
-        td_format_parse(file->source.path, &input, limits, &file->format, &file->manifest, err) &&
-        (file->format != NULL ||
-         td_error_set(err, TD_INVALID_ARGUMENT, "its bytes are those of no checkpoint format"));
-    (void)close(fd);
-    return file->readable && (td_digest_file_id(&file->source.id, file->tag) || td_error_no_memory(err));
+    if (!parse_file(file, file->source.path, &input, limits, err))
+        return false;
+    file->readable = file->kind != TD_FILE_PLAIN;
+    return file->readable ||
+           td_error_set(err, TD_INVALID_ARGUMENT,
+                        "its bytes are not PyTorch's, HDF5's or GGUF's, which is all that a .bin is read as");
+}
+
+/* Makes the file the snapshot's one entry and model. Takes its reference in every case. */
+static bool add_alone(struct td_snapshot *snapshot, struct td_file *file, struct td_error *err)
+{
+    snapshot->entries = calloc(1, sizeof *snapshot->entries);
+    snapshot->models = calloc(1, sizeof *snapshot->models);
+    if (snapshot->entries == NULL || snapshot->models == NULL) {
+        td_file_unref(file);
+        return td_error_no_memory(err);
+    }
+    snapshot->entries[0] = (struct td_entry){.path = file->source.path, .file = file};
+    snapshot->entry_count = 1;
+    struct td_model *model = &snapshot->models[0];
+    struct td_candidate candidate = {
+        .path = file->source.path, .alone = true, .kind = file->kind, .entry = &snapshot->entries[0]};
+    model->id = file->source.path;
+    model->entry_count = 1;
+    model->file_bytes = file->source.id.size_bytes;
+    model->updated_ns = file->source.id.mtime_ns;
+    snapshot->model_count = 1;
+    return td_checkpoints_build(snapshot, NULL, model, &candidate, 1, err);
 }
 
 bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out,
                   struct td_error *err)
 {
-    const char *name = base_name(path);
-    const struct td_format *format = td_format_for_name(name);
+    const char *name = td_base_name(path);
+    struct td_file_id id;
     struct stat st;
+    int fd;
     if (stat(path, &st) != 0)
         return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open it");
-    if (format == NULL)
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "no extension of a known checkpoint format (.safetensors)");
-    struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
-    struct td_file *file = calloc(1, sizeof *file);
-    if (snapshot == NULL || file == NULL) {
-        free(snapshot);
-        free(file);
-        return td_error_no_memory(err);
-    }
-    atomic_init(&snapshot->refs, 1);
-    td_arena_init(&snapshot->arena, 0);
-    atomic_init(&file->refs, 1);
-    file->format = format;
-    td_manifest_init(&file->manifest, limits->max_memory_bytes);
-    file->source.path = strdup(name);
-    snapshot->entries = calloc(1, sizeof *snapshot->entries);
-    snapshot->models = calloc(1, sizeof *snapshot->models);
-    bool ok = file->source.path != NULL && snapshot->entries != NULL && snapshot->models != NULL;
-    if (!ok) {
+    if (!check_name(name, err) || !open_by_path(path, &fd, &id, err))
+        return false;
+    struct td_file *file = file_create(name, name, &id, NULL, limits);
+    bool ok = file != NULL ? parse_alone(file, fd, limits, err) : td_error_no_memory(err);
+    (void)close(fd);
+    struct td_snapshot *snapshot = ok ? snapshot_create(NULL, NULL) : NULL;
+    if (snapshot == NULL) {
         td_file_unref(file);
-        (void)td_error_no_memory(err);
-    } else {
-        snapshot->entries[0] = (struct td_entry){.path = file->source.path, .file = file};
-        snapshot->entry_count = 1;
-        ok = parse_by_path(path, limits, file, err);
+        return ok ? td_error_no_memory(err) : false;
     }
-    if (ok) {
-        struct td_model *model = &snapshot->models[0];
-        struct td_candidate candidate = {.path = file->source.path, .entry = &snapshot->entries[0]};
-        model->id = file->source.path;
-        model->entry_count = 1;
-        model->file_bytes = file->source.id.size_bytes;
-        model->updated_ns = file->source.id.mtime_ns;
-        snapshot->model_count = 1;
-        ok = td_checkpoints_build(snapshot, NULL, model, &candidate, 1, err);
-    }
-    if (!ok) {
+    if (!add_alone(snapshot, file, err)) {
         td_snapshot_free(snapshot);
         return false;
     }

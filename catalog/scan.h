@@ -2,6 +2,7 @@
 #ifndef TD_CATALOG_SCAN_H
 #define TD_CATALOG_SCAN_H
 
+#include "catalog/hub_cache.h"
 #include "catalog/snapshot.h"
 
 struct td_scan_config {
@@ -9,6 +10,8 @@ struct td_scan_config {
     size_t max_files;
     size_t max_directories;
     struct td_limits limits;
+    const struct td_hub_place
+        *place; /* borrowed; the root is its folder and it alone is scanned. NULL: all */
 };
 
 struct td_scan_config td_scan_config_default(void);

@@ -82,9 +82,9 @@ void td_file_unref(struct td_file *file)
         td_file_source_forget(file->maps, &file->source);
     if (file->format != NULL)
         td_manifest_fini(&file->manifest);
-    if (file->is_dcp)
+    if (file->kind == TD_FILE_DCP_METADATA)
         td_dcp_fini(&file->dcp);
-    if (file->is_index)
+    if (file->kind == TD_FILE_SHARD_INDEX)
         td_shard_index_fini(&file->index);
     free(file->error);
     free((char *)(uintptr_t)file->source.path);

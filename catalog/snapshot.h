@@ -8,6 +8,7 @@
 #define TD_CATALOG_SNAPSHOT_H
 
 #include "catalog/digest.h"
+#include "catalog/file_kind.h"
 #include "core/arena.h"
 #include "parser/format.h"
 #include "parser/manifest.h"
@@ -25,16 +26,15 @@ struct td_file {
     _Atomic int refs;
     struct td_mapping_cache *maps;
     struct td_file_source source;   /* path below the root, identity */
-    const struct td_format *format; /* NULL: not a checkpoint file */
-    bool is_index;                  /* a shard index: model.safetensors.index.json */
-    bool is_dcp;                    /* the .metadata of a distributed checkpoint */
-    bool readable;                  /* parsed without fault: manifest (or index, or dcp) is valid */
+    enum td_file_kind kind;         /* plain too when its bytes are not what its name says may be */
+    const struct td_format *format; /* of TENSORS and DCP_PART; else NULL */
+    bool readable;                  /* parsed without fault: what belongs to its kind is valid */
     bool transient; /* refused for a reason that may pass (I/O, memory): parsed again next time */
-    struct td_manifest manifest;
-    struct td_shard_index index;
-    struct td_dcp dcp;
-    char *error;            /* why it was refused, one line; NULL when readable or nothing to parse */
-    char tag[TD_TAG_BYTES]; /* strong validator of its bytes */
+    struct td_manifest manifest; /* of TENSORS and DCP_PART; else empty */
+    struct td_shard_index index; /* of SHARD_INDEX */
+    struct td_dcp dcp;           /* of DCP_METADATA */
+    char *error;                 /* why it was refused, one line; NULL when readable or nothing to parse */
+    char tag[TD_TAG_BYTES];      /* strong validator of its bytes */
 };
 
 /* A file under the name by which clients know it: models--org--name/snapshots/<commit>/x is org/name/x. */
@@ -77,7 +77,8 @@ struct td_checkpoint {
     struct td_tensor_ref *refs; /* sorted by name; NULL when it is exactly the first part's manifest */
     struct td_join *join;       /* of a distributed checkpoint, which refs are then part of; else NULL */
     size_t tensor_count;
-    uint64_t total_bytes;
+    uint64_t
+        total_bytes; /* of the tensors that can be served: the parts of one that cannot are tensors themselves */
     const struct td_metadata *metadata;
     size_t metadata_count;
     char tag[TD_TAG_BYTES]; /* changes whenever anything in its manifest may */
@@ -85,8 +86,9 @@ struct td_checkpoint {
 
 struct td_model {
     const char *id;
-    size_t directory_len; /* of the id's part that is a directory: 0 for a file directly in the root */
-    const char *revision; /* commit of a Hugging Face cache, or NULL */
+    size_t
+        directory_len; /* of its files' directory, which is then its id; 0: they lie directly in the root */
+    const char *revision;              /* commit of a Hugging Face cache, or NULL */
     size_t first_entry, entry_count;   /* its files, a run of the snapshot's entries */
     const struct td_entry *config;     /* config.json, or NULL */
     struct td_checkpoint *checkpoints; /* the default one first, the others by id */

@@ -1,7 +1,6 @@
 #include "catalog/walk.h"
 
-#include "parser/torch_dcp.h"
-
+#include "catalog/file_kind.h"
 #include "catalog/hub_cache.h"
 #include "core/utf8.h"
 
@@ -39,7 +38,7 @@ static bool is_ignored(const char *name)
 {
     static const char *const endings[] = {".incomplete", ".tmp"};
     size_t len = strlen(name);
-    if (name[0] == '.' && strcmp(name, TD_DCP_METADATA_NAME) != 0)
+    if (name[0] == '.' && td_file_kind_of(name) != TD_FILE_DCP_METADATA)
         return true;
     for (size_t i = 0; i < 2; i++) {
         size_t n = strlen(endings[i]);
@@ -171,11 +170,13 @@ static bool visit_link(struct walker *w, size_t parent, const char *name)
     if (physical == NULL)
         return td_error_no_memory(w->err);
     if (!td_root_stat(w->root, physical, &st, &why))
-        return add_found(w, &w->directories[parent], name, NULL,
-                         why.code == TD_NOT_FOUND ? "is a symlink to something that does not exist"
-                         : why.code == TD_PERMISSION_DENIED
-                             ? "is a symlink that leads outside the served directory, or in a circle"
-                             : "is a symlink that cannot be followed");
+        return add_found(
+            w, &w->directories[parent], name, NULL,
+            why.code == TD_NOT_FOUND ? "is a symlink to something that does not exist"
+            : why.code == TD_PERMISSION_DENIED
+                ? "is a symlink that leads outside DIR, or in a circle; of a Hugging Face cache serve the folder that "
+                  "holds models--org--name"
+                : "is a symlink that cannot be followed");
     if (S_ISDIR(st.st_mode))
         return visit_directory(w, parent, name);
     struct td_file_id file_id = td_file_id_of(&st);
@@ -275,9 +276,22 @@ static void drop_duplicates(struct td_walk *walk)
     walk->count = kept;
 }
 
-bool td_walk_run(struct td_walk *walk, const struct td_root *root, struct td_arena *names,
-                 struct td_problems *problems, size_t max_files, size_t max_directories,
-                 _Atomic uint64_t *files_found, const _Atomic bool *stop, struct td_error *err)
+static bool push_first(struct walker *w, const struct td_hub_place *place)
+{
+    struct td_arena *names = w->walk->names;
+    if (place == NULL)
+        return push_directory(w, "", "", NULL, SIZE_MAX);
+    const char *path = td_arena_strndup(names, place->id, strlen(place->id));
+    const char *revision = td_arena_strndup(names, place->commit, strlen(place->commit));
+    if (revision == NULL)
+        return td_error_no_memory(w->err);
+    return push_directory(w, place->below, path, revision, SIZE_MAX);
+}
+
+bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct td_hub_place *place,
+                 struct td_arena *names, struct td_problems *problems, size_t max_files,
+                 size_t max_directories, _Atomic uint64_t *files_found, const _Atomic bool *stop,
+                 struct td_error *err)
 {
     memset(walk, 0, sizeof *walk);
     td_arena_init(&walk->scratch, 0);
@@ -289,7 +303,7 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, struct td_are
                        .max_directories = max_directories,
                        .files_found = files_found,
                        .err = err};
-    bool ok = push_directory(&w, "", "", NULL, SIZE_MAX);
+    bool ok = push_first(&w, place);
     for (size_t at = 0; ok && at < w.directory_count; at++) {
         if (atomic_load(stop))
             ok = td_error_set(err, TD_UNAVAILABLE, "the scan was stopped");

@@ -3,6 +3,7 @@
 #ifndef TD_CATALOG_WALK_H
 #define TD_CATALOG_WALK_H
 
+#include "catalog/hub_cache.h"
 #include "catalog/snapshot.h"
 
 struct td_found {
@@ -21,10 +22,12 @@ struct td_walk {
     struct td_problems *problems;
 };
 
-/* Walks root. names and problems belong to the snapshot being built. Call fini in every case. */
-bool td_walk_run(struct td_walk *walk, const struct td_root *root, struct td_arena *names,
-                 struct td_problems *problems, size_t max_files, size_t max_directories,
-                 _Atomic uint64_t *files_found, const _Atomic bool *stop, struct td_error *err);
+/* Walks root, or, when place is not NULL, that directory alone of the cache folder that root is. names and problems
+ * belong to the snapshot being built. Call fini in every case. */
+bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct td_hub_place *place,
+                 struct td_arena *names, struct td_problems *problems, size_t max_files,
+                 size_t max_directories, _Atomic uint64_t *files_found, const _Atomic bool *stop,
+                 struct td_error *err);
 void td_walk_fini(struct td_walk *walk);
 
 #endif

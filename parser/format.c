@@ -29,6 +29,11 @@ static const struct {
     {"\x80", 1, &td_format_torch}, /* a pickle */
 };
 
+const struct td_format *td_format_at(size_t i)
+{
+    return i < sizeof formats / sizeof *formats ? formats[i] : NULL;
+}
+
 static bool has_extension(const char *file_name, const char *extension)
 {
     size_t len = strlen(file_name);

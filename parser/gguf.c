@@ -463,6 +463,26 @@ static bool set_alignment(struct gguf *g, uint32_t type, uint64_t at)
     return true;
 }
 
+/* Where the number of a split file belongs; NULL for other keys. llama.cpp reads no other type there. */
+static int32_t *split_member(struct gguf *g, const char *key, uint32_t type)
+{
+    if (type == VALUE_U16 && strcmp(key, TD_GGUF_SPLIT_NO) == 0)
+        return &g->manifest->split_number;
+    if (type == VALUE_U16 && strcmp(key, TD_GGUF_SPLIT_COUNT) == 0)
+        return &g->manifest->split_count;
+    return NULL;
+}
+
+static bool set_split(struct gguf *g, int32_t *number)
+{
+    const uint8_t *p = take(g, sizeof(uint16_t), "a value");
+    if (p == NULL)
+        return false;
+    *number = td_load_le16(p);
+    td_buffer_u64(&g->text, td_load_le16(p));
+    return true;
+}
+
 static bool read_pair(struct gguf *g)
 {
     struct td_manifest *manifest = g->manifest;
@@ -476,8 +496,11 @@ static bool read_pair(struct gguf *g)
         return false;
     td_buffer_clear(&g->text);
     bool ok;
+    int32_t *split = split_member(g, key, type);
     if (strcmp(key, "general.alignment") == 0)
         ok = set_alignment(g, type, at);
+    else if (split != NULL)
+        ok = set_split(g, split);
     else
         ok = type == VALUE_ARRAY ? read_array(g, key) : read_scalar(g, type);
     if (!ok)
@@ -799,5 +822,6 @@ static const char *const extensions[] = {".gguf", NULL};
 const struct td_format td_format_gguf = {
     .name = "gguf",
     .extensions = extensions,
+    .splits = true,
     .parse = gguf_parse,
 };

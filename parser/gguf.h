@@ -8,7 +8,7 @@
 
 extern const struct td_format td_format_gguf;
 
-/* The pairs by which a set of split files is told; their values are numbers in the metadata. */
+/* The pairs by which a set of split files is told: the manifest's split_number and split_count. */
 #define TD_GGUF_SPLIT_NO "split.no"
 #define TD_GGUF_SPLIT_COUNT "split.count"
 

@@ -18,6 +18,7 @@ struct td_limits td_limits_default(void)
 void td_manifest_init(struct td_manifest *manifest, size_t memory_bytes)
 {
     memset(manifest, 0, sizeof *manifest);
+    manifest->split_number = manifest->split_count = -1;
     td_arena_init(&manifest->arena, memory_bytes);
 }
 

@@ -51,6 +51,8 @@ struct td_manifest {
     struct td_metadata *metadata; /* in the file's order */
     size_t metadata_count;
     uint64_t total_bytes; /* sum of nbytes, aliases included */
+    int32_t split_number; /* which file of a split model it says that it is, from 0; -1: it does not say */
+    int32_t split_count;  /* of how many; -1: it does not say */
     bool
         shares_bytes; /* set by a parser whose tensors may overlap; td_manifest_finish then looks for aliases */
 };

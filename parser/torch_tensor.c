@@ -226,7 +226,8 @@ static bool read_unstored(struct td_torch_walker *w, const struct td_dtype *dtyp
     return set_nbytes(tensor);
 }
 
-/* A tensor made of others, which are listed below its name; its type is that of the last one named "values". */
+/* A tensor made of others, which are listed below its name; its type is that of the last one named "values". A nested
+ * tensor's size is nowhere said as one. */
 static bool read_parts(struct td_torch_walker *w, td_pickle_ref parts, uint32_t first, td_pickle_ref size,
                        const char *const *names, const char *reason)
 {
@@ -240,7 +241,7 @@ static bool read_parts(struct td_torch_walker *w, td_pickle_ref parts, uint32_t 
         if (strcmp(names[i], "values") == 0 && w->manifest->tensor_count == before + 1)
             w->manifest->tensors[at].dtype = w->manifest->tensors[before].dtype;
     }
-    return set_nbytes(&w->manifest->tensors[at]);
+    return unwrap_size(w, size) == TD_PICKLE_NIL || set_nbytes(&w->manifest->tensors[at]);
 }
 
 enum layout { LAYOUT_COO, LAYOUT_ROWS, LAYOUT_COLUMNS };

@@ -40,6 +40,20 @@ def find_tensor(base, manifest_url):
     return usable[0] if usable else None
 
 
+def commands(base, model):
+    manifest = f"{base}/models/{urllib.parse.quote(model['id'])}/tensors"
+    shown = manifest
+    if sum(c["tensor_count"] for c in model["checkpoints"]) > MANY:
+        shown += "?page_size=10"
+    lines = [f"  curl {base}/models", f"  curl {shlex.quote(shown)}"]
+    tensor = find_tensor(base, manifest)
+    if tensor is not None:
+        url = shlex.quote(urllib.parse.urljoin(base + "/", tensor["href"]))
+        form = NUMBERS.get(tensor["dtype"], "x1")
+        lines.append(f"  curl -s -r 0-63 {url} | od -A d -t {form}")
+    return lines
+
+
 def main():
     base, preferred = sys.argv[1].rstrip("/"), sys.argv[2] if len(sys.argv) > 2 else ""
     model = find_model(base, preferred)
@@ -48,24 +62,14 @@ def main():
             break
         time.sleep(0.2)
         model = find_model(base, preferred)
-    print(f"\nServing {base}   (Ctrl-C ends it)")
+    lines = ["", f"Serving {base}   (Ctrl-C ends it)"]
     if model is None:
-        print("No model with tensors was found there yet. Once one is:\n")
-        print(f"  curl {base}/models\n", flush=True)
-        return
-    manifest = f"{base}/models/{urllib.parse.quote(model['id'])}/tensors"
-    shown = manifest
-    if sum(c["tensor_count"] for c in model["checkpoints"]) > MANY:
-        shown += "?page_size=10"
-    print("Try, in another terminal:\n")
-    print(f"  curl {base}/models")
-    print(f"  curl {shlex.quote(shown)}")
-    tensor = find_tensor(base, manifest)
-    if tensor is not None:
-        url = shlex.quote(urllib.parse.urljoin(base + "/", tensor["href"]))
-        form = NUMBERS.get(tensor["dtype"], "x1")
-        print(f"  curl -s -r 0-63 {url} | od -A d -t {form}")
-    print(flush=True)
+        lines += ["No model with tensors was found there yet. Once one is:", "", f"  curl {base}/models"]
+    else:
+        lines += ["Try, in another terminal:", "", *commands(base, model)]
+    # All at once, after the last question: the server writes its access log to the same place.
+    sys.stdout.write("\n".join(lines) + "\n\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ static const struct option options[] = {
      AT(max_connections)},
     {"max-connections-per-address", "N", "256", "of one client address; more are answered 429", KIND_COUNT, 1,
      60000, AT(max_connections_per_address)},
-    {"max-header-bytes", "N", "8192", "request line and header fields together; more are answered 431",
+    {"max-header-bytes", "N", "8192", "target and header fields together, bytes; more are answered 431",
      KIND_COUNT, 512, 32768, AT(max_header_bytes)},
     {"max-body-bytes", "N", "8388608", "of a request with POST; more are answered 413", KIND_COUNT, 1024,
      268435456, AT(max_body_bytes)},

@@ -14,7 +14,8 @@ static void help(FILE *out)
         "usage:\n"
         "  tensord serve DIR [options]       serve every model below DIR\n"
         "  tensord inspect FILE|DIR [--json] print the tensors, without a server\n"
-        "  tensord health URL                exit 0 when URL answers 2xx (http://127.0.0.1:8080/readyz)\n"
+        "  tensord health URL                exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx;\n"
+        "                                    without a path /readyz\n"
         "  tensord --help | --version\n"
         "\n"
         "options of serve (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
@@ -22,7 +23,7 @@ static void help(FILE *out)
     td_config_help(out);
     (void)fputs("\n"
                 "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
-                "exit codes: 0 good, 1 a file was refused or the server is not healthy, 2 wrong usage.\n",
+                "exit codes: 0 good, 1 could not start, refused a file, or not healthy, 2 wrong usage.\n",
                 out);
 }
 

@@ -25,7 +25,7 @@
     X(start_daemon)                                       \
     X(stop_daemon)
 
-#define TD_MHD_MEMBER(name) __typeof__(&MHD_##name) name;
+#define TD_MHD_MEMBER(name) __typeof__ (&MHD_##name)(name);
 extern struct td_mhd {
     TD_MHD_FUNCTIONS(TD_MHD_MEMBER)
 } td_mhd; /* NULLs until td_mhd_load has returned true */

@@ -1,10 +1,12 @@
 """The documents against the program: options, metrics, routes, links, and the tests that docs/security.md names."""
+import os
 import re
 import subprocess
+import sys
 
 import pytest
 
-from harness import REPO, tensord_binary
+from harness import REPO, Server, age, tensor, tensord_binary, write_by_hand
 
 DOCS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md")), REPO / "bench" / "README.md"]
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -74,3 +76,22 @@ def test_every_test_that_security_names_exists():
         if test:
             text = hits[0].read_text()
             assert re.search(rf"\b{test}\b", text), f"{file} has no {test}"
+
+
+def test_the_lines_to_try_come_at_once(tmp_path):
+    """serve.sh prints them where the server writes its access log: one write, after the last request."""
+    write_by_hand(tmp_path / "m/model.safetensors", [tensor("w", "F32", [4])])
+    age(tmp_path / "m/model.safetensors")
+    ours, theirs = os.pipe()
+    with Server(tmp_path) as s:
+        s.wait_for(lambda: "indexed 1 model, 1 tensor in 1 file in " in s.stderr(), "the log of one of each")
+        url = f"http://127.0.0.1:{s.port}"
+        p = subprocess.Popen([sys.executable, REPO / "scripts/curl_lines.py", url, "m"], stdout=theirs)
+        os.close(theirs)
+        text = os.read(ours, 65536).decode()
+        assert p.wait(30) == 0 and os.read(ours, 1) == b""
+        os.close(ours)
+        assert f"Serving {url} " in text and text.endswith("\n\n")
+        for line in re.findall(r"^  (curl .*)$", text, re.MULTILINE):
+            assert subprocess.run(["bash", "-o", "pipefail", "-c", line.replace("curl ", "curl -fsS ", 1)], capture_output=True).returncode == 0, line
+        assert len(re.findall(r"^  curl ", text, re.MULTILINE)) == 3, text

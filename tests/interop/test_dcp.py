@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness import Server, age, enc
+from harness import Server, age, enc, tensord_binary
 
 HERE = Path(__file__).resolve().parent
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64"}
@@ -74,6 +74,18 @@ def test_pieces_lie_where_the_manifest_says(srv, made):
     assert pieced > 20
 
 
+def test_the_table(made):
+    """inspect shows a tensor in several pieces without an offset or a file, and counts the files that hold tensors."""
+    p = subprocess.run([str(tensord_binary()), "inspect", str(made[0] / "d")], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 0 and p.stderr == "", p.stderr
+    lines = p.stdout.splitlines()
+    files = sorted(f.name for f in (made[0] / "d").glob("*.distcp"))
+    assert lines[0].endswith(f"in {len(files)} files")
+    assert [line for line in lines if line.startswith("  file ")] == [f"  file {i + 1} = {name}" for i, name in enumerate(files)]
+    (grid,) = [line.split() for line in lines if line.startswith("  grid ")]
+    assert grid[4:] == ["-", "-", "4", "pieces", "in", "4", "files"], grid
+
+
 def test_ranges_and_validators(srv, made):
     body = raw(made[1]["grid"])
     target = "/models/d/tensors/grid"
@@ -84,6 +96,15 @@ def test_ranges_and_validators(srv, made):
     assert srv.get(target, {"If-None-Match": whole.etag}).status == 304
     tags = [srv.head(f"/models/d/tensors/{enc(n)}").etag for n in made[1]]
     assert len(set(tags)) == len(tags)
+
+
+def test_served_by_itself(srv, made):
+    """The directory of the checkpoint is the served one."""
+    with Server(made[0] / "d") as s:
+        assert [m["id"] for m in s.json("/models")["models"]] == ["d"] and s.json("/models/d")["errors"] == []
+        ours, theirs = s.json("/models/d/tensors"), srv.json("/models/d/tensors")
+        assert [t | {"href": ""} for t in ours["tensors"]] == [t | {"href": ""} for t in theirs["tensors"]]
+        assert s.get("/models/d/tensors/grid").body == raw(made[1]["grid"])
 
 
 def test_a_missing_file_is_named(made, tmp_path):

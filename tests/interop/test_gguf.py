@@ -204,6 +204,13 @@ def test_each_file_of_a_split_set_by_itself(tmp_path):
     for no, path in enumerate(paths):
         metadata = check(path)["metadata"]
         assert (metadata["split.no"], metadata["split.count"], metadata["split.tensors.count"]) == (no, 3, 7)
+    write(tmp_path / "other.gguf", lambda w: w.add_tensor("a", np.ones(4, np.float32)))
+    code, out, err = run("inspect", tmp_path, "--json")
+    models = {m["model"]: [t["name"] for t in m["tensors"]] for m in json.loads(out)["models"]}
+    assert code == 0 and models == {"m": [f"t{i}" for i in range(7)], "other.gguf": ["a"]}, err
+    paths[1].unlink()
+    code, out, err = run("inspect", tmp_path)
+    assert code == 1 and one_line(err) and "shard 2 of 3 is not there" in err and "other.gguf" in out.decode()
 
 
 def test_big_endian_is_refused_by_name(tmp_path):

@@ -1,12 +1,15 @@
 """tensord inspect as a person sees it."""
+import json
 import os
 import pty
 import select
 import subprocess
+import zipfile
 
+import numpy as np
 import pytest
 
-from harness import is_sanitized, tensord_binary
+from harness import Server, age, is_sanitized, tensor, tensord_binary, write_by_hand
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,99 @@ def test_a_quick_one_is_silent(tmp_path):
     (tmp_path / "a.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     p = subprocess.run([str(tensord_binary()), "inspect", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
     assert p.returncode == 0 and p.stderr == b""
+
+
+def inspect(*args):
+    p = subprocess.run([str(tensord_binary()), "inspect", *map(str, args)], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 0 and p.stderr == "", p.stderr
+    return p.stdout
+
+
+def test_the_table_of_one_file(tmp_path):
+    """It is named in the first line, and so has no column; a name of no length is shown as such; long metadata is cut."""
+    path = tmp_path / "m/one.safetensors"
+    write_by_hand(path, [tensor("", "U8", [7]), tensor("weight", "F32", [2, 3])],
+                  metadata={"short": "é" * 98, "long": "é" * 99})
+    out = inspect(path.parent)
+    lines = out.splitlines()
+    head = 8 + int.from_bytes(path.read_bytes()[:8], "little")
+    assert lines[0] == "one.safetensors  checkpoint safetensors, format safetensors, 2 tensors, 31 B in one.safetensors"
+    assert lines[1:4] == ["  NAME    DTYPE  SHAPE  BYTES  OFFSET",
+                          f'  ""      U8     [7]        7  {head:>6}',
+                          f"  weight  F32    [2,3]     24  {head + 7:>6}"]
+    assert '  metadata short = "' + "é" * 98 + '"' in lines and '  metadata long = "' + "é" * 99 + "..." in lines
+    (manifest,) = json.loads(inspect(tmp_path / "m", "--json"))["models"]
+    assert manifest["metadata"]["long"] == "é" * 99
+
+
+def test_the_table_of_several_files(tmp_path):
+    """They are numbered, and named below."""
+    shards = ["a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors"]
+    write_by_hand(tmp_path / "m" / shards[0], [tensor("x", "U8", [1]), tensor("z", "U8", [1])])
+    write_by_hand(tmp_path / "m" / shards[1], [tensor("y", "U8", [1])])
+    lines = inspect(tmp_path).splitlines()
+    assert lines[0].endswith("3 tensors, 3 B in 2 files") and lines[1] == "  NAME  DTYPE  SHAPE  BYTES  OFFSET  FILE"
+    assert [(line.split()[0], line.split()[-1]) for line in lines[2:5]] == [("x", "1"), ("y", "2"), ("z", "1")]
+    assert lines[5:7] == [f"  file {i + 1} = {name}" for i, name in enumerate(shards)]
+
+
+def test_the_notes_of_a_table(tmp_path):
+    """One column, where there is something to note; what cannot be served is in no total."""
+    np.savez(tmp_path / "a.npz", plain=np.zeros((2, 3), np.float32), turned=np.asfortranarray(np.zeros((2, 3), np.float32)))
+    np.savez_compressed(tmp_path / "b.npz", packed=np.zeros((2, 3), np.float32))
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as a, zipfile.ZipFile(tmp_path / "b.npz") as b:
+        a.writestr("packed.npy", b.read("packed.npy"), zipfile.ZIP_DEFLATED)
+    lines = inspect(tmp_path / "a.npz").splitlines()
+    assert "3 tensors, 48 B in" in lines[0]
+    at = lines[1].index("NOTE")
+    assert {line.split()[0]: line[at:] for line in lines[2:5]} == {
+        "packed": "not addressable: compressed (deflate)", "plain": "", "turned": "strides [1,2]"}
+    assert [line.split() for line in lines[5:7]] == [["total", "F32", "2", "tensors", "48", "B"], ["not", "addressable", "1", "tensor"]]
+
+
+def test_json_of_a_directory_is_one_line(tmp_path):
+    for name in "ab":
+        write_by_hand(tmp_path / f"{name}.safetensors", [tensor("x", "U8", [1])])
+    out = inspect(tmp_path, "--json")
+    assert out.count("\n") == 1 and out.endswith("]}\n") and len(json.loads(out)["models"]) == 2
+    one = inspect(tmp_path / "a.safetensors", "--json")
+    assert one.count("\n") == 1 and json.loads(one)["model"] == "a.safetensors"
+
+
+def test_what_is_said_of_files_directly_in_the_directory(tmp_path):
+    """By their own path, whatever the model is called."""
+    write_by_hand(tmp_path / "a-00001-of-00002.safetensors", [tensor("x", "U8", [1])])
+    p = subprocess.run([str(tensord_binary()), "inspect", str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 1 and p.stderr.startswith("tensord: a-00001-of-00002.safetensors: shard 2 of 2"), p.stderr
+
+
+def test_wrong_usage_is_one_plain_sentence():
+    for args in ([], ["--x"], ["a", "b"]):
+        p = subprocess.run([str(tensord_binary()), "inspect", *args], capture_output=True, text=True, timeout=60)
+        assert p.returncode == 2 and p.stderr.endswith("; usage: tensord inspect FILE|DIR [--json]\n") and "?;" not in p.stderr, p.stderr
+
+
+def test_a_snapshot_of_a_hugging_face_cache(tmp_path):
+    """Its files are symlinks to blobs beside it; it is shown as a server on the cache shows it. Serving it alone is refused
+    with what to do."""
+    folder = tmp_path / "hub/models--org--name"
+    snapshot = folder / "snapshots/c1"
+    snapshot.mkdir(parents=True)
+    (folder / "blobs").mkdir()
+    write_by_hand(folder / "blobs/aaa", [tensor("w", "F32", [2])])
+    (snapshot / "model.safetensors").symlink_to("../../blobs/aaa")
+    (tmp_path / "latest").symlink_to(snapshot)
+    for path in (snapshot, tmp_path / "latest"):
+        p = subprocess.run([str(tensord_binary()), "inspect", str(path), "--json"], capture_output=True, text=True, timeout=60)
+        assert p.returncode == 0 and p.stderr == "", p.stderr
+        (manifest,) = json.loads(p.stdout)["models"]
+        assert manifest["model"] == "org/name" and [t["name"] for t in manifest["tensors"]] == ["w"]
+    for p in folder.rglob("*"):
+        age(p)
+    with Server(snapshot) as s:
+        assert any("serve the folder that holds models--org--name" in e["message"] for e in s.json("/models/model.safetensors")["errors"])
+    with Server(tmp_path / "hub") as s:
+        assert s.json("/models/org/name/tensors")["tensors"][0]["name"] == "w"
 
 
 @pytest.mark.parametrize("library", ["no library", "one without functions"])

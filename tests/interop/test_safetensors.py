@@ -216,11 +216,23 @@ def test_inspect_of_a_directory_equals_every_http_manifest(srv, root):
 
 
 def test_inspect_of_one_models_directory(srv, root):
-    """A directory that itself holds the files is a root too: every file's tensors are there."""
+    """A directory that itself holds an index and its shards is one model, as it is within the served directory."""
     code, out, err = run("inspect", root / "org/sharded", "--json")
     assert code == 0, err
-    names = {t["name"] for m in json.loads(out)["models"] for t in m["tensors"]}
-    assert names == {t["name"] for t in srv.json("/models/org/sharded/tensors")["tensors"]}
+    doc = json.loads(out)
+    assert [m["model"] for m in doc["models"]] == ["sharded"] and doc["errors"] == []
+    assert strip(doc["models"][0]) == strip(srv.json("/models/org/sharded/tensors"))
+
+
+def test_a_served_directory_that_is_a_model(srv, root):
+    """The same files at the top: one model, with config.json and all."""
+    with Server(root / "org/sharded") as top:
+        inner, outer = top.json("/models/sharded"), srv.json("/models/org/sharded")
+        for k in ("checkpoints", "config", "files", "errors", "file_count", "total_bytes", "file_bytes"):
+            assert inner[k] == outer[k], k
+        assert [m["id"] for m in top.json("/models")["models"]] == ["sharded"]
+        for t in top.json("/models/sharded/tensors")["tensors"]:
+            assert top.get(t["href"]).body == srv.get(f"/models/org/sharded/tensors/{enc(t['name'])}").body, t
 
 
 def test_inspect_numbers_are_exact(tmp_path):
@@ -304,6 +316,10 @@ def test_help_names_every_option():
                    "--header-timeout", "--idle-timeout", "--send-timeout", "--min-rate", "--drain-delay", "--drain-timeout",
                    "--rescan-interval", "--settle", "--access-log", "--log-level", "TENSORD_"):
         assert option in out.decode(), f"--help does not mention {option}:\n{out.decode()}"
+    said = re.sub(r"\s+", " ", out.decode())
+    for sentence in ("exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx; without a path /readyz",
+                     "1 could not start, refused a file, or not healthy", "target and header fields together, bytes"):
+        assert sentence in said, said
 
 
 def test_environment_and_flags(root, start_on):

@@ -204,13 +204,15 @@ def test_what_has_no_bytes_of_its_own_has_a_reason(serve, zipped, protocol, name
     beside = filled(torch.float32, (3, 3))
     save({name: value, "beside": beside}, serve.root / "m.pt", zipped, protocol)
     server = serve()
-    _, got = tensors_of(server, "m.pt")
+    document, got = tensors_of(server, "m.pt")
     assert reason in got[name]["reason"], got[name]
+    assert document["total_bytes"] == sum(t["nbytes"] for t in document["tensors"] if "reason" not in t)
     r = server.get(got[name]["href"])
     assert r.status == 422 and reason in r.json()["error"]["message"], r
     assert server.get(got["beside"]["href"]).body == raw(beside)
     if name in ("conj", "neg", "meta"):
         assert (got[name]["dtype"], got[name]["shape"]) == (WORDS[value.dtype], list(value.shape))
+    assert got[name]["nbytes"] == (0 if name == "nested" else value.numel() * value.element_size())
     if name == "coo":
         assert server.get(got["coo.values"]["href"]).body == raw(value._values())
         assert server.get(got["coo.indices"]["href"]).body == raw(value._indices())

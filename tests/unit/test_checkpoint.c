@@ -91,7 +91,7 @@ static void check_checkpoint(const struct td_checkpoint *c, const char *what)
               "%s: %s", what, ref.tensor->name);
         CHECK(i == 0 || strcmp(td_checkpoint_tensor(c, i - 1).tensor->name, ref.tensor->name) < 0, "%s",
               what);
-        total += ref.tensor->nbytes;
+        total += ref.tensor->reason == NULL ? ref.tensor->nbytes : 0;
     }
     CHECK(total == c->total_bytes, "%s", what);
 }
@@ -232,7 +232,7 @@ static const struct row rows[] = {
      "shard 2 of 99999"},
     {"group: a number past the total", "st x-00003-of-00002.safetensors a", "",
      "x-00003-of-00002.safetensors", "shard 1 of 2"},
-    {"group: one is broken", "st " S1 " a\ntext " S2 " rubbish", "", S1, "broken"},
+    {"group: one is broken", "st " S1 " a\ntext " S2 " rubbish", "", S1, "shard \"" S2 "\" cannot be read"},
     {"group: the broken one says why", "st " S1 " a\ntext " S2 " rubbish", "", S2, "bytes"},
     {"group: one leads nowhere", "st " S1 " a\nlink " S2 " nowhere", "", S2, "does not exist"},
     {"group: a name twice", "st " S1 " a b\nst " S2 " b c", "", S1, "\"b\" is in two shards"},
@@ -314,9 +314,9 @@ static void index_names(void **state)
         "model.index.json",  "model.safetensors.index.jsonl", "model.safetensors.index.txt",
         ".bin.index.json",   "pytorch_model.index.json",      "model.safetensors.indexjson"};
     for (size_t i = 0; i < COUNT_OF(good); i++)
-        CHECK(td_is_shard_index_name(good[i]), "%s", good[i]);
+        CHECK(td_file_kind_of(good[i]) == TD_FILE_SHARD_INDEX, "%s", good[i]);
     for (size_t i = 0; i < COUNT_OF(bad); i++)
-        CHECK(!td_is_shard_index_name(bad[i]), "%s", bad[i]);
+        CHECK(td_file_kind_of(bad[i]) != TD_FILE_SHARD_INDEX, "%s", bad[i]);
 }
 
 /* Of a key that several files have, the first file's value counts. */
@@ -339,6 +339,23 @@ static void metadata_of_all_parts(void **state)
         assert_string_equal(c->metadata[i].key, wanted[i][0]);
         assert_string_equal(c->metadata[i].value, wanted[i][1]);
     }
+    scanner_close(&scanner);
+    tree_close(&tree);
+}
+
+/* The sizes of what can be served: mixed.npz holds two stored arrays of 48 bytes and a deflated one. */
+static void total_of_what_can_be_served(void **state)
+{
+    (void)state;
+    struct tree tree;
+    struct scanner scanner;
+    tree_open(&tree);
+    copy_data(&tree, "m/x.npz", "npz/mixed.npz");
+    scanner_open(&scanner, &tree);
+    (void)scanner_scan(&scanner);
+    const struct td_model *model = scanner_model(&scanner, "m");
+    assert_int_equal(model->checkpoints[0].tensor_count, 3);
+    assert_true(model->checkpoints[0].total_bytes == 96 && model->total_bytes == 96);
     scanner_close(&scanner);
     tree_close(&tree);
 }
@@ -441,6 +458,7 @@ int main(void)
         cmocka_unit_test(sets_become_checkpoints),         cmocka_unit_test(index_names),
         cmocka_unit_test(metadata_of_all_parts),           cmocka_unit_test(tag_covers_the_parts),
         cmocka_unit_test(unchanged_files_are_joined_once), cmocka_unit_test(tag_covers_the_model),
+        cmocka_unit_test(total_of_what_can_be_served),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

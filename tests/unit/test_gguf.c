@@ -123,8 +123,8 @@ static void error_may_be_left_out(void **state)
     __real_free(file.bytes);
 }
 
-/* The numbers by which the catalog checks a set of split files (bad inputs 133, 134) are in the metadata. */
-static void pairs_133_134_of_splits_are_in_the_metadata(void **state)
+/* The numbers by which the catalog checks a set of split files (bad inputs 133, 134). */
+static void pairs_133_134_of_splits_are_in_the_manifest(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 3; i++) {
@@ -140,6 +140,7 @@ static void pairs_133_134_of_splits_are_in_the_metadata(void **state)
                 found += strcmp(pair->value, "3") == 0;
         }
         assert_int_equal(found, 2);
+        assert_true(p.manifest.split_number == (int32_t)i && p.manifest.split_count == 3);
         parsed_fini(&p);
         __real_free(file.bytes);
     }
@@ -152,7 +153,7 @@ int main(void)
         cmocka_unit_test(every_byte_of_a_fixture_changed),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(error_may_be_left_out),
-        cmocka_unit_test(pairs_133_134_of_splits_are_in_the_metadata),
+        cmocka_unit_test(pairs_133_134_of_splits_are_in_the_manifest),
     };
     struct CMUnitTest tests[COUNT_OF(fixtures) + COUNT_OF(others)];
     for (size_t i = 0; i < COUNT_OF(fixtures); i++)

@@ -54,6 +54,42 @@ static void ids_fit_or_are_refused(void **state)
         assert_int_equal(td_hub_cache_id("models--ab--cd", id, capacity), capacity >= sizeof "ab/cd");
 }
 
+static void places_in_snapshots(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *folder, *below, *id, *commit; /* folder NULL: no place in a snapshot */
+    } cases[] = {
+        {"/c/models--o--n/snapshots/c1", "/c/models--o--n", "snapshots/c1", "o/n", "c1"},
+        {"/c/models--o--n/snapshots/c1/unet/x", "/c/models--o--n", "snapshots/c1/unet/x", "o/n/unet/x", "c1"},
+        {"/models--gpt2/snapshots/c1", "/models--gpt2", "snapshots/c1", "gpt2", "c1"},
+        {"/snapshots/a/models--o--n/snapshots/c1", "/snapshots/a/models--o--n", "snapshots/c1", "o/n", "c1"},
+        {"/c/models--o--n/snapshots", NULL, NULL, NULL, NULL},
+        {"/c/models--o--n/snapshots/", NULL, NULL, NULL, NULL},
+        {"/c/models--o--n", NULL, NULL, NULL, NULL},
+        {"/c/models--o--n/blobs/c1", NULL, NULL, NULL, NULL},
+        {"/c/datasets--o--n/snapshots/c1", NULL, NULL, NULL, NULL},
+        {"/c/models--o--n/x/snapshots/c1", NULL, NULL, NULL, NULL},
+        {"/snapshots/c1", NULL, NULL, NULL, NULL},
+        {"/", NULL, NULL, NULL, NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_hub_place place = {.below = ""};
+        bool ok = td_hub_cache_place(cases[i].path, &place);
+        CHECK(ok == (cases[i].folder != NULL), "%s", cases[i].path);
+        CHECK(!ok ||
+                  (strcmp(place.folder, cases[i].folder) == 0 && strcmp(place.below, cases[i].below) == 0 &&
+                   strcmp(place.id, cases[i].id) == 0 && strcmp(place.commit, cases[i].commit) == 0),
+              "%s: %s %s %s %s", cases[i].path, place.folder, place.below, place.id, place.commit);
+    }
+    char longest[PATH_MAX + 8] = "/models--o--n/snapshots/c1/";
+    memset(longest + strlen(longest), 'x', PATH_MAX - 1 - strlen(longest));
+    struct td_hub_place place;
+    assert_true(td_hub_cache_place(longest, &place));
+    longest[PATH_MAX - 1] = 'x';
+    assert_false(td_hub_cache_place(longest, &place));
+}
+
 struct place {
     struct tree tree;
     struct td_root *root;
@@ -177,6 +213,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_of_folders),
         cmocka_unit_test(ids_fit_or_are_refused),
+        cmocka_unit_test(places_in_snapshots),
         cmocka_unit_test(main_decides),
         cmocka_unit_test(newest_snapshot_otherwise),
         cmocka_unit_test(equal_times_choose_the_greater_name),

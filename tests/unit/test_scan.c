@@ -68,7 +68,6 @@ static void directories_and_root_files_are_models(void **state)
     tree_simple(&place.tree, "sdxl/unet/x.safetensors", "a");
     tree_simple(&place.tree, "bert.safetensors", "a");
     tree_text(&place.tree, "broken.safetensors", "x");
-    tree_index(&place.tree, "model.safetensors.index.json", "a bert.safetensors");
     tree_text(&place.tree, "notes/readme.md", "no checkpoint here");
     tree_text(&place.tree, "all-broken/x.safetensors", "x");
     const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
@@ -81,6 +80,138 @@ static void directories_and_root_files_are_models(void **state)
     model = scanner_model(&place.scanner, "all-broken");
     assert_true(model->checkpoint_count == 0 && model->problems.count == 1);
     assert_int_equal(snapshot->problems.count, 0);
+    close_place(&place);
+}
+
+/* A tree whose served directory has this name. */
+static void open_named_place(struct place *place, const char *name)
+{
+    struct tree served;
+    td_error_init(&place->err);
+    tree_open(&place->tree);
+    tree_directory(&place->tree, name);
+    (void)snprintf(served.path, sizeof served.path, "%.200s/%.50s", place->tree.path, name);
+    scanner_open(&place->scanner, &served);
+}
+
+/* docs/formats.md, "Models": an index directly in the served directory makes its files one model. */
+static void a_root_with_an_index_is_a_model(void **state)
+{
+    (void)state;
+    struct place place;
+    open_named_place(&place, "llama");
+    tree_simple(&place.tree, "llama/model-00001-of-00002.safetensors", "a");
+    tree_simple(&place.tree, "llama/model-00002-of-00002.safetensors", "b");
+    tree_index(&place.tree, "llama/model.safetensors.index.json",
+               "a model-00001-of-00002.safetensors b model-00002-of-00002.safetensors");
+    tree_simple(&place.tree, "llama/model-0.safetensors", "z"); /* other order by name than by stem */
+    tree_text(&place.tree, "llama/config.json", "{}");
+    tree_simple(&place.tree, "llama/original/x.safetensors", "a");
+    tree_simple(&place.tree, "llama/models--a--b/snapshots/c1/x.safetensors", "t");
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    expect_models(&place, "a/b llama original");
+    const struct td_model *model = scanner_model(&place.scanner, "llama");
+    assert_true(snapshot->problems.count == 0 && model->problems.count == 0);
+    assert_int_equal(model->checkpoint_count, 2);
+    assert_string_equal(model->checkpoints[0].id, "safetensors");
+    assert_true(model->checkpoints[0].part_count == 2 && model->checkpoints[0].tensor_count == 2);
+    assert_string_equal(model->config->path, "config.json");
+    assert_null(model->revision); /* its first file by name is a/b/x.safetensors, which has one */
+    assert_string_equal(scanner_model(&place.scanner, "a/b")->revision, "c1");
+    assert_true(model->entry_count == snapshot->entry_count); /* all below it, as of any directory */
+    tree_remove(&place.tree, "llama/model-00002-of-00002.safetensors");
+    (void)scanner_scan(&place.scanner);
+    model = scanner_model(&place.scanner, "llama");
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "model.safetensors.index.json"),
+                           "\"model-00002-of-00002.safetensors\" is not there"));
+    tree_text(&place.tree, "llama/model.safetensors.index.json", "{");
+    (void)scanner_scan(&place.scanner);
+    model = scanner_model(&place.scanner, "llama");
+    assert_non_null(scanner_problem(&place.scanner, model, "model.safetensors.index.json"));
+    assert_int_equal(model->checkpoint_count, 0);
+    tree_remove(&place.tree, "llama/model.safetensors.index.json"); /* then each is one again */
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "a/b model model-0.safetensors original");
+    close_place(&place);
+}
+
+static void a_root_of_a_distributed_checkpoint_is_a_model(void **state)
+{
+    (void)state;
+    struct place place;
+    open_named_place(&place, "dcp");
+    tree_text(&place.tree, "dcp/__0_0.distcp", "");
+    tree_text(&place.tree, "dcp/__1_0.distcp", "");
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "dcp");
+    const struct td_model *model = scanner_model(&place.scanner, "dcp");
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "__0_0.distcp"), "without a .metadata"));
+    tree_text(&place.tree, "dcp/.metadata", "rubbish");
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "dcp");
+    model = scanner_model(&place.scanner, "dcp");
+    assert_non_null(scanner_problem(&place.scanner, model, ".metadata"));
+    close_place(&place);
+}
+
+/* The root's own model is called by the directory, if that can be an id and is not another's. */
+static void names_of_the_root(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *directory, *wanted;
+    } cases[] = {{"plain", "plain"}, {"shards", "root"}, {"\xff\xfe", "root"}};
+    struct place place;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char path[64];
+        open_named_place(&place, cases[i].directory);
+        (void)snprintf(path, sizeof path, "%s/x.safetensors.index.json", cases[i].directory);
+        tree_index(&place.tree, path, "");
+        (void)scanner_scan(&place.scanner);
+        expect_models(&place, cases[i].wanted);
+        close_place(&place);
+    }
+    open_named_place(&place, "twice");
+    tree_index(&place.tree, "twice/x.safetensors.index.json", "");
+    tree_simple(&place.tree, "twice/twice/x.safetensors", "inner");
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "twice");
+    assert_int_equal(scanner_model(&place.scanner, "twice")->directory_len, strlen("twice"));
+    assert_non_null(strstr(scanner_problem(&place.scanner, NULL, "twice"), "rename one"));
+    close_place(&place);
+}
+
+/* A group directly in the root is a model by its stem; the files beside it stay models of their own. */
+static void groups_in_the_root_are_models(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_simple(&place.tree, "q-00001-of-00002.safetensors", "a");
+    tree_simple(&place.tree, "q-00002-of-00002.safetensors", "b");
+    tree_simple(&place.tree, "q-00002-of-00002-old.safetensors", "a"); /* sorts between the two */
+    tree_simple(&place.tree, "one.safetensors", "a");
+    tree_text(&place.tree, "config.json", "{}");
+    tree_simple(&place.tree, "half-00001-of-00002.safetensors", "a");
+    tree_simple(&place.tree, "taken-00001-of-00001.safetensors", "a");
+    tree_simple(&place.tree, "taken/x.safetensors", "b");
+    tree_simple(&place.tree, "files-00001-of-00001.safetensors", "a");
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    expect_models(&place,
+                  "files-00001-of-00001.safetensors half one.safetensors q q-00002-of-00002-old.safetensors "
+                  "taken taken-00001-of-00001.safetensors");
+    assert_int_equal(snapshot->problems.count, 0);
+    const struct td_model *model = scanner_model(&place.scanner, "q");
+    assert_true(model->checkpoint_count == 1 && model->directory_len == 0 && model->config == NULL);
+    assert_true(model->checkpoints[0].part_count == 2 && model->checkpoints[0].tensor_count == 2);
+    assert_non_null(td_model_find_file(snapshot, model, "q-00002-of-00002.safetensors", 28));
+    assert_null(td_model_find_file(snapshot, model, "one.safetensors", 15));
+    model = scanner_model(&place.scanner, "half");
+    assert_int_equal(model->checkpoint_count, 0);
+    assert_non_null(
+        strstr(scanner_problem(&place.scanner, model, "half-00001-of-00002.safetensors"), "shard 2 of 2"));
+    assert_string_equal(
+        td_checkpoint_tensor(&scanner_model(&place.scanner, "taken")->checkpoints[0], 0).tensor->name, "b");
     close_place(&place);
 }
 
@@ -132,6 +263,7 @@ static void method_names_end_no_id(void **state)
         (void)snprintf(path, sizeof path, "m/%s", names[i]);
         const char *message = scanner_problem(&place.scanner, NULL, path);
         CHECK(message != NULL && strstr(message, names[i]) != NULL, "%s", path);
+        CHECK(strstr(message, "kept for the HTTP interface; rename") != NULL, "%s: %s", path, message);
     }
     assert_non_null(scanner_problem(&place.scanner, NULL, "tensors"));
     close_place(&place);
@@ -168,6 +300,35 @@ static void cache_folders_are_models(void **state)
     close_place(&place);
 }
 
+/* One snapshot looked at alone, as a server on the whole cache would show it. */
+static void a_place_in_a_snapshot(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_hub_place hub;
+    char path[TREE_PATH_BYTES];
+    open_named_place(&place, "models--org--name");
+    tree_simple(&place.tree, "models--org--name/blobs/aaa", "t");
+    tree_simple(&place.tree, "models--org--name/blobs/bbb.safetensors", "t");
+    tree_symlink(&place.tree, "models--org--name/snapshots/c1/model.safetensors", "../../blobs/aaa");
+    tree_symlink(&place.tree, "models--org--name/snapshots/c1/unet/x.safetensors", "../../../blobs/aaa");
+    tree_simple(&place.tree, "models--org--name/snapshots/c0/model.safetensors", "old");
+    tree_at(&place.tree, "models--org--name/snapshots/c1", path);
+    assert_true(td_hub_cache_place(path, &hub));
+    place.scanner.config.place = &hub;
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    expect_models(&place, "org/name org/name/unet");
+    assert_true(snapshot->problems.count == 0 && snapshot->entry_count == 2);
+    const struct td_model *model = scanner_model(&place.scanner, "org/name");
+    assert_true(model->checkpoint_count == 1 && model->problems.count == 0);
+    assert_string_equal(model->revision, "c1");
+    tree_at(&place.tree, "models--org--name/snapshots/c1/unet", path);
+    assert_true(td_hub_cache_place(path, &hub));
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "org/name/unet");
+    close_place(&place);
+}
+
 static void problems_stand_where_they_belong(void **state)
 {
     (void)state;
@@ -184,7 +345,8 @@ static void problems_stand_where_they_belong(void **state)
     assert_int_equal(model->problems.count, 3);
     assert_non_null(scanner_problem(&place.scanner, model, "bad.safetensors"));
     assert_non_null(strstr(scanner_problem(&place.scanner, model, "pipe.safetensors"), "regular"));
-    assert_non_null(strstr(scanner_problem(&place.scanner, model, "out.safetensors"), "outside"));
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "out.safetensors"), "outside DIR"));
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "out.safetensors"), "models--org--name"));
     assert_non_null(scanner_problem(&place.scanner, NULL, "m/out.txt"));
     assert_int_equal(place.scanner.snapshot->problems.count, 2);
     assert_true(model->entry_count == 2); /* a refused file is a file all the same */
@@ -539,16 +701,28 @@ static void one_file_may_be_refused(void **state)
     static const struct {
         const char *name;
         enum td_code code;
-    } cases[] = {{"absent.safetensors", TD_NOT_FOUND},
-                 {"x.bin", TD_INVALID_ARGUMENT},
-                 {"bad.safetensors", TD_INVALID_ARGUMENT},
-                 {"pipe.safetensors", TD_FAILED_PRECONDITION},
-                 {"folder.safetensors", TD_FAILED_PRECONDITION}};
+        const char *said;
+    } cases[] = {
+        {"absent.safetensors", TD_NOT_FOUND, "cannot open"},
+        {"x.bin", TD_INVALID_ARGUMENT, "not PyTorch's, HDF5's or GGUF's"},
+        {"bad.safetensors", TD_INVALID_ARGUMENT, "header"},
+        {"pipe.safetensors", TD_FAILED_PRECONDITION, "regular"},
+        {"folder.safetensors", TD_FAILED_PRECONDITION, "regular"},
+        {"model.bin.index.json", TD_INVALID_ARGUMENT, "names the files of a sharded checkpoint"},
+        {".metadata", TD_INVALID_ARGUMENT, "names the files of a sharded checkpoint"},
+        {"__0_0.distcp", TD_INVALID_ARGUMENT, "a part of a distributed checkpoint"},
+        {"readme.md", TD_INVALID_ARGUMENT,
+         "known are .safetensors .pt .pth .ckpt .bin .h5 .hdf5 .keras .gguf .npy .npz"},
+    };
     struct place place;
     struct td_limits limits = td_limits_default();
     open_place(&place);
     tree_text(&place.tree, "x.bin", "");
     tree_text(&place.tree, "bad.safetensors", "rubbish");
+    tree_text(&place.tree, "model.bin.index.json", "{\"weight_map\":{}}");
+    tree_text(&place.tree, ".metadata", "");
+    tree_text(&place.tree, "__0_0.distcp", "");
+    tree_text(&place.tree, "readme.md", "");
     tree_fifo(&place.tree, "pipe.safetensors");
     tree_directory(&place.tree, "folder.safetensors");
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -559,6 +733,7 @@ static void one_file_may_be_refused(void **state)
         tree_at(&place.tree, cases[i].name, path);
         CHECK(!td_scan_file(path, &limits, &snapshot, &err), "%s", cases[i].name);
         CHECK(err.code == cases[i].code, "%s: %s", cases[i].name, err.message);
+        CHECK(strstr(err.message, cases[i].said) != NULL, "%s: %s", cases[i].name, err.message);
         CHECK(snapshot == NULL, "%s", cases[i].name);
     }
     close_place(&place);
@@ -569,9 +744,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(empty_root_is_an_empty_snapshot),
         cmocka_unit_test(directories_and_root_files_are_models),
+        cmocka_unit_test(a_root_with_an_index_is_a_model),
+        cmocka_unit_test(a_root_of_a_distributed_checkpoint_is_a_model),
+        cmocka_unit_test(names_of_the_root),
+        cmocka_unit_test(groups_in_the_root_are_models),
         cmocka_unit_test(numbers_of_a_model),
         cmocka_unit_test(method_names_end_no_id),
         cmocka_unit_test(cache_folders_are_models),
+        cmocka_unit_test(a_place_in_a_snapshot),
         cmocka_unit_test(problems_stand_where_they_belong),
         cmocka_unit_test(unchanged_files_are_shared),
         cmocka_unit_test(changes_of_every_kind_are_seen),

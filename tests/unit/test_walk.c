@@ -35,7 +35,7 @@ static bool walk(struct run *run)
     char path[TREE_PATH_BYTES];
     tree_at(&run->tree, "root", path);
     assert_true(td_root_create(path, &run->root, &run->err));
-    return td_walk_run(&run->walk, run->root, &run->names, &run->problems, run->max_files,
+    return td_walk_run(&run->walk, run->root, NULL, &run->names, &run->problems, run->max_files,
                        run->max_directories, &run->files_found, &run->stop, &run->err);
 }
 
@@ -345,8 +345,8 @@ static void vanished_root_is_an_error(void **state)
     tree_at(&run.tree, "root", path);
     assert_true(td_root_create(path, &run.root, &run.err));
     tree_remove(&run.tree, "root");
-    bool ok = td_walk_run(&run.walk, run.root, &run.names, &run.problems, 10, 10, &run.files_found, &run.stop,
-                          &run.err);
+    bool ok = td_walk_run(&run.walk, run.root, NULL, &run.names, &run.problems, 10, 10, &run.files_found,
+                          &run.stop, &run.err);
     /* an open directory that was removed lists as empty: either is fine, a crash is not */
     assert_true(ok ? run.walk.count == 0 : run.err.code != TD_OK);
     end(&run);

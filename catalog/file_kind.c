@@ -1,0 +1,34 @@
+#include "catalog/file_kind.h"
+
+#include "parser/torch_dcp.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+const char *td_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+static bool is_shard_index(const char *name)
+{
+    static const char extension[] = ".json";
+    const char *at = strstr(name, ".safetensors.index.");
+    if (at == NULL)
+        at = strstr(name, ".bin.index.");
+    size_t len = strlen(name);
+    return at != NULL && at != name && len >= sizeof extension &&
+           strcmp(name + len - (sizeof extension - 1), extension) == 0;
+}
+
+enum td_file_kind td_file_kind_of(const char *path)
+{
+    const char *name = td_base_name(path);
+    const struct td_format *format = td_format_for_name(name);
+    if (strcmp(name, TD_DCP_METADATA_NAME) == 0)
+        return TD_FILE_DCP_METADATA;
+    if (format != NULL)
+        return format == &td_format_distcp ? TD_FILE_DCP_PART : TD_FILE_TENSORS;
+    return is_shard_index(name) ? TD_FILE_SHARD_INDEX : TD_FILE_PLAIN;
+}

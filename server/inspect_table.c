@@ -1,0 +1,280 @@
+#include "server/inspect_table.h"
+
+#include "api/manifest_view.h"
+#include "core/utf8.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { METADATA_WIDTH = 100 }; /* characters of a value; --json has all */
+
+enum column { NAME, DTYPE, SHAPE, BYTES, OFFSET, FILE_NUMBER, NOTE, COLUMN_COUNT };
+
+static const struct {
+    const char *title;
+    bool right;
+} columns[COLUMN_COUNT] = {
+    [NAME] = {"NAME", false},  [DTYPE] = {"DTYPE", false},  [SHAPE] = {"SHAPE", false},
+    [BYTES] = {"BYTES", true}, [OFFSET] = {"OFFSET", true}, [FILE_NUMBER] = {"FILE", true},
+    [NOTE] = {"NOTE", false},
+};
+
+struct table {
+    const struct td_model *model;
+    const struct td_checkpoint *checkpoint;
+    size_t file_count;            /* that hold tensors: the first of the checkpoint's parts */
+    int widths[COLUMN_COUNT];     /* 0: not shown */
+    struct td_buffer text, shown; /* of the cell made last */
+    size_t *seen;                 /* per part: the last count_files that met it; NULL: no memory */
+    size_t counts;
+};
+
+const char *td_inspect_shown(const char *text, struct td_buffer *memory)
+{
+    size_t len = strlen(text);
+    td_buffer_clear(memory);
+    if (!td_buffer_reserve(memory, 4 * len + 1))
+        return "?";
+    td_utf8_escape(text, len, memory->data, 4 * len + 1);
+    return memory->data;
+}
+
+static const char *plural(size_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+/* Characters, which is what a terminal's columns count (wide ones aside). */
+static int width_of(const char *text)
+{
+    int width = 0;
+    for (; *text != '\0'; text++)
+        width += ((unsigned char)*text & 0xC0) != 0x80 ? 1 : 0;
+    return width;
+}
+
+static void format_bytes(uint64_t bytes, char *out, size_t capacity)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 1024 && unit < 5) {
+        value /= 1024;
+        unit++;
+    }
+    (void)snprintf(out, capacity, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
+}
+
+/* ---- cells --------------------------------------------------------------------------------------------- */
+
+/* In how many files a tensor's pieces lie; 0 when memory was short. */
+static size_t count_files(struct table *table, const struct td_tensor *tensor)
+{
+    size_t count = 0;
+    table->counts++;
+    for (uint32_t i = 0; table->seen != NULL && i < tensor->piece_count; i++) {
+        size_t *seen = &table->seen[tensor->pieces[i].part];
+        count += *seen != table->counts ? 1 : 0;
+        *seen = table->counts;
+    }
+    return count;
+}
+
+static void begin_note(struct td_buffer *out)
+{
+    if (out->len > 0)
+        td_buffer_puts(out, ", ");
+}
+
+/* What the other columns do not tell: why there are no bytes, where they lie, in what order, and whose they are. */
+static void write_note(struct table *table, const struct td_tensor *tensor)
+{
+    struct td_buffer *out = &table->text;
+    if (tensor->reason != NULL)
+        td_buffer_printf(out, "not addressable: %s", td_inspect_shown(tensor->reason, &table->shown));
+    if (tensor->piece_count > 0) {
+        size_t files = count_files(table, tensor);
+        begin_note(out);
+        td_buffer_printf(out, "%" PRIu32 " pieces", tensor->piece_count);
+        if (files > 0)
+            td_buffer_printf(out, " in %zu file%s", files, plural(files));
+    }
+    if (tensor->strides != NULL) {
+        begin_note(out);
+        td_buffer_puts(out, "strides ");
+        td_manifest_write_strides(out, tensor);
+    }
+    if (tensor->alias_of != NULL) {
+        begin_note(out);
+        td_buffer_printf(out, "same bytes as %s", td_inspect_shown(tensor->alias_of, &table->shown));
+    }
+}
+
+/* The text of a cell, until the next one is made. */
+static const char *cell(struct table *table, enum column column, struct td_tensor_ref ref)
+{
+    const struct td_tensor *tensor = ref.tensor;
+    struct td_buffer *out = &table->text;
+    bool in_pieces = tensor->piece_count > 0;
+    td_buffer_clear(out);
+    switch (column) {
+    case NAME:
+        td_buffer_puts(out, tensor->name_len == 0 ? "\"\"" : td_inspect_shown(tensor->name, &table->shown));
+        break;
+    case DTYPE:
+        td_buffer_puts(out, tensor->dtype->name);
+        break;
+    case SHAPE:
+        td_manifest_write_shape(out, tensor);
+        break;
+    case BYTES:
+        td_buffer_u64(out, tensor->nbytes);
+        break;
+    case OFFSET:
+        if (tensor->reason == NULL && !in_pieces)
+            td_buffer_u64(out, tensor->offset);
+        else
+            td_buffer_putc(out, '-');
+        break;
+    case FILE_NUMBER:
+        if (ref.part < table->file_count && !in_pieces)
+            td_buffer_u64(out, (uint64_t)ref.part + 1);
+        else
+            td_buffer_putc(out, '-');
+        break;
+    default:
+        write_note(table, tensor);
+        break;
+    }
+    const char *text = td_buffer_terminate(out);
+    return text == NULL ? "?" : text;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------------- */
+
+static void measure(struct table *table)
+{
+    for (enum column c = 0; c < COLUMN_COUNT; c++) {
+        int widest = 0;
+        if (c == FILE_NUMBER && table->file_count <= 1)
+            continue;
+        for (size_t i = 0; i < table->checkpoint->tensor_count; i++) {
+            int width = width_of(cell(table, c, td_checkpoint_tensor(table->checkpoint, i)));
+            widest = width > widest ? width : widest;
+        }
+        int title = width_of(columns[c].title);
+        if (c != NOTE || widest > 0)
+            table->widths[c] = widest > title ? widest : title;
+    }
+}
+
+/* ref NULL: the titles. Nothing follows the last text of a line. */
+static void print_row(struct table *table, const struct td_tensor_ref *ref)
+{
+    int blanks = 2;
+    for (enum column c = 0; c < COLUMN_COUNT; c++) {
+        if (table->widths[c] == 0)
+            continue;
+        const char *text = ref == NULL ? columns[c].title : cell(table, c, *ref);
+        int free_width = table->widths[c] - width_of(text);
+        if (text[0] == '\0') {
+            blanks += free_width + 2;
+            continue;
+        }
+        (void)printf("%*s%s", columns[c].right ? blanks + free_width : blanks, "", text);
+        blanks = columns[c].right ? 2 : free_width + 2;
+    }
+    (void)putchar('\n');
+}
+
+static void print_totals(const struct td_checkpoint *checkpoint)
+{
+    char size[32];
+    size_t unserved = 0;
+    for (size_t i = 0; i < checkpoint->tensor_count; i++)
+        unserved += td_checkpoint_tensor(checkpoint, i).tensor->reason != NULL ? 1 : 0;
+    for (size_t d = 0; td_dtype_at(d) != NULL; d++) {
+        size_t count = 0;
+        uint64_t bytes = 0;
+        for (size_t i = 0; i < checkpoint->tensor_count; i++) {
+            const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, i).tensor;
+            if (tensor->dtype == td_dtype_at(d) && tensor->reason == NULL) {
+                count++;
+                bytes += tensor->nbytes;
+            }
+        }
+        if (count == 0)
+            continue;
+        format_bytes(bytes, size, sizeof size);
+        (void)printf("  total %-12s %8zu tensor%s  %12s\n", td_dtype_at(d)->name, count,
+                     count == 1 ? " " : "s", size);
+    }
+    if (unserved > 0)
+        (void)printf("  not addressable    %8zu tensor%s\n", unserved, plural(unserved));
+}
+
+/* Bytes of the first METADATA_WIDTH characters. */
+static size_t cut_len(const char *text)
+{
+    int width = 0;
+    size_t len = 0;
+    for (; text[len] != '\0'; len++) {
+        width += ((unsigned char)text[len] & 0xC0) != 0x80 ? 1 : 0;
+        if (width > METADATA_WIDTH)
+            break;
+    }
+    return len;
+}
+
+static void print_metadata(struct table *table)
+{
+    const struct td_checkpoint *checkpoint = table->checkpoint;
+    for (size_t i = 0; i < checkpoint->metadata_count; i++) {
+        (void)printf("  metadata %s = ", td_inspect_shown(checkpoint->metadata[i].key, &table->shown));
+        const char *value = td_inspect_shown(checkpoint->metadata[i].value, &table->shown);
+        size_t len = cut_len(value);
+        (void)printf("%.*s%s\n", (int)len, value, value[len] == '\0' ? "" : "...");
+    }
+}
+
+static void print_heading(struct table *table)
+{
+    const struct td_checkpoint *checkpoint = table->checkpoint;
+    char size[32];
+    format_bytes(checkpoint->total_bytes, size, sizeof size);
+    (void)printf("%s", td_inspect_shown(table->model->id, &table->shown));
+    (void)printf("  checkpoint %s, format %s, %zu tensor%s, %s in ",
+                 td_inspect_shown(checkpoint->id, &table->shown), checkpoint->format,
+                 checkpoint->tensor_count, plural(checkpoint->tensor_count), size);
+    if (table->file_count == 1)
+        (void)printf("%s\n",
+                     td_inspect_shown(td_model_relative(table->model, checkpoint->parts[0]), &table->shown));
+    else
+        (void)printf("%zu files\n", table->file_count);
+}
+
+void td_inspect_table_print(const struct td_model *model, const struct td_checkpoint *checkpoint)
+{
+    struct table table = {.model = model, .checkpoint = checkpoint};
+    for (size_t i = 0; i < checkpoint->part_count; i++)
+        table.file_count += checkpoint->parts[i]->file->kind != TD_FILE_DCP_METADATA ? 1 : 0;
+    table.seen = calloc(checkpoint->part_count + 1, sizeof *table.seen);
+    td_buffer_init(&table.text);
+    td_buffer_init(&table.shown);
+    print_heading(&table);
+    measure(&table);
+    print_row(&table, NULL);
+    for (size_t i = 0; i < checkpoint->tensor_count; i++) {
+        struct td_tensor_ref ref = td_checkpoint_tensor(checkpoint, i);
+        print_row(&table, &ref);
+    }
+    for (size_t i = 0; table.file_count > 1 && i < table.file_count; i++)
+        (void)printf("  file %zu = %s\n", i + 1,
+                     td_inspect_shown(td_model_relative(model, checkpoint->parts[i]), &table.shown));
+    print_totals(checkpoint);
+    print_metadata(&table);
+    free(table.seen);
+    td_buffer_fini(&table.text);
+    td_buffer_fini(&table.shown);
+}
