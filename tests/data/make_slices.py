@@ -1,10 +1,21 @@
 #!/usr/bin/env python3
-"""Writes tests/data/slices.txt with NumPy and torch: what slices and shards of arrays are.
+"""Writes tests/data/slices.txt and tests/data/joins.txt with NumPy and torch: what slices and shards of arrays are, and
+what parts of arrays are when they are put together.
+
+slices.txt:
 
     slice TEXT SHAPE RESULT_SHAPE CRC32    the positions of the result's elements in the array, in order, each as a
                                            little-endian number of 32 bits; - where the array is too large to have
     slice TEXT SHAPE error                 NumPy refuses
     shard DIM:RANK/SIZE SHAPE RESULT_SHAPE CRC32
+
+joins.txt:
+
+    AXIS CELLS SHAPE,... PIECE,... RESULT_SHAPE CRC32
+
+Array i holds 1000 * i, 1000 * i + 1 and so on, little-endian numbers of 32 bits; the checksum is that of the result's
+bytes. A piece is zSIZE (zeros) or ARRAY:START:SIZE:COUNT:STRIDE; the pieces are dealt to the cells evenly, joined along
+the axis, and the cells stacked where there are several.
 
 Shapes are written 3x4, and "scalar" where there are no dimensions. The same bytes at every run.
 
@@ -91,6 +102,50 @@ def lines():
             yield shard_line(dim, rank, count, (5, 6, 3))
 
 
+def join_line(rng):
+    """torch.narrow for every box of a piece, torch.cat for the cell, torch.stack for the cells."""
+    shape = [rng.randint(1, 5) for _ in range(rng.randint(1, 4))]
+    axis = rng.randrange(len(shape))
+    cells = rng.choice([1, 1, 2, 3])
+    shapes = [list(shape) for _ in range(rng.randint(1, 3))]
+    if cells == 1:
+        for each in shapes:
+            each[axis] = rng.randint(0, 8)
+    arrays = [torch.arange(int(np.prod(s)), dtype=torch.int32).reshape(s) + 1000 * i for i, s in enumerate(shapes)]
+    forms = []  # of a cell's pieces: None and a size for zeros, or which array from the cell's on
+    for _ in range(rng.randint(1, 4)):
+        if rng.random() < 0.2:
+            forms.append((None, 0, rng.randint(0, 3), 1, 0))
+            continue
+        array = rng.randrange(len(arrays))
+        room = arrays[array].shape[axis]
+        start = rng.randint(0, max(room - 1, 0))
+        size = rng.randint(0 if rng.random() < 0.1 else min(1, room), room - start)
+        count, stride = 1, 0
+        if rng.random() < 0.5 and size < room - start:
+            count = rng.randint(2, 3)
+            stride = rng.randint(0, (room - start - size) // (count - 1))
+        forms.append((array, start, size, count, stride))
+    pieces, results = [], []
+    for cell in range(cells):
+        parts = []
+        for array, start, size, count, stride in forms:
+            if array is None:
+                pieces.append(f"z{size}")
+                zeros = list(arrays[0].shape)
+                zeros[axis] = size
+                parts.append(torch.zeros(zeros, dtype=torch.int32))
+                continue
+            which = (array + cell) % len(arrays)
+            pieces.append(f"{which}:{start}:{size}:{count}:{stride}")
+            parts += [arrays[which].narrow(axis, start + i * stride, size) for i in range(count)]
+        results.append(torch.cat(parts, axis))
+    result = (torch.stack(results) if cells > 1 else results[0]).numpy()
+    return (f"{axis} {cells} {','.join(shape_text(s) for s in shapes)} {','.join(pieces)} {shape_text(result.shape)} "
+            f"{crc(result)}")
+
+
 if __name__ == "__main__":
-    unique = dict.fromkeys(lines())
-    (HERE / "slices.txt").write_text("".join(line + "\n" for line in unique))
+    rng = random.Random(5)
+    for name, made in [("slices.txt", lines()), ("joins.txt", (join_line(rng) for _ in range(600)))]:
+        (HERE / name).write_text("".join(line + "\n" for line in dict.fromkeys(made)))

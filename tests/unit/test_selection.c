@@ -1,28 +1,12 @@
 /* Slices and shards against what NumPy and torch make of them: tests/data/slices.txt. */
 #include "slicing/selection.h"
 
+#include "tests/unit/shape_text.h"
 #include "tests/unit/unit.h"
 
 #include <zlib.h>
 
 enum { LINE_BYTES = 1024, LARGEST = 1 << 20 };
-
-struct shape {
-    uint32_t rank;
-    uint64_t sizes[TD_MAX_RANK];
-};
-
-/* "3x4", "scalar". */
-static struct shape shape_of(char *text)
-{
-    struct shape shape = {0};
-    char *rest = NULL;
-    if (strcmp(text, "scalar") == 0)
-        return shape;
-    for (char *size = strtok_r(text, "x", &rest); size != NULL; size = strtok_r(NULL, "x", &rest))
-        shape.sizes[shape.rank++] = strtoull(size, NULL, 10);
-    return shape;
-}
 
 static uint64_t product(uint32_t rank, const uint64_t *sizes)
 {
