@@ -116,6 +116,11 @@ static bool bad_plan(const struct td_plan_output *output, struct td_error *err)
     return td_error_set(err, TD_INTERNAL, "the plan of tensor \"%s\" does not fit its sources", output->name);
 }
 
+static bool is_zeros(const struct td_plan_piece *piece)
+{
+    return piece->tensor == TD_PIECE_ZEROS;
+}
+
 static const struct td_tensor *tensor_of(const struct job *job, const struct td_plan_piece *piece)
 {
     if (piece->tensor >= job->tensors->count || piece->tensor >= UINT32_MAX - job->source)
@@ -131,21 +136,28 @@ static bool boxes_are_within(const struct td_plan_piece *piece, uint64_t size)
            td_range_within(last, piece->size, size);
 }
 
+static bool splits_block(const char *name, const struct td_dtype *dtype, struct td_error *err)
+{
+    return td_error_set(err, TD_FAILED_PRECONDITION,
+                        "tensor \"%s\": %s stores blocks of %u elements; a part begins or ends within one", name,
+                        dtype->name, (unsigned)dtype->block_elems);
+}
+
 static bool zeros_to_run(const struct job *job, const struct td_plan_piece *piece, struct td_run *run,
                          struct td_error *err)
 {
     *run = (struct td_run){.source = TD_RUN_ZEROS, .count = 1};
-    if (!td_mul_u64(piece->size, job->cell.inner, &run->len) ||
-        !td_dtype_nbytes(job->output->dtype, run->len, &run->len))
+    if (!td_mul_u64(piece->size, job->cell.inner, &run->len))
         return bad_plan(job->output, err);
-    return true;
+    return td_dtype_nbytes(job->output->dtype, run->len, &run->len) ||
+           splits_block(job->output->name, job->output->dtype, err);
 }
 
 static bool piece_to_run(const struct job *job, const struct td_plan_piece *piece, struct td_run *run,
                          struct td_error *err)
 {
     struct geometry g;
-    if (piece->tensor == TD_PIECE_ZEROS)
+    if (is_zeros(piece))
         return zeros_to_run(job, piece, run, err);
     const struct td_tensor *tensor = tensor_of(job, piece);
     *run = (struct td_run){.source = job->source + piece->tensor, .count = piece->count};
@@ -161,22 +173,39 @@ static bool piece_to_run(const struct job *job, const struct td_plan_piece *piec
         !td_dtype_nbytes(tensor->dtype, piece->size * g.inner, &run->len) ||
         !td_dtype_nbytes(tensor->dtype, stride * g.inner, &run->stride) ||
         !td_dtype_nbytes(tensor->dtype, step * g.inner, &run->step))
-        return td_error_set(
-            err, TD_FAILED_PRECONDITION,
-            "tensor \"%s\": %s stores blocks of %u elements; a part begins or ends within one", tensor->name,
-            tensor->dtype->name, (unsigned)tensor->dtype->block_elems);
+        return splits_block(tensor->name, tensor->dtype, err);
     return true;
 }
 
-/* A cell that is one box. */
-static bool append_selected(const struct job *job, const struct td_plan_piece *piece, struct td_error *err)
+/* The one box of a piece. */
+static bool selection_of(const struct job *job, const struct td_plan_piece *piece,
+                         const struct td_tensor *tensor, struct td_selection *out)
+{
+    uint32_t axis = job->output->axis;
+    if (piece->selection != NULL) {
+        *out = *piece->selection;
+        return true;
+    }
+    td_selection_all(tensor->rank, tensor->shape, out);
+    if (tensor->rank == 0)
+        return true;
+    if (axis >= tensor->rank)
+        return false;
+    out->starts[axis] = piece->start;
+    out->sizes[axis] = piece->size;
+    return true;
+}
+
+/* A cell that is one box: no rows to join, and all of a tensor is one run also where its rows end within a block. */
+static bool append_box_cell(const struct job *job, const struct td_plan_piece *piece, struct td_error *err)
 {
     struct td_error why;
+    struct td_selection selection;
     td_error_init(&why);
     const struct td_tensor *tensor = tensor_of(job, piece);
-    if (tensor == NULL)
+    if (tensor == NULL || !selection_of(job, piece, tensor, &selection))
         return bad_plan(job->output, err);
-    if (td_layout_append_selection(job->layout, job->source + piece->tensor, tensor, piece->selection, &why))
+    if (td_layout_append_selection(job->layout, job->source + piece->tensor, tensor, &selection, &why))
         return true;
     enum td_code code = why.code == TD_INVALID_ARGUMENT ? TD_FAILED_PRECONDITION : why.code;
     return td_error_set(err, code, "tensor \"%s\": %s", tensor->name, why.message);
@@ -184,8 +213,8 @@ static bool append_selected(const struct job *job, const struct td_plan_piece *p
 
 static bool append_cell(const struct job *job, const struct td_plan_piece *pieces, struct td_error *err)
 {
-    if (job->run_count == 1 && pieces[0].tensor != TD_PIECE_ZEROS && pieces[0].selection != NULL)
-        return append_selected(job, &pieces[0], err);
+    if (job->run_count == 1 && !is_zeros(&pieces[0]) && (pieces[0].selection != NULL || pieces[0].count == 1))
+        return append_box_cell(job, &pieces[0], err);
     for (uint64_t i = 0; i < job->run_count; i++)
         if (!piece_to_run(job, &pieces[i], &job->runs[i], err))
             return false;
@@ -195,11 +224,6 @@ static bool append_cell(const struct job *job, const struct td_plan_piece *piece
         if (!td_layout_append(job->layout, 1, &job->runs[i], 1, err))
             return false;
     return true;
-}
-
-static bool is_zeros(const struct td_plan_piece *piece)
-{
-    return piece->tensor == TD_PIECE_ZEROS;
 }
 
 /* The rows of a cell, by the first of its sources; nothing but zeros are one row of as many elements as there are. */
@@ -215,7 +239,7 @@ static bool find_geometry(struct job *job, bool *all_zeros, struct td_error *err
     const struct td_tensor *tensor = tensor_of(job, &pieces[i]);
     if (tensor == NULL)
         return bad_plan(job->output, err);
-    if (pieces[i].selection != NULL) /* a cell of its own: there are no rows to join */
+    if (pieces[i].selection != NULL) /* a cell by itself */
         return true;
     return geometry_of(tensor, job->output->axis, &job->cell) || bad_plan(job->output, err);
 }

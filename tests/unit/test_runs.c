@@ -222,6 +222,47 @@ static void blocks_are_not_split(void **state)
     }
 }
 
+/* F4, two elements in a byte: three rows of three are no whole bytes each, but two rows are, and so is all of it. */
+static void odd_rows_below_a_byte(void **state)
+{
+    (void)state;
+    static const uint64_t shape[] = {4, 3};
+    static const struct {
+        struct td_plan_piece piece;
+        uint32_t axis;
+        uint64_t nbytes; /* 0: refused */
+    } cases[] = {
+        {{0, 0, 4, 1, 0, NULL}, 0, 6}, {{0, 0, 3, 1, 0, NULL}, 1, 6}, {{0, 2, 2, 1, 0, NULL}, 0, 3},
+        {{0, 1, 2, 1, 0, NULL}, 0, 0}, {{0, 0, 2, 1, 0, NULL}, 1, 0}, {{0, 0, 1, 2, 2, NULL}, 0, 0},
+        {{0, 0, 2, 2, 2, NULL}, 0, 6},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct tensor_library library = {0};
+        struct td_error err;
+        (void)library_add(&library, "odd", "F4", 2, shape);
+        struct td_plan_piece piece = cases[i].piece;
+        struct td_plan plan = {.pieces = &piece, .piece_count = 1};
+        const struct td_plan_output output = {"out",
+                                              library.tensors[0].dtype,
+                                              2,
+                                              shape,
+                                              cases[i].nbytes > 0 ? cases[i].nbytes : 3,
+                                              cases[i].axis,
+                                              1,
+                                              0,
+                                              1};
+        struct td_tensor_list list = library_list(&library);
+        struct td_layout *layout = td_layout_create();
+        assert_non_null(layout);
+        td_error_init(&err);
+        bool ok = td_layout_append_output(layout, 1, &plan, &output, &list, &err);
+        CHECK(ok == (cases[i].nbytes > 0), "case %zu: %s", i, err.message);
+        CHECK(err.code == (ok ? TD_OK : TD_FAILED_PRECONDITION), "case %zu: %s", i, err.message);
+        td_layout_unref(layout);
+        library_free(&library);
+    }
+}
+
 /* Plans that say something else than their sources are our mistake, not a read of other bytes. */
 static void wrong_plans_are_refused(void **state)
 {
@@ -260,6 +301,8 @@ static void wrong_plans_are_refused(void **state)
         {{{0, 0, 0, 0, 0, &flat_box}}, 1, 0, 1, 24, false},
         {{{0, 0, 2, 1, 0, NULL}, {0, 1, 2, 1, 0, &box}}, 2, 0, 1, 96, false} /* a box among others */,
         {{{TD_PIECE_ZEROS, 0, UINT64_MAX, 1, 0, NULL}, {0, 0, 2, 1, 0, NULL}}, 2, 0, 1, 96, false},
+        {{{TD_PIECE_ZEROS, 0, 2, 1, 0, NULL}, {0, 0, 2, 1, 0, NULL}}, 2, 0, 1, 96, true},
+        {{{TD_PIECE_ZEROS, 0, 3, 1, 0, NULL}, {0, 0, 2, 1, 0, NULL}}, 2, 0, 1, 96, false},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct tensor_library library = {0};
@@ -415,11 +458,11 @@ static void want_of_memory_is_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(selections_are_numpys),      cmocka_unit_test(joins_are_torchs),
-        cmocka_unit_test(qwen3_on_two_ranks),         cmocka_unit_test(blocks_are_not_split),
-        cmocka_unit_test(wrong_plans_are_refused),    cmocka_unit_test(scalars_zeros_and_nothing),
-        cmocka_unit_test(deep_boxes_are_bounded),     cmocka_unit_test(vast_shapes_are_refused),
-        cmocka_unit_test(want_of_memory_is_an_error),
+        cmocka_unit_test(selections_are_numpys),     cmocka_unit_test(joins_are_torchs),
+        cmocka_unit_test(qwen3_on_two_ranks),        cmocka_unit_test(blocks_are_not_split),
+        cmocka_unit_test(odd_rows_below_a_byte),     cmocka_unit_test(wrong_plans_are_refused),
+        cmocka_unit_test(scalars_zeros_and_nothing), cmocka_unit_test(deep_boxes_are_bounded),
+        cmocka_unit_test(vast_shapes_are_refused),   cmocka_unit_test(want_of_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
