@@ -139,8 +139,8 @@ static bool boxes_are_within(const struct td_plan_piece *piece, uint64_t size)
 static bool splits_block(const char *name, const struct td_dtype *dtype, struct td_error *err)
 {
     return td_error_set(err, TD_FAILED_PRECONDITION,
-                        "tensor \"%s\": %s stores blocks of %u elements; a part begins or ends within one", name,
-                        dtype->name, (unsigned)dtype->block_elems);
+                        "tensor \"%s\": %s stores blocks of %u elements; a part begins or ends within one",
+                        name, dtype->name, (unsigned)dtype->block_elems);
 }
 
 static bool zeros_to_run(const struct job *job, const struct td_plan_piece *piece, struct td_run *run,
