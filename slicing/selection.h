@@ -37,8 +37,24 @@ bool td_shard_parse(const char *text, size_t len, uint32_t rank, const uint64_t 
 /* The shape of the result, dropped dimensions left out; returns its rank. shape has room for TD_MAX_RANK. */
 uint32_t td_selection_shape(const struct td_selection *selection, uint64_t *shape);
 
-/* Bytes of the selected elements. Errors (TD_INVALID_ARGUMENT): a row of the box does not begin or end between the
- * blocks of the dtype (GGUF's block types along the last dimension, types below a byte), or an overflow. */
+/* One level of repetition; counts are at least 2. */
+struct td_box_level {
+    uint64_t count, stride;
+};
+
+/* A selection as runs of elements, counted in row-major order: `len` from `off` on, repeated by levels[0], all of that by
+ * levels[1] and so on. Dimensions that are taken whole are one run, or one level, with their neighbours. */
+struct td_box {
+    uint64_t off, len; /* len 0: nothing, and there are no levels */
+    uint32_t level_count;
+    struct td_box_level levels[TD_MAX_RANK];
+};
+
+/* False when the shape has more than 2^64-1 elements (and the selection one at least). */
+bool td_selection_box(const struct td_selection *selection, const uint64_t *shape, struct td_box *box);
+
+/* Bytes of the selected elements. Errors (TD_INVALID_ARGUMENT): a run of the box does not begin and end between two
+ * blocks of the dtype (GGUF's block types, types below a byte), or an overflow. */
 bool td_selection_nbytes(const struct td_selection *selection, const uint64_t *shape,
                          const struct td_dtype *dtype, uint64_t *nbytes, struct td_error *err);
 

@@ -12,7 +12,8 @@ enum { TD_SHARD_SOURCE_HEADER = 0, TD_SHARD_SOURCE_TENSOR = 1 };
 struct td_shard_file {
     _Atomic int refs;
     struct td_plan plan;
-    struct td_blob *header; /* eight bytes of length and the JSON, padded with spaces to a multiple of 8 */
+    struct td_blob
+        *header; /* eight bytes of length and the JSON, padded with spaces to a multiple of 8; NULL: raw */
     struct td_layout *layout;
     uint64_t nbytes; /* of the whole file */
 };
@@ -23,8 +24,10 @@ struct td_shard_metadata {
 };
 
 /* Takes the plan over (it is empty then), also on failure. header_wanted false: tensors' bytes alone, one after the
- * other ("raw"). Errors: TD_FAILED_PRECONDITION for a type that safetensors has no word for (names the tensor),
- * TD_RESOURCE_EXHAUSTED. */
+ * other ("raw"). Without metadata there is no __metadata__. Errors: TD_FAILED_PRECONDITION (names the tensor) for a type
+ * that safetensors has no word for, and for the name __metadata__; TD_RESOURCE_EXHAUSTED, also for a header above the
+ * 100,000,000 bytes that safetensors reads; TD_INVALID_ARGUMENT for a file of more than 2^64-1 bytes; and as
+ * td_layout_append_output. */
 bool td_shard_file_create(struct td_plan *plan, const struct td_tensor_list *tensors,
                           const struct td_shard_metadata *metadata, size_t metadata_count, bool header_wanted,
                           struct td_shard_file **out, struct td_error *err);

@@ -136,21 +136,57 @@ void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uin
     cursor->extent++;
 }
 
+/* How many whole runs of the extent at the cursor fit into len bytes; 0 within a run. */
+static uint64_t whole_runs(const struct td_body *body, const struct td_body_cursor *cursor, size_t len)
+{
+    if (cursor->extent >= body->extent_count || cursor->within > 0)
+        return 0;
+    const struct td_extent *extent = &body->extents[cursor->extent];
+    uint64_t left = extent->count - cursor->run;
+    return len / extent->len < left ? len / extent->len : left;
+}
+
+/* Copies that many runs at once: what guards a copy is then paid once for all of them. */
+static bool read_runs(const struct td_body *body, struct td_body_cursor *cursor, uint64_t runs, void *out,
+                      size_t *taken, struct td_error *err)
+{
+    const struct td_extent *extent = &body->extents[cursor->extent];
+    uint64_t off = extent->off + cursor->run * extent->stride;
+    *taken = (size_t)(runs * extent->len);
+    cursor->run += runs;
+    if (cursor->run == extent->count) {
+        cursor->run = 0;
+        cursor->extent++;
+    }
+    return td_blob_gather(extent->blob, off, extent->len, runs, extent->stride, out, err);
+}
+
+/* Copies what is left of one run, or as much as there is room for. */
+static bool read_piece(const struct td_body *body, struct td_body_cursor *cursor, void *out, size_t *taken,
+                       struct td_error *err)
+{
+    struct td_blob *blob = NULL;
+    uint64_t off = 0;
+    uint64_t piece;
+    td_body_next(body, cursor, *taken, &blob, &off, &piece);
+    if (piece == 0)
+        return td_error_set(err, TD_INTERNAL, "a body ended before its length");
+    *taken = (size_t)piece;
+    return td_blob_read(blob, off, out, *taken, err);
+}
+
 bool td_body_read(const struct td_body *body, struct td_body_cursor *cursor, void *out, size_t len,
                   struct td_error *err)
 {
     uint8_t *to = out;
     while (len > 0) {
-        struct td_blob *blob = NULL;
-        uint64_t off = 0;
-        uint64_t piece;
-        td_body_next(body, cursor, len, &blob, &off, &piece);
-        if (piece == 0)
-            return td_error_set(err, TD_INTERNAL, "a body ended before its length");
-        if (!td_blob_read(blob, off, to, (size_t)piece, err))
+        size_t taken = len;
+        uint64_t runs = whole_runs(body, cursor, len);
+        if (!(runs > 1 ? read_runs(body, cursor, runs, to, &taken, err)
+                       : read_piece(body, cursor, to, &taken, err)))
             return false;
-        to += piece;
-        len -= (size_t)piece;
+        to += taken;
+        len -= taken;
     }
     return true;
 }
@@ -200,18 +236,24 @@ bool td_body_is_cached(const struct td_body *body)
     return true;
 }
 
+/* The extent's first len bytes; what was read counts, up to len. */
+static uint64_t prefetch_extent(const struct td_extent *extent, uint64_t len)
+{
+    enum { GAP_BYTES = 64 * 1024 }; /* so little between two runs is read too: one request instead of many */
+    uint64_t done = 0;
+    bool dense = extent->stride <= extent->len || extent->stride - extent->len <= GAP_BYTES;
+    uint64_t piece = dense ? extent->stride * (extent->count - 1) + extent->len : extent->len;
+    for (uint64_t run = 0; run < (dense ? 1 : extent->count) && done < len; run++) {
+        uint64_t n = piece < len - done ? piece : len - done;
+        if (extent->blob->class->prefetch != NULL)
+            extent->blob->class->prefetch(extent->blob, extent->off + run * extent->stride, n);
+        done += n;
+    }
+    return done;
+}
+
 void td_body_prefetch(const struct td_body *body, uint64_t len)
 {
-    struct td_body_cursor at = {0};
-    while (len > 0) {
-        struct td_blob *blob = NULL;
-        uint64_t off = 0;
-        uint64_t piece;
-        td_body_next(body, &at, len, &blob, &off, &piece);
-        if (piece == 0)
-            return;
-        if (blob->class->prefetch != NULL)
-            blob->class->prefetch(blob, off, piece);
-        len -= piece;
-    }
+    for (size_t i = 0; i < body->extent_count && len > 0; i++)
+        len -= prefetch_extent(&body->extents[i], len);
 }

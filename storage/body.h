@@ -61,7 +61,8 @@ bool td_body_is_pinned(const struct td_body *body);
 /* False when a sample of the body's bytes has to come from the disk first. */
 bool td_body_is_cached(const struct td_body *body);
 
-/* Brings the first len bytes (or all) into memory, waiting for the disk. */
+/* Brings the first len bytes (or all) into memory, waiting for the disk. Short gaps between runs are read as well, and
+ * count. */
 void td_body_prefetch(const struct td_body *body, uint64_t len);
 
 /* How many contiguous runs the body has; saturates. */

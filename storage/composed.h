@@ -17,8 +17,9 @@ struct td_run {
     uint64_t step;          /* from one round to the next; 0 when there is one round */
 };
 
-/* `rounds` rounds, each the block's runs one after the other. A whole tensor: one round of one run. A row-parallel
- * slice: a round per row. Columns of several tensors side by side: a round per row, a run per tensor. */
+/* `rounds` rounds, each the block's runs one after the other. A whole tensor: one round of one piece. A row-parallel
+ * slice: one round of a run with a piece per row. Columns of several tensors side by side: a round per row, a run per
+ * tensor. */
 struct td_block {
     uint64_t rounds;
     size_t first_run, run_count;
@@ -32,6 +33,7 @@ struct td_layout {
     struct td_block *blocks;
     uint64_t *ends; /* of each block, in the composed blob; rising */
     size_t block_count, block_capacity;
+    uint32_t source_count; /* greater than every source's number */
     uint64_t total_bytes;
 };
 
@@ -40,9 +42,11 @@ struct td_layout *td_layout_create(void);
 struct td_layout *td_layout_ref(struct td_layout *layout);
 void td_layout_unref(struct td_layout *layout); /* NULL is fine */
 
-/* Appends a block (the runs are copied); runs of no bytes are dropped, and a block that goes on where the one before it
- * ended, both of one round and one piece of the same source, becomes one with it. Only while nobody else has a
- * reference. Errors: TD_INVALID_ARGUMENT when sizes pass 2^64-1, TD_RESOURCE_EXHAUSTED. */
+/* Appends a block (the runs are copied) in its simplest form: runs of no bytes are dropped; pieces that touch are one;
+ * rounds of a single run become its pieces where they are a progression; and a block that goes on where the one before
+ * it ended, both of one round and one piece of the same source, becomes one with it. No rounds append nothing. Only while
+ * nobody else has a reference. Errors (the layout is as it was): TD_INVALID_ARGUMENT when an offset or a size passes
+ * 2^64-1, TD_RESOURCE_EXHAUSTED. */
 bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td_run *runs, size_t run_count,
                       struct td_error *err);
 
@@ -50,8 +54,8 @@ bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td
 size_t td_layout_memory_bytes(const struct td_layout *layout);
 
 /* Where a layout's sources come from. `open` gives source number `source` as a blob (one reference for the caller) and
- * the byte of it that the runs count from; it may be called from any thread, one at a time, and as often as is needed.
- * `close` is called once, with the composed blob. */
+ * the byte of it that the runs count from; it may be called from any thread, one at a time, and at most once for a
+ * source, unless it failed. `close` is called once, when the composed blob goes. */
 struct td_source_opener {
     void *context;
     bool (*open)(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err);
@@ -59,13 +63,20 @@ struct td_source_opener {
 };
 
 /* A generated blob over the layout (a reference is taken). Takes the opener over, also on failure. It reads by gathering
- * from its sources, each opened when it is first needed and held; it has changed when a source that was opened has. */
+ * from its sources, each opened when it is first needed and held; it has changed when a source that was opened has.
+ * Reading is thread-safe when that of the sources is. Takes some bytes of memory for every source number below the
+ * layout's source_count. Errors: TD_RESOURCE_EXHAUSTED; reading fails as `open` and the sources do, and with TD_INTERNAL
+ * when a run leaves its source. */
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err);
 
-/* Replaces every extent over a composed blob by extents over its sources, as far as that is worth it: blocks of one
- * piece per round become one extent (sent from the mapping or gathered), anything more involved stays as it is. Only
- * the sources that the body's bytes lie in are opened. Bodies without composed blobs are left alone. */
+enum { TD_RESOLVE_BLOCKS = 4096 }; /* so many blocks of a body's range become extents, at most */
+
+/* Replaces the extents over composed blobs by extents over their sources, as far as that is worth it: blocks of one run
+ * in one round become an extent (sent from the mapping or gathered), zeros one or two; anything more involved, and a
+ * range of more than TD_RESOLVE_BLOCKS blocks, stays and is read through the composed blob. Extents that continue each
+ * other are joined. Only the sources of the body's own bytes are opened. Bodies without composed blobs are left alone.
+ * Errors as reading from the blob; the body is then as it was. */
 bool td_body_resolve(struct td_body *body, struct td_error *err);
 
 #endif

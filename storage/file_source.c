@@ -86,11 +86,12 @@ static bool read_fully(int fd, uint64_t off, void *out, size_t len, struct td_er
     return true;
 }
 
-/* Long reads go through the descriptor: no faults to take, and the kernel reads ahead as for any file. Short ones
- * are copied from the mapping, which saves the call. */
+/* Reads that are as long as this go through the descriptor: no faults to take, and the kernel reads ahead as for any
+ * file. Shorter ones are copied from the mapping, which saves the call. */
+enum { LONG_BYTES = 32 * 1024 };
+
 static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
-    enum { LONG_BYTES = 32 * 1024 };
     if (len >= LONG_BYTES)
         return read_fully(mapping_of(blob)->fd, off, out, len, err);
     if (td_fault_guard_copy(out, blob->bytes + off, len))
@@ -101,6 +102,13 @@ static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t l
 static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
                            void *out, struct td_error *err)
 {
+    uint8_t *to = out;
+    if (len >= LONG_BYTES) {
+        for (uint64_t i = 0; i < count; i++, to += len)
+            if (!read_fully(mapping_of(blob)->fd, off + i * stride, to, (size_t)len, err))
+                return false;
+        return true;
+    }
     if (td_fault_guard_gather(out, blob->bytes + off, (size_t)len, (size_t)count, (size_t)stride))
         return true;
     return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");

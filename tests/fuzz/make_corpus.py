@@ -411,8 +411,54 @@ def torch_seeds():
     return seeds
 
 
+def slice_seeds():
+    """The first byte: 0 slice, 1 shard, 2 box, 3 plan, 4 runs. A type by its place in the target's list, a rank, sizes; then
+    a text, or numbers."""
+    def number(value):
+        return bytes([value]) if value < 240 else b"\xff" + struct.pack("<Q", value)
+
+    def shape(*sizes):
+        return bytes([len(sizes)]) + b"".join(number(size) for size in sizes)
+
+    def run(source, off, length, count=1, stride=0, step=0):
+        return bytes([source]) + b"".join(number(n) for n in (off, length, count, stride, step))
+
+    def block(rounds, *runs):
+        return (b"\0" if rounds == 1 else b"\1" + number(rounds)) + bytes([len(runs)]) + b"".join(runs)
+
+    big = 2**64 - 1
+    seeds = {f"slice_{i}": b"\0\2" + shape(*sizes) + text for i, (sizes, text) in enumerate([
+        ((4, 6), b"1:3,2:"), ((4, 6), b"...,-1"), ((4, 6), b":-9,9:"), ((4, 6, 2), b"0,...,1"), ((), b"..."), ((0, 3), b":"),
+        ((big, 2), b"18446744073709551614,:1"), ((3, 3), b"::2"), ((3, 3), b"5"), ((3, 3), b""), ((3, 3), b"a,1_")])}
+    seeds |= {f"shard_{i}": b"\1\1" + shape(*sizes) + text for i, (sizes, text) in enumerate([
+        ((7, 6), b"0:2/3"), ((7, 6), b"-1:3/4"), ((7,), b"0:9/16"), ((big,), b"0:18446744073709551613/18446744073709551614"),
+        ((7, 6), b"2:0/1"), ((7, 6), b"0:1"), ((7, 6), b"0:3/3")])}
+    # starts and sizes follow each dimension; block types count in blocks of the last one
+    seeds["box"] = b"\2\2\3" + bytes([5, 1, 3, 6, 2, 2, 4, 1, 2])
+    seeds["box_deep"] = b"\2\0\6" + bytes([3, 1, 2] * 6)
+    seeds["box_blocks"] = b"\2\5\2" + bytes([4, 1, 2, 3, 32, 33, 1])
+    seeds["box_split"] = b"\2\4\2" + bytes([4, 1, 2, 3, 0, 2])
+    # dimensions but one, the axis's sizes, cells, pieces: not zeros, which, start, size, one or several
+    joined = bytes([1, 0, 0, 3, 0]) + bytes([1, 1, 1, 2, 0])
+    seeds["plan_rows"] = b"\3\1\2\0\1" + bytes([3, 2, 4, 5]) + b"\0\1" + joined
+    seeds["plan_columns"] = b"\3\1\2\1\1" + bytes([3, 2, 4, 5]) + b"\0\1" + joined
+    seeds["plan_cells"] = b"\3\2\3\1\2" + bytes([2, 3, 4, 5, 5, 5]) + b"\1\1" + joined * 2
+    seeds["plan_strided"] = b"\3\0\1\0\0" + bytes([4, 8]) + b"\0\0" + bytes([1, 0, 0, 2, 1, 0, 3])
+    seeds["plan_zeros"] = b"\3\1\2\0\0" + bytes([3, 2, 4]) + b"\0\1" + bytes([1, 0, 1, 2, 0]) + bytes([0, 4])
+    seeds["plan_blocks"] = b"\3\5\2\0\0" + bytes([3, 2, 4]) + b"\0\0" + bytes([1, 0, 1, 2, 0])
+    seeds["plan_scalars"] = b"\3\1\0\2\1\0" + bytes([1, 0, 0, 1, 0, 1, 1, 0, 1, 0])
+    seeds["runs"] = b"\4\3" + block(1, run(0, 3, 20)) + block(5, run(1, 2, 4, step=9)) + block(1, run(3, 0, 99))
+    seeds["runs_columns"] = b"\4\1" + block(6, run(0, 0, 3, 2, 5, 11), run(1, 1, 2, step=7), run(3, 0, 1))
+    seeds["runs_touch"] = b"\4\4" + block(1, run(0, 3, 20)) + block(1, run(0, 23, 7)) + block(4, run(0, 30, 2, 3, 2, 6)) \
+        + block(1, run(0, 54, 1))
+    seeds["runs_vast"] = b"\4\2" + block(big, run(3, 0, 1)) + block(2, run(0, 2**63, 2**63, 1, 0, 1))
+    seeds["runs_wrap"] = b"\4\2" + block(3, run(0, 1, 1, 3, 2**63, 2**63)) + block(1, run(2, big - 1, 1))
+    seeds["runs_outside"] = b"\4\2" + block(1, run(0, 0, 200, 1)) + block(1, run(0, 200, 200))
+    return seeds
+
+
 def main():
-    targets = {"gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
+    targets = {"slice": slice_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
                "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
                "npy": npy_seeds(), "zip": zip_seeds(),

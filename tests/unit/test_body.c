@@ -422,9 +422,104 @@ static void one_blob_decides(void **state)
     }
 }
 
+/* Counts what is asked of it. */
+static int reads, gathers;
+static uint64_t gathered, prefetched;
+
+static bool counting_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    (void)err;
+    reads++;
+    memcpy(out, blob->bytes + off, len);
+    return true;
+}
+
+static bool counting_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
+                            void *out, struct td_error *err)
+{
+    (void)err;
+    gathers++;
+    gathered += count;
+    for (uint64_t i = 0; i < count; i++)
+        memcpy((char *)out + i * len, blob->bytes + off + i * stride, len);
+    return true;
+}
+
+static void counting_prefetch(struct td_blob *blob, uint64_t off, uint64_t len)
+{
+    assert_true(off <= blob->len_bytes && len <= blob->len_bytes - off);
+    reads++;
+    prefetched += len;
+}
+
+static const struct td_blob_class counting_class = {
+    .destroy = vast_destroy, .read = counting_read, .gather = counting_gather, .prefetch = counting_prefetch};
+
+/* A window over short runs is one gather, with at most a part of a run before and after it. */
+static void whole_runs_are_gathered_at_once(void **state)
+{
+    (void)state;
+    enum { RUNS = 100, LEN = 7, STRIDE = 16 };
+    static uint8_t memory[RUNS * STRIDE];
+    struct td_blob blob = {.class = &counting_class, .refs = 1, .bytes = memory, .len_bytes = sizeof memory};
+    struct td_body body;
+    struct td_body_cursor cursor = {0};
+    uint8_t out[RUNS * LEN];
+    for (size_t i = 0; i < sizeof memory; i++)
+        memory[i] = (uint8_t)(i * 37 + (i >> 8));
+    td_body_init(&body);
+    assert_true(td_body_append_runs(&body, &blob, 3, LEN, RUNS, STRIDE, NULL));
+    reads = gathers = 0;
+    assert_true(td_body_read(&body, &cursor, out, sizeof out, NULL));
+    assert_true(reads == 0 && gathers == 1);
+    memset(&cursor, 0, sizeof cursor);
+    reads = gathers = 0;
+    gathered = 0;
+    for (size_t at = 0; at < sizeof out; at += 50) {
+        memset(out + at, 0, 50);
+        assert_true(td_body_read(&body, &cursor, out + at, 50, NULL));
+    }
+    assert_true(gathers == 14 && reads <= 28 && gathered >= RUNS - 14);
+    for (size_t i = 0; i < sizeof out; i++)
+        assert_int_equal(out[i], memory[3 + i / LEN * STRIDE + i % LEN]);
+    td_body_fini(&body);
+}
+
+/* Runs that lie close together are asked for with what is between them; far ones each by itself. */
+static void close_runs_are_prefetched_together(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t len, count, stride, wanted, calls, bytes;
+    } cases[] = {
+        {100, 1, 0, 1000, 1, 100},
+        {100, 1, 0, 30, 1, 30},
+        {100, 5, 200, 1000, 1, 900} /* up to the end of the last */,
+        {100, 5, 200, 300, 1, 300},
+        {100, 5, 0, 1000, 1, 100} /* one run, again and again */,
+        {100, 5, 100 + 65536, UINT64_MAX, 1, 4 * (100 + 65536) + 100},
+        {100, 5, 101 + 65536, UINT64_MAX, 5, 500},
+        {100, 5, 101 + 65536, 250, 3, 250},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_blob blob = {.class = &counting_class, .refs = 1, .len_bytes = 1 << 20};
+        struct td_body body;
+        td_body_init(&body);
+        assert_true(
+            td_body_append_runs(&body, &blob, 3, cases[i].len, cases[i].count, cases[i].stride, NULL));
+        reads = 0;
+        prefetched = 0;
+        td_body_prefetch(&body, cases[i].wanted);
+        CHECK((uint64_t)reads == cases[i].calls && prefetched == cases[i].bytes, "case %zu", i);
+        td_body_fini(&body);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_runs_are_gathered_at_once),
+        cmocka_unit_test(close_runs_are_prefetched_together),
         cmocka_unit_test(reading_equals_the_oracle),
         cmocka_unit_test(cutting_equals_slicing),
         cmocka_unit_test(every_cut_of_a_progression),

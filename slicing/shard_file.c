@@ -1,0 +1,170 @@
+#include "slicing/shard_file.h"
+
+#include "core/buffer.h"
+#include "core/checked.h"
+#include "core/json.h"
+#include "slicing/runs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LENGTH_BYTES = 8, ALIGNMENT = 8, MAX_HEADER_BYTES = 100000000 }; /* safetensors tensor.rs */
+
+static void write_metadata(struct td_buffer *out, const struct td_shard_metadata *metadata, size_t count)
+{
+    td_buffer_puts(out, "\"__metadata__\":{");
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            td_buffer_putc(out, ',');
+        td_json_write_cstring(out, metadata[i].key);
+        td_buffer_putc(out, ':');
+        td_json_write_cstring(out, metadata[i].value);
+    }
+    td_buffer_putc(out, '}');
+}
+
+static void write_tensor(struct td_buffer *out, const struct td_plan_output *output, uint64_t begin)
+{
+    td_json_write_cstring(out, output->name);
+    td_buffer_puts(out, ":{\"dtype\":");
+    td_json_write_cstring(out, output->dtype->name);
+    td_buffer_puts(out, ",\"shape\":[");
+    for (uint32_t i = 0; i < output->rank; i++) {
+        if (i > 0)
+            td_buffer_putc(out, ',');
+        td_buffer_u64(out, output->shape[i]);
+    }
+    td_buffer_puts(out, "],\"data_offsets\":[");
+    td_buffer_u64(out, begin);
+    td_buffer_putc(out, ',');
+    td_buffer_u64(out, begin + output->nbytes);
+    td_buffer_puts(out, "]}");
+}
+
+/* Whether safetensors can say it. */
+static bool check_output(const struct td_plan_output *output, struct td_error *err)
+{
+    if (!td_dtype_is_safetensors(output->dtype))
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "tensor \"%s\": safetensors has no word for the type %s", output->name,
+                            output->dtype->name);
+    if (strcmp(output->name, "__metadata__") == 0)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "tensor \"%s\": safetensors keeps this name for itself", output->name);
+    return true;
+}
+
+/* Eight bytes for the length and the JSON; the length is not there yet. */
+static bool write_header(const struct td_plan *plan, const struct td_shard_metadata *metadata,
+                         size_t metadata_count, struct td_buffer *out, struct td_error *err)
+{
+    uint64_t at = 0;
+    static const char room[LENGTH_BYTES + 1] = "        ";
+    td_buffer_puts(out, room);
+    td_buffer_putc(out, '{');
+    if (metadata_count > 0)
+        write_metadata(out, metadata, metadata_count);
+    for (size_t i = 0; i < plan->output_count; i++) {
+        const struct td_plan_output *output = &plan->outputs[i];
+        uint64_t end;
+        if (!check_output(output, err))
+            return false;
+        if (!td_add_u64(at, output->nbytes, &end))
+            return td_error_set(err, TD_INVALID_ARGUMENT, "the file would have more than 2^64-1 bytes");
+        if (i > 0 || metadata_count > 0)
+            td_buffer_putc(out, ',');
+        write_tensor(out, output, at);
+        if (out->len > LENGTH_BYTES + MAX_HEADER_BYTES)
+            break;
+        at = end;
+    }
+    td_buffer_putc(out, '}');
+    while (out->len % ALIGNMENT != 0 && !out->failed)
+        td_buffer_putc(out, ' ');
+    if (out->failed)
+        return td_error_no_memory(err);
+    if (out->len > LENGTH_BYTES + MAX_HEADER_BYTES)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                            "the file's header would have more than %d bytes, which safetensors refuses",
+                            (int)MAX_HEADER_BYTES);
+    return true;
+}
+
+static bool make_header(struct td_shard_file *file, const struct td_shard_metadata *metadata,
+                        size_t metadata_count, struct td_error *err)
+{
+    struct td_buffer text;
+    size_t len;
+    td_buffer_init(&text);
+    if (!write_header(&file->plan, metadata, metadata_count, &text, err)) {
+        td_buffer_fini(&text);
+        return false;
+    }
+    char *bytes = td_buffer_release(&text, &len);
+    for (size_t i = 0; i < LENGTH_BYTES; i++)
+        bytes[i] = (char)((len - LENGTH_BYTES) >> 8 * i & 0xff);
+    return td_blob_from_heap(bytes, len, &file->header, err);
+}
+
+static bool make_layout(struct td_shard_file *file, const struct td_tensor_list *tensors,
+                        struct td_error *err)
+{
+    file->layout = td_layout_create();
+    if (file->layout == NULL)
+        return td_error_no_memory(err);
+    if (file->header != NULL) {
+        const struct td_run run = {
+            .source = TD_SHARD_SOURCE_HEADER, .len = file->header->len_bytes, .count = 1};
+        if (!td_layout_append(file->layout, 1, &run, 1, err))
+            return false;
+    }
+    for (size_t i = 0; i < file->plan.output_count; i++)
+        if (!td_layout_append_output(file->layout, TD_SHARD_SOURCE_TENSOR, &file->plan,
+                                     &file->plan.outputs[i], tensors, err))
+            return false;
+    file->nbytes = file->layout->total_bytes;
+    return true;
+}
+
+bool td_shard_file_create(struct td_plan *plan, const struct td_tensor_list *tensors,
+                          const struct td_shard_metadata *metadata, size_t metadata_count, bool header_wanted,
+                          struct td_shard_file **out, struct td_error *err)
+{
+    struct td_shard_file *file = calloc(1, sizeof *file);
+    if (file == NULL) {
+        td_plan_fini(plan);
+        return td_error_no_memory(err);
+    }
+    atomic_init(&file->refs, 1);
+    file->plan = *plan;
+    memset(plan, 0, sizeof *plan);
+    if ((header_wanted && !make_header(file, metadata, metadata_count, err)) ||
+        !make_layout(file, tensors, err)) {
+        td_shard_file_unref(file);
+        return false;
+    }
+    *out = file;
+    return true;
+}
+
+struct td_shard_file *td_shard_file_ref(struct td_shard_file *file)
+{
+    atomic_fetch_add_explicit(&file->refs, 1, memory_order_relaxed);
+    return file;
+}
+
+void td_shard_file_unref(struct td_shard_file *file)
+{
+    if (file == NULL || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    td_layout_unref(file->layout);
+    td_blob_unref(file->header);
+    td_plan_fini(&file->plan);
+    free(file);
+}
+
+size_t td_shard_file_memory_bytes(const struct td_shard_file *file)
+{
+    size_t header = file->header == NULL ? 0 : sizeof *file->header + (size_t)file->header->len_bytes;
+    return sizeof *file + header + file->plan.arena.used_bytes + td_layout_memory_bytes(file->layout);
+}
