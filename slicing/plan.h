@@ -21,8 +21,9 @@ struct td_tensor_list {
 #define TD_PIECE_ZEROS UINT32_MAX
 
 /* A part of a result along its axis: `count` boxes of the source, each `size` elements of dimension axis from
- * start + i * stride on, and all of the other dimensions; or, with a selection, that box alone. Elements are stored
- * elements (packed ones count once). */
+ * start + i * stride on, and all of the other dimensions; or, with a selection, that box alone (start, size, count and
+ * stride are then 0, 0, 1, 0). Elements are stored elements (packed ones count once). A whole tensor without dimensions
+ * is one of size 1. Pieces without elements along the axis are left out. */
 struct td_plan_piece {
     uint32_t tensor; /* in the list; TD_PIECE_ZEROS: size zero elements along the axis */
     uint64_t start, size;
@@ -58,10 +59,15 @@ struct td_plan {
 
 void td_plan_fini(struct td_plan *plan); /* of an empty or failed one too */
 
+enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* what one rank's plan may take */
+#define TD_PLAN_MAX_STEPS UINT64_C(1000000000) /* characters that matching names with patterns may look at */
+
 /* Rank tp_rank of tp_size by these rules. Errors: TD_FAILED_PRECONDITION (the message names the tensor): no rule
  * matches a tensor of two or more dimensions (of fewer: it is whole on every rank), a size that the ranks do not divide,
- * parts that are not the dimension, types or shapes that cannot be joined, a slot twice or missing, a source without
- * bytes (its reason), a slice within a block; TD_RESOURCE_EXHAUSTED. */
+ * parts that are not the dimension, types or shapes that cannot be joined, a slot or an index of a stack twice or missing,
+ * a rule that refuses (its reason), a source without bytes (its reason), a slice within a block; TD_INVALID_ARGUMENT: no
+ * such rank, tp_size not from 1 to TD_MAX_TP_SIZE; TD_RESOURCE_EXHAUSTED: the limits above, memory. Time is that of a
+ * sort of the tensors beside the matching. */
 bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
                         uint64_t tp_size, uint64_t tp_rank, struct td_plan *out, struct td_error *err);
 

@@ -1,0 +1,142 @@
+#include "slicing/plan.h"
+
+#include "core/checked.h"
+#include "parser/names.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct item_planner {
+    const struct td_tensor_list *tensors;
+    struct td_plan *plan;
+    struct td_error *err;
+};
+
+static const struct td_tensor *find_tensor(const struct td_tensor_list *tensors, const char *name,
+                                           uint32_t *number)
+{
+    size_t len = strlen(name);
+    size_t low = 0;
+    size_t high = tensors->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct td_tensor *tensor = tensors->get(tensors->context, middle);
+        int order = td_name_compare(name, len, tensor->name, tensor->name_len);
+        if (order == 0) {
+            *number = (uint32_t)middle;
+            return tensor;
+        }
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
+
+/* A selection of the plan's own, all of the tensor's dimensions in it. */
+static bool select_slice(struct item_planner *p, const struct td_tensor *tensor, const char *slice,
+                         struct td_plan_piece *piece, struct td_plan_output *out)
+{
+    struct td_selection *selection = td_arena_alloc(&p->plan->arena, sizeof *selection);
+    if (selection == NULL)
+        return td_error_no_memory(p->err);
+    if (!td_slice_parse(slice, strlen(slice), tensor->rank, tensor->shape, selection, p->err) ||
+        !td_selection_nbytes(selection, tensor->shape, tensor->dtype, &out->nbytes, p->err))
+        return false;
+    uint64_t sizes[TD_MAX_RANK];
+    out->rank = td_selection_shape(selection, sizes);
+    uint64_t *shape = td_arena_array(&p->plan->arena, out->rank, sizeof *shape);
+    if (shape == NULL)
+        return td_error_no_memory(p->err);
+    for (uint32_t d = 0; d < out->rank; d++)
+        shape[d] = sizes[d];
+    out->shape = shape;
+    piece->selection = selection;
+    return true;
+}
+
+static bool take_whole(struct item_planner *p, const struct td_tensor *tensor, struct td_plan_piece *piece,
+                       struct td_plan_output *out)
+{
+    uint64_t *shape = td_arena_array(&p->plan->arena, tensor->rank, sizeof *shape);
+    if (shape == NULL)
+        return td_error_no_memory(p->err);
+    for (uint32_t d = 0; d < tensor->rank; d++)
+        shape[d] = tensor->shape[d];
+    out->rank = tensor->rank;
+    out->shape = shape;
+    out->nbytes = tensor->nbytes;
+    piece->size = tensor->rank == 0 ? 1 : tensor->shape[0];
+    return true;
+}
+
+static bool add_item(struct item_planner *p, const struct td_plan_item *item)
+{
+    struct td_plan *plan = p->plan;
+    struct td_plan_piece piece = {.count = 1};
+    struct td_plan_output out = {.cell_count = 1, .first_piece = plan->piece_count, .piece_count = 1};
+    const struct td_tensor *tensor = find_tensor(p->tensors, item->name, &piece.tensor);
+    const char *name = item->as != NULL ? item->as : item->name;
+    if (tensor == NULL)
+        return td_error_set(p->err, TD_NOT_FOUND, "tensor \"%.160s\" not found", item->name);
+    if (tensor->reason != NULL)
+        return td_error_set(p->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": %s", item->name,
+                            tensor->reason);
+    if (!(item->slice != NULL ? select_slice(p, tensor, item->slice, &piece, &out)
+                              : take_whole(p, tensor, &piece, &out)))
+        return false;
+    if (!td_add_u64(plan->total_bytes, out.nbytes, &plan->total_bytes))
+        return td_error_set(p->err, TD_FAILED_PRECONDITION,
+                            "tensor \"%.160s\": the sizes add up to more than "
+                            "2^64-1 bytes",
+                            item->name);
+    out.dtype = tensor->dtype;
+    out.name = td_arena_strndup(&plan->arena, name, strlen(name));
+    if (out.name == NULL)
+        return td_error_no_memory(p->err);
+    if (piece.selection == NULL && piece.size == 0)
+        out.piece_count = 0;
+    else
+        plan->pieces[plan->piece_count++] = piece;
+    plan->outputs[plan->output_count++] = out;
+    return true;
+}
+
+static struct td_name output_name(const void *context, size_t i)
+{
+    const struct td_plan *plan = context;
+    return (struct td_name){.text = plan->outputs[i].name, .len = strlen(plan->outputs[i].name)};
+}
+
+static bool check_names(const struct td_plan *plan, struct td_error *err)
+{
+    struct td_names names = {.count = plan->output_count, .context = plan, .get = output_name};
+    struct td_order *order;
+    if (!td_names_order(&names, &order, err))
+        return false;
+    size_t twice = td_names_duplicate(&names, order);
+    free(order);
+    return twice == names.count ||
+           td_error_set(err, TD_INVALID_ARGUMENT,
+                        "two results are named \"%.160s\"; \"as\" gives one of them another name",
+                        plan->outputs[twice].name);
+}
+
+bool td_plan_from_items(const struct td_plan_item *items, size_t count, const struct td_tensor_list *tensors,
+                        struct td_plan *out, struct td_error *err)
+{
+    struct item_planner p = {.tensors = tensors, .plan = out, .err = err};
+    *out = (struct td_plan){.tp_size = 1};
+    td_arena_init(&out->arena, TD_PLAN_MAX_MEMORY_BYTES);
+    out->outputs = td_arena_array(&out->arena, count, sizeof *out->outputs);
+    out->pieces = td_arena_array(&out->arena, count, sizeof *out->pieces);
+    bool ok = (out->outputs != NULL && out->pieces != NULL) || td_error_no_memory(err);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = add_item(&p, &items[i]);
+    ok = ok && check_names(out, err);
+    if (!ok)
+        td_plan_fini(out);
+    return ok;
+}

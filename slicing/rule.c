@@ -1,0 +1,183 @@
+#include "slicing/rule.h"
+
+#include <string.h>
+
+/* ---- patterns ---- */
+
+struct matcher {
+    const char *pattern, *name;
+    size_t name_len;
+    struct td_captures *captures;
+    uint64_t steps; /* characters looked at */
+};
+
+static bool begins_any(const char *pattern)
+{
+    return pattern[0] == '*' && pattern[1] == '*';
+}
+
+static size_t component_len(const struct matcher *m, size_t at)
+{
+    const char *dot = memchr(m->name + at, '.', m->name_len - at);
+    return dot == NULL ? m->name_len - at : (size_t)(dot - (m->name + at));
+}
+
+static bool capture(struct matcher *m, size_t off, size_t len)
+{
+    struct td_captures *c = m->captures;
+    if (c->count == TD_RULE_MAX_CAPTURES)
+        return false;
+    c->at[c->count].off = (uint32_t)off;
+    c->at[c->count].len = (uint32_t)len;
+    c->count++;
+    return true;
+}
+
+/* Goes from pattern[*p] and name[*n] to the pattern's end or to its next "**"; false where they differ. */
+static bool match_block(struct matcher *m, size_t *p, size_t *n)
+{
+    while (m->pattern[*p] != '\0' && !begins_any(m->pattern + *p)) {
+        m->steps++;
+        if (m->pattern[*p] == '*') {
+            size_t len = component_len(m, *n);
+            m->steps += len;
+            if (len == 0 || !capture(m, *n, len))
+                return false;
+            *n += len;
+        } else if (*n < m->name_len && m->name[*n] == m->pattern[*p]) {
+            ++*n;
+        } else {
+            return false;
+        }
+        ++*p;
+    }
+    return true;
+}
+
+/* What follows "**" is tried at every place from the left. The first that fits may be kept: a later one could only end
+ * later, since "*" takes whole components. The last block has to end with the name. */
+static bool match_after_any(struct matcher *m, size_t *p, size_t *n)
+{
+    size_t begin = *n;
+    uint32_t mine = m->captures->count;
+    if (!capture(m, begin, 0))
+        return false;
+    if (m->pattern[*p] == '\0') {
+        m->captures->at[mine].len = (uint32_t)(m->name_len - begin);
+        *n = m->name_len;
+        return true;
+    }
+    for (size_t at = begin; at <= m->name_len; at++) {
+        size_t block = *p;
+        size_t end = at;
+        m->captures->at[mine].len = (uint32_t)(at - begin);
+        m->captures->count = mine + 1;
+        if (match_block(m, &block, &end) && (m->pattern[block] != '\0' || end == m->name_len)) {
+            *p = block;
+            *n = end;
+            return true;
+        }
+        m->steps++;
+    }
+    return false;
+}
+
+static bool match_all(struct matcher *m)
+{
+    size_t p = 0;
+    size_t n = 0;
+    m->captures->count = 0;
+    if (m->name_len > UINT32_MAX || !match_block(m, &p, &n))
+        return false;
+    while (begins_any(m->pattern + p)) {
+        p += 2;
+        if (!match_after_any(m, &p, &n))
+            return false;
+    }
+    return n == m->name_len;
+}
+
+bool td_rule_match(const char *pattern, const char *name, size_t name_len, struct td_captures *captures)
+{
+    struct matcher m = {.pattern = pattern, .name = name, .name_len = name_len, .captures = captures};
+    return match_all(&m);
+}
+
+const struct td_rule *td_rules_find(const struct td_rule_list *rules, const char *name, size_t name_len,
+                                    struct td_captures *captures, uint64_t *steps)
+{
+    for (size_t i = 0; i < rules->count; i++) {
+        struct matcher m = {
+            .pattern = rules->rules[i].match, .name = name, .name_len = name_len, .captures = captures};
+        bool found = match_all(&m);
+        if (steps != NULL) {
+            *steps -= m.steps < *steps ? m.steps + 1 : *steps;
+            if (*steps == 0)
+                return NULL;
+        }
+        if (found)
+            return &rules->rules[i];
+    }
+    return NULL;
+}
+
+/* ---- results ---- */
+
+void td_rule_write_out(const struct td_rule *rule, const char *name, const struct td_captures *captures,
+                       struct td_buffer *out)
+{
+    uint32_t next = 0;
+    for (const char *p = rule->out; *p != '\0';) {
+        if (*p != '*') {
+            td_buffer_putc(out, *p++);
+            continue;
+        }
+        p += begins_any(p) ? 2 : 1;
+        if (next < captures->count)
+            td_buffer_append(out, name + captures->at[next].off, captures->at[next].len);
+        next++;
+    }
+}
+
+/* ---- checks ---- */
+
+/* Counts a pattern's wildcards; a reason when they cannot be. */
+static const char *count_wildcards(const char *pattern, bool whole_components, uint32_t *count)
+{
+    *count = 0;
+    for (size_t i = 0; pattern[i] != '\0'; i++) {
+        if (i >= TD_RULE_MAX_PATTERN_BYTES)
+            return "a pattern is longer than 1024 bytes";
+        if (pattern[i] != '*')
+            continue;
+        bool any = begins_any(pattern + i);
+        size_t end = i + (any ? 2 : 1);
+        if (pattern[end] == '*')
+            return "wildcards touch; put a dot between them";
+        if (!any && whole_components &&
+            ((i > 0 && pattern[i - 1] != '.') || (pattern[end] != '.' && pattern[end] != '\0')))
+            return "\"*\" stands for a whole component between dots; \"**\" is any text";
+        if (++*count > TD_RULE_MAX_CAPTURES)
+            return "more than 8 wildcards";
+        i = end - 1;
+    }
+    return NULL;
+}
+
+const char *td_rule_check(const struct td_rule *rule)
+{
+    uint32_t given;
+    uint32_t used = 0;
+    const char *reason = count_wildcards(rule->match, true, &given);
+    if (reason == NULL && rule->out != NULL)
+        reason = count_wildcards(rule->out, false, &used);
+    if (reason != NULL)
+        return reason;
+    if (rule->stack && given == 0)
+        return "stack needs a wildcard in match, the last one is the index";
+    if (rule->stack && rule->out == NULL)
+        return "stack needs out";
+    if (used > given - (rule->stack ? 1 : 0))
+        return "out has more wildcards than match gives it";
+    return NULL;
+}

@@ -1,0 +1,290 @@
+#include "slicing/rule.h"
+
+#include <string.h>
+
+/* One bit for each key, to find repeated ones and to say which contradict. */
+enum {
+    KEY_MATCH = 1 << 0,
+    KEY_OUT = 1 << 1,
+    KEY_SLOT = 1 << 2,
+    KEY_REFUSE = 1 << 3,
+    KEY_DROP = 1 << 4,
+    KEY_WHOLE = 1 << 5,
+    KEY_STACK = 1 << 6,
+    KEY_STACK_SIZE = 1 << 7,
+    KEY_DIM = 1 << 8,
+    KEY_PARTS = 1 << 9,
+    KEY_GROUPS = 1 << 10,
+    KEY_PACK = 1 << 11,
+    KEY_UNEVEN = 1 << 12,
+    KEY_PAD_TO = 1 << 13,
+};
+
+static const char *const keys[] = {"match",      "out", "slot",  "refuse", "drop", "whole",  "stack",
+                                   "stack_size", "dim", "parts", "groups", "pack", "uneven", "pad_to"};
+
+struct rule_reader {
+    struct td_json *json;
+    struct td_arena *arena;
+    struct td_error *err;
+};
+
+static bool read_string(struct rule_reader *r, const char *key, size_t max_bytes, const char **out)
+{
+    struct td_json *json = r->json;
+    enum td_json_token token = td_json_next(json);
+    if (token != TD_JSON_STRING)
+        return token != TD_JSON_ERROR && td_json_fail(json, "%s must be a string", key);
+    if (json->value_len > max_bytes)
+        return td_json_fail(json, "%s is longer than %zu bytes", key, max_bytes);
+    char *copy = td_arena_alloc(r->arena, json->value_len + 1);
+    size_t len;
+    if (copy == NULL)
+        return td_error_no_memory(r->err);
+    if (!td_json_string(json, copy, json->value_len + 1, &len))
+        return false;
+    if (len == 0)
+        return td_json_fail(json, "%s is empty", key);
+    *out = copy;
+    return true;
+}
+
+static bool read_number(struct rule_reader *r, const char *key, uint64_t min, uint64_t max, uint64_t *out)
+{
+    enum td_json_token token = td_json_next(r->json);
+    if (token != TD_JSON_NUMBER)
+        return token != TD_JSON_ERROR && td_json_fail(r->json, "%s must be a number", key);
+    if (!td_json_u64(r->json, out))
+        return false;
+    if (*out < min || *out > max)
+        return td_json_fail(r->json, "%s is %llu; at least %llu and at most %llu", key,
+                            (unsigned long long)*out, (unsigned long long)min, (unsigned long long)max);
+    return true;
+}
+
+static bool read_flag(struct rule_reader *r, const char *key, bool *out)
+{
+    enum td_json_token token = td_json_next(r->json);
+    if (token != TD_JSON_TRUE && token != TD_JSON_FALSE)
+        return token != TD_JSON_ERROR && td_json_fail(r->json, "%s must be true or false", key);
+    *out = token == TD_JSON_TRUE;
+    return true;
+}
+
+/* -64 to 63: what td_json_u64 has no sign for. */
+static bool read_dim(struct rule_reader *r, int32_t *out)
+{
+    struct td_json *json = r->json;
+    enum td_json_token token = td_json_next(json);
+    if (token != TD_JSON_NUMBER)
+        return token != TD_JSON_ERROR && td_json_fail(json, "dim must be a number");
+    const char *text = json->text + json->value;
+    bool negative = text[0] == '-';
+    int32_t value = 0;
+    for (size_t i = negative ? 1 : 0; i < json->value_len; i++) {
+        if (text[i] < '0' || text[i] > '9' || value > 99)
+            return td_json_fail(json, "dim must be a whole number from -64 to 63");
+        value = value * 10 + (text[i] - '0');
+    }
+    if (value > (negative ? 64 : 63))
+        return td_json_fail(json, "dim must be a whole number from -64 to 63");
+    *out = negative ? -value : value;
+    return true;
+}
+
+static bool read_uneven(struct rule_reader *r, enum td_uneven *out)
+{
+    enum td_json_token token = td_json_next(r->json);
+    if (token == TD_JSON_ERROR)
+        return false;
+    if (token == TD_JSON_STRING) {
+        static const char *const names[] = {"error", "chunk", "balanced"};
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            if (td_json_equals(r->json, names[i])) {
+                *out = (enum td_uneven)i;
+                return true;
+            }
+        }
+    }
+    return td_json_fail(r->json, "uneven must be \"error\", \"chunk\" or \"balanced\"");
+}
+
+/* The latest token is the '{' of a part. */
+static bool read_part(struct rule_reader *r, struct td_rule_part *part)
+{
+    unsigned seen = 0;
+    enum td_json_token token;
+    *part = (struct td_rule_part){.unit = 1};
+    while ((token = td_json_next(r->json)) == TD_JSON_KEY) {
+        unsigned bit;
+        bool ok;
+        if (td_json_equals(r->json, "count"))
+            bit = 1;
+        else if (td_json_equals(r->json, "unit"))
+            bit = 2;
+        else if (td_json_equals(r->json, "replicate"))
+            bit = 4;
+        else
+            return td_json_fail(r->json, "a part has count, unit and replicate, nothing else");
+        if ((seen & bit) != 0)
+            return td_json_fail(r->json, "a key of a part is given twice");
+        seen |= bit;
+        if (bit == 1)
+            ok = read_number(r, "count", 0, UINT64_MAX, &part->count);
+        else if (bit == 2)
+            ok = read_number(r, "unit", 0, UINT64_MAX, &part->unit);
+        else
+            ok = read_flag(r, "replicate", &part->replicate);
+        if (!ok)
+            return false;
+    }
+    return token != TD_JSON_ERROR;
+}
+
+static bool read_parts(struct rule_reader *r, struct td_rule *rule)
+{
+    enum td_json_token token = td_json_next(r->json);
+    if (token != TD_JSON_ARRAY_BEGIN)
+        return token != TD_JSON_ERROR && td_json_fail(r->json, "parts must be an array");
+    while ((token = td_json_next(r->json)) == TD_JSON_OBJECT_BEGIN) {
+        if (rule->part_count == TD_RULE_MAX_PARTS)
+            return td_json_fail(r->json, "more than %d parts", TD_RULE_MAX_PARTS);
+        if (!read_part(r, &rule->parts[rule->part_count++]))
+            return false;
+    }
+    if (token == TD_JSON_ERROR)
+        return false;
+    if (token != TD_JSON_ARRAY_END)
+        return td_json_fail(r->json, "a part must be an object");
+    for (uint32_t i = 0; i < rule->part_count; i++)
+        if (rule->parts[i].unit == 0 && (rule->part_count > 1 || rule->parts[i].count == 0))
+            return td_json_fail(r->json, "unit 0 is for a single part with a count");
+    return rule->part_count > 0 || td_json_fail(r->json, "parts is empty; leave it out");
+}
+
+static bool read_slot(struct rule_reader *r, uint32_t *slot)
+{
+    uint64_t value;
+    if (!read_number(r, "slot", 0, TD_RULE_MAX_COUNT, &value))
+        return false;
+    *slot = (uint32_t)value;
+    return true;
+}
+
+static bool read_value(struct rule_reader *r, unsigned key, struct td_rule *rule)
+{
+    switch (key) {
+    case KEY_MATCH:
+        return read_string(r, "match", TD_RULE_MAX_PATTERN_BYTES, &rule->match);
+    case KEY_OUT:
+        return read_string(r, "out", TD_RULE_MAX_PATTERN_BYTES, &rule->out);
+    case KEY_SLOT:
+        return read_slot(r, &rule->slot);
+    case KEY_REFUSE:
+        return read_string(r, "refuse", TD_RULE_MAX_PATTERN_BYTES, &rule->refuse);
+    case KEY_DROP:
+        return read_flag(r, "drop", &rule->drop);
+    case KEY_WHOLE:
+        return read_flag(r, "whole", &rule->whole);
+    case KEY_STACK:
+        return read_flag(r, "stack", &rule->stack);
+    case KEY_STACK_SIZE:
+        return read_number(r, "stack_size", 1, UINT32_MAX, &rule->stack_size);
+    case KEY_DIM:
+        return read_dim(r, &rule->dim);
+    case KEY_PARTS:
+        return read_parts(r, rule);
+    case KEY_GROUPS:
+        return read_number(r, "groups", 1, UINT64_MAX, &rule->groups);
+    case KEY_PACK:
+        return read_number(r, "pack", 1, UINT64_MAX, &rule->pack);
+    case KEY_UNEVEN:
+        return read_uneven(r, &rule->uneven);
+    default:
+        return read_number(r, "pad_to", 1, UINT64_MAX, &rule->pad_to);
+    }
+}
+
+/* What the keys of a rule mean together. */
+static const char *contradiction(const struct td_rule *rule, unsigned seen)
+{
+    if ((seen & KEY_MATCH) == 0)
+        return "a rule has no match";
+    if ((rule->drop || rule->refuse != NULL) && (seen & ~(unsigned)(KEY_MATCH | KEY_DROP | KEY_REFUSE)) != 0)
+        return "a rule with drop or refuse has nothing else but match";
+    if (rule->drop && rule->refuse != NULL)
+        return "a rule has both drop and refuse";
+    if (rule->whole && (seen & (KEY_PARTS | KEY_GROUPS | KEY_PACK | KEY_UNEVEN | KEY_PAD_TO)) != 0)
+        return "a rule with whole splits nothing: no parts, groups, pack, uneven, pad_to";
+    if (rule->pad_to > 1 && (rule->part_count > 1 || rule->groups > 1))
+        return "pad_to is for a single part";
+    if (rule->stack_size > 0 && !rule->stack)
+        return "stack_size is for a rule with stack";
+    return td_rule_check(rule);
+}
+
+/* The latest token is the '{' of a rule. */
+static bool read_rule(struct rule_reader *r, struct td_rule *rule)
+{
+    unsigned seen = 0;
+    enum td_json_token token;
+    *rule = (struct td_rule){.groups = 1, .pack = 1, .pad_to = 1};
+    while ((token = td_json_next(r->json)) == TD_JSON_KEY) {
+        size_t i = 0;
+        while (i < sizeof keys / sizeof *keys && !td_json_equals(r->json, keys[i]))
+            i++;
+        if (i == sizeof keys / sizeof *keys)
+            return td_json_fail(r->json,
+                                "unknown key of a rule; known are match, out, slot, refuse, drop, whole, "
+                                "stack, stack_size, dim, parts, groups, pack, uneven, pad_to");
+        if ((seen & (1U << i)) != 0)
+            return td_json_fail(r->json, "%s is given twice", keys[i]);
+        seen |= 1U << i;
+        if (!read_value(r, 1U << i, rule))
+            return false;
+    }
+    if (token == TD_JSON_ERROR)
+        return false;
+    const char *reason = contradiction(rule, seen);
+    return reason == NULL || td_json_fail(r->json, "%s", reason);
+}
+
+/* Elements of the array that `json` has just begun; the caller's reader does not move. */
+static size_t count_elements(struct td_json json)
+{
+    size_t count = 0;
+    unsigned depth = json.depth;
+    struct td_error ignored;
+    td_error_init(&ignored);
+    json.err = &ignored;
+    for (;;) {
+        enum td_json_token token = td_json_next(&json);
+        if (token == TD_JSON_ERROR || (token == TD_JSON_ARRAY_END && json.depth < depth))
+            return count;
+        if (token == TD_JSON_OBJECT_BEGIN && json.depth == depth + 1)
+            count++;
+    }
+}
+
+bool td_rules_read(struct td_json *json, struct td_arena *arena, struct td_rule_list *out,
+                   struct td_error *err)
+{
+    struct rule_reader r = {.json = json, .arena = arena, .err = err};
+    if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "an array of rules"))
+        return false;
+    size_t count = count_elements(*json);
+    if (count > TD_RULE_MAX_COUNT)
+        return td_json_fail(json, "%zu rules; at most %d", count, TD_RULE_MAX_COUNT);
+    struct td_rule *rules = td_arena_array(arena, count, sizeof *rules);
+    if (rules == NULL)
+        return td_error_no_memory(err);
+    size_t read = 0;
+    enum td_json_token token;
+    while (read < count && (token = td_json_next(json)) == TD_JSON_OBJECT_BEGIN)
+        if (!read_rule(&r, &rules[read++]))
+            return false;
+    if (!td_json_expect(json, TD_JSON_ARRAY_END, "a rule (an object) or the end of the rules"))
+        return false;
+    *out = (struct td_rule_list){.rules = rules, .count = count};
+    return true;
+}

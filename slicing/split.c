@@ -1,0 +1,222 @@
+#include "slicing/split.h"
+
+#include "core/checked.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+
+struct splitter {
+    const struct td_rule *rule;
+    const char *name;
+    uint64_t size; /* of the dimension, in elements before packing */
+    uint64_t groups, pack;
+    struct td_rule_part parts[TD_RULE_MAX_PARTS]; /* with all counts and units known */
+    uint32_t part_count;
+    uint64_t tp_size, tp_rank;
+    struct td_split *out;
+    struct td_error *err;
+};
+
+static uint64_t at_least_1(uint64_t n)
+{
+    return n == 0 ? 1 : n;
+}
+
+static bool not_the_dimension(const struct splitter *s)
+{
+    return td_error_set(s->err, TD_FAILED_PRECONDITION,
+                        "tensor \"%.160s\": the parts of the rule are not the %" PRIu64
+                        " elements of its dimension %" PRId32,
+                        s->name, s->size, s->rule->dim);
+}
+
+static bool uneven(const struct splitter *s, const struct td_rule_part *part, uint64_t count)
+{
+    return td_error_set(s->err, TD_FAILED_PRECONDITION,
+                        "tensor \"%.160s\": %" PRIu64 " units of %" PRIu64
+                        " elements along dimension %" PRId32 " cannot be dealt to %" PRIu64 " ranks%s",
+                        s->name, count, part->unit, s->rule->dim, s->tp_size,
+                        part->replicate ? "; one number must divide the other" : "");
+}
+
+/* What is left of the dimension for the parts without a count, shared by them. */
+static bool fill_counts(struct splitter *s)
+{
+    uint64_t rest = s->size;
+    uint64_t open = 0;
+    for (uint32_t i = 0; i < s->part_count; i++) {
+        struct td_rule_part *part = &s->parts[i];
+        uint64_t elems;
+        if (part->count > 0 && part->unit == 0)
+            part->unit = s->size % part->count == 0 ? s->size / part->count : 0;
+        if (!td_mul_u64(part->count, part->unit, &elems) || elems > rest)
+            return not_the_dimension(s);
+        rest -= elems;
+        open += part->count == 0;
+    }
+    if (open == 0)
+        return rest == 0 || not_the_dimension(s);
+    for (uint32_t i = 0; i < s->part_count; i++) {
+        struct td_rule_part *part = &s->parts[i];
+        if (part->count > 0)
+            continue;
+        if (part->unit == 0 || rest % open != 0 || rest / open % part->unit != 0)
+            return not_the_dimension(s);
+        part->count = rest / open / part->unit;
+    }
+    return true;
+}
+
+static bool prepare(struct splitter *s, uint64_t stored)
+{
+    const struct td_rule *rule = s->rule;
+    s->groups = at_least_1(rule->groups);
+    s->pack = at_least_1(rule->pack);
+    s->part_count = rule->part_count;
+    if (!td_mul_u64(stored, s->pack, &s->size))
+        return td_error_set(s->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": a dimension is past 2^64-1",
+                            s->name);
+    for (uint32_t i = 0; i < s->part_count; i++)
+        s->parts[i] = rule->parts[i];
+    if (s->part_count == 0) {
+        s->parts[0] = (struct td_rule_part){.unit = 1};
+        s->part_count = 1;
+    }
+    if (!fill_counts(s))
+        return false;
+    for (uint32_t i = 0; i < s->part_count; i++)
+        if (s->parts[i].count % s->groups != 0)
+            return not_the_dimension(s);
+    return true;
+}
+
+/* Units [*first, *end) of `count` go to this rank. */
+static bool deal(const struct splitter *s, const struct td_rule_part *part, uint64_t count, uint64_t *first,
+                 uint64_t *end)
+{
+    uint64_t t = s->tp_size;
+    uint64_t r = s->tp_rank;
+    uint64_t share = count / t;
+    uint64_t more = count % t;
+    if (part->replicate && count > 0 && count < t && t % count == 0) {
+        *first = r / (t / count);
+        *end = *first + 1;
+        return true;
+    }
+    if (more != 0 && s->rule->uneven == TD_UNEVEN_ERROR)
+        return uneven(s, part, count);
+    if (more != 0 && s->rule->uneven == TD_UNEVEN_CHUNK) {
+        uint64_t chunk = share + 1;
+        uint64_t full = count / chunk; /* ranks that get a whole chunk */
+        *first = r <= full ? r * chunk : count;
+        *end = r < full ? *first + chunk : count;
+        return true;
+    }
+    *first = r * share + (r < more ? r : more);
+    *end = *first + share + (r < more ? 1 : 0);
+    return true;
+}
+
+/* Appends elements before packing. */
+static bool append(struct splitter *s, struct td_split_piece piece)
+{
+    struct td_split *out = s->out;
+    if (piece.size == 0 || piece.count == 0)
+        return true;
+    if (piece.start % s->pack != 0 || piece.size % s->pack != 0 || piece.stride % s->pack != 0)
+        return td_error_set(
+            s->err, TD_FAILED_PRECONDITION,
+            "tensor \"%.160s\": a rank's part would begin or end within a packed element (%" PRIu64
+            " to one)",
+            s->name, s->pack);
+    piece.start /= s->pack;
+    piece.size /= s->pack;
+    piece.stride /= s->pack;
+    if (piece.count > 1 && piece.stride == piece.size)
+        piece = (struct td_split_piece){.start = piece.start, .size = piece.size * piece.count, .count = 1};
+    if (piece.count == 1)
+        piece.stride = 0;
+    if (!td_add_u64(out->size, piece.size * piece.count, &out->size))
+        return td_error_set(s->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": a dimension is past 2^64-1",
+                            s->name);
+    struct td_split_piece *last = out->count > 0 ? &out->pieces[out->count - 1] : NULL;
+    if (last != NULL && !last->zeros && !piece.zeros && last->count == 1 && piece.count == 1 &&
+        last->start + last->size == piece.start)
+        last->size += piece.size;
+    else
+        out->pieces[out->count++] = piece;
+    return true;
+}
+
+/* Units [first, end) of a part that has `per` units in each group of `span` elements, `off` elements into it. */
+static bool append_units(struct splitter *s, uint64_t first, uint64_t end, uint64_t per, uint64_t span,
+                         uint64_t off, uint64_t unit)
+{
+    if (first == end)
+        return true;
+    uint64_t from = first / per;
+    uint64_t to = end / per;
+    uint64_t head = first % per;
+    uint64_t tail = end % per;
+    uint64_t base = off + from * span + head * unit;
+    if (from == to)
+        return append(s, (struct td_split_piece){.start = base, .size = (end - first) * unit, .count = 1});
+    if (head > 0) {
+        if (!append(s, (struct td_split_piece){.start = base, .size = (per - head) * unit, .count = 1}))
+            return false;
+        from++;
+    }
+    if (!append(s, (struct td_split_piece){
+                       .start = off + from * span, .size = per * unit, .count = to - from, .stride = span}))
+        return false;
+    return append(s, (struct td_split_piece){.start = off + to * span, .size = tail * unit, .count = 1});
+}
+
+/* A single part that is taken as longer than it is. */
+static bool split_padded(struct splitter *s)
+{
+    const struct td_rule_part *part = &s->parts[0];
+    uint64_t to = s->rule->pad_to;
+    uint64_t padded;
+    uint64_t first;
+    uint64_t end;
+    uint64_t more = s->size % to == 0 ? 0 : to - s->size % to;
+    if (part->unit == 0 || !td_add_u64(s->size, more, &padded) || padded % part->unit != 0)
+        return not_the_dimension(s);
+    if (!deal(s, part, padded / part->unit, &first, &end))
+        return false;
+    first *= part->unit;
+    end *= part->unit;
+    uint64_t real_first = first < s->size ? first : s->size;
+    uint64_t real_end = end < s->size ? end : s->size;
+    return append(s,
+                  (struct td_split_piece){.start = real_first, .size = real_end - real_first, .count = 1}) &&
+           append(s, (struct td_split_piece){
+                         .size = (end - first) - (real_end - real_first), .count = 1, .zeros = true});
+}
+
+bool td_split_dimension(const struct td_rule *rule, const char *name, uint64_t size, uint64_t tp_size,
+                        uint64_t tp_rank, struct td_split *out, struct td_error *err)
+{
+    struct splitter s = {
+        .rule = rule, .name = name, .tp_size = tp_size, .tp_rank = tp_rank, .out = out, .err = err};
+    out->count = 0;
+    out->size = 0;
+    if (!prepare(&s, size))
+        return false;
+    if (rule->pad_to > 1)
+        return split_padded(&s);
+    uint64_t span = s.size / s.groups;
+    uint64_t off = 0;
+    for (uint32_t i = 0; i < s.part_count; i++) {
+        const struct td_rule_part *part = &s.parts[i];
+        uint64_t per = part->count / s.groups;
+        uint64_t first;
+        uint64_t end;
+        if (!deal(&s, part, part->count, &first, &end) ||
+            !append_units(&s, first, end, per, span, off, part->unit))
+            return false;
+        off += per * part->unit;
+    }
+    return true;
+}
