@@ -105,6 +105,7 @@ const char *td_status_word(int status)
 {
     switch (status) {
     case 400:
+    case 411:
         return "INVALID_ARGUMENT";
     case 401:
         return "UNAUTHENTICATED";

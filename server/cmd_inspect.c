@@ -5,10 +5,10 @@
 #include "core/buffer.h"
 #include "core/json.h"
 #include "server/inspect_table.h"
-#include "server/progress.h"
+#include "server/local_scan.h"
+#include "server/terminal.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,41 +102,17 @@ static size_t report_problems(const struct td_snapshot *snapshot)
             const struct td_problem *problem = &model->problems.items[j];
             (void)fputs("tensord: ", stderr);
             if (model->directory_len > 0)
-                (void)fprintf(stderr, "%s/", td_inspect_shown(model->id, &memory));
-            (void)fprintf(stderr, "%s", td_inspect_shown(problem->path, &memory));
-            (void)fprintf(stderr, ": %s\n", td_inspect_shown(problem->message, &memory));
+                (void)fprintf(stderr, "%s/", td_terminal_name(model->id, &memory));
+            (void)fprintf(stderr, "%s", td_terminal_name(problem->path, &memory));
+            (void)fprintf(stderr, ": %s\n", td_terminal_name(problem->message, &memory));
         }
     }
     for (size_t i = 0; i < snapshot->problems.count; i++) {
-        (void)fprintf(stderr, "tensord: %s", td_inspect_shown(snapshot->problems.items[i].path, &memory));
-        (void)fprintf(stderr, ": %s\n", td_inspect_shown(snapshot->problems.items[i].message, &memory));
+        (void)fprintf(stderr, "tensord: %s", td_terminal_name(snapshot->problems.items[i].path, &memory));
+        (void)fprintf(stderr, ": %s\n", td_terminal_name(snapshot->problems.items[i].message, &memory));
     }
     td_buffer_fini(&memory);
     return count;
-}
-
-/* A snapshot of a Hugging Face cache consists of symlinks to files beside it, so it is looked at from the folder that
- * holds both. */
-static bool scan_directory(const char *path, struct td_snapshot **snapshot, struct td_error *err)
-{
-    struct td_hub_place place;
-    char real_path[PATH_MAX];
-    struct td_scan_config config = td_scan_config_default();
-    struct td_scan_progress progress = {0};
-    struct td_unsettled_list unsettled = {0};
-    struct td_root *root = NULL;
-    _Atomic bool never = false;
-    config.settle_ns = 0;
-    if (realpath(path, real_path) != NULL && td_hub_cache_place(real_path, &place))
-        config.place = &place;
-    struct td_progress line;
-    td_progress_start(&line, path, &progress);
-    bool ok = td_root_create(config.place == NULL ? path : place.folder, &root, err) &&
-              td_scan(root, NULL, NULL, &config, &unsettled, &progress, &never, snapshot, err);
-    td_progress_stop(&line);
-    td_unsettled_list_fini(&unsettled);
-    td_root_unref(root);
-    return ok;
 }
 
 static bool print_snapshot(struct td_snapshot *snapshot, bool directory, bool json, struct td_error *err)
@@ -191,7 +167,7 @@ int td_cmd_inspect(int argc, char **argv)
     td_error_init(&err);
     bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     bool ok =
-        (directory ? scan_directory(path, &snapshot, &err) : td_scan_file(path, &limits, &snapshot, &err)) &&
+        (directory ? td_local_scan(path, &snapshot, &err) : td_scan_file(path, &limits, &snapshot, &err)) &&
         print_snapshot(snapshot, directory, json, &err);
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
         ok = td_error_set(&err, TD_IO, "cannot write to standard output");

@@ -7,6 +7,7 @@ enum { TD_EXIT_OK = 0, TD_EXIT_FAILED = 1, TD_EXIT_USAGE = 2 };
 
 int td_cmd_serve(int argc, char **argv);
 int td_cmd_inspect(int argc, char **argv);
+int td_cmd_plan(int argc, char **argv);
 int td_cmd_health(int argc, char **argv);
 
 #endif

@@ -1,7 +1,7 @@
 #include "server/inspect_table.h"
 
 #include "api/manifest_view.h"
-#include "core/utf8.h"
+#include "server/terminal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,40 +30,9 @@ struct table {
     size_t counts;
 };
 
-const char *td_inspect_shown(const char *text, struct td_buffer *memory)
-{
-    size_t len = strlen(text);
-    td_buffer_clear(memory);
-    if (!td_buffer_reserve(memory, 4 * len + 1))
-        return "?";
-    td_utf8_escape(text, len, memory->data, 4 * len + 1);
-    return memory->data;
-}
-
 static const char *plural(size_t count)
 {
     return count == 1 ? "" : "s";
-}
-
-/* Characters, which is what a terminal's columns count (wide ones aside). */
-static int width_of(const char *text)
-{
-    int width = 0;
-    for (; *text != '\0'; text++)
-        width += ((unsigned char)*text & 0xC0) != 0x80 ? 1 : 0;
-    return width;
-}
-
-static void format_bytes(uint64_t bytes, char *out, size_t capacity)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    while (value >= 1024 && unit < 5) {
-        value /= 1024;
-        unit++;
-    }
-    (void)snprintf(out, capacity, unit == 0 ? "%.0f %s" : "%.2f %s", value, units[unit]);
 }
 
 /* ---- cells --------------------------------------------------------------------------------------------- */
@@ -92,7 +61,7 @@ static void write_note(struct table *table, const struct td_tensor *tensor)
 {
     struct td_buffer *out = &table->text;
     if (tensor->reason != NULL)
-        td_buffer_printf(out, "not addressable: %s", td_inspect_shown(tensor->reason, &table->shown));
+        td_buffer_printf(out, "not addressable: %s", td_terminal_name(tensor->reason, &table->shown));
     if (tensor->piece_count > 0) {
         size_t files = count_files(table, tensor);
         begin_note(out);
@@ -107,7 +76,7 @@ static void write_note(struct table *table, const struct td_tensor *tensor)
     }
     if (tensor->alias_of != NULL) {
         begin_note(out);
-        td_buffer_printf(out, "same bytes as %s", td_inspect_shown(tensor->alias_of, &table->shown));
+        td_buffer_printf(out, "same bytes as %s", td_terminal_name(tensor->alias_of, &table->shown));
     }
 }
 
@@ -120,7 +89,7 @@ static const char *cell(struct table *table, enum column column, struct td_tenso
     td_buffer_clear(out);
     switch (column) {
     case NAME:
-        td_buffer_puts(out, tensor->name_len == 0 ? "\"\"" : td_inspect_shown(tensor->name, &table->shown));
+        td_buffer_puts(out, tensor->name_len == 0 ? "\"\"" : td_terminal_name(tensor->name, &table->shown));
         break;
     case DTYPE:
         td_buffer_puts(out, tensor->dtype->name);
@@ -160,10 +129,10 @@ static void measure(struct table *table)
         if (c == FILE_NUMBER && table->file_count <= 1)
             continue;
         for (size_t i = 0; i < table->checkpoint->tensor_count; i++) {
-            int width = width_of(cell(table, c, td_checkpoint_tensor(table->checkpoint, i)));
+            int width = td_terminal_width(cell(table, c, td_checkpoint_tensor(table->checkpoint, i)));
             widest = width > widest ? width : widest;
         }
-        int title = width_of(columns[c].title);
+        int title = td_terminal_width(columns[c].title);
         if (c != NOTE || widest > 0)
             table->widths[c] = widest > title ? widest : title;
     }
@@ -177,7 +146,7 @@ static void print_row(struct table *table, const struct td_tensor_ref *ref)
         if (table->widths[c] == 0)
             continue;
         const char *text = ref == NULL ? columns[c].title : cell(table, c, *ref);
-        int free_width = table->widths[c] - width_of(text);
+        int free_width = table->widths[c] - td_terminal_width(text);
         if (text[0] == '\0') {
             blanks += free_width + 2;
             continue;
@@ -206,7 +175,7 @@ static void print_totals(const struct td_checkpoint *checkpoint)
         }
         if (count == 0)
             continue;
-        format_bytes(bytes, size, sizeof size);
+        td_terminal_bytes(bytes, size, sizeof size);
         (void)printf("  total %-12s %8zu tensor%s  %12s\n", td_dtype_at(d)->name, count,
                      count == 1 ? " " : "s", size);
     }
@@ -231,8 +200,8 @@ static void print_metadata(struct table *table)
 {
     const struct td_checkpoint *checkpoint = table->checkpoint;
     for (size_t i = 0; i < checkpoint->metadata_count; i++) {
-        (void)printf("  metadata %s = ", td_inspect_shown(checkpoint->metadata[i].key, &table->shown));
-        const char *value = td_inspect_shown(checkpoint->metadata[i].value, &table->shown);
+        (void)printf("  metadata %s = ", td_terminal_name(checkpoint->metadata[i].key, &table->shown));
+        const char *value = td_terminal_name(checkpoint->metadata[i].value, &table->shown);
         size_t len = cut_len(value);
         (void)printf("%.*s%s\n", (int)len, value, value[len] == '\0' ? "" : "...");
     }
@@ -242,14 +211,14 @@ static void print_heading(struct table *table)
 {
     const struct td_checkpoint *checkpoint = table->checkpoint;
     char size[32];
-    format_bytes(checkpoint->total_bytes, size, sizeof size);
-    (void)printf("%s", td_inspect_shown(table->model->id, &table->shown));
+    td_terminal_bytes(checkpoint->total_bytes, size, sizeof size);
+    (void)printf("%s", td_terminal_name(table->model->id, &table->shown));
     (void)printf("  checkpoint %s, format %s, %zu tensor%s, %s in ",
-                 td_inspect_shown(checkpoint->id, &table->shown), checkpoint->format,
+                 td_terminal_name(checkpoint->id, &table->shown), checkpoint->format,
                  checkpoint->tensor_count, plural(checkpoint->tensor_count), size);
     if (table->file_count == 1)
         (void)printf("%s\n",
-                     td_inspect_shown(td_model_relative(table->model, checkpoint->parts[0]), &table->shown));
+                     td_terminal_name(td_model_relative(table->model, checkpoint->parts[0]), &table->shown));
     else
         (void)printf("%zu files\n", table->file_count);
 }
@@ -271,7 +240,7 @@ void td_inspect_table_print(const struct td_model *model, const struct td_checkp
     }
     for (size_t i = 0; table.file_count > 1 && i < table.file_count; i++)
         (void)printf("  file %zu = %s\n", i + 1,
-                     td_inspect_shown(td_model_relative(model, checkpoint->parts[i]), &table.shown));
+                     td_terminal_name(td_model_relative(model, checkpoint->parts[i]), &table.shown));
     print_totals(checkpoint);
     print_metadata(&table);
     free(table.seen);

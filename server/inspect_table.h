@@ -8,7 +8,4 @@
 /* Prints to standard output. */
 void td_inspect_table_print(const struct td_model *model, const struct td_checkpoint *checkpoint);
 
-/* A name from a file, made safe for a terminal; it lives in memory until that is used again. */
-const char *td_inspect_shown(const char *text, struct td_buffer *memory);
-
 #endif

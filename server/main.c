@@ -14,6 +14,8 @@ static void help(FILE *out)
         "usage:\n"
         "  tensord serve DIR [options]       serve every model below DIR\n"
         "  tensord inspect FILE|DIR [--json] print the tensors, without a server\n"
+        "  tensord plan DIR MODEL --engine NAME --tp SIZE [--json]\n"
+        "                                    what each rank gets: bytes, runs (or --plan FILE: one with rules)\n"
         "  tensord health URL                exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx;\n"
         "                                    without a path /readyz\n"
         "  tensord --help | --version\n"
@@ -47,7 +49,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } commands[] = {{"serve", td_cmd_serve}, {"inspect", td_cmd_inspect}, {"health", td_cmd_health}};
+    } commands[] = {{"serve", td_cmd_serve},
+                    {"inspect", td_cmd_inspect},
+                    {"plan", td_cmd_plan},
+                    {"health", td_cmd_health}};
     const char *name = argc > 1 ? argv[1] : "";
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
@@ -64,7 +69,8 @@ int main(int argc, char **argv)
         help(stderr);
     else
         (void)fprintf(
-            stderr, "tensord: unknown command \"%s\"; there are serve, inspect and health (tensord --help)\n",
+            stderr,
+            "tensord: unknown command \"%s\"; there are serve, inspect, plan and health (tensord --help)\n",
             name);
     return TD_EXIT_USAGE;
 }

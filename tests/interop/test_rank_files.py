@@ -254,7 +254,7 @@ def test_what_is_not_there(srv):
         check_error(get(f"shards/vllm/{size}/rank-0.safetensors"), 400, "tp1")
     for file in ("rank-0", "rank-0.bin", "rank-x.safetensors", "rank--1.safetensors", "rank-01.safetensors", "model-rank-0-part-1.safetensors", ""):
         check_error(get(f"shards/vllm/tp2/{file}"), 404)
-    check_error(get("shards/vllm/tp3/rank-0.safetensors"), 422, "q_proj")
+    check_error(get("shards/vllm/tp3/rank-0.safetensors"), 422, "_proj.weight", "3 ranks")
     check_error(get("shards/nano-vllm/tp4/rank-0.safetensors"), 422)
     check_error(get("shards/vllm/tp2/rank-0.safetensors?x=1"), 400, "x")
     check_error(srv.post("/models/one/shards/vllm/tp2/rank-0.safetensors", b"{}"), 405)
@@ -337,7 +337,7 @@ def test_a_model_that_no_engine_knows(tmp_path):
     (d / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["Qwen9ForCausalLM"], "model_type": "qwen9"}))
     age(tmp_path)
     with Server(tmp_path) as s:
-        check_error(s.get("/models/m/shards/vllm/tp2/rank-0.safetensors"), 422, "Qwen9ForCausalLM", "Qwen3ForCausalLM", "plans")
+        check_error(s.get("/models/m/shards/vllm/tp2/rank-0.safetensors"), 422, "Qwen9ForCausalLM", "Qwen3ForCausalLM", "plan with rules")
         check_error(s.get("/models/n/shards/vllm/tp2/rank-0.safetensors"), 422, "config.json")
         assert s.get("/models/m/shards/fsdp/tp2/rank-0.safetensors").status == 200
 
