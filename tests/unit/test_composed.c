@@ -406,6 +406,35 @@ static void simple_blocks_become_extents(void **state)
     library_free(&library);
 }
 
+static void many_zeros_take_little_memory(void **state)
+{
+    (void)state;
+    enum { ZEROS = 200000 };
+    static char out[ZEROS];
+    struct library library;
+    struct td_blob *blob;
+    struct td_body body;
+    struct td_body_cursor cursor = {0};
+    struct td_source_opener opener = opener_of(&library);
+    struct td_layout *layout = td_layout_create();
+    library_make(&library);
+    assert_non_null(layout);
+    append_piece(layout, TD_RUN_ZEROS, 0, ZEROS);
+    assert_true(td_blob_composed(layout, &opener, &blob, NULL));
+    body_over(&body, blob, 0, ZEROS);
+    assert_true(td_body_resolve(&body, NULL));
+    assert_true(body.extent_count == 2 && body.extents[0].blob->len_bytes <= 65536);
+    assert_true(td_body_is_pinned(&body) && td_body_run_count(&body) == 4);
+    memset(out, 1, ZEROS);
+    assert_true(td_body_read(&body, &cursor, out, ZEROS, NULL));
+    for (size_t i = 0; i < ZEROS; i++)
+        assert_int_equal(out[i], 0);
+    td_body_fini(&body);
+    td_blob_unref(blob);
+    td_layout_unref(layout);
+    library_free(&library);
+}
+
 /* Two sources that are parts of one blob, one after the other. */
 static void extents_that_touch_are_joined(void **state)
 {
@@ -782,13 +811,21 @@ static void threads_share_a_blob(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(composed_equals_the_naive_one),  cmocka_unit_test(blocks_take_their_simplest_form),
-        cmocka_unit_test(what_goes_on_is_one_block),      cmocka_unit_test(numbers_past_64_bits_are_refused),
-        cmocka_unit_test(simple_blocks_become_extents),   cmocka_unit_test(extents_that_touch_are_joined),
-        cmocka_unit_test(only_what_is_needed_is_opened),  cmocka_unit_test(other_bodies_are_left_alone),
-        cmocka_unit_test(very_many_blocks_stay),          cmocka_unit_test(what_cannot_be_opened_is_an_error),
-        cmocka_unit_test(runs_stay_within_their_sources), cmocka_unit_test(changes_of_opened_sources_count),
-        cmocka_unit_test(want_of_memory_is_an_error),     cmocka_unit_test(want_of_memory_while_resolving),
+        cmocka_unit_test(composed_equals_the_naive_one),
+        cmocka_unit_test(blocks_take_their_simplest_form),
+        cmocka_unit_test(what_goes_on_is_one_block),
+        cmocka_unit_test(numbers_past_64_bits_are_refused),
+        cmocka_unit_test(simple_blocks_become_extents),
+        cmocka_unit_test(many_zeros_take_little_memory),
+        cmocka_unit_test(extents_that_touch_are_joined),
+        cmocka_unit_test(only_what_is_needed_is_opened),
+        cmocka_unit_test(other_bodies_are_left_alone),
+        cmocka_unit_test(very_many_blocks_stay),
+        cmocka_unit_test(what_cannot_be_opened_is_an_error),
+        cmocka_unit_test(runs_stay_within_their_sources),
+        cmocka_unit_test(changes_of_opened_sources_count),
+        cmocka_unit_test(want_of_memory_is_an_error),
+        cmocka_unit_test(want_of_memory_while_resolving),
         cmocka_unit_test(threads_share_a_blob),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

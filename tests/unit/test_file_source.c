@@ -327,6 +327,38 @@ static void reading_past_a_new_end_fails(void **state)
     close_place(&place);
 }
 
+/* Runs of a mapping in one go: short ones are copied from it, long ones are read from the file. A file that shrank is an
+ * error for both. */
+static void runs_of_a_mapping_are_gathered(void **state)
+{
+    (void)state;
+    enum { LEN = 400 * 1024, COUNT = 5, STRIDE = 70000 };
+    static const uint64_t lens[] = {1, 8, 1536, 32 * 1024 - 1, 32 * 1024, 40000};
+    static uint8_t out[COUNT * 40000 + 1];
+    struct place place;
+    struct td_error err;
+    open_place(&place, 1, 8, 0);
+    write_file(&place, 0, LEN, 3);
+    look(&place, 0);
+    struct td_blob *blob = map(&place, 0);
+    for (size_t i = 0; i < COUNT_OF(lens); i++) {
+        memset(out, 0x5a, sizeof out);
+        assert_true(td_blob_gather(blob, 11, lens[i], COUNT, STRIDE, out, NULL));
+        for (uint64_t k = 0; k < COUNT * lens[i]; k++)
+            assert_int_equal(out[k], tree_data_byte(11 + k / lens[i] * STRIDE + k % lens[i], 3));
+        assert_int_equal(out[COUNT * lens[i]], 0x5a);
+    }
+    tree_truncate(&place.tree, place.names[0], 3 * STRIDE);
+    for (size_t i = 0; i < COUNT_OF(lens); i++) {
+        td_error_init(&err);
+        assert_false(td_blob_gather(blob, 11, lens[i], COUNT, STRIDE, out, &err));
+        assert_int_equal(err.code, TD_UNAVAILABLE);
+        assert_true(td_blob_gather(blob, 11, lens[i], 2, STRIDE, out, NULL));
+    }
+    td_blob_unref(blob);
+    close_place(&place);
+}
+
 /* Without descriptors the oldest mapping is let go, and the new one made. */
 static void descriptors_are_taken_from_the_oldest(void **state)
 {
@@ -700,6 +732,7 @@ int main(void)
         cmocka_unit_test(random_use_keeps_the_cap),
         cmocka_unit_test(changes_are_noticed),
         cmocka_unit_test(reading_past_a_new_end_fails),
+        cmocka_unit_test(runs_of_a_mapping_are_gathered),
         cmocka_unit_test(descriptors_are_taken_from_the_oldest),
         cmocka_unit_test(descriptors_are_inputs),
         cmocka_unit_test(writer_waits_for_the_last_blob),
