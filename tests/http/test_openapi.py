@@ -14,10 +14,13 @@ import pytest
 from harness import Server, age, enc, parse_multipart, tensor, write_by_hand
 
 # Names in the paths of the document, filled in from the tree of good models.
-NAMES = {"id": "plain", "name": "model.norm.weight", "path": "config.json"}
+NAMES = {"id": "plain", "name": "model.norm.weight", "path": "config.json", "engine": "none", "size": "1", "file": "rank-0.safetensors"}
+# What is posted to the paths that take a body.
+BODIES = {"/models/{id}/tensors:read": {"tensors": [{"name": "model.norm.weight"}]},
+          "/models/{id}/plans": {"engine": "none", "tp_size": 1}}
 ETAG = re.compile(r'^"[!#-~]+"$')
 # What the tests below cannot bring about on every path.
-NOT_ON_EVERY_PATH = {"403", "422", "429", "500", "503"}
+NOT_ON_EVERY_PATH = {"201", "403", "422", "429", "500", "503"}
 # HTTP's own fields, which the document need not name.
 COMMON_FIELDS = {"date", "connection", "content-type", "content-length"}
 
@@ -84,7 +87,10 @@ class Contract:
 
     def parameters(self, path, where):
         item = self.paths[path]
-        return [p for p in item.get("parameters", []) + item["get"].get("parameters", []) if p["in"] == where]
+        return [p for p in item.get("parameters", []) + self.main(path).get("parameters", []) if p["in"] == where]
+
+    def main(self, path):
+        return self.paths[path]["post" if path in BODIES else "get"]
 
     def target(self, path):
         return re.sub(r"\{(\w+)\}", lambda m: enc(NAMES[m.group(1)]), path)
@@ -95,7 +101,7 @@ class Contract:
         responses = self.paths[path][method.lower()]["responses"]
         promised = responses.get(str(r.status), responses.get("default"))
         assert promised is not None, f"the document has no {r.status}: {where}"
-        if method == "GET":
+        if method in ("GET", "POST"):
             self.seen[path].add(str(r.status))
         if str(r.status) not in responses:                   # the error of a HEAD
             promised = self.paths[path]["get"]["responses"].get(str(r.status))
@@ -138,7 +144,13 @@ class Contract:
 @pytest.fixture(scope="module")
 def contract(srv):
     r = srv.get("/openapi.json")
+    NAMES["plan"] = srv.post("/models/plain/plans", {"tp_size": 1, "rules": [{"match": "**", "whole": True}]}).json()["id"]
     return Contract(r.json())
+
+
+def ask(srv, path, target, headers=()):
+    """The path's own method, with what it takes."""
+    return srv.post(target, BODIES[path], headers) if path in BODIES else srv.get(target, headers)
 
 
 def test_the_document_is_sound(contract):
@@ -148,13 +160,14 @@ def test_the_document_is_sound(contract):
     used = set(re.findall(r"'\$ref': '#/components/(\w+/\w+)'", str(doc)))
     there = {f"{kind}/{name}" for kind, items in doc["components"].items() for name in items}
     assert used == there, f"dangling {sorted(used - there)}, unused {sorted(there - used)}"
-    ids = [op["operationId"] for item in contract.paths.values() for verb, op in item.items() if verb in ("get", "head")]
+    ids = [op["operationId"] for item in contract.paths.values() for verb, op in item.items() if verb in ("get", "head", "post")]
     assert len(ids) == len(set(ids))
     for path, item in contract.paths.items():
-        assert set(item) <= {"summary", "parameters", "get", "head"} and {"get", "head"} <= set(item), path
+        verbs = {"post"} if path in BODIES else {"get", "head"}
+        assert set(item) - {"summary", "parameters"} == verbs, path
         named = {p["name"] for p in contract.parameters(path, "path")}
         assert named == set(re.findall(r"\{(\w+)\}", path)), path
-        for verb in ("get", "head"):
+        for verb in verbs:
             for status, answer in item[verb]["responses"].items():
                 assert answer["description"], f"{verb} {path} {status}"
                 for media in answer.get("content", {}).values():
@@ -166,11 +179,12 @@ def test_every_status_of_every_path(srv, contract):
     long_header = {"X-Long": "y" * 9000}
     for path, item in contract.paths.items():
         target = contract.target(path)
-        good = contract.check(path, srv.get(target))
-        assert good.status == 200, good
-        promised = set(item["get"]["responses"])
+        method = "POST" if path in BODIES else "GET"
+        good = contract.check(path, ask(srv, path, target), method)
+        assert good.status in (200, 201), good
+        promised = set(contract.main(path)["responses"])
         tries = [({}, target + "?no_such_parameter=1", 400), (long_header, target, 431)]
-        if good.etag:
+        if good.etag and method == "GET":
             assert {"206", "304", "412", "416"} <= promised, path
             tries += [({"If-None-Match": good.etag}, target, 304), ({"If-Match": '"other"'}, target, 412),
                       ({"Range": "bytes=0-1"}, target, 206), ({"Range": "bytes=0-1,4-5"}, target, 206),
@@ -179,10 +193,14 @@ def test_every_status_of_every_path(srv, contract):
             gone = re.sub(r"\{(\w+)\}$", "no-such-thing", path) if path.endswith("}") else path.replace("{id}", "no-such-model")
             tries.append(({}, contract.target(gone), 404))
         for headers, where, status in tries:
-            r = contract.check(path, srv.get(where, headers))
+            r = contract.check(path, ask(srv, path, where, headers), method)
             assert r.status == status, f"wanted {status}: {r}"
-        r = contract.check(path, srv.request(target, method="POST"))
+        r = contract.check(path, srv.request(target, method="GET" if path in BODIES else "POST"), method)
         assert r.status == 405, r
+        if path in BODIES:
+            assert contract.check(path, ask(srv, path, target), method).status == 200  # the same again
+            assert contract.check(path, srv.request(target, {"Transfer-Encoding": "chunked"}, "POST"), method).status == 411
+            assert contract.check(path, srv.request(target, {"Content-Length": "99999999"}, "POST"), method).status == 413
         missing = promised - contract.seen[path] - NOT_ON_EVERY_PATH
         assert not missing, f"{path}: the document has {sorted(missing)}, which nothing here brings about"
 
@@ -218,7 +236,7 @@ def test_a_tensor_that_cannot_be_served(contract, tmp_path):
 
 
 def test_head_of_every_path(srv, contract):
-    for path in contract.paths:
+    for path in set(contract.paths) - set(BODIES):
         target = contract.target(path)
         good = contract.check(path, srv.head(target), "HEAD")
         assert good.status == 200, good
@@ -230,13 +248,15 @@ def test_head_of_every_path(srv, contract):
 
 
 def test_every_query_parameter_is_known_and_no_other(srv, contract):
-    examples = {"page_size": "1", "page_token": "", "match": "*", "checkpoint": "safetensors", "dtype": "F32"}
+    examples = {"page_size": "1", "page_token": "", "match": "*", "checkpoint": "safetensors", "dtype": "F32",
+                "slice": "0:1", "shard": "0:0/2", "format": "raw"}
     for path in contract.paths:
         names = [p["name"] for p in contract.parameters(path, "query")]
+        method = "POST" if path in BODIES else "GET"
         for name in names:
-            r = contract.check(path, srv.get(f"{contract.target(path)}?{name}={examples[name]}"))
-            assert r.status == 200, f"{name}: {r}"
-        r = contract.check(path, srv.get(contract.target(path) + "?no_such_parameter=1"))
+            r = contract.check(path, ask(srv, path, f"{contract.target(path)}?{name}={examples[name]}"), method)
+            assert r.status in (200, 201), f"{name}: {r}"
+        r = contract.check(path, ask(srv, path, contract.target(path) + "?no_such_parameter=1"), method)
         assert r.json()["error"]["details"]["known"] == names or set(r.json()["error"]["details"]["known"]) == set(names), r
 
 
