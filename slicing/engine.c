@@ -123,7 +123,7 @@ static bool check_numbers(const struct td_table_model *model, struct td_model_co
 
 struct builder {
     const struct td_table_engine *engine;
-    const struct td_model_config *config; /* NULL: none is needed */
+    const struct td_model_config *config;
     struct td_rule_list *list;
 };
 
@@ -310,8 +310,8 @@ bool td_engine_rules(const char *engine_name, const char *config_text, size_t co
                      struct td_rule_list *out, struct td_error *err)
 {
     const struct td_table_engine *engine = find_engine(engine_name);
-    struct td_model_config config;
-    struct builder b = {.engine = engine, .list = out};
+    struct td_model_config config = {.heads = 0};
+    struct builder b = {.engine = engine, .config = &config, .list = out};
     *out = (struct td_rule_list){.count = 0};
     if (engine == NULL)
         return td_error_set(err, TD_NOT_FOUND,
@@ -334,7 +334,6 @@ bool td_engine_rules(const char *engine_name, const char *config_text, size_t co
     const struct td_table_model *model = find_model(engine, &config);
     if (model == NULL)
         return no_table(engine, &config, err);
-    b.config = &config;
     if (!check_numbers(model, &config, tp_size, err) || !add_model(&b, model, arena, err))
         return false;
     bool refused = config.quantised || (model->particulars & TD_TABLE_REFUSED) != 0;

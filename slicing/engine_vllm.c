@@ -1,5 +1,5 @@
 /* vLLM: https://github.com/vllm-project/vllm, vllm/model_executor/layers/linear.py, vocab_parallel_embedding.py,
- * fused_moe/layer.py and models/ (0.8 to 0.13; docs/slicing.md has what later versions changed).
+ * fused_moe/layer.py and models/, as in 0.10 to 0.13; docs/slicing.md has what other versions do otherwise.
  *
  * Results are the parameters of the model as its own loader fills them, before anything that depends on the hardware is
  * done with them. One without two dimensions that has no rule here is on every rank. */

@@ -476,10 +476,11 @@ static bool plan_group(struct planner *p, struct group *group)
 
 static bool plan_groups(struct planner *p)
 {
-    for (size_t first = 0; first < p->match_count;) {
-        struct group group = {.matches = &p->matches[first]};
+    const struct match *matches = p->matches;
+    for (size_t first = 0; matches != NULL && first < p->match_count;) {
+        struct group group = {.matches = &matches[first], .count = 1};
         while (first + group.count < p->match_count &&
-               strcmp(group.matches[0].out, group.matches[group.count].out) == 0)
+               strcmp(matches[first].out, matches[first + group.count].out) == 0)
             group.count++;
         if (!plan_group(p, &group))
             return false;
@@ -497,15 +498,14 @@ static bool settle(struct td_plan *plan, bool ok, struct td_error *err)
     struct td_plan_piece *pieces = plan->pieces;
     plan->outputs = td_arena_array(&plan->arena, plan->output_count, sizeof *outputs);
     plan->pieces = td_arena_array(&plan->arena, plan->piece_count, sizeof *pieces);
-    if (ok && (plan->outputs == NULL || plan->pieces == NULL))
-        ok = td_error_no_memory(err);
-    if (ok && plan->output_count > 0)
+    bool room = plan->outputs != NULL && plan->pieces != NULL;
+    if (room && plan->output_count > 0)
         memcpy(plan->outputs, outputs, plan->output_count * sizeof *outputs);
-    if (ok && plan->piece_count > 0)
+    if (room && plan->piece_count > 0)
         memcpy(plan->pieces, pieces, plan->piece_count * sizeof *pieces);
     free(outputs);
     free(pieces);
-    return ok;
+    return ok && (room || td_error_no_memory(err));
 }
 
 void td_plan_fini(struct td_plan *plan)

@@ -60,7 +60,7 @@ struct td_plan {
 void td_plan_fini(struct td_plan *plan); /* of an empty or failed one too */
 
 enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* what one rank's plan may take */
-#define TD_PLAN_MAX_STEPS UINT64_C(1000000000) /* characters that matching names with patterns may look at */
+#define TD_PLAN_MAX_STEPS UINT64_C(200000000)  /* characters that matching names with patterns may look at */
 
 /* Rank tp_rank of tp_size by these rules. Errors: TD_FAILED_PRECONDITION (the message names the tensor): no rule
  * matches a tensor of two or more dimensions (of fewer: it is whole on every rank), a size that the ranks do not divide,

@@ -82,12 +82,22 @@ static bool match_after_any(struct matcher *m, size_t *p, size_t *n)
     return false;
 }
 
+/* Whether the name ends as the pattern does after its last wildcard: most patterns of a list do not match, and that tells
+ * at once. */
+static bool same_ending(const struct matcher *m)
+{
+    const char *star = strrchr(m->pattern, '*');
+    const char *ending = star == NULL ? m->pattern : star + 1;
+    size_t len = strlen(ending);
+    return len <= m->name_len && memcmp(m->name + m->name_len - len, ending, len) == 0;
+}
+
 static bool match_all(struct matcher *m)
 {
     size_t p = 0;
     size_t n = 0;
     m->captures->count = 0;
-    if (m->name_len > UINT32_MAX || !match_block(m, &p, &n))
+    if (m->name_len > UINT32_MAX || !same_ending(m) || !match_block(m, &p, &n))
         return false;
     while (begins_any(m->pattern + p)) {
         p += 2;

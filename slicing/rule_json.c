@@ -164,7 +164,7 @@ static bool read_parts(struct rule_reader *r, struct td_rule *rule)
 
 static bool read_slot(struct rule_reader *r, uint32_t *slot)
 {
-    uint64_t value;
+    uint64_t value = 0;
     if (!read_number(r, "slot", 0, TD_RULE_MAX_COUNT, &value))
         return false;
     *slot = (uint32_t)value;
@@ -278,12 +278,10 @@ bool td_rules_read(struct td_json *json, struct td_arena *arena, struct td_rule_
     struct td_rule *rules = td_arena_array(arena, count, sizeof *rules);
     if (rules == NULL)
         return td_error_no_memory(err);
-    size_t read = 0;
-    enum td_json_token token;
-    while (read < count && (token = td_json_next(json)) == TD_JSON_OBJECT_BEGIN)
-        if (!read_rule(&r, &rules[read++]))
+    for (size_t i = 0; i < count; i++)
+        if (!td_json_expect(json, TD_JSON_OBJECT_BEGIN, "a rule (an object)") || !read_rule(&r, &rules[i]))
             return false;
-    if (!td_json_expect(json, TD_JSON_ARRAY_END, "a rule (an object) or the end of the rules"))
+    if (!td_json_expect(json, TD_JSON_ARRAY_END, "a rule (an object) or the end of the array"))
         return false;
     *out = (struct td_rule_list){.rules = rules, .count = count};
     return true;

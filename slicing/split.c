@@ -152,7 +152,7 @@ static bool append(struct splitter *s, struct td_split_piece piece)
 static bool append_units(struct splitter *s, uint64_t first, uint64_t end, uint64_t per, uint64_t span,
                          uint64_t off, uint64_t unit)
 {
-    if (first == end)
+    if (first == end || per == 0)
         return true;
     uint64_t from = first / per;
     uint64_t to = end / per;
@@ -178,8 +178,8 @@ static bool split_padded(struct splitter *s)
     const struct td_rule_part *part = &s->parts[0];
     uint64_t to = s->rule->pad_to;
     uint64_t padded;
-    uint64_t first;
-    uint64_t end;
+    uint64_t first = 0;
+    uint64_t end = 0;
     uint64_t more = s->size % to == 0 ? 0 : to - s->size % to;
     if (part->unit == 0 || !td_add_u64(s->size, more, &padded) || padded % part->unit != 0)
         return not_the_dimension(s);
@@ -211,8 +211,8 @@ bool td_split_dimension(const struct td_rule *rule, const char *name, uint64_t s
     for (uint32_t i = 0; i < s.part_count; i++) {
         const struct td_rule_part *part = &s.parts[i];
         uint64_t per = part->count / s.groups;
-        uint64_t first;
-        uint64_t end;
+        uint64_t first = 0;
+        uint64_t end = 0;
         if (!deal(&s, part, part->count, &first, &end) ||
             !append_units(&s, first, end, per, span, off, part->unit))
             return false;

@@ -7,6 +7,7 @@ of a model is another number, so that one in a wrong place shows.
 import json
 import math
 import random
+import re
 import subprocess
 
 import numpy as np
@@ -15,7 +16,7 @@ import safetensors.torch
 import torch
 import torch.nn.functional as F
 
-from harness import SANITIZER_MARKS, tensord_binary
+from harness import REPO, SANITIZER_MARKS, tensord_binary
 
 FAILED_PRECONDITION = 4  # enum td_code
 INVALID_ARGUMENT = 1
@@ -951,6 +952,43 @@ def test_rules_join_stack_drop_and_rename(tmp_path):
 def test_rules_that_do_not_fit_are_refused(tmp_path, model, rules, words):
     (tmp_path / "rules.json").write_text(json.dumps(rules))
     refused(model(), tmp_path, 2, f"@{tmp_path / 'rules.json'}", *words)
+
+
+def documented_rules():
+    """The lists of rules in docs/slicing.md."""
+    text = (REPO / "docs" / "slicing.md").read_text()
+    return re.findall(r"```json\n(.*?)```", text, re.S)
+
+
+@pytest.mark.parametrize("tp", [1, 2, 16])
+def test_documented_rules_of_a_llama(tmp_path, tp):
+    m = llama(heads=16, kv=8, hd=128, hidden=16, inner=32, vocab=100)
+    path = m.write(tmp_path)
+    (tmp_path / "rules.json").write_text(documented_rules()[0])
+    assert plan(path, tp, f"@{tmp_path / 'rules.json'}") == plan(path, tp, "vllm")
+
+
+def test_documented_rules_of_other_kinds(tmp_path):
+    m = Model()
+    for e in range(8):
+        for name, shape in (("w1", (4, 3)), ("w2", (3, 4)), ("w3", (4, 3))):
+            m.add(f"experts.{e}.{name}", *shape)
+    m.add("h.0.qkv", 4 * 6 * 8, 2)
+    m.add("a.qweight", 32, 3, dtype=torch.int32)
+    m.add("a.qzeros", 2, 4, dtype=torch.int32)
+    m.add("b.c.shard", 2, 5)
+    m.add("all_experts", 7, 2)
+
+    def oracle(m, t, r):
+        w = m.tensors
+        groups = w["h.0.qkv"].view(4, 6, 8, 2)
+        q, k, v = (x.reshape(-1, 2) for x in (groups[:, :4], groups[:, 4:5], groups[:, 5:]))
+        mine = range(0, 4) if r == 0 else range(4, 7)
+        return {"w13": torch.stack([torch.cat([column(w[f"experts.{e}.{x}"], t, r) for x in ("w1", "w3")]) for e in range(8)]),
+                "w2": torch.stack([row(w[f"experts.{e}.w2"], t, r) for e in range(8)]), "transformer.h.0.qkv": qkv(q, k, v, 16, 4, t, r),
+                "a.qweight": column(w["a.qweight"], t, r), "a.qzeros": row(w["a.qzeros"], t, r),
+                "b.c.shard": w["b.c.shard"].chunk(t, 1)[r], "all_experts": w["all_experts"][list(mine)]}
+    by_rules(tmp_path, m, 2, json.loads(documented_rules()[1]), oracle)
 
 
 # ---- the worked example of a real model ----

@@ -1,0 +1,158 @@
+/* What clients post as a plan. */
+#include "slicing/plan_spec.h"
+
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+static bool parse(struct td_plan_spec *spec, const char *text, struct td_error *err)
+{
+    td_error_init(err);
+    return td_plan_spec_parse(spec, text, strlen(text), err);
+}
+
+static void engines(void **state)
+{
+    (void)state;
+    struct td_plan_spec spec;
+    struct td_error err;
+    assert_true(parse(&spec, "{\"engine\":\"vllm\",\"tp_size\":8}", &err));
+    assert_string_equal(spec.engine, "vllm");
+    assert_true(spec.tp_size == 8 && spec.ranks == NULL && spec.rules.count == 0);
+    td_plan_spec_fini(&spec);
+    assert_true(parse(&spec, " { \"tp_size\" : 1 , \"engine\" : \"a\\u00e9\" } ", &err));
+    assert_string_equal(spec.engine, "a\xc3\xa9");
+    td_plan_spec_fini(&spec);
+    td_error_init(&err);
+    assert_true(td_plan_spec_init_engine(&spec, "fsdp!", 4, TD_MAX_TP_SIZE, &err));
+    assert_string_equal(spec.engine, "fsdp");
+    td_plan_spec_fini(&spec);
+    assert_false(td_plan_spec_init_engine(&spec, "fsdp", 4, 0, &err));
+    assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    td_plan_spec_fini(&spec);
+}
+
+static void rules(void **state)
+{
+    (void)state;
+    struct td_plan_spec spec;
+    struct td_error err;
+    assert_true(parse(
+        &spec, "{\"tp_size\":2,\"rules\":[{\"match\":\"a.*\",\"dim\":1},{\"match\":\"**\",\"whole\":true}]}",
+        &err));
+    assert_true(spec.tp_size == 2 && spec.engine == NULL && spec.rules.count == 2);
+    assert_string_equal(spec.rules.rules[0].match, "a.*");
+    td_plan_spec_fini(&spec);
+}
+
+static void spelled_out(void **state)
+{
+    (void)state;
+    struct td_plan_spec spec;
+    struct td_error err;
+    assert_true(parse(
+        &spec,
+        "{\"ranks\":[{\"tensors\":[{\"name\":\"a\",\"slice\":\"0:2\",\"as\":\"b\"},{\"name\":\"c\"}]},{\"tensors\":[]}]}",
+        &err));
+    assert_true(spec.tp_size == 2 && spec.ranks[0].count == 2 && spec.ranks[1].count == 0);
+    const struct td_plan_item *items = spec.ranks[0].items;
+    assert_string_equal(items[0].name, "a");
+    assert_string_equal(items[0].slice, "0:2");
+    assert_string_equal(items[0].as, "b");
+    assert_true(items[1].slice == NULL && items[1].as == NULL);
+    td_plan_spec_fini(&spec);
+    assert_true(parse(&spec, "{\"tp_size\":1,\"ranks\":[{\"tensors\":[]}]}", &err));
+    td_plan_spec_fini(&spec);
+}
+
+static void bad_ones(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", ""},
+        {"[]", "an object"},
+        {"{}", "\"engine\" and \"tp_size\""},
+        {"{\"engine\":\"a\"}", "\"engine\" and \"tp_size\""},
+        {"{\"tp_size\":1}", "\"engine\" and \"tp_size\""},
+        {"{\"engine\":1,\"tp_size\":1}", "a string"},
+        {"{\"engine\":\"a\\u0000\",\"tp_size\":1}", ""},
+        {"{\"engine\":\"a\",\"tp_size\":0}", "from 1 to 4096"},
+        {"{\"engine\":\"a\",\"tp_size\":4097}", "from 1 to 4096"},
+        {"{\"engine\":\"a\",\"tp_size\":-1}", ""},
+        {"{\"engine\":\"a\",\"tp_size\":1.5}", ""},
+        {"{\"engine\":\"a\",\"tp_size\":18446744073709551617}", ""},
+        {"{\"engine\":\"a\",\"engine\":\"a\",\"tp_size\":1}", "twice"},
+        {"{\"engine\":\"a\",\"tp_size\":1,\"ranks\":[{\"tensors\":[]}]}", "\"engine\" and \"tp_size\""},
+        {"{\"engine\":\"a\",\"tp_size\":1,\"x\":1}", "\"engine\" and \"tp_size\""},
+        {"{\"engine\":\"a\",\"tp_size\":1}}", ""},
+        {"{\"engine\":\"a\",\"tp_size\":1", ""},
+        {"{\"ranks\":[]}", "no rank"},
+        {"{\"ranks\":[1]}", "\"tensors\""},
+        {"{\"ranks\":[{}]}", "\"tensors\""},
+        {"{\"ranks\":[{\"tensors\":[],\"x\":1}]}", "nothing else"},
+        {"{\"ranks\":[{\"tensors\":[1]}]}", "\"name\""},
+        {"{\"ranks\":[{\"tensors\":[{}]}]}", "without a \"name\""},
+        {"{\"ranks\":[{\"tensors\":[{\"name\":\"a\",\"x\":1}]}]}", "nothing else"},
+        {"{\"ranks\":[{\"tensors\":[{\"name\":\"a\",\"as\":\"b\",\"as\":\"b\"}]}]}", "twice"},
+        {"{\"ranks\":[{\"tensors\":[]}],\"tp_size\":2}", "1 ranks are spelled out"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_plan_spec spec;
+        struct td_error err;
+        CHECK(!parse(&spec, cases[i].text, &err), "%s", cases[i].text);
+        CHECK(err.code == TD_INVALID_ARGUMENT && strstr(err.message, cases[i].says) != NULL, "%s: %s",
+              cases[i].text, err.message);
+        td_plan_spec_fini(&spec);
+    }
+}
+
+static void too_many_ranks(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct td_plan_spec spec;
+    struct td_error err;
+    for (int extra = 0; extra < 2; extra++) {
+        td_buffer_init(&text);
+        td_buffer_puts(&text, "{\"ranks\":[");
+        for (int i = 0; i < TD_MAX_TP_SIZE + extra; i++)
+            td_buffer_puts(&text, i > 0 ? ",{\"tensors\":[]}" : "{\"tensors\":[]}");
+        td_buffer_puts(&text, "]}");
+        assert_int_equal(parse(&spec, td_buffer_terminate(&text), &err), extra == 0);
+        td_plan_spec_fini(&spec);
+        td_buffer_fini(&text);
+    }
+}
+
+static void every_prefix_and_every_allocation(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"tp_size\":2,\"ranks\":[{\"tensors\":[{\"name\":\"a\",\"slice\":\"0:2\"}]},{\"tensors\":[]}]}";
+    struct td_plan_spec spec;
+    struct td_error err;
+    for (size_t len = 0; len < sizeof text - 1; len++) {
+        td_error_init(&err);
+        assert_false(td_plan_spec_parse(&spec, text, len, &err));
+        td_plan_spec_fini(&spec);
+    }
+    bool ok = false;
+    for (size_t k = 1; !ok; k++) {
+        alloc_fail_at(k);
+        ok = parse(&spec, text, &err);
+        alloc_fail_at(0);
+        assert_true(ok || err.code == TD_RESOURCE_EXHAUSTED);
+        td_plan_spec_fini(&spec);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(engines),        cmocka_unit_test(rules),
+        cmocka_unit_test(spelled_out),    cmocka_unit_test(bad_ones),
+        cmocka_unit_test(too_many_ranks), cmocka_unit_test(every_prefix_and_every_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
