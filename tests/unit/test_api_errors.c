@@ -28,9 +28,15 @@ static void nothing_there_is_404(void **state)
         {"/models/qwen3/files", "files"},
         {"/models/qwen3/files/", "files"},
         {"/models/qwen3/tensorsx", "tensorsx"},
-        {"/models/qwen3/plans", "plans"},
-        {"/models/qwen3/shards/none/tp1/rank-0.safetensors", "shards"},
-        {"/models/qwen3/model.safetensors", "model.safetensors"},
+        {"/models/qwen3/plans/0123456789abcdef0123456789abcdef", "register it again"},
+        {"/models/qwen3/plans/x/rank-0.safetensors", "register it again"},
+        {"/models/qwen3/shards", "shards"},
+        {"/models/qwen3/shards/other/tp1/rank-0.safetensors", "fsdp, nano-vllm, none, vllm"},
+        {"/models/qwen3/shards/none/tp1/rank-1.safetensors", "0 to 0"},
+        {"/models/qwen3/shards/none/tp1/rank-0.bin", "rank-{r}.safetensors"},
+        {"/models/qwen3/model.safetensors/x", "model.safetensors"},
+        {"/models/qwen3/model.safetensors?checkpoint=absent", "\"absent\""},
+        {"/models/qwen3/tensors:write", "tensors:write"},
         {"/models/qwen3/tensors/absent", "\"absent\""},
         {"/models/qwen3/tensors/a", "\"a\""},
         {"/models/qwen3/tensors/a/b/", "\"a/b/\""},
@@ -81,9 +87,15 @@ static void wrong_arguments_are_400(void **state)
         {"/models/qwen3/tensors?dtype=", "dtype"},
         {"/models/qwen3/tensors?page_size=0", "page_size"},
         {"/models/qwen3/tensors?slice=0:1", "\"slice\""},
-        {"/models/qwen3/tensors/a/b?slice=0:1", "\"slice\""},
-        {"/models/qwen3/tensors/a/b?format=npy", "\"format\""},
-        {"/models/qwen3/tensors/a/b?shard=0:0/2", "\"shard\""},
+        {"/models/qwen3/tensors/a/b?slice=::2", "step"},
+        {"/models/qwen3/tensors/a/b?slice=", "slice"},
+        {"/models/qwen3/tensors/a/b?format=pickle", "raw, npy and safetensors"},
+        {"/models/qwen3/tensors/a/b?shard=x", "shard"},
+        {"/models/qwen3/tensors/a/b?shard=0:0/1&slice=0", "exclude each other"},
+        {"/models/qwen3/shards/none/tp0/rank-0.safetensors", "tp1 to tp4096"},
+        {"/models/qwen3/shards/none/8/rank-0.safetensors", "tp1 to tp4096"},
+        {"/models/qwen3/shards/none/tp1/rank-0.safetensors?x=1", "\"x\""},
+        {"/models/qwen3/model.safetensors?x=1", "\"x\""},
         {"/models/qwen3/files/README.md?download=1", "\"download\""},
         {"/healthz?verbose=1", "\"verbose\""},
         {"/readyz?x", "\"x\""},
@@ -143,7 +155,8 @@ static void details_list_what_is_known(void **state)
         {"/models?x=1", "known", "[\"page_size\",\"page_token\",\"match\"]"},
         {"/models/qwen3/tensors?x=1", "known",
          "[\"checkpoint\",\"match\",\"dtype\",\"page_size\",\"page_token\"]"},
-        {"/models/qwen3/tensors/a/b?x=1", "known", "[\"checkpoint\"]"},
+        {"/models/qwen3/tensors/a/b?x=1", "known", "[\"checkpoint\",\"slice\",\"shard\",\"format\"]"},
+        {"/models/qwen3/model.safetensors?x=1", "known", "[\"checkpoint\"]"},
         {"/healthz?x=1", "known", "[]"},
         {"/models/variants/tensors?checkpoint=x", "checkpoints",
          "[\"fp16.safetensors\",\"fp32.safetensors\"]"},
@@ -238,12 +251,37 @@ static void other_methods_are_405(void **state)
     close_place(&place);
 }
 
+static void what_is_for_post_is_for_post_alone(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE", "post"};
+    static const char *const targets[] = {"/models/qwen3/plans", "/models/qwen3/tensors:read"};
+    struct place place;
+    char buffer[128];
+    open_place(&place);
+    for (size_t t = 0; t < COUNT_OF(targets); t++) {
+        for (size_t m = 0; m < COUNT_OF(methods); m++) {
+            struct answer answer;
+            loopback_ask(&place.loop, methods[m], targets[t], NULL, &answer);
+            check_error_answer(&place, &answer, targets[t], 405, methods[m]);
+            assert_string_equal(answer_header(&answer, "Allow", buffer), "POST");
+            answer_fini(&answer);
+        }
+        expect_error(&place, "POST", targets[t], 400, ""); /* it has no body */
+    }
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_there_is_404),      cmocka_unit_test(wrong_arguments_are_400),
-        cmocka_unit_test(foreign_tokens_are_400),    cmocka_unit_test(details_list_what_is_known),
-        cmocka_unit_test(messages_stay_well_formed), cmocka_unit_test(other_methods_are_405),
+        cmocka_unit_test(nothing_there_is_404),
+        cmocka_unit_test(wrong_arguments_are_400),
+        cmocka_unit_test(foreign_tokens_are_400),
+        cmocka_unit_test(details_list_what_is_known),
+        cmocka_unit_test(messages_stay_well_formed),
+        cmocka_unit_test(other_methods_are_405),
+        cmocka_unit_test(what_is_for_post_is_for_post_alone),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);
