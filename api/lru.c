@@ -3,69 +3,78 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct td_lru_entry {
-    struct td_lru_entry *newer, *older;
+struct entry {
+    struct td_lru_links links; /* first: a link is its entry */
     void *value;
     size_t bytes; /* with its own */
     char key[];
 };
+
+static struct entry *entry_of(struct td_lru_links *links)
+{
+    return (struct entry *)(void *)links;
+}
 
 bool td_lru_init(struct td_lru *lru, const struct td_lru_class *class, size_t max_bytes)
 {
     memset(lru, 0, sizeof *lru);
     lru->class = class;
     lru->max_bytes = max_bytes;
+    lru->ring.newer = lru->ring.older = &lru->ring;
     return pthread_mutex_init(&lru->lock, NULL) == 0;
 }
 
-static void unlink_entry(struct td_lru *lru, struct td_lru_entry *entry)
+static void take_out(struct td_lru_links *links)
 {
-    *(entry->newer != NULL ? &entry->newer->older : &lru->newest) = entry->older;
-    *(entry->older != NULL ? &entry->older->newer : &lru->oldest) = entry->newer;
+    links->newer->older = links->older;
+    links->older->newer = links->newer;
+}
+
+static void put_first(struct td_lru *lru, struct td_lru_links *links)
+{
+    links->newer = &lru->ring;
+    links->older = lru->ring.older;
+    links->older->newer = links;
+    lru->ring.older = links;
+}
+
+static void drop(struct td_lru *lru, struct td_lru_links *links)
+{
+    struct entry *entry = entry_of(links);
+    take_out(links);
     lru->count--;
     lru->bytes -= entry->bytes;
-}
-
-static void link_newest(struct td_lru *lru, struct td_lru_entry *entry)
-{
-    entry->newer = NULL;
-    entry->older = lru->newest;
-    *(lru->newest != NULL ? &lru->newest->newer : &lru->oldest) = entry;
-    lru->newest = entry;
-    lru->count++;
-    lru->bytes += entry->bytes;
-}
-
-static void drop(struct td_lru *lru, struct td_lru_entry *entry)
-{
-    unlink_entry(lru, entry);
     lru->class->unref(entry->value);
     free(entry);
 }
 
 void td_lru_fini(struct td_lru *lru)
 {
-    while (lru->newest != NULL)
-        drop(lru, lru->newest);
+    for (struct td_lru_links *links = lru->ring.older; links != &lru->ring;) {
+        struct td_lru_links *older = links->older;
+        drop(lru, links);
+        links = older;
+    }
     (void)pthread_mutex_destroy(&lru->lock);
 }
 
-static struct td_lru_entry *find(const struct td_lru *lru, const char *key)
+/* NULL: there is none. */
+static struct entry *find(struct td_lru *lru, const char *key)
 {
-    struct td_lru_entry *entry = lru->newest;
-    while (entry != NULL && strcmp(entry->key, key) != 0)
-        entry = entry->older;
-    return entry;
+    for (struct td_lru_links *links = lru->ring.older; links != &lru->ring; links = links->older)
+        if (strcmp(entry_of(links)->key, key) == 0)
+            return entry_of(links);
+    return NULL;
 }
 
 void *td_lru_get(struct td_lru *lru, const char *key)
 {
     void *value = NULL;
     pthread_mutex_lock(&lru->lock);
-    struct td_lru_entry *entry = find(lru, key);
+    struct entry *entry = find(lru, key);
     if (entry != NULL) {
-        unlink_entry(lru, entry);
-        link_newest(lru, entry);
+        take_out(&entry->links);
+        put_first(lru, &entry->links);
         value = lru->class->ref(entry->value);
     }
     pthread_mutex_unlock(&lru->lock);
@@ -75,10 +84,10 @@ void *td_lru_get(struct td_lru *lru, const char *key)
 bool td_lru_put(struct td_lru *lru, const char *key, void *value, size_t bytes)
 {
     size_t key_bytes = strlen(key) + 1;
-    size_t own_bytes = sizeof(struct td_lru_entry) + key_bytes;
+    size_t own_bytes = sizeof(struct entry) + key_bytes;
     if (bytes > lru->max_bytes || own_bytes > lru->max_bytes - bytes)
         return false;
-    struct td_lru_entry *entry = malloc(own_bytes);
+    struct entry *entry = malloc(own_bytes);
     if (entry == NULL)
         return false;
     entry->bytes = bytes + own_bytes;
@@ -87,9 +96,11 @@ bool td_lru_put(struct td_lru *lru, const char *key, void *value, size_t bytes)
     bool is_new = find(lru, key) == NULL;
     if (is_new) {
         entry->value = lru->class->ref(value);
-        link_newest(lru, entry);
+        put_first(lru, &entry->links);
+        lru->count++;
+        lru->bytes += entry->bytes;
         while (lru->bytes > lru->max_bytes || lru->count > TD_LRU_MAX_ENTRIES)
-            drop(lru, lru->oldest);
+            drop(lru, lru->ring.newer);
     }
     pthread_mutex_unlock(&lru->lock);
     if (!is_new)

@@ -15,12 +15,14 @@ struct td_lru_class {
     void (*unref)(void *value);
 };
 
-struct td_lru_entry;
+struct td_lru_links {
+    struct td_lru_links *newer, *older;
+};
 
 struct td_lru {
     pthread_mutex_t lock;
     const struct td_lru_class *class;
-    struct td_lru_entry *newest, *oldest;
+    struct td_lru_links ring; /* older than this is the newest entry, newer than this the oldest */
     size_t count, bytes, max_bytes;
 };
 

@@ -228,13 +228,13 @@ static bool print_plan(struct td_snapshot *snapshot, const struct td_model *mode
         }
     }
     free(config);
-    if (ok && json) {
+    if (ok && file != NULL && json) {
         (void)fputs("],\"total\":{", stdout);
         print_tally_json(&all, checkpoint);
         (void)fputs(",\"dropped\":[", stdout);
         print_dropped(&file->plan, json);
         (void)fputs("]}\n", stdout);
-    } else if (ok) {
+    } else if (ok && file != NULL) {
         print_row("all", &all, checkpoint);
         print_dropped(&file->plan, json);
     }
