@@ -267,28 +267,62 @@ static bool read_layout(struct td_h5 *h, struct td_h5_cursor c, struct layout *o
     return !c.bad || td_h5_fail(h, at, "layout: its message is too short");
 }
 
-static void append_filter(struct td_buffer *out, unsigned id)
+struct filter {
+    unsigned id;
+    const char *name;
+    bool compresses; /* bitshuffle may or may not: its parameters say so */
+};
+
+static const struct filter *known_filter(unsigned id)
 {
-    static const struct {
-        unsigned id;
-        const char *name;
-    } known[] = {
-        {1, "gzip"},    {2, "shuffle"},        {3, "fletcher32"}, {4, "szip"},
-        {5, "nbit"},    {6, "scaleoffset"},    {32000, "lzf"},    {32001, "blosc"},
-        {32004, "lz4"}, {32008, "bitshuffle"}, {32015, "zstd"},   {32026, "blosc2"},
+    static const struct filter known[] = {
+        {1, "gzip", true},    {2, "shuffle", false},        {3, "fletcher32", false}, {4, "szip", true},
+        {5, "nbit", true},    {6, "scaleoffset", true},     {32000, "lzf", true},     {32001, "blosc", true},
+        {32004, "lz4", true}, {32008, "bitshuffle", false}, {32015, "zstd", true},    {32026, "blosc2", true},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i].id == id) {
-            td_buffer_puts(out, known[i].name);
-            return;
-        }
-    td_buffer_printf(out, "filter %u", id);
+        if (known[i].id == id)
+            return &known[i];
+    return NULL;
 }
 
-/* "compressed (shuffle, gzip)", or NULL and an error. *none when the list is empty. */
+static void append_filter(struct td_buffer *out, unsigned id)
+{
+    const struct filter *filter = known_filter(id);
+    if (filter != NULL)
+        td_buffer_puts(out, filter->name);
+    else
+        td_buffer_printf(out, "filter %u", id);
+}
+
+/* The id of the filter at the cursor, which goes past its description. */
+static unsigned take_filter(struct td_h5_cursor *c, unsigned version)
+{
+    enum { FIRST_WITH_NAME = 256 };
+    unsigned id = td_h5_u16(c);
+    size_t name_len = version == 1 || id >= FIRST_WITH_NAME ? td_h5_u16(c) : 0;
+    (void)td_h5_take(c, 2); /* flags */
+    size_t values = td_h5_u16(c);
+    (void)td_h5_take(c, version == 1 ? (name_len + 7) / 8 * 8 : name_len);
+    (void)td_h5_take(c, 4 * (version == 1 ? (values + 1) / 2 * 2 : values));
+    return id;
+}
+
+static bool compresses(struct td_h5_cursor c, unsigned version, unsigned count)
+{
+    bool found = false;
+    for (unsigned i = 0; i < count && !c.bad; i++) {
+        const struct filter *filter = known_filter(take_filter(&c, version));
+        found = found || (filter != NULL && filter->compresses);
+    }
+    return found;
+}
+
+/* "compressed (shuffle, gzip)", or "filtered (fletcher32)" where nothing is known to compress; NULL and an error.
+ * *none when the list is empty. */
 static const char *filters_reason(struct walk *w, struct td_h5_cursor c, bool *none)
 {
-    enum { FIRST_WITH_NAME = 256, SHOWN_MAX = 8 };
+    enum { SHOWN_MAX = 8 };
     uint64_t at = c.addr;
     unsigned version = td_h5_u8(&c);
     unsigned count = td_h5_u8(&c);
@@ -296,14 +330,9 @@ static const char *filters_reason(struct walk *w, struct td_h5_cursor c, bool *n
     if (version == 1)
         (void)td_h5_take(&c, 6);
     td_buffer_clear(&w->text);
-    td_buffer_puts(&w->text, "compressed (");
+    td_buffer_puts(&w->text, compresses(c, version, count) ? "compressed (" : "filtered (");
     for (unsigned i = 0; i < count && !c.bad; i++) {
-        unsigned id = td_h5_u16(&c);
-        size_t name_len = version == 1 || id >= FIRST_WITH_NAME ? td_h5_u16(&c) : 0;
-        (void)td_h5_take(&c, 2); /* flags */
-        size_t values = td_h5_u16(&c);
-        (void)td_h5_take(&c, version == 1 ? (name_len + 7) / 8 * 8 : name_len);
-        (void)td_h5_take(&c, 4 * (version == 1 ? (values + 1) / 2 * 2 : values));
+        unsigned id = take_filter(&c, version);
         if (i > 0 && i <= SHOWN_MAX)
             td_buffer_puts(&w->text, i == SHOWN_MAX ? ", ..." : ", ");
         if (i < SHOWN_MAX)
@@ -391,7 +420,7 @@ static bool set_reason(struct walk *w, const struct parts *parts, const struct t
     if (parts->has_external)
         tensor->reason = "external storage";
     else if (parts->has_filters && filters == NULL)
-        tensor->reason = "compressed";
+        tensor->reason = "filtered";
     else if (!none)
         tensor->reason = filters;
     else if (layout.reason != NULL)

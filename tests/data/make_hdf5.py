@@ -24,6 +24,7 @@ import torch  # noqa: E402
 
 OUT = pathlib.Path(__file__).resolve().parent / "hdf5"
 FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
+COMPRESSORS = {1, 4, 5, 6, 32000}
 PLAIN = {"u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64", "f2": "F16",
          "f4": "F32", "f8": "F64", "f16": "F128", "c8": "C64", "c16": "C128", "c32": "C256", "b1": "BOOL"}
 
@@ -55,7 +56,8 @@ def reason_of(d, type_reason):
     if plist.get_external_count():
         return "external storage"
     if filters:
-        return f"compressed ({', '.join(FILTERS.get(f, f'filter {f}') for f in filters)})"
+        how = "compressed" if COMPRESSORS.intersection(filters) else "filtered"
+        return f"{how} ({', '.join(FILTERS.get(f, f'filter {f}') for f in filters)})"
     if layout or type_reason:
         return layout or type_reason
     if d.shape is None:
@@ -208,6 +210,14 @@ def fill_layouts(f):
         f.create_virtual_dataset("virtual", layout)  # 141
 
 
+def fill_filters(f):
+    values = np.arange(64, dtype="<f4")
+    f.create_dataset("shuffle", data=values, chunks=(16,), shuffle=True)
+    f.create_dataset("fletcher32", data=values, chunks=(16,), fletcher32=True)
+    f.create_dataset("both", data=values, chunks=(16,), shuffle=True, fletcher32=True)
+    f.create_dataset("lzf", data=values, chunks=(16,), shuffle=True, compression="lzf")
+
+
 def fill_links(f):
     f["a/data"] = np.arange(5, dtype="<i4")
     f["again"] = f["a/data"]
@@ -338,6 +348,11 @@ def flip(needle, skip=0):
     return change
 
 
+def shared_filters(raw):
+    """The first pipeline of filters says that it stands elsewhere in the file."""
+    raw[raw.index(b"\x0b\0\x20\0\1\0\0\0") + 4] |= 2
+
+
 WHERE = {}
 
 
@@ -369,6 +384,7 @@ def main():
         old.unlink()
     for libver, mark in (("earliest", ""), ("latest", "_latest")):  # symbol tables and header version 1; dense storage
         make(f"layouts{mark}", fill_layouts, (libver, libver) if mark else libver)
+        make(f"filters{mark}", fill_filters, libver)
         make(f"links{mark}", fill_links, libver)
         make(f"many{mark}", fill_many, libver)
         make(f"attributes{mark}", fill_attributes, libver)
@@ -390,6 +406,8 @@ def main():
     # libhdf5 refuses to open that dataset alone; the rest of the file is as it was.
     lines = (OUT / "small.txt").read_text().replace(f"\t{WHERE['small']}\t24\t\t\n", "\t0\t24\tpast the end of the file\t\n")
     patch("small", "bad_145_past_the_end", past_the_end, expected=lines)
+    lines = (OUT / "filters.txt").read_text().replace("filtered (shuffle)", "filtered")
+    patch("filters", "shared_filters", shared_filters, expected=lines)
     patch("small_latest", "bad_superblock_checksum", flip(b"\x89HDF", 20), refused=True)
     patch("small_latest", "bad_header_checksum", flip(b"OHDR", 30), refused=True)
     patch("many_latest", "bad_tree_checksum", flip(b"BTLF", 9), refused=True)
