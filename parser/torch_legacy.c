@@ -50,10 +50,20 @@ static void forget_pickles(struct legacy *l)
     l->bytes = NULL;
 }
 
-/* A reader's own number, 0x1950a86a20f9469cfc6c, tells these files from other pickles. */
+/* torch.save's own number, 0x1950a86a20f9469cfc6c, tells these files from other pickles. */
+static const uint8_t magic[] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
+
+bool td_torch_is_legacy(const uint8_t *head, size_t len)
+{
+    enum { PROTO = 0x80, FRAME = 0x95, FRAME_BYTES = 9, LONG1 = 0x8a };
+    size_t at =
+        len > 2 && head[2] == FRAME ? 2 + FRAME_BYTES : 2; /* from protocol 4 on a frame comes first */
+    return len >= at + 2 + sizeof magic && head[0] == PROTO && head[at] == LONG1 &&
+           head[at + 1] == sizeof magic && memcmp(head + at + 2, magic, sizeof magic) == 0;
+}
+
 static bool check_magic(const struct legacy *l)
 {
-    static const uint8_t magic[] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
     const struct td_pickle *p = &l->pickles[PART_MAGIC];
     size_t len;
     const uint8_t *number = td_pickle_big_int(p, p->root, &len);
