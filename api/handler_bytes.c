@@ -9,6 +9,9 @@
 #include <string.h>
 #include <strings.h>
 
+_Static_assert((int)TD_STRIDED_MAX_RANK >= (int)TD_MAX_RANK && (int)TD_TILED_MAX_RANK >= (int)TD_MAX_RANK,
+               "every tensor that parses can be gathered");
+
 static const char octets[] = "application/octet-stream";
 
 static bool map_file(const struct td_call *call, struct td_file *file, struct td_blob **blob,

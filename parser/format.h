@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/input.h"
+#include "parser/limits.h"
 #include "parser/manifest.h"
 
 #include <stdbool.h>
@@ -12,8 +13,8 @@
 struct td_format {
     const char *name;              /* "safetensors", as manifests show it */
     const char *const *extensions; /* NULL-terminated, with the dot: ".safetensors" */
-    bool
-        splits; /* its files are made to come in groups, stem-00001-of-00003, that are known by the stem alone */
+    /* Its files are made to come in groups, stem-00001-of-00003, that are known by the stem alone. */
+    bool splits;
 
     /* Fills *manifest (which the caller initialised with limits->max_memory_bytes and finishes with
      * td_manifest_fini, also on failure). On failure *err has the position and the reason. Reads no tensor bytes.

@@ -7,14 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct td_limits td_limits_default(void)
-{
-    return (struct td_limits){
-        .max_header_bytes = UINT64_C(100000000),       /* the reference's MAX_HEADER_SIZE */
-        .max_memory_bytes = (size_t)512 * 1024 * 1024, /* holds the largest header, all of it shapes */
-    };
-}
-
 void td_manifest_init(struct td_manifest *manifest, size_t memory_bytes)
 {
     memset(manifest, 0, sizeof *manifest);

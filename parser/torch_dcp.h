@@ -9,7 +9,8 @@
 
 #define TD_DCP_METADATA_NAME ".metadata"
 
-/* "pytorch-distcp": an item that is a tensor is named by where it begins, "@2522"; items that are none are left out. */
+/* "pytorch-distcp" (torch_distcp.c): an item that is a tensor is named by where it begins, "@2522"; items that are none
+ * are left out. */
 extern const struct td_format td_format_distcp;
 
 struct td_dcp_piece {

@@ -4,6 +4,7 @@
 
 #include "core/checked.h"
 #include "core/utf8.h"
+#include "parser/manifest.h"
 #include "parser/names.h"
 
 #include <inttypes.h>

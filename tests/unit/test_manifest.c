@@ -1,4 +1,6 @@
 #include "parser/manifest.h"
+
+#include "parser/limits.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
