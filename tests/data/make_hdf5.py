@@ -85,8 +85,10 @@ def json_of(value):
         return items if len(value) <= 64 else {"length": len(value), "first": items}
     if isinstance(value, np.bool_):
         return bool(value)
-    if isinstance(value, np.floating):
-        return float(value)
+    if isinstance(value, np.floating) and not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, np.floating):  # the shortest decimal that reads back, of a half as of a float
+        return float(str(value if value.itemsize == 8 else np.float32(value)))
     return int(value) if isinstance(value, np.integer) else None
 
 
@@ -208,6 +210,14 @@ def fill_layouts(f):
     layout[:] = h5py.VirtualSource("other.h5", "x", (10,))
     if f.libver != ("earliest", "earliest"):
         f.create_virtual_dataset("virtual", layout)  # 141
+
+
+def fill_floats(f):
+    for t in ("f8", "f4", "f2"):
+        values = [0.1, 1 / 3, 1.0, -0.0, 6e-5, 1e4, np.inf, -np.inf, np.nan]
+        f.attrs[t] = np.array(values, f"<{t}")
+        f.attrs[f"{t} alone"] = np.dtype(t).type(0.1)
+    f.attrs["large"] = np.array([1e22, 1e16, 1e-5, 5e-324, 1.7976931348623157e308])
 
 
 def fill_filters(f):
@@ -391,6 +401,7 @@ def main():
         make(f"small{mark}", fill_small, libver)
     make("types", fill_types, "v110")
     make("numbers", fill_numbers)
+    make("floats", fill_floats)
     make("small_v108", fill_small, ("v108", "v108"))
     make("userblock", lambda f: (fill_small(f), f.create_dataset("unallocated", (3,), "<f4")), userblock_size=512)  # 143
     fcpl = h5py.h5p.create(h5py.h5p.FILE_CREATE)
