@@ -5,13 +5,24 @@
 td_pickle_ref td_torch_unwrap_tag(const struct td_pickle *p, td_pickle_ref ref)
 {
     enum { TAGS_MAX = 16 };
-    static const char *const tags[] = {"restore_type_tag", "build_intlist", "build_tensorlist",
-                                       "build_doublelist", "build_boollist"};
+    static const struct {
+        const char *module, *name;
+    } tags[] = {
+        {"torch.jit._pickle", "restore_type_tag"},
+        {"torch.jit._pickle", "build_intlist"},
+        {"torch.jit._pickle", "build_tensorlist"},
+        {"torch.jit._pickle", "build_doublelist"},
+        {"torch.jit._pickle", "build_boollist"},
+        {"torch", "Size"},
+        {"__builtin__", "set"}, /* of protocols below 4 */
+        {"__builtin__", "frozenset"},
+        {"builtins", "set"},
+        {"builtins", "frozenset"},
+    };
     for (size_t i = 0; i < TAGS_MAX; i++) {
-        td_pickle_ref callable = td_pickle_callable(p, ref);
         bool found = false;
         for (size_t k = 0; k < sizeof tags / sizeof *tags && !found; k++)
-            found = td_pickle_is_global(p, callable, "torch.jit._pickle", tags[k]);
+            found = td_pickle_is_call(p, ref, tags[k].module, tags[k].name);
         if (!found)
             break;
         ref = td_pickle_item(p, td_pickle_args(p, ref), 0);

@@ -24,7 +24,7 @@ enum td_torch_rebuild {
 };
 
 /* TorchScript says the types of lists and dicts by calls around them: restore_type_tag(value, type), build_intlist(list)
- * and so on. What is within, or the value itself. */
+ * and so on; sets and sizes are calls with a list or tuple too. What is within, or the value itself. */
 td_pickle_ref td_torch_unwrap_tag(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* Follows Parameter(...) and the like to the call that makes the tensor, and gives its arguments; never WRAPPED,

@@ -17,7 +17,7 @@ enum {
     PATH_MAX_BYTES = 16383, /* of a name: a shared key could be repeated at every depth */
     VISITS_PER_VALUE = 16,  /* how often values may be met again through sharing, on average */
     VISITS_FREE = 100000,
-    KEY_BYTES_PER_VISIT = 64, /* a long key costs as much time as several values */
+    BYTES_PER_VISIT = 64, /* a long key, or a text that is read, costs as much time as several values */
 };
 
 struct td_torch_frame {
@@ -105,7 +105,8 @@ static bool push_metadata(struct td_torch_walker *w, const struct td_buffer *jso
 static bool add_metadata(struct td_torch_walker *w, td_pickle_ref ref, bool *done)
 {
     struct td_buffer json;
-    if (td_torch_is_array(w->pickle, ref) && !charge(w, ref, td_pickle_count(w->pickle, ref)))
+    uint32_t items = td_torch_is_array(w->pickle, ref) ? td_pickle_count(w->pickle, ref) : 0;
+    if (!charge(w, ref, items) || !charge(w, ref, td_torch_metadata_bytes(w->pickle, ref) / BYTES_PER_VISIT))
         return false;
     td_buffer_init(&json);
     *done = td_torch_write_metadata(w->pickle, ref, &json);
@@ -189,7 +190,7 @@ static bool path_add(struct td_torch_walker *w, td_pickle_ref key, uint32_t inde
         return false;
     if (!td_torch_write_key(w->pickle, key, PATH_MAX_BYTES, &w->path))
         td_buffer_u64(&w->path, index);
-    return check_path(w, at) && charge(w, at, (w->path.len - before) / KEY_BYTES_PER_VISIT);
+    return check_path(w, at) && charge(w, at, (w->path.len - before) / BYTES_PER_VISIT);
 }
 
 /* What costs time without being visited. When nothing is left, the next visit fails. */
@@ -392,7 +393,9 @@ bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td
                                 .manifest = manifest,
                                 .tensor_capacity = manifest->tensor_count,
                                 .metadata_capacity = manifest->metadata_count,
-                                .visits_left = VISITS_FREE + (uint64_t)VISITS_PER_VALUE * pickle->value_count,
+                                .visits_left = VISITS_FREE +
+                                               (uint64_t)VISITS_PER_VALUE * pickle->value_count +
+                                               pickle->end / BYTES_PER_VISIT,
                                 .err = err};
     td_buffer_init(&w.path);
     td_buffer_puts(&w.path, prefix);

@@ -444,7 +444,7 @@ static void long_metadata_is_cut(void **state)
     parse_pickle(text.data, text.len, &p, &f);
     CHECK(p.ok, "%s", p.err.message);
     check_metadata(&p, "one", "1");
-    check_metadata(&p, "nan", "\"nan\"");
+    check_metadata(&p, "nan", "\"NaN\"");
     check_metadata(&p, "none", "null");
     check_metadata(&p, "bytes", "\"\\\\xff\"");
     assert_int_equal(metadata_value(&p.manifest, "short", 5)[0], '[');
@@ -454,6 +454,71 @@ static void long_metadata_is_cut(void **state)
     check_cut(&p, "cut", 1502, false, 1000);
     done(&p, &f);
     td_buffer_fini(&text);
+}
+
+/* Up to 64 bytes an integer is shown to the last digit; the fixtures have those. */
+static void an_integer_of_any_size_is_told_of(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(dS'large'\nL1");
+    for (int i = 0; i < 155; i++) /* 10^155: 515 bits */
+        td_buffer_putc(&text, '0');
+    td_buffer_puts(&text, "L\nsS'w'\n" FLOATS "s.");
+    parse_pickle(text.data, text.len, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    check_metadata(&p, "large", "{\"reason\":\"an integer of 65 bytes\"}");
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* What is no bytes is walked like any object: its arguments are shown. */
+static void encodings_but_latin1_are_no_bytes(void **state)
+{
+    (void)state;
+    static const char text[] = "(dS'x'\nc_codecs\nencode\n(Va\nVutf8\ntRsS'y'\nc_codecs\nencode\n(V\\u0100\n"
+                               "Vlatin1\ntRsS'z'\nc__builtin__\nbytes\n(I5\ntRs.";
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(text, sizeof text - 1, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    check_metadata(&p, "x.0", "\"a\"");
+    check_metadata(&p, "x.1", "\"utf8\"");
+    check_metadata(&p, "y.0", "\"\xc4\x80\"");
+    check_metadata(&p, "z.0", "5");
+    assert_int_equal(p.manifest.metadata_count, 5);
+    done(&p, &f);
+}
+
+/* The length of long bytes is counted; that must not be done again and again for what is shared. */
+static void shared_bytes_cost_time_once(void **state)
+{
+    (void)state;
+    enum { TEXT_BYTES = 8000000, LISTS = 3000 };
+    for (int shared = 0; shared < 2; shared++) {
+        struct td_buffer text;
+        struct parsed p;
+        td_buffer_init(&text);
+        td_buffer_puts(&text, MAGIC VERSION SYSTEM "(d(S'long'\nc_codecs\nencode\n(V");
+        for (int i = 0; i < TEXT_BYTES; i++)
+            td_buffer_putc(&text, 'x');
+        td_buffer_puts(&text, "\nVlatin1\ntRp1\n");
+        for (int i = 0; shared == 1 && i < LISTS; i++)
+            td_buffer_printf(&text, "I%d\n(g1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\nl", i);
+        td_buffer_puts(&text, "u.(l.");
+        parse_bytes(&td_format_torch, text.data, text.len, &p);
+        if (shared == 0) {
+            CHECK(p.ok, "%s", p.err.message);
+            check_cut(&p, "long", TEXT_BYTES, false, 1000);
+        } else {
+            CHECK(!p.ok && strstr(p.err.message, "unfold without end") != NULL, "%s", p.err.message);
+        }
+        parsed_fini(&p);
+        td_buffer_fini(&text);
+    }
 }
 
 /* A tensor past the head of a long array is met nevertheless. */
@@ -550,6 +615,9 @@ int main(void)
         cmocka_unit_test(shared_keys_are_bounded),
         cmocka_unit_test(long_keys_are_refused),
         cmocka_unit_test(long_metadata_is_cut),
+        cmocka_unit_test(an_integer_of_any_size_is_told_of),
+        cmocka_unit_test(encodings_but_latin1_are_no_bytes),
+        cmocka_unit_test(shared_bytes_cost_time_once),
         cmocka_unit_test(a_long_array_with_a_tensor_is_no_metadata),
         cmocka_unit_test(repeated_keys_are_told),
         cmocka_unit_test(clashing_entries_are_numbered),
