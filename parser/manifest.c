@@ -32,8 +32,7 @@ static struct td_name tensor_name(const void *context, size_t i)
     return (struct td_name){.text = tensors[i].name, .len = tensors[i].name_len};
 }
 
-/* Row-major without gaps: the steps that a shape implies. Steps over one element or fewer mean nothing. */
-static bool is_row_major(const struct td_tensor *tensor, uint64_t elems)
+bool td_tensor_is_row_major(const struct td_tensor *tensor, uint64_t elems)
 {
     uint64_t step = 1;
     for (uint32_t i = tensor->rank; elems > 0 && i-- > 0;) {
@@ -61,7 +60,7 @@ bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uin
             err, TD_INVALID_ARGUMENT, pos,
             "tensor \"%.96s\": its shape does not make a whole number of %s elements below 2^64",
             tensor->name, tensor->dtype->name);
-    if (tensor->strides != NULL && is_row_major(tensor, elems))
+    if (tensor->strides != NULL && td_tensor_is_row_major(tensor, elems))
         tensor->strides = NULL;
     if (elems == 0)
         return true;

@@ -74,6 +74,10 @@ bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err);
 bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos,
                      struct td_error *err);
 
+/* Whether the strides, which are set, say row-major without gaps: the steps that a shape of so many elements implies.
+ * Steps over one element or fewer mean nothing. */
+bool td_tensor_is_row_major(const struct td_tensor *tensor, uint64_t elems);
+
 /* Adds off to every offset: what was parsed through a window that begins there. */
 bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_error *err);
 

@@ -195,15 +195,24 @@ static bool read_quantized(struct td_torch_walker *w, td_pickle_ref args)
     return read_strided(w, args, 0, 0) && read_quantizer(w, at, td_pickle_item(w->pickle, args, 4));
 }
 
-static bool set_nbytes(struct td_tensor *tensor)
+/* The size that type and shape imply, 0 past 2^64; drops strides that say row-major. */
+static void set_nbytes(struct td_tensor *tensor)
 {
     uint64_t elems = 1;
     bool fits = true;
     for (uint32_t i = 0; tensor->shape != NULL && i < tensor->rank; i++)
         fits = fits && td_mul_u64(elems, tensor->shape[i], &elems);
+    if (fits && tensor->strides != NULL && td_tensor_is_row_major(tensor, elems))
+        tensor->strides = NULL;
     if (!fits || !td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes))
         tensor->nbytes = 0;
-    return true;
+}
+
+/* A tuple of as many numbers as a tensor may have dimensions, or NIL. */
+static td_pickle_ref known_size(const struct td_torch_walker *w, td_pickle_ref size)
+{
+    td_pickle_ref sizes = unwrap_size(w, size);
+    return td_pickle_count(w->pickle, sizes) > TD_MAX_RANK ? TD_PICKLE_NIL : sizes;
 }
 
 /* A tensor without bytes of its own in the file: type, shape and strides where they are said. */
@@ -211,19 +220,23 @@ static bool read_unstored(struct td_torch_walker *w, const struct td_dtype *dtyp
                           td_pickle_ref stride, const char *reason)
 {
     struct td_tensor *tensor = td_torch_add_tensor(w);
-    td_pickle_ref sizes = unwrap_size(w, size);
+    td_pickle_ref sizes = known_size(w, size);
     if (tensor == NULL)
         return false;
     tensor->reason = reason;
     tensor->dtype = dtype != NULL ? dtype : opaque();
-    if (unwrap_size(w, stride) != TD_PICKLE_NIL)
-        return set_shape(w, tensor, size, stride) && set_nbytes(tensor);
-    if (sizes == TD_PICKLE_NIL || td_pickle_count(w->pickle, sizes) > TD_MAX_RANK)
+    if (unwrap_size(w, stride) != TD_PICKLE_NIL) {
+        if (!set_shape(w, tensor, size, stride))
+            return false;
+    } else if (sizes == TD_PICKLE_NIL) {
         return true;
-    if (!read_numbers(w, tensor, sizes, "its size is not of whole numbers from 0 on", &tensor->shape))
-        return false;
-    tensor->rank = td_pickle_count(w->pickle, sizes);
-    return set_nbytes(tensor);
+    } else {
+        if (!read_numbers(w, tensor, sizes, "its size is not of whole numbers from 0 on", &tensor->shape))
+            return false;
+        tensor->rank = td_pickle_count(w->pickle, sizes);
+    }
+    set_nbytes(tensor);
+    return true;
 }
 
 /* A tensor made of others, which are listed below its name; its type is that of the last one named "values". A nested
@@ -241,7 +254,9 @@ static bool read_parts(struct td_torch_walker *w, td_pickle_ref parts, uint32_t 
         if (strcmp(names[i], "values") == 0 && w->manifest->tensor_count == before + 1)
             w->manifest->tensors[at].dtype = w->manifest->tensors[before].dtype;
     }
-    return unwrap_size(w, size) == TD_PICKLE_NIL || set_nbytes(&w->manifest->tensors[at]);
+    if (known_size(w, size) != TD_PICKLE_NIL)
+        set_nbytes(&w->manifest->tensors[at]);
+    return true;
 }
 
 enum layout { LAYOUT_COO, LAYOUT_ROWS, LAYOUT_COLUMNS };

@@ -391,6 +391,9 @@ def main():
     write("bare", filled(torch.float32, 2, 3))
     write("list", [filled(torch.float32, 2), filled(torch.int64, 1, seed=1)])
     write("empty", {})
+    write("unstored", {"row": torch.empty(3, device="meta"), "rows": torch.empty(3, 4, device="meta"), "columns": torch.empty(3, 4, device="meta").t(),
+                       "ones": torch.empty(1, 5, 1, device="meta", dtype=torch.float16).transpose(0, 2), "scalar": torch.empty((), device="meta"),
+                       "none": torch.empty(0, 3, device="meta").t(), "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.zeros(1, 3)])})
     write("values", values())
     write("values_protocol4", values(), pickle_protocol=4)
     write("scalars_only", {"a": 1, "b": [1, 2.5, "x", None, True]})

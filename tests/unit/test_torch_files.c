@@ -117,6 +117,27 @@ static void what_torch_wrote(void **state)
     each_fixture("torch", ".txt", 20, as_torch_reads);
 }
 
+/* What torch says of its sizes: Tensor.nbytes; a nested tensor has no size that is a number of each dimension. */
+static void sizes_of_what_is_not_stored(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint64_t nbytes;
+    } cases[] = {{"row", 12},   {"rows", 48}, {"columns", 48}, {"ones", 10},
+                 {"scalar", 4}, {"none", 0},  {"nested", 0},   {"nested.values", 36}};
+    size_t len;
+    char *bytes = read_file("torch", "unstored", ".pt", &len);
+    struct parsed p;
+    parse_bytes(&td_format_torch, bytes, len, &p);
+    CHECK(p.ok, "%s", p.err.message);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        CHECK(tensor(&p, cases[i].name)->nbytes == cases[i].nbytes, "%s: %" PRIu64, cases[i].name,
+              tensor(&p, cases[i].name)->nbytes);
+    parsed_fini(&p);
+    __real_free(bytes);
+}
+
 static void each_named(const char *const *names, size_t count,
                        void (*check)(const struct td_format *format, const struct fixture *f))
 {
@@ -183,9 +204,8 @@ static void every_byte_changed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_torch_wrote),
-        cmocka_unit_test(every_prefix_is_refused),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(what_torch_wrote),        cmocka_unit_test(sizes_of_what_is_not_stored),
+        cmocka_unit_test(every_prefix_is_refused), cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(every_byte_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
