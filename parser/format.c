@@ -82,11 +82,10 @@ static bool is_lfs_pointer(const uint8_t *head, size_t len)
     return begins_with(head, len, version, sizeof version - 1);
 }
 
-/* A file of one bare tensor: it has no name but the file's, without the extension. */
+/* A bare tensor is called by the file's stem. */
 static bool name_bare_tensor(struct td_manifest *manifest, const char *file_name, struct td_error *err)
 {
-    if (manifest->tensor_count != 1 || manifest->tensors[0].name_len > 0 ||
-        manifest->format == td_format_safetensors.name)
+    if (!manifest->bare)
         return true;
     const char *dot = strrchr(file_name, '.');
     size_t len = dot == NULL ? strlen(file_name) : (size_t)(dot - file_name);

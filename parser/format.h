@@ -18,7 +18,7 @@ struct td_format {
 
     /* Fills *manifest (which the caller initialised with limits->max_memory_bytes and finishes with
      * td_manifest_fini, also on failure). On failure *err has the position and the reason. Reads no tensor bytes.
-     * A file that is one bare tensor gives it the name "". Thread-safe. */
+     * A file that is one bare tensor gives it the name "" and says so: manifest->bare. Thread-safe. */
     bool (*parse)(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
                   struct td_error *err);
 };

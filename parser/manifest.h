@@ -56,6 +56,8 @@ struct td_manifest {
     uint64_t total_bytes; /* sum of nbytes, aliases included */
     int32_t split_number; /* which file of a split model it says that it is, from 0; -1: it does not say */
     int32_t split_count;  /* of how many; -1: it does not say */
+    /* Set by a parser: the file is one tensor and nothing else, so it has no name but the file's and is called "" here. */
+    bool bare;
     /* Set by a parser whose tensors may overlap; td_manifest_finish then looks for aliases. */
     bool shares_bytes;
 };

@@ -567,6 +567,7 @@ static bool npy_parse(const struct td_input *input, const struct td_limits *limi
     if (!td_npy_read(input, limits, &manifest->arena, manifest->tensors, &header_bytes, err))
         return false;
     manifest->tensor_count = 1;
+    manifest->bare = true;
     return td_manifest_finish(manifest, err);
 }
 

@@ -161,6 +161,7 @@ static bool number_metadata(struct td_manifest *manifest, struct td_error *err)
 
 bool td_torch_finish(struct td_manifest *manifest, struct td_error *err)
 {
+    manifest->bare = manifest->bare && manifest->tensor_count == 1; /* without attributes that are tensors */
     return number_metadata(manifest, err) && number_tensors(manifest, err) &&
            td_manifest_finish(manifest, err);
 }

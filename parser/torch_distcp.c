@@ -117,7 +117,7 @@ static bool read_item(struct items *items, uint64_t start, uint64_t end)
     bool ok = td_format_torch.parse(&input, items->limits, &found, items->err);
     if (!ok)
         td_error_shift(items->err, start);
-    if (ok && found.tensor_count == 1 && found.tensors[0].name_len == 0)
+    if (ok && found.bare)
         ok = add_tensor(items, start, &found.tensors[0]);
     td_manifest_fini(&found);
     return ok;

@@ -401,6 +401,8 @@ bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td
     td_buffer_puts(&w.path, prefix);
     manifest->shares_bytes = true;
     bool ok = check_ids(&w) && add_duplicates(&w) && visit(&w, root);
+    if (ok && *prefix == '\0' && manifest->tensor_count == 1)
+        manifest->bare = true; /* it is the root itself: what is in a container comes now */
     while (ok && w.depth > 0)
         ok = step(&w);
     ok = ok && add_omitted(&w);

@@ -389,6 +389,7 @@ def main():
     write("views", views())
     write("kinds", kinds())
     write("bare", filled(torch.float32, 2, 3))
+    write("unnamed", {"": filled(torch.float32, 2, 3)})
     write("list", [filled(torch.float32, 2), filled(torch.int64, 1, seed=1)])
     write("empty", {})
     write("unstored", {"row": torch.empty(3, device="meta"), "rows": torch.empty(3, 4, device="meta"), "columns": torch.empty(3, 4, device="meta").t(),

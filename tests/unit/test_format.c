@@ -7,7 +7,7 @@
 #include "parser/safetensors.h"
 #include "parser/torch.h"
 #include "parser/torch_dcp.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/format_fixture.h"
 
 static void extension_decides(void **state)
 {
@@ -181,6 +181,38 @@ static void bare_tensors_are_named_by_the_file(void **state)
     }
 }
 
+/* A name that is empty is a name: only a file that is one tensor and nothing else gives it its own. */
+static void only_bare_tensors_are(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *folder, *file, *extension, *tensor;
+    } cases[] = {
+        {"torch", "bare", ".pt", "bare"}, {"torch", "legacy_bare", ".pt", "legacy_bare"},
+        {"torch", "unnamed", ".pt", ""},  {"torch", "list", ".pt", "0"},
+        {"npz", "unnamed", ".npz", ""},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        size_t len;
+        char name[64];
+        char *bytes = read_file(cases[i].folder, cases[i].file, cases[i].extension, &len);
+        const struct td_format *format;
+        struct td_limits limits = td_limits_default();
+        struct td_input input = td_input_memory(bytes, len);
+        struct td_manifest manifest;
+        struct td_error err;
+        td_error_init(&err);
+        td_manifest_init(&manifest, limits.max_memory_bytes);
+        (void)snprintf(name, sizeof name, "%s%s", cases[i].file, cases[i].extension);
+        CHECK(td_format_parse(name, &input, &limits, &format, &manifest, &err), "%s", err.message);
+        CHECK(strcmp(manifest.tensors[0].name, cases[i].tensor) == 0, "%s: \"%s\"", name,
+              manifest.tensors[0].name);
+        assert_int_equal(manifest.tensors[0].name_len, strlen(cases[i].tensor));
+        td_manifest_fini(&manifest);
+        __real_free(bytes);
+    }
+}
+
 static void format_knows_its_name(void **state)
 {
     (void)state;
@@ -194,7 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(extension_decides),      cmocka_unit_test(content_decides_where_the_name_does_not),
         cmocka_unit_test(lfs_pointers_are_named), cmocka_unit_test(bare_tensors_are_named_by_the_file),
-        cmocka_unit_test(format_knows_its_name),
+        cmocka_unit_test(only_bare_tensors_are),  cmocka_unit_test(format_knows_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

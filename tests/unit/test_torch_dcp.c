@@ -238,6 +238,25 @@ static void an_empty_file_has_no_items(void **state)
     dcp_done(&dcp);
 }
 
+/* An item is an archive of torch.save: of a tensor, or of an object that some rank keeps, whatever is in that. */
+static void an_object_with_a_tensor_is_no_tensor(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file;
+        size_t tensors;
+    } cases[] = {{"bare", 1}, {"unnamed", 0}, {"list", 0}, {"empty", 0}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct fixture f = fixture_read("torch", cases[i].file, ".pt");
+        struct parsed p;
+        parse_bytes(&td_format_distcp, f.bytes, f.len, &p);
+        CHECK(p.ok, "%s: %s", cases[i].file, p.err.message);
+        CHECK(p.manifest.tensor_count == cases[i].tensors, "%s: %zu", cases[i].file, p.manifest.tensor_count);
+        parsed_fini(&p);
+        fixture_free(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +268,7 @@ int main(void)
         cmocka_unit_test(every_allocation_of_items_may_fail),
         cmocka_unit_test(changed_metadata_is_refused),
         cmocka_unit_test(an_empty_file_has_no_items),
+        cmocka_unit_test(an_object_with_a_tensor_is_no_tensor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
