@@ -796,7 +796,6 @@ static bool gguf_parse(const struct td_input *input, const struct td_limits *lim
         .arena_limit_bytes = manifest->arena.limit_bytes,
         .err = err,
     };
-    manifest->format = td_format_gguf.name;
     bool ok = read_file(&g);
     manifest->arena.limit_bytes = g.arena_limit_bytes;
     td_buffer_fini(&g.text);

@@ -768,7 +768,6 @@ static bool hdf5_parse(const struct td_input *input, const struct td_limits *lim
     struct walk *w = calloc(1, sizeof *w);
     size_t arena_limit = manifest->arena.limit_bytes;
     td_error_init(&own);
-    manifest->format = td_format_hdf5.name;
     if (w == NULL)
         return td_error_no_memory(err);
     bool ok = td_h5_open(&w->h, input, limits, manifest, &own) && walk_file(w);

@@ -48,7 +48,6 @@ struct td_metadata {
 
 struct td_manifest {
     struct td_arena arena;     /* owns all that follows */
-    const char *format;        /* static: "safetensors" */
     struct td_tensor *tensors; /* sorted by name (byte order), names unique */
     size_t tensor_count;
     struct td_metadata *metadata; /* in the file's order */

@@ -262,7 +262,6 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
 {
     uint8_t head[4] = {0};
     size_t len = input->size_bytes < sizeof head ? (size_t)input->size_bytes : sizeof head;
-    manifest->format = td_format_torch.name;
     if (!td_input_read(input, 0, head, len, err))
         return false;
     if (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "PK\5\6", 4) == 0)

@@ -25,8 +25,7 @@ struct td_torch_records {
     uint64_t file_bytes;
 };
 
-/* Fills the manifest from the records: what td_format_torch does with a zip archive once it is open. The format's name
- * is the caller's. */
+/* Fills the manifest from the records: what td_format_torch does with a zip archive once it is open. */
 bool td_torch_parse_records(const struct td_torch_records *records, const struct td_limits *limits,
                             struct td_manifest *manifest, struct td_error *err);
 

@@ -127,7 +127,6 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
                   struct td_error *err)
 {
     struct items items = {.input = input, .limits = limits, .manifest = manifest, .err = err};
-    manifest->format = td_format_distcp.name;
     for (uint64_t end = input->size_bytes; end > 0;) {
         uint64_t start = 0;
         if (!find_start(&items, end, &start) || !read_item(&items, start, end))
