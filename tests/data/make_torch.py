@@ -332,8 +332,8 @@ def checkpoint():
 def values():
     """What may stand beside tensors, however the protocol spells it."""
     return {
-        "bytes": b"plain", "no bytes": b"", "text": "näme".encode(), "binary": bytes([0, 65, 128, 195, 255, 92]), "long": bytes(range(256)) * 5,
-        "long text": b"x" + "ä".encode() * 700, "array": bytearray(b"xy\xe9"), "no array": bytearray(), "list of bytes": [b"a", bytearray(b"b"), 1],
+        "bytes": b"plain", "no bytes": b"", "text": "näme".encode(), "binary": bytes([0, 65, 128, 195, 255, 92]),
+        "array": bytearray(b"xy\xe9"), "no array": bytearray(), "list of bytes": [b"a", bytearray(b"b"), 1],
         "cpu": torch.device("cpu"), "cuda": torch.device("cuda", 1), "dtype": torch.bfloat16, "places": [torch.device("meta"), torch.float32],
         "set": {3, 1, 2}, "no set": set(), "frozen": frozenset(["x"]), "size": torch.Size([2, 3]),
         "tensors": frozenset([filled(torch.int8, 2, seed=9)]),
@@ -397,6 +397,9 @@ def main():
                        "none": torch.empty(0, 3, device="meta").t(), "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.zeros(1, 3)])})
     write("values", values())
     write("values_protocol4", values(), pickle_protocol=4)
+    cut = {"bytes": bytes(range(256)) * 5, "text": b"x" + "ä".encode() * 700, "continued": b"\x80" * 1200}
+    write("cut", cut)
+    write("cut_protocol4", cut, pickle_protocol=4)
     write("scalars_only", {"a": 1, "b": [1, 2.5, "x", None, True]})
     legacy = {k: v for k, v in flat.items() if k not in ("C32",)}
     # torch 2.13 writes untyped storages into legacy files and cannot read them: what was saved is what is expected.

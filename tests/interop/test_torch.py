@@ -3,6 +3,7 @@ import collections
 import io
 import json
 import os
+import pickle
 import random
 import zipfile
 from pathlib import Path
@@ -668,6 +669,26 @@ def test_safetensors_come_first(serve):
     assert server.get("/models/both/tensors/w?checkpoint=pytorch").body == raw(want["w"])
     document, got = tensors_of(server, "one")
     assert document["checkpoint"] == "pytorch" and [*got] == ["w"] and server.json("/models/one")["errors"] == []
+
+
+def test_a_bin_is_torchs_by_more_than_its_first_byte(serve):
+    """Whatever torch.save writes is read; what only begins like a pickle, or is one that torch.load refuses, is a plain file."""
+    want = {"w": filled(torch.float32, (3, 3))}
+    for zipped, protocol in WRITERS:
+        (serve.root / f"m{protocol}{zipped}").mkdir()
+        save(want, serve.root / f"m{protocol}{zipped}/weights.bin", zipped, protocol)
+    (serve.root / "plain").mkdir()
+    save(want, serve.root / "plain/pytorch_model.bin")
+    (serve.root / "plain/random.bin").write_bytes(b"\x80" + bytes(range(200)))
+    (serve.root / "plain/pickle.bin").write_bytes(pickle.dumps({"a": 1}, 2))
+    with pytest.raises(RuntimeError, match="Invalid magic number"):
+        torch.load(serve.root / "plain/pickle.bin", weights_only=False)
+    server = serve()
+    for model in ["plain"] + [f"m{protocol}{zipped}" for zipped, protocol in WRITERS]:
+        assert [*tensors_of(server, model)[1]] == ["w"]
+        assert server.get(f"/models/{model}/tensors/w").body == raw(want["w"])
+    model = server.json("/models/plain")
+    assert model["errors"] == [] and {f["path"] for f in model["files"]} == {"pytorch_model.bin", "random.bin", "pickle.bin"}
 
 
 # ---------------------------------------------------------------------------- (g) nothing is run
