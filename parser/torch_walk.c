@@ -137,7 +137,7 @@ static bool is_module(const struct td_pickle *p, td_pickle_ref ref)
 {
     struct td_pickle_map map;
     td_pickle_ref state = td_pickle_state(p, ref);
-    return td_pickle_kind(p, state) == TD_PICKLE_DICT && /* looking into lists of pairs is slow */
+    return td_pickle_kind(p, state) == TD_PICKLE_DICT &&
            td_pickle_map(p, td_pickle_get(p, state, "_parameters"), &map) &&
            td_pickle_map(p, td_pickle_get(p, state, "_modules"), &map);
 }
@@ -202,12 +202,18 @@ static bool spend(struct td_torch_walker *w)
 }
 
 /* Buffers that the module does not save: a set of names, before protocol 4 a call of set() with a list. */
-static bool is_unsaved(struct td_torch_walker *w, td_pickle_ref module, td_pickle_ref name)
+static td_pickle_ref unsaved_names(const struct td_pickle *p, td_pickle_ref module)
 {
-    const struct td_pickle *p = w->pickle;
     td_pickle_ref names = td_pickle_get(p, td_pickle_state(p, module), "_non_persistent_buffers_set");
     if (td_pickle_kind(p, names) == TD_PICKLE_OBJECT)
         names = td_pickle_item(p, td_pickle_args(p, names), 0);
+    return names;
+}
+
+static bool is_unsaved(struct td_torch_walker *w, td_pickle_ref module, td_pickle_ref name)
+{
+    const struct td_pickle *p = w->pickle;
+    td_pickle_ref names = unsaved_names(p, module);
     size_t len;
     size_t other_len;
     const char *text = td_pickle_text(p, name, &len);
@@ -253,12 +259,25 @@ static td_pickle_ref next_part(struct td_torch_walker *w, struct td_torch_frame 
     return td_pickle_item(w->pickle, frame->ref, frame->next++);
 }
 
+/* Loading copies a module's attributes and the set of names: what is added to them later is not seen. */
+static bool check_module(const struct td_torch_walker *w, td_pickle_ref module)
+{
+    const struct td_pickle *p = w->pickle;
+    td_pickle_ref set = td_pickle_get(p, td_pickle_state(p, module), "_non_persistent_buffers_set");
+    bool names_grew =
+        td_pickle_kind(p, set) == TD_PICKLE_OBJECT && td_pickle_grew_after(p, unsaved_names(p, module), set);
+    return (!td_pickle_state_grew(p, module) && !names_grew) ||
+           td_torch_refuse(w->err, p, module, "what a module is made of is added to after it was made");
+}
+
 /* Begins to walk a container, unless that is being walked already. */
 static bool enter(struct td_torch_walker *w, td_pickle_ref ref, bool is_root)
 {
     struct td_torch_frame frame;
     if (!open_frame(w, ref, &frame) || !td_pickle_mark(w->pickle, frame.ref))
         return true;
+    if (frame.is_module && !check_module(w, ref))
+        return false;
     frame.is_root = is_root;
     return push(w, &frame);
 }

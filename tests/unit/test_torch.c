@@ -20,6 +20,13 @@ enum { TEXT_MAX = 8192 };
 #define CONVERTED(type) \
     "ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\n(" FLOATS "ctorch\n" type "\nS'xla:0'\nI00\ntR"
 
+/* "w" of list 7, and then the rest of the dict that it is in. */
+#define OVER_LIST(size, stride, metadata, rest)                    \
+    "(lp7\nI2\na0(dS'w'\nctorch._utils\n_rebuild_tensor_v2\n(" ID( \
+        "FloatStorage", "0", "4") "I0\n" size stride "I00\n(d" metadata "tRs" rest "."
+#define APPEND_LATER "S'n'\ng7\nI2\nas"
+#define SIZE_OF(list) "ctorch\nSize\n(" list "tR"
+
 static const struct {
     int number;
     const char *pickle;
@@ -75,6 +82,30 @@ static const struct {
     {0, DICT(CONJUGATED("(dS'conj'\nI00\ns")), NULL, NULL},
     {0, DICT(CONJUGATED("ctorch.jit._pickle\nrestore_type_tag\n((dS'conj'\nI01\nsS'Dict[str, bool]'\ntR")),
      NULL, "conjugated"},
+    /* torch takes whatever is true for metadata */
+    {0, DICT(CONJUGATED("ccollections\nOrderedDict\n)RS'neg'\nI01\ns")), NULL,
+     "of metadata that is not known"},
+    {0, DICT(CONJUGATED("(dS'neg'\nI1\ns")), NULL, "of metadata that is not known"},
+    {0, DICT(CONJUGATED("(l")), NULL, "of metadata that is not known"},
+    {0, DICT(CONJUGATED("N")), NULL, NULL},
+    /* and whatever is done to a tensor behind its call */
+    {0, DICT(FLOATS "(" ID("FloatStorage", "0", "4") "I1\n(I1\nt(I1\nttb"), "gives a state to a tensor",
+     NULL},
+    {0, DICT("ctorch._utils\n_rebuild_parameter\n(" FLOATS "I01\n(dtR(dS'a'\nI1\nsb"),
+     "gives a state to a tensor", NULL},
+    {0, OVER_LIST("g7\n", "(I1\nt", "", ""), NULL, NULL},
+    {0, OVER_LIST(SIZE_OF("g7\n"), "(I1\nt", "", ""), NULL, NULL},
+    {0, OVER_LIST("g7\n", "(I1\nt", "", APPEND_LATER), "is added to after it was made", NULL},
+    {0, OVER_LIST("(I2\nt", "g7\n", "", APPEND_LATER), "is added to after it was made", NULL},
+    {0, OVER_LIST(SIZE_OF("g7\n"), "(I1\nt", "", APPEND_LATER), "is added to after it was made", NULL},
+    {0, OVER_LIST(SIZE_OF("g7\n") "p8\n0g7\nI2\na0g8\n", "(I1\nt", "", ""), "is added to after it was made",
+     NULL},
+    {0, OVER_LIST("(I2\nt", "(I1\nt", "(dp8\n", "S'm'\ng8\nS'neg'\nI01\nss"), "is added to after it was made",
+     NULL},
+    {0,
+     "(lp7\n0" DICT(
+         QUANTIZED("ctorch\nper_channel_affine\n(lI1\naI1\na(lp8\nI1\naI1\naI0\n") "sS'z'\ng8\nI1\na"),
+     "is added to after it was made", NULL},
     {0, DICT(REBUILD(ID("Float8_e4m3fnStorage", "0", "16"), "0", "I16\n", "I1\n")), NULL, NULL},
     {0, DICT(REBUILD(ID("ComplexHalfStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL, NULL},
     /* a byte storage viewed as floats may leave a remainder; a tensor may have no elements */

@@ -152,6 +152,43 @@ static void modules_are_as_state_dict_has_them(void **state)
                 kept, 2);
 }
 
+/* Its attributes, and the set of names, are copied when it is made: what comes later is not in the module. */
+static void modules_that_change_later_are_refused(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "(lca\nNet\n)\x81(dp1\nS'_parameters'\n(dS'w'\n" FLOATS "ssS'_modules'\n(dsbag1\nS'_buffers'\n(dsa.",
+        "(l(lp1\nS'a'\naa" MODULE("", "S'b'\n" FLOATS "s", "") "ag1\nS'b'\naa.",
+        "(l" STATE_OF("Net",
+                      "(dS'_parameters'\n(dsS'_modules'\n(dsS'_buffers'\n(dS'b'\n" FLOATS
+                      "ssS'_non_persistent_buffers_set'\nc__builtin__\nset\n((lp1\ntRs") "ag1\nS'b'\naa.",
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct parsed p;
+        struct zip_file f;
+        parse_pickle(rows[i], strlen(rows[i]), &p, &f);
+        if (i == 1)
+            CHECK(p.ok, "%s", p.err.message); /* another list */
+        else
+            check_refused(&p, 0, "what a module is made of is added to after it was made", f.len);
+        done(&p, &f);
+    }
+}
+
+/* As torch.load has them: of pairs with one key the last, and what was there when the dict was called. */
+static void mappings_are_made_when_they_are_called(void **state)
+{
+    (void)state;
+    static const char *const w[] = {"w"};
+    static const char *const both[] = {"v", "w"};
+    static const char *const copied[] = {"d.v", "d.w", "o.w"};
+    check_names("ccollections\nOrderedDict\n((l(lS'w'\na" FLOATS "aa(lS'w'\na" FLOATS "aatR.", w, 1);
+    check_names("ccollections\nOrderedDict\n((l(lS'v'\na" FLOATS "aatRS'w'\n" FLOATS "s.", both, 2);
+    check_names("(dS'd'\n(dp1\nS'w'\n" FLOATS
+                "ssS'o'\nccollections\nOrderedDict\n(g1\ntRsS'n'\ng1\nS'v'\n" FLOATS "s0Ns.",
+                copied, 3);
+}
+
 /* As a legacy file without storages, which may be longer than an archive here. */
 static void parse_long(struct td_buffer *text, struct parsed *p)
 {
@@ -540,6 +577,8 @@ int main(void)
         cmocka_unit_test(a_scalar_has_no_shape),
         cmocka_unit_test(attributes_are_names),
         cmocka_unit_test(modules_are_as_state_dict_has_them),
+        cmocka_unit_test(modules_that_change_later_are_refused),
+        cmocka_unit_test(mappings_are_made_when_they_are_called),
         cmocka_unit_test(unsaved_buffers_are_bounded),
         cmocka_unit_test(shared_nothing_is_bounded),
         cmocka_unit_test(parts_are_bounded),
