@@ -308,7 +308,7 @@ bool td_torch_read_bare_storage(struct td_torch_walker *w, td_pickle_ref ref)
     if (!td_torch_storage_read(w->pickle, ref, &is_storage, &storage, w->err))
         return false;
     if (!is_storage)
-        return w->places->has_modules ||
+        return w->places->is_legacy ||
                td_torch_refuse(w->err, w->pickle, ref, "a persistent id is not ('storage', ...)");
     if (storage.dtype == NULL)
         return true;

@@ -11,6 +11,7 @@ enum { TEXT_MAX = 8192 };
                                    "(ctorch\nper_channel_affine\n" scales scales "I" axis "\ntI00\n(d" \
                                    "tR"
 
+#define SCALES REBUILD(ID("QInt8Storage", "0", "16"), "0", "I4\n", "I1\n")
 #define QUANTIZED(quantizer)                                                                                 \
     "ctorch._utils\n_rebuild_qtensor\n(" ID("QInt8Storage", "0", "16") "I0\n(I2\nI8\nt(I8\nI1\nt(" quantizer \
                                                                        "tI00\n(dtR"
@@ -48,7 +49,19 @@ static const struct {
      "should hold 5 elements of F32, but has 16 bytes", NULL},
     {86, DICT(REBUILD(ID("FloatStorage", "0", "3"), "0", "I3\n", "I1\n")), "should hold 3 elements", NULL},
     {87, "(dS'v'\n" FLOATS "sS'w'\n" REBUILD(ID("ShortStorage", "0", "4"), "0", "I4\n", "I1\n") "s.",
-     "should hold 4 elements of I16", NULL},
+     "said to have two types or two sizes", NULL},
+    {87, DICT(REBUILD(ID("ShortStorage", "0", "4"), "0", "I4\n", "I1\n")), "should hold 4 elements of I16",
+     NULL},
+    {87, ID("IntStorage", "0", "4") "0" DICT(FLOATS), "said to have two types or two sizes", NULL},
+    {87, ID("FloatStorage", "0", "4") "0" DICT(FLOATS), NULL, NULL},
+    {84, "(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n(S'v'\nI0\nI4\nttQ0" DICT(FLOATS),
+     "('storage', ...)", NULL},
+    /* with strides of 0 a tensor has as many bytes as it likes: 2^63-1 at most, as torch */
+    {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I9223372036854775807\n", "I0\n")), NULL, NULL},
+    {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I4611686018427387904\nI2\n", "I0\nI0\n")),
+     "of less than 2^63 bytes", NULL},
+    {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I4294967295\nL4294967297L\n", "I0\nI0\n")),
+     "of less than 2^63 bytes", NULL},
     {88, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", "I2\n", "I1099511627776\n")), "\"w\"", NULL},
     {88, DICT(REBUILD(ID("FloatStorage", "0", "4"), "4611686018427387904", "I1\n", "I1\n")), "\"w\"", NULL},
     {88, DICT(REBUILD(ID("FloatStorage", "0", "4"), "1", "I4\n", "I1\n")), "\"w\"", NULL},
@@ -56,9 +69,9 @@ static const struct {
     {89, DICT(REBUILD(ID("FloatStorage", "0", "4"), "-1", "I2\n", "I1\n")), "offset is no whole", NULL},
     {89, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", "I-2\n", "I1\n")), "size is not of whole", NULL},
     {90, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", "I2\nI2\n", "I1\n")), "as many strides", NULL},
-    {91, DICT(QTENSOR("-1", FLOATS)), "quantisation axis", NULL},
-    {91, DICT(QTENSOR("2", FLOATS)), "quantisation axis", NULL},
-    {91, DICT(QTENSOR("0", FLOATS)), "one scale for each index", NULL},
+    {91, DICT(QTENSOR("-1", SCALES)), "quantisation axis", NULL},
+    {91, DICT(QTENSOR("2", SCALES)), "quantisation axis", NULL},
+    {91, DICT(QTENSOR("0", SCALES)), "one scale for each index", NULL},
     {91, DICT(QUANTIZED("cos\nsystem\nF1.0\nI0\n")), "none that torch can load", NULL},
     {91, DICT(QUANTIZED("ctorch\nper_tensor_affine\nF1.0\n")), "none that torch can load", NULL},
     {91, DICT(QUANTIZED("ctorch\nper_channel_affine\nI1\nI1\nI0\n")), "one scale for each index", NULL},
@@ -67,7 +80,7 @@ static const struct {
     /* ids count whether a tensor comes of them or not */
     {84, "(S'module'\nctorch\nLinear\nS'a.py'\nS'source'\ntQ0" DICT(FLOATS), "('storage', ...)", NULL},
     {85, ID("FloatStorage", "7", "4") "0" DICT(FLOATS), "storage \"data/7\" is not in the file", NULL},
-    {86, ID("FloatStorage", "0", "5") "0" DICT(FLOATS), "should hold 5 elements", NULL},
+    {86, ID("FloatStorage", "0", "5") "0" DICT(FLOATS), "two types or two sizes", NULL},
     {92, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", ONES65, ONES65)), "more than 64 dimensions", NULL},
     {98, DICT(REBUILD(ID("QuaternionStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL,
      "of a type that is not known"},
