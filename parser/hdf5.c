@@ -189,12 +189,29 @@ struct parts {
     bool has_type, has_space, has_layout, has_filters, has_external, has_links, has_unknown;
 };
 
+/* Of these an object has one; of several libhdf5 takes the first, and nobody writes them. *seen has a bit for each type. */
+static bool check_single(struct td_h5 *h, const struct td_h5_message *message, uint32_t *seen)
+{
+    static const uint32_t single = 1U << TD_H5_DATATYPE | 1U << TD_H5_DATASPACE | 1U << TD_H5_LAYOUT |
+                                   1U << TD_H5_FILTERS | 1U << TD_H5_EXTERNAL | 1U << TD_H5_SYMBOL_TABLE |
+                                   1U << TD_H5_LINK_INFO | 1U << TD_H5_ATTRIBUTE_INFO;
+    uint32_t bit = message->type < 32 ? 1U << message->type : 0;
+    if ((*seen & single & bit) != 0)
+        return td_h5_fail(h, message->body.addr, "object header: two messages of type %u, where one may be",
+                          message->type);
+    *seen |= bit;
+    return true;
+}
+
 static bool find_parts(struct td_h5 *h, const struct td_h5_header *header, struct parts *parts)
 {
     struct td_h5_place place = {0};
     struct td_h5_message message;
+    uint32_t seen = 0;
     *parts = (struct parts){0};
     while (td_h5_next_message(h, header, &place, &message)) {
+        if (!check_single(h, &message, &seen))
+            return false;
         switch (message.type) {
         case TD_H5_DATATYPE:
             parts->type = message;

@@ -55,11 +55,11 @@ bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uin
         fits = fits && td_mul_u64(elems, tensor->shape[i], &elems);
     if (empty)
         elems = 0;
-    if (!fits || !td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes))
-        return td_error_at(
-            err, TD_INVALID_ARGUMENT, pos,
-            "tensor \"%.96s\": its shape does not make a whole number of %s elements below 2^64",
-            tensor->name, tensor->dtype->name);
+    if (!fits || !td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes) || tensor->nbytes > INT64_MAX)
+        return td_error_at(err, TD_INVALID_ARGUMENT, pos,
+                           "tensor \"%.96s\": its shape does not make a whole number of %s elements of less "
+                           "than 2^63 bytes",
+                           tensor->name, tensor->dtype->name);
     if (tensor->strides != NULL && td_tensor_is_row_major(tensor, elems))
         tensor->strides = NULL;
     if (elems == 0)

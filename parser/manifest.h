@@ -70,8 +70,8 @@ void td_manifest_fini(struct td_manifest *manifest);
 bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err);
 
 /* Checks that a tensor's bytes lie within [begin, end) of the file, whatever its strides, and fills in nbytes; drops
- * strides that say row-major. dtype, rank, shape, strides and offset are set. False on an overflow or a tensor that
- * leaves its bounds: *err at position pos names it. A tensor without elements lies anywhere. */
+ * strides that say row-major. dtype, rank, shape, strides and offset are set. False on an overflow, on 2^63 bytes or more (torch, NumPy and HDF5
+ * count in signed 64 bits), or a tensor that leaves its bounds: *err at position pos names it. A tensor without elements lies anywhere. */
 bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos,
                      struct td_error *err);
 

@@ -15,4 +15,8 @@
 bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
                    const char *prefix, struct td_manifest *manifest, struct td_error *err);
 
+/* Lists the root alone, if it is a tensor, under the name "", with what it is made of. */
+bool td_torch_read_root(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
+                        struct td_manifest *manifest, struct td_error *err);
+
 #endif

@@ -187,6 +187,31 @@ static void bad_inputs_137_to_146(void **state)
     }
 }
 
+/* Two messages of one kind in an object's header: libhdf5 takes the first. The fill value of "g/a" and what follows the
+ * layout are made into others. */
+static void messages_that_are_there_twice(void **state)
+{
+    (void)state;
+    static const char fill[] = "\5\0\x08\0\1\0\0\0";
+    enum { AFTER_LAYOUT = 48 };
+    static const struct {
+        uint8_t fill_value, after_layout;
+    } types[] = {{1, 0}, {3, 0}, {8, 0}, {7, 7}, {11, 11}, {0, 8}, {0, 3}};
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        struct sample file = file_load("small");
+        struct parsed p;
+        uint8_t *at = memmem(file.bytes, file.len, fill, sizeof fill - 1);
+        assert_non_null(at);
+        *at = types[i].fill_value;
+        if (types[i].after_layout != 0)
+            at[AFTER_LAYOUT] = types[i].after_layout;
+        parse(&file, &p);
+        check_refusal(&p, TD_INVALID_ARGUMENT, file.len, "where one may be", "twice");
+        parsed_fini(&p);
+        __real_free(file.bytes);
+    }
+}
+
 /* ---- damage -------------------------------------------------------------------------------------------- */
 
 static const char *const small_files[] = {"small", "small_latest", "userblock", "narrow"};
@@ -462,6 +487,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_fixture_is_what_h5py_says),
         cmocka_unit_test(bad_inputs_137_to_146),
+        cmocka_unit_test(messages_that_are_there_twice),
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(every_byte_changed),
         cmocka_unit_test(checksums_cover_the_structure),
