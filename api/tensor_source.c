@@ -5,6 +5,9 @@
 
 #include <stdlib.h>
 
+_Static_assert((int)TD_STRIDED_MAX_RANK >= (int)TD_MAX_RANK && (int)TD_TILED_MAX_RANK >= (int)TD_MAX_RANK,
+               "every tensor that parses can be gathered");
+
 static bool map_part(struct td_catalog *catalog, const struct td_snapshot *snapshot,
                      const struct td_checkpoint *checkpoint, uint32_t part, struct td_blob **out,
                      struct td_error *err)

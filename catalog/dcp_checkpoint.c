@@ -3,8 +3,6 @@
 #include "core/checked.h"
 #include "storage/tiled.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +16,9 @@ static bool same_sizes(const uint64_t *a, const uint64_t *b, uint32_t rank)
 static const struct td_tensor *find_item(const struct td_dcp_tensor *tensor, const struct td_dcp_piece *piece,
                                          const struct td_entry *const *parts, const char **reason)
 {
-    char name[24];
-    int len = snprintf(name, sizeof name, "@%" PRIu64, piece->item_offset);
-    const struct td_tensor *item = td_manifest_find(&parts[piece->file]->file->manifest, name, (size_t)len);
+    char name[TD_DCP_ITEM_NAME_MAX];
+    size_t len = td_dcp_item_name(name, piece->item_offset, piece->item_bytes);
+    const struct td_tensor *item = td_manifest_find(&parts[piece->file]->file->manifest, name, len);
     if (piece->reason != NULL)
         *reason = piece->reason;
     else if (item == NULL)

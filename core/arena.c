@@ -38,6 +38,23 @@ void td_arena_fini(struct td_arena *arena)
     arena->used_bytes = 0;
 }
 
+size_t td_arena_left(const struct td_arena *arena)
+{
+    if (arena->limit_bytes == 0)
+        return 0;
+    return arena->used_bytes < arena->limit_bytes ? arena->limit_bytes - arena->used_bytes : 1;
+}
+
+bool td_arena_claim(struct td_arena *arena, size_t bytes)
+{
+    if (arena->limit_bytes == 0)
+        return true;
+    if (bytes >= td_arena_left(arena))
+        return false;
+    arena->limit_bytes -= bytes;
+    return true;
+}
+
 /* A chunk with at least `need` bytes free between low and high; NULL when there is no memory. */
 static struct td_arena_chunk *arena_room(struct td_arena *arena, size_t need)
 {

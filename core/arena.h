@@ -2,6 +2,7 @@
 #ifndef TD_CORE_ARENA_H
 #define TD_CORE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct td_arena {
@@ -13,6 +14,13 @@ struct td_arena {
 /* limit_bytes bounds the sum of all allocations; 0 means no bound. */
 void td_arena_init(struct td_arena *arena, size_t limit_bytes);
 void td_arena_fini(struct td_arena *arena);
+
+/* What can still be handed out, at least 1; 0 = no bound. */
+size_t td_arena_left(const struct td_arena *arena);
+
+/* Memory beside the arena that shares its limit: what is claimed, the arena may not hand out, until the caller puts
+ * limit_bytes back. False when that much is not left. */
+bool td_arena_claim(struct td_arena *arena, size_t bytes);
 
 /* size bytes aligned to 8, which is enough for all that manifests hold, not cleared; NULL when out of memory or past the limit. */
 void *td_arena_alloc(struct td_arena *arena, size_t size);

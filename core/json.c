@@ -1,7 +1,9 @@
 #include "core/json.h"
 
+#include "core/decimal.h"
 #include "core/utf8.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -479,4 +481,14 @@ void td_json_write_string(struct td_buffer *out, const char *text, size_t len)
 void td_json_write_cstring(struct td_buffer *out, const char *text)
 {
     td_json_write_string(out, text, strlen(text));
+}
+
+void td_json_write_real(struct td_buffer *out, double value, bool single)
+{
+    if (isnan(value))
+        td_buffer_puts(out, "\"NaN\"");
+    else if (isinf(value))
+        td_buffer_puts(out, value < 0 ? "\"-Infinity\"" : "\"Infinity\"");
+    else
+        td_write_decimal(out, value, single);
 }

@@ -78,4 +78,8 @@ bool td_json_minify(const char *text, size_t len, struct td_buffer *out, struct 
 void td_json_write_string(struct td_buffer *out, const char *text, size_t len);
 void td_json_write_cstring(struct td_buffer *out, const char *text);
 
+/* Appends a number as td_write_decimal spells it. JSON has no word for the others, so "NaN", "Infinity" and "-Infinity"
+ * are strings. */
+void td_json_write_real(struct td_buffer *out, double value, bool single);
+
 #endif

@@ -11,8 +11,7 @@
  * whole bytes: the reference (safetensors tensor.rs) requires elems * bits % 8 == 0, which is the same
  * condition. */
 struct td_dtype {
-    const char
-        *name; /* safetensors' spelling: "BF16", "F8_E4M3"; what it has no word for keeps the source's */
+    const char *name; /* safetensors' spelling: "BF16", "F8_E4M3"; else the source's */
     uint16_t block_elems;
     uint16_t block_bytes; /* 0: elements of no fixed size (STRING, OBJECT); never addressable */
 };

@@ -8,6 +8,7 @@
 #include "parser/safetensors.h"
 #include "parser/torch.h"
 #include "parser/torch_dcp.h"
+#include "parser/torch_legacy.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -16,6 +17,8 @@ static const struct td_format *const formats[] = {
     &td_format_safetensors, &td_format_torch, &td_format_distcp, &td_format_hdf5,
     &td_format_keras,       &td_format_gguf,  &td_format_npy,    &td_format_npz,
 };
+
+enum { HEAD_BYTES = 32 }; /* of a file: as much as is looked at here */
 
 /* What files begin with whose names leave their format open. */
 static const struct {
@@ -26,7 +29,6 @@ static const struct {
     {"\x89HDF\r\n\x1a\n", 8, &td_format_hdf5},
     {"GGUF", 4, &td_format_gguf},
     {"PK\3\4", 4, &td_format_torch},
-    {"\x80", 1, &td_format_torch}, /* a pickle */
 };
 
 const struct td_format *td_format_at(size_t i)
@@ -50,34 +52,40 @@ const struct td_format *td_format_for_name(const char *file_name)
     return NULL;
 }
 
-/* PyTorch's extensions and HDF5's are used for each other's files too, and .bin for anything. */
-static bool choose(const char *file_name, const struct td_input *input, const struct td_format **format,
-                   struct td_error *err)
+static bool begins_with(const uint8_t *head, size_t head_len, const char *bytes, size_t len)
 {
-    char head[8] = "";
-    const struct td_format *by_name = td_format_for_name(file_name);
-    *format = by_name;
-    if (by_name != &td_format_torch && by_name != &td_format_hdf5)
-        return true;
-    size_t len = input->size_bytes < sizeof head ? (size_t)input->size_bytes : sizeof head;
-    if (!td_input_read(input, 0, head, len, err))
-        return false;
-    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++) {
-        if (len < magics[i].len || memcmp(head, magics[i].bytes, magics[i].len) != 0)
-            continue;
-        *format = magics[i].format;
-        return true;
-    }
-    if (has_extension(file_name, ".bin") && strncmp(file_name, "pytorch_model", strlen("pytorch_model")) != 0)
-        *format = NULL;
-    return true;
+    return head_len >= len && memcmp(head, bytes, len) == 0;
 }
 
-/* A file of one bare tensor: it has no name but the file's, without the extension. */
+/* PyTorch's extensions and HDF5's are used for each other's files too, and .bin for anything: there the first bytes
+ * decide, and one of them alone, as a pickle's 0x80, says too little. */
+static const struct td_format *choose(const char *file_name, const uint8_t *head, size_t len)
+{
+    const struct td_format *by_name = td_format_for_name(file_name);
+    if (by_name != &td_format_torch && by_name != &td_format_hdf5)
+        return by_name;
+    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
+        if (begins_with(head, len, magics[i].bytes, magics[i].len))
+            return magics[i].format;
+    if (td_torch_is_legacy(head, len))
+        return &td_format_torch;
+    if (has_extension(file_name, ".bin") && strncmp(file_name, "pytorch_model", strlen("pytorch_model")) != 0)
+        return NULL;
+    return by_name;
+}
+
+/* What git leaves in the place of a large file that was not fetched: a few lines of text. Source: the specification,
+ * docs/spec.md of git-lfs: `version` and its URL stand first. */
+static bool is_lfs_pointer(const uint8_t *head, size_t len)
+{
+    static const char version[] = "version https://git-lfs";
+    return begins_with(head, len, version, sizeof version - 1);
+}
+
+/* A bare tensor is called by the file's stem. */
 static bool name_bare_tensor(struct td_manifest *manifest, const char *file_name, struct td_error *err)
 {
-    if (manifest->tensor_count != 1 || manifest->tensors[0].name_len > 0 ||
-        manifest->format == td_format_safetensors.name)
+    if (!manifest->bare)
         return true;
     const char *dot = strrchr(file_name, '.');
     size_t len = dot == NULL ? strlen(file_name) : (size_t)(dot - file_name);
@@ -92,8 +100,17 @@ static bool name_bare_tensor(struct td_manifest *manifest, const char *file_name
 bool td_format_parse(const char *file_name, const struct td_input *input, const struct td_limits *limits,
                      const struct td_format **format, struct td_manifest *manifest, struct td_error *err)
 {
-    if (!choose(file_name, input, format, err))
+    uint8_t head[HEAD_BYTES];
+    size_t len = input->size_bytes < sizeof head ? (size_t)input->size_bytes : sizeof head;
+    *format = td_format_for_name(file_name);
+    if (*format == NULL)
+        return true;
+    if (!td_input_read(input, 0, head, len, err))
         return false;
+    if (is_lfs_pointer(head, len))
+        return td_error_at(err, TD_INVALID_ARGUMENT, 0,
+                           "a Git LFS pointer, not the file itself; run git lfs pull");
+    *format = choose(file_name, head, len);
     if (*format == NULL)
         return true;
     return (*format)->parse(input, limits, manifest, err) && name_bare_tensor(manifest, file_name, err);

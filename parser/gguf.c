@@ -8,13 +8,11 @@
 
 #include "core/buffer.h"
 #include "core/checked.h"
-#include "core/decimal.h"
 #include "core/json.h"
 #include "core/utf8.h"
 #include "parser/names.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,16 +189,6 @@ static bool take_count(struct gguf *g, uint64_t *count, size_t shortest, const c
 
 /* ---- values as JSON ------------------------------------------------------------------------------------ */
 
-static void write_real(struct td_buffer *out, double value, bool single)
-{
-    if (isnan(value))
-        td_buffer_puts(out, "\"NaN\"");
-    else if (isinf(value))
-        td_buffer_puts(out, value < 0 ? "\"-Infinity\"" : "\"Infinity\"");
-    else
-        td_write_decimal(out, value, single);
-}
-
 static void write_signed(struct td_buffer *out, int64_t value)
 {
     if (value < 0)
@@ -243,12 +231,12 @@ static void write_number(struct td_buffer *out, uint32_t type, const uint8_t *p)
     case VALUE_F32:
         bits32 = td_load_le32(p);
         memcpy(&single, &bits32, sizeof single);
-        write_real(out, (double)single, true);
+        td_json_write_real(out, (double)single, true);
         break;
     default:
         bits64 = td_load_le64(p);
         memcpy(&value, &bits64, sizeof value);
-        write_real(out, value, false);
+        td_json_write_real(out, value, false);
         break;
     }
 }
@@ -808,7 +796,6 @@ static bool gguf_parse(const struct td_input *input, const struct td_limits *lim
         .arena_limit_bytes = manifest->arena.limit_bytes,
         .err = err,
     };
-    manifest->format = td_format_gguf.name;
     bool ok = read_file(&g);
     manifest->arena.limit_bytes = g.arena_limit_bytes;
     td_buffer_fini(&g.text);

@@ -189,12 +189,29 @@ struct parts {
     bool has_type, has_space, has_layout, has_filters, has_external, has_links, has_unknown;
 };
 
+/* Of these an object has one; of several libhdf5 takes the first, and nobody writes them. *seen has a bit for each type. */
+static bool check_single(struct td_h5 *h, const struct td_h5_message *message, uint32_t *seen)
+{
+    static const uint32_t single = 1U << TD_H5_DATATYPE | 1U << TD_H5_DATASPACE | 1U << TD_H5_LAYOUT |
+                                   1U << TD_H5_FILTERS | 1U << TD_H5_EXTERNAL | 1U << TD_H5_SYMBOL_TABLE |
+                                   1U << TD_H5_LINK_INFO | 1U << TD_H5_ATTRIBUTE_INFO;
+    uint32_t bit = message->type < 32 ? 1U << message->type : 0;
+    if ((*seen & single & bit) != 0)
+        return td_h5_fail(h, message->body.addr, "object header: two messages of type %u, where one may be",
+                          message->type);
+    *seen |= bit;
+    return true;
+}
+
 static bool find_parts(struct td_h5 *h, const struct td_h5_header *header, struct parts *parts)
 {
     struct td_h5_place place = {0};
     struct td_h5_message message;
+    uint32_t seen = 0;
     *parts = (struct parts){0};
     while (td_h5_next_message(h, header, &place, &message)) {
+        if (!check_single(h, &message, &seen))
+            return false;
         switch (message.type) {
         case TD_H5_DATATYPE:
             parts->type = message;
@@ -267,28 +284,62 @@ static bool read_layout(struct td_h5 *h, struct td_h5_cursor c, struct layout *o
     return !c.bad || td_h5_fail(h, at, "layout: its message is too short");
 }
 
-static void append_filter(struct td_buffer *out, unsigned id)
+struct filter {
+    unsigned id;
+    const char *name;
+    bool compresses; /* bitshuffle may or may not: its parameters say so */
+};
+
+static const struct filter *known_filter(unsigned id)
 {
-    static const struct {
-        unsigned id;
-        const char *name;
-    } known[] = {
-        {1, "gzip"},    {2, "shuffle"},        {3, "fletcher32"}, {4, "szip"},
-        {5, "nbit"},    {6, "scaleoffset"},    {32000, "lzf"},    {32001, "blosc"},
-        {32004, "lz4"}, {32008, "bitshuffle"}, {32015, "zstd"},   {32026, "blosc2"},
+    static const struct filter known[] = {
+        {1, "gzip", true},    {2, "shuffle", false},        {3, "fletcher32", false}, {4, "szip", true},
+        {5, "nbit", true},    {6, "scaleoffset", true},     {32000, "lzf", true},     {32001, "blosc", true},
+        {32004, "lz4", true}, {32008, "bitshuffle", false}, {32015, "zstd", true},    {32026, "blosc2", true},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i].id == id) {
-            td_buffer_puts(out, known[i].name);
-            return;
-        }
-    td_buffer_printf(out, "filter %u", id);
+        if (known[i].id == id)
+            return &known[i];
+    return NULL;
 }
 
-/* "compressed (shuffle, gzip)", or NULL and an error. *none when the list is empty. */
+static void append_filter(struct td_buffer *out, unsigned id)
+{
+    const struct filter *filter = known_filter(id);
+    if (filter != NULL)
+        td_buffer_puts(out, filter->name);
+    else
+        td_buffer_printf(out, "filter %u", id);
+}
+
+/* The id of the filter at the cursor, which goes past its description. */
+static unsigned take_filter(struct td_h5_cursor *c, unsigned version)
+{
+    enum { FIRST_WITH_NAME = 256 };
+    unsigned id = td_h5_u16(c);
+    size_t name_len = version == 1 || id >= FIRST_WITH_NAME ? td_h5_u16(c) : 0;
+    (void)td_h5_take(c, 2); /* flags */
+    size_t values = td_h5_u16(c);
+    (void)td_h5_take(c, version == 1 ? (name_len + 7) / 8 * 8 : name_len);
+    (void)td_h5_take(c, 4 * (version == 1 ? (values + 1) / 2 * 2 : values));
+    return id;
+}
+
+static bool compresses(struct td_h5_cursor c, unsigned version, unsigned count)
+{
+    bool found = false;
+    for (unsigned i = 0; i < count && !c.bad; i++) {
+        const struct filter *filter = known_filter(take_filter(&c, version));
+        found = found || (filter != NULL && filter->compresses);
+    }
+    return found;
+}
+
+/* "compressed (shuffle, gzip)", or "filtered (fletcher32)" where nothing is known to compress; NULL and an error.
+ * *none when the list is empty. */
 static const char *filters_reason(struct walk *w, struct td_h5_cursor c, bool *none)
 {
-    enum { FIRST_WITH_NAME = 256, SHOWN_MAX = 8 };
+    enum { SHOWN_MAX = 8 };
     uint64_t at = c.addr;
     unsigned version = td_h5_u8(&c);
     unsigned count = td_h5_u8(&c);
@@ -296,14 +347,9 @@ static const char *filters_reason(struct walk *w, struct td_h5_cursor c, bool *n
     if (version == 1)
         (void)td_h5_take(&c, 6);
     td_buffer_clear(&w->text);
-    td_buffer_puts(&w->text, "compressed (");
+    td_buffer_puts(&w->text, compresses(c, version, count) ? "compressed (" : "filtered (");
     for (unsigned i = 0; i < count && !c.bad; i++) {
-        unsigned id = td_h5_u16(&c);
-        size_t name_len = version == 1 || id >= FIRST_WITH_NAME ? td_h5_u16(&c) : 0;
-        (void)td_h5_take(&c, 2); /* flags */
-        size_t values = td_h5_u16(&c);
-        (void)td_h5_take(&c, version == 1 ? (name_len + 7) / 8 * 8 : name_len);
-        (void)td_h5_take(&c, 4 * (version == 1 ? (values + 1) / 2 * 2 : values));
+        unsigned id = take_filter(&c, version);
         if (i > 0 && i <= SHOWN_MAX)
             td_buffer_puts(&w->text, i == SHOWN_MAX ? ", ..." : ", ");
         if (i < SHOWN_MAX)
@@ -391,7 +437,7 @@ static bool set_reason(struct walk *w, const struct parts *parts, const struct t
     if (parts->has_external)
         tensor->reason = "external storage";
     else if (parts->has_filters && filters == NULL)
-        tensor->reason = "compressed";
+        tensor->reason = "filtered";
     else if (!none)
         tensor->reason = filters;
     else if (layout.reason != NULL)
@@ -739,7 +785,6 @@ static bool hdf5_parse(const struct td_input *input, const struct td_limits *lim
     struct walk *w = calloc(1, sizeof *w);
     size_t arena_limit = manifest->arena.limit_bytes;
     td_error_init(&own);
-    manifest->format = td_format_hdf5.name;
     if (w == NULL)
         return td_error_no_memory(err);
     bool ok = td_h5_open(&w->h, input, limits, manifest, &own) && walk_file(w);

@@ -248,12 +248,7 @@ static void write_float(struct td_buffer *out, uint64_t bits, uint32_t bytes)
     } else {
         value = half_to_double((uint16_t)bits);
     }
-    if (isnan(value))
-        td_buffer_puts(out, "\"NaN\"");
-    else if (isinf(value))
-        td_buffer_puts(out, value > 0 ? "\"Infinity\"" : "\"-Infinity\"");
-    else
-        td_buffer_printf(out, bytes == 8 ? "%.17g" : "%.9g", value);
+    td_json_write_real(out, value, bytes < 8);
 }
 
 static void write_int(struct td_buffer *out, uint64_t bits, uint32_t bytes)

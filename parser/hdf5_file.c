@@ -52,13 +52,7 @@ bool td_h5_no_memory(struct td_h5 *h)
 /* Scratch and arena share one limit: what scratch takes, the arena may not. */
 static bool account(struct td_h5 *h, size_t more)
 {
-    struct td_arena *arena = &h->manifest->arena;
-    if (arena->limit_bytes == 0)
-        return true;
-    if (arena->used_bytes >= arena->limit_bytes || more >= arena->limit_bytes - arena->used_bytes)
-        return td_h5_no_memory(h);
-    arena->limit_bytes -= more;
-    return true;
+    return td_arena_claim(&h->manifest->arena, more) || td_h5_no_memory(h);
 }
 
 void *td_h5_grow(struct td_h5 *h, void *items, size_t *capacity, size_t count, size_t size)

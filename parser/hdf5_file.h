@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "core/input.h"
+#include "parser/limits.h"
 #include "parser/manifest.h"
 
 #include <stdbool.h>

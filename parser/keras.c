@@ -146,11 +146,9 @@ static bool keras_parse(const struct td_input *input, const struct td_limits *li
 {
     struct td_zip zip;
     struct metadata metadata;
-    bool ok = td_zip_read(&zip, input, limits, &manifest->arena, err) &&
-              read_metadata(input, &zip, &manifest->arena, &metadata, err) &&
-              read_weights(input, &zip, limits, manifest, err) && add_metadata(manifest, &metadata, err);
-    manifest->format = td_format_keras.name;
-    return ok;
+    return td_zip_read(&zip, input, limits, &manifest->arena, err) &&
+           read_metadata(input, &zip, &manifest->arena, &metadata, err) &&
+           read_weights(input, &zip, limits, manifest, err) && add_metadata(manifest, &metadata, err);
 }
 
 static const char *const extensions[] = {".keras", NULL};

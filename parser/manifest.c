@@ -7,14 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct td_limits td_limits_default(void)
-{
-    return (struct td_limits){
-        .max_header_bytes = UINT64_C(100000000),       /* the reference's MAX_HEADER_SIZE */
-        .max_memory_bytes = (size_t)512 * 1024 * 1024, /* holds the largest header, all of it shapes */
-    };
-}
-
 void td_manifest_init(struct td_manifest *manifest, size_t memory_bytes)
 {
     memset(manifest, 0, sizeof *manifest);
@@ -40,8 +32,7 @@ static struct td_name tensor_name(const void *context, size_t i)
     return (struct td_name){.text = tensors[i].name, .len = tensors[i].name_len};
 }
 
-/* Row-major without gaps: the steps that a shape implies. Steps over one element or fewer mean nothing. */
-static bool is_row_major(const struct td_tensor *tensor, uint64_t elems)
+bool td_tensor_is_row_major(const struct td_tensor *tensor, uint64_t elems)
 {
     uint64_t step = 1;
     for (uint32_t i = tensor->rank; elems > 0 && i-- > 0;) {
@@ -64,12 +55,12 @@ bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uin
         fits = fits && td_mul_u64(elems, tensor->shape[i], &elems);
     if (empty)
         elems = 0;
-    if (!fits || !td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes))
-        return td_error_at(
-            err, TD_INVALID_ARGUMENT, pos,
-            "tensor \"%.96s\": its shape does not make a whole number of %s elements below 2^64",
-            tensor->name, tensor->dtype->name);
-    if (tensor->strides != NULL && is_row_major(tensor, elems))
+    if (!fits || !td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes) || tensor->nbytes > INT64_MAX)
+        return td_error_at(err, TD_INVALID_ARGUMENT, pos,
+                           "tensor \"%.96s\": its shape does not make a whole number of %s elements of less "
+                           "than 2^63 bytes",
+                           tensor->name, tensor->dtype->name);
+    if (tensor->strides != NULL && td_tensor_is_row_major(tensor, elems))
         tensor->strides = NULL;
     if (elems == 0)
         return true;

@@ -25,17 +25,20 @@ struct td_tensor {
     uint32_t name_len;
     uint32_t rank;
     const struct td_dtype *dtype;
-    const uint64_t *shape;   /* rank sizes, outermost first, elements; NULL when rank is 0 */
-    const uint64_t *strides; /* rank steps from one index to the next, elements; NULL: row-major without gaps.
-                                Only for types of one element per block */
-    uint64_t nbytes;         /* all elements in logical order, which is what is served; 0 where unknown */
-    uint64_t offset;         /* of the element at index 0,...,0, from the start of the file */
-    const char *reason;      /* why its bytes cannot be served ("compressed (gzip)"); NULL: they can. With a
-                                reason, offset may be 0 for want of a better one */
+    const uint64_t *shape; /* rank sizes, outermost first, elements; NULL when rank is 0 */
+    /* rank steps from one index to the next, elements; NULL: row-major without gaps. Only for types of one element per
+     * block. */
+    const uint64_t *strides;
+    uint64_t nbytes; /* all elements in logical order, which is what is served; 0 where unknown */
+    uint64_t offset; /* of the element at index 0,...,0, from the start of the file */
+    /* Why its bytes cannot be served ("compressed (gzip)"); NULL: they can. With a reason, offset may be 0 for want of a
+     * better one. */
+    const char *reason;
     const struct td_piece *pieces; /* of a distributed checkpoint's tensor; offset is then of no meaning */
     uint32_t piece_count;          /* 0: the tensor lies at offset */
-    const char *alias_of; /* set by td_manifest_finish: the first name, in byte order, of the tensors that
-                                have exactly the same bytes; NULL for that one and where bytes are not shared */
+    /* Set by td_manifest_finish: the first name, in byte order, of the tensors that have exactly the same bytes; NULL for
+     * that one and where bytes are not shared. */
+    const char *alias_of;
 };
 
 struct td_metadata {
@@ -45,7 +48,6 @@ struct td_metadata {
 
 struct td_manifest {
     struct td_arena arena;     /* owns all that follows */
-    const char *format;        /* static: "safetensors" */
     struct td_tensor *tensors; /* sorted by name (byte order), names unique */
     size_t tensor_count;
     struct td_metadata *metadata; /* in the file's order */
@@ -53,18 +55,11 @@ struct td_manifest {
     uint64_t total_bytes; /* sum of nbytes, aliases included */
     int32_t split_number; /* which file of a split model it says that it is, from 0; -1: it does not say */
     int32_t split_count;  /* of how many; -1: it does not say */
-    bool
-        shares_bytes; /* set by a parser whose tensors may overlap; td_manifest_finish then looks for aliases */
+    /* Set by a parser: the file is one tensor and nothing else, so it has no name but the file's and is called "" here. */
+    bool bare;
+    /* Set by a parser whose tensors may overlap; td_manifest_finish then looks for aliases. */
+    bool shares_bytes;
 };
-
-/* Limits on what one file may make us hold; every member has a default in td_limits_default. */
-struct td_limits {
-    uint64_t
-        max_header_bytes;    /* of names and structure: safetensors' N, a pickle, a zip's central directory */
-    size_t max_memory_bytes; /* arena and scratch of one parse */
-};
-
-struct td_limits td_limits_default(void);
 
 /* Empties a manifest for use by a parser; memory_bytes bounds its arena (0 = none). */
 void td_manifest_init(struct td_manifest *manifest, size_t memory_bytes);
@@ -75,10 +70,14 @@ void td_manifest_fini(struct td_manifest *manifest);
 bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err);
 
 /* Checks that a tensor's bytes lie within [begin, end) of the file, whatever its strides, and fills in nbytes; drops
- * strides that say row-major. dtype, rank, shape, strides and offset are set. False on an overflow or a tensor that
- * leaves its bounds: *err at position pos names it. A tensor without elements lies anywhere. */
+ * strides that say row-major. dtype, rank, shape, strides and offset are set. False on an overflow, on 2^63 bytes or more (torch, NumPy and HDF5
+ * count in signed 64 bits), or a tensor that leaves its bounds: *err at position pos names it. A tensor without elements lies anywhere. */
 bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos,
                      struct td_error *err);
+
+/* Whether the strides, which are set, say row-major without gaps: the steps that a shape of so many elements implies.
+ * Steps over one element or fewer mean nothing. */
+bool td_tensor_is_row_major(const struct td_tensor *tensor, uint64_t elems);
 
 /* Adds off to every offset: what was parsed through a window that begins there. */
 bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_error *err);

@@ -560,13 +560,13 @@ static bool npy_parse(const struct td_input *input, const struct td_limits *limi
                       struct td_manifest *manifest, struct td_error *err)
 {
     uint64_t header_bytes;
-    manifest->format = td_format_npy.name;
     manifest->tensors = td_arena_alloc(&manifest->arena, sizeof *manifest->tensors);
     if (manifest->tensors == NULL)
         return td_error_no_memory(err);
     if (!td_npy_read(input, limits, &manifest->arena, manifest->tensors, &header_bytes, err))
         return false;
     manifest->tensor_count = 1;
+    manifest->bare = true;
     return td_manifest_finish(manifest, err);
 }
 

@@ -11,8 +11,8 @@
 
 enum { TD_NPY_HEADER_MAX_CHARS = 10000 }; /* numpy.load's max_header_size */
 
-extern const struct td_format
-    td_format_npy; /* one tensor, with the empty name: a file's name is not known here */
+/* "npy": one tensor, with the empty name, since a file's name is not known here. */
+extern const struct td_format td_format_npy;
 
 /* Whether the input begins as a .npy file does: *is_npy. False only when the input cannot be read. */
 bool td_npy_probe(const struct td_input *input, bool *is_npy, struct td_error *err);

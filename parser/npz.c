@@ -97,7 +97,6 @@ static bool npz_parse(const struct td_input *input, const struct td_limits *limi
 {
     struct reader r = {.input = input, .limits = limits, .manifest = manifest, .err = err};
     struct td_zip zip;
-    manifest->format = td_format_npz.name;
     if (!td_zip_read(&zip, input, limits, &manifest->arena, err))
         return false;
     manifest->tensors = td_arena_array(&manifest->arena, zip.count, sizeof *manifest->tensors);

@@ -200,9 +200,11 @@ static bool run_call(struct td_machine *m, const struct td_operand *operand)
         return td_machine_no_memory(m);
     *kept = object;
     m->stack.count -= count;
-    return td_machine_push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_OBJECT,
-                                                             .call = (uint8_t)m->opcode->argument,
-                                                             .as.part = store->objects.count - 1});
+    if (!td_machine_push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_OBJECT,
+                                                           .call = (uint8_t)m->opcode->argument,
+                                                           .as.part = store->objects.count - 1}))
+        return false;
+    return m->opcode->argument != TD_PICKLE_REDUCE || td_machine_fill_mapping(m, td_machine_peek(m, 0));
 }
 
 static bool run_build(struct td_machine *m, const struct td_operand *operand)
@@ -214,7 +216,14 @@ static bool run_build(struct td_machine *m, const struct td_operand *operand)
     enum td_pickle_kind kind = td_pickle_kind(m->pickle, target);
     if (kind != TD_PICKLE_OBJECT)
         return TD_REFUSE(m, "gives a state to %s; it must be an object", td_pickle_kind_name(kind));
-    td_pickle_store_object(m->store, target)->state = td_machine_peek(m, 0);
+    const char *made = td_machine_made_by_torch(m, target);
+    if (made != NULL)
+        return TD_REFUSE(m, "gives a state to %s, which then would be another", made);
+    struct td_pickle_object *object = td_pickle_store_object(m->store, target);
+    if (object->state != TD_PICKLE_NIL)
+        return TD_REFUSE(m, "gives a state to an object that has one");
+    object->state = td_machine_peek(m, 0);
+    object->built_at = (uint32_t)m->opcode_at;
     m->stack.count--;
     return true;
 }

@@ -7,7 +7,7 @@
  * in Python.
  *
  * Values are named by small numbers (td_pickle_ref), and a GET or a DUP repeats the number, so time and
- * memory are linear in the pickle's length whatever it shares: 16 bytes for a value, 24 for a call, 4 for
+ * memory are linear in the pickle's length whatever it shares: 16 bytes for a value, 28 for a call, 4 for
  * each place that a value is put in (twice that where a container grows) and for each memo entry. A state
  * dict takes about five times its pickle while it is read; nothing takes more than 36 times. The result is
  * a graph: values are shared, and lists, dicts, sets and objects can hold themselves. A walker must
@@ -80,12 +80,16 @@ struct td_pickle {
  *
  * Refused beyond what Python refuses: EXT1/2/4, INST, OBJ, PERSID, NEXT_BUFFER and READONLY_BUFFER; values
  * or marks left on the stack at STOP (as pickletools); a persistent id that is not a tuple (as torch);
- * items set on a tensor that torch would rebuild; numbers in text that no writer spells so (0x10, 1_000,
+ * items or a state given to a tensor that torch would rebuild, or to a value of TorchScript; a second state;
+ * an OrderedDict, defaultdict or Counter made of what is no dict and no list of pairs; numbers in text that no writer spells so (0x10, 1_000,
  * 010) or of more than 4,300 digits; memo indices made up to collide. */
 bool td_pickle_parse(struct td_pickle *pickle, const uint8_t *bytes, size_t len, size_t start,
                      const struct td_pickle_options *options, struct td_error *err);
 
 void td_pickle_fini(struct td_pickle *pickle);
+
+/* What it holds now; the caller's bytes do not count. */
+size_t td_pickle_memory_bytes(const struct td_pickle *pickle);
 
 enum td_pickle_kind td_pickle_kind(const struct td_pickle *pickle, td_pickle_ref ref);
 
@@ -148,8 +152,7 @@ td_pickle_ref td_pickle_persistent(const struct td_pickle *pickle, td_pickle_ref
 
 /* ---- OBJECT ----
  * All NIL (false) unless OBJECT. Items appended to it (APPEND(S), ADDITEMS: a list or set subclass) are its
- * td_pickle_item, items set in it (SETITEM(S): an OrderedDict, a dict subclass) its td_pickle_map. Of
- * several BUILDs the last one's state is kept. */
+ * td_pickle_item, items set in it (SETITEM(S): an OrderedDict, a dict subclass) its td_pickle_map. */
 
 /* A GLOBAL, an OBJECT or a PERSISTENT (the class of a module, in legacy torch files). */
 td_pickle_ref td_pickle_callable(const struct td_pickle *pickle, td_pickle_ref ref);
@@ -170,12 +173,11 @@ bool td_pickle_is_call(const struct td_pickle *pickle, td_pickle_ref ref, const 
 struct td_pickle_map {
     td_pickle_ref owner; /* holds the items */
     uint32_t count;
-    bool pairs; /* owner is a list or tuple of pairs (OrderedDict as Python 2 wrote it): keys may repeat */
 };
 
-/* A DICT; an OBJECT's own items; or, where an OBJECT of collections OrderedDict, defaultdict or Counter has
- * none, the mapping or list of pairs that it would be made from. False (and an empty map) for every other
- * kind and for an OBJECT that neither is one of these nor has items. An empty OrderedDict is a mapping. */
+/* A DICT, an OBJECT with items, or one of collections OrderedDict, defaultdict or Counter, empty too. What a
+ * REDUCE of these is given, a mapping or pairs (OrderedDict as Python 2 wrote it), is copied when it is called,
+ * as Python does. False (and an empty map) for all else. */
 bool td_pickle_map(const struct td_pickle *pickle, td_pickle_ref ref, struct td_pickle_map *map);
 
 /* Key and value of item i < map->count; NIL beyond. */
@@ -183,12 +185,21 @@ td_pickle_ref td_pickle_map_key(const struct td_pickle *pickle, const struct td_
 td_pickle_ref td_pickle_map_value(const struct td_pickle *pickle, const struct td_pickle_map *map,
                                   uint32_t i);
 
-/* The value of the STRING key that is exactly this text, or NIL. Logarithmic (linear in a map of pairs). */
+/* The value of the STRING key that is exactly this text, or NIL. Logarithmic. */
 td_pickle_ref td_pickle_map_find(const struct td_pickle *pickle, const struct td_pickle_map *map,
                                  const char *key);
 
 /* The same in one step: NIL where ref is no mapping. */
 td_pickle_ref td_pickle_get(const struct td_pickle *pickle, td_pickle_ref ref, const char *key);
+
+/* ---- what came later ---- */
+
+/* True when items were added to a container (LIST, DICT, SET, OBJECT) after the call that made the OBJECT `call`, which
+ * then was given fewer of them. */
+bool td_pickle_grew_after(const struct td_pickle *pickle, td_pickle_ref ref, td_pickle_ref call);
+
+/* True when items were added to an OBJECT's state after its BUILD. */
+bool td_pickle_state_grew(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* ---- walking ---- */
 

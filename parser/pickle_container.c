@@ -43,36 +43,53 @@ static bool check_hashable(const struct td_machine *m, td_pickle_ref ref)
     return TD_REFUSE(m, "would hash %s, which is not hashable", td_pickle_kind_name(kind));
 }
 
-/* What torch makes tensors of: not containers, though objects. */
-static bool is_tensor(const struct td_pickle *pickle, td_pickle_ref ref)
+const char *td_machine_made_by_torch(const struct td_machine *m, td_pickle_ref ref)
 {
     static const char prefix[] = "_rebuild_";
-    td_pickle_ref callable = td_pickle_callable(pickle, ref);
-    td_pickle_ref module = td_pickle_module(pickle, callable);
-    if (!td_pickle_string_is(pickle, module, "torch._utils") &&
-        !td_pickle_string_is(pickle, module, "torch._tensor"))
-        return false;
+    const struct td_pickle *p = m->pickle;
+    td_pickle_ref callable = td_pickle_callable(p, ref);
+    td_pickle_ref module = td_pickle_module(p, callable);
+    if (td_pickle_string_is(p, module, "torch.jit._pickle"))
+        return "a value of TorchScript";
+    if (!td_pickle_string_is(p, module, "torch._utils") && !td_pickle_string_is(p, module, "torch._tensor") &&
+        !td_pickle_string_is(p, module, "torch.tensor"))
+        return NULL;
     size_t len;
-    const char *name = td_pickle_text(pickle, td_pickle_name(pickle, callable), &len);
-    return len >= sizeof prefix - 1 && memcmp(name, prefix, sizeof prefix - 1) == 0;
+    const char *name = td_pickle_text(p, td_pickle_name(p, callable), &len);
+    return len >= sizeof prefix - 1 && memcmp(name, prefix, sizeof prefix - 1) == 0 ? "a tensor" : NULL;
+}
+
+/* Where items can be added: an object's own ones, or those of a container of this kind. NULL for all else. */
+static uint32_t *items_part(const struct td_machine *m, td_pickle_ref target, enum td_pickle_kind wanted)
+{
+    enum td_pickle_kind kind = td_pickle_kind(m->pickle, target);
+    if (kind == wanted)
+        return &td_pickle_store_value(m->store, target)->as.part;
+    if (kind != TD_PICKLE_OBJECT || td_machine_made_by_torch(m, target) != NULL)
+        return NULL;
+    struct td_pickle_object *object = td_pickle_store_object(m->store, target);
+    return wanted == TD_PICKLE_DICT ? &object->map : &object->list;
+}
+
+static const char *name_of(const struct td_machine *m, td_pickle_ref ref)
+{
+    const char *made = td_machine_made_by_torch(m, ref);
+    return made != NULL ? made : td_pickle_kind_name(td_pickle_kind(m->pickle, ref));
 }
 
 /* Appends the stack's values from `first` on to what lies below them. */
 static bool append_items(struct td_machine *m, td_pickle_ref target, uint32_t first, uint32_t count)
 {
-    enum td_pickle_kind kind = td_pickle_kind(m->pickle, target);
     bool to_set = m->opcode->argument == TD_PICKLE_SET;
-    bool is_object = kind == TD_PICKLE_OBJECT && !is_tensor(m->pickle, target);
-    if (!is_object && kind != (enum td_pickle_kind)m->opcode->argument)
-        return TD_REFUSE(m, "adds to %s; it must be %s or an object like one",
-                         kind == TD_PICKLE_OBJECT ? "a tensor" : td_pickle_kind_name(kind),
+    uint32_t *part = items_part(m, target, (enum td_pickle_kind)m->opcode->argument);
+    if (part == NULL)
+        return TD_REFUSE(m, "adds to %s; it must be %s or an object like one", name_of(m, target),
                          to_set ? "a set" : "a list");
     for (uint32_t i = 0; i < count && to_set; i++)
         if (!check_hashable(m, td_machine_stack(m)[first + i]))
             return false;
-    uint32_t *part = is_object ? &td_pickle_store_object(m->store, target)->list
-                               : &td_pickle_store_value(m->store, target)->as.part;
-    if (!td_pickle_store_append(m->store, &m->store->lists, part, td_machine_stack(m) + first, count))
+    if (!td_pickle_store_append(m->store, &m->store->lists, part, td_machine_stack(m) + first, count,
+                                (uint32_t)m->opcode_at))
         return td_machine_no_memory(m);
     m->stack.count = first;
     return true;
@@ -105,22 +122,19 @@ bool td_run_appends(struct td_machine *m, const struct td_operand *operand)
 
 static bool set_items(struct td_machine *m, td_pickle_ref target, uint32_t first, uint32_t count)
 {
-    enum td_pickle_kind kind = td_pickle_kind(m->pickle, target);
-    bool is_object = kind == TD_PICKLE_OBJECT && !is_tensor(m->pickle, target);
-    if (kind != TD_PICKLE_DICT && !is_object)
-        return TD_REFUSE(m, "sets items of %s; it must be a dict or an object like one",
-                         kind == TD_PICKLE_OBJECT ? "a tensor" : td_pickle_kind_name(kind));
+    bool is_dict = td_pickle_kind(m->pickle, target) == TD_PICKLE_DICT;
+    uint32_t *part = items_part(m, target, TD_PICKLE_DICT);
+    if (part == NULL)
+        return TD_REFUSE(m, "sets items of %s; it must be a dict or an object like one", name_of(m, target));
     if (count % 2 != 0)
         return TD_REFUSE(m, "has %" PRIu32 " values; keys and values must come in pairs", count);
     const td_pickle_ref *items = td_machine_stack(m) + first;
     for (uint32_t i = 0; i < count; i += 2) {
-        if (!is_object && !check_hashable(m, items[i]))
+        if (is_dict && !check_hashable(m, items[i]))
             return false;
         td_pickle_store_value(m->store, items[i])->flags |= TD_PICKLE_FLAG_KEY;
     }
-    uint32_t *part = is_object ? &td_pickle_store_object(m->store, target)->map
-                               : &td_pickle_store_value(m->store, target)->as.part;
-    if (!td_pickle_store_append(m->store, &m->store->maps, part, items, count))
+    if (!td_pickle_store_append(m->store, &m->store->maps, part, items, count, (uint32_t)m->opcode_at))
         return td_machine_no_memory(m);
     m->stack.count = first;
     return true;
@@ -157,8 +171,66 @@ bool td_run_make(struct td_machine *m, const struct td_operand *operand)
     if (kind == TD_PICKLE_DICT)
         return set_items(m, made, first, count) && td_machine_push(m, made);
     uint32_t *part = &td_pickle_store_value(m->store, made)->as.part;
-    if (!td_pickle_store_append(m->store, &m->store->lists, part, td_machine_stack(m) + first, count))
+    if (!td_pickle_store_append(m->store, &m->store->lists, part, td_machine_stack(m) + first, count,
+                                (uint32_t)m->opcode_at))
         return td_machine_no_memory(m);
     m->stack.count = first;
     return td_machine_push(m, made);
+}
+
+/* ---- mappings that are made of others ---- */
+
+static bool copy_item(struct td_machine *m, td_pickle_ref made, td_pickle_ref key, td_pickle_ref value)
+{
+    enum { BYTES_OF_AN_ITEM = 3 }; /* K, a number, N: shorter ones no writer has */
+    td_pickle_ref item[] = {key, value};
+    uint32_t *part = &td_pickle_store_object(m->store, made)->map;
+    if (m->copied == m->len / BYTES_OF_AN_ITEM)
+        return TD_REFUSE(m, "copies more items than the pickle has, by copying some of them again and again");
+    m->copied++;
+    if (!check_hashable(m, key))
+        return false;
+    td_pickle_store_value(m->store, key)->flags |= TD_PICKLE_FLAG_KEY;
+    return td_pickle_store_append(m->store, &m->store->maps, part, item, 2, (uint32_t)m->opcode_at) ||
+           td_machine_no_memory(m);
+}
+
+static bool copy_pairs(struct td_machine *m, td_pickle_ref made, td_pickle_ref from)
+{
+    const struct td_pickle *p = m->pickle;
+    for (uint32_t i = 0; i < td_pickle_count(p, from); i++) {
+        td_pickle_ref pair = td_pickle_item(p, from, i);
+        enum td_pickle_kind kind = td_pickle_kind(p, pair);
+        if ((kind != TD_PICKLE_TUPLE && kind != TD_PICKLE_LIST) || td_pickle_count(p, pair) != 2)
+            return TD_REFUSE(m, "makes a dict of pairs, of which one is none");
+        if (!copy_item(m, made, td_pickle_item(p, pair, 0), td_pickle_item(p, pair, 1)))
+            return false;
+    }
+    return true;
+}
+
+bool td_machine_fill_mapping(struct td_machine *m, td_pickle_ref made)
+{
+    const struct td_pickle *p = m->pickle;
+    struct td_pickle_map map;
+    uint32_t argument;
+    bool of_pairs;
+    if (!td_pickle_known_mapping(p, made, &argument, &of_pairs))
+        return true;
+    td_pickle_ref args = td_pickle_args(p, made);
+    td_pickle_ref from = td_pickle_item(p, args, argument);
+    enum td_pickle_kind kind = td_pickle_kind(p, from);
+    if (td_pickle_count(p, args) > argument + 1)
+        return TD_REFUSE(m, "makes a dict of too many arguments");
+    if (from == TD_PICKLE_NIL)
+        return true;
+    if (of_pairs && (kind == TD_PICKLE_LIST || kind == TD_PICKLE_TUPLE))
+        return copy_pairs(m, made, from);
+    if (!td_pickle_map(p, from, &map))
+        return TD_REFUSE(m, "makes a dict of %s; it must be a dict%s", td_pickle_kind_name(kind),
+                         of_pairs ? " or a list of pairs" : "");
+    for (uint32_t i = 0; i < map.count; i++)
+        if (!copy_item(m, made, td_pickle_map_key(p, &map, i), td_pickle_map_value(p, &map, i)))
+            return false;
+    return true;
 }

@@ -63,6 +63,7 @@ struct td_machine {
     size_t sparse_slots;              /* a power of two */
     size_t sparse_count;
     uint64_t probes;
+    uint32_t copied; /* items that calls of mappings copied */
     bool stopped;
     struct td_error *err;
 };
@@ -152,6 +153,13 @@ bool td_run_unicode_line(struct td_machine *m, const struct td_operand *operand)
 bool td_run_string_line(struct td_machine *m, const struct td_operand *operand);
 
 /* pickle_container.c */
+
+/* What an OBJECT is when no items and no state can be given to it ("a tensor"); NULL for every other value. */
+const char *td_machine_made_by_torch(const struct td_machine *m, td_pickle_ref ref);
+
+/* Copies into the object that a REDUCE made the items that it is called with, if it is a mapping. */
+bool td_machine_fill_mapping(struct td_machine *m, td_pickle_ref made);
+
 bool td_run_tuple(struct td_machine *m, const struct td_operand *operand);
 bool td_run_tuple_n(struct td_machine *m, const struct td_operand *operand);
 bool td_run_empty(struct td_machine *m, const struct td_operand *operand);

@@ -209,7 +209,7 @@ static bool bag_reserve(struct td_pickle_store *store, struct td_pickle_bag *bag
 }
 
 bool td_pickle_store_append(struct td_pickle_store *store, struct td_chunks *bags, uint32_t *index,
-                            const td_pickle_ref *items, uint32_t count)
+                            const td_pickle_ref *items, uint32_t count, uint32_t at)
 {
     if (count == 0)
         return true;
@@ -223,6 +223,7 @@ bool td_pickle_store_append(struct td_pickle_store *store, struct td_chunks *bag
         return false;
     memcpy(td_pickle_store_cells(store) + bag->first + bag->count, items, count * sizeof *items);
     bag->count += count;
+    bag->grown_at = at;
     return true;
 }
 
@@ -555,32 +556,33 @@ bool td_pickle_is_global(const struct td_pickle *pickle, td_pickle_ref ref, cons
            td_pickle_string_is(pickle, td_pickle_module(pickle, ref), module);
 }
 
+/* What holds the items of a list, a set, or of what was appended to an object; NULL when there are none. */
+static const struct td_pickle_bag *list_of(const struct td_pickle *pickle, td_pickle_ref ref)
+{
+    const struct td_pickle_value *value = value_of(pickle, ref);
+    uint32_t part = 0;
+    if (value->kind == TD_PICKLE_LIST || value->kind == TD_PICKLE_SET || value->kind == TD_PICKLE_FROZENSET)
+        part = value->as.part;
+    else if (value->kind == TD_PICKLE_OBJECT)
+        part = td_pickle_store_object(pickle->store, ref)->list;
+    return part == 0 ? NULL : td_pickle_store_list(pickle->store, part);
+}
+
 /* The cells of a tuple, a list, a set, or of what was appended to an object. */
 static const td_pickle_ref *items_of(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t *count)
 {
     const struct td_pickle_value *value = value_of(pickle, ref);
-    uint32_t part = 0;
+    const struct td_pickle_bag *bag = list_of(pickle, ref);
+    uint32_t first = 0;
     *count = 0;
-    switch (value->kind) {
-    case TD_PICKLE_TUPLE:
+    if (value->kind == TD_PICKLE_TUPLE) {
         *count = value->as.tuple.count;
-        return *count == 0 ? NULL : td_pickle_store_cells(pickle->store) + value->as.tuple.first;
-    case TD_PICKLE_LIST:
-    case TD_PICKLE_SET:
-    case TD_PICKLE_FROZENSET:
-        part = value->as.part;
-        break;
-    case TD_PICKLE_OBJECT:
-        part = td_pickle_store_object(pickle->store, ref)->list;
-        break;
-    default:
-        break;
+        first = value->as.tuple.first;
+    } else if (bag != NULL) {
+        *count = bag->count;
+        first = bag->first;
     }
-    if (part == 0)
-        return NULL;
-    const struct td_pickle_bag *bag = td_pickle_store_list(pickle->store, part);
-    *count = bag->count;
-    return td_pickle_store_cells(pickle->store) + bag->first;
+    return *count == 0 ? NULL : td_pickle_store_cells(pickle->store) + first;
 }
 
 uint32_t td_pickle_count(const struct td_pickle *pickle, td_pickle_ref ref)
@@ -654,17 +656,18 @@ static const struct td_pickle_bag *map_of(const struct td_pickle *pickle, td_pic
     return part == 0 ? NULL : td_pickle_store_map(pickle->store, part);
 }
 
-/* The argument of a known mapping's constructor that its first items come from; false when it is none of
- * those. */
-static bool initial_items(const struct td_pickle *pickle, td_pickle_ref ref, td_pickle_ref *items)
+bool td_pickle_known_mapping(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t *argument,
+                             bool *of_pairs)
 {
     static const struct {
         const char *name;
         uint32_t argument;
-    } known[] = {{"OrderedDict", 0}, {"defaultdict", 1}, {"Counter", 0}};
+        bool of_pairs;
+    } known[] = {{"OrderedDict", 0, true}, {"defaultdict", 1, true}, {"Counter", 0, false}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (td_pickle_is_call(pickle, ref, "collections", known[i].name)) {
-            *items = td_pickle_item(pickle, td_pickle_args(pickle, ref), known[i].argument);
+            *argument = known[i].argument;
+            *of_pairs = known[i].of_pairs;
             return true;
         }
     return false;
@@ -672,29 +675,12 @@ static bool initial_items(const struct td_pickle *pickle, td_pickle_ref ref, td_
 
 bool td_pickle_map(const struct td_pickle *pickle, td_pickle_ref ref, struct td_pickle_map *map)
 {
-    *map = (struct td_pickle_map){.owner = ref};
+    uint32_t argument;
+    bool of_pairs;
     const struct td_pickle_bag *bag = map_of(pickle, ref);
-    if (bag != NULL) {
-        map->count = bag->count / 2;
-        return true;
-    }
-    td_pickle_ref items;
-    if (td_pickle_kind(pickle, ref) == TD_PICKLE_DICT)
-        return true;
-    if (!initial_items(pickle, ref, &items))
-        return false;
-    switch (td_pickle_kind(pickle, items)) {
-    case TD_PICKLE_NOTHING:
-        return true;
-    case TD_PICKLE_DICT:
-        return td_pickle_map(pickle, items, map); /* goes no deeper: a DICT is answered above */
-    case TD_PICKLE_LIST:
-    case TD_PICKLE_TUPLE:
-        *map = (struct td_pickle_map){.owner = items, .count = td_pickle_count(pickle, items), .pairs = true};
-        return true;
-    default:
-        return false;
-    }
+    *map = (struct td_pickle_map){.owner = ref, .count = bag == NULL ? 0 : bag->count / 2};
+    return bag != NULL || td_pickle_kind(pickle, ref) == TD_PICKLE_DICT ||
+           td_pickle_known_mapping(pickle, ref, &argument, &of_pairs);
 }
 
 static td_pickle_ref map_cell(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i,
@@ -702,8 +688,6 @@ static td_pickle_ref map_cell(const struct td_pickle *pickle, const struct td_pi
 {
     if (i >= map->count)
         return TD_PICKLE_NIL;
-    if (map->pairs)
-        return td_pickle_item(pickle, td_pickle_item(pickle, map->owner, i), which);
     const struct td_pickle_bag *bag = map_of(pickle, map->owner);
     if (bag == NULL || i >= bag->count / 2)
         return TD_PICKLE_NIL;
@@ -745,12 +729,12 @@ static td_pickle_ref find_in_order(const struct td_pickle *pickle, const struct 
 td_pickle_ref td_pickle_map_find(const struct td_pickle *pickle, const struct td_pickle_map *map,
                                  const char *key)
 {
-    const struct td_pickle_bag *bag = map->pairs ? NULL : map_of(pickle, map->owner);
+    const struct td_pickle_bag *bag = map_of(pickle, map->owner);
     if (bag != NULL && bag->order != 0)
         return find_in_order(pickle, bag, key);
-    for (uint32_t i = map->count; i > 0; i--) /* of pairs the last one counts */
-        if (td_pickle_string_is(pickle, map_cell(pickle, map, i - 1, 0), key))
-            return map_cell(pickle, map, i - 1, 1);
+    for (uint32_t i = 0; i < map->count; i++)
+        if (td_pickle_string_is(pickle, map_cell(pickle, map, i, 0), key))
+            return map_cell(pickle, map, i, 1);
     return TD_PICKLE_NIL;
 }
 
@@ -758,6 +742,31 @@ td_pickle_ref td_pickle_get(const struct td_pickle *pickle, td_pickle_ref ref, c
 {
     struct td_pickle_map map;
     return td_pickle_map(pickle, ref, &map) ? td_pickle_map_find(pickle, &map, key) : TD_PICKLE_NIL;
+}
+
+/* ---- what came later ---- */
+
+static bool grew_after(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t at)
+{
+    const struct td_pickle_bag *list = list_of(pickle, ref);
+    const struct td_pickle_bag *map = map_of(pickle, ref);
+    return (list != NULL && list->grown_at > at) || (map != NULL && map->grown_at > at);
+}
+
+bool td_pickle_grew_after(const struct td_pickle *pickle, td_pickle_ref ref, td_pickle_ref call)
+{
+    return grew_after(pickle, ref, value_of(pickle, call)->at);
+}
+
+bool td_pickle_state_grew(const struct td_pickle *pickle, td_pickle_ref ref)
+{
+    struct td_pickle_object object = object_of(pickle, ref);
+    return grew_after(pickle, object.state, object.built_at);
+}
+
+size_t td_pickle_memory_bytes(const struct td_pickle *pickle)
+{
+    return pickle->store == NULL ? 0 : pickle->store->used_bytes;
 }
 
 /* ---- walking ---- */

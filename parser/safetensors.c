@@ -477,7 +477,6 @@ static bool safetensors_parse(const struct td_input *input, const struct td_limi
 {
     struct header h = {.manifest = manifest, .err = err};
     size_t arena_limit = manifest->arena.limit_bytes;
-    manifest->format = td_format_safetensors.name;
     bool ok = read_header(&h, input, limits);
     if (ok) {
         h.capacity = count_entries_at_most(h.text, h.len);

@@ -3,6 +3,7 @@
 #include "core/checked.h"
 #include "parser/names.h"
 #include "parser/pickle.h"
+#include "parser/torch_ids.h"
 #include "parser/torch_legacy.h"
 #include "parser/torch_walk.h"
 #include "parser/zip.h"
@@ -91,25 +92,73 @@ static bool check_version(const struct td_torch_records *records, struct td_erro
            td_error_set(err, TD_INVALID_ARGUMENT, "its version is \"%.32s\"; a number expected", text);
 }
 
-static bool parse_pickle(const struct td_torch_records *records, const char *name, const char *folder,
-                         const char *prefix, bool big_endian, const struct td_limits *limits,
-                         struct td_manifest *manifest, struct td_error *err)
+/* What is wanted of a file. */
+enum extent { ALL_TENSORS, ROOT_ALONE };
+
+/* torch looks every storage up, whether a tensor comes of it or not. */
+static bool check_storages(struct td_pickle *pickle, const struct td_torch_places *places,
+                           struct td_arena *budget, struct td_error *err)
+{
+    struct td_torch_ids ids;
+    bool ok = td_torch_ids_read(&ids, pickle, false, budget, err);
+    for (size_t i = 0; ok && i < ids.count; i++) {
+        struct td_torch_place place;
+        const struct td_torch_storage *storage = &ids.storages[i];
+        ok = places->find(places->context, storage, td_pickle_position(pickle, storage->ref), &place, err);
+    }
+    td_torch_ids_fini(&ids);
+    return ok;
+}
+
+static bool list_tensors(struct td_pickle *pickle, const struct td_torch_places *places, const char *prefix,
+                         enum extent extent, struct td_manifest *manifest, struct td_error *err)
+{
+    if (!td_arena_claim(&manifest->arena, td_pickle_memory_bytes(pickle)))
+        return td_error_no_memory(err);
+    const size_t arena_limit = manifest->arena.limit_bytes;
+    if (!check_storages(pickle, places, &manifest->arena, err))
+        return false;
+    manifest->arena.limit_bytes = arena_limit; /* they are not held */
+    return extent == ALL_TENSORS ? td_torch_walk(pickle, pickle->root, places, prefix, manifest, err)
+                                 : td_torch_read_root(pickle, pickle->root, places, manifest, err);
+}
+
+struct part {
+    const char *pickle, *folder, *prefix;
+    enum extent extent;
+};
+
+/* The pickle and what is read of it count as the manifest's memory while they are held. */
+static bool parse_pickle(const struct td_torch_records *records, const struct part *part, bool big_endian,
+                         const struct td_limits *limits, struct td_manifest *manifest, struct td_error *err)
 {
     struct td_torch_record record = {0};
     struct td_pickle pickle;
     size_t len;
-    uint8_t *bytes = records->load(records->context, name, strlen(name), limits->max_header_bytes, &len, err);
+    const size_t arena_limit = manifest->arena.limit_bytes;
+    uint64_t most = td_arena_left(&manifest->arena);
+    if (most == 0 || most > limits->max_header_bytes)
+        most = limits->max_header_bytes;
+    uint8_t *bytes = records->load(records->context, part->pickle, strlen(part->pickle), most, &len, err);
     if (bytes == NULL)
         return false;
-    (void)record_find(records, name, &record);
-    struct storages storages = {.records = records, .folder = folder};
-    struct td_torch_places places = {.context = &storages, .find = find_storage, .big_endian = big_endian};
+    (void)record_find(records, part->pickle, &record);
+    struct storages storages = {.records = records, .folder = part->folder};
+    struct td_torch_places places = {.context = &storages,
+                                     .find = find_storage,
+                                     .file_bytes = records->file_bytes,
+                                     .big_endian = big_endian};
+    bool ok = td_arena_claim(&manifest->arena, len) || td_error_no_memory(err);
     struct td_pickle_options options = {.base = record.reason == NULL ? record.offset : 0,
-                                        .max_memory_bytes = limits->max_memory_bytes};
-    bool ok = td_pickle_parse(&pickle, bytes, len, 0, &options, err) &&
-              td_torch_walk(&pickle, pickle.root, &places, prefix, manifest, err);
-    td_pickle_fini(&pickle);
+                                        .max_memory_bytes = td_arena_left(&manifest->arena)};
+    if (ok && td_pickle_parse(&pickle, bytes, len, 0, &options, err)) {
+        ok = list_tensors(&pickle, &places, part->prefix, part->extent, manifest, err);
+        td_pickle_fini(&pickle);
+    } else {
+        ok = false;
+    }
     free(bytes);
+    manifest->arena.limit_bytes = arena_limit;
     return ok;
 }
 
@@ -161,26 +210,37 @@ static bool number_metadata(struct td_manifest *manifest, struct td_error *err)
 
 bool td_torch_finish(struct td_manifest *manifest, struct td_error *err)
 {
+    manifest->bare = manifest->bare && manifest->tensor_count == 1; /* without attributes that are tensors */
     return number_metadata(manifest, err) && number_tensors(manifest, err) &&
            td_manifest_finish(manifest, err);
 }
 
-bool td_torch_parse_records(const struct td_torch_records *records, const struct td_limits *limits,
-                            struct td_manifest *manifest, struct td_error *err)
+static bool parse_records(const struct td_torch_records *records, enum extent extent,
+                          const struct td_limits *limits, struct td_manifest *manifest, struct td_error *err)
 {
+    static const struct part constants = {"constants.pkl", "constants/", "constants", ALL_TENSORS};
+    const struct part data = {"data.pkl", "data/", "", extent};
     struct td_torch_record record;
     bool big_endian;
     if (!record_find(records, "data.pkl", &record))
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "it holds no data.pkl, so it is not an archive of torch.save");
+    bool is_script = record_find(records, "constants.pkl", &record);
+    if (is_script && extent == ROOT_ALONE) /* torch.load makes a module of it */
+        return true;
     if (!check_byteorder(records, &big_endian, err) || !check_version(records, err) ||
-        !parse_pickle(records, "data.pkl", "data/", "", big_endian, limits, manifest, err))
+        !parse_pickle(records, &data, big_endian, limits, manifest, err))
         return false;
     /* TorchScript keeps constants beside, whose storages are numbered anew. */
-    if (record_find(records, "constants.pkl", &record) &&
-        !parse_pickle(records, "constants.pkl", "constants/", "constants", big_endian, limits, manifest, err))
+    if (is_script && !parse_pickle(records, &constants, big_endian, limits, manifest, err))
         return false;
     return td_torch_finish(manifest, err);
+}
+
+bool td_torch_parse_records(const struct td_torch_records *records, const struct td_limits *limits,
+                            struct td_manifest *manifest, struct td_error *err)
+{
+    return parse_records(records, ALL_TENSORS, limits, manifest, err);
 }
 
 /* ---- zip archives -------------------------------------------------------------------------------------- */
@@ -226,24 +286,34 @@ static uint8_t *zip_record_load(const void *context, const char *name, size_t le
     return td_zip_load(archive->input, entry, limit_bytes, err);
 }
 
-static bool parse_zip(const struct td_input *input, const struct td_limits *limits,
+static bool parse_zip(const struct td_input *input, enum extent extent, const struct td_limits *limits,
                       struct td_manifest *manifest, struct td_error *err)
 {
     struct archive archive = {.input = input};
     struct td_arena arena;
-    td_arena_init(&arena, limits->max_memory_bytes);
+    const size_t arena_limit = manifest->arena.limit_bytes;
+    td_arena_init(&arena, td_arena_left(&manifest->arena));
     bool ok = td_zip_read(&archive.zip, input, limits, &arena, err) && td_zip_check_case(&archive.zip, err) &&
               td_zip_check_root(&archive.zip, &archive.root_len, err);
+    if (ok && !td_arena_claim(&manifest->arena, arena.used_bytes))
+        ok = td_error_no_memory(err);
     if (ok) {
         archive.root = archive.zip.count > 0 ? archive.zip.entries[0].name : "";
         struct td_torch_records records = {.context = &archive,
                                            .find = zip_record_find,
                                            .load = zip_record_load,
                                            .file_bytes = input->size_bytes};
-        ok = td_torch_parse_records(&records, limits, manifest, err);
+        ok = parse_records(&records, extent, limits, manifest, err);
     }
     td_arena_fini(&arena);
+    manifest->arena.limit_bytes = arena_limit;
     return ok;
+}
+
+bool td_torch_parse_item(const struct td_input *input, const struct td_limits *limits,
+                         struct td_manifest *manifest, struct td_error *err)
+{
+    return parse_zip(input, ROOT_ALONE, limits, manifest, err);
 }
 
 /* ---- the format ---------------------------------------------------------------------------------------- */
@@ -261,11 +331,10 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
 {
     uint8_t head[4] = {0};
     size_t len = input->size_bytes < sizeof head ? (size_t)input->size_bytes : sizeof head;
-    manifest->format = td_format_torch.name;
     if (!td_input_read(input, 0, head, len, err))
         return false;
     if (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, "PK\5\6", 4) == 0)
-        return parse_zip(input, limits, manifest, err);
+        return parse_zip(input, ALL_TENSORS, limits, manifest, err);
     if (head[0] == 0x80)
         return td_torch_parse_legacy(input, limits, manifest, err);
     if (is_tar(input))

@@ -25,9 +25,13 @@ struct td_torch_records {
     uint64_t file_bytes;
 };
 
-/* Fills the manifest from the records: what td_format_torch does with a zip archive once it is open. The format's name
- * is the caller's. */
+/* Fills the manifest from the records: what td_format_torch does with a zip archive once it is open. */
 bool td_torch_parse_records(const struct td_torch_records *records, const struct td_limits *limits,
                             struct td_manifest *manifest, struct td_error *err);
+
+/* A zip archive of which only the saved object itself counts: if that is a tensor, it is listed under the name "", before
+ * what it is made of; else there is none. */
+bool td_torch_parse_item(const struct td_input *input, const struct td_limits *limits,
+                         struct td_manifest *manifest, struct td_error *err);
 
 #endif

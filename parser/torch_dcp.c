@@ -18,8 +18,16 @@ struct stored {
     struct td_name name;
     td_pickle_ref offsets; /* a tuple, or NIL */
     struct td_name file;
-    uint64_t item_offset;
+    uint64_t item_offset, item_bytes;
     const char *reason;
+};
+
+enum {
+    /* What is kept of the pickle at most, in proportion to its bytes, and something for small ones: its values are shared,
+     * and each box copies its numbers. */
+    MEMORY_PER_BYTE = 32,
+    MEMORY_FREE_BYTES = 4 << 20,
+    STORED_BYTES = sizeof(struct stored) + sizeof(uint32_t) + 4 * sizeof(struct td_order),
 };
 
 struct reader {
@@ -36,18 +44,29 @@ static bool refuse(const struct reader *r, td_pickle_ref at, const char *what)
     return td_error_at(r->err, TD_INVALID_ARGUMENT, td_pickle_position(&r->pickle, at), "%s", what);
 }
 
-/* A member of an object of a dataclass. */
+/* The attributes of an object, which it copied when they were set; NIL when they are added to later, so that nobody takes
+ * one of these for the object's. */
+static td_pickle_ref attributes(const struct reader *r, td_pickle_ref object)
+{
+    return td_pickle_state_grew(&r->pickle, object) ? TD_PICKLE_NIL : td_pickle_state(&r->pickle, object);
+}
+
+/* A member of an object of a dataclass: its attributes are a dict. */
 static td_pickle_ref member(const struct reader *r, td_pickle_ref object, const char *name)
 {
-    return td_pickle_get(&r->pickle, td_pickle_state(&r->pickle, object), name);
+    td_pickle_ref state = attributes(r, object);
+    return td_pickle_kind(&r->pickle, state) == TD_PICKLE_DICT ? td_pickle_get(&r->pickle, state, name)
+                                                               : TD_PICKLE_NIL;
 }
 
 /* torch.Size((3, 4)) and plain tuples and lists of numbers; NIL for all else. */
 static td_pickle_ref sizes_of(const struct reader *r, td_pickle_ref ref)
 {
     const struct td_pickle *p = &r->pickle;
-    if (td_pickle_is_call(p, ref, "torch", "Size"))
-        ref = td_pickle_item(p, td_pickle_args(p, ref), 0);
+    if (td_pickle_is_call(p, ref, "torch", "Size")) {
+        td_pickle_ref numbers = td_pickle_item(p, td_pickle_args(p, ref), 0);
+        ref = td_pickle_grew_after(p, numbers, ref) ? TD_PICKLE_NIL : numbers;
+    }
     enum td_pickle_kind kind = td_pickle_kind(p, ref);
     return kind == TD_PICKLE_TUPLE || kind == TD_PICKLE_LIST ? ref : TD_PICKLE_NIL;
 }
@@ -86,6 +105,7 @@ static bool read_stored(struct reader *r, td_pickle_ref key, td_pickle_ref value
     struct stored *s = &r->stored[r->stored_count++];
     td_pickle_ref transforms = member(r, value, "transform_descriptors");
     int64_t offset;
+    int64_t length;
     s->name = text_of(r, member(r, key, "fqn"));
     s->offsets = sizes_of(r, member(r, key, "offset"));
     s->file = text_of(r, member(r, value, "relative_path"));
@@ -95,7 +115,10 @@ static bool read_stored(struct reader *r, td_pickle_ref key, td_pickle_ref value
         return refuse(r, value, "an item's relative_path is not the name of a file beside this one");
     if (!td_pickle_int(p, member(r, value, "offset"), &offset) || offset < 0)
         return refuse(r, value, "an item's offset is no whole number from 0 on");
+    if (!td_pickle_int(p, member(r, value, "length"), &length) || length < 0)
+        return refuse(r, value, "an item's length is no whole number from 0 on");
     s->item_offset = (uint64_t)offset;
+    s->item_bytes = (uint64_t)length;
     s->reason = td_pickle_count(p, transforms) > 0 ? "compressed or otherwise transformed" : NULL;
     return true;
 }
@@ -115,6 +138,9 @@ static bool read_storage(struct reader *r, td_pickle_ref ref)
     struct td_pickle_map map;
     if (!td_pickle_map(&r->pickle, ref, &map))
         return refuse(r, ref, "storage_data is not a dict");
+    /* each with its number and what sorting takes; before any is made */
+    if (!td_arena_claim(&r->dcp->arena, ((size_t)map.count + 1) * STORED_BYTES))
+        return td_error_no_memory(r->err);
     r->stored = calloc((size_t)map.count + 1, sizeof *r->stored);
     r->file_numbers = calloc((size_t)map.count + 1, sizeof *r->file_numbers);
     if (r->stored == NULL || r->file_numbers == NULL)
@@ -202,6 +228,7 @@ static bool join_pieces(struct reader *r, struct td_dcp_tensor *tensor, td_pickl
         const uint64_t *there = chunk_starts[by_chunk[i].index];
         pieces[i] = (struct td_dcp_piece){.file = r->file_numbers[first + by_stored[i].index],
                                           .item_offset = s->item_offset,
+                                          .item_bytes = s->item_bytes,
                                           .starts = here,
                                           .reason = s->reason};
         ok = (memcmp(here, there, tensor->rank * sizeof *here) == 0 ||
@@ -241,10 +268,10 @@ static bool read_pieces(struct reader *r, struct td_dcp_tensor *tensor, td_pickl
 /* TensorProperties: its state is a tuple that begins with the dtype, in early versions a dict. */
 static const struct td_dtype *dtype_of(const struct reader *r, td_pickle_ref properties)
 {
-    td_pickle_ref state = td_pickle_state(&r->pickle, properties);
+    td_pickle_ref state = attributes(r, properties);
     td_pickle_ref dtype = td_pickle_kind(&r->pickle, state) == TD_PICKLE_TUPLE
                               ? td_pickle_item(&r->pickle, state, 0)
-                              : td_pickle_get(&r->pickle, state, "dtype");
+                              : member(r, properties, "dtype");
     return td_torch_dtype(&r->pickle, dtype);
 }
 
@@ -272,6 +299,12 @@ static bool read_tensor(struct reader *r, td_pickle_ref key, td_pickle_ref value
     return read_sizes(r, size, tensor->rank, &tensor->shape) && read_pieces(r, tensor, chunks);
 }
 
+static bool check_memory(const struct reader *r, td_pickle_ref at)
+{
+    return r->dcp->arena.used_bytes <= MEMORY_FREE_BYTES + MEMORY_PER_BYTE * r->pickle.end ||
+           refuse(r, at, "values are shared so often that they unfold without end");
+}
+
 static struct td_name tensor_name(const void *context, size_t i)
 {
     const struct td_dcp_tensor *tensors = context;
@@ -289,7 +322,9 @@ static bool read_tensors(struct reader *r, td_pickle_ref ref)
         return td_error_no_memory(r->err);
     memset(dcp->tensors, 0, map.count * sizeof *dcp->tensors);
     for (uint32_t i = 0; i < map.count; i++)
-        if (!read_tensor(r, td_pickle_map_key(&r->pickle, &map, i), td_pickle_map_value(&r->pickle, &map, i)))
+        if (!read_tensor(r, td_pickle_map_key(&r->pickle, &map, i),
+                         td_pickle_map_value(&r->pickle, &map, i)) ||
+            !check_memory(r, ref))
             return false;
     struct td_order *order;
     struct td_names names = {.count = dcp->tensor_count, .context = dcp->tensors, .get = tensor_name};
@@ -301,6 +336,14 @@ static bool read_tensors(struct reader *r, td_pickle_ref ref)
            td_error_set(r->err, TD_INVALID_ARGUMENT, "state_dict_metadata holds a name twice");
 }
 
+static bool read_all(struct reader *r)
+{
+    return (td_arena_claim(&r->dcp->arena, td_pickle_memory_bytes(&r->pickle)) ||
+            td_error_no_memory(r->err)) &&
+           read_storage(r, member(r, r->pickle.root, "storage_data")) &&
+           read_tensors(r, member(r, r->pickle.root, "state_dict_metadata"));
+}
+
 bool td_dcp_parse(struct td_dcp *dcp, const struct td_input *input, const struct td_limits *limits,
                   struct td_error *err)
 {
@@ -310,14 +353,14 @@ bool td_dcp_parse(struct td_dcp *dcp, const struct td_input *input, const struct
     if (text == NULL)
         return false;
     struct reader r = {.dcp = dcp, .err = err};
-    struct td_pickle_options options = {.max_memory_bytes = limits->max_memory_bytes};
-    bool ok = td_pickle_parse(&r.pickle, text, (size_t)input->size_bytes, 0, &options, err);
-    ok = ok && read_storage(&r, member(&r, r.pickle.root, "storage_data")) &&
-         read_tensors(&r, member(&r, r.pickle.root, "state_dict_metadata"));
+    bool ok = td_arena_claim(&dcp->arena, (size_t)input->size_bytes) || td_error_no_memory(err);
+    struct td_pickle_options options = {.max_memory_bytes = td_arena_left(&dcp->arena)};
+    ok = ok && td_pickle_parse(&r.pickle, text, (size_t)input->size_bytes, 0, &options, err) && read_all(&r);
     free(r.stored);
     free(r.file_numbers);
     td_pickle_fini(&r.pickle);
     free(text);
+    dcp->arena.limit_bytes = limits->max_memory_bytes;
     return ok;
 }
 

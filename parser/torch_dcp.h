@@ -9,12 +9,15 @@
 
 #define TD_DCP_METADATA_NAME ".metadata"
 
-/* "pytorch-distcp": an item that is a tensor is named by where it begins, "@2522"; items that are none are left out. */
+/* Of the name of an item: where it begins and how long it is, "@2522+1280". */
+enum { TD_DCP_ITEM_NAME_MAX = 48 };
+
+/* "pytorch-distcp" (torch_distcp.c): an item that is a tensor is named by its place; items that are none are left out. */
 extern const struct td_format td_format_distcp;
 
 struct td_dcp_piece {
     uint32_t file; /* index into files */
-    uint64_t item_offset;
+    uint64_t item_offset, item_bytes;
     const uint64_t *starts, *sizes; /* the box, elements; NULL when rank is 0 */
     const char *reason;             /* why it cannot be served ("compressed"); NULL: it can */
 };
@@ -35,6 +38,9 @@ struct td_dcp {
     const char **files; /* distinct plain base names, sorted */
     size_t file_count;
 };
+
+/* Writes the name of the item at this place; its length. */
+size_t td_dcp_item_name(char out[TD_DCP_ITEM_NAME_MAX], uint64_t offset, uint64_t nbytes);
 
 /* Parses `.metadata`. Call fini in every case. */
 bool td_dcp_parse(struct td_dcp *dcp, const struct td_input *input, const struct td_limits *limits,

@@ -83,12 +83,17 @@ static bool copy_numbers(struct items *items, const uint64_t **numbers, uint32_t
     return true;
 }
 
-static bool add_tensor(struct items *items, uint64_t start, const struct td_tensor *found)
+size_t td_dcp_item_name(char out[TD_DCP_ITEM_NAME_MAX], uint64_t offset, uint64_t nbytes)
 {
-    char name[24];
+    return (size_t)snprintf(out, TD_DCP_ITEM_NAME_MAX, "@%" PRIu64 "+%" PRIu64, offset, nbytes);
+}
+
+static bool add_tensor(struct items *items, uint64_t start, uint64_t end, const struct td_tensor *found)
+{
+    char name[TD_DCP_ITEM_NAME_MAX];
     struct td_tensor tensor = *found;
     struct td_arena *arena = &items->manifest->arena;
-    tensor.name_len = (uint32_t)snprintf(name, sizeof name, "@%" PRIu64, start);
+    tensor.name_len = (uint32_t)td_dcp_item_name(name, start, end - start);
     tensor.name = td_arena_strndup(arena, name, tensor.name_len);
     tensor.alias_of = NULL;
     tensor.offset += start; /* both within the file */
@@ -103,22 +108,21 @@ static bool add_tensor(struct items *items, uint64_t start, const struct td_tens
     return true;
 }
 
-/* One item: a tensor, or something else that some rank keeps. */
+/* One item: a tensor, or something else that some rank keeps. No more is looked at than whether it is one, since a file
+ * can hold very many. */
 static bool read_item(struct items *items, uint64_t start, uint64_t end)
 {
     struct td_window window;
     struct td_input input;
     struct td_manifest found;
-    struct td_arena *arena = &items->manifest->arena;
     if (!td_input_window(items->input, start, end - start, &window, &input, items->err))
         return false;
-    size_t left = arena->limit_bytes > arena->used_bytes ? arena->limit_bytes - arena->used_bytes : 1;
-    td_manifest_init(&found, arena->limit_bytes == 0 ? 0 : left);
-    bool ok = td_format_torch.parse(&input, items->limits, &found, items->err);
+    td_manifest_init(&found, td_arena_left(&items->manifest->arena));
+    bool ok = td_torch_parse_item(&input, items->limits, &found, items->err);
     if (!ok)
         td_error_shift(items->err, start);
     if (ok && found.tensor_count == 1 && found.tensors[0].name_len == 0)
-        ok = add_tensor(items, start, &found.tensors[0]);
+        ok = add_tensor(items, start, end, &found.tensors[0]);
     td_manifest_fini(&found);
     return ok;
 }
@@ -127,7 +131,6 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
                   struct td_error *err)
 {
     struct items items = {.input = input, .limits = limits, .manifest = manifest, .err = err};
-    manifest->format = td_format_distcp.name;
     for (uint64_t end = input->size_bytes; end > 0;) {
         uint64_t start = 0;
         if (!find_start(&items, end, &start) || !read_item(&items, start, end))

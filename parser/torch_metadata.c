@@ -5,7 +5,7 @@
 #include "parser/torch_storage.h"
 
 #include <inttypes.h>
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -31,23 +31,139 @@ static void write_text(struct td_buffer *out, const char *text, size_t len, bool
         td_buffer_putc(out, '}');
 }
 
-/* A number's bytes. Python 3 writes bytes in protocol 2 as _codecs.encode("text", "latin1"): a character each. */
+/* ---- bytes --------------------------------------------------------------------------------------------- */
+
+/* A bytes or bytearray, however the protocol spells it. */
+struct bytes {
+    const char *text;
+    size_t len;
+    bool latin1; /* UTF-8 with a character for each byte */
+};
+
+static bool is_builtin_call(const struct td_pickle *p, td_pickle_ref ref, const char *name)
+{
+    return td_pickle_is_call(p, ref, "builtins", name) || td_pickle_is_call(p, ref, "__builtin__", name);
+}
+
+/* Protocols below 3 have no bytes: they are _codecs.encode("text", "latin1") there, and bytes() where they are empty. A
+ * bytearray is bytearray(bytes), or bytearray(), below protocol 5. */
+static bool find_bytes(const struct td_pickle *p, td_pickle_ref ref, struct bytes *out)
+{
+    td_pickle_ref args = td_pickle_args(p, ref);
+    *out = (struct bytes){.text = ""};
+    if (is_builtin_call(p, ref, "bytearray") || is_builtin_call(p, ref, "bytes")) {
+        if (td_pickle_count(p, args) == 0)
+            return true;
+        ref = td_pickle_item(p, args, 0);
+        args = td_pickle_args(p, ref);
+    }
+    if (td_pickle_is_call(p, ref, "_codecs", "encode")) {
+        ref = td_pickle_item(p, args, 0);
+        out->latin1 = td_pickle_string_is(p, td_pickle_item(p, args, 1), "latin1");
+        if (!out->latin1 || !td_pickle_is_utf8(p, ref))
+            return false;
+    } else if (td_pickle_kind(p, ref) != TD_PICKLE_BYTES && td_pickle_kind(p, ref) != TD_PICKLE_BYTEARRAY) {
+        return false;
+    }
+    out->text = td_pickle_text(p, ref, &out->len);
+    return true;
+}
+
+/* Copies as many as there is room for; *total is how many there are. False where a character is no byte. */
+static bool copy_bytes(const struct bytes *bytes, uint8_t *out, size_t room, size_t *total)
+{
+    const uint8_t *text = (const uint8_t *)bytes->text;
+    *total = 0;
+    if (!bytes->latin1) {
+        memcpy(out, text, bytes->len < room ? bytes->len : room);
+        *total = bytes->len;
+        return true;
+    }
+    for (size_t i = 0; i < bytes->len; i++, ++*total) {
+        uint8_t byte = text[i];
+        if (byte > 0xC3)
+            return false;
+        if (byte >= 0x80) /* U+0080 to U+00FF: C2 or C3, and another */
+            byte = (uint8_t)(byte << 6 | (text[++i] & 0x3F));
+        if (*total < room)
+            out[*total] = byte;
+    }
+    return true;
+}
+
+static bool write_bytes(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
+{
+    struct bytes bytes;
+    uint8_t head[METADATA_TEXT_MAX + 1]; /* one more: where to cut */
+    size_t len;
+    if (!find_bytes(p, ref, &bytes) || !copy_bytes(&bytes, head, sizeof head, &len))
+        return false;
+    size_t shown = len < METADATA_TEXT_MAX ? len : METADATA_TEXT_MAX;
+    for (int i = 0; i < 3 && shown < len && shown > 0 && (head[shown] & 0xC0) == 0x80; i++)
+        shown--; /* not within a character */
+    write_text(out, (const char *)head, len, td_utf8_valid(head, shown));
+    return true;
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------------- */
+
+/* A number's bytes; a str where Python 2 wrote them. */
 static bool read_number_bytes(const struct td_pickle *p, td_pickle_ref ref, uint8_t *out, size_t wanted)
 {
-    bool latin1 = td_pickle_is_call(p, ref, "_codecs", "encode");
-    if (latin1)
-        ref = td_pickle_item(p, td_pickle_args(p, ref), 0);
-    size_t len = 0;
-    size_t count = 0;
-    const uint8_t *text = (const uint8_t *)td_pickle_text(p, ref, &len);
-    for (size_t i = 0; text != NULL && i < len && count < wanted; i++) {
-        bool two = latin1 && text[i] >= 0xC2 && text[i] <= 0xC3 && i + 1 < len;
-        out[count++] = (uint8_t)(two ? text[i] << 6 | (text[i + 1] & 0x3F) : text[i]);
-        i += two ? 1 : 0;
-        if (count == wanted)
-            return i + 1 == len;
+    struct bytes bytes = {0};
+    size_t total;
+    if (td_pickle_kind(p, ref) == TD_PICKLE_STRING)
+        bytes.text = td_pickle_text(p, ref, &bytes.len);
+    else if (!find_bytes(p, ref, &bytes))
+        return false;
+    return bytes.len <= 2 * wanted && copy_bytes(&bytes, out, wanted, &total) && total == wanted;
+}
+
+enum {
+    WORDS_MAX = 16,
+    GROUP = 1000000000,
+    GROUPS_MAX = 18
+}; /* GROUP to the power GROUPS_MAX is more than 2^512 */
+
+/* Divides a number by GROUP; the remainder. *left: whether anything is. */
+static uint32_t take_group(uint32_t words[WORDS_MAX], bool *left)
+{
+    uint64_t rest = 0;
+    *left = false;
+    for (size_t i = WORDS_MAX; i-- > 0;) {
+        rest = rest << 32 | words[i];
+        words[i] = (uint32_t)(rest / GROUP);
+        rest %= GROUP;
+        *left = *left || words[i] != 0;
     }
-    return false;
+    return (uint32_t)rest;
+}
+
+/* All digits of an integer of more than 64 bits, nine at a time. */
+static void write_big_int(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
+{
+    uint32_t words[WORDS_MAX] = {0}; /* the magnitude, lowest word first */
+    uint32_t groups[GROUPS_MAX];
+    size_t count = 0;
+    size_t len;
+    const uint8_t *bytes = td_pickle_big_int(p, ref, &len);
+    bool negative = (bytes[len - 1] & 0x80) != 0;
+    uint64_t carry = negative ? 1 : 0;
+    if (len > sizeof words) {
+        td_buffer_printf(out, "{\"reason\":\"an integer of %zu bytes\"}", len);
+        return;
+    }
+    for (size_t i = 0; i < len; i++)
+        words[i / 4] |= (uint32_t)(negative ? (uint8_t)~bytes[i] : bytes[i]) << i % 4 * 8;
+    for (size_t i = 0; i < WORDS_MAX; i++, carry >>= 32) {
+        carry += words[i];
+        words[i] = (uint32_t)carry;
+    }
+    for (bool left = true; left && count < GROUPS_MAX; count++)
+        groups[count] = take_group(words, &left);
+    td_buffer_printf(out, negative ? "-%" PRIu32 : "%" PRIu32, groups[--count]);
+    while (count > 0)
+        td_buffer_printf(out, "%09" PRIu32, groups[--count]);
 }
 
 /* numpy.core.multiarray.scalar(dtype, bytes), the usual little-endian kinds. */
@@ -70,8 +186,8 @@ static bool write_numpy_scalar(const struct td_pickle *p, td_pickle_ref ref, str
     for (size_t i = 0; i < len; i++)
         bits |= (uint64_t)bytes[i] << 8 * i;
     if (strcmp(dtype->name, "F64") == 0 || strcmp(dtype->name, "F32") == 0) {
-        number = len == sizeof number ? number : (double)single;
-        td_buffer_printf(out, isfinite(number) ? "%.17g" : "\"%g\"", number);
+        bool is_single = len == sizeof single;
+        td_json_write_real(out, is_single ? (double)single : number, is_single);
     } else if (strcmp(dtype->name, "BOOL") == 0) {
         td_buffer_puts(out, bits != 0 ? "true" : "false");
     } else if (dtype->name[0] == 'U') {
@@ -81,6 +197,39 @@ static bool write_numpy_scalar(const struct td_pickle *p, td_pickle_ref ref, str
     } else {
         return false;
     }
+    return true;
+}
+
+/* ---- values -------------------------------------------------------------------------------------------- */
+
+/* torch.device("cuda", 1) */
+static bool write_device(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
+{
+    enum { TYPE_MAX = 64 };
+    char text[TYPE_MAX + 32];
+    size_t len;
+    int64_t index;
+    td_pickle_ref args = td_pickle_args(p, ref);
+    const char *type = td_pickle_text(p, td_pickle_item(p, args, 0), &len);
+    if (!td_pickle_is_call(p, ref, "torch", "device") || !td_pickle_is_utf8(p, td_pickle_item(p, args, 0)) ||
+        len > TYPE_MAX)
+        return false;
+    if (td_pickle_int(p, td_pickle_item(p, args, 1), &index))
+        (void)snprintf(text, sizeof text, "%.*s:%" PRId64, (int)len, type, index);
+    else
+        (void)snprintf(text, sizeof text, "%.*s", (int)len, type);
+    td_json_write_cstring(out, text);
+    return true;
+}
+
+/* torch.float32 */
+static bool write_type(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
+{
+    size_t len;
+    if (td_torch_dtype(p, ref) == NULL)
+        return false;
+    const char *name = td_pickle_text(p, td_pickle_name(p, ref), &len);
+    td_buffer_printf(out, "\"torch.%.*s\"", (int)len, name);
     return true;
 }
 
@@ -102,18 +251,23 @@ static bool write_scalar(const struct td_pickle *p, td_pickle_ref ref, struct td
         if (td_pickle_int(p, ref, &integer))
             td_buffer_printf(out, "%" PRId64, integer);
         else
-            td_buffer_puts(out, "\"a number of more than 64 bits\"");
+            write_big_int(p, ref, out);
         return true;
     case TD_PICKLE_FLOAT:
         (void)td_pickle_float(p, ref, &number);
-        td_buffer_printf(out, isfinite(number) ? "%.17g" : "\"%g\"", number);
+        td_json_write_real(out, number, false);
         return true;
     case TD_PICKLE_STRING:
         text = td_pickle_text(p, ref, &len);
         write_text(out, text, len, td_pickle_is_utf8(p, ref));
         return true;
+    case TD_PICKLE_BYTES:
+    case TD_PICKLE_BYTEARRAY:
+        return write_bytes(p, ref, out);
+    case TD_PICKLE_GLOBAL:
+        return write_type(p, ref, out);
     case TD_PICKLE_OBJECT:
-        return write_numpy_scalar(p, ref, out);
+        return write_numpy_scalar(p, ref, out) || write_device(p, ref, out) || write_bytes(p, ref, out);
     default:
         return false;
     }
@@ -121,10 +275,28 @@ static bool write_scalar(const struct td_pickle *p, td_pickle_ref ref, struct td
 
 bool td_torch_is_array(const struct td_pickle *p, td_pickle_ref ref)
 {
-    return td_pickle_kind(p, ref) == TD_PICKLE_LIST || td_pickle_kind(p, ref) == TD_PICKLE_TUPLE;
+    enum td_pickle_kind kind = td_pickle_kind(p, ref);
+    return kind == TD_PICKLE_LIST || kind == TD_PICKLE_TUPLE || kind == TD_PICKLE_SET ||
+           kind == TD_PICKLE_FROZENSET;
 }
 
-/* A list or tuple of scalars, all of it or its beginning; false when it holds anything else. */
+/* What of a value's text is read to its end, since its characters are counted. */
+static uint64_t counted_bytes(const struct td_pickle *p, td_pickle_ref ref)
+{
+    struct bytes bytes;
+    return find_bytes(p, ref, &bytes) && bytes.latin1 ? bytes.len : 0;
+}
+
+uint64_t td_torch_metadata_bytes(const struct td_pickle *p, td_pickle_ref ref)
+{
+    uint64_t sum = counted_bytes(p, ref);
+    uint32_t count = td_torch_is_array(p, ref) ? td_pickle_count(p, ref) : 0;
+    for (uint32_t i = 0; i < count && i < METADATA_ARRAY_MAX; i++)
+        sum += counted_bytes(p, td_pickle_item(p, ref, i));
+    return sum;
+}
+
+/* A list, tuple or set of scalars, all of it or its beginning; false when it holds anything else. */
 static bool write_array(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
 {
     uint32_t count = td_pickle_count(p, ref);
@@ -149,7 +321,7 @@ static bool is_plain_array(const struct td_pickle *p, td_pickle_ref ref)
     uint32_t count = td_pickle_count(p, ref);
     for (uint32_t i = METADATA_ARRAY_MAX; i < count; i++) {
         enum td_pickle_kind kind = td_pickle_kind(p, td_pickle_item(p, ref, i));
-        if (kind < TD_PICKLE_NONE || kind > TD_PICKLE_STRING)
+        if (kind < TD_PICKLE_NONE || kind > TD_PICKLE_BYTEARRAY)
             return false;
     }
     return true;

@@ -2,18 +2,40 @@
 
 #include <stddef.h>
 
+/* A call that says the type of its one argument. */
+static bool is_tag(const struct td_pickle *p, td_pickle_ref ref)
+{
+    static const struct {
+        const char *module, *name;
+    } tags[] = {
+        {"torch.jit._pickle", "restore_type_tag"},
+        {"torch.jit._pickle", "build_intlist"},
+        {"torch.jit._pickle", "build_tensorlist"},
+        {"torch.jit._pickle", "build_doublelist"},
+        {"torch.jit._pickle", "build_boollist"},
+        {"torch", "Size"},
+        {"__builtin__", "set"}, /* of protocols below 4 */
+        {"__builtin__", "frozenset"},
+        {"builtins", "set"},
+        {"builtins", "frozenset"},
+    };
+    for (size_t k = 0; k < sizeof tags / sizeof *tags; k++)
+        if (td_pickle_is_call(p, ref, tags[k].module, tags[k].name))
+            return true;
+    return false;
+}
+
 td_pickle_ref td_torch_unwrap_tag(const struct td_pickle *p, td_pickle_ref ref)
 {
+    td_pickle_ref call = TD_PICKLE_NIL;
+    return td_torch_unwrap_call(p, ref, &call);
+}
+
+td_pickle_ref td_torch_unwrap_call(const struct td_pickle *p, td_pickle_ref ref, td_pickle_ref *call)
+{
     enum { TAGS_MAX = 16 };
-    static const char *const tags[] = {"restore_type_tag", "build_intlist", "build_tensorlist",
-                                       "build_doublelist", "build_boollist"};
-    for (size_t i = 0; i < TAGS_MAX; i++) {
-        td_pickle_ref callable = td_pickle_callable(p, ref);
-        bool found = false;
-        for (size_t k = 0; k < sizeof tags / sizeof *tags && !found; k++)
-            found = td_pickle_is_global(p, callable, "torch.jit._pickle", tags[k]);
-        if (!found)
-            break;
+    for (size_t i = 0; i < TAGS_MAX && is_tag(p, ref); i++) {
+        *call = ref;
         ref = td_pickle_item(p, td_pickle_args(p, ref), 0);
     }
     return ref;
@@ -54,39 +76,45 @@ static enum td_torch_rebuild rebuild_of(const struct td_pickle *p, td_pickle_ref
     return TD_REBUILD_NONE;
 }
 
-enum td_torch_rebuild td_torch_unwrap_tensor(const struct td_pickle *p, td_pickle_ref ref,
-                                             td_pickle_ref *args, td_pickle_ref *converted)
+/* Says what the callable makes; true when that is what another call made, which then takes its place. */
+static bool unwrap(const struct td_pickle *p, struct td_torch_made *made, td_pickle_ref *callable)
 {
-    td_pickle_ref callable = td_pickle_callable(p, ref);
-    *args = td_pickle_args(p, ref);
-    *converted = TD_PICKLE_NIL;
-    for (int i = 0; i < 16; i++) {
-        enum td_torch_rebuild what = rebuild_of(p, callable);
-        if (what == TD_REBUILD_FROM_TYPE) {
-            callable = td_pickle_item(p, *args, 0);
-            *args = td_pickle_item(p, *args, 2);
-        } else if (what == TD_REBUILD_WRAPPED || what == TD_REBUILD_CONVERTED) {
-            if (what == TD_REBUILD_CONVERTED && *converted == TD_PICKLE_NIL)
-                *converted = td_pickle_item(p, *args, 1);
-            td_pickle_ref inner = td_pickle_item(p, *args, 0);
-            callable = td_pickle_callable(p, inner);
-            *args = td_pickle_args(p, inner);
-        } else {
-            return what;
-        }
+    made->what = rebuild_of(p, *callable);
+    if (made->what == TD_REBUILD_FROM_TYPE) {
+        *callable = td_pickle_item(p, made->args, 0);
+        made->args = td_pickle_item(p, made->args, 2);
+        return true;
     }
-    return TD_REBUILD_NONE;
+    if (made->what != TD_REBUILD_WRAPPED && made->what != TD_REBUILD_CONVERTED)
+        return false;
+    if (made->what == TD_REBUILD_CONVERTED && made->converted == TD_PICKLE_NIL)
+        made->converted = td_pickle_item(p, made->args, 1);
+    made->call = td_pickle_item(p, made->args, 0);
+    *callable = td_pickle_callable(p, made->call);
+    made->args = td_pickle_args(p, made->call);
+    return true;
+}
+
+struct td_torch_made td_torch_unwrap_tensor(const struct td_pickle *p, td_pickle_ref ref)
+{
+    enum { WRAPPERS_MAX = 16 };
+    struct td_torch_made made = {.call = ref, .args = td_pickle_args(p, ref)};
+    td_pickle_ref callable = td_pickle_callable(p, ref);
+    int wrappers = 0;
+    while (wrappers < WRAPPERS_MAX && unwrap(p, &made, &callable))
+        wrappers++;
+    if (wrappers == WRAPPERS_MAX || td_pickle_kind(p, made.args) != TD_PICKLE_TUPLE)
+        made.what = TD_REBUILD_NONE;
+    return made;
 }
 
 td_pickle_ref td_torch_tensor_state(const struct td_pickle *p, td_pickle_ref ref, bool in_module)
 {
     td_pickle_ref callable = td_pickle_callable(p, ref);
-    td_pickle_ref args;
-    td_pickle_ref converted;
     if (!td_pickle_is_global(p, callable, "torch._utils", "_rebuild_parameter_with_state") &&
         rebuild_of(p, callable) != TD_REBUILD_FROM_TYPE)
         return TD_PICKLE_NIL;
-    if (in_module && td_torch_unwrap_tensor(p, ref, &args, &converted) != TD_REBUILD_WRAPPER)
+    if (in_module && td_torch_unwrap_tensor(p, ref).what != TD_REBUILD_WRAPPER)
         return TD_PICKLE_NIL;
     return td_pickle_item(p, td_pickle_args(p, ref), 3);
 }

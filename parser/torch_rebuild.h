@@ -24,13 +24,22 @@ enum td_torch_rebuild {
 };
 
 /* TorchScript says the types of lists and dicts by calls around them: restore_type_tag(value, type), build_intlist(list)
- * and so on. What is within, or the value itself. */
+ * and so on; sets and sizes are calls with a list or tuple too. What is within, or the value itself. */
 td_pickle_ref td_torch_unwrap_tag(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* Follows Parameter(...) and the like to the call that makes the tensor, and gives its arguments; never WRAPPED,
- * CONVERTED or FROM_TYPE. *converted is the type that it is given when it is loaded, or NIL. */
-enum td_torch_rebuild td_torch_unwrap_tensor(const struct td_pickle *pickle, td_pickle_ref ref,
-                                             td_pickle_ref *args, td_pickle_ref *converted);
+/* The same; *call becomes the innermost of these calls, where there is one: what is within was as it is read there. */
+td_pickle_ref td_torch_unwrap_call(const struct td_pickle *pickle, td_pickle_ref ref, td_pickle_ref *call);
+
+/* The call that makes a tensor. */
+struct td_torch_made {
+    enum td_torch_rebuild what; /* never WRAPPED, CONVERTED or FROM_TYPE */
+    td_pickle_ref call;         /* the object that is made by it */
+    td_pickle_ref args;
+    td_pickle_ref converted; /* the type that the tensor is given when it is loaded, or NIL */
+};
+
+/* Follows Parameter(...) and the like to the call that makes the tensor. */
+struct td_torch_made td_torch_unwrap_tensor(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* What _rebuild_parameter_with_state and _rebuild_from_type_v2 set on the tensor, or NIL. state_dict() shows none of it,
  * so within a module only a tensor that is made of it has any. */

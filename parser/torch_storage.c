@@ -142,7 +142,9 @@ static bool read_view(const struct td_pickle *pickle, td_pickle_ref view, struct
     if (td_pickle_kind(pickle, view) == TD_PICKLE_NOTHING || td_pickle_kind(pickle, view) == TD_PICKLE_NONE)
         return true;
     storage->is_view = true;
+    storage->view_key = td_pickle_text(pickle, td_pickle_item(pickle, view, 0), &storage->view_key_len);
     if (td_pickle_kind(pickle, view) != TD_PICKLE_TUPLE ||
+        td_pickle_kind(pickle, td_pickle_item(pickle, view, 0)) != TD_PICKLE_STRING ||
         !td_torch_read_count(pickle, td_pickle_item(pickle, view, 1), &storage->view_offset) ||
         !td_torch_read_count(pickle, td_pickle_item(pickle, view, 2), &storage->view_numel) ||
         !td_range_within(storage->view_offset, storage->view_numel, storage->numel))
@@ -157,7 +159,7 @@ bool td_torch_storage_read(const struct td_pickle *pickle, td_pickle_ref ref, bo
     td_pickle_ref id = td_pickle_persistent(pickle, ref);
     td_pickle_ref class = td_pickle_item(pickle, id, 1);
     size_t len = 0;
-    memset(storage, 0, sizeof *storage);
+    *storage = (struct td_torch_storage){.ref = ref};
     *is_storage = !td_pickle_string_is(pickle, td_pickle_item(pickle, id, 0), "module");
     if (!*is_storage)
         return true;

@@ -18,6 +18,9 @@ struct td_torch_storage {
     uint64_t nbytes;              /* numel in bytes, 0 without a dtype */
     bool is_view;                 /* legacy: elements [view_offset, view_offset + view_numel) of it */
     uint64_t view_offset, view_numel;
+    const char *view_key; /* what the view is kept under, as storages are under theirs */
+    size_t view_key_len;
+    td_pickle_ref ref; /* of the reference */
 };
 
 /* Where a storage's bytes are. */
@@ -31,8 +34,9 @@ struct td_torch_places {
     /* The place of a storage whose reference stands at `pos`; checks its size. */
     bool (*find)(const void *context, const struct td_torch_storage *storage, uint64_t pos,
                  struct td_torch_place *out, struct td_error *err);
+    uint64_t file_bytes; /* of the whole file */
     bool big_endian;
-    bool has_modules; /* ('module', ...) ids may occur: legacy files keep classes so, archives have none */
+    bool is_legacy; /* ('module', ...) ids may occur: legacy files keep classes so, archives have none */
 };
 
 /* Reads a PERSISTENT's id. *is_storage is false for a ('module', ...) id, which only legacy files have. */

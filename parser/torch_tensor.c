@@ -55,15 +55,24 @@ static bool set_shape(struct td_torch_walker *w, struct td_tensor *tensor, td_pi
            read_numbers(w, tensor, strides, "its strides are not whole numbers from 0 on", &tensor->strides);
 }
 
-/* {"conj": True} or {"neg": True}: the values are not what the bytes say. */
-static const char *bits_reason(const struct td_torch_walker *w, td_pickle_ref metadata)
+/* {"conj": True} or {"neg": True}: the values are not what the bytes say. torch writes a dict of bools or nothing, but
+ * would take whatever else is true. */
+static const char *bits_reason(const struct td_pickle *p, td_pickle_ref metadata)
 {
-    metadata = td_torch_unwrap_tag(w->pickle, metadata);
-    if (td_pickle_kind(w->pickle, metadata) != TD_PICKLE_DICT) /* looking into lists of pairs is slow */
+    enum { BITS_MAX = 16 };
+    struct td_pickle_map map;
+    metadata = td_torch_unwrap_tag(p, metadata);
+    enum td_pickle_kind kind = td_pickle_kind(p, metadata);
+    if (kind == TD_PICKLE_NOTHING || kind == TD_PICKLE_NONE)
         return NULL;
-    if (td_pickle_bool(w->pickle, td_pickle_get(w->pickle, metadata, "conj")))
+    if (kind != TD_PICKLE_DICT || !td_pickle_map(p, metadata, &map) || map.count > BITS_MAX)
+        return "of metadata that is not known";
+    for (uint32_t i = 0; i < map.count; i++)
+        if (td_pickle_kind(p, td_pickle_map_value(p, &map, i)) != TD_PICKLE_BOOL)
+            return "of metadata that is not known";
+    if (td_pickle_bool(p, td_pickle_get(p, metadata, "conj")))
         return "conjugated";
-    return td_pickle_bool(w->pickle, td_pickle_get(w->pickle, metadata, "neg")) ? "negated" : NULL;
+    return td_pickle_bool(p, td_pickle_get(p, metadata, "neg")) ? "negated" : NULL;
 }
 
 static const struct td_dtype *opaque(void)
@@ -129,7 +138,7 @@ static bool read_strided(struct td_torch_walker *w, td_pickle_ref args, uint32_t
     struct td_tensor *tensor = td_torch_add_tensor(w);
     if (tensor == NULL)
         return false;
-    const char *bits = metadata_at > 0 ? bits_reason(w, td_pickle_item(p, args, metadata_at)) : NULL;
+    const char *bits = metadata_at > 0 ? bits_reason(p, td_pickle_item(p, args, metadata_at)) : NULL;
     if (!set_shape(w, tensor, td_pickle_item(p, args, 2), td_pickle_item(p, args, 3)) ||
         !place_tensor(w, tensor, td_pickle_item(p, args, 0), td_pickle_item(p, args, 1),
                       dtype_at > 0 ? td_pickle_item(p, args, dtype_at) : TD_PICKLE_NIL))
@@ -195,15 +204,24 @@ static bool read_quantized(struct td_torch_walker *w, td_pickle_ref args)
     return read_strided(w, args, 0, 0) && read_quantizer(w, at, td_pickle_item(w->pickle, args, 4));
 }
 
-static bool set_nbytes(struct td_tensor *tensor)
+/* The size that type and shape imply, 0 past 2^64; drops strides that say row-major. */
+static void set_nbytes(struct td_tensor *tensor)
 {
     uint64_t elems = 1;
     bool fits = true;
     for (uint32_t i = 0; tensor->shape != NULL && i < tensor->rank; i++)
         fits = fits && td_mul_u64(elems, tensor->shape[i], &elems);
+    if (fits && tensor->strides != NULL && td_tensor_is_row_major(tensor, elems))
+        tensor->strides = NULL;
     if (!fits || !td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes))
         tensor->nbytes = 0;
-    return true;
+}
+
+/* A tuple of as many numbers as a tensor may have dimensions, or NIL. */
+static td_pickle_ref known_size(const struct td_torch_walker *w, td_pickle_ref size)
+{
+    td_pickle_ref sizes = unwrap_size(w, size);
+    return td_pickle_count(w->pickle, sizes) > TD_MAX_RANK ? TD_PICKLE_NIL : sizes;
 }
 
 /* A tensor without bytes of its own in the file: type, shape and strides where they are said. */
@@ -211,19 +229,23 @@ static bool read_unstored(struct td_torch_walker *w, const struct td_dtype *dtyp
                           td_pickle_ref stride, const char *reason)
 {
     struct td_tensor *tensor = td_torch_add_tensor(w);
-    td_pickle_ref sizes = unwrap_size(w, size);
+    td_pickle_ref sizes = known_size(w, size);
     if (tensor == NULL)
         return false;
     tensor->reason = reason;
     tensor->dtype = dtype != NULL ? dtype : opaque();
-    if (unwrap_size(w, stride) != TD_PICKLE_NIL)
-        return set_shape(w, tensor, size, stride) && set_nbytes(tensor);
-    if (sizes == TD_PICKLE_NIL || td_pickle_count(w->pickle, sizes) > TD_MAX_RANK)
+    if (unwrap_size(w, stride) != TD_PICKLE_NIL) {
+        if (!set_shape(w, tensor, size, stride))
+            return false;
+    } else if (sizes == TD_PICKLE_NIL) {
         return true;
-    if (!read_numbers(w, tensor, sizes, "its size is not of whole numbers from 0 on", &tensor->shape))
-        return false;
-    tensor->rank = td_pickle_count(w->pickle, sizes);
-    return set_nbytes(tensor);
+    } else {
+        if (!read_numbers(w, tensor, sizes, "its size is not of whole numbers from 0 on", &tensor->shape))
+            return false;
+        tensor->rank = td_pickle_count(w->pickle, sizes);
+    }
+    set_nbytes(tensor);
+    return true;
 }
 
 /* A tensor made of others, which are listed below its name; its type is that of the last one named "values". A nested
@@ -241,7 +263,9 @@ static bool read_parts(struct td_torch_walker *w, td_pickle_ref parts, uint32_t 
         if (strcmp(names[i], "values") == 0 && w->manifest->tensor_count == before + 1)
             w->manifest->tensors[at].dtype = w->manifest->tensors[before].dtype;
     }
-    return unwrap_size(w, size) == TD_PICKLE_NIL || set_nbytes(&w->manifest->tensors[at]);
+    if (known_size(w, size) != TD_PICKLE_NIL)
+        set_nbytes(&w->manifest->tensors[at]);
+    return true;
 }
 
 enum layout { LAYOUT_COO, LAYOUT_ROWS, LAYOUT_COLUMNS };
@@ -300,7 +324,7 @@ bool td_torch_read_bare_storage(struct td_torch_walker *w, td_pickle_ref ref)
     if (!td_torch_storage_read(w->pickle, ref, &is_storage, &storage, w->err))
         return false;
     if (!is_storage)
-        return w->places->has_modules ||
+        return w->places->is_legacy ||
                td_torch_refuse(w->err, w->pickle, ref, "a persistent id is not ('storage', ...)");
     if (storage.dtype == NULL)
         return true;
@@ -358,18 +382,47 @@ static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, enum td_t
     }
 }
 
+/* A list or dict that is an argument of the call, by itself or within what is one: the call reads what it holds then. */
+static bool is_settled(const struct td_pickle *p, td_pickle_ref ref, td_pickle_ref call)
+{
+    ref = td_torch_unwrap_call(p, ref, &call);
+    enum td_pickle_kind kind = td_pickle_kind(p, ref);
+    return (kind != TD_PICKLE_LIST && kind != TD_PICKLE_DICT) || !td_pickle_grew_after(p, ref, call);
+}
+
+/* What is read of the arguments must be what torch saw; none that are read are longer, or lie deeper. */
+static bool check_settled(const struct td_torch_walker *w, const struct td_torch_made *made)
+{
+    const struct td_pickle *p = w->pickle;
+    for (uint32_t i = 0; i < TD_MAX_RANK; i++) {
+        td_pickle_ref argument = td_pickle_item(p, made->args, i);
+        bool is_open = !is_settled(p, argument, made->call);
+        bool has_parts =
+            td_pickle_kind(p, argument) == TD_PICKLE_TUPLE || td_pickle_kind(p, argument) == TD_PICKLE_LIST;
+        for (uint32_t k = 0; has_parts && k < TD_MAX_RANK && k < td_pickle_count(p, argument); k++)
+            is_open = is_open || !is_settled(p, td_pickle_item(p, argument, k), made->call);
+        if (is_open)
+            return td_torch_refuse(w->err, p, argument,
+                                   "what a tensor is made of is added to after it was made");
+        if (argument == TD_PICKLE_NIL)
+            break;
+    }
+    return true;
+}
+
 bool td_torch_read_tensor(struct td_torch_walker *w, td_pickle_ref ref, bool *done)
 {
-    td_pickle_ref args;
-    td_pickle_ref converted;
     size_t at = w->manifest->tensor_count;
-    enum td_torch_rebuild what = td_torch_unwrap_tensor(w->pickle, ref, &args, &converted);
-    if (!read_rebuilt(w, ref, what, args, done))
+    struct td_torch_made made = td_torch_unwrap_tensor(w->pickle, ref);
+    *done = false;
+    if (made.what == TD_REBUILD_NONE)
+        return true;
+    if (!check_settled(w, &made) || !read_rebuilt(w, ref, made.what, made.args, done))
         return false;
-    if (!*done || converted == TD_PICKLE_NIL || at == w->manifest->tensor_count)
+    if (!*done || made.converted == TD_PICKLE_NIL || at == w->manifest->tensor_count)
         return true;
     struct td_tensor *tensor = &w->manifest->tensors[at];
-    if (tensor->reason == NULL && td_torch_dtype(w->pickle, converted) != tensor->dtype)
+    if (tensor->reason == NULL && td_torch_dtype(w->pickle, made.converted) != tensor->dtype)
         tensor->reason = "converted when it is loaded";
     return true;
 }

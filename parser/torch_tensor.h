@@ -25,6 +25,7 @@ struct td_torch_walker {
     size_t omitted; /* metadata entries past the limit */
     unsigned parts_depth;
     uint64_t visits_left;
+    size_t memory_max; /* of the manifest's arena */
     struct td_error *err;
 };
 

@@ -15,9 +15,14 @@ enum {
     DEPTH_MAX = 1000,       /* containers within one another */
     PARTS_DEPTH_MAX = 8,    /* tensors made of tensors made of ...: the walk recurses here alone */
     PATH_MAX_BYTES = 16383, /* of a name: a shared key could be repeated at every depth */
-    VISITS_PER_VALUE = 16,  /* how often values may be met again through sharing, on average */
-    VISITS_FREE = 100000,
-    KEY_BYTES_PER_VISIT = 64, /* a long key costs as much time as several values */
+    /* What the walk may do, so that sharing cannot unfold without end: in proportion to the pickle's bytes, as they lie in
+     * the file, and something for small files whose values are shared many times. */
+    VISITS_PER_BYTE = 8, /* the shortest reference to a shared value is two bytes long */
+    VISITS_FREE = 10000,
+    VISITS_FREE_ALONE = 100,   /* of a root that is read alone: a file may hold very many of these */
+    TEXT_BYTES_PER_VISIT = 64, /* a long text costs as much time as several values */
+    MEMORY_PER_BYTE = 64,      /* of the manifest */
+    MEMORY_FREE_BYTES = 4 << 20,
 };
 
 struct td_torch_frame {
@@ -39,6 +44,13 @@ static bool charge(struct td_torch_walker *w, td_pickle_ref at, uint64_t values)
                                "values are shared so often that they unfold without end");
     w->visits_left -= values;
     return true;
+}
+
+static bool check_memory(const struct td_torch_walker *w, td_pickle_ref at)
+{
+    return w->manifest->arena.used_bytes <= w->memory_max ||
+           td_torch_refuse(w->err, w->pickle, at,
+                           "values are shared so often that their names unfold without end");
 }
 
 /* ---- the manifest -------------------------------------------------------------------------------------- */
@@ -105,12 +117,14 @@ static bool push_metadata(struct td_torch_walker *w, const struct td_buffer *jso
 static bool add_metadata(struct td_torch_walker *w, td_pickle_ref ref, bool *done)
 {
     struct td_buffer json;
-    if (td_torch_is_array(w->pickle, ref) && !charge(w, ref, td_pickle_count(w->pickle, ref)))
+    uint32_t items = td_torch_is_array(w->pickle, ref) ? td_pickle_count(w->pickle, ref) : 0;
+    if (!charge(w, ref, items) ||
+        !charge(w, ref, td_torch_metadata_bytes(w->pickle, ref) / TEXT_BYTES_PER_VISIT))
         return false;
     td_buffer_init(&json);
     *done = td_torch_write_metadata(w->pickle, ref, &json);
     bool ok = !json.failed || td_error_no_memory(w->err);
-    ok = ok && (!*done || push_metadata(w, &json));
+    ok = ok && charge(w, ref, json.len / TEXT_BYTES_PER_VISIT) && (!*done || push_metadata(w, &json));
     td_buffer_fini(&json);
     return ok;
 }
@@ -137,7 +151,7 @@ static bool is_module(const struct td_pickle *p, td_pickle_ref ref)
 {
     struct td_pickle_map map;
     td_pickle_ref state = td_pickle_state(p, ref);
-    return td_pickle_kind(p, state) == TD_PICKLE_DICT && /* looking into lists of pairs is slow */
+    return td_pickle_kind(p, state) == TD_PICKLE_DICT &&
            td_pickle_map(p, td_pickle_get(p, state, "_parameters"), &map) &&
            td_pickle_map(p, td_pickle_get(p, state, "_modules"), &map);
 }
@@ -189,7 +203,7 @@ static bool path_add(struct td_torch_walker *w, td_pickle_ref key, uint32_t inde
         return false;
     if (!td_torch_write_key(w->pickle, key, PATH_MAX_BYTES, &w->path))
         td_buffer_u64(&w->path, index);
-    return check_path(w, at) && charge(w, at, (w->path.len - before) / KEY_BYTES_PER_VISIT);
+    return check_path(w, at) && charge(w, at, (w->path.len - before) / TEXT_BYTES_PER_VISIT);
 }
 
 /* What costs time without being visited. When nothing is left, the next visit fails. */
@@ -202,12 +216,18 @@ static bool spend(struct td_torch_walker *w)
 }
 
 /* Buffers that the module does not save: a set of names, before protocol 4 a call of set() with a list. */
-static bool is_unsaved(struct td_torch_walker *w, td_pickle_ref module, td_pickle_ref name)
+static td_pickle_ref unsaved_names(const struct td_pickle *p, td_pickle_ref module)
 {
-    const struct td_pickle *p = w->pickle;
     td_pickle_ref names = td_pickle_get(p, td_pickle_state(p, module), "_non_persistent_buffers_set");
     if (td_pickle_kind(p, names) == TD_PICKLE_OBJECT)
         names = td_pickle_item(p, td_pickle_args(p, names), 0);
+    return names;
+}
+
+static bool is_unsaved(struct td_torch_walker *w, td_pickle_ref module, td_pickle_ref name)
+{
+    const struct td_pickle *p = w->pickle;
+    td_pickle_ref names = unsaved_names(p, module);
     size_t len;
     size_t other_len;
     const char *text = td_pickle_text(p, name, &len);
@@ -253,12 +273,25 @@ static td_pickle_ref next_part(struct td_torch_walker *w, struct td_torch_frame 
     return td_pickle_item(w->pickle, frame->ref, frame->next++);
 }
 
+/* Loading copies a module's attributes and the set of names: what is added to them later is not seen. */
+static bool check_module(const struct td_torch_walker *w, td_pickle_ref module)
+{
+    const struct td_pickle *p = w->pickle;
+    td_pickle_ref set = td_pickle_get(p, td_pickle_state(p, module), "_non_persistent_buffers_set");
+    bool names_grew =
+        td_pickle_kind(p, set) == TD_PICKLE_OBJECT && td_pickle_grew_after(p, unsaved_names(p, module), set);
+    return (!td_pickle_state_grew(p, module) && !names_grew) ||
+           td_torch_refuse(w->err, p, module, "what a module is made of is added to after it was made");
+}
+
 /* Begins to walk a container, unless that is being walked already. */
 static bool enter(struct td_torch_walker *w, td_pickle_ref ref, bool is_root)
 {
     struct td_torch_frame frame;
     if (!open_frame(w, ref, &frame) || !td_pickle_mark(w->pickle, frame.ref))
         return true;
+    if (frame.is_module && !check_module(w, ref))
+        return false;
     frame.is_root = is_root;
     return push(w, &frame);
 }
@@ -283,7 +316,7 @@ static bool visit(struct td_torch_walker *w, td_pickle_ref ref)
     bool in_module = w->depth > 0 && w->frames[w->depth - 1].is_module;
     if (w->path.failed)
         return td_error_no_memory(w->err);
-    if (!charge(w, ref, 1))
+    if (!charge(w, ref, 1) || !check_memory(w, ref))
         return false;
     ref = td_torch_unwrap_tag(p, ref);
     if (td_pickle_kind(p, ref) == TD_PICKLE_PERSISTENT)
@@ -348,26 +381,6 @@ static bool add_omitted(struct td_torch_walker *w)
     return manifest->metadata[METADATA_MAX - 1].value != NULL || td_error_no_memory(w->err);
 }
 
-/* torch looks every id up, whether a tensor comes of it or not. */
-static bool check_ids(const struct td_torch_walker *w)
-{
-    for (td_pickle_ref ref = 1; ref <= w->pickle->value_count; ref++) {
-        struct td_torch_storage storage;
-        struct td_torch_place place;
-        bool is_storage;
-        uint64_t pos = td_pickle_position(w->pickle, ref);
-        if (td_pickle_kind(w->pickle, ref) != TD_PICKLE_PERSISTENT)
-            continue;
-        if (!td_torch_storage_read(w->pickle, ref, &is_storage, &storage, w->err))
-            return false;
-        if (!is_storage && !w->places->has_modules)
-            return td_torch_refuse(w->err, w->pickle, ref, "a persistent id is not ('storage', ...)");
-        if (is_storage && !w->places->find(w->places->context, &storage, pos, &place, w->err))
-            return false;
-    }
-    return true;
-}
-
 /* Of items with equal keys the last counts, as in Python; that there were such is said. */
 static bool add_duplicates(struct td_torch_walker *w)
 {
@@ -384,24 +397,52 @@ static bool add_duplicates(struct td_torch_walker *w)
     return ok;
 }
 
-bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
-                   const char *prefix, struct td_manifest *manifest, struct td_error *err)
+static struct td_torch_walker begin(struct td_pickle *pickle, const struct td_torch_places *places,
+                                    uint64_t visits_free, struct td_manifest *manifest, struct td_error *err)
 {
+    /* a pickle that was packed counts no more than its file, which may hold little else */
+    uint64_t bytes = pickle->end < places->file_bytes ? pickle->end : places->file_bytes;
     struct td_torch_walker w = {.pickle = pickle,
                                 .places = places,
                                 .manifest = manifest,
                                 .tensor_capacity = manifest->tensor_count,
                                 .metadata_capacity = manifest->metadata_count,
-                                .visits_left = VISITS_FREE + (uint64_t)VISITS_PER_VALUE * pickle->value_count,
+                                .visits_left = visits_free + VISITS_PER_BYTE * bytes,
+                                .memory_max = manifest->arena.used_bytes + MEMORY_FREE_BYTES +
+                                              (size_t)(MEMORY_PER_BYTE * bytes),
                                 .err = err};
     td_buffer_init(&w.path);
-    td_buffer_puts(&w.path, prefix);
     manifest->shares_bytes = true;
-    bool ok = check_ids(&w) && add_duplicates(&w) && visit(&w, root);
+    return w;
+}
+
+static void end(struct td_torch_walker *w)
+{
+    td_buffer_fini(&w->path);
+    free(w->frames);
+}
+
+bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
+                   const char *prefix, struct td_manifest *manifest, struct td_error *err)
+{
+    struct td_torch_walker w = begin(pickle, places, VISITS_FREE, manifest, err);
+    td_buffer_puts(&w.path, prefix);
+    bool ok = add_duplicates(&w) && visit(&w, root);
+    if (ok && *prefix == '\0' && manifest->tensor_count == 1)
+        manifest->bare = true; /* it is the root itself: what is in a container comes now */
     while (ok && w.depth > 0)
         ok = step(&w);
-    ok = ok && add_omitted(&w);
-    td_buffer_fini(&w.path);
-    free(w.frames);
+    ok = ok && add_omitted(&w) && check_memory(&w, root);
+    end(&w);
+    return ok;
+}
+
+bool td_torch_read_root(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
+                        struct td_manifest *manifest, struct td_error *err)
+{
+    bool done;
+    struct td_torch_walker w = begin(pickle, places, VISITS_FREE_ALONE, manifest, err);
+    bool ok = td_torch_read_tensor(&w, td_torch_unwrap_tag(pickle, root), &done);
+    end(&w);
     return ok;
 }

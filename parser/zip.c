@@ -4,6 +4,7 @@
 
 #include "core/checked.h"
 #include "core/utf8.h"
+#include "parser/manifest.h"
 #include "parser/names.h"
 
 #include <inttypes.h>
@@ -158,6 +159,19 @@ static bool read_end_records(struct reader *r, const uint8_t *end, uint64_t end_
     return true;
 }
 
+/* What a download or a disk cut short still begins as an archive does. */
+static bool refuse_without_end(const struct reader *r)
+{
+    uint8_t head[4] = {0};
+    if (r->input->size_bytes >= sizeof head && !td_input_read(r->input, 0, head, sizeof head, r->err))
+        return false;
+    return td_error_at(
+        r->err, TD_INVALID_ARGUMENT, r->input->size_bytes,
+        td_load_le32(head) == LOCAL_SIGNATURE
+            ? "a zip archive that was cut short: its end record is missing; copy or download it again"
+            : "no zip archive: it has no end record (PK\\5\\6)");
+}
+
 /* The last PK\5\6 is the end record: all readers look for it from the end. Its comment must then end the file, so a
  * comment that holds another one is refused. */
 static bool find_end(struct reader *r)
@@ -173,8 +187,7 @@ static bool find_end(struct reader *r)
         found = td_load_le32(tail + --at) == END_SIGNATURE;
     bool ok = false;
     if (!found) {
-        (void)td_error_at(r->err, TD_INVALID_ARGUMENT, size,
-                          "no zip archive: it has no end record (PK\\5\\6)");
+        (void)refuse_without_end(r);
     } else {
         uint64_t end_at = size - tail_bytes + at;
         uint16_t comment = td_load_le16(tail + at + 20);

@@ -8,7 +8,7 @@
 
 #include "core/arena.h"
 #include "core/input.h"
-#include "parser/manifest.h"
+#include "parser/limits.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* Blobs: reference-counted, immutable strings of bytes that extents refer to. Three kinds:
  *   heap       bytes in our memory
  *   mapped     a read-only mapping of a file (file_source.h); may fault when the file shrinks
- *   generated  rendered on demand, window by window (a manifest of 100,000 tensors is never held whole, nor is a
- *              transposed tensor in its logical order: strided.h)
+ *   generated  rendered on demand, window by window: a manifest of 100,000 tensors, never held whole
+ *              (manifest_view.h), a transposed tensor in its logical order (strided.h), one in pieces (tiled.h)
  * References may be taken and dropped from any thread. */
 #ifndef TD_STORAGE_BLOB_H
 #define TD_STORAGE_BLOB_H

@@ -24,6 +24,7 @@ import torch  # noqa: E402
 
 OUT = pathlib.Path(__file__).resolve().parent / "hdf5"
 FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
+COMPRESSORS = {1, 4, 5, 6, 32000}
 PLAIN = {"u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64", "f2": "F16",
          "f4": "F32", "f8": "F64", "f16": "F128", "c8": "C64", "c16": "C128", "c32": "C256", "b1": "BOOL"}
 
@@ -55,7 +56,8 @@ def reason_of(d, type_reason):
     if plist.get_external_count():
         return "external storage"
     if filters:
-        return f"compressed ({', '.join(FILTERS.get(f, f'filter {f}') for f in filters)})"
+        how = "compressed" if COMPRESSORS.intersection(filters) else "filtered"
+        return f"{how} ({', '.join(FILTERS.get(f, f'filter {f}') for f in filters)})"
     if layout or type_reason:
         return layout or type_reason
     if d.shape is None:
@@ -83,8 +85,10 @@ def json_of(value):
         return items if len(value) <= 64 else {"length": len(value), "first": items}
     if isinstance(value, np.bool_):
         return bool(value)
-    if isinstance(value, np.floating):
-        return float(value)
+    if isinstance(value, np.floating) and not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, np.floating):  # the shortest decimal that reads back, of a half as of a float
+        return float(str(value if value.itemsize == 8 else np.float32(value)))
     return int(value) if isinstance(value, np.integer) else None
 
 
@@ -206,6 +210,22 @@ def fill_layouts(f):
     layout[:] = h5py.VirtualSource("other.h5", "x", (10,))
     if f.libver != ("earliest", "earliest"):
         f.create_virtual_dataset("virtual", layout)  # 141
+
+
+def fill_floats(f):
+    for t in ("f8", "f4", "f2"):
+        values = [0.1, 1 / 3, 1.0, -0.0, 6e-5, 1e4, np.inf, -np.inf, np.nan]
+        f.attrs[t] = np.array(values, f"<{t}")
+        f.attrs[f"{t} alone"] = np.dtype(t).type(0.1)
+    f.attrs["large"] = np.array([1e22, 1e16, 1e-5, 5e-324, 1.7976931348623157e308])
+
+
+def fill_filters(f):
+    values = np.arange(64, dtype="<f4")
+    f.create_dataset("shuffle", data=values, chunks=(16,), shuffle=True)
+    f.create_dataset("fletcher32", data=values, chunks=(16,), fletcher32=True)
+    f.create_dataset("both", data=values, chunks=(16,), shuffle=True, fletcher32=True)
+    f.create_dataset("lzf", data=values, chunks=(16,), shuffle=True, compression="lzf")
 
 
 def fill_links(f):
@@ -338,6 +358,11 @@ def flip(needle, skip=0):
     return change
 
 
+def shared_filters(raw):
+    """The first pipeline of filters says that it stands elsewhere in the file."""
+    raw[raw.index(b"\x0b\0\x20\0\1\0\0\0") + 4] |= 2
+
+
 WHERE = {}
 
 
@@ -369,12 +394,14 @@ def main():
         old.unlink()
     for libver, mark in (("earliest", ""), ("latest", "_latest")):  # symbol tables and header version 1; dense storage
         make(f"layouts{mark}", fill_layouts, (libver, libver) if mark else libver)
+        make(f"filters{mark}", fill_filters, libver)
         make(f"links{mark}", fill_links, libver)
         make(f"many{mark}", fill_many, libver)
         make(f"attributes{mark}", fill_attributes, libver)
         make(f"small{mark}", fill_small, libver)
     make("types", fill_types, "v110")
     make("numbers", fill_numbers)
+    make("floats", fill_floats)
     make("small_v108", fill_small, ("v108", "v108"))
     make("userblock", lambda f: (fill_small(f), f.create_dataset("unallocated", (3,), "<f4")), userblock_size=512)  # 143
     fcpl = h5py.h5p.create(h5py.h5p.FILE_CREATE)
@@ -390,6 +417,8 @@ def main():
     # libhdf5 refuses to open that dataset alone; the rest of the file is as it was.
     lines = (OUT / "small.txt").read_text().replace(f"\t{WHERE['small']}\t24\t\t\n", "\t0\t24\tpast the end of the file\t\n")
     patch("small", "bad_145_past_the_end", past_the_end, expected=lines)
+    lines = (OUT / "filters.txt").read_text().replace("filtered (shuffle)", "filtered")
+    patch("filters", "shared_filters", shared_filters, expected=lines)
     patch("small_latest", "bad_superblock_checksum", flip(b"\x89HDF", 20), refused=True)
     patch("small_latest", "bad_header_checksum", flip(b"OHDR", 30), refused=True)
     patch("many_latest", "bad_tree_checksum", flip(b"BTLF", 9), refused=True)

@@ -112,6 +112,8 @@ def write_npz():
         assert sorted(again.files) == sorted(arrays)
         lines = [describe(key, again[key], compressed) for key in sorted(arrays, key=str.encode)]
         (folder / f"{name}.txt").write_text("".join(lines), encoding="utf-8")
+    np.savez(folder / "unnamed.npz", **{"": arrays["w"]})
+    (folder / "unnamed.txt").write_text(describe("", np.load(folder / "unnamed.npz")[""]))
     np.savez(folder / "empty.npz")
     (folder / "empty.txt").write_text("")
     # Members that are no arrays: numpy gives them out as bytes.

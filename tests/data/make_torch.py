@@ -14,6 +14,7 @@ same in every run (with PYTHONHASHSEED, since jit.save writes a class's constant
 """
 import io
 import json
+import math
 import pickle
 import re
 import struct
@@ -106,6 +107,36 @@ def key_text(key):
     return str(key)
 
 
+def text_of(raw):
+    """bytes as manifests show them: the text that they are, or else with \\xNN for what is none. Long ones are cut, not
+    within a character."""
+    head = raw[:1000]
+    for whole in [head] + [head[:-n] for n in (1, 2, 3)] * (len(raw) > 1000):
+        try:
+            return whole.decode() if len(raw) <= 1000 else {"length": len(raw), "first": whole.decode()}
+        except UnicodeDecodeError:
+            pass
+    shown = "".join(c if c.isprintable() else "".join(f"\\x{b:02x}" for b in c.encode(errors="surrogateescape"))
+                    for c in head.decode(errors="surrogateescape"))
+    return shown if len(raw) <= 1000 else {"length": len(raw), "first": shown}
+
+
+def is_scalar(obj):
+    return obj is None or isinstance(obj, (int, float, np.generic, str, bytes, bytearray, torch.device, torch.dtype))
+
+
+def json_of(obj):
+    if isinstance(obj, (bytes, bytearray)):
+        return text_of(bytes(obj))
+    if isinstance(obj, np.floating):  # the shortest decimal that reads back as the same float32
+        obj = float(str(obj))
+    if isinstance(obj, np.generic):
+        obj = obj.item()
+    if isinstance(obj, float) and not math.isfinite(obj):
+        return "NaN" if math.isnan(obj) else "Infinity" if obj > 0 else "-Infinity"
+    return str(obj) if isinstance(obj, (torch.device, torch.dtype)) else obj
+
+
 def flatten(obj, name, scalars):
     """(name, tensor) of every tensor below obj, as the documentation of tensord says it names them."""
     below = f"{name}." if name else ""
@@ -139,25 +170,27 @@ def flatten(obj, name, scalars):
     elif isinstance(obj, dict):
         for key, value in obj.items():
             yield from flatten(value, below + key_text(key), scalars)
-    elif isinstance(obj, (list, tuple)) and not all(isinstance(v, (int, float, str, bool, type(None))) for v in obj):
+    elif isinstance(obj, (list, tuple, set, frozenset)) and not all(map(is_scalar, obj)):
         for i, value in enumerate(obj):
             yield from flatten(value, f"{below}{i}", scalars)
     elif isinstance(obj, types.SimpleNamespace):
         for key, value in vars(obj).items():
             yield from flatten(value, below + key, scalars)
-    elif isinstance(obj, (list, tuple)):
-        scalars[name] = list(obj) if len(obj) <= 64 else {"length": len(obj), "first": list(obj[:64])}
-    elif obj is None or isinstance(obj, (int, float, str, bool)):
-        scalars[name] = obj
-    elif isinstance(obj, (np.ndarray, np.generic)):
+    elif isinstance(obj, (list, tuple, set, frozenset)):
+        items = [json_of(v) for v in obj]
+        if items:
+            scalars[name] = items if len(items) <= 64 else {"length": len(items), "first": items[:64]}
+    elif is_scalar(obj):
+        scalars[name] = json_of(obj)
+    elif isinstance(obj, np.ndarray):
         yield name, obj
 
 
 def describe(obj, reason=None):
     scalars, lines = {}, []
     for name, t in flatten(obj, "", scalars):
-        if isinstance(t, (np.ndarray, np.generic)):
-            lines.append((name, DTYPES[torch.from_numpy(np.asarray(t)).dtype], json.dumps(list(t.shape), separators=(",", ":")), "-", "!stored inside the pickle"))
+        if isinstance(t, np.ndarray):
+            lines.append((name, DTYPES[torch.from_numpy(t).dtype], json.dumps(list(t.shape), separators=(",", ":")), "-", "!stored inside the pickle"))
             continue
         why = reason if reason and t.dtype.itemsize > 1 else why_not(t)
         nested = t.layout == torch.strided and t.is_nested
@@ -296,6 +329,20 @@ def checkpoint():
             7: filled(torch.uint8, 4, seed=4), "args": types.SimpleNamespace(width=5, mask=filled(torch.bool, 3))}
 
 
+def values():
+    """What may stand beside tensors, however the protocol spells it."""
+    return {
+        "bytes": b"plain", "no bytes": b"", "text": "näme".encode(), "binary": bytes([0, 65, 128, 195, 255, 92]),
+        "array": bytearray(b"xy\xe9"), "no array": bytearray(), "list of bytes": [b"a", bytearray(b"b"), 1],
+        "cpu": torch.device("cpu"), "cuda": torch.device("cuda", 1), "dtype": torch.bfloat16, "places": [torch.device("meta"), torch.float32],
+        "set": {3, 1, 2}, "no set": set(), "frozen": frozenset(["x"]), "size": torch.Size([2, 3]),
+        "tensors": frozenset([filled(torch.int8, 2, seed=9)]),
+        "big": [2**63 - 1, 2**63, -2**63, -2**63 - 1, 2**64, 2**70, -2**70, 10**18, 10**27, -10**100, 2**511 - 1, -2**511], "huge": 2**70,
+        "floats": [0.1, 1 / 3, 1.0, -0.0, 1e-5, 1e16, 5e-324, 1.7976931348623157e308], "others": [math.inf, -math.inf, math.nan],
+        "single": np.float32(0.1), "double": np.float64(0.1), "none": np.float32("nan"), "int": np.int64(-5),
+    }
+
+
 def big_endian():
     with mock.patch.object(torch.serialization, "sys", types.SimpleNamespace(byteorder="big", maxsize=sys.maxsize)):
         for name, zip_form in (("big_endian", True), ("legacy_big_endian", False)):
@@ -342,8 +389,17 @@ def main():
     write("views", views())
     write("kinds", kinds())
     write("bare", filled(torch.float32, 2, 3))
+    write("unnamed", {"": filled(torch.float32, 2, 3)})
     write("list", [filled(torch.float32, 2), filled(torch.int64, 1, seed=1)])
     write("empty", {})
+    write("unstored", {"row": torch.empty(3, device="meta"), "rows": torch.empty(3, 4, device="meta"), "columns": torch.empty(3, 4, device="meta").t(),
+                       "ones": torch.empty(1, 5, 1, device="meta", dtype=torch.float16).transpose(0, 2), "scalar": torch.empty((), device="meta"),
+                       "none": torch.empty(0, 3, device="meta").t(), "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.zeros(1, 3)])})
+    write("values", values())
+    write("values_protocol4", values(), pickle_protocol=4)
+    cut = {"bytes": bytes(range(256)) * 5, "text": b"x" + "ä".encode() * 700, "continued": b"\x80" * 1200}
+    write("cut", cut)
+    write("cut_protocol4", cut, pickle_protocol=4)
     write("scalars_only", {"a": 1, "b": [1, 2.5, "x", None, True]})
     legacy = {k: v for k, v in flat.items() if k not in ("C32",)}
     # torch 2.13 writes untyped storages into legacy files and cannot read them: what was saved is what is expected.

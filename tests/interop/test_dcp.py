@@ -1,4 +1,5 @@
 """torch.distributed.checkpoint writes with four processes, tensord serves the whole tensors."""
+import pickle
 import shutil
 import subprocess
 import sys
@@ -134,6 +135,21 @@ def test_a_broken_file_is_refused(made, tmp_path):
     with Server(tmp_path / "root") as s:
         m = s.json("/models/d")
         assert m["checkpoints"] == [] and any("__1_0.distcp" in e["message"] + e["file"] for e in m["errors"]), m["errors"]
+
+
+def test_an_item_is_as_long_as_the_metadata_says(made, tmp_path):
+    """dcp.load sees no more of the file than that, so another archive may end there."""
+    shutil.copytree(made[0] / "d", tmp_path / "root" / "d")
+    p = tmp_path / "root/d/.metadata"
+    metadata = pickle.loads(p.read_bytes())
+    for key, info in metadata.storage_data.items():
+        info.length -= 1 if key.fqn == "grid" else 0
+    p.write_bytes(pickle.dumps(metadata))
+    age_all(tmp_path)
+    with Server(tmp_path / "root") as s:
+        got = {t["name"]: t for t in s.json("/models/d/tensors")["tensors"]}
+        assert got.pop("grid")["reason"] == "a piece is not where .metadata says"
+        assert all("reason" not in t for t in got.values()) and len(got) > 3
 
 
 def test_metadata_of_another_kind_is_a_dot_file(tmp_path):

@@ -494,7 +494,7 @@ def test_nothing_is_ever_called(tmp_path):
 STRICTER = [
     "FRAME is of", "arguments; they must be",  # the one in C does
     "must find one value on the stack", "MARKs are open", "is not supported", "is not a decimal number", "which is not a number", "is malformed",
-    "adds to", "sets items of", "gives a state to", "digits; Python reads at most", "is not a number below 2^32", "calls a", "would hash", "in quotes",
+    "adds to", "sets items of", "gives a state to", "makes a dict of", "copies more items", "digits; Python reads at most", "is not a number below 2^32", "calls a", "would hash", "in quotes",
 ]
 
 

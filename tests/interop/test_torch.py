@@ -3,6 +3,7 @@ import collections
 import io
 import json
 import os
+import pickle
 import random
 import zipfile
 from pathlib import Path
@@ -478,7 +479,7 @@ def test_a_training_checkpoint(serve, zipped, protocol):
     assert meta["epoch"] == 1 and meta["name"] == "r\u00fcn" and meta["done"] is False and meta["none"] is None and meta["loss"] == 0.5
     assert meta["optimizer.param_groups.0.lr"] == value["optimizer"]["param_groups"][0]["lr"]
     assert meta["optimizer.param_groups.0.params"] == value["optimizer"]["param_groups"][0]["params"]
-    assert meta["best"] == "inf"
+    assert meta["best"] == "Infinity"
 
 
 @pytest.mark.parametrize("zipped, protocol", WRITERS, ids=WRITER_IDS)
@@ -489,7 +490,20 @@ def test_scalars_of_numpy_are_metadata(tmp_path, zipped, protocol):
     value |= {f"float64.{i}": np.float64(rng.gauss(0, 1e9)) for i in range(20)} | {f"float32.{i}": np.float32(rng.gauss(0, 1)) for i in range(20)}
     value |= {"uint64.max": np.uint64(2**64 - 1), "bool": np.bool_(True), "not": np.bool_(False)}
     save(value, tmp_path / "x.pt", zipped, protocol)
-    assert inspect_json(tmp_path / "x.pt")["metadata"] == {k: v.item() for k, v in value.items()}
+    want = {k: float(str(v)) if v.dtype == np.float32 else v.item() for k, v in value.items()}  # the shortest that reads back
+    assert inspect_json(tmp_path / "x.pt")["metadata"] == want
+
+
+@pytest.mark.parametrize("zipped, protocol", WRITERS, ids=WRITER_IDS)
+def test_values_without_a_word_in_json(tmp_path, zipped, protocol):
+    value = {"text": b"plain", "bytes": b"a\xff\x00", "no bytes": b"", "array": bytearray(b"xy\xe9"), "set": {2, 1}, "frozen": frozenset("x"), "no set": set(),
+             "size": torch.Size([2, 3]), "cpu": torch.device("cpu"), "cuda": torch.device("cuda", 1), "type": torch.float8_e5m2, "big": 2**70, "negative": -2**64,
+             "inf": float("inf"), "list": [float("-inf"), b"b", 0.1, 2**64]}
+    save(value, tmp_path / "x.pt", zipped, protocol)
+    assert inspect_json(tmp_path / "x.pt")["metadata"] == {
+        "text": "plain", "bytes": "a\\xff\\x00", "no bytes": "", "array": "xy\\xe9", "set": [1, 2], "frozen": ["x"],
+        "size": [2, 3], "cpu": "cpu", "cuda": "cuda:1", "type": "torch.float8_e5m2", "big": 2**70, "negative": -2**64,
+        "inf": "Infinity", "list": ["-Infinity", "b", 0.1, 2**64]}
 
 
 class Slotted:
@@ -655,6 +669,26 @@ def test_safetensors_come_first(serve):
     assert server.get("/models/both/tensors/w?checkpoint=pytorch").body == raw(want["w"])
     document, got = tensors_of(server, "one")
     assert document["checkpoint"] == "pytorch" and [*got] == ["w"] and server.json("/models/one")["errors"] == []
+
+
+def test_a_bin_is_torchs_by_more_than_its_first_byte(serve):
+    """Whatever torch.save writes is read; what only begins like a pickle, or is one that torch.load refuses, is a plain file."""
+    want = {"w": filled(torch.float32, (3, 3))}
+    for zipped, protocol in WRITERS:
+        (serve.root / f"m{protocol}{zipped}").mkdir()
+        save(want, serve.root / f"m{protocol}{zipped}/weights.bin", zipped, protocol)
+    (serve.root / "plain").mkdir()
+    save(want, serve.root / "plain/pytorch_model.bin")
+    (serve.root / "plain/random.bin").write_bytes(b"\x80" + bytes(range(200)))
+    (serve.root / "plain/pickle.bin").write_bytes(pickle.dumps({"a": 1}, 2))
+    with pytest.raises(RuntimeError, match="Invalid magic number"):
+        torch.load(serve.root / "plain/pickle.bin", weights_only=False)
+    server = serve()
+    for model in ["plain"] + [f"m{protocol}{zipped}" for zipped, protocol in WRITERS]:
+        assert [*tensors_of(server, model)[1]] == ["w"]
+        assert server.get(f"/models/{model}/tensors/w").body == raw(want["w"])
+    model = server.json("/models/plain")
+    assert model["errors"] == [] and {f["path"] for f in model["files"]} == {"pytorch_model.bin", "random.bin", "pickle.bin"}
 
 
 # ---------------------------------------------------------------------------- (g) nothing is run

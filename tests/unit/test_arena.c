@@ -150,13 +150,41 @@ static void want_of_memory_leaves_it_usable(void **state)
     assert_int_equal(alloc_count_get().live_bytes, 0);
 }
 
+static void claims_share_the_limit(void **state)
+{
+    (void)state;
+    struct td_arena arena;
+    td_arena_init(&arena, 1000);
+    assert_int_equal(td_arena_left(&arena), 1000);
+    assert_non_null(td_arena_alloc(&arena, 400));
+    assert_int_equal(td_arena_left(&arena), 600);
+    assert_false(td_arena_claim(&arena, SIZE_MAX));
+    assert_false(td_arena_claim(&arena, 601));
+    assert_true(td_arena_claim(&arena, 500));
+    assert_int_equal(td_arena_left(&arena), 100);
+    assert_null(td_arena_alloc(&arena, 104));
+    assert_non_null(td_arena_alloc(&arena, 96));
+    assert_false(td_arena_claim(&arena, 4));
+    arena.limit_bytes = 1000;
+    assert_non_null(td_arena_alloc(&arena, 400));
+    td_arena_fini(&arena);
+    td_arena_init(&arena, 0);
+    assert_true(td_arena_left(&arena) == 0 && td_arena_claim(&arena, SIZE_MAX));
+    td_arena_fini(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_aligned_and_apart), cmocka_unit_test(strings_keep_their_bytes),
-        cmocka_unit_test(nothing_is_a_valid_block),     cmocka_unit_test(sizes_that_do_not_fit_are_refused),
-        cmocka_unit_test(limit_bounds_the_sum),         cmocka_unit_test(little_is_wasted),
-        cmocka_unit_test(limit_bounds_what_is_taken),   cmocka_unit_test(want_of_memory_leaves_it_usable),
+        cmocka_unit_test(blocks_are_aligned_and_apart),
+        cmocka_unit_test(strings_keep_their_bytes),
+        cmocka_unit_test(nothing_is_a_valid_block),
+        cmocka_unit_test(sizes_that_do_not_fit_are_refused),
+        cmocka_unit_test(limit_bounds_the_sum),
+        cmocka_unit_test(little_is_wasted),
+        cmocka_unit_test(claims_share_the_limit),
+        cmocka_unit_test(limit_bounds_what_is_taken),
+        cmocka_unit_test(want_of_memory_leaves_it_usable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

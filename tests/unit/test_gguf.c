@@ -61,7 +61,6 @@ static void fixture_is_as_the_real_reader_says(void **state)
     struct parsed p;
     parse_bytes(file.format, file.bytes, file.len, &p);
     CHECK(p.ok, "%s: %s", file.name, p.err.message);
-    assert_string_equal(p.manifest.format, "gguf");
     char *listing = list_manifest(&p.manifest);
     assert_string_equal(listing, wanted);
     free(listing);

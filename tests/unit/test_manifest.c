@@ -1,4 +1,6 @@
 #include "parser/manifest.h"
+
+#include "parser/limits.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
@@ -145,10 +147,44 @@ static void finish_reports_want_of_memory(void **state)
     assert_true(k > 2);
 }
 
+/* As torch, NumPy and HDF5 count: with strides of 0 one byte makes a tensor of any size. */
+static void a_tensor_has_less_than_2_63_bytes(void **state)
+{
+    (void)state;
+    static const uint64_t none[] = {0, 0};
+    static const struct {
+        const char *dtype;
+        uint64_t shape[2];
+        bool ok;
+    } rows[] = {
+        {"U8", {INT64_MAX, 1}, true},
+        {"U8", {(uint64_t)1 << 62, 2}, false},
+        {"U8", {4294967295, 4294967297}, false},
+        {"U8", {(uint64_t)1 << 62, 3}, false},
+        {"F32", {INT64_MAX / 4, 1}, true},
+        {"F32", {(uint64_t)1 << 61, 1}, false},
+        {"U8", {(uint64_t)1 << 62, 4}, false},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct td_error err;
+        struct td_tensor tensor = {.name = "w",
+                                   .name_len = 1,
+                                   .rank = 2,
+                                   .dtype = td_dtype_find(rows[i].dtype, strlen(rows[i].dtype)),
+                                   .shape = rows[i].shape,
+                                   .strides = none};
+        td_error_init(&err);
+        CHECK(td_tensor_place(&tensor, 0, 16, 7, &err) == rows[i].ok, "%zu: %s", i, err.message);
+        if (!rows[i].ok)
+            assert_true(err.code == TD_INVALID_ARGUMENT && err.pos == 7);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(limits_have_the_references_default),
+        cmocka_unit_test(a_tensor_has_less_than_2_63_bytes),
         cmocka_unit_test(names_compare_as_bytes),
         cmocka_unit_test(finish_sorts_and_sums),
         cmocka_unit_test(empty_manifest_is_one),

@@ -10,7 +10,7 @@ static void calls_are_kept(void **state)
     (void)state;
     struct parsed p;
     PARSE(&p, "cos\nsystem\n(U\x04true"
-              "tR}U\1sK\1sb}U\1sK\2sbK\7aU\1kK\x08s.");
+              "tR}U\1sK\2sbK\7aU\1kK\x08s.");
     assert_true(p.ok);
     const struct td_pickle *k = &p.pickle;
     int64_t number = 0;
@@ -60,7 +60,7 @@ static void known_mappings(void **state)
     struct td_pickle_map map;
     struct parsed p;
     PARSE(&p, "ccollections\nOrderedDict\n)R(U\1aK\1U\1bK\2u.");
-    assert_true(td_pickle_map(&p.pickle, p.pickle.root, &map) && map.count == 2 && !map.pairs);
+    assert_true(td_pickle_map(&p.pickle, p.pickle.root, &map) && map.count == 2);
     assert_int_equal(int_under(&p.pickle, p.pickle.root, "b"), 2);
     assert_true(td_pickle_string_is(&p.pickle, td_pickle_map_key(&p.pickle, &map, 1), "b"));
     assert_int_equal(td_pickle_map_key(&p.pickle, &map, 2), TD_PICKLE_NIL);
@@ -68,21 +68,107 @@ static void known_mappings(void **state)
     PARSE(&p, "ccollections\nOrderedDict\n)R.");
     assert_true(td_pickle_map(&p.pickle, p.pickle.root, &map) && map.count == 0);
     parsed_fini(&p);
-    PARSE(
-        &p,
-        "ccollections\nOrderedDict\n](](U\1aK\1e](U\1aK\2eN](K\1ee\x85R."); /* pairs, and two that are none */
-    assert_true(p.ok && td_pickle_map(&p.pickle, p.pickle.root, &map) && map.count == 4 && map.pairs);
-    assert_int_equal(int_under(&p.pickle, p.pickle.root, "a"), 2);
-    assert_int_equal(td_pickle_map_value(&p.pickle, &map, 3), TD_PICKLE_NIL);
-    parsed_fini(&p);
     PARSE(&p, "ccollections\nCounter\n}U\1aK\3s\x85R.");
     assert_int_equal(int_under(&p.pickle, p.pickle.root, "a"), 3);
     parsed_fini(&p);
     PARSE(&p, "ccollections\ndefaultdict\nc__builtin__\nlist\n\x85RU\1aK\4s.");
     assert_int_equal(int_under(&p.pickle, p.pickle.root, "a"), 4);
     parsed_fini(&p);
-    PARSE(&p, "ccollections\nOrderedDict\nK\1\x85R.");
-    assert_false(td_pickle_map(&p.pickle, p.pickle.root, &map));
+}
+
+/* OrderedDict({...}) and the like copy what they are called with, and then are containers of their own. */
+static void mappings_copy_their_arguments(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pickle;
+        size_t len;
+        uint32_t count;
+        int64_t a, b; /* -1: not there */
+        uint32_t duplicates;
+    } rows[] = {
+#define ROW(pickle) pickle, sizeof(pickle) - 1
+        {ROW("ccollections\nOrderedDict\n](](U\1aK\1e](U\1aK\2ee\205R."), 1, 2, -1, 1},
+        {ROW("ccollections\nOrderedDict\n](](U\1aK\1ee\205RU\1bK\2s."), 2, 1, 2, 0},
+        {ROW("ccollections\nOrderedDict\n(U\1aK\1\206U\1bK\2\206t\205RU\1aK\3s."), 2, 3, 2, 1},
+        {ROW("ccollections\nOrderedDict\n}q\0U\1aK\1s\205R(h\0U\1bK\2sh\0U\1aK\3s1."), 1, 1, -1, 1},
+        {ROW("ccollections\nOrderedDict\n]q\0U\1aK\1\206a\205R(h\0U\1bK\2\206a1."), 1, 1, -1, 0},
+        {ROW("ccollections\nOrderedDict\nccollections\nOrderedDict\n)RU\1aK\1s\205R."), 1, 1, -1, 0},
+        {ROW("ccollections\ndefaultdict\nN}U\1aK\1s\206R."), 1, 1, -1, 0},
+        {ROW("ccollections\nOrderedDict\n}U\1aK\1s\205\201."), 0, -1, -1, 0}, /* __new__ takes nothing */
+#undef ROW
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct td_pickle_map map;
+        struct parsed p;
+        parse(rows[i].pickle, rows[i].len, &p);
+        CHECK(p.ok, "%zu: %s", i, p.err.message);
+        CHECK(td_pickle_map(&p.pickle, p.pickle.root, &map) && map.count == rows[i].count, "%zu", i);
+        CHECK(int_under(&p.pickle, p.pickle.root, "a") == rows[i].a, "%zu", i);
+        CHECK(int_under(&p.pickle, p.pickle.root, "b") == rows[i].b, "%zu", i);
+        CHECK(p.pickle.duplicate_count == rows[i].duplicates, "%zu", i);
+        parsed_fini(&p);
+    }
+}
+
+/* As Python, and Counter of anything but a dict would count. */
+static void what_makes_no_mapping(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "ccollections\nOrderedDict\nK\1\205R.",    "ccollections\nOrderedDict\nN\205R.",
+        "ccollections\nOrderedDict\n](Ne\205R.",   "ccollections\nOrderedDict\n](](K\1ee\205R.",
+        "ccollections\nOrderedDict\n]](]Ne\205R.", "ccollections\nOrderedDict\n}}\206R.",
+        "ccollections\nCounter\n](NN\206e\205R.",
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct parsed p;
+        parse(rows[i], strlen(rows[i]), &p);
+        CHECK(!p.ok && p.err.code == TD_INVALID_ARGUMENT, "%zu was accepted", i);
+        parsed_fini(&p);
+    }
+}
+
+/* A dict of 1,000 items that is copied 1,000 times. */
+static void copying_is_bounded(void **state)
+{
+    (void)state;
+    struct td_buffer out;
+    struct parsed p;
+    td_buffer_init(&out);
+    td_buffer_puts(&out, "](}q\001(");
+    for (int i = 0; i < 1000; i++)
+        td_buffer_printf(&out, "I%d\nN", i);
+    td_buffer_puts(&out, "uccollections\nOrderedDict\nq\002");
+    for (int i = 0; i < 1000; i++)
+        td_buffer_puts(&out, "h\002h\001\205R");
+    td_buffer_puts(&out, "e.");
+    parse(out.data, out.len, &p);
+    CHECK(!p.ok && strstr(p.err.message, "copies more items") != NULL, "%s", p.err.message);
+    parsed_fini(&p);
+    td_buffer_fini(&out);
+}
+
+/* What a call was given, and what came to it later. */
+static void containers_grow_after_a_call(void **state)
+{
+    (void)state;
+    struct parsed p;
+    PARSE(&p, "]q\1K\1a0ca\nb\nh\1\205Rh\1K\2a\206."); /* (b(l), l), and l.append(2) behind the call */
+    CHECK(p.ok, "%s", p.err.message);
+    td_pickle_ref call = td_pickle_item(&p.pickle, p.pickle.root, 0);
+    td_pickle_ref list = td_pickle_item(&p.pickle, p.pickle.root, 1);
+    assert_true(td_pickle_grew_after(&p.pickle, list, call));
+    assert_false(td_pickle_grew_after(&p.pickle, call, call));
+    assert_false(td_pickle_grew_after(&p.pickle, TD_PICKLE_NIL, call));
+    parsed_fini(&p);
+    PARSE(&p, "]q\1K\1aK\2aca\nb\nh\1\205R}q\2U\1aNsb.");
+    assert_false(td_pickle_grew_after(
+        &p.pickle, td_pickle_item(&p.pickle, td_pickle_args(&p.pickle, p.pickle.root), 0), p.pickle.root));
+    assert_false(td_pickle_state_grew(&p.pickle, p.pickle.root));
+    parsed_fini(&p);
+    PARSE(&p, "ca\nb\n)\201}q\2U\1aNsb(h\2U\1bNs1.");
+    assert_true(p.ok && td_pickle_state_grew(&p.pickle, p.pickle.root));
     parsed_fini(&p);
 }
 
@@ -387,6 +473,10 @@ int main(void)
         cmocka_unit_test(calls_are_kept),
         cmocka_unit_test(an_object_without_state),
         cmocka_unit_test(known_mappings),
+        cmocka_unit_test(mappings_copy_their_arguments),
+        cmocka_unit_test(what_makes_no_mapping),
+        cmocka_unit_test(copying_is_bounded),
+        cmocka_unit_test(containers_grow_after_a_call),
         cmocka_unit_test(equal_keys),
         cmocka_unit_test(every_key_is_found),
         cmocka_unit_test(what_holds_itself),

@@ -11,6 +11,7 @@ enum { TEXT_MAX = 8192 };
                                    "(ctorch\nper_channel_affine\n" scales scales "I" axis "\ntI00\n(d" \
                                    "tR"
 
+#define SCALES REBUILD(ID("QInt8Storage", "0", "16"), "0", "I4\n", "I1\n")
 #define QUANTIZED(quantizer)                                                                                 \
     "ctorch._utils\n_rebuild_qtensor\n(" ID("QInt8Storage", "0", "16") "I0\n(I2\nI8\nt(I8\nI1\nt(" quantizer \
                                                                        "tI00\n(dtR"
@@ -19,6 +20,13 @@ enum { TEXT_MAX = 8192 };
                                               "2") "I0\n(I2\nt(I1\ntI00\n(d" metadata "tR"
 #define CONVERTED(type) \
     "ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\n(" FLOATS "ctorch\n" type "\nS'xla:0'\nI00\ntR"
+
+/* "w" of list 7, and then the rest of the dict that it is in. */
+#define OVER_LIST(size, stride, metadata, rest)                    \
+    "(lp7\nI2\na0(dS'w'\nctorch._utils\n_rebuild_tensor_v2\n(" ID( \
+        "FloatStorage", "0", "4") "I0\n" size stride "I00\n(d" metadata "tRs" rest "."
+#define APPEND_LATER "S'n'\ng7\nI2\nas"
+#define SIZE_OF(list) "ctorch\nSize\n(" list "tR"
 
 static const struct {
     int number;
@@ -41,7 +49,19 @@ static const struct {
      "should hold 5 elements of F32, but has 16 bytes", NULL},
     {86, DICT(REBUILD(ID("FloatStorage", "0", "3"), "0", "I3\n", "I1\n")), "should hold 3 elements", NULL},
     {87, "(dS'v'\n" FLOATS "sS'w'\n" REBUILD(ID("ShortStorage", "0", "4"), "0", "I4\n", "I1\n") "s.",
-     "should hold 4 elements of I16", NULL},
+     "said to have two types or two sizes", NULL},
+    {87, DICT(REBUILD(ID("ShortStorage", "0", "4"), "0", "I4\n", "I1\n")), "should hold 4 elements of I16",
+     NULL},
+    {87, ID("IntStorage", "0", "4") "0" DICT(FLOATS), "said to have two types or two sizes", NULL},
+    {87, ID("FloatStorage", "0", "4") "0" DICT(FLOATS), NULL, NULL},
+    {84, "(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n(S'v'\nI0\nI4\nttQ0" DICT(FLOATS),
+     "('storage', ...)", NULL},
+    /* with strides of 0 a tensor has as many bytes as it likes: 2^63-1 at most, as torch */
+    {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I9223372036854775807\n", "I0\n")), NULL, NULL},
+    {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I4611686018427387904\nI2\n", "I0\nI0\n")),
+     "of less than 2^63 bytes", NULL},
+    {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I4294967295\nL4294967297L\n", "I0\nI0\n")),
+     "of less than 2^63 bytes", NULL},
     {88, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", "I2\n", "I1099511627776\n")), "\"w\"", NULL},
     {88, DICT(REBUILD(ID("FloatStorage", "0", "4"), "4611686018427387904", "I1\n", "I1\n")), "\"w\"", NULL},
     {88, DICT(REBUILD(ID("FloatStorage", "0", "4"), "1", "I4\n", "I1\n")), "\"w\"", NULL},
@@ -49,9 +69,9 @@ static const struct {
     {89, DICT(REBUILD(ID("FloatStorage", "0", "4"), "-1", "I2\n", "I1\n")), "offset is no whole", NULL},
     {89, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", "I-2\n", "I1\n")), "size is not of whole", NULL},
     {90, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", "I2\nI2\n", "I1\n")), "as many strides", NULL},
-    {91, DICT(QTENSOR("-1", FLOATS)), "quantisation axis", NULL},
-    {91, DICT(QTENSOR("2", FLOATS)), "quantisation axis", NULL},
-    {91, DICT(QTENSOR("0", FLOATS)), "one scale for each index", NULL},
+    {91, DICT(QTENSOR("-1", SCALES)), "quantisation axis", NULL},
+    {91, DICT(QTENSOR("2", SCALES)), "quantisation axis", NULL},
+    {91, DICT(QTENSOR("0", SCALES)), "one scale for each index", NULL},
     {91, DICT(QUANTIZED("cos\nsystem\nF1.0\nI0\n")), "none that torch can load", NULL},
     {91, DICT(QUANTIZED("ctorch\nper_tensor_affine\nF1.0\n")), "none that torch can load", NULL},
     {91, DICT(QUANTIZED("ctorch\nper_channel_affine\nI1\nI1\nI0\n")), "one scale for each index", NULL},
@@ -60,7 +80,7 @@ static const struct {
     /* ids count whether a tensor comes of them or not */
     {84, "(S'module'\nctorch\nLinear\nS'a.py'\nS'source'\ntQ0" DICT(FLOATS), "('storage', ...)", NULL},
     {85, ID("FloatStorage", "7", "4") "0" DICT(FLOATS), "storage \"data/7\" is not in the file", NULL},
-    {86, ID("FloatStorage", "0", "5") "0" DICT(FLOATS), "should hold 5 elements", NULL},
+    {86, ID("FloatStorage", "0", "5") "0" DICT(FLOATS), "two types or two sizes", NULL},
     {92, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", ONES65, ONES65)), "more than 64 dimensions", NULL},
     {98, DICT(REBUILD(ID("QuaternionStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL,
      "of a type that is not known"},
@@ -75,6 +95,30 @@ static const struct {
     {0, DICT(CONJUGATED("(dS'conj'\nI00\ns")), NULL, NULL},
     {0, DICT(CONJUGATED("ctorch.jit._pickle\nrestore_type_tag\n((dS'conj'\nI01\nsS'Dict[str, bool]'\ntR")),
      NULL, "conjugated"},
+    /* torch takes whatever is true for metadata */
+    {0, DICT(CONJUGATED("ccollections\nOrderedDict\n)RS'neg'\nI01\ns")), NULL,
+     "of metadata that is not known"},
+    {0, DICT(CONJUGATED("(dS'neg'\nI1\ns")), NULL, "of metadata that is not known"},
+    {0, DICT(CONJUGATED("(l")), NULL, "of metadata that is not known"},
+    {0, DICT(CONJUGATED("N")), NULL, NULL},
+    /* and whatever is done to a tensor behind its call */
+    {0, DICT(FLOATS "(" ID("FloatStorage", "0", "4") "I1\n(I1\nt(I1\nttb"), "gives a state to a tensor",
+     NULL},
+    {0, DICT("ctorch._utils\n_rebuild_parameter\n(" FLOATS "I01\n(dtR(dS'a'\nI1\nsb"),
+     "gives a state to a tensor", NULL},
+    {0, OVER_LIST("g7\n", "(I1\nt", "", ""), NULL, NULL},
+    {0, OVER_LIST(SIZE_OF("g7\n"), "(I1\nt", "", ""), NULL, NULL},
+    {0, OVER_LIST("g7\n", "(I1\nt", "", APPEND_LATER), "is added to after it was made", NULL},
+    {0, OVER_LIST("(I2\nt", "g7\n", "", APPEND_LATER), "is added to after it was made", NULL},
+    {0, OVER_LIST(SIZE_OF("g7\n"), "(I1\nt", "", APPEND_LATER), "is added to after it was made", NULL},
+    {0, OVER_LIST(SIZE_OF("g7\n") "p8\n0g7\nI2\na0g8\n", "(I1\nt", "", ""), "is added to after it was made",
+     NULL},
+    {0, OVER_LIST("(I2\nt", "(I1\nt", "(dp8\n", "S'm'\ng8\nS'neg'\nI01\nss"), "is added to after it was made",
+     NULL},
+    {0,
+     "(lp7\n0" DICT(
+         QUANTIZED("ctorch\nper_channel_affine\n(lI1\naI1\na(lp8\nI1\naI1\naI0\n") "sS'z'\ng8\nI1\na"),
+     "is added to after it was made", NULL},
     {0, DICT(REBUILD(ID("Float8_e4m3fnStorage", "0", "16"), "0", "I16\n", "I1\n")), NULL, NULL},
     {0, DICT(REBUILD(ID("ComplexHalfStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL, NULL},
     /* a byte storage viewed as floats may leave a remainder; a tensor may have no elements */

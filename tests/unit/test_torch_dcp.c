@@ -1,6 +1,6 @@
 #include "parser/torch_dcp.h"
 
-#include "tests/unit/format_fixture.h"
+#include "tests/unit/torch_fixture.h"
 
 struct file {
     char *bytes;
@@ -40,12 +40,12 @@ static void dcp_done(struct dcp_parsed *p)
 
 /* ---- what torch.distributed.checkpoint wrote ------------------------------------------------------------ */
 
-/* A piece's item: the tensor of the .distcp file that is named by where it begins. */
-static const struct td_tensor *item_at(const struct td_manifest *m, uint64_t offset)
+/* A piece's item: the tensor of the .distcp file that is named by its place. */
+static const struct td_tensor *item_at(const struct td_manifest *m, uint64_t offset, uint64_t nbytes)
 {
-    char name[32];
-    int len = snprintf(name, sizeof name, "@%" PRIu64, offset);
-    const struct td_tensor *found = td_manifest_find(m, name, (size_t)len);
+    char name[TD_DCP_ITEM_NAME_MAX];
+    size_t len = td_dcp_item_name(name, offset, nbytes);
+    const struct td_tensor *found = td_manifest_find(m, name, len);
     CHECK(found != NULL, "no item %s", name);
     return found;
 }
@@ -66,7 +66,7 @@ static void put_tensor(struct td_buffer *out, const struct td_dcp_tensor *t, con
         assert_true(piece->file == 0 && piece->reason == NULL);
         for (uint32_t d = 0; d < t->rank; d++)
             assert_true(piece->starts[d] == 0 && piece->sizes[d] == t->shape[d]);
-        const struct td_tensor *item = item_at(items, piece->item_offset);
+        const struct td_tensor *item = item_at(items, piece->item_offset, piece->item_bytes);
         assert_true(item->dtype == t->dtype && item->rank == t->rank && item->reason == NULL);
         assert_true(item->strides == NULL && item->offset <= len && item->nbytes <= len - item->offset);
         for (uint64_t k = 0; k < item->nbytes; k++)
@@ -86,7 +86,6 @@ static void as_torch_reads(void **state)
     struct td_buffer out;
     parse_bytes(&td_format_distcp, data.bytes, data.len, &items);
     CHECK(items.ok, "%s", items.err.message);
-    assert_string_equal(items.manifest.format, "pytorch-distcp");
     struct td_input input = td_input_memory(metadata.bytes, metadata.len);
     struct td_limits limits = td_limits_default();
     td_error_init(&p.err);
@@ -204,6 +203,7 @@ static const struct {
     {"storage_data", "storage_datb", "storage_data"},
     {"state_dict_metadata", "state_dict_metadatb", "state_dict_metadata"},
     {"chunks", "chunkz", "chunks"},
+    {"length", "lengtj", "an item's length is no whole number"},
 };
 
 static void changed_metadata_is_refused(void **state)
@@ -225,6 +225,73 @@ static void changed_metadata_is_refused(void **state)
     }
 }
 
+/* ---- sharing -------------------------------------------------------------------------------------------- */
+
+/* Items that are lists of lists of one tensor: what is no tensor is not looked into, however many there are. */
+static void items_are_not_walked(void **state)
+{
+    (void)state;
+    enum { ITEMS = 200 };
+    struct td_buffer text;
+    struct td_buffer file;
+    struct parsed p;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(l(l(l" FLOATS "p1\na");
+    for (int level = 1; level <= 3; level++) {
+        for (int i = 1; i < 31; i++)
+            td_buffer_printf(&text, "g%d\na", level);
+        if (level < 3)
+            td_buffer_printf(&text, "p%d\na", level + 1);
+    }
+    td_buffer_putc(&text, '.');
+    struct zip_spec many = archive_of(text.data, text.len);
+    struct zip_spec one = archive_of(FLOATS ".", sizeof FLOATS);
+    struct zip_file unfolding = zip_build(&many);
+    struct zip_file tensor = zip_build(&one);
+    td_buffer_init(&file);
+    for (int i = 0; i < ITEMS; i++)
+        td_buffer_append(&file, unfolding.bytes, unfolding.len);
+    td_buffer_append(&file, tensor.bytes, tensor.len);
+    double before = cpu_seconds();
+    parse_bytes(&td_format_distcp, file.data, file.len, &p);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_true(cpu_seconds() - before < 2);
+    assert_int_equal(p.manifest.tensor_count, 1);
+    const struct td_tensor *item = item_at(&p.manifest, file.len - tensor.len, tensor.len);
+    assert_int_equal(item->offset, file.len - tensor.len + tensor.data_at[1]);
+    td_manifest_fini(&p.manifest);
+    td_buffer_fini(&file);
+    td_buffer_fini(&text);
+    __real_free(unfolding.bytes);
+    __real_free(tensor.bytes);
+}
+
+/* Items that share one object, whose state is a list of very many pairs: looking each member up must not look at all. */
+static void shared_states_are_bounded(void **state)
+{
+    (void)state;
+    const int count = SANITIZED ? 5000 : 50000;
+    struct td_buffer text;
+    struct dcp_parsed p;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "cx\nMetadata\n)\x81}(S'state_dict_metadata'\n}S'storage_data'\n}(");
+    td_buffer_puts(&text, "cx\nK\n)\201(dS'fqn'\nS'w'\nsS'offset'\n(tsp0\nb");
+    td_buffer_puts(&text, "cx\nV\n)\201ccollections\nOrderedDict\n((l((S'relative_path'\nS'a'\nt");
+    td_buffer_puts(&text, "(S'offset'\nI0\nt(S'length'\nI1\nt(NNtp1\n");
+    for (int i = 0; i < count; i++)
+        td_buffer_puts(&text, "g1\n");
+    td_buffer_puts(&text, "etRbp2\n");
+    for (int i = 0; i < count; i++)
+        td_buffer_puts(&text, "cx\nK\n)\x81g0\nbg2\n");
+    td_buffer_puts(&text, "uub.");
+    double before = cpu_seconds();
+    parse_dcp(text.data, text.len, &p);
+    assert_true(cpu_seconds() - before < 2);
+    CHECK(!p.ok, "%s", "a state that is no dict was read");
+    dcp_done(&p);
+    td_buffer_fini(&text);
+}
+
 static void an_empty_file_has_no_items(void **state)
 {
     (void)state;
@@ -238,6 +305,25 @@ static void an_empty_file_has_no_items(void **state)
     dcp_done(&dcp);
 }
 
+/* An item is an archive of torch.save: of a tensor, or of an object that some rank keeps, whatever is in that. */
+static void an_object_with_a_tensor_is_no_tensor(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file;
+        size_t tensors;
+    } cases[] = {{"bare", 1}, {"unnamed", 0}, {"list", 0}, {"empty", 0}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct fixture f = fixture_read("torch", cases[i].file, ".pt");
+        struct parsed p;
+        parse_bytes(&td_format_distcp, f.bytes, f.len, &p);
+        CHECK(p.ok, "%s: %s", cases[i].file, p.err.message);
+        CHECK(p.manifest.tensor_count == cases[i].tensors, "%s: %zu", cases[i].file, p.manifest.tensor_count);
+        parsed_fini(&p);
+        fixture_free(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,7 +334,10 @@ int main(void)
         cmocka_unit_test(prefixes_of_items),
         cmocka_unit_test(every_allocation_of_items_may_fail),
         cmocka_unit_test(changed_metadata_is_refused),
+        cmocka_unit_test(items_are_not_walked),
+        cmocka_unit_test(shared_states_are_bounded),
         cmocka_unit_test(an_empty_file_has_no_items),
+        cmocka_unit_test(an_object_with_a_tensor_is_no_tensor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,9 @@ static void parse_legacy(const struct legacy *l, struct parsed *p, struct td_buf
 #define VIEW(view) \
     DICT(REBUILD("(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n" view "tQ", "0", "I1\n", "I1\n"))
 
+/* A tensor over the second, and beside it a reference that nothing comes of. */
+#define TWO_VIEWS(one, other) "(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n" one "tQ0" VIEW(other)
+
 static const struct {
     int number;
     struct legacy file; /* what is 0 is as in the good one */
@@ -58,6 +61,15 @@ static const struct {
     {0,
      {.object = "(dS'w'\n" FLOATS "sS'v'\n" REBUILD(ID("FloatStorage", "0", "3"), "0", "I1\n", "I1\n") "s."},
      "two sizes"},
+    {0,
+     {.object = "(dS'w'\n" FLOATS "sS'v'\n" REBUILD(ID("IntStorage", "0", "4"), "0", "I1\n", "I1\n") "s."},
+     "two types"},
+    {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'v'\nI2\nI2\nt")}, "key stands for another one too"},
+    {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'v'\nI0\nI1\nt")}, "key stands for another one too"},
+    {0, {.object = TWO_VIEWS("(S'0'\nI0\nI2\nt", "N")}, "key is a storage's"},
+    {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'v'\nI0\nI2\nt")}, NULL},
+    {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'u'\nI2\nI2\nt")}, NULL},
+    {0, {.object = VIEW("(I1\nI2\nI2\nt")}, "is not (key, offset, size)"},
     {0,
      {.object = DICT(REBUILD(ID("OddStorage", "0", "4"), "0", "I4\n", "I1\n"))},
      "class that is not known"},

@@ -152,6 +152,43 @@ static void modules_are_as_state_dict_has_them(void **state)
                 kept, 2);
 }
 
+/* Its attributes, and the set of names, are copied when it is made: what comes later is not in the module. */
+static void modules_that_change_later_are_refused(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "(lca\nNet\n)\x81(dp1\nS'_parameters'\n(dS'w'\n" FLOATS "ssS'_modules'\n(dsbag1\nS'_buffers'\n(dsa.",
+        "(l(lp1\nS'a'\naa" MODULE("", "S'b'\n" FLOATS "s", "") "ag1\nS'b'\naa.",
+        "(l" STATE_OF("Net",
+                      "(dS'_parameters'\n(dsS'_modules'\n(dsS'_buffers'\n(dS'b'\n" FLOATS
+                      "ssS'_non_persistent_buffers_set'\nc__builtin__\nset\n((lp1\ntRs") "ag1\nS'b'\naa.",
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct parsed p;
+        struct zip_file f;
+        parse_pickle(rows[i], strlen(rows[i]), &p, &f);
+        if (i == 1)
+            CHECK(p.ok, "%s", p.err.message); /* another list */
+        else
+            check_refused(&p, 0, "what a module is made of is added to after it was made", f.len);
+        done(&p, &f);
+    }
+}
+
+/* As torch.load has them: of pairs with one key the last, and what was there when the dict was called. */
+static void mappings_are_made_when_they_are_called(void **state)
+{
+    (void)state;
+    static const char *const w[] = {"w"};
+    static const char *const both[] = {"v", "w"};
+    static const char *const copied[] = {"d.v", "d.w", "o.w"};
+    check_names("ccollections\nOrderedDict\n((l(lS'w'\na" FLOATS "aa(lS'w'\na" FLOATS "aatR.", w, 1);
+    check_names("ccollections\nOrderedDict\n((l(lS'v'\na" FLOATS "aatRS'w'\n" FLOATS "s.", both, 2);
+    check_names("(dS'd'\n(dp1\nS'w'\n" FLOATS
+                "ssS'o'\nccollections\nOrderedDict\n(g1\ntRsS'n'\ng1\nS'v'\n" FLOATS "s0Ns.",
+                copied, 3);
+}
+
 /* As a legacy file without storages, which may be longer than an archive here. */
 static void parse_long(struct td_buffer *text, struct parsed *p)
 {
@@ -316,6 +353,106 @@ static void paths_are_bounded(void **state)
     td_buffer_fini(&text);
 }
 
+/* One tensor in lists of lists, all under a key of 7,000 bytes: as many names as tensors are met, and a small file. */
+static void names_are_in_proportion(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(dS'");
+    for (int i = 0; i < 3500; i++)
+        td_buffer_putc(&text, 'k');
+    td_buffer_puts(&text, "'\np9\n(dg9\n(l(l(l" FLOATS "p1\na");
+    for (int level = 1; level <= 3; level++) {
+        for (int i = 1; i < 24; i++)
+            td_buffer_printf(&text, "g%d\na", level);
+        td_buffer_printf(&text, level < 3 ? "p%d\na" : "ss.", level + 1);
+    }
+    parse_pickle(text.data, text.len, &p, &f);
+    check_refused(&p, 76, "names unfold without end", f.len);
+    CHECK(p.memory.peak_bytes < 6 << 20, "%zu bytes of %zu", p.memory.peak_bytes, f.len);
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* Metadata is copied under each name: a list of 64 strings of 90 bytes, met 1,000 times under such a key. */
+static void metadata_is_in_proportion(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    begin_long(&text);
+    td_buffer_puts(&text, "(l((lp0\n(");
+    for (int i = 0; i < 64; i++)
+        td_buffer_puts(
+            &text,
+            "S'012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789'\n");
+    td_buffer_putc(&text, 'e');
+    for (int i = 0; i < 1000; i++)
+        td_buffer_puts(&text, "g0\n");
+    td_buffer_puts(&text, "e.");
+    parse_long(&text, &p);
+    check_refused(&p, 76, "unfold without end", text.len);
+    CHECK(p.memory.peak_bytes < 6 << 20, "%zu bytes of %zu", p.memory.peak_bytes, text.len);
+    done_long(&text, &p);
+}
+
+/* What real files share: one tensor in a list many times, a few words in a list of labels. */
+static void much_is_shared(void **state)
+{
+    (void)state;
+    enum { TENSORS = 5000, WORDS = 100000 };
+    struct td_buffer text;
+    struct parsed p;
+    begin_long(&text);
+    td_buffer_puts(&text, "((l((dS'x'\nNsp0\n");
+    for (int i = 1; i < TENSORS; i++)
+        td_buffer_puts(&text, "g0\n");
+    td_buffer_puts(&text, "e(l(S'cat'\np1\nS'dog'\np2\n");
+    for (int i = 0; i < WORDS / 2; i++)
+        td_buffer_puts(&text, "h\1h\2");
+    td_buffer_puts(&text, "et.");
+    parse_long(&text, &p);
+    CHECK(p.ok, "%s", p.err.message);
+    done_long(&text, &p);
+}
+
+/* Five pickles of a legacy file, each of many values that are thrown away again: together they keep within the limit. */
+static void memory_is_one_budget(void **state)
+{
+    (void)state;
+    enum { VALUES = 100000, SLACK = 512 * 1024 };
+    static const char *const parts[] = {MAGIC, VERSION, SYSTEM, "(d.", "(l."};
+    struct td_buffer text;
+    size_t accepted = 0;
+    td_buffer_init(&text);
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+        td_buffer_putc(&text, '(');
+        for (int k = 0; k < VALUES; k++)
+            td_buffer_putc(&text, 'N');
+        td_buffer_putc(&text, '1');
+        td_buffer_append(&text, parts[i], i == 0 ? sizeof MAGIC - 1 : strlen(parts[i]));
+    }
+    memmove(text.data + 2, text.data, VALUES + 2); /* the file begins with PROTO */
+    memcpy(text.data, "\x80\2", 2);
+    struct td_input input = td_input_memory(text.data, text.len);
+    struct td_limits limits = td_limits_default();
+    for (limits.max_memory_bytes = 1 << 20; limits.max_memory_bytes < 24 << 20;
+         limits.max_memory_bytes += 1 << 20) {
+        struct parsed p;
+        parse_input(&td_format_torch, &input, &limits, &p);
+        accepted += p.ok;
+        CHECK(p.ok || p.err.code == TD_RESOURCE_EXHAUSTED, "%s", p.err.message);
+        CHECK(p.memory.peak_bytes < limits.max_memory_bytes + SLACK, "%zu bytes at a limit of %zu",
+              p.memory.peak_bytes, limits.max_memory_bytes);
+        td_manifest_fini(&p.manifest);
+    }
+    assert_in_range(accepted, 5, 20);
+    td_buffer_fini(&text);
+}
+
 /* A dict with one item, met 50,000 times: writing the key is work too. */
 static void check_key_is_bounded(const struct td_buffer *key)
 {
@@ -444,7 +581,7 @@ static void long_metadata_is_cut(void **state)
     parse_pickle(text.data, text.len, &p, &f);
     CHECK(p.ok, "%s", p.err.message);
     check_metadata(&p, "one", "1");
-    check_metadata(&p, "nan", "\"nan\"");
+    check_metadata(&p, "nan", "\"NaN\"");
     check_metadata(&p, "none", "null");
     check_metadata(&p, "bytes", "\"\\\\xff\"");
     assert_int_equal(metadata_value(&p.manifest, "short", 5)[0], '[');
@@ -454,6 +591,71 @@ static void long_metadata_is_cut(void **state)
     check_cut(&p, "cut", 1502, false, 1000);
     done(&p, &f);
     td_buffer_fini(&text);
+}
+
+/* Up to 64 bytes an integer is shown to the last digit; the fixtures have those. */
+static void an_integer_of_any_size_is_told_of(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(dS'large'\nL1");
+    for (int i = 0; i < 155; i++) /* 10^155: 515 bits */
+        td_buffer_putc(&text, '0');
+    td_buffer_puts(&text, "L\nsS'w'\n" FLOATS "s.");
+    parse_pickle(text.data, text.len, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    check_metadata(&p, "large", "{\"reason\":\"an integer of 65 bytes\"}");
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* What is no bytes is walked like any object: its arguments are shown. */
+static void encodings_but_latin1_are_no_bytes(void **state)
+{
+    (void)state;
+    static const char text[] = "(dS'x'\nc_codecs\nencode\n(Va\nVutf8\ntRsS'y'\nc_codecs\nencode\n(V\\u0100\n"
+                               "Vlatin1\ntRsS'z'\nc__builtin__\nbytes\n(I5\ntRs.";
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(text, sizeof text - 1, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    check_metadata(&p, "x.0", "\"a\"");
+    check_metadata(&p, "x.1", "\"utf8\"");
+    check_metadata(&p, "y.0", "\"\xc4\x80\"");
+    check_metadata(&p, "z.0", "5");
+    assert_int_equal(p.manifest.metadata_count, 5);
+    done(&p, &f);
+}
+
+/* The length of long bytes is counted; that must not be done again and again for what is shared. */
+static void shared_bytes_cost_time_once(void **state)
+{
+    (void)state;
+    enum { TEXT_BYTES = 8000000, LISTS = 3000 };
+    for (int shared = 0; shared < 2; shared++) {
+        struct td_buffer text;
+        struct parsed p;
+        td_buffer_init(&text);
+        td_buffer_puts(&text, MAGIC VERSION SYSTEM "(d(S'long'\nc_codecs\nencode\n(V");
+        for (int i = 0; i < TEXT_BYTES; i++)
+            td_buffer_putc(&text, 'x');
+        td_buffer_puts(&text, "\nVlatin1\ntRp1\n");
+        for (int i = 0; shared == 1 && i < LISTS; i++)
+            td_buffer_printf(&text, "I%d\n(g1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\nl", i);
+        td_buffer_puts(&text, "u.(l.");
+        parse_bytes(&td_format_torch, text.data, text.len, &p);
+        if (shared == 0) {
+            CHECK(p.ok, "%s", p.err.message);
+            check_cut(&p, "long", TEXT_BYTES, false, 1000);
+        } else {
+            CHECK(!p.ok && strstr(p.err.message, "unfold without end") != NULL, "%s", p.err.message);
+        }
+        parsed_fini(&p);
+        td_buffer_fini(&text);
+    }
 }
 
 /* A tensor past the head of a long array is met nevertheless. */
@@ -540,6 +742,8 @@ int main(void)
         cmocka_unit_test(a_scalar_has_no_shape),
         cmocka_unit_test(attributes_are_names),
         cmocka_unit_test(modules_are_as_state_dict_has_them),
+        cmocka_unit_test(modules_that_change_later_are_refused),
+        cmocka_unit_test(mappings_are_made_when_they_are_called),
         cmocka_unit_test(unsaved_buffers_are_bounded),
         cmocka_unit_test(shared_nothing_is_bounded),
         cmocka_unit_test(parts_are_bounded),
@@ -547,9 +751,16 @@ int main(void)
         cmocka_unit_test(sharing_is_bounded),
         cmocka_unit_test(shared_arrays_are_bounded),
         cmocka_unit_test(paths_are_bounded),
+        cmocka_unit_test(names_are_in_proportion),
+        cmocka_unit_test(metadata_is_in_proportion),
+        cmocka_unit_test(much_is_shared),
+        cmocka_unit_test(memory_is_one_budget),
         cmocka_unit_test(shared_keys_are_bounded),
         cmocka_unit_test(long_keys_are_refused),
         cmocka_unit_test(long_metadata_is_cut),
+        cmocka_unit_test(an_integer_of_any_size_is_told_of),
+        cmocka_unit_test(encodings_but_latin1_are_no_bytes),
+        cmocka_unit_test(shared_bytes_cost_time_once),
         cmocka_unit_test(a_long_array_with_a_tensor_is_no_metadata),
         cmocka_unit_test(repeated_keys_are_told),
         cmocka_unit_test(clashing_entries_are_numbered),

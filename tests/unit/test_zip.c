@@ -155,8 +155,8 @@ struct bad_case {
 };
 
 static const struct bad_case bad_cases[] = {
-    {"40 no end record", false, {{END, 0, 0, 4, 0}}, "no end record"},
-    {"40 no end record, torch", true, {{END, 0, 3, 1, 7}}, "no end record"},
+    {"40 no end record", false, {{END, 0, 0, 4, 0}}, "cut short: its end record is missing"},
+    {"40 no end record, torch", true, {{END, 0, 3, 1, 7}}, "cut short: its end record is missing"},
     {"42 comment past the end",
      false,
      {{END, 0, 20, 2, 5}},
@@ -303,6 +303,26 @@ static void bad_fields(void **state)
 }
 
 /* ---- And those of another make ---- */
+
+static void bad_40_cut_short_or_no_archive(void **state)
+{
+    (void)state;
+    struct zip_spec spec = plain_spec();
+    struct zip_file f = zip_build(&spec);
+    const size_t lengths[] = {4, 22, f.directory_at, f.end_at, f.len - 1};
+    size_t whole = f.len;
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        f.len = lengths[i];
+        check_refused(&f, "a beginning", "cut short: its end record is missing");
+    }
+    f.len = 3;
+    check_refused(&f, "three bytes", "no zip archive");
+    f.len = whole;
+    zip_patch(&f, f.end_at, 4, 0);
+    zip_patch(&f, 0, 4, 0);
+    check_refused(&f, "something else", "no zip archive");
+    free(f.bytes);
+}
 
 static void bad_41_two_end_records(void **state)
 {
@@ -795,6 +815,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_archives),
         cmocka_unit_test(bad_fields),
+        cmocka_unit_test(bad_40_cut_short_or_no_archive),
         cmocka_unit_test(bad_41_two_end_records),
         cmocka_unit_test(bad_59_bytes_that_belong_to_no_member),
         cmocka_unit_test(names_are_relative_paths),
