@@ -54,7 +54,8 @@ void td_join_unref(struct td_join *join)
 {
     if (join == NULL || atomic_fetch_sub_explicit(&join->refs, 1, memory_order_acq_rel) != 1)
         return;
-    free(join->tensors);
+    for (size_t i = 0; i < join->tensor_count; i++)
+        td_grid_unref(join->grids[i]);
     td_arena_fini(&join->arena);
     free(join);
 }
@@ -223,6 +224,12 @@ bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name
     if (found)
         *out = td_checkpoint_tensor(checkpoint, at);
     return found;
+}
+
+struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
+{
+    const struct td_join *join = checkpoint->join;
+    return tensor->piece_count == 0 ? NULL : join->grids[tensor - join->tensors[0].tensor];
 }
 
 void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,

@@ -15,6 +15,7 @@
 #include "parser/shard_index.h"
 #include "parser/torch_dcp.h"
 #include "storage/file_source.h"
+#include "storage/tiled.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -63,8 +64,9 @@ struct td_tensor_ref {
  * that hold the same. */
 struct td_join {
     _Atomic int refs;
-    struct td_arena arena; /* owns the tensors and their pieces */
+    struct td_arena arena; /* owns the tensors, their pieces and all lists here */
     struct td_tensor_ref *tensors;
+    struct td_grid **grids; /* per tensor; NULL unless it lies in several pieces */
     size_t tensor_count;
 };
 
@@ -157,6 +159,9 @@ const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *mode
 struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint, size_t i);
 bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name, size_t len,
                         struct td_tensor_ref *out);
+
+/* How a tensor of the checkpoint that lies in several pieces is put together; NULL for all others. Borrowed. */
+struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const struct td_tensor *tensor);
 
 /* Index of the first tensor whose name is greater than the given one (where a page continues). */
 size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, const char *name, size_t len);

@@ -26,8 +26,6 @@ struct table {
     size_t file_count;            /* that hold tensors: the first of the checkpoint's parts */
     int widths[COLUMN_COUNT];     /* 0: not shown */
     struct td_buffer text, shown; /* of the cell made last */
-    size_t *seen;                 /* per part: the last count_files that met it; NULL: no memory */
-    size_t counts;
 };
 
 const char *td_inspect_shown(const char *text, struct td_buffer *memory)
@@ -68,19 +66,6 @@ static void format_bytes(uint64_t bytes, char *out, size_t capacity)
 
 /* ---- cells --------------------------------------------------------------------------------------------- */
 
-/* In how many files a tensor's pieces lie; 0 when memory was short. */
-static size_t count_files(struct table *table, const struct td_tensor *tensor)
-{
-    size_t count = 0;
-    table->counts++;
-    for (uint32_t i = 0; table->seen != NULL && i < tensor->piece_count; i++) {
-        size_t *seen = &table->seen[tensor->pieces[i].part];
-        count += *seen != table->counts ? 1 : 0;
-        *seen = table->counts;
-    }
-    return count;
-}
-
 static void begin_note(struct td_buffer *out)
 {
     if (out->len > 0)
@@ -94,11 +79,10 @@ static void write_note(struct table *table, const struct td_tensor *tensor)
     if (tensor->reason != NULL)
         td_buffer_printf(out, "not addressable: %s", td_inspect_shown(tensor->reason, &table->shown));
     if (tensor->piece_count > 0) {
-        size_t files = count_files(table, tensor);
+        size_t files;
+        (void)td_grid_parts(td_checkpoint_grid(table->checkpoint, tensor), &files);
         begin_note(out);
-        td_buffer_printf(out, "%" PRIu32 " pieces", tensor->piece_count);
-        if (files > 0)
-            td_buffer_printf(out, " in %zu file%s", files, plural(files));
+        td_buffer_printf(out, "%" PRIu32 " pieces in %zu file%s", tensor->piece_count, files, plural(files));
     }
     if (tensor->strides != NULL) {
         begin_note(out);
@@ -259,7 +243,6 @@ void td_inspect_table_print(const struct td_model *model, const struct td_checkp
     struct table table = {.model = model, .checkpoint = checkpoint};
     for (size_t i = 0; i < checkpoint->part_count; i++)
         table.file_count += checkpoint->parts[i]->file->kind != TD_FILE_DCP_METADATA ? 1 : 0;
-    table.seen = calloc(checkpoint->part_count + 1, sizeof *table.seen);
     td_buffer_init(&table.text);
     td_buffer_init(&table.shown);
     print_heading(&table);
@@ -274,7 +257,6 @@ void td_inspect_table_print(const struct td_model *model, const struct td_checkp
                      td_inspect_shown(td_model_relative(model, checkpoint->parts[i]), &table.shown));
     print_totals(checkpoint);
     print_metadata(&table);
-    free(table.seen);
     td_buffer_fini(&table.text);
     td_buffer_fini(&table.shown);
 }
