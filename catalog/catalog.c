@@ -156,7 +156,7 @@ static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_snapsh
 static bool is_same(const struct td_snapshot *a, const struct td_snapshot *b)
 {
     return a != NULL && strcmp(a->tag, b->tag) == 0 && a->unsettled_count == b->unsettled_count &&
-           a->root == b->root;
+           a->root == b->root && td_snapshot_has_all_problems(a);
 }
 
 static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, uint64_t took_ns)

@@ -3,6 +3,7 @@
 #include "catalog/checkpoint.h"
 #include "catalog/walk.h"
 #include "core/buffer.h"
+#include "core/checked.h"
 #include "core/clock.h"
 #include "core/utf8.h"
 #include "parser/names.h"
@@ -409,7 +410,8 @@ static void model_files(struct scan *s, struct td_model *model, size_t first, si
         const struct td_file *file = snapshot->entries[model->first_entry + i].file;
         const struct td_file_id id =
             file->source.id; // NOLINT(clang-analyzer-core.*): every entry has its file
-        model->file_bytes += id.size_bytes;
+        if (!td_add_u64(model->file_bytes, id.size_bytes, &model->file_bytes))
+            model->file_bytes = UINT64_MAX; /* of sparse files */
         if (id.mtime_ns > model->updated_ns)
             model->updated_ns = id.mtime_ns;
     }
@@ -546,6 +548,7 @@ static bool build_models(struct scan *s)
     return true;
 }
 
+/* Over all that models are made of, before they are. */
 static bool tag_snapshot(struct scan *s)
 {
     struct td_snapshot *snapshot = s->snapshot;
@@ -561,10 +564,22 @@ static bool tag_snapshot(struct scan *s)
         td_digest_add_cstring(digest, snapshot->problems.items[i].path);
         td_digest_add_cstring(digest, snapshot->problems.items[i].message);
     }
-    for (size_t i = 0; i < s->candidate_count; i++)
-        if (s->candidates[i].entry == NULL)
-            td_digest_add_cstring(digest, s->candidates[i].path);
+    for (size_t i = 0; i < s->candidate_count; i++) {
+        if (s->candidates[i].entry != NULL)
+            continue;
+        td_digest_add_cstring(digest, s->candidates[i].path);
+        td_digest_add_cstring(digest, s->candidates[i].error);
+    }
     return td_digest_finish(digest, snapshot->tag) || td_error_no_memory(s->err);
+}
+
+/* Whether models made now would be those that are there already. */
+static bool is_unchanged(const struct scan *s)
+{
+    const struct td_snapshot *now = s->snapshot;
+    const struct td_snapshot *before = s->previous;
+    return before != NULL && strcmp(before->tag, now->tag) == 0 && before->root == now->root &&
+           before->unsettled_count == 0 && now->unsettled_count == 0 && td_snapshot_has_all_problems(before);
 }
 
 /* root may be NULL: of a file by itself. */
@@ -580,7 +595,7 @@ static struct td_snapshot *snapshot_create(struct td_root *root, const struct td
     return snapshot;
 }
 
-bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct td_snapshot *previous,
+bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snapshot *previous,
              const struct td_scan_config *config, struct td_unsettled_list *unsettled,
              struct td_scan_progress *progress, const _Atomic bool *stop, struct td_snapshot **out,
              struct td_error *err)
@@ -604,7 +619,9 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct t
     struct td_walk walk = {0};
     bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems,
                           config->max_files, config->max_directories, &progress->files_found, stop, err) &&
-              build_entries(&s, &walk) && build_models(&s) && tag_snapshot(&s);
+              build_entries(&s, &walk) && tag_snapshot(&s);
+    bool unchanged = ok && is_unchanged(&s);
+    ok = ok && (unchanged || build_models(&s));
     td_walk_fini(&walk);
     free(s.candidates);
     free(s.revisions);
@@ -615,7 +632,9 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct t
     }
     td_unsettled_list_fini(unsettled);
     *unsettled = s.unsettled;
-    *out = s.snapshot;
+    *out = unchanged ? td_snapshot_ref(previous) : s.snapshot;
+    if (unchanged)
+        td_snapshot_free(s.snapshot);
     return true;
 }
 

@@ -232,23 +232,36 @@ struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const
     return tensor->piece_count == 0 ? NULL : join->grids[tensor - join->tensors[0].tensor];
 }
 
+static bool problems_grow(struct td_problems *problems)
+{
+    size_t capacity = problems->capacity == 0 ? 4 : problems->capacity * 2;
+    struct td_problem *items = realloc(problems->items, capacity * sizeof *items);
+    if (items == NULL)
+        return false;
+    problems->items = items;
+    problems->capacity = capacity;
+    return true;
+}
+
 void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,
                      const char *message)
 {
     enum { PROBLEMS_MAX = 1000 };
     if (problems->count >= PROBLEMS_MAX)
         return;
-    if (problems->count == problems->capacity) {
-        size_t capacity = problems->capacity == 0 ? 4 : problems->capacity * 2;
-        struct td_problem *items = realloc(problems->items, capacity * sizeof *items);
-        if (items == NULL)
-            return;
-        problems->items = items;
-        problems->capacity = capacity;
-    }
-    char *path_copy = td_arena_strndup(arena, path, strlen(path));
-    char *message_copy = td_arena_strndup(arena, message, strlen(message));
+    bool room = problems->count < problems->capacity || problems_grow(problems);
+    char *path_copy = room ? td_arena_strndup(arena, path, strlen(path)) : NULL;
+    char *message_copy = room ? td_arena_strndup(arena, message, strlen(message)) : NULL;
     if (path_copy == NULL || message_copy == NULL)
-        return;
-    problems->items[problems->count++] = (struct td_problem){.path = path_copy, .message = message_copy};
+        problems->incomplete = true;
+    else
+        problems->items[problems->count++] = (struct td_problem){.path = path_copy, .message = message_copy};
+}
+
+bool td_snapshot_has_all_problems(const struct td_snapshot *snapshot)
+{
+    bool all = !snapshot->problems.incomplete;
+    for (size_t i = 0; i < snapshot->model_count; i++)
+        all = all && !snapshot->models[i].problems.incomplete;
+    return all;
 }

@@ -52,6 +52,7 @@ struct td_problem {
 struct td_problems {
     struct td_problem *items;
     size_t count, capacity;
+    bool incomplete; /* memory was short for one */
 };
 
 /* One tensor of a checkpoint and the part (file) that holds it. */
@@ -97,8 +98,8 @@ struct td_model {
     size_t checkpoint_count;
     struct td_problems problems;
     uint64_t total_bytes; /* tensor bytes of all checkpoints */
-    uint64_t file_bytes;
-    int64_t updated_ns; /* mtime of the newest file */
+    uint64_t file_bytes;  /* 2^64-1 for more */
+    int64_t updated_ns;   /* mtime of the newest file */
 };
 
 struct td_snapshot {
@@ -169,5 +170,8 @@ size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, const char *n
 /* Appends a problem; strings are copied into the arena. Past 1,000 they are dropped: a list that long helps nobody. */
 void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,
                      const char *message);
+
+/* False when memory was short for some: another scan of the same files may tell more. */
+bool td_snapshot_has_all_problems(const struct td_snapshot *snapshot);
 
 #endif
