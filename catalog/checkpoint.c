@@ -1,6 +1,7 @@
 #include "catalog/checkpoint.h"
 
 #include "catalog/dcp_checkpoint.h"
+#include "core/checked.h"
 #include "parser/names.h"
 #include "parser/safetensors.h"
 #include "parser/torch.h"
@@ -592,59 +593,92 @@ static bool checkpoint_fill_distributed(const struct builder *b, struct td_check
     return true;
 }
 
-/* Makes the unit a checkpoint. *published is false, and a problem noted, when two parts hold one name. */
-static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id,
-                              struct td_checkpoint *checkpoint, bool *published)
+static bool is_distributed(const struct unit *unit)
 {
-    memset(checkpoint, 0, sizeof *checkpoint);
-    *published = false;
-    checkpoint->id = id;
-    bool distributed = unit->index_entry != NULL && unit->index_entry->file->kind == TD_FILE_DCP_METADATA;
-    if (distributed) {
-        if (!checkpoint_fill_distributed(b, checkpoint, unit))
+    return unit->index_entry != NULL && unit->index_entry->file->kind == TD_FILE_DCP_METADATA;
+}
+
+static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *checkpoint,
+                            const struct unit *unit)
+{
+    if (is_distributed(unit))
+        return checkpoint_fill_distributed(b, checkpoint, unit);
+    if (unit->index_entry != NULL)
+        return checkpoint_fill_indexed(checkpoint, unit, b->err);
+    if (unit->part_count > 1)
+        return checkpoint_fill_merged(checkpoint, unit, b->err);
+    checkpoint->tensor_count = unit->parts[0]->file->manifest.tensor_count;
+    return true;
+}
+
+/* Sums up the tensors that can be served; false when that, or the model's total with it, is no 64-bit number. */
+static bool checkpoint_sum(const struct builder *b, struct td_checkpoint *checkpoint, uint64_t *model_bytes)
+{
+    for (size_t i = 0; i < checkpoint->tensor_count; i++) {
+        const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, i).tensor;
+        if (tensor->reason == NULL &&
+            !td_add_u64(checkpoint->total_bytes, tensor->nbytes, &checkpoint->total_bytes))
             return false;
-    } else if (unit->index_entry != NULL) {
-        if (!checkpoint_fill_indexed(checkpoint, unit, b->err))
-            return false;
-    } else if (unit->part_count > 1) {
-        if (!checkpoint_fill_merged(checkpoint, unit, b->err))
-            return false;
-    } else {
-        checkpoint->tensor_count = unit->parts[0]->file->manifest.tensor_count;
     }
+    return td_add_u64(b->model->total_bytes, checkpoint->total_bytes, model_bytes);
+}
+
+/* Whether the checkpoint can be published, with what the model's tensors then are together; a problem when not. */
+static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit,
+                             uint64_t *model_bytes)
+{
+    char message[512];
     size_t twice =
         checkpoint->refs == NULL || unit->index_entry != NULL ? 0 : checkpoint_duplicate(checkpoint);
-    if (twice > 0) {
-        char message[512];
+    if (twice > 0)
         (void)snprintf(message, sizeof message,
                        "tensor \"%.200s\" is in two shards, so this sharded checkpoint is not published",
                        checkpoint->refs[twice].tensor->name);
-        problem(b, unit->parts[0]->path, message);
+    else if (!checkpoint_sum(b, checkpoint, model_bytes))
+        (void)snprintf(message, sizeof message,
+                       "with its tensors the model's have more than 2^64-1 bytes, so it is not published");
+    else
+        return true;
+    problem(b, unit->index_entry != NULL ? unit->index_entry->path : unit->parts[0]->path, message);
+    return false;
+}
+
+static const char *format_name(const struct unit *unit)
+{
+    if (is_distributed(unit))
+        return distributed_id;
+    if (unit->part_count > 0)
+        return unit->parts[0]->file->format->name;
+    /* an index that maps nothing */
+    return families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].format->name;
+}
+
+/* Makes the unit a checkpoint. *published is false, and a problem noted, when it cannot be one. */
+static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id,
+                              struct td_checkpoint *checkpoint, bool *published)
+{
+    uint64_t model_bytes;
+    memset(checkpoint, 0, sizeof *checkpoint);
+    checkpoint->id = id;
+    checkpoint->parts = unit->parts;
+    checkpoint->part_count = unit->part_count;
+    checkpoint->format = format_name(unit);
+    *published = false;
+    if (!checkpoint_fill(b, checkpoint, unit))
+        return false;
+    if (!checkpoint_check(b, checkpoint, unit, &model_bytes)) {
         td_checkpoint_drop_refs(checkpoint);
         return true;
     }
-    checkpoint->parts = unit->parts;
-    checkpoint->part_count = unit->part_count;
-    if (distributed)
-        checkpoint->format = "dcp";
-    else if (unit->part_count == 0) /* an index that maps nothing */
-        checkpoint->format =
-            families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].format->name;
-    else
-        checkpoint->format = unit->parts[0]->file->format->name;
-    bool ok = (unit->part_count == 0 || checkpoint_metadata(b->snapshot, checkpoint, unit, b->err)) &&
-              checkpoint_tag(checkpoint, b->model, unit, b->err);
-    if (ok) {
-        for (size_t i = 0; i < checkpoint->tensor_count; i++) {
-            const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, i).tensor;
-            checkpoint->total_bytes += tensor->reason == NULL ? tensor->nbytes : 0;
-        }
-        unit->parts = NULL; /* now the checkpoint's */
-        *published = true;
-        return true;
+    if ((unit->part_count > 0 && !checkpoint_metadata(b->snapshot, checkpoint, unit, b->err)) ||
+        !checkpoint_tag(checkpoint, b->model, unit, b->err)) {
+        td_checkpoint_drop_refs(checkpoint);
+        return false;
     }
-    td_checkpoint_drop_refs(checkpoint);
-    return false;
+    unit->parts = NULL; /* now the checkpoint's */
+    b->model->total_bytes = model_bytes;
+    *published = true;
+    return true;
 }
 
 /* ---- ids ----------------------------------------------------------------------------------------------- */
@@ -758,8 +792,6 @@ static bool publish_units(struct builder *b)
             model->checkpoint_count++;
     }
     qsort(model->checkpoints, model->checkpoint_count, sizeof *model->checkpoints, checkpoint_compare);
-    for (size_t i = 0; i < model->checkpoint_count; i++)
-        model->total_bytes += model->checkpoints[i].total_bytes;
     return true;
 }
 
