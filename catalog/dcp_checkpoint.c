@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of the pickle, for a box: a key and a value of storage_data and a chunk, objects each. torch takes over 100. */
+enum { BYTES_PER_PIECE = 16 };
+
 static const char does_not_fill[] = "its pieces do not fill it exactly";
 
 /* Shapes of rank 0 may be NULL. */
@@ -165,6 +168,37 @@ static bool fill(struct td_join *join, const struct td_dcp *dcp, const struct td
     for (size_t i = 0; i < dcp->tensor_count; i++)
         if (!fill_tensor(join, i, &dcp->tensors[i], parts, &tensors[i], err))
             return false;
+    return true;
+}
+
+uint64_t td_dcp_join_bytes(const struct td_dcp *dcp)
+{
+    const uint64_t per_tensor =
+        sizeof(struct td_tensor) + sizeof(struct td_tensor_ref) + sizeof(struct td_grid *);
+    uint64_t bytes = sizeof(struct td_join) + dcp->tensor_count * per_tensor;
+    for (size_t i = 0; i < dcp->tensor_count; i++) {
+        uint32_t count = dcp->tensors[i].piece_count;
+        if (count > 1)
+            bytes += count * sizeof(struct td_piece) + td_grid_memory_bytes(count, dcp->tensors[i].rank);
+    }
+    return bytes;
+}
+
+bool td_dcp_check(const struct td_dcp *dcp, uint64_t metadata_bytes, size_t max_memory_bytes,
+                  struct td_error *err)
+{
+    uint64_t pieces = 0;
+    for (size_t i = 0; i < dcp->tensor_count; i++)
+        pieces += dcp->tensors[i].piece_count;
+    if (pieces > metadata_bytes / BYTES_PER_PIECE)
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "%" PRIu64 " pieces of tensors in %" PRIu64 " bytes: each takes at least %d",
+                            pieces, metadata_bytes, BYTES_PER_PIECE);
+    uint64_t bytes = dcp->arena.used_bytes + td_dcp_join_bytes(dcp);
+    if (bytes > max_memory_bytes)
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "its tensors take %" PRIu64 " bytes of memory, the limit is %zu", bytes,
+                            max_memory_bytes);
     return true;
 }
 

@@ -1,6 +1,7 @@
 #include "catalog/scan.h"
 
 #include "catalog/checkpoint.h"
+#include "catalog/dcp_checkpoint.h"
 #include "catalog/walk.h"
 #include "core/buffer.h"
 #include "core/checked.h"
@@ -22,6 +23,10 @@ static const char *const reserved_names[] = {"tensors", "files", "plans", "shard
 struct scan {
     struct td_snapshot *snapshot;
     const struct td_snapshot *previous;
+    const struct td_walk *walk;
+    uint64_t
+        going_bytes; /* once has_going: what files take that are in the snapshot before and not in this one */
+    bool has_going;
     struct td_mapping_cache *maps;
     const struct td_scan_config *config;
     struct td_scan_progress *progress;
@@ -132,6 +137,58 @@ static bool is_settled(const struct scan *s, const struct td_found *found, const
     return false;
 }
 
+/* ---- what was known before, and its memory -------------------------------------------------------------- */
+
+static const struct td_entry *previous_entry(const struct scan *s, const char *path)
+{
+    return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, path, strlen(path));
+}
+
+static bool is_same_place(const struct td_entry *before, const struct td_found *found)
+{
+    return before != NULL && strcmp(before->file->source.path, found->physical) == 0;
+}
+
+/* Whether before is this file as it is now, and reading it again would tell the same. */
+static bool is_same_file(const struct td_entry *before, const struct td_found *found)
+{
+    return is_same_place(before, found) && td_file_id_equal(&before->file->source.id, &found->id) &&
+           !before->file->transient;
+}
+
+/* What the files take that go with the snapshot before. */
+static uint64_t going_bytes(struct scan *s)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; s->previous != NULL && i < s->previous->entry_count; i++)
+        bytes += s->previous->entries[i].file->memory_bytes;
+    for (size_t i = 0; bytes > 0 && i < s->walk->count; i++) {
+        const struct td_found *found = &s->walk->found[i];
+        const struct td_entry *before = found->error == NULL ? previous_entry(s, found->path) : NULL;
+        struct seen seen;
+        if (before != NULL &&
+            (is_same_file(before, found) ||
+             !is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen)))
+            bytes -= before->file->memory_bytes;
+    }
+    return bytes;
+}
+
+/* Whether so much is left for one more file. What files take that this scan replaces does not count, though it is there
+ * until the snapshot before is gone; it is looked for when it matters. */
+static bool has_memory(struct scan *s, uint64_t bytes)
+{
+    const struct td_memory *memory = s->config->memory;
+    uint64_t used = atomic_load_explicit(&memory->used_bytes, memory_order_relaxed);
+    if (used <= memory->max_bytes && bytes <= memory->max_bytes - used)
+        return true;
+    if (!s->has_going)
+        s->going_bytes = going_bytes(s);
+    s->has_going = true;
+    used -= s->going_bytes;
+    return used <= memory->max_bytes && bytes <= memory->max_bytes - used;
+}
+
 /* ---- reading one file ---------------------------------------------------------------------------------- */
 
 static void file_refuse(struct td_file *file, const struct td_error *why)
@@ -144,6 +201,7 @@ static void file_refuse(struct td_file *file, const struct td_error *why)
     file->error = strdup(message);
     file->transient =
         why->code != TD_INVALID_ARGUMENT || file->error == NULL; /* no memory: say it next time */
+    td_file_forget_content(file);
 }
 
 static bool read_index(struct td_file *file, const struct td_input *input, const struct td_limits *limits,
@@ -168,11 +226,50 @@ static bool parse_file(struct td_file *file, const char *name, const struct td_i
     if (file->kind == TD_FILE_SHARD_INDEX)
         return read_index(file, input, limits, err);
     if (file->kind == TD_FILE_DCP_METADATA)
-        return td_dcp_parse(&file->dcp, input, limits, err);
+        return td_dcp_parse(&file->dcp, input, limits, err) &&
+               td_dcp_check(&file->dcp, input->size_bytes, limits->max_memory_bytes, err);
     bool ok = td_format_parse(name, input, limits, &file->format, &file->manifest, err);
     if (file->format == NULL)
         file->kind = TD_FILE_PLAIN;
     return ok;
+}
+
+/* What is kept of a file. */
+static uint64_t content_bytes(const struct td_file *file)
+{
+    enum { OWN_BYTES = 2048 }; /* its members and names, and what the first chunk of an arena leaves unused */
+    uint64_t bytes = OWN_BYTES;
+    if (file->format != NULL)
+        bytes += file->manifest.arena.used_bytes;
+    if (file->kind == TD_FILE_SHARD_INDEX)
+        bytes += file->index.arena.used_bytes;
+    if (file->kind == TD_FILE_DCP_METADATA)
+        bytes += file->dcp.arena.used_bytes + td_dcp_join_bytes(&file->dcp);
+    return bytes;
+}
+
+/* Takes the memory that the file's content needs; refuses the file when it is not left. */
+static void take_memory(struct scan *s, struct td_file *file)
+{
+    struct td_memory *memory = s->config->memory;
+    struct td_error why;
+    uint64_t bytes = content_bytes(file);
+    if (memory == NULL)
+        return;
+    if (has_memory(s, bytes)) {
+        file->memory = memory;
+        file->memory_bytes = bytes;
+        atomic_fetch_add_explicit(&memory->used_bytes, bytes, memory_order_relaxed);
+        return;
+    }
+    td_error_init(&why);
+    (void)td_error_set(&why, TD_INVALID_ARGUMENT,
+                       "what is known of it takes %" PRIu64
+                       " bytes of memory, more than is left of the %" PRIu64
+                       " that all files together may take (--max-memory)",
+                       bytes, memory->max_bytes);
+    file_refuse(file, &why);
+    file->needed_bytes = bytes;
 }
 
 /* Opens and parses a checkpoint file or an index, known to clients by this name. *same is false when it is no longer
@@ -194,6 +291,8 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
         file->readable = ok && file->kind != TD_FILE_PLAIN;
         if (!ok)
             file_refuse(file, &why);
+        else if (file->readable)
+            take_memory(s, file);
         struct stat st;
         if (fstat(fd, &st) == 0)
             id = td_file_id_of(&st);
@@ -226,23 +325,19 @@ static struct td_file *file_create(const char *path, const char *name, const str
 
 /* ---- entries ------------------------------------------------------------------------------------------- */
 
-static const struct td_entry *previous_entry(const struct scan *s, const char *path)
-{
-    return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, path, strlen(path));
-}
-
 /* What the found file becomes: *file has a reference, or is NULL when it is not to be published now. */
 static bool resolve_file(struct scan *s, const struct td_found *found, struct td_file **out)
 {
     *out = NULL;
     const struct td_entry *before = previous_entry(s, found->path);
-    bool same_place = before != NULL && strcmp(before->file->source.path, found->physical) == 0;
-    if (same_place && td_file_id_equal(&before->file->source.id, &found->id) && !before->file->transient) {
+    if (is_same_file(before, found) &&
+        (before->file->needed_bytes == 0 || !has_memory(s, before->file->needed_bytes))) {
         *out = td_file_ref(before->file);
         return true;
     }
     struct seen seen;
-    bool trusted = is_settled(s, found, same_place ? &before->file->source.id : NULL, &seen);
+    bool trusted =
+        is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen);
     if (trusted) {
         const char *name = td_base_name(found->path);
         struct td_file *file = file_create(found->physical, name, &found->id, s->maps, &s->config->limits);
@@ -304,8 +399,9 @@ static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
     return false;
 }
 
-static bool build_entries(struct scan *s, const struct td_walk *walk)
+static bool build_entries(struct scan *s)
 {
+    const struct td_walk *walk = s->walk;
     struct td_snapshot *snapshot = s->snapshot;
     snapshot->entries = calloc(walk->count + 1, sizeof *snapshot->entries);
     s->revisions = calloc(walk->count + 1, sizeof *s->revisions);
@@ -617,9 +713,10 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
     if (s.snapshot == NULL)
         return td_error_no_memory(err);
     struct td_walk walk = {0};
+    s.walk = &walk;
     bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems,
                           config->max_files, config->max_directories, &progress->files_found, stop, err) &&
-              build_entries(&s, &walk) && tag_snapshot(&s);
+              build_entries(&s) && tag_snapshot(&s);
     bool unchanged = ok && is_unchanged(&s);
     ok = ok && (unchanged || build_models(&s));
     td_walk_fini(&walk);

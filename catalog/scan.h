@@ -10,6 +10,7 @@ struct td_scan_config {
     size_t max_files;
     size_t max_directories;
     struct td_limits limits;
+    struct td_memory *memory; /* for all files together; borrowed, outlives them. NULL: as much as there is */
     const struct td_hub_place
         *place; /* borrowed; the root is its folder and it alone is scanned. NULL: all */
 };

@@ -75,18 +75,27 @@ struct td_file *td_file_ref(struct td_file *file)
     return file;
 }
 
-void td_file_unref(struct td_file *file)
+void td_file_forget_content(struct td_file *file)
 {
-    if (file == NULL || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    if (file->maps != NULL)
-        td_file_source_forget(file->maps, &file->source);
     if (file->format != NULL)
         td_manifest_fini(&file->manifest);
     if (file->kind == TD_FILE_DCP_METADATA)
         td_dcp_fini(&file->dcp);
     if (file->kind == TD_FILE_SHARD_INDEX)
         td_shard_index_fini(&file->index);
+    if (file->memory != NULL)
+        atomic_fetch_sub_explicit(&file->memory->used_bytes, file->memory_bytes, memory_order_relaxed);
+    file->memory_bytes = 0;
+    file->readable = false;
+}
+
+void td_file_unref(struct td_file *file)
+{
+    if (file == NULL || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (file->maps != NULL)
+        td_file_source_forget(file->maps, &file->source);
+    td_file_forget_content(file);
     free(file->error);
     free((char *)(uintptr_t)file->source.path);
     free(file);

@@ -22,10 +22,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Memory for what was read of files: what all that live take together, and how much that may be. A scan adds to it. */
+struct td_memory {
+    uint64_t max_bytes;
+    _Atomic uint64_t used_bytes;
+};
+
 /* One regular file, with its parsed manifest when it is a checkpoint file. */
 struct td_file {
     _Atomic int refs;
     struct td_mapping_cache *maps;
+    struct td_memory *memory;       /* or NULL */
+    uint64_t memory_bytes;          /* taken of it */
+    uint64_t needed_bytes;          /* refused because so much was not left of it; else 0 */
     struct td_file_source source;   /* path below the root, identity */
     enum td_file_kind kind;         /* plain too when its bytes are not what its name says may be */
     const struct td_format *format; /* of TENSORS and DCP_PART; else NULL */
@@ -126,6 +135,9 @@ void td_snapshot_free(struct td_snapshot *snapshot);  /* for retire functions on
 
 struct td_file *td_file_ref(struct td_file *file);
 void td_file_unref(struct td_file *file);
+
+/* Frees what was read of it, which is then not readable; before others see it. */
+void td_file_forget_content(struct td_file *file);
 
 struct td_join *td_join_ref(struct td_join *join);
 void td_join_unref(struct td_join *join); /* NULL is fine */

@@ -49,15 +49,11 @@ void td_grid_unref(struct td_grid *grid)
     free(grid);
 }
 
-uint64_t td_grid_memory_bytes(uint64_t count, uint32_t rank)
+uint64_t td_grid_memory_bytes(uint32_t count, uint32_t rank)
 {
-    const uint64_t each = sizeof(uint64_t) + sizeof(struct cell) + sizeof(uint32_t) +
-                          sizeof(uint64_t); /* a line, a cell, a part */
-    uint64_t bytes;
-    if (!td_mul_u64(count, each, &bytes) ||
-        !td_add_u64(bytes, sizeof(struct td_grid) + rank * sizeof(uint64_t), &bytes))
-        return UINT64_MAX;
-    return bytes;
+    const uint64_t each =
+        2 * sizeof(uint64_t) + sizeof(struct cell) + sizeof(uint32_t); /* line, end, cell, part */
+    return sizeof(struct td_grid) + rank * sizeof(uint64_t) + count * each;
 }
 
 const uint32_t *td_grid_parts(const struct td_grid *grid, size_t *count)

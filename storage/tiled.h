@@ -26,8 +26,8 @@ bool td_grid_create(const struct td_tile *tiles, size_t count, uint32_t elem_byt
 struct td_grid *td_grid_ref(struct td_grid *grid);
 void td_grid_unref(struct td_grid *grid); /* NULL is fine */
 
-/* What a grid of so many boxes takes at most; UINT64_MAX where that is no number. */
-uint64_t td_grid_memory_bytes(uint64_t count, uint32_t rank);
+/* What a grid of so many boxes takes at most. */
+uint64_t td_grid_memory_bytes(uint32_t count, uint32_t rank);
 
 /* The parts in which its boxes lie, each once, in ascending order. */
 const uint32_t *td_grid_parts(const struct td_grid *grid, size_t *count);

@@ -1,6 +1,7 @@
 /* Which files make which checkpoint: docs/formats.md, "Sharded checkpoints" and "Checkpoint ids". */
 #include "catalog/checkpoint.h"
 
+#include "catalog/dcp_checkpoint.h"
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"
 
@@ -435,6 +436,8 @@ static void unchanged_files_are_joined_once(void **state)
     struct td_tensor_ref ref;
     assert_true(td_checkpoint_find(c, "bytes", 5, &ref));
     assert_true(ref.tensor->reason == NULL && ref.tensor->nbytes == 5);
+    const struct td_dcp *dcp = &scanner_entry(&scanner, "m/.metadata")->file->dcp;
+    assert_true(join->arena.used_bytes + sizeof *join <= td_dcp_join_bytes(dcp));
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         join = td_join_ref(only_checkpoint(&scanner)->join); /* so that its place is not taken again */
         make_files(&tree, files[i]);
