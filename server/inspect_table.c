@@ -6,8 +6,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { METADATA_WIDTH = 100 }; /* characters of a value; --json has all */
+/* Characters, of a metadata value, of a name, and of a column; --json has all. A cell that is wider than its column pushes
+ * the rest of its row. */
+enum { METADATA_WIDTH = 100, NAME_WIDTH = 200, COLUMN_WIDTH = 100 };
 
 enum column { NAME, DTYPE, SHAPE, BYTES, OFFSET, FILE_NUMBER, NOTE, COLUMN_COUNT };
 
@@ -66,6 +69,31 @@ static void format_bytes(uint64_t bytes, char *out, size_t capacity)
 
 /* ---- cells --------------------------------------------------------------------------------------------- */
 
+/* Bytes of the first `most` characters. */
+static size_t cut_len(const char *text, int most)
+{
+    int width = 0;
+    size_t len = 0;
+    for (; text[len] != '\0'; len++) {
+        width += ((unsigned char)text[len] & 0xC0) != 0x80 ? 1 : 0;
+        if (width > most)
+            break;
+    }
+    return len;
+}
+
+/* A name as a person may see it, cut where it is too long for a table. */
+static void write_name(struct table *table, const char *name)
+{
+    char head[4 * NAME_WIDTH + 1];
+    size_t len = cut_len(name, NAME_WIDTH);
+    memcpy(head, name, len);
+    head[len] = '\0';
+    td_buffer_puts(&table->text, td_inspect_shown(head, &table->shown));
+    if (name[len] != '\0')
+        td_buffer_puts(&table->text, "...");
+}
+
 static void begin_note(struct td_buffer *out)
 {
     if (out->len > 0)
@@ -91,7 +119,8 @@ static void write_note(struct table *table, const struct td_tensor *tensor)
     }
     if (tensor->alias_of != NULL) {
         begin_note(out);
-        td_buffer_printf(out, "same bytes as %s", td_inspect_shown(tensor->alias_of, &table->shown));
+        td_buffer_puts(out, "same bytes as ");
+        write_name(table, tensor->alias_of);
     }
 }
 
@@ -104,7 +133,10 @@ static const char *cell(struct table *table, enum column column, struct td_tenso
     td_buffer_clear(out);
     switch (column) {
     case NAME:
-        td_buffer_puts(out, tensor->name_len == 0 ? "\"\"" : td_inspect_shown(tensor->name, &table->shown));
+        if (tensor->name_len == 0)
+            td_buffer_puts(out, "\"\"");
+        else
+            write_name(table, tensor->name);
         break;
     case DTYPE:
         td_buffer_puts(out, tensor->dtype->name);
@@ -148,6 +180,7 @@ static void measure(struct table *table)
             widest = width > widest ? width : widest;
         }
         int title = width_of(columns[c].title);
+        widest = widest < COLUMN_WIDTH ? widest : COLUMN_WIDTH;
         if (c != NOTE || widest > 0)
             table->widths[c] = widest > title ? widest : title;
     }
@@ -161,7 +194,8 @@ static void print_row(struct table *table, const struct td_tensor_ref *ref)
         if (table->widths[c] == 0)
             continue;
         const char *text = ref == NULL ? columns[c].title : cell(table, c, *ref);
-        int free_width = table->widths[c] - width_of(text);
+        int width = width_of(text);
+        int free_width = width < table->widths[c] ? table->widths[c] - width : 0;
         if (text[0] == '\0') {
             blanks += free_width + 2;
             continue;
@@ -198,26 +232,13 @@ static void print_totals(const struct td_checkpoint *checkpoint)
         (void)printf("  not addressable    %8zu tensor%s\n", unserved, plural(unserved));
 }
 
-/* Bytes of the first METADATA_WIDTH characters. */
-static size_t cut_len(const char *text)
-{
-    int width = 0;
-    size_t len = 0;
-    for (; text[len] != '\0'; len++) {
-        width += ((unsigned char)text[len] & 0xC0) != 0x80 ? 1 : 0;
-        if (width > METADATA_WIDTH)
-            break;
-    }
-    return len;
-}
-
 static void print_metadata(struct table *table)
 {
     const struct td_checkpoint *checkpoint = table->checkpoint;
     for (size_t i = 0; i < checkpoint->metadata_count; i++) {
         (void)printf("  metadata %s = ", td_inspect_shown(checkpoint->metadata[i].key, &table->shown));
         const char *value = td_inspect_shown(checkpoint->metadata[i].value, &table->shown);
-        size_t len = cut_len(value);
+        size_t len = cut_len(value, METADATA_WIDTH);
         (void)printf("%.*s%s\n", (int)len, value, value[len] == '\0' ? "" : "...");
     }
 }

@@ -183,3 +183,14 @@ def test_totals_past_64_bits(tmp_path, names):
     assert p.returncode == 1 and p.stderr.count("\n") == 1 and "more than 2^64-1 bytes" in p.stderr, p.stderr
     shown = [line for line in p.stdout.splitlines() if "  checkpoint " in line]
     assert len(shown) == (0 if names[0].startswith("m-") else 1) and all("12288.00 PiB" in line for line in shown), shown
+
+
+def test_one_long_name_does_not_widen_the_table(tmp_path):
+    """It is cut, and pushes its own row alone."""
+    names = ["é" * 150, "é" * 200, "é" * 201, "w" * 10000] + [f"layer.{i}" for i in range(1000)]
+    write_by_hand(tmp_path / "a.safetensors", [tensor(n, "U8", [1]) for n in names])
+    lines = inspect(tmp_path / "a.safetensors").splitlines()
+    rows = {line.split()[0]: line for line in lines[2:2 + len(names)]}
+    assert set(rows) == set(names[:2]) | {names[2][:200] + "...", names[3][:200] + "..."} | set(names[4:])
+    assert all(len(row) < 150 for name, row in rows.items() if name.startswith("layer"))
+    assert all(row.split()[1:3] == ["U8", "[1]"] for row in rows.values())
