@@ -119,7 +119,7 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     static const struct td_shard_metadata metadata[] = {{"format", "pt"}};
     const struct td_tensor *tensor = wanted->ref.tensor;
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
-    struct td_plan plan;
+    struct td_plan plan = {0};
     struct td_shard_file *file = NULL;
     struct td_buffer head;
     size_t at = td_checkpoint_after(checkpoint, tensor->name, tensor->name_len) - 1;
@@ -132,13 +132,11 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
         ok = td_body_append_heap(&call->response->body, data, len, err);
     }
     td_buffer_fini(&head);
-    ok = ok && plan_part(wanted, at, &plan, err);
-    if (ok) {
-        ok = td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, &file,
-                                  err) &&
-             td_call_append_file(call, checkpoint, file, err);
-        td_plan_fini(&plan);
-    }
+    ok = ok && plan_part(wanted, at, &plan, err) &&
+         td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, &file,
+                              err) &&
+         td_call_append_file(call, checkpoint, file, err);
+    td_plan_fini(&plan);
     td_shard_file_unref(file);
     return ok;
 }

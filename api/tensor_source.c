@@ -21,20 +21,17 @@ static bool open_pieces(struct td_catalog *catalog, const struct td_snapshot *sn
                         const struct td_checkpoint *checkpoint, const struct td_tensor *tensor,
                         struct td_blob **out, struct td_error *err)
 {
-    struct td_tile *tiles = calloc(tensor->piece_count, sizeof *tiles);
-    bool ok = true;
-    if (tiles == NULL)
-        return td_error_no_memory(err);
-    for (uint32_t i = 0; ok && i < tensor->piece_count; i++) {
-        const struct td_piece *piece = &tensor->pieces[i];
-        tiles[i] = (struct td_tile){.off = piece->offset, .starts = piece->starts, .sizes = piece->sizes};
-        ok = map_part(catalog, snapshot, checkpoint, piece->part, &tiles[i].source, err);
-    }
-    ok = ok && td_blob_tiled(tiles, tensor->piece_count, tensor->dtype->block_bytes, tensor->rank,
-                             tensor->shape, out, err);
-    for (uint32_t i = 0; i < tensor->piece_count; i++)
-        td_blob_unref(tiles[i].source);
-    free(tiles);
+    struct td_grid *grid = td_checkpoint_grid(checkpoint, tensor);
+    size_t count;
+    const uint32_t *parts = td_grid_parts(grid, &count);
+    struct td_blob **sources = calloc(count, sizeof *sources);
+    bool ok = sources != NULL || td_error_no_memory(err);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = map_part(catalog, snapshot, checkpoint, parts[i], &sources[i], err);
+    ok = ok && td_blob_tiled(grid, sources, out, err);
+    for (size_t i = 0; sources != NULL && i < count; i++)
+        td_blob_unref(sources[i]);
+    free(sources);
     return ok;
 }
 

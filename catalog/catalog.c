@@ -19,6 +19,7 @@ struct td_catalog {
     struct td_catalog_config config;
     char *root_path;
     struct td_mapping_cache maps;
+    struct td_memory memory;
     struct td_scan_progress progress;
     struct td_unsettled_list unsettled; /* scanner thread only */
     pthread_t scanner;
@@ -156,7 +157,7 @@ static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_snapsh
 static bool is_same(const struct td_snapshot *a, const struct td_snapshot *b)
 {
     return a != NULL && strcmp(a->tag, b->tag) == 0 && a->unsettled_count == b->unsettled_count &&
-           a->root == b->root;
+           a->root == b->root && td_snapshot_has_all_problems(a);
 }
 
 static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, uint64_t took_ns)
@@ -315,6 +316,8 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     if (catalog == NULL)
         return td_error_no_memory(err);
     catalog->config = *config;
+    catalog->config.scan.memory = config->max_memory_bytes > 0 ? &catalog->memory : NULL;
+    catalog->memory.max_bytes = config->max_memory_bytes;
     catalog->status.scanning = true;
     if (!td_root_create(config->root, &catalog->root, err))
         goto fail;

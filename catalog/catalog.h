@@ -10,10 +10,11 @@
 #include <stdint.h>
 
 struct td_catalog_config {
-    const char *root;     /* directory to serve; borrowed until create returns */
-    uint64_t interval_ns; /* between scans; 0 = only when asked for */
-    size_t max_maps;      /* files mapped at once */
-    int lease_signal;     /* see td_mapping_cache_init; 0 = no leases */
+    const char *root;          /* directory to serve; borrowed until create returns */
+    uint64_t interval_ns;      /* between scans; 0 = only when asked for */
+    size_t max_maps;           /* files mapped at once */
+    uint64_t max_memory_bytes; /* for what is known of all files together; 0 = no bound */
+    int lease_signal;          /* see td_mapping_cache_init; 0 = no leases */
     struct td_scan_config scan;
 };
 

@@ -1,6 +1,7 @@
 #include "catalog/checkpoint.h"
 
 #include "catalog/dcp_checkpoint.h"
+#include "core/checked.h"
 #include "parser/names.h"
 #include "parser/safetensors.h"
 #include "parser/torch.h"
@@ -22,6 +23,8 @@ static const struct {
     [FAMILY_PYTORCH] = {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json", &td_format_torch},
 };
 
+static const char distributed_id[] = "dcp";
+
 /* A set of files that may become a checkpoint. */
 struct unit {
     const char *name; /* its own name, the id unless it becomes its family's */
@@ -30,7 +33,16 @@ struct unit {
     const struct td_entry *index_entry; /* NULL without an index */
     const struct td_entry **parts;      /* owned until the checkpoint takes it */
     size_t part_count;
-    size_t shard_total; /* of a -NNNNN-of-NNNNN group; 0 otherwise */
+    size_t shard_total;    /* of a -NNNNN-of-NNNNN group; 0 otherwise */
+    const char *wished_id; /* of a group: what it is called if nothing else is; NULL otherwise */
+};
+
+/* A file that by its name is one of a group. */
+struct shard {
+    const char *name;
+    size_t candidate;
+    size_t stem_len;
+    unsigned number, total;
 };
 
 struct builder {
@@ -169,26 +181,28 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
 
 /* An index that cannot be read: nobody knows which files are its shards, so none of its kind beside it is published but
  * the one that is complete by its name. */
-static void claim_beside_refused_index(struct builder *b, const char *index_name)
+static void claim_beside_refused_indexes(struct builder *b, const bool refused[FAMILY_OTHER + 1])
 {
-    enum family family = family_of(index_name);
     for (size_t i = 0; i < b->count; i++) {
         const char *name = td_base_name(b->candidates[i].path);
-        bool kin = family == FAMILY_OTHER ? ends_with(name, ".bin") : family_of(name) == family;
-        if (kin && (family == FAMILY_OTHER || strcmp(name, families[family].whole) != 0))
+        enum family family = family_of(name);
+        bool kin = family != FAMILY_OTHER && refused[family] && strcmp(name, families[family].whole) != 0;
+        if (kin || (refused[FAMILY_OTHER] && ends_with(name, ".bin")))
             b->claimed[i] = true;
     }
 }
 
 static bool collect_indexes(struct builder *b)
 {
+    bool refused[FAMILY_OTHER + 1] = {false};
+    bool any_refused = false;
     for (size_t i = 0; i < b->count;
          i++) { // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
         const struct td_candidate *candidate = &b->candidates[i];
         if (candidate->kind != TD_FILE_SHARD_INDEX)
             continue;
         if (!is_usable(candidate)) {
-            claim_beside_refused_index(b, td_base_name(candidate->path));
+            refused[family_of(td_base_name(candidate->path))] = any_refused = true;
             continue;
         }
         const struct td_shard_index *index = &candidate->entry->file->index;
@@ -201,6 +215,8 @@ static bool collect_indexes(struct builder *b)
             continue;
         unit_drop_last(b); // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
     }
+    if (any_refused)
+        claim_beside_refused_indexes(b, refused);
     return true;
 }
 
@@ -214,7 +230,7 @@ static bool collect_distributed(struct builder *b)
     if (metadata != SIZE_MAX && is_usable(&b->candidates[metadata])) {
         const struct td_candidate *candidate = &b->candidates[metadata];
         const struct td_dcp *dcp = &candidate->entry->file->dcp;
-        struct unit *unit = unit_add(b, "dcp", dcp->file_count + 1);
+        struct unit *unit = unit_add(b, distributed_id, dcp->file_count + 1);
         if (unit == NULL)
             return false;
         unit->index_entry = candidate->entry;
@@ -271,28 +287,77 @@ size_t td_shard_stem_len(const char *file_name)
     return shard_name(file_name, &stem_len, &number, &total) ? stem_len : 0;
 }
 
-/* Whether two shards are of one group: the same stem, total and extension. */
-static bool same_group(const char *first, const char *other, size_t stem_len)
+/* Behind the numbers: ".safetensors". */
+static const char *shard_extension(const struct shard *shard)
 {
-    static const char number[] = "-00001";
-    size_t tail = stem_len + sizeof number - 1;
-    return strncmp(first, other, stem_len) == 0 && strcmp(first + tail, other + tail) == 0;
+    return shard->name + shard->stem_len + strlen("-00001-of-00003");
 }
 
-/* A group's own name: its stem with the extension (where the format splits its files, the stem alone), unless a file or
- * another group (of other totals) has that; then its first file's. Units come in the order of their names, so a group of
- * the same stem is among the latest. */
-static void group_name(const struct builder *b, const char *first, size_t stem_len, char *own,
-                       size_t capacity)
+/* Shards of one group have the same stem, extension and total; they come together, by their numbers. */
+static int group_compare(const struct shard *x, const struct shard *y)
 {
-    const struct td_format *format = td_format_for_name(first);
-    const char *extension = format != NULL && format->splits ? "" : strrchr(first, '.');
-    (void)snprintf(own, capacity, "%.*s%s", (int)stem_len, first, extension);
-    bool taken = candidate_find(b, own) != SIZE_MAX;
-    for (size_t i = b->unit_count; !taken && i-- > 0 && strncmp(b->units[i].name, first, stem_len) == 0;)
-        taken = strcmp(b->units[i].name, own) == 0;
-    if (taken)
-        (void)snprintf(own, capacity, "%s", first);
+    int order = td_name_compare(x->name, x->stem_len, y->name, y->stem_len);
+    if (order == 0)
+        order = strcmp(shard_extension(x), shard_extension(y));
+    return order != 0 ? order : (x->total > y->total) - (x->total < y->total);
+}
+
+static int shard_compare(const void *a, const void *b)
+{
+    const struct shard *x = a;
+    const struct shard *y = b;
+    int order = group_compare(x, y);
+    return order != 0 ? order : (x->number > y->number) - (x->number < y->number);
+}
+
+/* Ids that other sets get in any case. */
+static bool is_fixed_id(const char *id)
+{
+    for (size_t i = 0; i < FAMILY_OTHER; i++)
+        if (strcmp(id, families[i].id) == 0)
+            return true;
+    return strcmp(id, distributed_id) == 0;
+}
+
+/* Notes the id that a group is to have: its stem with the extension, where the format splits its files the stem alone. A
+ * file that is called so comes first. False: no memory. */
+static bool wish_id(struct builder *b, struct unit *unit, const struct shard *first)
+{
+    const struct td_format *format = td_format_for_name(first->name);
+    const char *extension = format != NULL && format->splits ? "" : shard_extension(first);
+    char id[512];
+    (void)snprintf(id, sizeof id, "%.*s%s", (int)first->stem_len, first->name, extension);
+    if (is_fixed_id(id) || candidate_find(b, id) != SIZE_MAX)
+        return true;
+    unit->wished_id = td_arena_strndup(&b->snapshot->arena, id, strlen(id));
+    return unit->wished_id != NULL || td_error_no_memory(b->err);
+}
+
+static int wish_compare(const void *a, const void *b)
+{
+    const struct unit *x = *(const struct unit *const *)a;
+    const struct unit *y = *(const struct unit *const *)b;
+    int order = strcmp(x->wished_id, y->wished_id);
+    return order != 0 ? order : (x > y) - (x < y);
+}
+
+/* Groups of other totals wish for the same: the first gets it. */
+static bool grant_ids(struct builder *b)
+{
+    struct unit **wishing = calloc(b->unit_count + 1, sizeof(*wishing));
+    size_t count = 0;
+    if (wishing == NULL)
+        return td_error_no_memory(b->err);
+    for (size_t i = 0; i < b->unit_count; i++)
+        if (b->units[i].wished_id != NULL)
+            wishing[count++] = &b->units[i];
+    if (count > 0)
+        qsort(wishing, count, sizeof(*wishing), wish_compare);
+    for (size_t i = 0; i < count; i++)
+        if (i == 0 || strcmp(wishing[i]->wished_id, wishing[i - 1]->wished_id) != 0)
+            wishing[i]->name = wishing[i]->wished_id;
+    free(wishing);
+    return true;
 }
 
 /* What the shards of a split GGUF say of themselves against their names. */
@@ -315,66 +380,74 @@ static bool splits_agree(const struct unit *unit, char *message, size_t capacity
     return true;
 }
 
-/* Collects the group whose first member is `first`, and reports what it lacks; its members are claimed in any
- * case. Names are sorted, so a group's members follow one another in the order of their numbers. */
-static bool collect_group(struct builder *b, size_t first)
+/* Makes a unit of a group, or reports what it lacks; its members are claimed in any case. */
+static bool collect_group(struct builder *b, const struct shard *shards, size_t count)
 {
-    const char *name = td_base_name(b->candidates[first].path);
-    size_t stem_len = 0;
-    unsigned number = 0;
-    unsigned total = 0;
-    (void)shard_name(name, &stem_len, &number, &total);
-    char own[512];
-    group_name(b, name, stem_len, own, sizeof own);
-    size_t most = b->count - first < total ? b->count - first : total;
-    struct unit *unit = unit_add(b, own, most);
+    const struct td_candidate *broken = NULL;
+    unsigned total = shards[0].total;
+    struct unit *unit = unit_add(b, shards[0].name, count);
     if (unit == NULL)
         return false;
     unit->shard_total = total;
-    size_t broken = SIZE_MAX;
-    for (size_t i = first; i < b->count; i++) {
-        const char *other = td_base_name(b->candidates[i].path);
-        size_t other_stem;
-        unsigned other_total;
-        if (strncmp(other, name, stem_len + 1) != 0)
-            break;
-        if (b->claimed[i] || !shard_name(other, &other_stem, &number, &other_total) || other_total != total ||
-            other_stem != stem_len || !same_group(name, other, stem_len))
-            continue;
-        b->claimed[i] = true;
-        if (broken == SIZE_MAX && !is_usable(&b->candidates[i]))
-            broken = i;
-        if (number == unit->part_count + 1 && unit->part_count < most)
-            unit->parts[unit->part_count++] = b->candidates[i].entry;
+    for (size_t i = 0; i < count; i++) {
+        const struct td_candidate *candidate = &b->candidates[shards[i].candidate];
+        b->claimed[shards[i].candidate] = true;
+        if (broken == NULL && !is_usable(candidate))
+            broken = candidate;
+        if (shards[i].number == unit->part_count + 1 && unit->part_count < total)
+            unit->parts[unit->part_count++] = candidate->entry;
     }
     char message[512];
     if (unit->part_count < total)
         (void)snprintf(message, sizeof message,
                        "shard %zu of %u is not there, so this sharded checkpoint is not published",
                        unit->part_count + 1, total);
-    else if (broken != SIZE_MAX)
+    else if (broken != NULL)
         (void)snprintf(message, sizeof message,
                        "shard \"%.300s\" cannot be read, so the set is not published",
-                       td_base_name(b->candidates[broken].path));
+                       td_base_name(broken->path));
     else if (splits_agree(unit, message, sizeof message))
-        return true;
-    problem(b, b->candidates[first].path, message);
+        return wish_id(b, unit, &shards[0]);
+    problem(b, b->candidates[shards[0].candidate].path, message);
     unit_drop_last(b);
     return true;
 }
 
-static bool collect_files(struct builder *b)
+static bool is_left(const struct builder *b, size_t i)
+{
+    return !b->claimed[i] && b->candidates[i].kind != TD_FILE_SHARD_INDEX;
+}
+
+static bool collect_groups(struct builder *b)
+{
+    struct shard *shards = calloc(b->count + 1, sizeof *shards);
+    size_t count = 0;
+    bool ok = true;
+    if (shards == NULL)
+        return td_error_no_memory(b->err);
+    for (size_t i = 0; i < b->count; i++) {
+        struct shard *shard = &shards[count];
+        *shard = (struct shard){.name = td_base_name(b->candidates[i].path), .candidate = i};
+        if (is_left(b, i) && !b->candidates[i].alone &&
+            shard_name(shard->name, &shard->stem_len, &shard->number, &shard->total))
+            count++;
+    }
+    if (count > 0)
+        qsort(shards, count, sizeof *shards, shard_compare);
+    for (size_t first = 0, end; ok && first < count; first = end) {
+        for (end = first + 1; end < count && group_compare(&shards[first], &shards[end]) == 0;)
+            end++;
+        ok = collect_group(b, &shards[first], end - first);
+    }
+    free(shards);
+    return ok && grant_ids(b);
+}
+
+static bool collect_singles(struct builder *b)
 {
     for (size_t i = 0; i < b->count; i++) {
         const struct td_candidate *candidate = &b->candidates[i];
-        if (b->claimed[i] || candidate->kind == TD_FILE_SHARD_INDEX)
-            continue;
-        if (!candidate->alone && td_shard_stem_len(td_base_name(candidate->path)) > 0) {
-            if (!collect_group(b, i))
-                return false;
-            continue;
-        }
-        if (!is_usable(candidate))
+        if (!is_left(b, i) || !is_usable(candidate))
             continue;
         struct unit *unit = unit_add(b, td_base_name(candidate->path), 1);
         if (unit == NULL)
@@ -520,67 +593,100 @@ static bool checkpoint_fill_distributed(const struct builder *b, struct td_check
     return true;
 }
 
-/* Makes the unit a checkpoint. *published is false, and a problem noted, when two parts hold one name. */
-static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id,
-                              struct td_checkpoint *checkpoint, bool *published)
+static bool is_distributed(const struct unit *unit)
 {
-    memset(checkpoint, 0, sizeof *checkpoint);
-    *published = false;
-    checkpoint->id = id;
-    bool distributed = unit->index_entry != NULL && unit->index_entry->file->kind == TD_FILE_DCP_METADATA;
-    if (distributed) {
-        if (!checkpoint_fill_distributed(b, checkpoint, unit))
+    return unit->index_entry != NULL && unit->index_entry->file->kind == TD_FILE_DCP_METADATA;
+}
+
+static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *checkpoint,
+                            const struct unit *unit)
+{
+    if (is_distributed(unit))
+        return checkpoint_fill_distributed(b, checkpoint, unit);
+    if (unit->index_entry != NULL)
+        return checkpoint_fill_indexed(checkpoint, unit, b->err);
+    if (unit->part_count > 1)
+        return checkpoint_fill_merged(checkpoint, unit, b->err);
+    checkpoint->tensor_count = unit->parts[0]->file->manifest.tensor_count;
+    return true;
+}
+
+/* Sums up the tensors that can be served; false when that, or the model's total with it, is no 64-bit number. */
+static bool checkpoint_sum(const struct builder *b, struct td_checkpoint *checkpoint, uint64_t *model_bytes)
+{
+    for (size_t i = 0; i < checkpoint->tensor_count; i++) {
+        const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, i).tensor;
+        if (tensor->reason == NULL &&
+            !td_add_u64(checkpoint->total_bytes, tensor->nbytes, &checkpoint->total_bytes))
             return false;
-    } else if (unit->index_entry != NULL) {
-        if (!checkpoint_fill_indexed(checkpoint, unit, b->err))
-            return false;
-    } else if (unit->part_count > 1) {
-        if (!checkpoint_fill_merged(checkpoint, unit, b->err))
-            return false;
-    } else {
-        checkpoint->tensor_count = unit->parts[0]->file->manifest.tensor_count;
     }
+    return td_add_u64(b->model->total_bytes, checkpoint->total_bytes, model_bytes);
+}
+
+/* Whether the checkpoint can be published, with what the model's tensors then are together; a problem when not. */
+static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit,
+                             uint64_t *model_bytes)
+{
+    char message[512];
     size_t twice =
         checkpoint->refs == NULL || unit->index_entry != NULL ? 0 : checkpoint_duplicate(checkpoint);
-    if (twice > 0) {
-        char message[512];
+    if (twice > 0)
         (void)snprintf(message, sizeof message,
                        "tensor \"%.200s\" is in two shards, so this sharded checkpoint is not published",
                        checkpoint->refs[twice].tensor->name);
-        problem(b, unit->parts[0]->path, message);
+    else if (!checkpoint_sum(b, checkpoint, model_bytes))
+        (void)snprintf(message, sizeof message,
+                       "with its tensors the model's have more than 2^64-1 bytes, so it is not published");
+    else
+        return true;
+    problem(b, unit->index_entry != NULL ? unit->index_entry->path : unit->parts[0]->path, message);
+    return false;
+}
+
+static const char *format_name(const struct unit *unit)
+{
+    if (is_distributed(unit))
+        return distributed_id;
+    if (unit->part_count > 0)
+        return unit->parts[0]->file->format->name;
+    /* an index that maps nothing */
+    return families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].format->name;
+}
+
+/* Makes the unit a checkpoint. *published is false, and a problem noted, when it cannot be one. */
+static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id,
+                              struct td_checkpoint *checkpoint, bool *published)
+{
+    uint64_t model_bytes;
+    memset(checkpoint, 0, sizeof *checkpoint);
+    checkpoint->id = id;
+    checkpoint->parts = unit->parts;
+    checkpoint->part_count = unit->part_count;
+    checkpoint->format = format_name(unit);
+    *published = false;
+    if (!checkpoint_fill(b, checkpoint, unit))
+        return false;
+    if (!checkpoint_check(b, checkpoint, unit, &model_bytes)) {
         td_checkpoint_drop_refs(checkpoint);
         return true;
     }
-    checkpoint->parts = unit->parts;
-    checkpoint->part_count = unit->part_count;
-    if (distributed)
-        checkpoint->format = "dcp";
-    else if (unit->part_count == 0) /* an index that maps nothing */
-        checkpoint->format =
-            families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].format->name;
-    else
-        checkpoint->format = unit->parts[0]->file->format->name;
-    bool ok = (unit->part_count == 0 || checkpoint_metadata(b->snapshot, checkpoint, unit, b->err)) &&
-              checkpoint_tag(checkpoint, b->model, unit, b->err);
-    if (ok) {
-        for (size_t i = 0; i < checkpoint->tensor_count; i++) {
-            const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, i).tensor;
-            checkpoint->total_bytes += tensor->reason == NULL ? tensor->nbytes : 0;
-        }
-        unit->parts = NULL; /* now the checkpoint's */
-        *published = true;
-        return true;
+    if ((unit->part_count > 0 && !checkpoint_metadata(b->snapshot, checkpoint, unit, b->err)) ||
+        !checkpoint_tag(checkpoint, b->model, unit, b->err)) {
+        td_checkpoint_drop_refs(checkpoint);
+        return false;
     }
-    td_checkpoint_drop_refs(checkpoint);
-    return false;
+    unit->parts = NULL; /* now the checkpoint's */
+    b->model->total_bytes = model_bytes;
+    *published = true;
+    return true;
 }
 
 /* ---- ids ----------------------------------------------------------------------------------------------- */
 
-static struct unit *unit_named(const struct builder *b, const char *name)
+static struct unit *unit_named(const struct builder *b, enum family family, const char *name)
 {
     for (size_t i = 0; i < b->unit_count; i++)
-        if (strcmp(b->units[i].name, name) == 0)
+        if (b->units[i].family == family && strcmp(b->units[i].name, name) == 0)
             return &b->units[i];
     return NULL;
 }
@@ -624,9 +730,9 @@ static bool join_singles(struct builder *b, enum family family, size_t kin, stru
 /* Which unit goes by its family's id; NULL when none does. */
 static bool choose_in_family(struct builder *b, enum family family, struct unit **chosen)
 {
-    *chosen = unit_named(b, families[family].whole);
+    *chosen = unit_named(b, family, families[family].whole);
     if (*chosen == NULL)
-        *chosen = unit_named(b, families[family].index);
+        *chosen = unit_named(b, family, families[family].index);
     if (*chosen != NULL)
         return true;
     size_t kin = 0;
@@ -686,8 +792,6 @@ static bool publish_units(struct builder *b)
             model->checkpoint_count++;
     }
     qsort(model->checkpoints, model->checkpoint_count, sizeof *model->checkpoints, checkpoint_compare);
-    for (size_t i = 0; i < model->checkpoint_count; i++)
-        model->total_bytes += model->checkpoints[i].total_bytes;
     return true;
 }
 
@@ -713,7 +817,8 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot
         if (error != NULL)
             problem(&b, candidates[i].path, error);
     }
-    ok = collect_indexes(&b) && collect_distributed(&b) && collect_files(&b) && publish_units(&b);
+    ok = collect_indexes(&b) && collect_distributed(&b) && collect_groups(&b) && collect_singles(&b) &&
+         publish_units(&b);
 out:
     for (size_t i = 0; i < b.unit_count; i++)
         free(b.units[i].parts);

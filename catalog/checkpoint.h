@@ -25,7 +25,7 @@ struct td_candidate {
  *   3. the only set of the family: another index, a complete -NNNNN-of-NNNNN group, or one file
  *   4. several single files that share no tensor name, all together
  * Every other set goes by its own name: the file's, the index's, or the group's stem with the extension, of a split
- * GGUF the stem alone (its first file's name when something else is called that). The default is `safetensors`, else
+ * GGUF the stem alone (its first file's name when something else is called that, or may be). The default is `safetensors`, else
  * `pytorch`, else the first by name that holds tensors.
  * Beside an index that is refused nothing of its
  * family but the whole file is published. Files that an index names, and incomplete groups, are never published by

@@ -1,10 +1,15 @@
 #include "catalog/dcp_checkpoint.h"
 
 #include "core/checked.h"
-#include "storage/tiled.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Of the pickle, for a box: a key and a value of storage_data and a chunk, objects each. torch takes over 100. */
+enum { BYTES_PER_PIECE = 16 };
+
+static const char does_not_fill[] = "its pieces do not fill it exactly";
 
 /* Shapes of rank 0 may be NULL. */
 static bool same_sizes(const uint64_t *a, const uint64_t *b, uint32_t rank)
@@ -33,94 +38,118 @@ static const struct td_tensor *find_item(const struct td_dcp_tensor *tensor, con
     return NULL;
 }
 
-static bool check_tiles(const struct td_dcp_tensor *from, const char **reason, struct td_error *err)
+/* The first of the tensor's pieces from number i on that has elements; piece_count when there is none. Ranks that have no
+ * part of a tensor store a box without elements; these say nothing. */
+static uint32_t next_piece(const struct td_dcp_tensor *from, uint32_t i)
 {
-    struct td_tile *tiles = calloc((size_t)from->piece_count + 1, sizeof *tiles);
+    for (; i < from->piece_count; i++) {
+        bool empty = false;
+        for (uint32_t k = 0; k < from->rank; k++)
+            empty = empty || from->pieces[i].sizes[k] == 0;
+        if (!empty)
+            break;
+    }
+    return i;
+}
+
+static uint32_t count_pieces(const struct td_dcp_tensor *from)
+{
+    uint32_t count = 0;
+    for (uint32_t i = next_piece(from, 0); i < from->piece_count; i = next_piece(from, i + 1))
+        count++;
+    return count;
+}
+
+/* Whether the pieces, which are all what they should be, fill the tensor: then they are its, with *grid. */
+static bool join_pieces(const struct td_dcp_tensor *from, struct td_piece *pieces, uint32_t count,
+                        struct td_tensor *tensor, struct td_grid **grid, struct td_error *err)
+{
+    struct td_tile *tiles = calloc(count, sizeof *tiles);
     struct td_error why;
     if (tiles == NULL)
         return td_error_no_memory(err);
+    for (uint32_t i = 0; i < count; i++)
+        tiles[i] = (struct td_tile){.part = pieces[i].part,
+                                    .off = pieces[i].offset,
+                                    .starts = pieces[i].starts,
+                                    .sizes = pieces[i].sizes};
     td_error_init(&why);
-    for (uint32_t i = 0; i < from->piece_count; i++)
-        tiles[i] = (struct td_tile){.starts = from->pieces[i].starts, .sizes = from->pieces[i].sizes};
-    if (!td_tiles_check(tiles, from->piece_count, from->rank, from->shape, &why))
-        *reason = "its pieces do not fill it exactly";
+    if (td_grid_create(tiles, count, from->dtype->block_bytes, from->rank, from->shape, grid, &why)) {
+        tensor->pieces = pieces;
+        tensor->piece_count = count;
+    } else {
+        tensor->reason = does_not_fill;
+    }
     free(tiles);
     return why.code != TD_RESOURCE_EXHAUSTED || td_error_no_memory(err);
 }
 
 /* Several pieces, each row-major in its file. */
-static bool fill_pieces(struct td_join *join, const struct td_dcp_tensor *from,
-                        const struct td_entry *const *parts, struct td_tensor *tensor, struct td_error *err)
+static bool fill_pieces(struct td_join *join, const struct td_dcp_tensor *from, uint32_t count,
+                        const struct td_entry *const *parts, struct td_tensor *tensor, struct td_grid **grid,
+                        struct td_error *err)
 {
-    if (!check_tiles(from, &tensor->reason, err))
-        return false;
-    struct td_piece *pieces = td_arena_array(&join->arena, from->piece_count, sizeof *pieces);
+    struct td_piece *pieces = td_arena_array(&join->arena, count, sizeof *pieces);
+    uint32_t at = 0;
     if (pieces == NULL)
         return td_error_no_memory(err);
-    for (uint32_t i = 0; i < from->piece_count && tensor->reason == NULL; i++) {
+    for (uint32_t i = next_piece(from, 0); i < from->piece_count && tensor->reason == NULL;
+         i = next_piece(from, i + 1)) {
         const struct td_dcp_piece *piece = &from->pieces[i];
         const struct td_tensor *item = find_item(from, piece, parts, &tensor->reason);
         if (item != NULL && item->strides != NULL)
             tensor->reason = "a piece is not contiguous";
         else if (item != NULL)
-            pieces[i] = (struct td_piece){
+            pieces[at++] = (struct td_piece){
                 .part = piece->file, .offset = item->offset, .starts = piece->starts, .sizes = piece->sizes};
     }
-    tensor->pieces = pieces;
-    tensor->piece_count = tensor->reason == NULL ? from->piece_count : 0;
-    return true;
+    return tensor->reason != NULL || join_pieces(from, pieces, count, tensor, grid, err);
 }
 
-/* Ranks that have no part of a tensor store a box without elements; these say nothing. */
-static bool drop_empty(struct td_join *join, struct td_dcp_tensor *tensor, struct td_error *err)
+/* One piece, which must be all of it. */
+static void fill_whole(const struct td_dcp_tensor *from, const struct td_dcp_piece *piece,
+                       const struct td_entry *const *parts, struct td_tensor *tensor)
 {
-    struct td_dcp_piece *kept = td_arena_array(&join->arena, tensor->piece_count, sizeof *kept);
-    uint32_t count = 0;
-    if (kept == NULL)
-        return td_error_no_memory(err);
-    for (uint32_t i = 0; i < tensor->piece_count; i++) {
-        bool empty = false;
-        for (uint32_t k = 0; k < tensor->rank; k++)
-            empty = empty || tensor->pieces[i].sizes[k] == 0;
-        if (!empty)
-            kept[count++] = tensor->pieces[i];
+    const struct td_tensor *item = find_item(from, piece, parts, &tensor->reason);
+    if (item == NULL)
+        return;
+    for (uint32_t i = 0; i < from->rank; i++)
+        if (piece->starts[i] != 0 || piece->sizes[i] != from->shape[i])
+            tensor->reason = does_not_fill;
+    if (tensor->reason == NULL) {
+        tensor->offset = item->offset;
+        tensor->strides = item->strides;
     }
-    tensor->pieces = kept;
-    tensor->piece_count = count;
-    return true;
 }
 
 /* Its names and numbers are dcp's, which lives as long as its file, and so as the snapshots with this join. */
-static bool fill_tensor(struct td_join *join, const struct td_dcp_tensor *from,
+static bool fill_tensor(struct td_join *join, size_t number, const struct td_dcp_tensor *from,
                         const struct td_entry *const *parts, struct td_tensor *tensor, struct td_error *err)
 {
     uint64_t elems = 1;
     bool fits = true;
+    uint32_t first = next_piece(from, 0);
     *tensor = (struct td_tensor){.name = from->name,
                                  .name_len = from->name_len,
                                  .rank = from->rank,
                                  .dtype = from->dtype,
                                  .shape = from->shape};
+    if (first < from->piece_count)
+        join->tensors[number].part = from->pieces[first].file;
     for (uint32_t i = 0; i < from->rank; i++)
         fits = fits && td_mul_u64(elems, from->shape[i], &elems);
-    if (!fits || !td_dtype_nbytes(from->dtype, elems, &tensor->nbytes)) {
+    if (!fits || !td_dtype_nbytes(from->dtype, elems, &tensor->nbytes) || tensor->nbytes > INT64_MAX) {
         tensor->nbytes = 0;
-        tensor->reason = "its size is larger than 2^64-1 bytes";
+        tensor->reason = "its size is larger than 2^63-1 bytes";
         return true;
     }
-    if (from->piece_count == 0) {
-        tensor->reason = elems == 0 ? NULL : "no piece of it is stored";
-        return true;
-    }
-    if (from->piece_count > 1)
-        return fill_pieces(join, from, parts, tensor, err);
-    const struct td_tensor *item = find_item(from, &from->pieces[0], parts, &tensor->reason);
-    if (item != NULL && !same_sizes(from->pieces[0].sizes, from->shape, from->rank)) {
-        tensor->reason = "its pieces do not fill it exactly";
-    } else if (item != NULL) {
-        tensor->offset = item->offset;
-        tensor->strides = item->strides;
-    }
+    uint32_t count = count_pieces(from);
+    if (count > 1)
+        return fill_pieces(join, from, count, parts, tensor, &join->grids[number], err);
+    if (count == 1)
+        fill_whole(from, &from->pieces[first], parts, tensor);
+    else if (elems > 0)
+        tensor->reason = "no piece of it is stored";
     return true;
 }
 
@@ -128,17 +157,49 @@ static bool fill(struct td_join *join, const struct td_dcp *dcp, const struct td
                  struct td_error *err)
 {
     struct td_tensor *tensors = td_arena_array(&join->arena, dcp->tensor_count, sizeof *tensors);
-    join->tensors = malloc((dcp->tensor_count + 1) * sizeof *join->tensors);
-    if (tensors == NULL || join->tensors == NULL)
+    join->tensors = td_arena_array(&join->arena, dcp->tensor_count, sizeof *join->tensors);
+    join->grids = td_arena_array(&join->arena, dcp->tensor_count, sizeof(*join->grids));
+    if (tensors == NULL || join->tensors == NULL || join->grids == NULL)
         return td_error_no_memory(err);
     for (size_t i = 0; i < dcp->tensor_count; i++) {
-        struct td_dcp_tensor from = dcp->tensors[i];
-        if (!drop_empty(join, &from, err) || !fill_tensor(join, &from, parts, &tensors[i], err))
-            return false;
-        uint32_t part = from.piece_count > 0 ? from.pieces[0].file : (uint32_t)dcp->file_count;
-        join->tensors[i] = (struct td_tensor_ref){.tensor = &tensors[i], .part = part};
+        join->tensors[i] = (struct td_tensor_ref){.tensor = &tensors[i], .part = (uint32_t)dcp->file_count};
+        join->grids[i] = NULL;
     }
     join->tensor_count = dcp->tensor_count;
+    for (size_t i = 0; i < dcp->tensor_count; i++)
+        if (!fill_tensor(join, i, &dcp->tensors[i], parts, &tensors[i], err))
+            return false;
+    return true;
+}
+
+uint64_t td_dcp_join_bytes(const struct td_dcp *dcp)
+{
+    const uint64_t per_tensor =
+        sizeof(struct td_tensor) + sizeof(struct td_tensor_ref) + sizeof(struct td_grid *);
+    uint64_t bytes = sizeof(struct td_join) + dcp->tensor_count * per_tensor;
+    for (size_t i = 0; i < dcp->tensor_count; i++) {
+        uint32_t count = dcp->tensors[i].piece_count;
+        if (count > 1)
+            bytes += count * sizeof(struct td_piece) + td_grid_memory_bytes(count, dcp->tensors[i].rank);
+    }
+    return bytes;
+}
+
+bool td_dcp_check(const struct td_dcp *dcp, uint64_t metadata_bytes, size_t max_memory_bytes,
+                  struct td_error *err)
+{
+    uint64_t pieces = 0;
+    for (size_t i = 0; i < dcp->tensor_count; i++)
+        pieces += dcp->tensors[i].piece_count;
+    if (pieces > metadata_bytes / BYTES_PER_PIECE)
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "%" PRIu64 " pieces of tensors in %" PRIu64 " bytes: each takes at least %d",
+                            pieces, metadata_bytes, BYTES_PER_PIECE);
+    uint64_t bytes = dcp->arena.used_bytes + td_dcp_join_bytes(dcp);
+    if (bytes > max_memory_bytes)
+        return td_error_set(err, TD_INVALID_ARGUMENT,
+                            "its tensors take %" PRIu64 " bytes of memory, the limit is %zu", bytes,
+                            max_memory_bytes);
     return true;
 }
 

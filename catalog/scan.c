@@ -1,8 +1,10 @@
 #include "catalog/scan.h"
 
 #include "catalog/checkpoint.h"
+#include "catalog/dcp_checkpoint.h"
 #include "catalog/walk.h"
 #include "core/buffer.h"
+#include "core/checked.h"
 #include "core/clock.h"
 #include "core/utf8.h"
 #include "parser/names.h"
@@ -21,6 +23,10 @@ static const char *const reserved_names[] = {"tensors", "files", "plans", "shard
 struct scan {
     struct td_snapshot *snapshot;
     const struct td_snapshot *previous;
+    const struct td_walk *walk;
+    uint64_t
+        going_bytes; /* once has_going: what files take that are in the snapshot before and not in this one */
+    bool has_going;
     struct td_mapping_cache *maps;
     const struct td_scan_config *config;
     struct td_scan_progress *progress;
@@ -131,6 +137,58 @@ static bool is_settled(const struct scan *s, const struct td_found *found, const
     return false;
 }
 
+/* ---- what was known before, and its memory -------------------------------------------------------------- */
+
+static const struct td_entry *previous_entry(const struct scan *s, const char *path)
+{
+    return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, path, strlen(path));
+}
+
+static bool is_same_place(const struct td_entry *before, const struct td_found *found)
+{
+    return before != NULL && strcmp(before->file->source.path, found->physical) == 0;
+}
+
+/* Whether before is this file as it is now, and reading it again would tell the same. */
+static bool is_same_file(const struct td_entry *before, const struct td_found *found)
+{
+    return is_same_place(before, found) && td_file_id_equal(&before->file->source.id, &found->id) &&
+           !before->file->transient;
+}
+
+/* What the files take that go with the snapshot before. */
+static uint64_t going_bytes(struct scan *s)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; s->previous != NULL && i < s->previous->entry_count; i++)
+        bytes += s->previous->entries[i].file->memory_bytes;
+    for (size_t i = 0; bytes > 0 && i < s->walk->count; i++) {
+        const struct td_found *found = &s->walk->found[i];
+        const struct td_entry *before = found->error == NULL ? previous_entry(s, found->path) : NULL;
+        struct seen seen;
+        if (before != NULL &&
+            (is_same_file(before, found) ||
+             !is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen)))
+            bytes -= before->file->memory_bytes;
+    }
+    return bytes;
+}
+
+/* Whether so much is left for one more file. What files take that this scan replaces does not count, though it is there
+ * until the snapshot before is gone; it is looked for when it matters. */
+static bool has_memory(struct scan *s, uint64_t bytes)
+{
+    const struct td_memory *memory = s->config->memory;
+    uint64_t used = atomic_load_explicit(&memory->used_bytes, memory_order_relaxed);
+    if (used <= memory->max_bytes && bytes <= memory->max_bytes - used)
+        return true;
+    if (!s->has_going)
+        s->going_bytes = going_bytes(s);
+    s->has_going = true;
+    used -= s->going_bytes;
+    return used <= memory->max_bytes && bytes <= memory->max_bytes - used;
+}
+
 /* ---- reading one file ---------------------------------------------------------------------------------- */
 
 static void file_refuse(struct td_file *file, const struct td_error *why)
@@ -143,6 +201,7 @@ static void file_refuse(struct td_file *file, const struct td_error *why)
     file->error = strdup(message);
     file->transient =
         why->code != TD_INVALID_ARGUMENT || file->error == NULL; /* no memory: say it next time */
+    td_file_forget_content(file);
 }
 
 static bool read_index(struct td_file *file, const struct td_input *input, const struct td_limits *limits,
@@ -167,11 +226,50 @@ static bool parse_file(struct td_file *file, const char *name, const struct td_i
     if (file->kind == TD_FILE_SHARD_INDEX)
         return read_index(file, input, limits, err);
     if (file->kind == TD_FILE_DCP_METADATA)
-        return td_dcp_parse(&file->dcp, input, limits, err);
+        return td_dcp_parse(&file->dcp, input, limits, err) &&
+               td_dcp_check(&file->dcp, input->size_bytes, limits->max_memory_bytes, err);
     bool ok = td_format_parse(name, input, limits, &file->format, &file->manifest, err);
     if (file->format == NULL)
         file->kind = TD_FILE_PLAIN;
     return ok;
+}
+
+/* What is kept of a file. */
+static uint64_t content_bytes(const struct td_file *file)
+{
+    enum { OWN_BYTES = 2048 }; /* its members and names, and what the first chunk of an arena leaves unused */
+    uint64_t bytes = OWN_BYTES;
+    if (file->format != NULL)
+        bytes += file->manifest.arena.used_bytes;
+    if (file->kind == TD_FILE_SHARD_INDEX)
+        bytes += file->index.arena.used_bytes;
+    if (file->kind == TD_FILE_DCP_METADATA)
+        bytes += file->dcp.arena.used_bytes + td_dcp_join_bytes(&file->dcp);
+    return bytes;
+}
+
+/* Takes the memory that the file's content needs; refuses the file when it is not left. */
+static void take_memory(struct scan *s, struct td_file *file)
+{
+    struct td_memory *memory = s->config->memory;
+    struct td_error why;
+    uint64_t bytes = content_bytes(file);
+    if (memory == NULL)
+        return;
+    if (has_memory(s, bytes)) {
+        file->memory = memory;
+        file->memory_bytes = bytes;
+        atomic_fetch_add_explicit(&memory->used_bytes, bytes, memory_order_relaxed);
+        return;
+    }
+    td_error_init(&why);
+    (void)td_error_set(&why, TD_INVALID_ARGUMENT,
+                       "what is known of it takes %" PRIu64
+                       " bytes of memory, more than is left of the %" PRIu64
+                       " that all files together may take (--max-memory)",
+                       bytes, memory->max_bytes);
+    file_refuse(file, &why);
+    file->needed_bytes = bytes;
 }
 
 /* Opens and parses a checkpoint file or an index, known to clients by this name. *same is false when it is no longer
@@ -193,6 +291,8 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
         file->readable = ok && file->kind != TD_FILE_PLAIN;
         if (!ok)
             file_refuse(file, &why);
+        else if (file->readable)
+            take_memory(s, file);
         struct stat st;
         if (fstat(fd, &st) == 0)
             id = td_file_id_of(&st);
@@ -225,23 +325,19 @@ static struct td_file *file_create(const char *path, const char *name, const str
 
 /* ---- entries ------------------------------------------------------------------------------------------- */
 
-static const struct td_entry *previous_entry(const struct scan *s, const char *path)
-{
-    return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, path, strlen(path));
-}
-
 /* What the found file becomes: *file has a reference, or is NULL when it is not to be published now. */
 static bool resolve_file(struct scan *s, const struct td_found *found, struct td_file **out)
 {
     *out = NULL;
     const struct td_entry *before = previous_entry(s, found->path);
-    bool same_place = before != NULL && strcmp(before->file->source.path, found->physical) == 0;
-    if (same_place && td_file_id_equal(&before->file->source.id, &found->id) && !before->file->transient) {
+    if (is_same_file(before, found) &&
+        (before->file->needed_bytes == 0 || !has_memory(s, before->file->needed_bytes))) {
         *out = td_file_ref(before->file);
         return true;
     }
     struct seen seen;
-    bool trusted = is_settled(s, found, same_place ? &before->file->source.id : NULL, &seen);
+    bool trusted =
+        is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen);
     if (trusted) {
         const char *name = td_base_name(found->path);
         struct td_file *file = file_create(found->physical, name, &found->id, s->maps, &s->config->limits);
@@ -303,8 +399,9 @@ static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
     return false;
 }
 
-static bool build_entries(struct scan *s, const struct td_walk *walk)
+static bool build_entries(struct scan *s)
 {
+    const struct td_walk *walk = s->walk;
     struct td_snapshot *snapshot = s->snapshot;
     snapshot->entries = calloc(walk->count + 1, sizeof *snapshot->entries);
     s->revisions = calloc(walk->count + 1, sizeof *s->revisions);
@@ -409,7 +506,8 @@ static void model_files(struct scan *s, struct td_model *model, size_t first, si
         const struct td_file *file = snapshot->entries[model->first_entry + i].file;
         const struct td_file_id id =
             file->source.id; // NOLINT(clang-analyzer-core.*): every entry has its file
-        model->file_bytes += id.size_bytes;
+        if (!td_add_u64(model->file_bytes, id.size_bytes, &model->file_bytes))
+            model->file_bytes = UINT64_MAX; /* of sparse files */
         if (id.mtime_ns > model->updated_ns)
             model->updated_ns = id.mtime_ns;
     }
@@ -546,6 +644,7 @@ static bool build_models(struct scan *s)
     return true;
 }
 
+/* Over all that models are made of, before they are. */
 static bool tag_snapshot(struct scan *s)
 {
     struct td_snapshot *snapshot = s->snapshot;
@@ -561,10 +660,22 @@ static bool tag_snapshot(struct scan *s)
         td_digest_add_cstring(digest, snapshot->problems.items[i].path);
         td_digest_add_cstring(digest, snapshot->problems.items[i].message);
     }
-    for (size_t i = 0; i < s->candidate_count; i++)
-        if (s->candidates[i].entry == NULL)
-            td_digest_add_cstring(digest, s->candidates[i].path);
+    for (size_t i = 0; i < s->candidate_count; i++) {
+        if (s->candidates[i].entry != NULL)
+            continue;
+        td_digest_add_cstring(digest, s->candidates[i].path);
+        td_digest_add_cstring(digest, s->candidates[i].error);
+    }
     return td_digest_finish(digest, snapshot->tag) || td_error_no_memory(s->err);
+}
+
+/* Whether models made now would be those that are there already. */
+static bool is_unchanged(const struct scan *s)
+{
+    const struct td_snapshot *now = s->snapshot;
+    const struct td_snapshot *before = s->previous;
+    return before != NULL && strcmp(before->tag, now->tag) == 0 && before->root == now->root &&
+           before->unsettled_count == 0 && now->unsettled_count == 0 && td_snapshot_has_all_problems(before);
 }
 
 /* root may be NULL: of a file by itself. */
@@ -580,7 +691,7 @@ static struct td_snapshot *snapshot_create(struct td_root *root, const struct td
     return snapshot;
 }
 
-bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct td_snapshot *previous,
+bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snapshot *previous,
              const struct td_scan_config *config, struct td_unsettled_list *unsettled,
              struct td_scan_progress *progress, const _Atomic bool *stop, struct td_snapshot **out,
              struct td_error *err)
@@ -602,9 +713,12 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct t
     if (s.snapshot == NULL)
         return td_error_no_memory(err);
     struct td_walk walk = {0};
+    s.walk = &walk;
     bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems,
                           config->max_files, config->max_directories, &progress->files_found, stop, err) &&
-              build_entries(&s, &walk) && build_models(&s) && tag_snapshot(&s);
+              build_entries(&s) && tag_snapshot(&s);
+    bool unchanged = ok && is_unchanged(&s);
+    ok = ok && (unchanged || build_models(&s));
     td_walk_fini(&walk);
     free(s.candidates);
     free(s.revisions);
@@ -615,7 +729,9 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct t
     }
     td_unsettled_list_fini(unsettled);
     *unsettled = s.unsettled;
-    *out = s.snapshot;
+    *out = unchanged ? td_snapshot_ref(previous) : s.snapshot;
+    if (unchanged)
+        td_snapshot_free(s.snapshot);
     return true;
 }
 

@@ -10,6 +10,7 @@ struct td_scan_config {
     size_t max_files;
     size_t max_directories;
     struct td_limits limits;
+    struct td_memory *memory; /* for all files together; borrowed, outlives them. NULL: as much as there is */
     const struct td_hub_place
         *place; /* borrowed; the root is its folder and it alone is scanned. NULL: all */
 };
@@ -38,10 +39,10 @@ struct td_unsettled_list {
 
 void td_unsettled_list_fini(struct td_unsettled_list *list);
 
-/* Scans `root` and builds a snapshot with one reference. `previous` (may be NULL) lends its unchanged files.
- * `stop` ends the scan early with an error when it becomes true. A broken file never fails a scan; only
+/* Scans `root` and builds a snapshot with one reference. `previous` (may be NULL) lends its unchanged files; it is itself
+ * the result, with a further reference, when nothing is to be seen that is not in it and no file is too young. `stop` ends the scan early with an error when it becomes true. A broken file never fails a scan; only
  * TD_RESOURCE_EXHAUSTED, TD_IO on the root itself, and `stop` do. */
-bool td_scan(struct td_root *root, struct td_mapping_cache *maps, const struct td_snapshot *previous,
+bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snapshot *previous,
              const struct td_scan_config *config, struct td_unsettled_list *unsettled,
              struct td_scan_progress *progress, const _Atomic bool *stop, struct td_snapshot **out,
              struct td_error *err);

@@ -54,7 +54,8 @@ void td_join_unref(struct td_join *join)
 {
     if (join == NULL || atomic_fetch_sub_explicit(&join->refs, 1, memory_order_acq_rel) != 1)
         return;
-    free(join->tensors);
+    for (size_t i = 0; i < join->tensor_count; i++)
+        td_grid_unref(join->grids[i]);
     td_arena_fini(&join->arena);
     free(join);
 }
@@ -74,18 +75,27 @@ struct td_file *td_file_ref(struct td_file *file)
     return file;
 }
 
-void td_file_unref(struct td_file *file)
+void td_file_forget_content(struct td_file *file)
 {
-    if (file == NULL || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
-        return;
-    if (file->maps != NULL)
-        td_file_source_forget(file->maps, &file->source);
     if (file->format != NULL)
         td_manifest_fini(&file->manifest);
     if (file->kind == TD_FILE_DCP_METADATA)
         td_dcp_fini(&file->dcp);
     if (file->kind == TD_FILE_SHARD_INDEX)
         td_shard_index_fini(&file->index);
+    if (file->memory != NULL)
+        atomic_fetch_sub_explicit(&file->memory->used_bytes, file->memory_bytes, memory_order_relaxed);
+    file->memory_bytes = 0;
+    file->readable = false;
+}
+
+void td_file_unref(struct td_file *file)
+{
+    if (file == NULL || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (file->maps != NULL)
+        td_file_source_forget(file->maps, &file->source);
+    td_file_forget_content(file);
     free(file->error);
     free((char *)(uintptr_t)file->source.path);
     free(file);
@@ -225,23 +235,42 @@ bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name
     return found;
 }
 
+struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
+{
+    const struct td_join *join = checkpoint->join;
+    return tensor->piece_count == 0 ? NULL : join->grids[tensor - join->tensors[0].tensor];
+}
+
+static bool problems_grow(struct td_problems *problems)
+{
+    size_t capacity = problems->capacity == 0 ? 4 : problems->capacity * 2;
+    struct td_problem *items = realloc(problems->items, capacity * sizeof *items);
+    if (items == NULL)
+        return false;
+    problems->items = items;
+    problems->capacity = capacity;
+    return true;
+}
+
 void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,
                      const char *message)
 {
     enum { PROBLEMS_MAX = 1000 };
     if (problems->count >= PROBLEMS_MAX)
         return;
-    if (problems->count == problems->capacity) {
-        size_t capacity = problems->capacity == 0 ? 4 : problems->capacity * 2;
-        struct td_problem *items = realloc(problems->items, capacity * sizeof *items);
-        if (items == NULL)
-            return;
-        problems->items = items;
-        problems->capacity = capacity;
-    }
-    char *path_copy = td_arena_strndup(arena, path, strlen(path));
-    char *message_copy = td_arena_strndup(arena, message, strlen(message));
+    bool room = problems->count < problems->capacity || problems_grow(problems);
+    char *path_copy = room ? td_arena_strndup(arena, path, strlen(path)) : NULL;
+    char *message_copy = room ? td_arena_strndup(arena, message, strlen(message)) : NULL;
     if (path_copy == NULL || message_copy == NULL)
-        return;
-    problems->items[problems->count++] = (struct td_problem){.path = path_copy, .message = message_copy};
+        problems->incomplete = true;
+    else
+        problems->items[problems->count++] = (struct td_problem){.path = path_copy, .message = message_copy};
+}
+
+bool td_snapshot_has_all_problems(const struct td_snapshot *snapshot)
+{
+    bool all = !snapshot->problems.incomplete;
+    for (size_t i = 0; i < snapshot->model_count; i++)
+        all = all && !snapshot->models[i].problems.incomplete;
+    return all;
 }

@@ -15,16 +15,26 @@
 #include "parser/shard_index.h"
 #include "parser/torch_dcp.h"
 #include "storage/file_source.h"
+#include "storage/tiled.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+/* Memory for what was read of files: what all that live take together, and how much that may be. A scan adds to it. */
+struct td_memory {
+    uint64_t max_bytes;
+    _Atomic uint64_t used_bytes;
+};
+
 /* One regular file, with its parsed manifest when it is a checkpoint file. */
 struct td_file {
     _Atomic int refs;
     struct td_mapping_cache *maps;
+    struct td_memory *memory;       /* or NULL */
+    uint64_t memory_bytes;          /* taken of it */
+    uint64_t needed_bytes;          /* refused because so much was not left of it; else 0 */
     struct td_file_source source;   /* path below the root, identity */
     enum td_file_kind kind;         /* plain too when its bytes are not what its name says may be */
     const struct td_format *format; /* of TENSORS and DCP_PART; else NULL */
@@ -51,6 +61,7 @@ struct td_problem {
 struct td_problems {
     struct td_problem *items;
     size_t count, capacity;
+    bool incomplete; /* memory was short for one */
 };
 
 /* One tensor of a checkpoint and the part (file) that holds it. */
@@ -63,8 +74,9 @@ struct td_tensor_ref {
  * that hold the same. */
 struct td_join {
     _Atomic int refs;
-    struct td_arena arena; /* owns the tensors and their pieces */
+    struct td_arena arena; /* owns the tensors, their pieces and all lists here */
     struct td_tensor_ref *tensors;
+    struct td_grid **grids; /* per tensor; NULL unless it lies in several pieces */
     size_t tensor_count;
 };
 
@@ -95,8 +107,8 @@ struct td_model {
     size_t checkpoint_count;
     struct td_problems problems;
     uint64_t total_bytes; /* tensor bytes of all checkpoints */
-    uint64_t file_bytes;
-    int64_t updated_ns; /* mtime of the newest file */
+    uint64_t file_bytes;  /* 2^64-1 for more */
+    int64_t updated_ns;   /* mtime of the newest file */
 };
 
 struct td_snapshot {
@@ -123,6 +135,9 @@ void td_snapshot_free(struct td_snapshot *snapshot);  /* for retire functions on
 
 struct td_file *td_file_ref(struct td_file *file);
 void td_file_unref(struct td_file *file);
+
+/* Frees what was read of it, which is then not readable; before others see it. */
+void td_file_forget_content(struct td_file *file);
 
 struct td_join *td_join_ref(struct td_join *join);
 void td_join_unref(struct td_join *join); /* NULL is fine */
@@ -158,11 +173,17 @@ struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint
 bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name, size_t len,
                         struct td_tensor_ref *out);
 
+/* How a tensor of the checkpoint that lies in several pieces is put together; NULL for all others. Borrowed. */
+struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const struct td_tensor *tensor);
+
 /* Index of the first tensor whose name is greater than the given one (where a page continues). */
 size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, const char *name, size_t len);
 
 /* Appends a problem; strings are copied into the arena. Past 1,000 they are dropped: a list that long helps nobody. */
 void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,
                      const char *message);
+
+/* False when memory was short for some: another scan of the same files may tell more. */
+bool td_snapshot_has_all_problems(const struct td_snapshot *snapshot);
 
 #endif

@@ -82,6 +82,7 @@ static bool start(struct service *service, char *url, size_t url_capacity, struc
     struct td_catalog_config catalog = {.root = config->directory,
                                         .interval_ns = config->rescan_interval_ns,
                                         .max_maps = (size_t)config->max_maps,
+                                        .max_memory_bytes = config->max_memory,
                                         .lease_signal = config->leases ? service->lease_signal : 0,
                                         .scan = td_scan_config_default()};
     catalog.scan.settle_ns = config->settle_ns;

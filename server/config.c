@@ -54,6 +54,8 @@ static const struct option options[] = {
     {"max-files", "N", "1000000", "files listed; the rest is left out and reported", KIND_COUNT, 1, 100000000,
      AT(max_files)},
     {"max-maps", "N", "16384", "files mapped at once", KIND_COUNT, 16, 60000, AT(max_maps)},
+    {"max-memory", "BYTES", "4294967296", "for what is known of all files together; one beyond it is refused",
+     KIND_COUNT, 1048576, UINT64_C(999999999999), AT(max_memory)},
     {"access-log", "FILE|-|off", "-", "one line per request; - is standard output", KIND_TEXT, 0, 0,
      AT(access_log)},
     {"log-level", "LEVEL", "info", "error, warn, info or debug, on standard error", KIND_TEXT, 0, 0,

@@ -20,6 +20,7 @@ struct td_config {
     uint64_t max_body_bytes;
     uint64_t max_files;
     uint64_t max_maps;
+    uint64_t max_memory;
     uint64_t min_rate; /* bytes per second over 30 s; 0 = off */
     uint64_t header_timeout_ns;
     uint64_t body_timeout_ns;

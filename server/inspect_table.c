@@ -6,8 +6,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { METADATA_WIDTH = 100 }; /* characters of a value; --json has all */
+/* Characters, of a metadata value, of a name, and of a column; --json has all. A cell that is wider than its column pushes
+ * the rest of its row. */
+enum { METADATA_WIDTH = 100, NAME_WIDTH = 200, COLUMN_WIDTH = 100 };
 
 enum column { NAME, DTYPE, SHAPE, BYTES, OFFSET, FILE_NUMBER, NOTE, COLUMN_COUNT };
 
@@ -26,8 +29,6 @@ struct table {
     size_t file_count;            /* that hold tensors: the first of the checkpoint's parts */
     int widths[COLUMN_COUNT];     /* 0: not shown */
     struct td_buffer text, shown; /* of the cell made last */
-    size_t *seen;                 /* per part: the last count_files that met it; NULL: no memory */
-    size_t counts;
 };
 
 static const char *plural(size_t count)
@@ -37,17 +38,29 @@ static const char *plural(size_t count)
 
 /* ---- cells --------------------------------------------------------------------------------------------- */
 
-/* In how many files a tensor's pieces lie; 0 when memory was short. */
-static size_t count_files(struct table *table, const struct td_tensor *tensor)
+/* Bytes of the first `most` characters. */
+static size_t cut_len(const char *text, int most)
 {
-    size_t count = 0;
-    table->counts++;
-    for (uint32_t i = 0; table->seen != NULL && i < tensor->piece_count; i++) {
-        size_t *seen = &table->seen[tensor->pieces[i].part];
-        count += *seen != table->counts ? 1 : 0;
-        *seen = table->counts;
+    int width = 0;
+    size_t len = 0;
+    for (; text[len] != '\0'; len++) {
+        width += ((unsigned char)text[len] & 0xC0) != 0x80 ? 1 : 0;
+        if (width > most)
+            break;
     }
-    return count;
+    return len;
+}
+
+/* A name as a person may see it, cut where it is too long for a table. */
+static void write_name(struct table *table, const char *name)
+{
+    char head[4 * NAME_WIDTH + 1];
+    size_t len = cut_len(name, NAME_WIDTH);
+    memcpy(head, name, len);
+    head[len] = '\0';
+    td_buffer_puts(&table->text, td_terminal_name(head, &table->shown));
+    if (name[len] != '\0')
+        td_buffer_puts(&table->text, "...");
 }
 
 static void begin_note(struct td_buffer *out)
@@ -63,11 +76,10 @@ static void write_note(struct table *table, const struct td_tensor *tensor)
     if (tensor->reason != NULL)
         td_buffer_printf(out, "not addressable: %s", td_terminal_name(tensor->reason, &table->shown));
     if (tensor->piece_count > 0) {
-        size_t files = count_files(table, tensor);
+        size_t files;
+        (void)td_grid_parts(td_checkpoint_grid(table->checkpoint, tensor), &files);
         begin_note(out);
-        td_buffer_printf(out, "%" PRIu32 " pieces", tensor->piece_count);
-        if (files > 0)
-            td_buffer_printf(out, " in %zu file%s", files, plural(files));
+        td_buffer_printf(out, "%" PRIu32 " pieces in %zu file%s", tensor->piece_count, files, plural(files));
     }
     if (tensor->strides != NULL) {
         begin_note(out);
@@ -76,7 +88,8 @@ static void write_note(struct table *table, const struct td_tensor *tensor)
     }
     if (tensor->alias_of != NULL) {
         begin_note(out);
-        td_buffer_printf(out, "same bytes as %s", td_terminal_name(tensor->alias_of, &table->shown));
+        td_buffer_puts(out, "same bytes as ");
+        write_name(table, tensor->alias_of);
     }
 }
 
@@ -89,7 +102,10 @@ static const char *cell(struct table *table, enum column column, struct td_tenso
     td_buffer_clear(out);
     switch (column) {
     case NAME:
-        td_buffer_puts(out, tensor->name_len == 0 ? "\"\"" : td_terminal_name(tensor->name, &table->shown));
+        if (tensor->name_len == 0)
+            td_buffer_puts(out, "\"\"");
+        else
+            write_name(table, tensor->name);
         break;
     case DTYPE:
         td_buffer_puts(out, tensor->dtype->name);
@@ -133,6 +149,7 @@ static void measure(struct table *table)
             widest = width > widest ? width : widest;
         }
         int title = td_terminal_width(columns[c].title);
+        widest = widest < COLUMN_WIDTH ? widest : COLUMN_WIDTH;
         if (c != NOTE || widest > 0)
             table->widths[c] = widest > title ? widest : title;
     }
@@ -146,7 +163,8 @@ static void print_row(struct table *table, const struct td_tensor_ref *ref)
         if (table->widths[c] == 0)
             continue;
         const char *text = ref == NULL ? columns[c].title : cell(table, c, *ref);
-        int free_width = table->widths[c] - td_terminal_width(text);
+        int width = td_terminal_width(text);
+        int free_width = width < table->widths[c] ? table->widths[c] - width : 0;
         if (text[0] == '\0') {
             blanks += free_width + 2;
             continue;
@@ -183,26 +201,13 @@ static void print_totals(const struct td_checkpoint *checkpoint)
         (void)printf("  not addressable    %8zu tensor%s\n", unserved, plural(unserved));
 }
 
-/* Bytes of the first METADATA_WIDTH characters. */
-static size_t cut_len(const char *text)
-{
-    int width = 0;
-    size_t len = 0;
-    for (; text[len] != '\0'; len++) {
-        width += ((unsigned char)text[len] & 0xC0) != 0x80 ? 1 : 0;
-        if (width > METADATA_WIDTH)
-            break;
-    }
-    return len;
-}
-
 static void print_metadata(struct table *table)
 {
     const struct td_checkpoint *checkpoint = table->checkpoint;
     for (size_t i = 0; i < checkpoint->metadata_count; i++) {
         (void)printf("  metadata %s = ", td_terminal_name(checkpoint->metadata[i].key, &table->shown));
         const char *value = td_terminal_name(checkpoint->metadata[i].value, &table->shown);
-        size_t len = cut_len(value);
+        size_t len = cut_len(value, METADATA_WIDTH);
         (void)printf("%.*s%s\n", (int)len, value, value[len] == '\0' ? "" : "...");
     }
 }
@@ -228,7 +233,6 @@ void td_inspect_table_print(const struct td_model *model, const struct td_checkp
     struct table table = {.model = model, .checkpoint = checkpoint};
     for (size_t i = 0; i < checkpoint->part_count; i++)
         table.file_count += checkpoint->parts[i]->file->kind != TD_FILE_DCP_METADATA ? 1 : 0;
-    table.seen = calloc(checkpoint->part_count + 1, sizeof *table.seen);
     td_buffer_init(&table.text);
     td_buffer_init(&table.shown);
     print_heading(&table);
@@ -243,7 +247,6 @@ void td_inspect_table_print(const struct td_model *model, const struct td_checkp
                      td_terminal_name(td_model_relative(model, checkpoint->parts[i]), &table.shown));
     print_totals(checkpoint);
     print_metadata(&table);
-    free(table.seen);
     td_buffer_fini(&table.text);
     td_buffer_fini(&table.shown);
 }

@@ -2,36 +2,64 @@
 
 #include "core/checked.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The grid: where its lines run in each dimension, and which tile is in which cell. */
-struct grid {
-    uint32_t rank;
-    uint64_t *lines[TD_TILED_MAX_RANK]; /* starts in ascending order; all in one allocation, lines[0] */
-    size_t line_count[TD_TILED_MAX_RANK];
-    size_t *cells; /* index of the tile, row-major over the lines */
+/* Where a cell's box lies. */
+struct cell {
+    uint64_t off;
+    uint32_t part; /* index into the grid's parts */
 };
 
-struct piece {
-    struct td_blob *source;
-    uint64_t off;
+struct td_grid {
+    _Atomic int refs;
+    uint32_t rank, elem_bytes;
+    uint64_t len_bytes;
+    uint64_t shape[TD_TILED_MAX_RANK];
+    uint64_t *lines[TD_TILED_MAX_RANK]; /* starts in ascending order; all in one allocation, lines[0] */
+    size_t line_count[TD_TILED_MAX_RANK];
+    struct cell *cells; /* row-major over the lines */
+    uint32_t *parts;    /* ascending, each once */
+    uint64_t *ends;     /* per part: where its last box ends */
+    size_t part_count;
 };
 
 struct tiled {
     struct td_blob blob;
-    struct grid grid;
-    uint32_t elem_bytes;
-    uint64_t shape[TD_TILED_MAX_RANK];
-    size_t piece_count;
-    struct piece *pieces;
+    struct td_grid *grid;
+    struct td_blob *sources[]; /* per part */
 };
 
-static void grid_fini(struct grid *grid)
+/* ---- the grid ------------------------------------------------------------------------------------------ */
+
+struct td_grid *td_grid_ref(struct td_grid *grid)
 {
+    atomic_fetch_add_explicit(&grid->refs, 1, memory_order_relaxed);
+    return grid;
+}
+
+void td_grid_unref(struct td_grid *grid)
+{
+    if (grid == NULL || atomic_fetch_sub_explicit(&grid->refs, 1, memory_order_acq_rel) != 1)
+        return;
     free(grid->lines[0]);
     free(grid->cells);
+    free(grid->parts);
+    free(grid->ends);
+    free(grid);
+}
+
+uint64_t td_grid_memory_bytes(uint32_t count, uint32_t rank)
+{
+    const uint64_t each =
+        2 * sizeof(uint64_t) + sizeof(struct cell) + sizeof(uint32_t); /* line, end, cell, part */
+    return sizeof(struct td_grid) + rank * sizeof(uint64_t) + count * each;
+}
+
+const uint32_t *td_grid_parts(const struct td_grid *grid, size_t *count)
+{
+    *count = grid->part_count;
+    return grid->parts;
 }
 
 static int compare_u64(const void *a, const void *b)
@@ -41,8 +69,15 @@ static int compare_u64(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static int compare_u32(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a;
+    uint32_t y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* The last line at or before this index; every grid has a line at 0. */
-static size_t find_line(const struct grid *grid, uint32_t dim, uint64_t index)
+static size_t find_line(const struct td_grid *grid, uint32_t dim, uint64_t index)
 {
     size_t low = 0;
     size_t high = grid->line_count[dim];
@@ -56,86 +91,150 @@ static size_t find_line(const struct grid *grid, uint32_t dim, uint64_t index)
     return low;
 }
 
-static uint64_t line_end(const struct grid *grid, const uint64_t *shape, uint32_t dim, size_t line)
+static uint64_t line_end(const struct td_grid *grid, uint32_t dim, size_t line)
 {
-    return line + 1 < grid->line_count[dim] ? grid->lines[dim][line + 1] : shape[dim];
+    return line + 1 < grid->line_count[dim] ? grid->lines[dim][line + 1] : grid->shape[dim];
 }
 
-/* Collects the lines; false when memory is short. */
-static bool grid_lines(struct grid *grid, const struct td_tile *tiles, size_t count, uint32_t rank,
+/* The different starts in this dimension, ascending; how many. Most dimensions have one, or come in order. */
+static size_t collect_lines(const struct td_tile *tiles, size_t count, uint32_t dim, uint64_t *at)
+{
+    bool ascending = true;
+    size_t used = 0;
+    for (size_t k = 0; k < count; k++) {
+        at[k] = tiles[k].starts[dim];
+        ascending = ascending && (k == 0 || at[k - 1] <= at[k]);
+    }
+    if (!ascending)
+        qsort(at, count, sizeof *at, compare_u64);
+    for (size_t k = 0; k < count; k++)
+        if (used == 0 || at[k] != at[used - 1])
+            at[used++] = at[k];
+    return used;
+}
+
+static bool misfit(struct td_error *err)
+{
+    return td_error_set(err, TD_INVALID_ARGUMENT, "its pieces do not fill it exactly");
+}
+
+/* Cells and boxes are equal in number; so all lines together are no more than the boxes and the rank. */
+static bool fill_lines(struct td_grid *grid, const struct td_tile *tiles, size_t count, uint64_t *scratch,
                        struct td_error *err)
 {
-    size_t total;
-    if (!td_mul_size(count, rank > 0 ? rank : 1, &total) || total > SIZE_MAX / sizeof(uint64_t))
-        return td_error_no_memory(err);
-    uint64_t *at = calloc(total, sizeof *at);
-    grid->cells = malloc(count * sizeof *grid->cells);
-    grid->lines[0] = at;
-    grid->rank = rank;
-    if (at == NULL || grid->cells == NULL)
-        return td_error_no_memory(err);
-    for (uint32_t i = 0; i < rank; i++, at += count) {
-        size_t used = 0;
-        for (size_t k = 0; k < count; k++)
-            at[k] = tiles[k].starts[i];
-        qsort(at, count, sizeof *at, compare_u64);
-        for (size_t k = 0; k < count; k++)
-            if (used == 0 || at[k] != at[used - 1])
-                at[used++] = at[k];
+    size_t cells = 1;
+    uint64_t *at = grid->lines[0];
+    for (uint32_t i = 0; i < grid->rank; i++) {
+        size_t used = collect_lines(tiles, count, i, scratch);
+        if (scratch[0] != 0 || !td_mul_size(cells, used, &cells) || cells > count)
+            return misfit(err);
+        memcpy(at, scratch, used * sizeof *at);
         grid->lines[i] = at;
         grid->line_count[i] = used;
+        at += used;
     }
-    return true;
+    return cells == count || misfit(err);
 }
 
-/* The cell that this tile fills exactly; false when it fills none. */
-static bool cell_of(const struct grid *grid, const struct td_tile *tile, const uint64_t *shape, size_t *cell)
+/* The cell that this box fills exactly, and its bytes; false when it fills none. */
+static bool cell_of(const struct td_grid *grid, const struct td_tile *tile, size_t *cell, uint64_t *bytes)
 {
     *cell = 0;
+    *bytes = grid->elem_bytes;
     for (uint32_t i = 0; i < grid->rank; i++) {
         size_t line = find_line(grid, i, tile->starts[i]);
-        uint64_t end = line_end(grid, shape, i, line);
+        uint64_t end = line_end(grid, i, line);
         if (end <= tile->starts[i] || end - tile->starts[i] != tile->sizes[i])
             return false;
         *cell = *cell * grid->line_count[i] + line;
+        *bytes *= tile->sizes[i]; /* at most len_bytes */
     }
     return true;
 }
 
-static bool grid_init(struct grid *grid, const struct td_tile *tiles, size_t count, uint32_t rank,
-                      const uint64_t *shape, struct td_error *err)
+static void fill_parts(struct td_grid *grid, const struct td_tile *tiles, size_t count)
 {
-    static const char fault[] = "its pieces do not fill it exactly";
-    memset(grid, 0, sizeof *grid);
-    if (count == 0 || rank > TD_TILED_MAX_RANK)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "%s", fault);
-    if (!grid_lines(grid, tiles, count, rank, err))
-        return false;
-    size_t cells = 1;
-    bool whole = true;
-    for (uint32_t i = 0; i < rank; i++)
-        whole = whole && grid->lines[i][0] == 0 && td_mul_size(cells, grid->line_count[i], &cells);
-    if (!whole || cells != count)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "%s", fault);
     for (size_t k = 0; k < count; k++)
-        grid->cells[k] = SIZE_MAX;
+        grid->parts[k] = tiles[k].part;
+    qsort(grid->parts, count, sizeof *grid->parts, compare_u32);
+    for (size_t k = 0; k < count; k++)
+        if (grid->part_count == 0 || grid->parts[k] != grid->parts[grid->part_count - 1])
+            grid->parts[grid->part_count++] = grid->parts[k];
+}
+
+static bool fill_cells(struct td_grid *grid, const struct td_tile *tiles, size_t count, struct td_error *err)
+{
+    static const struct cell none = {.part = UINT32_MAX};
+    for (size_t k = 0; k < count; k++)
+        grid->cells[k] = none;
     for (size_t k = 0; k < count; k++) {
         size_t cell;
-        if (!cell_of(grid, &tiles[k], shape, &cell) || grid->cells[cell] != SIZE_MAX)
-            return td_error_set(err, TD_INVALID_ARGUMENT, "%s", fault);
-        grid->cells[cell] = k;
+        uint64_t bytes;
+        uint64_t end;
+        const uint32_t *part =
+            bsearch(&tiles[k].part, grid->parts, grid->part_count, sizeof *grid->parts, compare_u32);
+        if (part == NULL || !cell_of(grid, &tiles[k], &cell, &bytes) || grid->cells[cell].part != none.part ||
+            !td_add_u64(tiles[k].off, bytes, &end))
+            return misfit(err);
+        size_t number = (size_t)(part - grid->parts);
+        grid->cells[cell] = (struct cell){.off = tiles[k].off, .part = (uint32_t)number};
+        if (end > grid->ends[number])
+            grid->ends[number] = end;
     }
     return true;
 }
 
-bool td_tiles_check(const struct td_tile *tiles, size_t count, uint32_t rank, const uint64_t *shape,
-                    struct td_error *err)
+static bool measure(struct td_grid *grid, const uint64_t *shape, struct td_error *err)
 {
-    struct grid grid;
-    bool ok = grid_init(&grid, tiles, count, rank, shape, err);
-    grid_fini(&grid);
+    grid->len_bytes = grid->elem_bytes;
+    for (uint32_t i = 0; i < grid->rank; i++) {
+        grid->shape[i] = shape[i];
+        if (!td_mul_u64(grid->len_bytes, shape[i], &grid->len_bytes))
+            return td_error_set(err, TD_INVALID_ARGUMENT, "an array has more than 2^64-1 bytes");
+    }
+    return true;
+}
+
+static struct td_grid *grid_alloc(size_t count, uint32_t elem_bytes, uint32_t rank)
+{
+    struct td_grid *grid = calloc(1, sizeof *grid);
+    if (grid == NULL)
+        return NULL;
+    atomic_init(&grid->refs, 1);
+    grid->rank = rank;
+    grid->elem_bytes = elem_bytes;
+    grid->lines[0] = calloc(count + rank, sizeof *grid->lines[0]);
+    grid->cells = calloc(count, sizeof *grid->cells);
+    grid->parts = calloc(count, sizeof *grid->parts);
+    grid->ends = calloc(count, sizeof *grid->ends);
+    if (grid->lines[0] != NULL && grid->cells != NULL && grid->parts != NULL && grid->ends != NULL)
+        return grid;
+    td_grid_unref(grid);
+    return NULL;
+}
+
+bool td_grid_create(const struct td_tile *tiles, size_t count, uint32_t elem_bytes, uint32_t rank,
+                    const uint64_t *shape, struct td_grid **out, struct td_error *err)
+{
+    if (count == 0 || rank > TD_TILED_MAX_RANK)
+        return misfit(err);
+    struct td_grid *grid = grid_alloc(count, elem_bytes, rank);
+    uint64_t *scratch = calloc(count, sizeof *scratch);
+    bool ok = (grid != NULL && scratch != NULL) || td_error_no_memory(err);
+    if (ok) {
+        fill_parts(grid, tiles, count);
+        ok = measure(grid, shape, err) && fill_lines(grid, tiles, count, scratch, err) &&
+             fill_cells(grid, tiles, count, err);
+    }
+    free(scratch);
+    if (ok)
+        *out = grid;
+    else
+        td_grid_unref(grid);
     return ok;
 }
+
+/* ---- the blob ------------------------------------------------------------------------------------------ */
 
 static struct tiled *tiled_of(struct td_blob *blob)
 {
@@ -145,64 +244,61 @@ static struct tiled *tiled_of(struct td_blob *blob)
 static void tiled_destroy(struct td_blob *blob)
 {
     struct tiled *t = tiled_of(blob);
-    for (size_t i = 0; t->pieces != NULL && i < t->piece_count; i++)
-        td_blob_unref(t->pieces[i].source);
-    grid_fini(&t->grid);
-    free(t->pieces);
+    for (size_t i = 0; i < t->grid->part_count; i++)
+        td_blob_unref(t->sources[i]);
+    td_grid_unref(t->grid);
     free(t);
 }
 
 static bool tiled_unchanged(struct td_blob *blob)
 {
     const struct tiled *t = tiled_of(blob);
-    for (size_t i = 0; i < t->piece_count; i++) {
-        bool asked = i > 0 && t->pieces[i].source == t->pieces[i - 1].source;
-        if (!asked && !td_blob_unchanged(t->pieces[i].source))
+    for (size_t i = 0; i < t->grid->part_count; i++)
+        if (!td_blob_unchanged(t->sources[i]))
             return false;
-    }
     return true;
 }
 
-/* Where element number `elem` lies, and how many from it on are contiguous both there and here. */
-static const struct piece *locate(const struct tiled *t, uint64_t elem, uint64_t *off, uint64_t *run)
+/* In which cell element number `elem` lies, at which byte, and how many from it on are contiguous both there and here. */
+static const struct cell *locate(const struct td_grid *grid, uint64_t elem, uint64_t *off, uint64_t *run)
 {
     uint64_t tile_step = 1;
     uint64_t at = 0;
     size_t cell = 0;
     size_t cell_step = 1;
-    bool full = true; /* the tile spans all dimensions further in */
+    bool full = true; /* the box spans all dimensions further in */
     *run = 1;
-    for (uint32_t i = t->grid.rank; i-- > 0;) {
-        uint64_t index = elem % t->shape[i];
-        elem /= t->shape[i];
-        size_t line = find_line(&t->grid, i, index);
-        uint64_t start = t->grid.lines[i][line];
-        uint64_t size = line_end(&t->grid, t->shape, i, line) - start;
+    for (uint32_t i = grid->rank; i-- > 0;) {
+        uint64_t index = elem % grid->shape[i];
+        elem /= grid->shape[i];
+        size_t line = find_line(grid, i, index);
+        uint64_t start = grid->lines[i][line];
+        uint64_t size = line_end(grid, i, line) - start;
         at += (index - start) * tile_step;
         if (full)
             *run = size * tile_step - at;
-        full = full && size == t->shape[i];
+        full = full && size == grid->shape[i];
         cell += line * cell_step;
-        cell_step *= t->grid.line_count[i];
+        cell_step *= grid->line_count[i];
         tile_step *= size;
     }
-    const struct piece *piece = &t->pieces[t->grid.cells[cell]];
-    *off = piece->off + at * t->elem_bytes;
-    return piece;
+    *off = grid->cells[cell].off + at * grid->elem_bytes;
+    return &grid->cells[cell];
 }
 
 static bool tiled_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     const struct tiled *t = tiled_of(blob);
+    const struct td_grid *grid = t->grid;
     uint8_t *to = out;
     while (len > 0) {
-        uint64_t within = off % t->elem_bytes;
+        uint64_t within = off % grid->elem_bytes;
         uint64_t at;
         uint64_t run;
-        const struct piece *piece = locate(t, off / t->elem_bytes, &at, &run);
-        uint64_t left = run * t->elem_bytes - within;
+        const struct cell *cell = locate(grid, off / grid->elem_bytes, &at, &run);
+        uint64_t left = run * grid->elem_bytes - within;
         size_t n = left < len ? (size_t)left : len;
-        if (!td_blob_read(piece->source, at + within, to, n, err))
+        if (!td_blob_read(t->sources[cell->part], at + within, to, n, err))
             return false;
         to += n;
         off += n;
@@ -214,44 +310,20 @@ static bool tiled_read(struct td_blob *blob, uint64_t off, void *out, size_t len
 static const struct td_blob_class tiled_class = {
     .destroy = tiled_destroy, .read = tiled_read, .unchanged = tiled_unchanged};
 
-/* Takes the tiles' places; each must lie within its source. */
-static bool take_pieces(struct tiled *t, const struct td_tile *tiles, size_t count, struct td_error *err)
+bool td_blob_tiled(struct td_grid *grid, struct td_blob *const *sources, struct td_blob **out,
+                   struct td_error *err)
 {
-    t->pieces = calloc(count, sizeof *t->pieces);
-    if (t->pieces == NULL)
-        return td_error_no_memory(err);
-    for (size_t k = 0; k < count; k++) {
-        uint64_t bytes = t->elem_bytes;
-        bool fits = true;
-        for (uint32_t i = 0; i < t->grid.rank; i++)
-            fits = fits && td_mul_u64(bytes, tiles[k].sizes[i], &bytes);
-        if (!fits || !td_range_within(tiles[k].off, bytes, tiles[k].source->len_bytes))
+    for (size_t i = 0; i < grid->part_count; i++)
+        if (grid->ends[i] > sources[i]->len_bytes)
             return td_error_set(err, TD_INTERNAL, "a piece of an array leaves its file");
-        t->pieces[t->piece_count++] =
-            (struct piece){.source = td_blob_ref(tiles[k].source), .off = tiles[k].off};
-    }
-    return true;
-}
-
-bool td_blob_tiled(const struct td_tile *tiles, size_t count, uint32_t elem_bytes, uint32_t rank,
-                   const uint64_t *shape, struct td_blob **out, struct td_error *err)
-{
-    struct tiled *t = calloc(1, sizeof *t);
+    struct tiled *t = malloc(sizeof *t + grid->part_count * sizeof(t->sources[0]));
     if (t == NULL)
         return td_error_no_memory(err);
-    t->blob.class = &tiled_class;
+    t->blob = (struct td_blob){.class = &tiled_class, .len_bytes = grid->len_bytes};
     atomic_init(&t->blob.refs, 1);
-    t->blob.len_bytes = t->elem_bytes = elem_bytes;
-    bool ok = grid_init(&t->grid, tiles, count, rank, shape, err);
-    for (uint32_t i = 0; ok && i < rank; i++) {
-        t->shape[i] = shape[i];
-        ok = td_mul_u64(t->blob.len_bytes, shape[i], &t->blob.len_bytes) ||
-             td_error_set(err, TD_INTERNAL, "an array has more than 2^64-1 bytes");
-    }
-    if (!ok || !take_pieces(t, tiles, count, err)) {
-        tiled_destroy(&t->blob);
-        return false;
-    }
+    t->grid = td_grid_ref(grid);
+    for (size_t i = 0; i < grid->part_count; i++)
+        t->sources[i] = td_blob_ref(sources[i]);
     *out = &t->blob;
     return true;
 }

@@ -456,6 +456,22 @@ BROKEN = {
 }
 
 
+def test_memory_for_all_files_is_bounded(start, tmp_path):
+    """--max-memory: what does not fit is refused by name, the rest is served; it is read when there is room."""
+    root = tmp_path / "root"
+    small, other = [tensor("w", "U8", [3])], [tensor("v", "U8", [3])]
+    write_by_hand(root / "a/model.safetensors", small)
+    write_by_hand(root / "b/model.safetensors", [tensor(f"layer.{i}", "U8", [1]) for i in range(20000)])
+    write_by_hand(root / "c/model.safetensors", other)
+    age(root)
+    s = start(root, "--max-memory", "1048576", rescan="0.1")
+    (e,) = s.json("/models/b")["errors"]
+    assert e["file"] == "model.safetensors" and "1048576" in e["message"] and "--max-memory" in e["message"], e
+    assert s.json("/models/b")["checkpoints"] == []
+    assert s.get("/models/a/tensors/w").body == small[0].data and s.get("/models/c/tensors/v").body == other[0].data
+    assert s.get("/models/b/files/model.safetensors").status == 200, "it is still a file"
+
+
 def test_broken_files_are_listed_with_errors(start, tmp_path):
     root = tmp_path / "root"
     t = good(root / "good/model.safetensors")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.metadata import MetadataIndex
 
 from harness import Server, age, enc, tensord_binary
 
@@ -150,6 +152,21 @@ def test_an_item_is_as_long_as_the_metadata_says(made, tmp_path):
         got = {t["name"]: t for t in s.json("/models/d/tensors")["tensors"]}
         assert got.pop("grid")["reason"] == "a piece is not where .metadata says"
         assert all("reason" not in t for t in got.values()) and len(got) > 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_single_box_that_is_not_all(tmp_path):
+    """It has the tensor's shape but begins elsewhere: torch leaves what it does not cover as it was, so nobody knows it."""
+    d = tmp_path / "root/d"
+    dcp.save({"w": torch.tensor([1., 2, 3, 4])}, checkpoint_id=d, no_dist=True)
+    meta = pickle.loads((d / ".metadata").read_bytes())
+    meta.state_dict_metadata["w"].chunks[0].offsets = torch.Size([2])
+    meta.storage_data = {MetadataIndex("w", torch.Size([2]), 0): info for info in meta.storage_data.values()}
+    (d / ".metadata").write_bytes(pickle.dumps(meta))
+    age_all(tmp_path)
+    with Server(tmp_path / "root") as s:
+        (t,) = s.json("/models/d/tensors")["tensors"]
+        assert t["reason"] == "its pieces do not fill it exactly" and s.get("/models/d/tensors/w").status == 422
 
 
 def test_metadata_of_another_kind_is_a_dot_file(tmp_path):

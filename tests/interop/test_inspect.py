@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 
 from harness import Server, age, is_sanitized, tensor, tensord_binary, write_by_hand
 
@@ -169,3 +170,27 @@ def test_libmicrohttpd_is_needed_to_serve_alone(tmp_path, library):
     for args in (("serve", str(tmp_path / "m"), "--listen", "127.0.0.1:0"), ("--version",)):
         p = run(*args)
         assert p.returncode == 1 and p.stderr.count("\n") == 1 and "libmicrohttpd" in p.stderr, (p.returncode, p.stderr)
+
+
+@pytest.mark.parametrize("names", [["m-00001-of-00002.pth", "m-00002-of-00002.pth"], ["a.pth", "b.pth"]])
+def test_totals_past_64_bits(tmp_path, names):
+    """No file's tensors have more than 2^64-1 bytes, but those of two have: of one set, or of two sets of a model."""
+    for k, name in enumerate(names):
+        vast = torch.zeros(1, dtype=torch.uint8).expand(2 ** 62)
+        (tmp_path / "m").mkdir(exist_ok=True)
+        torch.save({f"t{k}.{i}": vast for i in range(3)}, tmp_path / "m" / name)
+    p = subprocess.run([str(tensord_binary()), "inspect", str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 1 and p.stderr.count("\n") == 1 and "more than 2^64-1 bytes" in p.stderr, p.stderr
+    shown = [line for line in p.stdout.splitlines() if "  checkpoint " in line]
+    assert len(shown) == (0 if names[0].startswith("m-") else 1) and all("12288.00 PiB" in line for line in shown), shown
+
+
+def test_one_long_name_does_not_widen_the_table(tmp_path):
+    """It is cut, and pushes its own row alone."""
+    names = ["é" * 150, "é" * 200, "é" * 201, "w" * 10000] + [f"layer.{i}" for i in range(1000)]
+    write_by_hand(tmp_path / "a.safetensors", [tensor(n, "U8", [1]) for n in names])
+    lines = inspect(tmp_path / "a.safetensors").splitlines()
+    rows = {line.split()[0]: line for line in lines[2:2 + len(names)]}
+    assert set(rows) == set(names[:2]) | {names[2][:200] + "...", names[3][:200] + "..."} | set(names[4:])
+    assert all(len(row) < 150 for name, row in rows.items() if name.startswith("layer"))
+    assert all(row.split()[1:3] == ["U8", "[1]"] for row in rows.values())

@@ -1,6 +1,7 @@
 /* Which files make which checkpoint: docs/formats.md, "Sharded checkpoints" and "Checkpoint ids". */
 #include "catalog/checkpoint.h"
 
+#include "catalog/dcp_checkpoint.h"
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"
 
@@ -294,6 +295,22 @@ static const struct row rows[] = {
     {"groups of one stem and two extensions",
      "st m-00001-of-00001.safetensors a\ndata m-00001-of-00001.gguf gguf/none.gguf",
      "safetensors{m-00001-of-00001.safetensors}(a) m{m-00001-of-00001.gguf}()", NULL, NULL},
+    {"a split GGUF whose stem is a group's name",
+     "st x-00001-of-00001.safetensors a\ndata x.safetensors-00001-of-00001.gguf gguf/version2.gguf",
+     "safetensors{x-00001-of-00001.safetensors}(a) "
+     "x.safetensors-00001-of-00001.gguf{x.safetensors-00001-of-00001.gguf}(last none scalar w)",
+     NULL, NULL},
+    {"a split GGUF whose stem is an id that another set gets",
+     "data pytorch_model.bin torch/list.pt\ndata pytorch-00001-of-00001.gguf gguf/none.gguf",
+     "pytorch{pytorch_model.bin}(0 1) pytorch-00001-of-00001.gguf{pytorch-00001-of-00001.gguf}()", NULL,
+     NULL},
+    {"groups of one stem and several formats",
+     "st m-00001-of-00002.safetensors a\nst m-00002-of-00002.safetensors b\n"
+     "data m-00001-of-00002.bin torch/list.pt\ndata m-00002-of-00002.bin torch/protocol4.pt\n"
+     "data m-00002-of-00003.bin torch/list.pt",
+     "safetensors{m-00001-of-00002.safetensors m-00002-of-00002.safetensors}(a b) "
+     "m.bin{m-00001-of-00002.bin m-00002-of-00002.bin}(0 0.bias 0.weight 1 1.bias 1.weight)",
+     "m-00002-of-00003.bin", "shard 1 of 3"},
 };
 
 static void sets_become_checkpoints(void **state)
@@ -419,6 +436,8 @@ static void unchanged_files_are_joined_once(void **state)
     struct td_tensor_ref ref;
     assert_true(td_checkpoint_find(c, "bytes", 5, &ref));
     assert_true(ref.tensor->reason == NULL && ref.tensor->nbytes == 5);
+    const struct td_dcp *dcp = &scanner_entry(&scanner, "m/.metadata")->file->dcp;
+    assert_true(join->arena.used_bytes + sizeof *join <= td_dcp_join_bytes(dcp));
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         join = td_join_ref(only_checkpoint(&scanner)->join); /* so that its place is not taken again */
         make_files(&tree, files[i]);
@@ -452,13 +471,69 @@ static void tag_covers_the_model(void **state)
     tree_close(&tree);
 }
 
+/* CPU time to group n files, none of which can be read, of names that this format makes of their numbers. */
+static double group_seconds(const char *format, size_t n)
+{
+    struct td_snapshot snapshot = {0};
+    struct td_model model = {.id = "m"};
+    struct td_candidate *candidates = calloc(n, sizeof *candidates);
+    char(*paths)[64] = calloc(n, sizeof *paths);
+    struct td_error err;
+    assert_true(candidates != NULL && paths != NULL);
+    td_error_init(&err);
+    td_arena_init(&snapshot.arena, 0);
+    for (size_t i = 0; i < n; i++) {
+        char number[8];
+        (void)snprintf(number, sizeof number, "%05zu", i + 1);
+        const char *gap = strchr(format, '#');
+        (void)snprintf(paths[i], sizeof paths[i], "%.*s%s%s", (int)(gap - format), format, number, gap + 1);
+        candidates[i] = (struct td_candidate){.path = paths[i],
+                                              .directory_len = 1,
+                                              .model_len = 1,
+                                              .kind = td_file_kind_of(paths[i]),
+                                              .error = "it is broken"};
+    }
+    double began = cpu_seconds();
+    assert_true(td_checkpoints_build(&snapshot, NULL, &model, candidates, n, &err));
+    double took = cpu_seconds() - began;
+    assert_int_equal(model.checkpoint_count, 0);
+    assert_true(model.problems.count > 0);
+    free(model.checkpoints);
+    free(model.problems.items);
+    td_arena_fini(&snapshot.arena);
+    free(candidates);
+    free(paths);
+    return took;
+}
+
+/* Sixteen times the files take about sixteen times as long, not 256 times. */
+static void grouping_is_linear(void **state)
+{
+    (void)state;
+    static const char *const formats[] = {
+        "m/a-00001-of-#.gguf", /* a group each, of the same stem */
+        "m/a-#-of-99999.gguf", /* one group */
+        "m/x#.bin.index.json", /* indexes, each of which hides files of its kind */
+        "m/x#.safetensors",
+    };
+    for (size_t i = 0; i < COUNT_OF(formats); i++) {
+        double least_ratio = 1e9;
+        for (size_t k = 0; k < 5; k++) {
+            double few = group_seconds(formats[i], 2000);
+            double many = group_seconds(formats[i], 32000);
+            least_ratio = many / few < least_ratio ? many / few : least_ratio;
+        }
+        CHECK(least_ratio < 64, "%s: %.0f times as long", formats[i], least_ratio);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_become_checkpoints),         cmocka_unit_test(index_names),
         cmocka_unit_test(metadata_of_all_parts),           cmocka_unit_test(tag_covers_the_parts),
         cmocka_unit_test(unchanged_files_are_joined_once), cmocka_unit_test(tag_covers_the_model),
-        cmocka_unit_test(total_of_what_can_be_served),
+        cmocka_unit_test(total_of_what_can_be_served),     cmocka_unit_test(grouping_is_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -374,8 +374,8 @@ static void unchanged_files_are_shared(void **state)
     assert_ptr_equal(file_of(&place, "m/config.json"), config);
     assert_ptr_equal(file_of(&place, "bad/x.safetensors"), bad); /* refused for good: not read again */
     assert_true(place.scanner.progress.files_to_read == 0);
-    assert_string_equal(first->tag, place.scanner.snapshot->tag);
-    assert_true(place.scanner.snapshot->generation == 2);
+    assert_ptr_equal(place.scanner.snapshot, first); /* nothing is new, so no models are made */
+    assert_int_equal(first->refs, 2);
     tree_simple(&place.tree, "m/b.safetensors", "c");
     (void)scanner_scan(&place.scanner);
     assert_ptr_equal(file_of(&place, "m/a.safetensors"), a);
@@ -648,12 +648,113 @@ static void passing_faults_are_tried_again(void **state)
              scanner_problem(&place.scanner, model, "a.safetensors") != NULL;
         struct td_file *before = ok ? file_of(&place, "m/a.safetensors") : NULL;
         ok = ok && before->transient && scanner_try(&place.scanner, &place.err) &&
-             file_of(&place, "m/a.safetensors") != before && place.scanner.progress.files_to_read == 1;
+             place.scanner.progress.files_to_read == 1;
         _exit(ok ? 0 : 1);
     }
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close_place(&place);
+}
+
+/* What is kept of one file with these tensors. */
+static uint64_t memory_of_one(const char *tensors)
+{
+    struct place place;
+    struct td_memory memory = {.max_bytes = UINT64_MAX};
+    open_place(&place);
+    place.scanner.config.memory = &memory;
+    tree_simple(&place.tree, "m/a.safetensors", tensors);
+    (void)scanner_scan(&place.scanner);
+    uint64_t bytes = memory.used_bytes;
+    assert_true(bytes > 0 && file_of(&place, "m/a.safetensors")->memory_bytes == bytes);
+    close_place(&place);
+    assert_int_equal(memory.used_bytes, 0);
+    return bytes;
+}
+
+/* A file that does not fit is named, and read again when it may fit, not before. */
+static void memory_of_all_files_is_bounded(void **state)
+{
+    (void)state;
+    struct place place;
+    const uint64_t each = memory_of_one("a b c");
+    struct td_memory memory = {.max_bytes = 2 * each + each / 2};
+    open_place(&place);
+    place.scanner.config.memory = &memory;
+    tree_simple(&place.tree, "m/1.safetensors", "a b c");
+    tree_simple(&place.tree, "m/2.safetensors", "d e f");
+    tree_simple(&place.tree, "m/3.safetensors", "g h i");
+    (void)scanner_scan(&place.scanner);
+    const struct td_model *model = scanner_model(&place.scanner, "m");
+    assert_int_equal(place.scanner.progress.files_to_read, 3);
+    assert_true(model->problems.count == 1 && memory.used_bytes == 2 * each);
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "3.safetensors"), "--max-memory"));
+    assert_int_equal(file_of(&place, "m/3.safetensors")->manifest.arena.used_bytes, 0);
+    (void)scanner_scan(&place.scanner); /* nothing changed */
+    assert_int_equal(place.scanner.progress.files_to_read, 0);
+    tree_simple(&place.tree, "m/2.safetensors", "d e F"); /* takes its own place */
+    (void)scanner_scan(&place.scanner);
+    assert_true(place.scanner.progress.files_to_read == 1 && memory.used_bytes == 2 * each);
+    assert_int_equal(scanner_model(&place.scanner, "m")->problems.count, 1);
+    tree_simple(&place.tree, "m/0.safetensors", "j k l"); /* what is there stays */
+    (void)scanner_scan(&place.scanner);
+    model = scanner_model(&place.scanner, "m");
+    assert_true(model->problems.count == 2 && memory.used_bytes == 2 * each);
+    assert_non_null(scanner_problem(&place.scanner, model, "0.safetensors"));
+    tree_remove(&place.tree, "m/0.safetensors");
+    tree_remove(&place.tree, "m/1.safetensors");
+    (void)scanner_scan(&place.scanner);
+    assert_true(place.scanner.progress.files_to_read == 1 && memory.used_bytes == 2 * each);
+    assert_int_equal(scanner_model(&place.scanner, "m")->problems.count, 0);
+    close_place(&place);
+    assert_int_equal(memory.used_bytes, 0);
+}
+
+/* An answer that still runs may hold an old snapshot: its files count. */
+static void old_snapshots_count(void **state)
+{
+    (void)state;
+    struct place place;
+    const uint64_t each = memory_of_one("a b c");
+    struct td_memory memory = {.max_bytes = 2 * each};
+    open_place(&place);
+    place.scanner.config.memory = &memory;
+    tree_simple(&place.tree, "m/1.safetensors", "a b c");
+    struct td_snapshot *first =
+        td_snapshot_ref((struct td_snapshot *)(uintptr_t)scanner_scan(&place.scanner));
+    tree_simple(&place.tree, "m/1.safetensors", "d e f");
+    (void)scanner_scan(&place.scanner);
+    tree_simple(&place.tree, "m/1.safetensors", "g h i");
+    (void)scanner_scan(&place.scanner);
+    assert_true(scanner_model(&place.scanner, "m")->problems.count == 0 && memory.used_bytes == 2 * each);
+    tree_simple(&place.tree, "m/2.safetensors", "a b c");
+    (void)scanner_scan(&place.scanner);
+    assert_int_equal(scanner_model(&place.scanner, "m")->problems.count, 1);
+    td_snapshot_unref(first);
+    (void)scanner_scan(&place.scanner);
+    assert_true(scanner_model(&place.scanner, "m")->problems.count == 0 && memory.used_bytes == 2 * each);
+    close_place(&place);
+}
+
+/* However much was read of it before it turned out to be broken. */
+static void refused_files_keep_no_memory(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_memory memory = {.max_bytes = UINT64_MAX};
+    open_place(&place);
+    place.scanner.config.memory = &memory;
+    tree_simple(&place.tree, "m/a.safetensors", "a b c d e f a");
+    tree_text(&place.tree, "n/model.safetensors.index.json",
+              "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"../x\"}}");
+    (void)scanner_scan(&place.scanner);
+    const struct td_file *file = file_of(&place, "m/a.safetensors");
+    assert_true(!file->readable && file->manifest.arena.used_bytes == 0 &&
+                file->manifest.arena.chunks == NULL);
+    file = file_of(&place, "n/model.safetensors.index.json");
+    assert_true(!file->readable && file->index.arena.chunks == NULL);
+    assert_int_equal(memory.used_bytes, 0);
     close_place(&place);
 }
 
@@ -763,6 +864,9 @@ int main(void)
         cmocka_unit_test(known_files_stay_while_they_settle),
         cmocka_unit_test(limits_are_said),
         cmocka_unit_test(passing_faults_are_tried_again),
+        cmocka_unit_test(memory_of_all_files_is_bounded),
+        cmocka_unit_test(old_snapshots_count),
+        cmocka_unit_test(refused_files_keep_no_memory),
         cmocka_unit_test(a_scan_can_be_stopped),
         cmocka_unit_test(one_file_is_looked_at_anywhere),
         cmocka_unit_test(one_file_may_be_refused),

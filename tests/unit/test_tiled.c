@@ -28,9 +28,11 @@ static const struct layout layouts[] = {
     {2, 4, {2, 3, 2, 4}, {{2, {0, 1}}, {1, {0}}, {2, {0, 1}}, {2, {0, 2}}}},
 };
 
-/* The tiles of a layout, each in a source of its own at an offset of its own, last cell first. */
+/* The tiles of a layout, each in a source of its own at an offset of its own, last cell first; the parts' numbers leave
+ * gaps and fall. */
 struct tiling {
     struct td_tile tiles[MAX_TILES];
+    struct td_blob *sources[MAX_TILES]; /* by part */
     uint64_t starts[MAX_TILES][MAX_RANK], sizes[MAX_TILES][MAX_RANK];
     size_t count;
     uint8_t wanted[MAX_BYTES];
@@ -62,8 +64,10 @@ static void fill_source(const struct layout *l, struct tiling *t, size_t tile)
     }
     struct td_blob *blob = NULL;
     assert_true(td_blob_from_heap((char *)data, off + count * l->elem, &blob, NULL));
-    t->tiles[tile] =
-        (struct td_tile){.source = blob, .off = off, .starts = t->starts[tile], .sizes = t->sizes[tile]};
+    size_t part = t->count - 1 - tile;
+    t->sources[part] = blob;
+    t->tiles[tile] = (struct td_tile){
+        .part = (uint32_t)part * 3 + 1, .off = off, .starts = t->starts[tile], .sizes = t->sizes[tile]};
 }
 
 static void tiling_open(const struct layout *l, struct tiling *t)
@@ -93,9 +97,15 @@ static void tiling_open(const struct layout *l, struct tiling *t)
 static void tiling_close(struct tiling *t)
 {
     for (size_t i = 0; i < t->count; i++) {
-        assert_int_equal(t->tiles[i].source->refs, 1);
-        td_blob_unref(t->tiles[i].source);
+        assert_int_equal(t->sources[i]->refs, 1);
+        td_blob_unref(t->sources[i]);
     }
+}
+
+static bool make_grid(const struct layout *l, const struct tiling *t, size_t count, struct td_grid **grid,
+                      struct td_error *err)
+{
+    return td_grid_create(t->tiles, count, l->elem, l->rank, l->shape, grid, err);
 }
 
 static void pieces_are_put_together(void **state)
@@ -105,10 +115,19 @@ static void pieces_are_put_together(void **state)
     uint8_t got[MAX_BYTES];
     for (size_t i = 0; i < COUNT_OF(layouts); i++) {
         const struct layout *l = &layouts[i];
+        struct td_grid *grid;
         struct td_blob *blob;
+        size_t part_count;
         tiling_open(l, &t);
-        assert_true(td_tiles_check(t.tiles, t.count, l->rank, l->shape, NULL));
-        CHECK(td_blob_tiled(t.tiles, t.count, l->elem, l->rank, l->shape, &blob, NULL), "layout %zu", i);
+        CHECK(make_grid(l, &t, t.count, &grid, NULL), "layout %zu", i);
+        const uint32_t *parts = td_grid_parts(grid, &part_count);
+        assert_int_equal(part_count, t.count);
+        for (size_t k = 0; k < part_count; k++)
+            assert_int_equal(parts[k], k * 3 + 1);
+        memset(t.starts, 0x55, sizeof t.starts); /* the grid has copies */
+        memset(t.sizes, 0x55, sizeof t.sizes);
+        CHECK(td_blob_tiled(grid, t.sources, &blob, NULL), "layout %zu", i);
+        td_grid_unref(grid); /* the blob has its own reference */
         assert_int_equal(blob->len_bytes, t.len);
         assert_true(td_blob_unchanged(blob) && blob->bytes == NULL);
         for (size_t off = 0; off <= t.len; off++) {
@@ -140,23 +159,24 @@ static void gaps_and_overlaps_are_refused(void **state)
                     const uint64_t others[] = {was + 1,     was - 1,    0,
                                                l->shape[d], UINT64_MAX, UINT64_C(1) << 63};
                     for (size_t o = 0; o < COUNT_OF(others); o++) {
+                        struct td_grid *grid;
                         struct td_error err;
                         td_error_init(&err);
                         if (others[o] == was)
                             continue;
                         *numbers[k] = others[o];
-                        CHECK(!td_tiles_check(t.tiles, t.count, l->rank, l->shape, &err),
-                              "layout %zu tile %zu dimension %u", i, tile, d);
+                        CHECK(!make_grid(l, &t, t.count, &grid, &err), "layout %zu tile %zu dimension %u", i,
+                              tile, d);
                         assert_int_equal(err.code, TD_INVALID_ARGUMENT);
                         *numbers[k] = was;
                     }
                 }
             }
         }
-        assert_false(
-            td_tiles_check(t.tiles, t.count - 1, l->rank, l->shape, NULL)); /* one missing, or none left */
+        struct td_grid *grid;
+        assert_false(make_grid(l, &t, t.count - 1, &grid, NULL)); /* one missing, or none left */
         t.tiles[t.count] = t.tiles[0];
-        assert_false(td_tiles_check(t.tiles, t.count + 1, l->rank, l->shape, NULL)); /* one twice */
+        assert_false(make_grid(l, &t, t.count + 1, &grid, NULL)); /* one twice */
         tiling_close(&t);
     }
 }
@@ -166,20 +186,104 @@ static void pieces_stay_within_their_sources(void **state)
     (void)state;
     static struct tiling t;
     const struct layout *l = &layouts[5];
-    struct td_blob *blob = NULL;
     tiling_open(l, &t);
     for (size_t i = 0; i < t.count; i++) {
-        static const uint64_t moves[] = {1, UINT64_MAX - 100};
-        for (size_t k = 0; k < COUNT_OF(moves); k++) {
+        const uint64_t was = t.tiles[i].off;
+        const uint64_t others[] = {was + 1, UINT64_MAX - 1};
+        for (size_t k = 0; k < COUNT_OF(others); k++) {
+            struct td_grid *grid = NULL;
+            struct td_blob *blob = NULL;
             struct td_error err;
             td_error_init(&err);
-            t.tiles[i].off += moves[k];
-            assert_false(td_blob_tiled(t.tiles, t.count, l->elem, l->rank, l->shape, &blob, &err));
-            assert_int_equal(err.code, TD_INTERNAL);
-            t.tiles[i].off -= moves[k];
+            t.tiles[i].off = others[k];
+            bool ok = make_grid(l, &t, t.count, &grid, &err);
+            assert_int_equal(ok, k == 0); /* the other ends past 2^64 */
+            assert_false(ok && td_blob_tiled(grid, t.sources, &blob, &err));
+            assert_int_equal(err.code, ok ? TD_INTERNAL : TD_INVALID_ARGUMENT);
+            td_grid_unref(grid);
         }
+        t.tiles[i].off = was;
     }
     tiling_close(&t);
+}
+
+static void sizes_stay_below_2_64(void **state)
+{
+    (void)state;
+    static const uint64_t zero[2] = {0, 0};
+    static const uint64_t shape[2] = {UINT64_C(1) << 61, 2};
+    const struct td_tile tile = {.starts = zero, .sizes = shape};
+    for (uint32_t elem = 1; elem <= 8; elem *= 2) {
+        struct td_grid *grid = NULL;
+        assert_int_equal(td_grid_create(&tile, 1, elem, 2, shape, &grid, NULL), elem <= 2);
+        td_grid_unref(grid);
+    }
+}
+
+/* A row of single elements, all in two files. */
+static struct td_grid *row_of(size_t count, struct alloc_count *made)
+{
+    struct td_tile *tiles = calloc(count, sizeof *tiles);
+    uint64_t *starts = calloc(count, sizeof *starts);
+    uint64_t one = 1;
+    uint64_t shape = count;
+    struct td_grid *grid = NULL;
+    assert_true(tiles != NULL && starts != NULL);
+    for (size_t i = 0; i < count; i++) {
+        starts[i] = i;
+        tiles[i] = (struct td_tile){
+            .part = (uint32_t)(i % 2), .off = (i / 2) % 16, .starts = &starts[i], .sizes = &one};
+    }
+    alloc_count_start();
+    assert_true(td_grid_create(tiles, count, 1, 1, &shape, &grid, NULL));
+    *made = alloc_count_get();
+    free(tiles);
+    free(starts);
+    return grid;
+}
+
+static size_t asked;
+
+static bool note_asked(struct td_blob *blob)
+{
+    (void)blob;
+    asked++;
+    return true;
+}
+
+/* What a request does takes as much with a million pieces as with two: it maps each part once, and its blob asks each part
+ * once whether it changed. The grid's own memory is within what is said beforehand. */
+static void a_request_does_not_pay_for_pieces(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {2, 1000, SANITIZED ? 100000 : 1000000};
+    static const struct td_blob_class class = {.unchanged = note_asked};
+    struct td_blob source = {.class = &class, .refs = 1, .len_bytes = 16};
+    struct td_blob *const sources[] = {&source, &source};
+    size_t first_bytes = 0;
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        struct td_blob *blob = NULL;
+        struct alloc_count made;
+        size_t part_count;
+        struct td_grid *grid = row_of(counts[i], &made);
+        enum { BLOCKS = 5, ROUNDED = 4096 }; /* malloc's usable sizes */
+        assert_true(made.live_bytes <= td_grid_memory_bytes((uint32_t)counts[i], 1) + BLOCKS * ROUNDED);
+        (void)td_grid_parts(grid, &part_count);
+        assert_int_equal(part_count, 2);
+        alloc_count_start();
+        assert_true(td_blob_tiled(grid, sources, &blob, NULL));
+        struct alloc_count now = alloc_count_get();
+        assert_int_equal(now.calls, 1);
+        if (i == 0)
+            first_bytes = now.peak_bytes;
+        assert_int_equal(now.peak_bytes, first_bytes);
+        asked = 0;
+        assert_true(td_blob_unchanged(blob));
+        assert_int_equal(asked, 2);
+        td_blob_unref(blob);
+        td_grid_unref(grid);
+    }
+    assert_int_equal(source.refs, 1);
 }
 
 static void lack_of_memory_is_an_error(void **state)
@@ -187,31 +291,32 @@ static void lack_of_memory_is_an_error(void **state)
     (void)state;
     static struct tiling t;
     const struct layout *l = &layouts[6];
-    struct td_blob *blob = NULL;
     tiling_open(l, &t);
     for (size_t n = 1;; n++) {
+        struct td_grid *grid = NULL;
+        struct td_blob *blob = NULL;
         struct td_error err;
         td_error_init(&err);
         alloc_fail_at(n);
-        bool ok = td_blob_tiled(t.tiles, t.count, l->elem, l->rank, l->shape, &blob, &err);
+        bool ok = make_grid(l, &t, t.count, &grid, &err) && td_blob_tiled(grid, t.sources, &blob, &err);
         alloc_fail_at(0);
+        td_grid_unref(grid);
+        td_blob_unref(blob);
         if (ok) {
-            assert_true(n > 3);
+            assert_true(n > 6);
             break;
         }
         assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     }
-    td_blob_unref(blob);
     tiling_close(&t);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_put_together),
-        cmocka_unit_test(gaps_and_overlaps_are_refused),
-        cmocka_unit_test(pieces_stay_within_their_sources),
-        cmocka_unit_test(lack_of_memory_is_an_error),
+        cmocka_unit_test(pieces_are_put_together),           cmocka_unit_test(gaps_and_overlaps_are_refused),
+        cmocka_unit_test(pieces_stay_within_their_sources),  cmocka_unit_test(sizes_stay_below_2_64),
+        cmocka_unit_test(a_request_does_not_pay_for_pieces), cmocka_unit_test(lack_of_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
