@@ -2,6 +2,7 @@
 
 #include "core/checked.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
