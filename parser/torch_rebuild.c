@@ -1,6 +1,7 @@
 #include "parser/torch_rebuild.h"
 
 #include <stddef.h>
+#include <string.h>
 
 /* A call that says the type of its one argument. */
 static bool is_tag(const struct td_pickle *p, td_pickle_ref ref)
@@ -19,8 +20,12 @@ static bool is_tag(const struct td_pickle *p, td_pickle_ref ref)
         {"builtins", "set"},
         {"builtins", "frozenset"},
     };
-    for (size_t k = 0; k < sizeof tags / sizeof *tags; k++)
-        if (td_pickle_is_call(p, ref, tags[k].module, tags[k].name))
+    size_t len;
+    td_pickle_ref callable = td_pickle_callable(p, ref);
+    const char *name = td_pickle_text(p, td_pickle_name(p, callable), &len);
+    for (size_t k = 0; name != NULL && k < sizeof tags / sizeof *tags; k++)
+        if (len == strlen(tags[k].name) && memcmp(name, tags[k].name, len) == 0 &&
+            td_pickle_string_is(p, td_pickle_module(p, callable), tags[k].module))
             return true;
     return false;
 }

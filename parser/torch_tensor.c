@@ -385,8 +385,11 @@ static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, enum td_t
 /* A list or dict that is an argument of the call, by itself or within what is one: the call reads what it holds then. */
 static bool is_settled(const struct td_pickle *p, td_pickle_ref ref, td_pickle_ref call)
 {
-    ref = td_torch_unwrap_call(p, ref, &call);
     enum td_pickle_kind kind = td_pickle_kind(p, ref);
+    if (kind == TD_PICKLE_OBJECT) {
+        ref = td_torch_unwrap_call(p, ref, &call);
+        kind = td_pickle_kind(p, ref);
+    }
     return (kind != TD_PICKLE_LIST && kind != TD_PICKLE_DICT) || !td_pickle_grew_after(p, ref, call);
 }
 
