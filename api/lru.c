@@ -38,10 +38,12 @@ static void put_first(struct td_lru *lru, struct td_lru_links *links)
     lru->ring.older = links;
 }
 
-static void drop(struct td_lru *lru, struct td_lru_links *links)
+static void drop_oldest(struct td_lru *lru)
 {
+    struct td_lru_links *links = lru->ring.newer;
     struct entry *entry = entry_of(links);
-    take_out(links);
+    lru->ring.newer = links->newer;
+    links->newer->older = &lru->ring;
     lru->count--;
     lru->bytes -= entry->bytes;
     lru->class->unref(entry->value);
@@ -50,11 +52,8 @@ static void drop(struct td_lru *lru, struct td_lru_links *links)
 
 void td_lru_fini(struct td_lru *lru)
 {
-    for (struct td_lru_links *links = lru->ring.older; links != &lru->ring;) {
-        struct td_lru_links *older = links->older;
-        drop(lru, links);
-        links = older;
-    }
+    while (lru->ring.newer != &lru->ring)
+        drop_oldest(lru);
     (void)pthread_mutex_destroy(&lru->lock);
 }
 
@@ -100,7 +99,7 @@ bool td_lru_put(struct td_lru *lru, const char *key, void *value, size_t bytes)
         lru->count++;
         lru->bytes += entry->bytes;
         while (lru->bytes > lru->max_bytes || lru->count > TD_LRU_MAX_ENTRIES)
-            drop(lru, lru->ring.newer);
+            drop_oldest(lru);
     }
     pthread_mutex_unlock(&lru->lock);
     if (!is_new)
