@@ -2,7 +2,7 @@
 #include "api/shard_view.h"
 #include "api/tensor_source.h"
 
-#include "core/checked.h"
+#include "core/clock.h"
 #include "core/json.h"
 
 #include <inttypes.h>
@@ -15,9 +15,11 @@ static const char octets[] = "application/octet-stream";
 enum {
     /* tensors times ranks of one plan: they are planned when it is registered */
     PLAN_WORK_MAX = 4 * 1000 * 1000,
-    KEY_BYTES = 256,
     SHOWN_BYTES = 200
 };
+
+/* All ranks of a plan have to be planned within this time, which is a bound, not an aim. */
+#define PLANNING_NS UINT64_C(10000000000)
 
 /* ---- specifications ------------------------------------------------------------------------------------ */
 
@@ -126,39 +128,42 @@ static bool make_file(const struct td_call *call, const struct td_checkpoint *ch
     return ok;
 }
 
-/* One rank's file, computed now or before. False: an error was answered. */
+/* The validator of a rank's file, and its key in the cache: what it is made of and how. */
+static bool file_tag(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                     const struct plan_name *name, const struct td_plan_spec *spec, uint64_t rank,
+                     char tag[TD_TAG_BYTES])
+{
+    uint64_t numbers[] = {spec->tp_size, rank, spec->engine == NULL ? 0 : TD_ENGINE_REVISION};
+    bool by_config = spec->engine != NULL && call->model->config != NULL &&
+                     td_engine_needs_config(spec->engine, strlen(spec->engine));
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, "shard");
+    td_digest_add_cstring(digest, checkpoint->tag);
+    td_digest_add_cstring(digest, by_config ? call->model->config->file->tag : "");
+    td_digest_add(digest, name->engine.p, name->engine.len);
+    td_digest_add(digest, name->id.p, name->id.len);
+    td_digest_add(digest, numbers, sizeof numbers);
+    return td_digest_finish(digest, tag);
+}
+
+/* One rank's file, computed now or before, and its validator. False: an error was answered. */
 static bool get_file(const struct td_call *call, const struct td_checkpoint *checkpoint,
                      const struct plan_name *name, const struct td_plan_spec *spec, uint64_t rank,
-                     struct td_shard_file **out)
+                     struct td_shard_file **out, char tag[TD_TAG_BYTES])
 {
-    char key[KEY_BYTES];
     struct td_error err;
     td_error_init(&err);
-    (void)snprintf(key, sizeof key, "%s/%.*s%.*s/%" PRIu64 "/%" PRIu64, checkpoint->tag,
-                   (int)name->engine.len, name->engine.p, (int)name->id.len, name->id.p, spec->tp_size, rank);
-    *out = td_lru_get(&call->api->shards, key);
+    if (!file_tag(call, checkpoint, name, spec, rank, tag))
+        return td_call_no_memory(call);
+    *out = td_lru_get(&call->api->shards, tag);
     if (*out != NULL)
         return true;
     if (!make_file(call, checkpoint, name, spec, rank, out, &err)) {
         td_response_fail_error(call->response, &err);
         return false;
     }
-    (void)td_lru_put(&call->api->shards, key, *out, td_shard_file_memory_bytes(*out));
+    (void)td_lru_put(&call->api->shards, tag, *out, td_shard_file_memory_bytes(*out));
     return true;
-}
-
-/* The validator of a rank's file: what it is made of and how. */
-static bool file_tag(const struct td_checkpoint *checkpoint, const struct plan_name *name,
-                     const struct td_plan_spec *spec, uint64_t rank, char tag[TD_TAG_BYTES])
-{
-    uint64_t numbers[] = {spec->tp_size, rank};
-    struct td_digest *digest = td_digest_create();
-    td_digest_add_cstring(digest, "shard");
-    td_digest_add_cstring(digest, checkpoint->tag);
-    td_digest_add(digest, name->engine.p, name->engine.len);
-    td_digest_add(digest, name->id.p, name->id.len);
-    td_digest_add(digest, numbers, sizeof numbers);
-    return td_digest_finish(digest, tag);
 }
 
 /* Makes the file the body. */
@@ -193,9 +198,7 @@ static void answer_rank(const struct td_call *call, const struct plan_name *name
         td_response_fail(call->response, 404, NULL,
                          "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank, spec.tp_size,
                          spec.tp_size - 1);
-    } else if (!file_tag(checkpoint, name, &spec, rank, tag)) {
-        (void)td_call_no_memory(call);
-    } else if (get_file(call, checkpoint, name, &spec, rank, &file)) {
+    } else if (get_file(call, checkpoint, name, &spec, rank, &file, tag)) {
         struct td_buffer json;
         if (as_json) {
             td_buffer_init(&json);
@@ -342,6 +345,7 @@ static void write_rank(const struct td_call *call, const struct td_checkpoint *c
 static bool write_plan(const struct td_call *call, const struct td_checkpoint *checkpoint,
                        const struct plan_name *name, const struct td_plan_spec *spec, struct td_buffer *out)
 {
+    uint64_t until_ns = td_clock_ns() + PLANNING_NS;
     td_buffer_printf(out, "{\"id\":\"%.*s\",\"model\":", (int)name->id.len, name->id.p);
     td_json_write_cstring(out, call->model->id);
     td_buffer_puts(out, ",\"checkpoint\":");
@@ -350,17 +354,21 @@ static bool write_plan(const struct td_call *call, const struct td_checkpoint *c
     for (uint64_t rank = 0; rank < spec->tp_size; rank++) {
         struct td_shard_file *file;
         char tag[TD_TAG_BYTES];
-        if (!get_file(call, checkpoint, name, spec, rank, &file))
+        if (td_clock_ns() > until_ns || atomic_load(&call->api->draining)) {
+            td_response_fail(call->response, 422, NULL,
+                             "planning %" PRIu64 " ranks takes too long; use fewer or simpler rules",
+                             spec->tp_size);
+            return false;
+        }
+        if (!get_file(call, checkpoint, name, spec, rank, &file, tag))
             return false;
         if (rank == 0) {
             td_shard_view_write_outputs(&file->plan, out);
             td_buffer_puts(out, ",\"ranks\":[");
         }
-        bool ok = file_tag(checkpoint, name, spec, rank, tag);
-        if (ok)
-            write_rank(call, checkpoint, name, rank, file, tag, out);
+        write_rank(call, checkpoint, name, rank, file, tag, out);
         td_shard_file_unref(file);
-        if (!ok || out->failed)
+        if (out->failed)
             return td_call_no_memory(call);
     }
     td_buffer_puts(out, "]}\n");

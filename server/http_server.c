@@ -40,7 +40,8 @@ struct exchange {
     bool too_many;
     const char *method;      /* libmicrohttpd's, valid as long as the headers */
     struct td_buffer upload; /* the request's body, as far as it has come */
-    uint64_t upload_bytes;   /* what it will be; counted in the server's sum */
+    uint64_t upload_bytes;   /* what has come of it; counted in the server's sum */
+    bool has_upload;
     /* of the answer */
     int status;
     enum td_route route;
@@ -71,12 +72,19 @@ static struct session *session_of(struct MHD_Connection *connection)
 /* All bodies together may take so many times what one may. */
 enum { UPLOADS_AT_ONCE = 8 };
 
-static bool begin_upload(struct session *session, uint64_t bytes)
+/* Keeps a further part. What there is no room for is dropped, and said once all has come: an answer in the middle of a
+ * body is impossible. */
+static void add_upload(struct session *session, const char *bytes, size_t len)
 {
     struct td_http_server *server = session->server;
+    struct exchange *exchange = &session->exchange;
     uint64_t limit = server->config->max_body_bytes * UPLOADS_AT_ONCE;
-    session->exchange.upload_bytes = bytes;
-    return atomic_fetch_add(&server->upload_bytes, bytes) + bytes <= limit;
+    exchange->upload_bytes += len;
+    if (atomic_fetch_add(&server->upload_bytes, len) + len > limit) {
+        td_buffer_fini(&exchange->upload);
+        exchange->upload.failed = true;
+    }
+    td_buffer_append(&exchange->upload, bytes, len);
 }
 
 static void drop_upload(struct session *session)
@@ -84,6 +92,7 @@ static void drop_upload(struct session *session)
     struct exchange *exchange = &session->exchange;
     atomic_fetch_sub(&session->server->upload_bytes, exchange->upload_bytes);
     exchange->upload_bytes = 0;
+    exchange->has_upload = false;
     td_buffer_fini(&exchange->upload);
 }
 
@@ -233,7 +242,8 @@ static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *sessio
     struct td_response response;
     if (session->exchange.upload.failed) {
         td_response_init(&response);
-        td_response_fail(&response, 503, NULL, "no memory for the request's body; try again");
+        td_response_fail(&response, 503, NULL,
+                         "other requests' bodies take all the memory that there is for them; try again");
     } else {
         td_api_handle(session->server->api, &request, &response);
     }
@@ -247,13 +257,11 @@ static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *sessio
 
 /* A body is read where it is of use; elsewhere the answer comes at once, and ends the connection. */
 static enum MHD_Result expect_upload(struct MHD_Connection *mhd, struct session *session,
-                                     const struct td_request *request, uint64_t bytes)
+                                     const struct td_request *request)
 {
     if (!td_api_takes_body(request->target))
         return answer(mhd, session, true);
-    if (!begin_upload(session, bytes))
-        return refuse(mhd, session, false, 503,
-                      "other requests' bodies take all the memory that there is for them; try again");
+    session->exchange.has_upload = true;
     td_connection_set_phase(session->connection, TD_PHASE_BODY);
     return MHD_YES;
 }
@@ -284,7 +292,7 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
         return refuse(mhd, session, head, 503, "all connections are in use (--max-connections); try again");
     }
     if (verdict.body_bytes > 0)
-        return expect_upload(mhd, session, &request, verdict.body_bytes);
+        return expect_upload(mhd, session, &request);
     td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
     return MHD_YES;
 }
@@ -300,15 +308,14 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *mhd, const c
     struct exchange *exchange = &session->exchange;
     if (!exchange->judged)
         return judge(mhd, session, method, version);
-    if (*upload_len !=
-        0) { /* an answer in the middle of a body is impossible: want of memory is told at its end */
-        td_buffer_append(&exchange->upload, upload, *upload_len);
+    if (*upload_len != 0) {
+        add_upload(session, upload, *upload_len);
         *upload_len = 0;
         return MHD_YES;
     }
     if (exchange->answered)
         return MHD_YES;
-    if (exchange->upload_bytes > 0)
+    if (exchange->has_upload)
         td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
     return answer(mhd, session, false);
 }

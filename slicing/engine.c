@@ -25,6 +25,14 @@ bool td_engine_exists(const char *name, size_t len)
     return false;
 }
 
+bool td_engine_needs_config(const char *name, size_t len)
+{
+    for (size_t i = 0; i < ENGINE_COUNT; i++)
+        if (strlen(engines[i]->name) == len && memcmp(engines[i]->name, name, len) == 0)
+            return engines[i]->any == NULL;
+    return false;
+}
+
 /* ---- which model ---- */
 
 static bool holds(enum td_table_condition condition, const struct td_model_config *config)

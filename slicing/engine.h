@@ -11,6 +11,12 @@ const char *td_engine_name(size_t i);
 
 bool td_engine_exists(const char *name, size_t len);
 
+/* Whether the engine's rules depend on config.json. False for an unknown one too. */
+bool td_engine_needs_config(const char *name, size_t len);
+
+/* Counts up when a table of an engine is changed, so that what was made by the old one is not taken for the same. */
+enum { TD_ENGINE_REVISION = 1 };
+
 /* The rules of an engine for this model. config is config.json's text, NULL when there is none ("none" and "fsdp" need
  * none). Rules live in the arena or are static. Errors: TD_NOT_FOUND for an unknown engine; TD_FAILED_PRECONDITION for
  * a missing or unreadable config.json, an architecture without a table (the message names those that have one and points

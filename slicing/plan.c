@@ -176,7 +176,7 @@ static bool match_tensor(struct planner *p, uint32_t number)
     struct td_captures captures;
     m.rule = td_rules_find(p->rules, tensor->name, tensor->name_len, &captures, &p->steps);
     if (p->steps == 0)
-        return td_error_set(p->err, TD_RESOURCE_EXHAUSTED,
+        return td_error_set(p->err, TD_FAILED_PRECONDITION,
                             "%zu rules for %zu tensors take too long to match; use fewer rules",
                             p->rules->count, p->tensors->count);
     if (m.rule == NULL && tensor->rank >= 2)

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum { MAX_OUTER = 65536 }; /* blocks that one selection may take */
+enum { MAX_OUTER = 4096 }; /* blocks that one selection may take */
 
 static bool too_large(const struct td_tensor *tensor, struct td_error *err)
 {
@@ -45,7 +45,7 @@ static bool append_box(struct td_layout *layout, uint32_t source, const struct t
     uint64_t outer = 1;
     for (uint32_t i = 2; i < box->level_count; i++)
         if (!td_mul_u64(outer, box->levels[i].count, &outer) || outer > MAX_OUTER)
-            return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+            return td_error_set(err, TD_FAILED_PRECONDITION,
                                 "the slice lies in too many places; ask for fewer dimensions' parts at once");
     for (uint64_t n = 0; n < outer; n++) {
         struct td_run run = {.source = source,

@@ -84,7 +84,7 @@ static bool write_header(const struct td_plan *plan, const struct td_shard_metad
     if (out->failed)
         return td_error_no_memory(err);
     if (out->len > LENGTH_BYTES + MAX_HEADER_BYTES)
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+        return td_error_set(err, TD_FAILED_PRECONDITION,
                             "the file's header would have more than %d bytes, which safetensors refuses",
                             (int)MAX_HEADER_BYTES);
     return true;
@@ -126,6 +126,13 @@ static bool make_layout(struct td_shard_file *file, const struct td_tensor_list 
     return true;
 }
 
+/* Lengths beyond are those of no client, and the last one of them means "unknown" to libmicrohttpd. */
+static bool check_length(const struct td_shard_file *file, struct td_error *err)
+{
+    return file->nbytes <= INT64_MAX ||
+           td_error_set(err, TD_FAILED_PRECONDITION, "a virtual file would have more than 2^63-1 bytes");
+}
+
 bool td_shard_file_create(struct td_plan *plan, const struct td_tensor_list *tensors,
                           const struct td_shard_metadata *metadata, size_t metadata_count, bool header_wanted,
                           struct td_shard_file **out, struct td_error *err)
@@ -139,7 +146,7 @@ bool td_shard_file_create(struct td_plan *plan, const struct td_tensor_list *ten
     file->plan = *plan;
     memset(plan, 0, sizeof *plan);
     if ((header_wanted && !make_header(file, metadata, metadata_count, err)) ||
-        !make_layout(file, tensors, err)) {
+        !make_layout(file, tensors, err) || !check_length(file, err)) {
         td_shard_file_unref(file);
         return false;
     }

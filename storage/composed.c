@@ -147,6 +147,10 @@ bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td
     uint64_t bytes = 0;
     uint32_t sources = layout->source_count;
     struct td_block block = {.rounds = rounds, .first_run = layout->run_count};
+    if (td_layout_memory_bytes(layout) > TD_LAYOUT_MAX_MEMORY_BYTES)
+        return td_error_set(
+            err, TD_FAILED_PRECONDITION,
+            "a virtual file would be put together from too many places; ask for fewer at once");
     if (!reserve_runs(layout, run_count) || !reserve_block(layout))
         return td_error_no_memory(err);
     for (size_t i = 0; rounds > 0 && i < run_count; i++) {

@@ -46,7 +46,7 @@ void td_layout_unref(struct td_layout *layout); /* NULL is fine */
  * rounds of a single run become its pieces where they are a progression; and a block that goes on where the one before
  * it ended, both of one round and one piece of the same source, becomes one with it. No rounds append nothing. Only while
  * nobody else has a reference. Errors (the layout is as it was): TD_INVALID_ARGUMENT when an offset or a size passes
- * 2^64-1, TD_RESOURCE_EXHAUSTED. */
+ * 2^64-1, TD_FAILED_PRECONDITION past TD_LAYOUT_MAX_MEMORY_BYTES, TD_RESOURCE_EXHAUSTED. */
 bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td_run *runs, size_t run_count,
                       struct td_error *err);
 
@@ -69,6 +69,9 @@ struct td_source_opener {
  * when a run leaves its source. */
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err);
+
+/* What one layout may take: some 800,000 blocks of one run. */
+enum { TD_LAYOUT_MAX_MEMORY_BYTES = 64 * 1024 * 1024 };
 
 enum { TD_RESOLVE_BLOCKS = 4096 }; /* so many blocks of a body's range become extents, at most */
 

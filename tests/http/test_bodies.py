@@ -103,8 +103,12 @@ def test_all_together_are_bounded(srv):
     conns = [srv.conn() for _ in range(9)]
     try:
         for c in conns:
-            c.send(head(4096))
-            time.sleep(0.02)
+            c.send(head(4096))  # what is only announced takes nothing
+        assert srv.post(READ, GOOD).status == 200
+        for c in conns:
+            c.send(b" " * 4000)
+            time.sleep(0.05)
+        conns[8].send(b" " * 96)
         check_error(conns[8].read_response("POST"), 503, "memory")
     finally:
         for c in conns:

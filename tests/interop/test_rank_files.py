@@ -358,3 +358,35 @@ def test_a_changed_file_is_another_file(tmp_path):
         new = s.wait_for(lambda: (lambda r: r if r.status == 200 and r.etag != old.etag else None)(s.get(path)), "the new file")
         same(load_safetensors(new.body), expected_vllm(w, 2, 0))
         assert s.get(path, {"Range": "bytes=0-9", "If-Range": old.etag}).status == 200
+
+
+def test_a_changed_config_is_another_file(tmp_path):
+    """Where the engine asks config.json for heads; the others' files stay as they are."""
+    d = tmp_path / "m"
+    d.mkdir()
+    save_file(weights(), d / "model.safetensors")
+    (d / "config.json").write_text(json.dumps(CONFIG))
+    age(tmp_path)
+    paths = {e: f"/models/m/shards/{e}/tp2/rank-0.safetensors" for e in ("vllm", "fsdp", "none")}
+    with Server(tmp_path) as s:
+        old = {e: s.get(p) for e, p in paths.items()}
+        (d / "config.json").write_text(json.dumps({**CONFIG, "num_attention_heads": H // 2, "num_key_value_heads": KV // 2, "head_dim": 2 * D}))
+        age(d / "config.json", 1800)
+        s.wait_for(lambda: s.head(paths["vllm"]).etag != old["vllm"].etag, "another validator")
+        new = {e: s.get(p) for e, p in paths.items()}
+        assert s.get(paths["vllm"], {"If-None-Match": old["vllm"].etag}).status != 304
+        assert new["fsdp"].etag == old["fsdp"].etag and new["none"].body == old["none"].body
+    with Server(tmp_path) as s:
+        assert {e: s.head(p).etag for e, p in paths.items()} == {e: r.etag for e, r in new.items()}
+
+
+def test_what_would_lie_in_too_many_places_is_refused(tmp_path):
+    (tmp_path / "m").mkdir()
+    save_file({"t": torch.arange(4096 * 81 * 2, dtype=torch.int32).to(torch.uint8).reshape(8192, 3, 3, 3, 3)}, tmp_path / "m" / "model.safetensors")
+    age(tmp_path)
+    with Server(tmp_path) as s:
+        assert s.get("/models/m/tensors/t?slice=:2000,:2,:2,:2").status == 200
+        check_error(s.get("/models/m/tensors/t?slice=:,:2,:2,:2"), 422, "too many places")
+        item = {"name": "t", "slice": ":2000,:2,:2,:2"}
+        check_error(s.post("/models/m/tensors:read", {"tensors": [item] * 1000}), 422, "too many places")
+        assert s.post("/models/m/tensors:read", {"tensors": [item] * 3}).status == 200

