@@ -23,16 +23,19 @@ enum {
 
 /* ---- specifications ------------------------------------------------------------------------------------ */
 
-/* A plan by name: what stands in paths, in cache keys and in the file's metadata. */
+/* A plan by name: what stands in paths, and what has to be known of it before it is read. */
 struct plan_name {
     struct td_text engine; /* empty: a registered plan */
-    uint64_t tp_size;      /* of an engine's */
     struct td_text id;     /* of a registered one */
+    uint64_t tp_size;
+    bool by_engine, by_config; /* an engine's rules make it; and config.json is asked for them */
 };
 
-/* A registered plan's text, shared. */
+/* A registered plan's text, shared, with what plan_name says of it. */
 struct stored_plan {
     _Atomic int refs;
+    uint64_t tp_size;
+    bool by_engine, by_config;
     size_t len;
     char text[];
 };
@@ -64,35 +67,38 @@ static void file_unref(void *value)
 const struct td_lru_class td_plan_store_class = {.ref = stored_plan_ref, .unref = stored_plan_unref};
 const struct td_lru_class td_shard_cache_class = {.ref = file_ref, .unref = file_unref};
 
-/* The specification of a plan by name. False: an error was answered. Fini in every case. */
-static bool load_spec(const struct td_call *call, const struct plan_name *name, struct td_plan_spec *spec)
+/* The registered plan of this id, a reference for the caller; NULL: an error was answered. */
+static struct stored_plan *find_stored(const struct td_call *call, struct td_text name)
 {
-    struct td_error err;
     char id[TD_TAG_BYTES];
-    td_error_init(&err);
-    memset(spec, 0, sizeof *spec);
-    bool ok;
-    if (name->engine.len > 0) {
-        ok = td_plan_spec_init_engine(spec, name->engine.p, name->engine.len, name->tp_size, &err);
-    } else {
-        struct stored_plan *stored = NULL;
-        if (name->id.len < sizeof id) {
-            memcpy(id, name->id.p, name->id.len);
-            id[name->id.len] = '\0';
-            stored = td_lru_get(&call->api->plans, id);
-        }
-        if (stored == NULL) {
-            td_response_fail(call->response, 404, NULL,
-                             "no plan \"%.*s\" is known (any more): register it again, POST /models/%s/plans",
-                             (int)(name->id.len > 64 ? 64 : name->id.len), name->id.p, call->model->id);
-            return false;
-        }
-        ok = td_plan_spec_parse(spec, stored->text, stored->len, &err);
-        stored_plan_unref(stored);
+    struct stored_plan *stored = NULL;
+    if (name.len < sizeof id) {
+        memcpy(id, name.p, name.len);
+        id[name.len] = '\0';
+        stored = td_lru_get(&call->api->plans, id);
     }
-    if (!ok)
-        td_response_fail_error(call->response, &err);
-    return ok;
+    if (stored == NULL)
+        td_response_fail(call->response, 404, NULL,
+                         "no plan \"%.*s\" is known (any more): register it again, POST /models/%s/plans",
+                         (int)(name.len > 64 ? 64 : name.len), name.p, call->model->id);
+    return stored;
+}
+
+/* Reads a plan; *stored is NULL for an engine's. Fini in every case. */
+static bool read_spec(const struct plan_name *name, const struct stored_plan *stored,
+                      struct td_plan_spec *spec, struct td_error *err)
+{
+    return stored == NULL
+               ? td_plan_spec_init_engine(spec, name->engine.p, name->engine.len, name->tp_size, err)
+               : td_plan_spec_parse(spec, stored->text, stored->len, err);
+}
+
+/* Completes the name of a registered plan. */
+static void describe(const struct stored_plan *stored, struct plan_name *name)
+{
+    name->tp_size = stored->tp_size;
+    name->by_engine = stored->by_engine;
+    name->by_config = stored->by_config;
 }
 
 /* ---- files --------------------------------------------------------------------------------------------- */
@@ -130,12 +136,10 @@ static bool make_file(const struct td_call *call, const struct td_checkpoint *ch
 
 /* The validator of a rank's file, and its key in the cache: what it is made of and how. */
 static bool file_tag(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                     const struct plan_name *name, const struct td_plan_spec *spec, uint64_t rank,
-                     char tag[TD_TAG_BYTES])
+                     const struct plan_name *name, uint64_t rank, char tag[TD_TAG_BYTES])
 {
-    uint64_t numbers[] = {spec->tp_size, rank, spec->engine == NULL ? 0 : TD_ENGINE_REVISION};
-    bool by_config = spec->engine != NULL && call->model->config != NULL &&
-                     td_engine_needs_config(spec->engine, strlen(spec->engine));
+    uint64_t numbers[] = {name->tp_size, rank, name->by_engine ? TD_ENGINE_REVISION : 0};
+    bool by_config = name->by_config && call->model->config != NULL;
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, "shard");
     td_digest_add_cstring(digest, checkpoint->tag);
@@ -146,19 +150,22 @@ static bool file_tag(const struct td_call *call, const struct td_checkpoint *che
     return td_digest_finish(digest, tag);
 }
 
-/* One rank's file, computed now or before, and its validator. False: an error was answered. */
+/* One rank's file, computed now or before, and its validator. spec is read when it is needed, from stored (NULL: an
+ * engine's), unless it has been (tp_size is set). False: an error was answered. */
 static bool get_file(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                     const struct plan_name *name, const struct td_plan_spec *spec, uint64_t rank,
-                     struct td_shard_file **out, char tag[TD_TAG_BYTES])
+                     const struct plan_name *name, const struct stored_plan *stored,
+                     struct td_plan_spec *spec, uint64_t rank, struct td_shard_file **out,
+                     char tag[TD_TAG_BYTES])
 {
     struct td_error err;
     td_error_init(&err);
-    if (!file_tag(call, checkpoint, name, spec, rank, tag))
+    if (!file_tag(call, checkpoint, name, rank, tag))
         return td_call_no_memory(call);
     *out = td_lru_get(&call->api->shards, tag);
     if (*out != NULL)
         return true;
-    if (!make_file(call, checkpoint, name, spec, rank, out, &err)) {
+    if ((spec->tp_size == 0 && !read_spec(name, stored, spec, &err)) ||
+        !make_file(call, checkpoint, name, spec, rank, out, &err)) {
         td_response_fail_error(call->response, &err);
         return false;
     }
@@ -182,38 +189,45 @@ static void send_file(const struct td_call *call, const struct td_checkpoint *ch
     td_response_set_etag(call->response, "%s", tag);
 }
 
-static void answer_rank(const struct td_call *call, const struct plan_name *name, uint64_t rank, bool as_json)
+static void write_json(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                       const struct plan_name *name, const struct td_shard_file *file, const char *tag)
+{
+    char engine[32] = "plan";
+    struct td_buffer json;
+    td_buffer_init(&json);
+    if (name->engine.len > 0 && name->engine.len < sizeof engine) {
+        memcpy(engine, name->engine.p, name->engine.len);
+        engine[name->engine.len] = '\0';
+    }
+    if (td_shard_view_write(call, checkpoint, file, engine, tag, &json))
+        td_response_set_json(call->response, &json);
+    else
+        (void)td_call_no_memory(call);
+    td_buffer_fini(&json);
+}
+
+static void answer_rank(const struct td_call *call, struct plan_name *name, uint64_t rank, bool as_json)
 {
     const struct td_checkpoint *checkpoint = td_call_checkpoint(call);
-    struct td_plan_spec spec;
+    struct td_plan_spec spec = {0};
+    struct stored_plan *stored = NULL;
     struct td_shard_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    if (checkpoint == NULL)
+    if (checkpoint == NULL || (name->engine.len == 0 && (stored = find_stored(call, name->id)) == NULL))
         return;
-    if (!load_spec(call, name, &spec)) {
-        td_plan_spec_fini(&spec);
-        return;
-    }
-    if (rank >= spec.tp_size) {
+    if (stored != NULL)
+        describe(stored, name);
+    if (rank >= name->tp_size)
         td_response_fail(call->response, 404, NULL,
-                         "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank, spec.tp_size,
-                         spec.tp_size - 1);
-    } else if (get_file(call, checkpoint, name, &spec, rank, &file, tag)) {
-        struct td_buffer json;
-        if (as_json) {
-            td_buffer_init(&json);
-            if (td_shard_view_write(call, checkpoint, file, name->id.len > 0 ? "plan" : spec.engine, tag,
-                                    &json))
-                td_response_set_json(call->response, &json);
-            else
-                (void)td_call_no_memory(call);
-            td_buffer_fini(&json);
-        } else {
-            send_file(call, checkpoint, file, tag);
-        }
-    }
+                         "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank, name->tp_size,
+                         name->tp_size - 1);
+    else if (get_file(call, checkpoint, name, stored, &spec, rank, &file, tag) && as_json)
+        write_json(call, checkpoint, name, file, tag);
+    else if (file != NULL)
+        send_file(call, checkpoint, file, tag);
     td_shard_file_unref(file);
     td_plan_spec_fini(&spec);
+    stored_plan_unref(stored);
 }
 
 /* ---- paths --------------------------------------------------------------------------------------------- */
@@ -313,6 +327,8 @@ void td_handle_shard(const struct td_call *call)
                          name.engine.p);
         return;
     }
+    name.by_engine = true;
+    name.by_config = td_engine_needs_config(name.engine.p, name.engine.len);
     if (read_file_name(call, rest, &rank, &as_json))
         answer_rank(call, &name, rank, as_json);
 }
@@ -320,7 +336,7 @@ void td_handle_shard(const struct td_call *call)
 void td_handle_model_file(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", NULL};
-    struct plan_name name = {.engine = {.p = "none", .len = 4}, .tp_size = 1};
+    struct plan_name name = {.engine = {.p = "none", .len = 4}, .tp_size = 1, .by_engine = true};
     if (td_call_check_parameters(call, known))
         answer_rank(call, &name, 0, false);
 }
@@ -343,7 +359,7 @@ static void write_rank(const struct td_call *call, const struct td_checkpoint *c
 
 /* {"id", "model", "checkpoint", "tp_size", "outputs" of rank 0, "dropped", "ranks"}. False: an error was answered. */
 static bool write_plan(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                       const struct plan_name *name, const struct td_plan_spec *spec, struct td_buffer *out)
+                       const struct plan_name *name, struct td_plan_spec *spec, struct td_buffer *out)
 {
     uint64_t until_ns = td_clock_ns() + PLANNING_NS;
     td_buffer_printf(out, "{\"id\":\"%.*s\",\"model\":", (int)name->id.len, name->id.p);
@@ -352,15 +368,15 @@ static bool write_plan(const struct td_call *call, const struct td_checkpoint *c
     td_json_write_cstring(out, checkpoint->id);
     td_buffer_printf(out, ",\"tp_size\":%" PRIu64 ",", spec->tp_size);
     for (uint64_t rank = 0; rank < spec->tp_size; rank++) {
-        struct td_shard_file *file;
-        char tag[TD_TAG_BYTES];
+        struct td_shard_file *file = NULL;
+        char tag[TD_TAG_BYTES] = "";
         if (td_clock_ns() > until_ns || atomic_load(&call->api->draining)) {
             td_response_fail(call->response, 422, NULL,
                              "planning %" PRIu64 " ranks takes too long; use fewer or simpler rules",
                              spec->tp_size);
             return false;
         }
-        if (!get_file(call, checkpoint, name, spec, rank, &file, tag))
+        if (!get_file(call, checkpoint, name, NULL, spec, rank, &file, tag) || file == NULL)
             return false;
         if (rank == 0) {
             td_shard_view_write_outputs(&file->plan, out);
@@ -376,8 +392,7 @@ static bool write_plan(const struct td_call *call, const struct td_checkpoint *c
 }
 
 /* Answers with the plan; 200. */
-static bool answer_plan(const struct td_call *call, const struct plan_name *name,
-                        const struct td_plan_spec *spec)
+static bool answer_plan(const struct td_call *call, const struct plan_name *name, struct td_plan_spec *spec)
 {
     struct td_buffer json;
     const struct td_checkpoint *checkpoint = td_call_checkpoint(call);
@@ -400,22 +415,25 @@ static bool answer_plan(const struct td_call *call, const struct plan_name *name
 }
 
 /* Keeps the text under its id; *is_new says whether it was not there. */
-static bool store_plan(const struct td_call *call, const struct td_buffer *text, const char *id, bool *is_new)
+static bool store_plan(const struct td_call *call, const struct td_buffer *text, const struct plan_name *name,
+                       bool *is_new)
 {
     struct stored_plan *plan = malloc(sizeof *plan + text->len);
     if (plan == NULL)
         return td_call_no_memory(call);
     atomic_init(&plan->refs, 1);
+    plan->tp_size = name->tp_size;
+    plan->by_engine = name->by_engine;
+    plan->by_config = name->by_config;
     plan->len = text->len;
     memcpy(plan->text, text->data, text->len);
-    *is_new = td_lru_put(&call->api->plans, id, plan, sizeof *plan + text->len);
+    *is_new = td_lru_put(&call->api->plans, name->id.p, plan, sizeof *plan + text->len);
     stored_plan_unref(plan);
     return true;
 }
 
 /* Without insignificant blanks the same plan has the same id, whoever registers it. */
-static void register_plan(const struct td_call *call, const struct td_buffer *text,
-                          const struct td_plan_spec *spec)
+static void register_plan(const struct td_call *call, const struct td_buffer *text, struct td_plan_spec *spec)
 {
     char id[TD_TAG_BYTES];
     bool is_new = false;
@@ -423,8 +441,10 @@ static void register_plan(const struct td_call *call, const struct td_buffer *te
         (void)td_call_no_memory(call);
         return;
     }
-    struct plan_name name = {.id = {.p = id, .len = strlen(id)}};
-    if (!answer_plan(call, &name, spec) || !store_plan(call, text, id, &is_new))
+    struct plan_name name = {
+        .id = {.p = id, .len = strlen(id)}, .tp_size = spec->tp_size, .by_engine = spec->engine != NULL};
+    name.by_config = name.by_engine && td_engine_needs_config(spec->engine, strlen(spec->engine));
+    if (!answer_plan(call, &name, spec) || !store_plan(call, text, &name, &is_new))
         return;
     if (is_new) {
         call->response->status = 201;
@@ -467,8 +487,17 @@ void td_handle_plan(const struct td_call *call)
             answer_rank(call, &name, rank, as_json);
         return;
     }
-    struct td_plan_spec spec;
-    if (load_spec(call, &name, &spec))
+    struct td_plan_spec spec = {0};
+    struct td_error err;
+    struct stored_plan *stored = find_stored(call, name.id);
+    if (stored == NULL)
+        return;
+    td_error_init(&err);
+    describe(stored, &name);
+    if (read_spec(&name, stored, &spec, &err))
         (void)answer_plan(call, &name, &spec);
+    else
+        td_response_fail_error(call->response, &err);
     td_plan_spec_fini(&spec);
+    stored_plan_unref(stored);
 }

@@ -177,9 +177,9 @@ def test_token_of_another_listing_is_foreign(srv):
     ("/models/plain?x=1", ["x"]),
     ("/models/many/tensors?nonsense=1", ["checkpoint", "match", "dtype", "page_size", "page_token"]),
     ("/models/many/tensors?slice=0:1", ["checkpoint", "match"]),
-    ("/models/plain/tensors/step?slice=0", ["checkpoint"]),
-    ("/models/plain/tensors/step?shard=0:0/1", ["checkpoint"]),
-    ("/models/plain/tensors/step?format=npy", ["checkpoint"]),
+    ("/models/plain/tensors/step?slices=0", ["checkpoint", "slice", "shard", "format"]),
+    ("/models/plain/model.safetensors?slice=0", ["checkpoint"]),
+    ("/models/plain/shards/none/tp1/rank-0.safetensors?format=npy", ["checkpoint"]),
     ("/models/plain/tensors/step?x", ["checkpoint"]),
     ("/models/plain/files/config.json?download=true", ["download"]),
 ])
