@@ -127,7 +127,7 @@ until "$docker" version >/dev/null 2>&1; do
 done
 
 say "making the base image"
-# Debian's own mirrors as this machine knows them; without that file mmdebstrap takes deb.debian.org.
+# Debian's own mirrors as this machine knows them; without that file mmdebstrap takes its own choice.
 mirrors=()
 if [ -f /etc/apt/sources.list.d/debian.sources ]; then
     mirrors=(/etc/apt/sources.list.d/debian.sources)
