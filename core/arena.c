@@ -112,6 +112,24 @@ void *td_arena_array(struct td_arena *arena, size_t count, size_t size)
     return td_arena_alloc(arena, bytes);
 }
 
+void *td_arena_grow(struct td_arena *arena, void *items, size_t count, size_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return items;
+    size_t more;
+    if (*capacity == 0)
+        more = 16;
+    else if (!td_mul_size(*capacity, 2, &more))
+        return NULL;
+    void *grown = td_arena_array(arena, more, size);
+    if (grown == NULL)
+        return NULL;
+    if (count > 0)
+        memcpy(grown, items, count * size);
+    *capacity = more;
+    return grown;
+}
+
 char *td_arena_strndup(struct td_arena *arena, const char *text, size_t len)
 {
     size_t need;

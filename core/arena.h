@@ -28,6 +28,11 @@ void *td_arena_alloc(struct td_arena *arena, size_t size);
 /* count * size bytes, checked. count or size 0 gives a valid pointer. */
 void *td_arena_array(struct td_arena *arena, size_t count, size_t size);
 
+/* Room for one more item of `size` bytes in an array of count, which has room for *capacity: items itself, or a larger
+ * array with what was in it. What is outgrown stays in the arena, at most as much again. NULL: as td_arena_alloc, and
+ * nothing has changed. */
+void *td_arena_grow(struct td_arena *arena, void *items, size_t count, size_t *capacity, size_t size);
+
 /* A NUL-terminated copy of text[0..len). Byte-aligned: strings do not pad each other. */
 char *td_arena_strndup(struct td_arena *arena, const char *text, size_t len);
 

@@ -55,19 +55,6 @@ static bool check_memory(const struct td_torch_walker *w, td_pickle_ref at)
 
 /* ---- the manifest -------------------------------------------------------------------------------------- */
 
-/* Room for one more item of a growing array in the arena; what it outgrows stays there, at most as much again. */
-static void *grow(struct td_arena *arena, void *items, size_t count, size_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return items;
-    size_t more = *capacity == 0 ? 16 : *capacity * 2;
-    void *grown = td_arena_array(arena, more, size);
-    if (grown != NULL && count > 0)
-        memcpy(grown, items, count * size);
-    *capacity = grown != NULL ? more : *capacity;
-    return grown;
-}
-
 /* The path as a name; NULL when out of memory. */
 static const char *copy_path(struct td_torch_walker *w)
 {
@@ -80,8 +67,8 @@ static const char *copy_path(struct td_torch_walker *w)
 struct td_tensor *td_torch_add_tensor(struct td_torch_walker *w)
 {
     struct td_manifest *manifest = w->manifest;
-    struct td_tensor *tensors = grow(&manifest->arena, manifest->tensors, manifest->tensor_count,
-                                     &w->tensor_capacity, sizeof *tensors);
+    struct td_tensor *tensors = td_arena_grow(&manifest->arena, manifest->tensors, manifest->tensor_count,
+                                              &w->tensor_capacity, sizeof *tensors);
     const char *name = tensors != NULL ? copy_path(w) : NULL;
     if (name == NULL) {
         (void)td_error_no_memory(w->err);
@@ -100,8 +87,9 @@ static bool push_metadata(struct td_torch_walker *w, const struct td_buffer *jso
         w->omitted++;
         return true;
     }
-    struct td_metadata *metadata = grow(&manifest->arena, manifest->metadata, manifest->metadata_count,
-                                        &w->metadata_capacity, sizeof *metadata);
+    struct td_metadata *metadata =
+        td_arena_grow(&manifest->arena, manifest->metadata, manifest->metadata_count, &w->metadata_capacity,
+                      sizeof *metadata);
     if (metadata == NULL || json->failed)
         return td_error_no_memory(w->err);
     manifest->metadata = metadata;

@@ -90,6 +90,8 @@ static void add_upload(struct session *session, const char *bytes, size_t len)
 static void drop_upload(struct session *session)
 {
     struct exchange *exchange = &session->exchange;
+    if (!exchange->has_upload && exchange->upload_bytes == 0)
+        return; /* nearly every request: nothing shared is touched */
     atomic_fetch_sub(&session->server->upload_bytes, exchange->upload_bytes);
     exchange->upload_bytes = 0;
     exchange->has_upload = false;

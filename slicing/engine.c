@@ -17,20 +17,23 @@ const char *td_engine_name(size_t i)
     return i < ENGINE_COUNT ? engines[i]->name : NULL;
 }
 
-bool td_engine_exists(const char *name, size_t len)
+static const struct td_table_engine *find_engine(const char *name, size_t len)
 {
     for (size_t i = 0; i < ENGINE_COUNT; i++)
         if (strlen(engines[i]->name) == len && memcmp(engines[i]->name, name, len) == 0)
-            return true;
-    return false;
+            return engines[i];
+    return NULL;
+}
+
+bool td_engine_exists(const char *name, size_t len)
+{
+    return find_engine(name, len) != NULL;
 }
 
 bool td_engine_needs_config(const char *name, size_t len)
 {
-    for (size_t i = 0; i < ENGINE_COUNT; i++)
-        if (strlen(engines[i]->name) == len && memcmp(engines[i]->name, name, len) == 0)
-            return engines[i]->any == NULL;
-    return false;
+    const struct td_table_engine *engine = find_engine(name, len);
+    return engine != NULL && engine->any == NULL;
 }
 
 /* ---- which model ---- */
@@ -293,14 +296,6 @@ static bool refuse_model(const struct td_rule_list *rules, const struct td_model
         why);
 }
 
-static const struct td_table_engine *find_engine(const char *name)
-{
-    for (size_t i = 0; i < ENGINE_COUNT; i++)
-        if (strcmp(engines[i]->name, name) == 0)
-            return engines[i];
-    return NULL;
-}
-
 static bool check_tp_size(const struct td_table_engine *engine, uint64_t tp_size, struct td_error *err)
 {
     if (tp_size == 0 || tp_size > TD_MAX_TP_SIZE)
@@ -317,7 +312,7 @@ bool td_engine_rules(const char *engine_name, const char *config_text, size_t co
                      const struct td_tensor_list *tensors, uint64_t tp_size, struct td_arena *arena,
                      struct td_rule_list *out, struct td_error *err)
 {
-    const struct td_table_engine *engine = find_engine(engine_name);
+    const struct td_table_engine *engine = find_engine(engine_name, strlen(engine_name));
     struct td_model_config config = {.heads = 0};
     struct builder b = {.engine = engine, .config = &config, .list = out};
     *out = (struct td_rule_list){.count = 0};

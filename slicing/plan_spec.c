@@ -83,21 +83,6 @@ static bool read_item(struct td_json *json, struct td_arena *arena, struct td_pl
     }
 }
 
-/* Room for one more item in an array that doubles; what it outgrows stays in the arena. */
-static void *grow(struct td_arena *arena, void *items, size_t count, size_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return items;
-    size_t more = *capacity == 0 ? 8 : *capacity * 2;
-    void *grown = td_arena_array(arena, more, size);
-    if (grown == NULL)
-        return NULL;
-    if (count > 0)
-        memcpy(grown, items, count * size);
-    *capacity = more;
-    return grown;
-}
-
 bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_plan_items *out,
                         struct td_error *err)
 {
@@ -112,7 +97,7 @@ bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_
             return true;
         if (token != TD_JSON_OBJECT_BEGIN)
             return td_json_fail(json, "a tensor is an object with a \"name\"");
-        items = grow(arena, items, out->count, &capacity, sizeof *items);
+        items = td_arena_grow(arena, items, out->count, &capacity, sizeof *items);
         if (items == NULL)
             return td_error_no_memory(err);
         if (!read_item(json, arena, &items[out->count], err))
@@ -149,7 +134,7 @@ static bool read_ranks(struct td_json *json, struct td_plan_spec *spec, uint64_t
             return td_json_fail(json, "a rank is an object with \"tensors\"");
         if (*count == TD_MAX_TP_SIZE)
             return td_json_fail(json, "more than %d ranks", TD_MAX_TP_SIZE);
-        ranks = grow(&spec->arena, ranks, (size_t)*count, &capacity, sizeof *ranks);
+        ranks = td_arena_grow(&spec->arena, ranks, (size_t)*count, &capacity, sizeof *ranks);
         if (ranks == NULL)
             return td_error_no_memory(err);
         if (!read_rank(json, &spec->arena, &ranks[*count], err))

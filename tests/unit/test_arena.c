@@ -173,9 +173,32 @@ static void claims_share_the_limit(void **state)
     td_arena_fini(&arena);
 }
 
+static void arrays_grow(void **state)
+{
+    (void)state;
+    struct td_arena arena;
+    size_t capacity = 0;
+    uint32_t *items = NULL;
+    td_arena_init(&arena, 0);
+    for (uint32_t i = 0; i < 1000; i++) {
+        items = td_arena_grow(&arena, items, i, &capacity, sizeof *items);
+        assert_true(items != NULL && capacity > i);
+        items[i] = i * 7;
+    }
+    for (uint32_t i = 0; i < 1000; i++)
+        assert_int_equal(items[i], i * 7);
+    assert_true(arena.used_bytes <= 4 * 1000 * sizeof *items);
+    arena.limit_bytes = arena.used_bytes;
+    size_t before = capacity;
+    assert_null(td_arena_grow(&arena, items, capacity, &capacity, sizeof *items));
+    assert_int_equal(capacity, before);
+    td_arena_fini(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arrays_grow),
         cmocka_unit_test(blocks_are_aligned_and_apart),
         cmocka_unit_test(strings_keep_their_bytes),
         cmocka_unit_test(nothing_is_a_valid_block),
