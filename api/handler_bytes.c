@@ -212,7 +212,7 @@ static void set_tensor_etag(struct td_response *response, const struct td_checkp
     const struct td_tensor *tensor = wanted->ref.tensor;
     const struct td_selection *part = &wanted->selection;
     const char *tag =
-        tensor->piece_count > 0 ? checkpoint->tag : checkpoint->parts[wanted->ref.part]->file->tag;
+        tensor->piece_count > 0 ? checkpoint->tag : td_file_tag(checkpoint->parts[wanted->ref.part]->file);
     uint64_t hash = UINT64_C(14695981039346656037);
     if (tensor->piece_count > 0)
         hash = mix(hash, tensor->name, tensor->name_len);
@@ -230,11 +230,11 @@ static void set_tensor_etag(struct td_response *response, const struct td_checkp
         hash = mix(hash, formats[wanted->format], strlen(formats[wanted->format]));
     }
     if (tensor->piece_count == 0 && tensor->strides == NULL && !wanted->part && wanted->format == FORMAT_RAW)
-        td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes);
+        td_response_set_etag(response, "%.32s-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes);
     else if (tensor->piece_count > 0)
-        td_response_set_etag(response, "%s-%" PRIx64, tag, hash);
+        td_response_set_etag(response, "%.32s-%" PRIx64, tag, hash);
     else
-        td_response_set_etag(response, "%s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset,
+        td_response_set_etag(response, "%.32s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset,
                              tensor->nbytes, hash);
 }
 
@@ -309,7 +309,7 @@ void td_handle_file(const struct td_call *call)
     response->accept_ranges = true;
     response->last_modified_s = id->mtime_ns >= 0 ? id->mtime_ns / 1000000000 : 0;
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");
-    td_response_set_etag(response, "%s", entry->file->tag);
+    td_response_set_etag(response, "%s", td_file_tag(entry->file));
 }
 
 /* ---- several tensors at once --------------------------------------------------------------------------- */

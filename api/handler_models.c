@@ -122,7 +122,8 @@ static void write_models(const struct td_call *call, size_t at, size_t limit, st
     td_buffer_puts(out, "{\"models\":[");
     for (; at < snapshot->model_count && !more; at++) {
         const struct td_model *model = &snapshot->models[at];
-        if (match != NULL && !td_glob_match(match->p, match->len, model->id, strlen(model->id)))
+        if (model->is_other_revision ||
+            (match != NULL && !td_glob_match(match->p, match->len, model->id, strlen(model->id))))
             continue;
         more = shown == limit;
         if (more)
@@ -238,6 +239,9 @@ void td_handle_model(const struct td_call *call)
         td_buffer_printf(&json, ",\"size\":%" PRIu64, entry->file->source.id.size_bytes);
         if (entry->file->format != NULL)
             td_buffer_printf(&json, ",\"format\":\"%s\"", entry->file->format->name);
+        const char *sha256 = td_file_sha256(entry->file);
+        if (sha256 != NULL)
+            td_buffer_printf(&json, ",\"sha256\":\"%s\"", sha256);
         td_buffer_putc(&json, '}');
     }
     td_buffer_puts(&json, "],");

@@ -143,7 +143,7 @@ static bool file_tag(const struct td_call *call, const struct td_checkpoint *che
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, "shard");
     td_digest_add_cstring(digest, checkpoint->tag);
-    td_digest_add_cstring(digest, by_config ? call->model->config->file->tag : "");
+    td_digest_add_cstring(digest, by_config ? td_file_tag(call->model->config->file) : "");
     td_digest_add(digest, name->engine.p, name->engine.len);
     td_digest_add(digest, name->id.p, name->id.len);
     td_digest_add(digest, numbers, sizeof numbers);

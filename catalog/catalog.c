@@ -64,13 +64,16 @@ static void free_retired(struct td_catalog *catalog)
 static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog_status *status)
 {
     status->file_count = snapshot->entry_count;
-    status->model_count = snapshot->model_count;
     status->problem_count = snapshot->problems.count;
     status->unsettled_count = snapshot->unsettled_count;
     status->generation = snapshot->generation;
+    status->model_count = 0;
     status->refused_count = 0;
     status->tensor_count = 0;
     for (size_t i = 0; i < snapshot->model_count; i++) {
+        if (snapshot->models[i].is_other_revision)
+            continue;
+        status->model_count++;
         status->refused_count += snapshot->models[i].problems.count;
         for (size_t j = 0; j < snapshot->models[i].checkpoint_count; j++)
             status->tensor_count += snapshot->models[i].checkpoints[j].tensor_count;
@@ -157,7 +160,7 @@ static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_snapsh
 static bool is_same(const struct td_snapshot *a, const struct td_snapshot *b)
 {
     return a != NULL && strcmp(a->tag, b->tag) == 0 && a->unsettled_count == b->unsettled_count &&
-           a->root == b->root && td_snapshot_has_all_problems(a);
+           a->hashed_count == b->hashed_count && a->root == b->root && td_snapshot_has_all_problems(a);
 }
 
 static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, uint64_t took_ns)
@@ -167,6 +170,8 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     pthread_mutex_lock(&catalog->lock);
     struct td_snapshot *old = catalog->current;
     bool changed = !is_same(old, snapshot);
+    bool news = changed && (old == NULL || strcmp(old->tag, snapshot->tag) != 0 ||
+                            old->unsettled_count != snapshot->unsettled_count); /* not only digests */
     struct td_catalog_status *status = &catalog->status;
     if (changed) {
         snapshot->retire = on_retire;
@@ -184,7 +189,7 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     status->root_missing = false;
     status->message[0] = '\0';
     pthread_mutex_unlock(&catalog->lock);
-    if (changed)
+    if (news)
         log_snapshot(snapshot, &counted, took_ns);
     td_snapshot_unref(changed ? old : snapshot);
 }
@@ -316,6 +321,7 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     if (catalog == NULL)
         return td_error_no_memory(err);
     catalog->config = *config;
+    catalog->config.scan.all_revisions = true;
     catalog->config.scan.memory = config->max_memory_bytes > 0 ? &catalog->memory : NULL;
     catalog->memory.max_bytes = config->max_memory_bytes;
     catalog->status.scanning = true;

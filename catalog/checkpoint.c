@@ -519,10 +519,10 @@ static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_mod
     td_digest_add_cstring(digest, checkpoint->id);
     for (size_t i = 0; i < unit->part_count; i++) {
         td_digest_add_cstring(digest, unit->parts[i]->path);
-        td_digest_add_cstring(digest, unit->parts[i]->file->tag);
+        td_digest_add_cstring(digest, td_file_tag(unit->parts[i]->file));
     }
     if (unit->index_entry != NULL)
-        td_digest_add_cstring(digest, unit->index_entry->file->tag);
+        td_digest_add_cstring(digest, td_file_tag(unit->index_entry->file));
     if (!td_digest_finish(digest, checkpoint->tag))
         return td_error_no_memory(err);
     return true;

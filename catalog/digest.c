@@ -35,23 +35,44 @@ void td_digest_add_cstring(struct td_digest *digest, const char *text)
     td_digest_add(digest, text, strlen(text));
 }
 
-bool td_digest_finish(struct td_digest *digest, char tag[TD_TAG_BYTES])
+void td_digest_add_content(struct td_digest *digest, const void *bytes, size_t len)
+{
+    if (digest != NULL && len > 0)
+        (void)SHA256_Update(&digest->context, bytes, len);
+}
+
+void td_hex_write(const uint8_t *bytes, size_t len, char *text)
 {
     static const char hex[] = "0123456789abcdef";
-    unsigned char sum[SHA256_DIGEST_LENGTH];
-    tag[0] = '\0';
+    for (size_t i = 0; i < len; i++) {
+        text[2 * i] = hex[bytes[i] >> 4];
+        text[2 * i + 1] = hex[bytes[i] & 15];
+    }
+    text[2 * len] = '\0';
+}
+
+bool td_digest_finish_binary(struct td_digest *digest, uint8_t sum[TD_SHA256_BYTES])
+{
     if (digest == NULL)
         return false;
     bool ok = SHA256_Final(sum, &digest->context) == 1;
     free(digest);
-    if (!ok)
+    return ok;
+}
+
+bool td_digest_finish_text(struct td_digest *digest, char *text, size_t text_bytes)
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    text[0] = '\0';
+    if (!td_digest_finish_binary(digest, sum))
         return false;
-    for (size_t i = 0; i < (TD_TAG_BYTES - 1) / 2; i++) {
-        tag[2 * i] = hex[sum[i] >> 4];
-        tag[2 * i + 1] = hex[sum[i] & 15];
-    }
-    tag[TD_TAG_BYTES - 1] = '\0';
+    td_hex_write(sum, (text_bytes - 1) / 2, text);
     return true;
+}
+
+bool td_digest_finish(struct td_digest *digest, char tag[TD_TAG_BYTES])
+{
+    return td_digest_finish_text(digest, tag, TD_TAG_BYTES);
 }
 
 bool td_digest_tag(const void *bytes, size_t len, char tag[TD_TAG_BYTES])

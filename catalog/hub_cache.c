@@ -9,11 +9,19 @@
 
 bool td_hub_cache_id(const char *name, char *id, size_t capacity)
 {
-    static const char prefix[] = "models--";
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
-        return false;
-    name += sizeof prefix - 1;
+    static const char models[] = "models--";
+    static const char datasets[] = "datasets--";
+    static const char below[] = "datasets/";
     size_t used = 0;
+    if (strncmp(name, models, sizeof models - 1) == 0) {
+        name += sizeof models - 1;
+    } else if (strncmp(name, datasets, sizeof datasets - 1) == 0 && capacity > sizeof below) {
+        name += sizeof datasets - 1;
+        used = sizeof below - 1;
+        memcpy(id, below, used);
+    } else {
+        return false;
+    }
     bool begins = true; /* a segment of the id: never empty, hidden or ".." in a repository's name */
     while (*name != '\0') {
         bool separator = name[0] == '-' && name[1] == '-';
@@ -56,14 +64,12 @@ bool td_hub_cache_place(const char *path, struct td_hub_place *place)
     return false;
 }
 
-/* The first line of refs/main, when it names a snapshot that is there. */
-static bool commit_of_main(const struct td_root *root, const char *path, char *commit, size_t capacity)
+/* The commit that a ref's file holds: its first line. */
+static bool read_ref(const struct td_root *root, const char *path, char *commit, size_t capacity)
 {
-    char at[PATH_MAX];
     int fd;
     struct td_file_id id;
-    if (snprintf(at, sizeof at, "%s/refs/main", path) >= (int)sizeof at ||
-        !td_root_open_file(root, at, &fd, &id, NULL))
+    if (!td_root_open_file(root, path, &fd, &id, NULL))
         return false;
     ssize_t n = read(fd, commit, capacity - 1);
     (void)close(fd);
@@ -71,45 +77,145 @@ static bool commit_of_main(const struct td_root *root, const char *path, char *c
         return false;
     commit[n] = '\0';
     commit[strcspn(commit, " \t\r\n/")] = '\0';
-    if (commit[0] == '\0' || commit[0] == '.')
-        return false;
+    return commit[0] != '\0' && commit[0] != '.';
+}
+
+/* What refs/main names, when that snapshot is there. */
+static bool commit_of_main(const struct td_root *root, const char *path, char *commit, size_t capacity)
+{
+    char at[PATH_MAX];
     struct stat st;
-    if (snprintf(at, sizeof at, "%s/snapshots/%s", path, commit) >= (int)sizeof at ||
-        !td_root_stat(root, at, &st, NULL))
-        return false;
-    return S_ISDIR(st.st_mode);
+    return snprintf(at, sizeof at, "%s/refs/main", path) < (int)sizeof at &&
+           read_ref(root, at, commit, capacity) &&
+           snprintf(at, sizeof at, "%s/snapshots/%s", path, commit) < (int)sizeof at &&
+           td_root_stat(root, at, &st, NULL) && S_ISDIR(st.st_mode);
+}
+
+/* Opens a directory for listing; NULL when there is none. */
+static DIR *open_listing(const struct td_root *root, const char *path)
+{
+    int fd;
+    if (!td_root_open_directory(root, path, &fd, NULL))
+        return NULL;
+    DIR *dir = fdopendir(fd);
+    if (dir == NULL)
+        (void)close(fd);
+    return dir;
+}
+
+/* The next item that is no dot-file and, links not followed, of this kind (S_IFDIR, S_IFREG, 0 for both); NULL at the
+ * end. */
+static const char *next_item(DIR *dir, mode_t kind, struct stat *st)
+{
+    struct dirent *item;
+    while ((item = readdir(dir)) != NULL) // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
+        if (item->d_name[0] != '.' && fstatat(dirfd(dir), item->d_name, st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            (kind == 0 ? S_ISDIR(st->st_mode) || S_ISREG(st->st_mode) : (st->st_mode & S_IFMT) == kind))
+            return item->d_name;
+    return NULL;
+}
+
+bool td_hub_cache_commits(const struct td_root *root, const char *path,
+                          bool (*visit)(void *context, const char *commit), void *context)
+{
+    char at[PATH_MAX];
+    struct stat st;
+    const char *name;
+    bool ok = true;
+    DIR *dir = snprintf(at, sizeof at, "%s/snapshots", path) < (int)sizeof at ? open_listing(root, at) : NULL;
+    if (dir == NULL)
+        return true;
+    while (ok && (name = next_item(dir, S_IFDIR, &st)) != NULL)
+        ok = visit(context, name);
+    (void)closedir(dir);
+    return ok;
+}
+
+/* The directories below refs/ that are still to be listed, each as a path below it. */
+struct pending {
+    char names[16][NAME_MAX + 1];
+    size_t count;
+};
+
+/* One item of refs/ or a directory in it. False when the visitor has enough. */
+static bool visit_ref(const struct td_root *root, const char *refs, const char *name, bool is_directory,
+                      struct pending *pending, bool (*visit)(void *, const char *, const char *),
+                      void *context)
+{
+    char at[PATH_MAX];
+    char commit[NAME_MAX + 1];
+    if (is_directory) {
+        if (pending->count < sizeof pending->names / sizeof *pending->names)
+            memcpy(pending->names[pending->count++], name, strlen(name) + 1);
+        return true;
+    }
+    if (snprintf(at, sizeof at, "%s/%s", refs, name) >= (int)sizeof at ||
+        !read_ref(root, at, commit, sizeof commit))
+        return true;
+    return visit(context, name, commit);
+}
+
+bool td_hub_cache_refs(const struct td_root *root, const char *path,
+                       bool (*visit)(void *context, const char *name, const char *commit), void *context)
+{
+    char refs[PATH_MAX];
+    char at[PATH_MAX];
+    struct pending pending = {.count = 1}; /* refs/ itself, the empty name */
+    size_t left = TD_HUB_CACHE_REFS;
+    bool ok = snprintf(refs, sizeof refs, "%s/refs", path) < (int)sizeof refs;
+    while (ok && pending.count > 0) {
+        char below[NAME_MAX + 1];
+        memcpy(below, pending.names[--pending.count], sizeof below);
+        DIR *dir =
+            snprintf(at, sizeof at, "%s/%s", refs, below) < (int)sizeof at ? open_listing(root, at) : NULL;
+        struct stat st;
+        const char *name = NULL;
+        while (ok && dir != NULL && left > 0 && (name = next_item(dir, 0, &st)) != NULL) {
+            char whole[NAME_MAX + 1];
+            left--;
+            if (snprintf(whole, sizeof whole, "%s%s%s", below, below[0] == '\0' ? "" : "/", name) <
+                (int)sizeof whole)
+                ok = visit_ref(root, refs, whole, S_ISDIR(st.st_mode), &pending, visit, context);
+        }
+        if (dir != NULL)
+            (void)closedir(dir);
+    }
+    return ok;
+}
+
+/* The snapshot that was changed last. */
+struct newest {
+    const struct td_root *root;
+    const char *path;
+    char *commit;
+    size_t capacity;
+    int64_t changed_ns;
+    bool found;
+};
+
+static bool look_at_commit(void *context, const char *commit)
+{
+    struct newest *newest = context;
+    char at[PATH_MAX];
+    struct stat st;
+    if (strlen(commit) >= newest->capacity ||
+        snprintf(at, sizeof at, "%s/snapshots/%s", newest->path, commit) >= (int)sizeof at ||
+        !td_root_stat(newest->root, at, &st, NULL))
+        return true;
+    int64_t changed_ns = td_file_id_of(&st).mtime_ns;
+    /* equal times: the greater name, so that every scan chooses the same */
+    if (newest->found && (changed_ns < newest->changed_ns ||
+                          (changed_ns == newest->changed_ns && strcmp(commit, newest->commit) < 0)))
+        return true;
+    newest->found = true;
+    newest->changed_ns = changed_ns;
+    memcpy(newest->commit, commit, strlen(commit) + 1);
+    return true;
 }
 
 bool td_hub_cache_commit(const struct td_root *root, const char *path, char *commit, size_t capacity)
 {
-    if (commit_of_main(root, path, commit, capacity))
-        return true;
-    char at[PATH_MAX];
-    int fd;
-    if (snprintf(at, sizeof at, "%s/snapshots", path) >= (int)sizeof at ||
-        !td_root_open_directory(root, at, &fd, NULL))
-        return false;
-    DIR *dir = fdopendir(fd);
-    if (dir == NULL) {
-        (void)close(fd);
-        return false;
-    }
-    bool found = false;
-    int64_t newest = 0;
-    struct dirent *item;
-    while ((item = readdir(dir)) != NULL) { // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
-        struct stat st;
-        if (item->d_name[0] == '.' || strlen(item->d_name) >= capacity ||
-            fstatat(fd, item->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode))
-            continue;
-        int64_t changed = td_file_id_of(&st).mtime_ns;
-        /* equal times: the greater name, so that every scan chooses the same */
-        if (found && (changed < newest || (changed == newest && strcmp(item->d_name, commit) < 0)))
-            continue;
-        found = true;
-        newest = changed;
-        memcpy(commit, item->d_name, strlen(item->d_name) + 1);
-    }
-    (void)closedir(dir);
-    return found;
+    struct newest newest = {.root = root, .path = path, .commit = commit, .capacity = capacity};
+    return commit_of_main(root, path, commit, capacity) ||
+           (td_hub_cache_commits(root, path, look_at_commit, &newest) && newest.found);
 }

@@ -2,6 +2,7 @@
 
 #include "catalog/checkpoint.h"
 #include "catalog/dcp_checkpoint.h"
+#include "catalog/repo.h"
 #include "catalog/walk.h"
 #include "core/buffer.h"
 #include "core/checked.h"
@@ -36,7 +37,7 @@ struct scan {
     uint64_t now_ns; /* monotonic */
     int64_t wall_now_ns;
     struct td_candidate *candidates;
-    const char **revisions; /* per entry */
+    const struct td_found **found; /* of each entry */
     size_t candidate_count, candidate_capacity;
     size_t in_directories; /* candidates that do not lie directly in the root */
     bool root_is_model;    /* the files directly in the root are one model */
@@ -316,7 +317,7 @@ static struct td_file *file_create(const char *path, const char *name, const str
     file->format = td_format_for_name(name);
     if (file->format != NULL)
         td_manifest_init(&file->manifest, limits->max_memory_bytes);
-    if (file->source.path == NULL || !td_digest_file_id(id, file->tag)) {
+    if (file->source.path == NULL || !td_digest_file_id(id, file->identity_tag)) {
         td_file_unref(file);
         return NULL;
     }
@@ -404,8 +405,8 @@ static bool build_entries(struct scan *s)
     const struct td_walk *walk = s->walk;
     struct td_snapshot *snapshot = s->snapshot;
     snapshot->entries = calloc(walk->count + 1, sizeof *snapshot->entries);
-    s->revisions = calloc(walk->count + 1, sizeof *s->revisions);
-    if (snapshot->entries == NULL || s->revisions == NULL)
+    s->found = calloc(walk->count + 1, sizeof *s->found);
+    if (snapshot->entries == NULL || s->found == NULL)
         return td_error_no_memory(s->err);
     for (size_t i = 0; i < walk->count; i++) {
         const struct td_found *found = &walk->found[i];
@@ -428,7 +429,7 @@ static bool build_entries(struct scan *s)
             continue;
         struct td_entry *entry = &snapshot->entries[snapshot->entry_count];
         *entry = (struct td_entry){.path = found->path, .file = file};
-        s->revisions[snapshot->entry_count++] = found->revision;
+        s->found[snapshot->entry_count++] = found;
         if (file->kind != TD_FILE_PLAIN && !add_candidate(s, found->path, entry, NULL))
             return false;
     }
@@ -454,33 +455,13 @@ static bool same_model(const struct td_candidate *a, const struct td_candidate *
            td_name_compare(a->path, a->model_len, b->path, b->model_len) == 0;
 }
 
-/* First entry whose path is not less than directory + border. */
-static size_t entry_bound(const struct td_snapshot *snapshot, const char *directory, size_t len, char border)
-{
-    size_t low = 0;
-    size_t high = snapshot->entry_count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const char *path = snapshot->entries[mid].path;
-        int order = strncmp(path, directory, len);
-        if (order == 0)
-            order = (unsigned char)path[len] < (unsigned char)border ? -1 : 1;
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
 /* The entries that are the model's: all below its directory. Without one, from its first to its last candidate. */
 static void model_range(struct td_model *model, const struct scan *s, size_t first, size_t end)
 {
     const struct td_snapshot *snapshot = s->snapshot;
     if (model->directory_len > 0) {
-        model->first_entry = entry_bound(snapshot, model->id, model->directory_len, '/');
-        model->entry_count =
-            entry_bound(snapshot, model->id, model->directory_len, '/' + 1) - model->first_entry;
+        td_snapshot_entries_below(snapshot, model->id, model->directory_len, &model->first_entry,
+                                  &model->entry_count);
         return;
     }
     if (s->root_is_model) {
@@ -511,9 +492,13 @@ static void model_files(struct scan *s, struct td_model *model, size_t first, si
         if (id.mtime_ns > model->updated_ns)
             model->updated_ns = id.mtime_ns;
     }
-    for (size_t i = first; i < end && model->revision == NULL; i++)
-        if (s->candidates[i].entry != NULL)
-            model->revision = s->revisions[s->candidates[i].entry - snapshot->entries];
+    for (size_t i = first; i < end && model->revision == NULL; i++) {
+        if (s->candidates[i].entry == NULL)
+            continue;
+        const struct td_found *found = s->found[s->candidates[i].entry - snapshot->entries];
+        model->revision = found->revision;
+        model->is_other_revision = found->other_revision;
+    }
     if (model->directory_len > 0 || s->root_is_model)
         model->config = td_model_find_file(snapshot, model, "config.json", strlen("config.json"));
 }
@@ -641,7 +626,18 @@ static bool build_models(struct scan *s)
     }
     if (snapshot->model_count > 0)
         qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
-    return true;
+    return td_repos_build(snapshot, s->walk->caches, s->walk->cache_count, s->err);
+}
+
+/* What a cache's refs name can change without its files. */
+static void add_cache_folder(struct td_digest *digest, const struct td_cache_folder *folder)
+{
+    td_digest_add_cstring(digest, folder->path);
+    td_digest_add_cstring(digest, folder->commit);
+    for (size_t i = 0; i < folder->ref_count; i++) {
+        td_digest_add_cstring(digest, folder->refs[i].name);
+        td_digest_add_cstring(digest, folder->refs[i].commit);
+    }
 }
 
 /* Over all that models are made of, before they are. */
@@ -653,9 +649,12 @@ static bool tag_snapshot(struct scan *s)
         const struct td_file *file = snapshot->entries[i].file;
         td_digest_add_cstring(digest, snapshot->entries[i].path);
         td_digest_add_cstring(digest, file->source.path); // NOLINT(clang-analyzer-core.*): entries have files
-        td_digest_add_cstring(digest, file->tag);
+        td_digest_add_cstring(digest, file->identity_tag);
         td_digest_add_cstring(digest, file->error == NULL ? "" : file->error);
+        snapshot->hashed_count += td_file_sha256(file) != NULL ? 1 : 0;
     }
+    for (size_t i = 0; i < s->walk->cache_count; i++)
+        add_cache_folder(digest, &s->walk->caches[i]);
     for (size_t i = 0; i < snapshot->problems.count; i++) {
         td_digest_add_cstring(digest, snapshot->problems.items[i].path);
         td_digest_add_cstring(digest, snapshot->problems.items[i].message);
@@ -675,7 +674,8 @@ static bool is_unchanged(const struct scan *s)
     const struct td_snapshot *now = s->snapshot;
     const struct td_snapshot *before = s->previous;
     return before != NULL && strcmp(before->tag, now->tag) == 0 && before->root == now->root &&
-           before->unsettled_count == 0 && now->unsettled_count == 0 && td_snapshot_has_all_problems(before);
+           before->hashed_count == now->hashed_count && before->unsettled_count == 0 &&
+           now->unsettled_count == 0 && td_snapshot_has_all_problems(before);
 }
 
 /* root may be NULL: of a file by itself. */
@@ -714,14 +714,17 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
         return td_error_no_memory(err);
     struct td_walk walk = {0};
     s.walk = &walk;
-    bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems,
-                          config->max_files, config->max_directories, &progress->files_found, stop, err) &&
+    const struct td_walk_limits limits = {.max_files = config->max_files,
+                                          .max_directories = config->max_directories,
+                                          .all_revisions = config->all_revisions};
+    bool ok = td_walk_run(&walk, root, config->place, &s.snapshot->arena, &s.snapshot->problems, &limits,
+                          &progress->files_found, stop, err) &&
               build_entries(&s) && tag_snapshot(&s);
     bool unchanged = ok && is_unchanged(&s);
     ok = ok && (unchanged || build_models(&s));
     td_walk_fini(&walk);
     free(s.candidates);
-    free(s.revisions);
+    free(s.found);
     if (!ok) {
         td_unsettled_list_fini(&s.unsettled);
         td_snapshot_free(s.snapshot);

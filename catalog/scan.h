@@ -9,6 +9,7 @@ struct td_scan_config {
     uint64_t settle_ns; /* a file whose mtime is younger is not trusted yet: it may still be written to */
     size_t max_files;
     size_t max_directories;
+    bool all_revisions; /* of a Hugging Face cache: the others than main's as models that are not listed */
     struct td_limits limits;
     struct td_memory *memory; /* for all files together; borrowed, outlives them. NULL: as much as there is */
     const struct td_hub_place

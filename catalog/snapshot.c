@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { HASH_UNKNOWN, HASH_WRITTEN, HASH_KNOWN };
+
 struct td_snapshot *td_snapshot_ref(struct td_snapshot *snapshot)
 {
     atomic_fetch_add_explicit(&snapshot->refs, 1, memory_order_relaxed);
@@ -38,10 +40,37 @@ void td_snapshot_free(struct td_snapshot *snapshot)
         free(model->problems.items);
     }
     free(snapshot->models);
+    free(snapshot->repos);
     free(snapshot->problems.items);
     td_arena_fini(&snapshot->arena);
     td_root_unref(snapshot->root);
     free(snapshot);
+}
+
+/* First entry whose path is not less than directory + border. */
+static size_t entry_bound(const struct td_snapshot *snapshot, const char *directory, size_t len, char border)
+{
+    size_t low = 0;
+    size_t high = snapshot->entry_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const char *path = snapshot->entries[mid].path;
+        int order = strncmp(path, directory, len);
+        if (order == 0)
+            order = (unsigned char)path[len] < (unsigned char)border ? -1 : 1;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+void td_snapshot_entries_below(const struct td_snapshot *snapshot, const char *directory, size_t len,
+                               size_t *first, size_t *count)
+{
+    *first = entry_bound(snapshot, directory, len, '/');
+    *count = entry_bound(snapshot, directory, len, '/' + 1) - *first;
 }
 
 struct td_join *td_join_ref(struct td_join *join)
@@ -73,6 +102,26 @@ struct td_file *td_file_ref(struct td_file *file)
 {
     atomic_fetch_add_explicit(&file->refs, 1, memory_order_relaxed);
     return file;
+}
+
+const char *td_file_sha256(const struct td_file *file)
+{
+    return atomic_load_explicit(&file->hash_state, memory_order_acquire) == HASH_KNOWN ? file->sha256 : NULL;
+}
+
+void td_file_set_sha256(struct td_file *file, const uint8_t *sum)
+{
+    int state = HASH_UNKNOWN;
+    if (!atomic_compare_exchange_strong(&file->hash_state, &state, HASH_WRITTEN))
+        return; /* another thread was first */
+    td_hex_write(sum, TD_SHA256_BYTES, file->sha256);
+    atomic_store_explicit(&file->hash_state, HASH_KNOWN, memory_order_release);
+}
+
+const char *td_file_tag(const struct td_file *file)
+{
+    const char *sha256 = td_file_sha256(file);
+    return sha256 != NULL ? sha256 : file->identity_tag;
 }
 
 void td_file_forget_content(struct td_file *file)

@@ -44,7 +44,9 @@ struct td_file {
     struct td_shard_index index; /* of SHARD_INDEX */
     struct td_dcp dcp;           /* of DCP_METADATA */
     char *error;                 /* why it was refused, one line; NULL when readable or nothing to parse */
-    char tag[TD_TAG_BYTES];      /* strong validator of its bytes */
+    char identity_tag[TD_TAG_BYTES];   /* strong validator of its bytes until these are hashed */
+    char sha256[TD_SHA256_TEXT_BYTES]; /* of its bytes, once; valid when hash_state says so */
+    _Atomic int hash_state;            /* 0 not known, 1 being written, 2 known */
 };
 
 /* A file under the name by which clients know it: models--org--name/snapshots/<commit>/x is org/name/x. */
@@ -101,6 +103,7 @@ struct td_model {
     size_t
         directory_len; /* of its files' directory, which is then its id; 0: they lie directly in the root */
     const char *revision;              /* commit of a Hugging Face cache, or NULL */
+    bool is_other_revision;            /* of the cache than the one that has the plain id; not listed */
     size_t first_entry, entry_count;   /* its files, a run of the snapshot's entries */
     const struct td_entry *config;     /* config.json, or NULL */
     struct td_checkpoint *checkpoints; /* the default one first, the others by id */
@@ -120,9 +123,12 @@ struct td_snapshot {
     size_t entry_count;
     struct td_model *models; /* sorted by id */
     size_t model_count;
+    struct td_repo *repos; /* catalog/repo.h */
+    size_t repo_count;
     struct td_problems problems; /* what could not be published at all */
     size_t unsettled_count;      /* files seen but still too young to trust */
     uint64_t next_due_ns;        /* monotonic time by which the first of them settles; 0 = none */
+    size_t hashed_count;         /* files whose content was known when it was made */
     char tag[TD_TAG_BYTES];
     void (*retire)(void *context, struct td_snapshot *snapshot); /* called when the last reference goes */
     void *retire_context;
@@ -135,6 +141,16 @@ void td_snapshot_free(struct td_snapshot *snapshot);  /* for retire functions on
 
 struct td_file *td_file_ref(struct td_file *file);
 void td_file_unref(struct td_file *file);
+
+/* The validator of its bytes: the SHA-256 once it is known (64 hexadecimal digits), else made of its identity (32). Valid
+ * as long as the file. */
+const char *td_file_tag(const struct td_file *file);
+
+/* Says what its bytes hash to, the first time; TD_SHA256_BYTES in binary. Any thread. */
+void td_file_set_sha256(struct td_file *file, const uint8_t *sum);
+
+/* The SHA-256 in hexadecimal; NULL while it is not known. */
+const char *td_file_sha256(const struct td_file *file);
 
 /* Frees what was read of it, which is then not readable; before others see it. */
 void td_file_forget_content(struct td_file *file);
@@ -149,6 +165,10 @@ void td_checkpoint_drop_refs(struct td_checkpoint *checkpoint);
 const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot, const char *id, size_t len);
 const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path,
                                               size_t len);
+
+/* The entries below a directory of the snapshot (no '/' at its end): a run. */
+void td_snapshot_entries_below(const struct td_snapshot *snapshot, const char *directory, size_t len,
+                               size_t *first, size_t *count);
 
 /* Index of the first model whose id is greater than the given one (where a page continues). */
 size_t td_snapshot_models_after(const struct td_snapshot *snapshot, const char *id, size_t len);

@@ -18,6 +18,7 @@ enum { WALK_MAX_DEPTH = 64 };
 /* A directory to visit. Parents stay in the array, so a directory knows its ancestors. */
 struct directory {
     const char *physical, *path, *revision;
+    bool other_revision;
     size_t parent; /* index, or SIZE_MAX for the root */
     unsigned depth;
     uint64_t device, inode;
@@ -28,7 +29,7 @@ struct walker {
     const struct td_root *root;
     struct directory *directories;
     size_t directory_count, directory_capacity;
-    size_t max_files, max_directories;
+    const struct td_walk_limits *limits;
     bool files_cut, directories_cut;
     _Atomic uint64_t *files_found;
     struct td_error *err;
@@ -66,7 +67,7 @@ static bool add_found(struct walker *w, const struct directory *directory, const
                       const struct td_file_id *id, const char *error)
 {
     struct td_walk *walk = w->walk;
-    if (walk->count >= w->max_files) {
+    if (walk->count >= w->limits->max_files) {
         w->files_cut = true;
         return true;
     }
@@ -83,6 +84,7 @@ static bool add_found(struct walker *w, const struct directory *directory, const
     item->path = join(walk->names, directory->path, name);
     item->physical = join(&walk->scratch, directory->physical, name);
     item->revision = directory->revision;
+    item->other_revision = directory->other_revision;
     if (id != NULL)
         item->id = *id;
     if (error != NULL)
@@ -100,7 +102,7 @@ static bool push_directory(struct walker *w, const char *physical, const char *p
 {
     if (physical == NULL || path == NULL)
         return td_error_no_memory(w->err);
-    if (w->directory_count >= w->max_directories) {
+    if (w->directory_count >= w->limits->max_directories) {
         w->directories_cut = true;
         return true;
     }
@@ -123,17 +125,103 @@ static bool push_directory(struct walker *w, const char *physical, const char *p
     return true;
 }
 
-/* models--org--name: its chosen snapshot is pushed under org/name. */
+/* A cache folder while its snapshots are being pushed. */
+struct cache {
+    struct walker *walker;
+    size_t parent;        /* the directory that it lies in */
+    const char *physical; /* of the folder */
+    const char *id, *path;
+    const char *commit;       /* the chosen one */
+    struct td_repo_ref *refs; /* in the walk's names */
+    size_t ref_count, ref_capacity;
+};
+
+static bool add_cache(struct walker *w, const struct td_cache_folder *folder)
+{
+    struct td_walk *walk = w->walk;
+    if (walk->cache_count == walk->cache_capacity) {
+        size_t capacity = walk->cache_capacity == 0 ? 8 : walk->cache_capacity * 2;
+        struct td_cache_folder *caches = realloc(walk->caches, capacity * sizeof *caches);
+        if (caches == NULL)
+            return td_error_no_memory(w->err);
+        walk->caches = caches;
+        walk->cache_capacity = capacity;
+    }
+    walk->caches[walk->cache_count++] = *folder;
+    return true;
+}
+
+/* One snapshot: the chosen one under org/name, another under org/name@commit. */
+static bool push_revision(void *context, const char *commit)
+{
+    struct cache *cache = context;
+    struct walker *w = cache->walker;
+    struct td_walk *walk = w->walk;
+    struct td_cache_folder folder = {.path = cache->path, .id = cache->id, .commit = cache->commit};
+    char at[PATH_MAX];
+    folder.is_other_revision = strcmp(commit, cache->commit) != 0;
+    if (folder.is_other_revision) {
+        if (!td_utf8_valid(commit, strlen(commit)) ||
+            snprintf(at, sizeof at, "%s@%s", cache->path, commit) >= (int)sizeof at)
+            return true;
+        folder.path = td_arena_strndup(walk->names, at, strlen(at));
+        folder.commit = folder.path == NULL ? NULL : folder.path + strlen(cache->path) + 1;
+    } else {
+        folder.refs = cache->refs;
+        folder.ref_count = cache->ref_count;
+    }
+    if (snprintf(at, sizeof at, "%s/snapshots/%s", cache->physical, commit) >= (int)sizeof at)
+        return true;
+    size_t before = w->directory_count;
+    if (folder.path == NULL ||
+        !push_directory(w, td_arena_strndup(&walk->scratch, at, strlen(at)), folder.path, folder.commit,
+                        cache->parent) ||
+        !add_cache(w, &folder))
+        return folder.path == NULL ? td_error_no_memory(w->err) : false;
+    if (w->directory_count > before)
+        w->directories[before].other_revision = folder.is_other_revision;
+    return true;
+}
+
+static bool add_ref(void *context, const char *name, const char *commit)
+{
+    struct cache *cache = context;
+    struct td_arena *names = cache->walker->walk->names;
+    struct td_repo_ref ref = {.name = td_arena_strndup(names, name, strlen(name)),
+                              .commit = td_arena_strndup(names, commit, strlen(commit))};
+    struct td_repo_ref *refs =
+        td_arena_grow(names, cache->refs, cache->ref_count, &cache->ref_capacity, sizeof *refs);
+    if (ref.name == NULL || ref.commit == NULL || refs == NULL)
+        return td_error_no_memory(cache->walker->err);
+    cache->refs = refs;
+    if (td_utf8_valid(name, strlen(name)) && td_utf8_valid(commit, strlen(commit)))
+        refs[cache->ref_count++] = ref;
+    return true;
+}
+
+static bool push_snapshots(struct cache *cache)
+{
+    struct walker *w = cache->walker;
+    if (!w->limits->all_revisions)
+        return push_revision(cache, cache->commit);
+    return td_hub_cache_refs(w->root, cache->physical, add_ref, cache) &&
+           td_hub_cache_commits(w->root, cache->physical, push_revision, cache);
+}
+
+/* models--org--name, datasets--org--name: their snapshots are pushed under org/name and datasets/org/name. */
 static bool push_hub_cache(struct walker *w, size_t parent, const char *physical, const char *id)
 {
     struct td_walk *walk = w->walk;
-    const char *path = join(walk->names, w->directories[parent].path, id);
-    char commit[256];
-    char at[PATH_MAX];
+    char commit[NAME_MAX + 1];
     struct stat st;
-    if (path == NULL || physical == NULL)
+    struct cache cache = {.walker = w,
+                          .parent = parent,
+                          .physical = physical,
+                          .id = td_arena_strndup(walk->names, id, strlen(id)),
+                          .path = join(walk->names, w->directories[parent].path, id)};
+    if (cache.path == NULL || cache.id == NULL || physical == NULL)
         return td_error_no_memory(w->err);
-    if (td_root_stat(w->root, path, &st, NULL)) {
+    if (td_root_stat(w->root, cache.path, &st, NULL)) {
         td_problems_add(
             walk->problems, walk->names, physical,
             "not published: a directory with the id of this Hugging Face cache entry stands beside it");
@@ -141,12 +229,8 @@ static bool push_hub_cache(struct walker *w, size_t parent, const char *physical
     }
     if (!td_hub_cache_commit(w->root, physical, commit, sizeof commit))
         return true; /* nothing downloaded yet */
-    if (snprintf(at, sizeof at, "%s/snapshots/%s", physical, commit) >= (int)sizeof at)
-        return true;
-    const char *revision = td_arena_strndup(walk->names, commit, strlen(commit));
-    if (revision == NULL)
-        return td_error_no_memory(w->err);
-    return push_directory(w, td_arena_strndup(&walk->scratch, at, strlen(at)), path, revision, parent);
+    cache.commit = td_arena_strndup(walk->names, commit, strlen(commit));
+    return cache.commit == NULL ? td_error_no_memory(w->err) : push_snapshots(&cache);
 }
 
 static bool visit_directory(struct walker *w, size_t parent, const char *name)
@@ -156,8 +240,13 @@ static bool visit_directory(struct walker *w, size_t parent, const char *name)
     const char *physical = join(&walk->scratch, w->directories[parent].physical, name);
     if (td_hub_cache_id(name, id, sizeof id))
         return push_hub_cache(w, parent, physical, id);
-    return push_directory(w, physical, join(walk->names, w->directories[parent].path, name),
-                          w->directories[parent].revision, parent);
+    size_t at = w->directory_count;
+    if (!push_directory(w, physical, join(walk->names, w->directories[parent].path, name),
+                        w->directories[parent].revision, parent))
+        return false;
+    if (w->directory_count > at)
+        w->directories[at].other_revision = w->directories[parent].other_revision;
+    return true;
 }
 
 /* A symlink: what it leads to decides, as long as that is inside the root. */
@@ -289,20 +378,14 @@ static bool push_first(struct walker *w, const struct td_hub_place *place)
 }
 
 bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct td_hub_place *place,
-                 struct td_arena *names, struct td_problems *problems, size_t max_files,
-                 size_t max_directories, _Atomic uint64_t *files_found, const _Atomic bool *stop,
-                 struct td_error *err)
+                 struct td_arena *names, struct td_problems *problems, const struct td_walk_limits *limits,
+                 _Atomic uint64_t *files_found, const _Atomic bool *stop, struct td_error *err)
 {
     memset(walk, 0, sizeof *walk);
     td_arena_init(&walk->scratch, 0);
     walk->names = names;
     walk->problems = problems;
-    struct walker w = {.walk = walk,
-                       .root = root,
-                       .max_files = max_files,
-                       .max_directories = max_directories,
-                       .files_found = files_found,
-                       .err = err};
+    struct walker w = {.walk = walk, .root = root, .limits = limits, .files_found = files_found, .err = err};
     bool ok = push_first(&w, place);
     for (size_t at = 0; ok && at < w.directory_count; at++) {
         if (atomic_load(stop))
@@ -316,12 +399,12 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct 
     char message[128];
     if (w.files_cut) {
         (void)snprintf(message, sizeof message, "more than %zu files; the rest is not listed (--max-files)",
-                       max_files);
+                       limits->max_files);
         td_problems_add(problems, names, "", message);
     }
     if (w.directories_cut) {
         (void)snprintf(message, sizeof message, "more than %zu directories; the rest is not listed",
-                       max_directories);
+                       limits->max_directories);
         td_problems_add(problems, names, "", message);
     }
     if (walk->count > 0)
@@ -333,6 +416,7 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct 
 void td_walk_fini(struct td_walk *walk)
 {
     free(walk->found);
+    free(walk->caches);
     if (walk->names != NULL)
         td_arena_fini(&walk->scratch);
 }

@@ -17,7 +17,7 @@ struct run {
     _Atomic uint64_t files_found;
     _Atomic bool stop;
     struct td_error err;
-    size_t max_files, max_directories;
+    struct td_walk_limits limits;
 };
 
 static void begin(struct run *run)
@@ -27,7 +27,7 @@ static void begin(struct run *run)
     td_arena_init(&run->names, 0);
     tree_open(&run->tree);
     tree_directory(&run->tree, "root");
-    run->max_files = run->max_directories = 100000;
+    run->limits = (struct td_walk_limits){.max_files = 100000, .max_directories = 100000};
 }
 
 static bool walk(struct run *run)
@@ -35,8 +35,8 @@ static bool walk(struct run *run)
     char path[TREE_PATH_BYTES];
     tree_at(&run->tree, "root", path);
     assert_true(td_root_create(path, &run->root, &run->err));
-    return td_walk_run(&run->walk, run->root, NULL, &run->names, &run->problems, run->max_files,
-                       run->max_directories, &run->files_found, &run->stop, &run->err);
+    return td_walk_run(&run->walk, run->root, NULL, &run->names, &run->problems, &run->limits,
+                       &run->files_found, &run->stop, &run->err);
 }
 
 static void end(struct run *run)
@@ -193,7 +193,7 @@ static void web_of_links_is_bounded(void **state)
             tree_symlink(&run.tree, name, target);
         }
     }
-    run.max_directories = 2000;
+    run.limits.max_directories = 2000;
     uint64_t began_ns = td_clock_ns();
     assert_true(walk(&run));
     assert_true(run.walk.count <= 2000);
@@ -269,12 +269,12 @@ static void files_are_limited_and_it_is_said(void **state)
         (void)snprintf(name, sizeof name, "root/f%02d", i);
         tree_text(&run.tree, name, "");
     }
-    run.max_files = 30;
+    run.limits.max_files = 30;
     assert_true(walk(&run));
     assert_true(run.walk.count == 30 && run.problems.count == 0);
     td_walk_fini(&run.walk);
     td_root_unref(run.root);
-    run.max_files = 29;
+    run.limits.max_files = 29;
     assert_true(walk(&run));
     assert_int_equal(run.walk.count, 29);
     assert_non_null(strstr(problem(&run, ""), "29 files"));
@@ -345,7 +345,7 @@ static void vanished_root_is_an_error(void **state)
     tree_at(&run.tree, "root", path);
     assert_true(td_root_create(path, &run.root, &run.err));
     tree_remove(&run.tree, "root");
-    bool ok = td_walk_run(&run.walk, run.root, NULL, &run.names, &run.problems, 10, 10, &run.files_found,
+    bool ok = td_walk_run(&run.walk, run.root, NULL, &run.names, &run.problems, &run.limits, &run.files_found,
                           &run.stop, &run.err);
     /* an open directory that was removed lists as empty: either is fine, a crash is not */
     assert_true(ok ? run.walk.count == 0 : run.err.code != TD_OK);

@@ -1,0 +1,349 @@
+#include "catalog/repo.h"
+
+#include "core/checked.h"
+#include "parser/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char datasets_prefix[] = "datasets/";
+
+enum { DATASETS_PREFIX_LEN = sizeof datasets_prefix - 1 };
+
+/* ---- which directories are repositories ---------------------------------------------------------------- */
+
+struct builder {
+    struct td_snapshot *snapshot;
+    size_t capacity;
+    bool *in_cache;              /* per entry: lies in a cache's folder */
+    struct td_name *directories; /* that directly hold a file, outside caches; sorted, each once */
+    size_t directory_count;
+    struct td_error *err;
+};
+
+static struct td_repo *add_repo(struct builder *b)
+{
+    struct td_snapshot *snapshot = b->snapshot;
+    if (snapshot->repo_count == b->capacity) {
+        size_t capacity = b->capacity == 0 ? 16 : b->capacity * 2;
+        struct td_repo *repos = realloc(snapshot->repos, capacity * sizeof *repos);
+        if (repos == NULL) {
+            (void)td_error_no_memory(b->err);
+            return NULL;
+        }
+        snapshot->repos = repos;
+        b->capacity = capacity;
+    }
+    struct td_repo *repo = &snapshot->repos[snapshot->repo_count++];
+    memset(repo, 0, sizeof *repo);
+    return repo;
+}
+
+/* Takes datasets/ off the id. */
+static void set_id(struct td_repo *repo, const char *id)
+{
+    repo->is_dataset_folder =
+        strncmp(id, datasets_prefix, DATASETS_PREFIX_LEN) == 0 && id[DATASETS_PREFIX_LEN] != '\0';
+    repo->id = repo->is_dataset_folder ? id + DATASETS_PREFIX_LEN : id;
+}
+
+static bool add_caches(struct builder *b, const struct td_cache_folder *caches, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct td_cache_folder *folder = &caches[i];
+        size_t len = strlen(folder->path);
+        size_t first;
+        size_t entry_count;
+        td_snapshot_entries_below(b->snapshot, folder->path, len, &first, &entry_count);
+        struct td_repo *repo = add_repo(b);
+        const char *id = td_arena_strndup(&b->snapshot->arena, folder->id, strlen(folder->id));
+        if (repo == NULL || id == NULL)
+            return td_error_no_memory(b->err);
+        set_id(repo, id);
+        repo->is_other_revision = folder->is_other_revision;
+        repo->revision = folder->commit;
+        repo->first_entry = first;
+        repo->entry_count = entry_count;
+        repo->prefix_len = len + 1;
+        repo->refs = folder->refs;
+        repo->ref_count = folder->ref_count;
+        for (size_t k = 0; k < entry_count; k++)
+            b->in_cache[first + k] = true;
+    }
+    return true;
+}
+
+static int name_compare(const void *a, const void *b)
+{
+    const struct td_name *x = a;
+    const struct td_name *y = b;
+    return td_name_compare(x->text, x->len, y->text, y->len);
+}
+
+/* Collects the directories that directly hold a file. */
+static bool find_directories(struct builder *b)
+{
+    const struct td_snapshot *snapshot = b->snapshot;
+    b->directories = calloc(snapshot->entry_count + 1, sizeof *b->directories);
+    if (b->directories == NULL)
+        return td_error_no_memory(b->err);
+    size_t count = 0;
+    for (size_t i = 0; i < snapshot->entry_count; i++) {
+        const char *path = snapshot->entries[i].path;
+        const char *name = td_base_name(path);
+        if (!b->in_cache[i] && name != path)
+            b->directories[count++] = (struct td_name){.text = path, .len = (size_t)(name - path) - 1};
+    }
+    if (count > 0)
+        qsort(b->directories, count, sizeof *b->directories, name_compare);
+    for (size_t i = 0; i < count; i++)
+        if (i == 0 || name_compare(&b->directories[i], &b->directories[i - 1]) != 0)
+            b->directories[b->directory_count++] = b->directories[i];
+    return true;
+}
+
+static struct td_name directory_at(const void *context, size_t i)
+{
+    return ((const struct td_name *)context)[i];
+}
+
+/* Whether no directory above it holds a file directly. */
+static bool is_topmost(const struct builder *b, const struct td_name *directory)
+{
+    struct td_names names = {.count = b->directory_count, .context = b->directories, .get = directory_at};
+    for (size_t len = 1; len < directory->len; len++) {
+        bool found = false;
+        if (directory->text[len] == '/')
+            (void)td_names_search(&names, directory->text, len, &found);
+        if (found)
+            return false;
+    }
+    return true;
+}
+
+static bool add_directories(struct builder *b)
+{
+    for (size_t i = 0; i < b->directory_count; i++) {
+        const struct td_name *directory = &b->directories[i];
+        if (!is_topmost(b, directory))
+            continue;
+        struct td_repo *repo = add_repo(b);
+        const char *id = td_arena_strndup(&b->snapshot->arena, directory->text, directory->len);
+        if (repo == NULL || id == NULL)
+            return td_error_no_memory(b->err);
+        set_id(repo, id);
+        td_snapshot_entries_below(b->snapshot, directory->text, directory->len, &repo->first_entry,
+                                  &repo->entry_count);
+        repo->prefix_len = directory->len + 1;
+    }
+    return true;
+}
+
+/* Models whose files lie directly in the root. */
+static bool add_root_models(struct builder *b)
+{
+    for (size_t i = 0; i < b->snapshot->model_count; i++) {
+        const struct td_model *model = &b->snapshot->models[i];
+        if (model->directory_len > 0 || model->entry_count == 0)
+            continue;
+        struct td_repo *repo = add_repo(b);
+        if (repo == NULL)
+            return false;
+        repo->id = model->id;
+        repo->first_entry = model->first_entry;
+        repo->entry_count = model->entry_count;
+    }
+    return true;
+}
+
+/* ---- what is in them ----------------------------------------------------------------------------------- */
+
+/* Hugging Face's dataset builders find their files by these. */
+static bool is_data_file(const char *path)
+{
+    static const char *const extensions[] = {".parquet", ".json", ".jsonl", ".arrow", ".csv"};
+    size_t len = strlen(path);
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+        size_t n = strlen(extensions[i]);
+        if (len > n && strcasecmp(path + len - n, extensions[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void commit_add(struct td_digest *digest, const char *path, const char *tag)
+{
+    td_digest_add_cstring(digest, path);
+    td_digest_add_cstring(digest, tag);
+}
+
+/* Counts the files and makes both commits. */
+static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, struct td_error *err)
+{
+    struct td_digest *by_content = td_digest_create();
+    struct td_digest *by_identity = td_digest_create();
+    bool all_known = true;
+    for (size_t i = 0; i < repo->entry_count; i++) {
+        const struct td_entry *entry = &snapshot->entries[repo->first_entry + i];
+        const struct td_file *file = entry->file;
+        const char *path = td_repo_relative(repo, entry);
+        const char *sha256 = td_file_sha256(file);
+        repo->has_checkpoint = repo->has_checkpoint || file->kind != TD_FILE_PLAIN;
+        repo->has_data = repo->has_data || is_data_file(path);
+        if (file->source.id.mtime_ns > repo->updated_ns)
+            repo->updated_ns = file->source.id.mtime_ns;
+        if (!td_add_u64(repo->file_bytes, file->source.id.size_bytes, &repo->file_bytes))
+            repo->file_bytes = UINT64_MAX; /* of sparse files */
+        all_known = all_known && sha256 != NULL;
+        commit_add(by_content, path, sha256 == NULL ? "" : sha256);
+        commit_add(by_identity, path, file->identity_tag);
+    }
+    bool ok = td_digest_finish_text(by_content, repo->commit, TD_COMMIT_BYTES);
+    ok = td_digest_finish_text(by_identity, repo->identity_commit, TD_COMMIT_BYTES) && ok;
+    if (!all_known)
+        memcpy(repo->commit, repo->identity_commit, sizeof repo->commit);
+    return ok || td_error_no_memory(err);
+}
+
+/* A cache's commits have a name already. One that is none of Git's (40 digits) is a name only. */
+static void take_revision(struct td_repo *repo)
+{
+    if (repo->revision == NULL || strlen(repo->revision) != TD_COMMIT_BYTES - 1 ||
+        strspn(repo->revision, "0123456789abcdef") != TD_COMMIT_BYTES - 1)
+        return;
+    memcpy(repo->commit, repo->revision, TD_COMMIT_BYTES);
+    memcpy(repo->identity_commit, repo->revision, TD_COMMIT_BYTES);
+}
+
+static int repo_compare(const void *a, const void *b)
+{
+    const struct td_repo *x = a;
+    const struct td_repo *y = b;
+    int order = (x->is_dataset_folder ? 1 : 0) - (y->is_dataset_folder ? 1 : 0);
+    if (order == 0)
+        order = strcmp(x->id, y->id);
+    if (order == 0)
+        order = (x->is_other_revision ? 1 : 0) - (y->is_other_revision ? 1 : 0);
+    return order != 0 ? order : strcmp(x->commit, y->commit);
+}
+
+bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
+                    struct td_error *err)
+{
+    struct builder b = {.snapshot = snapshot, .err = err};
+    b.in_cache = calloc(snapshot->entry_count + 1, sizeof *b.in_cache);
+    bool ok = (b.in_cache != NULL || td_error_no_memory(err)) && add_caches(&b, caches, cache_count) &&
+              find_directories(&b) && add_directories(&b) && add_root_models(&b);
+    for (size_t i = 0; ok && i < snapshot->repo_count; i++) {
+        ok = describe(snapshot, &snapshot->repos[i], err);
+        take_revision(&snapshot->repos[i]);
+    }
+    if (ok && snapshot->repo_count > 0)
+        qsort(snapshot->repos, snapshot->repo_count, sizeof *snapshot->repos, repo_compare);
+    free(b.in_cache);
+    free(b.directories);
+    return ok;
+}
+
+/* ---- finding them -------------------------------------------------------------------------------------- */
+
+bool td_repo_is_dataset(const struct td_repo *repo)
+{
+    return repo->is_dataset_folder || (repo->has_data && !repo->has_checkpoint);
+}
+
+/* The first with this id in one of the two parts of the list. */
+static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool folder, const char *id,
+                                     size_t len)
+{
+    size_t low = 0;
+    size_t high = snapshot->repo_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const struct td_repo *repo = &snapshot->repos[mid];
+        bool before = repo->is_dataset_folder != folder
+                          ? folder
+                          : td_name_compare(repo->id, strlen(repo->id), id, len) < 0;
+        if (before)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    const struct td_repo *repo = low < snapshot->repo_count ? &snapshot->repos[low] : NULL;
+    bool found = repo != NULL && repo->is_dataset_folder == folder && !repo->is_other_revision &&
+                 td_name_compare(repo->id, strlen(repo->id), id, len) == 0;
+    return found ? repo : NULL;
+}
+
+const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, const char *id,
+                                   size_t len)
+{
+    static const char space[] = TD_REPO_DEFAULT_NAMESPACE "/";
+    const size_t space_len = sizeof space - 1;
+    const struct td_repo *repo = as_dataset ? find_in(snapshot, true, id, len) : NULL;
+    if (repo == NULL)
+        repo = find_in(snapshot, false, id, len);
+    if (repo != NULL && as_dataset && repo->has_checkpoint && !repo->is_dataset_folder)
+        repo = NULL;
+    if (repo == NULL && len > space_len && memcmp(id, space, space_len) == 0 &&
+        memchr(id + space_len, '/', len - space_len) == NULL)
+        return td_repo_find(snapshot, as_dataset, id + space_len, len - space_len);
+    return repo;
+}
+
+static bool is_text(const char *text, const char *p, size_t len)
+{
+    return strlen(text) == len && memcmp(text, p, len) == 0;
+}
+
+const struct td_repo *td_repo_at(const struct td_snapshot *snapshot, const struct td_repo *repo,
+                                 const char *revision, size_t len)
+{
+    const char *commit = NULL;
+    if (is_text(repo->commit, revision, len) || is_text(repo->identity_commit, revision, len) ||
+        (repo->revision != NULL && is_text(repo->revision, revision, len)) ||
+        is_text("main", revision, len) || is_text("HEAD", revision, len))
+        return repo;
+    for (size_t i = 0; i < repo->ref_count && commit == NULL; i++)
+        if (is_text(repo->refs[i].name, revision, len))
+            commit = repo->refs[i].commit;
+    if (commit != NULL) {
+        revision = commit;
+        len = strlen(commit);
+        if (is_text(repo->revision, revision, len))
+            return repo;
+    }
+    /* the other revisions of a cache follow it */
+    const struct td_repo *end = snapshot->repos + snapshot->repo_count;
+    for (const struct td_repo *other = repo + 1;
+         other < end && other->is_other_revision && strcmp(other->id, repo->id) == 0; other++)
+        if (is_text(other->revision, revision, len))
+            return other;
+    return NULL;
+}
+
+const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *entry)
+{
+    return entry->path + repo->prefix_len;
+}
+
+const struct td_entry *td_repo_find_file(const struct td_snapshot *snapshot, const struct td_repo *repo,
+                                         const char *path, size_t len)
+{
+    size_t low = 0;
+    size_t high = repo->entry_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const struct td_entry *entry = &snapshot->entries[repo->first_entry + mid];
+        const char *relative = td_repo_relative(repo, entry);
+        int order = td_name_compare(relative, strlen(relative), path, len);
+        if (order == 0)
+            return entry;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}

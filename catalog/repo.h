@@ -1,0 +1,74 @@
+/* Repositories: the files of a snapshot as the facades for stock clients know them. A folder of a Hugging Face cache is
+ * one for each commit in it; so is the topmost directory on a path that directly holds a regular file, with all below
+ * it; and a model whose files lie directly in the root. The root itself is none. */
+#ifndef TD_CATALOG_REPO_H
+#define TD_CATALOG_REPO_H
+
+#include "catalog/snapshot.h"
+
+/* In hexadecimal, as Git's, and a NUL. */
+enum { TD_COMMIT_BYTES = 41 };
+
+/* The namespace under which repositories of one segment can be asked for as well. */
+#define TD_REPO_DEFAULT_NAMESPACE "local"
+
+/* A name for a commit: "main", "v1.0", "refs/pr/1". */
+struct td_repo_ref {
+    const char *name, *commit;
+};
+
+struct td_repo {
+    const char *id; /* "org/name"; of one in the root "name" */
+    bool
+        is_dataset_folder; /* lies below datasets/, or is a cache's datasets--org--name; its id has no datasets/ then */
+    bool is_other_revision;          /* of a cache: not what `main` means */
+    const char *revision;            /* its commit in a Hugging Face cache, or NULL */
+    size_t first_entry, entry_count; /* its files, a run of the snapshot's entries */
+    size_t prefix_len;               /* of its entries' paths that is not part of their paths in it */
+    bool has_checkpoint, has_data;   /* checkpoint files; files that datasets are made of */
+    int64_t updated_ns;              /* mtime of the newest file */
+    uint64_t file_bytes;             /* 2^64-1 for more */
+    char commit
+        [TD_COMMIT_BYTES]; /* the revision; else made of its files' paths and contents, of their identities until
+                                     all contents are known */
+    char identity_commit
+        [TD_COMMIT_BYTES]; /* made of identities: what `commit` may have been before; equal for a cache */
+    const struct td_repo_ref *refs; /* of a cache's main revision; others have none */
+    size_t ref_count;
+};
+
+/* What the walk met of Hugging Face caches. */
+struct td_cache_folder {
+    const char *path; /* as clients know it: org/name, org/name@commit for another revision than main's */
+    const char *id;   /* org/name, datasets/org/name */
+    const char *commit;
+    bool is_other_revision;
+    const struct td_repo_ref *refs; /* in the snapshot's arena */
+    size_t ref_count;
+};
+
+/* Sets snapshot->repos, sorted; entries and models are there. Everything lives in the snapshot. */
+bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
+                    struct td_error *err);
+
+/* The repository of this id (one segment: also with the default namespace before it) as `main` means it; NULL when there
+ * is none, or one of the other kind. One without checkpoints may be asked for as either kind. */
+const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, const char *id,
+                                   size_t len);
+
+/* The same repository at another commit of its cache, or by a ref of it; itself for "main", "HEAD" and its own commits.
+ * NULL: no such revision. */
+const struct td_repo *td_repo_at(const struct td_snapshot *snapshot, const struct td_repo *repo,
+                                 const char *revision, size_t len);
+
+/* Whether clients should see it as a dataset. */
+bool td_repo_is_dataset(const struct td_repo *repo);
+
+/* An entry's path in the repository. */
+const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *entry);
+
+/* The file at this path in it, or NULL. */
+const struct td_entry *td_repo_find_file(const struct td_snapshot *snapshot, const struct td_repo *repo,
+                                         const char *path, size_t len);
+
+#endif
