@@ -32,7 +32,7 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
     api->catalog = catalog;
     if (td_view_cache_init(&api->views)) {
         if (td_lru_init(&api->plans, &td_plan_store_class, TD_PLAN_STORE_BYTES)) {
-            if (td_lru_init(&api->shards, &td_shard_cache_class, TD_SHARD_CACHE_BYTES))
+            if (td_shard_store_init(&api->shards, catalog))
                 return true;
             td_lru_fini(&api->plans);
         }
@@ -45,7 +45,7 @@ void td_api_fini(struct td_api *api)
 {
     td_view_cache_fini(&api->views);
     td_lru_fini(&api->plans);
-    td_lru_fini(&api->shards);
+    td_shard_store_fini(&api->shards);
 }
 
 bool td_api_is_probe(struct td_text target)

@@ -8,20 +8,21 @@
 #include "api/metrics.h"
 #include "api/request.h"
 #include "api/response.h"
+#include "api/shard_store.h"
 #include "api/uri.h"
 #include "catalog/catalog.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum { TD_PLAN_STORE_BYTES = 64 * 1024 * 1024, TD_SHARD_CACHE_BYTES = 256 * 1024 * 1024 };
+enum { TD_PLAN_STORE_BYTES = 64 * 1024 * 1024 };
 
 struct td_api {
     struct td_catalog *catalog;
     struct td_metrics metrics;
     struct td_view_cache views;
-    struct td_lru plans;   /* registered plans' texts by id */
-    struct td_lru shards;  /* shard files by checkpoint, plan and rank */
+    struct td_lru plans; /* registered plans' texts by id */
+    struct td_shard_store shards;
     _Atomic bool draining; /* readyz answers 503, answers close their connections */
 };
 

@@ -23,16 +23,6 @@ static bool set_body(const struct td_call *call, bool opened, struct td_blob *bl
     return ok;
 }
 
-bool td_call_append_file(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                         struct td_shard_file *file, struct td_error *err)
-{
-    struct td_blob *blob = NULL;
-    bool ok = td_shard_file_open(call->api->catalog, call->snapshot, checkpoint, file, &blob, err) &&
-              td_body_append(&call->response->body, blob, 0, blob->len_bytes, err);
-    td_blob_unref(blob);
-    return ok;
-}
-
 /* ---- one tensor, or a part of it ----------------------------------------------------------------------- */
 
 enum format { FORMAT_RAW, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_COUNT };
@@ -135,7 +125,8 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     ok = ok && plan_part(wanted, at, &plan, err) &&
          td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, &file,
                               err) &&
-         td_call_append_file(call, checkpoint, file, err);
+         td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, &call->response->body,
+                              err);
     td_plan_fini(&plan);
     td_shard_file_unref(file);
     return ok;
@@ -399,7 +390,8 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
     bool ok = (!is_raw || name_results(batch, &err)) &&
               td_plan_from_items(batch->items.items, batch->items.count, &tensors, &plan, &err) &&
               td_shard_file_create(&plan, &tensors, metadata, 1, !is_raw, &file, &err) &&
-              td_call_append_file(call, checkpoint, file, &err);
+              td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file,
+                                   &call->response->body, &err);
     td_plan_fini(&plan);
     td_shard_file_unref(file);
     if (!ok) {

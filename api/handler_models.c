@@ -1,4 +1,6 @@
 #include "api/handlers.h"
+
+#include "api/config_text.h"
 #include "api/page_token.h"
 
 #include "core/clock.h"
@@ -10,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE_SIZE_MAX = 10000, CONFIG_MAX_BYTES = 4 * 1024 * 1024 };
+enum { PAGE_SIZE_MAX = 10000 };
 
 /* ---- parameters ---------------------------------------------------------------------------------------- */
 
@@ -168,30 +170,6 @@ void td_handle_models(const struct td_call *call)
     td_buffer_fini(&json);
 }
 
-bool td_call_config(const struct td_call *call, char **text, size_t *len, struct td_error *err)
-{
-    const struct td_entry *entry = call->model->config;
-    struct td_blob *blob = NULL;
-    *text = NULL;
-    *len = 0;
-    if (entry == NULL || entry->file->source.id.size_bytes > CONFIG_MAX_BYTES)
-        return true;
-    if (!td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root, &entry->file->source,
-                            &blob, err))
-        return false;
-    *len = (size_t)blob->len_bytes;
-    *text = malloc(*len + 1);
-    bool ok = (*text != NULL || td_error_no_memory(err)) && td_blob_read(blob, 0, *text, *len, err) &&
-              (td_blob_unchanged(blob) ||
-               td_error_set(err, TD_UNAVAILABLE, "config.json changed while it was read"));
-    td_blob_unref(blob);
-    if (!ok) {
-        free(*text);
-        *text = NULL;
-    }
-    return ok;
-}
-
 /* config.json, every number as it stands. Without one, or when it is no JSON, null. False when it changed
  * meanwhile or memory is short: an error was answered. */
 static bool write_config(const struct td_call *call, struct td_buffer *out)
@@ -202,8 +180,8 @@ static bool write_config(const struct td_call *call, struct td_buffer *out)
     size_t len;
     td_error_init(&err);
     td_buffer_init(&json);
-    bool ok =
-        td_call_config(call, &text, &len, &err) && text != NULL && td_json_minify(text, len, &json, &err);
+    bool ok = td_model_config_text(call->api->catalog, call->snapshot, call->model, &text, &len, &err) &&
+              text != NULL && td_json_minify(text, len, &json, &err);
     td_buffer_puts(out, ",\"config\":");
     if (ok)
         td_buffer_append(out, json.data, json.len);

@@ -3,8 +3,6 @@
 #define TD_API_HANDLERS_H
 
 #include "api/api.h"
-#include "slicing/plan_spec.h"
-#include "slicing/shard_file.h"
 
 /* What a handler works on; everything is borrowed. */
 struct td_call {
@@ -18,8 +16,8 @@ struct td_call {
     struct td_response *response;
 };
 
-/* How values of td_api's stores are held. */
-extern const struct td_lru_class td_plan_store_class, td_shard_cache_class;
+/* How registered plans are held in td_api's store of them. */
+extern const struct td_lru_class td_plan_store_class;
 
 /* Answers 400 and returns false when the query has a parameter that is not in `known` (NULL-terminated). */
 bool td_call_check_parameters(const struct td_call *call, const char *const *known);
@@ -42,14 +40,6 @@ void td_handle_version(const struct td_call *call);
 
 /* Answers 503: out of memory. Returns false. */
 bool td_call_no_memory(const struct td_call *call);
-
-/* config.json's text (free()) and its length; NULL when the model has none, or one that is too long to be one. False when
- * it cannot be read, or changed meanwhile. */
-bool td_call_config(const struct td_call *call, char **text, size_t *len, struct td_error *err);
-
-/* Appends all of a file that lies nowhere to the response's body. */
-bool td_call_append_file(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                         struct td_shard_file *file, struct td_error *err);
 
 /* Answers 400 for a body that is no JSON of the right kind, with the position; other errors as td_response_fail_error. */
 void td_call_fail_json(const struct td_call *call, const struct td_error *err);

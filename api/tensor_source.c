@@ -113,3 +113,14 @@ bool td_shard_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot
     struct td_source_opener opener = {.context = s, .open = open_source, .close = close_sources};
     return td_blob_composed(file->layout, &opener, out, err);
 }
+
+bool td_shard_file_append(struct td_catalog *catalog, struct td_snapshot *snapshot,
+                          const struct td_checkpoint *checkpoint, struct td_shard_file *file,
+                          struct td_body *body, struct td_error *err)
+{
+    struct td_blob *blob = NULL;
+    bool ok = td_shard_file_open(catalog, snapshot, checkpoint, file, &blob, err) &&
+              td_body_append(body, blob, 0, blob->len_bytes, err);
+    td_blob_unref(blob);
+    return ok;
+}

@@ -21,4 +21,9 @@ bool td_shard_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot
                         const struct td_checkpoint *checkpoint, struct td_shard_file *file,
                         struct td_blob **out, struct td_error *err);
 
+/* Appends all of such a blob to a body. */
+bool td_shard_file_append(struct td_catalog *catalog, struct td_snapshot *snapshot,
+                          const struct td_checkpoint *checkpoint, struct td_shard_file *file,
+                          struct td_body *body, struct td_error *err);
+
 #endif

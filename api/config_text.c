@@ -1,0 +1,29 @@
+#include "api/config_text.h"
+
+#include <stdlib.h>
+
+enum { CONFIG_MAX_BYTES = 4 * 1024 * 1024 };
+
+bool td_model_config_text(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                          const struct td_model *model, char **text, size_t *len, struct td_error *err)
+{
+    const struct td_entry *entry = model->config;
+    struct td_blob *blob = NULL;
+    *text = NULL;
+    *len = 0;
+    if (entry == NULL || entry->file->source.id.size_bytes > CONFIG_MAX_BYTES)
+        return true;
+    if (!td_file_source_map(td_catalog_maps(catalog), snapshot->root, &entry->file->source, &blob, err))
+        return false;
+    *len = (size_t)blob->len_bytes;
+    *text = malloc(*len + 1);
+    bool ok = (*text != NULL || td_error_no_memory(err)) && td_blob_read(blob, 0, *text, *len, err) &&
+              (td_blob_unchanged(blob) ||
+               td_error_set(err, TD_UNAVAILABLE, "config.json changed while it was read"));
+    td_blob_unref(blob);
+    if (!ok) {
+        free(*text);
+        *text = NULL;
+    }
+    return ok;
+}

@@ -1,0 +1,54 @@
+#include "api/shard_name.h"
+
+#include "slicing/engine.h"
+
+#include <string.h>
+
+bool td_shard_name_engine(struct td_text engine, uint64_t tp_size, struct td_shard_name *out)
+{
+    *out = (struct td_shard_name){.engine = engine, .tp_size = tp_size, .by_engine = true};
+    out->by_config = td_engine_needs_config(engine.p, engine.len);
+    return td_engine_exists(engine.p, engine.len);
+}
+
+/* A number without a sign or leading zeros, below 10^9. */
+static bool read_number(struct td_text text, uint64_t *out)
+{
+    *out = 0;
+    if (text.len == 0 || text.len > 9 || (text.len > 1 && text.p[0] == '0'))
+        return false;
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.p[i] < '0' || text.p[i] > '9')
+            return false;
+        *out = *out * 10 + (uint64_t)(text.p[i] - '0');
+    }
+    return true;
+}
+
+/* What lies between a prefix and a suffix. */
+static bool take_between(struct td_text text, const char *prefix, const char *suffix, struct td_text *out)
+{
+    size_t before = strlen(prefix);
+    size_t after = strlen(suffix);
+    if (text.len < before + after || memcmp(text.p, prefix, before) != 0 ||
+        memcmp(text.p + text.len - after, suffix, after) != 0)
+        return false;
+    *out = (struct td_text){.p = text.p + before, .len = text.len - before - after};
+    return true;
+}
+
+bool td_shard_name_read_size(struct td_text text, uint64_t *tp_size)
+{
+    struct td_text number;
+    return take_between(text, "tp", "", &number) && read_number(number, tp_size) && *tp_size >= 1 &&
+           *tp_size <= TD_MAX_TP_SIZE;
+}
+
+bool td_shard_name_read_file(struct td_text text, uint64_t *rank, bool *as_json)
+{
+    struct td_text number;
+    *as_json = take_between(text, "rank-", ".json", &number);
+    return (*as_json || take_between(text, "rank-", ".safetensors", &number) ||
+            take_between(text, "model-rank-", "-part-0.safetensors", &number)) &&
+           read_number(number, rank);
+}
