@@ -1,3 +1,4 @@
+#include "api/file_answer.h"
 #include "api/handlers.h"
 
 #include "api/npy_header.h"
@@ -254,30 +255,11 @@ void td_handle_tensor(const struct td_call *call)
     set_tensor_etag(response, checkpoint, &wanted);
 }
 
-/* By extension; nothing that a browser would run as a page of ours. */
-static const char *content_type_of(const char *path)
-{
-    static const struct {
-        const char *extension, *type;
-    } types[] = {
-        {".json", "application/json"},          {".jsonl", "text/plain; charset=utf-8"},
-        {".txt", "text/plain; charset=utf-8"},  {".md", "text/plain; charset=utf-8"},
-        {".yaml", "text/plain; charset=utf-8"}, {".yml", "text/plain; charset=utf-8"},
-        {".py", "text/plain; charset=utf-8"},   {".jinja", "text/plain; charset=utf-8"},
-    };
-    size_t len = strlen(path);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        size_t n = strlen(types[i].extension);
-        if (len > n && strcasecmp(path + len - n, types[i].extension) == 0)
-            return types[i].type;
-    }
-    return octets;
-}
-
 void td_handle_file(const struct td_call *call)
 {
     static const char *const known[] = {NULL};
     struct td_response *response = call->response;
+    struct td_error err;
     if (!td_call_check_parameters(call, known))
         return;
     const struct td_entry *entry =
@@ -287,20 +269,9 @@ void td_handle_file(const struct td_call *call)
                          (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
         return;
     }
-    const struct td_file_id *id = &entry->file->source.id;
-    struct td_blob *blob = NULL;
-    struct td_error err;
     td_error_init(&err);
-    bool opened = td_file_source_map(td_catalog_maps(call->api->catalog), call->snapshot->root,
-                                     &entry->file->source, &blob, &err);
-    if (!set_body(call, opened, blob, 0, id->size_bytes, &err))
-        return;
-    response->content_type = content_type_of(entry->path);
-    response->cache_control = "no-cache";
-    response->accept_ranges = true;
-    response->last_modified_s = id->mtime_ns >= 0 ? id->mtime_ns / 1000000000 : 0;
-    td_response_add_header(response, "X-Content-Type-Options", "nosniff");
-    td_response_set_etag(response, "%s", td_file_tag(entry->file));
+    if (!td_file_answer(call->api->catalog, call->snapshot, entry, response, &err))
+        td_response_fail_error(response, &err);
 }
 
 /* ---- several tensors at once --------------------------------------------------------------------------- */

@@ -331,19 +331,6 @@ const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *
 const struct td_entry *td_repo_find_file(const struct td_snapshot *snapshot, const struct td_repo *repo,
                                          const char *path, size_t len)
 {
-    size_t low = 0;
-    size_t high = repo->entry_count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        const struct td_entry *entry = &snapshot->entries[repo->first_entry + mid];
-        const char *relative = td_repo_relative(repo, entry);
-        int order = td_name_compare(relative, strlen(relative), path, len);
-        if (order == 0)
-            return entry;
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    return td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path,
+                                   len);
 }

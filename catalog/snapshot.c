@@ -176,19 +176,33 @@ size_t td_snapshot_models_after(const struct td_snapshot *snapshot, const char *
     return at + found;
 }
 
+/* A run of entries, and where their paths begin in it. */
+struct entry_run {
+    const struct td_entry *entries;
+    size_t prefix_len;
+};
+
 static struct td_name entry_path(const void *context, size_t i)
 {
-    const char *path = ((const struct td_entry *)context)[i].path;
+    const struct entry_run *run = context;
+    const char *path = run->entries[i].path + run->prefix_len;
     return (struct td_name){.text = path, .len = strlen(path)};
+}
+
+const struct td_entry *td_snapshot_find_in_run(const struct td_snapshot *snapshot, size_t first, size_t count,
+                                               size_t prefix_len, const char *path, size_t len)
+{
+    struct entry_run run = {.entries = snapshot->entries + first, .prefix_len = prefix_len};
+    struct td_names names = {.count = count, .context = &run, .get = entry_path};
+    bool found;
+    size_t at = td_names_search(&names, path, len, &found);
+    return found ? &run.entries[at] : NULL;
 }
 
 const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path,
                                               size_t len)
 {
-    struct td_names names = {.count = snapshot->entry_count, .context = snapshot->entries, .get = entry_path};
-    bool found;
-    size_t at = td_names_search(&names, path, len, &found);
-    return found ? &snapshot->entries[at] : NULL;
+    return td_snapshot_find_in_run(snapshot, 0, snapshot->entry_count, 0, path, len);
 }
 
 const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, const char *path, size_t len,

@@ -170,6 +170,10 @@ const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot
 void td_snapshot_entries_below(const struct td_snapshot *snapshot, const char *directory, size_t len,
                                size_t *first, size_t *count);
 
+/* In a run of entries, whose paths count from byte prefix_len on: the one at this path, or NULL. */
+const struct td_entry *td_snapshot_find_in_run(const struct td_snapshot *snapshot, size_t first, size_t count,
+                                               size_t prefix_len, const char *path, size_t len);
+
 /* Index of the first model whose id is greater than the given one (where a page continues). */
 size_t td_snapshot_models_after(const struct td_snapshot *snapshot, const char *id, size_t len);
 

@@ -1,0 +1,43 @@
+#include "api/file_answer.h"
+
+#include <string.h>
+#include <strings.h>
+
+const char *td_content_type_of(const char *path)
+{
+    static const struct {
+        const char *extension, *type;
+    } types[] = {
+        {".json", "application/json"},          {".jsonl", "text/plain; charset=utf-8"},
+        {".txt", "text/plain; charset=utf-8"},  {".md", "text/plain; charset=utf-8"},
+        {".yaml", "text/plain; charset=utf-8"}, {".yml", "text/plain; charset=utf-8"},
+        {".py", "text/plain; charset=utf-8"},   {".jinja", "text/plain; charset=utf-8"},
+    };
+    size_t len = strlen(path);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        size_t n = strlen(types[i].extension);
+        if (len > n && strcasecmp(path + len - n, types[i].extension) == 0)
+            return types[i].type;
+    }
+    return "application/octet-stream";
+}
+
+bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                    const struct td_entry *entry, struct td_response *response, struct td_error *err)
+{
+    const struct td_file_id *id = &entry->file->source.id;
+    struct td_blob *blob = NULL;
+    bool ok =
+        td_file_source_map(td_catalog_maps(catalog), snapshot->root, &entry->file->source, &blob, err) &&
+        td_body_append(&response->body, blob, 0, id->size_bytes, err);
+    td_blob_unref(blob);
+    if (!ok)
+        return false;
+    response->content_type = td_content_type_of(entry->path);
+    response->cache_control = "no-cache";
+    response->accept_ranges = true;
+    response->last_modified_s = id->mtime_ns >= 0 ? id->mtime_ns / 1000000000 : 0;
+    td_response_add_header(response, "X-Content-Type-Options", "nosniff");
+    td_response_set_etag(response, "%s", td_file_tag(entry->file));
+    return true;
+}

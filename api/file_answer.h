@@ -1,0 +1,15 @@
+/* A file of the snapshot as an answer, the same for every facade. */
+#ifndef TD_API_FILE_ANSWER_H
+#define TD_API_FILE_ANSWER_H
+
+#include "api/response.h"
+#include "catalog/catalog.h"
+
+/* By extension; nothing that a browser would run as a page of ours. Static. */
+const char *td_content_type_of(const char *path);
+
+/* Makes the whole file a 200 answer: body, type, validators, Last-Modified. Errors as td_file_source_map. */
+bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                    const struct td_entry *entry, struct td_response *response, struct td_error *err);
+
+#endif

@@ -1,0 +1,73 @@
+/* What a repository shows at a revision: its files as they lie, or those of a revision that lies nowhere, in which
+ * checkpoints are replaced by safetensors files made for the occasion. Shared by the facades for stock clients. */
+#ifndef TD_API_REPO_VIEW_H
+#define TD_API_REPO_VIEW_H
+
+#include "api/response.h"
+#include "api/shard_store.h"
+#include "catalog/repo.h"
+
+enum td_view_kind {
+    TD_VIEW_FILES, /* the files */
+    TD_VIEW_SAFETENSORS, /* "safetensors": a model without safetensors has model.safetensors in place of its checkpoint */
+    TD_VIEW_RANK,  /* "tp{n}-rank{r}-{engine}": each model has that rank's file in place of its checkpoint */
+    TD_VIEW_RANKS, /* each model has the files of all ranks, by the names of a sharded state */
+};
+
+/* Points to the snapshot, of which a reference must be held. */
+struct td_repo_view {
+    struct td_snapshot *snapshot;
+    enum td_view_kind kind;
+    size_t first_entry, entry_count; /* the files, a run of the snapshot's entries */
+    size_t prefix_len;               /* of their paths that is not part of their paths in the view */
+    struct td_shard_name name;       /* of RANK and RANKS */
+    uint64_t rank;                   /* of RANK */
+    int64_t updated_ns;
+    char commit[TD_COMMIT_BYTES];
+};
+
+/* A file of a view. */
+struct td_view_item {
+    const char *path;             /* in the view; in the arena of the list, or the entry's */
+    const struct td_entry *entry; /* NULL: one that is made: */
+    const struct td_model *model;
+    struct td_shard_name name;
+    uint64_t rank;
+};
+
+/* What is known of an item without sending it. */
+struct td_view_stat {
+    uint64_t size_bytes;
+    char tag[TD_SHA256_TEXT_BYTES]; /* strong validator: hexadecimal digits */
+    bool is_sha256;                 /* the tag is the SHA-256 of its bytes */
+    int64_t updated_ns;
+};
+
+/* The repository at a revision: "main", "HEAD", a commit, a ref, or the name or the commit of a revision that lies
+ * nowhere. repo is as td_repo_find gave it. False: no such revision (err TD_NOT_FOUND), or memory is short. */
+bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, const char *revision,
+                       size_t len, struct td_repo_view *view, struct td_error *err);
+
+/* A model's files, with the files of all ranks of this engine in place of its checkpoint. */
+void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model,
+                        const struct td_shard_name *name, struct td_repo_view *view);
+
+/* All items by path, in the arena. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_view_item **items,
+                       size_t *count, struct td_error *err);
+
+/* The item at this path, which is copied into the arena; TD_NOT_FOUND when there is none. The view of one rank has that
+ * rank's file by the name of a sharded state as well, unlisted. */
+bool td_repo_view_find(const struct td_repo_view *view, const char *path, size_t len, struct td_arena *arena,
+                       struct td_view_item *item, struct td_error *err);
+
+/* Errors as td_shard_store_get. */
+bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view,
+                       const struct td_view_item *item, struct td_view_stat *stat, struct td_error *err);
+
+/* Makes the item a whole 200 answer: body, type, validators, Last-Modified. False: as td_file_source_map and
+ * td_shard_store_get; the response is as it was or to be failed. */
+bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view *view,
+                         const struct td_view_item *item, struct td_response *response, struct td_error *err);
+
+#endif
