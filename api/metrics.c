@@ -141,6 +141,22 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
            (double)status->last_scan_age_ns / 1e9);
 }
 
+static void write_digests(const struct td_hasher_status *status, struct td_buffer *out)
+{
+    number(out, "tensord_hashed_files", "gauge", "Listed files whose SHA-256 is known.",
+           (double)status->known_count);
+    number(out, "tensord_hashed_file_bytes", "gauge", "Bytes of the listed files whose SHA-256 is known.",
+           (double)status->known_bytes);
+    number(out, "tensord_file_bytes", "gauge", "Bytes of all listed files.", (double)status->file_bytes);
+    count(out, "tensord_hash_read_bytes_total", "Bytes read to be hashed.", status->hashed_bytes);
+    count(out, "tensord_hash_failures_total",
+          "Files that could not be read, or changed while they were hashed.", status->failed_count);
+    count(out, "tensord_hash_mismatches_total", "Cache blobs that do not hash to their names.",
+          status->mismatch_count);
+    number(out, "tensord_digest_store", "gauge", "1 while digests are kept in --state-dir.",
+           status->stored ? 1 : 0);
+}
+
 void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status, bool draining,
                       struct td_buffer *out)
 {
@@ -151,4 +167,5 @@ void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_
     write_latency(metrics, out);
     write_connections(metrics, out);
     write_catalog(status, out);
+    write_digests(&status->hasher, out);
 }

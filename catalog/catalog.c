@@ -20,6 +20,7 @@ struct td_catalog {
     char *root_path;
     struct td_mapping_cache maps;
     struct td_memory memory;
+    struct td_hasher *hasher;
     struct td_scan_progress progress;
     struct td_unsettled_list unsettled; /* scanner thread only */
     pthread_t scanner;
@@ -191,6 +192,8 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     pthread_mutex_unlock(&catalog->lock);
     if (news)
         log_snapshot(snapshot, &counted, took_ns);
+    if (changed)
+        td_hasher_set_snapshot(catalog->hasher, snapshot); /* ours: only this thread replaces it */
     td_snapshot_unref(changed ? old : snapshot);
 }
 
@@ -304,6 +307,24 @@ static void *scanner_main(void *argument)
     return NULL;
 }
 
+static void on_known(void *context)
+{
+    td_catalog_request_scan(context);
+}
+
+static bool create_hasher(struct td_catalog *catalog, struct td_error *err)
+{
+    const struct td_hasher_config config = {.state_dir = catalog->config.state_dir,
+                                            .root = catalog->root_path,
+                                            .threads = catalog->config.hash_threads,
+                                            .on_known = on_known,
+                                            .context = catalog};
+    if (!td_hasher_create(&config, &catalog->hasher, err))
+        return false;
+    catalog->config.scan.hasher = catalog->hasher;
+    return true;
+}
+
 static bool init_sync(struct td_catalog *catalog)
 {
     pthread_condattr_t attr;
@@ -332,7 +353,8 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
         (void)td_error_no_memory(err);
         goto fail;
     }
-    if (!td_mapping_cache_init(&catalog->maps, config->max_maps, config->lease_signal, err))
+    if (!td_mapping_cache_init(&catalog->maps, config->max_maps, config->lease_signal, err) ||
+        !create_hasher(catalog, err))
         goto fail;
     int sys = pthread_create(&catalog->scanner, NULL, scanner_main, catalog);
     if (sys != 0) {
@@ -342,6 +364,7 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     *out = catalog;
     return true;
 fail:
+    td_hasher_destroy(catalog->hasher);
     td_root_unref(catalog->root);
     free(catalog->root_path);
     free(catalog);
@@ -357,6 +380,7 @@ void td_catalog_destroy(struct td_catalog *catalog)
     pthread_cond_signal(&catalog->wake);
     pthread_mutex_unlock(&catalog->lock);
     (void)pthread_join(catalog->scanner, NULL);
+    td_hasher_destroy(catalog->hasher);
     td_snapshot_unref(catalog->current);
     free_retired(catalog);
     td_unsettled_list_fini(&catalog->unsettled);
@@ -395,8 +419,15 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     status->files_to_read = atomic_load(&catalog->progress.files_to_read);
     status->files_read = atomic_load(&catalog->progress.files_read);
     td_mapping_cache_count(&catalog->maps, &status->map_count, &status->lease_count);
+    td_hasher_get_status(catalog->hasher, &status->hasher);
     if (status->root_missing)
         status->ready = false;
+}
+
+bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                            struct td_file *file, uint64_t until_ns)
+{
+    return td_hasher_wait(catalog->hasher, snapshot->root, file, until_ns);
 }
 
 struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog)

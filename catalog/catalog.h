@@ -3,6 +3,7 @@
 #ifndef TD_CATALOG_CATALOG_H
 #define TD_CATALOG_CATALOG_H
 
+#include "catalog/hasher.h"
 #include "catalog/scan.h"
 
 #include <stdbool.h>
@@ -16,6 +17,8 @@ struct td_catalog_config {
     uint64_t max_memory_bytes; /* for what is known of all files together; 0 = no bound */
     int lease_signal;          /* see td_mapping_cache_init; 0 = no leases */
     struct td_scan_config scan;
+    const char *state_dir; /* where digests are kept; borrowed until create returns; NULL: nowhere */
+    size_t hash_threads;   /* 0: nothing is hashed */
 };
 
 /* What /readyz and /metrics tell; a copy. */
@@ -30,6 +33,7 @@ struct td_catalog_status {
     size_t file_count, model_count, refused_count, problem_count, unsettled_count;
     uint64_t tensor_count, generation;
     size_t map_count, lease_count;
+    struct td_hasher_status hasher;
     char message[256]; /* why it is not ready, or why the last scan failed; empty otherwise */
 };
 
@@ -47,6 +51,10 @@ struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
 void td_catalog_request_scan(struct td_catalog *catalog);
 
 void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status *status);
+
+/* Has a file of the snapshot hashed and waits for that until until_ns (monotonic); whether its SHA-256 is known. */
+bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                            struct td_file *file, uint64_t until_ns);
 
 struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog);
 

@@ -350,6 +350,7 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
             atomic_fetch_add(&s->progress->files_read, 1);
         }
         if (trusted) {
+            td_hasher_recall(s->config->hasher, file);
             *out = file;
             return true;
         }

@@ -2,6 +2,7 @@
 #ifndef TD_CATALOG_SCAN_H
 #define TD_CATALOG_SCAN_H
 
+#include "catalog/hasher.h"
 #include "catalog/hub_cache.h"
 #include "catalog/snapshot.h"
 
@@ -12,6 +13,7 @@ struct td_scan_config {
     bool all_revisions; /* of a Hugging Face cache: the others than main's as models that are not listed */
     struct td_limits limits;
     struct td_memory *memory; /* for all files together; borrowed, outlives them. NULL: as much as there is */
+    struct td_hasher *hasher; /* knows what files hash to; borrowed, may be NULL */
     const struct td_hub_place
         *place; /* borrowed; the root is its folder and it alone is scanned. NULL: all */
 };

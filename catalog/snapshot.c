@@ -109,13 +109,14 @@ const char *td_file_sha256(const struct td_file *file)
     return atomic_load_explicit(&file->hash_state, memory_order_acquire) == HASH_KNOWN ? file->sha256 : NULL;
 }
 
-void td_file_set_sha256(struct td_file *file, const uint8_t *sum)
+bool td_file_set_sha256(struct td_file *file, const uint8_t *sum)
 {
     int state = HASH_UNKNOWN;
     if (!atomic_compare_exchange_strong(&file->hash_state, &state, HASH_WRITTEN))
-        return; /* another thread was first */
+        return false; /* another thread was first */
     td_hex_write(sum, TD_SHA256_BYTES, file->sha256);
     atomic_store_explicit(&file->hash_state, HASH_KNOWN, memory_order_release);
+    return true;
 }
 
 const char *td_file_tag(const struct td_file *file)

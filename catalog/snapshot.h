@@ -146,8 +146,8 @@ void td_file_unref(struct td_file *file);
  * as long as the file. */
 const char *td_file_tag(const struct td_file *file);
 
-/* Says what its bytes hash to, the first time; TD_SHA256_BYTES in binary. Any thread. */
-void td_file_set_sha256(struct td_file *file, const uint8_t *sum);
+/* Says what its bytes hash to; TD_SHA256_BYTES in binary. Any thread. False when it had been said before. */
+bool td_file_set_sha256(struct td_file *file, const uint8_t *sum);
 
 /* The SHA-256 in hexadecimal; NULL while it is not known. */
 const char *td_file_sha256(const struct td_file *file);

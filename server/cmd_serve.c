@@ -84,6 +84,8 @@ static bool start(struct service *service, char *url, size_t url_capacity, struc
                                         .max_maps = (size_t)config->max_maps,
                                         .max_memory_bytes = config->max_memory,
                                         .lease_signal = config->leases ? service->lease_signal : 0,
+                                        .state_dir = config->state_dir[0] == '\0' ? NULL : config->state_dir,
+                                        .hash_threads = (size_t)config->hash_threads,
                                         .scan = td_scan_config_default()};
     catalog.scan.settle_ns = config->settle_ns;
     catalog.scan.max_files = (size_t)config->max_files;

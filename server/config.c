@@ -56,6 +56,10 @@ static const struct option options[] = {
     {"max-maps", "N", "16384", "files mapped at once", KIND_COUNT, 16, 60000, AT(max_maps)},
     {"max-memory", "BYTES", "4294967296", "for what is known of all files together; one beyond it is refused",
      KIND_COUNT, 1048576, UINT64_C(999999999999), AT(max_memory)},
+    {"state-dir", "DIR", "", "keeps what files hash to, so that nothing is hashed twice; our own directory",
+     KIND_TEXT, 0, 0, AT(state_dir)},
+    {"hash-threads", "N", "1", "hash files for their entity tags while nothing else is to do; 0 = none",
+     KIND_COUNT, 0, 64, AT(hash_threads)},
     {"access-log", "FILE|-|off", "-", "one line per request; - is standard output", KIND_TEXT, 0, 0,
      AT(access_log)},
     {"log-level", "LEVEL", "info", "error, warn, info or debug, on standard error", KIND_TEXT, 0, 0,
@@ -215,6 +219,7 @@ void td_config_help(FILE *out)
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         char flag[64];
         (void)snprintf(flag, sizeof flag, "--%s %s", options[i].name, options[i].value);
-        (void)fprintf(out, "  %-33s %s (%s)\n", flag, options[i].help, options[i].fallback);
+        (void)fprintf(out, "  %-33s %s (%s)\n", flag, options[i].help,
+                      options[i].fallback[0] == '\0' ? "none" : options[i].fallback);
     }
 }

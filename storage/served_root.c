@@ -237,6 +237,25 @@ bool td_root_open_file(const struct td_root *root, const char *path, int *fd, st
     return true;
 }
 
+bool td_root_link_name(const struct td_root *root, const char *path, char *name, size_t capacity)
+{
+    char target[PATH_MAX];
+    int fd = open_inside(root, path, O_PATH | O_NOFOLLOW);
+    if (fd < 0)
+        return false;
+    ssize_t n = readlinkat(fd, "", target, sizeof target - 1);
+    (void)close(fd);
+    if (n <= 0)
+        return false;
+    target[n] = '\0';
+    const char *slash = strrchr(target, '/');
+    const char *last = slash == NULL ? target : slash + 1;
+    if (strlen(last) >= capacity)
+        return false;
+    memcpy(name, last, strlen(last) + 1);
+    return true;
+}
+
 bool td_root_open_directory(const struct td_root *root, const char *path, int *fd, struct td_error *err)
 {
     int opened = open_inside(root, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK);

@@ -211,11 +211,11 @@ static void commits_of_plain_directories(void **state)
         assert_int_equal(strlen(repo->commit), TD_COMMIT_BYTES - 1);
         assert_string_equal(repo->commit, repo->identity_commit);
         memcpy(commits[i], repo->commit, TD_COMMIT_BYTES);
-        td_file_set_sha256(scanner_entry(&both[i]->scanner, "m/a")->file, sum[0]);
+        (void)td_file_set_sha256(scanner_entry(&both[i]->scanner, "m/a")->file, sum[0]);
         (void)scanner_scan(&both[i]->scanner);
         repo = find(both[i], false, "m");
         assert_string_equal(repo->commit, commits[i]); /* one is not known yet */
-        td_file_set_sha256(scanner_entry(&both[i]->scanner, "m/b")->file, sum[1]);
+        (void)td_file_set_sha256(scanner_entry(&both[i]->scanner, "m/b")->file, sum[1]);
         (void)scanner_scan(&both[i]->scanner);
         repo = find(both[i], false, "m");
         assert_string_equal(repo->identity_commit, commits[i]);

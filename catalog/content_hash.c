@@ -1,0 +1,148 @@
+#define OPENSSL_API_COMPAT 0x10101000L /* as digest.c says */
+#include "catalog/content_hash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { READ_BYTES = 256 * 1024, SPAN_BYTES = 16 * 1024 * 1024, PAGE_BYTES = 4096 };
+
+struct hashing {
+    int fd;
+    uint8_t *buffer;
+    unsigned char *pages; /* which of a span are in memory */
+    SHA256_CTX sha256;
+    SHA_CTX sha1;
+    const struct td_content_hash_options *options;
+};
+
+/* Whether most of the span is in the page cache before we read it: then others use it. */
+static bool is_cached(const struct hashing *h, uint64_t off, size_t len)
+{
+    void *at = mmap(NULL, len, PROT_READ, MAP_SHARED, h->fd, (off_t)off);
+    if (at == MAP_FAILED)
+        return true;
+    size_t count = (len + PAGE_BYTES - 1) / PAGE_BYTES;
+    size_t resident = 0;
+    if (mincore(at, len, h->pages) == 0)
+        for (size_t i = 0; i < count; i++)
+            resident += h->pages[i] & 1;
+    (void)munmap(at, len);
+    return resident > count / 2;
+}
+
+static bool read_some(const struct hashing *h, uint64_t off, size_t len, struct td_error *err)
+{
+    for (size_t got = 0; got < len;) {
+        ssize_t n = pread(h->fd, h->buffer + got, len - got, (off_t)(off + got));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return td_error_sys(err, TD_IO, errno, "cannot read the file");
+        if (n == 0)
+            return td_error_at(err, TD_UNAVAILABLE, off + got, "the file shrank while it was hashed");
+        got += (size_t)n;
+    }
+    return true;
+}
+
+/* One span; what it brought into the page cache leaves it again. */
+static bool hash_span(struct hashing *h, uint64_t off, size_t len, struct td_error *err)
+{
+    const struct td_content_hash_options *options = h->options;
+    bool cached = is_cached(h, off, len);
+    for (size_t done = 0; done < len;) {
+        size_t n = len - done < READ_BYTES ? len - done : READ_BYTES;
+        if (options->stop != NULL && atomic_load_explicit(options->stop, memory_order_relaxed))
+            return td_error_set(err, TD_UNAVAILABLE, "hashing was stopped");
+        if (!read_some(h, off + done, n, err))
+            return false;
+        (void)SHA256_Update(&h->sha256, h->buffer, n);
+        if (options->git_sha1)
+            (void)SHA1_Update(&h->sha1, h->buffer, n);
+        if (options->hashed_bytes != NULL)
+            atomic_fetch_add_explicit(options->hashed_bytes, n, memory_order_relaxed);
+        done += n;
+    }
+    if (!cached)
+        (void)posix_fadvise(h->fd, (off_t)off, (off_t)len, POSIX_FADV_DONTNEED);
+    return true;
+}
+
+static bool hash_all(struct hashing *h, uint64_t size_bytes, struct td_content_sums *sums,
+                     struct td_error *err)
+{
+    char prefix[40];
+    int prefix_len = snprintf(prefix, sizeof prefix, "blob %" PRIu64, size_bytes);
+    (void)SHA256_Init(&h->sha256);
+    (void)SHA1_Init(&h->sha1);
+    (void)SHA1_Update(&h->sha1, prefix, (size_t)prefix_len + 1);
+    for (uint64_t off = 0; off < size_bytes; off += SPAN_BYTES) {
+        uint64_t left = size_bytes - off;
+        if (!hash_span(h, off, left < SPAN_BYTES ? (size_t)left : SPAN_BYTES, err))
+            return false;
+    }
+    (void)SHA256_Final(sums->sha256, &h->sha256);
+    (void)SHA1_Final(sums->git_sha1, &h->sha1);
+    return true;
+}
+
+static bool is_still(int fd, const struct td_file_id *id)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return false;
+    struct td_file_id now = td_file_id_of(&st);
+    return td_file_id_equal(&now, id);
+}
+
+bool td_content_hash(const struct td_root *root, const char *path, const struct td_file_id *id,
+                     const struct td_content_hash_options *options, struct td_content_sums *sums,
+                     struct td_error *err)
+{
+    struct hashing h = {.options = options};
+    struct td_file_id found;
+    if (!td_root_open_file(root, path, &h.fd, &found, err))
+        return false;
+    h.buffer = malloc(READ_BYTES);
+    h.pages = malloc(SPAN_BYTES / PAGE_BYTES);
+    bool ok = h.buffer != NULL && h.pages != NULL ? true : td_error_no_memory(err);
+    bool same = td_file_id_equal(&found, id);
+    ok = ok && same && hash_all(&h, id->size_bytes, sums, err);
+    same = same && is_still(h.fd, id);
+    free(h.buffer);
+    free(h.pages);
+    (void)close(h.fd);
+    if (!same)
+        return td_error_set(err, TD_UNAVAILABLE, "\"%s\" changed since it was looked at", path);
+    return ok;
+}
+
+enum td_blob_name td_blob_name_of(const struct td_root *root, const char *path,
+                                  char name[TD_SHA256_TEXT_BYTES])
+{
+    if (strstr(path, "snapshots/") == NULL || !td_root_link_name(root, path, name, TD_SHA256_TEXT_BYTES) ||
+        strspn(name, "0123456789abcdef") != strlen(name))
+        return TD_BLOB_NAME_NONE;
+    if (strlen(name) == 2 * (size_t)TD_SHA256_BYTES)
+        return TD_BLOB_NAME_SHA256;
+    return strlen(name) == 2 * (size_t)TD_GIT_SHA1_BYTES ? TD_BLOB_NAME_GIT_SHA1 : TD_BLOB_NAME_NONE;
+}
+
+bool td_blob_name_fits(enum td_blob_name kind, const char *name, const struct td_content_sums *sums)
+{
+    char text[TD_SHA256_TEXT_BYTES];
+    if (kind == TD_BLOB_NAME_NONE)
+        return true;
+    if (kind == TD_BLOB_NAME_SHA256)
+        td_hex_write(sums->sha256, TD_SHA256_BYTES, text);
+    else
+        td_hex_write(sums->git_sha1, TD_GIT_SHA1_BYTES, text);
+    return strcmp(text, name) == 0;
+}

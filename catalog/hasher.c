@@ -1,0 +1,473 @@
+#include "catalog/hasher.h"
+
+#include "catalog/content_hash.h"
+#include "core/clock.h"
+#include "core/log.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    SMALL_BYTES = 1024 * 1024, /* files up to this size come first: clients look at them first */
+    MAX_WANTED = 256,
+    MAX_THREADS = 64,
+    MAX_FAILURES_LOGGED = 10
+};
+
+static const uint64_t flush_ns = 1000000000;
+static const uint64_t first_rate = 400; /* bytes in a microsecond; measured afterwards */
+
+/* A file and the root that it is in, with a reference on both. */
+struct job {
+    struct td_root *root;
+    struct td_file *file;
+};
+
+struct td_hasher {
+    struct td_hasher_config config;
+    struct td_digest_log *log;
+    pthread_t threads[MAX_THREADS + 1]; /* the first serves those who wait */
+    size_t thread_count;
+    _Atomic bool stop;
+    _Atomic uint64_t hashed_bytes;
+    _Atomic uint64_t last_flush_ns;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    /* under the lock */
+    struct td_snapshot *snapshot;
+    size_t next_entry;   /* of this pass */
+    bool small_are_done; /* the first pass is over */
+    bool has_news;       /* a digest was found since on_known was called */
+    struct job wanted[MAX_WANTED];
+    size_t wanted_count;
+    const struct td_file *running; /* what the thread for those who wait hashes */
+    size_t claim_count;            /* background threads at work */
+    uint64_t rate;                 /* of the thread for those who wait, bytes in a microsecond */
+    struct td_hasher_status status;
+};
+
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
+
+static void job_drop(struct job *job)
+{
+    td_root_unref(job->root);
+    td_file_unref(job->file);
+}
+
+/* The next files to look at, of a snapshot on which a reference is taken. Not one by one: the lock is not held for long by a
+ * thread that others may keep from running. */
+struct claim {
+    struct td_snapshot *snapshot;
+    size_t first, end;
+    bool small;
+};
+
+/* False when all have been looked at. Under the lock. */
+static bool claim_files(struct td_hasher *hasher, struct claim *claim)
+{
+    enum { AT_ONCE = 64 };
+    struct td_snapshot *snapshot = hasher->snapshot;
+    if (snapshot == NULL)
+        return false;
+    if (hasher->next_entry >= snapshot->entry_count && !hasher->small_are_done) {
+        hasher->small_are_done = true;
+        hasher->next_entry = 0;
+    }
+    size_t left = snapshot->entry_count - hasher->next_entry;
+    if (left == 0)
+        return false;
+    *claim = (struct claim){.snapshot = td_snapshot_ref(snapshot),
+                            .first = hasher->next_entry,
+                            .end = hasher->next_entry + (left < AT_ONCE ? left : AT_ONCE),
+                            .small = !hasher->small_are_done};
+    hasher->next_entry = claim->end;
+    return true;
+}
+
+/* What somebody waits for, the first first. Under the lock. */
+static bool next_wanted(struct td_hasher *hasher, struct job *job)
+{
+    if (hasher->wanted_count == 0)
+        return false;
+    *job = hasher->wanted[0];
+    memmove(&hasher->wanted[0], &hasher->wanted[1], --hasher->wanted_count * sizeof hasher->wanted[0]);
+    return true;
+}
+
+/* ---- hashing ------------------------------------------------------------------------------------------- */
+
+static void count_known(struct td_hasher *hasher, const struct td_file *file)
+{
+    pthread_mutex_lock(&hasher->lock);
+    hasher->status.known_count++;
+    hasher->status.known_bytes += file->source.id.size_bytes;
+    hasher->has_news = true;
+    pthread_mutex_unlock(&hasher->lock);
+}
+
+static void note_failure(struct td_hasher *hasher, const struct td_file *file, const struct td_error *why)
+{
+    pthread_mutex_lock(&hasher->lock);
+    uint64_t count = ++hasher->status.failed_count;
+    pthread_mutex_unlock(&hasher->lock);
+    td_log(count <= MAX_FAILURES_LOGGED && why->code == TD_IO ? TD_LOG_WARN : TD_LOG_DEBUG,
+           "cannot hash \"%s\": %s", file->source.path, why->message);
+}
+
+/* The name of a cache's blob is a hint that is verified. */
+static void check_name(struct td_hasher *hasher, const struct td_file *file, enum td_blob_name kind,
+                       const char *name, const struct td_content_sums *sums)
+{
+    if (td_blob_name_fits(kind, name, sums))
+        return;
+    pthread_mutex_lock(&hasher->lock);
+    uint64_t count = ++hasher->status.mismatch_count;
+    pthread_mutex_unlock(&hasher->lock);
+    if (count <= MAX_FAILURES_LOGGED)
+        td_log(TD_LOG_WARN,
+               "\"%s\" does not hash to its blob's name %s: this cache is damaged; tensord verify lists all",
+               file->source.path, name);
+}
+
+static void flush_now_and_then(struct td_hasher *hasher)
+{
+    uint64_t now_ns = td_clock_ns();
+    uint64_t last_ns = atomic_load(&hasher->last_flush_ns);
+    if (now_ns - last_ns >= flush_ns &&
+        atomic_compare_exchange_strong(&hasher->last_flush_ns, &last_ns, now_ns))
+        td_digest_log_flush(hasher->log);
+}
+
+static void hash_file(struct td_hasher *hasher, const struct job *job)
+{
+    const struct td_file_id *id = &job->file->source.id;
+    struct td_content_sums sums;
+    struct td_error err;
+    char name[TD_SHA256_TEXT_BYTES];
+    if (td_digest_log_find(hasher->log, id, sums.sha256)) { /* another path to it was hashed */
+        if (td_file_set_sha256(job->file, sums.sha256))
+            count_known(hasher, job->file);
+        return;
+    }
+    enum td_blob_name kind = td_blob_name_of(job->root, job->file->source.path, name);
+    const struct td_content_hash_options options = {.git_sha1 = kind == TD_BLOB_NAME_GIT_SHA1,
+                                                    .stop = &hasher->stop,
+                                                    .hashed_bytes = &hasher->hashed_bytes};
+    td_error_init(&err);
+    if (!td_content_hash(job->root, job->file->source.path, id, &options, &sums, &err)) {
+        if (!atomic_load(&hasher->stop))
+            note_failure(hasher, job->file, &err);
+        return;
+    }
+    check_name(hasher, job->file, kind, name, &sums);
+    td_digest_log_add(hasher->log, id, sums.sha256);
+    if (td_file_set_sha256(job->file, sums.sha256))
+        count_known(hasher, job->file);
+    flush_now_and_then(hasher);
+}
+
+/* ---- what is no longer there --------------------------------------------------------------------------- */
+
+static bool is_in_set(void *context, const struct td_file_id *id)
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    return td_digest_log_find(context, id, sum);
+}
+
+/* Drops digests of files that are gone once they are most of all. */
+static void compact(struct td_hasher *hasher, const struct td_snapshot *snapshot)
+{
+    enum { SLACK = 10000 };
+    static const uint8_t none[TD_SHA256_BYTES];
+    struct td_digest_log *set;
+    if (td_digest_log_count(hasher->log) < 2 * snapshot->entry_count + SLACK ||
+        !td_digest_log_open(NULL, NULL, TD_DIGEST_LOG_READ, &set, NULL))
+        return;
+    for (size_t i = 0; i < snapshot->entry_count; i++)
+        td_digest_log_add(set, &snapshot->entries[i].file->source.id, none);
+    if (td_digest_log_count(set) <= snapshot->entry_count)
+        td_digest_log_compact(hasher->log, is_in_set, set);
+    td_digest_log_close(set);
+}
+
+/* All files of the snapshot have been looked at. Under the lock, which is let go meanwhile. */
+static void pass_ended(struct td_hasher *hasher)
+{
+    if (!hasher->has_news || hasher->claim_count > 0)
+        return;
+    hasher->has_news = false;
+    struct td_snapshot *snapshot = td_snapshot_ref(hasher->snapshot);
+    pthread_mutex_unlock(&hasher->lock);
+    td_digest_log_flush(hasher->log);
+    compact(hasher, snapshot);
+    td_snapshot_unref(snapshot);
+    if (hasher->config.on_known != NULL)
+        hasher->config.on_known(hasher->config.context);
+    pthread_mutex_lock(&hasher->lock);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------- */
+
+/* Runs when nothing else wants to. What the host does not grant is left. */
+static void step_back(void)
+{
+    enum { IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 };
+    const struct sched_param none = {0};
+    (void)sched_setscheduler(0, SCHED_IDLE, &none);
+    (void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
+}
+
+static void hash_claimed(struct td_hasher *hasher, const struct claim *claim)
+{
+    for (size_t i = claim->first; i < claim->end && !atomic_load(&hasher->stop); i++) {
+        struct td_file *file = claim->snapshot->entries[i].file;
+        const struct job job = {.root = claim->snapshot->root, .file = file};
+        if (td_file_sha256(file) != NULL || (file->source.id.size_bytes <= SMALL_BYTES) != claim->small)
+            continue;
+        hash_file(hasher, &job);
+        pthread_mutex_lock(&hasher->lock);
+        bool outdated = hasher->snapshot != claim->snapshot;
+        pthread_mutex_unlock(&hasher->lock);
+        if (outdated)
+            return; /* the new one is looked at from its beginning */
+    }
+}
+
+static void *background_main(void *argument)
+{
+    struct td_hasher *hasher = argument;
+    struct claim claim;
+    step_back();
+    pthread_mutex_lock(&hasher->lock);
+    while (!atomic_load(&hasher->stop)) {
+        if (!claim_files(hasher, &claim)) {
+            pass_ended(hasher);
+            if (!atomic_load(&hasher->stop) &&
+                (hasher->snapshot == NULL || hasher->next_entry >= hasher->snapshot->entry_count))
+                pthread_cond_wait(&hasher->work, &hasher->lock);
+            continue;
+        }
+        hasher->claim_count++;
+        pthread_mutex_unlock(&hasher->lock);
+        hash_claimed(hasher, &claim);
+        td_snapshot_unref(claim.snapshot);
+        pthread_mutex_lock(&hasher->lock);
+        hasher->claim_count--;
+        pthread_cond_broadcast(&hasher->done);
+    }
+    pthread_mutex_unlock(&hasher->lock);
+    return NULL;
+}
+
+/* What this took says what the next may take. Under the lock. */
+static void measure(struct td_hasher *hasher, uint64_t bytes, uint64_t took_ns)
+{
+    if (bytes >= SMALL_BYTES && took_ns > 0) {
+        uint64_t rate = bytes / (took_ns / 1000 + 1);
+        hasher->rate = (hasher->rate * 3 + rate) / 4 + 1;
+    }
+}
+
+static void *wanted_main(void *argument)
+{
+    struct td_hasher *hasher = argument;
+    struct job job;
+    pthread_mutex_lock(&hasher->lock);
+    while (!atomic_load(&hasher->stop)) {
+        if (!next_wanted(hasher, &job)) {
+            pthread_cond_wait(&hasher->work, &hasher->lock);
+            continue;
+        }
+        hasher->running = job.file;
+        pthread_mutex_unlock(&hasher->lock);
+        uint64_t started_ns = td_clock_ns();
+        if (td_file_sha256(job.file) == NULL)
+            hash_file(hasher, &job);
+        uint64_t took_ns = td_clock_ns() - started_ns;
+        pthread_mutex_lock(&hasher->lock);
+        measure(hasher, job.file->source.id.size_bytes, took_ns);
+        hasher->running = NULL;
+        pthread_cond_broadcast(&hasher->done);
+        pthread_mutex_unlock(&hasher->lock);
+        job_drop(&job);
+        pthread_mutex_lock(&hasher->lock);
+    }
+    pthread_mutex_unlock(&hasher->lock);
+    return NULL;
+}
+
+/* ---- waiting ------------------------------------------------------------------------------------------- */
+
+/* Whether it is being hashed for somebody, or will be. Under the lock. */
+static bool is_wanted(const struct td_hasher *hasher, const struct td_file *file)
+{
+    bool found = hasher->running == file;
+    for (size_t i = 0; i < hasher->wanted_count && !found; i++)
+        found = hasher->wanted[i].file == file;
+    return found;
+}
+
+/* Bytes that come before it. Under the lock. */
+static uint64_t bytes_ahead(const struct td_hasher *hasher)
+{
+    uint64_t bytes = hasher->running != NULL ? hasher->running->source.id.size_bytes : 0;
+    for (size_t i = 0; i < hasher->wanted_count; i++)
+        bytes += hasher->wanted[i].file->source.id.size_bytes;
+    return bytes;
+}
+
+/* Under the lock. */
+static bool can_be_done(const struct td_hasher *hasher, const struct td_file *file, uint64_t now_ns,
+                        uint64_t until_ns)
+{
+    uint64_t left_us = until_ns > now_ns ? (until_ns - now_ns) / 1000 : 0;
+    uint64_t bytes = file->source.id.size_bytes;
+    return bytes <= left_us * hasher->rate && bytes_ahead(hasher) <= left_us * hasher->rate - bytes;
+}
+
+bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_file *file, uint64_t until_ns)
+{
+    if (td_file_sha256(file) != NULL)
+        return true;
+    if (hasher == NULL || hasher->thread_count == 0)
+        return false;
+    pthread_mutex_lock(&hasher->lock);
+    if (!is_wanted(hasher, file) && hasher->wanted_count < MAX_WANTED &&
+        can_be_done(hasher, file, td_clock_ns(), until_ns)) {
+        hasher->wanted[hasher->wanted_count++] =
+            (struct job){.root = td_root_ref(root), .file = td_file_ref(file)};
+        pthread_cond_broadcast(&hasher->work);
+    }
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                                   .tv_nsec = (long)(until_ns % 1000000000)};
+    int timed_out = 0;
+    while (timed_out == 0 && td_file_sha256(file) == NULL && is_wanted(hasher, file) &&
+           !atomic_load(&hasher->stop))
+        timed_out = pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
+    pthread_mutex_unlock(&hasher->lock);
+    return td_file_sha256(file) != NULL;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------------ */
+
+void td_hasher_recall(struct td_hasher *hasher, struct td_file *file)
+{
+    uint8_t sum[TD_SHA256_BYTES];
+    if (hasher != NULL && td_digest_log_find(hasher->log, &file->source.id, sum))
+        (void)td_file_set_sha256(file, sum);
+}
+
+void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapshot)
+{
+    if (hasher == NULL)
+        return;
+    struct td_hasher_status counted = {.file_count = snapshot->entry_count};
+    for (size_t i = 0; i < snapshot->entry_count; i++) {
+        const struct td_file *file = snapshot->entries[i].file;
+        bool known = td_file_sha256(file) != NULL;
+        counted.file_bytes += file->source.id.size_bytes;
+        counted.known_count += known ? 1 : 0;
+        counted.known_bytes += known ? file->source.id.size_bytes : 0;
+    }
+    pthread_mutex_lock(&hasher->lock);
+    struct td_snapshot *old = hasher->snapshot;
+    hasher->snapshot = td_snapshot_ref(snapshot);
+    hasher->next_entry = 0;
+    hasher->small_are_done = false;
+    hasher->status.file_count = counted.file_count;
+    hasher->status.file_bytes = counted.file_bytes;
+    hasher->status.known_count = counted.known_count;
+    hasher->status.known_bytes = counted.known_bytes;
+    pthread_cond_broadcast(&hasher->work);
+    pthread_mutex_unlock(&hasher->lock);
+    td_snapshot_unref(old);
+}
+
+void td_hasher_get_status(struct td_hasher *hasher, struct td_hasher_status *status)
+{
+    memset(status, 0, sizeof *status);
+    if (hasher == NULL)
+        return;
+    pthread_mutex_lock(&hasher->lock);
+    *status = hasher->status;
+    pthread_mutex_unlock(&hasher->lock);
+    if (status->known_count > status->file_count) /* files of the snapshot before were done meanwhile */
+        status->known_count = status->file_count;
+    if (status->known_bytes > status->file_bytes)
+        status->known_bytes = status->file_bytes;
+    status->enabled = hasher->thread_count > 0;
+    status->stored = td_digest_log_is_stored(hasher->log);
+    status->hashed_bytes = atomic_load(&hasher->hashed_bytes);
+}
+
+static bool init_sync(struct td_hasher *hasher)
+{
+    pthread_condattr_t attr;
+    if (pthread_condattr_init(&attr) != 0)
+        return false;
+    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
+              pthread_cond_init(&hasher->work, NULL) == 0 && pthread_cond_init(&hasher->done, &attr) == 0 &&
+              pthread_mutex_init(&hasher->lock, NULL) == 0;
+    (void)pthread_condattr_destroy(&attr);
+    return ok;
+}
+
+static bool start_threads(struct td_hasher *hasher, struct td_error *err)
+{
+    size_t wanted = hasher->config.threads < MAX_THREADS ? hasher->config.threads : MAX_THREADS;
+    for (size_t i = 0; wanted > 0 && i < wanted + 1; i++) {
+        int sys = pthread_create(&hasher->threads[i], NULL, i == 0 ? wanted_main : background_main, hasher);
+        if (sys != 0)
+            return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start a hashing thread");
+        hasher->thread_count++;
+    }
+    return true;
+}
+
+bool td_hasher_create(const struct td_hasher_config *config, struct td_hasher **out, struct td_error *err)
+{
+    struct td_hasher *hasher = calloc(1, sizeof *hasher);
+    if (hasher == NULL)
+        return td_error_no_memory(err);
+    hasher->config = *config;
+    hasher->rate = first_rate;
+    if (!init_sync(hasher)) {
+        free(hasher);
+        return td_error_no_memory(err);
+    }
+    if (!td_digest_log_open(config->state_dir, config->root, TD_DIGEST_LOG_WRITE, &hasher->log, err) ||
+        !start_threads(hasher, err)) {
+        td_hasher_destroy(hasher);
+        return false;
+    }
+    *out = hasher;
+    return true;
+}
+
+void td_hasher_destroy(struct td_hasher *hasher)
+{
+    if (hasher == NULL)
+        return;
+    pthread_mutex_lock(&hasher->lock);
+    atomic_store(&hasher->stop, true);
+    pthread_cond_broadcast(&hasher->work);
+    pthread_cond_broadcast(&hasher->done);
+    pthread_mutex_unlock(&hasher->lock);
+    for (size_t i = 0; i < hasher->thread_count; i++)
+        (void)pthread_join(hasher->threads[i], NULL);
+    for (size_t i = 0; i < hasher->wanted_count; i++)
+        job_drop(&hasher->wanted[i]);
+    td_snapshot_unref(hasher->snapshot);
+    td_digest_log_close(hasher->log);
+    (void)pthread_cond_destroy(&hasher->work);
+    (void)pthread_cond_destroy(&hasher->done);
+    (void)pthread_mutex_destroy(&hasher->lock);
+    free(hasher);
+}
