@@ -40,16 +40,13 @@ static bool next_tag(struct tag_list *list, struct entity_tag *tag)
     return true;
 }
 
-/* Whether any line of the field names the current representation. Ours are strong, so a weak one in the list
- * matches by weak comparison only. */
-static bool any_tag_matches(const struct td_request *request, const char *field, const char *etag,
-                            bool strong)
+/* Whether any line of the field lists this tag. Ours are strong, so a weak one in the list matches by weak comparison
+ * only. */
+static bool lists_tag(const struct td_request *request, const char *field, const char *etag, bool strong)
 {
     size_t at = 0;
     const struct td_header *header;
     while ((header = td_request_next_header(request, field, &at)) != NULL) {
-        if (td_text_equals(header->value, "*"))
-            return true;
         struct tag_list list = {.p = header->value.p, .end = header->value.p + header->value.len};
         struct entity_tag tag;
         while (next_tag(&list, &tag))
@@ -57,6 +54,18 @@ static bool any_tag_matches(const struct td_request *request, const char *field,
                 return true;
     }
     return false;
+}
+
+/* Whether any line of the field names the current representation. */
+static bool any_tag_matches(const struct td_request *request, const char *field, const char *etag,
+                            bool strong)
+{
+    size_t at = 0;
+    const struct td_header *header;
+    while ((header = td_request_next_header(request, field, &at)) != NULL)
+        if (td_text_equals(header->value, "*"))
+            return true;
+    return lists_tag(request, field, etag, strong);
 }
 
 static bool has_field(const struct td_request *request, const char *field)
@@ -74,6 +83,17 @@ static bool date_field(const struct td_request *request, const struct td_respons
            td_http_date_parse(header->value.p, header->value.len, seconds);
 }
 
+/* A client that knows these bytes by the name that they had before goes on with it. */
+static void take_former_tag(const struct td_request *request, struct td_response *response)
+{
+    const struct td_header *range = td_request_single_header(request, "If-Range");
+    const char *former = response->former_etag;
+    if (former[0] != '\0' &&
+        (lists_tag(request, "If-Match", former, true) || lists_tag(request, "If-None-Match", former, false) ||
+         (range != NULL && td_text_equals(range->value, former))))
+        memcpy(response->etag, former, sizeof response->etag);
+}
+
 static void not_modified(struct td_response *response)
 {
     response->announced_bytes = response->body.total_bytes;
@@ -88,6 +108,7 @@ bool td_conditional_apply(const struct td_request *request, struct td_response *
     int64_t seconds;
     if (response->status != 200)
         return true;
+    take_former_tag(request, response);
     if (has_field(request, "If-Match")) {
         if (!any_tag_matches(request, "If-Match", response->etag, true)) {
             char current[TD_ETAG_BYTES]; /* the failure drops the response's own */

@@ -39,5 +39,6 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
     response->last_modified_s = id->mtime_ns >= 0 ? id->mtime_ns / 1000000000 : 0;
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");
     td_response_set_etag(response, "%s", td_file_tag(entry->file));
+    td_response_set_former_etag(response, "%s", entry->file->identity_tag);
     return true;
 }

@@ -196,15 +196,12 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t len)
     return hash;
 }
 
-/* A file's tag and the place in it say which bytes these are; another order of them, or a part, is another
- * representation, and of a tensor in several files the checkpoint's tag covers all. */
-static void set_tensor_etag(struct td_response *response, const struct td_checkpoint *checkpoint,
-                            const struct wanted *wanted)
+/* What of a tensor is sent, beyond the file's bytes at a place: another order of them, or a part, is another
+ * representation. */
+static uint64_t hash_of_wanted(const struct wanted *wanted)
 {
     const struct td_tensor *tensor = wanted->ref.tensor;
     const struct td_selection *part = &wanted->selection;
-    const char *tag =
-        tensor->piece_count > 0 ? checkpoint->tag : td_file_tag(checkpoint->parts[wanted->ref.part]->file);
     uint64_t hash = UINT64_C(14695981039346656037);
     if (tensor->piece_count > 0)
         hash = mix(hash, tensor->name, tensor->name_len);
@@ -221,13 +218,33 @@ static void set_tensor_etag(struct td_response *response, const struct td_checkp
         hash = mix(hash, tensor->dtype->name, strlen(tensor->dtype->name));
         hash = mix(hash, formats[wanted->format], strlen(formats[wanted->format]));
     }
+    return hash;
+}
+
+/* The file's tag and the place in it, or, of a tensor in several files, the checkpoint's, which covers all. */
+static void write_tensor_tag(const struct wanted *wanted, const char *tag, char *out, size_t capacity)
+{
+    const struct td_tensor *tensor = wanted->ref.tensor;
+    uint64_t hash = hash_of_wanted(wanted);
     if (tensor->piece_count == 0 && tensor->strides == NULL && !wanted->part && wanted->format == FORMAT_RAW)
-        td_response_set_etag(response, "%.32s-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes);
+        (void)snprintf(out, capacity, "%.32s-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes);
     else if (tensor->piece_count > 0)
-        td_response_set_etag(response, "%.32s-%" PRIx64, tag, hash);
+        (void)snprintf(out, capacity, "%.32s-%" PRIx64, tag, hash);
     else
-        td_response_set_etag(response, "%.32s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset,
-                             tensor->nbytes, hash);
+        (void)snprintf(out, capacity, "%.32s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset,
+                       tensor->nbytes, hash);
+}
+
+static void set_tensor_etag(struct td_response *response, const struct td_checkpoint *checkpoint,
+                            const struct wanted *wanted)
+{
+    const struct td_file *file = checkpoint->parts[wanted->ref.part]->file;
+    bool joined = wanted->ref.tensor->piece_count > 0;
+    char tag[TD_ETAG_BYTES];
+    write_tensor_tag(wanted, joined ? checkpoint->tag : td_file_tag(file), tag, sizeof tag);
+    td_response_set_etag(response, "%s", tag);
+    write_tensor_tag(wanted, joined ? checkpoint->former_tag : file->identity_tag, tag, sizeof tag);
+    td_response_set_former_etag(response, "%s", tag);
 }
 
 void td_handle_tensor(const struct td_call *call)

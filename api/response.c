@@ -57,6 +57,7 @@ void td_response_init(struct td_response *response)
     response->content_type = NULL;
     response->owned_type = NULL;
     response->etag[0] = '\0';
+    response->former_etag[0] = '\0';
     response->last_modified_s = -1;
     response->cache_control = NULL;
     response->accept_ranges = false;
@@ -86,19 +87,31 @@ void td_response_add_header(struct td_response *response, const char *name, cons
     va_end(args);
 }
 
-void td_response_set_etag(struct td_response *response, const char *format, ...)
+static void write_etag(char etag[TD_ETAG_BYTES], const char *format, va_list args)
 {
-    char *etag = response->etag;
-    va_list args;
     etag[0] = '"';
-    va_start(args, format);
     int n = vsnprintf(etag + 1, TD_ETAG_BYTES - 2, format, args);
-    va_end(args);
     size_t len = n < 0 ? 0 : (size_t)n;
     if (len > TD_ETAG_BYTES - 3)
         len = TD_ETAG_BYTES - 3;
     etag[len + 1] = '"';
     etag[len + 2] = '\0';
+}
+
+void td_response_set_etag(struct td_response *response, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    write_etag(response->etag, format, args);
+    va_end(args);
+}
+
+void td_response_set_former_etag(struct td_response *response, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    write_etag(response->former_etag, format, args);
+    va_end(args);
 }
 
 const char *td_status_word(int status)

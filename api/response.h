@@ -46,6 +46,8 @@ struct td_response {
     const char *content_type;  /* static, or owned_type; NULL: no body */
     char *owned_type;          /* freed with the response */
     char etag[TD_ETAG_BYTES];  /* with its quotes; empty: none */
+    char former_etag[TD_ETAG_BYTES]; /* what the same bytes were called before they were hashed: a client that has this
+                                        one is answered with it; empty: none */
     int64_t last_modified_s;   /* since 1970; < 0: none */
     const char *cache_control; /* static; NULL: none */
     bool accept_ranges;        /* may be cut; also sends Accept-Ranges: bytes */
@@ -66,6 +68,10 @@ void td_response_add_header(struct td_response *response, const char *name, cons
 
 /* Sets the ETag: the quotes are added. */
 void td_response_set_etag(struct td_response *response, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* The same with the former one. */
+void td_response_set_former_etag(struct td_response *response, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Turns the response into the error model of the API (JSON), dropping what it held. The message is for the

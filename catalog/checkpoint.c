@@ -511,19 +511,29 @@ static size_t checkpoint_duplicate(const struct td_checkpoint *checkpoint)
     return 0;
 }
 
-static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model,
-                           const struct unit *unit, struct td_error *err)
+static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_model *model,
+                     const struct unit *unit, bool former, char tag[TD_TAG_BYTES])
 {
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, model->id);
     td_digest_add_cstring(digest, checkpoint->id);
     for (size_t i = 0; i < unit->part_count; i++) {
+        const struct td_file *file = unit->parts[i]->file;
         td_digest_add_cstring(digest, unit->parts[i]->path);
-        td_digest_add_cstring(digest, td_file_tag(unit->parts[i]->file));
+        td_digest_add_cstring(digest, former ? file->identity_tag : td_file_tag(file));
     }
-    if (unit->index_entry != NULL)
-        td_digest_add_cstring(digest, td_file_tag(unit->index_entry->file));
-    if (!td_digest_finish(digest, checkpoint->tag))
+    if (unit->index_entry != NULL) {
+        const struct td_file *file = unit->index_entry->file;
+        td_digest_add_cstring(digest, former ? file->identity_tag : td_file_tag(file));
+    }
+    return td_digest_finish(digest, tag);
+}
+
+static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model,
+                           const struct unit *unit, struct td_error *err)
+{
+    if (!make_tag(checkpoint, model, unit, false, checkpoint->tag) ||
+        !make_tag(checkpoint, model, unit, true, checkpoint->former_tag))
         return td_error_no_memory(err);
     return true;
 }

@@ -95,7 +95,8 @@ struct td_checkpoint {
         total_bytes; /* of the tensors that can be served: the parts of one that cannot are tensors themselves */
     const struct td_metadata *metadata;
     size_t metadata_count;
-    char tag[TD_TAG_BYTES]; /* changes whenever anything in its manifest may */
+    char tag[TD_TAG_BYTES];        /* changes whenever anything in its manifest may */
+    char former_tag[TD_TAG_BYTES]; /* what it was before its files were hashed */
 };
 
 struct td_model {
