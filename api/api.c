@@ -2,6 +2,7 @@
 
 #include "api/conditional.h"
 #include "api/handlers.h"
+#include "api/hub.h"
 #include "api/range.h"
 #include "core/json.h"
 #include "storage/composed.h"
@@ -143,6 +144,17 @@ static bool names_a_tensor(const struct td_call *call, struct td_text rest)
     return rest.p[rest.len - 1] == '/' && checkpoint != NULL && td_checkpoint_find(checkpoint, "", 0, &ref);
 }
 
+/* Whether the Hub facade answers; ours come first and are many, so they are told at a glance. */
+static bool is_hub(struct td_text raw_path)
+{
+    static const char own[] = "/models";
+    const size_t len = sizeof own - 1;
+    if (raw_path.len >= len && memcmp(raw_path.p, own, len) == 0 &&
+        (raw_path.len == len || raw_path.p[len] == '/'))
+        return false;
+    return td_hub_has_path(raw_path);
+}
+
 /* What follows a model's id, the tensors aside. */
 static const struct {
     const char *word;
@@ -164,7 +176,9 @@ bool td_api_takes_body(struct td_text target)
 {
     struct td_uri uri;
     bool takes = false;
-    if (td_uri_parse(&uri, target, NULL)) {
+    if (is_hub(td_uri_raw_path(target)))
+        return td_hub_is_post(td_uri_raw_path(target));
+    if (td_uri_parse(&uri, target, TD_URI_STRICT, NULL)) {
         for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
             size_t n = strlen(model_routes[i].word);
             takes = takes ||
@@ -225,7 +239,8 @@ static void (*route(struct td_call *call))(const struct td_call *)
             return system_routes[i].handle;
         }
     }
-    if (!take_segment(path, "/models", &rest)) {
+    bool by_hub = is_hub(call->uri->raw_path);
+    if (!by_hub && !take_segment(path, "/models", &rest)) {
         td_response_fail(call->response, 404, NULL,
                          "nothing at \"%.*s\"; begin with GET /models, the contract is at /openapi.json",
                          (int)(path.len > 200 ? 200 : path.len), path.p);
@@ -235,6 +250,11 @@ static void (*route(struct td_call *call))(const struct td_call *)
     if (call->snapshot == NULL) {
         td_response_fail(call->response, 503, NULL, "the first scan is still running; see /readyz");
         return NULL;
+    }
+    if (by_hub) {
+        call->is_post = td_hub_is_post(call->uri->raw_path);
+        call->response->route = TD_ROUTE_HUB_API;
+        return td_handle_hub;
     }
     if (rest.len == 0) {
         call->response->route = TD_ROUTE_MODELS;
@@ -263,7 +283,10 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
     td_error_init(&err);
     td_response_init(response);
     bool head = td_text_equals(request->method, "HEAD");
-    if (!td_uri_parse(&uri, request->target, &err)) {
+    /* the Hub's clients repeat parameters */
+    enum td_uri_query query =
+        td_hub_has_path(td_uri_raw_path(request->target)) ? TD_URI_REPEATS : TD_URI_STRICT;
+    if (!td_uri_parse(&uri, request->target, query, &err)) {
         td_response_fail_error(response, &err);
         td_uri_fini(&uri);
         return;

@@ -110,16 +110,12 @@ static bool read_made(struct td_repo_view *view, const char *base, const char *t
     if (!read_hex(text + MADE_OF_DIGITS, 2, &engine) || !read_hex(text + MADE_OF_DIGITS + 2, 7, &tp_size) ||
         !read_hex(text + MADE_OF_DIGITS + 9, 7, &rank))
         return false;
-    struct td_text name = {.p = "", .len = 0};
-    for (unsigned i = 0; i < engine && td_engine_name(i) != NULL; i++)
-        name.p = td_engine_name(i + 1);
-    if (engine == 0)
-        name.p = td_engine_name(0);
     bool ranks = engine != NO_ENGINE;
-    if (name.p == NULL || (ranks && (tp_size < 1 || tp_size > TD_MAX_TP_SIZE || rank >= tp_size)))
+    const char *name = ranks ? td_engine_name((size_t)engine) : "";
+    if (name == NULL || (ranks && (tp_size < 1 || tp_size > TD_MAX_TP_SIZE || rank >= tp_size)))
         return false;
-    name.len = strlen(name.p);
-    return set_made(view, base, ranks ? TD_VIEW_RANK : TD_VIEW_SAFETENSORS, name, ranks ? tp_size : 1,
+    return set_made(view, base, ranks ? TD_VIEW_RANK : TD_VIEW_SAFETENSORS,
+                    (struct td_text){.p = name, .len = strlen(name)}, ranks ? tp_size : 1,
                     ranks ? rank : 0) &&
            memcmp(view->commit, text, TD_COMMIT_BYTES - 1) == 0;
 }
@@ -257,7 +253,7 @@ static bool set_made_item(const struct td_repo_view *view, const struct td_model
     if (directory_len > 0)
         path[directory_len] = '/';
     memcpy(path + len - strlen(name), name, strlen(name) + 1);
-    *item = (struct td_view_item){.path = path, .model = model, .name = view->name, .rank = rank};
+    *item = (struct td_view_item){.path = path, .model = model, .rank = rank};
     return true;
 }
 
@@ -401,7 +397,7 @@ static struct td_shard_want want_of(const struct td_repo_view *view, const struc
     return (struct td_shard_want){.snapshot = view->snapshot,
                                   .model = item->model,
                                   .checkpoint = &item->model->checkpoints[0],
-                                  .name = item->name};
+                                  .name = view->name};
 }
 
 bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view,

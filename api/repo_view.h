@@ -26,12 +26,11 @@ struct td_repo_view {
     char commit[TD_COMMIT_BYTES];
 };
 
-/* A file of a view. */
+/* A file of a view. Small, since a view may have a million. */
 struct td_view_item {
     const char *path;             /* in the view; in the arena of the list, or the entry's */
     const struct td_entry *entry; /* NULL: one that is made: */
     const struct td_model *model;
-    struct td_shard_name name;
     uint64_t rank;
 };
 

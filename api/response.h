@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 128, TD_ETAG_BYTES = 96 };
+enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96 };
 
 /* Routes, for metrics and the access log. */
 enum td_route {
@@ -25,6 +25,8 @@ enum td_route {
     TD_ROUTE_PLAN,
     TD_ROUTE_SHARD,
     TD_ROUTE_MODEL_FILE,
+    TD_ROUTE_HUB_FILE, /* the Hub facade: a file; anything else */
+    TD_ROUTE_HUB_API,
     TD_ROUTE_HEALTHZ,
     TD_ROUTE_READYZ,
     TD_ROUTE_METRICS,
@@ -43,10 +45,11 @@ struct td_response_header {
 struct td_response {
     int status;
     enum td_route route;
-    const char *content_type;  /* static, or owned_type; NULL: no body */
-    char *owned_type;          /* freed with the response */
-    char etag[TD_ETAG_BYTES];  /* with its quotes; empty: none */
-    char former_etag[TD_ETAG_BYTES]; /* what the same bytes were called before they were hashed: a client that has this
+    const char *content_type; /* static, or owned_type; NULL: no body */
+    char *owned_type;         /* freed with the response */
+    char etag[TD_ETAG_BYTES]; /* with its quotes; empty: none */
+    char former_etag
+        [TD_ETAG_BYTES]; /* what the same bytes were called before they were hashed: a client that has this
                                         one is answered with it; empty: none */
     int64_t last_modified_s;   /* since 1970; < 0: none */
     const char *cache_control; /* static; NULL: none */

@@ -17,8 +17,7 @@ static int hex_value(char c)
     return -1;
 }
 
-/* Decodes in to out (at least in.len bytes); the result is UTF-8 without NUL. */
-static bool decode(struct td_text in, bool plus_is_blank, char *out, size_t *out_len, struct td_error *err)
+bool td_uri_decode(struct td_text in, bool plus_is_blank, char *out, size_t *out_len, struct td_error *err)
 {
     size_t used = 0;
     for (size_t i = 0; i < in.len; i++) {
@@ -59,7 +58,15 @@ static struct td_text without_authority(struct td_text target)
     return target;
 }
 
-static bool parse_parameter(struct td_uri *uri, struct td_text item, char **memory, struct td_error *err)
+struct td_text td_uri_raw_path(struct td_text target)
+{
+    target = without_authority(target);
+    const char *mark = target.len == 0 ? NULL : memchr(target.p, '?', target.len);
+    return (struct td_text){.p = target.p, .len = mark == NULL ? target.len : (size_t)(mark - target.p)};
+}
+
+static bool parse_parameter(struct td_uri *uri, struct td_text item, enum td_uri_query query, char **memory,
+                            struct td_error *err)
 {
     if (item.len == 0)
         return true;
@@ -70,33 +77,36 @@ static bool parse_parameter(struct td_uri *uri, struct td_text item, char **memo
     if (equals != NULL)
         value = (struct td_text){.p = equals + 1, .len = item.len - name_len - 1};
     if (uri->parameter_count == TD_URI_MAX_PARAMETERS)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "more than %d query parameters", TD_URI_MAX_PARAMETERS);
+        return query == TD_URI_REPEATS ||
+               td_error_set(err, TD_INVALID_ARGUMENT, "more than %d query parameters", TD_URI_MAX_PARAMETERS);
     struct td_parameter *parameter = &uri->parameters[uri->parameter_count];
     parameter->name.p = *memory;
-    if (!decode(name, true, *memory, &parameter->name.len, err))
+    if (!td_uri_decode(name, true, *memory, &parameter->name.len, err))
         return false;
     *memory += parameter->name.len;
     parameter->value.p = *memory;
-    if (!decode(value, true, *memory, &parameter->value.len, err))
+    if (!td_uri_decode(value, true, *memory, &parameter->value.len, err))
         return false;
     *memory += parameter->value.len;
     for (size_t i = 0; i < uri->parameter_count; i++) {
         const struct td_text *other = &uri->parameters[i].name;
         if (other->len == parameter->name.len && memcmp(other->p, parameter->name.p, other->len) == 0)
-            return td_error_set(err, TD_INVALID_ARGUMENT, "query parameter \"%.*s\" is given twice",
+            return query == TD_URI_REPEATS ||
+                   td_error_set(err, TD_INVALID_ARGUMENT, "query parameter \"%.*s\" is given twice",
                                 (int)(other->len > 64 ? 64 : other->len), other->p);
     }
     uri->parameter_count++;
     return true;
 }
 
-bool td_uri_parse(struct td_uri *uri, struct td_text target, struct td_error *err)
+bool td_uri_parse(struct td_uri *uri, struct td_text target, enum td_uri_query query, struct td_error *err)
 {
     uri->memory = NULL;
     uri->parameter_count = 0;
+    struct td_text path = td_uri_raw_path(target);
     target = without_authority(target);
-    const char *mark = target.len == 0 ? NULL : memchr(target.p, '?', target.len);
-    struct td_text path = {.p = target.p, .len = mark == NULL ? target.len : (size_t)(mark - target.p)};
+    const char *mark = path.len < target.len ? target.p + path.len : NULL;
+    uri->raw_path = path;
     if (path.len == 0)
         path = (struct td_text){.p = "/", .len = 1};
     if (path.p[0] != '/')
@@ -106,7 +116,7 @@ bool td_uri_parse(struct td_uri *uri, struct td_text target, struct td_error *er
         return td_error_no_memory(err);
     char *memory = uri->memory;
     uri->path.p = memory;
-    if (!decode(path, false, memory, &uri->path.len, err))
+    if (!td_uri_decode(path, false, memory, &uri->path.len, err))
         return false;
     memory += uri->path.len;
     if (mark == NULL)
@@ -116,7 +126,7 @@ bool td_uri_parse(struct td_uri *uri, struct td_text target, struct td_error *er
     while (at <= end) {
         const char *ampersand = at == end ? NULL : memchr(at, '&', (size_t)(end - at));
         const char *stop = ampersand == NULL ? end : ampersand;
-        if (!parse_parameter(uri, (struct td_text){.p = at, .len = (size_t)(stop - at)}, &memory, err))
+        if (!parse_parameter(uri, (struct td_text){.p = at, .len = (size_t)(stop - at)}, query, &memory, err))
             return false;
         at = stop + 1;
     }

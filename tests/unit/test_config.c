@@ -239,7 +239,8 @@ static void help_lists_all(void **state)
         "--min-rate",         "--drain-delay",     "--drain-timeout",
         "--rescan-interval",  "--settle",          "--leases",
         "--max-files",        "--max-maps",        "--access-log",
-        "--log-level",        "--max-memory"};
+        "--log-level",        "--max-memory",      "--state-dir",
+        "--hash-threads"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

@@ -13,7 +13,7 @@ static void describe(struct td_text target, char *out, size_t capacity)
     struct td_uri uri;
     struct td_error err;
     td_error_init(&err);
-    if (!td_uri_parse(&uri, target, &err)) {
+    if (!td_uri_parse(&uri, target, TD_URI_STRICT, &err)) {
         assert_int_equal(err.code, TD_INVALID_ARGUMENT);
         check_error(&err, 0, false, "target");
         (void)snprintf(out, capacity, "!");
@@ -119,7 +119,7 @@ static void parameters_are_found(void **state)
     struct td_uri uri;
     struct td_error err;
     td_error_init(&err);
-    assert_true(td_uri_parse(&uri, text_of("/?page_size=10&match=&MATCH=x"), &err));
+    assert_true(td_uri_parse(&uri, text_of("/?page_size=10&match=&MATCH=x"), TD_URI_STRICT, &err));
     assert_true(td_text_equals(*td_uri_parameter(&uri, "page_size"), "10"));
     assert_true(td_uri_parameter(&uri, "match")->len == 0);
     assert_true(td_text_equals(*td_uri_parameter(&uri, "MATCH"), "x"));
@@ -145,7 +145,7 @@ static void any_bytes_come_back(void **state)
         for (size_t i = random_below(&seed, 3); len > 0 && i > 0; i--)
             exact[random_below(&seed, len)] = (char)random_next(&seed);
         td_error_init(&err);
-        if (td_uri_parse(&uri, (struct td_text){.p = exact, .len = len}, &err)) {
+        if (td_uri_parse(&uri, (struct td_text){.p = exact, .len = len}, TD_URI_STRICT, &err)) {
             assert_true(uri.path.len > 0 && uri.path.p[0] == '/');
             assert_true(td_utf8_valid(uri.path.p, uri.path.len));
             assert_null(memchr(uri.path.p, '\0', uri.path.len));
@@ -211,7 +211,7 @@ static void encoding_is_undone_by_parsing(void **state)
         td_uri_encode(&out, name, len, random_below(&seed, 2) == 0);
         td_buffer_puts(&out, "?p=");
         td_uri_encode(&out, name, len, false);
-        assert_true(td_uri_parse(&uri, (struct td_text){.p = out.data, .len = out.len}, &err));
+        assert_true(td_uri_parse(&uri, (struct td_text){.p = out.data, .len = out.len}, TD_URI_STRICT, &err));
         assert_true(uri.path.len == len + 1 && uri.parameter_count == 1 &&
                     uri.parameters[0].value.len == len);
         assert_memory_equal(uri.path.p + 1, name, len);

@@ -1,0 +1,385 @@
+#define OPENSSL_API_COMPAT 0x10101000L /* as catalog/digest.c says */
+#include "api/hub.h"
+
+#include "api/hub_call.h"
+#include "core/clock.h"
+#include "core/json.h"
+#include "core/utf8.h"
+
+#include <inttypes.h>
+#include <openssl/sha.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- errors -------------------------------------------------------------------------------------------- */
+
+/* Clients choose their exception by the code. */
+static const char *error_message(const char *code)
+{
+    static const struct {
+        const char *code, *message;
+    } messages[] = {
+        {"EntryNotFound", "Entry not found"},
+        {"RevisionNotFound", "Invalid rev id"},
+        {"RepoNotFound", "Repository not found"},
+    };
+    for (size_t i = 0; code != NULL && i < sizeof messages / sizeof *messages; i++)
+        if (strcmp(messages[i].code, code) == 0)
+            return messages[i].message;
+    return NULL;
+}
+
+/* Makes {"error": text} the answer in place of our own form of an error, whose status and headers stay. */
+static void set_error_text(const struct td_hub_call *hub, const char *text)
+{
+    struct td_response *response = hub->call->response;
+    struct td_buffer json;
+    struct td_error err;
+    size_t len;
+    td_error_init(&err);
+    td_buffer_init(&json);
+    td_buffer_puts(&json, "{\"error\":");
+    td_json_write_cstring(&json, text);
+    td_buffer_puts(&json, "}\n");
+    char *data = td_buffer_release(&json, &len);
+    if (data == NULL)
+        return; /* no memory: our own form is there */
+    td_body_fini(&response->body);
+    td_body_init(&response->body);
+    (void)td_body_append_heap(&response->body, data, len, &err);
+}
+
+bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, const char *format, ...)
+{
+    char text[1024];
+    char shown[2048];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    td_utf8_escape(text, strlen(text), shown, sizeof shown); /* a cut may have split a character */
+    struct td_response *response = hub->call->response;
+    td_response_fail(response, status, NULL, "%s", shown);
+    if (response->content_type != NULL)
+        set_error_text(hub, shown);
+    if (code != NULL) {
+        td_response_add_header(response, "X-Error-Code", "%s", code);
+        td_response_add_header(response, "X-Error-Message", "%s", error_message(code));
+    }
+    if (hub->view.commit[0] != '\0')
+        td_response_add_header(response, "X-Repo-Commit", "%s", hub->view.commit);
+    return false;
+}
+
+bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err)
+{
+    struct td_response *response = hub->call->response;
+    td_response_fail_error(response, err);
+    return td_hub_fail(hub, response->status, NULL, "%s", err->message);
+}
+
+/* ---- parameters ---------------------------------------------------------------------------------------- */
+
+bool td_hub_flag(const struct td_hub_call *hub, const char *name)
+{
+    const struct td_text *value = td_uri_parameter(hub->call->uri, name);
+    return value != NULL && (td_text_equals_ignore_case(*value, "true") || td_text_equals(*value, "1"));
+}
+
+bool td_hub_expands(const struct td_hub_call *hub, const char *property)
+{
+    struct td_text target = hub->call->request->target;
+    char wanted[64];
+    int len = snprintf(wanted, sizeof wanted, "expand=%s", property);
+    for (size_t at = 0; at + (size_t)len <= target.len; at++)
+        if (memcmp(target.p + at, wanted, (size_t)len) == 0 &&
+            (at + (size_t)len == target.len || target.p[at + (size_t)len] == '&'))
+            return true;
+    return false;
+}
+
+/* ---- what is in a repository --------------------------------------------------------------------------- */
+
+bool td_hub_open_view(struct td_hub_call *hub)
+{
+    struct td_error err;
+    td_error_init(&err);
+    if (td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision.p, hub->revision.len, &hub->view,
+                          &err))
+        return true;
+    hub->view.commit[0] = '\0';
+    if (err.code != TD_NOT_FOUND)
+        return td_hub_fail_error(hub, &err);
+    return td_hub_fail(hub, 404, "RevisionNotFound", "%.*s has no revision \"%.*s\"",
+                       (int)(hub->id.len > 200 ? 200 : hub->id.len), hub->id.p,
+                       (int)(hub->revision.len > 100 ? 100 : hub->revision.len), hub->revision.p);
+}
+
+/* Git's name of a text. */
+static void git_blob_name(const char *text, size_t len, char name[TD_COMMIT_BYTES])
+{
+    char prefix[32];
+    uint8_t sum[SHA_DIGEST_LENGTH];
+    SHA_CTX sha;
+    int prefix_len = snprintf(prefix, sizeof prefix, "blob %zu", len);
+    (void)SHA1_Init(&sha);
+    (void)SHA1_Update(&sha, prefix, (size_t)prefix_len + 1);
+    (void)SHA1_Update(&sha, text, len);
+    (void)SHA1_Final(sum, &sha);
+    td_hex_write(sum, sizeof sum, name);
+}
+
+bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *item, uint64_t until_ns,
+                    struct td_hub_blob *blob, struct td_error *err)
+{
+    struct td_view_stat stat;
+    const struct td_call *call = hub->call;
+    memset(blob, 0, sizeof *blob);
+    if (item->entry != NULL)
+        (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item->entry->file, until_ns);
+    if (!td_view_item_stat(&call->api->shards, &hub->view, item, &stat, err))
+        return false;
+    blob->size_bytes = stat.size_bytes;
+    if (!stat.is_sha256) {
+        git_blob_name(stat.tag, strlen(stat.tag), blob->oid);
+        return true;
+    }
+    char pointer[256];
+    int len = snprintf(pointer, sizeof pointer,
+                       "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n",
+                       stat.tag, stat.size_bytes);
+    git_blob_name(pointer, (size_t)len, blob->oid);
+    memcpy(blob->sha256, stat.tag, sizeof blob->sha256);
+    blob->pointer_bytes = (size_t)len;
+    return true;
+}
+
+void td_hub_write_date(struct td_buffer *out, int64_t time_ns)
+{
+    char text[40];
+    struct td_wall wall = {.seconds = time_ns / 1000000000, .nanoseconds = (uint32_t)(time_ns % 1000000000)};
+    if (time_ns < 0)
+        wall = (struct td_wall){0};
+    size_t len = td_wall_rfc3339(wall, text, sizeof text);
+    td_buffer_putc(out, '"');
+    td_buffer_append(out, text, len);
+    td_buffer_putc(out, '"');
+}
+
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+static bool is_commit(struct td_text text)
+{
+    size_t digits = 0;
+    while (digits < text.len && strchr("0123456789abcdef", text.p[digits]) != NULL)
+        digits++;
+    return digits == text.len && text.len == TD_COMMIT_BYTES - 1;
+}
+
+/* {id}/resolve/{revision}/{path}, {id}/raw/... */
+static void answer_file(struct td_hub_call *hub, struct td_text path)
+{
+    const struct td_call *call = hub->call;
+    struct td_view_item item;
+    struct td_error err;
+    td_error_init(&err);
+    call->response->route = TD_ROUTE_HUB_FILE;
+    if (!td_repo_view_find(&hub->view, path.p, path.len, &hub->arena, &item, &err)) {
+        if (err.code == TD_NOT_FOUND)
+            (void)td_hub_fail(hub, 404, "EntryNotFound", "%.*s has no file \"%.*s\" at revision %s",
+                              (int)(hub->id.len > 200 ? 200 : hub->id.len), hub->id.p,
+                              (int)(path.len > 200 ? 200 : path.len), path.p, hub->view.commit);
+        else
+            (void)td_hub_fail_error(hub, &err);
+        return;
+    }
+    if (item.entry != NULL && td_text_equals(call->request->method, "HEAD"))
+        (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item.entry->file,
+                                     td_clock_ns() + TD_HUB_WAIT_NS);
+    if (!td_view_item_answer(&call->api->shards, &hub->view, &item, call->response, &err)) {
+        (void)td_hub_fail_error(hub, &err);
+        return;
+    }
+    if (is_commit(hub->revision))
+        call->response->cache_control = "public, max-age=31536000, immutable";
+    td_response_add_header(call->response, "X-Repo-Commit", "%s", hub->view.commit);
+}
+
+/* ---- paths --------------------------------------------------------------------------------------------- */
+
+static bool is_segment(const struct td_hub_path *path, size_t i, const char *word)
+{
+    return i < path->count && td_text_equals(path->segments[i], word);
+}
+
+/* Where "resolve" or "raw" stands behind an id of one or two segments; 0: nowhere. */
+static size_t file_verb(const struct td_hub_path *path, bool *as_dataset)
+{
+    *as_dataset = is_segment(path, 0, "datasets");
+    for (size_t skip = *as_dataset ? 1 : 0; skip < 2; skip--) { /* 1 and 0, or 0 alone */
+        for (size_t n = 2; n > 0; n--) {
+            size_t at = skip + n;
+            if (at + 2 < path->count && (is_segment(path, at, "resolve") || is_segment(path, at, "raw"))) {
+                *as_dataset = skip == 1;
+                return at;
+            }
+        }
+    }
+    return 0;
+}
+
+bool td_hub_has_path(struct td_text raw_path)
+{
+    struct td_hub_path path;
+    bool as_dataset;
+    bool has = td_hub_path_parse(&path, raw_path, NULL) &&
+               ((is_segment(&path, 0, "api") && path.count > 1) || file_verb(&path, &as_dataset) > 0);
+    td_hub_path_fini(&path);
+    return has;
+}
+
+bool td_hub_is_post(struct td_text raw_path)
+{
+    struct td_hub_path path;
+    bool is = false;
+    if (td_hub_path_parse(&path, raw_path, NULL) && is_segment(&path, 0, "api"))
+        for (size_t i = 3; i <= 4; i++)
+            is = is || is_segment(&path, i, "paths-info");
+    td_hub_path_fini(&path);
+    return is;
+}
+
+static bool no_repository(struct td_hub_call *hub)
+{
+    return td_hub_fail(hub, 404, "RepoNotFound", "no %s \"%.*s\"; GET /api/%s lists what there is",
+                       hub->as_dataset ? "dataset" : "model", (int)(hub->id.len > 200 ? 200 : hub->id.len),
+                       hub->id.p, hub->as_dataset ? "datasets" : "models");
+}
+
+/* The repository that segments [first, first + n) name. */
+static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
+{
+    hub->id = td_hub_path_join(&hub->path, first, first + n);
+    hub->repo = td_repo_find(hub->call->snapshot, hub->as_dataset, hub->id.p, hub->id.len);
+    return hub->repo != NULL;
+}
+
+/* The revision at segment `at`: one segment when it was quoted, else as many as name one (refs/pr/1). What follows it
+ * begins at *rest. */
+static bool take_revision(struct td_hub_call *hub, size_t at, size_t *rest)
+{
+    enum { MOST = 4 };
+    struct td_error err;
+    for (size_t n = 1; n <= MOST && at + n <= hub->path.count; n++) {
+        td_error_init(&err);
+        hub->revision = td_hub_path_join(&hub->path, at, at + n);
+        *rest = at + n;
+        if (td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision.p, hub->revision.len, &hub->view,
+                              &err))
+            return true;
+        if (err.code != TD_NOT_FOUND)
+            return td_hub_fail_error(hub, &err);
+    }
+    hub->revision = td_hub_path_join(&hub->path, at, at + 1);
+    return td_hub_open_view(hub);
+}
+
+static void answer_file_path(struct td_hub_call *hub)
+{
+    size_t verb = file_verb(&hub->path, &hub->as_dataset);
+    size_t first = hub->as_dataset ? 1 : 0;
+    size_t rest;
+    hub->call->response->route = TD_ROUTE_HUB_FILE;
+    if (!find_repo(hub, first, verb - first))
+        (void)no_repository(hub);
+    else if (take_revision(hub, verb + 1, &rest))
+        answer_file(hub, td_hub_path_join(&hub->path, rest, hub->path.count));
+}
+
+static void set_text(struct td_hub_call *hub, const char *json_text)
+{
+    struct td_buffer json;
+    td_buffer_init(&json);
+    td_buffer_puts(&json, json_text);
+    td_response_set_json(hub->call->response, &json);
+}
+
+/* What is asked of a repository, at segment `verb`. */
+static void answer_verb(struct td_hub_call *hub, size_t verb)
+{
+    const struct td_hub_path *path = &hub->path;
+    size_t rest = path->count;
+    static const char *const with_revision[] = {"revision", "tree", "paths-info", "commits"};
+    bool needs_revision = false;
+    for (size_t i = 0; i < sizeof with_revision / sizeof *with_revision; i++)
+        needs_revision =
+            needs_revision || (is_segment(path, verb, with_revision[i]) && verb + 1 < path->count);
+    hub->revision = (struct td_text){.p = "main", .len = strlen("main")};
+    if (needs_revision && !take_revision(hub, verb + 1, &rest))
+        return;
+    struct td_text below = td_hub_path_join(path, rest, path->count);
+    if (verb >= path->count || (is_segment(path, verb, "revision") && below.len == 0))
+        td_hub_answer_info(hub);
+    else if (is_segment(path, verb, "refs") && verb + 1 == path->count)
+        td_hub_answer_refs(hub);
+    else if (is_segment(path, verb, "auth-check") && verb + 1 == path->count)
+        set_text(hub, "{}\n");
+    else if (is_segment(path, verb, "auth-check") && is_segment(path, verb + 1, "write"))
+        (void)td_hub_fail(hub, 403, NULL, "this server only reads");
+    else if (is_segment(path, verb, "tree") && needs_revision)
+        td_hub_answer_tree(hub, below);
+    else if (is_segment(path, verb, "paths-info") && needs_revision && below.len == 0)
+        td_hub_answer_paths_info(hub);
+    else if (is_segment(path, verb, "commits") && needs_revision && below.len == 0)
+        td_hub_answer_commits(hub);
+    else
+        (void)td_hub_fail(hub, 404, NULL,
+                          "nothing at this path; there are revision, tree, paths-info, refs, commits and "
+                          "auth-check of a repository");
+}
+
+/* Below /api/. */
+static void answer_api(struct td_hub_call *hub)
+{
+    const struct td_hub_path *path = &hub->path;
+    hub->call->response->route = TD_ROUTE_HUB_API;
+    hub->as_dataset = is_segment(path, 1, "datasets");
+    if (is_segment(path, 1, "whoami-v2") && path->count == 2) {
+        set_text(
+            hub,
+            "{\"type\":\"user\",\"id\":\"tensord\",\"name\":\"" TD_REPO_DEFAULT_NAMESPACE
+            "\",\"fullname\":\"tensord\",\"email\":null,\"isPro\":false,\"orgs\":[],"
+            "\"auth\":{\"type\":\"access_token\",\"accessToken\":{\"displayName\":\"any\",\"role\":\"read\"}}}\n");
+    } else if (!hub->as_dataset && !is_segment(path, 1, "models")) {
+        (void)td_hub_fail(hub, 404, NULL,
+                          "nothing at this path; there are /api/models, /api/datasets and /api/whoami-v2");
+    } else if (path->count == 2) {
+        td_hub_answer_list(hub);
+    } else if (path->count > 3 && find_repo(hub, 2, 2)) {
+        answer_verb(hub, 4);
+    } else if (find_repo(hub, 2, 1)) {
+        answer_verb(hub, 3);
+    } else {
+        hub->id = td_hub_path_join(path, 2, path->count > 4 ? 4 : path->count);
+        (void)no_repository(hub);
+    }
+}
+
+void td_handle_hub(const struct td_call *call)
+{
+    struct td_hub_call hub = {.call = call};
+    struct td_error err;
+    td_error_init(&err);
+    td_arena_init(&hub.arena, 0); /* a view's items: in proportion to the repository */
+    if (!td_hub_path_parse(&hub.path, call->uri->raw_path, &err))
+        (void)td_hub_fail_error(&hub, &err);
+    else if (is_segment(&hub.path, 0, "api"))
+        answer_api(&hub);
+    else
+        answer_file_path(&hub);
+    td_hub_path_fini(&hub.path);
+    td_arena_fini(&hub.arena);
+}

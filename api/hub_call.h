@@ -1,0 +1,65 @@
+/* What the parts of the Hub facade share. Private to api/hub*. */
+#ifndef TD_API_HUB_CALL_H
+#define TD_API_HUB_CALL_H
+
+#include "api/handlers.h"
+#include "api/hub_path.h"
+#include "api/repo_view.h"
+#include "core/arena.h"
+
+/* HEAD of a file and the lists wait at most so long for digests: clients give up after ten seconds. */
+#define TD_HUB_WAIT_NS UINT64_C(4500000000)
+
+/* A request while it is answered. */
+struct td_hub_call {
+    const struct td_call *call;
+    struct td_hub_path path;
+    struct td_arena arena; /* for the answer */
+    bool as_dataset;
+    struct td_text id; /* of the repository, as it was asked for */
+    const struct td_repo *repo;
+    struct td_text revision; /* "main" when none was given */
+    struct td_repo_view view;
+    bool expand; /* ?expand=true */
+};
+
+/* Answers an error as the Hub does: {"error": text} with X-Error-Code and X-Error-Message, by which clients tell errors
+ * apart. code is one of theirs (EntryNotFound, RevisionNotFound, RepoNotFound), or NULL. Always false. */
+bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The same for an error of ours. Always false. */
+bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err);
+
+/* Whether a parameter is there and says yes: "true", "True", "1". */
+bool td_hub_flag(const struct td_hub_call *hub, const char *name);
+
+/* Whether `expand` names this property. Parameters repeat, so the raw query is looked at. */
+bool td_hub_expands(const struct td_hub_call *hub, const char *property);
+
+/* Opens hub->view at hub->revision. False: an error was answered. */
+bool td_hub_open_view(struct td_hub_call *hub);
+
+/* What stands for the content of an item: with digests, as a file in Git's large file storage. Waits until until_ns
+ * (monotonic) for a digest. Errors as td_view_item_stat. */
+struct td_hub_blob {
+    uint64_t size_bytes;
+    char oid[TD_COMMIT_BYTES]; /* Git's name of the pointer to it; made up when the digest is not known */
+    char sha256[TD_SHA256_TEXT_BYTES]; /* empty: not known */
+    size_t pointer_bytes;
+};
+bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *item, uint64_t until_ns,
+                    struct td_hub_blob *blob, struct td_error *err);
+
+/* "2026-01-02T03:04:05.678Z" */
+void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
+
+/* Answers. */
+void td_hub_answer_list(const struct td_hub_call *hub); /* /api/models, /api/datasets */
+void td_hub_answer_info(struct td_hub_call *hub);       /* /api/models/{id}[/revision/{revision}] */
+void td_hub_answer_refs(const struct td_hub_call *hub); /* .../refs */
+void td_hub_answer_commits(struct td_hub_call *hub);    /* .../commits/{revision} */
+void td_hub_answer_tree(struct td_hub_call *hub, struct td_text path); /* .../tree/{revision}/{path} */
+void td_hub_answer_paths_info(struct td_hub_call *hub);                /* .../paths-info/{revision} */
+
+#endif

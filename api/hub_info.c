@@ -1,0 +1,341 @@
+#include "api/hub_call.h"
+
+#include "core/clock.h"
+#include "core/json.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- one repository ------------------------------------------------------------------------------------ */
+
+/* What lists and descriptions have in common: {"_id","id",... without the closing brace. */
+static void write_head(struct td_buffer *out, const struct td_repo *repo, const char *id, size_t id_len,
+                       const char *commit)
+{
+    const char *slash = memchr(id, '/', id_len);
+    td_buffer_puts(out, "{\"_id\":");
+    td_json_write_string(out, id, id_len);
+    td_buffer_puts(out, ",\"id\":");
+    td_json_write_string(out, id, id_len);
+    if (!td_repo_is_dataset(repo)) {
+        td_buffer_puts(out, ",\"modelId\":");
+        td_json_write_string(out, id, id_len);
+    }
+    td_buffer_puts(out, ",\"author\":");
+    td_json_write_string(out, slash == NULL ? TD_REPO_DEFAULT_NAMESPACE : id,
+                         slash == NULL ? strlen(TD_REPO_DEFAULT_NAMESPACE) : (size_t)(slash - id));
+    td_buffer_printf(out, ",\"sha\":\"%s\",\"lastModified\":", commit);
+    td_hub_write_date(out, repo->updated_ns);
+    td_buffer_puts(out, ",\"createdAt\":");
+    td_hub_write_date(out, repo->updated_ns);
+    td_buffer_printf(
+        out,
+        ",\"private\":false,\"gated\":false,\"disabled\":false,\"downloads\":0,\"likes\":0,\"tags\":[],"
+        "\"usedStorage\":%" PRIu64,
+        repo->file_bytes);
+}
+
+/* One of `siblings`: with blobs also what its content is. */
+static bool write_sibling(const struct td_hub_call *hub, const struct td_view_item *item, bool blobs,
+                          uint64_t until_ns, struct td_buffer *out, struct td_error *err)
+{
+    struct td_hub_blob blob;
+    td_buffer_puts(out, "{\"rfilename\":");
+    td_json_write_cstring(out, item->path);
+    if (blobs) {
+        if (!td_hub_blob_of(hub, item, until_ns, &blob, err))
+            return false;
+        td_buffer_printf(out, ",\"size\":%" PRIu64 ",\"blobId\":\"%s\"", blob.size_bytes, blob.oid);
+        if (blob.sha256[0] != '\0')
+            td_buffer_printf(out, ",\"lfs\":{\"sha256\":\"%s\",\"size\":%" PRIu64 ",\"pointerSize\":%zu}",
+                             blob.sha256, blob.size_bytes, blob.pointer_bytes);
+    }
+    td_buffer_putc(out, '}');
+    return true;
+}
+
+static bool write_siblings(struct td_hub_call *hub, struct td_buffer *out, struct td_error *err)
+{
+    struct td_view_item *items;
+    size_t count;
+    bool blobs = td_hub_flag(hub, "blobs");
+    uint64_t until_ns = td_clock_ns() + TD_HUB_WAIT_NS;
+    if (!td_repo_view_list(&hub->view, &hub->arena, &items, &count, err))
+        return false;
+    td_buffer_puts(out, ",\"siblings\":[");
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            td_buffer_putc(out, ',');
+        if (!write_sibling(hub, &items[i], blobs, until_ns, out, err))
+            return false;
+    }
+    td_buffer_putc(out, ']');
+    return true;
+}
+
+void td_hub_answer_info(struct td_hub_call *hub)
+{
+    struct td_buffer json;
+    struct td_error err;
+    if (hub->view.commit[0] == '\0' && !td_hub_open_view(hub))
+        return;
+    td_error_init(&err);
+    td_buffer_init(&json);
+    write_head(&json, hub->repo, hub->id.p, hub->id.len, hub->view.commit);
+    if (write_siblings(hub, &json, &err)) {
+        td_buffer_puts(&json, "}\n");
+        td_response_set_json(hub->call->response, &json);
+        td_response_add_header(hub->call->response, "X-Repo-Commit", "%s", hub->view.commit);
+    } else {
+        (void)td_hub_fail_error(hub, &err);
+    }
+    td_buffer_fini(&json);
+}
+
+/* ---- refs and commits ---------------------------------------------------------------------------------- */
+
+static void write_ref(struct td_buffer *out, bool *first, const char *name, const char *prefix,
+                      const char *commit)
+{
+    td_buffer_puts(out, *first ? "{\"name\":" : ",{\"name\":");
+    *first = false;
+    td_json_write_cstring(out, name);
+    td_buffer_puts(out, ",\"ref\":");
+    struct td_buffer ref;
+    td_buffer_init(&ref);
+    td_buffer_printf(&ref, "%s%s", prefix, name);
+    const char *text = td_buffer_terminate(&ref);
+    td_json_write_cstring(out, text == NULL ? name : text);
+    td_buffer_fini(&ref);
+    td_buffer_printf(out, ",\"targetCommit\":\"%s\"}", commit);
+}
+
+static bool is_pull_request(const char *name)
+{
+    return strncmp(name, "refs/", strlen("refs/")) == 0;
+}
+
+/* A cache's refs whose commits are there, of one sort. main was written before. */
+static void write_refs(const struct td_hub_call *hub, struct td_buffer *out, bool pull_requests, bool first)
+{
+    const struct td_repo *repo = hub->repo;
+    for (size_t i = 0; i < repo->ref_count; i++) {
+        const struct td_repo_ref *ref = &repo->refs[i];
+        const struct td_repo *at = td_repo_at(hub->call->snapshot, repo, ref->name, strlen(ref->name));
+        if (at != NULL && is_pull_request(ref->name) == pull_requests && strcmp(ref->name, "main") != 0)
+            write_ref(out, &first, ref->name, pull_requests ? "" : "refs/heads/", at->commit);
+    }
+}
+
+void td_hub_answer_refs(const struct td_hub_call *hub)
+{
+    static const char made[] = "safetensors";
+    struct td_buffer json;
+    struct td_repo_view view;
+    bool first = true;
+    td_buffer_init(&json);
+    td_buffer_puts(&json, "{\"branches\":[");
+    write_ref(&json, &first, "main", "refs/heads/", hub->repo->commit);
+    write_refs(hub, &json, false, first);
+    if (td_repo_view_open(hub->call->snapshot, hub->repo, made, strlen(made), &view, NULL))
+        write_ref(&json, &first, made, "refs/heads/", view.commit);
+    td_buffer_puts(&json, "],\"converts\":[],\"tags\":[],\"pullRequests\":[");
+    write_refs(hub, &json, true, true);
+    td_buffer_puts(&json, "]}\n");
+    td_response_set_json(hub->call->response, &json);
+    td_buffer_fini(&json);
+}
+
+void td_hub_answer_commits(struct td_hub_call *hub)
+{
+    struct td_buffer json;
+    td_buffer_init(&json);
+    td_buffer_printf(
+        &json,
+        "[{\"id\":\"%s\",\"title\":\"As it lies on the server\",\"message\":\"\",\"authors\":[],\"date\":",
+        hub->view.commit);
+    td_hub_write_date(&json, hub->view.updated_ns);
+    td_buffer_puts(&json, "}]\n");
+    td_response_set_json(hub->call->response, &json);
+    td_buffer_fini(&json);
+}
+
+/* ---- lists --------------------------------------------------------------------------------------------- */
+
+/* What /api/models and /api/datasets were asked. */
+struct listing {
+    const struct td_text *search, *author;
+    uint64_t limit, offset;
+    bool by_date; /* newest first */
+    bool siblings;
+};
+
+/* Whether text contains word; both without case (ASCII). */
+static bool contains(const char *text, struct td_text word)
+{
+    size_t len = strlen(text);
+    for (size_t at = 0; at + word.len <= len; at++) {
+        size_t i = 0;
+        while (i < word.len && tolower((unsigned char)text[at + i]) == tolower((unsigned char)word.p[i]))
+            i++;
+        if (i == word.len)
+            return true;
+    }
+    return false;
+}
+
+/* org/name; of one segment local/name. In the buffer, which is emptied. */
+static const char *listed_id(const struct td_repo *repo, struct td_buffer *memory)
+{
+    if (strchr(repo->id, '/') != NULL)
+        return repo->id;
+    memory->len = 0;
+    td_buffer_printf(memory, TD_REPO_DEFAULT_NAMESPACE "/%s", repo->id);
+    return td_buffer_terminate(memory);
+}
+
+static bool is_listed(const struct listing *listing, bool datasets, const struct td_repo *repo,
+                      const char *id)
+{
+    if (repo->is_other_revision || td_repo_is_dataset(repo) != datasets)
+        return false;
+    if (listing->search != NULL && !contains(id, *listing->search))
+        return false;
+    size_t space_len = strcspn(id, "/");
+    return listing->author == NULL ||
+           (listing->author->len == space_len && memcmp(listing->author->p, id, space_len) == 0);
+}
+
+/* A decimal number; fallback when there is none. */
+static uint64_t number_parameter(const struct td_hub_call *hub, const char *name, uint64_t fallback)
+{
+    const struct td_text *text = td_uri_parameter(hub->call->uri, name);
+    uint64_t value = 0;
+    if (text == NULL || text->len == 0 || text->len > 9)
+        return fallback;
+    for (size_t i = 0; i < text->len; i++) {
+        if (text->p[i] < '0' || text->p[i] > '9')
+            return fallback;
+        value = value * 10 + (uint64_t)(text->p[i] - '0');
+    }
+    return value;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct td_repo *x = *(const struct td_repo *const *)a;
+    const struct td_repo *y = *(const struct td_repo *const *)b;
+    return (x->updated_ns < y->updated_ns) - (x->updated_ns > y->updated_ns);
+}
+
+/* Where the next page is: absolute, because clients ask for it as it stands. */
+static void add_next_link(const struct td_hub_call *hub, const struct listing *listing, uint64_t offset)
+{
+    const struct td_header *host = td_request_single_header(hub->call->request, "Host");
+    struct td_buffer link;
+    if (host == NULL)
+        return;
+    td_buffer_init(&link);
+    td_buffer_printf(&link, "<http://%.*s/api/%s?limit=%" PRIu64 "&cursor=%" PRIu64, (int)host->value.len,
+                     host->value.p, hub->as_dataset ? "datasets" : "models", listing->limit, offset);
+    if (listing->by_date)
+        td_buffer_puts(&link, "&sort=lastModified");
+    if (listing->siblings)
+        td_buffer_puts(&link, "&full=true");
+    if (listing->search != NULL) {
+        td_buffer_puts(&link, "&search=");
+        td_uri_encode(&link, listing->search->p, listing->search->len, false);
+    }
+    if (listing->author != NULL) {
+        td_buffer_puts(&link, "&author=");
+        td_uri_encode(&link, listing->author->p, listing->author->len, false);
+    }
+    td_buffer_puts(&link, ">; rel=\"next\"");
+    const char *text = td_buffer_terminate(&link);
+    if (text != NULL && link.len < TD_HEADER_VALUE_BYTES) /* half a link is none */
+        td_response_add_header(hub->call->response, "Link", "%s", text);
+    td_buffer_fini(&link);
+}
+
+static void write_listed(const struct td_hub_call *hub, const struct listing *listing,
+                         const struct td_repo *repo, const char *id, struct td_buffer *out)
+{
+    const struct td_snapshot *snapshot = hub->call->snapshot;
+    write_head(out, repo, id, strlen(id), repo->commit);
+    if (listing->siblings) {
+        td_buffer_puts(out, ",\"siblings\":[");
+        for (size_t i = 0; i < repo->entry_count; i++) {
+            td_buffer_puts(out, i > 0 ? ",{\"rfilename\":" : "{\"rfilename\":");
+            td_json_write_cstring(out, td_repo_relative(repo, &snapshot->entries[repo->first_entry + i]));
+            td_buffer_putc(out, '}');
+        }
+        td_buffer_putc(out, ']');
+    }
+    td_buffer_putc(out, '}');
+}
+
+/* All that are to be listed, in their order. */
+static bool collect(const struct td_hub_call *hub, const struct listing *listing,
+                    const struct td_repo **repos, size_t *count)
+{
+    const struct td_snapshot *snapshot = hub->call->snapshot;
+    struct td_buffer memory;
+    td_buffer_init(&memory);
+    *count = 0;
+    for (size_t i = 0; i < snapshot->repo_count; i++) {
+        const char *id = listed_id(&snapshot->repos[i], &memory);
+        if (id != NULL && is_listed(listing, hub->as_dataset, &snapshot->repos[i], id))
+            repos[(*count)++] = &snapshot->repos[i];
+    }
+    bool ok = !memory.failed;
+    td_buffer_fini(&memory);
+    if (listing->by_date && *count > 1)
+        qsort(repos, *count, sizeof *repos, newest_first);
+    return ok;
+}
+
+void td_hub_answer_list(const struct td_hub_call *hub)
+{
+    enum { DEFAULT_LIMIT = 1000, MAX_LIMIT = 10000 };
+    const struct td_call *call = hub->call;
+    struct listing listing = {.search = td_uri_parameter(call->uri, "search"),
+                              .author = td_uri_parameter(call->uri, "author"),
+                              .limit = number_parameter(hub, "limit", DEFAULT_LIMIT),
+                              .offset = number_parameter(hub, "cursor", 0),
+                              .siblings = td_hub_flag(hub, "full") || td_hub_expands(hub, "siblings")};
+    const struct td_text *sort = td_uri_parameter(call->uri, "sort");
+    const struct td_repo **repos = calloc(call->snapshot->repo_count + 1, sizeof *repos);
+    size_t count = 0;
+    struct td_buffer json;
+    struct td_buffer memory;
+    listing.by_date =
+        sort != NULL && (td_text_equals(*sort, "lastModified") || td_text_equals(*sort, "last_modified") ||
+                         td_text_equals(*sort, "createdAt") || td_text_equals(*sort, "created_at"));
+    if (listing.limit == 0 || listing.limit > MAX_LIMIT)
+        listing.limit = MAX_LIMIT;
+    if (repos == NULL || !collect(hub, &listing, repos, &count)) {
+        free(repos);
+        (void)td_call_no_memory(call);
+        return;
+    }
+    td_buffer_init(&json);
+    td_buffer_init(&memory);
+    td_buffer_putc(&json, '[');
+    uint64_t i = listing.offset;
+    for (; i < count && i - listing.offset < listing.limit; i++) {
+        const char *id = listed_id(repos[i], &memory);
+        if (i > listing.offset)
+            td_buffer_putc(&json, ',');
+        write_listed(hub, &listing, repos[i], id == NULL ? repos[i]->id : id, &json);
+    }
+    td_buffer_puts(&json, "]\n");
+    td_response_set_json(call->response, &json);
+    if (i < count)
+        add_next_link(hub, &listing, i);
+    td_buffer_fini(&json);
+    td_buffer_fini(&memory);
+    free(repos);
+}

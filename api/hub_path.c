@@ -1,0 +1,48 @@
+#include "api/hub_path.h"
+
+#include "api/uri.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool td_hub_path_parse(struct td_hub_path *path, struct td_text raw_path, struct td_error *err)
+{
+    path->count = 0;
+    path->memory = malloc(raw_path.len + 1);
+    if (path->memory == NULL)
+        return td_error_no_memory(err);
+    char *to = path->memory;
+    for (size_t at = 0, end; at < raw_path.len; at = end + 1) {
+        end = at;
+        while (end < raw_path.len && raw_path.p[end] != '/')
+            end++;
+        if (end == at)
+            continue;
+        if (path->count == TD_HUB_MAX_SEGMENTS)
+            return td_error_set(err, TD_INVALID_ARGUMENT, "the path has more than %d segments",
+                                TD_HUB_MAX_SEGMENTS);
+        struct td_text *segment = &path->segments[path->count++];
+        segment->p = to;
+        if (!td_uri_decode((struct td_text){.p = raw_path.p + at, .len = end - at}, false, to, &segment->len,
+                           err))
+            return false;
+        to += segment->len;
+        *to++ = '/';
+    }
+    return true;
+}
+
+void td_hub_path_fini(struct td_hub_path *path)
+{
+    free(path->memory);
+    path->memory = NULL;
+}
+
+struct td_text td_hub_path_join(const struct td_hub_path *path, size_t first, size_t end)
+{
+    if (first >= end)
+        return (struct td_text){.p = "", .len = 0};
+    const struct td_text *last = &path->segments[end - 1];
+    const char *from = path->segments[first].p;
+    return (struct td_text){.p = from, .len = (size_t)(last->p + last->len - from)};
+}

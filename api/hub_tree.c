@@ -1,0 +1,330 @@
+#include "api/hub_call.h"
+
+#include "core/clock.h"
+#include "core/json.h"
+#include "parser/manifest.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is being listed: all items of the view by path, and where the list of the answer stands. */
+struct tree {
+    struct td_hub_call *hub;
+    const struct td_view_item *items;
+    size_t count;
+    uint64_t until_ns; /* for digests */
+    bool expand, first;
+    struct td_buffer *out;
+    struct td_error *err;
+};
+
+static void begin_item(struct tree *tree)
+{
+    if (!tree->first)
+        td_buffer_putc(tree->out, ',');
+    tree->first = false;
+}
+
+static void end_item(struct tree *tree)
+{
+    const struct td_repo_view *view = &tree->hub->view;
+    if (tree->expand) {
+        td_buffer_printf(
+            tree->out,
+            ",\"lastCommit\":{\"id\":\"%s\",\"title\":\"As it lies on the server\",\"date\":", view->commit);
+        td_hub_write_date(tree->out, view->updated_ns);
+        td_buffer_putc(tree->out, '}');
+    }
+    td_buffer_putc(tree->out, '}');
+}
+
+static bool write_file(struct tree *tree, const struct td_view_item *item)
+{
+    struct td_hub_blob blob;
+    if (!td_hub_blob_of(tree->hub, item, tree->until_ns, &blob, tree->err))
+        return false;
+    begin_item(tree);
+    td_buffer_printf(tree->out, "{\"type\":\"file\",\"oid\":\"%s\",\"size\":%" PRIu64 ",\"path\":", blob.oid,
+                     blob.size_bytes);
+    td_json_write_cstring(tree->out, item->path);
+    if (blob.sha256[0] != '\0')
+        td_buffer_printf(tree->out, ",\"lfs\":{\"oid\":\"%s\",\"size\":%" PRIu64 ",\"pointerSize\":%zu}",
+                         blob.sha256, blob.size_bytes, blob.pointer_bytes);
+    end_item(tree);
+    return true;
+}
+
+/* path[0, len) is a directory. */
+static bool write_directory(struct tree *tree, const char *path, size_t len)
+{
+    char oid[TD_COMMIT_BYTES];
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, tree->hub->view.commit);
+    td_digest_add(digest, path, len);
+    if (!td_digest_finish_text(digest, oid, sizeof oid))
+        return td_error_no_memory(tree->err);
+    begin_item(tree);
+    td_buffer_printf(tree->out, "{\"type\":\"directory\",\"oid\":\"%s\",\"size\":0,\"path\":", oid);
+    td_json_write_string(tree->out, path, len);
+    end_item(tree);
+    return true;
+}
+
+/* The first item whose path is not less than path + border. */
+static size_t bound(const struct tree *tree, struct td_text path, char border)
+{
+    size_t low = 0;
+    size_t high = tree->count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const char *other = tree->items[mid].path;
+        int order = strncmp(other, path.p, path.len);
+        if (order == 0)
+            order = (unsigned char)other[path.len] < (unsigned char)border ? -1 : 1;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* The items below a directory; all for the empty path. */
+static void items_below(const struct tree *tree, struct td_text path, size_t *first, size_t *end)
+{
+    *first = path.len == 0 ? 0 : bound(tree, path, '/');
+    *end = path.len == 0 ? tree->count : bound(tree, path, '/' + 1);
+}
+
+/* How long the beginning is, up to and with a '/', that two paths share. */
+static size_t shared_directories(const char *a, const char *b)
+{
+    size_t shared = 0;
+    for (size_t i = 0; a[i] != '\0' && a[i] == b[i]; i++)
+        if (a[i] == '/')
+            shared = i + 1;
+    return shared;
+}
+
+/* The directories that begin with this item: those above it, below path[0, from), that the item before did not lie in. Not
+ * recursively the first of them alone. */
+static bool write_new_directories(struct tree *tree, const char *before, const char *path, size_t from,
+                                  bool recursive)
+{
+    size_t shared = before == NULL ? from : shared_directories(before, path);
+    if (!recursive && shared > from)
+        return true;
+    for (size_t i = shared < from ? from : shared; path[i] != '\0'; i++) {
+        if (path[i] != '/')
+            continue;
+        if (!write_directory(tree, path, i))
+            return false;
+        if (!recursive)
+            return true;
+    }
+    return true;
+}
+
+/* The directory's files and directories; recursively all that is below. */
+static bool write_tree(struct tree *tree, struct td_text directory, bool recursive)
+{
+    size_t first;
+    size_t end;
+    size_t from = directory.len == 0 ? 0 : directory.len + 1;
+    const char *before = NULL;
+    items_below(tree, directory, &first, &end);
+    for (size_t i = first; i < end && !tree->out->failed; i++) {
+        const char *path = tree->items[i].path;
+        bool here = strchr(path + from, '/') == NULL;
+        if (!write_new_directories(tree, before, path, from, recursive) ||
+            ((here || recursive) && !write_file(tree, &tree->items[i])))
+            return false;
+        before = path;
+    }
+    return true;
+}
+
+static bool is_directory(const struct tree *tree, struct td_text path)
+{
+    size_t first;
+    size_t end;
+    items_below(tree, path, &first, &end);
+    return first < end;
+}
+
+/* The file at this path; NULL when there is none. */
+static const struct td_view_item *find_file(const struct tree *tree, struct td_text path)
+{
+    size_t at =
+        bound(tree, path, '\0'); /* not less: the path itself comes first of those that begin with it */
+    while (at > 0 &&
+           td_name_compare(tree->items[at - 1].path, strlen(tree->items[at - 1].path), path.p, path.len) == 0)
+        at--;
+    if (at < tree->count &&
+        td_name_compare(tree->items[at].path, strlen(tree->items[at].path), path.p, path.len) == 0)
+        return &tree->items[at];
+    return NULL;
+}
+
+static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_buffer *out, struct td_error *err)
+{
+    struct td_view_item *items;
+    *tree = (struct tree){.hub = hub,
+                          .until_ns = td_clock_ns() + TD_HUB_WAIT_NS,
+                          .expand = hub->expand || td_hub_flag(hub, "expand"),
+                          .first = true,
+                          .out = out,
+                          .err = err};
+    if (!td_repo_view_list(&hub->view, &hub->arena, &items, &tree->count, err))
+        return false;
+    tree->items = items;
+    return true;
+}
+
+static void answer(const struct td_hub_call *hub, bool ok, struct td_buffer *json, const struct td_error *err)
+{
+    if (ok) {
+        td_buffer_puts(json, "]\n");
+        td_response_set_json(hub->call->response, json);
+        td_response_add_header(hub->call->response, "X-Repo-Commit", "%s", hub->view.commit);
+    } else if (err->code != TD_OK) {
+        (void)td_hub_fail_error(hub, err);
+    }
+    td_buffer_fini(json);
+}
+
+void td_hub_answer_tree(struct td_hub_call *hub, struct td_text path)
+{
+    struct tree tree;
+    struct td_buffer json;
+    struct td_error err;
+    td_error_init(&err);
+    td_buffer_init(&json);
+    td_buffer_putc(&json, '[');
+    bool ok = open_tree(hub, &tree, &json, &err);
+    const struct td_view_item *file = ok && path.len > 0 ? find_file(&tree, path) : NULL;
+    if (file != NULL)
+        ok = write_file(&tree, file);
+    else if (ok && path.len > 0 && !is_directory(&tree, path))
+        ok = td_hub_fail(hub, 404, "EntryNotFound", "no directory \"%.*s\"",
+                         (int)(path.len > 200 ? 200 : path.len), path.p);
+    else
+        ok = ok && write_tree(&tree, path, td_hub_flag(hub, "recursive"));
+    answer(hub, ok, &json, &err);
+}
+
+/* ---- paths-info ---------------------------------------------------------------------------------------- */
+
+static bool write_path(struct tree *tree, struct td_text path)
+{
+    while (path.len > 0 && path.p[path.len - 1] == '/')
+        path.len--;
+    const struct td_view_item *file = path.len == 0 ? NULL : find_file(tree, path);
+    if (file != NULL)
+        return write_file(tree, file);
+    return path.len == 0 || !is_directory(tree, path) || write_directory(tree, path.p, path.len);
+}
+
+/* paths=a&paths=b%2Fc&expand=true */
+static bool write_form(struct tree *tree, struct td_text body)
+{
+    static const char name[] = "paths=";
+    const size_t name_len = sizeof name - 1;
+    for (size_t at = 0, end; at < body.len; at = end + 1) {
+        end = at;
+        while (end < body.len && body.p[end] != '&')
+            end++;
+        struct td_text item = {.p = body.p + at, .len = end - at};
+        if (td_text_equals(item, "expand=true") || td_text_equals(item, "expand=True"))
+            tree->expand = true;
+        if (item.len < name_len || memcmp(item.p, name, name_len) != 0)
+            continue;
+        struct td_text path = {.len = 0};
+        char *decoded = td_arena_alloc(&tree->hub->arena, item.len);
+        path.p = decoded;
+        if (decoded == NULL)
+            return td_error_no_memory(tree->err);
+        item = (struct td_text){.p = item.p + name_len, .len = item.len - name_len};
+        if (!td_uri_decode(item, true, decoded, &path.len, tree->err) || !write_path(tree, path))
+            return false;
+    }
+    return true;
+}
+
+static bool write_json_paths(struct tree *tree, struct td_json *json)
+{
+    if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "an array of paths"))
+        return false;
+    for (;;) {
+        enum td_json_token token = td_json_next(json);
+        if (token == TD_JSON_ARRAY_END)
+            return true;
+        if (token != TD_JSON_STRING)
+            return td_json_fail(json, "\"paths\" are strings");
+        struct td_text path = {.len = 0};
+        char *decoded = td_arena_alloc(&tree->hub->arena, json->value_len + 1);
+        path.p = decoded;
+        if (decoded == NULL)
+            return td_error_no_memory(tree->err);
+        if (!td_json_string(json, decoded, json->value_len + 1, &path.len) || !write_path(tree, path))
+            return false;
+    }
+}
+
+/* Whether the object says "expand": true, before or behind its paths. */
+static bool json_expands(struct td_text body)
+{
+    struct td_json json;
+    struct td_error err;
+    td_error_init(&err);
+    td_json_init(&json, body.p, body.len, 0, &err);
+    if (td_json_next(&json) != TD_JSON_OBJECT_BEGIN)
+        return false;
+    while (td_json_next(&json) == TD_JSON_KEY) {
+        if (td_json_equals(&json, "expand"))
+            return td_json_next(&json) == TD_JSON_TRUE;
+        if (!td_json_skip(&json))
+            return false;
+    }
+    return false;
+}
+
+/* {"paths": [...], "expand": true} */
+static bool write_json(struct tree *tree, struct td_text body)
+{
+    struct td_json json;
+    tree->expand = tree->expand || json_expands(body);
+    td_json_init(&json, body.p, body.len, 0, tree->err);
+    if (!td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object with \"paths\""))
+        return false;
+    for (;;) {
+        enum td_json_token token = td_json_next(&json);
+        if (token == TD_JSON_OBJECT_END)
+            return td_json_expect(&json, TD_JSON_END, "nothing behind the object");
+        if (token != TD_JSON_KEY)
+            return false;
+        if (!(td_json_equals(&json, "paths") ? write_json_paths(tree, &json) : td_json_skip(&json)))
+            return false;
+    }
+}
+
+void td_hub_answer_paths_info(struct td_hub_call *hub)
+{
+    struct tree tree;
+    struct td_buffer out;
+    struct td_error err;
+    struct td_text body = hub->call->request->body;
+    size_t blank = 0;
+    td_error_init(&err);
+    td_buffer_init(&out);
+    td_buffer_putc(&out, '[');
+    while (blank < body.len && strchr(" \t\r\n", body.p[blank]) != NULL)
+        blank++;
+    bool is_json = blank < body.len && body.p[blank] == '{';
+    bool ok =
+        open_tree(hub, &tree, &out, &err) && (is_json ? write_json(&tree, body) : write_form(&tree, body));
+    if (!ok && err.code == TD_OK)
+        (void)td_error_set(&err, TD_INVALID_ARGUMENT, "the body is no form and no JSON with \"paths\"");
+    answer(hub, ok, &out, &err);
+}
