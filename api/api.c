@@ -2,6 +2,7 @@
 
 #include "api/conditional.h"
 #include "api/handlers.h"
+#include "api/html_index.h"
 #include "api/hub.h"
 #include "api/range.h"
 #include "core/json.h"
@@ -164,6 +165,7 @@ static const struct {
     void (*handle)(const struct td_call *call);
 } model_routes[] = {
     {"files", true, false, TD_ROUTE_FILE, td_handle_file},
+    {"files", false, false, TD_ROUTE_FILE, td_handle_files},
     {"tensors:read", false, true, TD_ROUTE_READ, td_handle_read},
     {"plans", false, true, TD_ROUTE_PLANS, td_handle_plans},
     {"plans", true, false, TD_ROUTE_PLAN, td_handle_plan},
@@ -240,7 +242,10 @@ static void (*route(struct td_call *call))(const struct td_call *)
         }
     }
     bool by_hub = is_hub(call->uri->raw_path);
-    if (!by_hub && !take_segment(path, "/models", &rest)) {
+    bool is_start = td_text_equals(path, "/") && td_html_is_wanted(call); /* a browser */
+    if (is_start)
+        rest = (struct td_text){.p = "", .len = 0};
+    if (!by_hub && !is_start && !take_segment(path, "/models", &rest)) {
         td_response_fail(call->response, 404, NULL,
                          "nothing at \"%.*s\"; begin with GET /models, the contract is at /openapi.json",
                          (int)(path.len > 200 ? 200 : path.len), path.p);

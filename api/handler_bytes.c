@@ -1,5 +1,6 @@
 #include "api/file_answer.h"
 #include "api/handlers.h"
+#include "api/html_index.h"
 
 #include "api/npy_header.h"
 #include "api/tensor_source.h"
@@ -281,6 +282,9 @@ void td_handle_file(const struct td_call *call)
         return;
     const struct td_entry *entry =
         td_model_find_file(call->snapshot, call->model, call->rest.p, call->rest.len);
+    if (entry == NULL && call->rest.len > 0 && call->rest.p[call->rest.len - 1] == '/' &&
+        td_html_folder(call, (struct td_text){.p = call->rest.p, .len = call->rest.len - 1}))
+        return;
     if (entry == NULL) {
         td_response_fail(response, 404, NULL, "model \"%s\" has no file \"%.*s\"", call->model->id,
                          (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
@@ -289,6 +293,13 @@ void td_handle_file(const struct td_call *call)
     td_error_init(&err);
     if (!td_file_answer(call->api->catalog, call->snapshot, entry, response, &err))
         td_response_fail_error(response, &err);
+}
+
+void td_handle_files(const struct td_call *call)
+{
+    static const char *const known[] = {NULL};
+    if (td_call_check_parameters(call, known))
+        (void)td_html_folder(call, (struct td_text){.p = "", .len = 0});
 }
 
 /* ---- several tensors at once --------------------------------------------------------------------------- */

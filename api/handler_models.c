@@ -1,6 +1,7 @@
 #include "api/handlers.h"
 
 #include "api/config_text.h"
+#include "api/html_index.h"
 #include "api/page_token.h"
 
 #include "core/clock.h"
@@ -155,6 +156,10 @@ void td_handle_models(const struct td_call *call)
     struct td_buffer name;
     struct td_buffer after;
     struct td_buffer json;
+    if (td_html_is_wanted(call)) {
+        td_html_models(call);
+        return;
+    }
     td_buffer_init(&name);
     td_buffer_init(&after);
     td_buffer_init(&json);
@@ -202,6 +207,10 @@ void td_handle_model(const struct td_call *call)
     struct td_buffer json;
     if (!td_call_check_parameters(call, known))
         return;
+    if (td_html_is_wanted(call)) {
+        td_html_model(call);
+        return;
+    }
     td_buffer_init(&json);
     td_buffer_putc(&json, '{');
     write_model(&json, model);

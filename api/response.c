@@ -211,11 +211,16 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
 
 void td_response_set_json(struct td_response *response, struct td_buffer *json)
 {
+    td_response_set_text(response, json_type, json);
+}
+
+void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text)
+{
     struct td_error err;
     td_error_init(&err);
     char tag[TD_TAG_BYTES];
     size_t len;
-    char *data = td_buffer_release(json, &len);
+    char *data = td_buffer_release(text, &len);
     if (data == NULL) {
         (void)td_error_no_memory(&err);
         td_response_fail_error(response, &err);
@@ -226,7 +231,7 @@ void td_response_set_json(struct td_response *response, struct td_buffer *json)
         td_response_fail_error(response, &err);
         return;
     }
-    response->content_type = json_type;
+    response->content_type = type;
     response->cache_control = "no-cache";
     response->accept_ranges = true;
     td_response_set_etag(response, "%s", tag);

@@ -88,6 +88,9 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
 /* Makes the buffer (emptied) the JSON body of a 200 answer with a validator over its bytes. */
 void td_response_set_json(struct td_response *response, struct td_buffer *json);
 
+/* The same of another type, which must be static. */
+void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text);
+
 /* The canonical status word of an HTTP status: "NOT_FOUND". */
 const char *td_status_word(int status);
 
