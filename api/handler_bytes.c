@@ -298,8 +298,13 @@ void td_handle_file(const struct td_call *call)
 void td_handle_files(const struct td_call *call)
 {
     static const char *const known[] = {NULL};
-    if (td_call_check_parameters(call, known))
+    if (!td_call_check_parameters(call, known))
+        return;
+    if (call->uri->path.p[call->uri->path.len - 1] == '/')
         (void)td_html_folder(call, (struct td_text){.p = "", .len = 0});
+    else
+        td_response_fail(call->response, 404, NULL,
+                         "a file is at files/{path}; files/ with a '/' at its end is a page that lists them");
 }
 
 /* ---- several tensors at once --------------------------------------------------------------------------- */

@@ -64,10 +64,10 @@ void td_handle_readyz(const struct td_call *call)
         status.files_found, status.files_to_read, status.files_read, (double)status.last_scan_ns / 1e9);
     td_buffer_printf(
         &json,
-        ",\"digests\":{\"enabled\":%s,\"stored\":%s,\"files\":%zu,\"known_files\":%zu,\"bytes\":%" PRIu64
+        ",\"digests\":{\"enabled\":%s,\"stored\":%s,\"files\":%zu,\"known_files\":%zu,\"published_files\":%zu,\"bytes\":%" PRIu64
         ",\"known_bytes\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"mismatches\":%" PRIu64 "}}\n",
         status.hasher.enabled ? "true" : "false", status.hasher.stored ? "true" : "false",
-        status.hasher.file_count, status.hasher.known_count, status.hasher.file_bytes,
+        status.hasher.file_count, status.hasher.known_count, status.hashed_count, status.hasher.file_bytes,
         status.hasher.known_bytes, status.hasher.failed_count, status.hasher.mismatch_count);
     set_plain(call->response, "application/json", &json);
     if (!ready && call->response->status == 200) {

@@ -185,6 +185,7 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
         status->unsettled_count = counted.unsettled_count;
         status->tensor_count = counted.tensor_count;
         status->generation = counted.generation;
+        status->hashed_count = snapshot->hashed_count;
     }
     catalog->settle_due_ns = snapshot->next_due_ns;
     status->root_missing = false;

@@ -30,19 +30,19 @@ def tree(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def srv(tree):
-    """A server over the big tree, one per module."""
-    s = harness.Server(tree.root)
+    """A server over the big tree, one per module. Entity tags stay as they are: nothing is hashed."""
+    s = harness.Server(tree.root, hash_threads=0)
     yield s
     s.stop()
 
 
 @pytest.fixture
 def start(request):
-    """Start servers within one test: start(root, *args, **kw)."""
+    """Start servers within one test: start(root, *args, **kw). Nothing is hashed unless hash_threads says so."""
     began = []
 
     def go(root, *args, **kw):
-        s = harness.Server(root, *args, **kw)
+        s = harness.Server(root, *args, **{"hash_threads": 0} | kw)
         began.append(s)
         return s
 

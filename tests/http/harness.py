@@ -489,14 +489,15 @@ class Server:
     live = []
 
     def __init__(self, root, *args, settle="0.05", rescan="1", access_log="-", env=None, ready=True, timeout=30,
-                 binary=None, nofile=None):
+                 binary=None, nofile=None, hash_threads=None):
         self.root = Path(root)
         self.binary = Path(binary or tensord_binary())
         self.tmp = tempfile.mkdtemp(prefix="tensord-test-")
         self.err_path = os.path.join(self.tmp, "stderr")
         self.out_path = os.path.join(self.tmp, "stdout")
         self.args = [str(self.binary), "serve", str(root), "--listen", "127.0.0.1:0"]
-        for flag, value in (("--settle", settle), ("--rescan-interval", rescan), ("--access-log", access_log)):
+        for flag, value in (("--settle", settle), ("--rescan-interval", rescan), ("--access-log", access_log),
+                            ("--hash-threads", hash_threads)):
             if value is not None:
                 self.args += [flag, str(value)]
         self.args += [str(a) for a in args]
