@@ -26,7 +26,7 @@ static void nothing_there_is_404(void **state)
         {"/models/qwen3/nothing", "nothing at \"nothing\" of model \"qwen3\"; there are tensors, "},
         {"/models/qwen3/tensor/a", "nothing at \"tensor/a\" of model \"qwen3\""},
         {"/models/qwen3/files", "files"},
-        {"/models/qwen3/files/absent/", "files"},
+        {"/models/qwen3/files/absent/", "absent"},
         {"/models/qwen3/tensorsx", "tensorsx"},
         {"/models/qwen3/plans/0123456789abcdef0123456789abcdef", "register it again"},
         {"/models/qwen3/plans/x/rank-0.safetensors", "register it again"},
