@@ -70,8 +70,8 @@ def test_accept_encoding_never_compresses(srv, tree):
         assert b.get("Content-Encoding") is None and a.body == b.body and a.etag == b.etag, b
 
 
-HIDDEN = [".hidden", ".git/config", "half.safetensors.incomplete", "half.safetensors.tmp", ".", "..", "", "sub dir", "sub dir/",
-          "nope", "config.json/", "config.json/x", "config.jso", "CONFIG.JSON", "config.json\0", "config.json\0.txt"]
+HIDDEN = [".hidden", ".git/config", "half.safetensors.incomplete", "half.safetensors.tmp", ".", "..", "sub dir", "nope",
+          "config.json/", "config.json/x", "config.jso", "CONFIG.JSON", "config.json\0", "config.json\0.txt"]
 TRAVERSAL = ["../many/model.safetensors", "../../etc/passwd", "../../../../../../../../etc/passwd", "/etc/passwd", "//etc/passwd",
              "sub dir/../../many/model.safetensors", "sub dir/../config.json", "./config.json", "sub dir//deeper/notes.txt",
              "..\\many\\model.safetensors", "....//....//etc/passwd", "\uff0e\uff0e/\uff0e\uff0e/etc/passwd",
@@ -84,6 +84,13 @@ def test_hidden_files_are_not_served(srv, path):
         r = srv.get("/models/plain/files/" + spelled)
         assert r.status in (400, 404), f"{spelled}: {r}"
         assert b"SECRET" not in r.body, r
+
+
+@pytest.mark.parametrize("path", ["", "sub dir/"])
+def test_pages_of_folders_do_not_list_hidden_files(srv, path):
+    r = srv.get("/models/plain/files/" + enc(path, "/"))
+    assert r.status == 200 and r.get("Content-Type") == "text/html; charset=utf-8", r
+    assert b"hidden" not in r.body and b".git" not in r.body and b"half" not in r.body and b"SECRET" not in r.body, r
 
 
 @pytest.mark.parametrize("path", TRAVERSAL)
