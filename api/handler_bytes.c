@@ -127,6 +127,7 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     ok = ok && plan_part(wanted, at, &plan, err) &&
          td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, &file,
                               err) &&
+         td_shard_store_count(&call->api->shards, file, err) &&
          td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, &call->response->body,
                               err);
     td_plan_fini(&plan);
@@ -394,6 +395,7 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
     bool ok = (!is_raw || name_results(batch, &err)) &&
               td_plan_from_items(batch->items.items, batch->items.count, &tensors, &plan, &err) &&
               td_shard_file_create(&plan, &tensors, metadata, 1, !is_raw, &file, &err) &&
+              td_shard_store_count(&call->api->shards, file, &err) &&
               td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file,
                                    &call->response->body, &err);
     td_plan_fini(&plan);

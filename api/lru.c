@@ -38,6 +38,14 @@ static void put_first(struct td_lru *lru, struct td_lru_links *links)
     lru->ring.older = links;
 }
 
+static void put_last(struct td_lru *lru, struct td_lru_links *links)
+{
+    links->older = &lru->ring;
+    links->newer = lru->ring.newer;
+    links->newer->older = links;
+    lru->ring.newer = links;
+}
+
 static void drop_oldest(struct td_lru *lru)
 {
     struct td_lru_links *links = lru->ring.newer;
@@ -105,4 +113,20 @@ bool td_lru_put(struct td_lru *lru, const char *key, void *value, size_t bytes)
     if (!is_new)
         free(entry);
     return is_new;
+}
+
+bool td_lru_drop_idle(struct td_lru *lru)
+{
+    pthread_mutex_lock(&lru->lock);
+    struct td_lru_links *links = lru->ring.newer;
+    while (links != &lru->ring && !lru->class->idle(entry_of(links)->value))
+        links = links->newer;
+    bool found = links != &lru->ring;
+    if (found) {
+        take_out(links);
+        put_last(lru, links);
+        drop_oldest(lru);
+    }
+    pthread_mutex_unlock(&lru->lock);
+    return found;
 }

@@ -90,6 +90,9 @@ void td_response_set_json(struct td_response *response, struct td_buffer *json);
 
 /* The same of another type, which must be static. */
 void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text);
+/* The same for a buffer whose len was taken from a budget: it is given back when nothing holds the body any more. */
+void td_response_set_json_from(struct td_response *response, struct td_buffer *json,
+                               struct td_budget *budget);
 
 /* The canonical status word of an HTTP status: "NOT_FOUND". */
 const char *td_status_word(int status);
