@@ -13,7 +13,9 @@ enum { TD_LRU_MAX_ENTRIES = 1024 };
 struct td_lru_class {
     void *(*ref)(void *value);
     void (*unref)(void *value);
-    bool (*idle)(const void *value); /* nobody has it but the store; NULL: nobody asks */
+    /* Nobody has it but the store. With it only such values are dropped for their bytes, and those of the others are
+     * somebody else's to bound; NULL: none is spared. */
+    bool (*idle)(const void *value);
 };
 
 struct td_lru_links {

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,6 +168,8 @@ void td_shard_maker_fini(struct td_shard_maker *maker)
     td_plan_spec_fini(&maker->spec);
     if (!maker->has_place)
         return;
+    if (maker->want->checkpoint->tensor_count >= TD_SHARD_TRIM_TENSORS)
+        (void)malloc_trim(0); /* plans are many small pieces, which an arena of malloc's would keep */
     pthread_mutex_lock(&store->lock);
     store->makers--;
     pthread_cond_broadcast(&store->changed);

@@ -12,8 +12,9 @@
 #include "slicing/shard_file.h"
 
 enum {
-    TD_SHARD_CACHE_BYTES = 256 * 1024 * 1024, /* files that are kept for the next request */
+    TD_SHARD_CACHE_BYTES = 256 * 1024 * 1024, /* above that, files that nobody has go when one is made */
     TD_SHARD_LIVE_BYTES = 512 * 1024 * 1024,  /* these and what answers that are being sent hold */
+    TD_SHARD_TRIM_TENSORS = 10 * 1000,        /* planning so many leaves much freed memory behind */
     TD_SHARD_MAKERS = 4 /* make files at once, each within what td_plan_match and a plan may take */
 };
 
