@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char octets[] = "application/octet-stream";
-
 enum {
     /* tensors times ranks of one plan: they are planned when it is registered */
     PLAN_WORK_MAX = 4 * 1000 * 1000,
@@ -87,9 +85,7 @@ static void send_file(const struct td_call *call, const struct td_checkpoint *ch
         td_response_fail_error(call->response, &err);
         return;
     }
-    call->response->content_type = octets;
-    call->response->cache_control = "no-cache";
-    call->response->accept_ranges = true;
+    td_response_describe(call->response, "application/octet-stream");
     td_response_set_etag(call->response, "%s", tag);
 }
 

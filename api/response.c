@@ -114,6 +114,13 @@ void td_response_set_former_etag(struct td_response *response, const char *forma
     va_end(args);
 }
 
+void td_response_describe(struct td_response *response, const char *content_type)
+{
+    response->content_type = content_type;
+    response->cache_control = "no-cache";
+    response->accept_ranges = true;
+}
+
 const char *td_status_word(int status)
 {
     switch (status) {
@@ -236,9 +243,7 @@ static void set_text(struct td_response *response, const char *type, struct td_b
         td_response_fail_error(response, &err);
         return;
     }
-    response->content_type = type;
-    response->cache_control = "no-cache";
-    response->accept_ranges = true;
+    td_response_describe(response, type);
     td_response_set_etag(response, "%s", tag);
 }
 

@@ -74,4 +74,8 @@ struct td_plan_item {
 bool td_plan_from_items(const struct td_plan_item *items, size_t count, const struct td_tensor_list *tensors,
                         struct td_plan *out, struct td_error *err);
 
+/* One result: what is selected of tensor `number`, which the selection is of, under its name. Errors as above. */
+bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number,
+                            const struct td_selection *selection, struct td_plan *out, struct td_error *err);
+
 #endif

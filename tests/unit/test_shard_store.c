@@ -162,7 +162,7 @@ static void makers_are_few(void **state)
     struct place place;
     struct td_shard_maker makers[TD_SHARD_MAKERS];
     open_place(&place, "fsdp");
-    place.store.wait_ns = 20 * 1000 * 1000;
+    place.store.wait_ns = 20000000;
     for (size_t i = 0; i < COUNT_OF(makers); i++) {
         struct td_plan plan;
         td_shard_maker_init(&makers[i], &place.store, &place.want);
@@ -214,7 +214,7 @@ static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t 
         assert_int_equal(pthread_create(&threads[i], NULL, ask, &askers[i]), 0);
     }
     if (released != NULL) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         for (size_t i = 0; i < TD_SHARD_MAKERS; i++)
             td_shard_maker_fini(&released[i]);
     }
