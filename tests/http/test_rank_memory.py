@@ -10,7 +10,7 @@ from harness import Conn, Server, check_error
 TENSORS, NAME_BYTES = 20000, 1500          # a header of some 32 MB, which every rank's file has too
 BUDGET = 512 << 20                         # TD_SHARD_LIVE_BYTES
 CACHE = 256 << 20                          # TD_SHARD_CACHE_BYTES
-READERS, RANKS = 40, 64
+READERS, RANKS = 24, 64
 
 
 @pytest.fixture(scope="module")
