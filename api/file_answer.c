@@ -33,9 +33,7 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
     td_blob_unref(blob);
     if (!ok)
         return false;
-    response->content_type = td_content_type_of(entry->path);
-    response->cache_control = "no-cache";
-    response->accept_ranges = true;
+    td_response_describe(response, td_content_type_of(entry->path));
     response->last_modified_s = id->mtime_ns >= 0 ? id->mtime_ns / 1000000000 : 0;
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");
     td_response_set_etag(response, "%s", td_file_tag(entry->file));

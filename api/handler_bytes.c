@@ -34,7 +34,8 @@ static const char *const formats[FORMAT_COUNT] = {"raw", "npy", "safetensors"};
 /* What of a tensor is asked for, and how it is to be written. */
 struct wanted {
     struct td_tensor_ref ref;
-    bool part; /* a selection was given */
+    size_t number; /* of the tensor */
+    bool part;     /* a selection was given */
     struct td_selection selection;
     uint32_t rank; /* of what is sent */
     uint64_t shape[TD_MAX_RANK];
@@ -74,36 +75,6 @@ static bool read_selection(const struct td_call *call, struct wanted *wanted, st
     return td_selection_nbytes(&wanted->selection, tensor->shape, tensor->dtype, &wanted->nbytes, err);
 }
 
-/* A plan of one result: the selected part of tensor number `at`. */
-static bool plan_part(const struct wanted *wanted, size_t at, struct td_plan *plan, struct td_error *err)
-{
-    memset(plan, 0, sizeof *plan);
-    td_arena_init(&plan->arena, 0);
-    struct td_plan_output *output = td_arena_array(&plan->arena, 1, sizeof *output);
-    struct td_plan_piece *piece = td_arena_array(&plan->arena, 1, sizeof *piece);
-    struct td_selection *selection = td_arena_array(&plan->arena, 1, sizeof *selection);
-    uint64_t *shape = td_arena_array(&plan->arena, wanted->rank, sizeof *shape);
-    if (output == NULL || piece == NULL || selection == NULL || shape == NULL)
-        return td_error_no_memory(err);
-    *selection = wanted->selection;
-    memcpy(shape, wanted->shape, wanted->rank * sizeof *shape);
-    *piece = (struct td_plan_piece){.tensor = (uint32_t)at, .count = 1, .selection = selection};
-    *output = (struct td_plan_output){.name = wanted->ref.tensor->name,
-                                      .dtype = wanted->ref.tensor->dtype,
-                                      .rank = wanted->rank,
-                                      .shape = shape,
-                                      .nbytes = wanted->nbytes,
-                                      .cell_count = 1,
-                                      .piece_count = 1};
-    plan->tp_size = 1;
-    plan->outputs = output;
-    plan->output_count = 1;
-    plan->pieces = piece;
-    plan->piece_count = 1;
-    plan->total_bytes = wanted->nbytes;
-    return true;
-}
-
 /* The part as a file that lies nowhere: with a safetensors header, with NumPy's, or bare. */
 static bool append_part(const struct td_call *call, const struct td_checkpoint *checkpoint,
                         const struct wanted *wanted, struct td_error *err)
@@ -114,7 +85,6 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     struct td_plan plan = {0};
     struct td_shard_file *file = NULL;
     struct td_buffer head;
-    size_t at = td_checkpoint_after(checkpoint, tensor->name, tensor->name_len) - 1;
     td_buffer_init(&head);
     bool ok = wanted->format != FORMAT_NPY ||
               td_npy_header_write(&head, tensor->dtype, wanted->rank, wanted->shape, err);
@@ -124,9 +94,10 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
         ok = td_body_append_heap(&call->response->body, data, len, err);
     }
     td_buffer_fini(&head);
-    ok = ok && plan_part(wanted, at, &plan, err) &&
+    ok = ok && td_plan_from_selection(&tensors, wanted->number, &wanted->selection, &plan, err) &&
          td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, &file,
                               err) &&
+         td_shard_store_count(&call->api->shards, file, err) &&
          td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, &call->response->body,
                               err);
     td_plan_fini(&plan);
@@ -155,19 +126,21 @@ static bool set_tensor_bytes(const struct td_call *call, const struct td_checkpo
 
 /* The tensor that the path names. False: an error was answered. */
 static bool find_tensor(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                        struct td_tensor_ref *ref)
+                        struct wanted *wanted)
 {
     struct td_response *response = call->response;
-    if (!td_checkpoint_find(checkpoint, call->rest.p, call->rest.len, ref)) {
+    if (!td_checkpoint_find_number(checkpoint, call->rest.p, call->rest.len, &wanted->number)) {
         td_response_fail(response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
                          checkpoint->id, call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len),
                          call->rest.p);
         return false;
     }
-    if (ref->tensor->reason != NULL)
+    wanted->ref = td_checkpoint_tensor(checkpoint, wanted->number);
+    const struct td_tensor *tensor = wanted->ref.tensor;
+    if (tensor->reason != NULL)
         td_response_fail(response, 422, NULL, "the bytes of tensor \"%.400s\" cannot be served: %s",
-                         ref->tensor->name, ref->tensor->reason);
-    return ref->tensor->reason == NULL;
+                         tensor->name, tensor->reason);
+    return tensor->reason == NULL;
 }
 
 /* X-Tensor-Dtype and X-Tensor-Shape, of what is sent. */
@@ -259,7 +232,7 @@ void td_handle_tensor(const struct td_call *call)
     const struct td_checkpoint *checkpoint = NULL;
     if (!td_call_check_parameters(call, known) || (checkpoint = td_call_checkpoint(call)) == NULL ||
         (format != NULL && (wanted.format = read_format(call, *format)) == FORMAT_COUNT) ||
-        !find_tensor(call, checkpoint, &wanted.ref))
+        !find_tensor(call, checkpoint, &wanted))
         return;
     if (!read_selection(call, &wanted, &err)) {
         td_response_fail_error(response, &err);
@@ -267,9 +240,7 @@ void td_handle_tensor(const struct td_call *call)
     }
     if (!set_tensor_bytes(call, checkpoint, &wanted) || !add_tensor_headers(call, &wanted))
         return;
-    response->content_type = octets;
-    response->cache_control = "no-cache";
-    response->accept_ranges = true;
+    td_response_describe(response, octets);
     set_tensor_etag(response, checkpoint, &wanted);
 }
 
@@ -394,6 +365,7 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
     bool ok = (!is_raw || name_results(batch, &err)) &&
               td_plan_from_items(batch->items.items, batch->items.count, &tensors, &plan, &err) &&
               td_shard_file_create(&plan, &tensors, metadata, 1, !is_raw, &file, &err) &&
+              td_shard_store_count(&call->api->shards, file, &err) &&
               td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file,
                                    &call->response->body, &err);
     td_plan_fini(&plan);

@@ -342,9 +342,7 @@ void td_handle_manifest(const struct td_call *call)
         if (td_manifest_view_create(&call->api->views, call->snapshot, call->model, checkpoint, &query, &blob,
                                     &err) &&
             td_body_append(&call->response->body, blob, 0, blob->len_bytes, &err)) {
-            call->response->content_type = "application/json";
-            call->response->cache_control = "no-cache";
-            call->response->accept_ranges = true;
+            td_response_describe(call->response, "application/json");
             manifest_etag(call, checkpoint);
         } else {
             td_response_fail_error(call->response, &err);

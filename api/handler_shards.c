@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char octets[] = "application/octet-stream";
-
 enum {
     /* tensors times ranks of one plan: they are planned when it is registered */
     PLAN_WORK_MAX = 4 * 1000 * 1000,
@@ -87,14 +85,25 @@ static void send_file(const struct td_call *call, const struct td_checkpoint *ch
         td_response_fail_error(call->response, &err);
         return;
     }
-    call->response->content_type = octets;
-    call->response->cache_control = "no-cache";
-    call->response->accept_ranges = true;
+    td_response_describe(call->response, "application/octet-stream");
     td_response_set_etag(call->response, "%s", tag);
 }
 
-static void write_json(const struct td_call *call, const struct td_shard_want *want,
-                       const struct td_shard_file *file, const char *tag)
+/* Makes the JSON the answer; it may be as large as a plan, so it counts as one. */
+static void send_json(const struct td_call *call, struct td_buffer *json)
+{
+    struct td_error err;
+    td_error_init(&err);
+    if (json->failed)
+        (void)td_call_no_memory(call);
+    else if (td_shard_store_take(&call->api->shards, json->len, &err))
+        td_response_set_json_from(call->response, json, &call->api->shards.live);
+    else
+        td_response_fail_error(call->response, &err);
+}
+
+static void describe_file(const struct td_call *call, const struct td_shard_want *want,
+                          const struct td_shard_file *file, const struct td_plan *plan, const char *tag)
 {
     char engine[32] = "plan";
     const struct td_text *name = &want->name.engine;
@@ -104,23 +113,34 @@ static void write_json(const struct td_call *call, const struct td_shard_want *w
         memcpy(engine, name->p, name->len);
         engine[name->len] = '\0';
     }
-    if (td_shard_view_write(call, want->checkpoint, file, engine, tag, &json))
-        td_response_set_json(call->response, &json);
+    if (td_shard_view_write(call, want->checkpoint, file, plan, engine, tag, &json))
+        send_json(call, &json);
     else
         (void)td_call_no_memory(call);
     td_buffer_fini(&json);
 }
 
-/* The rank's file, and its validator. False: an error was answered. */
-static bool get_file(const struct td_call *call, const struct td_shard_want *want, uint64_t rank,
-                     struct td_shard_file **out, char tag[TD_TAG_BYTES])
+/* The rank's file, or what it is made of as JSON. */
+static void answer_file(const struct td_call *call, const struct td_shard_want *want, uint64_t rank,
+                        bool as_json)
 {
+    struct td_shard_maker maker;
+    struct td_shard_file *file = NULL;
+    struct td_plan plan = {0};
+    char tag[TD_TAG_BYTES];
     struct td_error err;
     td_error_init(&err);
-    if (td_shard_store_get(&call->api->shards, want, rank, out, tag, &err))
-        return true;
-    td_response_fail_error(call->response, &err);
-    return false;
+    td_shard_maker_init(&maker, &call->api->shards, want);
+    if (!td_shard_maker_get(&maker, rank, &file, tag, &err) ||
+        (as_json && !td_shard_maker_plan(&maker, rank, &plan, &err)))
+        td_response_fail_error(call->response, &err);
+    else if (as_json)
+        describe_file(call, want, file, &plan, tag);
+    else
+        send_file(call, want->checkpoint, file, tag);
+    td_plan_fini(&plan);
+    td_shard_maker_fini(&maker);
+    td_shard_file_unref(file);
 }
 
 static void answer_rank(const struct td_call *call, const struct td_shard_name *name, uint64_t rank,
@@ -128,22 +148,17 @@ static void answer_rank(const struct td_call *call, const struct td_shard_name *
 {
     struct td_shard_want want = {.snapshot = call->snapshot, .model = call->model, .name = *name};
     struct stored_plan *stored = NULL;
-    struct td_shard_file *file = NULL;
-    char tag[TD_TAG_BYTES];
     want.checkpoint = td_call_checkpoint(call);
     if (want.checkpoint == NULL || (name->engine.len == 0 && (stored = find_stored(call, name->id)) == NULL))
         return;
     if (stored != NULL)
         describe(stored, &want);
-    if (rank >= want.name.tp_size)
+    if (rank < want.name.tp_size)
+        answer_file(call, &want, rank, as_json);
+    else
         td_response_fail(call->response, 404, NULL,
                          "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank,
                          want.name.tp_size, want.name.tp_size - 1);
-    else if (get_file(call, &want, rank, &file, tag) && as_json)
-        write_json(call, &want, file, tag);
-    else if (file != NULL)
-        send_file(call, want.checkpoint, file, tag);
-    td_shard_file_unref(file);
     stored_plan_unref(stored);
 }
 
@@ -238,38 +253,62 @@ static void write_rank(const struct td_shard_want *want, uint64_t rank, const st
     td_buffer_printf(out, "\",\"nbytes\":%" PRIu64 ",\"etag\":\"%s\"}", file->nbytes, tag);
 }
 
-/* {"id", "model", "checkpoint", "tp_size", "outputs" of rank 0, "dropped", "ranks"}. False: an error was answered. */
-static bool write_plan(const struct td_call *call, const struct td_shard_want *want, struct td_buffer *out)
+/* "outputs" and "dropped", which are those of rank 0. */
+static bool write_outputs(struct td_shard_maker *maker, struct td_buffer *out, struct td_error *err)
+{
+    struct td_plan plan;
+    bool ok = td_shard_maker_plan(maker, 0, &plan, err);
+    if (ok)
+        td_shard_view_write_outputs(&plan, out);
+    td_plan_fini(&plan);
+    return ok;
+}
+
+/* "ranks", each planned. */
+static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker, struct td_buffer *out,
+                        struct td_error *err)
 {
     uint64_t until_ns = td_clock_ns() + PLANNING_NS;
-    uint64_t tp_size = want->name.tp_size;
-    td_buffer_printf(out, "{\"id\":\"%.*s\",\"model\":", (int)want->name.id.len, want->name.id.p);
-    td_json_write_cstring(out, want->model->id);
-    td_buffer_puts(out, ",\"checkpoint\":");
-    td_json_write_cstring(out, want->checkpoint->id);
-    td_buffer_printf(out, ",\"tp_size\":%" PRIu64 ",", tp_size);
+    uint64_t tp_size = maker->want->name.tp_size;
+    td_buffer_puts(out, ",\"ranks\":[");
     for (uint64_t rank = 0; rank < tp_size; rank++) {
         struct td_shard_file *file = NULL;
         char tag[TD_TAG_BYTES] = "";
-        if (td_clock_ns() > until_ns || atomic_load(&call->api->draining)) {
-            td_response_fail(call->response, 422, NULL,
-                             "planning %" PRIu64 " ranks takes too long; use fewer or simpler rules",
-                             tp_size);
+        if (td_clock_ns() > until_ns || atomic_load(&call->api->draining))
+            return td_error_set(err, TD_FAILED_PRECONDITION,
+                                "planning %" PRIu64 " ranks takes too long; use fewer or simpler rules",
+                                tp_size);
+        if (!td_shard_maker_get(maker, rank, &file, tag, err))
             return false;
-        }
-        if (!get_file(call, want, rank, &file, tag))
-            return false;
-        if (rank == 0) {
-            td_shard_view_write_outputs(&file->plan, out);
-            td_buffer_puts(out, ",\"ranks\":[");
-        }
-        write_rank(want, rank, file, tag, out);
+        write_rank(maker->want, rank, file, tag, out);
         td_shard_file_unref(file);
         if (out->failed)
-            return td_call_no_memory(call);
+            return td_error_no_memory(err);
     }
     td_buffer_puts(out, "]}\n");
-    return !out->failed || td_call_no_memory(call);
+    return true;
+}
+
+/* {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "ranks"} */
+static void write_plan(const struct td_call *call, const struct td_shard_want *want)
+{
+    struct td_shard_maker maker;
+    struct td_buffer json;
+    struct td_error err;
+    td_error_init(&err);
+    td_buffer_init(&json);
+    td_shard_maker_init(&maker, &call->api->shards, want);
+    td_buffer_printf(&json, "{\"id\":\"%.*s\",\"model\":", (int)want->name.id.len, want->name.id.p);
+    td_json_write_cstring(&json, want->model->id);
+    td_buffer_puts(&json, ",\"checkpoint\":");
+    td_json_write_cstring(&json, want->checkpoint->id);
+    td_buffer_printf(&json, ",\"tp_size\":%" PRIu64 ",", want->name.tp_size);
+    if (write_outputs(&maker, &json, &err) && write_ranks(call, &maker, &json, &err))
+        send_json(call, &json);
+    else
+        td_response_fail_error(call->response, &err);
+    td_shard_maker_fini(&maker);
+    td_buffer_fini(&json);
 }
 
 /* Answers with the plan; 200. */
@@ -278,7 +317,6 @@ static bool answer_plan(const struct td_call *call, const struct td_shard_name *
 {
     struct td_shard_want want = {
         .snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
-    struct td_buffer json;
     want.checkpoint = td_call_checkpoint(call);
     if (want.checkpoint == NULL)
         return false;
@@ -290,12 +328,8 @@ static bool answer_plan(const struct td_call *call, const struct td_shard_name *
                          want.checkpoint->tensor_count, name->tp_size, PLAN_WORK_MAX);
         return false;
     }
-    td_buffer_init(&json);
-    bool ok = write_plan(call, &want, &json);
-    if (ok)
-        td_response_set_json(call->response, &json);
-    td_buffer_fini(&json);
-    return ok && call->response->status == 200;
+    write_plan(call, &want);
+    return call->response->status == 200;
 }
 
 /* Keeps the text under its id; *is_new says whether it was not there. */

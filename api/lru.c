@@ -38,6 +38,14 @@ static void put_first(struct td_lru *lru, struct td_lru_links *links)
     lru->ring.older = links;
 }
 
+static void put_last(struct td_lru *lru, struct td_lru_links *links)
+{
+    links->older = &lru->ring;
+    links->newer = lru->ring.newer;
+    links->newer->older = links;
+    lru->ring.newer = links;
+}
+
 static void drop_oldest(struct td_lru *lru)
 {
     struct td_lru_links *links = lru->ring.newer;
@@ -80,6 +88,37 @@ void *td_lru_get(struct td_lru *lru, const char *key)
     return value;
 }
 
+/* Drops the oldest value that nobody else has; the caller holds the lock. */
+static bool drop_idle(struct td_lru *lru)
+{
+    struct td_lru_links *links = lru->ring.newer;
+    while (links != &lru->ring && !lru->class->idle(entry_of(links)->value))
+        links = links->newer;
+    if (links == &lru->ring)
+        return false;
+    take_out(links);
+    put_last(lru, links);
+    drop_oldest(lru);
+    return true;
+}
+
+bool td_lru_drop_idle(struct td_lru *lru)
+{
+    pthread_mutex_lock(&lru->lock);
+    bool dropped = drop_idle(lru);
+    pthread_mutex_unlock(&lru->lock);
+    return dropped;
+}
+
+/* What somebody has takes its memory whether it is in the store or not: it stays, so that it can be shared. */
+static void drop_surplus(struct td_lru *lru)
+{
+    while (lru->bytes > lru->max_bytes && lru->class->idle != NULL && drop_idle(lru))
+        ;
+    while ((lru->bytes > lru->max_bytes && lru->class->idle == NULL) || lru->count > TD_LRU_MAX_ENTRIES)
+        drop_oldest(lru);
+}
+
 bool td_lru_put(struct td_lru *lru, const char *key, void *value, size_t bytes)
 {
     size_t key_bytes = strlen(key) + 1;
@@ -98,8 +137,7 @@ bool td_lru_put(struct td_lru *lru, const char *key, void *value, size_t bytes)
         put_first(lru, &entry->links);
         lru->count++;
         lru->bytes += entry->bytes;
-        while (lru->bytes > lru->max_bytes || lru->count > TD_LRU_MAX_ENTRIES)
-            drop_oldest(lru);
+        drop_surplus(lru);
     }
     pthread_mutex_unlock(&lru->lock);
     if (!is_new)

@@ -13,6 +13,9 @@ enum { TD_LRU_MAX_ENTRIES = 1024 };
 struct td_lru_class {
     void *(*ref)(void *value);
     void (*unref)(void *value);
+    /* Nobody has it but the store. With it only such values are dropped for their bytes, and those of the others are
+     * somebody else's to bound; NULL: none is spared. */
+    bool (*idle)(const void *value);
 };
 
 struct td_lru_links {
@@ -36,5 +39,8 @@ void *td_lru_get(struct td_lru *lru, const char *key);
 /* Keeps the value (a reference is taken), which takes `bytes`; one with that key that is there already stays, and one
  * larger than the bound, or for which there is no memory, is not kept. Whether it was put in. */
 bool td_lru_put(struct td_lru *lru, const char *key, void *value, size_t bytes);
+
+/* Drops the least recently used of the values that are idle. False when none is. */
+bool td_lru_drop_idle(struct td_lru *lru);
 
 #endif

@@ -157,8 +157,8 @@ static void write_digests(const struct td_hasher_status *status, struct td_buffe
            status->stored ? 1 : 0);
 }
 
-void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status, bool draining,
-                      struct td_buffer *out)
+void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status,
+                      uint64_t shard_bytes, bool draining, struct td_buffer *out)
 {
     head(out, "tensord_build_info", "gauge", "Constant 1, labelled with the version.");
     td_buffer_puts(out, "tensord_build_info{version=\"" TD_VERSION "\"} 1\n");
@@ -168,4 +168,6 @@ void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_
     write_connections(metrics, out);
     write_catalog(status, out);
     write_digests(&status->hasher, out);
+    number(out, "tensord_shard_files_bytes", "gauge",
+           "Memory of rank files, slices and their descriptions, kept or being sent.", (double)shard_bytes);
 }

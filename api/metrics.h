@@ -45,8 +45,8 @@ void td_metrics_request(struct td_metrics *metrics, enum td_route route, int sta
                         uint64_t took_ns);
 void td_metrics_cut(struct td_metrics *metrics, enum td_cut cut);
 
-/* Appends the exposition text (version 0.0.4). */
-void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status, bool draining,
-                      struct td_buffer *out);
+/* Appends the exposition text (version 0.0.4). shard_bytes: what rank files and slices take now. */
+void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status,
+                      uint64_t shard_bytes, bool draining, struct td_buffer *out);
 
 #endif

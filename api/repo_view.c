@@ -437,9 +437,7 @@ bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view
     td_shard_file_unref(file);
     if (!ok)
         return false;
-    response->content_type = "application/octet-stream";
-    response->cache_control = "no-cache";
-    response->accept_ranges = true;
+    td_response_describe(response, "application/octet-stream");
     response->last_modified_s = item->model->updated_ns >= 0 ? item->model->updated_ns / 1000000000 : 0;
     td_response_set_etag(response, "%s", tag);
     return true;

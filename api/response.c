@@ -114,6 +114,13 @@ void td_response_set_former_etag(struct td_response *response, const char *forma
     va_end(args);
 }
 
+void td_response_describe(struct td_response *response, const char *content_type)
+{
+    response->content_type = content_type;
+    response->cache_control = "no-cache";
+    response->accept_ranges = true;
+}
+
 const char *td_status_word(int status)
 {
     switch (status) {
@@ -209,30 +216,48 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
     td_response_fail(response, statuses[err->code], NULL, "%s", err->message);
 }
 
-void td_response_set_json(struct td_response *response, struct td_buffer *json)
-{
-    td_response_set_text(response, json_type, json);
-}
-
-void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text)
+/* budget NULL: none. */
+static void set_text(struct td_response *response, const char *type, struct td_buffer *text,
+                     struct td_budget *budget)
 {
     struct td_error err;
     td_error_init(&err);
     char tag[TD_TAG_BYTES];
+    struct td_blob *blob = NULL;
     size_t len;
+    size_t taken = text->len;
     char *data = td_buffer_release(text, &len);
     if (data == NULL) {
+        if (budget != NULL)
+            td_budget_give(budget, taken);
         (void)td_error_no_memory(&err);
         td_response_fail_error(response, &err);
         return;
     }
     bool tagged = td_digest_tag(data, len, tag) || td_error_no_memory(&err);
-    if (!td_body_append_heap(&response->body, data, len, &err) || !tagged) {
+    bool ok = (budget == NULL ? td_blob_from_heap(data, len, &blob, &err)
+                              : td_blob_from_budget(data, len, budget, &blob, &err)) &&
+              td_body_append(&response->body, blob, 0, len, &err);
+    td_blob_unref(blob);
+    if (!ok || !tagged) {
         td_response_fail_error(response, &err);
         return;
     }
-    response->content_type = type;
-    response->cache_control = "no-cache";
-    response->accept_ranges = true;
+    td_response_describe(response, type);
     td_response_set_etag(response, "%s", tag);
+}
+
+void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text)
+{
+    set_text(response, type, text, NULL);
+}
+
+void td_response_set_json(struct td_response *response, struct td_buffer *json)
+{
+    set_text(response, json_type, json, NULL);
+}
+
+void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget)
+{
+    set_text(response, json_type, json, budget);
 }

@@ -77,6 +77,9 @@ void td_response_set_etag(struct td_response *response, const char *format, ...)
 void td_response_set_former_etag(struct td_response *response, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Says of a body that is a representation of a resource what type it is: it may be kept if it is revalidated, and cut. */
+void td_response_describe(struct td_response *response, const char *content_type);
+
 /* Turns the response into the error model of the API (JSON), dropping what it held. The message is for the
  * client; `details` is a JSON object, or NULL for {}. Adds Retry-After to 503 and 429. */
 void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
@@ -90,6 +93,9 @@ void td_response_set_json(struct td_response *response, struct td_buffer *json);
 
 /* The same of another type, which must be static. */
 void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text);
+/* The same for a buffer whose len was taken from a budget: it is given back when nothing holds the body any more. */
+void td_response_set_json_from(struct td_response *response, struct td_buffer *json,
+                               struct td_budget *budget);
 
 /* The canonical status word of an HTTP status: "NOT_FOUND". */
 const char *td_status_word(int status);

@@ -2,8 +2,11 @@
 
 #include "api/config_text.h"
 #include "api/tensor_source.h"
+#include "core/clock.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,17 +21,67 @@ static void file_unref(void *value)
     td_shard_file_unref(value);
 }
 
-static const struct td_lru_class file_class = {.ref = file_ref, .unref = file_unref};
+static bool file_idle(const void *value)
+{
+    return !td_shard_file_is_shared(value);
+}
+
+static const struct td_lru_class file_class = {.ref = file_ref, .unref = file_unref, .idle = file_idle};
+
+/* A condition that is waited for by the monotonic clock. */
+static bool condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0)
+        return false;
+    bool ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+              pthread_cond_init(condition, &attributes) == 0;
+    (void)pthread_condattr_destroy(&attributes);
+    return ok;
+}
 
 bool td_shard_store_init(struct td_shard_store *store, struct td_catalog *catalog)
 {
-    store->catalog = catalog;
-    return td_lru_init(&store->files, &file_class, TD_SHARD_CACHE_BYTES);
+    *store = (struct td_shard_store){.catalog = catalog, .wait_ns = TD_SHARD_WAIT_NS};
+    td_budget_init(&store->live, TD_SHARD_LIVE_BYTES);
+    if (!td_lru_init(&store->files, &file_class, TD_SHARD_CACHE_BYTES))
+        return false;
+    if (pthread_mutex_init(&store->lock, NULL) == 0) {
+        if (condition_init(&store->changed))
+            return true;
+        (void)pthread_mutex_destroy(&store->lock);
+    }
+    td_lru_fini(&store->files);
+    return false;
 }
 
 void td_shard_store_fini(struct td_shard_store *store)
 {
     td_lru_fini(&store->files);
+    (void)pthread_cond_destroy(&store->changed);
+    (void)pthread_mutex_destroy(&store->lock);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+bool td_shard_store_take(struct td_shard_store *store, size_t bytes, struct td_error *err)
+{
+    while (!td_budget_take(&store->live, bytes))
+        if (!td_lru_drop_idle(&store->files))
+            return td_error_set(
+                err, TD_RESOURCE_EXHAUSTED,
+                "the rank files and slices that are being sent take nearly all of the %zu MiB "
+                "there are for them; try again when some of these answers have ended",
+                store->live.max_bytes >> 20);
+    return true;
+}
+
+bool td_shard_store_count(struct td_shard_store *store, struct td_shard_file *file, struct td_error *err)
+{
+    if (!td_shard_store_take(store, td_shard_file_memory_bytes(file), err))
+        return false;
+    td_shard_file_set_budget(file, &store->live);
+    return true;
 }
 
 bool td_shard_store_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES],
@@ -47,66 +100,188 @@ bool td_shard_store_tag(const struct td_shard_want *want, uint64_t rank, char ta
     return td_digest_finish(digest, tag) || td_error_no_memory(err);
 }
 
-/* A rank's file by this specification. */
-static bool make_file(const struct td_shard_store *store, const struct td_shard_want *want,
-                      const struct td_plan_spec *spec, uint64_t rank, struct td_shard_file **out,
-                      struct td_error *err)
+/* ---- makers -------------------------------------------------------------------------------------------- */
+
+/* A file that is being made, on its maker's stack. */
+struct td_shard_making {
+    struct td_shard_making *next;
+    const char *tag;
+};
+
+static bool is_being_made(const struct td_shard_store *store, const char *tag)
+{
+    for (const struct td_shard_making *making = store->making; making != NULL; making = making->next)
+        if (strcmp(making->tag, tag) == 0)
+            return true;
+    return false;
+}
+
+/* Waits until the file is there (*out), or else until this maker has a place and nobody makes the file (tag NULL: none in
+ * particular), which it then does: `mine` says so. Only who has a place makes a file: so it never waits for others. */
+static bool enter(struct td_shard_maker *maker, const char *tag, struct td_shard_making *mine,
+                  struct td_shard_file **out, struct td_error *err)
+{
+    struct td_shard_store *store = maker->store;
+    uint64_t until_ns = td_clock_ns() + store->wait_ns;
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
+                             .tv_nsec = (long)(until_ns % 1000000000)};
+    bool in_time = true;
+    pthread_mutex_lock(&store->lock);
+    while (in_time && (tag == NULL || (*out = td_lru_get(&store->files, tag)) == NULL) &&
+           ((!maker->has_place && store->makers == TD_SHARD_MAKERS) ||
+            (tag != NULL && is_being_made(store, tag))))
+        in_time = pthread_cond_timedwait(&store->changed, &store->lock, &until) != ETIMEDOUT;
+    if (in_time && (tag == NULL || *out == NULL)) {
+        store->makers += maker->has_place ? 0 : 1;
+        maker->has_place = true;
+        if (tag != NULL) {
+            *mine = (struct td_shard_making){.next = store->making, .tag = tag};
+            store->making = mine;
+        }
+    }
+    pthread_mutex_unlock(&store->lock);
+    return in_time || td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                                   "too many rank files are being planned at once; try again later");
+}
+
+static void leave(struct td_shard_store *store, const struct td_shard_making *mine)
+{
+    pthread_mutex_lock(&store->lock);
+    struct td_shard_making **link = &store->making;
+    while (*link != mine)
+        link = &(*link)->next;
+    *link = mine->next;
+    pthread_cond_broadcast(&store->changed);
+    pthread_mutex_unlock(&store->lock);
+}
+
+void td_shard_maker_init(struct td_shard_maker *maker, struct td_shard_store *store,
+                         const struct td_shard_want *want)
+{
+    *maker = (struct td_shard_maker){.store = store, .want = want};
+}
+
+void td_shard_maker_fini(struct td_shard_maker *maker)
+{
+    struct td_shard_store *store = maker->store;
+    td_plan_basis_fini(&maker->basis);
+    td_plan_spec_fini(&maker->spec);
+    if (!maker->has_place)
+        return;
+    if (maker->want->checkpoint->tensor_count >= TD_SHARD_TRIM_TENSORS)
+        (void)malloc_trim(0); /* plans are many small pieces, which an arena of malloc's would keep */
+    pthread_mutex_lock(&store->lock);
+    store->makers--;
+    pthread_cond_broadcast(&store->changed);
+    pthread_mutex_unlock(&store->lock);
+}
+
+static const struct td_plan_spec *spec_of(const struct td_shard_maker *maker)
+{
+    return maker->want->spec != NULL ? maker->want->spec : &maker->spec;
+}
+
+/* Reads the specification, and config.json where it is asked for, and matches names: once. */
+static bool prepare(struct td_shard_maker *maker, struct td_error *err)
+{
+    const struct td_shard_want *want = maker->want;
+    const struct td_text *engine = &want->name.engine;
+    struct td_tensor_list tensors = td_checkpoint_tensors(want->checkpoint);
+    char *config = NULL;
+    size_t config_len = 0;
+    if (maker->has_basis)
+        return true;
+    td_plan_spec_fini(&maker->spec); /* of an attempt that failed */
+    td_plan_basis_fini(&maker->basis);
+    if (want->spec == NULL &&
+        !(engine->len > 0
+              ? td_plan_spec_init_engine(&maker->spec, engine->p, engine->len, want->name.tp_size, err)
+              : td_plan_spec_parse(&maker->spec, want->plan.p, want->plan.len, err)))
+        return false;
+    maker->has_basis =
+        (spec_of(maker)->engine == NULL || td_model_config_text(maker->store->catalog, want->snapshot,
+                                                                want->model, &config, &config_len, err)) &&
+        td_plan_spec_match(spec_of(maker), config, config_len, &tensors, &maker->basis, err);
+    free(config);
+    return maker->has_basis;
+}
+
+bool td_shard_maker_plan(struct td_shard_maker *maker, uint64_t rank, struct td_plan *out,
+                         struct td_error *err)
+{
+    struct td_tensor_list tensors = td_checkpoint_tensors(maker->want->checkpoint);
+    *out = (struct td_plan){0};
+    return enter(maker, NULL, NULL, NULL, err) && prepare(maker, err) &&
+           td_plan_spec_rank(spec_of(maker), &maker->basis, &tensors, rank, out, err);
+}
+
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+/* A rank's file of its plan, within the budget. */
+static bool create_file(struct td_shard_maker *maker, const struct td_plan *plan, struct td_shard_file **out,
+                        struct td_error *err)
 {
     char id[TD_TAG_BYTES] = "";
     char size_text[24];
     char rank_text[24];
-    char *config = NULL;
-    size_t config_len = 0;
-    struct td_plan plan = {0};
+    const struct td_shard_want *want = maker->want;
     struct td_tensor_list tensors = td_checkpoint_tensors(want->checkpoint);
     const struct td_text *plan_id = &want->name.id;
-    (void)snprintf(size_text, sizeof size_text, "%" PRIu64, spec->tp_size);
-    (void)snprintf(rank_text, sizeof rank_text, "%" PRIu64, rank);
+    (void)snprintf(size_text, sizeof size_text, "%" PRIu64, plan->tp_size);
+    (void)snprintf(rank_text, sizeof rank_text, "%" PRIu64, plan->tp_rank);
     memcpy(id, plan_id->p == NULL ? "" : plan_id->p, plan_id->len);
     const struct td_shard_metadata metadata[] = {
         {"format", "pt"},
         {"model", want->model->id},
-        {"engine", plan_id->len > 0 ? "plan" : spec->engine},
+        {"engine", plan_id->len > 0 ? "plan" : spec_of(maker)->engine},
         {"tp_size", size_text},
         {"tp_rank", rank_text},
         {"plan", id},
     };
     size_t metadata_count = sizeof metadata / sizeof *metadata - (plan_id->len > 0 ? 0 : 1);
-    bool ok = (spec->engine == NULL || td_model_config_text(store->catalog, want->snapshot, want->model,
-                                                            &config, &config_len, err)) &&
-              td_plan_spec_apply(spec, config, config_len, &tensors, rank, &plan, err) &&
-              td_shard_file_create(&plan, &tensors, metadata, metadata_count, true, out, err);
+    if (!td_shard_file_create(plan, &tensors, metadata, metadata_count, true, out, err))
+        return false;
+    if (td_shard_store_count(maker->store, *out, err))
+        return true;
+    td_shard_file_unref(*out);
+    *out = NULL;
+    return false;
+}
+
+static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *tag,
+                      struct td_shard_file **out, struct td_error *err)
+{
+    struct td_plan plan;
+    bool ok = td_shard_maker_plan(maker, rank, &plan, err) && create_file(maker, &plan, out, err);
     td_plan_fini(&plan);
-    free(config);
+    if (ok)
+        (void)td_lru_put(&maker->store->files, tag, *out, td_shard_file_memory_bytes(*out));
     return ok;
 }
 
-/* The same, the specification being read when there is none yet. */
-static bool read_and_make(const struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
-                          struct td_shard_file **out, struct td_error *err)
+bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_shard_file **out,
+                        char tag[TD_TAG_BYTES], struct td_error *err)
 {
-    struct td_plan_spec spec = {0};
-    const struct td_text *engine = &want->name.engine;
-    if (want->spec != NULL)
-        return make_file(store, want, want->spec, rank, out, err);
-    bool ok =
-        (engine->len > 0 ? td_plan_spec_init_engine(&spec, engine->p, engine->len, want->name.tp_size, err)
-                         : td_plan_spec_parse(&spec, want->plan.p, want->plan.len, err)) &&
-        make_file(store, want, &spec, rank, out, err);
-    td_plan_spec_fini(&spec);
+    struct td_shard_making mine;
+    *out = NULL;
+    if (!td_shard_store_tag(maker->want, rank, tag, err))
+        return false;
+    *out = td_lru_get(&maker->store->files, tag);
+    if (*out == NULL && !enter(maker, tag, &mine, out, err))
+        return false;
+    if (*out != NULL)
+        return true;
+    bool ok = make_file(maker, rank, tag, out, err);
+    leave(maker->store, &mine);
     return ok;
 }
 
 bool td_shard_store_get(struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
                         struct td_shard_file **out, char tag[TD_TAG_BYTES], struct td_error *err)
 {
-    if (!td_shard_store_tag(want, rank, tag, err))
-        return false;
-    *out = td_lru_get(&store->files, tag);
-    if (*out != NULL)
-        return true;
-    if (!read_and_make(store, want, rank, out, err))
-        return false;
-    (void)td_lru_put(&store->files, tag, *out, td_shard_file_memory_bytes(*out));
-    return true;
+    struct td_shard_maker maker;
+    td_shard_maker_init(&maker, store, want);
+    bool ok = td_shard_maker_get(&maker, rank, out, tag, err);
+    td_shard_maker_fini(&maker);
+    return ok;
 }

@@ -1,4 +1,5 @@
-/* The files of ranks: made when they are asked for, kept and shared. For every facade that serves them. Thread-safe. */
+/* The files of ranks: made when they are asked for, kept and shared, all within a bound on memory. For every facade that
+ * serves them. Thread-safe. */
 #ifndef TD_API_SHARD_STORE_H
 #define TD_API_SHARD_STORE_H
 
@@ -6,14 +7,29 @@
 #include "api/shard_name.h"
 #include "catalog/catalog.h"
 #include "catalog/digest.h"
+#include "core/budget.h"
 #include "slicing/plan_spec.h"
 #include "slicing/shard_file.h"
 
-enum { TD_SHARD_CACHE_BYTES = 256 * 1024 * 1024 };
+enum {
+    TD_SHARD_CACHE_BYTES = 256 * 1024 * 1024, /* above that, files that nobody has go when one is made */
+    TD_SHARD_LIVE_BYTES = 512 * 1024 * 1024,  /* these and what answers that are being sent hold */
+    TD_SHARD_TRIM_TENSORS = 10 * 1000,        /* planning so many leaves much freed memory behind */
+    TD_SHARD_MAKERS = 4 /* make files at once, each within what td_plan_match and a plan may take */
+};
+
+/* So long a request waits for its turn to make a file, or for another one that is making the same. */
+#define TD_SHARD_WAIT_NS UINT64_C(10000000000)
 
 struct td_shard_store {
     struct td_catalog *catalog;
-    struct td_lru files; /* by tag */
+    struct td_lru files;    /* by tag */
+    struct td_budget live;  /* TD_SHARD_LIVE_BYTES, of all files there are, and of their descriptions */
+    uint64_t wait_ns;       /* TD_SHARD_WAIT_NS */
+    pthread_mutex_t lock;   /* of what follows */
+    pthread_cond_t changed; /* a maker is done with a file, or has gone */
+    unsigned makers;
+    struct td_shard_making *making; /* what is being made now */
 };
 
 /* Of what files are wanted, and which. All is borrowed. */
@@ -27,7 +43,7 @@ struct td_shard_want {
         *spec; /* what was read before from that text, or for that engine; NULL: nothing was */
 };
 
-/* catalog is borrowed and must outlive the store. False when no lock can be made. */
+/* catalog is borrowed and must outlive the store; the store must outlive its files. False when no lock can be made. */
 bool td_shard_store_init(struct td_shard_store *store, struct td_catalog *catalog);
 void td_shard_store_fini(struct td_shard_store *store);
 
@@ -36,9 +52,40 @@ void td_shard_store_fini(struct td_shard_store *store);
 bool td_shard_store_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES],
                         struct td_error *err);
 
-/* One rank's file (td_shard_file_unref), computed now or before, and its validator. Errors as td_plan_spec_parse,
- * td_plan_spec_apply, td_shard_file_create and td_model_config_text. */
+/* One rank's file (td_shard_file_unref), computed now or before, and its validator. Of several requests for the same file
+ * one makes it, the others wait. Errors as td_plan_spec_parse, td_plan_spec_match, td_plan_spec_rank,
+ * td_shard_file_create and td_model_config_text; TD_RESOURCE_EXHAUSTED when the files that are being sent take all memory
+ * there is for them, and when the wait is too long. */
 bool td_shard_store_get(struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
                         struct td_shard_file **out, char tag[TD_TAG_BYTES], struct td_error *err);
+
+/* Takes memory that answers of this kind hold from the budget; files that are only kept make room. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
+bool td_shard_store_take(struct td_shard_store *store, size_t bytes, struct td_error *err);
+
+/* Counts a file that was made elsewhere. Before it is shared. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_shard_store_count(struct td_shard_store *store, struct td_shard_file *file, struct td_error *err);
+
+/* Makes several files of one want, or describes them: names are matched once. From the first that is not there already it
+ * is one of the TD_SHARD_MAKERS until its end. One thread's; the rest is borrowed. */
+struct td_shard_maker {
+    struct td_shard_store *store;
+    const struct td_shard_want *want;
+    bool has_place, has_basis;
+    struct td_plan_spec spec; /* of its own, where the want has none */
+    struct td_plan_basis basis;
+};
+
+void td_shard_maker_init(struct td_shard_maker *maker, struct td_shard_store *store,
+                         const struct td_shard_want *want);
+void td_shard_maker_fini(struct td_shard_maker *maker);
+
+/* As td_shard_store_get. */
+bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_shard_file **out,
+                        char tag[TD_TAG_BYTES], struct td_error *err);
+
+/* What a rank's file is made of, planned anew: td_plan_fini in every case, before the maker's end. Errors likewise. */
+bool td_shard_maker_plan(struct td_shard_maker *maker, uint64_t rank, struct td_plan *out,
+                         struct td_error *err);
 
 #endif

@@ -149,8 +149,8 @@ static bool write_extents(const struct td_call *call, const struct td_checkpoint
 }
 
 bool td_shard_view_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                         const struct td_shard_file *file, const char *engine, const char *tag,
-                         struct td_buffer *out)
+                         const struct td_shard_file *file, const struct td_plan *plan, const char *engine,
+                         const char *tag, struct td_buffer *out)
 {
     bool ok = true;
     td_buffer_puts(out, "{\"model\":");
@@ -159,21 +159,21 @@ bool td_shard_view_write(const struct td_call *call, const struct td_checkpoint 
     td_json_write_cstring(out, checkpoint->id);
     td_buffer_puts(out, ",\"engine\":");
     td_json_write_cstring(out, engine);
-    write_number(out, ",\"tp_size\":", file->plan.tp_size);
-    write_number(out, ",\"tp_rank\":", file->plan.tp_rank);
+    write_number(out, ",\"tp_size\":", plan->tp_size);
+    write_number(out, ",\"tp_rank\":", plan->tp_rank);
     write_number(out, ",\"nbytes\":", file->nbytes);
     write_number(out, ",\"header_bytes\":", file->header->len_bytes);
     td_buffer_puts(out, ",\"etag\":\"");
     td_buffer_puts(out, tag);
     td_buffer_puts(out, "\",\"tensors\":[");
-    for (size_t i = 0; ok && i < file->plan.output_count; i++) {
+    for (size_t i = 0; ok && i < plan->output_count; i++) {
         if (i > 0)
             td_buffer_putc(out, ',');
-        write_output(out, &file->plan.outputs[i]);
-        ok = write_extents(call, checkpoint, &file->plan, &file->plan.outputs[i], out);
+        write_output(out, &plan->outputs[i]);
+        ok = write_extents(call, checkpoint, plan, &plan->outputs[i], out);
     }
     td_buffer_putc(out, ']');
-    write_dropped(out, &file->plan);
+    write_dropped(out, plan);
     td_buffer_puts(out, "}\n");
     return ok && !out->failed;
 }

@@ -289,11 +289,19 @@ size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, const char *n
     return at + found;
 }
 
+bool td_checkpoint_find_number(const struct td_checkpoint *checkpoint, const char *name, size_t len,
+                               size_t *out)
+{
+    bool found;
+    *out = find_tensor(checkpoint, name, len, &found);
+    return found;
+}
+
 bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name, size_t len,
                         struct td_tensor_ref *out)
 {
-    bool found;
-    size_t at = find_tensor(checkpoint, name, len, &found);
+    size_t at;
+    bool found = td_checkpoint_find_number(checkpoint, name, len, &at);
     if (found)
         *out = td_checkpoint_tensor(checkpoint, at);
     return found;

@@ -198,6 +198,10 @@ struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint
 bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name, size_t len,
                         struct td_tensor_ref *out);
 
+/* The same, by its number. */
+bool td_checkpoint_find_number(const struct td_checkpoint *checkpoint, const char *name, size_t len,
+                               size_t *out);
+
 /* How a tensor of the checkpoint that lies in several pieces is put together; NULL for all others. Borrowed. */
 struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const struct td_tensor *tensor);
 

@@ -90,6 +90,7 @@ char *td_buffer_release(struct td_buffer *buffer, size_t *len)
     *len = data == NULL ? 0 : buffer->len;
     if (data == NULL)
         free(buffer->data);
+    char *fitted = *len > 0 ? realloc(data, *len) : NULL; /* what was reserved for more is given back */
     memset(buffer, 0, sizeof *buffer);
-    return data;
+    return fitted == NULL ? data : fitted;
 }

@@ -99,15 +99,19 @@ static struct tally count_runs(const struct td_shard_file *file)
     return tally;
 }
 
-static bool plan_rank(const struct td_plan_spec *spec, const char *config, size_t config_len,
-                      const char *model, const struct td_tensor_list *tensors, uint64_t rank,
-                      struct td_shard_file **out, struct td_error *err)
+/* The plan replaces the one before. */
+static bool tally_rank(const struct td_plan_spec *spec, const struct td_plan_basis *basis, const char *model,
+                       const struct td_tensor_list *tensors, uint64_t rank, struct td_plan *plan,
+                       struct tally *out, struct td_error *err)
 {
-    struct td_plan plan = {0};
+    struct td_shard_file *file = NULL;
     struct td_shard_metadata metadata[] = {{"format", "pt"}, {"model", model}};
-    bool ok = td_plan_spec_apply(spec, config, config_len, tensors, rank, &plan, err) &&
-              td_shard_file_create(&plan, tensors, metadata, 2, true, out, err);
-    td_plan_fini(&plan);
+    td_plan_fini(plan);
+    bool ok = td_plan_spec_rank(spec, basis, tensors, rank, plan, err) &&
+              td_shard_file_create(plan, tensors, metadata, 2, true, &file, err);
+    if (ok)
+        *out = count_runs(file);
+    td_shard_file_unref(file);
     return ok;
 }
 
@@ -194,30 +198,22 @@ static void print_dropped(const struct td_plan *plan, bool json)
     td_buffer_fini(&memory);
 }
 
-static bool print_plan(struct td_snapshot *snapshot, const struct td_model *model,
-                       const struct td_checkpoint *checkpoint, const struct td_plan_spec *spec, bool json,
-                       struct td_error *err)
+static bool print_ranks(const struct td_model *model, const struct td_checkpoint *checkpoint,
+                        const struct td_plan_spec *spec, const struct td_plan_basis *basis, bool json,
+                        struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
-    struct td_shard_file *file = NULL;
+    struct td_plan plan = {0};
     struct tally all = {0};
-    char *config;
-    size_t config_len;
-    if (!read_config(snapshot, model, &config, &config_len, err))
-        return false;
     bool ok = true;
     for (uint64_t rank = 0; ok && rank < spec->tp_size; rank++) {
         char name[24];
-        struct td_shard_file *before = file;
-        ok = plan_rank(spec, config, config_len, model->id, &tensors, rank, &file, err);
-        if (!ok) {
-            file = before;
+        struct tally tally;
+        ok = tally_rank(spec, basis, model->id, &tensors, rank, &plan, &tally, err);
+        if (!ok)
             break;
-        }
-        td_shard_file_unref(before);
         if (rank == 0) /* only now: what fails prints nothing else */
             print_heading(model, checkpoint, spec, json);
-        struct tally tally = count_runs(file);
         add_tally(&all, &tally);
         (void)snprintf(name, sizeof name, "%" PRIu64, rank);
         if (json) {
@@ -227,18 +223,34 @@ static bool print_plan(struct td_snapshot *snapshot, const struct td_model *mode
             print_row(name, &tally, checkpoint);
         }
     }
-    free(config);
-    if (ok && file != NULL && json) {
+    if (ok && json) {
         (void)fputs("],\"total\":{", stdout);
         print_tally_json(&all, checkpoint);
         (void)fputs(",\"dropped\":[", stdout);
-        print_dropped(&file->plan, json);
+        print_dropped(&plan, json);
         (void)fputs("]}\n", stdout);
-    } else if (ok && file != NULL) {
+    } else if (ok) {
         print_row("all", &all, checkpoint);
-        print_dropped(&file->plan, json);
+        print_dropped(&plan, json);
     }
-    td_shard_file_unref(file);
+    td_plan_fini(&plan);
+    return ok;
+}
+
+static bool print_plan(struct td_snapshot *snapshot, const struct td_model *model,
+                       const struct td_checkpoint *checkpoint, const struct td_plan_spec *spec, bool json,
+                       struct td_error *err)
+{
+    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    struct td_plan_basis basis;
+    char *config;
+    size_t config_len;
+    if (!read_config(snapshot, model, &config, &config_len, err))
+        return false;
+    bool ok = td_plan_spec_match(spec, config, config_len, &tensors, &basis, err) &&
+              print_ranks(model, checkpoint, spec, &basis, json, err);
+    td_plan_basis_fini(&basis);
+    free(config);
     return ok;
 }
 

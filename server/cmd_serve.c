@@ -8,6 +8,7 @@
 #include "storage/fault_guard.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +29,15 @@ struct service {
     struct td_http_server *server;
     struct td_acceptor *acceptor;
 };
+
+/* By itself malloc keeps ever larger pieces for later, in each of its arenas, and what one plan took would never leave the
+ * process. From 1 MiB on memory comes from the kernel and goes back to it at once; windows and answers of usual sizes
+ * stay below, and that much may lie free at an arena's end. */
+static void bound_free_memory(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
+    (void)mallopt(M_TRIM_THRESHOLD, 512 * 1024);
+}
 
 /* Signals are taken by sigtimedwait in one place; every thread inherits the blocked mask. */
 static bool block_signals(struct service *service, struct td_error *err)
@@ -225,6 +235,7 @@ int td_cmd_serve(int argc, char **argv)
         return TD_EXIT_USAGE;
     }
     td_log_set_level(level);
+    bound_free_memory();
     bool ok = start(&service, url, sizeof url, &err);
     if (ok) {
         td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service.config.directory,

@@ -1,240 +1,40 @@
 #include "slicing/plan.h"
 
 #include "core/checked.h"
-#include "parser/names.h"
 #include "slicing/split.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A tensor, and what its rule makes of it. */
-struct match {
-    const struct td_tensor *tensor;
-    const struct td_rule *rule; /* NULL: none matched, it is whole */
-    const char *out;
-    uint32_t number; /* of the tensor */
-    uint32_t index;  /* in a stack */
-};
-
 struct planner {
-    const struct td_rule_list *rules;
-    const struct td_tensor_list *tensors;
-    uint64_t tp_size, tp_rank, steps;
-    struct td_arena scratch;
-    struct td_buffer name;
-    const uint32_t *class_of,
-        *slots_of;         /* of each rule, by its number: rules of one `out` are a class, and have so many
-                                            different slots */
-    struct match *matches; /* sorted by out, index, slot, number */
-    size_t match_count;
+    const struct td_plan_match *match;
     size_t output_capacity, piece_capacity;
     struct td_plan *plan;
     struct td_error *err;
 };
 
-static bool refuse(const struct planner *p, const struct match *m, const char *reason)
+static bool refuse(const struct planner *p, const struct td_matched *m, const char *reason)
 {
-    return td_error_set(p->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": %s", m->tensor->name, reason);
+    return td_matched_refuse(m, reason, p->err);
 }
 
-static uint32_t slot_of(const struct match *m)
+static size_t rule_number(const struct planner *p, const struct td_matched *m)
 {
-    return m->rule == NULL ? 0 : m->rule->slot;
-}
-
-/* ---- rules that make one result ---- */
-
-static const char *out_of(const struct td_rule_list *rules, size_t i)
-{
-    const struct td_rule *rule = &rules->rules[i];
-    return rule->out == NULL || rule->drop || rule->refuse != NULL ? NULL : rule->out;
-}
-
-static int compare_outs(const void *context, size_t a, size_t b)
-{
-    const struct td_rule_list *rules = context;
-    const char *left = out_of(rules, a);
-    const char *right = out_of(rules, b);
-    if (left == NULL || right == NULL)
-        return (left != NULL) - (right != NULL);
-    int order = strcmp(left, right);
-    if (order == 0)
-        order = (rules->rules[a].slot > rules->rules[b].slot) - (rules->rules[a].slot < rules->rules[b].slot);
-    return order;
-}
-
-static void count_class(const struct td_rule_list *rules, const struct td_order *order, size_t first,
-                        size_t end, uint32_t *class_of, uint32_t *slots_of)
-{
-    uint32_t slots = 1;
-    for (size_t i = first + 1; i < end; i++)
-        slots += rules->rules[order[i].index].slot != rules->rules[order[i - 1].index].slot;
-    for (size_t i = first; i < end; i++) {
-        class_of[order[i].index] = (uint32_t)first;
-        slots_of[order[i].index] = slots;
-    }
-}
-
-static bool find_classes(struct planner *p)
-{
-    const struct td_rule_list *rules = p->rules;
-    size_t count = rules->count;
-    struct td_order *order = td_arena_array(&p->scratch, count, sizeof *order);
-    uint32_t *class_of = td_arena_array(&p->scratch, count, sizeof *class_of);
-    uint32_t *slots_of = td_arena_array(&p->scratch, count, sizeof *slots_of);
-    if (order == NULL || class_of == NULL || slots_of == NULL)
-        return td_error_no_memory(p->err);
-    for (size_t i = 0; i < count; i++)
-        order[i] = (struct td_order){.index = i};
-    if (!td_order_sort(order, count, compare_outs, rules, p->err))
-        return false;
-    for (size_t first = 0; first < count;) {
-        size_t end = first + 1;
-        const char *out = out_of(rules, order[first].index);
-        while (out != NULL && end < count && strcmp(out, out_of(rules, order[end].index)) == 0)
-            end++;
-        count_class(rules, order, first, end, class_of, slots_of);
-        first = end;
-    }
-    p->class_of = class_of;
-    p->slots_of = slots_of;
-    return true;
-}
-
-static size_t rule_number(const struct planner *p, const struct match *m)
-{
-    return (size_t)(m->rule - p->rules->rules);
-}
-
-/* ---- tensors to results ---- */
-
-static bool read_index(const struct planner *p, struct match *m, const struct td_captures *captures)
-{
-    const char *text = m->tensor->name + captures->at[captures->count - 1].off;
-    uint32_t len = captures->at[captures->count - 1].len;
-    uint32_t value = 0;
-    if (len == 0 || len > 9 || (len > 1 && text[0] == '0'))
-        return refuse(p, m, "its last wildcard is not an index of a stack");
-    for (uint32_t i = 0; i < len; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return refuse(p, m, "its last wildcard is not an index of a stack");
-        value = value * 10 + (uint32_t)(text[i] - '0');
-    }
-    m->index = value;
-    return true;
-}
-
-static bool is_plain(const struct td_dtype *dtype)
-{
-    static const char *const plain[] = {"BF16", "F16", "F32", "F64"};
-    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
-        if (strcmp(dtype->name, plain[i]) == 0)
-            return true;
-    return false;
-}
-
-/* What no rule of the list changes. */
-static bool check_source(const struct planner *p, const struct match *m)
-{
-    if (m->tensor->reason != NULL)
-        return refuse(p, m, m->tensor->reason);
-    if (p->rules->plain_types_only && !is_plain(m->tensor->dtype))
-        return td_error_set(
-            p->err, TD_FAILED_PRECONDITION,
-            "tensor \"%.160s\": of type %.16s; the layout of quantised weights depends on how the "
-            "engine runs them, so only BF16, F16, F32 and F64 are laid out",
-            m->tensor->name, m->tensor->dtype->name);
-    return true;
-}
-
-static bool set_out(struct planner *p, struct match *m, const struct td_captures *captures)
-{
-    if (m->rule == NULL || m->rule->out == NULL) {
-        m->out = m->tensor->name;
-        return true;
-    }
-    td_buffer_clear(&p->name);
-    td_rule_write_out(m->rule, m->tensor->name, captures, &p->name);
-    m->out = p->name.failed ? NULL : td_arena_strndup(&p->scratch, p->name.data, p->name.len);
-    return m->out != NULL || td_error_no_memory(p->err);
-}
-
-static bool drop(struct planner *p, const struct match *m)
-{
-    const char *name = td_arena_strndup(&p->plan->arena, m->tensor->name, m->tensor->name_len);
-    if (name == NULL)
-        return td_error_no_memory(p->err);
-    p->plan->dropped[p->plan->dropped_count++] = name;
-    return true;
-}
-
-static bool match_tensor(struct planner *p, uint32_t number)
-{
-    const struct td_tensor *tensor = p->tensors->get(p->tensors->context, number);
-    struct match m = {.tensor = tensor, .number = number};
-    struct td_captures captures;
-    m.rule = td_rules_find(p->rules, tensor->name, tensor->name_len, &captures, &p->steps);
-    if (p->steps == 0)
-        return td_error_set(p->err, TD_FAILED_PRECONDITION,
-                            "%zu rules for %zu tensors take too long to match; use fewer rules",
-                            p->rules->count, p->tensors->count);
-    if (m.rule == NULL && tensor->rank >= 2)
-        return refuse(p, &m, "no rule matches it, and it has two dimensions or more");
-    if (m.rule != NULL && m.rule->refuse != NULL)
-        return refuse(p, &m, m.rule->refuse);
-    if (m.rule != NULL && m.rule->drop)
-        return drop(p, &m);
-    if (!check_source(p, &m) || !set_out(p, &m, &captures))
-        return false;
-    if (m.rule != NULL && m.rule->stack && (captures.count == 0 || !read_index(p, &m, &captures)))
-        return captures.count > 0 ? false : refuse(p, &m, "its rule stacks, but has no wildcard");
-    p->matches[p->match_count++] = m;
-    return true;
-}
-
-static int compare_matches(const void *context, size_t a, size_t b)
-{
-    const struct match *left = (const struct match *)context + a;
-    const struct match *right = (const struct match *)context + b;
-    int order = strcmp(left->out, right->out);
-    if (order == 0)
-        order = (left->index > right->index) - (left->index < right->index);
-    if (order == 0)
-        order = (slot_of(left) > slot_of(right)) - (slot_of(left) < slot_of(right));
-    return order;
-}
-
-static bool match_tensors(struct planner *p)
-{
-    size_t count = p->tensors->count;
-    struct td_order *order = td_arena_array(&p->scratch, count, sizeof *order);
-    p->matches = td_arena_array(&p->scratch, count, sizeof *p->matches);
-    p->plan->dropped = td_arena_array(&p->plan->arena, count, sizeof *p->plan->dropped);
-    if (order == NULL || p->matches == NULL || p->plan->dropped == NULL)
-        return td_error_no_memory(p->err);
-    for (size_t i = 0; i < count; i++)
-        if (!match_tensor(p, (uint32_t)i))
-            return false;
-    for (size_t i = 0; i < p->match_count; i++)
-        order[i] = (struct td_order){.index = i};
-    if (!td_order_sort(order, p->match_count, compare_matches, p->matches, p->err))
-        return false;
-    td_order_apply(order, p->match_count, p->matches, sizeof *p->matches);
-    return true;
+    return (size_t)(m->rule - p->match->rules->rules);
 }
 
 /* ---- one result ---- */
 
 /* The tensors of one result: `cells` times `slots` matches, one after the other. */
 struct group {
-    const struct match *matches;
+    const struct td_matched *matches;
     size_t count, cells, slots;
     bool stack;
     uint32_t axis;
 };
 
-static bool two_for_one(const struct planner *p, const struct match *a, const struct match *b)
+static bool two_for_one(const struct planner *p, const struct td_matched *a, const struct td_matched *b)
 {
     return td_error_set(p->err, TD_FAILED_PRECONDITION,
                         "tensors \"%.110s\" and \"%.110s\" would both be the same part of \"%.110s\"",
@@ -244,9 +44,9 @@ static bool two_for_one(const struct planner *p, const struct match *a, const st
 /* Sorted as they are, the matches are the slots of cell 0, those of cell 1 ...: none twice, none missing. */
 static bool check_cells(const struct planner *p, const struct group *group)
 {
-    const struct match *all = group->matches;
+    const struct td_matched *all = group->matches;
     for (size_t i = 1; i < group->count; i++)
-        if (all[i].index == all[i - 1].index && slot_of(&all[i]) == slot_of(&all[i - 1]))
+        if (all[i].index == all[i - 1].index && td_matched_slot(&all[i]) == td_matched_slot(&all[i - 1]))
             return two_for_one(p, &all[i - 1], &all[i]);
     for (size_t i = 0; i < group->cells * group->slots; i++)
         if (i >= group->count || all[i].index != i / group->slots)
@@ -258,13 +58,14 @@ static bool check_cells(const struct planner *p, const struct group *group)
 
 static bool check_group(const struct planner *p, struct group *group)
 {
-    const struct match *head = &group->matches[0];
+    const struct td_matched *head = &group->matches[0];
     size_t number = head->rule == NULL ? 0 : rule_number(p, head);
-    group->slots = head->rule == NULL ? 1 : p->slots_of[number];
+    group->slots = head->rule == NULL ? 1 : p->match->slots_of[number];
     group->stack = head->rule != NULL && head->rule->stack;
     for (size_t i = 1; i < group->count; i++) {
-        const struct match *m = &group->matches[i];
-        if (head->rule == NULL || m->rule == NULL || p->class_of[number] != p->class_of[rule_number(p, m)] ||
+        const struct td_matched *m = &group->matches[i];
+        if (head->rule == NULL || m->rule == NULL ||
+            p->match->class_of[number] != p->match->class_of[rule_number(p, m)] ||
             m->rule->stack != group->stack)
             return two_for_one(p, head, m);
     }
@@ -279,7 +80,7 @@ static bool check_group(const struct planner *p, struct group *group)
 }
 
 /* The dimension that is split or joined; 0 where it does not matter. */
-static bool find_axis(const struct planner *p, const struct match *m, size_t slots, uint32_t *axis)
+static bool find_axis(const struct planner *p, const struct td_matched *m, size_t slots, uint32_t *axis)
 {
     *axis = 0;
     if (m->tensor->rank == 0 || m->rule == NULL || (m->rule->whole && slots == 1))
@@ -309,13 +110,13 @@ static bool same_but_axis(const struct td_tensor *a, const struct td_tensor *b, 
 
 static bool check_shapes(const struct planner *p, struct group *group)
 {
-    const struct match *head = &group->matches[0];
+    const struct td_matched *head = &group->matches[0];
     if (!find_axis(p, head, group->slots, &group->axis))
         return false;
     for (size_t i = 1; i < group->count; i++) {
-        const struct match *m = &group->matches[i];
+        const struct td_matched *m = &group->matches[i];
         uint32_t axis;
-        const struct match *like = i < group->slots ? head : &group->matches[i % group->slots];
+        const struct td_matched *like = i < group->slots ? head : &group->matches[i % group->slots];
         if (!find_axis(p, m, group->slots, &axis))
             return false;
         if (axis != group->axis || (group->slots > 1 && m->tensor->rank == 0) ||
@@ -329,12 +130,14 @@ static bool check_shapes(const struct planner *p, struct group *group)
 }
 
 /* What of one tensor is this rank's, along the axis. */
-static bool split_tensor(const struct planner *p, const struct match *m, uint32_t axis, struct td_split *out)
+static bool split_tensor(const struct planner *p, const struct td_matched *m, uint32_t axis,
+                         struct td_split *out)
 {
     const struct td_tensor *tensor = m->tensor;
     uint64_t size = tensor->rank == 0 ? 1 : tensor->shape[axis];
     if (m->rule != NULL && !m->rule->whole && tensor->rank > 0)
-        return td_split_dimension(m->rule, tensor->name, size, p->tp_size, p->tp_rank, out, p->err);
+        return td_split_dimension(m->rule, tensor->name, size, p->plan->tp_size, p->plan->tp_rank, out,
+                                  p->err);
     *out = (struct td_split){.count = size > 0, .size = size};
     out->pieces[0] = (struct td_split_piece){.size = size, .count = 1};
     return true;
@@ -342,7 +145,7 @@ static bool split_tensor(const struct planner *p, const struct match *m, uint32_
 
 /* Runs of a piece begin and end between the blocks of the type: rows of 2^n elements in types below a byte, GGUF's block
  * types. */
-static bool check_blocks(const struct planner *p, const struct match *m, uint32_t axis,
+static bool check_blocks(const struct planner *p, const struct td_matched *m, uint32_t axis,
                          const struct td_split *split)
 {
     const struct td_tensor *tensor = m->tensor;
@@ -379,7 +182,7 @@ static bool grow(void **items, size_t count, size_t *capacity, size_t size)
     return true;
 }
 
-static bool append_pieces(struct planner *p, const struct match *m, const struct td_split *split)
+static bool append_pieces(struct planner *p, const struct td_matched *m, const struct td_split *split)
 {
     struct td_plan *plan = p->plan;
     for (uint32_t i = 0; i < split->count; i++) {
@@ -435,7 +238,7 @@ static bool plan_cells(struct planner *p, const struct group *group, uint64_t *s
     *size = 0;
     for (size_t slot = 0; slot < group->slots; slot++) {
         struct td_split split;
-        const struct match *m = &group->matches[slot];
+        const struct td_matched *m = &group->matches[slot];
         if (!split_tensor(p, m, group->axis, &split) || !check_blocks(p, m, group->axis, &split))
             return false;
         if (!td_add_u64(*size, split.size, size))
@@ -443,7 +246,7 @@ static bool plan_cells(struct planner *p, const struct group *group, uint64_t *s
     }
     for (size_t i = 0; i < group->count; i++) {
         struct td_split split;
-        const struct match *m = &group->matches[i];
+        const struct td_matched *m = &group->matches[i];
         if (!split_tensor(p, m, group->axis, &split) || !append_pieces(p, m, &split))
             return false;
     }
@@ -453,7 +256,7 @@ static bool plan_cells(struct planner *p, const struct group *group, uint64_t *s
 static bool plan_group(struct planner *p, struct group *group)
 {
     struct td_plan *plan = p->plan;
-    const struct match *head = &group->matches[0];
+    const struct td_matched *head = &group->matches[0];
     struct td_plan_output out = {.dtype = head->tensor->dtype, .first_piece = plan->piece_count};
     uint64_t size;
     void *outputs = plan->outputs;
@@ -476,10 +279,10 @@ static bool plan_group(struct planner *p, struct group *group)
 
 static bool plan_groups(struct planner *p)
 {
-    const struct match *matches = p->matches;
-    for (size_t first = 0; matches != NULL && first < p->match_count;) {
+    const struct td_matched *matches = p->match->matches;
+    for (size_t first = 0; matches != NULL && first < p->match->match_count;) {
         struct group group = {.matches = &matches[first], .count = 1};
-        while (first + group.count < p->match_count &&
+        while (first + group.count < p->match->match_count &&
                strcmp(matches[first].out, matches[first + group.count].out) == 0)
             group.count++;
         if (!plan_group(p, &group))
@@ -514,33 +317,55 @@ void td_plan_fini(struct td_plan *plan)
     *plan = (struct td_plan){0};
 }
 
-bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
-                        uint64_t tp_size, uint64_t tp_rank, struct td_plan *out, struct td_error *err)
+/* The names of what the engine has no use for. */
+static bool list_dropped(struct td_plan *plan, const struct td_plan_match *match, struct td_error *err)
 {
-    struct planner p = {.rules = rules,
-                        .tensors = tensors,
-                        .tp_size = tp_size,
-                        .tp_rank = tp_rank,
-                        .steps = TD_PLAN_MAX_STEPS,
-                        .plan = out,
-                        .err = err};
-    *out = (struct td_plan){.tp_size = tp_size, .tp_rank = tp_rank};
+    plan->dropped = td_arena_array(&plan->arena, match->dropped_count, sizeof *plan->dropped);
+    if (plan->dropped == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < match->dropped_count; i++) {
+        const struct td_tensor *tensor = match->tensors.get(match->tensors.context, match->dropped[i]);
+        plan->dropped[i] = td_arena_strndup(&plan->arena, tensor->name, tensor->name_len);
+        if (plan->dropped[i] == NULL)
+            return td_error_no_memory(err);
+        plan->dropped_count++;
+    }
+    return true;
+}
+
+static bool check_rank(uint64_t tp_size, uint64_t tp_rank, struct td_error *err)
+{
     if (tp_size == 0 || tp_size > TD_MAX_TP_SIZE)
         return td_error_set(err, TD_INVALID_ARGUMENT, "tp_size is %" PRIu64 "; at least 1 and at most %d",
                             tp_size, TD_MAX_TP_SIZE);
     if (tp_rank >= tp_size)
         return td_error_set(err, TD_INVALID_ARGUMENT, "rank %" PRIu64 " of %" PRIu64 "; ranks count from 0",
                             tp_rank, tp_size);
-    if (tensors->count >= TD_PIECE_ZEROS)
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "more than 2^32-2 tensors");
+    return true;
+}
+
+bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank,
+                        struct td_plan *out, struct td_error *err)
+{
+    struct planner p = {.match = match, .plan = out, .err = err};
+    *out = (struct td_plan){.tp_size = tp_size, .tp_rank = tp_rank};
+    if (!check_rank(tp_size, tp_rank, err))
+        return false;
     td_arena_init(&out->arena, TD_PLAN_MAX_MEMORY_BYTES);
-    td_arena_init(&p.scratch, TD_PLAN_MAX_MEMORY_BYTES);
-    td_buffer_init(&p.name);
-    bool ok = find_classes(&p) && match_tensors(&p) && plan_groups(&p);
+    bool ok = list_dropped(out, match, err) && plan_groups(&p);
     ok = settle(out, ok, err);
-    td_buffer_fini(&p.name);
-    td_arena_fini(&p.scratch);
     if (!ok)
         td_plan_fini(out);
+    return ok;
+}
+
+bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
+                        uint64_t tp_size, uint64_t tp_rank, struct td_plan *out, struct td_error *err)
+{
+    struct td_plan_match match = {0};
+    *out = (struct td_plan){0};
+    bool ok = check_rank(tp_size, tp_rank, err) && td_plan_match(rules, tensors, &match, err) &&
+              td_plan_from_match(&match, tp_size, tp_rank, out, err);
+    td_plan_match_fini(&match);
     return ok;
 }

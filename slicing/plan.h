@@ -3,20 +3,12 @@
 #ifndef TD_SLICING_PLAN_H
 #define TD_SLICING_PLAN_H
 
-#include "parser/manifest.h"
-#include "slicing/rule.h"
+#include "slicing/plan_match.h"
 #include "slicing/selection.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* The tensors of a checkpoint, sorted by name; numbers in plans count in this order. */
-struct td_tensor_list {
-    size_t count;
-    const struct td_tensor *(*get)(const void *context, size_t i);
-    const void *context;
-};
 
 #define TD_PIECE_ZEROS UINT32_MAX
 
@@ -59,15 +51,14 @@ struct td_plan {
 
 void td_plan_fini(struct td_plan *plan); /* of an empty or failed one too */
 
-enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* what one rank's plan may take */
-#define TD_PLAN_MAX_STEPS UINT64_C(200000000)  /* characters that matching names with patterns may look at */
+/* Rank tp_rank of tp_size by what was matched (which is borrowed for the call). Errors: TD_FAILED_PRECONDITION (the
+ * message names the tensor): a size that the ranks do not divide, parts that are not the dimension, types or shapes that
+ * cannot be joined, a slot or an index of a stack twice or missing, a slice within a block; TD_INVALID_ARGUMENT: no such
+ * rank, tp_size not from 1 to TD_MAX_TP_SIZE; TD_RESOURCE_EXHAUSTED. */
+bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank,
+                        struct td_plan *out, struct td_error *err);
 
-/* Rank tp_rank of tp_size by these rules. Errors: TD_FAILED_PRECONDITION (the message names the tensor): no rule
- * matches a tensor of two or more dimensions (of fewer: it is whole on every rank), a size that the ranks do not divide,
- * parts that are not the dimension, types or shapes that cannot be joined, a slot or an index of a stack twice or missing,
- * a rule that refuses (its reason), a source without bytes (its reason), a slice within a block; TD_INVALID_ARGUMENT: no
- * such rank, tp_size not from 1 to TD_MAX_TP_SIZE; TD_RESOURCE_EXHAUSTED: the limits above, memory. Time is that of a
- * sort of the tensors beside the matching. */
+/* td_plan_match and td_plan_from_match, for one rank alone. */
 bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
                         uint64_t tp_size, uint64_t tp_rank, struct td_plan *out, struct td_error *err);
 
@@ -82,5 +73,9 @@ struct td_plan_item {
  * two results of one name; TD_FAILED_PRECONDITION as above. */
 bool td_plan_from_items(const struct td_plan_item *items, size_t count, const struct td_tensor_list *tensors,
                         struct td_plan *out, struct td_error *err);
+
+/* One result: what is selected of tensor `number`, which the selection is of, under its name. Errors as above. */
+bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number,
+                            const struct td_selection *selection, struct td_plan *out, struct td_error *err);
 
 #endif

@@ -36,25 +36,34 @@ static const struct td_tensor *find_tensor(const struct td_tensor_list *tensors,
 }
 
 /* A selection of the plan's own, all of the tensor's dimensions in it. */
-static bool select_slice(struct item_planner *p, const struct td_tensor *tensor, const char *slice,
-                         struct td_plan_piece *piece, struct td_plan_output *out)
+static bool take_selection(struct item_planner *p, const struct td_tensor *tensor,
+                           const struct td_selection *selection, struct td_plan_piece *piece,
+                           struct td_plan_output *out)
 {
-    struct td_selection *selection = td_arena_alloc(&p->plan->arena, sizeof *selection);
-    if (selection == NULL)
+    struct td_selection *copy = td_arena_alloc(&p->plan->arena, sizeof *copy);
+    if (copy == NULL)
         return td_error_no_memory(p->err);
-    if (!td_slice_parse(slice, strlen(slice), tensor->rank, tensor->shape, selection, p->err) ||
-        !td_selection_nbytes(selection, tensor->shape, tensor->dtype, &out->nbytes, p->err))
+    *copy = *selection;
+    if (!td_selection_nbytes(copy, tensor->shape, tensor->dtype, &out->nbytes, p->err))
         return false;
     uint64_t sizes[TD_MAX_RANK];
-    out->rank = td_selection_shape(selection, sizes);
+    out->rank = td_selection_shape(copy, sizes);
     uint64_t *shape = td_arena_array(&p->plan->arena, out->rank, sizeof *shape);
     if (shape == NULL)
         return td_error_no_memory(p->err);
     for (uint32_t d = 0; d < out->rank; d++)
         shape[d] = sizes[d];
     out->shape = shape;
-    piece->selection = selection;
+    piece->selection = copy;
     return true;
+}
+
+static bool take_slice(struct item_planner *p, const struct td_tensor *tensor, const char *slice,
+                       struct td_plan_piece *piece, struct td_plan_output *out)
+{
+    struct td_selection selection;
+    return td_slice_parse(slice, strlen(slice), tensor->rank, tensor->shape, &selection, p->err) &&
+           take_selection(p, tensor, &selection, piece, out);
 }
 
 static bool take_whole(struct item_planner *p, const struct td_tensor *tensor, struct td_plan_piece *piece,
@@ -72,6 +81,28 @@ static bool take_whole(struct item_planner *p, const struct td_tensor *tensor, s
     return true;
 }
 
+/* The room is there. */
+static bool append_result(struct item_planner *p, const struct td_tensor *tensor, const char *name,
+                          const struct td_plan_piece *piece, struct td_plan_output *out)
+{
+    struct td_plan *plan = p->plan;
+    if (!td_add_u64(plan->total_bytes, out->nbytes, &plan->total_bytes))
+        return td_error_set(p->err, TD_FAILED_PRECONDITION,
+                            "tensor \"%.160s\": the sizes add up to more than "
+                            "2^64-1 bytes",
+                            tensor->name);
+    out->dtype = tensor->dtype;
+    out->name = td_arena_strndup(&plan->arena, name, strlen(name));
+    if (out->name == NULL)
+        return td_error_no_memory(p->err);
+    if (piece->selection == NULL && piece->size == 0)
+        out->piece_count = 0;
+    else
+        plan->pieces[plan->piece_count++] = *piece;
+    plan->outputs[plan->output_count++] = *out;
+    return true;
+}
+
 static bool add_item(struct item_planner *p, const struct td_plan_item *item)
 {
     struct td_plan *plan = p->plan;
@@ -84,24 +115,10 @@ static bool add_item(struct item_planner *p, const struct td_plan_item *item)
     if (tensor->reason != NULL)
         return td_error_set(p->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": %s", item->name,
                             tensor->reason);
-    if (!(item->slice != NULL ? select_slice(p, tensor, item->slice, &piece, &out)
+    if (!(item->slice != NULL ? take_slice(p, tensor, item->slice, &piece, &out)
                               : take_whole(p, tensor, &piece, &out)))
         return false;
-    if (!td_add_u64(plan->total_bytes, out.nbytes, &plan->total_bytes))
-        return td_error_set(p->err, TD_FAILED_PRECONDITION,
-                            "tensor \"%.160s\": the sizes add up to more than "
-                            "2^64-1 bytes",
-                            item->name);
-    out.dtype = tensor->dtype;
-    out.name = td_arena_strndup(&plan->arena, name, strlen(name));
-    if (out.name == NULL)
-        return td_error_no_memory(p->err);
-    if (piece.selection == NULL && piece.size == 0)
-        out.piece_count = 0;
-    else
-        plan->pieces[plan->piece_count++] = piece;
-    plan->outputs[plan->output_count++] = out;
-    return true;
+    return append_result(p, tensor, name, &piece, &out);
 }
 
 static struct td_name output_name(const void *context, size_t i)
@@ -124,18 +141,38 @@ static bool check_names(const struct td_plan *plan, struct td_error *err)
                         plan->outputs[twice].name);
 }
 
+/* An empty plan with room for so many results. */
+static bool begin(struct td_plan *plan, size_t count, struct td_error *err)
+{
+    *plan = (struct td_plan){.tp_size = 1};
+    td_arena_init(&plan->arena, TD_PLAN_MAX_MEMORY_BYTES);
+    plan->outputs = td_arena_array(&plan->arena, count, sizeof *plan->outputs);
+    plan->pieces = td_arena_array(&plan->arena, count, sizeof *plan->pieces);
+    return (plan->outputs != NULL && plan->pieces != NULL) || td_error_no_memory(err);
+}
+
 bool td_plan_from_items(const struct td_plan_item *items, size_t count, const struct td_tensor_list *tensors,
                         struct td_plan *out, struct td_error *err)
 {
     struct item_planner p = {.tensors = tensors, .plan = out, .err = err};
-    *out = (struct td_plan){.tp_size = 1};
-    td_arena_init(&out->arena, TD_PLAN_MAX_MEMORY_BYTES);
-    out->outputs = td_arena_array(&out->arena, count, sizeof *out->outputs);
-    out->pieces = td_arena_array(&out->arena, count, sizeof *out->pieces);
-    bool ok = (out->outputs != NULL && out->pieces != NULL) || td_error_no_memory(err);
+    bool ok = begin(out, count, err);
     for (size_t i = 0; ok && i < count; i++)
         ok = add_item(&p, &items[i]);
     ok = ok && check_names(out, err);
+    if (!ok)
+        td_plan_fini(out);
+    return ok;
+}
+
+bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number,
+                            const struct td_selection *selection, struct td_plan *out, struct td_error *err)
+{
+    struct item_planner p = {.tensors = tensors, .plan = out, .err = err};
+    struct td_plan_piece piece = {.tensor = (uint32_t)number, .count = 1};
+    struct td_plan_output result = {.cell_count = 1, .piece_count = 1};
+    const struct td_tensor *tensor = tensors->get(tensors->context, number);
+    bool ok = begin(out, 1, err) && take_selection(&p, tensor, selection, &piece, &result) &&
+              append_result(&p, tensor, tensor->name, &piece, &result);
     if (!ok)
         td_plan_fini(out);
     return ok;

@@ -210,26 +210,34 @@ bool td_plan_spec_parse(struct td_plan_spec *spec, const char *text, size_t len,
 
 /* ---- plans --------------------------------------------------------------------------------------------- */
 
-bool td_plan_spec_apply(const struct td_plan_spec *spec, const char *config, size_t config_len,
-                        const struct td_tensor_list *tensors, uint64_t tp_rank, struct td_plan *out,
-                        struct td_error *err)
+bool td_plan_spec_match(const struct td_plan_spec *spec, const char *config, size_t config_len,
+                        const struct td_tensor_list *tensors, struct td_plan_basis *out, struct td_error *err)
 {
-    memset(out, 0, sizeof *out);
-    if (spec->ranks != NULL) {
-        if (!td_plan_from_items(spec->ranks[tp_rank].items, spec->ranks[tp_rank].count, tensors, out, err))
-            return false;
-        out->tp_size = spec->tp_size;
-        out->tp_rank = tp_rank;
+    *out = (struct td_plan_basis){.rules = spec->rules};
+    td_arena_init(&out->arena, 0);
+    if (spec->ranks != NULL)
         return true;
-    }
-    if (spec->engine == NULL)
-        return td_plan_from_rules(&spec->rules, tensors, spec->tp_size, tp_rank, out, err);
-    struct td_arena arena;
-    struct td_rule_list rules;
-    td_arena_init(&arena, 0);
-    bool ok =
-        td_engine_rules(spec->engine, config, config_len, tensors, spec->tp_size, &arena, &rules, err) &&
-        td_plan_from_rules(&rules, tensors, spec->tp_size, tp_rank, out, err);
-    td_arena_fini(&arena);
-    return ok;
+    return (spec->engine == NULL || td_engine_rules(spec->engine, config, config_len, tensors, spec->tp_size,
+                                                    &out->arena, &out->rules, err)) &&
+           td_plan_match(&out->rules, tensors, &out->match, err);
+}
+
+void td_plan_basis_fini(struct td_plan_basis *basis)
+{
+    td_plan_match_fini(&basis->match);
+    td_arena_fini(&basis->arena);
+}
+
+bool td_plan_spec_rank(const struct td_plan_spec *spec, const struct td_plan_basis *basis,
+                       const struct td_tensor_list *tensors, uint64_t tp_rank, struct td_plan *out,
+                       struct td_error *err)
+{
+    if (spec->ranks == NULL)
+        return td_plan_from_match(&basis->match, spec->tp_size, tp_rank, out, err);
+    const struct td_plan_items *items = &spec->ranks[tp_rank];
+    if (!td_plan_from_items(items->items, items->count, tensors, out, err))
+        return false;
+    out->tp_size = spec->tp_size;
+    out->tp_rank = tp_rank;
+    return true;
 }

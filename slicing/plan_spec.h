@@ -37,9 +37,24 @@ bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_
 
 void td_plan_spec_fini(struct td_plan_spec *spec);
 
-/* What rank tp_rank (below tp_size) gets. config as in td_engine_rules; errors as there and as td_plan_from_*. */
-bool td_plan_spec_apply(const struct td_plan_spec *spec, const char *config, size_t config_len,
-                        const struct td_tensor_list *tensors, uint64_t tp_rank, struct td_plan *out,
+/* What the ranks of a specification have in common, so that it is found once for all of them: rules, and which one each
+ * tensor has. Nothing where the ranks are spelled out. It points into itself: it is not to be moved. */
+struct td_plan_basis {
+    struct td_arena arena;
+    struct td_rule_list rules;
+    struct td_plan_match match;
+};
+
+/* Fini in every case. The specification, and what the tensors point to, are to outlive it. config and errors as in
+ * td_engine_rules; errors as td_plan_match too. */
+bool td_plan_spec_match(const struct td_plan_spec *spec, const char *config, size_t config_len,
+                        const struct td_tensor_list *tensors, struct td_plan_basis *out,
                         struct td_error *err);
+void td_plan_basis_fini(struct td_plan_basis *basis);
+
+/* What rank tp_rank (below tp_size) gets. Errors as td_plan_from_match and td_plan_from_items. */
+bool td_plan_spec_rank(const struct td_plan_spec *spec, const struct td_plan_basis *basis,
+                       const struct td_tensor_list *tensors, uint64_t tp_rank, struct td_plan *out,
+                       struct td_error *err);
 
 #endif

@@ -90,13 +90,13 @@ static bool write_header(const struct td_plan *plan, const struct td_shard_metad
     return true;
 }
 
-static bool make_header(struct td_shard_file *file, const struct td_shard_metadata *metadata,
-                        size_t metadata_count, struct td_error *err)
+static bool make_header(struct td_shard_file *file, const struct td_plan *plan,
+                        const struct td_shard_metadata *metadata, size_t metadata_count, struct td_error *err)
 {
     struct td_buffer text;
     size_t len;
     td_buffer_init(&text);
-    if (!write_header(&file->plan, metadata, metadata_count, &text, err)) {
+    if (!write_header(plan, metadata, metadata_count, &text, err)) {
         td_buffer_fini(&text);
         return false;
     }
@@ -106,8 +106,8 @@ static bool make_header(struct td_shard_file *file, const struct td_shard_metada
     return td_blob_from_heap(bytes, len, &file->header, err);
 }
 
-static bool make_layout(struct td_shard_file *file, const struct td_tensor_list *tensors,
-                        struct td_error *err)
+static bool make_layout(struct td_shard_file *file, const struct td_plan *plan,
+                        const struct td_tensor_list *tensors, struct td_error *err)
 {
     file->layout = td_layout_create();
     if (file->layout == NULL)
@@ -118,10 +118,11 @@ static bool make_layout(struct td_shard_file *file, const struct td_tensor_list 
         if (!td_layout_append(file->layout, 1, &run, 1, err))
             return false;
     }
-    for (size_t i = 0; i < file->plan.output_count; i++)
-        if (!td_layout_append_output(file->layout, TD_SHARD_SOURCE_TENSOR, &file->plan,
-                                     &file->plan.outputs[i], tensors, err))
+    for (size_t i = 0; i < plan->output_count; i++)
+        if (!td_layout_append_output(file->layout, TD_SHARD_SOURCE_TENSOR, plan, &plan->outputs[i], tensors,
+                                     err))
             return false;
+    td_layout_fit(file->layout);
     file->nbytes = file->layout->total_bytes;
     return true;
 }
@@ -133,20 +134,16 @@ static bool check_length(const struct td_shard_file *file, struct td_error *err)
            td_error_set(err, TD_FAILED_PRECONDITION, "a virtual file would have more than 2^63-1 bytes");
 }
 
-bool td_shard_file_create(struct td_plan *plan, const struct td_tensor_list *tensors,
+bool td_shard_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
                           const struct td_shard_metadata *metadata, size_t metadata_count, bool header_wanted,
                           struct td_shard_file **out, struct td_error *err)
 {
     struct td_shard_file *file = calloc(1, sizeof *file);
-    if (file == NULL) {
-        td_plan_fini(plan);
+    if (file == NULL)
         return td_error_no_memory(err);
-    }
     atomic_init(&file->refs, 1);
-    file->plan = *plan;
-    memset(plan, 0, sizeof *plan);
-    if ((header_wanted && !make_header(file, metadata, metadata_count, err)) ||
-        !make_layout(file, tensors, err) || !check_length(file, err)) {
+    if ((header_wanted && !make_header(file, plan, metadata, metadata_count, err)) ||
+        !make_layout(file, plan, tensors, err) || !check_length(file, err)) {
         td_shard_file_unref(file);
         return false;
     }
@@ -164,14 +161,25 @@ void td_shard_file_unref(struct td_shard_file *file)
 {
     if (file == NULL || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
         return;
+    if (file->budget != NULL)
+        td_budget_give(file->budget, td_shard_file_memory_bytes(file));
     td_layout_unref(file->layout);
     td_blob_unref(file->header);
-    td_plan_fini(&file->plan);
     free(file);
+}
+
+bool td_shard_file_is_shared(const struct td_shard_file *file)
+{
+    return atomic_load_explicit(&file->refs, memory_order_acquire) > 1;
+}
+
+void td_shard_file_set_budget(struct td_shard_file *file, struct td_budget *budget)
+{
+    file->budget = budget;
 }
 
 size_t td_shard_file_memory_bytes(const struct td_shard_file *file)
 {
     size_t header = file->header == NULL ? 0 : sizeof *file->header + (size_t)file->header->len_bytes;
-    return sizeof *file + header + file->plan.arena.used_bytes + td_layout_memory_bytes(file->layout);
+    return sizeof *file + header + td_layout_memory_bytes(file->layout);
 }

@@ -1,5 +1,6 @@
 /* Shard files: a plan as a safetensors file that lies nowhere: its header, and the layout of its bytes over the
- * checkpoint's tensors. Computed once, immutable, reference-counted, shared by every request on it. */
+ * checkpoint's tensors. Computed once, immutable, reference-counted, shared by every request on it. It holds no more than sending needs:
+ * some 80 bytes for a piece that lies by itself, and the header. */
 #ifndef TD_SLICING_SHARD_FILE_H
 #define TD_SLICING_SHARD_FILE_H
 
@@ -11,11 +12,11 @@ enum { TD_SHARD_SOURCE_HEADER = 0, TD_SHARD_SOURCE_TENSOR = 1 };
 
 struct td_shard_file {
     _Atomic int refs;
-    struct td_plan plan;
     struct td_blob
         *header; /* eight bytes of length and the JSON, padded with spaces to a multiple of 8; NULL: raw */
     struct td_layout *layout;
-    uint64_t nbytes; /* of the whole file */
+    uint64_t nbytes;          /* of the whole file */
+    struct td_budget *budget; /* NULL, or what its memory was taken from */
 };
 
 /* A key of __metadata__; both are strings there. */
@@ -23,16 +24,23 @@ struct td_shard_metadata {
     const char *key, *value;
 };
 
-/* Takes the plan over (it is empty then), also on failure. header_wanted false: tensors' bytes alone, one after the
+/* The plan is borrowed for the call; nothing points to it afterwards. header_wanted false: tensors' bytes alone, one after the
  * other ("raw"). Without metadata there is no __metadata__. Errors: TD_FAILED_PRECONDITION (names the tensor) for a type
  * that safetensors has no word for, and for the name __metadata__; TD_RESOURCE_EXHAUSTED, also for a header above the
  * 100,000,000 bytes that safetensors reads; TD_INVALID_ARGUMENT for a file of more than 2^64-1 bytes; and as
  * td_layout_append_output. */
-bool td_shard_file_create(struct td_plan *plan, const struct td_tensor_list *tensors,
+bool td_shard_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
                           const struct td_shard_metadata *metadata, size_t metadata_count, bool header_wanted,
                           struct td_shard_file **out, struct td_error *err);
 struct td_shard_file *td_shard_file_ref(struct td_shard_file *file);
 void td_shard_file_unref(struct td_shard_file *file); /* NULL is fine */
+
+/* Whether anybody beside the caller has a reference. */
+bool td_shard_file_is_shared(const struct td_shard_file *file);
+
+/* Has the file give td_shard_file_memory_bytes, which were taken, back to the budget when it goes. Once, before it is
+ * shared. */
+void td_shard_file_set_budget(struct td_shard_file *file, struct td_budget *budget);
 
 /* Memory it takes, for caches. */
 size_t td_shard_file_memory_bytes(const struct td_shard_file *file);

@@ -62,6 +62,38 @@ static bool heap_read(struct td_blob *blob, uint64_t off, void *out, size_t len,
 
 static const struct td_blob_class heap_class = {.destroy = heap_destroy, .read = heap_read};
 
+struct budgeted {
+    struct td_blob blob; /* first: a blob is its own */
+    struct td_budget *budget;
+};
+
+static void budgeted_destroy(struct td_blob *blob)
+{
+    struct budgeted *mine = (struct budgeted *)(void *)blob;
+    td_budget_give(mine->budget, (size_t)blob->len_bytes);
+    heap_destroy(blob);
+}
+
+static const struct td_blob_class budgeted_class = {.destroy = budgeted_destroy, .read = heap_read};
+
+bool td_blob_from_budget(char *data, size_t len, struct td_budget *budget, struct td_blob **out,
+                         struct td_error *err)
+{
+    struct budgeted *mine = malloc(sizeof *mine);
+    if (mine == NULL) {
+        free(data);
+        td_budget_give(budget, len);
+        return td_error_no_memory(err);
+    }
+    mine->budget = budget;
+    mine->blob.class = &budgeted_class;
+    atomic_init(&mine->blob.refs, 1);
+    mine->blob.bytes = (const uint8_t *)data;
+    mine->blob.len_bytes = len;
+    *out = &mine->blob;
+    return true;
+}
+
 bool td_blob_from_heap(char *data, size_t len, struct td_blob **out, struct td_error *err)
 {
     struct td_blob *blob = malloc(sizeof *blob);

@@ -7,6 +7,7 @@
 #ifndef TD_STORAGE_BLOB_H
 #define TD_STORAGE_BLOB_H
 
+#include "core/budget.h"
 #include "core/error.h"
 
 #include <stdatomic.h>
@@ -61,5 +62,9 @@ bool td_blob_pinned(struct td_blob *blob);
 
 /* Takes ownership of data (malloc'd, may be NULL when len is 0), also on failure. */
 bool td_blob_from_heap(char *data, size_t len, struct td_blob **out, struct td_error *err);
+
+/* The same for bytes that were taken from a budget: they are given back with the blob, also on failure. */
+bool td_blob_from_budget(char *data, size_t len, struct td_budget *budget, struct td_blob **out,
+                         struct td_error *err);
 
 #endif

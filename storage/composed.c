@@ -74,6 +74,24 @@ static bool reserve_block(struct td_layout *layout)
     return true;
 }
 
+/* The items of an array in as little memory as they need; where they are, when there is none to move them to. */
+static void *fit(void *items, size_t count, size_t size)
+{
+    void *fitted = count == 0 ? NULL : realloc(items, count * size);
+    return fitted == NULL ? items : fitted;
+}
+
+void td_layout_fit(struct td_layout *layout)
+{
+    layout->runs = fit(layout->runs, layout->run_count, sizeof *layout->runs);
+    layout->blocks = fit(layout->blocks, layout->block_count, sizeof *layout->blocks);
+    layout->ends = fit(layout->ends, layout->block_count, sizeof *layout->ends);
+    if (layout->run_count > 0)
+        layout->run_capacity = layout->run_count;
+    if (layout->block_count > 0)
+        layout->block_capacity = layout->block_count;
+}
+
 /* Pieces that touch become one; what says nothing becomes 0. */
 static void run_simplify(struct td_run *run, uint64_t rounds)
 {

@@ -50,6 +50,9 @@ void td_layout_unref(struct td_layout *layout); /* NULL is fine */
 bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td_run *runs, size_t run_count,
                       struct td_error *err);
 
+/* Gives back what was reserved for more blocks: nothing is going to be appended. */
+void td_layout_fit(struct td_layout *layout);
+
 /* Memory that the layout takes, for caches. */
 size_t td_layout_memory_bytes(const struct td_layout *layout);
 

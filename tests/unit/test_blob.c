@@ -31,6 +31,35 @@ static void heap_bytes_are_read_anywhere(void **state)
     td_blob_unref(NULL);
 }
 
+/* What was taken for the bytes comes back with the last reference, and when there is no memory for the blob. */
+static void budgets_get_it_back(void **state)
+{
+    (void)state;
+    struct td_budget budget;
+    struct td_blob *blob = NULL;
+    struct td_error err;
+    char byte = 0;
+    td_budget_init(&budget, 100);
+    char *data = malloc(11);
+    assert_non_null(data);
+    memcpy(data, "hello world", 11);
+    assert_true(td_budget_take(&budget, 11));
+    assert_true(td_blob_from_budget(data, 11, &budget, &blob, NULL));
+    assert_true(td_blob_read(td_blob_ref(blob), 4, &byte, 1, NULL) && byte == 'o');
+    td_blob_unref(blob);
+    assert_int_equal(td_budget_used(&budget), 11);
+    td_blob_unref(blob);
+    assert_int_equal(td_budget_used(&budget), 0);
+    data = malloc(100);
+    assert_non_null(data);
+    assert_true(td_budget_take(&budget, 100));
+    td_error_init(&err);
+    alloc_fail_at(1);
+    assert_false(td_blob_from_budget(data, 100, &budget, &blob, &err));
+    alloc_fail_at(0);
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED && td_budget_used(&budget) == 0);
+}
+
 static void empty_blob_needs_no_memory(void **state)
 {
     (void)state;
@@ -126,8 +155,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heap_bytes_are_read_anywhere), cmocka_unit_test(empty_blob_needs_no_memory),
-        cmocka_unit_test(data_is_owned_on_failure_too), cmocka_unit_test(class_answers_are_passed_on),
-        cmocka_unit_test(last_reference_destroys_once),
+        cmocka_unit_test(budgets_get_it_back),          cmocka_unit_test(data_is_owned_on_failure_too),
+        cmocka_unit_test(class_answers_are_passed_on),  cmocka_unit_test(last_reference_destroys_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,12 @@ static void unref(void *value)
     ((struct value *)value)->refs--;
 }
 
-static const struct td_lru_class class = {.ref = ref, .unref = unref};
+static bool idle(const void *value)
+{
+    return ((const struct value *)value)->refs == 1;
+}
+
+static const struct td_lru_class class = {.ref = ref, .unref = unref, .idle = idle};
 
 static bool has(struct td_lru *lru, const char *key)
 {
@@ -91,6 +96,55 @@ static void there_are_never_too_many(void **state)
     assert_int_equal(value.refs, 0);
 }
 
+static void what_nobody_has_goes_first(void **state)
+{
+    (void)state;
+    struct td_lru lru;
+    struct value values[3] = {{0}};
+    assert_true(td_lru_init(&lru, &class, 3000));
+    assert_false(td_lru_drop_idle(&lru));
+    assert_true(td_lru_put(&lru, "a", &values[0], 100));
+    assert_true(td_lru_put(&lru, "b", &values[1], 100));
+    assert_true(td_lru_put(&lru, "c", &values[2], 100));
+    size_t bytes = lru.bytes;
+    assert_ptr_equal(td_lru_get(&lru, "a"), &values[0]); /* held; now b is the oldest, then c */
+    assert_ptr_equal(td_lru_get(&lru, "b"), &values[1]); /* held */
+    assert_true(td_lru_drop_idle(&lru));
+    assert_true(has(&lru, "a") && has(&lru, "b") && !has(&lru, "c"));
+    assert_true(lru.count == 2 && lru.bytes < bytes && values[2].refs == 0);
+    assert_false(td_lru_drop_idle(&lru));
+    unref(&values[0]);
+    unref(&values[1]);
+    assert_true(td_lru_drop_idle(&lru)); /* a was looked at before b */
+    assert_true(!has(&lru, "a") && has(&lru, "b"));
+    assert_true(td_lru_drop_idle(&lru));
+    assert_true(lru.count == 0 && lru.bytes == 0);
+    assert_true(td_lru_put(&lru, "d", &values[0], 100) && has(&lru, "d"));
+    td_lru_fini(&lru);
+}
+
+/* Held, they take their memory anyway: they stay to be shared, past the bound if need be. Without idle nobody is asked. */
+static void what_somebody_has_stays(void **state)
+{
+    (void)state;
+    static const struct td_lru_class blind = {.ref = ref, .unref = unref};
+    static const struct td_lru_class *const classes[] = {&class, &blind};
+    for (size_t i = 0; i < COUNT_OF(classes); i++) {
+        struct td_lru lru;
+        struct value values[4] = {{.refs = 1}, {.refs = 1}, {0}, {0}};
+        assert_true(td_lru_init(&lru, classes[i], 2000));
+        assert_true(td_lru_put(&lru, "a", &values[0], 1200));
+        assert_true(td_lru_put(&lru, "b", &values[1], 1200));
+        assert_int_equal(has(&lru, "a"), i == 0);
+        assert_true(td_lru_put(&lru, "c", &values[2], 300)); /* the only one that can go */
+        assert_int_equal(has(&lru, "c"), i == 1);
+        unref(&values[0]);
+        assert_true(td_lru_put(&lru, "d", &values[3], 300));
+        assert_true(!has(&lru, "a") && has(&lru, "b") && has(&lru, "d"));
+        td_lru_fini(&lru);
+    }
+}
+
 static void want_of_memory_keeps_nothing(void **state)
 {
     (void)state;
@@ -109,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_used_least_recently_goes), cmocka_unit_test(the_first_of_two_stays),
         cmocka_unit_test(what_is_too_large_is_not_kept),     cmocka_unit_test(there_are_never_too_many),
+        cmocka_unit_test(what_nobody_has_goes_first),        cmocka_unit_test(what_somebody_has_stays),
         cmocka_unit_test(want_of_memory_keeps_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,6 +66,8 @@ static void make_cold(struct place *place)
     td_snapshot_unref(snapshot);
     td_view_cache_fini(&place->loop.api.views);
     assert_true(td_view_cache_init(&place->loop.api.views));
+    while (td_lru_drop_idle(&place->loop.api.shards.files))
+        ;
 }
 
 static const struct {
@@ -95,6 +97,13 @@ static const struct {
     {"/models/m/tensors?page_token=AAAA", NULL, false},
     {"/models?page_size=0", NULL, false},
     {"/models/m/files/config.json", NULL, false},
+    {"/models/m/tensors/a?slice=1:", NULL, false},
+    {"/models/m/tensors/a?shard=0:0/2&format=npy", NULL, false},
+    {"/models/m/shards/fsdp/tp2/rank-1.safetensors", NULL, false},
+    {"/models/m/shards/fsdp/tp2/rank-1.safetensors", "Range: bytes=3-9", false},
+    {"/models/m/shards/none/tp2/rank-0.json", NULL, false},
+    {"/models/m/shards/vllm/tp2/rank-0.json", NULL, false},
+    {"/models/m/model.safetensors", NULL, false},
     {"/models/absent", NULL, false},
     {"/nothing", NULL, false},
     {"/%zz", NULL, false},
@@ -197,6 +206,8 @@ static void every_allocation_of_a_request(void **state)
         tries += torture_request(&place, i, false);
     }
     print_message("%zu requests, %zu failures\n", COUNT_OF(requests), tries);
+    make_cold(&place);
+    assert_int_equal(td_budget_used(&place.loop.api.shards.live), 0);
     close_place(&place);
 }
 

@@ -145,6 +145,52 @@ static void empty_and_dropped(void **state)
     tensor_set_fini(&set);
 }
 
+/* One match serves all ranks of any number of them: the plans are those that are made by themselves. */
+static void a_match_serves_all_ranks(void **state)
+{
+    (void)state;
+    static const struct tensor_spec specs[] = {
+        {"a.k", "F32", 2, {4, 3}, NULL},
+        {"a.q", "F32", 2, {8, 3}, NULL},
+        {"n", "F32", 1, {5}, NULL},
+        {"x", "F32", 2, {2, 2}, NULL},
+    };
+    static const struct td_rule rules[] = {{.match = "*.q", .out = "*.qk"},
+                                           {.match = "*.k", .out = "*.qk", .slot = 1},
+                                           {.match = "x", .drop = true}};
+    static const char *const wanted[] = {
+        "a.qk F32[12,3]@0/1: a.q 0+8 a.k 0+4; n F32[5]@0/1: n 0+5 -x",
+        "a.qk F32[6,3]@0/1: a.q 0+4 a.k 0+2; n F32[5]@0/1: n 0+5 -x",
+        "a.qk F32[6,3]@0/1: a.q 4+4 a.k 2+2; n F32[5]@0/1: n 0+5 -x",
+    };
+    static const uint64_t ranks[][2] = {{1, 0}, {2, 0}, {2, 1}};
+    struct td_rule_list list = {.rules = (struct td_rule *)(uintptr_t)rules, .count = COUNT_OF(rules)};
+    struct tensor_set set;
+    struct td_plan_match match;
+    struct td_buffer text;
+    struct td_error err;
+    td_buffer_init(&text);
+    tensor_set_init(&set, specs, COUNT_OF(specs));
+    assert_true(td_plan_match(&list, &set.list, &match, NULL));
+    for (size_t i = 0; i < COUNT_OF(ranks); i++) {
+        struct td_plan plan;
+        assert_true(td_plan_from_match(&match, ranks[i][0], ranks[i][1], &plan, NULL));
+        render(&plan, &set, &text);
+        CHECK(strcmp(text.data, wanted[i]) == 0, "%s", text.data);
+        td_plan_fini(&plan);
+    }
+    struct td_plan none;
+    td_error_init(&err);
+    assert_false(td_plan_from_match(&match, 3, 0, &none, &err)); /* 8 rows for 3 ranks */
+    assert_true(err.code == TD_FAILED_PRECONDITION && none.outputs == NULL);
+    td_error_init(&err);
+    assert_false(td_plan_from_match(&match, 2, 2, &none, &err));
+    assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    td_plan_match_fini(&match);
+    td_buffer_fini(&text);
+    tensor_set_fini(&set);
+}
+
 /* GGUF's blocks lie along the last dimension, types below a byte have several elements to a block. */
 static void blocks(void **state)
 {
@@ -390,6 +436,7 @@ int main(void)
         cmocka_unit_test(worked_example),
         cmocka_unit_test(stacks),
         cmocka_unit_test(empty_and_dropped),
+        cmocka_unit_test(a_match_serves_all_ranks),
         cmocka_unit_test(blocks),
         cmocka_unit_test(refusals),
         cmocka_unit_test(overflow),

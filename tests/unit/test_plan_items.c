@@ -48,6 +48,49 @@ static void in_the_order_given(void **state)
     tensor_set_fini(&set);
 }
 
+/* The same as a list of one item with that slice. */
+static void a_selection_is_an_item(void **state)
+{
+    (void)state;
+    static const struct td_plan_item item = {"a", NULL, "1:3,4"};
+    struct tensor_set set;
+    struct td_selection selection;
+    struct td_plan listed;
+    struct td_plan plan;
+    tensor_set_init(&set, specs, COUNT_OF(specs));
+    assert_true(td_slice_parse("1:3,4", 5, 2, set.tensors[0].shape, &selection, NULL));
+    assert_true(td_plan_from_items(&item, 1, &set.list, &listed, NULL));
+    assert_true(td_plan_from_selection(&set.list, 0, &selection, &plan, NULL));
+    memset(&selection, 0xff, sizeof selection); /* the plan has its own */
+    assert_true(plan.tp_size == 1 && plan.tp_rank == 0 && plan.output_count == 1 && plan.piece_count == 1);
+    assert_int_equal(plan.total_bytes, 2 * 4);
+    const struct td_plan_output *o = &plan.outputs[0];
+    assert_string_equal(o->name, "a");
+    assert_true(o->rank == 1 && o->shape[0] == 2 && o->nbytes == 8);
+    assert_true(o->cell_count == 1 && o->first_piece == 0 && o->piece_count == 1);
+    assert_true(plan.pieces[0].tensor == 0 && plan.pieces[0].count == 1);
+    const struct td_selection *mine = plan.pieces[0].selection;
+    const struct td_selection *wanted = listed.pieces[0].selection;
+    assert_true(mine->rank == 2 && mine->dropped == wanted->dropped);
+    assert_memory_equal(mine->starts, wanted->starts, 2 * sizeof *mine->starts);
+    assert_memory_equal(mine->sizes, wanted->sizes, 2 * sizeof *mine->sizes);
+    td_plan_fini(&plan);
+    td_plan_fini(&listed);
+    td_selection_all(2, set.tensors[0].shape, &selection);
+    bool ok = false;
+    for (size_t k = 1; !ok; k++) {
+        struct td_error err;
+        td_error_init(&err);
+        alloc_fail_at(k);
+        ok = td_plan_from_selection(&set.list, 0, &selection, &plan, &err);
+        alloc_fail_at(0);
+        CHECK(ok || (plan.outputs == NULL && err.code == TD_RESOURCE_EXHAUSTED), "k %zu", k);
+    }
+    assert_int_equal(plan.total_bytes, 4 * 24);
+    td_plan_fini(&plan);
+    tensor_set_fini(&set);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -106,6 +149,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_the_order_given),
+        cmocka_unit_test(a_selection_is_an_item),
         cmocka_unit_test(refusals),
         cmocka_unit_test(failing_allocations),
     };

@@ -206,7 +206,10 @@ static void pages_continue_after_a_name(void **state)
             size_t after = td_checkpoint_after(c, name, strlen(name));
             CHECK(after == cases[i].after, "%s, \"%s\": %zu", ids[m], name, after);
             bool there = after > 0 && strcmp(td_checkpoint_tensor(c, after - 1).tensor->name, name) == 0;
+            size_t number;
             CHECK(td_checkpoint_find(c, name, strlen(name), &ref) == there, "%s, \"%s\"", ids[m], name);
+            CHECK(td_checkpoint_find_number(c, name, strlen(name), &number) == there, "\"%s\"", name);
+            CHECK(!there || number == after - 1, "%s, \"%s\": %zu", ids[m], name, number);
         }
     }
     const struct td_checkpoint *none = &scanner_model(&scanner, "none")->checkpoints[0];

@@ -1,0 +1,232 @@
+#include "slicing/plan_match.h"
+
+#include "parser/names.h"
+
+#include <string.h>
+
+/* A match that is being made. */
+struct matching {
+    struct td_plan_match *match;
+    struct td_matched *matches; /* of the match, while it is filled */
+    uint32_t *dropped;
+    uint64_t steps; /* that are left */
+    struct td_buffer name;
+    struct td_error *err;
+};
+
+bool td_matched_refuse(const struct td_matched *matched, const char *reason, struct td_error *err)
+{
+    return td_error_set(err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": %s", matched->tensor->name, reason);
+}
+
+uint32_t td_matched_slot(const struct td_matched *matched)
+{
+    return matched->rule == NULL ? 0 : matched->rule->slot;
+}
+
+static bool refuse(const struct matching *p, const struct td_matched *m, const char *reason)
+{
+    return td_matched_refuse(m, reason, p->err);
+}
+
+/* ---- rules that make one result ---- */
+
+static const char *out_of(const struct td_rule_list *rules, size_t i)
+{
+    const struct td_rule *rule = &rules->rules[i];
+    return rule->out == NULL || rule->drop || rule->refuse != NULL ? NULL : rule->out;
+}
+
+static int compare_outs(const void *context, size_t a, size_t b)
+{
+    const struct td_rule_list *rules = context;
+    const char *left = out_of(rules, a);
+    const char *right = out_of(rules, b);
+    if (left == NULL || right == NULL)
+        return (left != NULL) - (right != NULL);
+    int order = strcmp(left, right);
+    if (order == 0)
+        order = (rules->rules[a].slot > rules->rules[b].slot) - (rules->rules[a].slot < rules->rules[b].slot);
+    return order;
+}
+
+static void count_class(const struct td_rule_list *rules, const struct td_order *order, size_t first,
+                        size_t end, uint32_t *class_of, uint32_t *slots_of)
+{
+    uint32_t slots = 1;
+    for (size_t i = first + 1; i < end; i++)
+        slots += rules->rules[order[i].index].slot != rules->rules[order[i - 1].index].slot;
+    for (size_t i = first; i < end; i++) {
+        class_of[order[i].index] = (uint32_t)first;
+        slots_of[order[i].index] = slots;
+    }
+}
+
+static bool find_classes(struct matching *p)
+{
+    const struct td_rule_list *rules = p->match->rules;
+    size_t count = rules->count;
+    struct td_order *order = td_arena_array(&p->match->arena, count, sizeof *order);
+    uint32_t *class_of = td_arena_array(&p->match->arena, count, sizeof *class_of);
+    uint32_t *slots_of = td_arena_array(&p->match->arena, count, sizeof *slots_of);
+    if (order == NULL || class_of == NULL || slots_of == NULL)
+        return td_error_no_memory(p->err);
+    for (size_t i = 0; i < count; i++)
+        order[i] = (struct td_order){.index = i};
+    if (!td_order_sort(order, count, compare_outs, rules, p->err))
+        return false;
+    for (size_t first = 0; first < count;) {
+        size_t end = first + 1;
+        const char *out = out_of(rules, order[first].index);
+        while (out != NULL && end < count && strcmp(out, out_of(rules, order[end].index)) == 0)
+            end++;
+        count_class(rules, order, first, end, class_of, slots_of);
+        first = end;
+    }
+    p->match->class_of = class_of;
+    p->match->slots_of = slots_of;
+    return true;
+}
+
+/* ---- tensors to results ---- */
+
+static bool read_index(const struct matching *p, struct td_matched *m, const struct td_captures *captures)
+{
+    const char *text = m->tensor->name + captures->at[captures->count - 1].off;
+    uint32_t len = captures->at[captures->count - 1].len;
+    uint32_t value = 0;
+    if (len == 0 || len > 9 || (len > 1 && text[0] == '0'))
+        return refuse(p, m, "its last wildcard is not an index of a stack");
+    for (uint32_t i = 0; i < len; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return refuse(p, m, "its last wildcard is not an index of a stack");
+        value = value * 10 + (uint32_t)(text[i] - '0');
+    }
+    m->index = value;
+    return true;
+}
+
+static bool is_plain(const struct td_dtype *dtype)
+{
+    static const char *const plain[] = {"BF16", "F16", "F32", "F64"};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (strcmp(dtype->name, plain[i]) == 0)
+            return true;
+    return false;
+}
+
+/* What no rule of the list changes. */
+static bool check_source(const struct matching *p, const struct td_matched *m)
+{
+    if (m->tensor->reason != NULL)
+        return refuse(p, m, m->tensor->reason);
+    if (p->match->rules->plain_types_only && !is_plain(m->tensor->dtype))
+        return td_error_set(
+            p->err, TD_FAILED_PRECONDITION,
+            "tensor \"%.160s\": of type %.16s; the layout of quantised weights depends on how the "
+            "engine runs them, so only BF16, F16, F32 and F64 are laid out",
+            m->tensor->name, m->tensor->dtype->name);
+    return true;
+}
+
+static bool set_out(struct matching *p, struct td_matched *m, const struct td_captures *captures)
+{
+    if (m->rule == NULL || m->rule->out == NULL) {
+        m->out = m->tensor->name;
+        return true;
+    }
+    td_buffer_clear(&p->name);
+    td_rule_write_out(m->rule, m->tensor->name, captures, &p->name);
+    m->out = p->name.failed ? NULL : td_arena_strndup(&p->match->arena, p->name.data, p->name.len);
+    return m->out != NULL || td_error_no_memory(p->err);
+}
+
+static bool match_tensor(struct matching *p, uint32_t number)
+{
+    const struct td_tensor *tensor = p->match->tensors.get(p->match->tensors.context, number);
+    struct td_matched m = {.tensor = tensor, .number = number};
+    struct td_captures captures;
+    m.rule = td_rules_find(p->match->rules, tensor->name, tensor->name_len, &captures, &p->steps);
+    if (p->steps == 0)
+        return td_error_set(p->err, TD_FAILED_PRECONDITION,
+                            "%zu rules for %zu tensors take too long to match; use fewer rules",
+                            p->match->rules->count, p->match->tensors.count);
+    if (m.rule == NULL && tensor->rank >= 2)
+        return refuse(p, &m, "no rule matches it, and it has two dimensions or more");
+    if (m.rule != NULL && m.rule->refuse != NULL)
+        return refuse(p, &m, m.rule->refuse);
+    if (m.rule != NULL && m.rule->drop) {
+        p->dropped[p->match->dropped_count++] = number;
+        return true;
+    }
+    if (!check_source(p, &m) || !set_out(p, &m, &captures))
+        return false;
+    if (m.rule != NULL && m.rule->stack && (captures.count == 0 || !read_index(p, &m, &captures)))
+        return captures.count > 0 ? false : refuse(p, &m, "its rule stacks, but has no wildcard");
+    p->matches[p->match->match_count++] = m;
+    return true;
+}
+
+static int compare_matches(const void *context, size_t a, size_t b)
+{
+    const struct td_matched *left = (const struct td_matched *)context + a;
+    const struct td_matched *right = (const struct td_matched *)context + b;
+    int order = strcmp(left->out, right->out);
+    if (order == 0)
+        order = (left->index > right->index) - (left->index < right->index);
+    if (order == 0)
+        order = (td_matched_slot(left) > td_matched_slot(right)) -
+                (td_matched_slot(left) < td_matched_slot(right));
+    return order;
+}
+
+/* The matches in their order. */
+static bool sort_matches(struct matching *p)
+{
+    size_t count = p->match->match_count;
+    struct td_order *order = td_arena_array(&p->match->arena, count, sizeof *order);
+    if (order == NULL)
+        return td_error_no_memory(p->err);
+    for (size_t i = 0; i < count; i++)
+        order[i] = (struct td_order){.index = i};
+    if (!td_order_sort(order, count, compare_matches, p->matches, p->err))
+        return false;
+    td_order_apply(order, count, p->matches, sizeof *p->matches);
+    return true;
+}
+
+static bool match_tensors(struct matching *p)
+{
+    struct td_plan_match *match = p->match;
+    size_t count = match->tensors.count;
+    match->matches = p->matches = td_arena_array(&match->arena, count, sizeof *p->matches);
+    match->dropped = p->dropped = td_arena_array(&match->arena, count, sizeof *p->dropped);
+    if (p->matches == NULL || p->dropped == NULL)
+        return td_error_no_memory(p->err);
+    for (size_t i = 0; i < count; i++)
+        if (!match_tensor(p, (uint32_t)i))
+            return false;
+    return sort_matches(p);
+}
+
+void td_plan_match_fini(struct td_plan_match *match)
+{
+    td_arena_fini(&match->arena);
+    *match = (struct td_plan_match){0};
+}
+
+bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
+                   struct td_plan_match *out, struct td_error *err)
+{
+    struct matching p = {.match = out, .steps = TD_PLAN_MAX_STEPS, .err = err};
+    *out = (struct td_plan_match){.rules = rules, .tensors = *tensors};
+    td_arena_init(&out->arena, TD_PLAN_MAX_MEMORY_BYTES);
+    if (tensors->count > TD_PLAN_MAX_TENSORS)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "more than 2^32-2 tensors");
+    td_buffer_init(&p.name);
+    bool ok = find_classes(&p) && match_tensors(&p);
+    td_buffer_fini(&p.name);
+    if (!ok)
+        td_plan_match_fini(out);
+    return ok;
+}

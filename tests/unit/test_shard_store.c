@@ -1,0 +1,294 @@
+#include "api/shard_store.h"
+
+#include "tests/kit/loopback.h"
+#include "tests/unit/unit.h"
+
+#include <pthread.h>
+
+enum { RANKS = 8, THREADS = 8 };
+
+/* A model of two tensors, whose files are asked for at a store of its own. */
+struct place {
+    struct tree tree;
+    struct loopback loop;
+    struct td_snapshot *snapshot;
+    struct td_shard_store store;
+    struct td_shard_want want;
+};
+
+static struct td_text text_of(const char *text)
+{
+    return (struct td_text){.p = text, .len = strlen(text)};
+}
+
+static void open_place(struct place *place, const char *engine)
+{
+    static const struct tree_tensor tensors[] = {{"w", "F32", "[16,2]", 128}, {"b", "F32", "[2]", 8}};
+    tree_open(&place->tree);
+    (void)tree_tensors(&place->tree, "m/model.safetensors", tensors, COUNT_OF(tensors), NULL, 0);
+    loopback_open(&place->loop, &place->tree);
+    place->snapshot = td_catalog_acquire(place->loop.catalog);
+    assert_true(td_shard_store_init(&place->store, place->loop.catalog));
+    place->want = (struct td_shard_want){.snapshot = place->snapshot, .model = &place->snapshot->models[0]};
+    place->want.checkpoint = &place->want.model->checkpoints[0];
+    assert_true(td_shard_name_engine(text_of(engine), RANKS, &place->want.name));
+}
+
+/* Whatever happened, nothing is being made and no memory is held. */
+static void close_place(struct place *place)
+{
+    assert_true(place->store.makers == 0 && place->store.making == NULL);
+    while (td_lru_drop_idle(&place->store.files))
+        ;
+    assert_true(place->store.files.count == 0 && td_budget_used(&place->store.live) == 0);
+    td_shard_store_fini(&place->store);
+    td_snapshot_unref(place->snapshot);
+    loopback_close(&place->loop);
+    tree_close(&place->tree);
+}
+
+static struct td_shard_file *get(struct place *place, uint64_t rank)
+{
+    struct td_shard_file *file = NULL;
+    char tag[TD_TAG_BYTES];
+    struct td_error err;
+    td_error_init(&err);
+    bool ok = td_shard_store_get(&place->store, &place->want, rank, &file, tag, &err);
+    CHECK(ok && file != NULL, "rank %u: %s", (unsigned)rank, err.message);
+    return file;
+}
+
+static void fails(struct place *place, uint64_t rank, enum td_code code, const char *part)
+{
+    struct td_shard_file *file = NULL;
+    char tag[TD_TAG_BYTES];
+    struct td_error err;
+    td_error_init(&err);
+    assert_false(td_shard_store_get(&place->store, &place->want, rank, &file, tag, &err));
+    assert_null(file);
+    CHECK(err.code == code && strstr(err.message, part) != NULL, "%d %s", (int)err.code, err.message);
+}
+
+static void a_file_is_made_once_and_kept(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place, "fsdp");
+    struct td_shard_file *first = get(&place, 0);
+    struct td_shard_file *again = get(&place, 0);
+    struct td_shard_file *other = get(&place, 1);
+    assert_true(first == again && first != other);
+    assert_int_equal(td_budget_used(&place.store.live),
+                     td_shard_file_memory_bytes(first) + td_shard_file_memory_bytes(other));
+    td_shard_file_unref(first);
+    td_shard_file_unref(again);
+    td_shard_file_unref(other);
+    assert_int_equal(place.store.files.count, 2);
+    close_place(&place);
+}
+
+/* A tag says what a file is made of: the rank, the number of ranks, the engine, the checkpoint. No file is made for it. */
+static void tags_tell_files_apart(void **state)
+{
+    (void)state;
+    struct place place;
+    char tags[4][TD_TAG_BYTES];
+    char made[TD_TAG_BYTES];
+    struct td_shard_file *file;
+    open_place(&place, "fsdp");
+    struct td_shard_want want = place.want;
+    assert_true(td_shard_store_tag(&want, 0, tags[0], NULL));
+    assert_true(td_shard_store_tag(&want, 1, tags[1], NULL));
+    want.name.tp_size = RANKS / 2;
+    assert_true(td_shard_store_tag(&want, 0, tags[2], NULL));
+    assert_true(td_shard_name_engine(text_of("none"), RANKS, &want.name));
+    assert_true(td_shard_store_tag(&want, 0, tags[3], NULL));
+    for (size_t i = 0; i < COUNT_OF(tags); i++)
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(tags[i], tags[k]);
+    assert_int_equal(place.store.files.count, 0);
+    assert_true(td_shard_store_get(&place.store, &place.want, 0, &file, made, NULL));
+    assert_string_equal(made, tags[0]);
+    td_shard_file_unref(file);
+    close_place(&place);
+}
+
+static void files_that_are_held_bound_those_to_come(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place, "fsdp");
+    struct td_shard_file *first = get(&place, 0);
+    struct td_shard_file *second = get(&place, 1);
+    place.store.live.max_bytes = td_budget_used(&place.store.live) + 10;
+    fails(&place, 2, TD_RESOURCE_EXHAUSTED, "try again");
+    assert_int_equal(td_budget_used(&place.store.live), place.store.live.max_bytes - 10);
+    td_shard_file_unref(get(&place, 0)); /* what is there already can be had */
+    td_shard_file_unref(first);
+    struct td_shard_file *third = get(&place, 2); /* the first goes, since nobody has it */
+    assert_int_equal(place.store.files.count, 2);
+    assert_true(td_budget_used(&place.store.live) <= place.store.live.max_bytes);
+    struct td_shard_file *kept = get(&place, 1);
+    assert_ptr_equal(kept, second);
+    fails(&place, 0, TD_RESOURCE_EXHAUSTED, "try again");
+    td_shard_file_unref(kept);
+    td_shard_file_unref(second);
+    td_shard_file_unref(third);
+    close_place(&place);
+}
+
+/* Files of slices and descriptions count too. */
+static void what_is_taken_makes_room_first(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_error err;
+    open_place(&place, "fsdp");
+    td_shard_file_unref(get(&place, 0));
+    place.store.live.max_bytes = td_budget_used(&place.store.live);
+    assert_true(td_shard_store_take(&place.store, place.store.live.max_bytes, NULL));
+    assert_int_equal(place.store.files.count, 0);
+    td_error_init(&err);
+    assert_false(td_shard_store_take(&place.store, 1, &err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    td_budget_give(&place.store.live, place.store.live.max_bytes);
+    close_place(&place);
+}
+
+/* Each of the makers has a place until its end; one more waits in vain. */
+static void makers_are_few(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_shard_maker makers[TD_SHARD_MAKERS];
+    open_place(&place, "fsdp");
+    place.store.wait_ns = 20000000;
+    for (size_t i = 0; i < COUNT_OF(makers); i++) {
+        struct td_plan plan;
+        td_shard_maker_init(&makers[i], &place.store, &place.want);
+        assert_true(td_shard_maker_plan(&makers[i], i, &plan, NULL));
+        assert_true(plan.tp_rank == i && plan.output_count == 2);
+        td_plan_fini(&plan);
+    }
+    fails(&place, 0, TD_RESOURCE_EXHAUSTED, "at once");
+    struct td_shard_file *file = NULL;
+    char tag[TD_TAG_BYTES];
+    assert_true(td_shard_maker_get(&makers[0], 0, &file, tag, NULL)); /* it has its place */
+    td_shard_file_unref(file);
+    td_shard_file_unref(get(&place, 0)); /* what is there takes none */
+    fails(&place, 1, TD_RESOURCE_EXHAUSTED, "at once");
+    td_shard_maker_fini(&makers[0]);
+    td_shard_file_unref(get(&place, 1));
+    for (size_t i = 1; i < COUNT_OF(makers); i++)
+        td_shard_maker_fini(&makers[i]);
+    close_place(&place);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------- */
+
+struct asker {
+    struct place *place;
+    uint64_t rank;
+    bool ok;
+    struct td_error err;
+    struct td_shard_file *file;
+};
+
+static void *ask(void *arg)
+{
+    struct asker *asker = arg;
+    char tag[TD_TAG_BYTES];
+    td_error_init(&asker->err);
+    asker->ok = td_shard_store_get(&asker->place->store, &asker->place->want, asker->rank, &asker->file, tag,
+                                   &asker->err);
+    return NULL;
+}
+
+/* Asks for ranks 0 to `ranks` - 1 in turn, all at once; released is called while they wait. */
+static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t ranks,
+                    struct td_shard_maker *released)
+{
+    pthread_t threads[THREADS];
+    for (size_t i = 0; i < THREADS; i++) {
+        askers[i] = (struct asker){.place = place, .rank = i % ranks};
+        assert_int_equal(pthread_create(&threads[i], NULL, ask, &askers[i]), 0);
+    }
+    if (released != NULL) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        for (size_t i = 0; i < TD_SHARD_MAKERS; i++)
+            td_shard_maker_fini(&released[i]);
+    }
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+}
+
+/* All get the one that was made, however they meet: two that were made would be two. */
+static void one_makes_it_for_all(void **state)
+{
+    (void)state;
+    struct place place;
+    struct asker askers[THREADS];
+    open_place(&place, "fsdp");
+    for (size_t round = 0; round < 50; round++) {
+        ask_all(&place, askers, 2, NULL);
+        for (size_t i = 0; i < THREADS; i++) {
+            CHECK(askers[i].ok, "%s", askers[i].err.message);
+            assert_ptr_equal(askers[i].file, askers[i % 2].file);
+        }
+        for (size_t i = 0; i < THREADS; i++)
+            td_shard_file_unref(askers[i].file);
+        while (td_lru_drop_idle(&place.store.files))
+            ;
+    }
+    close_place(&place);
+}
+
+static void who_waits_is_woken(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_shard_maker makers[TD_SHARD_MAKERS];
+    struct asker askers[THREADS];
+    open_place(&place, "fsdp");
+    for (size_t i = 0; i < COUNT_OF(makers); i++) {
+        struct td_plan plan;
+        td_shard_maker_init(&makers[i], &place.store, &place.want);
+        assert_true(td_shard_maker_plan(&makers[i], i, &plan, NULL));
+        td_plan_fini(&plan);
+    }
+    ask_all(&place, askers, RANKS, makers);
+    for (size_t i = 0; i < THREADS; i++) {
+        CHECK(askers[i].ok, "%s", askers[i].err.message);
+        td_shard_file_unref(askers[i].file);
+    }
+    close_place(&place);
+}
+
+/* vllm needs a config.json, which the model lacks: everybody is told so, nobody waits for a file that never comes. */
+static void an_error_is_everybodys(void **state)
+{
+    (void)state;
+    struct place place;
+    struct asker askers[THREADS];
+    open_place(&place, "vllm");
+    ask_all(&place, askers, 1, NULL);
+    for (size_t i = 0; i < THREADS; i++)
+        CHECK(!askers[i].ok && askers[i].file == NULL && askers[i].err.code == TD_FAILED_PRECONDITION, "%s",
+              askers[i].err.message);
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_made_once_and_kept),
+        cmocka_unit_test(tags_tell_files_apart),
+        cmocka_unit_test(files_that_are_held_bound_those_to_come),
+        cmocka_unit_test(what_is_taken_makes_room_first),
+        cmocka_unit_test(makers_are_few),
+        cmocka_unit_test(one_makes_it_for_all),
+        cmocka_unit_test(who_waits_is_woken),
+        cmocka_unit_test(an_error_is_everybodys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
