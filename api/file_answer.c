@@ -1,5 +1,7 @@
 #include "api/file_answer.h"
 
+#include "api/tensor_source.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -38,5 +40,19 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");
     td_response_set_etag(response, "%s", td_file_tag(entry->file));
     td_response_set_former_etag(response, "%s", entry->file->identity_tag);
+    return true;
+}
+
+bool td_shard_file_answer(const struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
+                          struct td_shard_file *file, const char *tag, struct td_response *response,
+                          struct td_error *err)
+{
+    char former[TD_TAG_BYTES];
+    if (!td_shard_store_former_tag(want, rank, former, err) ||
+        !td_shard_file_append(store->catalog, want->snapshot, want->checkpoint, file, &response->body, err))
+        return false;
+    td_response_describe(response, "application/octet-stream");
+    td_response_set_etag(response, "%s", tag);
+    td_response_set_former_etag(response, "%s", former);
     return true;
 }

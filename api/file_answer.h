@@ -1,8 +1,9 @@
-/* A file of the snapshot as an answer, the same for every facade. */
+/* Files as answers, the same for every facade. */
 #ifndef TD_API_FILE_ANSWER_H
 #define TD_API_FILE_ANSWER_H
 
 #include "api/response.h"
+#include "api/shard_store.h"
 #include "catalog/catalog.h"
 
 /* By extension; nothing that a browser would run as a page of ours. Static. */
@@ -11,5 +12,10 @@ const char *td_content_type_of(const char *path);
 /* Makes the whole file a 200 answer: body, type, validators, Last-Modified. Errors as td_file_source_map. */
 bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot,
                     const struct td_entry *entry, struct td_response *response, struct td_error *err);
+
+/* The same for a rank's file, which td_shard_store_get gave with its tag. Errors as td_shard_file_append. */
+bool td_shard_file_answer(const struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
+                          struct td_shard_file *file, const char *tag, struct td_response *response,
+                          struct td_error *err);
 
 #endif

@@ -1,3 +1,4 @@
+#include "api/file_answer.h"
 #include "api/handlers.h"
 #include "api/shard_view.h"
 #include "api/tensor_source.h"
@@ -74,21 +75,6 @@ static void describe(const struct stored_plan *stored, struct td_shard_want *wan
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/* Makes the file the body. */
-static void send_file(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                      struct td_shard_file *file, const char *tag)
-{
-    struct td_error err;
-    td_error_init(&err);
-    if (!td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, &call->response->body,
-                              &err)) {
-        td_response_fail_error(call->response, &err);
-        return;
-    }
-    td_response_describe(call->response, "application/octet-stream");
-    td_response_set_etag(call->response, "%s", tag);
-}
-
 /* Makes the JSON the answer; it may be as large as a plan, so it counts as one. */
 static void send_json(const struct td_call *call, struct td_buffer *json)
 {
@@ -136,8 +122,8 @@ static void answer_file(const struct td_call *call, const struct td_shard_want *
         td_response_fail_error(call->response, &err);
     else if (as_json)
         describe_file(call, want, file, &plan, tag);
-    else
-        send_file(call, want->checkpoint, file, tag);
+    else if (!td_shard_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err))
+        td_response_fail_error(call->response, &err);
     td_plan_fini(&plan);
     td_shard_maker_fini(&maker);
     td_shard_file_unref(file);

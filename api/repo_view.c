@@ -431,14 +431,9 @@ bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view
     struct td_shard_want want = want_of(view, item);
     struct td_shard_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    bool ok =
-        td_shard_store_get(store, &want, item->rank, &file, tag, err) &&
-        td_shard_file_append(store->catalog, view->snapshot, want.checkpoint, file, &response->body, err);
+    bool ok = td_shard_store_get(store, &want, item->rank, &file, tag, err) &&
+              td_shard_file_answer(store, &want, item->rank, file, tag, response, err);
     td_shard_file_unref(file);
-    if (!ok)
-        return false;
-    td_response_describe(response, "application/octet-stream");
     response->last_modified_s = item->model->updated_ns >= 0 ? item->model->updated_ns / 1000000000 : 0;
-    td_response_set_etag(response, "%s", tag);
-    return true;
+    return ok;
 }

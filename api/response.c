@@ -87,7 +87,8 @@ void td_response_add_header(struct td_response *response, const char *name, cons
     va_end(args);
 }
 
-static void write_etag(char etag[TD_ETAG_BYTES], const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void write_etag(char etag[TD_ETAG_BYTES], const char *format,
+                                                             va_list args)
 {
     etag[0] = '"';
     int n = vsnprintf(etag + 1, TD_ETAG_BYTES - 2, format, args);

@@ -84,20 +84,37 @@ bool td_shard_store_count(struct td_shard_store *store, struct td_shard_file *fi
     return true;
 }
 
-bool td_shard_store_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES],
-                        struct td_error *err)
+/* former: by what the files were called before they were hashed. */
+static bool make_tag(const struct td_shard_want *want, uint64_t rank, bool former, char tag[TD_TAG_BYTES])
 {
     const struct td_shard_name *name = &want->name;
-    const struct td_entry *config = want->model->config;
+    const struct td_checkpoint *checkpoint = want->checkpoint;
+    const struct td_entry *config = name->by_config ? want->model->config : NULL;
     uint64_t numbers[] = {name->tp_size, rank, name->by_engine ? TD_ENGINE_REVISION : 0};
     struct td_digest *digest = td_digest_create();
+    /* config.json is hashed long before the checkpoint is: one change of the tag, not two */
+    former = former || strcmp(checkpoint->tag, checkpoint->former_tag) == 0;
     td_digest_add_cstring(digest, "shard");
-    td_digest_add_cstring(digest, want->checkpoint->tag);
-    td_digest_add_cstring(digest, name->by_config && config != NULL ? td_file_tag(config->file) : "");
+    td_digest_add_cstring(digest, former ? checkpoint->former_tag : checkpoint->tag);
+    td_digest_add_cstring(digest, config == NULL ? ""
+                                  : former       ? config->file->identity_tag
+                                                 : td_file_tag(config->file));
     td_digest_add(digest, name->engine.p, name->engine.len);
     td_digest_add(digest, name->id.p, name->id.len);
     td_digest_add(digest, numbers, sizeof numbers);
-    return td_digest_finish(digest, tag) || td_error_no_memory(err);
+    return td_digest_finish(digest, tag);
+}
+
+bool td_shard_store_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES],
+                        struct td_error *err)
+{
+    return make_tag(want, rank, false, tag) || td_error_no_memory(err);
+}
+
+bool td_shard_store_former_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES],
+                               struct td_error *err)
+{
+    return make_tag(want, rank, true, tag) || td_error_no_memory(err);
 }
 
 /* ---- makers -------------------------------------------------------------------------------------------- */

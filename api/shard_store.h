@@ -52,6 +52,10 @@ void td_shard_store_fini(struct td_shard_store *store);
 bool td_shard_store_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES],
                         struct td_error *err);
 
+/* What that was before the files were hashed. */
+bool td_shard_store_former_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES],
+                               struct td_error *err);
+
 /* One rank's file (td_shard_file_unref), computed now or before, and its validator. Of several requests for the same file
  * one makes it, the others wait. Errors as td_plan_spec_parse, td_plan_spec_match, td_plan_spec_rank,
  * td_shard_file_create and td_model_config_text; TD_RESOURCE_EXHAUSTED when the files that are being sent take all memory

@@ -35,7 +35,7 @@ struct td_catalog_status {
     size_t map_count, lease_count;
     struct td_hasher_status hasher;
     size_t hashed_count; /* files whose digests entity tags of models and revisions are made of */
-    char message[256]; /* why it is not ready, or why the last scan failed; empty otherwise */
+    char message[256];   /* why it is not ready, or why the last scan failed; empty otherwise */
 };
 
 struct td_catalog;

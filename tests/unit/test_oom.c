@@ -219,7 +219,8 @@ static char *describe(const struct td_snapshot *snapshot)
     struct td_buffer out;
     td_buffer_init(&out);
     for (size_t i = 0; i < snapshot->entry_count; i++)
-        td_buffer_printf(&out, "entry %s %s\n", snapshot->entries[i].path, td_file_tag(snapshot->entries[i].file));
+        td_buffer_printf(&out, "entry %s %s\n", snapshot->entries[i].path,
+                         td_file_tag(snapshot->entries[i].file));
     for (size_t i = 0; i < snapshot->problems.count; i++)
         td_buffer_printf(&out, "problem %s %s\n", snapshot->problems.items[i].path,
                          snapshot->problems.items[i].message);

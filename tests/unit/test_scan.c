@@ -429,7 +429,8 @@ static void changes_of_every_kind_are_seen(void **state)
         (void)scanner_scan(&place.scanner);
         CHECK(file_of(&place, "m/a.safetensors") != before, "kind %d", kind);
         CHECK(strcmp(tag, place.scanner.snapshot->tag) != 0, "kind %d", kind);
-        CHECK(strcmp(before->identity_tag, file_of(&place, "m/a.safetensors")->identity_tag) != 0, "kind %d", kind);
+        CHECK(strcmp(before->identity_tag, file_of(&place, "m/a.safetensors")->identity_tag) != 0, "kind %d",
+              kind);
         memcpy(tag, place.scanner.snapshot->tag, sizeof tag);
         td_file_unref(before);
     }
