@@ -656,6 +656,55 @@ static void large_offsets_are_exact(void **state)
     tree_close(&tree);
 }
 
+static void get_etag(struct loopback *loop, const char *target, const char *lines, int status,
+                     char etag[TD_ETAG_BYTES])
+{
+    struct answer answer;
+    loopback_ask(loop, "GET", target, lines, &answer);
+    CHECK(answer.response.status == status, "%s %s: %d", target, lines == NULL ? "" : lines,
+          answer.response.status);
+    memcpy(etag, answer.response.etag, TD_ETAG_BYTES);
+    answer_fini(&answer);
+}
+
+/* RFC 9110 section 8.8.3: equal tags, equal bytes; what was begun under the tag of before goes on under it. */
+static void tags_of_before_the_hashing_are_taken(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {
+        "/models/qwen3/files/config.json", "/models/qwen3/tensors/a/b", "/models/qwen3/tensors/a/b?slice=0:1",
+        "/models/qwen3/model.safetensors", "/models/qwen3/shards/none/tp2/rank-1.safetensors"};
+    static const uint8_t sum[TD_SHA256_BYTES] = {0xab};
+    struct place place;
+    char before[COUNT_OF(targets)][TD_ETAG_BYTES];
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(targets); i++)
+        get_etag(&place.loop, targets[i], NULL, 200, before[i]);
+    struct td_snapshot *snapshot = td_catalog_acquire(place.loop.catalog);
+    for (size_t i = 0; i < snapshot->entry_count; i++)
+        assert_true(td_file_set_sha256(snapshot->entries[i].file, sum));
+    td_snapshot_unref(snapshot);
+    loopback_rescan(&place.loop);
+    for (size_t i = 0; i < COUNT_OF(targets); i++) {
+        static const char *const fields[] = {"If-Match", "If-Range"};
+        char now[TD_ETAG_BYTES];
+        char lines[2 * TD_ETAG_BYTES];
+        get_etag(&place.loop, targets[i], NULL, 200, now);
+        CHECK(strcmp(now, before[i]) != 0, "%s: %s", targets[i], now);
+        for (size_t f = 0; f < COUNT_OF(fields); f++) {
+            char again[TD_ETAG_BYTES];
+            (void)snprintf(lines, sizeof lines, "%s: %s\nRange: bytes=0-1", fields[f], before[i]);
+            get_etag(&place.loop, targets[i], lines, 206, again);
+            CHECK(strcmp(again, before[i]) == 0, "%s: %s", targets[i], again);
+        }
+        (void)snprintf(lines, sizeof lines, "If-Match: %s", now);
+        get_etag(&place.loop, targets[i], lines, 200, now);
+        (void)snprintf(lines, sizeof lines, "If-None-Match: %s", before[i]);
+        get_etag(&place.loop, targets[i], lines, 304, now);
+    }
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -669,6 +718,7 @@ int main(void)
         cmocka_unit_test(ranges_are_for_representations),
         cmocka_unit_test(errors_come_before_conditions),
         cmocka_unit_test(etags_are_unique_and_stable),
+        cmocka_unit_test(tags_of_before_the_hashing_are_taken),
         cmocka_unit_test(types_of_files),
         cmocka_unit_test(shapes_in_headers_are_never_cut),
         cmocka_unit_test(large_offsets_are_exact),
