@@ -671,9 +671,9 @@ static void get_etag(struct loopback *loop, const char *target, const char *line
 static void tags_of_before_the_hashing_are_taken(void **state)
 {
     (void)state;
-    static const char *const targets[] = {
-        "/models/qwen3/files/config.json", "/models/qwen3/tensors/a/b", "/models/qwen3/tensors/a/b?slice=0:1",
-        "/models/qwen3/model.safetensors", "/models/qwen3/shards/none/tp2/rank-1.safetensors"};
+    static const char *const targets[] = {"/models/m/files/notes.txt", "/models/m/tensors/before",
+                                          "/models/m/tensors/before?slice=0:3", "/models/m/model.safetensors",
+                                          "/models/m/shards/none/tp2/rank-1.safetensors"};
     static const uint8_t sum[TD_SHA256_BYTES] = {0xab};
     struct place place;
     char before[COUNT_OF(targets)][TD_ETAG_BYTES];
