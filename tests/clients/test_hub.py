@@ -160,6 +160,26 @@ def test_a_cut_connection_is_resumed(hub, srv, root, cache):
         assert proxy.asked.lower().count(b"\r\nrange: bytes=") == 2, "resumed, not begun anew"
 
 
+def test_resumed_from_a_server_that_was_restarted(srv, root, cache):
+    """0.36.2 keeps the half under its validator: the next server, in the next process, must have the same."""
+    ask = {"repo_id": "ns/big", "filename": "model.safetensors", "cache_dir": cache}
+    with CuttingProxy(srv.port, after=11 << 20, cuts=1) as proxy, \
+            Worker("calls_hub", HUB0, HF_ENDPOINT=f"http://127.0.0.1:{proxy.port}") as w:
+        fails("RequestException", w.download, **ask)
+    with harness.Server(root) as other, CuttingProxy(other.port, after=0, cuts=0) as proxy, \
+            Worker("calls_hub", HUB0, HF_ENDPOINT=f"http://127.0.0.1:{proxy.port}") as w:
+        assert sha256(w.download(**ask)) == sha256(root / "ns/big/model.safetensors")
+        assert b"\r\nrange: bytes=10485760-\r\n" in proxy.asked.lower()
+
+
+def test_while_files_are_being_hashed(hub, root, cache):
+    """A snapshot that begins before the digests are known, and so by other names, is as good."""
+    with harness.Server(root) as s, \
+            Worker("calls_hub", NEWEST if hub.is_newest else HUB0, HF_ENDPOINT=f"http://127.0.0.1:{s.port}") as w:
+        for repo in ("ns/big", "ns/plain"):
+            assert digests(w.snapshot(repo_id=repo, cache_dir=cache)) == digests(root / repo)
+
+
 # ------------------------------------------------------------------------------------------------ errors
 
 def test_errors_are_the_clients_own(hub, cache):
