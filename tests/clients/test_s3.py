@@ -10,7 +10,7 @@ import s3fs
 import safetensors.torch
 
 import harness
-from client import Worker, digests, quiet_environment, sha256
+from client import CuttingProxy, Worker, digests, quiet_environment, sha256
 
 NAMES = ["config.json", "name with space.txt", "é/ü+plus.txt", "a+b.txt", "100%.txt", "a&b<c>.txt", "empty.txt",
          "sub/deeper/file.bin"]
@@ -34,7 +34,7 @@ def root(tmp_path_factory):
                                                                 harness.tensor("b", "F16", (7,))])
     (root / "ns/big").mkdir()
     (root / "ns/big/big.bin").write_bytes(harness.pattern(BIG, "big"))
-    harness.write_by_hand(root / "ns/big/model.safetensors", [harness.tensor("w", "I8", (9,))])
+    harness.write_by_hand(root / "ns/big/model.safetensors", [harness.tensor(n, "F32", (1024, 1024)) for n in "abcd"])
     harness.write_by_hand(root / "other/model/model.safetensors", [harness.tensor("w", "I8", (9,))])
     harness.write_by_hand(root / "alone/model.safetensors", [harness.tensor("w", "I8", (10,))])
     with Worker("calls_transformers", HF_HUB_OFFLINE="1") as w:
@@ -154,6 +154,20 @@ def test_errors(s3):
 def test_download_in_parts(s3, root, tmp_path):
     s3.download_file("ns", "big/big.bin", str(tmp_path / "big"))
     assert sha256(tmp_path / "big") == sha256(root / "ns/big/big.bin")
+
+
+def test_cut_connections_are_mended(endpoint, root, tmp_path):
+    """By the clients themselves, who ask for the part again."""
+    port = int(endpoint.rsplit(":", 1)[1])
+    with CuttingProxy(port, after=2 << 20, cuts=2) as proxy:
+        s3 = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{proxy.port}", region_name="us-east-1",
+                          config=botocore.config.Config(signature_version=botocore.UNSIGNED))
+        s3.download_file("ns", "big/big.bin", str(tmp_path / "big"))
+        assert proxy.done_cuts == 2 and sha256(tmp_path / "big") == sha256(root / "ns/big/big.bin")
+    with CuttingProxy(port, after=2 << 20, cuts=2) as proxy, \
+            Worker("calls_s3", AWS_ENDPOINT_URL=f"http://127.0.0.1:{proxy.port}", RUNAI_STREAMER_S3_UNSIGNED="1") as w:
+        got = w.runai_stream(paths=["s3://ns/big/model.safetensors"])
+        assert proxy.done_cuts == 2 and got == read_tensors((root / "ns/big/model.safetensors").read_bytes())
 
 
 def test_the_bucket_of_single_segments(s3, root):
