@@ -35,4 +35,4 @@ def http_read(url, at=0, n=-1):
 
 def http_info(url):
     got = fsspec.filesystem("http").info(url)
-    return {"size": got["size"], "etag": got.get("ETag"), "partial": got.get("partial")}
+    return {"size": got["size"], "etag": got.get("ETag"), "partial": got.get("partial", True)}

@@ -19,6 +19,7 @@ def root(tmp_path_factory):
         (root / "ns" / name).mkdir(parents=True)
     (root / "ns/lines/train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), root / "ns/columns/data/train-00000-of-00001.parquet")
+    (root / "ns/columns/README.md").write_text("---\nlicense: mit\n---\nOf which the folder is a repository.\n")
     (root / "ns/two/train.csv").write_text("a,b\n1,x\n2,y\n")
     (root / "ns/two/test.csv").write_text("a,b\n3,z\n")
     for name in NAMES:

@@ -342,7 +342,9 @@ def test_commits_of_a_cache(hub, root, cache):
     fails("RevisionNotFoundError", hub.download, repo_id="org/cached", filename="notes/which.txt",
           revision="refs/pr/2", cache_dir=cache)
     got = hub.refs(repo_id="org/cached")
-    assert got["branches"] == {"refs/heads/main": MAIN} and got["pull_requests"] == {"refs/pr/1": PULL}
+    assert got["branches"]["refs/heads/main"] == MAIN and got["pull_requests"] == {"refs/pr/1": PULL}
+    for ref, commit in got["branches"].items():
+        assert hub.model_info(repo_id="org/cached", revision=ref.removeprefix("refs/heads/"))["sha"] == commit
 
 
 def test_what_the_client_cached_is_served_again(hub, root, cache):
