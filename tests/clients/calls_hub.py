@@ -4,6 +4,7 @@ import threading
 import huggingface_hub
 from huggingface_hub import (HfApi, HfFileSystem, hf_hub_download, snapshot_download,
                              try_to_load_from_cache)
+from huggingface_hub.utils import paginate
 
 api = HfApi()
 
@@ -113,6 +114,11 @@ def auth_check(**kw):
 
 def models(**kw):
     return [m.id for m in api.list_models(**kw)]
+
+
+def models_by_pages(limit):
+    """As the client goes from page to page, when pages are short."""
+    return [m["id"] for m in paginate(f"{api.endpoint}/api/models", params={"limit": limit}, headers={})]
 
 
 def datasets(**kw):

@@ -108,7 +108,7 @@ class CuttingProxy:
 
     def __init__(self, port, after, cuts):
         self.port_behind, self.after, self.cuts = port, after, cuts
-        self.asked, self.done_cuts = bytearray(), 0
+        self.asked, self.done_cuts, self.carried = bytearray(), 0, 0      # what clients sent; bytes sent to them
         self.guard = threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -144,10 +144,12 @@ class CuttingProxy:
     def back(self, far, near):
         left = self.after
         while data := far.recv(1 << 16):
-            if len(data) > left and self.take_cut():
-                near.sendall(data[:left])
+            is_cut = len(data) > left and self.take_cut()
+            near.sendall(data[:left] if is_cut else data)
+            with self.guard:
+                self.carried += left if is_cut else len(data)
+            if is_cut:
                 return
-            near.sendall(data)
             left = max(0, left - len(data))
 
     def take_cut(self):
