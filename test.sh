@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up what the tests need (Debian packages, a virtual environment in .venv) and runs all of them.
+# Sets up what the tests need (Debian packages, virtual environments, packages of npm) and runs all of them.
 #
 #   ./test.sh               every step, in order, past failures
 #   ./test.sh STEP...       only these
@@ -27,6 +27,7 @@ fuzz     600 one   libFuzzer targets, each run for 10 s from its corpus
 tsan    1200 tests ThreadSanitizer build, the tests of catalog and server
 http    1500 tests pytest over a socket against the ASan build
 interop  900 tests pytest with real writers and clients against the ASan build
+clients 1200 tests pytest with stock clients of the Hugging Face Hub and of S3 against the ASan build
 docker   900 tests the image, built and run by a Docker engine (a private one where none runs)
 bench    900 one   the benchmark beside nginx, in short
 "
@@ -107,22 +108,40 @@ step_interop() {
     build_preset asan
     TENSORD=$root/build-asan/tensord run_pytest interop tests/interop
 }
+step_clients() {
+    build_preset asan
+    TENSORD=$root/build-asan/tensord run_pytest clients tests/clients
+}
 step_docker() { run_pytest docker tests/docker; }
 step_bench() {
     step_gcc
     /usr/bin/python3 bench/run.py --quick
 }
 
+# Whether STAMP says that this LIST is what was installed.
+is_up_to_date() { # LIST STAMP
+    [ -f "$2" ] && [ "$(cat "$2")" = "$(sha256sum <"$1")" ]
+}
+set_up_venv() { # DIRECTORY LIST
+    local stamp=$1/requirements.sha256
+    if is_up_to_date "$2" "$stamp"; then return; fi
+    echo "Setting up $1 with $2" >&2
+    [ -x "$1/bin/python" ] || /usr/bin/python3 -m venv "$1" || return
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2" || return
+    sha256sum <"$2" >"$stamp"
+}
+set_up_node() {
+    local list=tests/js/package-lock.json stamp=tests/js/node_modules/package-lock.sha256
+    if is_up_to_date "$list" "$stamp"; then return; fi
+    echo "Setting up tests/js/node_modules with $list" >&2
+    npm ci --prefix tests/js --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel error >&2 || return
+    sha256sum <"$list" >"$stamp"
+}
 set_up() { # Called where a failing command does not end the script.
     bash scripts/deps.sh test || return
-    local wanted stamp=.venv/requirements.sha256
-    wanted=$(sha256sum <tests/requirements.txt) || return
-    if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
-        echo "Setting up .venv with tests/requirements.txt" >&2
-        [ -x .venv/bin/python ] || /usr/bin/python3 -m venv .venv || return
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt || return
-        echo "$wanted" >"$stamp"
-    fi
+    set_up_venv .venv tests/requirements.txt || return
+    set_up_venv .venv-hub0 tests/requirements-hub0.txt || return
+    set_up_node || return
 }
 
 child=

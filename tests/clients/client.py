@@ -1,0 +1,160 @@
+"""Starting clients: workers with an environment of their own, a proxy that cuts connections, and what tests compare."""
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+import harness
+
+HERE = Path(__file__).resolve().parent
+NEWEST = harness.REPO / ".venv/bin/python"
+HUB0 = harness.REPO / ".venv-hub0/bin/python"
+
+
+def quiet_environment(home, **more):
+    """No token, no proxy, no cache of the user's, nothing that calls home."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "AWS_", "RUNAI_"))}
+    env.update(HOME=str(home), HF_HOME=str(Path(home) / "hf"), HF_HUB_DISABLE_TELEMETRY="1", DO_NOT_TRACK="1",
+               HF_HUB_DISABLE_UPDATE_CHECK="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TRANSFORMERS_VERBOSITY="error",
+               AWS_EC2_METADATA_DISABLED="true", AWS_DEFAULT_REGION="us-east-1", OMP_NUM_THREADS="1",
+               PYTHONDONTWRITEBYTECODE="1", no_proxy="*")
+    env.update(more)
+    return env
+
+
+class ClientError(Exception):
+    """An exception in the client: `kinds` are the names of its class and of the classes above it."""
+
+    def __init__(self, answer):
+        super().__init__(answer["trace"])
+        self.kinds, self.text = answer["error"], answer["text"]
+
+
+class Worker:
+    """worker.py with one module of calls; methods are that module's functions."""
+
+    def __init__(self, module, python=NEWEST, **env):
+        self.home = tempfile.mkdtemp(prefix="tensord-client-")
+        self.err_path = Path(self.home) / "stderr"
+        with open(self.err_path, "wb") as err:
+            self.proc = subprocess.Popen([str(python), str(HERE / "worker.py"), module], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, stderr=err, text=True, encoding="utf-8",
+                                         env=quiet_environment(self.home, **env))
+        self.turn = threading.Lock()
+
+    def __getattr__(self, name):
+        return lambda **args: self.call(name, args)
+
+    def call(self, name, args):
+        with self.turn:
+            self.proc.stdin.write(json.dumps({"call": name, "args": args}) + "\n")
+            self.proc.stdin.flush()
+            line = self.proc.stdout.readline()
+        if not line:
+            raise AssertionError(f"the client's process ended with {self.proc.wait()}:\n{self.stderr()[-4000:]}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ClientError(answer)
+        return answer["result"]
+
+    def stderr(self):
+        return self.err_path.read_text("utf-8", "replace")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.proc.stdin.close()
+        try:
+            self.proc.wait(20)
+        except subprocess.TimeoutExpired:
+            self.proc.kill()
+            self.proc.wait()
+        self.proc.stdout.close()
+
+
+def sha256(path):
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def digests(folder):
+    """Path below folder -> SHA-256 of every regular file that is served: hidden ones and halves are not."""
+    folder = Path(folder)
+    paths = (p.relative_to(folder) for p in sorted(folder.rglob("*")) if p.is_file())
+    return {p.as_posix(): sha256(folder / p) for p in paths
+            if not any(part.startswith(".") for part in p.parts) and not p.name.endswith(".incomplete")}
+
+
+def wait_hashed(server, *ids, kind="models"):
+    """Until the digests of all files of these repositories are known, and show in their trees."""
+    def done():
+        for repo in ids:
+            r = server.get(f"/api/{kind}/{repo}/tree/main?recursive=true")
+            if r.status != 200 or any("lfs" not in e for e in r.json() if e["type"] == "file"):
+                return False
+        return True
+    server.wait_for(done, f"digests of {ids}", 30)
+
+
+class CuttingProxy:
+    """Passes connections on to a port, and ends the first `cuts` of those that carry more than `after` bytes back: in
+    good order (FIN), as a server or a middlebox that restarts does."""
+
+    def __init__(self, port, after, cuts):
+        self.port_behind, self.after, self.cuts = port, after, cuts
+        self.asked, self.done_cuts, self.carried = bytearray(), 0, 0      # what clients sent; bytes sent to them
+        self.guard = threading.Lock()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.listener.close()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near = self.listener.accept()[0]
+                threading.Thread(target=self.connect, args=(near,), daemon=True).start()
+
+    def connect(self, near):
+        with near, socket.create_connection(("127.0.0.1", self.port_behind)) as far, contextlib.suppress(OSError):
+            threading.Thread(target=self.forward, args=(near, far), daemon=True).start()
+            self.back(far, near)
+            near.shutdown(socket.SHUT_RDWR)
+            far.shutdown(socket.SHUT_RDWR)
+
+    def forward(self, near, far):
+        with contextlib.suppress(OSError):
+            while data := near.recv(1 << 16):
+                with self.guard:
+                    self.asked += data
+                far.sendall(data)
+            far.shutdown(socket.SHUT_WR)
+
+    def back(self, far, near):
+        left = self.after
+        while data := far.recv(1 << 16):
+            is_cut = len(data) > left and self.take_cut()
+            near.sendall(data[:left] if is_cut else data)
+            with self.guard:
+                self.carried += left if is_cut else len(data)
+            if is_cut:
+                return
+            left = max(0, left - len(data))
+
+    def take_cut(self):
+        with self.guard:
+            if self.done_cuts == self.cuts:
+                return False
+            self.done_cuts += 1
+            return True

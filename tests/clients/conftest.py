@@ -1,0 +1,23 @@
+"""The clients run in processes of their own, as people run them: configured by their environment alone."""
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import harness  # noqa: E402
+
+# Whatever runs in this process shall not reach outside, either.
+for name in [n for n in os.environ if n.lower().endswith("_proxy") or n.startswith(("HF_", "AWS_"))]:
+    del os.environ[name]
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_server_ended_well():
+    yield
+    for s in list(harness.Server.live):
+        s.stop()

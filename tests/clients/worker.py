@@ -1,0 +1,26 @@
+"""A process with one client library: python worker.py MODULE. It is told on standard input which functions of the module
+to call, a JSON object a line, and answers so on its standard output; what libraries print goes to standard error."""
+import importlib
+import json
+import os
+import sys
+import traceback
+
+
+def answer_of(module, ask):
+    try:
+        return {"result": getattr(module, ask["call"])(**ask["args"])}
+    except Exception as e:  # noqa: BLE001  the caller wants to know every exception
+        return {"error": [c.__name__ for c in type(e).__mro__], "text": str(e), "trace": traceback.format_exc()}
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    module = importlib.import_module(sys.argv[1])
+    for line in sys.stdin:
+        print(json.dumps(answer_of(module, json.loads(line))), file=answers, flush=True)
+
+
+main()
