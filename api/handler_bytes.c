@@ -253,8 +253,9 @@ void td_handle_file(const struct td_call *call)
         return;
     const struct td_entry *entry =
         td_model_find_file(call->snapshot, call->model, call->rest.p, call->rest.len);
-    if (entry == NULL && call->rest.len > 0 && call->rest.p[call->rest.len - 1] == '/' &&
-        td_html_folder(call, (struct td_text){.p = call->rest.p, .len = call->rest.len - 1}))
+    struct td_text folder = call->rest; /* with a '/' at its end or, as fsspec asks for it, without */
+    folder.len -= folder.p[folder.len - 1] == '/' ? 1 : 0;
+    if (entry == NULL && td_html_folder(call, folder))
         return;
     if (entry == NULL) {
         td_response_fail(response, 404, NULL, "model \"%s\" has no file \"%.*s\"", call->model->id,
@@ -269,13 +270,8 @@ void td_handle_file(const struct td_call *call)
 void td_handle_files(const struct td_call *call)
 {
     static const char *const known[] = {NULL};
-    if (!td_call_check_parameters(call, known))
-        return;
-    if (call->uri->path.p[call->uri->path.len - 1] == '/')
+    if (td_call_check_parameters(call, known))
         (void)td_html_folder(call, (struct td_text){.p = "", .len = 0});
-    else
-        td_response_fail(call->response, 404, NULL,
-                         "a file is at files/{path}; files/ with a '/' at its end is a page that lists them");
 }
 
 /* ---- several tensors at once --------------------------------------------------------------------------- */

@@ -26,7 +26,7 @@ void td_handle_models(const struct td_call *call);
 void td_handle_model(const struct td_call *call);
 void td_handle_manifest(const struct td_call *call);
 void td_handle_tensor(const struct td_call *call);
-void td_handle_file(const struct td_call *call);       /* files/{path}; a folder's with a '/' at its end */
+void td_handle_file(const struct td_call *call);       /* files/{path}: a file, or the page of a folder */
 void td_handle_files(const struct td_call *call);      /* files/ */
 void td_handle_read(const struct td_call *call);       /* tensors:read */
 void td_handle_plans(const struct td_call *call);      /* plans */

@@ -122,12 +122,32 @@ static bool is_topmost(const struct builder *b, const struct td_name *directory)
     return true;
 }
 
+/* What of it can be an id: two segments, behind datasets/ if it begins so. Clients know no longer ones, so a directory that
+ * lies deeper is a part of the repository above it. */
+static struct td_name id_part(const struct td_name *directory)
+{
+    bool in_datasets = directory->len > DATASETS_PREFIX_LEN &&
+                       memcmp(directory->text, datasets_prefix, DATASETS_PREFIX_LEN) == 0;
+    int segments = in_datasets ? 3 : 2;
+    struct td_name part = *directory;
+    for (size_t i = 0; i < directory->len; i++) {
+        if (directory->text[i] == '/' && --segments == 0) {
+            part.len = i;
+            break;
+        }
+    }
+    return part;
+}
+
 static bool add_directories(struct builder *b)
 {
+    struct td_name last = {.text = "", .len = 0};
     for (size_t i = 0; i < b->directory_count; i++) {
-        const struct td_name *directory = &b->directories[i];
-        if (!is_topmost(b, directory))
+        const struct td_name part = id_part(&b->directories[i]);
+        const struct td_name *directory = &part;
+        if (!is_topmost(b, &b->directories[i]) || name_compare(directory, &last) == 0)
             continue;
+        last = part;
         struct td_repo *repo = add_repo(b);
         const char *id = td_arena_strndup(&b->snapshot->arena, directory->text, directory->len);
         if (repo == NULL || id == NULL)

@@ -1,6 +1,7 @@
 /* Repositories: the files of a snapshot as the facades for stock clients know them. A folder of a Hugging Face cache is
  * one for each commit in it; so is the topmost directory on a path that directly holds a regular file, with all below
- * it; and a model whose files lie directly in the root. The root itself is none. */
+ * it, or the directory two levels below the root when that lies deeper; and a model whose files lie directly in the
+ * root. The root itself is none. */
 #ifndef TD_CATALOG_REPO_H
 #define TD_CATALOG_REPO_H
 

@@ -70,7 +70,7 @@ def test_accept_encoding_never_compresses(srv, tree):
         assert b.get("Content-Encoding") is None and a.body == b.body and a.etag == b.etag, b
 
 
-HIDDEN = [".hidden", ".git/config", "half.safetensors.incomplete", "half.safetensors.tmp", ".", "..", "sub dir", "nope",
+HIDDEN = [".hidden", ".git/config", "half.safetensors.incomplete", "half.safetensors.tmp", ".", "..", "nope",
           "config.json/", "config.json/x", "config.jso", "CONFIG.JSON", "config.json\0", "config.json\0.txt"]
 TRAVERSAL = ["../many/model.safetensors", "../../etc/passwd", "../../../../../../../../etc/passwd", "/etc/passwd", "//etc/passwd",
              "sub dir/../../many/model.safetensors", "sub dir/../config.json", "./config.json", "sub dir//deeper/notes.txt",
@@ -86,7 +86,7 @@ def test_hidden_files_are_not_served(srv, path):
         assert b"SECRET" not in r.body, r
 
 
-@pytest.mark.parametrize("path", ["", "sub dir/"])
+@pytest.mark.parametrize("path", ["", "sub dir/", "sub dir"])
 def test_pages_of_folders_do_not_list_hidden_files(srv, path):
     r = srv.get("/models/plain/files/" + enc(path, "/"))
     assert r.status == 200 and r.get("Content-Type") == "text/html; charset=utf-8", r

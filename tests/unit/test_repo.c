@@ -66,10 +66,12 @@ static void topmost_directories_with_files(void **state)
     tree_simple(&place.tree, "sdxl/unet/x.safetensors", "a");
     tree_simple(&place.tree, "sdxl/vae/x.safetensors", "a");
     tree_simple(&place.tree, "a/deep/er/x.safetensors", "a");
+    tree_simple(&place.tree, "a/deep/er-2/x.safetensors", "a");
+    tree_simple(&place.tree, "a/deep-2/er/x.safetensors", "a");
     tree_text(&place.tree, "notes/readme.md", "no checkpoint here");
     tree_text(&place.tree, "CACHEDIR.TAG", "the root itself is none");
     (void)scanner_scan(&place.scanner);
-    expect_repos(&place, "Qwen/Qwen3-0.6B Qwen/Qwen3-0.6B-x a/deep/er notes qwen3 sdxl/unet sdxl/vae");
+    expect_repos(&place, "Qwen/Qwen3-0.6B Qwen/Qwen3-0.6B-x a/deep a/deep-2 notes qwen3 sdxl/unet sdxl/vae");
     const struct td_repo *repo = find(&place, false, "qwen3");
     assert_true(repo != NULL && repo == find(&place, false, "local/qwen3"));
     assert_int_equal(repo->entry_count, 2);
@@ -113,8 +115,9 @@ static void datasets(void **state)
     tree_text(&place.tree, "docs/readme.md", "");
     tree_text(&place.tree, "datasets/org/d/a.csv", "");
     tree_text(&place.tree, "datasets/org/both/a.PARQUET", "");
+    tree_text(&place.tree, "datasets/org/deep/data/a.csv", "");
     (void)scanner_scan(&place.scanner);
-    expect_repos(&place, "docs org/both squad D:org/both D:org/d");
+    expect_repos(&place, "docs org/both squad D:org/both D:org/d D:org/deep");
     assert_true(td_repo_is_dataset(find(&place, true, "squad")));
     assert_true(find(&place, true, "squad") ==
                 find(&place, false, "squad")); /* a tokenizer.json alone looks so too */
