@@ -1,5 +1,6 @@
 #include "catalog/scan.h"
 
+#include "catalog/bucket.h"
 #include "catalog/checkpoint.h"
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/repo.h"
@@ -627,7 +628,8 @@ static bool build_models(struct scan *s)
     }
     if (snapshot->model_count > 0)
         qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
-    return td_repos_build(snapshot, s->walk->caches, s->walk->cache_count, s->err);
+    return td_repos_build(snapshot, s->walk->caches, s->walk->cache_count, s->err) &&
+           td_buckets_build(snapshot, s->err);
 }
 
 /* What a cache's refs name can change without its files. */

@@ -41,6 +41,9 @@ void td_snapshot_free(struct td_snapshot *snapshot)
     }
     free(snapshot->models);
     free(snapshot->repos);
+    free(snapshot->buckets);
+    free(snapshot->bucket_runs[0]);
+    free(snapshot->bucket_runs[1]);
     free(snapshot->problems.items);
     td_arena_fini(&snapshot->arena);
     td_root_unref(snapshot->root);

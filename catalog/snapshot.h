@@ -126,6 +126,9 @@ struct td_snapshot {
     size_t model_count;
     struct td_repo *repos; /* catalog/repo.h */
     size_t repo_count;
+    struct td_bucket *buckets; /* catalog/bucket.h; sorted by name */
+    size_t bucket_count;
+    struct td_bucket_run *bucket_runs[2]; /* which they point to: of the named ones, of `local` */
     struct td_problems problems; /* what could not be published at all */
     size_t unsettled_count;      /* files seen but still too young to trust */
     uint64_t next_due_ns;        /* monotonic time by which the first of them settles; 0 = none */

@@ -1,0 +1,51 @@
+/* Buckets: the files of a snapshot by two names, as clients of S3 know them. A bucket is what lies below one first
+ * segment of the files' paths, a key the rest. Repositories of one segment, and models whose files lie directly in the
+ * root, are in the bucket `local` with their whole path as key; so is a directory that is itself called `local`, and all there is when DIR is one model. */
+#ifndef TD_CATALOG_BUCKET_H
+#define TD_CATALOG_BUCKET_H
+
+#include "catalog/snapshot.h"
+
+/* Entries that follow each other both in the snapshot and in a bucket. */
+struct td_bucket_run {
+    size_t first, count;
+    size_t before; /* keys of the bucket that come before it */
+};
+
+struct td_bucket {
+    const char *name;
+    bool is_local;
+    size_t prefix_len;               /* of its entries' paths that is not part of their keys */
+    size_t first_entry, entry_count; /* not of `local`: all that lies below the segment, unlisted keys too */
+    const struct td_bucket_run *runs; /* what is listed */
+    size_t run_count;
+    size_t key_count; /* listed ones */
+    int64_t updated_ns;
+};
+
+/* Sets snapshot->buckets, sorted by name; entries, models and repositories are there. Files of other revisions of a
+ * Hugging Face cache than the chosen one are not listed. */
+bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err);
+
+/* NULL when there is none. */
+const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, const char *name, size_t len);
+
+/* The bucket that a path's files are in, by its first segment; NULL when there is none. */
+const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, const char *path, size_t len);
+
+/* The i-th listed key, i below key_count. */
+const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
+                                       size_t i);
+
+/* An entry's key in its bucket. */
+const char *td_bucket_key(const struct td_bucket *bucket, const struct td_entry *entry);
+
+/* The place of the first listed key that does not come before this one in byte order; key_count when all do. */
+size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucket *bucket, const char *key,
+                       size_t len);
+
+/* The file with this key, listed or not; NULL when there is none. */
+const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
+                                            const char *key, size_t len);
+
+#endif
