@@ -5,6 +5,7 @@
 #include "api/html_index.h"
 #include "api/hub.h"
 #include "api/range.h"
+#include "api/s3.h"
 #include "core/json.h"
 #include "storage/composed.h"
 
@@ -50,10 +51,10 @@ void td_api_fini(struct td_api *api)
     td_shard_store_fini(&api->shards);
 }
 
-bool td_api_is_probe(struct td_text target)
+bool td_api_is_probe(const struct td_request *request)
 {
-    for (size_t i = 0; i < SYSTEM_ROUTES; i++)
-        if (system_routes[i].probe && td_text_equals(target, system_routes[i].path))
+    for (size_t i = 0; i < SYSTEM_ROUTES && request->facade == TD_FACADE_API; i++)
+        if (system_routes[i].probe && td_text_equals(request->target, system_routes[i].path))
             return true;
     return false;
 }
@@ -174,13 +175,15 @@ static const struct {
 };
 
 /* The decoded path's end says it: whether the model is there is a matter of the answer. */
-bool td_api_takes_body(struct td_text target)
+bool td_api_takes_body(const struct td_request *request)
 {
     struct td_uri uri;
     bool takes = false;
-    if (is_hub(td_uri_raw_path(target)))
-        return td_hub_is_post(td_uri_raw_path(target));
-    if (td_uri_parse(&uri, target, TD_URI_STRICT, NULL)) {
+    if (request->facade == TD_FACADE_S3)
+        return false;
+    if (is_hub(td_uri_raw_path(request->target)))
+        return td_hub_is_post(td_uri_raw_path(request->target));
+    if (td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL)) {
         for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
             size_t n = strlen(model_routes[i].word);
             takes = takes ||
@@ -269,7 +272,7 @@ static void (*route(struct td_call *call))(const struct td_call *)
 }
 
 /* Conditionals and ranges are for GET and HEAD. What is left of a body is then said in terms of files. */
-static void finish(const struct td_call *call, bool head)
+void td_call_finish(const struct td_call *call, bool head)
 {
     struct td_response *response = call->response;
     struct td_error err;
@@ -281,35 +284,44 @@ static void finish(const struct td_call *call, bool head)
         td_response_fail_error(response, &err);
 }
 
+/* A request of the main port. */
+static void answer(struct td_call *call, bool head)
+{
+    void (*handle)(const struct td_call *) = route(call);
+    struct td_text method = call->request->method;
+    bool allowed = call->is_post ? td_text_equals(method, "POST") : head || td_text_equals(method, "GET");
+    if (handle != NULL && !allowed) {
+        const char *allow = call->is_post ? "POST" : "GET, HEAD";
+        td_response_fail(call->response, 405, NULL, "method %.*s is not allowed here; %s",
+                         (int)(method.len > 32 ? 32 : method.len), method.p,
+                         call->is_post ? "POST is" : "GET and HEAD are");
+        td_response_add_header(call->response, "Allow", "%s", allow);
+    } else if (handle != NULL) {
+        handle(call);
+        td_call_finish(call, head);
+    }
+}
+
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response)
 {
     struct td_uri uri;
     struct td_error err;
     td_error_init(&err);
-    td_response_init(response);
+    td_response_init_for(response, request);
     bool head = td_text_equals(request->method, "HEAD");
     /* the Hub's clients repeat parameters */
-    enum td_uri_query query =
-        td_hub_has_path(td_uri_raw_path(request->target)) ? TD_URI_REPEATS : TD_URI_STRICT;
+    bool repeats = request->facade == TD_FACADE_API && td_hub_has_path(td_uri_raw_path(request->target));
+    enum td_uri_query query = repeats ? TD_URI_REPEATS : TD_URI_STRICT;
     if (!td_uri_parse(&uri, request->target, query, &err)) {
         td_response_fail_error(response, &err);
         td_uri_fini(&uri);
         return;
     }
     struct td_call call = {.api = api, .request = request, .uri = &uri, .response = response};
-    void (*handle)(const struct td_call *) = route(&call);
-    bool allowed = call.is_post ? td_text_equals(request->method, "POST")
-                                : head || td_text_equals(request->method, "GET");
-    if (handle != NULL && !allowed) {
-        const char *allow = call.is_post ? "POST" : "GET, HEAD";
-        td_response_fail(response, 405, NULL, "method %.*s is not allowed here; %s",
-                         (int)(request->method.len > 32 ? 32 : request->method.len), request->method.p,
-                         call.is_post ? "POST is" : "GET and HEAD are");
-        td_response_add_header(response, "Allow", "%s", allow);
-    } else if (handle != NULL) {
-        handle(&call);
-        finish(&call, head);
-    }
+    if (request->facade == TD_FACADE_S3)
+        td_s3_handle(&call);
+    else
+        answer(&call, head);
     if (response->changed)
         td_catalog_request_scan(api->catalog);
     td_snapshot_unref(call.snapshot);

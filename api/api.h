@@ -35,9 +35,9 @@ void td_api_fini(struct td_api *api);
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response);
 
 /* Whether a POST to this target has a use for a body, so that it is read. */
-bool td_api_takes_body(struct td_text target);
+bool td_api_takes_body(const struct td_request *request);
 
 /* True for the paths that must answer even at the connection limit: health, readiness, metrics. */
-bool td_api_is_probe(struct td_text target);
+bool td_api_is_probe(const struct td_request *request);
 
 #endif

@@ -39,6 +39,10 @@ void td_handle_metrics(const struct td_call *call);
 void td_handle_openapi(const struct td_call *call);
 void td_handle_version(const struct td_call *call);
 
+/* Cuts a whole 200 answer down to what the conditions and ranges of the request leave of it, and says what is left in terms
+ * of files. Once, when the handler is done. */
+void td_call_finish(const struct td_call *call, bool head);
+
 /* Answers 503: out of memory. Returns false. */
 bool td_call_no_memory(const struct td_call *call);
 

@@ -147,7 +147,7 @@ static bool open_made(struct td_repo_view *view, const struct td_repo *repo, con
 
 /* Those whose checkpoints may be replaced: in the view's directory or below. */
 struct model_run {
-    const struct td_model *root;  /* whose files lie directly in the root: the only one then */
+    const struct td_model *root;  /* whose files lie directly in the root, or of RANKS: the only one then */
     const struct td_model *at;    /* the one in the directory itself, or NULL */
     const struct td_model *below; /* the first below it */
     size_t below_count;
@@ -157,7 +157,9 @@ static struct model_run models_of(const struct td_repo_view *view)
 {
     const struct td_snapshot *snapshot = view->snapshot;
     struct model_run run = {0};
-    if (view->entry_count == 0)
+    if (view->kind == TD_VIEW_RANKS)
+        run.root = view->model;
+    if (view->entry_count == 0 || run.root != NULL)
         return run;
     if (view->prefix_len == 0) {
         for (size_t i = 0; i < snapshot->model_count && run.root == NULL; i++)
@@ -229,7 +231,7 @@ static void write_made_name(const struct td_repo_view *view, const struct td_mod
 {
     const char *part = td_base_name(model->checkpoints[0].parts[0]->path);
     if (view->kind == TD_VIEW_RANKS)
-        (void)snprintf(out, capacity, "model-rank-%" PRIu64 "-part-0.safetensors", rank);
+        (void)td_shard_name_write_state(rank, out, capacity);
     else if (view->kind == TD_VIEW_SAFETENSORS && ends_with(part, ".bin") &&
              strncmp(part, "pytorch_model", 13) != 0)
         (void)snprintf(out, capacity, "%.*s.safetensors", (int)(strlen(part) - 4), part); /* adapter_model */
@@ -308,6 +310,7 @@ void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *mod
                                   .entry_count = model->entry_count,
                                   .prefix_len = model->directory_len > 0 ? model->directory_len + 1 : 0,
                                   .name = *name,
+                                  .model = model,
                                   .updated_ns = model->updated_ns};
 }
 
@@ -347,6 +350,18 @@ bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, 
     if (*count > kept)
         qsort(list, *count, sizeof *list, item_compare);
     return true;
+}
+
+bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *entry)
+{
+    struct model_run run = models_of(view);
+    return is_kept(view, &run, entry);
+}
+
+bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,
+                       struct td_view_item *item, struct td_error *err)
+{
+    return set_made_item(view, view->model, rank, arena, item) || td_error_no_memory(err);
 }
 
 /* One of the files that are made, at this path. */

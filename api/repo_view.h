@@ -10,8 +10,8 @@
 enum td_view_kind {
     TD_VIEW_FILES, /* the files */
     TD_VIEW_SAFETENSORS, /* "safetensors": a model without safetensors has model.safetensors in place of its checkpoint */
-    TD_VIEW_RANK,  /* "tp{n}-rank{r}-{engine}": each model has that rank's file in place of its checkpoint */
-    TD_VIEW_RANKS, /* each model has the files of all ranks, by the names of a sharded state */
+    TD_VIEW_RANK, /* "tp{n}-rank{r}-{engine}": each model has that rank's file in place of its checkpoint */
+    TD_VIEW_RANKS, /* one model, with the files of all ranks in place of all checkpoints, by the names of a sharded state */
 };
 
 /* Points to the snapshot, of which a reference must be held. */
@@ -22,6 +22,7 @@ struct td_repo_view {
     size_t prefix_len;               /* of their paths that is not part of their paths in the view */
     struct td_shard_name name;       /* of RANK and RANKS */
     uint64_t rank;                   /* of RANK */
+    const struct td_model *model;    /* of RANKS; it has a checkpoint */
     int64_t updated_ns;
     char commit[TD_COMMIT_BYTES];
 };
@@ -47,13 +48,21 @@ struct td_view_stat {
 bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, const char *revision,
                        size_t len, struct td_repo_view *view, struct td_error *err);
 
-/* A model's files, with the files of all ranks of this engine in place of its checkpoint. */
+/* A model's files, with the files of all ranks of this engine in place of its checkpoint, which it must have; models below
+ * it lose theirs. */
 void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model,
                         const struct td_shard_name *name, struct td_repo_view *view);
 
 /* All items by path, in the arena. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_view_item **items,
                        size_t *count, struct td_error *err);
+
+/* Whether the view shows this file of its run as it lies. */
+bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *entry);
+
+/* Of RANKS: the file of a rank below name.tp_size. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,
+                       struct td_view_item *item, struct td_error *err);
 
 /* The item at this path, which is copied into the arena; TD_NOT_FOUND when there is none. The view of one rank has that
  * rank's file by the name of a sharded state as well, unlisted. */

@@ -14,7 +14,11 @@ struct td_header {
     struct td_text name, value; /* value without surrounding blanks */
 };
 
+/* By which door a request came in. */
+enum td_facade { TD_FACADE_API, TD_FACADE_S3 };
+
 struct td_request {
+    enum td_facade facade;
     struct td_text method; /* case-sensitive: "GET" */
     struct td_text target; /* the raw request target: path, and query after '?' */
     const struct td_header *headers;

@@ -1,10 +1,13 @@
 #include "api/response.h"
 
-#include "api/request.h"
+#include "api/s3_error.h"
+#include "api/xml.h"
 #include "catalog/digest.h"
+#include "core/clock.h"
 #include "core/json.h"
 #include "core/utf8.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +48,9 @@ const struct td_header *td_request_single_header(const struct td_request *reques
 const char *td_route_name(enum td_route route)
 {
     static const char *const names[TD_ROUTE_COUNT] = {
-        "none",  "models",     "model",    "manifest", "tensor",  "file",   "read",    "plans",   "plan",
-        "shard", "model_file", "hub_file", "hub_api",  "healthz", "readyz", "metrics", "openapi", "version"};
+        "none",   "models",  "model",   "manifest",   "tensor",    "file",    "read",
+        "plans",  "plan",    "shard",   "model_file", "hub_file",  "hub_api", "healthz",
+        "readyz", "metrics", "openapi", "version",    "s3_bucket", "s3_list", "s3_object"};
     return names[route];
 }
 
@@ -65,7 +69,32 @@ void td_response_init(struct td_response *response)
     response->changed = false;
     response->header_count = 0;
     response->announced_bytes = 0;
+    response->facade = TD_FACADE_API;
+    response->resource = (struct td_text){.p = "", .len = 0};
+    response->request_id[0] = '\0';
     td_body_init(&response->body);
+}
+
+/* S3's answers have a number by which they can be asked about: ours tell the time. */
+static void make_request_id(char id[TD_REQUEST_ID_BYTES])
+{
+    struct td_wall now = td_wall_now();
+    uint64_t ns = (uint64_t)now.seconds * 1000000000 + now.nanoseconds;
+    (void)snprintf(id, TD_REQUEST_ID_BYTES, "%016" PRIX64, ns);
+}
+
+void td_response_init_for(struct td_response *response, const struct td_request *request)
+{
+    td_response_init(response);
+    response->facade = request->facade;
+    if (request->facade != TD_FACADE_S3)
+        return;
+    const char *query = request->target.len == 0 ? NULL : memchr(request->target.p, '?', request->target.len);
+    response->resource = request->target;
+    if (query != NULL)
+        response->resource.len = (size_t)(query - request->target.p);
+    make_request_id(response->request_id);
+    td_response_add_header(response, TD_S3_REQUEST_ID, "%s", response->request_id);
 }
 
 void td_response_fini(struct td_response *response)
@@ -156,15 +185,58 @@ const char *td_status_word(int status)
 /* Empties everything that belonged to the representation that is not sent. */
 static void response_reset(struct td_response *response, int status)
 {
-    enum td_route route = response->route;
-    bool close = response->close;
-    bool changed = response->changed;
+    struct td_response old = *response;
     td_response_fini(response);
     td_response_init(response);
     response->status = status;
-    response->route = route;
-    response->close = close;
-    response->changed = changed;
+    response->route = old.route;
+    response->close = old.close;
+    response->changed = old.changed;
+    response->facade = old.facade;
+    response->resource = old.resource;
+    memcpy(response->request_id, old.request_id, sizeof response->request_id);
+    if (response->request_id[0] != '\0')
+        td_response_add_header(response, TD_S3_REQUEST_ID, "%s", response->request_id);
+}
+
+static void write_json(struct td_buffer *json, int status, const char *details, const char *message)
+{
+    td_buffer_printf(json, "{\"error\":{\"code\":%d,\"status\":\"%s\",\"message\":", status,
+                     td_status_word(status));
+    td_json_write_cstring(json, message);
+    td_buffer_printf(json, ",\"details\":%s}}\n", details == NULL ? "{}" : details);
+}
+
+/* code: S3's, or NULL. */
+static void fail(struct td_response *response, int status, const char *code, const char *details,
+                 const char *message)
+{
+    char shown[2048];
+    td_utf8_escape(message, strlen(message), shown, sizeof shown); /* a cut may have split a character */
+    bool is_s3 = response->facade == TD_FACADE_S3;
+    if (is_s3 && code == NULL)
+        code = td_s3_code_of(&status);
+    response_reset(response, status);
+    struct td_buffer text;
+    td_buffer_init(&text);
+    if (is_s3)
+        td_s3_write_error(&text, code, shown, response->resource, response->request_id);
+    else
+        write_json(&text, status, details, shown);
+    response->content_type = is_s3 ? TD_XML_TYPE : json_type;
+    response->cache_control = "no-store";
+    if (status == 503 || status == 429)
+        td_response_add_header(response, "Retry-After", "1");
+    size_t len;
+    char *data = td_buffer_release(&text, &len);
+    struct td_error err;
+    td_error_init(&err);
+    if (data == NULL || !td_body_append_heap(&response->body, data, len, &err)) {
+        /* no memory even for this: an empty answer says so by its status */
+        response_reset(response, 503);
+        response->cache_control = "no-store";
+        td_response_add_header(response, "Retry-After", "1");
+    }
 }
 
 void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
@@ -174,29 +246,17 @@ void td_response_fail(struct td_response *response, int status, const char *deta
     va_start(args, format);
     (void)vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    char shown[2048];
-    td_utf8_escape(message, strlen(message), shown, sizeof shown); /* a cut may have split a character */
-    response_reset(response, status);
-    struct td_buffer json;
-    td_buffer_init(&json);
-    td_buffer_printf(&json, "{\"error\":{\"code\":%d,\"status\":\"%s\",\"message\":", status,
-                     td_status_word(status));
-    td_json_write_cstring(&json, shown);
-    td_buffer_printf(&json, ",\"details\":%s}}\n", details == NULL ? "{}" : details);
-    response->content_type = json_type;
-    response->cache_control = "no-store";
-    if (status == 503 || status == 429)
-        td_response_add_header(response, "Retry-After", "1");
-    size_t len;
-    char *data = td_buffer_release(&json, &len);
-    struct td_error err;
-    td_error_init(&err);
-    if (data == NULL || !td_body_append_heap(&response->body, data, len, &err)) {
-        /* no memory even for this: an empty answer says so by its status */
-        response_reset(response, 503);
-        response->cache_control = "no-store";
-        td_response_add_header(response, "Retry-After", "1");
-    }
+    fail(response, status, NULL, details, message);
+}
+
+void td_response_fail_as(struct td_response *response, int status, const char *code, const char *format, ...)
+{
+    char message[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    fail(response, status, code, NULL, message);
 }
 
 void td_response_fail_error(struct td_response *response, const struct td_error *err)

@@ -3,6 +3,7 @@
 #ifndef TD_API_RESPONSE_H
 #define TD_API_RESPONSE_H
 
+#include "api/request.h"
 #include "core/buffer.h"
 #include "core/error.h"
 #include "storage/body.h"
@@ -10,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96 };
+enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96, TD_REQUEST_ID_BYTES = 17 };
 
 /* Routes, for metrics and the access log. */
 enum td_route {
@@ -32,6 +33,9 @@ enum td_route {
     TD_ROUTE_METRICS,
     TD_ROUTE_OPENAPI,
     TD_ROUTE_VERSION,
+    TD_ROUTE_S3_BUCKET,
+    TD_ROUTE_S3_LIST,
+    TD_ROUTE_S3_OBJECT,
     TD_ROUTE_COUNT
 };
 
@@ -59,10 +63,18 @@ struct td_response {
     struct td_response_header headers[TD_RESPONSE_HEADERS];
     size_t header_count;
     struct td_body body;
-    uint64_t announced_bytes; /* 304: the length that a 200 would have had */
+    uint64_t announced_bytes;             /* 304: the length that a 200 would have had */
+    enum td_facade facade;                /* whose error documents it makes */
+    struct td_text resource;              /* S3: what was asked for, for these; borrowed from the request */
+    char request_id[TD_REQUEST_ID_BYTES]; /* S3: of this answer, for these and a header */
 };
 
+/* For the main port. */
 void td_response_init(struct td_response *response);
+
+/* For the facade that the request came in by; it must outlive the response's making. */
+void td_response_init_for(struct td_response *response, const struct td_request *request);
+
 void td_response_fini(struct td_response *response);
 
 /* Adds a header line; the value is cut at TD_HEADER_VALUE_BYTES - 1 and name must be static. */
@@ -80,9 +92,13 @@ void td_response_set_former_etag(struct td_response *response, const char *forma
 /* Says of a body that is a representation of a resource what type it is: it may be kept if it is revalidated, and cut. */
 void td_response_describe(struct td_response *response, const char *content_type);
 
-/* Turns the response into the error model of the API (JSON), dropping what it held. The message is for the
- * client; `details` is a JSON object, or NULL for {}. Adds Retry-After to 503 and 429. */
+/* Turns the response into the error model of its facade, dropping what it held. The message is for the client;
+ * `details`, which only JSON has, is an object, or NULL for {}. Adds Retry-After to 503 and 429. */
 void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The same with the facade's own word for the error, where the status does not tell it; static. */
+void td_response_fail_as(struct td_response *response, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* The same for a td_error: its code gives the status. */

@@ -2,6 +2,8 @@
 
 #include "slicing/engine.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 bool td_shard_name_engine(struct td_text engine, uint64_t tp_size, struct td_shard_name *out)
@@ -51,4 +53,9 @@ bool td_shard_name_read_file(struct td_text text, uint64_t *rank, bool *as_json)
     return (*as_json || take_between(text, "rank-", ".safetensors", &number) ||
             take_between(text, "model-rank-", "-part-0.safetensors", &number)) &&
            read_number(number, rank);
+}
+
+int td_shard_name_write_state(uint64_t rank, char *out, size_t capacity)
+{
+    return snprintf(out, capacity, "model-rank-%" PRIu64 "-part-0.safetensors", rank);
 }

@@ -6,6 +6,7 @@
 #include "api/request.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Which files: an engine's for so many ranks, or those of a plan that a client registered. Text is borrowed. */
@@ -25,5 +26,8 @@ bool td_shard_name_read_size(struct td_text text, uint64_t *tp_size);
 /* "rank-{r}.safetensors", "rank-{r}.json", or "model-rank-{r}-part-0.safetensors", by which vLLM and SGLang ask for a
  * sharded state. Numbers have no sign and no leading zeros, and are below 10^9. */
 bool td_shard_name_read_file(struct td_text text, uint64_t *rank, bool *as_json);
+
+/* Writes "model-rank-{r}-part-0.safetensors"; its length, as snprintf's. */
+int td_shard_name_write_state(uint64_t rank, char *out, size_t capacity);
 
 #endif

@@ -213,13 +213,25 @@ static struct td_name bucket_name(const void *context, size_t i)
     return (struct td_name){.text = name, .len = strlen(name)};
 }
 
-const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, const char *name, size_t len)
+static size_t find_bucket(const struct td_snapshot *snapshot, const char *name, size_t len, bool *found)
 {
     struct td_names names = {
         .count = snapshot->bucket_count, .context = snapshot->buckets, .get = bucket_name};
+    return td_names_search(&names, name, len, found);
+}
+
+const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, const char *name, size_t len)
+{
     bool found;
-    size_t at = td_names_search(&names, name, len, &found);
+    size_t at = find_bucket(snapshot, name, len, &found);
     return found ? &snapshot->buckets[at] : NULL;
+}
+
+size_t td_buckets_after(const struct td_snapshot *snapshot, const char *name, size_t len)
+{
+    bool found;
+    size_t at = find_bucket(snapshot, name, len, &found);
+    return at + found;
 }
 
 const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, const char *path, size_t len)
@@ -276,8 +288,8 @@ size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucke
     return search(snapshot, bucket, key, len, NULL);
 }
 
-const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
-                                            const char *key, size_t len)
+const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot,
+                                            const struct td_bucket *bucket, const char *key, size_t len)
 {
     bool found;
     if (!bucket->is_local)

@@ -15,8 +15,8 @@ struct td_bucket_run {
 struct td_bucket {
     const char *name;
     bool is_local;
-    size_t prefix_len;               /* of its entries' paths that is not part of their keys */
-    size_t first_entry, entry_count; /* not of `local`: all that lies below the segment, unlisted keys too */
+    size_t prefix_len;                /* of its entries' paths that is not part of their keys */
+    size_t first_entry, entry_count;  /* not of `local`: all that lies below the segment, unlisted keys too */
     const struct td_bucket_run *runs; /* what is listed */
     size_t run_count;
     size_t key_count; /* listed ones */
@@ -29,6 +29,9 @@ bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err);
 
 /* NULL when there is none. */
 const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, const char *name, size_t len);
+
+/* Index of the first bucket whose name is greater than the given one (where a page continues). */
+size_t td_buckets_after(const struct td_snapshot *snapshot, const char *name, size_t len);
 
 /* The bucket that a path's files are in, by its first segment; NULL when there is none. */
 const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, const char *path, size_t len);
@@ -45,7 +48,7 @@ size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucke
                        size_t len);
 
 /* The file with this key, listed or not; NULL when there is none. */
-const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
-                                            const char *key, size_t len);
+const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot,
+                                            const struct td_bucket *bucket, const char *key, size_t len);
 
 #endif

@@ -129,10 +129,10 @@ struct td_snapshot {
     struct td_bucket *buckets; /* catalog/bucket.h; sorted by name */
     size_t bucket_count;
     struct td_bucket_run *bucket_runs[2]; /* which they point to: of the named ones, of `local` */
-    struct td_problems problems; /* what could not be published at all */
-    size_t unsettled_count;      /* files seen but still too young to trust */
-    uint64_t next_due_ns;        /* monotonic time by which the first of them settles; 0 = none */
-    size_t hashed_count;         /* files whose content was known when it was made */
+    struct td_problems problems;          /* what could not be published at all */
+    size_t unsettled_count;               /* files seen but still too young to trust */
+    uint64_t next_due_ns;                 /* monotonic time by which the first of them settles; 0 = none */
+    size_t hashed_count;                  /* files whose content was known when it was made */
     char tag[TD_TAG_BYTES];
     void (*retire)(void *context, struct td_snapshot *snapshot); /* called when the last reference goes */
     void *retire_context;

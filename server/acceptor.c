@@ -23,6 +23,7 @@ struct td_acceptor {
     int wake_fd;    /* eventfd: stop */
     int reserve_fd; /* given up for a moment when descriptors run out, to answer at all */
     bool running;
+    enum td_facade facade;
     uint64_t warned_ns;
     pthread_t thread;
     struct td_http_server *server;
@@ -78,7 +79,8 @@ static int bind_one(const struct addrinfo *info)
     return -1;
 }
 
-static bool open_listener(const char *listen, int *fd, struct td_error *err)
+static bool open_listener(const struct td_acceptor_config *config, const char *listen, int *fd,
+                          struct td_error *err)
 {
     char address[256];
     const char *port;
@@ -90,7 +92,8 @@ static bool open_listener(const char *listen, int *fd, struct td_error *err)
         hints.ai_family = AF_INET6; /* takes IPv4 too */
     int failed = getaddrinfo(address[0] == '\0' ? NULL : address, port, &hints, &found);
     if (failed != 0)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "--listen %s: %s", listen, gai_strerror(failed));
+        return td_error_set(err, TD_INVALID_ARGUMENT, "%s %s: %s", config->option, listen,
+                            gai_strerror(failed));
     *fd = -1;
     for (const struct addrinfo *info = found; info != NULL && *fd < 0; info = info->ai_next)
         *fd = bind_one(info);
@@ -99,12 +102,12 @@ static bool open_listener(const char *listen, int *fd, struct td_error *err)
     if (*fd < 0 && address[0] == '\0') { /* a host without IPv6 */
         char any[32];
         (void)snprintf(any, sizeof any, "0.0.0.0:%s", port);
-        return open_listener(any, fd, err);
+        return open_listener(config, any, fd, err);
     }
     if (*fd < 0)
-        return td_error_sys(err, TD_IO, sys, "cannot listen on %s%s", listen,
-                            sys == EADDRINUSE ? " (another program does; choose another port with --listen)"
-                                              : "");
+        return td_error_sys(err, TD_IO, sys, "cannot listen on %s%s%s%s", listen,
+                            sys == EADDRINUSE ? " (another program does; choose another port with " : "",
+                            sys == EADDRINUSE ? config->option : "", sys == EADDRINUSE ? ")" : "");
     return true;
 }
 
@@ -136,26 +139,34 @@ static struct in6_addr address_of(const struct sockaddr_storage *from)
     return address;
 }
 
-/* Answers and closes without taking the connection in: no thread, no memory. */
-static void turn_away(int fd, enum td_over over)
+/* Answers and closes without taking the connection in: no thread, no memory but for the words. */
+static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over over)
 {
     static const char format[] =
-        "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
-        "Cache-Control: no-store\r\nConnection: close\r\n\r\n%s";
+        "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
+        "Cache-Control: no-store\r\nConnection: close\r\n\r\n";
     static const char busy[] =
         "{\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"all connections are in use "
         "(--max-connections); try again\",\"details\":{}}}\n";
     static const char many[] =
         "{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"this address has too "
         "many connections (--max-connections-per-address)\",\"details\":{}}}\n";
-    const char *body = over == TD_OVER_ADDRESS ? many : busy;
-    char answer[640];
+    static const char slow_down[] =
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>Please reduce your "
+        "request rate: there are too many connections</Message><Resource>/</Resource>"
+        "<RequestId>0000000000000000</RequestId></Error>\n";
+    bool is_s3 = acceptor->facade == TD_FACADE_S3;
+    bool is_many = over == TD_OVER_ADDRESS && !is_s3;
+    const char *body = is_s3 ? slow_down : is_many ? many : busy;
+    char answer[1024];
     char discard[2048];
-    int n = snprintf(answer, sizeof answer, format,
-                     over == TD_OVER_ADDRESS ? "429 Too Many Requests" : "503 Service Unavailable",
-                     strlen(body), body);
-    if (n > 0)
-        (void)send(fd, answer, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    int n =
+        snprintf(answer, sizeof answer, format, is_many ? "429 Too Many Requests" : "503 Service Unavailable",
+                 is_s3 ? "application/xml" : "application/json", strlen(body));
+    if (n > 0 && (size_t)n + strlen(body) < sizeof answer) {
+        memcpy(answer + n, body, strlen(body));
+        (void)send(fd, answer, (size_t)n + strlen(body), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
     (void)shutdown(fd, SHUT_WR);
     /* What was received and not read would make close() reset the connection under the answer. */
     while (recv(fd, discard, sizeof discard, MSG_DONTWAIT) > 0)
@@ -174,15 +185,16 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
         atomic_fetch_add(over == TD_OVER_ADDRESS ? &acceptor->metrics->refused_address
                                                  : &acceptor->metrics->refused_total,
                          1);
-        turn_away(fd, over);
+        turn_away(acceptor, fd, over);
         return;
     }
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     struct td_connection *connection = td_connection_open(acceptor->registry, fd, &address);
     if (connection == NULL) {
-        turn_away(fd, TD_OVER_TOTAL);
+        turn_away(acceptor, fd, TD_OVER_TOTAL);
         return;
     }
+    connection->facade = acceptor->facade;
     atomic_fetch_add(&acceptor->metrics->accepted, 1);
     if (!td_http_server_add(acceptor->server, fd, (const struct sockaddr *)from, from_len))
         td_connection_close(connection);
@@ -201,7 +213,7 @@ static void out_of_descriptors(struct td_acceptor *acceptor, int sys)
         (void)close(acceptor->reserve_fd);
         int fd = accept4(acceptor->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0)
-            turn_away(fd, TD_OVER_TOTAL);
+            turn_away(acceptor, fd, TD_OVER_TOTAL);
     }
     acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     struct timespec pause = {.tv_nsec = 50000000};
@@ -231,18 +243,19 @@ static void *acceptor_main(void *argument)
     return NULL;
 }
 
-bool td_acceptor_create(const char *listen, struct td_http_server *server, struct td_registry *registry,
-                        struct td_metrics *metrics, char *url, size_t url_capacity, struct td_acceptor **out,
-                        struct td_error *err)
+bool td_acceptor_create(const struct td_acceptor_config *config, struct td_http_server *server,
+                        struct td_registry *registry, struct td_metrics *metrics, char *url,
+                        size_t url_capacity, struct td_acceptor **out, struct td_error *err)
 {
     struct td_acceptor *acceptor = calloc(1, sizeof *acceptor);
     if (acceptor == NULL)
         return td_error_no_memory(err);
     acceptor->listen_fd = acceptor->wake_fd = acceptor->reserve_fd = -1;
+    acceptor->facade = config->facade;
     acceptor->server = server;
     acceptor->registry = registry;
     acceptor->metrics = metrics;
-    if (!open_listener(listen, &acceptor->listen_fd, err))
+    if (!open_listener(config, config->listen, &acceptor->listen_fd, err))
         goto fail;
     acceptor->wake_fd = eventfd(0, EFD_CLOEXEC);
     acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -263,7 +276,7 @@ fail:
 
 void td_acceptor_stop(struct td_acceptor *acceptor)
 {
-    if (!acceptor->running)
+    if (acceptor == NULL || !acceptor->running)
         return;
     uint64_t one = 1;
     ssize_t written = write(acceptor->wake_fd, &one, sizeof one);

@@ -27,7 +27,8 @@ struct service {
     struct td_registry registry;
     bool registry_made;
     struct td_http_server *server;
-    struct td_acceptor *acceptor;
+    struct td_acceptor *acceptor, *s3_acceptor;
+    char url[128], s3_url[128];
 };
 
 /* By itself malloc keeps ever larger pieces for later, in each of its arenas, and what one plan took would never leave the
@@ -83,7 +84,22 @@ static void fit_descriptors(struct td_config *config)
     config->max_maps = maps;
 }
 
-static bool start(struct service *service, char *url, size_t url_capacity, struct td_error *err)
+/* The S3 port last: its connections need all that the other's do. */
+static bool start_accepting(struct service *service, struct td_error *err)
+{
+    const struct td_config *config = &service->config;
+    struct td_metrics *metrics = &service->api.metrics;
+    struct td_acceptor_config main_port = {.option = "--listen", .listen = config->listen};
+    struct td_acceptor_config s3_port = {
+        .option = "--s3-listen", .listen = config->s3_listen, .facade = TD_FACADE_S3};
+    return td_acceptor_create(&main_port, service->server, &service->registry, metrics, service->url,
+                              sizeof service->url, &service->acceptor, err) &&
+           (config->s3_listen[0] == '\0' ||
+            td_acceptor_create(&s3_port, service->server, &service->registry, metrics, service->s3_url,
+                               sizeof service->s3_url, &service->s3_acceptor, err));
+}
+
+static bool start(struct service *service, struct td_error *err)
 {
     struct td_config *config = &service->config;
     if (!td_mhd_load(err) || !block_signals(service, err)) /* what cannot serve does not scan first */
@@ -118,12 +134,12 @@ static bool start(struct service *service, char *url, size_t url_capacity, struc
     return service->registry_made &&
            td_http_server_create(config, &service->api, &service->registry, service->log, &service->server,
                                  err) &&
-           td_acceptor_create(config->listen, service->server, &service->registry, &service->api.metrics, url,
-                              url_capacity, &service->acceptor, err);
+           start_accepting(service, err);
 }
 
 static void stop(struct service *service)
 {
+    td_acceptor_destroy(service->s3_acceptor);
     td_acceptor_destroy(service->acceptor);
     td_http_server_destroy(service->server);
     if (service->registry_made)
@@ -196,6 +212,7 @@ static void drain(struct service *service)
         if (is_end(wait_signal(service, STEP_NS)))
             return;
     td_acceptor_stop(service->acceptor);
+    td_acceptor_stop(service->s3_acceptor);
     atomic_store(&service->registry.draining, true);
     uint64_t until_ns = td_clock_ns() + service->config.drain_timeout_ns;
     while (td_registry_count(&service->registry) > 0) {
@@ -212,11 +229,19 @@ static void drain(struct service *service)
     }
 }
 
+static bool check_listen(const char *option, const char *listen)
+{
+    if (td_acceptor_is_listen(listen))
+        return true;
+    (void)fprintf(stderr, "tensord: %s takes ADDRESS:PORT, such as 127.0.0.1:8080, not \"%s\"\n", option,
+                  listen);
+    return false;
+}
+
 int td_cmd_serve(int argc, char **argv)
 {
     struct service service;
     struct td_error err;
-    char url[128];
     enum td_log_level level;
     td_error_init(&err);
     memset(&service, 0, sizeof service);
@@ -229,17 +254,17 @@ int td_cmd_serve(int argc, char **argv)
                       service.config.log_level);
         return TD_EXIT_USAGE;
     }
-    if (!td_acceptor_is_listen(service.config.listen)) {
-        (void)fprintf(stderr, "tensord: --listen takes ADDRESS:PORT, such as 127.0.0.1:8080, not \"%s\"\n",
-                      service.config.listen);
+    if (!check_listen("--listen", service.config.listen) ||
+        (service.config.s3_listen[0] != '\0' && !check_listen("--s3-listen", service.config.s3_listen)))
         return TD_EXIT_USAGE;
-    }
     td_log_set_level(level);
     bound_free_memory();
-    bool ok = start(&service, url, sizeof url, &err);
+    bool ok = start(&service, &err);
     if (ok) {
         td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service.config.directory,
-               url);
+               service.url);
+        if (service.s3_acceptor != NULL)
+            td_log(TD_LOG_INFO, "S3 on %s", service.s3_url);
         serve(&service);
         drain(&service);
         td_registry_cut_all(&service.registry);

@@ -22,6 +22,8 @@ struct option {
 static const struct option options[] = {
     {"listen", "ADDR:PORT", "127.0.0.1:8080", "address to serve on; port 0 takes any free one", KIND_TEXT, 0,
      0, AT(listen)},
+    {"s3-listen", "ADDR:PORT", "", "address for clients of S3, read-only, path style; empty: none", KIND_TEXT,
+     0, 0, AT(s3_listen)},
     {"max-connections", "N", "1024", "connections at once; more are answered 503", KIND_COUNT, 1, 60000,
      AT(max_connections)},
     {"max-connections-per-address", "N", "256", "of one client address; more are answered 429", KIND_COUNT, 1,

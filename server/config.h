@@ -12,6 +12,7 @@
 struct td_config {
     const char *directory;
     const char *listen;     /* ADDRESS:PORT, [ADDRESS]:PORT or :PORT */
+    const char *s3_listen;  /* likewise, for clients of S3; empty: none */
     const char *access_log; /* file, "-" or "off" */
     const char *log_level;
     uint64_t max_connections;

@@ -213,23 +213,11 @@ static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session
     return result;
 }
 
-/* Answers in the first handler call, which closes the connection afterwards. */
-static enum MHD_Result refuse(struct MHD_Connection *mhd, struct session *session, bool head, int status,
-                              const char *message)
-{
-    struct td_response response;
-    td_response_init(&response);
-    td_response_fail(&response, status, NULL, "%s", message);
-    response.close = true;
-    enum MHD_Result result = queue(mhd, session, &response, head);
-    td_response_fini(&response);
-    return result;
-}
-
 static struct td_request request_of(const struct session *session)
 {
     const struct exchange *exchange = &session->exchange;
     return (struct td_request){
+        .facade = session->connection->facade,
         .method = {.p = exchange->method, .len = strlen(exchange->method)},
         .target = {.p = session->target, .len = session->target_len},
         .headers = exchange->headers,
@@ -238,12 +226,26 @@ static struct td_request request_of(const struct session *session)
     };
 }
 
+/* Answers in the first handler call, which closes the connection afterwards. */
+static enum MHD_Result refuse(struct MHD_Connection *mhd, struct session *session, bool head, int status,
+                              const char *message)
+{
+    struct td_request request = request_of(session);
+    struct td_response response;
+    td_response_init_for(&response, &request);
+    td_response_fail(&response, status, NULL, "%s", message);
+    response.close = true;
+    enum MHD_Result result = queue(mhd, session, &response, head);
+    td_response_fini(&response);
+    return result;
+}
+
 static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *session, bool close)
 {
     struct td_request request = request_of(session);
     struct td_response response;
     if (session->exchange.upload.failed) {
-        td_response_init(&response);
+        td_response_init_for(&response, &request);
         td_response_fail(&response, 503, NULL,
                          "other requests' bodies take all the memory that there is for them; try again");
     } else {
@@ -261,11 +263,22 @@ static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *sessio
 static enum MHD_Result expect_upload(struct MHD_Connection *mhd, struct session *session,
                                      const struct td_request *request)
 {
-    if (!td_api_takes_body(request->target))
+    if (!td_api_takes_body(request))
         return answer(mhd, session, true);
     session->exchange.has_upload = true;
     td_connection_set_phase(session->connection, TD_PHASE_BODY);
     return MHD_YES;
+}
+
+/* Clients of S3 that write have bodies with any method. They are told that they may not, and no byte behind the header is
+ * looked at: the connection ends. */
+static bool is_write_to_s3(const struct td_request *request)
+{
+    static const char *const methods[] = {"PUT", "POST", "DELETE"};
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (request->facade == TD_FACADE_S3 && td_text_equals(request->method, methods[i]))
+            return true;
+    return false;
 }
 
 /* The first handler call: the header is complete. */
@@ -285,15 +298,15 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
     struct td_guard_limits limits = {.max_header_bytes = (size_t)server->config->max_header_bytes,
                                      .max_body_bytes = server->config->max_body_bytes};
     struct td_guard_verdict verdict = td_request_guard(&request, version, exchange->too_many, &limits);
-    if (verdict.status != 0) {
+    if (verdict.status != 0 && !is_write_to_s3(&request)) {
         atomic_fetch_add(&server->api->metrics.malformed, 1);
         return refuse(mhd, session, head, verdict.status, verdict.message);
     }
-    if (session->connection->over == TD_OVER_TOTAL && !td_api_is_probe(request.target)) {
+    if (session->connection->over == TD_OVER_TOTAL && !td_api_is_probe(&request)) {
         atomic_fetch_add(&server->api->metrics.refused_total, 1);
         return refuse(mhd, session, head, 503, "all connections are in use (--max-connections); try again");
     }
-    if (verdict.body_bytes > 0)
+    if (verdict.body_bytes > 0 || verdict.status != 0)
         return expect_upload(mhd, session, &request);
     td_connection_set_phase(session->connection, TD_PHASE_HANDLING);
     return MHD_YES;

@@ -165,10 +165,19 @@ static void probes_are_known(void **state)
     static const char *const probes[] = {"/healthz", "/readyz", "/metrics"};
     static const char *const others[] = {"/models", "/version", "/openapi.json", "/healthz/", "/healthz?x",
                                          "/",       ""};
-    for (size_t i = 0; i < COUNT_OF(probes); i++)
-        assert_true(td_api_is_probe((struct td_text){.p = probes[i], .len = strlen(probes[i])}));
-    for (size_t i = 0; i < COUNT_OF(others); i++)
-        assert_false(td_api_is_probe((struct td_text){.p = others[i], .len = strlen(others[i])}));
+    struct td_request request = {0};
+    for (size_t i = 0; i < COUNT_OF(probes); i++) {
+        request.facade = TD_FACADE_API;
+        request.target = (struct td_text){.p = probes[i], .len = strlen(probes[i])};
+        assert_true(td_api_is_probe(&request));
+        request.facade = TD_FACADE_S3;
+        assert_false(td_api_is_probe(&request));
+    }
+    request.facade = TD_FACADE_API;
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        request.target = (struct td_text){.p = others[i], .len = strlen(others[i])};
+        assert_false(td_api_is_probe(&request));
+    }
 }
 
 /* ---- files that change --------------------------------------------------------------------------------- */

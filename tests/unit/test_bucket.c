@@ -45,8 +45,7 @@ static void expect_buckets(const struct place *place, const char *wanted)
     const struct td_snapshot *snapshot = place->scanner.snapshot;
     for (size_t i = 0; i < snapshot->bucket_count; i++) {
         const struct td_bucket *bucket = &snapshot->buckets[i];
-        used +=
-            (size_t)snprintf(got + used, sizeof got - used, "%s%s:", i > 0 ? "; " : "", bucket->name);
+        used += (size_t)snprintf(got + used, sizeof got - used, "%s%s:", i > 0 ? "; " : "", bucket->name);
         for (size_t k = 0; k < bucket->key_count; k++) {
             const struct td_entry *entry = td_bucket_entry(snapshot, bucket, k);
             const char *key = td_bucket_key(bucket, entry);
@@ -250,12 +249,9 @@ static void every_file_is_in_one_bucket(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_segments_are_buckets),
-        cmocka_unit_test(nothing_is_no_bucket),
-        cmocka_unit_test(a_directory_called_local),
-        cmocka_unit_test(a_root_that_is_a_model),
-        cmocka_unit_test(other_revisions_are_not_listed),
-        cmocka_unit_test(every_file_is_in_one_bucket),
+        cmocka_unit_test(first_segments_are_buckets),     cmocka_unit_test(nothing_is_no_bucket),
+        cmocka_unit_test(a_directory_called_local),       cmocka_unit_test(a_root_that_is_a_model),
+        cmocka_unit_test(other_revisions_are_not_listed), cmocka_unit_test(every_file_is_in_one_bucket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

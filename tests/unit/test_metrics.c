@@ -77,8 +77,9 @@ static void names_are_the_same_everywhere(void **state)
 {
     (void)state;
     static const char *const routes[TD_ROUTE_COUNT] = {
-        "none",  "models",     "model",    "manifest", "tensor",  "file",   "read",    "plans",   "plan",
-        "shard", "model_file", "hub_file", "hub_api",  "healthz", "readyz", "metrics", "openapi", "version"};
+        "none",   "models",  "model",   "manifest",   "tensor",    "file",    "read",
+        "plans",  "plan",    "shard",   "model_file", "hub_file",  "hub_api", "healthz",
+        "readyz", "metrics", "openapi", "version",    "s3_bucket", "s3_list", "s3_object"};
     for (int i = 0; i < TD_ROUTE_COUNT; i++)
         assert_string_equal(td_route_name((enum td_route)i), routes[i]);
     for (int i = 0; i < TD_CUT_COUNT; i++)

@@ -1,0 +1,263 @@
+#include "api/s3.h"
+
+#include "api/conditional.h"
+#include "api/file_answer.h"
+#include "api/page_token.h"
+#include "api/range.h"
+#include "api/s3_keys.h"
+#include "api/s3_list.h"
+#include "api/xml.h"
+
+#include <string.h>
+
+enum { BUCKETS_MAX = 10000, SHOWN_BYTES = 400 };
+
+static int shown(struct td_text text)
+{
+    return (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len);
+}
+
+/* ---- buckets ------------------------------------------------------------------------------------------- */
+
+static void write_bucket(const struct td_bucket *bucket, struct td_buffer *out)
+{
+    td_buffer_puts(out, "<Bucket>");
+    td_xml_element(out, "Name", (struct td_text){.p = bucket->name, .len = strlen(bucket->name)});
+    td_s3_date(out, "CreationDate", bucket->updated_ns);
+    td_buffer_puts(out, "</Bucket>");
+}
+
+/* False: an error was answered. *first is where the page begins. */
+static bool read_bucket_token(const struct td_call *call, struct td_text scope, size_t *first)
+{
+    const struct td_text *token = td_uri_parameter(call->uri, "continuation-token");
+    struct td_buffer last;
+    *first = 0;
+    if (token == NULL)
+        return true;
+    td_buffer_init(&last);
+    bool ok = td_page_token_read(*token, scope, &last);
+    if (ok)
+        *first = td_buckets_after(call->snapshot, last.data, last.len);
+    else if (last.failed)
+        (void)td_call_no_memory(call);
+    else
+        td_response_fail(call->response, 400, NULL, "The continuation token provided is incorrect");
+    td_buffer_fini(&last);
+    return ok;
+}
+
+/* ListBuckets. */
+static void list_buckets(const struct td_call *call)
+{
+    const struct td_snapshot *snapshot = call->snapshot;
+    const struct td_text *prefix = td_uri_parameter(call->uri, "prefix");
+    struct td_text begin = prefix == NULL ? (struct td_text){.p = "", .len = 0} : *prefix;
+    struct td_buffer xml;
+    size_t i;
+    size_t most;
+    size_t count = 0;
+    const struct td_bucket *last = NULL;
+    if (!td_s3_count(call, "max-buckets", 1, BUCKETS_MAX, &most) || !read_bucket_token(call, begin, &i))
+        return;
+    td_buffer_init(&xml);
+    td_xml_begin(&xml);
+    td_buffer_puts(&xml, "<ListAllMyBucketsResult xmlns=\"" TD_S3_XMLNS "\"><Buckets>");
+    for (; i < snapshot->bucket_count && count < most; i++) {
+        const struct td_bucket *bucket = &snapshot->buckets[i];
+        if (strncmp(bucket->name, begin.p, begin.len) != 0)
+            continue;
+        write_bucket(bucket, &xml);
+        last = bucket;
+        count++;
+    }
+    td_buffer_puts(&xml, "</Buckets><Owner><ID>tensord</ID><DisplayName>tensord</DisplayName></Owner>");
+    if (i < snapshot->bucket_count && last != NULL) {
+        td_buffer_puts(&xml, "<ContinuationToken>");
+        td_page_token_write(&xml, begin, (struct td_text){.p = last->name, .len = strlen(last->name)});
+        td_buffer_puts(&xml, "</ContinuationToken>");
+    }
+    if (begin.len > 0)
+        td_xml_element(&xml, "Prefix", begin);
+    td_buffer_puts(&xml, "</ListAllMyBucketsResult>\n");
+    td_s3_set_xml(call, &xml);
+    td_buffer_fini(&xml);
+}
+
+/* GetBucketLocation and GetBucketVersioning: nothing in them is what a plain bucket of us-east-1 has. */
+static void answer_empty(const struct td_call *call, const char *name)
+{
+    struct td_buffer xml;
+    td_buffer_init(&xml);
+    td_xml_begin(&xml);
+    td_buffer_printf(&xml, "<%s xmlns=\"" TD_S3_XMLNS "\"/>\n", name);
+    td_s3_set_xml(call, &xml);
+    td_buffer_fini(&xml);
+}
+
+/* A name without a value asks for something else than objects: acl, policy, tagging ... */
+static const struct td_text *subresource(const struct td_call *call)
+{
+    static const char *const others[] = {"prefix",   "delimiter",   "marker",        "start-after",
+                                         "x-id",     "fetch-owner", "encoding-type", "continuation-token",
+                                         "max-keys", "versionId"};
+    for (size_t i = 0; i < call->uri->parameter_count; i++) {
+        const struct td_parameter *parameter = &call->uri->parameters[i];
+        size_t k = 0;
+        while (k < sizeof others / sizeof *others && !td_text_equals(parameter->name, others[k]))
+            k++;
+        if (k == sizeof others / sizeof *others && parameter->value.len == 0)
+            return &parameter->name;
+    }
+    return NULL;
+}
+
+static void fail_subresource(const struct td_call *call, const struct td_text *name)
+{
+    td_response_fail(call->response, 501, NULL, "\"%.*s\" is not served here: there are buckets and objects",
+                     shown(*name), name->p);
+}
+
+static void answer_bucket(const struct td_call *call, const struct td_bucket *bucket)
+{
+    const struct td_text *other = subresource(call);
+    if (td_text_equals(call->request->method, "HEAD")) {
+        call->response->content_type = TD_XML_TYPE;
+        td_response_add_header(call->response, "x-amz-bucket-region", "us-east-1");
+    } else if (other != NULL && td_text_equals(*other, "location")) {
+        answer_empty(call, "LocationConstraint");
+    } else if (other != NULL && td_text_equals(*other, "versioning")) {
+        answer_empty(call, "VersioningConfiguration");
+    } else if (other != NULL) {
+        fail_subresource(call, other);
+    } else {
+        call->response->route = TD_ROUTE_S3_LIST;
+        td_s3_list(call, bucket);
+    }
+}
+
+/* ---- objects ------------------------------------------------------------------------------------------- */
+
+/* There is one version of an object, and it has one part. False: an error was answered. */
+static bool check_object_query(const struct td_call *call)
+{
+    const struct td_text *version = td_uri_parameter(call->uri, "versionId");
+    const struct td_text *part = td_uri_parameter(call->uri, "partNumber");
+    const struct td_text *other = subresource(call);
+    if (other != NULL)
+        fail_subresource(call, other);
+    else if (td_uri_parameter(call->uri, "uploadId") != NULL)
+        td_response_fail(call->response, 501, NULL, "there are no uploads here");
+    else if (version != NULL && version->len > 0 && !td_text_equals(*version, "null"))
+        td_response_fail(call->response, 400, NULL, "Invalid version id specified: objects have no versions");
+    else if (part != NULL && !td_text_equals(*part, "1"))
+        td_response_fail_as(call->response, 416, "InvalidPartNumber",
+                            "The requested partnumber is not satisfiable: objects have one part");
+    else
+        return true;
+    return false;
+}
+
+/* Of a model for an engine; false when there is none, or an error was answered. */
+static bool answer_made(const struct td_call *call, const struct td_bucket *bucket, struct td_text key,
+                        struct td_error *err)
+{
+    struct td_s3_shards shards;
+    struct td_view_item item;
+    struct td_arena arena;
+    td_arena_init(&arena, 0);
+    bool ok = td_s3_shards_find(call->snapshot, bucket, key, &arena, &shards, err) &&
+              key.len > shards.base.len &&
+              td_repo_view_find(&shards.view, key.p + shards.base.len, key.len - shards.base.len, &arena,
+                                &item, err) &&
+              td_view_item_answer(&call->api->shards, &shards.view, &item, call->response, err);
+    td_arena_fini(&arena);
+    return ok;
+}
+
+static void answer_object(const struct td_call *call, const struct td_bucket *bucket, struct td_text key)
+{
+    struct td_error err;
+    td_error_init(&err);
+    if (!check_object_query(call))
+        return;
+    const struct td_entry *entry = td_bucket_find_entry(call->snapshot, bucket, key.p, key.len);
+    bool ok = entry != NULL ? td_file_answer(call->api->catalog, call->snapshot, entry, call->response, &err)
+                            : answer_made(call, bucket, key, &err);
+    if (ok)
+        return;
+    if (err.code == TD_OK || err.code == TD_NOT_FOUND)
+        td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"", bucket->name,
+                         shown(key), key.p);
+    else
+        td_response_fail_error(call->response, &err);
+}
+
+/* ---- routing ------------------------------------------------------------------------------------------- */
+
+/* path is after the first '/'. */
+static void route(const struct td_call *call, struct td_text path)
+{
+    const char *slash = path.len == 0 ? NULL : memchr(path.p, '/', path.len);
+    size_t name_len = slash == NULL ? path.len : (size_t)(slash - path.p);
+    struct td_text key = {.p = path.p + path.len, .len = 0};
+    if (slash != NULL)
+        key = (struct td_text){.p = slash + 1, .len = path.len - name_len - 1};
+    call->response->route = key.len > 0 ? TD_ROUTE_S3_OBJECT : TD_ROUTE_S3_BUCKET;
+    if (path.len == 0) {
+        list_buckets(call);
+        return;
+    }
+    const struct td_bucket *bucket = td_bucket_find(call->snapshot, path.p, name_len);
+    if (bucket == NULL)
+        td_response_fail_as(call->response, 404, "NoSuchBucket",
+                            "The specified bucket \"%.*s\" does not exist; GET / lists them",
+                            shown((struct td_text){.p = path.p, .len = name_len}), path.p);
+    else if (key.len > 0)
+        answer_object(call, bucket, key);
+    else
+        answer_bucket(call, bucket);
+}
+
+/* RFC 9110 section 9: what is not GET or HEAD would write, or is unknown. */
+static bool is_read(const struct td_call *call)
+{
+    struct td_text method = call->request->method;
+    if (td_text_equals(method, "GET") || td_text_equals(method, "HEAD"))
+        return true;
+    td_response_fail(call->response, 405, NULL,
+                     "The specified method is not allowed against this resource: all is read-only");
+    td_response_add_header(call->response, "Allow", "GET, HEAD");
+    return false;
+}
+
+/* A part of an object is answered as a range of it, as S3 does: its only part is the whole. */
+static void finish(struct td_call *call)
+{
+    static const struct td_text name = {.p = "Range", .len = 5};
+    static const struct td_text all = {.p = "bytes=0-", .len = 8};
+    const struct td_header range = {.name = name, .value = all};
+    const struct td_request part = {.method = call->request->method, .headers = &range, .header_count = 1};
+    bool head = td_text_equals(call->request->method, "HEAD");
+    size_t at = 0;
+    bool is_part = call->response->route == TD_ROUTE_S3_OBJECT && !head &&
+                   td_uri_parameter(call->uri, "partNumber") != NULL &&
+                   td_request_next_header(call->request, "Range", &at) == NULL;
+    if (is_part && td_conditional_apply(call->request, call->response))
+        td_range_apply(&part, call->response);
+    td_call_finish(call, head);
+}
+
+void td_s3_handle(struct td_call *call)
+{
+    struct td_text path = call->uri->path;
+    if (!is_read(call))
+        return;
+    call->snapshot = td_catalog_acquire(call->api->catalog);
+    if (call->snapshot == NULL) {
+        td_response_fail(call->response, 503, NULL, "the first scan is still running");
+        return;
+    }
+    route(call, (struct td_text){.p = path.p + 1, .len = path.len - 1});
+    finish(call);
+}

@@ -1,0 +1,20 @@
+/* Text in XML 1.0 documents. */
+#ifndef TD_API_XML_H
+#define TD_API_XML_H
+
+#include "api/request.h"
+#include "core/buffer.h"
+
+#define TD_XML_TYPE "application/xml"
+
+/* Begins a document. */
+void td_xml_begin(struct td_buffer *out);
+
+/* Appends text, which is UTF-8, as character data. What no document can hold, such as most control bytes, becomes
+ * U+FFFD; line ends and tabs are written so that they stay what they are. */
+void td_xml_escape(struct td_buffer *out, const char *text, size_t len);
+
+/* Appends <name>text</name>. */
+void td_xml_element(struct td_buffer *out, const char *name, struct td_text text);
+
+#endif
