@@ -106,7 +106,7 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
         return read_token(call, listing);
     }
     td_buffer_append(&listing->after, listing->start_after.p, listing->start_after.len);
-    return !listing->after.failed || td_call_no_memory(call);
+    return !(listing->scope.failed || listing->after.failed) || td_call_no_memory(call);
 }
 
 /* ---- the page ------------------------------------------------------------------------------------------ */

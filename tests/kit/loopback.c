@@ -89,13 +89,26 @@ static void read_body(struct answer *out)
     out->body[out->len] = '\0';
 }
 
-void loopback_ask(struct loopback *loop, const char *method, const char *target, const char *lines,
-                  struct answer *out)
+static void ask(struct loopback *loop, enum td_facade facade, const char *method, const char *target,
+                const char *lines, struct answer *out)
 {
     struct loopback_request request;
     loopback_request_init(&request, method, target, lines);
+    request.request.facade = facade;
     td_api_handle(&loop->api, &request.request, &out->response);
     read_body(out);
+}
+
+void loopback_ask(struct loopback *loop, const char *method, const char *target, const char *lines,
+                  struct answer *out)
+{
+    ask(loop, TD_FACADE_API, method, target, lines, out);
+}
+
+void loopback_ask_s3(struct loopback *loop, const char *method, const char *target, const char *lines,
+                     struct answer *out)
+{
+    ask(loop, TD_FACADE_S3, method, target, lines, out);
 }
 
 void loopback_get(struct loopback *loop, const char *target, struct answer *out)

@@ -38,6 +38,9 @@ struct answer {
 /* Answers one request and reads its body in pieces of uneven sizes. */
 void loopback_ask(struct loopback *loop, const char *method, const char *target, const char *lines,
                   struct answer *out);
+/* The same on the S3 port. */
+void loopback_ask_s3(struct loopback *loop, const char *method, const char *target, const char *lines,
+                     struct answer *out);
 void loopback_get(struct loopback *loop, const char *target, struct answer *out);
 void answer_fini(struct answer *answer);
 

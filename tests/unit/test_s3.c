@@ -1,0 +1,752 @@
+/* The S3 facade without a socket: what Amazon's API reference says of these operations, and listings against a list of
+ * all keys that is filtered, rolled up and cut as the reference describes it. */
+#include "tests/unit/s3_place.h"
+
+static const char llama[] =
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":8,\"intermediate_size\":16,"
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"num_hidden_layers\":1,\"vocab_size\":8,"
+    "\"head_dim\":2,\"torch_dtype\":\"float32\",\"tie_word_embeddings\":true}";
+
+static void fill(const struct tree *tree)
+{
+    static const struct tree_tensor tensors[] = {
+        {"model.embed_tokens.weight", "F32", "[8,8]", 256},
+        {"model.norm.weight", "F32", "[8]", 32},
+        {"model.layers.0.input_layernorm.weight", "F32", "[8]", 32},
+        {"model.layers.0.post_attention_layernorm.weight", "F32", "[8]", 32},
+        {"model.layers.0.self_attn.q_proj.weight", "F32", "[8,8]", 256},
+        {"model.layers.0.self_attn.k_proj.weight", "F32", "[4,8]", 128},
+        {"model.layers.0.self_attn.v_proj.weight", "F32", "[4,8]", 128},
+        {"model.layers.0.self_attn.o_proj.weight", "F32", "[8,8]", 256},
+        {"model.layers.0.mlp.gate_proj.weight", "F32", "[16,8]", 512},
+        {"model.layers.0.mlp.up_proj.weight", "F32", "[16,8]", 512},
+        {"model.layers.0.mlp.down_proj.weight", "F32", "[8,16]", 512},
+    };
+    (void)tree_tensors(tree, "meta/llama/model.safetensors", tensors, COUNT_OF(tensors), NULL, 0);
+    tree_text(tree, "meta/llama/config.json", llama);
+    tree_text(tree, "meta/llama/a.json", "{}");
+    tree_text(tree, "meta/llama/tokenizer.json", "{}");
+    tree_text(tree, "meta/llama/sub/z.txt", "z");
+    tree_simple(tree, "meta/llama/sub/other.safetensors", "w");
+    tree_simple(tree, "meta/llama-2/model.safetensors", "w");
+    tree_simple(tree, "qwen3/model.safetensors", "a b");
+    tree_text(tree, "qwen3/notes.txt", "0123456789");
+    tree_text(tree, "qwen3/empty", "");
+    tree_text(tree, "qwen3/a-b/c.txt", "");
+    tree_text(tree, "qwen3/a/b.txt", "");
+    tree_text(tree, "qwen3/a/c/d.txt", "");
+    tree_text(tree, "qwen3/a.txt", "");
+    tree_text(tree, "qwen3/with space+&<>\"'\xc3\xa9.txt", "");
+    tree_text(tree, "qwen3/line\nend\r\x01\xef\xbf\xbf%41.txt", "");
+    tree_simple(tree, "bert.safetensors", "w");
+    tree_text(tree, "README", "of no model");
+    tree_simple(tree, "has/real/shards/none/tp1/x.safetensors", "w");
+    tree_text(tree, "kept/shards/none/tp1/readme.txt", "lies here");
+    tree_simple(tree, "kept/model.safetensors", "w");
+    tree_text(tree, "broken/config.json", "{}");
+    tree_text(tree, "broken/bad.safetensors", "rubbish!");
+}
+
+static void open_place(struct place *place)
+{
+    tree_open(&place->tree);
+    fill(&place->tree);
+    loopback_open(&place->loop, &place->tree);
+}
+
+static void close_place(struct place *place)
+{
+    loopback_close(&place->loop);
+    tree_close(&place->tree);
+}
+
+/* ---- listings against a naive one ---------------------------------------------------------------------- */
+
+static const char *const qwen3_and_others[] = {
+    "bert.safetensors",
+    "broken/bad.safetensors",
+    "broken/config.json",
+    "kept/model.safetensors",
+    "kept/shards/none/tp1/readme.txt",
+    "qwen3/a-b/c.txt",
+    "qwen3/a.txt",
+    "qwen3/a/b.txt",
+    "qwen3/a/c/d.txt",
+    "qwen3/empty",
+    "qwen3/line\nend\r\x01\xef\xbf\xbf%41.txt",
+    "qwen3/model.safetensors",
+    "qwen3/notes.txt",
+    "qwen3/with space+&<>\"'\xc3\xa9.txt",
+};
+
+static const char *const meta[] = {
+    "llama-2/model.safetensors", "llama/a.json",          "llama/config.json",   "llama/model.safetensors",
+    "llama/sub/other.safetensors", "llama/sub/z.txt", "llama/tokenizer.json",
+};
+
+static const char *const llama_tp2[] = {
+    "llama/shards/vllm/tp2/a.json",
+    "llama/shards/vllm/tp2/config.json",
+    "llama/shards/vllm/tp2/model-rank-0-part-0.safetensors",
+    "llama/shards/vllm/tp2/model-rank-1-part-0.safetensors",
+    "llama/shards/vllm/tp2/sub/z.txt",
+    "llama/shards/vllm/tp2/tokenizer.json",
+};
+
+struct query {
+    const char *bucket;
+    const char *const *keys;
+    size_t key_count;
+    char prefix[128], delimiter[16], after[128];
+    size_t max_keys;
+    bool is_v2, encode;
+};
+
+/* The keys behind the prefix, rolled up at the first delimiter after it; what comes after `after`. */
+static void list_naively(const struct query *query, struct items *out)
+{
+    out->count = 0;
+    for (size_t i = 0; i < query->key_count; i++) {
+        const char *key = query->keys[i];
+        size_t n = strlen(query->prefix);
+        if (strncmp(key, query->prefix, n) != 0)
+            continue;
+        const char *end = query->delimiter[0] == '\0' ? NULL : strstr(key + n, query->delimiter);
+        size_t len = end == NULL ? strlen(key) : (size_t)(end - key) + strlen(query->delimiter);
+        char *item = out->text[out->count];
+        item[0] = end == NULL ? 'K' : 'P';
+        memcpy(item + 1, key, len);
+        item[1 + len] = '\0';
+        bool again = out->count > 0 && strcmp(out->text[out->count - 1], item) == 0;
+        if (!again && strcmp(item + 1, query->after) > 0)
+            out->count++;
+    }
+}
+
+static void add_parameter(char *target, size_t capacity, const char *name, const char *value)
+{
+    struct td_buffer encoded;
+    td_buffer_init(&encoded);
+    td_uri_encode(&encoded, value, strlen(value), false);
+    size_t used = strlen(target);
+    (void)snprintf(target + used, capacity - used, "%c%s=%s", strchr(target, '?') == NULL ? '?' : '&', name,
+                   encoded.len == 0 ? "" : td_buffer_terminate(&encoded));
+    td_buffer_fini(&encoded);
+}
+
+static void write_target(const struct query *query, const char *token, char target[4096])
+{
+    char number[24];
+    (void)snprintf(target, 4096, "/%s", query->bucket);
+    (void)snprintf(number, sizeof number, "%zu", query->max_keys);
+    if (query->is_v2)
+        add_parameter(target, 4096, "list-type", "2");
+    add_parameter(target, 4096, "max-keys", number);
+    if (query->prefix[0] != '\0')
+        add_parameter(target, 4096, "prefix", query->prefix);
+    if (query->delimiter[0] != '\0')
+        add_parameter(target, 4096, "delimiter", query->delimiter);
+    if (query->encode)
+        add_parameter(target, 4096, "encoding-type", "url");
+    if (query->is_v2 && query->after[0] != '\0')
+        add_parameter(target, 4096, "start-after", query->after);
+    if (query->is_v2 && token[0] != '\0')
+        add_parameter(target, 4096, "continuation-token", token);
+    if (!query->is_v2 && (token[0] != '\0' || query->after[0] != '\0'))
+        add_parameter(target, 4096, "marker", token[0] != '\0' ? token : query->after);
+}
+
+static void check_page(const struct query *query, const char *target, const char *xml, size_t count, bool more)
+{
+    char text[1024];
+    char number[24];
+    (void)snprintf(number, sizeof number, "%zu", count);
+    CHECK(count <= query->max_keys, "%s: %zu items", target, count);
+    CHECK(xml_first(xml, "KeyCount", text, sizeof text) == query->is_v2, "%s", target);
+    CHECK(!query->is_v2 || strcmp(text, number) == 0, "%s: %s", target, xml);
+    CHECK(xml_first(xml, "IsTruncated", text, sizeof text) && strcmp(text, more ? "true" : "false") == 0,
+          "%s: %s", target, xml);
+    CHECK(xml_first(xml, "EncodingType", text, sizeof text) == query->encode, "%s", target);
+    CHECK(xml_first(xml, "Delimiter", text, sizeof text) == (query->delimiter[0] != '\0'), "%s", target);
+    if (query->encode)
+        percent_decode(text);
+    CHECK(query->delimiter[0] == '\0' || strcmp(text, query->delimiter) == 0, "%s: %s", target, xml);
+    CHECK(xml_first(xml, "Name", text, sizeof text) && strcmp(text, query->bucket) == 0, "%s", target);
+    CHECK(xml_first(xml, "NextContinuationToken", text, sizeof text) == (query->is_v2 && more), "%s", target);
+    CHECK(xml_first(xml, "NextMarker", text, sizeof text) ==
+              (!query->is_v2 && more && query->delimiter[0] != '\0'),
+          "%s", target);
+}
+
+/* Where the next page begins, as clients take it from this one. */
+static void next_token(const struct query *query, const char *xml, const struct items *got, char token[2048])
+{
+    if (query->is_v2) {
+        assert_true(xml_first(xml, "NextContinuationToken", token, 2048));
+    } else if (xml_first(xml, "NextMarker", token, 2048)) {
+        if (query->encode)
+            percent_decode(token);
+    } else {
+        (void)snprintf(token, 2048, "%s", got->text[got->count - 1] + 1);
+    }
+}
+
+/* What cannot be written in XML is compared only where keys are encoded. */
+static bool is_comparable(const struct query *query, const struct items *wanted)
+{
+    bool ok = query->encode;
+    for (size_t i = 0; !ok && i < wanted->count; i++)
+        if (strchr(wanted->text[i], '\x01') != NULL)
+            return false;
+    return ok || strpbrk(query->prefix, "\x01\r") == NULL;
+}
+
+static void compare_listing(struct place *place, const struct query *query)
+{
+    static struct items wanted;
+    static struct items got;
+    char token[2048] = "";
+    char target[4096];
+    list_naively(query, &wanted);
+    if (!is_comparable(query, &wanted))
+        return;
+    got.count = 0;
+    for (bool more = true; more;) {
+        struct answer answer;
+        size_t before = got.count;
+        write_target(query, token, target);
+        s3_ask(place, "GET", target, NULL, &answer);
+        CHECK(answer.response.status == 200, "%s: %d: %s", target, answer.response.status, answer.body);
+        add_items(&got, answer.body, query->encode);
+        sort_items(&got, before);
+        more = got.count < wanted.count;
+        check_page(query, target, answer.body, got.count - before, more);
+        CHECK(!more || got.count > before, "%s: an empty page", target);
+        if (more)
+            next_token(query, answer.body, &got, token);
+        answer_fini(&answer);
+    }
+    CHECK(got.count == wanted.count, "%s: %zu items, wanted %zu", target, got.count, wanted.count);
+    for (size_t i = 0; i < wanted.count; i++)
+        CHECK(strcmp(got.text[i], wanted.text[i]) == 0, "%s: %s, wanted %s", target, got.text[i],
+              wanted.text[i]);
+}
+
+/* A piece of one of the keys, often one that many have. */
+static void random_piece(const struct query *query, uint64_t *random, bool from_begin, char *out, size_t most)
+{
+    const char *key = query->keys[random_below(random, query->key_count)];
+    size_t begin = from_begin ? 0 : random_below(random, strlen(key));
+    size_t len = random_below(random, strlen(key) - begin + 1);
+    len = len < most ? len : most;
+    while (!td_utf8_valid(key + begin, len))
+        len--;
+    memcpy(out, key + begin, len);
+    out[len] = '\0';
+}
+
+static void random_query(struct query *query, uint64_t *random)
+{
+    static const char *const delimiters[] = {"", "/", "/", "a", "-", "el", "tp2/", "\xc3\xa9"};
+    bool is_shards = query->keys == llama_tp2;
+    query->is_v2 = random_below(random, 3) > 0;
+    query->encode = random_below(random, 2) > 0;
+    query->max_keys = 1 + random_below(random, 5);
+    query->after[0] = '\0';
+    (void)snprintf(query->delimiter, sizeof query->delimiter, "%s",
+                   delimiters[random_below(random, COUNT_OF(delimiters))]);
+    query->prefix[0] = '\0';
+    if (is_shards || random_below(random, 2) > 0)
+        random_piece(query, random, random_below(random, 8) > 0 || is_shards, query->prefix,
+                     sizeof query->prefix - 1);
+    if (is_shards && strlen(query->prefix) < strlen("llama/shards/vllm/tp2"))
+        (void)snprintf(query->prefix, sizeof query->prefix, "llama/shards/vllm/tp2");
+    if (random_below(random, 3) == 0)
+        random_piece(query, random, random_below(random, 4) > 0, query->after, sizeof query->after - 1);
+    while (query->after[0] != '\0' && !td_utf8_valid(query->after, strlen(query->after)))
+        query->after[strlen(query->after) - 1] = '\0';
+}
+
+static void listings_are_as_described(void **state)
+{
+    (void)state;
+    static const struct query buckets[] = {
+        {.bucket = "local", .keys = qwen3_and_others, .key_count = COUNT_OF(qwen3_and_others)},
+        {.bucket = "meta", .keys = meta, .key_count = COUNT_OF(meta)},
+        {.bucket = "meta", .keys = llama_tp2, .key_count = COUNT_OF(llama_tp2)},
+    };
+    struct place place;
+    uint64_t random = 11;
+    open_place(&place);
+    for (size_t i = 0; i < (SANITIZED ? 3000 : 20000); i++) {
+        struct query query = buckets[random_below(&random, COUNT_OF(buckets))];
+        random_query(&query, &random);
+        compare_listing(&place, &query);
+    }
+    close_place(&place);
+}
+
+/* What one page of a listing shows, each item with a blank behind it. */
+static void expect_items(struct place *place, const char *target, const char *wanted)
+{
+    static struct items items;
+    struct answer answer;
+    char got[4096] = "";
+    size_t used = 0;
+    s3_ask(place, "GET", target, NULL, &answer);
+    CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
+    items.count = 0;
+    add_items(&items, answer.body, false);
+    sort_items(&items, 0);
+    for (size_t i = 0; i < items.count; i++)
+        used += (size_t)snprintf(got + used, sizeof got - used, "%s ", items.text[i]);
+    CHECK(strcmp(got, wanted) == 0, "%s: %s", target, got);
+    answer_fini(&answer);
+}
+
+static void pages_by_hand(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    expect_items(&place, "/local?list-type=2&delimiter=/",
+                 "Kbert.safetensors Pbroken/ Pkept/ Pqwen3/ ");
+    expect_items(&place, "/local?list-type=2&delimiter=/&max-keys=0", "");
+    expect_items(&place, "/local?list-type=2&delimiter=/&max-keys=2147483647",
+                 "Kbert.safetensors Pbroken/ Pkept/ Pqwen3/ ");
+    expect_items(&place, "/local?delimiter=%2F&prefix=qwen3/a", "Pqwen3/a-b/ Kqwen3/a.txt Pqwen3/a/ ");
+    expect_items(&place, "/local/?delimiter=/&prefix=qwen3/a/&marker=qwen3/a/b.txt", "Pqwen3/a/c/ ");
+    expect_items(&place, "/local?list-type=2&prefix=qwen3/a/&start-after=qwen3/a/c", "Kqwen3/a/c/d.txt ");
+    expect_items(&place, "/local?list-type=2&prefix=nothing", "");
+    expect_items(&place, "/local?prefix=meta/", "");
+    expect_items(&place, "/has?list-type=2&fetch-owner=true&x-id=ListObjectsV2",
+                 "Kreal/shards/none/tp1/x.safetensors ");
+    close_place(&place);
+}
+
+/* ---- one item, word for word --------------------------------------------------------------------------- */
+
+/* Elements and their order as the reference shows them. */
+static void documents_are_as_in_the_reference(void **state)
+{
+    (void)state;
+    struct place place;
+    struct answer answer;
+    struct answer object;
+    char wanted[2048];
+    char date[64];
+    open_place(&place);
+    tree_set_age(&place.tree, "qwen3/notes.txt", INT64_C(3600000000000));
+    loopback_rescan(&place.loop);
+    s3_ask(&place, "GET", "/local/qwen3/notes.txt", NULL, &object);
+    s3_ask(&place, "GET", "/local?list-type=2&prefix=qwen3/notes&start-after=a&delimiter=/", NULL, &answer);
+    assert_true(xml_first(answer.body, "LastModified", date, sizeof date));
+    (void)snprintf(
+        wanted, sizeof wanted,
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult "
+        "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>local</Name><Prefix>qwen3/notes</Prefix>"
+        "<KeyCount>1</KeyCount><StartAfter>a</StartAfter><MaxKeys>1000</MaxKeys><Delimiter>/</Delimiter>"
+        "<IsTruncated>false</IsTruncated><Contents><Key>qwen3/notes.txt</Key><LastModified>%s</LastModified>"
+        "<ETag>&quot;%.*s&quot;</ETag><Size>10</Size><StorageClass>STANDARD</StorageClass></Contents>"
+        "</ListBucketResult>\n",
+        date, (int)strlen(object.response.etag) - 2, object.response.etag + 1);
+    assert_string_equal(answer.body, wanted);
+    int year, month, day, hour, minute, second, ms;
+    int end = 0;
+    assert_int_equal(sscanf(date, "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &year, &month, &day, &hour, &minute,
+                            &second, &ms, &end),
+                     7);
+    assert_int_equal(end, 24);
+    assert_int_equal(strspn(object.response.etag + 1, "0123456789abcdef"), strlen(object.response.etag) - 2);
+    answer_fini(&answer);
+    answer_fini(&object);
+    s3_ask(&place, "GET", "/local?location", NULL, &answer);
+    assert_string_equal(answer.body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<LocationConstraint "
+                                     "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"/>\n");
+    answer_fini(&answer);
+    s3_ask(&place, "GET", "/local/?versioning", NULL, &answer);
+    assert_non_null(strstr(answer.body, "<VersioningConfiguration xmlns="));
+    answer_fini(&answer);
+    close_place(&place);
+}
+
+static void buckets_are_listed(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"/", "has local meta "}, {"/?x-id=ListBuckets", "has local meta "}, {"/?max-buckets=2", "has local "},
+        {"/?prefix=me", "meta "}, {"/?prefix=x", ""},
+    };
+    struct place place;
+    struct answer answer;
+    char text[2048];
+    char target[4096];
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char got[256] = "";
+        size_t used = 0;
+        s3_ask(&place, "GET", cases[i][0], NULL, &answer);
+        const char *at = answer.body;
+        while (xml_next(&at, "Name", text, sizeof text))
+            used += (size_t)snprintf(got + used, sizeof got - used, "%s ", text);
+        CHECK(strcmp(got, cases[i][1]) == 0, "%s: %s", cases[i][0], got);
+        CHECK(strstr(answer.body, "<ListAllMyBucketsResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
+                                  "<Buckets>") != NULL,
+              "%s", answer.body);
+        assert_non_null(strstr(answer.body, "</Buckets><Owner><ID>tensord</ID>"));
+        answer_fini(&answer);
+    }
+    s3_ask(&place, "GET", "/?max-buckets=2", NULL, &answer);
+    assert_true(xml_first(answer.body, "ContinuationToken", text, sizeof text));
+    answer_fini(&answer);
+    (void)snprintf(target, sizeof target, "/?max-buckets=2&continuation-token=%s", text);
+    s3_ask(&place, "GET", target, NULL, &answer);
+    assert_true(xml_first(answer.body, "Name", text, sizeof text));
+    assert_string_equal(text, "meta");
+    assert_false(xml_first(answer.body, "ContinuationToken", text, sizeof text));
+    answer_fini(&answer);
+    close_place(&place);
+}
+
+/* ---- objects ------------------------------------------------------------------------------------------- */
+
+static void expect_object(struct place *place, const char *method, const char *target, const char *lines,
+                          int status, const char *body)
+{
+    struct answer answer;
+    char buffer[128];
+    s3_ask(place, method, target, lines, &answer);
+    CHECK(answer.response.status == status, "%s: %d: %s", target, answer.response.status, answer.body);
+    CHECK(strcmp(answer.body, body) == 0, "%s: %s", target, answer.body);
+    CHECK(answer.response.etag[0] == '"', "%s: no ETag", target);
+    CHECK(strchr(answer.response.etag, '-') == NULL, "%s: %s", target, answer.response.etag);
+    CHECK(answer_header(&answer, "Last-Modified", buffer) != NULL, "%s: no Last-Modified", target);
+    CHECK(answer_header(&answer, "Accept-Ranges", buffer) != NULL, "%s: no Accept-Ranges", target);
+    CHECK((answer_header(&answer, "Content-Range", buffer) != NULL) == (status == 206), "%s", target);
+    CHECK(answer.response.route == TD_ROUTE_S3_OBJECT, "%s", target);
+    answer_fini(&answer);
+}
+
+static void objects_and_parts_of_them(void **state)
+{
+    (void)state;
+    struct place place;
+    struct answer answer;
+    char line[256];
+    open_place(&place);
+    expect_object(&place, "GET", "/local/qwen3/notes.txt", NULL, 200, "0123456789");
+    expect_object(&place, "HEAD", "/local/qwen3/notes.txt", "Range: bytes=1-2", 200, "0123456789");
+    expect_object(&place, "GET", "/local/qwen3%2Fnotes.txt", NULL, 200, "0123456789");
+    expect_object(&place, "GET", "http://host:1/local/qwen3/notes.txt", NULL, 200, "0123456789");
+    expect_object(&place, "GET", "/local/qwen3/notes.txt?x-id=GetObject&versionId=null", NULL, 200,
+                  "0123456789");
+    expect_object(&place, "GET", "/local/qwen3/notes.txt?response-content-type=a/b&X-Amz-Signature=0",
+                  "Authorization: AWS4-HMAC-SHA256 x\nX-Amz-Date: y", 200, "0123456789");
+    expect_object(&place, "GET", "/local/qwen3/notes.txt", "Range: bytes=2-4", 206, "234");
+    expect_object(&place, "GET", "/local/qwen3/notes.txt", "Range: bytes=-3", 206, "789");
+    expect_object(&place, "GET", "/local/qwen3/notes.txt", "Range: bytes=8-100", 206, "89");
+    expect_object(&place, "GET", "/local/qwen3/notes.txt?partNumber=1", NULL, 206, "0123456789");
+    expect_object(&place, "GET", "/local/qwen3/notes.txt?partNumber=1", "Range: bytes=0-0", 206, "0");
+    expect_object(&place, "HEAD", "/local/qwen3/notes.txt?partNumber=1", NULL, 200, "0123456789");
+    expect_object(&place, "GET", "/local/qwen3/empty", "Range: bytes=0-7", 200, "");
+    expect_object(&place, "GET", "/local/qwen3/empty?partNumber=1", NULL, 200, "");
+    expect_object(&place, "GET", "/local/qwen3/with%20space+%26%3C%3E%22'%C3%A9.txt", NULL, 200, "");
+    expect_object(&place, "GET", "/local/kept/shards/none/tp1/readme.txt", NULL, 200, "lies here");
+    s3_ask(&place, "GET", "/local/qwen3/notes.txt", NULL, &answer);
+    (void)snprintf(line, sizeof line, "If-Match: %s", answer.response.etag);
+    expect_object(&place, "GET", "/local/qwen3/notes.txt", line, 200, "0123456789");
+    (void)snprintf(line, sizeof line, "If-None-Match: %s", answer.response.etag);
+    answer_fini(&answer);
+    for (int i = 0; i < 2; i++) {
+        s3_ask(&place, "GET", i == 0 ? "/local/qwen3/notes.txt" : "/local/qwen3/notes.txt?partNumber=1", line,
+               &answer);
+        assert_int_equal(answer.response.status, 304);
+        assert_int_equal(answer.len, 0);
+        answer_fini(&answer);
+    }
+    s3_ask(&place, "HEAD", "/meta", NULL, &answer);
+    assert_int_equal(answer.response.status, 200);
+    assert_int_equal(answer.len, 0);
+    assert_string_equal(answer_header(&answer, "x-amz-bucket-region", line), "us-east-1");
+    answer_fini(&answer);
+    close_place(&place);
+}
+
+/* The files are those of /models/.../shards. */
+static void rank_files(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    for (int rank = 0; rank < 2; rank++) {
+        struct answer here;
+        struct answer there;
+        char target[256];
+        (void)snprintf(target, sizeof target,
+                       "/meta/llama/shards/vllm/tp2/model-rank-%d-part-0.safetensors", rank);
+        s3_ask(&place, "GET", target, NULL, &here);
+        (void)snprintf(target, sizeof target, "/models/meta/llama/shards/vllm/tp2/rank-%d.safetensors", rank);
+        loopback_get(&place.loop, target, &there);
+        assert_int_equal(here.response.status, 200);
+        assert_int_equal(there.response.status, 200);
+        assert_true(here.len == there.len && memcmp(here.body, there.body, here.len) == 0);
+        assert_string_equal(here.response.etag, there.response.etag);
+        answer_fini(&here);
+        answer_fini(&there);
+    }
+    expect_object(&place, "GET", "/meta/llama/shards/vllm/tp2/config.json", NULL, 200, llama);
+    expect_object(&place, "GET", "/meta/llama/shards/none/tp1/sub/z.txt", NULL, 200, "z");
+    expect_items(&place, "/meta?list-type=2&prefix=llama/shards/vllm/tp2&delimiter=/",
+                 "Pllama/shards/vllm/tp2/ ");
+    expect_items(&place, "/meta?list-type=2&prefix=llama/shards/vllm/tp1/m",
+                 "Kllama/shards/vllm/tp1/model-rank-0-part-0.safetensors ");
+    expect_items(&place, "/local?list-type=2&prefix=bert.safetensors/shards/none/tp1/",
+                 "Kbert.safetensors/shards/none/tp1/model-rank-0-part-0.safetensors ");
+    expect_items(&place, "/meta?list-type=2&prefix=llama/sub/shards/none/tp1/",
+                 "Kllama/sub/shards/none/tp1/model-rank-0-part-0.safetensors Kllama/sub/shards/none/tp1/z.txt ");
+    /* what lies there is there instead */
+    expect_items(&place, "/local?list-type=2&prefix=kept/shards/none/tp1", "Kkept/shards/none/tp1/readme.txt ");
+    expect_items(&place, "/has?list-type=2&prefix=real/shards/none/tp1",
+                 "Kreal/shards/none/tp1/x.safetensors ");
+    /* all others are not listed */
+    static const char *const none[] = {
+        "/meta?prefix=llama/shards/",          "/meta?prefix=llama/shards/vllm/",
+        "/meta?prefix=llama/shards/vllm/tp",   "/meta?prefix=llama/shards/vllm/tp0/",
+        "/meta?prefix=llama/shards/vllm/tp4097/", "/meta?prefix=llama/shards/vllm/tp02/",
+        "/meta?prefix=llama/shards/other/tp2/", "/meta?prefix=llama/shards//tp2/",
+        "/local?prefix=llama/shards/vllm/tp2/", "/local?prefix=meta/llama/shards/vllm/tp2/",
+        "/local?prefix=broken/shards/none/tp1/", "/meta?prefix=llama/shards/vllm/tp2x/",
+        "/meta?prefix=llama//shards/vllm/tp2/", "/meta?prefix=/llama/shards/vllm/tp2/",
+    };
+    for (size_t i = 0; i < COUNT_OF(none); i++)
+        expect_items(&place, none[i], "");
+    close_place(&place);
+}
+
+/* Names of ranks in the order of bytes; pages of one. */
+static void many_ranks(void **state)
+{
+    (void)state;
+    enum { RANKS = 111 };
+    static const char begin[] = "bert.safetensors/shards/fsdp/tp111/";
+    char names[RANKS][ITEM_BYTES];
+    const char *keys[RANKS];
+    struct place place;
+    struct query query = {.bucket = "local", .keys = keys, .key_count = RANKS, .max_keys = 7, .is_v2 = true};
+    open_place(&place);
+    for (int i = 0; i < RANKS; i++)
+        (void)snprintf(names[i], ITEM_BYTES, "%smodel-rank-%d-part-0.safetensors", begin, i);
+    qsort(names, RANKS, ITEM_BYTES, (int (*)(const void *, const void *))strcmp);
+    for (int i = 0; i < RANKS; i++)
+        keys[i] = names[i];
+    (void)snprintf(query.prefix, sizeof query.prefix, "%s", begin);
+    compare_listing(&place, &query);
+    query.max_keys = 1000;
+    compare_listing(&place, &query);
+    close_place(&place);
+}
+
+/* ---- errors -------------------------------------------------------------------------------------------- */
+
+static void errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *method, *target, *lines;
+        int status;
+        const char *code, *part;
+    } cases[] = {
+        {"GET", "/nothing", NULL, 404, "NoSuchBucket", "\"nothing\""},
+        {"HEAD", "/nothing", NULL, 404, "NoSuchBucket", ""},
+        {"GET", "/nothing/key", NULL, 404, "NoSuchBucket", "\"nothing\""},
+        {"GET", "/healthz", NULL, 404, "NoSuchBucket", ""},
+        {"GET", "/models/meta/llama", NULL, 404, "NoSuchBucket", ""},
+        {"GET", "//local", NULL, 404, "NoSuchBucket", ""},
+        {"GET", "/Local", NULL, 404, "NoSuchBucket", ""},
+        {"GET", "/local/nothing", NULL, 404, "NoSuchKey", "\"nothing\""},
+        {"HEAD", "/local/nothing", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/local/README", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/local/qwen3", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/local/qwen3/", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/local//qwen3/notes.txt", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/local/../local/qwen3/notes.txt", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/local/meta/llama/config.json", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/meta/qwen3/notes.txt", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/meta/llama/shards/vllm/tp2", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/meta/llama/shards/vllm/tp2/", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/meta/llama/shards/vllm/tp2/model-rank-2-part-0.safetensors", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/meta/llama/shards/vllm/tp2/model-rank-01-part-0.safetensors", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/meta/llama/shards/vllm/tp2/model.safetensors", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/meta/llama/shards/vllm/tp2/rank-0.json", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/meta/llama/shards/other/tp2/config.json", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/local/kept/shards/none/tp1/model-rank-0-part-0.safetensors", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/meta/llama/shards/vllm/tp3/model-rank-0-part-0.safetensors", NULL, 400, "InvalidArgument", "3"},
+        {"GET", "/meta?list-type=2&prefix=llama/shards/vllm/tp3/", NULL, 400, "InvalidArgument", "3"},
+        {"GET", "/local/qwen3/shards/vllm/tp2/model-rank-0-part-0.safetensors", NULL, 400, "InvalidArgument",
+         "config.json"},
+        {"GET", "/local/qwen3/notes.txt", "Range: bytes=10-", 416, "InvalidRange", "10"},
+        {"GET", "/local/qwen3/notes.txt", "If-Match: \"x\"", 412, "PreconditionFailed", "If-Match"},
+        {"GET", "/local/qwen3/notes.txt?partNumber=1", "If-Match: \"x\"", 412, "PreconditionFailed", "If-Match"},
+        {"GET", "/local/qwen3/notes.txt?partNumber=2", NULL, 416, "InvalidPartNumber", "part"},
+        {"GET", "/local/qwen3/notes.txt?versionId=abc", NULL, 400, "InvalidArgument", "version"},
+        {"GET", "/local/qwen3/notes.txt?acl", NULL, 501, "NotImplemented", "\"acl\""},
+        {"GET", "/local/qwen3/notes.txt?uploadId=1", NULL, 501, "NotImplemented", "uploads"},
+        {"GET", "/local?policy", NULL, 501, "NotImplemented", "\"policy\""},
+        {"GET", "/local?versions&prefix=a", NULL, 501, "NotImplemented", "\"versions\""},
+        {"GET", "/local?list-type=1", NULL, 400, "InvalidArgument", "list-type=2"},
+        {"GET", "/local?list-type=2&max-keys=-1", NULL, 400, "InvalidArgument", "max-keys"},
+        {"GET", "/local?list-type=2&max-keys=x", NULL, 400, "InvalidArgument", "max-keys"},
+        {"GET", "/local?list-type=2&max-keys=", NULL, 400, "InvalidArgument", "max-keys"},
+        {"GET", "/local?list-type=2&max-keys=2147483648", NULL, 400, "InvalidArgument", "max-keys"},
+        {"GET", "/local?list-type=2&max-keys=99999999999999999999", NULL, 400, "InvalidArgument", "max-keys"},
+        {"GET", "/local?list-type=2&encoding-type=gzip", NULL, 400, "InvalidArgument", "encoding-type=url"},
+        {"GET", "/local?list-type=2&continuation-token=AAAA", NULL, 400, "InvalidArgument", "token"},
+        {"GET", "/local?list-type=2&continuation-token=", NULL, 400, "InvalidArgument", "token"},
+        {"GET", "/?max-buckets=0", NULL, 400, "InvalidArgument", "max-buckets"},
+        {"GET", "/?continuation-token=AAAA", NULL, 400, "InvalidArgument", "token"},
+        {"GET", "/local/%00", NULL, 400, "InvalidArgument", "NUL"},
+        {"GET", "/local/%zz", NULL, 400, "InvalidArgument", "hexadecimal"},
+        {"GET", "/%ff", NULL, 400, "InvalidArgument", "UTF-8"},
+        {"PUT", "/local/new", NULL, 405, "MethodNotAllowed", "read-only"},
+        {"POST", "/local?delete", NULL, 405, "MethodNotAllowed", "read-only"},
+        {"DELETE", "/local/qwen3/notes.txt", NULL, 405, "MethodNotAllowed", "read-only"},
+        {"PUT", "/new", NULL, 405, "MethodNotAllowed", "read-only"},
+        {"get", "/local", NULL, 405, "MethodNotAllowed", ""},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        expect_s3_error(&place, cases[i].method, cases[i].target, cases[i].lines, cases[i].status,
+                        cases[i].code, cases[i].part);
+    close_place(&place);
+}
+
+/* A token is good for its bucket, prefix and delimiter, and for any number of keys. */
+static void tokens_are_checked(void **state)
+{
+    (void)state;
+    static const char *const others[] = {
+        "/meta?list-type=2&prefix=qwen3/&delimiter=/", "/local?list-type=2&prefix=qwen3&delimiter=/",
+        "/local?list-type=2&prefix=qwen3/", "/local?list-type=2&prefix=qwen3/&delimiter=a",
+        "/local?list-type=2&delimiter=qwen3/&prefix=/",
+    };
+    struct place place;
+    struct answer answer;
+    char token[2048];
+    char target[4096];
+    open_place(&place);
+    s3_ask(&place, "GET", "/local?list-type=2&prefix=qwen3/&delimiter=/&max-keys=1", NULL, &answer);
+    assert_true(xml_first(answer.body, "NextContinuationToken", token, sizeof token));
+    answer_fini(&answer);
+    (void)snprintf(target, sizeof target,
+                   "/local?list-type=2&prefix=qwen3/&delimiter=/&max-keys=2&continuation-token=%s", token);
+    expect_items(&place, target, "Kqwen3/a.txt Pqwen3/a/ ");
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        (void)snprintf(target, sizeof target, "%s&continuation-token=%s", others[i], token);
+        expect_s3_error(&place, "GET", target, NULL, 400, "InvalidArgument", "token");
+    }
+    token[3] = token[3] == 'A' ? 'B' : 'A';
+    (void)snprintf(target, sizeof target, "/local?list-type=2&prefix=qwen3/&delimiter=/&continuation-token=%s",
+                   token);
+    expect_s3_error(&place, "GET", target, NULL, 400, "InvalidArgument", "token");
+    close_place(&place);
+}
+
+/* Queries made to be slow or to break the document. */
+static void hostile_queries(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"shards/", "/", "meta/llama/shards/vllm/tp2/", "%3C%26%3E", "a", "%C3%A9",
+                                         "%01"};
+    static const char *const names[] = {"prefix", "delimiter", "start-after", "continuation-token", "marker"};
+    struct place place;
+    open_place(&place);
+    double begin = cpu_seconds();
+    for (size_t i = 0; i < COUNT_OF(pieces); i++) {
+        for (size_t k = 0; k < COUNT_OF(names); k++) {
+            struct answer answer;
+            struct td_buffer target;
+            td_buffer_init(&target);
+            td_buffer_printf(&target, "/meta?%s%s=", k == 4 ? "" : "list-type=2&", names[k]);
+            while (target.len < 30000)
+                td_buffer_puts(&target, pieces[i]);
+            s3_ask(&place, "GET", td_buffer_terminate(&target), NULL, &answer);
+            CHECK(answer.response.status == 200 || (k == 3 && answer.response.status == 400), "%s: %d", names[k],
+                  answer.response.status);
+            answer_fini(&answer);
+            td_buffer_clear(&target);
+            td_buffer_puts(&target, "/meta/");
+            while (target.len < 30000)
+                td_buffer_puts(&target, pieces[i]);
+            s3_ask(&place, "GET", td_buffer_terminate(&target), NULL, &answer);
+            CHECK(answer.response.status == 404, "%d", answer.response.status);
+            answer_fini(&answer);
+            td_buffer_fini(&target);
+        }
+    }
+    assert_true(cpu_seconds() - begin < 5);
+    close_place(&place);
+}
+
+static void before_the_first_scan_is_503(void **state)
+{
+    (void)state;
+    struct place place;
+    bool waited = false;
+    tree_open(&place.tree);
+    for (int i = 0; i < 4000; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "%d/%d.txt", i % 40, i);
+        tree_text(&place.tree, name, "");
+    }
+    struct td_catalog_config config = {
+        .root = place.tree.path, .max_maps = 16, .scan = td_scan_config_default()};
+    struct td_error err;
+    td_error_init(&err);
+    assert_true(td_catalog_create(&config, &place.loop.catalog, &err));
+    assert_true(td_api_init(&place.loop.api, place.loop.catalog, &err));
+    for (bool there = false; !there;) {
+        struct answer answer;
+        s3_ask(&place, "GET", "/", NULL, &answer);
+        there = answer.response.status == 200;
+        if (!there && answer.response.status == 503) {
+            waited = true;
+            assert_non_null(strstr(answer.body, "<Code>ServiceUnavailable</Code>"));
+        }
+        answer_fini(&answer);
+    }
+    assert_true(waited);
+    loopback_close(&place.loop);
+    tree_close(&place.tree);
+}
+
+static void a_changed_file_is_503(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_text(&place.tree, "qwen3/notes.txt", "changed");
+    expect_s3_error(&place, "GET", "/local/qwen3/notes.txt", NULL, 503, "ServiceUnavailable", "changed");
+    loopback_rescan(&place.loop);
+    expect_object(&place, "GET", "/local/qwen3/notes.txt", NULL, 200, "changed");
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(listings_are_as_described),
+        cmocka_unit_test(pages_by_hand),
+        cmocka_unit_test(documents_are_as_in_the_reference),
+        cmocka_unit_test(buckets_are_listed),
+        cmocka_unit_test(objects_and_parts_of_them),
+        cmocka_unit_test(rank_files),
+        cmocka_unit_test(many_ranks),
+        cmocka_unit_test(errors),
+        cmocka_unit_test(tokens_are_checked),
+        cmocka_unit_test(hostile_queries),
+        cmocka_unit_test(before_the_first_scan_is_503),
+        cmocka_unit_test(a_changed_file_is_503),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
