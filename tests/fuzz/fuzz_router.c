@@ -1,9 +1,11 @@
-/* Any request over a small tree: what comes back is an answer that HTTP allows. */
+/* Any request over a small tree: what comes back is an answer that HTTP allows. One whose method has "S3 " before it is
+ * asked for on the S3 port. */
 #include "core/json.h"
 #include "core/log.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/request_text.h"
 #include "tests/kit/loopback.h"
+#include "tests/kit/xml_check.h"
 
 #include <inttypes.h>
 
@@ -30,6 +32,7 @@ static void set_up(void)
     tree_text(&tree, "m/notes.txt", "0123456789");
     tree_simple(&tree, "m/tensors/n/x.safetensors", "t");
     tree_simple(&tree, "root.safetensors", "t");
+    tree_simple(&tree, "org/x/x.safetensors", "t");
     tree_text(&tree, "bad/x.safetensors", "x");
     loopback_open(&loop, &tree);
     FUZZ_CHECK(atexit(clean_up) == 0);
@@ -74,8 +77,22 @@ static const char *header_of(const struct td_response *response, const char *nam
     return found;
 }
 
+static void check_s3_error(const struct td_response *response, const char *body)
+{
+    size_t len = (size_t)response->body.total_bytes;
+    FUZZ_CHECK(xml_is_well_formed(body, len) && strstr(body, "<Error><Code>") != NULL);
+    FUZZ_CHECK(strstr(body, header_of(response, "x-amz-request-id")) != NULL);
+    FUZZ_CHECK(strcmp(response->content_type, "application/xml") == 0);
+    FUZZ_CHECK(response->etag[0] == '\0' && response->last_modified_s < 0);
+    FUZZ_CHECK((header_of(response, "Allow") != NULL) == (response->status == 405));
+}
+
 static void check_error(const struct td_response *response, const char *body)
 {
+    if (response->facade == TD_FACADE_S3) {
+        check_s3_error(response, body);
+        return;
+    }
     struct td_json json;
     size_t len = (size_t)response->body.total_bytes;
     td_json_init(&json, body, len, 0, NULL);
@@ -139,6 +156,9 @@ static void check_partial(const struct td_request *request, const struct td_resp
     struct td_request plain = *request;
     struct td_response all;
     plain.header_count = 0;
+    const char *query = memchr(plain.target.p, '?', plain.target.len);
+    if (plain.facade == TD_FACADE_S3 && query != NULL) /* ?partNumber=1 is a range as well */
+        plain.target.len = (size_t)(query - plain.target.p);
     td_api_handle(&loop.api, &plain, &all);
     FUZZ_CHECK(all.status == 200 && strcmp(all.etag, response->etag) == 0 && all.accept_ranges);
     char *whole = flatten(&all);
@@ -155,6 +175,9 @@ static void check_good(const struct td_response *response)
     FUZZ_CHECK(response->status == 304 || response->content_type != NULL);
     FUZZ_CHECK(response->status != 304 || response->body.total_bytes == 0);
     FUZZ_CHECK(response->route != TD_ROUTE_NONE && !response->changed);
+    if (response->facade == TD_FACADE_S3)
+        FUZZ_CHECK(strlen(header_of(response, "x-amz-request-id")) == 16 &&
+                   strchr(response->etag, '-') == NULL);
     if (response->content_type != NULL)
         check_header_value(response->content_type);
     check_header_value(response->etag);
@@ -174,7 +197,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ready = true;
     if (size > 8192)
         return 0;
-    request_text_read(&text, data, size);
+    bool is_s3 = size >= 3 && memcmp(data, "S3 ", 3) == 0;
+    request_text_read(&text, data + (is_s3 ? 3 : 0), size - (is_s3 ? 3 : 0));
+    text.request.facade = is_s3 ? TD_FACADE_S3 : TD_FACADE_API;
     td_api_handle(&loop.api, &text.request, &response);
     char *body = flatten(&response);
     bool head = td_text_equals(text.request.method, "HEAD");
@@ -189,9 +214,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     case 304:
         FUZZ_CHECK(get || head);
         check_good(&response);
+        if (is_s3 && response.body.total_bytes > 0 && strcmp(response.content_type, "application/xml") == 0)
+            FUZZ_CHECK(xml_is_well_formed(body, (size_t)response.body.total_bytes));
         break;
     case 416:
-        FUZZ_CHECK(get && strncmp(header_of(&response, "Content-Range"), "bytes */", 8) == 0);
+        FUZZ_CHECK((is_s3 && strstr(body, "InvalidPartNumber") != NULL) ||
+                   (get && strncmp(header_of(&response, "Content-Range"), "bytes */", 8) == 0));
         check_error(&response, body);
         break;
     case 405:
@@ -205,7 +233,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_error(&response, body);
         break;
     default:
-        FUZZ_CHECK(response.status == 400 || response.status == 404 || response.status == 422);
+        FUZZ_CHECK(response.status == 400 || response.status == 404 ||
+                   response.status == (is_s3 ? 501 : 422));
         check_error(&response, body);
     }
     free(body);

@@ -211,6 +211,14 @@ def router_seeds():
         "absolute": "GET\nHTTP://host/models/m", "bad_escape": "GET\n/models/%zz", "nul": "GET\n/models/%00",
         "not_utf8": "GET\n/models/%ff", "token": "GET\n/models?page_token=AAAA", "twice": "GET\n/models?match=a&match=b",
         "dots": "GET\n/models/m/files/../../etc/passwd", "method_name": "GET\n/models/m/tensors/n/tensors/t",
+        "s3_buckets": "S3 GET\n/?max-buckets=1&prefix=o", "s3_bucket": "S3 HEAD\n/org", "s3_location": "S3 GET\n/local?location",
+        "s3_list": "S3 GET\n/local?list-type=2&prefix=m/&delimiter=/&max-keys=2&start-after=m/a&encoding-type=url&fetch-owner=true",
+        "s3_list_v1": "S3 GET\n/local?marker=m/config.json&delimiter=t", "s3_token": "S3 GET\n/local?list-type=2&continuation-token=AAAA",
+        "s3_shards": "S3 GET\n/local?list-type=2&prefix=m/shards/none/tp1", "s3_shards_many": "S3 GET\n/local?prefix=m/shards/fsdp/tp11/&max-keys=3",
+        "s3_rank": "S3 GET\n/local/m/shards/none/tp1/model-rank-0-part-0.safetensors\nRange: bytes=3-9",
+        "s3_object": "S3 GET\n/local/m/notes.txt?versionId=null\nIf-Match: \"x\"", "s3_part": "S3 GET\n/local/m/notes.txt?partNumber=1",
+        "s3_acl": "S3 GET\n/local/m/notes.txt?acl", "s3_none": "S3 GET\n/org/absent", "s3_put": "S3 PUT\n/local/new",
+        "s3_no_bucket": "S3 GET\n/m/notes.txt", "s3_root": "S3 GET\n/local/root.safetensors\nRange: bytes=0-0,2-2",
     }
     return {name: text.encode() for name, text in requests.items()}
 
