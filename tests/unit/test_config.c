@@ -240,7 +240,7 @@ static void help_lists_all(void **state)
         "--rescan-interval",  "--settle",          "--leases",
         "--max-files",        "--max-maps",        "--access-log",
         "--log-level",        "--max-memory",      "--state-dir",
-        "--hash-threads"};
+        "--hash-threads",     "--s3-listen"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);
