@@ -123,8 +123,8 @@ static inline void expect_s3_error(struct place *place, const char *method, cons
     CHECK(strstr(answer.body, "<Error><Code>") != NULL, "%s: %s", target, answer.body);
     CHECK(xml_first(answer.body, "Code", text, sizeof text) && strcmp(text, code) == 0, "%s: %s", target,
           answer.body);
-    CHECK(xml_first(answer.body, "Message", text, sizeof text) && strstr(text, part) != NULL, "%s: %s", target,
-          answer.body);
+    CHECK(xml_first(answer.body, "Message", text, sizeof text) && strstr(text, part) != NULL, "%s: %s",
+          target, answer.body);
     CHECK(xml_first(answer.body, "Resource", text, sizeof text) && strncmp(text, target, strlen(text)) == 0,
           "%s: %s", target, answer.body);
     CHECK(xml_first(answer.body, "RequestId", text, sizeof text) &&

@@ -80,7 +80,7 @@ static const char *const qwen3_and_others[] = {
 };
 
 static const char *const meta[] = {
-    "llama-2/model.safetensors", "llama/a.json",          "llama/config.json",   "llama/model.safetensors",
+    "llama-2/model.safetensors",   "llama/a.json",    "llama/config.json",    "llama/model.safetensors",
     "llama/sub/other.safetensors", "llama/sub/z.txt", "llama/tokenizer.json",
 };
 
@@ -156,7 +156,8 @@ static void write_target(const struct query *query, const char *token, char targ
         add_parameter(target, 4096, "marker", token[0] != '\0' ? token : query->after);
 }
 
-static void check_page(const struct query *query, const char *target, const char *xml, size_t count, bool more)
+static void check_page(const struct query *query, const char *target, const char *xml, size_t count,
+                       bool more)
 {
     char text[1024];
     char number[24];
@@ -309,8 +310,7 @@ static void pages_by_hand(void **state)
     (void)state;
     struct place place;
     open_place(&place);
-    expect_items(&place, "/local?list-type=2&delimiter=/",
-                 "Kbert.safetensors Pbroken/ Pkept/ Pqwen3/ ");
+    expect_items(&place, "/local?list-type=2&delimiter=/", "Kbert.safetensors Pbroken/ Pkept/ Pqwen3/ ");
     expect_items(&place, "/local?list-type=2&delimiter=/&max-keys=0", "");
     expect_items(&place, "/local?list-type=2&delimiter=/&max-keys=2147483647",
                  "Kbert.safetensors Pbroken/ Pkept/ Pqwen3/ ");
@@ -374,8 +374,11 @@ static void buckets_are_listed(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"/", "has local meta "}, {"/?x-id=ListBuckets", "has local meta "}, {"/?max-buckets=2", "has local "},
-        {"/?prefix=me", "meta "}, {"/?prefix=x", ""},
+        {"/", "has local meta "},
+        {"/?x-id=ListBuckets", "has local meta "},
+        {"/?max-buckets=2", "has local "},
+        {"/?prefix=me", "meta "},
+        {"/?prefix=x", ""},
     };
     struct place place;
     struct answer answer;
@@ -482,8 +485,8 @@ static void rank_files(void **state)
         struct answer here;
         struct answer there;
         char target[256];
-        (void)snprintf(target, sizeof target,
-                       "/meta/llama/shards/vllm/tp2/model-rank-%d-part-0.safetensors", rank);
+        (void)snprintf(target, sizeof target, "/meta/llama/shards/vllm/tp2/model-rank-%d-part-0.safetensors",
+                       rank);
         s3_ask(&place, "GET", target, NULL, &here);
         (void)snprintf(target, sizeof target, "/models/meta/llama/shards/vllm/tp2/rank-%d.safetensors", rank);
         loopback_get(&place.loop, target, &there);
@@ -502,21 +505,30 @@ static void rank_files(void **state)
                  "Kllama/shards/vllm/tp1/model-rank-0-part-0.safetensors ");
     expect_items(&place, "/local?list-type=2&prefix=bert.safetensors/shards/none/tp1/",
                  "Kbert.safetensors/shards/none/tp1/model-rank-0-part-0.safetensors ");
-    expect_items(&place, "/meta?list-type=2&prefix=llama/sub/shards/none/tp1/",
-                 "Kllama/sub/shards/none/tp1/model-rank-0-part-0.safetensors Kllama/sub/shards/none/tp1/z.txt ");
+    expect_items(
+        &place, "/meta?list-type=2&prefix=llama/sub/shards/none/tp1/",
+        "Kllama/sub/shards/none/tp1/model-rank-0-part-0.safetensors Kllama/sub/shards/none/tp1/z.txt ");
     /* what lies there is there instead */
-    expect_items(&place, "/local?list-type=2&prefix=kept/shards/none/tp1", "Kkept/shards/none/tp1/readme.txt ");
+    expect_items(&place, "/local?list-type=2&prefix=kept/shards/none/tp1",
+                 "Kkept/shards/none/tp1/readme.txt ");
     expect_items(&place, "/has?list-type=2&prefix=real/shards/none/tp1",
                  "Kreal/shards/none/tp1/x.safetensors ");
     /* all others are not listed */
     static const char *const none[] = {
-        "/meta?prefix=llama/shards/",          "/meta?prefix=llama/shards/vllm/",
-        "/meta?prefix=llama/shards/vllm/tp",   "/meta?prefix=llama/shards/vllm/tp0/",
-        "/meta?prefix=llama/shards/vllm/tp4097/", "/meta?prefix=llama/shards/vllm/tp02/",
-        "/meta?prefix=llama/shards/other/tp2/", "/meta?prefix=llama/shards//tp2/",
-        "/local?prefix=llama/shards/vllm/tp2/", "/local?prefix=meta/llama/shards/vllm/tp2/",
-        "/local?prefix=broken/shards/none/tp1/", "/meta?prefix=llama/shards/vllm/tp2x/",
-        "/meta?prefix=llama//shards/vllm/tp2/", "/meta?prefix=/llama/shards/vllm/tp2/",
+        "/meta?prefix=llama/shards/",
+        "/meta?prefix=llama/shards/vllm/",
+        "/meta?prefix=llama/shards/vllm/tp",
+        "/meta?prefix=llama/shards/vllm/tp0/",
+        "/meta?prefix=llama/shards/vllm/tp4097/",
+        "/meta?prefix=llama/shards/vllm/tp02/",
+        "/meta?prefix=llama/shards/other/tp2/",
+        "/meta?prefix=llama/shards//tp2/",
+        "/local?prefix=llama/shards/vllm/tp2/",
+        "/local?prefix=meta/llama/shards/vllm/tp2/",
+        "/local?prefix=broken/shards/none/tp1/",
+        "/meta?prefix=llama/shards/vllm/tp2x/",
+        "/meta?prefix=llama//shards/vllm/tp2/",
+        "/meta?prefix=/llama/shards/vllm/tp2/",
     };
     for (size_t i = 0; i < COUNT_OF(none); i++)
         expect_items(&place, none[i], "");
@@ -580,13 +592,15 @@ static void errors(void **state)
         {"GET", "/meta/llama/shards/vllm/tp2/rank-0.json", NULL, 404, "NoSuchKey", ""},
         {"GET", "/meta/llama/shards/other/tp2/config.json", NULL, 404, "NoSuchKey", ""},
         {"GET", "/local/kept/shards/none/tp1/model-rank-0-part-0.safetensors", NULL, 404, "NoSuchKey", ""},
-        {"GET", "/meta/llama/shards/vllm/tp3/model-rank-0-part-0.safetensors", NULL, 400, "InvalidArgument", "3"},
+        {"GET", "/meta/llama/shards/vllm/tp3/model-rank-0-part-0.safetensors", NULL, 400, "InvalidArgument",
+         "3"},
         {"GET", "/meta?list-type=2&prefix=llama/shards/vllm/tp3/", NULL, 400, "InvalidArgument", "3"},
         {"GET", "/local/qwen3/shards/vllm/tp2/model-rank-0-part-0.safetensors", NULL, 400, "InvalidArgument",
          "config.json"},
         {"GET", "/local/qwen3/notes.txt", "Range: bytes=10-", 416, "InvalidRange", "10"},
         {"GET", "/local/qwen3/notes.txt", "If-Match: \"x\"", 412, "PreconditionFailed", "If-Match"},
-        {"GET", "/local/qwen3/notes.txt?partNumber=1", "If-Match: \"x\"", 412, "PreconditionFailed", "If-Match"},
+        {"GET", "/local/qwen3/notes.txt?partNumber=1", "If-Match: \"x\"", 412, "PreconditionFailed",
+         "If-Match"},
         {"GET", "/local/qwen3/notes.txt?partNumber=2", NULL, 416, "InvalidPartNumber", "part"},
         {"GET", "/local/qwen3/notes.txt?versionId=abc", NULL, 400, "InvalidArgument", "version"},
         {"GET", "/local/qwen3/notes.txt?acl", NULL, 501, "NotImplemented", "\"acl\""},
@@ -626,8 +640,10 @@ static void tokens_are_checked(void **state)
 {
     (void)state;
     static const char *const others[] = {
-        "/meta?list-type=2&prefix=qwen3/&delimiter=/", "/local?list-type=2&prefix=qwen3&delimiter=/",
-        "/local?list-type=2&prefix=qwen3/", "/local?list-type=2&prefix=qwen3/&delimiter=a",
+        "/meta?list-type=2&prefix=qwen3/&delimiter=/",
+        "/local?list-type=2&prefix=qwen3&delimiter=/",
+        "/local?list-type=2&prefix=qwen3/",
+        "/local?list-type=2&prefix=qwen3/&delimiter=a",
         "/local?list-type=2&delimiter=qwen3/&prefix=/",
     };
     struct place place;
@@ -646,8 +662,8 @@ static void tokens_are_checked(void **state)
         expect_s3_error(&place, "GET", target, NULL, 400, "InvalidArgument", "token");
     }
     token[3] = token[3] == 'A' ? 'B' : 'A';
-    (void)snprintf(target, sizeof target, "/local?list-type=2&prefix=qwen3/&delimiter=/&continuation-token=%s",
-                   token);
+    (void)snprintf(target, sizeof target,
+                   "/local?list-type=2&prefix=qwen3/&delimiter=/&continuation-token=%s", token);
     expect_s3_error(&place, "GET", target, NULL, 400, "InvalidArgument", "token");
     close_place(&place);
 }
@@ -656,8 +672,8 @@ static void tokens_are_checked(void **state)
 static void hostile_queries(void **state)
 {
     (void)state;
-    static const char *const pieces[] = {"shards/", "/", "meta/llama/shards/vllm/tp2/", "%3C%26%3E", "a", "%C3%A9",
-                                         "%01"};
+    static const char *const pieces[] = {"shards/", "/",  "meta/llama/shards/vllm/tp2/", "%3C%26%3E", "a",
+                                         "%C3%A9",  "%01"};
     static const char *const names[] = {"prefix", "delimiter", "start-after", "continuation-token", "marker"};
     struct place place;
     open_place(&place);
@@ -671,8 +687,8 @@ static void hostile_queries(void **state)
             while (target.len < 30000)
                 td_buffer_puts(&target, pieces[i]);
             s3_ask(&place, "GET", td_buffer_terminate(&target), NULL, &answer);
-            CHECK(answer.response.status == 200 || (k == 3 && answer.response.status == 400), "%s: %d", names[k],
-                  answer.response.status);
+            CHECK(answer.response.status == 200 || (k == 3 && answer.response.status == 400), "%s: %d",
+                  names[k], answer.response.status);
             answer_fini(&answer);
             td_buffer_clear(&target);
             td_buffer_puts(&target, "/meta/");

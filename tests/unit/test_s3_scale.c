@@ -98,8 +98,9 @@ static void pages_cost_what_is_on_them(void **state)
         double seconds;
         size_t peak;
         list(&place, cases[i].target, &response, &seconds, &peak);
-        CHECK(xml_is_well_formed((const char *)response.body.extents[0].blob->bytes, response.body.total_bytes),
-              "%s", cases[i].target);
+        CHECK(
+            xml_is_well_formed((const char *)response.body.extents[0].blob->bytes, response.body.total_bytes),
+            "%s", cases[i].target);
         CHECK(count_of(&response, "<Contents>") == cases[i].keys, "%s: %zu", cases[i].target,
               count_of(&response, "<Contents>"));
         CHECK(count_of(&response, "<CommonPrefixes>") == cases[i].prefixes, "%s: %zu", cases[i].target,
