@@ -91,11 +91,11 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
     td_buffer_append(&listing->scope, listing->prefix.p, listing->prefix.len);
     td_buffer_append(&listing->scope, "", 1);
     td_buffer_append(&listing->scope, listing->delimiter.p, listing->delimiter.len);
-    if (listing->is_v2 && !td_text_equals(*type, "2")) {
+    if (type != NULL && !td_text_equals(*type, "2")) {
         td_response_fail(call->response, 400, NULL, "Invalid List Type: there is list-type=2");
         return false;
     }
-    if (listing->encode && !td_text_equals(*encoding, "url")) {
+    if (encoding != NULL && !td_text_equals(*encoding, "url")) {
         td_response_fail(call->response, 400, NULL, "Invalid Encoding Method: there is encoding-type=url");
         return false;
     }
