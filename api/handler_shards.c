@@ -117,13 +117,14 @@ static void answer_file(const struct td_call *call, const struct td_shard_want *
     struct td_error err;
     td_error_init(&err);
     td_shard_maker_init(&maker, &call->api->shards, want);
-    if (!td_shard_maker_get(&maker, rank, &file, tag, &err) ||
-        (as_json && !td_shard_maker_plan(&maker, rank, &plan, &err)))
+    bool ok =
+        td_shard_maker_get(&maker, rank, &file, tag, &err) &&
+        (as_json ? td_shard_maker_plan(&maker, rank, &plan, &err)
+                 : td_shard_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err));
+    if (!ok)
         td_response_fail_error(call->response, &err);
     else if (as_json)
         describe_file(call, want, file, &plan, tag);
-    else if (!td_shard_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err))
-        td_response_fail_error(call->response, &err);
     td_plan_fini(&plan);
     td_shard_maker_fini(&maker);
     td_shard_file_unref(file);

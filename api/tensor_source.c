@@ -120,7 +120,7 @@ bool td_shard_file_append(struct td_catalog *catalog, struct td_snapshot *snapsh
 {
     struct td_blob *blob = NULL;
     bool ok = td_shard_file_open(catalog, snapshot, checkpoint, file, &blob, err) &&
-              td_body_append(body, blob, 0, blob->len_bytes, err);
+              td_body_append(body, blob, 0, file->nbytes, err);
     td_blob_unref(blob);
     return ok;
 }

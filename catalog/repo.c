@@ -253,8 +253,10 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
 {
     struct builder b = {.snapshot = snapshot, .err = err};
     b.in_cache = calloc(snapshot->entry_count + 1, sizeof *b.in_cache);
-    bool ok = (b.in_cache != NULL || td_error_no_memory(err)) && add_caches(&b, caches, cache_count) &&
-              find_directories(&b) && add_directories(&b) && add_root_models(&b);
+    if (b.in_cache == NULL)
+        return td_error_no_memory(err);
+    bool ok = add_caches(&b, caches, cache_count) && find_directories(&b) && add_directories(&b) &&
+              add_root_models(&b);
     for (size_t i = 0; ok && i < snapshot->repo_count; i++) {
         ok = describe(snapshot, &snapshot->repos[i], err);
         take_revision(&snapshot->repos[i]);
@@ -312,9 +314,10 @@ const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_d
     return repo;
 }
 
+/* text may be NULL. */
 static bool is_text(const char *text, const char *p, size_t len)
 {
-    return strlen(text) == len && memcmp(text, p, len) == 0;
+    return text != NULL && strlen(text) == len && memcmp(text, p, len) == 0;
 }
 
 const struct td_repo *td_repo_at(const struct td_snapshot *snapshot, const struct td_repo *repo,
@@ -322,8 +325,8 @@ const struct td_repo *td_repo_at(const struct td_snapshot *snapshot, const struc
 {
     const char *commit = NULL;
     if (is_text(repo->commit, revision, len) || is_text(repo->identity_commit, revision, len) ||
-        (repo->revision != NULL && is_text(repo->revision, revision, len)) ||
-        is_text("main", revision, len) || is_text("HEAD", revision, len))
+        is_text(repo->revision, revision, len) || is_text("main", revision, len) ||
+        is_text("HEAD", revision, len))
         return repo;
     for (size_t i = 0; i < repo->ref_count && commit == NULL; i++)
         if (is_text(repo->refs[i].name, revision, len))
