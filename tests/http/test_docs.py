@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from harness import REPO, Server, age, tensor, tensord_binary, write_by_hand
@@ -95,3 +96,26 @@ def test_the_lines_to_try_come_at_once(tmp_path):
         for line in re.findall(r"^  (curl .*)$", text, re.MULTILINE):
             assert subprocess.run(["bash", "-o", "pipefail", "-c", line.replace("curl ", "curl -fsS ", 1)], capture_output=True).returncode == 0, line
         assert len(re.findall(r"^  curl ", text, re.MULTILINE)) == 3, text
+
+
+def shell_lines(path):
+    """Commands of the document's sh blocks that ask a server or plan: `\\` at a line's end joins the next one."""
+    for block in re.findall(r"^```sh\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith(("curl ", "build/tensord plan ")):
+                yield line
+
+
+@pytest.mark.parametrize("name, least", [("README.md", 6)])
+def test_examples_run_as_printed(tmp_path, name, least):
+    """On the demo model that ./serve.sh makes in ./models, and one after the other."""
+    subprocess.run([sys.executable, REPO / "scripts/demo_model.py", tmp_path / "models/demo"], check=True)
+    lines = list(shell_lines(REPO / name))
+    assert len(lines) >= least, lines
+    with Server(tmp_path / "models") as s:
+        for line in lines:
+            command = line.replace("127.0.0.1:8080", f"127.0.0.1:{s.port}")
+            command = command.replace("curl ", "curl -fsS --noproxy '*' ", 1).replace("build/tensord", str(tensord_binary()), 1)
+            p = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+            assert p.returncode == 0, f"{line}\n{p.stderr}"
+    assert np.load(tmp_path / "part.npy").tolist() == list(range(16))
