@@ -4,6 +4,7 @@
 #include "slicing/model_config.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* By name. */
@@ -28,6 +29,16 @@ static const struct td_table_engine *find_engine(const char *name, size_t len)
 bool td_engine_exists(const char *name, size_t len)
 {
     return find_engine(name, len) != NULL;
+}
+
+bool td_engine_not_found(const char *name, size_t len, struct td_error *err)
+{
+    char known[TD_ERROR_MESSAGE_BYTES] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < ENGINE_COUNT; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", engines[i]->name);
+    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; there are %s", (int)(len > 64 ? 64 : len),
+                        name, known);
 }
 
 bool td_engine_needs_config(const char *name, size_t len)
@@ -298,9 +309,8 @@ static bool refuse_model(const struct td_rule_list *rules, const struct td_model
 
 static bool check_tp_size(const struct td_table_engine *engine, uint64_t tp_size, struct td_error *err)
 {
-    if (tp_size == 0 || tp_size > TD_MAX_TP_SIZE)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "tp_size is %" PRIu64 "; at least 1 and at most %d",
-                            tp_size, TD_MAX_TP_SIZE);
+    if (!td_tp_size_check(tp_size, err))
+        return false;
     if (engine->max_tp_size > 0 && tp_size > engine->max_tp_size)
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "tp_size is %" PRIu64 "; engine %s takes at most %" PRIu64, tp_size, engine->name,
@@ -317,9 +327,7 @@ bool td_engine_rules(const char *engine_name, const char *config_text, size_t co
     struct builder b = {.engine = engine, .config = &config, .list = out};
     *out = (struct td_rule_list){.count = 0};
     if (engine == NULL)
-        return td_error_set(err, TD_NOT_FOUND,
-                            "engine \"%.64s\" not found; there are fsdp, nano-vllm, none and vllm",
-                            engine_name);
+        return td_engine_not_found(engine_name, strlen(engine_name), err);
     if (!check_tp_size(engine, tp_size, err))
         return false;
     if (engine->any != NULL) {

@@ -17,20 +17,13 @@ void td_plan_spec_fini(struct td_plan_spec *spec)
     td_arena_fini(&spec->arena);
 }
 
-static bool check_tp_size(uint64_t tp_size, struct td_error *err)
-{
-    return (tp_size >= 1 && tp_size <= TD_MAX_TP_SIZE) ||
-           td_error_set(err, TD_INVALID_ARGUMENT, "tp_size is %" PRIu64 "; from 1 to %d is right", tp_size,
-                        TD_MAX_TP_SIZE);
-}
-
 bool td_plan_spec_init_engine(struct td_plan_spec *spec, const char *engine, size_t engine_len,
                               uint64_t tp_size, struct td_error *err)
 {
     init(spec, engine_len);
     spec->tp_size = tp_size;
     spec->engine = td_arena_strndup(&spec->arena, engine, engine_len);
-    return check_tp_size(tp_size, err) && (spec->engine != NULL || td_error_no_memory(err));
+    return td_tp_size_check(tp_size, err) && (spec->engine != NULL || td_error_no_memory(err));
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
@@ -165,7 +158,7 @@ static bool read_member(struct td_json *json, struct td_plan_spec *spec, unsigne
         return read_string(json, &spec->arena, "the engine's name, a string,", &spec->engine, err);
     case HAS_TP_SIZE:
         return td_json_expect(json, TD_JSON_NUMBER, "the number of ranks") &&
-               td_json_u64(json, &spec->tp_size) && check_tp_size(spec->tp_size, err);
+               td_json_u64(json, &spec->tp_size) && td_tp_size_check(spec->tp_size, err);
     case HAS_RULES:
         return td_rules_read(json, &spec->arena, &spec->rules, err);
     default:

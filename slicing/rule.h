@@ -69,6 +69,9 @@ struct td_rule_list {
                               that the rules do not know */
 };
 
+/* Whether there may be so many ranks, 1 to TD_MAX_TP_SIZE. Errors: TD_INVALID_ARGUMENT. */
+bool td_tp_size_check(uint64_t tp_size, struct td_error *err);
+
 /* Reads a JSON array of rules at the reader (the next token is its '['). Strings and rules are copied into the arena.
  * Errors (TD_INVALID_ARGUMENT with a position): unknown or repeated keys, wrong types, values out of range, patterns
  * that cannot be, keys that contradict each other, more than TD_RULE_MAX_COUNT rules. */
