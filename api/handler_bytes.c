@@ -312,13 +312,14 @@ static bool read_batch(const struct td_call *call, struct batch *batch, struct t
         bool ok = token == TD_JSON_KEY;
         if (token == TD_JSON_OBJECT_END)
             break;
-        if (ok && td_json_equals(&json, "tensors") && !batch->has_items) {
+        if (ok && td_json_equals(&json, "tensors")) {
+            ok = (!batch->has_items || td_json_fail(&json, "\"tensors\" is there twice")) &&
+                 td_plan_items_read(&json, &batch->arena, &batch->items, err);
             batch->has_items = true;
-            ok = td_plan_items_read(&json, &batch->arena, &batch->items, err);
         } else if (ok && td_json_equals(&json, "format")) {
             ok = read_batch_format(&json, batch);
         } else if (ok) {
-            ok = td_json_fail(&json, "there are \"tensors\" and \"format\", each once");
+            ok = td_json_unknown_key(&json, "there are \"tensors\" and \"format\"");
         }
         if (!ok)
             return false;

@@ -70,7 +70,7 @@ static bool read_item(struct td_json *json, struct td_arena *arena, struct td_pl
         else if (ok && td_json_equals(json, "slice"))
             ok = read_string(json, arena, "the slice, a string such as \"0:128,:\",", &item->slice, err);
         else if (ok)
-            ok = td_json_fail(json, "a tensor has \"name\", \"as\" and \"slice\", nothing else");
+            ok = td_json_unknown_key(json, "a tensor has \"name\", \"as\" and \"slice\", nothing else");
         if (!ok)
             return false;
     }
@@ -104,13 +104,17 @@ bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_
 static bool read_rank(struct td_json *json, struct td_arena *arena, struct td_plan_items *out,
                       struct td_error *err)
 {
+    static const char known[] = "a rank has \"tensors\", nothing else";
     if (!td_json_expect(json, TD_JSON_KEY, "\"tensors\""))
         return false;
     if (!td_json_equals(json, "tensors"))
-        return td_json_fail(json, "a rank has \"tensors\", nothing else");
-    return td_plan_items_read(json, arena, out, err) &&
-           td_json_expect(json, TD_JSON_OBJECT_END,
-                          "the end of the rank, which has \"tensors\", nothing else,");
+        return td_json_unknown_key(json, known);
+    if (!td_plan_items_read(json, arena, out, err))
+        return false;
+    enum td_json_token token = td_json_next(json);
+    if (token == TD_JSON_KEY && td_json_equals(json, "tensors"))
+        return td_json_fail(json, "\"tensors\" is there twice");
+    return token == TD_JSON_OBJECT_END || (token == TD_JSON_KEY && td_json_unknown_key(json, known));
 }
 
 static bool read_ranks(struct td_json *json, struct td_plan_spec *spec, uint64_t *count, struct td_error *err)
@@ -148,8 +152,8 @@ static bool read_member(struct td_json *json, struct td_plan_spec *spec, unsigne
     while (bit < 4 && !td_json_equals(json, keys[bit]))
         bit++;
     if (bit == 4)
-        return td_json_fail(json, "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or "
-                                  "\"ranks\"");
+        return td_json_unknown_key(
+            json, "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
     if ((*has & 1U << bit) != 0)
         return td_json_fail(json, "\"%s\" is there twice", keys[bit]);
     *has |= 1U << bit;
@@ -228,8 +232,10 @@ bool td_plan_spec_rank(const struct td_plan_spec *spec, const struct td_plan_bas
     if (spec->ranks == NULL)
         return td_plan_from_match(&basis->match, spec->tp_size, tp_rank, out, err);
     const struct td_plan_items *items = &spec->ranks[tp_rank];
-    if (!td_plan_from_items(items->items, items->count, tensors, out, err))
-        return false;
+    struct td_error why;
+    td_error_init(&why);
+    if (!td_plan_from_items(items->items, items->count, tensors, out, &why))
+        return td_error_set(err, why.code, "rank %" PRIu64 ": %s", tp_rank, why.message);
     out->tp_size = spec->tp_size;
     out->tp_rank = tp_rank;
     return true;

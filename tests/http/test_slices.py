@@ -210,7 +210,10 @@ def test_bad_batches(srv):
     post = lambda body: srv.post("/models/m/tensors:read", body)
     check_error(post({"tensors": [{"name": "t1"}, {"name": "t1"}], "format": "safetensors"}), 400, "t1")
     check_error(post({"tensors": [{"name": "nope"}]}), 404, "nope")
-    check_error(post({"tensors": [{"name": "t1", "slice": "::2"}]}), 400, "step")
+    check_error(post({"tensors": [{"name": "t1", "slice": "::2"}]}), 400, r'tensor \"t1\": ', "step")
+    check_error(post({"tensors": [{"name": "t1", "slices": "0:2"}]}), 400, r'unknown key \"slices\"')
+    check_error(post({"tensors": [], "formats": "raw"}), 400, r'unknown key \"formats\"')
+    check_error(post(b'{"tensors":[],"tensors":[]}'), 400, "twice")
     for body in (b"", b"{", b"[]", b"{}", b'{"tensors":{}}', b'{"tensors":[1]}', b'{"tensors":[{}]}', b'{"tensors":[{"name":1}]}',
                  b'{"tensors":[],"format":"npy"}', b'{"tensors":[],"format":1}', b'{"tensors":[],"x":1}', b'{"tensors":[]}x',
                  b'{"tensors":[],"tensors":[]}', b'{"tensors":[{"name":"t1","name":"t1"}]}', b'{"tensors":[{"name":"t1","x":1}]}', b"\xff", b"[" * 100000):

@@ -318,9 +318,11 @@ def test_bad_plans(srv):
                  b'{"engine":"vllm","engine":"vllm","tp_size":2}', b"{}{}", b'{"ranks":[{"tensors":[]}],"tp_size":2}'):
         check_error(post(body), 400)
     check_error(post({"engine": "tgi", "tp_size": 2}), 404, "tgi")
-    check_error(post({"ranks": [{"tensors": [{"name": "nope"}]}]}), 404, "nope")
-    check_error(post({"ranks": [{"tensors": [{"name": "model.norm.weight", "slice": "0:1,0:1"}]}]}), 400)
-    check_error(post({"ranks": [{"tensors": [{"name": "model.norm.weight"}, {"name": "model.norm.weight"}]}]}), 400, "model.norm.weight")
+    norm = {"name": "model.norm.weight"}
+    for tensors, status, says in (([{"name": "nope"}], 404, r'tensor \"nope\"'), ([{**norm, "slice": "0:1,0:1"}], 400, r'tensor \"model.norm.weight\": '),
+                                  ([norm, norm], 400, "model.norm.weight")):
+        check_error(post({"ranks": [{"tensors": [norm]}, {"tensors": tensors}]}), status, says, "rank 1: ")
+    check_error(post({"tp": 2}), 400, r'unknown key \"tp\"', "tp_size")
     check_error(post({"tp_size": 2, "rules": [{"match": "nothing", "dim": 0}]}), 422)
     check_error(post({"tp_size": 7, "rules": [{"match": "**", "dim": 0}]}), 422)
     check_error(srv.get("/models/one/plans/0123456789abcdef0123456789abcdef"), 404, "register")
