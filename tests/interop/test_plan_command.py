@@ -165,6 +165,29 @@ def test_what_is_refused(root, tmp_path, srv):
     assert srv.get("/models/long/shards/fsdp/tp2/rank-1.safetensors").status == 200
 
 
+@pytest.mark.parametrize("config, tp, says", [
+    ({"num_attention_heads": 4, "head_dim": 4}, 1,
+     'self_attn.o_proj.weight": the rule\'s parts, 4 attention heads (num_attention_heads) of 4, are not the 32 elements of its dimension 1'),
+    ({"num_key_value_heads": 4, "head_dim": 4}, 2,
+     'self_attn.k_proj.weight": the rule\'s parts, 4 key-value heads (num_key_value_heads) of 4, are not the 8 elements of its dimension 0'),
+    ({"vocab_size": 101}, 1,
+     'lm_head.weight": the rule\'s parts, 101 rows of the vocabulary (vocab_size), are not the 100 elements of its dimension 0'),
+    ({}, 3, 'lm_head.weight": 128 rows of the vocabulary (vocab_size), padded to a multiple of 64, along dimension 0 cannot be dealt to 3 ranks'),
+    ({}, 16, 'self_attn.o_proj.weight": 8 attention heads (num_attention_heads) of 4 along dimension 1 cannot be dealt to 16 ranks'),
+])
+def test_which_number_is_wrong(tmp_path, config, tp, says):
+    write_by_hand(tmp_path / "m" / "model.safetensors", llama())
+    (tmp_path / "m" / "config.json").write_text(json.dumps(CONFIG | config))
+    assert says in refused(tmp_path, "m", "--engine", "vllm", "--tp", tp)
+
+
+def test_parts_of_rules_are_told_with_what_is_there(root, tmp_path):
+    path = tmp_path / "plan.json"
+    rule = {"match": "lm_head.weight", "groups": 5, "parts": [{"count": 10, "unit": 2}, {"unit": 4}, {"unit": 3}]}
+    path.write_text(json.dumps({"tp_size": 2, "rules": [rule, {"match": "**"}]}))
+    assert "the rule's parts, 10 units of 2, the other units of 4, the other units of 3 in 5 groups, are not the 100 elements" in refused(root, "llama", "--plan", path)
+
+
 def test_files_of_plans(root, tmp_path):
     path = tmp_path / "plan.json"
     assert refused(root, "llama", "--plan", path) == f"tensord: {path}: cannot open it: No such file or directory\n"

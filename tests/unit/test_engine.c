@@ -158,7 +158,16 @@ static void refusals(void **state)
          "head_dim"},
         {"vllm", "{\"architectures\":[\"LlamaForCausalLM\"],\"n_head\":4,\"n_head_kv\":3,\"head_dim\":8}", 2,
          TD_FAILED_PRECONDITION, "3 key-value heads"},
-        {"vllm", "{\"architectures\":[\"Nova\"]}", 2, TD_FAILED_PRECONDITION, "Qwen3MoeForCausalLM"},
+        {"vllm", "{\"architectures\":[\"Nova\"]}", 2, TD_FAILED_PRECONDITION,
+         "engine vllm has no table for Nova; it knows BloomForCausalLM, DeepseekV2ForCausalLM, "
+         "DeepseekV3ForCausalLM, FalconForCausalLM, GPTNeoXForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
+         "LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, "
+         "Qwen2MoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM; for others register a plan with rules, or "
+         "use none or fsdp"},
+        {"vllm", "{\"architectures\":[\"ANameOfAModelThatIsAsLongAsTheyCouldEverBeForCausalLM\"]}", 2,
+         TD_FAILED_PRECONDITION, "use none or fsdp"},
+        {"vllm", "{\"model_type\":\"gpt_oss\",\"n_head\":4,\"head_dim\":8}", 2, TD_FAILED_PRECONDITION,
+         "engine vllm has no layout for gpt_oss; register"},
         {"vllm", "{\"architectures\":[\"LlamaForcausalLM\"]}", 2, TD_FAILED_PRECONDITION, "no table"},
         {"vllm", "{\"model_type\":\"nova\"}", 2, TD_FAILED_PRECONDITION, "nova"},
         {"vllm",
@@ -170,7 +179,8 @@ static void refusals(void **state)
          "\"num_nextn_predict_layers\":1}",
          2, TD_FAILED_PRECONDITION, "num_hidden_layers"},
         {"vllm", "{\"model_type\":\"qwen3\",\"n_head\":4,\"head_dim\":8,\"quantization_config\":{}}", 2,
-         TD_FAILED_PRECONDITION, "quantization_config"},
+         TD_FAILED_PRECONDITION,
+         "quantization_config, and the layout of quantised weights depends on how engine vllm runs them"},
         {"nano-vllm", qwen3_config, 9, TD_FAILED_PRECONDITION, "at most 8"},
         {"nano-vllm", "{\"architectures\":[\"Qwen2ForCausalLM\"]}", 2, TD_FAILED_PRECONDITION,
          "Qwen3ForCausalLM"},
