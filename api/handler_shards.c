@@ -167,28 +167,38 @@ static bool read_file_name(const struct td_call *call, struct td_text text, uint
 {
     if (td_shard_name_read_file(text, rank, as_json))
         return true;
-    td_response_fail(call->response, 404, NULL,
-                     "no file \"%.*s\"; there are rank-{r}.safetensors, rank-{r}.json and "
-                     "model-rank-{r}-part-0.safetensors",
-                     (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len), text.p);
+    static const char known[] =
+        "there are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
+    if (text.len == 0)
+        td_response_fail(call->response, 404, NULL, "a rank's file is missing at the end of the path; %s",
+                         known);
+    else
+        td_response_fail(call->response, 404, NULL, "no file \"%.*s\"; %s",
+                         (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len), text.p, known);
     return false;
-}
-
-static void write_engines(struct td_buffer *out)
-{
-    for (size_t i = 0; td_engine_name(i) != NULL; i++)
-        td_buffer_printf(out, "%s%s", i > 0 ? ", " : "", td_engine_name(i));
 }
 
 static void fail_engine(const struct td_call *call, struct td_text engine)
 {
-    struct td_buffer list;
-    td_buffer_init(&list);
-    write_engines(&list);
-    const char *names = td_buffer_terminate(&list);
-    td_response_fail(call->response, 404, NULL, "no engine \"%.*s\"; there are %s",
-                     (int)(engine.len > 64 ? 64 : engine.len), engine.p, names == NULL ? "" : names);
-    td_buffer_fini(&list);
+    enum { MOST_ENGINES = 15 };
+    const char *known[MOST_ENGINES + 1] = {NULL};
+    struct td_error err;
+    td_error_init(&err);
+    for (size_t i = 0; i < MOST_ENGINES && td_engine_name(i) != NULL; i++)
+        known[i] = td_engine_name(i);
+    (void)td_engine_not_found(engine.p, engine.len, &err);
+    td_call_fail_known(call, 404, known, "%s", err.message);
+}
+
+static void fail_size(const struct td_call *call, struct td_text engine, struct td_text tp)
+{
+    char fault[96] = "the number of ranks is missing";
+    if (tp.len > 0)
+        (void)snprintf(fault, sizeof fault, "\"%.*s\" is no number of ranks that there can be",
+                       (int)(tp.len > 64 ? 64 : tp.len), tp.p);
+    td_response_fail(call->response, 400, NULL,
+                     "%s; tp1 to tp%d are right, as in shards/%.*s/tp2/rank-0.safetensors", fault,
+                     TD_MAX_TP_SIZE, (int)engine.len, engine.p);
 }
 
 /* {engine}/tp{n}/{file} */
@@ -206,10 +216,7 @@ void td_handle_shard(const struct td_call *call)
     if (!td_shard_name_engine(engine, 0, &name))
         fail_engine(call, engine);
     else if (!td_shard_name_read_size(tp, &name.tp_size))
-        td_response_fail(call->response, 400, NULL,
-                         "\"%.*s\" is no number of ranks; tp1 to tp%d is right, as in "
-                         "shards/%.*s/tp2/rank-0.safetensors",
-                         (int)(tp.len > 64 ? 64 : tp.len), tp.p, TD_MAX_TP_SIZE, (int)engine.len, engine.p);
+        fail_size(call, engine, tp);
     else if (read_file_name(call, rest, &rank, &as_json))
         answer_rank(call, &name, rank, as_json);
 }
@@ -341,6 +348,10 @@ static void register_plan(const struct td_call *call, const struct td_buffer *te
 {
     char id[TD_TAG_BYTES];
     bool is_new = false;
+    if (spec->engine != NULL && !td_engine_exists(spec->engine, strlen(spec->engine))) {
+        fail_engine(call, (struct td_text){.p = spec->engine, .len = strlen(spec->engine)});
+        return;
+    }
     if (!td_digest_tag(text->data, text->len, id)) {
         (void)td_call_no_memory(call);
         return;

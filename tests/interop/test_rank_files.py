@@ -248,7 +248,13 @@ def test_the_names_that_vllm_and_sglang_ask_for(srv):
 
 def test_what_is_not_there(srv):
     get = lambda rest: srv.get("/models/one/" + rest)
-    check_error(get("shards/tgi/tp2/rank-0.safetensors"), 404, "tgi", "fsdp", "nano-vllm", "none", "vllm")
+    e = check_error(get("shards/tgi/tp2/rank-0.safetensors"), 404, "tgi", "fsdp, nano-vllm, none, vllm")
+    assert e["details"]["known"] == ["fsdp", "nano-vllm", "none", "vllm"]
+    for path in ("shards/vllm/tp2", "shards/vllm/tp2/"):
+        check_error(get(path), 404, "a rank's file is missing", "rank-{r}.safetensors")
+    for path in ("shards/vllm", "shards/vllm/"):
+        check_error(get(path), 400, "the number of ranks is missing", "shards/vllm/tp2/rank-0.safetensors")
+    check_error(get("shards/vllm/tp5000/rank-0.safetensors"), 400, "tp5000", "no number of ranks that there can be", "tp4096")
     check_error(get("shards/vllm/tp2/rank-2.safetensors"), 404, "0 to 1")
     for size in ("tp0", "tp", "tpx", "2", "tp-1", "tp01", "tp99999999999", "tp4097"):
         check_error(get(f"shards/vllm/{size}/rank-0.safetensors"), 400, "tp1")
@@ -317,7 +323,8 @@ def test_bad_plans(srv):
                  b'{"engine":"vllm","tp_size":2,"rules":[]}', b'{"tp_size":2,"rules":[{"match":"a","nonsense":1}]}', b'{"tp_size":2,"rules":{}}',
                  b'{"engine":"vllm","engine":"vllm","tp_size":2}', b"{}{}", b'{"ranks":[{"tensors":[]}],"tp_size":2}'):
         check_error(post(body), 400)
-    check_error(post({"engine": "tgi", "tp_size": 2}), 404, "tgi")
+    e = check_error(post({"engine": "tgi", "tp_size": 2}), 404, "tgi")
+    assert e["details"]["known"] == ["fsdp", "nano-vllm", "none", "vllm"]
     norm = {"name": "model.norm.weight"}
     for tensors, status, says in (([{"name": "nope"}], 404, r'tensor \"nope\"'), ([{**norm, "slice": "0:1,0:1"}], 400, r'tensor \"model.norm.weight\": '),
                                   ([norm, norm], 400, "model.norm.weight")):
