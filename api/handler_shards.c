@@ -18,7 +18,7 @@ enum {
 };
 
 /* All ranks of a plan have to be planned within this time, which is a bound, not an aim. */
-#define PLANNING_NS UINT64_C(10000000000)
+enum { PLANNING_S = 10 };
 
 /* ---- specifications ------------------------------------------------------------------------------------ */
 
@@ -246,13 +246,26 @@ static void write_rank(const struct td_shard_want *want, uint64_t rank, const st
     td_buffer_printf(out, "\",\"nbytes\":%" PRIu64 ",\"etag\":\"%s\"}", file->nbytes, tag);
 }
 
-/* "outputs" and "dropped", which are those of rank 0. */
+/* Of rules that a client gave: an engine's are for more models than one. */
+static void write_unused_rules(const struct td_shard_maker *maker, struct td_buffer *out)
+{
+    const struct td_plan_match *match = &maker->basis.match;
+    size_t count = maker->want->name.by_engine ? 0 : match->unused_count;
+    td_buffer_puts(out, ",\"unused_rules\":[");
+    for (size_t i = 0; i < count; i++)
+        td_buffer_printf(out, "%s%" PRIu32, i > 0 ? "," : "", match->unused[i]);
+    td_buffer_putc(out, ']');
+}
+
+/* "outputs" and "dropped", which are those of rank 0, and "unused_rules". */
 static bool write_outputs(struct td_shard_maker *maker, struct td_buffer *out, struct td_error *err)
 {
     struct td_plan plan;
     bool ok = td_shard_maker_plan(maker, 0, &plan, err);
-    if (ok)
+    if (ok) {
         td_shard_view_write_outputs(&plan, out);
+        write_unused_rules(maker, out);
+    }
     td_plan_fini(&plan);
     return ok;
 }
@@ -261,16 +274,18 @@ static bool write_outputs(struct td_shard_maker *maker, struct td_buffer *out, s
 static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker, struct td_buffer *out,
                         struct td_error *err)
 {
-    uint64_t until_ns = td_clock_ns() + PLANNING_NS;
+    uint64_t until_ns = td_clock_ns() + PLANNING_S * UINT64_C(1000000000);
     uint64_t tp_size = maker->want->name.tp_size;
     td_buffer_puts(out, ",\"ranks\":[");
     for (uint64_t rank = 0; rank < tp_size; rank++) {
         struct td_shard_file *file = NULL;
         char tag[TD_TAG_BYTES] = "";
-        if (td_clock_ns() > until_ns || atomic_load(&call->api->draining))
+        if (atomic_load(&call->api->draining))
+            return td_error_set(err, TD_RESOURCE_EXHAUSTED, "the server is shutting down");
+        if (td_clock_ns() > until_ns)
             return td_error_set(err, TD_FAILED_PRECONDITION,
-                                "planning %" PRIu64 " ranks takes too long; use fewer or simpler rules",
-                                tp_size);
+                                "planning %" PRIu64 " ranks takes more than %d s; use fewer or simpler rules",
+                                tp_size, PLANNING_S);
         if (!td_shard_maker_get(maker, rank, &file, tag, err))
             return false;
         write_rank(maker->want, rank, file, tag, out);
@@ -282,7 +297,7 @@ static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker
     return true;
 }
 
-/* {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "ranks"} */
+/* {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "unused_rules", "ranks"} */
 static void write_plan(const struct td_call *call, const struct td_shard_want *want)
 {
     struct td_shard_maker maker;

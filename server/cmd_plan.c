@@ -151,14 +151,17 @@ static bool tally_rank(const struct job *job, const struct td_plan_basis *basis,
     return ok;
 }
 
-static void print(const struct job *job, const struct td_plan_tally *ranks, const struct td_plan *plan)
+static void print(const struct job *job, const struct td_plan_basis *basis, const struct td_plan_tally *ranks,
+                  const struct td_plan *plan)
 {
+    bool by_rules = job->spec.engine == NULL && job->spec.ranks == NULL;
     const struct td_plan_report report = {.model = job->model,
                                           .checkpoint = job->checkpoint,
                                           .engine = job->plan_id[0] != '\0' ? "plan" : job->spec.engine,
                                           .tp_size = job->spec.tp_size,
                                           .ranks = ranks,
                                           .plan = plan,
+                                          .match = by_rules ? &basis->match : NULL,
                                           .covers = job->spec.ranks == NULL};
     if (job->arguments->json)
         td_plan_report_json(&report);
@@ -176,7 +179,7 @@ static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, str
     for (uint64_t rank = 0; ok && rank < job->spec.tp_size; rank++)
         ok = tally_rank(job, &basis, rank, &plan, &ranks[rank], err);
     if (ok)
-        print(job, ranks, &plan);
+        print(job, &basis, ranks, &plan);
     td_plan_fini(&plan);
     td_plan_basis_fini(&basis);
     return ok;

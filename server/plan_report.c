@@ -128,6 +128,11 @@ void td_plan_report_table(const struct td_plan_report *report)
     print_surplus(report, &all);
     for (size_t i = 0; i < report->plan->dropped_count; i++)
         (void)printf("  dropped %s\n", td_terminal_name(report->plan->dropped[i], &memory));
+    for (size_t i = 0; report->match != NULL && i < report->match->unused_count; i++) {
+        uint32_t rule = report->match->unused[i];
+        (void)printf("  rule %" PRIu32 ", %s, matches no tensor\n", rule,
+                     td_terminal_name(report->match->rules->rules[rule].match, &memory));
+    }
     td_buffer_fini(&memory);
 }
 
@@ -172,5 +177,8 @@ void td_plan_report_json(const struct td_plan_report *report)
     (void)printf("},\"dropped\":[");
     for (size_t i = 0; i < report->plan->dropped_count; i++)
         print_json_text(i > 0 ? "," : "", report->plan->dropped[i]);
+    (void)printf("],\"unused_rules\":[");
+    for (size_t i = 0; report->match != NULL && i < report->match->unused_count; i++)
+        (void)printf("%s%" PRIu32, i > 0 ? "," : "", report->match->unused[i]);
     (void)printf("]}\n");
 }

@@ -3,6 +3,7 @@
 #define TD_SERVER_PLAN_REPORT_H
 
 #include "catalog/snapshot.h"
+#include "slicing/plan_match.h"
 #include "slicing/shard_file.h"
 
 /* What a rank's file is made of. A run lies contiguously in the bytes of one tensor. */
@@ -21,6 +22,7 @@ struct td_plan_report {
     uint64_t tp_size;
     const struct td_plan_tally *ranks; /* tp_size of them */
     const struct td_plan *plan;        /* of any rank: the dropped tensors are those of all */
+    const struct td_plan_match *match; /* of rules that were given; NULL: of an engine, or none */
     bool covers;                       /* by rules: all that is not dropped is on one rank at least */
 };
 

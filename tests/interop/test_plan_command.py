@@ -109,7 +109,7 @@ def test_what_vllms_ranks_have_twice(root):
 
 
 @pytest.mark.parametrize("body", [
-    {"tp_size": 2, "rules": [{"match": "**.inv_freq", "drop": True}, {"match": "**", "uneven": "chunk"}]},
+    {"tp_size": 2, "rules": [{"match": "**.inv_freq", "drop": True}, {"match": "lm_head"}, {"match": "**", "uneven": "chunk"}]},
     {"ranks": [{"tensors": [{"name": "lm_head.weight", "slice": "0:50,4:8"}]}, {"tensors": [{"name": "model.norm.weight", "as": "n"}]}]},
     {"engine": "vllm", "tp_size": 2},
 ], ids=["rules", "ranks", "engine"])
@@ -121,6 +121,7 @@ def test_a_plans_ranks_are_the_servers(srv, root, tmp_path, body):
     found = json.loads(good(root, "llama", f"--plan={tmp_path}/plan.json", "--json"))
     check_against_server(srv, found, [f"/models/llama/plans/{r.json()['id']}/rank-{k}" for k in range(2)])
     assert ("repeated_bytes" in found["total"]) == ("ranks" not in body)
+    assert found["unused_rules"] == r.json()["unused_rules"]
 
 
 def test_the_table(root):
@@ -133,6 +134,13 @@ def test_the_table(root):
         assert f"{100 * rank['share']:.1f} %" in line and f" {rank['runs']} " in line, line
     assert re.fullmatch(r"  of all: headers .*, padding 3.50 KiB, repeated 1.19 KiB", lines[7]), lines[7]
     assert lines[8:] == [f"  dropped model.layers.0.self_attn.rotary_emb.{n}" for n in ("cos_cached", "inv_freq")]
+
+
+def test_rules_that_match_nothing_are_told(root, tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"tp_size": 2, "rules": [{"match": "lm_head.weights"}, {"match": "**", "uneven": "chunk"}]}))
+    assert good(root, "llama", "--plan", path).splitlines()[-1] == "  rule 0, lm_head.weights, matches no tensor"
+    assert json.loads(good(root, "llama", "--plan", path, "--json"))["unused_rules"] == [0]
 
 
 def test_a_checkpoint_of_several(root):

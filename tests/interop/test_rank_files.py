@@ -310,6 +310,25 @@ def test_plans_by_rules(srv):
         same(load_safetensors(srv.get(x["href"]).body), want)
 
 
+def test_rules_that_match_nothing_are_told(srv):
+    plan = {"tp_size": 2, "rules": [{"match": "model.embed_token.weight"}, *RULES["rules"], {"match": "lm_head.weight"}]}
+    r = srv.post("/models/one/plans", plan).json()
+    assert r["unused_rules"] == [0, 4]  # mistyped; behind one that takes everything
+    assert srv.get(f"/models/one/plans/{r['id']}").json()["unused_rules"] == [0, 4]
+    assert srv.post("/models/one/plans", RULES).json()["unused_rules"] == []
+    assert srv.post("/models/one/plans", {"engine": "vllm", "tp_size": 2}).json()["unused_rules"] == []
+    assert srv.post("/models/one/plans", EXPLICIT).json()["unused_rules"] == []
+
+
+def test_a_plan_that_is_too_much(tmp_path):
+    """4,000,000 tensors times ranks are the most: 1,000 for each of 4,000."""
+    (tmp_path / "m").mkdir()
+    save_file({f"t{i}": torch.zeros(1, dtype=torch.uint8) for i in range(1001)}, tmp_path / "m" / "model.safetensors")
+    age(tmp_path)
+    with Server(tmp_path) as s:
+        check_error(s.post("/models/m/plans", {"engine": "none", "tp_size": 4000}), 422, "too much at once", "1001", "4000000")
+
+
 def test_an_engines_plan_is_the_engines_files(srv):
     plan = srv.post("/models/one/plans", {"engine": "vllm", "tp_size": 2}).json()
     for r, x in enumerate(plan["ranks"]):
