@@ -196,6 +196,20 @@ def test_parts_of_rules_are_told_with_what_is_there(root, tmp_path):
     assert "the rule's parts, 10 units of 2, the other units of 4, the other units of 3 in 5 groups, are not the 100 elements" in refused(root, "llama", "--plan", path)
 
 
+def test_what_is_missing_or_differs_is_named(tmp_path):
+    gate, up = "model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.up_proj.weight"
+    for name, tensors in (("lacks", [t for t in llama() if t.name != up]), ("differs", [t for t in llama() if t.name != up] + [tensor(up, "F32", [48, 16])])):
+        write_by_hand(tmp_path / name / "model.safetensors", tensors)
+        (tmp_path / name / "config.json").write_text(json.dumps(CONFIG))
+    vllm = ("--engine", "vllm", "--tp", 2)
+    assert f'lacks a part beside tensor "{gate}": slot 1, from a tensor like "model.layers.*.mlp.up_proj.weight"' in refused(tmp_path, "lacks", *vllm)
+    assert f'tensors "{gate}", BF16 [48,32], and "{up}", F32 [48,16], cannot be joined' in refused(tmp_path, "differs", *vllm)
+    write_by_hand(tmp_path / "experts" / "model.safetensors", [tensor(f"e.{i}.{w}", "F32", [2]) for i, w in ((0, "a"), (0, "b"), (1, "b"), (2, "a"), (2, "b"))])
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"tp_size": 1, "rules": [{"match": f"e.*.{w}", "out": "x", "slot": i, "stack": True} for i, w in ((3, "a"), (7, "b"))]}))
+    assert '"x" lacks a part beside tensor "e.1.b": slot 3 of index 1, from a tensor like "e.*.a"' in refused(tmp_path, "experts", "--plan", path)
+
+
 def test_files_of_plans(root, tmp_path):
     path = tmp_path / "plan.json"
     assert refused(root, "llama", "--plan", path) == f"tensord: {path}: cannot open it: No such file or directory\n"

@@ -1,8 +1,10 @@
 """Files that lie nowhere: every rank's file and the whole model's, over HTTP, from every kind of source."""
 import concurrent.futures
 import json
+import os
 import random
 import shutil
+import signal
 
 import h5py
 import numpy as np
@@ -327,6 +329,14 @@ def test_a_plan_that_is_too_much(tmp_path):
     age(tmp_path)
     with Server(tmp_path) as s:
         check_error(s.post("/models/m/plans", {"engine": "none", "tp_size": 4000}), 422, "too much at once", "1001", "4000000")
+
+
+def test_no_plan_is_made_while_draining(root):
+    """That planning takes too long would be another thing, and no fault of the server."""
+    with Server(root, "--drain-delay", "3") as s:
+        os.kill(s.pid, signal.SIGTERM)
+        s.wait_for(lambda: s.get("/readyz").json()["state"] == "draining", "it drains")
+        check_error(s.post("/models/one/plans", {"engine": "none", "tp_size": 2}), 503, "the server is shutting down")
 
 
 def test_an_engines_plan_is_the_engines_files(srv):
