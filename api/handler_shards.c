@@ -94,15 +94,17 @@ static void describe_file(const struct td_call *call, const struct td_shard_want
     char engine[32] = "plan";
     const struct td_text *name = &want->name.engine;
     struct td_buffer json;
+    struct td_error err;
+    td_error_init(&err);
     td_buffer_init(&json);
     if (name->len > 0 && name->len < sizeof engine) {
         memcpy(engine, name->p, name->len);
         engine[name->len] = '\0';
     }
-    if (td_shard_view_write(call, want->checkpoint, file, plan, engine, tag, &json))
+    if (td_shard_view_write(call, want->checkpoint, file, plan, engine, tag, &json, &err))
         send_json(call, &json);
     else
-        (void)td_call_no_memory(call);
+        td_response_fail_error(call->response, &err);
     td_buffer_fini(&json);
 }
 
@@ -117,12 +119,13 @@ static void answer_file(const struct td_call *call, const struct td_shard_want *
     struct td_error err;
     td_error_init(&err);
     td_shard_maker_init(&maker, &call->api->shards, want);
-    if (!td_shard_maker_get(&maker, rank, &file, tag, &err) ||
-        (as_json && !td_shard_maker_plan(&maker, rank, &plan, &err)))
-        td_response_fail_error(call->response, &err);
-    else if (as_json)
+    bool ok = td_shard_maker_get(&maker, rank, &file, tag, &err) &&
+              (!as_json || td_shard_maker_plan(&maker, rank, &plan, &err));
+    if (ok && as_json)
         describe_file(call, want, file, &plan, tag);
-    else if (!td_shard_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err))
+    else if (ok)
+        ok = td_shard_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err);
+    if (!ok)
         td_response_fail_error(call->response, &err);
     td_plan_fini(&plan);
     td_shard_maker_fini(&maker);

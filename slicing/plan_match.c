@@ -93,6 +93,8 @@ static bool find_classes(struct matching *p)
 
 static bool read_index(const struct matching *p, struct td_matched *m, const struct td_captures *captures)
 {
+    if (captures->count == 0)
+        return refuse(p, m, "its rule stacks, but has no wildcard");
     const char *text = m->tensor->name + captures->at[captures->count - 1].off;
     uint32_t len = captures->at[captures->count - 1].len;
     uint32_t value = 0;
@@ -164,8 +166,8 @@ static bool match_tensor(struct matching *p, uint32_t number)
     }
     if (!check_source(p, &m) || !set_out(p, &m, &captures))
         return false;
-    if (m.rule != NULL && m.rule->stack && (captures.count == 0 || !read_index(p, &m, &captures)))
-        return captures.count > 0 ? false : refuse(p, &m, "its rule stacks, but has no wildcard");
+    if (m.rule != NULL && m.rule->stack && !read_index(p, &m, &captures))
+        return false;
     p->matches[p->match->match_count++] = m;
     return true;
 }
