@@ -10,6 +10,8 @@
 #include "storage/composed.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 struct system_route {
@@ -77,6 +79,24 @@ void td_call_fail_json(const struct td_call *call, const struct td_error *err)
         td_response_fail_error(call->response, err);
 }
 
+void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format,
+                        ...)
+{
+    char message[TD_ERROR_MESSAGE_BYTES];
+    struct td_buffer details;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    td_buffer_init(&details);
+    td_buffer_puts(&details, "{\"known\":[");
+    for (size_t i = 0; known[i] != NULL; i++)
+        td_buffer_printf(&details, "%s\"%s\"", i > 0 ? "," : "", known[i]);
+    td_buffer_puts(&details, "]}");
+    td_response_fail(call->response, status, td_buffer_terminate(&details), "%s", message);
+    td_buffer_fini(&details);
+}
+
 bool td_call_check_parameters(const struct td_call *call, const char *const *known)
 {
     for (size_t i = 0; i < call->uri->parameter_count; i++) {
@@ -86,22 +106,15 @@ bool td_call_check_parameters(const struct td_call *call, const char *const *kno
             k++;
         if (known[k] != NULL)
             continue;
-        struct td_buffer details;
         struct td_buffer list;
-        td_buffer_init(&details);
         td_buffer_init(&list);
-        td_buffer_puts(&details, "{\"known\":[");
-        for (k = 0; known[k] != NULL; k++) {
-            td_buffer_printf(&details, "%s\"%s\"", k > 0 ? "," : "", known[k]);
+        for (k = 0; known[k] != NULL; k++)
             td_buffer_printf(&list, "%s%s", k > 0 ? ", " : "", known[k]);
-        }
-        td_buffer_puts(&details, "]}");
         const char *names = td_buffer_terminate(&list);
-        td_response_fail(
-            call->response, 400, td_buffer_terminate(&details), "unknown query parameter \"%.*s\"; %s%s",
+        td_call_fail_known(
+            call, 400, known, "unknown query parameter \"%.*s\"; %s%s",
             (int)(name->len > 64 ? 64 : name->len), name->p,
             known[0] == NULL ? "none is known here" : "known here: ", names == NULL ? "" : names);
-        td_buffer_fini(&details);
         td_buffer_fini(&list);
         return false;
     }

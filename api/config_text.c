@@ -1,19 +1,24 @@
 #include "api/config_text.h"
 
+#include "slicing/model_config.h"
+
+#include <inttypes.h>
 #include <stdlib.h>
 
-enum { CONFIG_MAX_BYTES = 4 * 1024 * 1024 };
-
-bool td_model_config_text(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+bool td_model_config_text(struct td_mapping_cache *maps, const struct td_snapshot *snapshot,
                           const struct td_model *model, char **text, size_t *len, struct td_error *err)
 {
     const struct td_entry *entry = model->config;
     struct td_blob *blob = NULL;
     *text = NULL;
     *len = 0;
-    if (entry == NULL || entry->file->source.id.size_bytes > CONFIG_MAX_BYTES)
+    if (entry == NULL)
         return true;
-    if (!td_file_source_map(td_catalog_maps(catalog), snapshot->root, &entry->file->source, &blob, err))
+    if (entry->file->source.id.size_bytes > TD_CONFIG_MAX_BYTES)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "config.json has %" PRIu64 " bytes; at most %d are read",
+                            entry->file->source.id.size_bytes, TD_CONFIG_MAX_BYTES);
+    if (!td_file_source_map(maps, snapshot->root, &entry->file->source, &blob, err))
         return false;
     *len = (size_t)blob->len_bytes;
     *text = malloc(*len + 1);

@@ -29,7 +29,7 @@ static bool set_body(const struct td_call *call, bool opened, struct td_blob *bl
 
 enum format { FORMAT_RAW, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_COUNT };
 
-static const char *const formats[FORMAT_COUNT] = {"raw", "npy", "safetensors"};
+static const char *const formats[FORMAT_COUNT + 1] = {"raw", "npy", "safetensors", NULL};
 
 /* What of a tensor is asked for, and how it is to be written. */
 struct wanted {
@@ -50,8 +50,8 @@ static enum format read_format(const struct td_call *call, struct td_text text)
     while (format < FORMAT_COUNT && !td_text_equals(text, formats[format]))
         format++;
     if (format == FORMAT_COUNT)
-        td_response_fail(call->response, 400, NULL, "no format \"%.*s\"; there are raw, npy and safetensors",
-                         (int)(text.len > 64 ? 64 : text.len), text.p);
+        td_call_fail_known(call, 400, formats, "no format \"%.*s\"; there are raw, npy and safetensors",
+                           (int)(text.len > 64 ? 64 : text.len), text.p);
     return format;
 }
 
@@ -312,13 +312,14 @@ static bool read_batch(const struct td_call *call, struct batch *batch, struct t
         bool ok = token == TD_JSON_KEY;
         if (token == TD_JSON_OBJECT_END)
             break;
-        if (ok && td_json_equals(&json, "tensors") && !batch->has_items) {
+        if (ok && td_json_equals(&json, "tensors")) {
+            ok = (!batch->has_items || td_json_fail(&json, "\"tensors\" is there twice")) &&
+                 td_plan_items_read(&json, &batch->arena, &batch->items, err);
             batch->has_items = true;
-            ok = td_plan_items_read(&json, &batch->arena, &batch->items, err);
         } else if (ok && td_json_equals(&json, "format")) {
             ok = read_batch_format(&json, batch);
         } else if (ok) {
-            ok = td_json_fail(&json, "there are \"tensors\" and \"format\", each once");
+            ok = td_json_unknown_key(&json, "there are \"tensors\" and \"format\"");
         }
         if (!ok)
             return false;

@@ -175,7 +175,7 @@ void td_handle_models(const struct td_call *call)
     td_buffer_fini(&json);
 }
 
-/* config.json, every number as it stands. Without one, or when it is no JSON, null. False when it changed
+/* config.json, every number as it stands. Without one, or when it is no JSON or too long, null. False when it changed
  * meanwhile or memory is short: an error was answered. */
 static bool write_config(const struct td_call *call, struct td_buffer *out)
 {
@@ -185,7 +185,8 @@ static bool write_config(const struct td_call *call, struct td_buffer *out)
     size_t len;
     td_error_init(&err);
     td_buffer_init(&json);
-    bool ok = td_model_config_text(call->api->catalog, call->snapshot, call->model, &text, &len, &err) &&
+    bool ok = td_model_config_text(td_catalog_maps(call->api->catalog), call->snapshot, call->model, &text,
+                                   &len, &err) &&
               text != NULL && td_json_minify(text, len, &json, &err);
     td_buffer_puts(out, ",\"config\":");
     if (ok)

@@ -18,7 +18,7 @@ enum {
 };
 
 /* All ranks of a plan have to be planned within this time, which is a bound, not an aim. */
-#define PLANNING_NS UINT64_C(10000000000)
+enum { PLANNING_S = 10 };
 
 /* ---- specifications ------------------------------------------------------------------------------------ */
 
@@ -94,15 +94,17 @@ static void describe_file(const struct td_call *call, const struct td_shard_want
     char engine[32] = "plan";
     const struct td_text *name = &want->name.engine;
     struct td_buffer json;
+    struct td_error err;
+    td_error_init(&err);
     td_buffer_init(&json);
     if (name->len > 0 && name->len < sizeof engine) {
         memcpy(engine, name->p, name->len);
         engine[name->len] = '\0';
     }
-    if (td_shard_view_write(call, want->checkpoint, file, plan, engine, tag, &json))
+    if (td_shard_view_write(call, want->checkpoint, file, plan, engine, tag, &json, &err))
         send_json(call, &json);
     else
-        (void)td_call_no_memory(call);
+        td_response_fail_error(call->response, &err);
     td_buffer_fini(&json);
 }
 
@@ -168,28 +170,38 @@ static bool read_file_name(const struct td_call *call, struct td_text text, uint
 {
     if (td_shard_name_read_file(text, rank, as_json))
         return true;
-    td_response_fail(call->response, 404, NULL,
-                     "no file \"%.*s\"; there are rank-{r}.safetensors, rank-{r}.json and "
-                     "model-rank-{r}-part-0.safetensors",
-                     (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len), text.p);
+    static const char known[] =
+        "there are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
+    if (text.len == 0)
+        td_response_fail(call->response, 404, NULL, "a rank's file is missing at the end of the path; %s",
+                         known);
+    else
+        td_response_fail(call->response, 404, NULL, "no file \"%.*s\"; %s",
+                         (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len), text.p, known);
     return false;
-}
-
-static void write_engines(struct td_buffer *out)
-{
-    for (size_t i = 0; td_engine_name(i) != NULL; i++)
-        td_buffer_printf(out, "%s%s", i > 0 ? ", " : "", td_engine_name(i));
 }
 
 static void fail_engine(const struct td_call *call, struct td_text engine)
 {
-    struct td_buffer list;
-    td_buffer_init(&list);
-    write_engines(&list);
-    const char *names = td_buffer_terminate(&list);
-    td_response_fail(call->response, 404, NULL, "no engine \"%.*s\"; there are %s",
-                     (int)(engine.len > 64 ? 64 : engine.len), engine.p, names == NULL ? "" : names);
-    td_buffer_fini(&list);
+    enum { MOST_ENGINES = 15 };
+    const char *known[MOST_ENGINES + 1] = {NULL};
+    struct td_error err;
+    td_error_init(&err);
+    for (size_t i = 0; i < MOST_ENGINES && td_engine_name(i) != NULL; i++)
+        known[i] = td_engine_name(i);
+    (void)td_engine_not_found(engine.p, engine.len, &err);
+    td_call_fail_known(call, 404, known, "%s", err.message);
+}
+
+static void fail_size(const struct td_call *call, struct td_text engine, struct td_text tp)
+{
+    char fault[96] = "the number of ranks is missing";
+    if (tp.len > 0)
+        (void)snprintf(fault, sizeof fault, "\"%.*s\" is no number of ranks that there can be",
+                       (int)(tp.len > 64 ? 64 : tp.len), tp.p);
+    td_response_fail(call->response, 400, NULL,
+                     "%s; tp1 to tp%d are right, as in shards/%.*s/tp2/rank-0.safetensors", fault,
+                     TD_MAX_TP_SIZE, (int)engine.len, engine.p);
 }
 
 /* {engine}/tp{n}/{file} */
@@ -207,10 +219,7 @@ void td_handle_shard(const struct td_call *call)
     if (!td_shard_name_engine(engine, 0, &name))
         fail_engine(call, engine);
     else if (!td_shard_name_read_size(tp, &name.tp_size))
-        td_response_fail(call->response, 400, NULL,
-                         "\"%.*s\" is no number of ranks; tp1 to tp%d is right, as in "
-                         "shards/%.*s/tp2/rank-0.safetensors",
-                         (int)(tp.len > 64 ? 64 : tp.len), tp.p, TD_MAX_TP_SIZE, (int)engine.len, engine.p);
+        fail_size(call, engine, tp);
     else if (read_file_name(call, rest, &rank, &as_json))
         answer_rank(call, &name, rank, as_json);
 }
@@ -240,13 +249,26 @@ static void write_rank(const struct td_shard_want *want, uint64_t rank, const st
     td_buffer_printf(out, "\",\"nbytes\":%" PRIu64 ",\"etag\":\"%s\"}", file->nbytes, tag);
 }
 
-/* "outputs" and "dropped", which are those of rank 0. */
+/* Of rules that a client gave: an engine's are for more models than one. */
+static void write_unused_rules(const struct td_shard_maker *maker, struct td_buffer *out)
+{
+    const struct td_plan_match *match = &maker->basis.match;
+    size_t count = maker->want->name.by_engine ? 0 : match->unused_count;
+    td_buffer_puts(out, ",\"unused_rules\":[");
+    for (size_t i = 0; i < count; i++)
+        td_buffer_printf(out, "%s%" PRIu32, i > 0 ? "," : "", match->unused[i]);
+    td_buffer_putc(out, ']');
+}
+
+/* "outputs" and "dropped", which are those of rank 0, and "unused_rules". */
 static bool write_outputs(struct td_shard_maker *maker, struct td_buffer *out, struct td_error *err)
 {
     struct td_plan plan;
     bool ok = td_shard_maker_plan(maker, 0, &plan, err);
-    if (ok)
+    if (ok) {
         td_shard_view_write_outputs(&plan, out);
+        write_unused_rules(maker, out);
+    }
     td_plan_fini(&plan);
     return ok;
 }
@@ -255,16 +277,18 @@ static bool write_outputs(struct td_shard_maker *maker, struct td_buffer *out, s
 static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker, struct td_buffer *out,
                         struct td_error *err)
 {
-    uint64_t until_ns = td_clock_ns() + PLANNING_NS;
+    uint64_t until_ns = td_clock_ns() + PLANNING_S * UINT64_C(1000000000);
     uint64_t tp_size = maker->want->name.tp_size;
     td_buffer_puts(out, ",\"ranks\":[");
     for (uint64_t rank = 0; rank < tp_size; rank++) {
         struct td_shard_file *file = NULL;
         char tag[TD_TAG_BYTES] = "";
-        if (td_clock_ns() > until_ns || atomic_load(&call->api->draining))
+        if (atomic_load(&call->api->draining))
+            return td_error_set(err, TD_RESOURCE_EXHAUSTED, "the server is shutting down");
+        if (td_clock_ns() > until_ns)
             return td_error_set(err, TD_FAILED_PRECONDITION,
-                                "planning %" PRIu64 " ranks takes too long; use fewer or simpler rules",
-                                tp_size);
+                                "planning %" PRIu64 " ranks takes more than %d s; use fewer or simpler rules",
+                                tp_size, PLANNING_S);
         if (!td_shard_maker_get(maker, rank, &file, tag, err))
             return false;
         write_rank(maker->want, rank, file, tag, out);
@@ -276,7 +300,7 @@ static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker
     return true;
 }
 
-/* {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "ranks"} */
+/* {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "unused_rules", "ranks"} */
 static void write_plan(const struct td_call *call, const struct td_shard_want *want)
 {
     struct td_shard_maker maker;
@@ -342,6 +366,10 @@ static void register_plan(const struct td_call *call, const struct td_buffer *te
 {
     char id[TD_TAG_BYTES];
     bool is_new = false;
+    if (spec->engine != NULL && !td_engine_exists(spec->engine, strlen(spec->engine))) {
+        fail_engine(call, (struct td_text){.p = spec->engine, .len = strlen(spec->engine)});
+        return;
+    }
     if (!td_digest_tag(text->data, text->len, id)) {
         (void)td_call_no_memory(call);
         return;

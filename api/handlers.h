@@ -22,6 +22,10 @@ extern const struct td_lru_class td_plan_store_class;
 /* Answers 400 and returns false when the query has a parameter that is not in `known` (NULL-terminated). */
 bool td_call_check_parameters(const struct td_call *call, const char *const *known);
 
+/* Answers with an error whose details say what is known (NULL-terminated): {"known": [...]}. */
+void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format,
+                        ...) __attribute__((format(printf, 4, 5)));
+
 void td_handle_models(const struct td_call *call);
 void td_handle_model(const struct td_call *call);
 void td_handle_manifest(const struct td_call *call);

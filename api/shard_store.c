@@ -3,11 +3,10 @@
 #include "api/config_text.h"
 #include "api/tensor_source.h"
 #include "core/clock.h"
+#include "slicing/rank_file.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <malloc.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -216,8 +215,8 @@ static bool prepare(struct td_shard_maker *maker, struct td_error *err)
               : td_plan_spec_parse(&maker->spec, want->plan.p, want->plan.len, err)))
         return false;
     maker->has_basis =
-        (spec_of(maker)->engine == NULL || td_model_config_text(maker->store->catalog, want->snapshot,
-                                                                want->model, &config, &config_len, err)) &&
+        (!want->name.by_config || td_model_config_text(td_catalog_maps(maker->store->catalog), want->snapshot,
+                                                       want->model, &config, &config_len, err)) &&
         td_plan_spec_match(spec_of(maker), config, config_len, &tensors, &maker->basis, err);
     free(config);
     return maker->has_basis;
@@ -239,24 +238,13 @@ static bool create_file(struct td_shard_maker *maker, const struct td_plan *plan
                         struct td_error *err)
 {
     char id[TD_TAG_BYTES] = "";
-    char size_text[24];
-    char rank_text[24];
     const struct td_shard_want *want = maker->want;
     struct td_tensor_list tensors = td_checkpoint_tensors(want->checkpoint);
     const struct td_text *plan_id = &want->name.id;
-    (void)snprintf(size_text, sizeof size_text, "%" PRIu64, plan->tp_size);
-    (void)snprintf(rank_text, sizeof rank_text, "%" PRIu64, plan->tp_rank);
     memcpy(id, plan_id->p == NULL ? "" : plan_id->p, plan_id->len);
-    const struct td_shard_metadata metadata[] = {
-        {"format", "pt"},
-        {"model", want->model->id},
-        {"engine", plan_id->len > 0 ? "plan" : spec_of(maker)->engine},
-        {"tp_size", size_text},
-        {"tp_rank", rank_text},
-        {"plan", id},
-    };
-    size_t metadata_count = sizeof metadata / sizeof *metadata - (plan_id->len > 0 ? 0 : 1);
-    if (!td_shard_file_create(plan, &tensors, metadata, metadata_count, true, out, err))
+    const struct td_rank_label label = {
+        .model = want->model->id, .engine = spec_of(maker)->engine, .plan_id = id};
+    if (!td_rank_file_create(plan, &tensors, &label, out, err))
         return false;
     if (td_shard_store_count(maker->store, *out, err))
         return true;

@@ -71,9 +71,9 @@ static void write_place(const struct td_call *call, const struct td_checkpoint *
     write_number(out, ",\"length\":", run->len);
 }
 
-/* A run of a block that recurs `rounds` times by itself. */
+/* A run of a block that recurs `rounds` times by itself; or, when the runs take turns, once in each, `step` further. */
 static void write_run(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                      const struct td_run *run, uint64_t rounds, struct td_buffer *out)
+                      const struct td_run *run, uint64_t rounds, bool turns, struct td_buffer *out)
 {
     if (run->source == TD_RUN_ZEROS) {
         write_number(out, "{\"zeros\":", run->len * run->count * rounds);
@@ -91,18 +91,8 @@ static void write_run(const struct td_call *call, const struct td_checkpoint *ch
         write_number(out, ",\"count2\":", rounds);
         write_number(out, ",\"stride2\":", run->step);
     }
-    td_buffer_putc(out, '}');
-}
-
-/* A run of a block whose runs take turns: it moves on by `step` each time. */
-static void write_turn(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                       const struct td_run *run, struct td_buffer *out)
-{
-    write_run(call, checkpoint, run, 1, out);
-    if (run->source == TD_RUN_ZEROS)
-        return;
-    out->len -= out->failed ? 0 : 1; /* the brace */
-    write_number(out, ",\"step\":", run->step);
+    if (turns)
+        write_number(out, ",\"step\":", run->step);
     td_buffer_putc(out, '}');
 }
 
@@ -118,10 +108,7 @@ static void write_block(const struct td_call *call, const struct td_checkpoint *
     for (size_t i = 0; i < block->run_count; i++) {
         if (i > 0)
             td_buffer_putc(out, ',');
-        if (turns)
-            write_turn(call, checkpoint, &runs[i], out);
-        else
-            write_run(call, checkpoint, &runs[i], block->rounds, out);
+        write_run(call, checkpoint, &runs[i], turns ? 1 : block->rounds, turns, out);
     }
     if (turns)
         td_buffer_puts(out, "]}");
@@ -129,14 +116,13 @@ static void write_block(const struct td_call *call, const struct td_checkpoint *
 
 static bool write_extents(const struct td_call *call, const struct td_checkpoint *checkpoint,
                           const struct td_plan *plan, const struct td_plan_output *output,
-                          struct td_buffer *out)
+                          struct td_buffer *out, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
     struct td_layout *layout = td_layout_create();
-    struct td_error err;
-    td_error_init(&err);
-    bool ok = layout != NULL &&
-              td_layout_append_output(layout, TD_SHARD_SOURCE_TENSOR, plan, output, &tensors, &err);
+    if (layout == NULL)
+        return td_error_no_memory(err);
+    bool ok = td_layout_append_output(layout, TD_SHARD_SOURCE_TENSOR, plan, output, &tensors, err);
     td_buffer_puts(out, ",\"extents\":[");
     for (size_t i = 0; ok && i < layout->block_count; i++) {
         if (i > 0)
@@ -150,7 +136,7 @@ static bool write_extents(const struct td_call *call, const struct td_checkpoint
 
 bool td_shard_view_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
                          const struct td_shard_file *file, const struct td_plan *plan, const char *engine,
-                         const char *tag, struct td_buffer *out)
+                         const char *tag, struct td_buffer *out, struct td_error *err)
 {
     bool ok = true;
     td_buffer_puts(out, "{\"model\":");
@@ -170,10 +156,10 @@ bool td_shard_view_write(const struct td_call *call, const struct td_checkpoint 
         if (i > 0)
             td_buffer_putc(out, ',');
         write_output(out, &plan->outputs[i]);
-        ok = write_extents(call, checkpoint, plan, &plan->outputs[i], out);
+        ok = write_extents(call, checkpoint, plan, &plan->outputs[i], out, err);
     }
     td_buffer_putc(out, ']');
     write_dropped(out, plan);
     td_buffer_puts(out, "}\n");
-    return ok && !out->failed;
+    return ok && (!out->failed || td_error_no_memory(err));
 }

@@ -70,6 +70,9 @@ bool td_json_u64(struct td_json *json, uint64_t *out);
 /* Records a fault at the latest token. Returns false. */
 bool td_json_fail(struct td_json *json, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same for the latest KEY: "unknown key "x"; KNOWN". `known` says what is right. */
+bool td_json_unknown_key(struct td_json *json, const char *known);
+
 /* Appends text[0..len), one JSON value, to out without insignificant whitespace and otherwise byte for byte,
  * so numbers keep every digit. Returns false (out is then rubbish) when it is not JSON. */
 bool td_json_minify(const char *text, size_t len, struct td_buffer *out, struct td_error *err);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a small model in safetensors format: scripts/demo_model.py DIR. Plain Python, no packages.
+"""Writes a small Llama in safetensors format: scripts/demo_model.py DIR. Plain Python, no packages.
 
 Every element tells where it stands: element i of an F32 tensor is i, element i of a BF16 tensor is i % 256 (BF16
 holds whole numbers exactly up to 256). The same files come out on every machine, times included.
@@ -10,7 +10,7 @@ import os
 import struct
 import sys
 
-HIDDEN, HEADS, KV_HEADS, FFN, VOCAB, LAYERS = 64, 4, 2, 128, 256, 2
+HIDDEN, HEADS, KV_HEADS, FFN, VOCAB, LAYERS = 64, 8, 2, 128, 256, 2
 TIMESTAMP = 1735689600  # 2025-01-01, UTC
 
 
@@ -24,9 +24,12 @@ def layout():
         yield layer + "self_attn.k_proj.weight", "BF16", [KV_HEADS * head, HIDDEN]
         yield layer + "self_attn.v_proj.weight", "BF16", [KV_HEADS * head, HIDDEN]
         yield layer + "self_attn.o_proj.weight", "BF16", [HIDDEN, HEADS * head]
+        yield layer + "post_attention_layernorm.weight", "F32", [HIDDEN]
+        yield layer + "mlp.gate_proj.weight", "BF16", [FFN, HIDDEN]
         yield layer + "mlp.up_proj.weight", "BF16", [FFN, HIDDEN]
         yield layer + "mlp.down_proj.weight", "BF16", [HIDDEN, FFN]
     yield "model.norm.weight", "F32", [HIDDEN]
+    yield "lm_head.weight", "BF16", [VOCAB, HIDDEN]
 
 
 def elements(dtype, count):
@@ -51,7 +54,7 @@ def safetensors():
 
 
 def config():
-    values = {"architectures": ["DemoForCausalLM"], "model_type": "demo", "hidden_size": HIDDEN,
+    values = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN,
               "intermediate_size": FFN, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
               "num_hidden_layers": LAYERS, "vocab_size": VOCAB, "torch_dtype": "bfloat16"}
     return json.dumps(values, indent=2).encode() + b"\n"

@@ -1,10 +1,13 @@
 #include "server/commands.h"
 
+#include "api/config_text.h"
 #include "api/tensor_source.h"
+#include "catalog/digest.h"
 #include "core/json.h"
 #include "server/local_scan.h"
-#include "server/terminal.h"
+#include "server/plan_report.h"
 #include "slicing/plan_spec.h"
+#include "slicing/rank_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,21 +17,27 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FILE_MAX_BYTES = 64 * 1024 * 1024 }; /* of a plan, and of config.json */
+enum { PLAN_MAX_BYTES = 64 * 1024 * 1024 }; /* of the file that --plan names */
 
 struct arguments {
     const char *directory, *model, *engine, *tp, *plan, *checkpoint;
+    uint64_t tp_size;
     bool json;
 };
 
-/* What a rank's file is made of. */
-struct tally {
-    uint64_t nbytes; /* of the file */
-    uint64_t runs;   /* contiguous in a tensor's bytes */
-    uint64_t shortest, longest;
+/* Everything that is planned from. */
+struct job {
+    const struct arguments *arguments;
+    struct td_plan_spec spec;
+    char plan_id[TD_TAG_BYTES]; /* under which a server would keep the plan; "" for an engine */
+    struct td_snapshot *snapshot;
+    const struct td_model *model;
+    const struct td_checkpoint *checkpoint;
+    char *config; /* config.json, or NULL */
+    size_t config_len;
 };
 
-/* ---- text ---------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* All of a file of moderate size (free()). */
 static bool read_descriptor(int fd, char **text, size_t *len, struct td_error *err)
@@ -36,231 +45,194 @@ static bool read_descriptor(int fd, char **text, size_t *len, struct td_error *e
     struct td_buffer buffer;
     td_buffer_init(&buffer);
     ssize_t n = 1;
-    while (n > 0 && buffer.len <= FILE_MAX_BYTES && td_buffer_reserve(&buffer, 65536)) {
+    while (n > 0 && buffer.len <= PLAN_MAX_BYTES && td_buffer_reserve(&buffer, 65536)) {
         n = read(fd, buffer.data + buffer.len, 65536);
         buffer.len += n > 0 ? (size_t)n : 0;
     }
     bool ok = !buffer.failed || td_error_no_memory(err);
     ok = ok && (n >= 0 || td_error_sys(err, TD_IO, errno, "cannot read it"));
-    ok = ok && (buffer.len <= FILE_MAX_BYTES ||
+    ok = ok && (buffer.len <= PLAN_MAX_BYTES ||
                 td_error_set(err, TD_RESOURCE_EXHAUSTED, "it is longer than 64 MiB"));
     *text = ok ? td_buffer_release(&buffer, len) : NULL;
     td_buffer_fini(&buffer);
     return ok;
 }
 
-static bool read_plan(const char *path, struct td_plan_spec *spec, struct td_error *err)
+/* The plan, and the id that it has without insignificant blanks. */
+static bool parse_plan(struct job *job, const char *text, size_t len, struct td_error *err)
 {
+    struct td_buffer minified;
+    td_buffer_init(&minified);
+    bool ok = td_plan_spec_parse(&job->spec, text, len, err) && td_json_minify(text, len, &minified, err) &&
+              (td_digest_tag(minified.data, minified.len, job->plan_id) || td_error_no_memory(err));
+    td_buffer_fini(&minified);
+    return ok;
+}
+
+static bool read_plan(struct job *job, struct td_error *err)
+{
+    const char *path = job->arguments->plan;
+    struct td_error why;
     char *text = NULL;
     size_t len = 0;
+    td_error_init(&why);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open it");
-    bool ok =
-        read_descriptor(fd, &text, &len, err) && td_plan_spec_parse(spec, text == NULL ? "" : text, len, err);
-    (void)close(fd);
+    bool ok = fd >= 0 || td_error_sys(&why, TD_NOT_FOUND, errno, "cannot open it");
+    ok = ok && read_descriptor(fd, &text, &len, &why) && parse_plan(job, text == NULL ? "" : text, len, &why);
+    if (fd >= 0)
+        (void)close(fd);
     free(text);
-    return ok;
+    if (ok || why.pos == TD_ERROR_POS_NONE)
+        return ok || td_error_set(err, why.code, "%.200s: %s", path, why.message);
+    return td_error_set(err, why.code, "%.200s: %s (at byte %" PRIu64 ")", path, why.message, why.pos);
 }
 
-/* config.json; *text stays NULL without one. */
-static bool read_config(const struct td_snapshot *snapshot, const struct td_model *model, char **text,
-                        size_t *len, struct td_error *err)
+/* As the server reads it. */
+static bool read_config(struct job *job, struct td_error *err)
 {
-    int fd;
-    struct td_file_id id;
-    *text = NULL;
-    *len = 0;
-    if (model->config == NULL)
+    struct td_mapping_cache maps;
+    const char *engine = job->spec.engine;
+    if (engine == NULL || !td_engine_needs_config(engine, strlen(engine)) || job->model->config == NULL)
         return true;
-    if (!td_root_open_file(snapshot->root, model->config->file->source.path, &fd, &id, err))
+    if (!td_mapping_cache_init(&maps, 1, 0, err))
         return false;
-    bool ok = read_descriptor(fd, text, len, err);
-    (void)close(fd);
+    bool ok = td_model_config_text(&maps, job->snapshot, job->model, &job->config, &job->config_len, err);
+    td_file_source_forget(&maps, &job->model->config->file->source);
+    td_mapping_cache_fini(&maps);
     return ok;
 }
 
-/* ---- ranks --------------------------------------------------------------------------------------------- */
-
-static struct tally count_runs(const struct td_shard_file *file)
+static bool no_checkpoint(const struct job *job, struct td_error *err)
 {
-    struct tally tally = {.nbytes = file->nbytes};
-    for (size_t i = 0; i < file->layout->block_count; i++) {
-        const struct td_block *block = &file->layout->blocks[i];
-        for (size_t k = 0; k < block->run_count; k++) {
-            const struct td_run *run = &file->layout->runs[block->first_run + k];
-            if (run->source == TD_RUN_ZEROS || run->source == TD_SHARD_SOURCE_HEADER)
-                continue;
-            tally.runs += run->count * block->rounds;
-            tally.longest = run->len > tally.longest ? run->len : tally.longest;
-            tally.shortest = tally.shortest == 0 || run->len < tally.shortest ? run->len : tally.shortest;
-        }
-    }
-    return tally;
+    const char *model = job->arguments->model;
+    struct td_buffer ids;
+    if (job->model->checkpoint_count == 0)
+        return td_error_set(err, TD_NOT_FOUND, "model \"%.200s\" has no checkpoint that can be read", model);
+    td_buffer_init(&ids);
+    for (size_t i = 0; i < job->model->checkpoint_count; i++)
+        td_buffer_printf(&ids, "%s%s", i > 0 ? ", " : "", job->model->checkpoints[i].id);
+    const char *text = td_buffer_terminate(&ids);
+    (void)td_error_set(err, TD_NOT_FOUND, "model \"%.100s\" has no checkpoint \"%.100s\"; there are %s",
+                       model, job->arguments->checkpoint, text == NULL ? "" : text);
+    td_buffer_fini(&ids);
+    return false;
 }
+
+static bool find_checkpoint(struct job *job, struct td_error *err)
+{
+    const struct arguments *arguments = job->arguments;
+    const char *id = arguments->checkpoint;
+    if (!td_local_scan(arguments->directory, &job->snapshot, err))
+        return false;
+    job->model = td_snapshot_find_model(job->snapshot, arguments->model, strlen(arguments->model));
+    if (job->model == NULL)
+        return td_error_set(err, TD_NOT_FOUND, "no model \"%.200s\" in %.200s; tensord inspect lists them",
+                            arguments->model, arguments->directory);
+    job->checkpoint = td_model_find_checkpoint(job->model, id, id == NULL ? 0 : strlen(id));
+    return job->checkpoint != NULL || no_checkpoint(job, err);
+}
+
+/* ---- planning ------------------------------------------------------------------------------------------ */
 
 /* The plan replaces the one before. */
-static bool tally_rank(const struct td_plan_spec *spec, const struct td_plan_basis *basis, const char *model,
-                       const struct td_tensor_list *tensors, uint64_t rank, struct td_plan *plan,
-                       struct tally *out, struct td_error *err)
+static bool tally_rank(const struct job *job, const struct td_plan_basis *basis, uint64_t rank,
+                       struct td_plan *plan, struct td_plan_tally *out, struct td_error *err)
 {
+    struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
     struct td_shard_file *file = NULL;
-    struct td_shard_metadata metadata[] = {{"format", "pt"}, {"model", model}};
+    const struct td_rank_label label = {
+        .model = job->model->id, .engine = job->spec.engine, .plan_id = job->plan_id};
     td_plan_fini(plan);
-    bool ok = td_plan_spec_rank(spec, basis, tensors, rank, plan, err) &&
-              td_shard_file_create(plan, tensors, metadata, 2, true, &file, err);
+    bool ok = td_plan_spec_rank(&job->spec, basis, &tensors, rank, plan, err) &&
+              td_rank_file_create(plan, &tensors, &label, &file, err);
     if (ok)
-        *out = count_runs(file);
+        td_plan_tally_file(file, out);
     td_shard_file_unref(file);
     return ok;
 }
 
-static void add_tally(struct tally *all, const struct tally *one)
+static void print(const struct job *job, const struct td_plan_basis *basis, const struct td_plan_tally *ranks,
+                  const struct td_plan *plan)
 {
-    all->nbytes += one->nbytes;
-    all->runs += one->runs;
-    all->longest = one->longest > all->longest ? one->longest : all->longest;
-    if (one->shortest > 0 && (all->shortest == 0 || one->shortest < all->shortest))
-        all->shortest = one->shortest;
+    bool by_rules = job->spec.engine == NULL && job->spec.ranks == NULL;
+    const struct td_plan_report report = {.model = job->model,
+                                          .checkpoint = job->checkpoint,
+                                          .engine = job->plan_id[0] != '\0' ? "plan" : job->spec.engine,
+                                          .tp_size = job->spec.tp_size,
+                                          .ranks = ranks,
+                                          .plan = plan,
+                                          .match = by_rules ? &basis->match : NULL,
+                                          .covers = job->spec.ranks == NULL};
+    if (job->arguments->json)
+        td_plan_report_json(&report);
+    else
+        td_plan_report_table(&report);
 }
 
-/* ---- printing ------------------------------------------------------------------------------------------ */
-
-static double share_of(const struct tally *tally, const struct td_checkpoint *checkpoint)
+/* Plans all ranks before it prints anything: what fails prints nothing. */
+static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, struct td_error *err)
 {
-    return checkpoint->total_bytes == 0 ? 0 : (double)tally->nbytes / (double)checkpoint->total_bytes;
-}
-
-static void print_row(const char *name, const struct tally *tally, const struct td_checkpoint *checkpoint)
-{
-    char size[TD_TERMINAL_BYTES];
-    char shortest[TD_TERMINAL_BYTES];
-    char longest[TD_TERMINAL_BYTES];
-    td_terminal_bytes(tally->nbytes, size, sizeof size);
-    td_terminal_bytes(tally->shortest, shortest, sizeof shortest);
-    td_terminal_bytes(tally->longest, longest, sizeof longest);
-    (void)printf("  %-5s %12s %8.1f %% %12" PRIu64 " %12s %12s\n", name, size,
-                 100 * share_of(tally, checkpoint), tally->runs, tally->runs == 0 ? "-" : shortest,
-                 tally->runs == 0 ? "-" : longest);
-}
-
-static void print_tally_json(const struct tally *tally, const struct td_checkpoint *checkpoint)
-{
-    (void)printf("\"nbytes\":%" PRIu64 ",\"share\":%.6f,\"runs\":%" PRIu64 ",\"smallest_run\":%" PRIu64
-                 ",\"largest_run\":%" PRIu64 "}",
-                 tally->nbytes, share_of(tally, checkpoint), tally->runs, tally->shortest, tally->longest);
-}
-
-static void print_json_text(const char *before, const char *text)
-{
-    struct td_buffer json;
-    td_buffer_init(&json);
-    td_json_write_cstring(&json, text);
-    (void)printf("%s%.*s", before, (int)json.len, json.data);
-    td_buffer_fini(&json);
-}
-
-static void print_heading(const struct td_model *model, const struct td_checkpoint *checkpoint,
-                          const struct td_plan_spec *spec, bool json)
-{
-    struct td_buffer memory;
-    char size[TD_TERMINAL_BYTES];
-    const char *engine = spec->engine == NULL ? "plan" : spec->engine;
-    if (json) {
-        print_json_text("{\"model\":", model->id);
-        print_json_text(",\"checkpoint\":", checkpoint->id);
-        print_json_text(",\"engine\":", engine);
-        (void)printf(",\"tp_size\":%" PRIu64 ",\"checkpoint_bytes\":%" PRIu64 ",\"ranks\":[", spec->tp_size,
-                     checkpoint->total_bytes);
-        return;
-    }
-    td_buffer_init(&memory);
-    td_terminal_bytes(checkpoint->total_bytes, size, sizeof size);
-    (void)printf("%s", td_terminal_name(model->id, &memory));
-    (void)printf("  checkpoint %s, %zu tensors, %s; engine %s, tp %" PRIu64 "\n",
-                 td_terminal_name(checkpoint->id, &memory), checkpoint->tensor_count, size, engine,
-                 spec->tp_size);
-    (void)printf("  %-5s %12s %10s %12s %12s %12s\n", "RANK", "BYTES", "SHARE", "RUNS", "SHORTEST",
-                 "LONGEST");
-    td_buffer_fini(&memory);
-}
-
-static void print_dropped(const struct td_plan *plan, bool json)
-{
-    struct td_buffer memory;
-    td_buffer_init(&memory);
-    for (size_t i = 0; i < plan->dropped_count; i++) {
-        if (json)
-            print_json_text(i > 0 ? "," : "", plan->dropped[i]);
-        else
-            (void)printf("  dropped %s\n", td_terminal_name(plan->dropped[i], &memory));
-    }
-    td_buffer_fini(&memory);
-}
-
-static bool print_ranks(const struct td_model *model, const struct td_checkpoint *checkpoint,
-                        const struct td_plan_spec *spec, const struct td_plan_basis *basis, bool json,
-                        struct td_error *err)
-{
-    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
+    struct td_plan_basis basis;
     struct td_plan plan = {0};
-    struct tally all = {0};
-    bool ok = true;
-    for (uint64_t rank = 0; ok && rank < spec->tp_size; rank++) {
-        char name[24];
-        struct tally tally;
-        ok = tally_rank(spec, basis, model->id, &tensors, rank, &plan, &tally, err);
-        if (!ok)
-            break;
-        if (rank == 0) /* only now: what fails prints nothing else */
-            print_heading(model, checkpoint, spec, json);
-        add_tally(&all, &tally);
-        (void)snprintf(name, sizeof name, "%" PRIu64, rank);
-        if (json) {
-            (void)printf("%s{\"rank\":%s,", rank > 0 ? "," : "", name);
-            print_tally_json(&tally, checkpoint);
-        } else {
-            print_row(name, &tally, checkpoint);
-        }
-    }
-    if (ok && json) {
-        (void)fputs("],\"total\":{", stdout);
-        print_tally_json(&all, checkpoint);
-        (void)fputs(",\"dropped\":[", stdout);
-        print_dropped(&plan, json);
-        (void)fputs("]}\n", stdout);
-    } else if (ok) {
-        print_row("all", &all, checkpoint);
-        print_dropped(&plan, json);
-    }
+    bool ok = td_plan_spec_match(&job->spec, job->config, job->config_len, &tensors, &basis, err);
+    for (uint64_t rank = 0; ok && rank < job->spec.tp_size; rank++)
+        ok = tally_rank(job, &basis, rank, &plan, &ranks[rank], err);
+    if (ok)
+        print(job, &basis, ranks, &plan);
     td_plan_fini(&plan);
+    td_plan_basis_fini(&basis);
     return ok;
 }
 
-static bool print_plan(struct td_snapshot *snapshot, const struct td_model *model,
-                       const struct td_checkpoint *checkpoint, const struct td_plan_spec *spec, bool json,
-                       struct td_error *err)
+static bool run(struct job *job, struct td_error *err)
 {
-    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
-    struct td_plan_basis basis;
-    char *config;
-    size_t config_len;
-    if (!read_config(snapshot, model, &config, &config_len, err))
+    const struct arguments *arguments = job->arguments;
+    bool ok = arguments->plan != NULL
+                  ? read_plan(job, err)
+                  : td_plan_spec_init_engine(&job->spec, arguments->engine, strlen(arguments->engine),
+                                             arguments->tp_size, err);
+    if (!ok || !find_checkpoint(job, err) || !read_config(job, err))
         return false;
-    bool ok = td_plan_spec_match(spec, config, config_len, &tensors, &basis, err) &&
-              print_ranks(model, checkpoint, spec, &basis, json, err);
-    td_plan_basis_fini(&basis);
-    free(config);
+    struct td_plan_tally *ranks = calloc(job->spec.tp_size, sizeof *ranks);
+    ok = ranks != NULL ? report_ranks(job, ranks, err) : td_error_no_memory(err);
+    free(ranks);
     return ok;
 }
 
 /* ---- the command --------------------------------------------------------------------------------------- */
 
+void td_cmd_plan_help(FILE *out)
+{
+    (void)fputs(
+        "tensord plan says what each rank of a tensor-parallel job gets of a checkpoint, without a server.\n"
+        "\n"
+        "usage:\n"
+        "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
+        "  tensord plan DIR MODEL --plan FILE [--checkpoint ID] [--json]\n"
+        "\n"
+        "  DIR, MODEL       a model below DIR by its id, as tensord inspect DIR lists them\n"
+        "  --engine NAME    fsdp, nano-vllm, none or vllm: whose layout\n"
+        "  --tp SIZE        the number of ranks, 1 to 4096\n"
+        "  --plan FILE      a plan in JSON instead, as POST /models/{id}/plans takes it (docs/slicing.md)\n"
+        "  --checkpoint ID  of a model that has several; its first one without it\n"
+        "  --json           one JSON object rather than a table\n"
+        "\n"
+        "columns:\n"
+        "  BYTES, SHARE     length of the rank's file; the same of all tensor bytes of the checkpoint\n"
+        "  RUNS             contiguous stretches of tensors that it is put together from\n"
+        "  SMALLEST, LARGEST  of these runs, in bytes\n"
+        "  of all           headers; zeros for padding; what several ranks have, beyond one copy of it\n"
+        "\n"
+        "exit codes: 0 good, 1 the model or the plan was refused, 2 wrong usage.\n",
+        out);
+}
+
 static int usage(const char *fault, const char *what)
 {
     (void)fprintf(stderr,
                   "tensord: %s%s; usage: tensord plan DIR MODEL (--engine NAME --tp SIZE | --plan FILE) "
-                  "[--checkpoint ID] [--json]\n",
+                  "[--checkpoint ID] [--json]; tensord plan --help\n",
                   fault, what);
     return TD_EXIT_USAGE;
 }
@@ -281,6 +253,24 @@ static bool take_option(int argc, char **argv, int *i, const char *name, const c
 }
 
 /* 0, or what the process is to exit with. */
+static int check_engine(struct arguments *arguments)
+{
+    struct td_error err;
+    char *end;
+    td_error_init(&err);
+    if (!td_engine_exists(arguments->engine, strlen(arguments->engine))) {
+        (void)td_engine_not_found(arguments->engine, strlen(arguments->engine), &err);
+        return usage("--engine: ", err.message);
+    }
+    errno = 0;
+    arguments->tp_size = strtoul(arguments->tp, &end, 10);
+    if (arguments->tp[0] < '0' || arguments->tp[0] > '9' || *end != '\0' || errno != 0 ||
+        !td_tp_size_check(arguments->tp_size, &err))
+        return usage("--tp takes a number of ranks from 1 to 4096, not ", arguments->tp);
+    return 0;
+}
+
+/* Likewise. */
 static int parse(int argc, char **argv, struct arguments *arguments)
 {
     memset(arguments, 0, sizeof *arguments);
@@ -313,59 +303,25 @@ static int parse(int argc, char **argv, struct arguments *arguments)
     if ((arguments->plan == NULL) == (arguments->engine == NULL) ||
         (arguments->engine == NULL) != (arguments->tp == NULL))
         return usage("either --engine and --tp, or --plan", "");
-    return 0;
-}
-
-static bool read_spec(const struct arguments *arguments, struct td_plan_spec *spec, struct td_error *err)
-{
-    if (arguments->plan != NULL)
-        return read_plan(arguments->plan, spec, err);
-    char *end;
-    errno = 0;
-    unsigned long size = strtoul(arguments->tp, &end, 10);
-    if (arguments->tp[0] < '0' || arguments->tp[0] > '9' || *end != '\0' || errno != 0)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "--tp is \"%.40s\"; a number of ranks is right",
-                            arguments->tp);
-    return td_plan_spec_init_engine(spec, arguments->engine, strlen(arguments->engine), size, err);
-}
-
-static bool run(const struct arguments *arguments, struct td_snapshot **snapshot, struct td_plan_spec *spec,
-                struct td_error *err)
-{
-    if (!read_spec(arguments, spec, err) || !td_local_scan(arguments->directory, snapshot, err))
-        return false;
-    const char *id = arguments->checkpoint;
-    const struct td_model *model =
-        td_snapshot_find_model(*snapshot, arguments->model, strlen(arguments->model));
-    if (model == NULL)
-        return td_error_set(err, TD_NOT_FOUND, "no model \"%.200s\" in %.200s; tensord inspect lists them",
-                            arguments->model, arguments->directory);
-    const struct td_checkpoint *checkpoint = td_model_find_checkpoint(model, id, id == NULL ? 0 : strlen(id));
-    if (checkpoint == NULL)
-        return td_error_set(err, TD_NOT_FOUND, "model \"%.200s\" has no checkpoint%s%.200s", arguments->model,
-                            id == NULL ? "" : " ", id == NULL ? "" : id);
-    return print_plan(*snapshot, model, checkpoint, spec, arguments->json, err);
+    return arguments->engine == NULL ? 0 : check_engine(arguments);
 }
 
 int td_cmd_plan(int argc, char **argv)
 {
     struct arguments arguments;
-    struct td_snapshot *snapshot = NULL;
-    struct td_plan_spec spec = {0};
+    struct job job = {.arguments = &arguments};
     struct td_error err;
     int status = parse(argc, argv, &arguments);
     if (status != 0)
         return status;
     td_error_init(&err);
-    bool ok = run(&arguments, &snapshot, &spec, &err);
+    bool ok = run(&job, &err);
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
         ok = td_error_set(&err, TD_IO, "cannot write to standard output");
-    if (!ok && err.pos != TD_ERROR_POS_NONE && arguments.plan != NULL)
-        (void)fprintf(stderr, "tensord: %s: %s (at byte %" PRIu64 ")\n", arguments.plan, err.message,
-                      err.pos);
-    else if (!ok)
+    if (!ok)
         (void)fprintf(stderr, "tensord: %s\n", err.message);
-    td_plan_spec_fini(&spec);
-    td_snapshot_unref(snapshot);
+    free(job.config);
+    td_plan_spec_fini(&job.spec);
+    td_snapshot_unref(job.snapshot);
     return ok ? TD_EXIT_OK : TD_EXIT_FAILED;
 }

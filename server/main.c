@@ -14,8 +14,8 @@ static void help(FILE *out)
         "usage:\n"
         "  tensord serve DIR [options]       serve every model below DIR\n"
         "  tensord inspect FILE|DIR [--json] print the tensors, without a server\n"
-        "  tensord plan DIR MODEL --engine NAME --tp SIZE [--json]\n"
-        "                                    what each rank gets: bytes, runs (or --plan FILE: one with rules)\n"
+        "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
+        "                                    what each rank gets: bytes, runs; or --plan FILE, see plan --help\n"
         "  tensord health URL                exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx;\n"
         "                                    without a path /readyz\n"
         "  tensord --help | --version\n"
@@ -23,10 +23,11 @@ static void help(FILE *out)
         "options of serve (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
         out);
     td_config_help(out);
-    (void)fputs("\n"
-                "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
-                "exit codes: 0 good, 1 could not start, refused a file, or not healthy, 2 wrong usage.\n",
-                out);
+    (void)fputs(
+        "\n"
+        "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
+        "exit codes: 0 good; 1 could not start, refused a file or a plan, or is not healthy; 2 wrong usage.\n",
+        out);
 }
 
 /* Says too whether this machine can serve: libmicrohttpd is not linked, but loaded. */
@@ -56,7 +57,10 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            help(stdout);
+            if (strcmp(name, "plan") == 0)
+                td_cmd_plan_help(stdout);
+            else
+                help(stdout);
             return TD_EXIT_OK;
         }
     }

@@ -4,6 +4,7 @@
 #include "slicing/model_config.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* By name. */
@@ -28,6 +29,16 @@ static const struct td_table_engine *find_engine(const char *name, size_t len)
 bool td_engine_exists(const char *name, size_t len)
 {
     return find_engine(name, len) != NULL;
+}
+
+bool td_engine_not_found(const char *name, size_t len, struct td_error *err)
+{
+    char known[TD_ERROR_MESSAGE_BYTES] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < ENGINE_COUNT; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", engines[i]->name);
+    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; there are %s", (int)(len > 64 ? 64 : len),
+                        name, known);
 }
 
 bool td_engine_needs_config(const char *name, size_t len)
@@ -55,31 +66,43 @@ static bool holds(enum td_table_condition condition, const struct td_model_confi
     return true;
 }
 
+#define ELSE "register a plan with rules, or use none or fsdp"
+
+/* The architectures that the engine has a layout for, as many as there is room for. */
+static void list_models(const struct td_table_engine *engine, char *out, size_t capacity)
+{
+    enum { MORE_BYTES = 24 };
+    size_t len = 0;
+    size_t more = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < engine->model_count; i++) {
+        const char *name = engine->models[i].architecture;
+        if ((engine->models[i].particulars & TD_TABLE_REFUSED) != 0 ||
+            (i > 0 && strcmp(name, engine->models[i - 1].architecture) == 0))
+            continue;
+        if (more > 0 || strlen(name) + 2 >= capacity - MORE_BYTES - len)
+            more++;
+        else
+            len += (size_t)snprintf(out + len, capacity - len, "%s%s", len > 0 ? ", " : "", name);
+    }
+    if (more > 0)
+        (void)snprintf(out + len, capacity - len, " and %zu more", more);
+}
+
 static bool no_table(const struct td_table_engine *engine, const struct td_model_config *config,
                      struct td_error *err)
 {
-    char known[TD_ERROR_MESSAGE_BYTES];
-    size_t len = 0;
-    known[0] = '\0';
-    for (size_t i = 0; i < engine->model_count; i++) {
-        const char *name = engine->models[i].architecture;
-        size_t name_len = strlen(name);
-        if ((i > 0 && strcmp(name, engine->models[i - 1].architecture) == 0) ||
-            len + name_len + 3 > sizeof known)
-            continue;
-        if (len > 0)
-            known[len++] = ' ';
-        memcpy(known + len, name, name_len + 1);
-        len += name_len;
-    }
+    enum { KNOWN_BYTES = TD_ERROR_MESSAGE_BYTES - 150 }; /* what the message has beside them */
+    char known[KNOWN_BYTES];
+    list_models(engine, known, sizeof known);
     const char *name = config->architecture[0] != '\0' ? config->architecture : config->model_type;
     if (name[0] == '\0')
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "config.json names no architecture; engine %s wants one of: %s", engine->name,
-                            known);
+                            "config.json names no architecture; engine %s knows %s; for others " ELSE,
+                            engine->name, known);
     return td_error_set(err, TD_FAILED_PRECONDITION,
-                        "engine %s has no table for %.40s; register a plan with rules, or one of: %s",
-                        engine->name, name, known);
+                        "engine %s has no table for %.40s; it knows %s; for others " ELSE, engine->name, name,
+                        known);
 }
 
 static const struct td_table_model *find_model(const struct td_table_engine *engine,
@@ -150,10 +173,13 @@ static void set_parts(struct td_rule *rule, int32_t dim, const struct td_rule_pa
 static void set_heads(const struct builder *b, struct td_rule *rule, enum td_table_layout layout)
 {
     const struct td_model_config *config = b->config;
-    const struct td_rule_part any_heads = {.count = config->heads};
-    const struct td_rule_part queries = {.count = config->heads, .unit = config->head_dim};
-    const struct td_rule_part keys = {
-        .count = config->kv_heads, .unit = config->head_dim, .replicate = b->engine->replicates_keys};
+    const struct td_rule_part any_heads = {.count = config->heads, .what = TD_UNITS_HEADS};
+    const struct td_rule_part queries = {
+        .count = config->heads, .unit = config->head_dim, .what = TD_UNITS_HEADS};
+    const struct td_rule_part keys = {.count = config->kv_heads,
+                                      .unit = config->head_dim,
+                                      .replicate = b->engine->replicates_keys,
+                                      .what = TD_UNITS_KEY_VALUE_HEADS};
     const struct td_rule_part all[] = {queries, keys, keys};
     if (layout == TD_TABLE_HEADS || layout == TD_TABLE_HEADS_ROW)
         set_parts(rule, layout == TD_TABLE_HEADS_ROW ? 1 : 0, &any_heads, 1);
@@ -179,7 +205,8 @@ static void set_layout(const struct builder *b, struct td_rule *rule, enum td_ta
         rule->uneven = TD_UNEVEN_CHUNK;
         break;
     case TD_TABLE_VOCABULARY:
-        rule->parts[0] = (struct td_rule_part){.count = b->config->vocab_size, .unit = 1};
+        rule->parts[0] =
+            (struct td_rule_part){.count = b->config->vocab_size, .unit = 1, .what = TD_UNITS_VOCABULARY};
         rule->part_count = 1;
         rule->pad_to = b->engine->vocabulary_pad;
         break;
@@ -200,8 +227,16 @@ static void set_layout(const struct builder *b, struct td_rule *rule, enum td_ta
     case TD_TABLE_DROP:
         rule->drop = true;
         break;
-    default:
+    case TD_TABLE_HEADS:
+    case TD_TABLE_HEADS_ROW:
+    case TD_TABLE_QUERIES:
+    case TD_TABLE_QUERIES_ROW:
+    case TD_TABLE_KEYS:
+    case TD_TABLE_QKV:
+    case TD_TABLE_QKV_GROUPS:
         set_heads(b, rule, layout);
+        break;
+    case TD_TABLE_REFUSE: /* set by add_fragment */
         break;
     }
 }
@@ -276,8 +311,9 @@ static bool add_model(struct builder *b, const struct td_table_model *model, str
 /* ---- what is refused ---- */
 
 /* Names the first tensor that a rule refuses. */
-static bool refuse_model(const struct td_rule_list *rules, const struct td_model_config *config,
-                         const struct td_tensor_list *tensors, struct td_error *err)
+static bool refuse_model(const struct td_table_engine *engine, const struct td_rule_list *rules,
+                         const struct td_model_config *config, const struct td_tensor_list *tensors,
+                         struct td_error *err)
 {
     uint64_t steps = TD_PLAN_MAX_STEPS;
     const char *why = config->quantised ? "config.json has a quantization_config, and " : "";
@@ -289,18 +325,20 @@ static bool refuse_model(const struct td_rule_list *rules, const struct td_model
             return td_error_set(err, TD_FAILED_PRECONDITION, "%stensor \"%.160s\": %s", why, tensor->name,
                                 rule->refuse);
     }
-    return td_error_set(
-        err, TD_FAILED_PRECONDITION,
-        "%sthe layout of such weights depends on how the engine runs them; register a plan with "
-        "rules",
-        why);
+    if (config->quantised)
+        return td_error_set(
+            err, TD_FAILED_PRECONDITION,
+            "config.json has a quantization_config, and the layout of quantised weights depends "
+            "on how engine %s runs them; " ELSE,
+            engine->name);
+    return td_error_set(err, TD_FAILED_PRECONDITION, "engine %s has no layout for %.40s; " ELSE, engine->name,
+                        config->architecture[0] != '\0' ? config->architecture : config->model_type);
 }
 
 static bool check_tp_size(const struct td_table_engine *engine, uint64_t tp_size, struct td_error *err)
 {
-    if (tp_size == 0 || tp_size > TD_MAX_TP_SIZE)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "tp_size is %" PRIu64 "; at least 1 and at most %d",
-                            tp_size, TD_MAX_TP_SIZE);
+    if (!td_tp_size_check(tp_size, err))
+        return false;
     if (engine->max_tp_size > 0 && tp_size > engine->max_tp_size)
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "tp_size is %" PRIu64 "; engine %s takes at most %" PRIu64, tp_size, engine->name,
@@ -317,9 +355,7 @@ bool td_engine_rules(const char *engine_name, const char *config_text, size_t co
     struct builder b = {.engine = engine, .config = &config, .list = out};
     *out = (struct td_rule_list){.count = 0};
     if (engine == NULL)
-        return td_error_set(err, TD_NOT_FOUND,
-                            "engine \"%.64s\" not found; there are fsdp, nano-vllm, none and vllm",
-                            engine_name);
+        return td_engine_not_found(engine_name, strlen(engine_name), err);
     if (!check_tp_size(engine, tp_size, err))
         return false;
     if (engine->any != NULL) {
@@ -340,5 +376,5 @@ bool td_engine_rules(const char *engine_name, const char *config_text, size_t co
     if (!check_numbers(model, &config, tp_size, err) || !add_model(&b, model, arena, err))
         return false;
     bool refused = config.quantised || (model->particulars & TD_TABLE_REFUSED) != 0;
-    return !refused || refuse_model(out, &config, tensors, err);
+    return !refused || refuse_model(engine, out, &config, tensors, err);
 }

@@ -51,8 +51,8 @@ enum {
     TD_TABLE_KV_FALCON = 2,         /* key-value heads as FalconConfig has them */
     TD_TABLE_HAS_EXPERTS = 4,       /* config.json must say how many */
     TD_TABLE_LATENT = 8,            /* attention by latent vectors: heads have no one size */
-    TD_TABLE_REFUSED = 32,          /* known, and no layout for it: rules only say why */
     TD_TABLE_RANKS_LE_EXPERTS = 16, /* the engine wants no more ranks than experts */
+    TD_TABLE_REFUSED = 32,          /* known, and no layout for it: rules only say why */
 };
 
 struct td_table_model {

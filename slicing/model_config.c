@@ -2,6 +2,7 @@
 
 #include "core/json.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 struct number_key {
@@ -206,7 +207,8 @@ bool td_model_config_read(const char *text, size_t len, struct td_model_config *
     td_json_init(&r.json, text, len, 0, &inner);
     if (!read_object(&r, &text_config) || !td_json_expect(&r.json, TD_JSON_END, "the end of the file") ||
         (text_config.text != NULL && !read_text_config(&r, &text_config)))
-        return td_error_set(err, TD_FAILED_PRECONDITION, "config.json: %s", inner.message);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "config.json: %s (at byte %" PRIu64 ")",
+                            inner.message, inner.pos);
     struct td_model_config *config = &r.config;
     if (config->kv_heads == 0)
         config->kv_heads = config->heads;

@@ -4,6 +4,7 @@
 #include "slicing/split.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,40 @@ static bool two_for_one(const struct planner *p, const struct td_matched *a, con
                         a->tensor->name, b->tensor->name, a->out);
 }
 
+/* The first rule of those that make the result whose part a cell has not. */
+static const struct td_rule *missing_rule(const struct planner *p, const struct group *group, size_t cell)
+{
+    const struct td_rule_list *rules = p->match->rules;
+    const uint32_t *class_of = p->match->class_of;
+    const struct td_rule *found = group->matches[0].rule;
+    size_t class = class_of[found - rules->rules];
+    size_t first = 0;
+    while (first < group->count && group->matches[first].index < cell)
+        first++;
+    for (size_t i = 0; i < rules->count; i++) {
+        size_t k = first;
+        while (k < group->count && group->matches[k].index == cell &&
+               td_matched_slot(&group->matches[k]) != rules->rules[i].slot)
+            k++;
+        if (class_of[i] == class && (k == group->count || group->matches[k].index != cell))
+            return &rules->rules[i];
+    }
+    return found;
+}
+
+static bool lacks_part(const struct planner *p, const struct group *group, size_t cell,
+                       const struct td_matched *beside)
+{
+    const struct td_rule *rule = missing_rule(p, group, cell);
+    char index[40] = "";
+    if (group->stack)
+        (void)snprintf(index, sizeof index, " of index %zu", cell);
+    return td_error_set(p->err, TD_FAILED_PRECONDITION,
+                        "\"%.110s\" lacks a part beside tensor \"%.110s\": slot %" PRIu32
+                        "%s, from a tensor like \"%.110s\"",
+                        beside->out, beside->tensor->name, rule->slot, index, rule->match);
+}
+
 /* Sorted as they are, the matches are the slots of cell 0, those of cell 1 ...: none twice, none missing. */
 static bool check_cells(const struct planner *p, const struct group *group)
 {
@@ -50,9 +85,7 @@ static bool check_cells(const struct planner *p, const struct group *group)
             return two_for_one(p, &all[i - 1], &all[i]);
     for (size_t i = 0; i < group->cells * group->slots; i++)
         if (i >= group->count || all[i].index != i / group->slots)
-            return td_error_set(p->err, TD_FAILED_PRECONDITION,
-                                "\"%.160s\" lacks a part beside tensor \"%.160s\"; the rules join %zu",
-                                all[0].out, all[i > 0 ? i - 1 : 0].tensor->name, group->slots);
+            return lacks_part(p, group, i / group->slots, &all[i > 0 ? i - 1 : 0]);
     return true;
 }
 
@@ -108,6 +141,28 @@ static bool same_but_axis(const struct td_tensor *a, const struct td_tensor *b, 
     return true;
 }
 
+/* "BF16 [4096,1024]", cut where there are many dimensions. */
+static void describe_tensor(const struct td_tensor *tensor, char *out, size_t capacity)
+{
+    size_t n = (size_t)snprintf(out, capacity, "%s [", tensor->dtype->name);
+    for (uint32_t d = 0; d < tensor->rank && n < capacity - 1; d++)
+        n += (size_t)snprintf(out + n, capacity - n, "%s%" PRIu64, d > 0 ? "," : "", tensor->shape[d]);
+    if (n < capacity - 1)
+        (void)snprintf(out + n, capacity - n, "]");
+}
+
+static bool cannot_join(const struct planner *p, const struct td_matched *a, const struct td_matched *b)
+{
+    char left[56];
+    char right[56];
+    describe_tensor(a->tensor, left, sizeof left);
+    describe_tensor(b->tensor, right, sizeof right);
+    return td_error_set(p->err, TD_FAILED_PRECONDITION,
+                        "tensors \"%.85s\", %s, and \"%.85s\", %s, cannot be joined to \"%.85s\": types, "
+                        "dimensions or shapes differ",
+                        a->tensor->name, left, b->tensor->name, right, a->out);
+}
+
 static bool check_shapes(const struct planner *p, struct group *group)
 {
     const struct td_matched *head = &group->matches[0];
@@ -121,10 +176,7 @@ static bool check_shapes(const struct planner *p, struct group *group)
             return false;
         if (axis != group->axis || (group->slots > 1 && m->tensor->rank == 0) ||
             !same_but_axis(like->tensor, m->tensor, axis, i >= group->slots))
-            return td_error_set(p->err, TD_FAILED_PRECONDITION,
-                                "tensors \"%.160s\" and \"%.160s\" cannot be joined to \"%.100s\": types, "
-                                "dimensions or shapes differ",
-                                like->tensor->name, m->tensor->name, head->out);
+            return cannot_join(p, like, m);
     }
     return true;
 }
@@ -335,9 +387,8 @@ static bool list_dropped(struct td_plan *plan, const struct td_plan_match *match
 
 static bool check_rank(uint64_t tp_size, uint64_t tp_rank, struct td_error *err)
 {
-    if (tp_size == 0 || tp_size > TD_MAX_TP_SIZE)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "tp_size is %" PRIu64 "; at least 1 and at most %d",
-                            tp_size, TD_MAX_TP_SIZE);
+    if (!td_tp_size_check(tp_size, err))
+        return false;
     if (tp_rank >= tp_size)
         return td_error_set(err, TD_INVALID_ARGUMENT, "rank %" PRIu64 " of %" PRIu64 "; ranks count from 0",
                             tp_rank, tp_size);

@@ -62,8 +62,12 @@ static bool take_slice(struct item_planner *p, const struct td_tensor *tensor, c
                        struct td_plan_piece *piece, struct td_plan_output *out)
 {
     struct td_selection selection;
-    return td_slice_parse(slice, strlen(slice), tensor->rank, tensor->shape, &selection, p->err) &&
-           take_selection(p, tensor, &selection, piece, out);
+    struct td_error why;
+    struct item_planner inner = {.tensors = p->tensors, .plan = p->plan, .err = &why};
+    td_error_init(&why);
+    return (td_slice_parse(slice, strlen(slice), tensor->rank, tensor->shape, &selection, &why) &&
+            take_selection(&inner, tensor, &selection, piece, out)) ||
+           td_error_set(p->err, why.code, "tensor \"%.160s\": %s", tensor->name, why.message);
 }
 
 static bool take_whole(struct item_planner *p, const struct td_tensor *tensor, struct td_plan_piece *piece,

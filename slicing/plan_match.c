@@ -9,6 +9,7 @@ struct matching {
     struct td_plan_match *match;
     struct td_matched *matches; /* of the match, while it is filled */
     uint32_t *dropped;
+    bool *used;     /* by the rule's number */
     uint64_t steps; /* that are left */
     struct td_buffer name;
     struct td_error *err;
@@ -92,6 +93,8 @@ static bool find_classes(struct matching *p)
 
 static bool read_index(const struct matching *p, struct td_matched *m, const struct td_captures *captures)
 {
+    if (captures->count == 0)
+        return refuse(p, m, "its rule stacks, but has no wildcard");
     const char *text = m->tensor->name + captures->at[captures->count - 1].off;
     uint32_t len = captures->at[captures->count - 1].len;
     uint32_t value = 0;
@@ -147,6 +150,8 @@ static bool match_tensor(struct matching *p, uint32_t number)
     struct td_matched m = {.tensor = tensor, .number = number};
     struct td_captures captures;
     m.rule = td_rules_find(p->match->rules, tensor->name, tensor->name_len, &captures, &p->steps);
+    if (m.rule != NULL)
+        p->used[m.rule - p->match->rules->rules] = true;
     if (p->steps == 0)
         return td_error_set(p->err, TD_FAILED_PRECONDITION,
                             "%zu rules for %zu tensors take too long to match; use fewer rules",
@@ -161,8 +166,8 @@ static bool match_tensor(struct matching *p, uint32_t number)
     }
     if (!check_source(p, &m) || !set_out(p, &m, &captures))
         return false;
-    if (m.rule != NULL && m.rule->stack && (captures.count == 0 || !read_index(p, &m, &captures)))
-        return captures.count > 0 ? false : refuse(p, &m, "its rule stacks, but has no wildcard");
+    if (m.rule != NULL && m.rule->stack && !read_index(p, &m, &captures))
+        return false;
     p->matches[p->match->match_count++] = m;
     return true;
 }
@@ -178,6 +183,19 @@ static int compare_matches(const void *context, size_t a, size_t b)
         order = (td_matched_slot(left) > td_matched_slot(right)) -
                 (td_matched_slot(left) < td_matched_slot(right));
     return order;
+}
+
+static bool list_unused(struct matching *p)
+{
+    struct td_plan_match *match = p->match;
+    uint32_t *unused = td_arena_array(&match->arena, match->rules->count, sizeof *unused);
+    if (unused == NULL)
+        return td_error_no_memory(p->err);
+    for (size_t i = 0; i < match->rules->count; i++)
+        if (!p->used[i])
+            unused[match->unused_count++] = (uint32_t)i;
+    match->unused = unused;
+    return true;
 }
 
 /* The matches in their order. */
@@ -201,12 +219,14 @@ static bool match_tensors(struct matching *p)
     size_t count = match->tensors.count;
     match->matches = p->matches = td_arena_array(&match->arena, count, sizeof *p->matches);
     match->dropped = p->dropped = td_arena_array(&match->arena, count, sizeof *p->dropped);
-    if (p->matches == NULL || p->dropped == NULL)
+    p->used = td_arena_array(&match->arena, match->rules->count, sizeof *p->used);
+    if (p->matches == NULL || p->dropped == NULL || p->used == NULL)
         return td_error_no_memory(p->err);
+    memset(p->used, 0, match->rules->count * sizeof *p->used);
     for (size_t i = 0; i < count; i++)
         if (!match_tensor(p, (uint32_t)i))
             return false;
-    return sort_matches(p);
+    return list_unused(p) && sort_matches(p);
 }
 
 void td_plan_match_fini(struct td_plan_match *match)

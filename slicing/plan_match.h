@@ -42,6 +42,8 @@ struct td_plan_match {
     size_t match_count;
     const uint32_t *dropped; /* tensors that the engine has no use for */
     size_t dropped_count;
+    const uint32_t *unused; /* rules that no tensor has */
+    size_t unused_count;
 };
 
 enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* what matching may take, and what one rank's plan may */

@@ -17,20 +17,13 @@ void td_plan_spec_fini(struct td_plan_spec *spec)
     td_arena_fini(&spec->arena);
 }
 
-static bool check_tp_size(uint64_t tp_size, struct td_error *err)
-{
-    return (tp_size >= 1 && tp_size <= TD_MAX_TP_SIZE) ||
-           td_error_set(err, TD_INVALID_ARGUMENT, "tp_size is %" PRIu64 "; from 1 to %d is right", tp_size,
-                        TD_MAX_TP_SIZE);
-}
-
 bool td_plan_spec_init_engine(struct td_plan_spec *spec, const char *engine, size_t engine_len,
                               uint64_t tp_size, struct td_error *err)
 {
     init(spec, engine_len);
     spec->tp_size = tp_size;
     spec->engine = td_arena_strndup(&spec->arena, engine, engine_len);
-    return check_tp_size(tp_size, err) && (spec->engine != NULL || td_error_no_memory(err));
+    return td_tp_size_check(tp_size, err) && (spec->engine != NULL || td_error_no_memory(err));
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
@@ -77,7 +70,7 @@ static bool read_item(struct td_json *json, struct td_arena *arena, struct td_pl
         else if (ok && td_json_equals(json, "slice"))
             ok = read_string(json, arena, "the slice, a string such as \"0:128,:\",", &item->slice, err);
         else if (ok)
-            ok = td_json_fail(json, "a tensor has \"name\", \"as\" and \"slice\", nothing else");
+            ok = td_json_unknown_key(json, "a tensor has \"name\", \"as\" and \"slice\", nothing else");
         if (!ok)
             return false;
     }
@@ -111,13 +104,17 @@ bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_
 static bool read_rank(struct td_json *json, struct td_arena *arena, struct td_plan_items *out,
                       struct td_error *err)
 {
+    static const char known[] = "a rank has \"tensors\", nothing else";
     if (!td_json_expect(json, TD_JSON_KEY, "\"tensors\""))
         return false;
     if (!td_json_equals(json, "tensors"))
-        return td_json_fail(json, "a rank has \"tensors\", nothing else");
-    return td_plan_items_read(json, arena, out, err) &&
-           td_json_expect(json, TD_JSON_OBJECT_END,
-                          "the end of the rank, which has \"tensors\", nothing else,");
+        return td_json_unknown_key(json, known);
+    if (!td_plan_items_read(json, arena, out, err))
+        return false;
+    enum td_json_token token = td_json_next(json);
+    if (token == TD_JSON_KEY && td_json_equals(json, "tensors"))
+        return td_json_fail(json, "\"tensors\" is there twice");
+    return token == TD_JSON_OBJECT_END || (token == TD_JSON_KEY && td_json_unknown_key(json, known));
 }
 
 static bool read_ranks(struct td_json *json, struct td_plan_spec *spec, uint64_t *count, struct td_error *err)
@@ -155,8 +152,8 @@ static bool read_member(struct td_json *json, struct td_plan_spec *spec, unsigne
     while (bit < 4 && !td_json_equals(json, keys[bit]))
         bit++;
     if (bit == 4)
-        return td_json_fail(json, "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or "
-                                  "\"ranks\"");
+        return td_json_unknown_key(
+            json, "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
     if ((*has & 1U << bit) != 0)
         return td_json_fail(json, "\"%s\" is there twice", keys[bit]);
     *has |= 1U << bit;
@@ -165,7 +162,7 @@ static bool read_member(struct td_json *json, struct td_plan_spec *spec, unsigne
         return read_string(json, &spec->arena, "the engine's name, a string,", &spec->engine, err);
     case HAS_TP_SIZE:
         return td_json_expect(json, TD_JSON_NUMBER, "the number of ranks") &&
-               td_json_u64(json, &spec->tp_size) && check_tp_size(spec->tp_size, err);
+               td_json_u64(json, &spec->tp_size) && td_tp_size_check(spec->tp_size, err);
     case HAS_RULES:
         return td_rules_read(json, &spec->arena, &spec->rules, err);
     default:
@@ -235,8 +232,10 @@ bool td_plan_spec_rank(const struct td_plan_spec *spec, const struct td_plan_bas
     if (spec->ranks == NULL)
         return td_plan_from_match(&basis->match, spec->tp_size, tp_rank, out, err);
     const struct td_plan_items *items = &spec->ranks[tp_rank];
-    if (!td_plan_from_items(items->items, items->count, tensors, out, err))
-        return false;
+    struct td_error why;
+    td_error_init(&why);
+    if (!td_plan_from_items(items->items, items->count, tensors, out, &why))
+        return td_error_set(err, why.code, "rank %" PRIu64 ": %s", tp_rank, why.message);
     out->tp_size = spec->tp_size;
     out->tp_rank = tp_rank;
     return true;

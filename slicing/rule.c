@@ -1,5 +1,6 @@
 #include "slicing/rule.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* ---- patterns ---- */
@@ -150,6 +151,13 @@ void td_rule_write_out(const struct td_rule *rule, const char *name, const struc
 }
 
 /* ---- checks ---- */
+
+bool td_tp_size_check(uint64_t tp_size, struct td_error *err)
+{
+    return (tp_size >= 1 && tp_size <= TD_MAX_TP_SIZE) ||
+           td_error_set(err, TD_INVALID_ARGUMENT, "tp_size is %" PRIu64 "; from 1 to %d is right", tp_size,
+                        TD_MAX_TP_SIZE);
+}
 
 /* Counts a pattern's wildcards; a reason when they cannot be. */
 static const char *count_wildcards(const char *pattern, bool whole_components, uint32_t *count)

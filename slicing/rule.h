@@ -27,12 +27,21 @@ enum td_uneven {
     TD_UNEVEN_BALANCED, /* the first n % t ranks get one more (expert parallel) */
 };
 
+/* What a part's units are, for messages. */
+enum td_units {
+    TD_UNITS_ANY,
+    TD_UNITS_HEADS,
+    TD_UNITS_KEY_VALUE_HEADS,
+    TD_UNITS_VOCABULARY,
+};
+
 /* Units of a dimension that are dealt to the ranks together: 16 heads of 128 rows. */
 struct td_rule_part {
     uint64_t
         count;     /* 0: what the parts with a count leave of the dimension, shared evenly by those without */
     uint64_t unit; /* elements of one; 0, for a single part with a count: the dimension over count */
     bool replicate; /* with fewer units than ranks, t / count ranks share one; else that is uneven */
+    enum td_units what;
 };
 
 struct td_rule {
@@ -44,9 +53,9 @@ struct td_rule {
     /* Tensors with the same result are joined along dim in this order. Every slot that a rule with this `out` has must be
      * there. */
     uint32_t slot;
-    const char *refuse; /* a reason: a tensor that matches is an error. Only match is of meaning beside it */
+    const char *refuse; /* a reason: a tensor that matches is an error. Beside it only match is of meaning */
     bool drop;          /* the engine has no use for it: it is listed as dropped. Likewise */
-    bool whole;         /* every rank gets all of it; of the rest, only slot, dim and stack are of meaning */
+    bool whole;         /* every rank gets all of it; no parts, groups, pack, uneven, pad_to then */
     bool
         stack; /* match's last capture is a number: the index in a new first dimension of the result. It is not
                            put into `out` */
@@ -68,6 +77,9 @@ struct td_rule_list {
         plain_types_only; /* a tensor that is not dropped must be F64, F32, F16 or BF16: what is quantised has a layout
                               that the rules do not know */
 };
+
+/* Whether there may be so many ranks, 1 to TD_MAX_TP_SIZE. Errors: TD_INVALID_ARGUMENT. */
+bool td_tp_size_check(uint64_t tp_size, struct td_error *err);
 
 /* Reads a JSON array of rules at the reader (the next token is its '['). Strings and rules are copied into the arena.
  * Errors (TD_INVALID_ARGUMENT with a position): unknown or repeated keys, wrong types, values out of range, patterns

@@ -1,27 +1,52 @@
 #include "slicing/rule.h"
 
+#include <stdio.h>
 #include <string.h>
 
-/* One bit for each key, to find repeated ones and to say which contradict. */
-enum {
-    KEY_MATCH = 1 << 0,
-    KEY_OUT = 1 << 1,
-    KEY_SLOT = 1 << 2,
-    KEY_REFUSE = 1 << 3,
-    KEY_DROP = 1 << 4,
-    KEY_WHOLE = 1 << 5,
-    KEY_STACK = 1 << 6,
-    KEY_STACK_SIZE = 1 << 7,
-    KEY_DIM = 1 << 8,
-    KEY_PARTS = 1 << 9,
-    KEY_GROUPS = 1 << 10,
-    KEY_PACK = 1 << 11,
-    KEY_UNEVEN = 1 << 12,
-    KEY_PAD_TO = 1 << 13,
+/* The keys of a rule, in the order of the table below. */
+enum key {
+    KEY_MATCH,
+    KEY_OUT,
+    KEY_SLOT,
+    KEY_REFUSE,
+    KEY_DROP,
+    KEY_WHOLE,
+    KEY_STACK,
+    KEY_STACK_SIZE,
+    KEY_DIM,
+    KEY_PARTS,
+    KEY_GROUPS,
+    KEY_PACK,
+    KEY_UNEVEN,
+    KEY_PAD_TO,
+    KEY_COUNT
 };
 
-static const char *const keys[] = {"match",      "out", "slot",  "refuse", "drop", "whole",  "stack",
-                                   "stack_size", "dim", "parts", "groups", "pack", "uneven", "pad_to"};
+enum kind { KIND_STRING, KIND_NUMBER, KIND_FLAG, KIND_SLOT, KIND_DIM, KIND_PARTS, KIND_UNEVEN };
+
+#define AT(member) offsetof(struct td_rule, member)
+
+static const struct rule_key {
+    const char *name;
+    enum kind kind;
+    size_t offset;     /* in td_rule: of strings, numbers and flags */
+    uint64_t min, max; /* of numbers */
+} keys[KEY_COUNT] = {
+    [KEY_MATCH] = {"match", KIND_STRING, AT(match), 0, 0},
+    [KEY_OUT] = {"out", KIND_STRING, AT(out), 0, 0},
+    [KEY_SLOT] = {"slot", KIND_SLOT, 0, 0, 0},
+    [KEY_REFUSE] = {"refuse", KIND_STRING, AT(refuse), 0, 0},
+    [KEY_DROP] = {"drop", KIND_FLAG, AT(drop), 0, 0},
+    [KEY_WHOLE] = {"whole", KIND_FLAG, AT(whole), 0, 0},
+    [KEY_STACK] = {"stack", KIND_FLAG, AT(stack), 0, 0},
+    [KEY_STACK_SIZE] = {"stack_size", KIND_NUMBER, AT(stack_size), 1, UINT32_MAX},
+    [KEY_DIM] = {"dim", KIND_DIM, 0, 0, 0},
+    [KEY_PARTS] = {"parts", KIND_PARTS, 0, 0, 0},
+    [KEY_GROUPS] = {"groups", KIND_NUMBER, AT(groups), 1, UINT64_MAX},
+    [KEY_PACK] = {"pack", KIND_NUMBER, AT(pack), 1, UINT64_MAX},
+    [KEY_UNEVEN] = {"uneven", KIND_UNEVEN, 0, 0, 0},
+    [KEY_PAD_TO] = {"pad_to", KIND_NUMBER, AT(pad_to), 1, UINT64_MAX},
+};
 
 struct rule_reader {
     struct td_json *json;
@@ -112,30 +137,21 @@ static bool read_uneven(struct rule_reader *r, enum td_uneven *out)
 /* The latest token is the '{' of a part. */
 static bool read_part(struct rule_reader *r, struct td_rule_part *part)
 {
+    static const char *const names[] = {"count", "unit", "replicate"};
     unsigned seen = 0;
     enum td_json_token token;
     *part = (struct td_rule_part){.unit = 1};
     while ((token = td_json_next(r->json)) == TD_JSON_KEY) {
-        unsigned bit;
-        bool ok;
-        if (td_json_equals(r->json, "count"))
-            bit = 1;
-        else if (td_json_equals(r->json, "unit"))
-            bit = 2;
-        else if (td_json_equals(r->json, "replicate"))
-            bit = 4;
-        else
-            return td_json_fail(r->json, "a part has count, unit and replicate, nothing else");
-        if ((seen & bit) != 0)
-            return td_json_fail(r->json, "a key of a part is given twice");
-        seen |= bit;
-        if (bit == 1)
-            ok = read_number(r, "count", 0, UINT64_MAX, &part->count);
-        else if (bit == 2)
-            ok = read_number(r, "unit", 0, UINT64_MAX, &part->unit);
-        else
-            ok = read_flag(r, "replicate", &part->replicate);
-        if (!ok)
+        unsigned i = 0;
+        while (i < 3 && !td_json_equals(r->json, names[i]))
+            i++;
+        if (i == 3)
+            return td_json_unknown_key(r->json, "a part has count, unit and replicate, nothing else");
+        if ((seen & 1U << i) != 0)
+            return td_json_fail(r->json, "%s is given twice in a part", names[i]);
+        seen |= 1U << i;
+        if (!(i == 2 ? read_flag(r, names[i], &part->replicate)
+                     : read_number(r, names[i], 0, UINT64_MAX, i == 0 ? &part->count : &part->unit)))
             return false;
     }
     return token != TD_JSON_ERROR;
@@ -171,50 +187,54 @@ static bool read_slot(struct rule_reader *r, uint32_t *slot)
     return true;
 }
 
-static bool read_value(struct rule_reader *r, unsigned key, struct td_rule *rule)
+static bool read_value(struct rule_reader *r, const struct rule_key *key, struct td_rule *rule)
 {
-    switch (key) {
-    case KEY_MATCH:
-        return read_string(r, "match", TD_RULE_MAX_PATTERN_BYTES, &rule->match);
-    case KEY_OUT:
-        return read_string(r, "out", TD_RULE_MAX_PATTERN_BYTES, &rule->out);
-    case KEY_SLOT:
+    void *to = (char *)rule + key->offset;
+    switch (key->kind) {
+    case KIND_STRING:
+        return read_string(r, key->name, TD_RULE_MAX_PATTERN_BYTES, to);
+    case KIND_NUMBER:
+        return read_number(r, key->name, key->min, key->max, to);
+    case KIND_FLAG:
+        return read_flag(r, key->name, to);
+    case KIND_SLOT:
         return read_slot(r, &rule->slot);
-    case KEY_REFUSE:
-        return read_string(r, "refuse", TD_RULE_MAX_PATTERN_BYTES, &rule->refuse);
-    case KEY_DROP:
-        return read_flag(r, "drop", &rule->drop);
-    case KEY_WHOLE:
-        return read_flag(r, "whole", &rule->whole);
-    case KEY_STACK:
-        return read_flag(r, "stack", &rule->stack);
-    case KEY_STACK_SIZE:
-        return read_number(r, "stack_size", 1, UINT32_MAX, &rule->stack_size);
-    case KEY_DIM:
+    case KIND_DIM:
         return read_dim(r, &rule->dim);
-    case KEY_PARTS:
+    case KIND_PARTS:
         return read_parts(r, rule);
-    case KEY_GROUPS:
-        return read_number(r, "groups", 1, UINT64_MAX, &rule->groups);
-    case KEY_PACK:
-        return read_number(r, "pack", 1, UINT64_MAX, &rule->pack);
-    case KEY_UNEVEN:
+    case KIND_UNEVEN:
         return read_uneven(r, &rule->uneven);
-    default:
-        return read_number(r, "pad_to", 1, UINT64_MAX, &rule->pad_to);
     }
+    return td_error_set(r->err, TD_INTERNAL, "a key of no kind");
+}
+
+static bool unknown_key(struct rule_reader *r)
+{
+    char known[TD_ERROR_MESSAGE_BYTES] = "a rule has ";
+    size_t n = strlen(known);
+    for (unsigned i = 0; i < KEY_COUNT; i++)
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", keys[i].name);
+    return td_json_unknown_key(r->json, known);
+}
+
+static unsigned bit(enum key key)
+{
+    return 1U << key;
 }
 
 /* What the keys of a rule mean together. */
 static const char *contradiction(const struct td_rule *rule, unsigned seen)
 {
-    if ((seen & KEY_MATCH) == 0)
+    unsigned splits = bit(KEY_PARTS) | bit(KEY_GROUPS) | bit(KEY_PACK) | bit(KEY_UNEVEN) | bit(KEY_PAD_TO);
+    if ((seen & bit(KEY_MATCH)) == 0)
         return "a rule has no match";
-    if ((rule->drop || rule->refuse != NULL) && (seen & ~(unsigned)(KEY_MATCH | KEY_DROP | KEY_REFUSE)) != 0)
+    if ((rule->drop || rule->refuse != NULL) &&
+        (seen & ~(bit(KEY_MATCH) | bit(KEY_DROP) | bit(KEY_REFUSE))) != 0)
         return "a rule with drop or refuse has nothing else but match";
     if (rule->drop && rule->refuse != NULL)
         return "a rule has both drop and refuse";
-    if (rule->whole && (seen & (KEY_PARTS | KEY_GROUPS | KEY_PACK | KEY_UNEVEN | KEY_PAD_TO)) != 0)
+    if (rule->whole && (seen & splits) != 0)
         return "a rule with whole splits nothing: no parts, groups, pack, uneven, pad_to";
     if (rule->pad_to > 1 && (rule->part_count > 1 || rule->groups > 1))
         return "pad_to is for a single part";
@@ -230,17 +250,15 @@ static bool read_rule(struct rule_reader *r, struct td_rule *rule)
     enum td_json_token token;
     *rule = (struct td_rule){.groups = 1, .pack = 1, .pad_to = 1};
     while ((token = td_json_next(r->json)) == TD_JSON_KEY) {
-        size_t i = 0;
-        while (i < sizeof keys / sizeof *keys && !td_json_equals(r->json, keys[i]))
-            i++;
-        if (i == sizeof keys / sizeof *keys)
-            return td_json_fail(r->json,
-                                "unknown key of a rule; known are match, out, slot, refuse, drop, whole, "
-                                "stack, stack_size, dim, parts, groups, pack, uneven, pad_to");
-        if ((seen & (1U << i)) != 0)
-            return td_json_fail(r->json, "%s is given twice", keys[i]);
-        seen |= 1U << i;
-        if (!read_value(r, 1U << i, rule))
+        enum key key = KEY_MATCH;
+        while (key < KEY_COUNT && !td_json_equals(r->json, keys[key].name))
+            key++;
+        if (key == KEY_COUNT)
+            return unknown_key(r);
+        if ((seen & bit(key)) != 0)
+            return td_json_fail(r->json, "%s is given twice", keys[key].name);
+        seen |= bit(key);
+        if (!read_value(r, &keys[key], rule))
             return false;
     }
     if (token == TD_JSON_ERROR)

@@ -81,22 +81,24 @@ bool td_layout_append_selection(struct td_layout *layout, uint32_t source, const
     return append_box(layout, source, &box, err);
 }
 
-/* A tensor seen from one of its dimensions: `outer` rows, each `size` times `inner` elements. */
+/* A tensor seen from one of its dimensions: `outer` rows, for each index of the dimension `inner` elements. */
 struct geometry {
-    uint64_t outer, size, inner;
+    uint64_t outer, inner;
 };
 
-/* Without dimensions it is one row of one element. False for an axis that it lacks and for more than 2^64-1 elements. */
-static bool geometry_of(const struct td_tensor *tensor, uint32_t axis, struct geometry *out)
+/* *size: of the dimension. Without dimensions it is one row of one element. False for an axis that it lacks and for more
+ * than 2^64-1 elements. */
+static bool geometry_of(const struct td_tensor *tensor, uint32_t axis, struct geometry *out, uint64_t *size)
 {
     bool fits = tensor->rank == 0 || axis < tensor->rank;
-    *out = (struct geometry){1, 1, 1};
+    *out = (struct geometry){1, 1};
+    *size = 1;
     for (uint32_t i = 0; fits && i < tensor->rank; i++) {
-        uint64_t *into = i < axis ? &out->outer : i == axis ? &out->size : &out->inner;
+        uint64_t *into = i < axis ? &out->outer : i == axis ? size : &out->inner;
         fits = td_mul_u64(*into, tensor->shape[i], into);
     }
     uint64_t all;
-    return fits && td_mul_u64(out->outer, out->size, &all) && td_mul_u64(all, out->inner, &all);
+    return fits && td_mul_u64(out->outer, *size, &all) && td_mul_u64(all, out->inner, &all);
 }
 
 /* What is laid out, for the functions below. */
@@ -106,8 +108,8 @@ struct job {
     const struct td_plan *plan;
     const struct td_plan_output *output;
     const struct td_tensor_list *tensors;
-    struct geometry cell; /* size is of no meaning */
-    struct td_run *runs;  /* of one cell */
+    struct geometry cell;
+    struct td_run *runs; /* of one cell */
     uint64_t run_count;
 };
 
@@ -157,18 +159,19 @@ static bool piece_to_run(const struct job *job, const struct td_plan_piece *piec
                          struct td_error *err)
 {
     struct geometry g;
+    uint64_t size;
     if (is_zeros(piece))
         return zeros_to_run(job, piece, run, err);
     const struct td_tensor *tensor = tensor_of(job, piece);
     *run = (struct td_run){.source = job->source + piece->tensor, .count = piece->count};
     if (piece->count == 0 || piece->size == 0)
         return true;
-    if (tensor == NULL || piece->selection != NULL || !geometry_of(tensor, job->output->axis, &g) ||
-        g.outer != job->cell.outer || g.inner != job->cell.inner || !boxes_are_within(piece, g.size))
+    if (tensor == NULL || piece->selection != NULL || !geometry_of(tensor, job->output->axis, &g, &size) ||
+        g.outer != job->cell.outer || g.inner != job->cell.inner || !boxes_are_within(piece, size))
         return bad_plan(job->output, err);
     /* Within the tensor, whose bytes fit; what may not divide is a block. */
     uint64_t stride = piece->count > 1 ? piece->stride : 0;
-    uint64_t step = g.outer > 1 ? g.size : 0;
+    uint64_t step = g.outer > 1 ? size : 0;
     if (!td_dtype_nbytes(tensor->dtype, piece->start * g.inner, &run->off) ||
         !td_dtype_nbytes(tensor->dtype, piece->size * g.inner, &run->len) ||
         !td_dtype_nbytes(tensor->dtype, stride * g.inner, &run->stride) ||
@@ -241,7 +244,8 @@ static bool find_geometry(struct job *job, bool *all_zeros, struct td_error *err
         return bad_plan(job->output, err);
     if (pieces[i].selection != NULL) /* a cell by itself */
         return true;
-    return geometry_of(tensor, job->output->axis, &job->cell) || bad_plan(job->output, err);
+    uint64_t size;
+    return geometry_of(tensor, job->output->axis, &job->cell, &size) || bad_plan(job->output, err);
 }
 
 static bool append_cells(struct job *job, struct td_error *err)
@@ -275,7 +279,7 @@ bool td_layout_append_output(struct td_layout *layout, uint32_t source, const st
                       .plan = plan,
                       .output = output,
                       .tensors = tensors,
-                      .cell = {1, 1, 1},
+                      .cell = {1, 1},
                       .run_count = output->piece_count / output->cell_count};
     job.runs = calloc((size_t)job.run_count, sizeof *job.runs);
     if (job.runs == NULL)

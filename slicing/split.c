@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdio.h>
 
 struct splitter {
     const struct td_rule *rule;
@@ -22,21 +23,61 @@ static uint64_t at_least_1(uint64_t n)
     return n == 0 ? 1 : n;
 }
 
-static bool not_the_dimension(const struct splitter *s)
+enum { PART_TEXT_BYTES = 104, PARTS_TEXT_BYTES = 232 };
+
+/* "16 attention heads (num_attention_heads) of 128". */
+static void describe_part(const struct td_rule_part *part, char *out, size_t capacity)
 {
-    return td_error_set(s->err, TD_FAILED_PRECONDITION,
-                        "tensor \"%.160s\": the parts of the rule are not the %" PRIu64
-                        " elements of its dimension %" PRId32,
-                        s->name, s->size, s->rule->dim);
+    static const char *const words[] = {
+        [TD_UNITS_ANY] = "units",
+        [TD_UNITS_HEADS] = "attention heads (num_attention_heads)",
+        [TD_UNITS_KEY_VALUE_HEADS] = "key-value heads (num_key_value_heads)",
+        [TD_UNITS_VOCABULARY] = "rows of the vocabulary (vocab_size)",
+    };
+    const char *word = part->what == TD_UNITS_ANY && part->unit == 1 ? "elements" : words[part->what];
+    char count[32] = "the other";
+    char size[40] = "";
+    if (part->count > 0)
+        (void)snprintf(count, sizeof count, "%" PRIu64, part->count);
+    if (part->unit > 1)
+        (void)snprintf(size, sizeof size, " of %" PRIu64, part->unit);
+    (void)snprintf(out, capacity, "%s %s%s", count, word, size);
 }
 
-static bool uneven(const struct splitter *s, const struct td_rule_part *part, uint64_t count)
+/* The rule's parts beside what the tensor has. */
+static bool not_the_dimension(const struct splitter *s)
 {
+    const struct td_rule *rule = s->rule;
+    char text[PARTS_TEXT_BYTES] = "one";
+    size_t len = 0;
+    for (uint32_t i = 0; i < rule->part_count && len < sizeof text - 1; i++) {
+        char part[PART_TEXT_BYTES];
+        describe_part(&rule->parts[i], part, sizeof part);
+        int n = snprintf(text + len, sizeof text - len, "%s%s", i > 0 ? ", " : "", part);
+        len += n < 0 ? 0 : (size_t)n;
+    }
+    char groups[48] = "";
+    if (s->groups > 1)
+        (void)snprintf(groups, sizeof groups, " in %" PRIu64 " groups", s->groups);
     return td_error_set(s->err, TD_FAILED_PRECONDITION,
-                        "tensor \"%.160s\": %" PRIu64 " units of %" PRIu64
-                        " elements along dimension %" PRId32 " cannot be dealt to %" PRIu64 " ranks%s",
-                        s->name, count, part->unit, s->rule->dim, s->tp_size,
-                        part->replicate ? "; one number must divide the other" : "");
+                        "tensor \"%.120s\": the rule's parts, %s%s, are not the %" PRIu64
+                        " elements of its dimension %" PRId32,
+                        s->name, text, groups, s->size, rule->dim);
+}
+
+static bool uneven(const struct splitter *s, struct td_rule_part part, uint64_t count)
+{
+    char text[PART_TEXT_BYTES];
+    bool padded = s->rule->pad_to > 1;
+    char pad[64] = "";
+    if (padded)
+        (void)snprintf(pad, sizeof pad, ", padded to a multiple of %" PRIu64 ",", s->rule->pad_to);
+    part.count = count;
+    describe_part(&part, text, sizeof text);
+    return td_error_set(
+        s->err, TD_FAILED_PRECONDITION,
+        "tensor \"%.160s\": %s%s along dimension %" PRId32 " cannot be dealt to %" PRIu64 " ranks%s", s->name,
+        text, pad, s->rule->dim, s->tp_size, part.replicate ? "; one number must divide the other" : "");
 }
 
 /* What is left of the dimension for the parts without a count, shared by them. */
@@ -104,7 +145,7 @@ static bool deal(const struct splitter *s, const struct td_rule_part *part, uint
         return true;
     }
     if (more != 0 && s->rule->uneven == TD_UNEVEN_ERROR)
-        return uneven(s, part, count);
+        return uneven(s, *part, count);
     if (more != 0 && s->rule->uneven == TD_UNEVEN_CHUNK) {
         uint64_t chunk = share + 1;
         uint64_t full = count / chunk; /* ranks that get a whole chunk */

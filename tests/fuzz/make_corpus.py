@@ -465,8 +465,41 @@ def slice_seeds():
     return seeds
 
 
+def plan_seeds():
+    """A plan, config.json, tensors; a line each."""
+    def seed(plan, config, *tensors):
+        plan = plan if isinstance(plan, str) else json.dumps(plan)
+        config = config if isinstance(config, str) else json.dumps(config)
+        return "\n".join([plan, config, *tensors]).encode()
+
+    layer = "model.layers.0."
+    llama = [layer + f"self_attn.{n}_proj.weight {s} BF16" for n, s in (("q", "32,16"), ("k", "8,16"), ("v", "8,16"), ("o", "16,32"))]
+    llama += [layer + f"mlp.{n}_proj.weight {s} BF16" for n, s in (("gate", "24,16"), ("up", "24,16"), ("down", "16,24"))]
+    llama += ["model.embed_tokens.weight 100,16 BF16", "lm_head.weight 100,16 BF16", "model.norm.weight 16", layer + "self_attn.rotary_emb.inv_freq 2"]
+    config = {"architectures": ["LlamaForCausalLM"], "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 32, "vocab_size": 100}
+    seeds = {f"{engine.replace('-', '_')}_{tp}": seed({"engine": engine, "tp_size": tp}, config, *llama)
+             for engine, tp in (("vllm", 2), ("vllm", 4), ("vllm", 3), ("nano-vllm", 2), ("fsdp", 3), ("none", 2))}
+    experts = [f"model.layers.0.block_sparse_moe.experts.{i}.{w}.weight 8,4" for i in range(3) for w in ("w1", "w2", "w3")]
+    seeds["experts"] = seed({"engine": "vllm", "tp_size": 2}, {"architectures": ["MixtralForCausalLM"], "n_head": 2, "head_dim": 2, "num_local_experts": 3}, *experts)
+    seeds["text_config"] = seed({"engine": "vllm", "tp_size": 2}, {"architectures": ["Gemma3ForCausalLM"], "text_config": {"n_head": 2, "head_dim": 4, "vocab_size": 8}, "quantization_config": {}}, "model.norm.weight 4")
+    rules = [{"match": "experts.*.w1", "out": "w13", "stack": True, "stack_size": 2}, {"match": "experts.*.w3", "out": "w13", "slot": 1, "stack": True, "stack_size": 2},
+             {"match": "h.*.qkv", "out": "transformer.h.*.qkv", "groups": 4, "parts": [{"count": 16, "unit": 1}, {"count": 4, "unit": 1, "replicate": True}, {"count": 4, "unit": 1}]},
+             {"match": "**.packed", "dim": 1, "pack": 8, "parts": [{"count": 4, "unit": 8}, {"count": 0, "unit": 8}]}, {"match": "*.whole.**", "whole": True},
+             {"match": "e", "pad_to": 64}, {"match": "**.gone", "drop": True}, {"match": "**.bad", "refuse": "not this"},
+             {"match": "a.**", "uneven": "chunk"}, {"match": "b.*", "dim": -1, "uneven": "balanced"}, {"match": "**.x.**.y"}]
+    tensors = ["experts.0.w1 4,3", "experts.1.w1 4,3", "experts.0.w3 4,3", "experts.1.w3 4,3", "h.7.qkv 24,2", "q.packed 3,12 I32", "l.whole.z 5,5", "e 70,2",
+               "x.gone 9", "a.n 7,3", "b.n 4,7", "p.x.q.y 8", "scalar ", "bits.x.1.y 8,16 F4"]
+    seeds["rules"] = seed({"tp_size": 4, "rules": rules}, "", *tensors)
+    seeds["refused"] = seed({"tp_size": 2, "rules": rules}, "{}", "x.bad 4")
+    seeds["ranks"] = seed({"ranks": [{"tensors": [{"name": "a", "slice": "0:2,...", "as": "b"}, {"name": "c"}]}, {"tensors": []}]}, "", "a 4,4", "c 3 F16")
+    seeds["unknown"] = seed('{"tp":2}', "{")
+    seeds["wildcards"] = seed({"tp_size": 1, "rules": [{"match": "**.a.**.a.**", "whole": True}, {"match": "*.*.*", "out": "**_**-**", "whole": True}, {"match": "**", "whole": True}]},
+                              "", "a.a.a.a.a 2,2", "b.c.d 2,2", ".b. 2,2", ".a..a. 2,2", "a.b 2")
+    return seeds
+
+
 def main():
-    targets = {"slice": slice_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
+    targets = {"slice": slice_seeds(), "plan": plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
                "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
                "npy": npy_seeds(), "zip": zip_seeds(),

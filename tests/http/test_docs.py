@@ -4,7 +4,9 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from safetensors.torch import load_file
 
 from harness import REPO, Server, age, tensor, tensord_binary, write_by_hand
 
@@ -95,3 +97,31 @@ def test_the_lines_to_try_come_at_once(tmp_path):
         for line in re.findall(r"^  (curl .*)$", text, re.MULTILINE):
             assert subprocess.run(["bash", "-o", "pipefail", "-c", line.replace("curl ", "curl -fsS ", 1)], capture_output=True).returncode == 0, line
         assert len(re.findall(r"^  curl ", text, re.MULTILINE)) == 3, text
+
+
+def shell_blocks(path):
+    """The document's sh blocks that ask a server on port 8080, or `tensord plan`."""
+    for block in re.findall(r"^```sh\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL):
+        if "127.0.0.1:8080/" in block or "tensord plan " in block:
+            yield block
+
+
+@pytest.mark.parametrize("name, least", [("README.md", 2), ("docs/slicing.md", 3)])
+def test_examples_run_as_printed(tmp_path, name, least):
+    """On the demo model that ./serve.sh makes in ./models, and one after the other. An error is one also where curl hides it."""
+    subprocess.run([sys.executable, REPO / "scripts/demo_model.py", tmp_path / "models/demo"], check=True)
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build/tensord").symlink_to(tensord_binary())
+    blocks = list(shell_blocks(REPO / name))
+    assert len(blocks) >= least, blocks
+    curl = "set -e -o pipefail\ncurl() { command curl -fsS --noproxy '*' \"$@\"; }\n"
+    with Server(tmp_path / "models") as s:
+        for block in blocks:
+            p = subprocess.run(["bash", "-c", curl + block.replace("127.0.0.1:8080", f"127.0.0.1:{s.port}")], cwd=tmp_path,
+                               capture_output=True, text=True, timeout=60)
+            assert p.returncode == 0, f"{block}\n{p.stderr}"
+    if name == "README.md":
+        assert np.load(tmp_path / "part.npy").tolist() == list(range(16))
+    else:
+        assert (tmp_path / "rows.bin").stat().st_size == 4 * 8 * 2
+        assert set(load_file(tmp_path / "some.safetensors")) == {"model.norm.weight", "head"}

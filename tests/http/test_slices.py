@@ -152,7 +152,8 @@ def test_safetensors_format(srv, tmp_path):
             assert f.get_tensor(name).tobytes() == array(name).tobytes() and list(f.get_tensor(name).shape) == SHAPES[name]
     r = get(srv, "t2", format="safetensors", slice="3:5,:")
     assert load_safetensors(r.body)["t2"].tobytes() == array("t2")[3:5].tobytes()
-    check_error(get(srv, "t2", format="pickle"), 400, "pickle", "raw, npy and safetensors")
+    e = check_error(get(srv, "t2", format="pickle"), 400, "pickle", "raw, npy and safetensors")
+    assert e["details"]["known"] == ["raw", "npy", "safetensors"]
 
 
 def test_sub_byte_types_are_cut_between_bytes(srv):
@@ -210,7 +211,10 @@ def test_bad_batches(srv):
     post = lambda body: srv.post("/models/m/tensors:read", body)
     check_error(post({"tensors": [{"name": "t1"}, {"name": "t1"}], "format": "safetensors"}), 400, "t1")
     check_error(post({"tensors": [{"name": "nope"}]}), 404, "nope")
-    check_error(post({"tensors": [{"name": "t1", "slice": "::2"}]}), 400, "step")
+    check_error(post({"tensors": [{"name": "t1", "slice": "::2"}]}), 400, r'tensor \"t1\": ', "step")
+    check_error(post({"tensors": [{"name": "t1", "slices": "0:2"}]}), 400, r'unknown key \"slices\"')
+    check_error(post({"tensors": [], "formats": "raw"}), 400, r'unknown key \"formats\"')
+    check_error(post(b'{"tensors":[],"tensors":[]}'), 400, "twice")
     for body in (b"", b"{", b"[]", b"{}", b'{"tensors":{}}', b'{"tensors":[1]}', b'{"tensors":[{}]}', b'{"tensors":[{"name":1}]}',
                  b'{"tensors":[],"format":"npy"}', b'{"tensors":[],"format":1}', b'{"tensors":[],"x":1}', b'{"tensors":[]}x',
                  b'{"tensors":[],"tensors":[]}', b'{"tensors":[{"name":"t1","name":"t1"}]}', b'{"tensors":[{"name":"t1","x":1}]}', b"\xff", b"[" * 100000):

@@ -14,21 +14,25 @@ import torch
 from harness import REPO, Server
 
 README = (REPO / "README.md").read_text()
+SLICING = (REPO / "docs" / "slicing.md").read_text()
 
 
-def block(language):
-    return re.search(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)[1]
+def block(language, text=README):
+    return re.search(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
 
 
-def test_example_of_readme(tmp_path, monkeypatch):
+def test_examples_in_python(tmp_path, monkeypatch):
     """With the model that ./serve.sh makes: element i of its F32 tensors is i (scripts/demo_model.py)."""
     subprocess.run([sys.executable, REPO / "scripts/demo_model.py", tmp_path / "demo"], check=True)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with Server(tmp_path) as server:
         found = {}
+        sliced = {}
         exec(block("python").replace("127.0.0.1:8080", f"127.0.0.1:{server.port}"), found)
+        exec(block("python", SLICING).replace("127.0.0.1:8080", f"127.0.0.1:{server.port}"), sliced)
     assert found["entry"] == json.loads(block("json"))
     assert torch.equal(found["weight"], torch.arange(64, dtype=torch.float32))
+    assert sliced["weights"]["model.layers.0.self_attn.qkv_proj.weight"].shape == (4 * 8 + 8 + 8, 64)  # half of 8 and of 2 heads of 8 rows
 
 
 def type_rows():

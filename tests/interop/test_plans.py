@@ -467,7 +467,7 @@ def test_vllm_drops_layers_that_predict_further_tokens(tmp_path):
 
 def test_vllm_deepseek_deals_whole_heads(tmp_path):
     """6 heads of 8 are 48 rows, which 4 divides; the heads it does not."""
-    refused(deepseek("deepseek_v3", 10, heads=6), tmp_path, 4, "vllm", "model.layers.0.self_attn.", "6 units")
+    refused(deepseek("deepseek_v3", 10, heads=6), tmp_path, 4, "vllm", "model.layers.0.self_attn.", "6 attention heads (num_attention_heads) of 11 ")
 
 
 # ---- query_key_value: GPT-NeoX, BLOOM, Falcon ----
@@ -586,10 +586,10 @@ Q0 = "model.layers.0.self_attn.q_proj"
 
 
 @pytest.mark.parametrize("tp,model,words", [
-    (3, lambda: llama(), ["tensor", "16 units"]),
-    (2, lambda: llama(kv=3, heads=12), ["k_proj", "3 units"]),
+    (3, lambda: llama(), ["tensor", "16 attention heads (num_attention_heads)"]),
+    (2, lambda: llama(kv=3, heads=12), ["k_proj", "3 key-value heads (num_key_value_heads)"]),
     (4, lambda: llama(inner=42), ["down_proj", "42"]),
-    (3, lambda: llama(heads=12, kv=3, vocab=64), ["64 units"]),
+    (3, lambda: llama(heads=12, kv=3, vocab=64), ["64 rows of the vocabulary (vocab_size)"]),
     (2, lambda: configured(llama(), num_attention_heads=8, head_dim=8), ["self_attn", "not the"]),
     (2, lambda: configured(llama(), num_key_value_heads=4), ["k_proj", "not the"]),
     (2, lambda: configured(llama(), head_dim=4), ["self_attn", "not the"]),
@@ -780,8 +780,8 @@ def test_nano_vllm_has_the_same_refusals(tmp_path, seed):
 
 
 @pytest.mark.parametrize("tp,model,words", [
-    (8, lambda: nano(kv=4), ["k_proj", "4 units"]),
-    (2, lambda: nano(vocab=151), ["151 units"]),
+    (8, lambda: nano(kv=4), ["k_proj", "4 key-value heads (num_key_value_heads)"]),
+    (2, lambda: nano(vocab=151), ["151 rows of the vocabulary (vocab_size)"]),
     (16, lambda: nano(kv=16), ["at most 8"]),
     (2, lambda: plus(nano(), "model.layers.0.self_attn.qkv_proj.weight", 4, 4), ["qkv_proj.weight", "no parameter"]),
     (2, lambda: configured(nano(), architectures=["LlamaForCausalLM"]), ["LlamaForCausalLM", "Qwen3ForCausalLM"]),
@@ -941,7 +941,7 @@ def test_rules_join_stack_drop_and_rename(tmp_path):
     (lambda: one(4, 4), [{"match": "w", "parts": [{"count": 2 ** 63, "unit": 4}]}], ['"w"', "not the 4 elements"]),
     (lambda: one(6, 4), [{"match": "w", "parts": [{}, {}], "groups": 2}], ['"w"', "not the 6 elements"]),
     (lambda: one(4, 4), [{"match": "w", "pack": 2 ** 63}], ['"w"', "2^64"]),
-    (lambda: one(4, 4), [{"match": "w", "pad_to": 2 ** 64 - 1}], ['"w"', "18446744073709551615 units"]),
+    (lambda: one(4, 4), [{"match": "w", "pad_to": 2 ** 64 - 1}], ['"w"', "18446744073709551615 elements"]),
     (lambda: plus(one(4, 4), "v", 4, 4), [{"match": "*", "out": "same"}], ["same"]),
     (lambda: plus(one(4, 4), "v", 4), [{"match": "w", "out": "v"}], ['"v"', '"w"']),
     (lambda: plus(one(4, 4), "v", 4, 3), [{"match": "w", "out": "x"}, {"match": "v", "out": "x", "slot": 1}], ["joined"]),

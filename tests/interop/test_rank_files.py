@@ -1,8 +1,10 @@
 """Files that lie nowhere: every rank's file and the whole model's, over HTTP, from every kind of source."""
 import concurrent.futures
 import json
+import os
 import random
 import shutil
+import signal
 
 import h5py
 import numpy as np
@@ -248,7 +250,13 @@ def test_the_names_that_vllm_and_sglang_ask_for(srv):
 
 def test_what_is_not_there(srv):
     get = lambda rest: srv.get("/models/one/" + rest)
-    check_error(get("shards/tgi/tp2/rank-0.safetensors"), 404, "tgi", "fsdp", "nano-vllm", "none", "vllm")
+    e = check_error(get("shards/tgi/tp2/rank-0.safetensors"), 404, "tgi", "fsdp, nano-vllm, none, vllm")
+    assert e["details"]["known"] == ["fsdp", "nano-vllm", "none", "vllm"]
+    for path in ("shards/vllm/tp2", "shards/vllm/tp2/"):
+        check_error(get(path), 404, "a rank's file is missing", "rank-{r}.safetensors")
+    for path in ("shards/vllm", "shards/vllm/"):
+        check_error(get(path), 400, "the number of ranks is missing", "shards/vllm/tp2/rank-0.safetensors")
+    check_error(get("shards/vllm/tp5000/rank-0.safetensors"), 400, "tp5000", "no number of ranks that there can be", "tp4096")
     check_error(get("shards/vllm/tp2/rank-2.safetensors"), 404, "0 to 1")
     for size in ("tp0", "tp", "tpx", "2", "tp-1", "tp01", "tp99999999999", "tp4097"):
         check_error(get(f"shards/vllm/{size}/rank-0.safetensors"), 400, "tp1")
@@ -304,6 +312,33 @@ def test_plans_by_rules(srv):
         same(load_safetensors(srv.get(x["href"]).body), want)
 
 
+def test_rules_that_match_nothing_are_told(srv):
+    plan = {"tp_size": 2, "rules": [{"match": "model.embed_token.weight"}, *RULES["rules"], {"match": "lm_head.weight"}]}
+    r = srv.post("/models/one/plans", plan).json()
+    assert r["unused_rules"] == [0, 4]  # mistyped; behind one that takes everything
+    assert srv.get(f"/models/one/plans/{r['id']}").json()["unused_rules"] == [0, 4]
+    assert srv.post("/models/one/plans", RULES).json()["unused_rules"] == []
+    assert srv.post("/models/one/plans", {"engine": "vllm", "tp_size": 2}).json()["unused_rules"] == []
+    assert srv.post("/models/one/plans", EXPLICIT).json()["unused_rules"] == []
+
+
+def test_a_plan_that_is_too_much(tmp_path):
+    """4,000,000 tensors times ranks are the most: 1,000 for each of 4,000."""
+    (tmp_path / "m").mkdir()
+    save_file({f"t{i}": torch.zeros(1, dtype=torch.uint8) for i in range(1001)}, tmp_path / "m" / "model.safetensors")
+    age(tmp_path)
+    with Server(tmp_path) as s:
+        check_error(s.post("/models/m/plans", {"engine": "none", "tp_size": 4000}), 422, "too much at once", "1001", "4000000")
+
+
+def test_no_plan_is_made_while_draining(root):
+    """That planning takes too long would be another thing, and no fault of the server."""
+    with Server(root, "--drain-delay", "3") as s:
+        os.kill(s.pid, signal.SIGTERM)
+        s.wait_for(lambda: s.get("/readyz").json()["state"] == "draining", "it drains")
+        check_error(s.post("/models/one/plans", {"engine": "none", "tp_size": 2}), 503, "the server is shutting down")
+
+
 def test_an_engines_plan_is_the_engines_files(srv):
     plan = srv.post("/models/one/plans", {"engine": "vllm", "tp_size": 2}).json()
     for r, x in enumerate(plan["ranks"]):
@@ -317,10 +352,13 @@ def test_bad_plans(srv):
                  b'{"engine":"vllm","tp_size":2,"rules":[]}', b'{"tp_size":2,"rules":[{"match":"a","nonsense":1}]}', b'{"tp_size":2,"rules":{}}',
                  b'{"engine":"vllm","engine":"vllm","tp_size":2}', b"{}{}", b'{"ranks":[{"tensors":[]}],"tp_size":2}'):
         check_error(post(body), 400)
-    check_error(post({"engine": "tgi", "tp_size": 2}), 404, "tgi")
-    check_error(post({"ranks": [{"tensors": [{"name": "nope"}]}]}), 404, "nope")
-    check_error(post({"ranks": [{"tensors": [{"name": "model.norm.weight", "slice": "0:1,0:1"}]}]}), 400)
-    check_error(post({"ranks": [{"tensors": [{"name": "model.norm.weight"}, {"name": "model.norm.weight"}]}]}), 400, "model.norm.weight")
+    e = check_error(post({"engine": "tgi", "tp_size": 2}), 404, "tgi")
+    assert e["details"]["known"] == ["fsdp", "nano-vllm", "none", "vllm"]
+    norm = {"name": "model.norm.weight"}
+    for tensors, status, says in (([{"name": "nope"}], 404, r'tensor \"nope\"'), ([{**norm, "slice": "0:1,0:1"}], 400, r'tensor \"model.norm.weight\": '),
+                                  ([norm, norm], 400, "model.norm.weight")):
+        check_error(post({"ranks": [{"tensors": [norm]}, {"tensors": tensors}]}), status, says, "rank 1: ")
+    check_error(post({"tp": 2}), 400, r'unknown key \"tp\"', "tp_size")
     check_error(post({"tp_size": 2, "rules": [{"match": "nothing", "dim": 0}]}), 422)
     check_error(post({"tp_size": 7, "rules": [{"match": "**", "dim": 0}]}), 422)
     check_error(srv.get("/models/one/plans/0123456789abcdef0123456789abcdef"), 404, "register")

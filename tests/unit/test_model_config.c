@@ -140,7 +140,8 @@ static void refusals(void **state)
         CHECK(!read_config(cases[i], &config, &err), "accepted %s", cases[i]);
         assert_int_equal(err.code, TD_FAILED_PRECONDITION);
         check_error(&err, 0, false, cases[i]);
-        CHECK(strncmp(err.message, "config.json", 11) == 0, "%s", err.message);
+        CHECK(strncmp(err.message, "config.json: ", 13) == 0 && strstr(err.message, " (at byte ") != NULL,
+              "%s", err.message);
     }
 }
 

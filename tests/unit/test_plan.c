@@ -79,10 +79,18 @@ static void worked_example(void **state)
         {"v", "BF16", 2, {1024, 1024}, NULL},
     };
     static const struct td_rule rules[] = {
-        {.match = "q", .out = "qkv", .slot = 0, .parts = {{16, 128, false}}, .part_count = 1},
-        {.match = "k", .out = "qkv", .slot = 1, .parts = {{8, 128, true}}, .part_count = 1},
-        {.match = "v", .out = "qkv", .slot = 2, .parts = {{8, 128, true}}, .part_count = 1},
-        {.match = "o", .dim = 1, .parts = {{16, 128, false}}, .part_count = 1},
+        {.match = "q", .out = "qkv", .slot = 0, .parts = {{.count = 16, .unit = 128}}, .part_count = 1},
+        {.match = "k",
+         .out = "qkv",
+         .slot = 1,
+         .parts = {{.count = 8, .unit = 128, .replicate = true}},
+         .part_count = 1},
+        {.match = "v",
+         .out = "qkv",
+         .slot = 2,
+         .parts = {{.count = 8, .unit = 128, .replicate = true}},
+         .part_count = 1},
+        {.match = "o", .dim = 1, .parts = {{.count = 16, .unit = 128}}, .part_count = 1},
         {.match = "down", .dim = -1},
     };
     struct tensor_set set;
@@ -265,7 +273,10 @@ static void refusals(void **state)
          {"\"x\"", "lacks", "\"a.w\""}},
         {{{.match = "**", .dim = 2}}, 1, false, {"\"a.w\"", "2 dimensions"}},
         {{{.match = "**", .dim = -3}}, 1, false, {"\"a.w\"", "2 dimensions"}},
-        {{{.match = "**", .parts = {{3, 1, false}}, .part_count = 1}}, 1, false, {"\"a.w\"", "not the 4"}},
+        {{{.match = "**", .parts = {{.count = 3, .unit = 1}}, .part_count = 1}},
+         1,
+         false,
+         {"\"a.w\"", "not the 4"}},
     };
     struct tensor_set set;
     tensor_set_init(&set, specs, COUNT_OF(specs));

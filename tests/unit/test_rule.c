@@ -345,7 +345,10 @@ static void refuses_what_is_no_rule(void **state)
         {"[{\"match\":\"a\",\"parts\":{}}]", "array"},
         {"[{\"match\":\"a\",\"parts\":[]}]", "empty"},
         {"[{\"match\":\"a\",\"parts\":[3]}]", "object"},
-        {"[{\"match\":\"a\",\"parts\":[{\"counts\":1}]}]", "nothing else"},
+        {"[{\"match\":\"a\",\"parts\":[{\"counts\":1}]}]", "unknown key \"counts\"; a part has"},
+        {"[{\"match\":\"a\",\"hole\":true}]",
+         "unknown key \"hole\"; a rule has match, out, slot, refuse, drop, whole, stack, "
+         "stack_size, dim, parts, groups, pack, uneven, pad_to"},
         {"[{\"match\":\"a\",\"parts\":[{\"count\":1,\"count\":1}]}]", "twice"},
         {"[{\"match\":\"a\",\"parts\":[{\"count\":18446744073709551616}]}]", "2^64"},
         {"[{\"match\":\"a\",\"parts\":[{\"unit\":0}]}]", "unit 0"},

@@ -178,19 +178,21 @@ static void table(void **state)
     check(&vocabulary, 130, 2, 1, " 96+34 zeros 62");
     check(&vocabulary, 130, 8, 6, " zeros 24");
     check(&vocabulary, 130, 5, 0, "refused");
-    struct td_rule kv = {.parts = {{2, 4, true}}, .part_count = 1};
+    struct td_rule kv = {.parts = {{.count = 2, .unit = 4, .replicate = true}}, .part_count = 1};
     check(&kv, 8, 8, 3, " 0+4");
     check(&kv, 8, 8, 4, " 4+4");
     check(&kv, 8, 3, 0, "refused");
     check(&kv, 12, 2, 0, "refused");
-    struct td_rule halves = {.parts = {{0, 1, false}, {0, 1, false}}, .part_count = 2};
+    struct td_rule halves = {.parts = {{.count = 0, .unit = 1}, {.count = 0, .unit = 1}}, .part_count = 2};
     check(&halves, 12, 2, 1, " 3+3 9+3");
     check(&halves, 12, 1, 0, " 0+12");
     check(&halves, 13, 1, 0, "refused");
     struct td_rule neox = {
-        .parts = {{4, 2, false}, {4, 2, false}, {4, 2, false}}, .part_count = 3, .groups = 4};
+        .parts = {{.count = 4, .unit = 2}, {.count = 4, .unit = 2}, {.count = 4, .unit = 2}},
+        .part_count = 3,
+        .groups = 4};
     check(&neox, 24, 2, 1, " 12+2*2/6 14+2*2/6 16+2*2/6");
-    struct td_rule heads = {.parts = {{6, 0, false}}, .part_count = 1};
+    struct td_rule heads = {.parts = {{.count = 6, .unit = 0}}, .part_count = 1};
     check(&heads, 48, 3, 1, " 16+16");
     check(&heads, 48, 4, 1, "refused");
     check(&heads, 47, 1, 0, "refused");
@@ -203,9 +205,10 @@ static void nothing_overflows(void **state)
 {
     (void)state;
     uint64_t big = UINT64_MAX;
-    struct td_rule rule = {.parts = {{big, big, false}}, .part_count = 1};
+    struct td_rule rule = {.parts = {{.count = big, .unit = big}}, .part_count = 1};
     check(&rule, 16, 2, 1, "refused");
-    rule = (struct td_rule){.parts = {{big / 2, 2, false}, {big / 2, 2, false}}, .part_count = 2};
+    rule = (struct td_rule){.parts = {{.count = big / 2, .unit = 2}, {.count = big / 2, .unit = 2}},
+                            .part_count = 2};
     check(&rule, big, 2, 1, "refused");
     rule = (struct td_rule){.pack = big};
     check(&rule, 2, 2, 1, "refused");
@@ -214,7 +217,7 @@ static void nothing_overflows(void **state)
     check(&rule, 4, 5, 0, " 0+4 zeros 3689348814741910319");
     rule = (struct td_rule){.pad_to = big - 1};
     check(&rule, big, 2, 0, "refused");
-    rule = (struct td_rule){.pad_to = 64, .parts = {{1, 0, false}}, .part_count = 1};
+    rule = (struct td_rule){.pad_to = 64, .parts = {{.count = 1, .unit = 0}}, .part_count = 1};
     check(&rule, 0, 2, 1, "refused");
     rule = (struct td_rule){.groups = big};
     check(&rule, 4, 2, 0, "refused");
