@@ -555,6 +555,13 @@ class Server:
     def wait_ready(self, timeout=30):
         self.wait_for(lambda: self.get("/readyz").status == 200, "GET /readyz is 200", timeout)
 
+    def wait_hashed(self, timeout=60):
+        """Until every file is hashed and entity tags are made of that."""
+        def all_known():
+            digests = self.get("/readyz").json()["digests"]
+            return digests["published_files"] == digests["files"]
+        self.wait_for(all_known, "all files are hashed", timeout)
+
     def wait_for(self, test, what, timeout=10.0, every=0.03):
         """Poll until test() is truthy and return that; refused connections count as 'not yet'."""
         deadline = time.monotonic() + timeout

@@ -237,9 +237,11 @@ def test_validators_last(root, srv):
     """Across a restart; and another rank, engine, size or model has another."""
     paths = [f"/models/{m}/shards/{e}/tp{tp}/rank-{r}.safetensors" for m in ("one", "bin") for e in ("vllm", "fsdp", "none") for tp in (1, 2)
              for r in range(tp)]
+    srv.wait_hashed()
     first = {p: srv.head(p).etag for p in paths}
     assert len(set(first.values())) == len(paths)
     with Server(root) as other:
+        other.wait_hashed()
         assert {p: other.head(p).etag for p in paths} == first
 
 
@@ -407,14 +409,17 @@ def test_a_changed_config_is_another_file(tmp_path):
     age(tmp_path)
     paths = {e: f"/models/m/shards/{e}/tp2/rank-0.safetensors" for e in ("vllm", "fsdp", "none")}
     with Server(tmp_path) as s:
+        s.wait_hashed()
         old = {e: s.get(p) for e, p in paths.items()}
         (d / "config.json").write_text(json.dumps({**CONFIG, "num_attention_heads": H // 2, "num_key_value_heads": KV // 2, "head_dim": 2 * D}))
         age(d / "config.json", 1800)
         s.wait_for(lambda: s.head(paths["vllm"]).etag != old["vllm"].etag, "another validator")
+        s.wait_hashed()
         new = {e: s.get(p) for e, p in paths.items()}
         assert s.get(paths["vllm"], {"If-None-Match": old["vllm"].etag}).status != 304
         assert new["fsdp"].etag == old["fsdp"].etag and new["none"].body == old["none"].body
     with Server(tmp_path) as s:
+        s.wait_hashed()
         assert {e: s.head(p).etag for e, p in paths.items()} == {e: r.etag for e, r in new.items()}
 
 
