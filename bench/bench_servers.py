@@ -269,7 +269,7 @@ class Tensord(Server):
 
     def command(self):
         return [self.binary, "serve", self.root, "--listen", "127.0.0.1:%d" % self.port,
-                "--access-log", "off"] + self.options
+                "--access-log", "off", "--hash-threads", "0"] + self.options  # of an option given twice the last counts
 
     def start(self):
         self.port = 0

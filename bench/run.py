@@ -18,6 +18,7 @@ import time  # noqa: E402
 
 import bench_cold  # noqa: E402
 import bench_fixture  # noqa: E402
+import bench_hashing  # noqa: E402
 import bench_memory  # noqa: E402
 import bench_parse  # noqa: E402
 import bench_report  # noqa: E402
@@ -54,9 +55,10 @@ def parse_arguments():
     modes.add_argument("--scale", action="store_true", help="2,000 files, 100,000 tensors: time, memory")
     modes.add_argument("--parse", action="store_true", help="inspect beside torch, h5py and safetensors: time, memory")
     modes.add_argument("--slices", action="store_true", help="parts of tensors and rank files beside contiguous ranges")
-    modes.add_argument("--all", action="store_true", help="all six")
+    modes.add_argument("--hashing", action="store_true", help="page-cached rates while another file is hashed")
+    modes.add_argument("--all", action="store_true", help="all seven")
     modes.add_argument("--quick", action="store_true",
-                       help="a small run of all six in about 30 s that only checks that nothing fails")
+                       help="a small run of all seven in about 30 s that only checks that nothing fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
     p.add_argument("--nginx", default=bench_servers.find_nginx())
@@ -86,7 +88,7 @@ def settle_arguments(options):
     unknown = [s for s in options.servers if s not in ALL_SERVERS]
     if unknown:
         raise BenchError("unknown server %s; known: %s" % (", ".join(unknown), ", ".join(ALL_SERVERS)))
-    options.modes = [m for m in ("throughput", "cold", "memory", "scale", "parse", "slices")
+    options.modes = [m for m in ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing")
                      if getattr(options, m) or options.all or options.quick] or ["throughput"]
     if options.quick:
         options.size = options.size or 64 << 20
@@ -161,7 +163,7 @@ def run_modes(options, work, directory):
         fixture = make_fixture(options, directory)
         servers = make_servers(options, work, fixture, binaries)
     for mode in options.modes:
-        if mode in ("scale", "parse", "slices") and "tensord" not in options.servers:
+        if mode in ("scale", "parse", "slices", "hashing") and "tensord" not in options.servers:
             print("%s: left out, it is about tensord alone" % mode, file=sys.stderr)
         elif mode == "parse":
             binaries = find_binaries(options, ("spawn_time",))
@@ -173,6 +175,8 @@ def run_modes(options, work, directory):
                 load, options, work,
                 lambda root: bench_servers.Nginx(work, bench_fixture.Folder(root), options.nginx),
                 lambda root: bench_servers.Tensord(work, None, options.tensord, root)))
+        elif mode == "hashing":
+            results.append(bench_hashing.run(load, options, work, directory, fixture))
         elif mode == "scale":
             results.append(bench_scale.run(
                 lambda root, extra: bench_servers.Tensord(work, fixture, options.tensord, root, extra),

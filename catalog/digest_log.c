@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,16 +46,19 @@ struct slot {
     bool used;
 };
 
+/* Two locks, so that nobody who looks something up waits for a disk; of the two, file_lock is taken first. */
 struct td_digest_log {
     pthread_mutex_t lock;
     /* the table: open addressing, at most three quarters full */
     struct slot *slots;
     size_t slot_count, used_count;
-    /* the file; both -1 without one, or once it was given up */
-    int dir_fd, fd, lock_fd;
-    uint64_t record_count; /* in the file, overwritten ones too */
-    struct record batch[TD_DIGEST_LOG_BATCH];
+    struct record batch[TD_DIGEST_LOG_BATCH]; /* what the file lacks */
     size_t batch_count;
+
+    pthread_mutex_t file_lock;
+    int dir_fd, fd, lock_fd; /* -1: none; fd too once it was given up */
+    struct record writing[TD_DIGEST_LOG_BATCH];
+    _Atomic bool stored; /* whether there is fd */
 };
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -100,12 +103,18 @@ static bool grow_table(struct td_digest_log *log)
 static bool table_put(struct td_digest_log *log, const struct td_file_id *id, const uint8_t *sum, bool *news)
 {
     *news = false;
-    if (log->used_count >= log->slot_count / 4 * 3 &&
-        (log->used_count >= TD_DIGEST_LOG_MAX_RECORDS || !grow_table(log)))
-        return false;
     struct slot *slot = find_slot(log->slots, log->slot_count, id);
+    if (!slot->used) {
+        if (log->used_count >= TD_DIGEST_LOG_MAX_RECORDS)
+            return false;
+        if (log->used_count >= log->slot_count / 4 * 3) {
+            if (!grow_table(log))
+                return false;
+            slot = find_slot(log->slots, log->slot_count, id);
+        }
+        log->used_count++;
+    }
     *news = !slot->used || memcmp(slot->sum, sum, TD_SHA256_BYTES) != 0;
-    log->used_count += slot->used ? 0 : 1;
     slot->used = true;
     slot->id = *id;
     memcpy(slot->sum, sum, TD_SHA256_BYTES);
@@ -148,6 +157,7 @@ static void give_up(struct td_digest_log *log, const char *what, int sys)
            what, strerror_r(sys, why, sizeof why));
     (void)close(log->fd);
     log->fd = -1;
+    atomic_store(&log->stored, false);
 }
 
 static bool write_fully(int fd, const void *bytes, size_t len)
@@ -165,19 +175,16 @@ static bool write_fully(int fd, const void *bytes, size_t len)
     return true;
 }
 
-static void flush_batch(struct td_digest_log *log)
+/* With the file's lock. */
+static void append(struct td_digest_log *log, size_t count)
 {
-    if (log->fd >= 0 && log->batch_count > 0) {
-        if (!write_fully(log->fd, log->batch, log->batch_count * sizeof *log->batch))
-            give_up(log, "write the log", errno);
-        else if (fdatasync(log->fd) != 0)
-            give_up(log, "synchronise the log", errno);
-        log->record_count += log->batch_count;
-    }
-    log->batch_count = 0;
+    if (!write_fully(log->fd, log->writing, count * sizeof *log->writing))
+        give_up(log, "write the log", errno);
+    else if (fdatasync(log->fd) != 0)
+        give_up(log, "synchronise the log", errno);
 }
 
-/* Reads records up to the first bad one; *good_bytes is where that begins. */
+/* Reads records up to the first bad one; *good_bytes is where that begins. False when memory is short. */
 static bool read_records(struct td_digest_log *log, FILE *file, uint64_t *good_bytes)
 {
     struct log_header header;
@@ -193,64 +200,121 @@ static bool read_records(struct td_digest_log *log, FILE *file, uint64_t *good_b
                                       .size_bytes = record.size_bytes,
                                       .mtime_ns = record.mtime_ns,
                                       .ctime_ns = record.ctime_ns};
-        if (!table_put(log, &id, record.sum, &news))
-            return log->used_count >= TD_DIGEST_LOG_MAX_RECORDS;
+        if (!table_put(log, &id, record.sum, &news) && log->used_count < TD_DIGEST_LOG_MAX_RECORDS)
+            return false;
         *good_bytes += sizeof record;
-        log->record_count++;
     }
     return true;
 }
 
-/* Loads the file that is open for reading. */
-static bool load(struct td_digest_log *log, int fd, uint64_t *good_bytes, struct td_error *err)
+/* Loads the file that is open for reading. *sys tells when it could not be read to its end. */
+static bool load(struct td_digest_log *log, int fd, uint64_t *good_bytes, int *sys, struct td_error *err)
 {
-    int copy = dup(fd);
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     FILE *file = copy < 0 ? NULL : fdopen(copy, "rb");
+    *sys = 0;
     if (file == NULL) {
-        int sys = errno;
+        int why = errno;
         if (copy >= 0)
             (void)close(copy);
-        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot read the log of digests");
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, why, "cannot read the log of digests");
     }
     bool ok = read_records(log, file, good_bytes) || td_error_no_memory(err);
+    if (ferror(file) != 0)
+        *sys = errno != 0 ? errno : EIO;
     (void)fclose(file);
     return ok;
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
-/* Whether the directory lies in the served root, or is it. */
-static bool is_inside(const char *state_dir, const char *root)
+/* Whether the open directory is the served root or lies in it, by whatever path. False in *inside and as the result when
+ * that cannot be told. */
+static bool look_for_root(int dir_fd, const char *root, bool *inside)
 {
-    char state_real[PATH_MAX];
-    char root_real[PATH_MAX];
-    if (root == NULL || realpath(state_dir, state_real) == NULL || realpath(root, root_real) == NULL)
-        return false;
-    size_t len = strlen(root_real);
-    if (len == 1)
-        return true; /* "/" holds everything */
-    return strncmp(state_real, root_real, len) == 0 && (state_real[len] == '/' || state_real[len] == '\0');
+    struct stat wanted;
+    struct stat at;
+    struct stat above;
+    int fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
+    *inside = false;
+    bool ok = fd >= 0 && stat(root, &wanted) == 0 && fstat(fd, &at) == 0;
+    for (bool top = false; ok && !top && !*inside;) {
+        *inside = at.st_dev == wanted.st_dev && at.st_ino == wanted.st_ino;
+        int up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        ok = up >= 0 && fstat(up, &above) == 0;
+        top = ok && above.st_dev == at.st_dev && above.st_ino == at.st_ino;
+        at = above;
+        (void)close(fd);
+        fd = up;
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    return ok;
 }
 
-static bool open_directory(struct td_digest_log *log, const char *path, const char *root, bool create,
-                           struct td_error *err)
+/* Whoever else can write to it says what files hash to. */
+static bool is_ours_alone(const struct stat *st)
+{
+    return st->st_uid == geteuid() && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+static bool check_directory(const struct td_digest_log *log, const char *path, const char *root,
+                            struct td_error *err)
 {
     struct stat st;
-    if (create && mkdir(path, 0700) != 0 && errno != EEXIST)
-        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot create \"%s\"", path);
-    log->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (log->dir_fd < 0 || fstat(log->dir_fd, &st) != 0)
-        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot open \"%s\"", path);
-    if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+    bool inside = false;
+    if (fstat(log->dir_fd, &st) != 0 || (root != NULL && !look_for_root(log->dir_fd, root, &inside)))
+        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot look at \"%s\"", path);
+    if (inside)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "--state-dir: \"%s\" lies in the served directory; choose another", path);
+    if (!is_ours_alone(&st))
         return td_error_set(
             err, TD_PERMISSION_DENIED,
             "--state-dir: \"%s\" must belong to the user that tensord runs as (%u) and be writable by "
             "nobody else: whoever writes there says what files hash to",
             path, (unsigned)geteuid());
-    if (is_inside(path, root))
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "--state-dir: \"%s\" lies in the served directory; choose another", path);
     return true;
+}
+
+static bool open_directory(struct td_digest_log *log, const char *path, const char *root, bool create,
+                           struct td_error *err)
+{
+    bool made = create && mkdir(path, 0700) == 0;
+    if (create && !made && errno != EEXIST)
+        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot create \"%s\"", path);
+    log->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (log->dir_fd < 0)
+        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot open \"%s\"", path);
+    if (check_directory(log, path, root, err))
+        return true;
+    if (made)
+        (void)rmdir(path); /* where it must not be */
+    return false;
+}
+
+/* Opens the file; *fd stays -1 where there is none, or none that can be opened, which is warned of. False when it is not
+ * to be trusted. */
+static bool open_file(const struct td_digest_log *log, int flags, int *fd, struct stat *st,
+                      struct td_error *err)
+{
+    *fd = openat(log->dir_fd, log_name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    if (*fd < 0 && errno != ELOOP && errno != EISDIR && errno != ENXIO) {
+        char why[128];
+        if (errno != ENOENT)
+            td_log(TD_LOG_WARN, "--state-dir: cannot open \"%s\": %s; digests are kept in memory only",
+                   log_name, strerror_r(errno, why, sizeof why));
+        return true;
+    }
+    if (*fd >= 0 && fstat(*fd, st) == 0 && S_ISREG(st->st_mode) && is_ours_alone(st))
+        return true;
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+    return td_error_set(err, TD_PERMISSION_DENIED,
+                        "--state-dir: \"%s\" in it must be a file that belongs to the user that tensord "
+                        "runs as (%u) and that nobody else can write; remove it",
+                        log_name, (unsigned)geteuid());
 }
 
 /* Makes the open file an empty log. */
@@ -260,25 +324,37 @@ static bool begin_log(int fd)
            write_fully(fd, &good_header, sizeof good_header);
 }
 
+/* Cuts off what is not good, so that it is written behind the last good record. */
+static bool cut_off(int fd, uint64_t good_bytes)
+{
+    if (good_bytes == 0)
+        return begin_log(fd);
+    return ftruncate(fd, (off_t)good_bytes) == 0 && lseek(fd, (off_t)good_bytes, SEEK_SET) >= 0;
+}
+
 /* Opens the file for appending behind its last good record. */
 static bool open_for_writing(struct td_digest_log *log, struct td_error *err)
 {
     uint64_t good_bytes;
     struct stat st;
-    log->fd = openat(log->dir_fd, log_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (log->fd < 0 || fstat(log->fd, &st) != 0 || !S_ISREG(st.st_mode))
-        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot open its file \"%s\"", log_name);
-    if (!load(log, log->fd, &good_bytes, err))
+    int sys;
+    if (!open_file(log, O_RDWR | O_CREAT, &log->fd, &st, err))
         return false;
+    if (log->fd < 0)
+        return true;
+    if (!load(log, log->fd, &good_bytes, &sys, err))
+        return false;
+    atomic_store(&log->stored, true);
+    if (sys != 0) {
+        give_up(log, "read the log", sys);
+        return true;
+    }
     if (good_bytes < (uint64_t)st.st_size)
         td_log(TD_LOG_WARN,
                "--state-dir: \"%s\" is damaged from byte %" PRIu64 " of %" PRIu64
                " on; what comes before is used, the rest is computed again",
                log_name, good_bytes, (uint64_t)st.st_size);
-    bool ok = good_bytes == 0 ? begin_log(log->fd)
-                              : ftruncate(log->fd, (off_t)good_bytes) == 0 &&
-                                    lseek(log->fd, (off_t)good_bytes, SEEK_SET) >= 0;
-    if (!ok)
+    if (!cut_off(log->fd, good_bytes))
         give_up(log, "begin the log", errno);
     return true;
 }
@@ -286,25 +362,32 @@ static bool open_for_writing(struct td_digest_log *log, struct td_error *err)
 static bool open_for_reading(struct td_digest_log *log, struct td_error *err)
 {
     uint64_t good_bytes;
-    int fd = openat(log->dir_fd, log_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 && errno == ENOENT)
-        return true;
-    if (fd < 0)
-        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot open its file \"%s\"", log_name);
-    bool ok = load(log, fd, &good_bytes, err);
-    (void)close(fd);
+    struct stat st;
+    int fd;
+    int sys;
+    if (!open_file(log, O_RDONLY, &fd, &st, err))
+        return false;
+    bool ok = fd < 0 || load(log, fd, &good_bytes, &sys, err);
+    if (fd >= 0)
+        (void)close(fd);
     return ok;
 }
 
 /* Whether the directory is ours alone from now on. */
 static bool take_lock(struct td_digest_log *log, const char *path)
 {
-    log->lock_fd =
-        openat(log->dir_fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    char why[128];
+    log->lock_fd = openat(log->dir_fd, lock_name,
+                          O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
     if (log->lock_fd >= 0 && flock(log->lock_fd, LOCK_EX | LOCK_NB) == 0)
         return true;
-    td_log(TD_LOG_WARN,
-           "--state-dir: \"%s\" is in use by another process; its digests are read, none are added", path);
+    if (errno == EWOULDBLOCK)
+        td_log(TD_LOG_WARN,
+               "--state-dir: \"%s\" is in use by another process; its digests are read, none are added",
+               path);
+    else
+        td_log(TD_LOG_WARN, "--state-dir: cannot lock \"%s\": %s; its digests are read, none are added", path,
+               strerror_r(errno, why, sizeof why));
     return false;
 }
 
@@ -315,7 +398,8 @@ bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_
     if (log == NULL)
         return td_error_no_memory(err);
     log->dir_fd = log->fd = log->lock_fd = -1;
-    if (pthread_mutex_init(&log->lock, NULL) != 0 || !grow_table(log)) {
+    if (pthread_mutex_init(&log->lock, NULL) != 0 || pthread_mutex_init(&log->file_lock, NULL) != 0 ||
+        !grow_table(log)) {
         free(log);
         return td_error_no_memory(err);
     }
@@ -336,12 +420,13 @@ void td_digest_log_close(struct td_digest_log *log)
 {
     if (log == NULL)
         return;
-    flush_batch(log);
+    td_digest_log_flush(log);
     const int fds[] = {log->fd, log->lock_fd, log->dir_fd};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)
             (void)close(fds[i]);
     (void)pthread_mutex_destroy(&log->lock);
+    (void)pthread_mutex_destroy(&log->file_lock);
     free(log->slots);
     free(log);
 }
@@ -364,19 +449,30 @@ void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id,
 {
     bool news;
     pthread_mutex_lock(&log->lock);
-    if (table_put(log, id, sum, &news) && news && log->fd >= 0) {
-        log->batch[log->batch_count++] = record_of(id, sum);
-        if (log->batch_count == TD_DIGEST_LOG_BATCH)
-            flush_batch(log);
+    while (log->batch_count == TD_DIGEST_LOG_BATCH) { /* others are faster than the disk */
+        pthread_mutex_unlock(&log->lock);
+        td_digest_log_flush(log);
+        pthread_mutex_lock(&log->lock);
     }
+    if (table_put(log, id, sum, &news) && news && atomic_load(&log->stored))
+        log->batch[log->batch_count++] = record_of(id, sum);
+    bool full = log->batch_count == TD_DIGEST_LOG_BATCH;
     pthread_mutex_unlock(&log->lock);
+    if (full)
+        td_digest_log_flush(log);
 }
 
 void td_digest_log_flush(struct td_digest_log *log)
 {
+    pthread_mutex_lock(&log->file_lock);
     pthread_mutex_lock(&log->lock);
-    flush_batch(log);
+    size_t count = log->batch_count;
+    memcpy(log->writing, log->batch, count * sizeof *log->batch);
+    log->batch_count = 0;
     pthread_mutex_unlock(&log->lock);
+    if (count > 0 && log->fd >= 0)
+        append(log, count);
+    pthread_mutex_unlock(&log->file_lock);
 }
 
 size_t td_digest_log_count(struct td_digest_log *log)
@@ -389,38 +485,45 @@ size_t td_digest_log_count(struct td_digest_log *log)
 
 bool td_digest_log_is_stored(struct td_digest_log *log)
 {
-    pthread_mutex_lock(&log->lock);
-    bool stored = log->fd >= 0;
-    pthread_mutex_unlock(&log->lock);
-    return stored;
+    return atomic_load(&log->stored);
 }
 
-/* All of the table as a log of its own, in place of the old one. errno tells why not. */
+/* The next records of the table from slot *at on. */
+static size_t next_records(struct td_digest_log *log, size_t *at)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&log->lock);
+    for (; *at < log->slot_count && count < TD_DIGEST_LOG_BATCH; ++*at)
+        if (log->slots[*at].used)
+            log->writing[count++] = record_of(&log->slots[*at].id, log->slots[*at].sum);
+    pthread_mutex_unlock(&log->lock);
+    return count;
+}
+
+/* All of the table as a log of its own, in place of the old one. What is added meanwhile is in the batch; were the table
+ * to grow meanwhile, records could be left out, and would be computed again after a restart. errno tells why not. */
 static bool write_anew(struct td_digest_log *log)
 {
     int fd = openat(log->dir_fd, new_name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return false;
     bool ok = begin_log(fd);
-    for (size_t i = 0; ok && i < log->slot_count; i++) {
-        if (log->slots[i].used)
-            log->batch[log->batch_count++] = record_of(&log->slots[i].id, log->slots[i].sum);
-        if (log->batch_count == TD_DIGEST_LOG_BATCH || i + 1 == log->slot_count) {
-            ok = write_fully(fd, log->batch, log->batch_count * sizeof *log->batch);
-            log->batch_count = 0;
-        }
+    size_t at = 0;
+    for (size_t count = TD_DIGEST_LOG_BATCH; ok && count == TD_DIGEST_LOG_BATCH;) {
+        count = next_records(log, &at);
+        ok = write_fully(fd, log->writing, count * sizeof *log->writing);
     }
     ok = ok && fsync(fd) == 0 && renameat(log->dir_fd, new_name, log->dir_fd, log_name) == 0 &&
          fsync(log->dir_fd) == 0;
     if (!ok) {
         int sys = errno;
         (void)close(fd);
+        (void)unlinkat(log->dir_fd, new_name, 0);
         errno = sys;
         return false;
     }
     (void)close(log->fd);
     log->fd = fd;
-    log->record_count = log->used_count;
     return true;
 }
 
@@ -446,10 +549,13 @@ static bool sift(struct td_digest_log *log, bool (*keep)(void *context, const st
 void td_digest_log_compact(struct td_digest_log *log,
                            bool (*keep)(void *context, const struct td_file_id *id), void *context)
 {
+    pthread_mutex_lock(&log->file_lock);
     pthread_mutex_lock(&log->lock);
-    flush_batch(log);
-    if (sift(log, keep, context) && log->fd >= 0 && !write_anew(log))
-        give_up(log, "write the log anew", errno);
-    log->batch_count = 0;
+    bool sifted = sift(log, keep, context);
+    if (sifted)
+        log->batch_count = 0; /* the table has it */
     pthread_mutex_unlock(&log->lock);
+    if (sifted && log->fd >= 0 && !write_anew(log))
+        give_up(log, "write the log anew", errno);
+    pthread_mutex_unlock(&log->file_lock);
 }

@@ -17,7 +17,7 @@
 
 enum {
     TD_DIGEST_LOG_BATCH = 256, /* records that are written and synchronised together, at the latest */
-    TD_DIGEST_LOG_MAX_RECORDS = 4000000, /* more are not kept: that is some 700 MB of memory */
+    TD_DIGEST_LOG_MAX_RECORDS = 4000000, /* more are not kept: that is 640 MiB of memory */
 };
 
 struct td_digest_log;
@@ -27,9 +27,10 @@ enum td_digest_log_mode {
     TD_DIGEST_LOG_READ,
 };
 
-/* state_dir NULL: the table alone. Else the directory is made when it is missing; it must be ours and writable by nobody
- * else, since whoever can write it says what files hash to, and must not lie in root (NULL: not looked at). Errors:
- * TD_PERMISSION_DENIED, TD_FAILED_PRECONDITION, TD_IO, TD_RESOURCE_EXHAUSTED; what is wrong with the log itself is none. */
+/* state_dir NULL: the table alone. Else the directory is made when it is missing (not by TD_DIGEST_LOG_READ); it and the log
+ * in it must be ours and writable by nobody else, since whoever can write there says what files hash to, and it must not
+ * lie in root (NULL: not looked at). Errors: TD_PERMISSION_DENIED, TD_FAILED_PRECONDITION, TD_IO, TD_RESOURCE_EXHAUSTED.
+ * What is wrong with the log's content is none, nor a disk that cannot be written. */
 bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_log_mode mode,
                         struct td_digest_log **out, struct td_error *err);
 
@@ -39,7 +40,7 @@ void td_digest_log_close(struct td_digest_log *log);
 /* False when nothing is known of this identity. */
 bool td_digest_log_find(struct td_digest_log *log, const struct td_file_id *id, uint8_t sum[TD_SHA256_BYTES]);
 
-/* Notes a digest; it reaches the disk with its batch, or at the next flush. */
+/* Notes a digest; it reaches the disk with its batch, or at the next flush. May wait for the disk. */
 void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id,
                        const uint8_t sum[TD_SHA256_BYTES]);
 

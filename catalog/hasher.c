@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -14,7 +15,8 @@
 #include <unistd.h>
 
 enum {
-    SMALL_BYTES = 1024 * 1024, /* files up to this size come first: clients look at them first */
+    SMALL_BYTES = 1024 * 1024,     /* files up to this size come first: clients look at them first */
+    LONG_BYTES = 64 * 1024 * 1024, /* hashing more takes long enough to write down first what is known */
     MAX_WANTED = 256,
     MAX_THREADS = 64,
     MAX_FAILURES_LOGGED = 10
@@ -29,11 +31,33 @@ struct job {
     struct td_file *file;
 };
 
+/* One call of td_content_hash. */
+struct hashing_task {
+    const struct job *job;
+    struct td_content_hash_options options;
+    struct td_content_sums sums;
+    struct td_error err;
+    bool ok;
+};
+
+/* A background thread, and the one that reads and hashes for it when nothing else wants to run. The second touches no lock of
+ * ours: held by a thread that others keep from running, a lock would hold up all who want it. So it only ever waits for a
+ * task, and the first for its end. */
+struct worker {
+    struct td_hasher *hasher;
+    pthread_t thread, reader;
+    sem_t go, done;
+    struct hashing_task *task;  /* NULL: the end */
+    const struct td_file *busy; /* hashed now; under the hasher's lock */
+};
+
 struct td_hasher {
     struct td_hasher_config config;
     struct td_digest_log *log;
-    pthread_t threads[MAX_THREADS + 1]; /* the first serves those who wait */
-    size_t thread_count;
+    struct worker workers[MAX_THREADS];
+    size_t worker_count;
+    pthread_t wanted_thread; /* serves those who wait */
+    bool has_wanted_thread;
     _Atomic bool stop;
     _Atomic uint64_t hashed_bytes;
     _Atomic uint64_t last_flush_ns;
@@ -44,12 +68,13 @@ struct td_hasher {
     struct td_snapshot *snapshot;
     size_t next_entry;   /* of this pass */
     bool small_are_done; /* the first pass is over */
+    bool was_skipped;    /* a file was, because another path to it was being hashed */
     bool has_news;       /* a digest was found since on_known was called */
+    size_t claim_count;  /* background threads at work */
     struct job wanted[MAX_WANTED];
     size_t wanted_count;
     const struct td_file *running; /* what the thread for those who wait hashes */
-    size_t claim_count;            /* background threads at work */
-    uint64_t rate;                 /* of the thread for those who wait, bytes in a microsecond */
+    uint64_t rate;                 /* of that thread, bytes in a microsecond */
     struct td_hasher_status status;
 };
 
@@ -61,15 +86,21 @@ static void job_drop(struct job *job)
     td_file_unref(job->file);
 }
 
-/* The next files to look at, of a snapshot on which a reference is taken. Not one by one: the lock is not held for long by a
- * thread that others may keep from running. */
+/* The next files to look at, of a snapshot on which a reference is taken. */
 struct claim {
     struct td_snapshot *snapshot;
     size_t first, end;
     bool small;
 };
 
-/* False when all have been looked at. Under the lock. */
+static void begin_pass(struct td_hasher *hasher)
+{
+    hasher->next_entry = 0;
+    hasher->small_are_done = false;
+    hasher->was_skipped = false;
+}
+
+/* False when all have been looked at. Small files go together, large ones to one thread each. Under the lock. */
 static bool claim_files(struct td_hasher *hasher, struct claim *claim)
 {
     enum { AT_ONCE = 64 };
@@ -80,14 +111,18 @@ static bool claim_files(struct td_hasher *hasher, struct claim *claim)
         hasher->small_are_done = true;
         hasher->next_entry = 0;
     }
+    if (hasher->next_entry >= snapshot->entry_count && hasher->was_skipped && hasher->claim_count == 0)
+        begin_pass(hasher);
     size_t left = snapshot->entry_count - hasher->next_entry;
+    size_t most = hasher->small_are_done ? 1 : AT_ONCE;
     if (left == 0)
         return false;
     *claim = (struct claim){.snapshot = td_snapshot_ref(snapshot),
                             .first = hasher->next_entry,
-                            .end = hasher->next_entry + (left < AT_ONCE ? left : AT_ONCE),
+                            .end = hasher->next_entry + (left < most ? left : most),
                             .small = !hasher->small_are_done};
     hasher->next_entry = claim->end;
+    hasher->claim_count++;
     return true;
 }
 
@@ -112,8 +147,10 @@ static void count_known(struct td_hasher *hasher, const struct td_file *file)
     pthread_mutex_unlock(&hasher->lock);
 }
 
-static void note_failure(struct td_hasher *hasher, const struct td_file *file, const struct td_error *why)
+static void note_failure(struct td_hasher *hasher, struct td_file *file, const struct td_error *why)
 {
+    if (why->code != TD_RESOURCE_EXHAUSTED)
+        atomic_store(&file->hash_failed, true);
     pthread_mutex_lock(&hasher->lock);
     uint64_t count = ++hasher->status.failed_count;
     pthread_mutex_unlock(&hasher->lock);
@@ -145,32 +182,60 @@ static void flush_now_and_then(struct td_hasher *hasher)
         td_digest_log_flush(hasher->log);
 }
 
-static void hash_file(struct td_hasher *hasher, const struct job *job)
+static void run_task(struct hashing_task *task)
+{
+    const struct td_file_source *source = &task->job->file->source;
+    td_error_init(&task->err);
+    task->ok =
+        td_content_hash(task->job->root, source->path, &source->id, &task->options, &task->sums, &task->err);
+}
+
+/* Does it by the worker's reader; without a worker by this thread. */
+static void do_task(struct hashing_task *task, struct worker *worker)
+{
+    if (worker == NULL) {
+        run_task(task);
+        return;
+    }
+    worker->task = task;
+    (void)sem_post(&worker->go);
+    while (sem_wait(&worker->done) != 0)
+        continue; /* a signal */
+}
+
+static void set_known(struct td_hasher *hasher, struct td_file *file, const uint8_t *sum)
+{
+    if (td_file_set_sha256(file, sum))
+        count_known(hasher, file);
+}
+
+/* Whether it was read to its end. */
+static bool hash_file(struct td_hasher *hasher, const struct job *job, struct worker *worker)
 {
     const struct td_file_id *id = &job->file->source.id;
-    struct td_content_sums sums;
-    struct td_error err;
     char name[TD_SHA256_TEXT_BYTES];
-    if (td_digest_log_find(hasher->log, id, sums.sha256)) { /* another path to it was hashed */
-        if (td_file_set_sha256(job->file, sums.sha256))
-            count_known(hasher, job->file);
-        return;
+    struct hashing_task task = {.job = job};
+    if (td_digest_log_find(hasher->log, id, task.sums.sha256)) { /* another path to it was hashed */
+        set_known(hasher, job->file, task.sums.sha256);
+        return false;
     }
+    if (id->size_bytes >= LONG_BYTES)
+        td_digest_log_flush(hasher->log);
     enum td_blob_name kind = td_blob_name_of(job->root, job->file->source.path, name);
-    const struct td_content_hash_options options = {.git_sha1 = kind == TD_BLOB_NAME_GIT_SHA1,
-                                                    .stop = &hasher->stop,
-                                                    .hashed_bytes = &hasher->hashed_bytes};
-    td_error_init(&err);
-    if (!td_content_hash(job->root, job->file->source.path, id, &options, &sums, &err)) {
+    task.options.git_sha1 = kind == TD_BLOB_NAME_GIT_SHA1;
+    task.options.stop = &hasher->stop;
+    task.options.hashed_bytes = &hasher->hashed_bytes;
+    do_task(&task, worker);
+    if (!task.ok) {
         if (!atomic_load(&hasher->stop))
-            note_failure(hasher, job->file, &err);
-        return;
+            note_failure(hasher, job->file, &task.err);
+        return false;
     }
-    check_name(hasher, job->file, kind, name, &sums);
-    td_digest_log_add(hasher->log, id, sums.sha256);
-    if (td_file_set_sha256(job->file, sums.sha256))
-        count_known(hasher, job->file);
+    check_name(hasher, job->file, kind, name, &task.sums);
+    td_digest_log_add(hasher->log, id, task.sums.sha256);
+    set_known(hasher, job->file, task.sums.sha256);
     flush_now_and_then(hasher);
+    return true;
 }
 
 /* ---- what is no longer there --------------------------------------------------------------------------- */
@@ -198,10 +263,8 @@ static void compact(struct td_hasher *hasher, const struct td_snapshot *snapshot
 }
 
 /* All files of the snapshot have been looked at. Under the lock, which is let go meanwhile. */
-static void pass_ended(struct td_hasher *hasher)
+static void report(struct td_hasher *hasher)
 {
-    if (!hasher->has_news || hasher->claim_count > 0)
-        return;
     hasher->has_news = false;
     struct td_snapshot *snapshot = td_snapshot_ref(hasher->snapshot);
     pthread_mutex_unlock(&hasher->lock);
@@ -224,43 +287,80 @@ static void step_back(void)
     (void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
 }
 
-static void hash_claimed(struct td_hasher *hasher, const struct claim *claim)
+static void *reader_main(void *argument)
+{
+    struct worker *worker = argument;
+    step_back();
+    for (;;) {
+        while (sem_wait(&worker->go) != 0)
+            continue; /* a signal */
+        if (worker->task == NULL)
+            return NULL;
+        run_task(worker->task);
+        (void)sem_post(&worker->done);
+    }
+}
+
+/* Notes what the worker hashes, unless another is at the same content under another name. */
+static bool begin_file(struct td_hasher *hasher, struct worker *worker, const struct td_file *file)
+{
+    bool taken = false;
+    pthread_mutex_lock(&hasher->lock);
+    for (size_t i = 0; i < hasher->worker_count && !taken; i++) {
+        const struct td_file *other = hasher->workers[i].busy;
+        taken = other != NULL && td_file_id_equal(&other->source.id, &file->source.id);
+    }
+    if (taken)
+        hasher->was_skipped = true; /* it is looked for in the log when that is known */
+    else
+        worker->busy = file;
+    pthread_mutex_unlock(&hasher->lock);
+    return !taken;
+}
+
+/* False when there is a new snapshot, which is looked at from its beginning. */
+static bool end_file(struct td_hasher *hasher, struct worker *worker, const struct claim *claim)
+{
+    pthread_mutex_lock(&hasher->lock);
+    worker->busy = NULL;
+    bool current = hasher->snapshot == claim->snapshot;
+    pthread_mutex_unlock(&hasher->lock);
+    return current;
+}
+
+static void hash_claimed(struct td_hasher *hasher, struct worker *worker, const struct claim *claim)
 {
     for (size_t i = claim->first; i < claim->end && !atomic_load(&hasher->stop); i++) {
         struct td_file *file = claim->snapshot->entries[i].file;
         const struct job job = {.root = claim->snapshot->root, .file = file};
-        if (td_file_sha256(file) != NULL || (file->source.id.size_bytes <= SMALL_BYTES) != claim->small)
+        bool small = file->source.id.size_bytes <= SMALL_BYTES;
+        if (td_file_sha256(file) != NULL || small != claim->small || atomic_load(&file->hash_failed) ||
+            !begin_file(hasher, worker, file))
             continue;
-        hash_file(hasher, &job);
-        pthread_mutex_lock(&hasher->lock);
-        bool outdated = hasher->snapshot != claim->snapshot;
-        pthread_mutex_unlock(&hasher->lock);
-        if (outdated)
-            return; /* the new one is looked at from its beginning */
+        (void)hash_file(hasher, &job, worker);
+        if (!end_file(hasher, worker, claim))
+            return;
     }
 }
 
 static void *background_main(void *argument)
 {
-    struct td_hasher *hasher = argument;
+    struct worker *worker = argument;
+    struct td_hasher *hasher = worker->hasher;
     struct claim claim;
-    step_back();
     pthread_mutex_lock(&hasher->lock);
     while (!atomic_load(&hasher->stop)) {
-        if (!claim_files(hasher, &claim)) {
-            pass_ended(hasher);
-            if (!atomic_load(&hasher->stop) &&
-                (hasher->snapshot == NULL || hasher->next_entry >= hasher->snapshot->entry_count))
-                pthread_cond_wait(&hasher->work, &hasher->lock);
-            continue;
+        if (claim_files(hasher, &claim)) {
+            pthread_mutex_unlock(&hasher->lock);
+            hash_claimed(hasher, worker, &claim);
+            td_snapshot_unref(claim.snapshot);
+            pthread_mutex_lock(&hasher->lock);
+            hasher->claim_count--;
+        } else if (hasher->has_news && hasher->claim_count == 0 && hasher->snapshot != NULL) {
+            report(hasher);
+        } else {
+            pthread_cond_wait(&hasher->work, &hasher->lock);
         }
-        hasher->claim_count++;
-        pthread_mutex_unlock(&hasher->lock);
-        hash_claimed(hasher, &claim);
-        td_snapshot_unref(claim.snapshot);
-        pthread_mutex_lock(&hasher->lock);
-        hasher->claim_count--;
-        pthread_cond_broadcast(&hasher->done);
     }
     pthread_mutex_unlock(&hasher->lock);
     return NULL;
@@ -288,13 +388,14 @@ static void *wanted_main(void *argument)
         hasher->running = job.file;
         pthread_mutex_unlock(&hasher->lock);
         uint64_t started_ns = td_clock_ns();
-        if (td_file_sha256(job.file) == NULL)
-            hash_file(hasher, &job);
+        bool was_read = td_file_sha256(job.file) == NULL && hash_file(hasher, &job, NULL);
         uint64_t took_ns = td_clock_ns() - started_ns;
         pthread_mutex_lock(&hasher->lock);
-        measure(hasher, job.file->source.id.size_bytes, took_ns);
+        if (was_read)
+            measure(hasher, job.file->source.id.size_bytes, took_ns);
         hasher->running = NULL;
         pthread_cond_broadcast(&hasher->done);
+        pthread_cond_broadcast(&hasher->work); /* for whoever reports it */
         pthread_mutex_unlock(&hasher->lock);
         job_drop(&job);
         pthread_mutex_lock(&hasher->lock);
@@ -336,7 +437,7 @@ bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_fi
 {
     if (td_file_sha256(file) != NULL)
         return true;
-    if (hasher == NULL || hasher->thread_count == 0)
+    if (hasher == NULL || !hasher->has_wanted_thread)
         return false;
     pthread_mutex_lock(&hasher->lock);
     if (!is_wanted(hasher, file) && hasher->wanted_count < MAX_WANTED &&
@@ -379,8 +480,7 @@ void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapsh
     pthread_mutex_lock(&hasher->lock);
     struct td_snapshot *old = hasher->snapshot;
     hasher->snapshot = td_snapshot_ref(snapshot);
-    hasher->next_entry = 0;
-    hasher->small_are_done = false;
+    begin_pass(hasher);
     hasher->status.file_count = counted.file_count;
     hasher->status.file_bytes = counted.file_bytes;
     hasher->status.known_count = counted.known_count;
@@ -402,7 +502,7 @@ void td_hasher_get_status(struct td_hasher *hasher, struct td_hasher_status *sta
         status->known_count = status->file_count;
     if (status->known_bytes > status->file_bytes)
         status->known_bytes = status->file_bytes;
-    status->enabled = hasher->thread_count > 0;
+    status->enabled = hasher->has_wanted_thread;
     status->stored = td_digest_log_is_stored(hasher->log);
     status->hashed_bytes = atomic_load(&hasher->hashed_bytes);
 }
@@ -419,16 +519,51 @@ static bool init_sync(struct td_hasher *hasher)
     return ok;
 }
 
+static bool start_worker(struct td_hasher *hasher)
+{
+    struct worker *worker = &hasher->workers[hasher->worker_count];
+    worker->hasher = hasher;
+    if (sem_init(&worker->go, 0, 0) != 0 || sem_init(&worker->done, 0, 0) != 0 ||
+        pthread_create(&worker->reader, NULL, reader_main, worker) != 0)
+        return false;
+    if (pthread_create(&worker->thread, NULL, background_main, worker) != 0) {
+        (void)sem_post(&worker->go);
+        (void)pthread_join(worker->reader, NULL);
+        return false;
+    }
+    hasher->worker_count++;
+    return true;
+}
+
+/* The workers look at each other only under the lock, and there is nothing to hash yet. */
 static bool start_threads(struct td_hasher *hasher, struct td_error *err)
 {
     size_t wanted = hasher->config.threads < MAX_THREADS ? hasher->config.threads : MAX_THREADS;
-    for (size_t i = 0; wanted > 0 && i < wanted + 1; i++) {
-        int sys = pthread_create(&hasher->threads[i], NULL, i == 0 ? wanted_main : background_main, hasher);
-        if (sys != 0)
-            return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start a hashing thread");
-        hasher->thread_count++;
+    if (wanted == 0)
+        return true;
+    hasher->has_wanted_thread = pthread_create(&hasher->wanted_thread, NULL, wanted_main, hasher) == 0;
+    bool ok = hasher->has_wanted_thread;
+    pthread_mutex_lock(&hasher->lock);
+    while (ok && hasher->worker_count < wanted)
+        ok = start_worker(hasher);
+    pthread_mutex_unlock(&hasher->lock);
+    return ok || td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start %zu threads for --hash-threads",
+                              2 * wanted + 1);
+}
+
+static void join_threads(struct td_hasher *hasher)
+{
+    if (hasher->has_wanted_thread)
+        (void)pthread_join(hasher->wanted_thread, NULL);
+    for (size_t i = 0; i < hasher->worker_count; i++) {
+        struct worker *worker = &hasher->workers[i];
+        (void)pthread_join(worker->thread, NULL);
+        worker->task = NULL;
+        (void)sem_post(&worker->go);
+        (void)pthread_join(worker->reader, NULL);
+        (void)sem_destroy(&worker->go);
+        (void)sem_destroy(&worker->done);
     }
-    return true;
 }
 
 bool td_hasher_create(const struct td_hasher_config *config, struct td_hasher **out, struct td_error *err)
@@ -460,8 +595,7 @@ void td_hasher_destroy(struct td_hasher *hasher)
     pthread_cond_broadcast(&hasher->work);
     pthread_cond_broadcast(&hasher->done);
     pthread_mutex_unlock(&hasher->lock);
-    for (size_t i = 0; i < hasher->thread_count; i++)
-        (void)pthread_join(hasher->threads[i], NULL);
+    join_threads(hasher);
     for (size_t i = 0; i < hasher->wanted_count; i++)
         job_drop(&hasher->wanted[i]);
     td_snapshot_unref(hasher->snapshot);

@@ -1,6 +1,6 @@
-/* The hasher: computes the SHA-256 of every file of the current snapshot in the background, small files first, by threads
- * that run only when nothing else wants the processor or the disk; and of a file that somebody waits for by one that runs
- * like any other. */
+/* The hasher: computes the SHA-256 of every file of the current snapshot in the background, small files first, reading by
+ * threads that run only when nothing else wants the processor or the disk; and of a file that somebody waits for by one
+ * that runs like any other. Thread-safe. */
 #ifndef TD_CATALOG_HASHER_H
 #define TD_CATALOG_HASHER_H
 
@@ -11,9 +11,8 @@ struct td_hasher_config {
     const char *state_dir; /* for the log of digests; NULL: none */
     const char *root;      /* the served directory, in which state_dir must not lie */
     size_t threads;        /* in the background; 0: nothing is hashed, not even what is waited for */
-    void (*on_known)(
-        void
-            *context); /* everything that can be known is, and something is new: called by a thread of ours */
+    /* Everything that can be known is, and something is new: called by a thread of ours, without a lock. */
+    void (*on_known)(void *context);
     void *context;
 };
 
@@ -31,7 +30,9 @@ struct td_hasher;
 
 /* Errors as td_digest_log_open. */
 bool td_hasher_create(const struct td_hasher_config *config, struct td_hasher **out, struct td_error *err);
-void td_hasher_destroy(struct td_hasher *hasher); /* stops at once; NULL is fine */
+
+/* Stops at once, however large the file that is read; only a disk that does not answer is waited for. NULL is fine. */
+void td_hasher_destroy(struct td_hasher *hasher);
 
 /* Says what is known of the file from before, if anything is. Any thread. */
 void td_hasher_recall(struct td_hasher *hasher, struct td_file *file);

@@ -47,6 +47,7 @@ struct td_file {
     char identity_tag[TD_TAG_BYTES];   /* strong validator of its bytes until these are hashed */
     char sha256[TD_SHA256_TEXT_BYTES]; /* of its bytes, once; valid when hash_state says so */
     _Atomic int hash_state;            /* 0 not known, 1 being written, 2 known */
+    _Atomic bool hash_failed; /* it could not be read for that; tried again only for somebody who waits */
 };
 
 /* A file under the name by which clients know it: models--org--name/snapshots/<commit>/x is org/name/x. */

@@ -11,6 +11,7 @@ int td_cmd_serve(int argc, char **argv);
 int td_cmd_inspect(int argc, char **argv);
 int td_cmd_plan(int argc, char **argv);
 void td_cmd_plan_help(FILE *out);
+int td_cmd_verify(int argc, char **argv);
 int td_cmd_health(int argc, char **argv);
 
 #endif

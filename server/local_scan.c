@@ -4,8 +4,17 @@
 #include "catalog/scan.h"
 #include "server/progress.h"
 
+#include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+static void describe(const void *context, char *text, size_t capacity)
+{
+    const struct td_scan_progress *scan = context;
+    (void)snprintf(text, capacity, "reading, %" PRIu64 " files found, %" PRIu64 " checkpoint files read",
+                   atomic_load(&scan->files_found), atomic_load(&scan->files_read));
+}
 
 /* A snapshot of a Hugging Face cache consists of symlinks to files beside it, so it is looked at from the folder that
  * holds both. */
@@ -22,7 +31,7 @@ bool td_local_scan(const char *path, struct td_snapshot **snapshot, struct td_er
     if (realpath(path, real_path) != NULL && td_hub_cache_place(real_path, &place))
         config.place = &place;
     struct td_progress line;
-    td_progress_start(&line, path, &progress);
+    td_progress_start(&line, path, describe, &progress);
     bool ok = td_root_create(config.place == NULL ? path : place.folder, &root, err) &&
               td_scan(root, NULL, NULL, &config, &unsettled, &progress, &never, snapshot, err);
     td_progress_stop(&line);

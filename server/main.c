@@ -16,6 +16,9 @@ static void help(FILE *out)
         "  tensord inspect FILE|DIR [--json] print the tensors, without a server\n"
         "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
         "                                    what each rank gets: bytes, runs; or --plan FILE, see plan --help\n"
+        "  tensord verify DIR [--state-dir DIR] [--json]\n"
+        "                                    read all of every file, compare with what a server recorded in its\n"
+        "                                    --state-dir, and with the names in a Hugging Face cache\n"
         "  tensord health URL                exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx;\n"
         "                                    without a path /readyz\n"
         "  tensord --help | --version\n"
@@ -26,7 +29,8 @@ static void help(FILE *out)
     (void)fputs(
         "\n"
         "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
-        "exit codes: 0 good; 1 could not start, refused a file or a plan, or is not healthy; 2 wrong usage.\n",
+        "exit codes: 0 good; 1 could not start, refused a file or a plan, found a file that differs,\n"
+        "            or is not healthy; 2 wrong usage.\n",
         out);
 }
 
@@ -53,6 +57,7 @@ int main(int argc, char **argv)
     } commands[] = {{"serve", td_cmd_serve},
                     {"inspect", td_cmd_inspect},
                     {"plan", td_cmd_plan},
+                    {"verify", td_cmd_verify},
                     {"health", td_cmd_health}};
     const char *name = argc > 1 ? argv[1] : "";
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
@@ -74,7 +79,7 @@ int main(int argc, char **argv)
     else
         (void)fprintf(
             stderr,
-            "tensord: unknown command \"%s\"; there are serve, inspect, plan and health (tensord --help)\n",
+            "tensord: unknown command \"%s\"; there are serve, inspect, plan, verify and health (tensord --help)\n",
             name);
     return TD_EXIT_USAGE;
 }

@@ -11,16 +11,20 @@ enum { FIRST_MS = 1000, TERMINAL_MS = 200, PLAIN_MS = 5000 };
 
 static void print_line(struct td_progress *progress, bool terminal, uint64_t elapsed_ms)
 {
-    uint64_t found = atomic_load(&progress->scan->files_found);
-    uint64_t read = atomic_load(&progress->scan->files_read);
-    char line[160];
-    (void)snprintf(line, sizeof line,
-                   "tensord: reading, %" PRIu64 " files found, %" PRIu64 " checkpoint files read, %" PRIu64
-                   ".%" PRIu64 " s: ",
-                   found, read, elapsed_ms / 1000, elapsed_ms % 1000 / 100);
-    (void)fprintf(stderr, "%s%s%s%s", terminal ? "\r" : "", line, progress->path, terminal ? "\033[K" : "\n");
+    char text[120];
+    progress->describe(progress->context, text, sizeof text);
+    (void)fprintf(stderr, "%stensord: %s, %" PRIu64 ".%" PRIu64 " s: %s%s", terminal ? "\r" : "", text,
+                  elapsed_ms / 1000, elapsed_ms % 1000 / 100, progress->path, terminal ? "\033[K" : "\n");
     (void)fflush(stderr);
     progress->shown = true;
+}
+
+/* Called with the lock. */
+static void clear_line(struct td_progress *progress)
+{
+    if (progress->terminal && progress->shown)
+        (void)fputs("\r\033[K", stderr);
+    progress->shown = false;
 }
 
 /* Waits until the deadline or the end; false at the end. Called with the lock. */
@@ -41,7 +45,7 @@ static bool wait_ms(struct td_progress *progress, struct timespec *due, uint64_t
 static void *progress_main(void *argument)
 {
     struct td_progress *progress = argument;
-    bool terminal = isatty(STDERR_FILENO) == 1;
+    bool terminal = progress->terminal;
     struct timespec due;
     uint64_t elapsed_ms = FIRST_MS;
     (void)clock_gettime(CLOCK_MONOTONIC, &due);
@@ -50,18 +54,21 @@ static void *progress_main(void *argument)
         print_line(progress, terminal, elapsed_ms);
         step_ms = terminal ? TERMINAL_MS : PLAIN_MS;
     }
-    if (terminal && progress->shown)
-        (void)fputs("\r\033[K", stderr);
+    clear_line(progress);
     pthread_mutex_unlock(&progress->lock);
     return NULL;
 }
 
-void td_progress_start(struct td_progress *progress, const char *path, const struct td_scan_progress *scan)
+void td_progress_start(struct td_progress *progress, const char *path,
+                       void (*describe)(const void *context, char *text, size_t capacity),
+                       const void *context)
 {
     pthread_condattr_t attributes;
     memset(progress, 0, sizeof *progress);
     progress->path = path;
-    progress->scan = scan;
+    progress->describe = describe;
+    progress->terminal = isatty(STDERR_FILENO) == 1;
+    progress->context = context;
     if (pthread_condattr_init(&attributes) != 0)
         return;
     bool ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
@@ -71,6 +78,21 @@ void td_progress_start(struct td_progress *progress, const char *path, const str
         return;
     (void)pthread_mutex_init(&progress->lock, NULL);
     progress->started = pthread_create(&progress->thread, NULL, progress_main, progress) == 0;
+}
+
+void td_progress_pause(struct td_progress *progress)
+{
+    if (!progress->started)
+        return;
+    pthread_mutex_lock(&progress->lock);
+    clear_line(progress);
+    (void)fflush(stderr);
+}
+
+void td_progress_resume(struct td_progress *progress)
+{
+    if (progress->started)
+        pthread_mutex_unlock(&progress->lock);
 }
 
 void td_progress_stop(struct td_progress *progress)

@@ -419,6 +419,25 @@ def torch_seeds():
     return seeds
 
 
+def digest_log_seeds():
+    """The first byte: 1 checksums are made right, 2 the header is; then the log."""
+    header = b"tdigests" + struct.pack("<II", 1, 0x01020304)
+
+    def record(i, length=88, kind=1, zero=0):
+        body = struct.pack("<IIQQQqq", length, kind, 2049, 100 + i, 1000 * i, 10**18 + i, 10**18 + 2 * i) + bytes([i] * 32)
+        return body + struct.pack("<II", zlib.crc32(body), zero)
+
+    three = b"".join(record(i) for i in range(3))
+    return {
+        "empty": b"\0", "header": b"\0" + header, "three": b"\0" + header + three, "many": b"\0" + header + b"".join(record(i) for i in range(40)),
+        "cut": b"\0" + header + three[:-1], "twice": b"\0" + header + three + three, "checksums": b"\3" + bytes(16) + record(1) + bytes(88) + record(2),
+        "bad_middle": b"\0" + header + record(1) + record(2)[:-8] + bytes(8) + record(3), "length": b"\1" + header + record(1, length=96),
+        "kind": b"\1" + header + record(1, kind=2), "zero": b"\1" + header + record(1) + record(2, zero=1),
+        "version": b"\0tdigests" + struct.pack("<II", 2, 0x01020304) + three, "byte_order": b"\0tdigests" + struct.pack(">II", 1, 0x01020304) + three,
+        "garbage": b"\0" + bytes(range(256)) * 3,
+    }
+
+
 def slice_seeds():
     """The first byte: 0 slice, 1 shard, 2 box, 3 plan, 4 runs. A type by its place in the target's list, a rank, sizes; then
     a text, or numbers."""
@@ -499,7 +518,7 @@ def plan_seeds():
 
 
 def main():
-    targets = {"slice": slice_seeds(), "plan": plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
+    targets = {"slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan": plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
                "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
                "npy": npy_seeds(), "zip": zip_seeds(),

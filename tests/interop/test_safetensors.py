@@ -314,11 +314,11 @@ def test_help_names_every_option():
     code, out, err = run("--help")
     for option in ("serve", "inspect", "health", "--listen", "--max-connections", "--max-connections-per-address", "--max-header-bytes",
                    "--header-timeout", "--idle-timeout", "--send-timeout", "--min-rate", "--drain-delay", "--drain-timeout",
-                   "--rescan-interval", "--settle", "--access-log", "--log-level", "TENSORD_"):
+                   "--rescan-interval", "--settle", "--state-dir", "--hash-threads", "--access-log", "--log-level", "TENSORD_"):
         assert option in out.decode(), f"--help does not mention {option}:\n{out.decode()}"
     said = re.sub(r"\s+", " ", out.decode())
     for sentence in ("exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx; without a path /readyz",
-                     "1 could not start, refused a file, or not healthy", "target and header fields together, bytes"):
+                     "1 could not start, refused a file or a plan", "target and header fields together, bytes"):
         assert sentence in said, said
 
 

@@ -7,6 +7,7 @@
 #include "tests/unit/unit.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { SECOND = 1000000000 };
 
@@ -355,6 +356,72 @@ static void stopping_ends_a_running_scan(void **state)
     tree_close(&place.tree);
 }
 
+/* What is found in the background is published by itself, and is no news for the log. */
+static void digests_are_published(void **state)
+{
+    (void)state;
+    struct place place;
+    char state_dir[TREE_PATH_BYTES];
+    char text[8192];
+    int ends[2];
+    prepare(&place);
+    tree_simple(&place.tree, "root/m/a.safetensors", "a b c");
+    tree_text(&place.tree, "root/m/abc.txt", "abc");
+    tree_at(&place.tree, "state", state_dir);
+    place.config.state_dir = state_dir;
+    place.config.hash_threads = 1;
+    int saved = dup(STDERR_FILENO);
+    td_log_set_level(TD_LOG_INFO);
+    assert_true(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+    for (int run = 0; run < 2; run++) {
+        start(&place);
+        WAIT_FOR(&place, status.hasher.known_count == 2);
+        WAIT_FOR(&place, status.generation == (run == 0 ? 2 : 1)); /* the second knows it from the first */
+        scan_and_wait(&place);
+        struct td_catalog_status status = status_of(&place);
+        assert_true(status.generation == (run == 0 ? 2 : 1) && status.hasher.stored);
+        assert_true((status.hasher.hashed_bytes > 0) == (run == 0));
+        struct td_snapshot *snapshot = td_catalog_acquire(place.catalog);
+        struct td_file *file = snapshot->entries[1].file;
+        assert_true(td_catalog_wait_digest(place.catalog, snapshot, file, 0));
+        assert_string_equal(td_file_sha256(file),
+                            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_int_equal(snapshot->hashed_count, 2);
+        td_snapshot_unref(snapshot);
+        td_catalog_destroy(place.catalog);
+    }
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    td_log_set_level(TD_LOG_ERROR);
+    (void)close(saved);
+    (void)close(ends[1]);
+    ssize_t n = read(ends[0], text, sizeof text - 1);
+    (void)close(ends[0]);
+    assert_true(n > 0);
+    text[n] = '\0';
+    const char *line = strstr(text, "indexed 1 model, 3 tensors");
+    assert_non_null(line);
+    line = strstr(line + 1, "indexed"); /* of the second run */
+    assert_non_null(line);
+    assert_null(strstr(line + 1, "indexed"));
+    assert_null(strstr(text, "warn"));
+    tree_close(&place.tree);
+}
+
+static void a_bad_state_directory_is_told(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_error err;
+    prepare(&place);
+    place.config.state_dir = place.root;
+    place.config.hash_threads = 1;
+    td_error_init(&err);
+    assert_false(td_catalog_create(&place.config, &place.catalog, &err));
+    assert_int_equal(err.code, TD_FAILED_PRECONDITION);
+    check_says(&err, "--state-dir", "in the root");
+    tree_close(&place.tree);
+}
+
 /* ---- readers and writers at once ----------------------------------------------------------------------- */
 
 enum { MODELS = 6, TENSOR_BYTES = 64 };
@@ -478,6 +545,7 @@ static void readers_and_writers_at_once(void **state)
     prepare(&place);
     place.config.max_maps = 4;
     place.config.interval_ns = 20000000;
+    place.config.hash_threads = 2;
     start(&place);
     for (size_t i = 0; i < MODELS; i++)
         assert_int_equal(pthread_create(&writers[i], NULL, write_often, &traffic), 0);
@@ -515,6 +583,8 @@ int main(void)
         cmocka_unit_test(a_suddenly_empty_root_is_looked_at_twice),
         cmocka_unit_test(held_snapshots_outlive_many_scans),
         cmocka_unit_test(stopping_ends_a_running_scan),
+        cmocka_unit_test(digests_are_published),
+        cmocka_unit_test(a_bad_state_directory_is_told),
         cmocka_unit_test(readers_and_writers_at_once),
     };
     td_log_set_level(TD_LOG_ERROR);

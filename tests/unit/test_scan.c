@@ -389,6 +389,43 @@ static void unchanged_files_are_shared(void **state)
     close_place(&place);
 }
 
+/* What a content hashes to, once known, is part of what a snapshot says; each time that more is known there is a new one,
+ * and none without. */
+static void digests_make_a_new_snapshot(void **state)
+{
+    (void)state;
+    static const uint8_t sum[TD_SHA256_BYTES] = {0xab};
+    struct place place;
+    char identity[TD_TAG_BYTES];
+    char by_identity[TD_TAG_BYTES];
+    open_place(&place);
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    tree_simple(&place.tree, "n/b.safetensors", "b");
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    struct td_file *file = file_of(&place, "m/a.safetensors");
+    memcpy(identity, td_file_tag(file), sizeof identity);
+    memcpy(by_identity, scanner_model(&place.scanner, "m")->checkpoints[0].tag, sizeof by_identity);
+    assert_int_equal(snapshot->hashed_count, 0);
+    assert_ptr_equal(scanner_scan(&place.scanner), snapshot);
+    uint64_t generation = snapshot->generation;
+    char tag[TD_TAG_BYTES];
+    memcpy(tag, snapshot->tag, sizeof tag);
+    assert_true(td_file_set_sha256(file, sum));
+    assert_false(td_file_set_sha256(file, sum)); /* once */
+    assert_int_equal(strlen(td_file_tag(file)), TD_SHA256_TEXT_BYTES - 1);
+    assert_string_equal(file->identity_tag, identity); /* still known to those who began with it */
+    snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->hashed_count == 1 && snapshot->generation == generation + 1);
+    assert_string_equal(snapshot->tag, tag); /* the same files */
+    assert_ptr_equal(file_of(&place, "m/a.safetensors"), file);
+    assert_string_not_equal(scanner_model(&place.scanner, "m")->checkpoints[0].tag, by_identity);
+    assert_ptr_equal(scanner_scan(&place.scanner), snapshot);
+    tree_poke(&place.tree, "m/a.safetensors", 100, "!", 1);
+    snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->hashed_count == 0 && td_file_sha256(file_of(&place, "m/a.safetensors")) == NULL);
+    close_place(&place);
+}
+
 static void changes_of_every_kind_are_seen(void **state)
 {
     (void)state;
@@ -856,6 +893,7 @@ int main(void)
         cmocka_unit_test(a_place_in_a_snapshot),
         cmocka_unit_test(problems_stand_where_they_belong),
         cmocka_unit_test(unchanged_files_are_shared),
+        cmocka_unit_test(digests_make_a_new_snapshot),
         cmocka_unit_test(changes_of_every_kind_are_seen),
         cmocka_unit_test(renamed_files_are_other_entries),
         cmocka_unit_test(young_files_wait),

@@ -1,0 +1,679 @@
+#include "catalog/hasher.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "tests/kit/scanner.h"
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const uint64_t second = 1000000000;
+
+enum { LARGE = 1024 * 1024 + 1 }; /* hashed in the second pass */
+
+/* ---- the disk ------------------------------------------------------------------------------------------ */
+
+/* Which files are begun, by their sizes, and how each read goes. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    bool closed;    /* reads wait */
+    size_t waiting; /* so many do */
+    unsigned nap_ms;
+    uint64_t bad_size; /* a file of this size cannot be read */
+    uint64_t begun[64];
+    size_t begun_count;
+} disk = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
+
+ssize_t __wrap_pread64(int fd, void *out, size_t len, off_t off);
+ssize_t __real_pread64(int fd, void *out, size_t len, off_t off);
+
+static void nap(void)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
+ssize_t __wrap_pread64(int fd, void *out, size_t len, off_t off)
+{
+    struct stat st;
+    assert_int_equal(fstat(fd, &st), 0);
+    uint64_t size = (uint64_t)st.st_size;
+    pthread_mutex_lock(&disk.lock);
+    if (off == 0 && disk.begun_count < COUNT_OF(disk.begun))
+        disk.begun[disk.begun_count++] = size;
+    disk.waiting++;
+    while (disk.closed)
+        pthread_cond_wait(&disk.opened, &disk.lock);
+    disk.waiting--;
+    unsigned nap_ms = disk.nap_ms;
+    bool bad = disk.bad_size == size;
+    pthread_mutex_unlock(&disk.lock);
+    if (nap_ms > 0)
+        (void)nanosleep(&(struct timespec){.tv_nsec = (long)nap_ms * 1000000}, NULL);
+    if (bad) {
+        errno = EIO;
+        return -1;
+    }
+    return __real_pread64(fd, out, len, off);
+}
+
+static void disk_reset(void)
+{
+    pthread_mutex_lock(&disk.lock);
+    disk.closed = false;
+    disk.nap_ms = 0;
+    disk.bad_size = UINT64_MAX;
+    disk.begun_count = 0;
+    pthread_mutex_unlock(&disk.lock);
+}
+
+static void disk_close(void)
+{
+    pthread_mutex_lock(&disk.lock);
+    disk.closed = true;
+    pthread_mutex_unlock(&disk.lock);
+}
+
+static void disk_open(void)
+{
+    pthread_mutex_lock(&disk.lock);
+    disk.closed = false;
+    pthread_cond_broadcast(&disk.opened);
+    pthread_mutex_unlock(&disk.lock);
+}
+
+static void disk_make_good(void)
+{
+    pthread_mutex_lock(&disk.lock);
+    disk.bad_size = UINT64_MAX;
+    pthread_mutex_unlock(&disk.lock);
+}
+
+static size_t disk_waiting(void)
+{
+    pthread_mutex_lock(&disk.lock);
+    size_t waiting = disk.closed ? disk.waiting : 0;
+    pthread_mutex_unlock(&disk.lock);
+    return waiting;
+}
+
+/* How often a file of this size was begun to be read. */
+static size_t times_begun(uint64_t size)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&disk.lock);
+    for (size_t i = 0; i < disk.begun_count; i++)
+        count += disk.begun[i] == size ? 1 : 0;
+    pthread_mutex_unlock(&disk.lock);
+    return count;
+}
+
+/* ---- a hasher over a tree ------------------------------------------------------------------------------ */
+
+struct place {
+    struct tree tree;
+    char root[TREE_PATH_BYTES], state[TREE_PATH_BYTES];
+    struct scanner scanner;
+    struct td_hasher_config config;
+    struct td_hasher *hasher;
+    _Atomic unsigned known_calls;
+};
+
+static void on_known(void *context)
+{
+    ((struct place *)context)->known_calls++;
+}
+
+/* Without a state directory and with one thread, until the test says otherwise. */
+static void place_open(struct place *place)
+{
+    memset(place, 0, sizeof *place);
+    disk_reset();
+    tree_open(&place->tree);
+    tree_directory(&place->tree, "root");
+    tree_at(&place->tree, "root", place->root);
+    tree_at(&place->tree, "state", place->state);
+    struct tree served;
+    (void)snprintf(served.path, sizeof served.path, "%.200s/root", place->tree.path);
+    scanner_open(&place->scanner, &served);
+    place->config =
+        (struct td_hasher_config){.root = place->root, .threads = 1, .on_known = on_known, .context = place};
+}
+
+static void start(struct place *place)
+{
+    struct td_error err;
+    td_error_init(&err);
+    CHECK(td_hasher_create(&place->config, &place->hasher, &err), "%s", err.message);
+    place->scanner.config.hasher = place->hasher;
+}
+
+static void scan(struct place *place)
+{
+    (void)scanner_scan(&place->scanner);
+    td_hasher_set_snapshot(place->hasher, place->scanner.snapshot);
+}
+
+static void stop(struct place *place)
+{
+    td_hasher_destroy(place->hasher);
+    place->hasher = NULL;
+    place->scanner.config.hasher = NULL;
+}
+
+static void finish(struct place *place)
+{
+    stop(place);
+    scanner_close(&place->scanner);
+    tree_close(&place->tree);
+}
+
+static struct td_hasher_status status_of(const struct place *place)
+{
+    struct td_hasher_status status;
+    td_hasher_get_status(place->hasher, &status);
+    return status;
+}
+
+/* Waits until the condition holds; 60 s are never needed. */
+#define WAIT_FOR(condition)                                                 \
+    do {                                                                    \
+        uint64_t give_up_ns = td_clock_ns() + 60 * second;                  \
+        while (!(condition)) {                                              \
+            CHECK(td_clock_ns() < give_up_ns, "%s never came", #condition); \
+            nap();                                                          \
+        }                                                                   \
+    } while (0)
+
+static struct td_file *file_of(const struct place *place, const char *path)
+{
+    const struct td_entry *entry = scanner_entry(&place->scanner, path);
+    CHECK(entry != NULL, "no %s", path);
+    return entry->file;
+}
+
+static bool is_known(const struct place *place, const char *path)
+{
+    return td_file_sha256(file_of(place, path)) != NULL;
+}
+
+static bool wait_for_file(const struct place *place, const char *path, uint64_t ns)
+{
+    return td_hasher_wait(place->hasher, place->scanner.root, file_of(place, path), td_clock_ns() + ns);
+}
+
+/* A file of zeros that takes no room. */
+static void sparse(const struct place *place, const char *name, uint64_t size)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "root/%s", name);
+    tree_text(&place->tree, path, "");
+    tree_truncate(&place->tree, path, size);
+}
+
+/* ---- the background ------------------------------------------------------------------------------------ */
+
+static void everything_gets_known(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    tree_text(&place.tree, "root/m/a.txt", "abc");
+    tree_text(&place.tree, "root/m/empty", "");
+    tree_simple(&place.tree, "root/m/x.safetensors", "a b");
+    sparse(&place, "m/zeros", 1000000); /* head -c 1000000 /dev/zero | sha256sum */
+    start(&place);
+    scan(&place);
+    WAIT_FOR(place.known_calls == 1);
+    assert_string_equal(td_file_sha256(file_of(&place, "m/a.txt")),
+                        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_string_equal(td_file_tag(file_of(&place, "m/empty")),
+                        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    assert_string_equal(td_file_sha256(file_of(&place, "m/zeros")),
+                        "d29751f2649b32ff572b5e0a9f541ea660a50f94ff0beedfb0b692b924cc8025");
+    struct td_hasher_status status = status_of(&place);
+    uint64_t bytes = 3 + 1000000 + file_of(&place, "m/x.safetensors")->source.id.size_bytes;
+    assert_true(status.enabled && !status.stored);
+    assert_true(status.file_count == 4 && status.known_count == 4);
+    assert_true(status.file_bytes == bytes && status.known_bytes == bytes && status.hashed_bytes == bytes);
+    assert_true(status.failed_count == 0 && status.mismatch_count == 0);
+    scan(&place); /* the same files */
+    nap();
+    assert_int_equal(place.known_calls, 1);
+    status = status_of(&place);
+    assert_true(status.known_count == 4 && status.hashed_bytes == bytes);
+    finish(&place);
+}
+
+static void small_files_come_first(void **state)
+{
+    (void)state;
+    struct place place;
+    char name[32];
+    place_open(&place);
+    sparse(&place, "a/1", LARGE);
+    sparse(&place, "a/2", LARGE + 1);
+    for (uint64_t i = 0; i < 20; i++) {
+        (void)snprintf(name, sizeof name, "%c/%llu", i % 2 == 0 ? 'a' : 'z', (unsigned long long)i + 10);
+        sparse(&place, name, LARGE - 1 - i);
+    }
+    start(&place);
+    scan(&place);
+    WAIT_FOR(place.known_calls == 1);
+    assert_int_equal(disk.begun_count, 22);
+    for (size_t i = 0; i < 22; i++)
+        CHECK((disk.begun[i] < LARGE) == (i < 20), "number %zu was one of %llu bytes", i,
+              (unsigned long long)disk.begun[i]);
+    finish(&place);
+}
+
+/* Two names of one file, and several threads: whoever comes second takes what the first computes. */
+static void an_identity_is_read_once(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    sparse(&place, "m/a", LARGE);
+    sparse(&place, "m/z", LARGE + 1);
+    tree_symlink(&place.tree, "root/m/b", "a");
+    tree_symlink(&place.tree, "root/n/c", "../m/a");
+    place.config.threads = 4;
+    start(&place);
+    disk_close();
+    scan(&place);
+    WAIT_FOR(disk_waiting() == 2); /* one on each file */
+    scan(&place);
+    td_hasher_set_snapshot(place.hasher, place.scanner.snapshot); /* the pass begins anew, meanwhile */
+    for (int i = 0; i < 20; i++)
+        nap();
+    assert_int_equal(disk_waiting(), 2);
+    disk_open();
+    WAIT_FOR(status_of(&place).known_count == 4);
+    WAIT_FOR(place.known_calls > 0);
+    assert_true(is_known(&place, "m/b") && is_known(&place, "n/c"));
+    assert_string_equal(td_file_sha256(file_of(&place, "m/a")), td_file_sha256(file_of(&place, "n/c")));
+    assert_true(times_begun(LARGE) == 1 && times_begun(LARGE + 1) == 1);
+    assert_true(status_of(&place).hashed_bytes == 2 * LARGE + 1);
+    finish(&place);
+}
+
+/* Few files of a model are large: each thread takes one. */
+static void large_files_are_shared_out(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    place.config.threads = 3;
+    for (uint64_t i = 0; i < 5; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "m/%llu", (unsigned long long)i);
+        sparse(&place, name, LARGE + i);
+    }
+    start(&place);
+    disk_close();
+    scan(&place);
+    WAIT_FOR(disk_waiting() == 3);
+    disk_open();
+    WAIT_FOR(place.known_calls == 1);
+    assert_int_equal(status_of(&place).known_count, 5);
+    finish(&place);
+}
+
+static void a_new_snapshot_in_the_middle(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    sparse(&place, "m/a", LARGE);
+    start(&place);
+    disk_close();
+    scan(&place);
+    WAIT_FOR(disk_waiting() == 1);
+    sparse(&place, "m/b", LARGE + 1);
+    scan(&place);
+    assert_int_equal(status_of(&place).file_count, 2);
+    tree_remove(&place.tree, "root/m/a"); /* gone, but open */
+    scan(&place);
+    assert_int_equal(status_of(&place).file_count, 1);
+    disk_open();
+    WAIT_FOR(is_known(&place, "m/b"));
+    WAIT_FOR(place.known_calls > 0);
+    assert_true(times_begun(LARGE) == 1 && times_begun(LARGE + 1) == 1);
+    assert_int_equal(status_of(&place).known_count, 1);
+    finish(&place);
+}
+
+/* A file that cannot be read is not read for ever, and holds nobody up. */
+static void failures_are_counted_once(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    sparse(&place, "m/bad", LARGE);
+    sparse(&place, "m/good", 100);
+    disk.bad_size = LARGE;
+    start(&place);
+    scan(&place);
+    WAIT_FOR(place.known_calls == 1);
+    WAIT_FOR(status_of(&place).failed_count == 1);
+    assert_true(is_known(&place, "m/good") && !is_known(&place, "m/bad"));
+    tree_text(&place.tree, "root/m/new", "x");
+    scan(&place);
+    WAIT_FOR(place.known_calls == 2);
+    assert_true(status_of(&place).failed_count == 1 && times_begun(LARGE) == 1);
+    assert_false(wait_for_file(&place, "m/bad", 60 * second)); /* is tried, and is not waited for to no end */
+    assert_int_equal(status_of(&place).failed_count, 2);
+    disk_make_good();
+    assert_true(wait_for_file(&place, "m/bad", 60 * second));
+    WAIT_FOR(place.known_calls == 3); /* what only a wait found is news too */
+    assert_int_equal(status_of(&place).known_count, 3);
+    finish(&place);
+}
+
+static void a_blob_that_is_not_its_name(void **state)
+{
+    (void)state;
+    static const char *const blobs[] = {
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", /* as it should be */
+        "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f",                         /* git hash-object's */
+        "0000000000000000000000000000000000000000000000000000000000000000",
+        "ffffffffffffffffffffffffffffffffffffffff"};
+    struct place place;
+    char path[200];
+    char target[200];
+    place_open(&place);
+    for (size_t i = 0; i < COUNT_OF(blobs); i++) {
+        (void)snprintf(path, sizeof path, "root/models--a--b/blobs/%s", blobs[i]);
+        tree_text(&place.tree, path, "abc");
+        (void)snprintf(path, sizeof path, "root/models--a--b/snapshots/c1/%zu.txt", i);
+        (void)snprintf(target, sizeof target, "../../blobs/%s", blobs[i]);
+        tree_symlink(&place.tree, path, target);
+    }
+    start(&place);
+    scan(&place);
+    WAIT_FOR(place.known_calls == 1);
+    struct td_hasher_status status = status_of(&place);
+    assert_true(status.known_count == 4 && status.mismatch_count == 2);
+    assert_string_equal(td_file_sha256(file_of(&place, "a/b/2.txt")), blobs[0]); /* the truth, not the name */
+    finish(&place);
+}
+
+/* ---- who waits ----------------------------------------------------------------------------------------- */
+
+static void waiting(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    sparse(&place, "m/a", 10);
+    sparse(&place, "m/b", LARGE);
+    sparse(&place, "m/c", LARGE + 1);
+    sparse(&place, "m/zzz", UINT64_C(1) << 40);
+    start(&place);
+    (void)scanner_scan(&place.scanner); /* which the background is not told */
+    assert_true(wait_for_file(&place, "m/a", 60 * second));
+    assert_true(wait_for_file(&place, "m/a", 0)); /* known */
+    assert_false(wait_for_file(&place, "m/b", 0));
+    assert_int_equal(times_begun(LARGE), 0);
+    assert_true(wait_for_file(&place, "m/b", 60 * second));
+    uint64_t began_ns = td_clock_ns();
+    assert_false(wait_for_file(&place, "m/zzz", 60 * second)); /* too large: at once */
+    assert_true(td_clock_ns() - began_ns < 20 * second);
+    assert_int_equal(times_begun(UINT64_C(1) << 40), 0);
+    disk_close();
+    began_ns = td_clock_ns();
+    assert_false(wait_for_file(&place, "m/c", 200000000));
+    uint64_t took_ns = td_clock_ns() - began_ns;
+    assert_true(took_ns >= 200000000 && took_ns < 20 * second);
+    disk_open();
+    WAIT_FOR(is_known(&place, "m/c")); /* it goes on, and the next who asks has it */
+    finish(&place);
+}
+
+/* One that is found in the log was not read: it says nothing of how fast reading is. */
+static void what_was_not_read_is_not_measured(void **state)
+{
+    (void)state;
+    static const uint8_t sum[TD_SHA256_BYTES] = {7};
+    struct place place;
+    struct td_digest_log *log;
+    place_open(&place);
+    sparse(&place, "m/a", UINT64_C(1) << 30);
+    sparse(&place, "m/huge", UINT64_C(1) << 42);
+    (void)scanner_scan(&place.scanner);
+    assert_true(td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_WRITE, &log, NULL));
+    td_digest_log_add(log, &file_of(&place, "m/a")->source.id, sum);
+    td_digest_log_close(log);
+    place.config.state_dir = place.state;
+    start(&place);
+    assert_true(wait_for_file(&place, "m/a", 60 * second));
+    uint64_t began_ns = td_clock_ns();
+    assert_false(wait_for_file(&place, "m/huge", 30 * second));
+    assert_true(td_clock_ns() - began_ns < 20 * second);
+    assert_int_equal(status_of(&place).hashed_bytes, 0);
+    finish(&place);
+}
+
+static void more_wait_than_there_is_room_for(void **state)
+{
+    (void)state;
+    struct place place;
+    char name[32];
+    place_open(&place);
+    for (unsigned i = 0; i < 300; i++) {
+        (void)snprintf(name, sizeof name, "m/%u", i);
+        sparse(&place, name, i);
+    }
+    start(&place);
+    (void)scanner_scan(&place.scanner);
+    disk_close();
+    for (unsigned i = 0; i < 300; i++) {
+        (void)snprintf(name, sizeof name, "m/%u", i);
+        (void)wait_for_file(&place, name, 1000000);
+    }
+    disk_open();
+    WAIT_FOR(wait_for_file(&place, "m/299", 60 * second)); /* at once false while there is no room */
+    finish(&place);
+}
+
+static void without_threads_nothing_is_hashed(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    sparse(&place, "m/a", 10);
+    place.config.threads = 0;
+    start(&place);
+    scan(&place);
+    assert_false(wait_for_file(&place, "m/a", 60 * second));
+    assert_false(status_of(&place).enabled);
+    assert_int_equal(times_begun(10), 0);
+    stop(&place);
+    assert_false(td_hasher_wait(NULL, place.scanner.root, file_of(&place, "m/a"), 0));
+    td_hasher_recall(NULL, file_of(&place, "m/a"));
+    td_hasher_set_snapshot(NULL, NULL);
+    struct td_hasher_status status = status_of(&place);
+    assert_true(!status.enabled && status.file_count == 0);
+    finish(&place);
+}
+
+/* ---- the log ------------------------------------------------------------------------------------------- */
+
+static void a_restart_reads_nothing(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    tree_text(&place.tree, "root/m/a", "abc");
+    sparse(&place, "m/b", LARGE);
+    place.config.state_dir = place.state;
+    for (unsigned run = 0; run < 3; run++) {
+        start(&place);
+        scan(&place); /* of files that were not seen before */
+        if (run == 0)
+            WAIT_FOR(place.known_calls == 1);
+        assert_true(status_of(&place).stored);
+        assert_true(is_known(&place, "m/a") && is_known(&place, "m/b"));
+        assert_true(status_of(&place).hashed_bytes == (run == 0 ? 3 + LARGE : 0));
+        assert_int_equal(status_of(&place).known_count, 2);
+        stop(&place);
+        td_snapshot_unref(place.scanner.snapshot);
+        place.scanner.snapshot = NULL;
+    }
+    start(&place);
+    tree_poke(&place.tree, "root/m/a", 0, "x", 1); /* another identity: hashed again */
+    scan(&place);
+    WAIT_FOR(status_of(&place).known_count == 2);
+    assert_int_equal(status_of(&place).hashed_bytes, 3);
+    finish(&place);
+}
+
+/* Digests of files that are gone do not stay for ever. */
+static void the_log_is_compacted(void **state)
+{
+    (void)state;
+    static const uint8_t sum[TD_SHA256_BYTES] = {7};
+    struct place place;
+    struct td_digest_log *log;
+    place_open(&place);
+    assert_true(td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_WRITE, &log, NULL));
+    for (uint64_t i = 0; i < 10100; i++) {
+        const struct td_file_id gone = {.device = 1, .inode = i};
+        td_digest_log_add(log, &gone, sum);
+    }
+    td_digest_log_close(log);
+    tree_text(&place.tree, "root/m/a", "abc");
+    sparse(&place, "m/b", LARGE);
+    place.config.state_dir = place.state;
+    start(&place);
+    scan(&place);
+    WAIT_FOR(place.known_calls == 1);
+    assert_true(status_of(&place).stored);
+    stop(&place);
+    assert_true(td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_READ, &log, NULL));
+    assert_int_equal(td_digest_log_count(log), 2);
+    uint8_t found[TD_SHA256_BYTES];
+    assert_true(td_digest_log_find(log, &file_of(&place, "m/a")->source.id, found) && found[0] == 0xba);
+    td_digest_log_close(log);
+    finish(&place);
+}
+
+static void a_bad_state_directory_is_told(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_error err;
+    place_open(&place);
+    place.config.state_dir = place.root;
+    td_error_init(&err);
+    assert_false(td_hasher_create(&place.config, &place.hasher, &err));
+    assert_int_equal(err.code, TD_FAILED_PRECONDITION);
+    td_hasher_destroy(NULL);
+    finish(&place);
+}
+
+/* ---- the end, and all at once -------------------------------------------------------------------------- */
+
+static void it_ends_in_the_middle_of_a_file(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    sparse(&place, "m/a", UINT64_C(1) << 40);
+    sparse(&place, "m/b", UINT64_C(1) << 30);
+    place.config.threads = 2;
+    start(&place);
+    disk.nap_ms = 5;
+    scan(&place);
+    assert_false(wait_for_file(&place, "m/b", 3 * second / 10)); /* three threads read now */
+    WAIT_FOR(times_begun(UINT64_C(1) << 40) == 1);
+    uint64_t began_ns = td_clock_ns();
+    stop(&place);
+    assert_true(td_clock_ns() - began_ns < 10 * second);
+    finish(&place);
+}
+
+struct crowd {
+    struct place *place;
+    struct td_snapshot *snapshot;
+    _Atomic bool stop;
+    unsigned seed;
+};
+
+static void *crowd_main(void *argument)
+{
+    struct crowd *crowd = argument;
+    for (unsigned i = crowd->seed; !atomic_load(&crowd->stop); i++) {
+        struct td_hasher_status status;
+        struct td_file *file = crowd->snapshot->entries[i % crowd->snapshot->entry_count].file;
+        (void)td_hasher_wait(crowd->place->hasher, crowd->snapshot->root, file,
+                             td_clock_ns() + i % 3 * 1000000);
+        td_hasher_get_status(crowd->place->hasher, &status);
+        if (i % 16 == 0)
+            td_hasher_set_snapshot(crowd->place->hasher, crowd->snapshot);
+    }
+    return NULL;
+}
+
+static void many_threads_at_once(void **state)
+{
+    (void)state;
+    enum { FILES = 60, THREADS = 4 };
+    struct place place;
+    struct crowd crowds[THREADS];
+    pthread_t threads[THREADS];
+    place_open(&place);
+    for (unsigned i = 0; i < FILES; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "m/%u", i);
+        sparse(&place, name, i % 4 == 0 ? LARGE + i : i);
+    }
+    place.config.threads = 3;
+    place.config.state_dir = place.state;
+    start(&place);
+    scan(&place);
+    for (unsigned i = 0; i < THREADS; i++) {
+        crowds[i] = (struct crowd){.place = &place, .snapshot = place.scanner.snapshot, .seed = i * 7};
+        assert_int_equal(pthread_create(&threads[i], NULL, crowd_main, &crowds[i]), 0);
+    }
+    for (unsigned i = 0; i < FILES; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "m/%u", i);
+        WAIT_FOR(is_known(&place, name));
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        atomic_store(&crowds[i].stop, true);
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    td_hasher_set_snapshot(place.hasher, place.scanner.snapshot);
+    assert_int_equal(status_of(&place).known_count, FILES);
+    WAIT_FOR(place.known_calls > 0);
+    finish(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_gets_known),
+        cmocka_unit_test(small_files_come_first),
+        cmocka_unit_test(an_identity_is_read_once),
+        cmocka_unit_test(large_files_are_shared_out),
+        cmocka_unit_test(a_new_snapshot_in_the_middle),
+        cmocka_unit_test(failures_are_counted_once),
+        cmocka_unit_test(a_blob_that_is_not_its_name),
+        cmocka_unit_test(waiting),
+        cmocka_unit_test(what_was_not_read_is_not_measured),
+        cmocka_unit_test(more_wait_than_there_is_room_for),
+        cmocka_unit_test(without_threads_nothing_is_hashed),
+        cmocka_unit_test(a_restart_reads_nothing),
+        cmocka_unit_test(the_log_is_compacted),
+        cmocka_unit_test(a_bad_state_directory_is_told),
+        cmocka_unit_test(it_ends_in_the_middle_of_a_file),
+        cmocka_unit_test(many_threads_at_once),
+    };
+    td_log_set_level(TD_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
