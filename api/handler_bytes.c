@@ -12,6 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { SHAPE_HEADER_BYTES = 127 };
+
 static const char octets[] = "application/octet-stream";
 
 /* Makes [off, off+len) of the blob the body; drops the reference. False: an error was answered. */
@@ -156,7 +158,7 @@ static bool add_tensor_headers(const struct td_call *call, const struct wanted *
         return td_call_no_memory(call);
     }
     td_response_add_header(call->response, "X-Tensor-Dtype", "%s", wanted->ref.tensor->dtype->name);
-    if (shape.len < TD_HEADER_VALUE_BYTES) /* dozens of dimensions: the manifest has them */
+    if (shape.len <= SHAPE_HEADER_BYTES) /* dozens of dimensions: the manifest has them */
         td_response_add_header(call->response, "X-Tensor-Shape", "%s", text);
     td_buffer_fini(&shape);
     return true;
