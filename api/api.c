@@ -323,7 +323,7 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
     td_response_init_for(response, request);
     bool head = td_text_equals(request->method, "HEAD");
     /* the Hub's clients repeat parameters */
-    bool repeats = request->facade == TD_FACADE_API && td_hub_has_path(td_uri_raw_path(request->target));
+    bool repeats = request->facade == TD_FACADE_API && is_hub(td_uri_raw_path(request->target));
     enum td_uri_query query = repeats ? TD_URI_REPEATS : TD_URI_STRICT;
     if (!td_uri_parse(&uri, request->target, query, &err)) {
         td_response_fail_error(response, &err);

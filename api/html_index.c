@@ -92,15 +92,21 @@ static void bytes_text(uint64_t bytes, char out[32])
 void td_html_models(const struct td_call *call)
 {
     static const char title[] = "Models";
+    enum { MODELS_MAX = 10000 }; /* for people */
+    size_t shown = 0;
     const struct td_snapshot *snapshot = call->snapshot;
     struct td_buffer out;
     td_buffer_init(&out);
     begin_page(&out, title, sizeof title - 1);
-    for (size_t i = 0; i < snapshot->model_count && !out.failed; i++) {
+    for (size_t i = 0; i < snapshot->model_count && shown <= MODELS_MAX && !out.failed; i++) {
         const struct td_model *model = &snapshot->models[i];
         char bytes[32];
         if (model->is_other_revision)
             continue;
+        if (shown++ == MODELS_MAX) {
+            td_buffer_puts(&out, "<tr><td>and more</td></tr>\n");
+            continue;
+        }
         bytes_text(model->total_bytes, bytes);
         write_row(&out, "/models/", model->id, strlen(model->id), "/", model->id, strlen(model->id), bytes,
                   model->checkpoint_count > 0 ? model->checkpoints[0].format : "");

@@ -65,7 +65,7 @@ bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, co
     td_response_fail(response, status, NULL, "%s", shown);
     if (response->content_type != NULL)
         set_error_text(hub, shown);
-    if (code != NULL) {
+    if (code != NULL && response->status == status) { /* 503 when memory is short even for this */
         td_response_add_header(response, "X-Error-Code", "%s", code);
         td_response_add_header(response, "X-Error-Message", "%s", error_message(code));
     }
@@ -79,6 +79,20 @@ bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err
     struct td_response *response = hub->call->response;
     td_response_fail_error(response, err);
     return td_hub_fail(hub, response->status, NULL, "%s", err->message);
+}
+
+void td_hub_answer_json(const struct td_hub_call *hub, struct td_buffer *json)
+{
+    struct td_response *response = hub->call->response;
+    struct td_error err;
+    td_error_init(&err);
+    td_response_set_json(response, json);
+    if (response->status != 200) {
+        (void)td_error_no_memory(&err);
+        (void)td_hub_fail_error(hub, &err);
+    } else if (hub->view.commit[0] != '\0') {
+        td_response_add_header(response, "X-Repo-Commit", "%s", hub->view.commit);
+    }
 }
 
 /* ---- parameters ---------------------------------------------------------------------------------------- */
@@ -231,6 +245,14 @@ static size_t file_verb(const struct td_hub_path *path, bool *as_dataset)
     return 0;
 }
 
+/* Below /api/; but a repository of somebody called so has its files there, too. */
+static bool is_api(const struct td_hub_path *path)
+{
+    bool as_dataset;
+    return is_segment(path, 0, "api") && (is_segment(path, 1, "models") || is_segment(path, 1, "datasets") ||
+                                          file_verb(path, &as_dataset) == 0);
+}
+
 bool td_hub_has_path(struct td_text raw_path)
 {
     struct td_hub_path path;
@@ -245,9 +267,9 @@ bool td_hub_is_post(struct td_text raw_path)
 {
     struct td_hub_path path;
     bool is = false;
-    if (td_hub_path_parse(&path, raw_path, NULL) && is_segment(&path, 0, "api"))
-        for (size_t i = 3; i <= 4; i++)
-            is = is || is_segment(&path, i, "paths-info");
+    if (td_hub_path_parse(&path, raw_path, NULL) && is_api(&path))
+        for (size_t i = 3; i <= 4; i++) /* a revision follows: a repository may be called so */
+            is = is || (is_segment(&path, i, "paths-info") && i + 1 < path.count);
     td_hub_path_fini(&path);
     return is;
 }
@@ -280,6 +302,7 @@ static bool take_revision(struct td_hub_call *hub, size_t at, size_t *rest)
         if (td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision.p, hub->revision.len, &hub->view,
                               &err))
             return true;
+        hub->view.commit[0] = '\0';
         if (err.code != TD_NOT_FOUND)
             return td_hub_fail_error(hub, &err);
     }
@@ -304,7 +327,17 @@ static void set_text(struct td_hub_call *hub, const char *json_text)
     struct td_buffer json;
     td_buffer_init(&json);
     td_buffer_puts(&json, json_text);
-    td_response_set_json(hub->call->response, &json);
+    td_hub_answer_json(hub, &json);
+}
+
+/* What can be asked of a repository. */
+static bool is_verb(const struct td_hub_path *path, size_t i)
+{
+    static const char *const verbs[] = {"revision", "tree", "paths-info", "commits", "refs", "auth-check"};
+    bool is = false;
+    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++)
+        is = is || is_segment(path, i, verbs[v]);
+    return is;
 }
 
 /* What is asked of a repository, at segment `verb`. */
@@ -360,7 +393,7 @@ static void answer_api(struct td_hub_call *hub)
         td_hub_answer_list(hub);
     } else if (path->count > 3 && find_repo(hub, 2, 2)) {
         answer_verb(hub, 4);
-    } else if (find_repo(hub, 2, 1)) {
+    } else if ((path->count == 3 || is_verb(path, 3)) && find_repo(hub, 2, 1)) { /* else name is not there */
         answer_verb(hub, 3);
     } else {
         hub->id = td_hub_path_join(path, 2, path->count > 4 ? 4 : path->count);
@@ -376,7 +409,7 @@ void td_handle_hub(const struct td_call *call)
     td_arena_init(&hub.arena, 0); /* a view's items: in proportion to the repository */
     if (!td_hub_path_parse(&hub.path, call->uri->raw_path, &err))
         (void)td_hub_fail_error(&hub, &err);
-    else if (is_segment(&hub.path, 0, "api"))
+    else if (is_api(&hub.path))
         answer_api(&hub);
     else
         answer_file_path(&hub);

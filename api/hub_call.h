@@ -20,7 +20,6 @@ struct td_hub_call {
     const struct td_repo *repo;
     struct td_text revision; /* "main" when none was given */
     struct td_repo_view view;
-    bool expand; /* ?expand=true */
 };
 
 /* Answers an error as the Hub does: {"error": text} with X-Error-Code and X-Error-Message, by which clients tell errors
@@ -30,6 +29,9 @@ bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, co
 
 /* The same for an error of ours. Always false. */
 bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err);
+
+/* Makes the buffer (emptied) the JSON that is answered, with the commit of the view when one is open. */
+void td_hub_answer_json(const struct td_hub_call *hub, struct td_buffer *json);
 
 /* Whether a parameter is there and says yes: "true", "True", "1". */
 bool td_hub_flag(const struct td_hub_call *hub, const char *name);

@@ -87,8 +87,7 @@ void td_hub_answer_info(struct td_hub_call *hub)
     write_head(&json, hub->repo, hub->id.p, hub->id.len, hub->view.commit);
     if (write_siblings(hub, &json, &err)) {
         td_buffer_puts(&json, "}\n");
-        td_response_set_json(hub->call->response, &json);
-        td_response_add_header(hub->call->response, "X-Repo-Commit", "%s", hub->view.commit);
+        td_hub_answer_json(hub, &json);
     } else {
         (void)td_hub_fail_error(hub, &err);
     }
@@ -140,12 +139,13 @@ void td_hub_answer_refs(const struct td_hub_call *hub)
     td_buffer_puts(&json, "{\"branches\":[");
     write_ref(&json, &first, "main", "refs/heads/", hub->repo->commit);
     write_refs(hub, &json, false, first);
-    if (td_repo_view_open(hub->call->snapshot, hub->repo, made, strlen(made), &view, NULL))
+    if (td_repo_view_open(hub->call->snapshot, hub->repo, made, strlen(made), &view, NULL) &&
+        view.kind == TD_VIEW_SAFETENSORS) /* a cache may have a ref of that name */
         write_ref(&json, &first, made, "refs/heads/", view.commit);
     td_buffer_puts(&json, "],\"converts\":[],\"tags\":[],\"pullRequests\":[");
     write_refs(hub, &json, true, true);
     td_buffer_puts(&json, "]}\n");
-    td_response_set_json(hub->call->response, &json);
+    td_hub_answer_json(hub, &json);
     td_buffer_fini(&json);
 }
 
@@ -159,7 +159,7 @@ void td_hub_answer_commits(struct td_hub_call *hub)
         hub->view.commit);
     td_hub_write_date(&json, hub->view.updated_ns);
     td_buffer_puts(&json, "}]\n");
-    td_response_set_json(hub->call->response, &json);
+    td_hub_answer_json(hub, &json);
     td_buffer_fini(&json);
 }
 
@@ -200,7 +200,9 @@ static const char *listed_id(const struct td_repo *repo, struct td_buffer *memor
 static bool is_listed(const struct listing *listing, bool datasets, const struct td_repo *repo,
                       const char *id)
 {
-    if (repo->is_other_revision || td_repo_is_dataset(repo) != datasets)
+    const char *slash = strchr(id, '/');
+    if (repo->is_other_revision || td_repo_is_dataset(repo) != datasets ||
+        (slash != NULL && strchr(slash + 1, '/') != NULL)) /* which clients do not take for an id */
         return false;
     if (listing->search != NULL && !contains(id, *listing->search))
         return false;
@@ -228,7 +230,17 @@ static int newest_first(const void *a, const void *b)
 {
     const struct td_repo *x = *(const struct td_repo *const *)a;
     const struct td_repo *y = *(const struct td_repo *const *)b;
-    return (x->updated_ns < y->updated_ns) - (x->updated_ns > y->updated_ns);
+    int order = (x->updated_ns < y->updated_ns) - (x->updated_ns > y->updated_ns);
+    return order != 0 ? order : (x > y) - (x < y); /* the same in every page: they lie in one array */
+}
+
+/* Whether it can stand in a link as it is. */
+static bool is_plain_host(struct td_text host)
+{
+    for (size_t i = 0; i < host.len; i++)
+        if (!isalnum((unsigned char)host.p[i]) && memchr("-._~[]:", host.p[i], 7) == NULL)
+            return false;
+    return host.len > 0;
 }
 
 /* Where the next page is: absolute, because clients ask for it as it stands. */
@@ -236,7 +248,7 @@ static void add_next_link(const struct td_hub_call *hub, const struct listing *l
 {
     const struct td_header *host = td_request_single_header(hub->call->request, "Host");
     struct td_buffer link;
-    if (host == NULL)
+    if (host == NULL || !is_plain_host(host->value))
         return;
     td_buffer_init(&link);
     td_buffer_printf(&link, "<http://%.*s/api/%s?limit=%" PRIu64 "&cursor=%" PRIu64, (int)host->value.len,
@@ -299,7 +311,7 @@ static bool collect(const struct td_hub_call *hub, const struct listing *listing
 
 void td_hub_answer_list(const struct td_hub_call *hub)
 {
-    enum { DEFAULT_LIMIT = 1000, MAX_LIMIT = 10000 };
+    enum { DEFAULT_LIMIT = 1000, MAX_LIMIT = 10000, PAGE_BYTES = 4 * 1024 * 1024 };
     const struct td_call *call = hub->call;
     struct listing listing = {.search = td_uri_parameter(call->uri, "search"),
                               .author = td_uri_parameter(call->uri, "author"),
@@ -325,15 +337,15 @@ void td_hub_answer_list(const struct td_hub_call *hub)
     td_buffer_init(&memory);
     td_buffer_putc(&json, '[');
     uint64_t i = listing.offset;
-    for (; i < count && i - listing.offset < listing.limit; i++) {
+    for (; i < count && i - listing.offset < listing.limit && json.len < PAGE_BYTES; i++) {
         const char *id = listed_id(repos[i], &memory);
         if (i > listing.offset)
             td_buffer_putc(&json, ',');
         write_listed(hub, &listing, repos[i], id == NULL ? repos[i]->id : id, &json);
     }
     td_buffer_puts(&json, "]\n");
-    td_response_set_json(call->response, &json);
-    if (i < count)
+    td_hub_answer_json(hub, &json);
+    if (i < count && call->response->status == 200)
         add_next_link(hub, &listing, i);
     td_buffer_fini(&json);
     td_buffer_fini(&memory);

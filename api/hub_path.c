@@ -13,14 +13,12 @@ bool td_hub_path_parse(struct td_hub_path *path, struct td_text raw_path, struct
         return td_error_no_memory(err);
     char *to = path->memory;
     for (size_t at = 0, end; at < raw_path.len; at = end + 1) {
+        bool is_last = path->count + 1 == TD_HUB_MAX_SEGMENTS;
         end = at;
-        while (end < raw_path.len && raw_path.p[end] != '/')
+        while (end < raw_path.len && (raw_path.p[end] != '/' || is_last))
             end++;
         if (end == at)
             continue;
-        if (path->count == TD_HUB_MAX_SEGMENTS)
-            return td_error_set(err, TD_INVALID_ARGUMENT, "the path has more than %d segments",
-                                TD_HUB_MAX_SEGMENTS);
         struct td_text *segment = &path->segments[path->count++];
         segment->p = to;
         if (!td_uri_decode((struct td_text){.p = raw_path.p + at, .len = end - at}, false, to, &segment->len,

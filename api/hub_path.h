@@ -18,8 +18,8 @@ struct td_hub_path {
     size_t count;
 };
 
-/* Empty segments (// or a '/' at the end) are dropped. Errors: TD_INVALID_ARGUMENT (a bad escape, not UTF-8, too many
- * segments), TD_RESOURCE_EXHAUSTED. Fini in every case. */
+/* Empty segments (// or a '/' at the end) are dropped; the last that there may be has all the rest. Errors:
+ * TD_INVALID_ARGUMENT (a bad escape, not UTF-8), TD_RESOURCE_EXHAUSTED. Fini in every case. */
 bool td_hub_path_parse(struct td_hub_path *path, struct td_text raw_path, struct td_error *err);
 void td_hub_path_fini(struct td_hub_path *path);
 

@@ -15,6 +15,7 @@ struct tree {
     size_t count;
     uint64_t until_ns; /* for digests */
     bool expand, first;
+    size_t path_count; /* that were asked for */
     struct td_buffer *out;
     struct td_error *err;
 };
@@ -156,15 +157,18 @@ static bool is_directory(const struct tree *tree, struct td_text path)
 /* The file at this path; NULL when there is none. */
 static const struct td_view_item *find_file(const struct tree *tree, struct td_text path)
 {
-    size_t at =
-        bound(tree, path, '\0'); /* not less: the path itself comes first of those that begin with it */
-    while (at > 0 &&
-           td_name_compare(tree->items[at - 1].path, strlen(tree->items[at - 1].path), path.p, path.len) == 0)
-        at--;
+    size_t at = bound(tree, path, '\0'); /* the path itself comes first of those that begin with it */
     if (at < tree->count &&
         td_name_compare(tree->items[at].path, strlen(tree->items[at].path), path.p, path.len) == 0)
         return &tree->items[at];
     return NULL;
+}
+
+static struct td_text without_slashes(struct td_text path)
+{
+    while (path.len > 0 && path.p[path.len - 1] == '/')
+        path.len--;
+    return path;
 }
 
 static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_buffer *out, struct td_error *err)
@@ -172,7 +176,7 @@ static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_buff
     struct td_view_item *items;
     *tree = (struct tree){.hub = hub,
                           .until_ns = td_clock_ns() + TD_HUB_WAIT_NS,
-                          .expand = hub->expand || td_hub_flag(hub, "expand"),
+                          .expand = td_hub_flag(hub, "expand"),
                           .first = true,
                           .out = out,
                           .err = err};
@@ -186,8 +190,7 @@ static void answer(const struct td_hub_call *hub, bool ok, struct td_buffer *jso
 {
     if (ok) {
         td_buffer_puts(json, "]\n");
-        td_response_set_json(hub->call->response, json);
-        td_response_add_header(hub->call->response, "X-Repo-Commit", "%s", hub->view.commit);
+        td_hub_answer_json(hub, json);
     } else if (err->code != TD_OK) {
         (void)td_hub_fail_error(hub, err);
     }
@@ -202,6 +205,7 @@ void td_hub_answer_tree(struct td_hub_call *hub, struct td_text path)
     td_error_init(&err);
     td_buffer_init(&json);
     td_buffer_putc(&json, '[');
+    path = without_slashes(path);
     bool ok = open_tree(hub, &tree, &json, &err);
     const struct td_view_item *file = ok && path.len > 0 ? find_file(&tree, path) : NULL;
     if (file != NULL)
@@ -216,28 +220,51 @@ void td_hub_answer_tree(struct td_hub_call *hub, struct td_text path)
 
 /* ---- paths-info ---------------------------------------------------------------------------------------- */
 
+/* What is not there is left out. */
 static bool write_path(struct tree *tree, struct td_text path)
 {
-    while (path.len > 0 && path.p[path.len - 1] == '/')
-        path.len--;
+    enum { PATHS_MAX = 10000 };
+    path = without_slashes(path);
+    if (tree->path_count++ == PATHS_MAX)
+        return td_error_set(tree->err, TD_INVALID_ARGUMENT, "more than %d paths", PATHS_MAX);
+    if (path.len > 0 && memchr(path.p, '\0', path.len) != NULL) /* JSON can say so */
+        return true;
     const struct td_view_item *file = path.len == 0 ? NULL : find_file(tree, path);
     if (file != NULL)
         return write_file(tree, file);
     return path.len == 0 || !is_directory(tree, path) || write_directory(tree, path.p, path.len);
 }
 
+/* Takes the next name=value off the form; false at its end. */
+static bool next_field(struct td_text *form, struct td_text *field)
+{
+    const char *end = form->len == 0 ? NULL : memchr(form->p, '&', form->len);
+    size_t len = end == NULL ? form->len : (size_t)(end - form->p);
+    bool found = form->len > 0;
+    *field = (struct td_text){.p = form->p, .len = len};
+    len += end == NULL ? 0 : 1;
+    *form = (struct td_text){.p = form->p + len, .len = form->len - len};
+    return found;
+}
+
+/* Whether the form says expand=true, before or behind its paths. */
+static bool form_expands(struct td_text form)
+{
+    struct td_text field;
+    while (next_field(&form, &field))
+        if (td_text_equals(field, "expand=true") || td_text_equals(field, "expand=True"))
+            return true;
+    return false;
+}
+
 /* paths=a&paths=b%2Fc&expand=true */
-static bool write_form(struct tree *tree, struct td_text body)
+static bool write_form(struct tree *tree, struct td_text form)
 {
     static const char name[] = "paths=";
     const size_t name_len = sizeof name - 1;
-    for (size_t at = 0, end; at < body.len; at = end + 1) {
-        end = at;
-        while (end < body.len && body.p[end] != '&')
-            end++;
-        struct td_text item = {.p = body.p + at, .len = end - at};
-        if (td_text_equals(item, "expand=true") || td_text_equals(item, "expand=True"))
-            tree->expand = true;
+    struct td_text item;
+    tree->expand = tree->expand || form_expands(form);
+    while (next_field(&form, &item)) {
         if (item.len < name_len || memcmp(item.p, name, name_len) != 0)
             continue;
         struct td_text path = {.len = 0};

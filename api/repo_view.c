@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* ---- revisions ----------------------------------------------------------------------------------------- */
 
@@ -47,11 +48,10 @@ static bool set_made(struct td_repo_view *view, const char *base, enum td_view_k
                      struct td_text engine, uint64_t tp_size, uint64_t rank)
 {
     unsigned number = kind == TD_VIEW_RANK ? engine_number(engine) : NO_ENGINE;
+    const char *name = kind == TD_VIEW_RANK ? td_engine_name(number) : "none"; /* outlives the request */
     view->kind = kind;
     view->rank = rank;
-    if (kind == TD_VIEW_SAFETENSORS)
-        engine = (struct td_text){.p = "none", .len = strlen("none")};
-    return td_shard_name_engine(engine, tp_size, &view->name) &&
+    return td_shard_name_engine((struct td_text){.p = name, .len = strlen(name)}, tp_size, &view->name) &&
            write_commit(base, number, kind == TD_VIEW_RANK ? tp_size : 0, rank, view->commit);
 }
 
@@ -208,13 +208,29 @@ static bool ends_with(const char *text, const char *ending)
     return len >= n && strcmp(text + len - n, ending) == 0;
 }
 
+/* Names of pickles, of those too that are no checkpoints of ours. */
+static bool is_pickles_name(const char *name)
+{
+    static const char *const endings[] = {".pkl", ".pickle", ".pk",  ".joblib", ".dill", ".pt",  ".pt2",
+                                          ".pth", ".ckpt",   ".bin", ".distcp", ".npy",  ".npz", ".nemo"};
+    size_t len = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t n = strlen(endings[i]);
+        if (len >= n && strcasecmp(name + len - n, endings[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Whether the view shows this file as it lies. What a checkpoint's name has, whatever is in it, may be a pickle. */
 static bool is_kept(const struct td_repo_view *view, const struct model_run *run,
                     const struct td_entry *entry)
 {
-    if (view->kind == TD_VIEW_FILES || td_file_kind_of(entry->path) == TD_FILE_PLAIN)
-        return true;
     const char *name = td_base_name(entry->path);
+    if (view->kind == TD_VIEW_FILES)
+        return true;
+    if (td_file_kind_of(entry->path) == TD_FILE_PLAIN)
+        return !is_pickles_name(name);
     if (view->kind != TD_VIEW_SAFETENSORS ||
         (!ends_with(name, ".safetensors") && strstr(name, ".safetensors.index.") == NULL))
         return false;
@@ -223,6 +239,15 @@ static bool is_kept(const struct td_repo_view *view, const struct model_run *run
         run->root != NULL ? run->root
                           : td_snapshot_route(view->snapshot, entry->path, strlen(entry->path), &rest);
     return model == NULL || !is_replaced(view, model);
+}
+
+/* A file's name without .bin and without -00001-of-00002. */
+static size_t stem_len(const char *part)
+{
+    size_t len = strlen(part) - strlen(".bin");
+    const size_t numbers = strlen("-00001-of-00002");
+    bool numbered = len > numbers && part[len - numbers] == '-' && memcmp(part + len - 9, "-of-", 4) == 0;
+    return numbered ? len - numbers : len;
 }
 
 /* What the file in place of a checkpoint is called: as the libraries that load it would look for it. */
@@ -234,7 +259,7 @@ static void write_made_name(const struct td_repo_view *view, const struct td_mod
         (void)td_shard_name_write_state(rank, out, capacity);
     else if (view->kind == TD_VIEW_SAFETENSORS && ends_with(part, ".bin") &&
              strncmp(part, "pytorch_model", 13) != 0)
-        (void)snprintf(out, capacity, "%.*s.safetensors", (int)(strlen(part) - 4), part); /* adapter_model */
+        (void)snprintf(out, capacity, "%.*s.safetensors", (int)stem_len(part), part); /* adapter_model */
     else
         (void)snprintf(out, capacity, "model.safetensors");
 }
@@ -374,6 +399,9 @@ static bool find_made(const struct td_repo_view *view, const struct td_model *mo
     for (size_t i = 0; i < path.len; i++)
         if (path.p[i] == '/')
             name = (struct td_text){.p = path.p + i + 1, .len = path.len - i - 1};
+    size_t above = path.len - name.len; /* with its '/' */
+    if (above != (model->directory_len > view->prefix_len ? model->directory_len - view->prefix_len + 1 : 0))
+        return false;
     struct td_repo_view shown = *view;
     bool by_state = name.len > 6 && memcmp(name.p, "model-", 6) == 0 && view->kind != TD_VIEW_SAFETENSORS &&
                     td_shard_name_read_file(name, &rank, &as_json) && !as_json;
@@ -389,7 +417,9 @@ static bool find_made(const struct td_repo_view *view, const struct td_model *mo
 bool td_repo_view_find(const struct td_repo_view *view, const char *path, size_t len, struct td_arena *arena,
                        struct td_view_item *item, struct td_error *err)
 {
-    struct model_run run = models_of(view);
+    struct model_run run = {0};
+    if (view->kind != TD_VIEW_FILES)
+        run = models_of(view);
     const struct td_entry *entry = td_snapshot_find_in_run(view->snapshot, view->first_entry,
                                                            view->entry_count, view->prefix_len, path, len);
     if (entry != NULL && is_kept(view, &run, entry)) {

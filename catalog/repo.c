@@ -320,13 +320,18 @@ static bool is_text(const char *text, const char *p, size_t len)
     return text != NULL && strlen(text) == len && memcmp(text, p, len) == 0;
 }
 
+/* Whether this is a name of its commit. */
+static bool is_commit_of(const struct td_repo *repo, const char *revision, size_t len)
+{
+    return is_text(repo->commit, revision, len) || is_text(repo->identity_commit, revision, len) ||
+           is_text(repo->revision, revision, len);
+}
+
 const struct td_repo *td_repo_at(const struct td_snapshot *snapshot, const struct td_repo *repo,
                                  const char *revision, size_t len)
 {
     const char *commit = NULL;
-    if (is_text(repo->commit, revision, len) || is_text(repo->identity_commit, revision, len) ||
-        is_text(repo->revision, revision, len) || is_text("main", revision, len) ||
-        is_text("HEAD", revision, len))
+    if (is_commit_of(repo, revision, len) || is_text("main", revision, len) || is_text("HEAD", revision, len))
         return repo;
     for (size_t i = 0; i < repo->ref_count && commit == NULL; i++)
         if (is_text(repo->refs[i].name, revision, len))
@@ -341,7 +346,7 @@ const struct td_repo *td_repo_at(const struct td_snapshot *snapshot, const struc
     const struct td_repo *end = snapshot->repos + snapshot->repo_count;
     for (const struct td_repo *other = repo + 1;
          other < end && other->is_other_revision && strcmp(other->id, repo->id) == 0; other++)
-        if (is_text(other->revision, revision, len))
+        if (is_commit_of(other, revision, len))
             return other;
     return NULL;
 }
