@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "core/utf8.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <openssl/sha.h>
 #include <stdarg.h>
@@ -96,6 +97,42 @@ void td_hub_answer_json(const struct td_hub_call *hub, struct td_buffer *json)
 }
 
 /* ---- parameters ---------------------------------------------------------------------------------------- */
+
+uint64_t td_hub_number(const struct td_hub_call *hub, const char *name, uint64_t fallback)
+{
+    const struct td_text *text = td_uri_parameter(hub->call->uri, name);
+    uint64_t value = 0;
+    if (text == NULL || text->len == 0 || text->len > 9)
+        return fallback;
+    for (size_t i = 0; i < text->len; i++) {
+        if (text->p[i] < '0' || text->p[i] > '9')
+            return fallback;
+        value = value * 10 + (uint64_t)(text->p[i] - '0');
+    }
+    return value;
+}
+
+/* Whether it can stand in a link as it is. */
+static bool is_plain_host(struct td_text host)
+{
+    for (size_t i = 0; i < host.len; i++)
+        if (!isalnum((unsigned char)host.p[i]) && memchr("-._~[]:", host.p[i], 7) == NULL)
+            return false;
+    return host.len > 0;
+}
+
+bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target,
+                      char link[TD_HEADER_VALUE_BYTES])
+{
+    const struct td_header *host = td_request_single_header(hub->call->request, "Host");
+    const struct td_header *scheme = td_request_single_header(hub->call->request, "X-Forwarded-Proto");
+    bool secure = scheme != NULL && td_text_equals_ignore_case(scheme->value, "https"); /* a proxy's */
+    if (host == NULL || !is_plain_host(host->value) || target->failed)
+        return false;
+    int len = snprintf(link, TD_HEADER_VALUE_BYTES, "<http%s://%.*s%.*s>; rel=\"next\"", secure ? "s" : "",
+                       (int)host->value.len, host->value.p, (int)target->len, target->data);
+    return len > 0 && len < TD_HEADER_VALUE_BYTES;
+}
 
 bool td_hub_flag(const struct td_hub_call *hub, const char *name)
 {

@@ -10,6 +10,9 @@
 /* HEAD of a file and the lists wait at most so long for digests: clients give up after ten seconds. */
 #define TD_HUB_WAIT_NS UINT64_C(4500000000)
 
+/* So many items are in one answer: more of a tree are on further pages, and a description leaves them out. */
+enum { TD_HUB_MOST_ITEMS = 50000 };
+
 /* A request while it is answered. */
 struct td_hub_call {
     const struct td_call *call;
@@ -32,6 +35,14 @@ bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err
 
 /* Makes the buffer (emptied) the JSON that is answered, with the commit of the view when one is open. */
 void td_hub_answer_json(const struct td_hub_call *hub, struct td_buffer *json);
+
+/* Writes the Link field that leads to the next page at `target` (path and query), absolute because clients ask for it as
+ * it stands. False when the request does not say where we are, or the field is too long. */
+bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target,
+                      char link[TD_HEADER_VALUE_BYTES]);
+
+/* A decimal number in a parameter; fallback when there is none. */
+uint64_t td_hub_number(const struct td_hub_call *hub, const char *name, uint64_t fallback);
 
 /* Whether a parameter is there and says yes: "true", "True", "1". */
 bool td_hub_flag(const struct td_hub_call *hub, const char *name);

@@ -57,6 +57,7 @@ static bool write_sibling(const struct td_hub_call *hub, const struct td_view_it
     return true;
 }
 
+/* Those of a very large repository are left out: clients ask for the tree then, which has pages. */
 static bool write_siblings(struct td_hub_call *hub, struct td_buffer *out, struct td_error *err)
 {
     struct td_view_item *items;
@@ -65,6 +66,8 @@ static bool write_siblings(struct td_hub_call *hub, struct td_buffer *out, struc
     uint64_t until_ns = td_clock_ns() + TD_HUB_WAIT_NS;
     if (!td_repo_view_list(&hub->view, &hub->arena, &items, &count, err))
         return false;
+    if (count > TD_HUB_MOST_ITEMS)
+        return true;
     td_buffer_puts(out, ",\"siblings\":[");
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
@@ -211,21 +214,6 @@ static bool is_listed(const struct listing *listing, bool datasets, const struct
            (listing->author->len == space_len && memcmp(listing->author->p, id, space_len) == 0);
 }
 
-/* A decimal number; fallback when there is none. */
-static uint64_t number_parameter(const struct td_hub_call *hub, const char *name, uint64_t fallback)
-{
-    const struct td_text *text = td_uri_parameter(hub->call->uri, name);
-    uint64_t value = 0;
-    if (text == NULL || text->len == 0 || text->len > 9)
-        return fallback;
-    for (size_t i = 0; i < text->len; i++) {
-        if (text->p[i] < '0' || text->p[i] > '9')
-            return fallback;
-        value = value * 10 + (uint64_t)(text->p[i] - '0');
-    }
-    return value;
-}
-
 static int newest_first(const void *a, const void *b)
 {
     const struct td_repo *x = *(const struct td_repo *const *)a;
@@ -234,42 +222,29 @@ static int newest_first(const void *a, const void *b)
     return order != 0 ? order : (x > y) - (x < y); /* the same in every page: they lie in one array */
 }
 
-/* Whether it can stand in a link as it is. */
-static bool is_plain_host(struct td_text host)
-{
-    for (size_t i = 0; i < host.len; i++)
-        if (!isalnum((unsigned char)host.p[i]) && memchr("-._~[]:", host.p[i], 7) == NULL)
-            return false;
-    return host.len > 0;
-}
-
-/* Where the next page is: absolute, because clients ask for it as it stands. */
+/* Where the next page is. */
 static void add_next_link(const struct td_hub_call *hub, const struct listing *listing, uint64_t offset)
 {
-    const struct td_header *host = td_request_single_header(hub->call->request, "Host");
-    struct td_buffer link;
-    if (host == NULL || !is_plain_host(host->value))
-        return;
-    td_buffer_init(&link);
-    td_buffer_printf(&link, "<http://%.*s/api/%s?limit=%" PRIu64 "&cursor=%" PRIu64, (int)host->value.len,
-                     host->value.p, hub->as_dataset ? "datasets" : "models", listing->limit, offset);
+    char link[TD_HEADER_VALUE_BYTES];
+    struct td_buffer target;
+    td_buffer_init(&target);
+    td_buffer_printf(&target, "/api/%s?limit=%" PRIu64 "&cursor=%" PRIu64,
+                     hub->as_dataset ? "datasets" : "models", listing->limit, offset);
     if (listing->by_date)
-        td_buffer_puts(&link, "&sort=lastModified");
+        td_buffer_puts(&target, "&sort=lastModified");
     if (listing->siblings)
-        td_buffer_puts(&link, "&full=true");
+        td_buffer_puts(&target, "&full=true");
     if (listing->search != NULL) {
-        td_buffer_puts(&link, "&search=");
-        td_uri_encode(&link, listing->search->p, listing->search->len, false);
+        td_buffer_puts(&target, "&search=");
+        td_uri_encode(&target, listing->search->p, listing->search->len, false);
     }
     if (listing->author != NULL) {
-        td_buffer_puts(&link, "&author=");
-        td_uri_encode(&link, listing->author->p, listing->author->len, false);
+        td_buffer_puts(&target, "&author=");
+        td_uri_encode(&target, listing->author->p, listing->author->len, false);
     }
-    td_buffer_puts(&link, ">; rel=\"next\"");
-    const char *text = td_buffer_terminate(&link);
-    if (text != NULL && link.len < TD_HEADER_VALUE_BYTES) /* half a link is none */
-        td_response_add_header(hub->call->response, "Link", "%s", text);
-    td_buffer_fini(&link);
+    if (td_hub_next_link(hub, &target, link))
+        td_response_add_header(hub->call->response, "Link", "%s", link);
+    td_buffer_fini(&target);
 }
 
 static void write_listed(const struct td_hub_call *hub, const struct listing *listing,
@@ -277,7 +252,7 @@ static void write_listed(const struct td_hub_call *hub, const struct listing *li
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
     write_head(out, repo, id, strlen(id), repo->commit);
-    if (listing->siblings) {
+    if (listing->siblings && repo->entry_count <= TD_HUB_MOST_ITEMS) {
         td_buffer_puts(out, ",\"siblings\":[");
         for (size_t i = 0; i < repo->entry_count; i++) {
             td_buffer_puts(out, i > 0 ? ",{\"rfilename\":" : "{\"rfilename\":");
@@ -315,8 +290,8 @@ void td_hub_answer_list(const struct td_hub_call *hub)
     const struct td_call *call = hub->call;
     struct listing listing = {.search = td_uri_parameter(call->uri, "search"),
                               .author = td_uri_parameter(call->uri, "author"),
-                              .limit = number_parameter(hub, "limit", DEFAULT_LIMIT),
-                              .offset = number_parameter(hub, "cursor", 0),
+                              .limit = td_hub_number(hub, "limit", DEFAULT_LIMIT),
+                              .offset = td_hub_number(hub, "cursor", 0),
                               .siblings = td_hub_flag(hub, "full") || td_hub_expands(hub, "siblings")};
     const struct td_text *sort = td_uri_parameter(call->uri, "sort");
     const struct td_repo **repos = calloc(call->snapshot->repo_count + 1, sizeof *repos);

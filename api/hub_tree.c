@@ -16,6 +16,8 @@ struct tree {
     uint64_t until_ns; /* for digests */
     bool expand, first;
     size_t path_count; /* that were asked for */
+    size_t written;
+    char link[TD_HEADER_VALUE_BYTES]; /* to the next page; empty: none */
     struct td_buffer *out;
     struct td_error *err;
 };
@@ -25,6 +27,7 @@ static void begin_item(struct tree *tree)
     if (!tree->first)
         td_buffer_putc(tree->out, ',');
     tree->first = false;
+    tree->written++;
 }
 
 static void end_item(struct tree *tree)
@@ -127,16 +130,38 @@ static bool write_new_directories(struct tree *tree, const char *before, const c
     return true;
 }
 
-/* The directory's files and directories; recursively all that is below. */
+/* Where the list goes on with item i. By the commit: there it is the same item. False when that cannot be said. */
+static bool set_next(struct tree *tree, struct td_text directory, bool recursive, size_t i)
+{
+    const struct td_hub_call *hub = tree->hub;
+    struct td_buffer target;
+    td_buffer_init(&target);
+    td_buffer_printf(&target, "/api/%s/", hub->as_dataset ? "datasets" : "models");
+    td_uri_encode(&target, hub->id.p, hub->id.len, true);
+    td_buffer_printf(&target, "/tree/%s/", hub->view.commit);
+    td_uri_encode(&target, directory.p, directory.len, false);
+    td_buffer_printf(&target, "?recursive=%s&expand=%s&cursor=%zu", recursive ? "true" : "false",
+                     tree->expand ? "true" : "false", i);
+    bool ok = td_hub_next_link(hub, &target, tree->link);
+    if (!ok)
+        tree->link[0] = '\0';
+    td_buffer_fini(&target);
+    return ok;
+}
+
+/* The directory's files and directories; recursively all that is below. From ?cursor= on, until the answer is full. */
 static bool write_tree(struct tree *tree, struct td_text directory, bool recursive)
 {
     size_t first;
     size_t end;
     size_t from = directory.len == 0 ? 0 : directory.len + 1;
-    const char *before = NULL;
+    uint64_t cursor = td_hub_number(tree->hub, "cursor", 0);
     items_below(tree, directory, &first, &end);
-    for (size_t i = first; i < end && !tree->out->failed; i++) {
+    const char *before = cursor > first && cursor < end ? tree->items[cursor - 1].path : NULL;
+    for (size_t i = cursor > first ? (size_t)cursor : first; i < end && !tree->out->failed; i++) {
         const char *path = tree->items[i].path;
+        if (tree->written >= TD_HUB_MOST_ITEMS && set_next(tree, directory, recursive, i))
+            return true;
         bool here = strchr(path + from, '/') == NULL;
         if (!write_new_directories(tree, before, path, from, recursive) ||
             ((here || recursive) && !write_file(tree, &tree->items[i])))
@@ -216,6 +241,8 @@ void td_hub_answer_tree(struct td_hub_call *hub, struct td_text path)
     else
         ok = ok && write_tree(&tree, path, td_hub_flag(hub, "recursive"));
     answer(hub, ok, &json, &err);
+    if (tree.link[0] != '\0' && hub->call->response->status == 200)
+        td_response_add_header(hub->call->response, "Link", "%s", tree.link);
 }
 
 /* ---- paths-info ---------------------------------------------------------------------------------------- */
