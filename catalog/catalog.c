@@ -106,6 +106,29 @@ static void log_snapshot(const struct td_snapshot *snapshot, const struct td_cat
                status->unsettled_count, plural(status->unsettled_count));
 }
 
+/* huggingface_hub refuses larger files from a server without its chunk store (constants.py, MAX_HTTP_DOWNLOAD_SIZE). */
+static const uint64_t hub_file_max_bytes = UINT64_C(50000000000);
+
+/* Tells of files that its clients will not download, once each. */
+static void log_large_files(const struct td_snapshot *snapshot, const struct td_snapshot *old)
+{
+    enum { NAMED_MAX = 10 };
+    size_t count = 0;
+    for (size_t i = 0; i < snapshot->entry_count; i++) {
+        const struct td_entry *entry = &snapshot->entries[i];
+        if (entry->file->source.id.size_bytes <= hub_file_max_bytes)
+            continue;
+        const struct td_entry *before =
+            old == NULL ? NULL : td_snapshot_find_entry(old, entry->path, strlen(entry->path));
+        if ((before == NULL || before->file != entry->file) && count++ < NAMED_MAX)
+            td_log(TD_LOG_INFO,
+                   "%s: %" PRIu64 " bytes; huggingface_hub downloads files of up to 50,000,000,000",
+                   entry->path, entry->file->source.id.size_bytes);
+    }
+    if (count > NAMED_MAX)
+        td_log(TD_LOG_INFO, "and %zu more files of that size", count - NAMED_MAX);
+}
+
 /* The root by its path, again: after a remount the old descriptor shows the old, perhaps empty, directory. */
 static struct td_root *current_root(struct td_catalog *catalog, struct td_error *err)
 {
@@ -193,6 +216,8 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     pthread_mutex_unlock(&catalog->lock);
     if (news)
         log_snapshot(snapshot, &counted, took_ns);
+    if (news)
+        log_large_files(snapshot, old);
     if (changed)
         td_hasher_set_snapshot(catalog->hasher, snapshot); /* ours: only this thread replaces it */
     td_snapshot_unref(changed ? old : snapshot);

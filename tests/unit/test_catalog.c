@@ -162,6 +162,71 @@ static void scans_come_when_asked_for(void **state)
     finish(&place);
 }
 
+/* Standard error, from here to the end. */
+struct caught {
+    int saved, ends[2];
+};
+
+static void catch_log(struct caught *caught)
+{
+    caught->saved = dup(STDERR_FILENO);
+    td_log_set_level(TD_LOG_INFO);
+    assert_true(pipe(caught->ends) == 0 && dup2(caught->ends[1], STDERR_FILENO) >= 0);
+}
+
+static void end_catch(struct caught *caught, char *text, size_t capacity)
+{
+    assert_true(dup2(caught->saved, STDERR_FILENO) >= 0);
+    td_log_set_level(TD_LOG_ERROR);
+    (void)close(caught->saved);
+    (void)close(caught->ends[1]);
+    ssize_t n = read(caught->ends[0], text, capacity - 1);
+    (void)close(caught->ends[0]);
+    assert_true(n > 0);
+    text[n] = '\0';
+}
+
+static size_t count_of(const char *text, const char *word)
+{
+    size_t count = 0;
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word))
+        count++;
+    return count;
+}
+
+/* The bound is huggingface_hub's: constants.py MAX_HTTP_DOWNLOAD_SIZE, 50 * 1000**3. */
+static void files_that_the_hubs_clients_refuse_are_told_once(void **state)
+{
+    (void)state;
+    struct place place;
+    struct caught caught;
+    char text[16384];
+    prepare(&place);
+    tree_text(&place.tree, "root/m/allowed.dat", "");
+    tree_truncate(&place.tree, "root/m/allowed.dat", UINT64_C(50000000000));
+    tree_text(&place.tree, "root/m/large.dat", "");
+    tree_truncate(&place.tree, "root/m/large.dat", UINT64_C(50000000001));
+    catch_log(&caught);
+    start(&place);
+    WAIT_FOR(&place, status.ready);
+    tree_text(&place.tree, "root/m/news.txt", "x");
+    scan_and_wait(&place);
+    assert_int_equal(status_of(&place).generation, 2);
+    for (int i = 0; i < 12; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "root/m/more-%02d.dat", i);
+        tree_text(&place.tree, name, "");
+        tree_truncate(&place.tree, name, UINT64_C(60000000000));
+    }
+    scan_and_wait(&place);
+    end_catch(&caught, text, sizeof text);
+    assert_int_equal(count_of(text, "m/large.dat: 50000000001 bytes; huggingface_hub"), 1);
+    assert_int_equal(count_of(text, "allowed.dat"), 0);
+    assert_int_equal(count_of(text, "more-"), 10);
+    assert_int_equal(count_of(text, "and 2 more files"), 1);
+    finish(&place);
+}
+
 static void scans_come_by_themselves(void **state)
 {
     (void)state;
@@ -575,6 +640,7 @@ int main(void)
         cmocka_unit_test(the_first_scan_makes_ready),
         cmocka_unit_test(an_empty_root_is_ready_too),
         cmocka_unit_test(scans_come_when_asked_for),
+        cmocka_unit_test(files_that_the_hubs_clients_refuse_are_told_once),
         cmocka_unit_test(scans_come_by_themselves),
         cmocka_unit_test(many_requests_are_few_scans),
         cmocka_unit_test(settling_needs_no_request),
