@@ -257,7 +257,7 @@ void td_handle_file(const struct td_call *call)
         td_model_find_file(call->snapshot, call->model, call->rest.p, call->rest.len);
     struct td_text folder = call->rest; /* with a '/' at its end or, as fsspec asks for it, without */
     folder.len -= folder.p[folder.len - 1] == '/' ? 1 : 0;
-    if (entry == NULL && td_html_folder(call, folder))
+    if (entry == NULL && folder.len > 0 && td_html_folder(call, folder))
         return;
     if (entry == NULL) {
         td_response_fail(response, 404, NULL, "model \"%s\" has no file \"%.*s\"", call->model->id,

@@ -208,6 +208,7 @@ bool td_html_folder(const struct td_call *call, struct td_text path)
     const char *text = td_buffer_terminate(&title);
     begin_page(&out, text == NULL ? "" : text, title.len);
     write_items(call, first, end, from, &out);
+    out.failed = out.failed || text == NULL;
     end_page(call, &out);
     td_buffer_fini(&title);
     td_buffer_fini(&out);

@@ -48,25 +48,25 @@ static void set_error_text(const struct td_hub_call *hub, const char *text)
     char *data = td_buffer_release(&json, &len);
     if (data == NULL)
         return; /* no memory: our own form is there */
-    td_body_fini(&response->body);
-    td_body_init(&response->body);
-    (void)td_body_append_heap(&response->body, data, len, &err);
+    struct td_body body;
+    td_body_init(&body);
+    if (td_body_append_heap(&body, data, len, &err)) {
+        td_body_fini(&response->body);
+        response->body = body;
+    } else {
+        td_body_fini(&body);
+    }
 }
 
-bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, const char *format, ...)
+/* The rest of an error whose status is set. */
+static bool finish_error(const struct td_hub_call *hub, const char *code, const char *text)
 {
-    char text[1024];
-    char shown[2048];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    td_utf8_escape(text, strlen(text), shown, sizeof shown); /* a cut may have split a character */
     struct td_response *response = hub->call->response;
-    td_response_fail(response, status, NULL, "%s", shown);
+    char shown[2048];
+    td_utf8_escape(text, strlen(text), shown, sizeof shown); /* a cut may have split a character */
     if (response->content_type != NULL)
         set_error_text(hub, shown);
-    if (code != NULL && response->status == status) { /* 503 when memory is short even for this */
+    if (code != NULL) {
         td_response_add_header(response, "X-Error-Code", "%s", code);
         td_response_add_header(response, "X-Error-Message", "%s", error_message(code));
     }
@@ -75,11 +75,23 @@ bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, co
     return false;
 }
 
+bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    struct td_response *response = hub->call->response;
+    td_response_fail(response, status, NULL, "%s", text);
+    return finish_error(hub, response->status == status ? code : NULL,
+                        text); /* 503: no memory even for this */
+}
+
 bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err)
 {
-    struct td_response *response = hub->call->response;
-    td_response_fail_error(response, err);
-    return td_hub_fail(hub, response->status, NULL, "%s", err->message);
+    td_response_fail_error(hub->call->response, err);
+    return finish_error(hub, NULL, err->message);
 }
 
 void td_hub_answer_json(const struct td_hub_call *hub, struct td_buffer *json)
@@ -294,20 +306,18 @@ bool td_hub_has_path(struct td_text raw_path)
 {
     struct td_hub_path path;
     bool as_dataset;
-    bool has = td_hub_path_parse(&path, raw_path, NULL) &&
-               ((is_segment(&path, 0, "api") && path.count > 1) || file_verb(&path, &as_dataset) > 0);
-    td_hub_path_fini(&path);
-    return has;
+    td_hub_path_split(&path, raw_path); /* what follows depends on this, so it must not fail */
+    return (is_segment(&path, 0, "api") && path.count > 1) || file_verb(&path, &as_dataset) > 0;
 }
 
 bool td_hub_is_post(struct td_text raw_path)
 {
     struct td_hub_path path;
     bool is = false;
-    if (td_hub_path_parse(&path, raw_path, NULL) && is_api(&path))
+    td_hub_path_split(&path, raw_path);
+    if (is_api(&path))
         for (size_t i = 3; i <= 4; i++) /* a revision follows: a repository may be called so */
             is = is || (is_segment(&path, i, "paths-info") && i + 1 < path.count);
-    td_hub_path_fini(&path);
     return is;
 }
 

@@ -110,7 +110,8 @@ static void write_ref(struct td_buffer *out, bool *first, const char *name, cons
     td_buffer_init(&ref);
     td_buffer_printf(&ref, "%s%s", prefix, name);
     const char *text = td_buffer_terminate(&ref);
-    td_json_write_cstring(out, text == NULL ? name : text);
+    td_json_write_cstring(out, text == NULL ? "" : text);
+    out->failed = out->failed || text == NULL;
     td_buffer_fini(&ref);
     td_buffer_printf(out, ",\"targetCommit\":\"%s\"}", commit);
 }
@@ -137,14 +138,19 @@ void td_hub_answer_refs(const struct td_hub_call *hub)
     static const char made[] = "safetensors";
     struct td_buffer json;
     struct td_repo_view view;
+    struct td_error err;
     bool first = true;
+    td_error_init(&err);
     td_buffer_init(&json);
     td_buffer_puts(&json, "{\"branches\":[");
     write_ref(&json, &first, "main", "refs/heads/", hub->repo->commit);
     write_refs(hub, &json, false, first);
-    if (td_repo_view_open(hub->call->snapshot, hub->repo, made, strlen(made), &view, NULL) &&
-        view.kind == TD_VIEW_SAFETENSORS) /* a cache may have a ref of that name */
-        write_ref(&json, &first, made, "refs/heads/", view.commit);
+    if (td_repo_view_open(hub->call->snapshot, hub->repo, made, strlen(made), &view, &err)) {
+        if (view.kind == TD_VIEW_SAFETENSORS) /* a cache may have a ref of that name */
+            write_ref(&json, &first, made, "refs/heads/", view.commit);
+    } else if (err.code != TD_NOT_FOUND) {
+        json.failed = true;
+    }
     td_buffer_puts(&json, "],\"converts\":[],\"tags\":[],\"pullRequests\":[");
     write_refs(hub, &json, true, true);
     td_buffer_puts(&json, "]}\n");
@@ -316,7 +322,8 @@ void td_hub_answer_list(const struct td_hub_call *hub)
         const char *id = listed_id(repos[i], &memory);
         if (i > listing.offset)
             td_buffer_putc(&json, ',');
-        write_listed(hub, &listing, repos[i], id == NULL ? repos[i]->id : id, &json);
+        write_listed(hub, &listing, repos[i], id == NULL ? "" : id, &json);
+        json.failed = json.failed || id == NULL;
     }
     td_buffer_puts(&json, "]\n");
     td_hub_answer_json(hub, &json);

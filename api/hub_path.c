@@ -5,24 +5,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool td_hub_path_parse(struct td_hub_path *path, struct td_text raw_path, struct td_error *err)
+void td_hub_path_split(struct td_hub_path *path, struct td_text raw_path)
 {
     path->count = 0;
-    path->memory = malloc(raw_path.len + 1);
-    if (path->memory == NULL)
-        return td_error_no_memory(err);
-    char *to = path->memory;
+    path->memory = NULL;
     for (size_t at = 0, end; at < raw_path.len; at = end + 1) {
         bool is_last = path->count + 1 == TD_HUB_MAX_SEGMENTS;
         end = at;
         while (end < raw_path.len && (raw_path.p[end] != '/' || is_last))
             end++;
-        if (end == at)
-            continue;
-        struct td_text *segment = &path->segments[path->count++];
+        if (end > at)
+            path->segments[path->count++] = (struct td_text){.p = raw_path.p + at, .len = end - at};
+    }
+}
+
+bool td_hub_path_parse(struct td_hub_path *path, struct td_text raw_path, struct td_error *err)
+{
+    td_hub_path_split(path, raw_path);
+    path->memory = malloc(raw_path.len + 1);
+    if (path->memory == NULL)
+        return td_error_no_memory(err);
+    char *to = path->memory;
+    for (size_t i = 0; i < path->count; i++) {
+        struct td_text raw = path->segments[i];
+        struct td_text *segment = &path->segments[i];
         segment->p = to;
-        if (!td_uri_decode((struct td_text){.p = raw_path.p + at, .len = end - at}, false, to, &segment->len,
-                           err))
+        if (!td_uri_decode(raw, false, to, &segment->len, err))
             return false;
         to += segment->len;
         *to++ = '/';

@@ -18,8 +18,11 @@ struct td_hub_path {
     size_t count;
 };
 
-/* Empty segments (// or a '/' at the end) are dropped; the last that there may be has all the rest. Errors:
- * TD_INVALID_ARGUMENT (a bad escape, not UTF-8), TD_RESOURCE_EXHAUSTED. Fini in every case. */
+/* Without memory of its own: the segments point into the raw path, not decoded. Empty segments (// or a '/' at the end) are
+ * dropped; the last that there may be has all the rest. */
+void td_hub_path_split(struct td_hub_path *path, struct td_text raw_path);
+
+/* Splits and decodes. Errors: TD_INVALID_ARGUMENT (a bad escape, not UTF-8), TD_RESOURCE_EXHAUSTED. Fini in every case. */
 bool td_hub_path_parse(struct td_hub_path *path, struct td_text raw_path, struct td_error *err);
 void td_hub_path_fini(struct td_hub_path *path);
 

@@ -254,8 +254,6 @@ static bool write_path(struct tree *tree, struct td_text path)
     path = without_slashes(path);
     if (tree->path_count++ == PATHS_MAX)
         return td_error_set(tree->err, TD_INVALID_ARGUMENT, "more than %d paths", PATHS_MAX);
-    if (path.len > 0 && memchr(path.p, '\0', path.len) != NULL) /* JSON can say so */
-        return true;
     const struct td_view_item *file = path.len == 0 ? NULL : find_file(tree, path);
     if (file != NULL)
         return write_file(tree, file);

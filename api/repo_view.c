@@ -32,10 +32,12 @@ static bool write_commit(const char *base, unsigned engine, uint64_t tp_size, ui
     int len = snprintf(rest, sizeof rest, "%02x%07" PRIx64 "%07" PRIx64, engine, tp_size & COUNT_MAX,
                        rank & COUNT_MAX);
     uint64_t engines = TD_ENGINE_REVISION;
+    const char *name = td_engine_name(engine);
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, "revision");
     td_digest_add_cstring(digest, base);
     td_digest_add(digest, &engines, sizeof engines);
+    td_digest_add_cstring(digest, name == NULL ? "" : name); /* numbers move when engines are added */
     td_digest_add_cstring(digest, rest);
     if (!td_digest_finish_text(digest, commit, MADE_OF_DIGITS + 1))
         return false;

@@ -8,12 +8,12 @@ static struct td_text text_of(const char *text)
 }
 
 /* "path|name=value|name=value", or "!" when it is refused. */
-static void describe(struct td_text target, char *out, size_t capacity)
+static void describe_as(struct td_text target, enum td_uri_query query, char *out, size_t capacity)
 {
     struct td_uri uri;
     struct td_error err;
     td_error_init(&err);
-    if (!td_uri_parse(&uri, target, TD_URI_STRICT, &err)) {
+    if (!td_uri_parse(&uri, target, query, &err)) {
         assert_int_equal(err.code, TD_INVALID_ARGUMENT);
         check_error(&err, 0, false, "target");
         (void)snprintf(out, capacity, "!");
@@ -25,6 +25,11 @@ static void describe(struct td_text target, char *out, size_t capacity)
                                      (int)uri.parameters[i].value.len, uri.parameters[i].value.p);
     }
     td_uri_fini(&uri);
+}
+
+static void describe(struct td_text target, char *out, size_t capacity)
+{
+    describe_as(target, TD_URI_STRICT, out, capacity);
 }
 
 /* RFC 3986 (percent-encoding 2.1, path 3.3, query 3.4), RFC 9112 section 3.2 (forms of the target), and for '+' the
@@ -113,6 +118,35 @@ static void parameters_are_limited(void **state)
     assert_string_equal(got, "!");
 }
 
+/* The Hub's clients repeat parameters: the first of each counts, and what is too much is passed over. */
+static void parameters_may_repeat(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"/?a=1&a=2", "/|a=1"},
+        {"/?a&a=2&b=3", "/|a=|b=3"},
+        {"/?expand=sha&expand=siblings&limit=5&expand[]=likes", "/|expand=sha|limit=5|expand[]=likes"},
+        {"/?a=1&%61=2&c=3", "/|a=1|c=3"},
+        {"/?a=1&a=%zz", "!"},
+        {"/?a=1&a=%00", "!"},
+        {"/?a=%ff&a=1", "!"},
+        {"/p%zz?a=1&a=2", "!"},
+    };
+    char got[512];
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        describe_as(text_of(cases[i][0]), TD_URI_REPEATS, got, sizeof got);
+        CHECK(strcmp(got, cases[i][1]) == 0, "\"%s\": %s, wanted %s", cases[i][0], got, cases[i][1]);
+    }
+    char target[1024] = "/?";
+    char wanted[512] = "/";
+    for (int i = 0; i < TD_URI_MAX_PARAMETERS + 20; i++)
+        (void)snprintf(target + strlen(target), 16, "p%d=%d&p%d=x&", i, i, i);
+    for (int i = 0; i < TD_URI_MAX_PARAMETERS; i++)
+        (void)snprintf(wanted + strlen(wanted), 16, "|p%d=%d", i, i);
+    describe_as(text_of(target), TD_URI_REPEATS, got, sizeof got);
+    assert_string_equal(got, wanted);
+}
+
 static void parameters_are_found(void **state)
 {
     (void)state;
@@ -145,7 +179,8 @@ static void any_bytes_come_back(void **state)
         for (size_t i = random_below(&seed, 3); len > 0 && i > 0; i--)
             exact[random_below(&seed, len)] = (char)random_next(&seed);
         td_error_init(&err);
-        if (td_uri_parse(&uri, (struct td_text){.p = exact, .len = len}, TD_URI_STRICT, &err)) {
+        enum td_uri_query query = round % 2 == 0 ? TD_URI_STRICT : TD_URI_REPEATS;
+        if (td_uri_parse(&uri, (struct td_text){.p = exact, .len = len}, query, &err)) {
             assert_true(uri.path.len > 0 && uri.path.p[0] == '/');
             assert_true(td_utf8_valid(uri.path.p, uri.path.len));
             assert_null(memchr(uri.path.p, '\0', uri.path.len));
@@ -225,8 +260,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(targets_are_taken_apart),       cmocka_unit_test(parameters_are_limited),
-        cmocka_unit_test(parameters_are_found),          cmocka_unit_test(any_bytes_come_back),
-        cmocka_unit_test(encoding_keeps_the_unreserved), cmocka_unit_test(encoding_is_undone_by_parsing),
+        cmocka_unit_test(parameters_may_repeat),         cmocka_unit_test(parameters_are_found),
+        cmocka_unit_test(any_bytes_come_back),           cmocka_unit_test(encoding_keeps_the_unreserved),
+        cmocka_unit_test(encoding_is_undone_by_parsing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

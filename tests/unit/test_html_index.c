@@ -1,0 +1,220 @@
+/* Pages for browsers and for clients that follow links: WHATWG HTML (escaping), RFC 3986 (hrefs), RFC 9110 section 12.5.1
+ * (Accept); fsspec's http file system takes every href="..." of a page for a file of the folder. */
+#include "core/log.h"
+#include "tests/kit/loopback.h"
+#include "tests/unit/unit.h"
+
+#define EVIL "\"><script>alert('1')</script>&amp; #?%41"
+
+struct place {
+    struct tree tree;
+    struct loopback loop;
+};
+
+static void open_place(struct place *place)
+{
+    tree_open(&place->tree);
+    tree_simple(&place->tree, "org/m/model.safetensors", "a");
+    tree_text(&place->tree, "org/m/a-b", "12345");
+    tree_text(&place->tree, "org/m/a/x", "");
+    tree_text(&place->tree, "org/m/a/y/z", "");
+    tree_text(&place->tree, "org/m/a.b", "");
+    tree_simple(&place->tree, EVIL "/model.safetensors", "a");
+    tree_text(&place->tree, EVIL "/" EVIL " \xc3\xa9", "");
+    tree_text(&place->tree, EVIL "/x.gguf", "<script>");
+    loopback_open(&place->loop, &place->tree);
+}
+
+static void close_place(struct place *place)
+{
+    loopback_close(&place->loop);
+    tree_close(&place->tree);
+}
+
+/* All hrefs of a page, parted by blanks. */
+static void hrefs(const char *page, char out[1024])
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (const char *at = strstr(page, "href=\""); at != NULL; at = strstr(at, "href=\"")) {
+        at += strlen("href=\"");
+        used += (size_t)snprintf(out + used, 1024 - used, "%s%.*s", used > 0 ? " " : "",
+                                 (int)strcspn(at, "\""), at);
+    }
+}
+
+static void expect_page(struct place *place, const char *target, const char *accept, const char *wanted)
+{
+    struct answer answer;
+    char got[1024];
+    char buffer[128];
+    char line[128];
+    (void)snprintf(line, sizeof line, "Accept: %s", accept);
+    loopback_ask(&place->loop, "GET", target, line, &answer);
+    CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
+    CHECK(strcmp(answer.response.content_type, "text/html; charset=utf-8") == 0, "%s", target);
+    CHECK(strstr(answer_header(&answer, "Content-Security-Policy", buffer), "default-src 'none'") != NULL,
+          "%s", target);
+    CHECK(strcmp(answer_header(&answer, "X-Content-Type-Options", buffer), "nosniff") == 0, "%s", target);
+    CHECK(strstr(answer.body, "http:") == NULL, "%s names an address", target);
+    CHECK(strstr(answer.body, place->tree.path) == NULL, "%s", target);
+    hrefs(answer.body, got);
+    CHECK(strcmp(got, wanted) == 0, "%s: %s, wanted %s", target, got, wanted);
+    answer_fini(&answer);
+}
+
+#define EVIL_HREF "%22%3E%3Cscript%3Ealert%28%271%27%29%3C/script%3E%26amp%3B%20%23%3F%2541"
+
+static void links_of_every_page(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    expect_page(&place, "/", "text/html", "/models/" EVIL_HREF "/ /models/org/m/");
+    expect_page(&place, "/models/", "text/html", "/models/" EVIL_HREF "/ /models/org/m/");
+    expect_page(&place, "/models/org/m/", "text/html",
+                "/models/org/m/files/ /models/org/m/tensors /models/org/m/model.safetensors /models/org/m");
+    static const char folder[] = "/models/org/m/files/a-b /models/org/m/files/a.b /models/org/m/files/a/ "
+                                 "/models/org/m/files/model.safetensors";
+    expect_page(&place, "/models/org/m/files/", "*/*", folder); /* as fsspec asks */
+    expect_page(&place, "/models/org/m/files/", "application/json", folder);
+    expect_page(&place, "/models/org/m/files/a/", "*/*", "/models/org/m/files/a/x /models/org/m/files/a/y/");
+    expect_page(&place, "/models/org/m/files/a%2Fy/", "*/*", "/models/org/m/files/a/y/z");
+    expect_page(&place, "/models/org/m/files/a%2Fy", "*/*", "/models/org/m/files/a/y/z");
+    close_place(&place);
+}
+
+/* What links lead to is there. */
+static void links_lead_somewhere(void **state)
+{
+    (void)state;
+    struct place place;
+    struct answer page;
+    char targets[1024];
+    open_place(&place);
+    loopback_get(&place.loop, "/models/" EVIL_HREF "/files/", &page);
+    assert_int_equal(page.response.status, 200);
+    hrefs(page.body, targets);
+    size_t count = 0;
+    for (char *at = strtok(targets, " "); at != NULL; at = strtok(NULL, " ")) {
+        struct answer answer;
+        loopback_get(&place.loop, at, &answer);
+        CHECK(answer.response.status == 200, "%s: %s", at, answer.body);
+        answer_fini(&answer);
+        count++;
+    }
+    assert_int_equal(count, 3);
+    answer_fini(&page);
+    close_place(&place);
+}
+
+/* No name gets out of its text or its attribute. The pages' own tags are these and no others. */
+static void hostile_names_are_text(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {"/models/", "/models/" EVIL_HREF "/",
+                                          "/models/" EVIL_HREF "/files/",
+                                          "/models/" EVIL_HREF "/files/" EVIL_HREF "/"};
+    static const char *const tags[] = {"!DOCTYPE html", "html", "head",  "meta", "title", "style",
+                                       "body",          "h1",   "table", "tr",   "td",    "a"};
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i + 1 < COUNT_OF(targets); i++) {
+        struct answer answer;
+        loopback_ask(&place.loop, "GET", targets[i], "Accept: text/html", &answer);
+        CHECK(answer.response.status == 200, "%s: %s", targets[i], answer.body);
+        CHECK(strstr(answer.body, "&lt;script&gt;") != NULL, "%s", targets[i]);
+        CHECK(strstr(answer.body, "&amp;amp; #?%41") != NULL, "%s", targets[i]);
+        for (const char *at = strchr(answer.body, '<'); at != NULL; at = strchr(at + 1, '<')) {
+            bool known = false;
+            const char *name = at[1] == '/' ? at + 2 : at + 1;
+            for (size_t t = 0; t < COUNT_OF(tags); t++)
+                known = known || (strncmp(name, tags[t], strlen(tags[t])) == 0 &&
+                                  strchr(" >", name[strlen(tags[t])]) != NULL);
+            CHECK(known, "%s: %.40s", targets[i], at);
+        }
+        answer_fini(&answer);
+    }
+    struct answer answer;
+    loopback_get(&place.loop, targets[3], &answer);
+    assert_int_equal(answer.response.status, 404);
+    answer_fini(&answer);
+    close_place(&place);
+}
+
+static void who_gets_a_page(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target, *lines;
+        bool html;
+    } cases[] = {
+        {"/models/", "Accept: text/html", true},
+        {"/models/", "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true},
+        {"/models/", "Accept: application/json, text/html;q=0.5", true},
+        {"/models/", "Accept: */*\nAccept: TEXT/HTML ; charset=utf-8", true},
+        {"/models/", "Accept:  ,\t,text/html", true},
+        {"/models/", NULL, false},
+        {"/models/", "Accept:", false},
+        {"/models/", "Accept: */*", false},
+        {"/models/", "Accept: text/*", false},
+        {"/models/", "Accept: text/htmlx", false},
+        {"/models/", "Accept: xtext/html", false},
+        {"/models/", "Accept: application/json;a=\"text/html\"", false},
+        {"/models", "Accept: text/html", false},
+        {"/models/org/m/", "Accept: text/html", true},
+        {"/models/org/m", "Accept: text/html", false},
+        {"/models/org/m/files/", "Accept: */*", true},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct answer answer;
+        char buffer[128];
+        loopback_ask(&place.loop, "GET", cases[i].target, cases[i].lines, &answer);
+        CHECK(answer.response.status == 200, "%s: %s", cases[i].target, answer.body);
+        CHECK((strncmp(answer.response.content_type, "text/html", 9) == 0) == cases[i].html, "%s with %s",
+              cases[i].target, cases[i].lines == NULL ? "none" : cases[i].lines);
+        bool varies = answer_header(&answer, "Vary", buffer) != NULL;
+        CHECK(!cases[i].html || varies || strstr(cases[i].target, "/files/") != NULL, "%s", cases[i].target);
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
+static void no_page_where_there_is_no_folder(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target;
+        int status;
+    } cases[] = {
+        {"/models/org/m/files/none/", 404}, {"/models/org/m/files/a-b/", 404},
+        {"/models/org/m/files/a/x/", 404},  {"/models/org/m/files//", 404},
+        {"/models/org/m/files/a//", 404},   {"/models/org/m/files/../", 404},
+        {"/models/org/none/", 404},         {"/models/org/m/files/?x=1", 400},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct answer answer;
+        loopback_ask(&place.loop, "GET", cases[i].target, "Accept: text/html", &answer);
+        CHECK(answer.response.status == cases[i].status, "%s: %d", cases[i].target, answer.response.status);
+        CHECK(strcmp(answer.response.content_type, "application/json") == 0, "%s", cases[i].target);
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(links_of_every_page),
+        cmocka_unit_test(links_lead_somewhere),
+        cmocka_unit_test(hostile_names_are_text),
+        cmocka_unit_test(who_gets_a_page),
+        cmocka_unit_test(no_page_where_there_is_no_folder),
+    };
+    td_log_set_level(TD_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

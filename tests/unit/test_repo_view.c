@@ -1,0 +1,481 @@
+/* What repositories show at their revisions: the rules in api/repo_view.h. */
+#include "api/repo_view.h"
+
+#include "core/log.h"
+#include "tests/kit/loopback.h"
+#include "tests/unit/unit.h"
+
+#include <strings.h>
+
+#define C0 "0000000000000000000000000000000000000000"
+#define C1 "1111111111111111111111111111111111111111"
+
+struct place {
+    struct tree tree;
+    struct loopback loop;
+    struct td_snapshot *snapshot;
+    struct td_arena arena;
+};
+
+/* A pickle as torch.save writes it. */
+static void copy_file(const struct tree *tree, const char *from, const char *name)
+{
+    char bytes[65536];
+    FILE *file = fopen(from, "rb");
+    assert_non_null(file);
+    size_t len = fread(bytes, 1, sizeof bytes, file);
+    (void)fclose(file);
+    assert_true(len > 0 && len < sizeof bytes);
+    tree_write(tree, name, bytes, len);
+}
+
+static void copy_pickle(const struct tree *tree, const char *name)
+{
+    copy_file(tree, TD_TEST_DATA "/torch/checkpoint.pt", name);
+}
+
+static void fill(const struct tree *tree)
+{
+    static const struct tree_tensor tensors[] = {{"w", "F32", "[4,2]", 32}, {"v", "U8", "[4]", 4}};
+    (void)tree_tensors(tree, "ns/plain/model.safetensors", tensors, 2, NULL, 0);
+    tree_text(tree, "ns/plain/a-b/c.txt", "1");
+    tree_text(tree, "ns/plain/a.b", "2");
+    tree_text(tree, "ns/plain/a/x", "3");
+    tree_text(tree, "ns/plain/config.json", "{}");
+    copy_pickle(tree, "ns/torch/pytorch_model.bin");
+    copy_pickle(tree, "ns/torch/TRAINING_ARGS.BIN");
+    copy_pickle(tree, "ns/torch/optimizer.pkl");
+    tree_text(tree, "ns/torch/config.json", "{}");
+    tree_text(tree, "ns/torch/pytorch_model.bin.index.json", "{}");
+    tree_text(tree, "ns/parts/index.json", "{}");
+    copy_pickle(tree, "ns/parts/adapter_model.bin");
+    copy_pickle(tree, "ns/parts/unet/diffusion_pytorch_model.bin");
+    tree_simple(tree, "ns/parts/vae/diffusion_pytorch_model.safetensors", "t");
+    tree_text(tree, "ns/shards/index.json", "{}");
+    copy_file(tree, TD_TEST_DATA "/torch/bare.pt", "ns/shards/vae/diffusion_model-00001-of-00001.bin");
+    tree_text(tree, "ns/shards/vae/diffusion_model.bin.index.json",
+              "{\"weight_map\":{\"diffusion_model-00001-of-00001\":\"diffusion_model-00001-of-00001.bin\"}}");
+    tree_text(tree, "ns/notes/readme.md", "");
+    tree_simple(tree, "models--org--hub/snapshots/" C1 "/model.safetensors", "a");
+    tree_simple(tree, "models--org--hub/snapshots/" C0 "/model.safetensors", "a b");
+    tree_text(tree, "models--org--hub/refs/main", C1);
+    tree_text(tree, "models--org--hub/refs/refs/pr/1", C0);
+    tree_text(tree, "models--odd--names/snapshots/old/a.txt", "");
+    tree_text(tree, "models--odd--names/snapshots/new/b.txt", "");
+    tree_text(tree, "models--odd--names/refs/main", "new");
+    tree_simple(tree, "bert.safetensors", "t");
+}
+
+static void open_place(struct place *place)
+{
+    tree_open(&place->tree);
+    fill(&place->tree);
+    loopback_open(&place->loop, &place->tree);
+    place->snapshot = td_catalog_acquire(place->loop.catalog);
+    td_arena_init(&place->arena, 0);
+}
+
+static void close_place(struct place *place)
+{
+    td_arena_fini(&place->arena);
+    td_snapshot_unref(place->snapshot);
+    loopback_close(&place->loop);
+    tree_close(&place->tree);
+}
+
+/* Says what all files hash to, as the hasher would, and scans. */
+static void hash_all(struct place *place)
+{
+    for (size_t i = 0; i < place->snapshot->entry_count; i++) {
+        uint8_t sum[TD_SHA256_BYTES] = {(uint8_t)i, 1};
+        (void)td_file_set_sha256(place->snapshot->entries[i].file, sum);
+    }
+    loopback_rescan(&place->loop);
+    td_snapshot_unref(place->snapshot);
+    place->snapshot = td_catalog_acquire(place->loop.catalog);
+}
+
+static bool try_open(const struct place *place, const char *id, const char *revision,
+                     struct td_repo_view *view)
+{
+    struct td_error err;
+    td_error_init(&err);
+    const struct td_repo *repo = td_repo_find(place->snapshot, false, id, strlen(id));
+    CHECK(repo != NULL, "%s", id);
+    bool ok = td_repo_view_open(place->snapshot, repo, revision, strlen(revision), view, &err);
+    CHECK(ok || err.code == TD_NOT_FOUND, "%s: %s", revision, err.message);
+    return ok;
+}
+
+static struct td_repo_view open_view(const struct place *place, const char *id, const char *revision)
+{
+    struct td_repo_view view;
+    CHECK(try_open(place, id, revision, &view), "%s at %s", id, revision);
+    return view;
+}
+
+static void names_of_revisions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id, *revision;
+        bool there;
+    } cases[] = {
+        {"ns/plain", "main", true},
+        {"ns/plain", "HEAD", true},
+        {"ns/plain", "safetensors", true},
+        {"ns/plain", "tp1-rank0-none", true},
+        {"ns/plain", "tp4096-rank4095-fsdp", true},
+        {"ns/plain", "tp2-rank1-nano-vllm", true},
+        {"ns/torch", "safetensors", true},
+        {"bert.safetensors", "tp1-rank0-none", true},
+        {"org/hub", C0, true},
+        {"org/hub", "refs/pr/1", true},
+        {"org/hub", "safetensors", true},
+        {"ns/plain", "", false},
+        {"ns/plain", "Main", false},
+        {"ns/plain", "main ", false},
+        {"ns/plain", "refs/pr/1", false},
+        {"ns/plain", C0, false},
+        {"ns/plain", "Safetensors", false},
+        {"ns/plain", "safetensors/", false},
+        {"ns/plain", "tp0-rank0-none", false},
+        {"ns/plain", "tp1-rank1-none", false},
+        {"ns/plain", "tp01-rank0-none", false},
+        {"ns/plain", "tp2-rank01-none", false},
+        {"ns/plain", "tp4097-rank0-none", false},
+        {"ns/plain", "tp1000000000-rank0-none", false},
+        {"ns/plain", "tp18446744073709551617-rank0-none", false},
+        {"ns/plain", "tp1-rank-none", false},
+        {"ns/plain", "tp1-rank0", false},
+        {"ns/plain", "tp1-rank0-", false},
+        {"ns/plain", "tp1-rank0-other", false},
+        {"ns/plain", "tp1-rank0-none ", false},
+        {"ns/plain", "tp-rank0-none", false},
+        {"ns/plain", "tp+1-rank0-none", false},
+        {"ns/notes", "main", true},
+        {"ns/notes", "safetensors", false} /* nothing to make one of */,
+        {"ns/notes", "tp1-rank0-none", false},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_repo_view view;
+        CHECK(try_open(&place, cases[i].id, cases[i].revision, &view) == cases[i].there, "%s at \"%s\"",
+              cases[i].id, cases[i].revision);
+    }
+    close_place(&place);
+}
+
+static const char *const made[] = {"safetensors",     "tp1-rank0-none",   "tp1-rank0-fsdp",
+                                   "tp2-rank0-none",  "tp2-rank1-none",   "tp16-rank15-vllm",
+                                   "tp17-rank0-none", "tp4096-rank0-none"};
+
+/* Clients turn a name into its commit and ask by that alone from then on. */
+static void commits_lead_back(void **state)
+{
+    (void)state;
+    struct place place;
+    char commits[COUNT_OF(made)][TD_COMMIT_BYTES];
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(made); i++) {
+        struct td_repo_view named = open_view(&place, "ns/plain", made[i]);
+        struct td_repo_view found = open_view(&place, "ns/plain", named.commit);
+        assert_int_equal(strspn(named.commit, "0123456789abcdef"), 40);
+        assert_int_equal(strlen(named.commit), 40);
+        assert_string_equal(found.commit, named.commit);
+        assert_int_equal(found.kind, named.kind);
+        assert_int_equal(found.rank, named.rank);
+        assert_int_equal(found.name.tp_size, named.name.tp_size);
+        assert_int_equal(found.name.engine.len, named.name.engine.len);
+        assert_memory_equal(found.name.engine.p, named.name.engine.p, named.name.engine.len);
+        assert_string_not_equal(named.commit, open_view(&place, "ns/plain", "main").commit);
+        memcpy(commits[i], named.commit, TD_COMMIT_BYTES);
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(commits[i], commits[k]);
+        struct td_repo_view other;
+        assert_false(try_open(&place, "ns/torch", named.commit, &other)); /* of other files */
+    }
+    close_place(&place);
+}
+
+/* No digit of a commit can be another. */
+static void commits_are_not_guessed(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(made); i++) {
+        struct td_repo_view view = open_view(&place, "ns/plain", made[i]);
+        for (size_t at = 0; at < 40; at++) {
+            for (const char *digit = "0123456789abcdefABCDEFg/"; *digit != '\0'; digit++) {
+                char text[TD_COMMIT_BYTES];
+                struct td_repo_view other;
+                memcpy(text, view.commit, sizeof text);
+                text[at] = *digit;
+                CHECK(try_open(&place, "ns/plain", text, &other) == (*digit == view.commit[at]), "%s", text);
+            }
+        }
+    }
+    close_place(&place);
+}
+
+/* The engine's name lies in the view as long as the view, not in what was asked. */
+static void the_name_outlives_the_request(void **state)
+{
+    (void)state;
+    struct place place;
+    char revision[] = "tp2-rank1-nano-vllm";
+    open_place(&place);
+    struct td_repo_view view = open_view(&place, "ns/plain", revision);
+    memset(revision, 'x', sizeof revision - 1);
+    assert_int_equal(view.name.engine.len, strlen("nano-vllm"));
+    assert_memory_equal(view.name.engine.p, "nano-vllm", strlen("nano-vllm"));
+    close_place(&place);
+}
+
+/* What began before the files were hashed goes on by the commit that it was given. */
+static void commits_stay_when_files_are_hashed(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"main", "safetensors", "tp2-rank1-none"};
+    struct place place;
+    struct td_repo_view before[COUNT_OF(names)];
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        before[i] = open_view(&place, "ns/plain", names[i]);
+    hash_all(&place);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        struct td_repo_view now = open_view(&place, "ns/plain", names[i]);
+        assert_string_not_equal(now.commit, before[i].commit);
+        struct td_repo_view old = open_view(&place, "ns/plain", before[i].commit);
+        assert_string_equal(old.commit, before[i].commit);
+        assert_int_equal(old.kind, now.kind);
+        assert_int_equal(old.rank, now.rank);
+        assert_int_equal(old.entry_count, now.entry_count);
+    }
+    tree_text(&place.tree, "ns/plain/a.b", "other");
+    loopback_rescan(&place.loop);
+    td_snapshot_unref(place.snapshot);
+    place.snapshot = td_catalog_acquire(place.loop.catalog);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        struct td_repo_view view;
+        assert_false(try_open(&place, "ns/plain", before[i].commit, &view));
+    }
+    close_place(&place);
+}
+
+static void other_revisions_of_caches(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    assert_string_equal(open_view(&place, "org/hub", "main").commit, C1);
+    assert_string_equal(open_view(&place, "org/hub", "HEAD").commit, C1);
+    assert_string_equal(open_view(&place, "org/hub", C1).commit, C1);
+    assert_string_equal(open_view(&place, "org/hub", C0).commit, C0);
+    struct td_repo_view pull = open_view(&place, "org/hub", "refs/pr/1");
+    assert_string_equal(pull.commit, C0);
+    assert_string_equal(place.snapshot->entries[pull.first_entry].path, "org/hub@" C0 "/model.safetensors");
+    /* revisions whose names are no commits of Git's: they have one, which leads back */
+    static const char *const odd[] = {"old", "new"};
+    for (size_t i = 0; i < COUNT_OF(odd); i++) {
+        struct td_repo_view named = open_view(&place, "odd/names", odd[i]);
+        assert_int_equal(strlen(named.commit), 40);
+        struct td_repo_view found = open_view(&place, "odd/names", named.commit);
+        assert_int_equal(found.first_entry, named.first_entry);
+        assert_string_equal(found.commit, named.commit);
+    }
+    close_place(&place);
+}
+
+/* ---- items --------------------------------------------------------------------------------------------- */
+
+static void expect_items(struct place *place, const char *id, const char *revision, const char *wanted)
+{
+    struct td_repo_view view = open_view(place, id, revision);
+    struct td_view_item *items;
+    size_t count;
+    struct td_error err;
+    char got[1024] = "";
+    size_t used = 0;
+    td_error_init(&err);
+    assert_true(td_repo_view_list(&view, &place->arena, &items, &count, &err));
+    for (size_t i = 0; i < count; i++) {
+        struct td_view_item found;
+        used += (size_t)snprintf(got + used, sizeof got - used, "%s%s%s", i > 0 ? " " : "",
+                                 items[i].entry == NULL ? "+" : "", items[i].path);
+        CHECK(td_repo_view_find(&view, items[i].path, strlen(items[i].path), &place->arena, &found, &err),
+              "%s: %s", items[i].path, err.message);
+        assert_string_equal(found.path, items[i].path);
+        assert_ptr_equal(found.entry, items[i].entry);
+        assert_int_equal(found.rank, items[i].rank);
+        CHECK(i == 0 || strcmp(items[i - 1].path, items[i].path) < 0, "%s", items[i].path);
+    }
+    CHECK(strcmp(got, wanted) == 0, "%s at %s: %s, wanted %s", id, revision, got, wanted);
+}
+
+/* '+' marks what is made. */
+static void items_of_views(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    expect_items(&place, "ns/plain", "main", "a-b/c.txt a.b a/x config.json model.safetensors");
+    expect_items(&place, "ns/plain", "safetensors", "a-b/c.txt a.b a/x config.json model.safetensors");
+    expect_items(&place, "ns/plain", "tp2-rank1-none", "a-b/c.txt a.b a/x config.json +model.safetensors");
+    expect_items(
+        &place, "ns/torch", "main",
+        "TRAINING_ARGS.BIN config.json optimizer.pkl pytorch_model.bin pytorch_model.bin.index.json");
+    expect_items(&place, "ns/torch", "safetensors", "config.json +model.safetensors");
+    expect_items(&place, "ns/torch", "tp1-rank0-none", "config.json +model.safetensors");
+    expect_items(&place, "ns/parts", "safetensors",
+                 "+adapter_model.safetensors index.json +unet/diffusion_pytorch_model.safetensors "
+                 "vae/diffusion_pytorch_model.safetensors");
+    expect_items(&place, "ns/shards", "safetensors", "index.json +vae/diffusion_model.safetensors");
+    expect_items(&place, "ns/parts", "tp1-rank0-none",
+                 "index.json +model.safetensors +unet/model.safetensors +vae/model.safetensors");
+    expect_items(&place, "bert.safetensors", "main", "bert.safetensors");
+    expect_items(&place, "bert.safetensors", "tp1-rank0-none", "+model.safetensors");
+    expect_items(&place, "org/hub", "refs/pr/1", "model.safetensors");
+    close_place(&place);
+}
+
+static void what_is_not_there_is_not_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id, *revision, *path;
+        bool there;
+    } cases[] = {
+        {"ns/plain", "main", "a", false},
+        {"ns/plain", "main", "", false},
+        {"ns/plain", "main", "/config.json", false},
+        {"ns/plain", "main", "a/../config.json", false},
+        {"ns/plain", "main", "../torch/config.json", false},
+        {"ns/plain", "main", "config.jso", false},
+        {"ns/torch", "safetensors", "pytorch_model.bin", false},
+        {"ns/torch", "safetensors", "optimizer.pkl", false},
+        {"ns/torch", "safetensors", "TRAINING_ARGS.BIN", false},
+        {"ns/torch", "safetensors", "pytorch_model.bin.index.json", false},
+        {"ns/torch", "tp1-rank0-none", "optimizer.pkl", false},
+        {"ns/torch", "main", "model.safetensors", false},
+        {"ns/parts", "safetensors", "model.safetensors", false},
+        {"ns/parts", "safetensors", "unet/adapter_model.safetensors", false},
+        {"ns/parts", "safetensors", "x/unet/diffusion_pytorch_model.safetensors", false},
+        {"ns/plain", "tp2-rank1-none", "model-rank-1-part-0.safetensors", true} /* unlisted */,
+        {"ns/plain", "tp2-rank1-none", "model-rank-0-part-0.safetensors", false},
+        {"ns/plain", "tp2-rank1-none", "model-rank-2-part-0.safetensors", false},
+        {"ns/plain", "tp2-rank1-none", "sub/model-rank-1-part-0.safetensors", false},
+        {"ns/plain", "tp2-rank1-none", "rank-1.safetensors", false},
+        {"ns/parts", "tp2-rank1-none", "vae/model-rank-1-part-0.safetensors", true},
+        {"ns/plain", "safetensors", "model-rank-0-part-0.safetensors", false},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_repo_view view = open_view(&place, cases[i].id, cases[i].revision);
+        struct td_view_item item;
+        struct td_error err;
+        td_error_init(&err);
+        bool found =
+            td_repo_view_find(&view, cases[i].path, strlen(cases[i].path), &place.arena, &item, &err);
+        CHECK(found == cases[i].there, "%s at %s: \"%s\"", cases[i].id, cases[i].revision, cases[i].path);
+        CHECK(found || err.code == TD_NOT_FOUND, "%s", cases[i].path);
+    }
+    close_place(&place);
+}
+
+/* The engine's state for all ranks, of one model. */
+static void all_ranks_of_a_model(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_shard_name name;
+    struct td_repo_view view;
+    struct td_view_item *items;
+    struct td_error err;
+    size_t count;
+    td_error_init(&err);
+    open_place(&place);
+    const struct td_model *model = td_snapshot_find_model(place.snapshot, "ns/plain", strlen("ns/plain"));
+    assert_non_null(model);
+    assert_true(td_shard_name_engine((struct td_text){.p = "none", .len = 4}, 12, &name));
+    td_repo_view_ranks(place.snapshot, model, &name, &view);
+    assert_true(td_repo_view_list(&view, &place.arena, &items, &count, &err));
+    assert_int_equal(count, 4 + 12);
+    bool seen[12] = {false};
+    for (size_t i = 0; i < count; i++) {
+        unsigned long long rank;
+        struct td_view_item item;
+        if (items[i].entry != NULL)
+            continue;
+        assert_int_equal(sscanf(items[i].path, "model-rank-%llu-part-0.safetensors", &rank), 1);
+        assert_true(rank == items[i].rank && rank < 12 && !seen[rank]);
+        seen[rank] = true;
+        assert_true(
+            td_repo_view_find(&view, items[i].path, strlen(items[i].path), &place.arena, &item, &err));
+        assert_int_equal(item.rank, rank);
+    }
+    struct td_view_item item;
+    static const char beyond[] = "model-rank-12-part-0.safetensors";
+    assert_false(td_repo_view_find(&view, beyond, strlen(beyond), &place.arena, &item, &err));
+    close_place(&place);
+}
+
+/* What is told of an item is what is sent. */
+static void sizes_and_tags_are_those_of_the_answers(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"ns/plain", "main", "model.safetensors"},
+        {"ns/plain", "tp2-rank1-fsdp", "model.safetensors"},
+        {"ns/torch", "safetensors", "model.safetensors"},
+        {"ns/torch", "safetensors", "config.json"},
+    };
+    struct place place;
+    open_place(&place);
+    for (int hashed = 0; hashed < 2; hashed++) {
+        for (size_t i = 0; i < COUNT_OF(cases); i++) {
+            struct td_repo_view view = open_view(&place, cases[i][0], cases[i][1]);
+            struct td_view_item item;
+            struct td_view_stat stat;
+            struct td_response response;
+            struct td_error err;
+            char quoted[TD_ETAG_BYTES];
+            td_error_init(&err);
+            td_response_init(&response);
+            assert_true(
+                td_repo_view_find(&view, cases[i][2], strlen(cases[i][2]), &place.arena, &item, &err));
+            CHECK(td_view_item_stat(&place.loop.api.shards, &view, &item, &stat, &err), "%s", err.message);
+            CHECK(td_view_item_answer(&place.loop.api.shards, &view, &item, &response, &err), "%s",
+                  err.message);
+            (void)snprintf(quoted, sizeof quoted, "\"%s\"", stat.tag);
+            assert_string_equal(response.etag, quoted);
+            assert_int_equal(response.body.total_bytes, stat.size_bytes);
+            assert_int_equal(stat.is_sha256, hashed == 1 && item.entry != NULL);
+            assert_true(response.accept_ranges && response.last_modified_s == stat.updated_ns / 1000000000);
+            td_response_fini(&response);
+        }
+        hash_all(&place);
+    }
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_of_revisions),
+        cmocka_unit_test(commits_lead_back),
+        cmocka_unit_test(commits_are_not_guessed),
+        cmocka_unit_test(the_name_outlives_the_request),
+        cmocka_unit_test(commits_stay_when_files_are_hashed),
+        cmocka_unit_test(other_revisions_of_caches),
+        cmocka_unit_test(items_of_views),
+        cmocka_unit_test(what_is_not_there_is_not_found),
+        cmocka_unit_test(all_ranks_of_a_model),
+        cmocka_unit_test(sizes_and_tags_are_those_of_the_answers),
+    };
+    td_log_set_level(TD_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
