@@ -9,6 +9,8 @@
 
 #include <inttypes.h>
 
+#define COMMIT "0123456789abcdef0123456789abcdef01234567"
+
 static struct tree tree;
 static struct loopback loop;
 
@@ -24,6 +26,8 @@ static void set_up(void)
                                                  {"b/c d", "F32", "[2,5]", 40},
                                                  {"\\u00e9", "BF16", "[]", 2},
                                                  {"none", "I64", "[0]", 0}};
+    static const char npy[] =
+        "\x93NUMPY\1\0\x36\0{'descr':'<f4','fortran_order':False,'shape':(2,)}   \n01234567";
     td_log_set_level(TD_LOG_ERROR);
     tree_open(&tree);
     (void)tree_tensors(&tree, "m/model.safetensors", tensors, 4, "{\"format\":\"pt\"}", 1);
@@ -34,6 +38,13 @@ static void set_up(void)
     tree_simple(&tree, "root.safetensors", "t");
     tree_simple(&tree, "org/x/x.safetensors", "t");
     tree_text(&tree, "bad/x.safetensors", "x");
+    tree_text(&tree, "m/sub/deeper/x.txt", "");
+    tree_write(&tree, "ns/npy/x.npy", npy, sizeof npy - 1);
+    tree_text(&tree, "rows/data.csv", "a,b");
+    tree_simple(&tree, "models--ns--hub/snapshots/" COMMIT "/x.safetensors", "t");
+    tree_simple(&tree, "models--ns--hub/snapshots/c1/x.safetensors", "t");
+    tree_text(&tree, "models--ns--hub/refs/main", COMMIT);
+    tree_text(&tree, "models--ns--hub/refs/refs/pr/1", "c1");
     loopback_open(&loop, &tree);
     FUZZ_CHECK(atexit(clean_up) == 0);
 }
@@ -87,6 +98,20 @@ static void check_s3_error(const struct td_response *response, const char *body)
     FUZZ_CHECK((header_of(response, "Allow") != NULL) == (response->status == 405));
 }
 
+/* The Hub's form of an error: a string. The code says what is not there, and nothing else. */
+static bool is_hub_error(const struct td_response *response, const char *body)
+{
+    const char *code = header_of(response, "X-Error-Code");
+    const char *commit = header_of(response, "X-Repo-Commit");
+    bool is_hub = response->route == TD_ROUTE_HUB_API || response->route == TD_ROUTE_HUB_FILE;
+    FUZZ_CHECK(code == NULL || (is_hub && response->status == 404));
+    FUZZ_CHECK(code == NULL || strcmp(code, "EntryNotFound") == 0 || strcmp(code, "RevisionNotFound") == 0 ||
+               strcmp(code, "RepoNotFound") == 0);
+    FUZZ_CHECK((code == NULL) == (header_of(response, "X-Error-Message") == NULL));
+    FUZZ_CHECK(code == NULL || (strcmp(code, "EntryNotFound") == 0) == (commit != NULL));
+    return is_hub && strncmp(body, "{\"error\":\"", 10) == 0;
+}
+
 static void check_error(const struct td_response *response, const char *body)
 {
     if (response->facade == TD_FACADE_S3) {
@@ -97,9 +122,9 @@ static void check_error(const struct td_response *response, const char *body)
     size_t len = (size_t)response->body.total_bytes;
     td_json_init(&json, body, len, 0, NULL);
     FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
-    bool is_hub = strncmp(body, "{\"error\":\"", 10) == 0; /* its errors are a text */
-    FUZZ_CHECK(is_hub ||
+    FUZZ_CHECK(is_hub_error(response, body) ||
                (strncmp(body, "{\"error\":{\"code\":", 17) == 0 && atoi(body + 17) == response->status));
+    FUZZ_CHECK(strstr(body, tree.path) == NULL);
     FUZZ_CHECK(strcmp(response->content_type, "application/json") == 0);
     FUZZ_CHECK(response->etag[0] == '\0' && response->last_modified_s < 0);
     FUZZ_CHECK((header_of(response, "Allow") != NULL) == (response->status == 405));
@@ -176,6 +201,10 @@ static void check_good(const struct td_response *response)
 {
     FUZZ_CHECK(response->status == 304 || response->content_type != NULL);
     FUZZ_CHECK(response->status != 304 || response->body.total_bytes == 0);
+    FUZZ_CHECK(header_of(response, "X-Error-Code") == NULL);
+    const char *commit = header_of(response, "X-Repo-Commit");
+    FUZZ_CHECK(commit == NULL || strspn(commit, "0123456789abcdef") == 40);
+    FUZZ_CHECK(response->route != TD_ROUTE_HUB_FILE || (commit != NULL && response->etag[0] != '\0'));
     FUZZ_CHECK(response->route != TD_ROUTE_NONE && !response->changed);
     if (response->facade == TD_FACADE_S3)
         FUZZ_CHECK(strlen(header_of(response, "x-amz-request-id")) == 16 &&
@@ -187,6 +216,28 @@ static void check_good(const struct td_response *response)
     FUZZ_CHECK(len == 0 || (len > 2 && response->etag[0] == '"' &&
                             strchr(response->etag + 1, '"') == response->etag + len - 1));
     FUZZ_CHECK((header_of(response, "Content-Range") == NULL) || response->status == 206);
+}
+
+/* A whole answer that says it is JSON is that, and says nothing of where it lies here. */
+static void check_json(const struct td_response *response, const char *body)
+{
+    struct td_json json;
+    bool is_file = response->route == TD_ROUTE_FILE || response->route == TD_ROUTE_HUB_FILE;
+    FUZZ_CHECK(strstr(body, tree.path) == NULL);
+    if (response->status != 200 || is_file || strcmp(response->content_type, "application/json") != 0)
+        return;
+    td_json_init(&json, body, (size_t)response->body.total_bytes, 0, NULL);
+    FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
+}
+
+/* What is left of the input behind an empty line is the body of a POST. */
+static void take_body(struct td_request *request, const uint8_t *data, size_t size)
+{
+    static const char blank[] = "\n\n";
+    const char *text = (const char *)data;
+    const char *at = size == 0 ? NULL : memmem(text, size, blank, 2);
+    if (at != NULL && td_text_equals(request->method, "POST"))
+        request->body = (struct td_text){.p = at + 2, .len = size - (size_t)(at + 2 - text)};
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -202,6 +253,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool is_s3 = size >= 3 && memcmp(data, "S3 ", 3) == 0;
     request_text_read(&text, data + (is_s3 ? 3 : 0), size - (is_s3 ? 3 : 0));
     text.request.facade = is_s3 ? TD_FACADE_S3 : TD_FACADE_API;
+    take_body(&text.request, data, size);
     td_api_handle(&loop.api, &text.request, &response);
     char *body = flatten(&response);
     bool head = td_text_equals(text.request.method, "HEAD");
@@ -214,10 +266,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     case 200:
     case 304:
-        FUZZ_CHECK(get || head);
+        FUZZ_CHECK(get || head || response.route == TD_ROUTE_HUB_API); /* POST to paths-info */
         check_good(&response);
         if (is_s3 && response.body.total_bytes > 0 && strcmp(response.content_type, "application/xml") == 0)
             FUZZ_CHECK(xml_is_well_formed(body, (size_t)response.body.total_bytes));
+        check_json(&response, body);
         break;
     case 416:
         FUZZ_CHECK((is_s3 && strstr(body, "InvalidPartNumber") != NULL) ||
@@ -236,7 +289,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         break;
     default:
         FUZZ_CHECK(response.status == 400 || response.status == 404 ||
-                   response.status == (is_s3 ? 501 : 422));
+                   response.status == (is_s3 ? 501 : 422) ||
+                   (response.status == 403 && response.route == TD_ROUTE_HUB_API)); /* auth-check/write */
         check_error(&response, body);
     }
     free(body);

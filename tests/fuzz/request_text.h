@@ -57,6 +57,7 @@ static inline void request_text_read(struct request_text *out, const uint8_t *da
     struct td_text rest = {.p = (const char *)data, .len = size};
     out->request.method = request_text_line(&rest);
     out->request.target = request_text_line(&rest);
+    out->request.body = (struct td_text){.p = "", .len = 0};
     request_text_headers(out, rest);
 }
 
