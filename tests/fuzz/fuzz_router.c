@@ -12,6 +12,7 @@
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 
 static struct tree tree;
+static bool names_tree; /* the input does, so that answers may repeat it */
 static struct loopback loop;
 
 static void clean_up(void)
@@ -124,7 +125,7 @@ static void check_error(const struct td_response *response, const char *body)
     FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
     FUZZ_CHECK(is_hub_error(response, body) ||
                (strncmp(body, "{\"error\":{\"code\":", 17) == 0 && atoi(body + 17) == response->status));
-    FUZZ_CHECK(strstr(body, tree.path) == NULL);
+    FUZZ_CHECK(names_tree || strstr(body, tree.path) == NULL);
     FUZZ_CHECK(strcmp(response->content_type, "application/json") == 0);
     FUZZ_CHECK(response->etag[0] == '\0' && response->last_modified_s < 0);
     FUZZ_CHECK((header_of(response, "Allow") != NULL) == (response->status == 405));
@@ -223,7 +224,7 @@ static void check_json(const struct td_response *response, const char *body)
 {
     struct td_json json;
     bool is_file = response->route == TD_ROUTE_FILE || response->route == TD_ROUTE_HUB_FILE;
-    FUZZ_CHECK(strstr(body, tree.path) == NULL);
+    FUZZ_CHECK(names_tree || strstr(body, tree.path) == NULL);
     if (response->status != 200 || is_file || strcmp(response->content_type, "application/json") != 0)
         return;
     td_json_init(&json, body, (size_t)response->body.total_bytes, 0, NULL);
@@ -254,6 +255,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     request_text_read(&text, data + (is_s3 ? 3 : 0), size - (is_s3 ? 3 : 0));
     text.request.facade = is_s3 ? TD_FACADE_S3 : TD_FACADE_API;
     take_body(&text.request, data, size);
+    names_tree = size > 0 && memmem(data, size, "tensord-test-", strlen("tensord-test-")) != NULL;
     td_api_handle(&loop.api, &text.request, &response);
     char *body = flatten(&response);
     bool head = td_text_equals(text.request.method, "HEAD");

@@ -1,0 +1,118 @@
+"""Pages: what a browser gets, and what a program gets that follows the links of a folder, as fsspec's http file system does."""
+import html.parser
+import re
+import urllib.parse
+
+import pytest
+
+from harness import Server, age, pattern, tensor, write_by_hand
+
+# fsspec/implementations/http.py takes its links by this
+FSSPEC_LINKS = re.compile(r"""(<(a|A)\s+(?:[^>]*?\s+)?(href|HREF)=["'](?P<url>[^"']+))""")
+EVIL = "\"><img src=x onerror=alert(1)>&lt;'"
+NAMES = ["config.json", "a b.txt", "é.txt", "a+b%41.txt", "100%.txt", "?x#y", EVIL]
+
+
+@pytest.fixture(scope="module")
+def srv(tmp_path_factory):
+    root = tmp_path_factory.mktemp("html") / "root"
+    for name in NAMES:
+        (root / "org/m" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "org/m" / name).write_bytes(pattern(100, name))
+    (root / "org/m/sub/deeper").mkdir(parents=True)
+    (root / "org/m/sub/deeper/x.bin").write_bytes(b"x")
+    write_by_hand(root / "org/m/model.safetensors", [tensor("w", "F32", (2,))])
+    write_by_hand(root / EVIL / "model.safetensors", [tensor("w", "F32", (2,))])
+    age(root)
+    with Server(root, hash_threads=0) as s:
+        yield s
+
+
+class Page(html.parser.HTMLParser):
+    """All tags, and what stands in the links."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.links = set(), {}
+        self.open = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add((tag, *sorted(name for name, _ in attrs)))
+        if tag == "a":
+            self.open = dict(attrs)["href"]
+            self.links[self.open] = ""
+
+    def handle_endtag(self, tag):
+        self.open = None if tag == "a" else self.open
+
+    def handle_data(self, data):
+        if self.open is not None:
+            self.links[self.open] += data
+
+
+OURS = {("html", "lang"), ("head",), ("meta", "charset"), ("title",), ("style",), ("body",), ("h1",), ("table",), ("tr",),
+        ("td",), ("td", "class"), ("a", "href")}
+
+
+def get_page(srv, target, accept="text/html,*/*;q=0.8"):
+    r = srv.get(target, {"Accept": accept})
+    assert r.status == 200 and r.get("Content-Type") == "text/html; charset=utf-8", r
+    assert "default-src 'none'" in r.get("Content-Security-Policy") and r.get("X-Content-Type-Options") == "nosniff", r
+    page = Page(r.body.decode("utf-8"))
+    assert page.tags <= OURS, page.tags - OURS
+    return page, r
+
+
+def test_from_the_start_to_every_file(srv):
+    todo, seen, files = ["/"], set(), {}
+    while todo:
+        target = todo.pop()
+        page, _ = get_page(srv, target)
+        for link in page.links:
+            where = urllib.parse.urljoin(target, link)
+            if where in seen:
+                continue
+            seen.add(where)
+            if where.endswith("/"):
+                todo.append(where)
+            elif "/files/" in where:
+                files[urllib.parse.unquote(where.split("/files/", 1)[1])] = srv.get(where).body
+            else:
+                assert srv.get(where).status == 200, where
+    assert {name: files[name] for name in NAMES} == {name: pattern(100, name) for name in NAMES}
+    assert files["sub/deeper/x.bin"] == b"x"
+
+
+def test_a_folder_as_fsspec_reads_it(srv):
+    """Accept: */*; every link of the page is an item of the folder, absolute on this host or relative to it."""
+    for target, wanted in (("/models/org/m/files/", {*NAMES, "model.safetensors", "sub/"}), ("/models/org/m/files/sub/", {"deeper/"})):
+        r = srv.get(target, {"Accept": "*/*"})
+        links = {m.group("url") for m in FSSPEC_LINKS.finditer(r.body.decode())}
+        assert {urllib.parse.unquote(urllib.parse.urljoin(target, u))[len(target):] for u in links} == wanted
+        assert "http:" not in r.body.decode() and "https:" not in r.body.decode()
+
+
+def test_names_are_shown_as_they_are(srv):
+    page, _ = get_page(srv, "/models/org/m/files/")
+    assert set(page.links.values()) == {*NAMES, "model.safetensors", "sub/"}
+    page, _ = get_page(srv, "/models/")
+    assert set(page.links.values()) == {"org/m", EVIL}
+
+
+def test_head_ranges_and_conditions(srv):
+    for target in ("/models/", "/models/org/m/", "/models/org/m/files/"):
+        get = srv.get(target, {"Accept": "text/html"})
+        head = srv.head(target, {"Accept": "text/html"})
+        assert head.status == 200 and head.length == len(get.body) and head.etag == get.etag, head
+        assert srv.get(target, {"Accept": "text/html", "If-None-Match": get.etag}).status == 304
+        assert srv.get(target, {"Accept": "text/html", "Range": "bytes=0-14"}).body == get.body[:15] == b"<!DOCTYPE html>"
+        assert srv.request(target, {"Accept": "text/html"}, "POST").status == 405
+
+
+def test_programs_get_json(srv):
+    for target in ("/models", "/models/", "/models/org/m", "/models/org/m/"):
+        for accept in ("*/*", "application/json", "text/htmlx"):
+            assert srv.get(target, {"Accept": accept}).get("Content-Type") == "application/json", (target, accept)
+    assert srv.get("/").status == 404 and srv.get("/models/org/m/files/none/").status == 404

@@ -1,0 +1,370 @@
+"""The Hub facade over a socket: what its clients send and read, raw. The clients themselves are in tests/clients.
+
+Where a table of huggingface_hub's or of git's decides, it is computed here from the files, never taken from the server.
+"""
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+
+import pytest
+
+from harness import Conn, age, enc, parse_multipart, pattern, tensor, write_by_hand
+
+NEW, OLD = "1" * 40, "0" * 40
+
+
+def write(path, data):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def pointer_of(data):
+    """What git-lfs commits in the place of the file; docs/spec.md of git-lfs."""
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256(data)}\nsize {len(data)}\n".encode()
+
+
+def git_name(data):
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+def wait_hashed(s, id, kind="models", timeout=30):
+    def known():
+        items = s.json(f"/api/{kind}/{id}/tree/main?recursive=true")
+        return all("lfs" in i for i in items if i["type"] == "file")
+    s.wait_for(known, f"all of {id} is hashed", timeout)
+    scans = s.gauge("tensord_scans_total")
+    s.hup()
+    s.wait_for(lambda: s.gauge("tensord_scans_total") >= scans + 2, "the commit is the one of the contents")
+
+
+@pytest.fixture(scope="module")
+def files():
+    return {"config.json": b"{}\n", "data.dat": pattern(300_000, "data"), "empty.txt": b"",
+            "sub dir/é+%2F.txt": b"odd", "sub dir/deeper/x": b"x", "sub-dir": b"-", "sub.dir": b"."}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory, files):
+    root = tmp_path_factory.mktemp("hub") / "root"
+    for name, data in files.items():
+        write(root / "ns/plain" / name, data)
+    write_by_hand(root / "ns/plain/model.safetensors", [tensor("w", "F32", (40, 50))])
+    cache = root / "models--org--cached"
+    for commit, text in ((NEW, b"new"), (OLD, b"old")):
+        blob = cache / "blobs" / sha256(text)
+        write(blob, text)
+        (cache / "snapshots" / commit).mkdir(parents=True)
+        (cache / "snapshots" / commit / "a.txt").symlink_to(f"../../blobs/{sha256(text)}")
+    write(cache / "refs/main", NEW.encode())
+    write(cache / "refs/refs/pr/1", OLD.encode())
+    age(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def hub(root, start_module):
+    s = start_module(root)
+    wait_hashed(s, "ns/plain")
+    wait_hashed(s, "org/cached")
+    return s
+
+
+@pytest.fixture(scope="module")
+def start_module():
+    from harness import Server
+    began = []
+
+    def go(*args, **kw):
+        began.append(Server(*args, **kw))
+        return began[-1]
+
+    yield go
+    for s in began:
+        s.stop()
+
+
+def commit_of(s, id="ns/plain", revision="main"):
+    return s.json(f"/api/models/{id}/revision/{revision}")["sha"]
+
+
+# ---------------------------------------------------------------------------------------------- files
+
+
+def test_every_file_by_every_revision(hub, files):
+    revisions = ["main", "HEAD", commit_of(hub), "safetensors", commit_of(hub, revision="safetensors")]
+    with hub.conn() as c:
+        for revision in revisions:
+            for name, data in files.items():
+                for spelled in {enc(name, "/"), enc(name)}:
+                    target = f"/ns/plain/resolve/{revision}/{spelled}"
+                    head = c.request(target, {"Accept-Encoding": "identity"}, "HEAD")
+                    get = c.request(target, {"Accept-Encoding": "gzip, deflate"})
+                    assert get.status == 200 and get.body == data, get
+                    assert get.etag == f'"{sha256(data)}"' and get.length == len(data), get
+                    assert head.status == 200 and head.body == b"", head
+                    for field in ("ETag", "Content-Length", "X-Repo-Commit", "Accept-Ranges", "Last-Modified", "Content-Type", "Cache-Control"):
+                        assert head.get(field) == get.get(field) and get.get(field) is not None, field
+                    for field in ("Location", "X-Xet-Hash", "Link", "Content-Encoding", "X-Error-Code"):
+                        assert get.get(field) is None, field
+
+
+@pytest.mark.parametrize("field, first, last", [
+    ("bytes=0-0", 0, 0), ("bytes=0-7", 0, 7), ("bytes=100-1173", 100, 1173), ("bytes=0-1999999", 0, 299_999),
+    ("bytes=299999-", 299_999, 299_999), ("bytes=-5", 299_995, 299_999), ("bytes=10485-", 10485, 299_999)])
+def test_ranges_of_resolve(hub, files, field, first, last):
+    data = files["data.dat"]
+    for revision in ("main", commit_of(hub)):
+        r = hub.get(f"/ns/plain/resolve/{revision}/data.dat", {"Range": field})
+        assert r.status == 206 and r.body == data[first:last + 1], r
+        assert r.get("Content-Range") == f"bytes {first}-{last}/{len(data)}", r
+        assert r.etag == f'"{sha256(data)}"' and r.get("X-Repo-Commit") == commit_of(hub), r
+
+
+def test_ranges_that_are_none(hub, files):
+    data = files["data.dat"]
+    r = hub.get("/ns/plain/resolve/main/data.dat", {"Range": "bytes=300000-"})   # read as the end of the file
+    assert r.status == 416 and r.get("Content-Range") == "bytes */300000", r
+    assert hub.get("/ns/plain/resolve/main/empty.txt", {"Range": "bytes=0-0"}).status == 200
+    assert hub.head("/ns/plain/resolve/main/data.dat", {"Range": "bytes=0-0"}).length == len(data)
+    several = parse_multipart(hub.get("/ns/plain/raw/main/data.dat", {"Range": "bytes=0-9,-9"}))
+    assert [p[4] for p in several] == [data[:10], data[-9:]]
+
+
+def test_a_client_that_has_it(hub, files):
+    tag = f'"{sha256(files["data.dat"])}"'
+    for method in ("GET", "HEAD"):
+        r = hub.request("/ns/plain/resolve/main/data.dat", {"If-None-Match": tag}, method)
+        assert r.status == 304 and r.etag == tag and r.body == b"", r
+        assert r.get("X-Repo-Commit") == commit_of(hub), r
+    assert hub.get("/ns/plain/resolve/main/data.dat", {"If-Match": '"other"'}).status == 412
+
+
+def test_a_rank_by_name_and_by_commit(hub):
+    commit = commit_of(hub, revision="tp2-rank1-none")
+    assert commit != commit_of(hub)
+    named = hub.get("/ns/plain/resolve/tp2-rank1-none/model.safetensors")
+    found = hub.get(f"/ns/plain/resolve/{commit}/model.safetensors")
+    direct = hub.get("/models/ns/plain/shards/none/tp2/rank-1.safetensors")
+    assert named.status == 200 and named.body == found.body == direct.body
+    assert named.get("X-Repo-Commit") == found.get("X-Repo-Commit") == commit
+    tree = {i["path"]: i for i in hub.json(f"/api/models/ns/plain/tree/{commit}?recursive=true")}
+    assert tree["model.safetensors"]["size"] == len(named.body)
+    assert hub.get(f"/ns/plain/resolve/{commit}/model.safetensors", {"Range": "bytes=8-19"}).body == named.body[8:20]
+
+
+# ---------------------------------------------------------------------------------------------- caches
+
+
+@pytest.mark.parametrize("revision, commit, text", [
+    ("main", NEW, b"new"), (NEW, NEW, b"new"), (OLD, OLD, b"old"), ("refs%2Fpr%2F1", OLD, b"old"), ("refs/pr/1", OLD, b"old")])
+def test_revisions_of_a_cache(hub, revision, commit, text):
+    assert commit_of(hub, "org/cached", revision) == commit
+    r = hub.get(f"/org/cached/resolve/{revision}/a.txt")
+    assert r.body == text and r.get("X-Repo-Commit") == commit and r.etag == f'"{sha256(text)}"', r
+    tree = hub.json(f"/api/models/org/cached/tree/{revision}")
+    assert [(i["path"], i["oid"]) for i in tree] == [("a.txt", git_name(pointer_of(text)))]
+
+
+def test_refs_of_a_cache(hub):
+    refs = hub.json("/api/models/org/cached/refs?include_prs=1")
+    assert [(b["name"], b["ref"], b["targetCommit"]) for b in refs["branches"]] == [("main", "refs/heads/main", NEW)]
+    assert [(b["name"], b["ref"], b["targetCommit"]) for b in refs["pullRequests"]] == [("refs/pr/1", "refs/pr/1", OLD)]
+
+
+# ---------------------------------------------------------------------------------------------- trees
+
+
+def test_tree_is_what_git_lfs_would_say(hub, root, files):
+    items = hub.json("/api/models/ns/plain/tree/main?recursive=true&expand=false")
+    assert [i["path"] for i in items if i["type"] == "directory"] == ["sub dir", "sub dir/deeper"]
+    found = {i["path"]: i for i in items if i["type"] == "file"}
+    everything = files | {"model.safetensors": (root / "ns/plain/model.safetensors").read_bytes()}
+    assert set(found) == set(everything)
+    for name, data in everything.items():
+        pointer = pointer_of(data)
+        assert found[name] == {"type": "file", "path": name, "size": len(data), "oid": git_name(pointer),
+                               "lfs": {"oid": sha256(data), "size": len(data), "pointerSize": len(pointer)}}, name
+    by_git = subprocess.run(["git", "hash-object", "--stdin"], input=pointer_of(files["data.dat"]), capture_output=True, check=False)
+    assert by_git.returncode != 0 or by_git.stdout.decode().strip() == found["data.dat"]["oid"]
+
+
+def test_paths_info_by_form_and_by_json(hub):
+    target = "/api/models/ns/plain/paths-info/main"
+    form = hub.post(target, b"paths=sub+dir%2F%C3%A9%2B%252F.txt&paths=none&paths=sub+dir&expand=True",
+                    {"Content-Type": "application/x-www-form-urlencoded"})
+    posted = hub.post(target, {"paths": ["sub dir/é+%2F.txt", "none", "sub dir"], "expand": True})
+    assert form.status == posted.status == 200 and form.json() == posted.json(), (form, posted)
+    assert [(i["type"], i["path"]) for i in form.json()] == [("file", "sub dir/é+%2F.txt"), ("directory", "sub dir")]
+    assert all(i["lastCommit"]["id"] == commit_of(hub) for i in form.json())
+    assert hub.request(target, {"Content-Length": "9000000"}, "POST").status == 413
+    many = b"&".join(b"paths=none" for _ in range(100_000))
+    assert hub.post(target, many).status == 400
+
+
+def test_codes_of_errors(hub):
+    for target, code in (("/ns/none/resolve/none/x", "RepoNotFound"), ("/ns/plain/resolve/none/x", "RevisionNotFound"),
+                         ("/ns/plain/resolve/main/none", "EntryNotFound"), ("/api/models/ns/none", "RepoNotFound"),
+                         ("/api/models/ns/plain/revision/none", "RevisionNotFound"),
+                         ("/api/models/ns/plain/tree/main/additional_chat_templates?recursive=false", "EntryNotFound"),
+                         ("/api/models/ns/plain/discussions?p=0", None), ("/api/agent-harnesses", None)):
+        get, head = hub.get(target), hub.head(target)
+        assert get.status == head.status == 404, get
+        assert get.get("X-Error-Code") == head.get("X-Error-Code") == code, get
+        assert isinstance(get.json()["error"], str) and get.get("Content-Type") == "application/json", get
+        assert (get.get("X-Repo-Commit") is not None) == (code == "EntryNotFound"), get
+
+
+# ---------------------------------------------------------------------------------------------- digests
+
+
+def test_head_waits_for_the_digest(tmp_path, start):
+    """A HEAD as the very first request: it has the digest, since the file can be hashed in the time."""
+    data = pattern(3_000_000, "waits")
+    write(tmp_path / "root/ns/m/data.dat", data)
+    age(tmp_path / "root")
+    s = start(tmp_path / "root", hash_threads=1)
+    r = s.head("/ns/m/resolve/main/data.dat")
+    assert r.status == 200 and r.etag == f'"{sha256(data)}"', r
+
+
+def test_head_does_not_wait_for_what_takes_long(tmp_path, start):
+    """40 GB cannot be hashed before a client gives up (10 s): the answer is there at once, with another tag."""
+    write(tmp_path / "root/ns/m/data.dat", b"")
+    os.truncate(tmp_path / "root/ns/m/data.dat", 40 * 10**9)
+    age(tmp_path / "root")
+    s = start(tmp_path / "root", hash_threads=1)
+    began = time.monotonic()
+    r = s.head("/ns/m/resolve/main/data.dat")
+    took = time.monotonic() - began
+    assert r.status == 200 and r.length == 40 * 10**9 and took < 4, (took, r)
+    assert len(r.etag.strip('"')) == 32 and r.get("X-Repo-Commit") == commit_of(s, "ns/m"), r
+    item, = s.json("/api/models/ns/m/tree/main")
+    assert "lfs" not in item and item["size"] == 40 * 10**9
+    part = s.get("/ns/m/resolve/main/data.dat", {"Range": "bytes=39999999990-", "If-Match": r.etag})
+    assert part.status == 206 and part.body == bytes(10), part
+
+
+def test_many_wait_at_once(tmp_path, start):
+    """Each gets its answer within the time that clients give it, whatever the others ask for."""
+    for i in range(40):
+        write(tmp_path / f"root/ns/m/{i}.bin", pattern(500_000, str(i)))
+    age(tmp_path / "root")
+    s = start(tmp_path / "root", hash_threads=1)
+    slow = []
+
+    def ask(i):
+        began = time.monotonic()
+        r = s.head(f"/ns/m/resolve/main/{i}.bin", timeout=30)
+        if r.status != 200 or time.monotonic() - began > 9:
+            slow.append(r)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(40)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not slow
+
+
+# ---------------------------------------------------------------------------------------------- changes
+
+
+def test_a_commit_is_gone_when_the_files_are(tmp_path, start):
+    """Clients go on by the commit that they were given; newer bytes under it would be taken for the old ones."""
+    root = tmp_path / "root"
+    write(root / "ns/m/config.json", b"{}")
+    write_by_hand(root / "ns/m/model.safetensors", [tensor("w", "F32", (4,))])
+    age(root)
+    s = start(root, hash_threads=1)
+    wait_hashed(s, "ns/m")
+    before, made = commit_of(s, "ns/m"), commit_of(s, "ns/m", "safetensors")
+    write(root / "ns/m/new.json", b"{}")
+    os.replace(root / "ns/m/new.json", root / "ns/m/config2.json")
+    age(root)
+    s.hup()
+    s.wait_for(lambda: commit_of(s, "ns/m") != before, "another commit")
+    for old in (before, made):
+        for target in (f"/ns/m/resolve/{old}/config.json", f"/api/models/ns/m/tree/{old}", f"/api/models/ns/m/revision/{old}"):
+            r = s.get(target)
+            assert r.status == 404 and r.get("X-Error-Code") == "RevisionNotFound", r
+            assert r.get("X-Repo-Commit") is None, r
+
+
+def test_while_a_repository_is_exchanged_under_load(tmp_path, start):
+    """A commit names one content: whoever gets a 200 gets the bytes that the commit had when it was first seen, or 404 or 503."""
+    root = tmp_path / "root"
+    versions = [pattern(100_000, f"v{i}") for i in range(2)]
+    write(root / "ns/m/data.dat", versions[0])
+    age(root)
+    s = start(root, hash_threads=1)
+    stop = threading.Event()
+    seen, wrong, counts = {}, [], {}
+    lock = threading.Lock()
+
+    def load():
+        with Conn(s.port) as c:
+            while not stop.is_set():
+                info = c.request("/api/models/ns/m/revision/main")
+                if info.status != 200:
+                    wrong.append(info)
+                    return
+                sha = json.loads(info.body)["sha"]
+                r = c.request(f"/ns/m/resolve/{sha}/data.dat")
+                with lock:
+                    counts[r.status] = counts.get(r.status, 0) + 1
+                    if r.status == 200:
+                        if seen.setdefault(sha, r.body) != r.body or r.get("X-Repo-Commit") != sha:
+                            wrong.append(r)
+                    elif r.status == 404 and r.get("X-Error-Code") != "RevisionNotFound":
+                        wrong.append(r)
+                    elif r.status not in (404, 503):
+                        wrong.append(r)
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for turn in range(12):
+        write(root / "ns/m/.next", versions[(turn + 1) % 2])
+        age(root / "ns/m/.next")
+        os.replace(root / "ns/m/.next", root / "ns/m/data.dat")
+        s.hup()
+        time.sleep(0.2)
+    stop.set()
+    for t in threads:
+        t.join()
+    assert not wrong, wrong[:3]
+    assert counts.get(200, 0) > 20 and len(seen) >= 2, counts
+    shutil.rmtree(root)
+
+
+def test_whose_token_it_is_does_not_matter(hub):
+    for token in ("Bearer x", "Bearer hf_" + "y" * 100, "Basic eDp5"):
+        assert hub.get("/ns/plain/resolve/main/config.json", {"Authorization": token}).status == 200
+        assert hub.json("/api/whoami-v2", {"Authorization": token})["name"] == "local"
+
+
+def test_lists_have_pages(hub):
+    ids, target, pages = [], "/api/models?limit=1&full=true", 0
+    while target:
+        r = hub.get(target)
+        ids += [m["id"] for m in r.json()]
+        link, pages = r.get("Link"), pages + 1
+        assert link is None or link.startswith(f"<http://127.0.0.1:{hub.port}/api/models?") and link.endswith('>; rel="next"'), r
+        target = link and link[len(f"<http://127.0.0.1:{hub.port}"):link.index(">")]
+    assert ids == ["ns/plain", "org/cached"] and pages == 2
+
+
+def test_routes_are_counted(hub):
+    hub.get("/ns/plain/resolve/main/config.json")
+    hub.get("/api/models/ns/plain")
+    _, _, samples = hub.metrics()
+    routes = {labels["route"] for name, labels, value in samples if name == "tensord_http_requests_total" and value > 0}
+    assert {"hub_file", "hub_api"} <= routes
