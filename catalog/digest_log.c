@@ -335,7 +335,7 @@ static bool cut_off(int fd, uint64_t good_bytes)
 /* Opens the file for appending behind its last good record. */
 static bool open_for_writing(struct td_digest_log *log, struct td_error *err)
 {
-    uint64_t good_bytes;
+    uint64_t good_bytes = 0;
     struct stat st;
     int sys;
     if (!open_file(log, O_RDWR | O_CREAT, &log->fd, &st, err))
@@ -361,7 +361,7 @@ static bool open_for_writing(struct td_digest_log *log, struct td_error *err)
 
 static bool open_for_reading(struct td_digest_log *log, struct td_error *err)
 {
-    uint64_t good_bytes;
+    uint64_t good_bytes = 0;
     struct stat st;
     int fd;
     int sys;

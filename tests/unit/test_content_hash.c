@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 256 * 1024, SPAN_BYTES = 16 * 1024 * 1024 }; /* as content_hash.c has them */
+static const size_t read_bytes = 262144, span_bytes = 16777216; /* as content_hash.c has them */
 
 /* ---- what happens between two reads -------------------------------------------------------------------- */
 
@@ -179,9 +179,9 @@ static void bytes_are_counted(void **state)
     _Atomic uint64_t count = 5;
     place_open(&place);
     place.options.hashed_bytes = &count;
-    write_pattern(&place, "f", 3 * READ_BYTES + 7);
+    write_pattern(&place, "f", 3 * read_bytes + 7);
     assert_true(hash(&place, "f"));
-    assert_int_equal(count, 5 + 3 * READ_BYTES + 7);
+    assert_int_equal(count, 5 + 3 * read_bytes + 7);
     place_close(&place);
 }
 
@@ -218,12 +218,12 @@ static void poke(void *context)
 
 static void shrink(void *context)
 {
-    tree_truncate(context, "f", 2 * READ_BYTES);
+    tree_truncate(context, "f", 2 * read_bytes);
 }
 
 static void grow(void *context)
 {
-    tree_truncate(context, "f", 9 * READ_BYTES);
+    tree_truncate(context, "f", 9 * read_bytes);
 }
 
 static void touch(void *context)
@@ -245,7 +245,7 @@ static void a_file_that_changes_meanwhile_has_no_sum(void **state)
     for (size_t i = 0; i < COUNT_OF(incidents); i++) {
         for (unsigned at = 1; at <= 5; at++) {
             place_open(&place);
-            write_pattern(&place, "f", 4 * READ_BYTES);
+            write_pattern(&place, "f", 4 * read_bytes);
             incident.at = at;
             incident.what = incidents[i];
             incident.context = &place.tree;
@@ -256,7 +256,7 @@ static void a_file_that_changes_meanwhile_has_no_sum(void **state)
     }
     place_open(
         &place); /* the inode that was opened keeps its bytes, but its ctime shows that it lost its name */
-    write_pattern(&place, "f", 4 * READ_BYTES);
+    write_pattern(&place, "f", 4 * read_bytes);
     incident.at = 2;
     incident.what = replace;
     incident.context = &place.tree;
@@ -270,7 +270,7 @@ static void a_disk_that_fails(void **state)
     (void)state;
     struct place place;
     place_open(&place);
-    write_pattern(&place, "f", 4 * READ_BYTES);
+    write_pattern(&place, "f", 4 * read_bytes);
     incident.at = 3;
     incident.sys = EIO;
     assert_false(hash(&place, "f"));
@@ -296,13 +296,13 @@ static void it_can_be_stopped(void **state)
     place_open(&place);
     place.options.stop = &stop;
     place.options.hashed_bytes = &count;
-    write_pattern(&place, "f", 40 * READ_BYTES);
+    write_pattern(&place, "f", 40 * read_bytes);
     incident.at = 5;
     incident.what = set_stop;
     incident.context = &stop;
     assert_false(hash(&place, "f"));
     assert_int_equal(place.err.code, TD_UNAVAILABLE);
-    assert_true(count <= 5 * READ_BYTES); /* not one piece more */
+    assert_true(count <= 5 * read_bytes); /* not one piece more */
     place_close(&place);
 }
 
@@ -313,7 +313,7 @@ static size_t resident_pages(const char *path, size_t len)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t count = 0;
-    unsigned char *pages = malloc(len / page + 1);
+    unsigned char *pages = calloc(len / page + 1, 1);
     int fd = open(path, O_RDONLY);
     void *at = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
     assert_true(at != MAP_FAILED && mincore(at, len, pages) == 0);
@@ -341,7 +341,7 @@ static void the_page_cache_is_left_as_it_was(void **state)
     (void)state;
     struct place place;
     char path[TREE_PATH_BYTES];
-    const size_t len = SPAN_BYTES + 5 * READ_BYTES;
+    const size_t len = span_bytes + 5 * read_bytes;
     const size_t pages = (len + (size_t)sysconf(_SC_PAGESIZE) - 1) / (size_t)sysconf(_SC_PAGESIZE);
     place_open(&place);
     write_pattern(&place, "f", len);

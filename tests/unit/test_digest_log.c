@@ -608,7 +608,7 @@ static void a_full_disk_stops_the_log_once(void **state)
 {
     (void)state;
     struct place place;
-    for (size_t left = 0; left < 3 * RECORD_BYTES; left += 11) {
+    for (size_t left = 0; left < (size_t)3 * RECORD_BYTES; left += 11) {
         place_open(&place);
         fill(&place, 2);
         struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);

@@ -610,7 +610,7 @@ static void *crowd_main(void *argument)
         struct td_hasher_status status;
         struct td_file *file = crowd->snapshot->entries[i % crowd->snapshot->entry_count].file;
         (void)td_hasher_wait(crowd->place->hasher, crowd->snapshot->root, file,
-                             td_clock_ns() + i % 3 * 1000000);
+                             td_clock_ns() + (uint64_t)(i % 3) * 1000000);
         td_hasher_get_status(crowd->place->hasher, &status);
         if (i % 16 == 0)
             td_hasher_set_snapshot(crowd->place->hasher, crowd->snapshot);
