@@ -134,7 +134,8 @@ def test_openapi_names_every_method_of_this_interface(srv):
     paths = {re.sub(r"\{[^}]*\}", "{}", p) for p in doc["paths"]}
     for want in ("/models", "/models/{}", "/models/{}/tensors", "/models/{}/tensors/{}", "/models/{}/files/{}", "/healthz",
                  "/models/{}/tensors:read", "/models/{}/plans", "/models/{}/plans/{}", "/models/{}/plans/{}/{}",
-                 "/models/{}/shards/{}/tp{}/{}", "/models/{}/model.safetensors",
+                 "/models/{}/shards/{}/tp{}/{}", "/models/{}/model.safetensors", "/{}/resolve/{}/{}", "/api/models", "/api/models/{}",
+                 "/api/models/{}/revision/{}", "/api/models/{}/tree/{}", "/api/models/{}/paths-info/{}", "/api/models/{}/refs",
                  "/readyz", "/metrics", "/openapi.json", "/version"):
         assert want in paths, f"{want} is not in openapi.json: {sorted(paths)}"
     refs = re.findall(r'"\$ref": ?"([^"]+)"', json.dumps(doc))
@@ -145,7 +146,7 @@ def test_openapi_names_every_method_of_this_interface(srv):
             assert part in at, f"dangling $ref {ref}"
             at = at[part]
     for path, item in doc["paths"].items():
-        verb = "post" if path.endswith((":read", "/plans")) else "get"
+        verb = "post" if path.endswith((":read", "/plans")) or "/paths-info/" in path else "get"
         assert set(item) & {"get", "post", "put", "delete", "patch"} == {verb}, f"{path}: {sorted(item)}"
         assert item[verb].get("responses"), path
         for name in re.findall(r"\{([^}]*)\}", path):

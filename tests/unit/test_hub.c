@@ -677,12 +677,12 @@ static void hosts_in_links(void **state)
         CHECK(link == NULL || strncmp(link, cases[i].begins, strlen(cases[i].begins)) == 0, "%s", link);
         answer_fini(&answer);
     }
-    char long_search[600] = "/api/models?limit=1&search=n&author=";
+    char host[600] = "Host: ";
     struct answer answer;
     char next[512];
-    memset(long_search + strlen(long_search), 'x', sizeof long_search - 1 - strlen(long_search));
-    long_search[sizeof long_search - 1] = '\0';
-    loopback_ask(&place.loop, "GET", long_search, "Host: h", &answer);
+    memset(host + 6, 'x', sizeof host - 7);
+    host[sizeof host - 1] = '\0';
+    loopback_ask(&place.loop, "GET", "/api/models?limit=1", host, &answer);
     assert_false(next_page(&answer, next)); /* half a link is none */
     answer_fini(&answer);
     close_place(&place);

@@ -248,6 +248,7 @@ static void commits_stay_when_files_are_hashed(void **state)
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         struct td_repo_view now = open_view(&place, "ns/plain", names[i]);
         assert_string_not_equal(now.commit, before[i].commit);
+        assert_string_equal(open_view(&place, "ns/plain", now.commit).commit, now.commit);
         struct td_repo_view old = open_view(&place, "ns/plain", before[i].commit);
         assert_string_equal(old.commit, before[i].commit);
         assert_int_equal(old.kind, now.kind);
