@@ -234,14 +234,6 @@ void td_hub_write_date(struct td_buffer *out, int64_t time_ns)
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-static bool is_commit(struct td_text text)
-{
-    size_t digits = 0;
-    while (digits < text.len && strchr("0123456789abcdef", text.p[digits]) != NULL)
-        digits++;
-    return digits == text.len && text.len == TD_COMMIT_BYTES - 1;
-}
-
 /* {id}/resolve/{revision}/{path}, {id}/raw/... */
 static void answer_file(struct td_hub_call *hub, struct td_text path)
 {
@@ -266,7 +258,8 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
         (void)td_hub_fail_error(hub, &err);
         return;
     }
-    if (is_commit(hub->revision))
+    if (td_text_equals(hub->revision,
+                       hub->view.commit)) /* not by a ref, whatever it is called: it may move */
         call->response->cache_control = "public, max-age=31536000, immutable";
     td_response_add_header(call->response, "X-Repo-Commit", "%s", hub->view.commit);
 }

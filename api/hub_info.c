@@ -127,7 +127,7 @@ static void write_refs(const struct td_hub_call *hub, struct td_buffer *out, boo
     const struct td_repo *repo = hub->repo;
     for (size_t i = 0; i < repo->ref_count; i++) {
         const struct td_repo_ref *ref = &repo->refs[i];
-        const struct td_repo *at = td_repo_at(hub->call->snapshot, repo, ref->name, strlen(ref->name));
+        const struct td_repo *at = td_repo_at(repo, ref->name, strlen(ref->name));
         if (at != NULL && is_pull_request(ref->name) == pull_requests && strcmp(ref->name, "main") != 0)
             write_ref(out, &first, ref->name, pull_requests ? "" : "refs/heads/", at->commit);
     }

@@ -135,9 +135,7 @@ static void set_files(struct td_repo_view *view, const struct td_repo *repo)
 /* By the commit of a revision that lies nowhere, made of any revision of the repository. */
 static bool open_made(struct td_repo_view *view, const struct td_repo *repo, const char *text)
 {
-    const struct td_repo *end = view->snapshot->repos + view->snapshot->repo_count;
-    for (const struct td_repo *base = repo;
-         base == repo || (base < end && base->is_other_revision && strcmp(base->id, repo->id) == 0); base++) {
+    for (const struct td_repo *base = repo; base <= repo + repo->other_count; base++) {
         set_files(view, base);
         if (read_made(view, base->commit, text) || read_made(view, base->identity_commit, text))
             return true;
@@ -301,7 +299,7 @@ static bool no_revision(const char *revision, size_t len, struct td_error *err)
 bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, const char *revision,
                        size_t len, struct td_repo_view *view, struct td_error *err)
 {
-    const struct td_repo *there = td_repo_at(snapshot, repo, revision, len);
+    const struct td_repo *there = td_repo_at(repo, revision, len);
     struct td_text text = {.p = revision, .len = len};
     struct td_text engine;
     uint64_t tp_size;

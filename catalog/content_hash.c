@@ -54,6 +54,15 @@ static bool read_some(const struct hashing *h, uint64_t off, size_t len, struct 
     return true;
 }
 
+static bool is_still(int fd, const struct td_file_id *id)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return false;
+    struct td_file_id now = td_file_id_of(&st);
+    return td_file_id_equal(&now, id);
+}
+
 /* One span; what it brought into the page cache leaves it again. */
 static bool hash_span(struct hashing *h, uint64_t off, size_t len, struct td_error *err)
 {
@@ -77,10 +86,11 @@ static bool hash_span(struct hashing *h, uint64_t off, size_t len, struct td_err
     return true;
 }
 
-static bool hash_all(struct hashing *h, uint64_t size_bytes, struct td_content_sums *sums,
+static bool hash_all(struct hashing *h, const struct td_file_id *id, struct td_content_sums *sums,
                      struct td_error *err)
 {
     char prefix[40];
+    uint64_t size_bytes = id->size_bytes;
     int prefix_len = snprintf(prefix, sizeof prefix, "blob %" PRIu64, size_bytes);
     (void)SHA256_Init(&h->sha256);
     (void)SHA1_Init(&h->sha1);
@@ -89,19 +99,12 @@ static bool hash_all(struct hashing *h, uint64_t size_bytes, struct td_content_s
         uint64_t left = size_bytes - off;
         if (!hash_span(h, off, left < SPAN_BYTES ? (size_t)left : SPAN_BYTES, err))
             return false;
+        if (!is_still(h->fd, id)) /* changed, replaced or unlinked: its disk space is not held any longer */
+            return td_error_set(err, TD_UNAVAILABLE, "the file changed while it was hashed");
     }
     (void)SHA256_Final(sums->sha256, &h->sha256);
     (void)SHA1_Final(sums->git_sha1, &h->sha1);
     return true;
-}
-
-static bool is_still(int fd, const struct td_file_id *id)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return false;
-    struct td_file_id now = td_file_id_of(&st);
-    return td_file_id_equal(&now, id);
 }
 
 bool td_content_hash(const struct td_root *root, const char *path, const struct td_file_id *id,
@@ -115,7 +118,7 @@ bool td_content_hash(const struct td_root *root, const char *path, const struct 
     h.buffer = malloc(id->size_bytes < READ_BYTES ? (size_t)id->size_bytes + 1 : READ_BYTES);
     bool ok = h.buffer != NULL || td_error_no_memory(err);
     bool same = td_file_id_equal(&found, id);
-    ok = ok && same && hash_all(&h, id->size_bytes, sums, err);
+    ok = ok && same && hash_all(&h, id, sums, err);
     same = same && is_still(h.fd, id);
     free(h.buffer);
     (void)close(h.fd);

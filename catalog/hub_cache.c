@@ -1,5 +1,7 @@
 #include "catalog/hub_cache.h"
 
+#include "core/utf8.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -77,7 +79,7 @@ static bool read_ref(const struct td_root *root, const char *path, char *commit,
         return false;
     commit[n] = '\0';
     commit[strcspn(commit, " \t\r\n/")] = '\0';
-    return commit[0] != '\0' && commit[0] != '.';
+    return commit[0] != '\0' && commit[0] != '.' && td_utf8_valid(commit, strlen(commit));
 }
 
 /* What refs/main names, when that snapshot is there. */
@@ -198,7 +200,7 @@ static bool look_at_commit(void *context, const char *commit)
     struct newest *newest = context;
     char at[PATH_MAX];
     struct stat st;
-    if (strlen(commit) >= newest->capacity ||
+    if (strlen(commit) >= newest->capacity || !td_utf8_valid(commit, strlen(commit)) ||
         snprintf(at, sizeof at, "%s/snapshots/%s", newest->path, commit) >= (int)sizeof at ||
         !td_root_stat(newest->root, at, &st, NULL))
         return true;

@@ -62,6 +62,7 @@ static bool add_caches(struct builder *b, const struct td_cache_folder *caches, 
             return td_error_no_memory(b->err);
         set_id(repo, id);
         repo->is_other_revision = folder->is_other_revision;
+        repo->folder = folder->folder;
         repo->revision = folder->commit;
         repo->first_entry = first;
         repo->entry_count = entry_count;
@@ -153,6 +154,7 @@ static bool add_directories(struct builder *b)
         if (repo == NULL || id == NULL)
             return td_error_no_memory(b->err);
         set_id(repo, id);
+        repo->folder = id;
         td_snapshot_entries_below(b->snapshot, directory->text, directory->len, &repo->first_entry,
                                   &repo->entry_count);
         repo->prefix_len = directory->len + 1;
@@ -171,6 +173,7 @@ static bool add_root_models(struct builder *b)
         if (repo == NULL)
             return false;
         repo->id = model->id;
+        repo->folder = model->id;
         repo->first_entry = model->first_entry;
         repo->entry_count = model->entry_count;
     }
@@ -236,16 +239,62 @@ static void take_revision(struct td_repo *repo)
     memcpy(repo->identity_commit, repo->revision, TD_COMMIT_BYTES);
 }
 
+static size_t depth_of(const char *path)
+{
+    size_t depth = 0;
+    for (; *path != '\0'; path++)
+        depth += *path == '/' ? 1 : 0;
+    return depth;
+}
+
+/* By id; then the folders that have it, the nearest to the root first, each followed by its other revisions. */
 static int repo_compare(const void *a, const void *b)
 {
     const struct td_repo *x = a;
     const struct td_repo *y = b;
+    size_t x_depth = depth_of(x->folder);
+    size_t y_depth = depth_of(y->folder);
     int order = (x->is_dataset_folder ? 1 : 0) - (y->is_dataset_folder ? 1 : 0);
     if (order == 0)
         order = strcmp(x->id, y->id);
     if (order == 0)
+        order = (x_depth > y_depth) - (x_depth < y_depth);
+    if (order == 0)
+        order = strcmp(x->folder, y->folder);
+    if (order == 0)
         order = (x->is_other_revision ? 1 : 0) - (y->is_other_revision ? 1 : 0);
-    return order != 0 ? order : strcmp(x->commit, y->commit);
+    if (order == 0 && x->revision != NULL && y->revision != NULL)
+        order = strcmp(x->revision, y->revision);
+    return order;
+}
+
+static bool has_same_id(const struct td_repo *a, const struct td_repo *b)
+{
+    return a->is_dataset_folder == b->is_dataset_folder && strcmp(a->id, b->id) == 0;
+}
+
+/* One folder has an id; what others have under it is left out, and said. Counts the revisions of those that stay. */
+static void keep_one_of_each(struct td_snapshot *snapshot)
+{
+    size_t kept = 0;
+    struct td_repo *main = NULL;
+    for (size_t i = 0; i < snapshot->repo_count; i++) {
+        const struct td_repo *repo = &snapshot->repos[i];
+        bool same_folder = main != NULL && has_same_id(main, repo) && strcmp(main->folder, repo->folder) == 0;
+        if (main != NULL && has_same_id(main, repo) && !same_folder) {
+            if (!repo->is_other_revision)
+                td_problems_add(&snapshot->problems, &snapshot->arena, repo->folder,
+                                "no repository for clients of the Hub: another one nearer to DIR has its id");
+            continue;
+        }
+        if (same_folder)
+            main->other_count++;
+        snapshot->repos[kept] = *repo;
+        if (!same_folder)
+            main = &snapshot->repos[kept];
+        kept++;
+    }
+    snapshot->repo_count = kept;
 }
 
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
@@ -263,6 +312,8 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
     }
     if (ok && snapshot->repo_count > 0)
         qsort(snapshot->repos, snapshot->repo_count, sizeof *snapshot->repos, repo_compare);
+    if (ok)
+        keep_one_of_each(snapshot);
     free(b.in_cache);
     free(b.directories);
     return ok;
@@ -327,28 +378,46 @@ static bool is_commit_of(const struct td_repo *repo, const char *revision, size_
            is_text(repo->revision, revision, len);
 }
 
-const struct td_repo *td_repo_at(const struct td_snapshot *snapshot, const struct td_repo *repo,
-                                 const char *revision, size_t len)
+/* Another revision of the cache; they follow it, sorted. */
+static const struct td_repo *find_other(const struct td_repo *repo, const char *revision, size_t len)
 {
-    const char *commit = NULL;
-    if (is_commit_of(repo, revision, len) || is_text("main", revision, len) || is_text("HEAD", revision, len))
-        return repo;
-    for (size_t i = 0; i < repo->ref_count && commit == NULL; i++)
-        if (is_text(repo->refs[i].name, revision, len))
-            commit = repo->refs[i].commit;
-    if (commit != NULL) {
-        revision = commit;
-        len = strlen(commit);
-        if (is_text(repo->revision, revision, len))
-            return repo;
+    size_t low = 1;
+    size_t high = 1 + repo->other_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const char *name = repo[mid].revision;
+        int order = name == NULL ? -1 : td_name_compare(name, strlen(name), revision, len);
+        if (order == 0)
+            return &repo[mid];
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
     }
-    /* the other revisions of a cache follow it */
-    const struct td_repo *end = snapshot->repos + snapshot->repo_count;
-    for (const struct td_repo *other = repo + 1;
-         other < end && other->is_other_revision && strcmp(other->id, repo->id) == 0; other++)
-        if (is_commit_of(other, revision, len))
+    return NULL;
+}
+
+/* The same by the commit that was made for one whose name is none. */
+static const struct td_repo *find_other_made(const struct td_repo *repo, const char *commit, size_t len)
+{
+    for (const struct td_repo *other = repo + 1; other <= repo + repo->other_count; other++)
+        if (is_text(other->commit, commit, len) || is_text(other->identity_commit, commit, len))
             return other;
     return NULL;
+}
+
+const struct td_repo *td_repo_at(const struct td_repo *repo, const char *revision, size_t len)
+{
+    if (is_commit_of(repo, revision, len) || is_text("main", revision, len) || is_text("HEAD", revision, len))
+        return repo;
+    for (size_t i = 0; i < repo->ref_count; i++) {
+        const char *commit = repo->refs[i].commit;
+        if (is_text(repo->refs[i].name, revision, len))
+            return is_text(repo->revision, commit, strlen(commit)) ? repo
+                                                                   : find_other(repo, commit, strlen(commit));
+    }
+    const struct td_repo *other = find_other(repo, revision, len);
+    return other != NULL ? other : find_other_made(repo, revision, len);
 }
 
 const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *entry)

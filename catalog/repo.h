@@ -20,35 +20,39 @@ struct td_repo_ref {
 
 struct td_repo {
     const char *id; /* "org/name"; of one in the root "name" */
-    bool
-        is_dataset_folder; /* lies below datasets/, or is a cache's datasets--org--name; its id has no datasets/ then */
-    bool is_other_revision;          /* of a cache: not what `main` means */
-    const char *revision;            /* its commit in a Hugging Face cache, or NULL */
+    /* It lies below datasets/, or is a cache's datasets--org--name; its id has no datasets/ then. */
+    bool is_dataset_folder;
+    bool is_other_revision; /* of a cache: not what `main` means */
+    const char *folder;     /* where it lies, as clients know it; of other revisions, where main's does */
+    const char *revision;   /* its commit in a Hugging Face cache, or NULL */
     size_t first_entry, entry_count; /* its files, a run of the snapshot's entries */
     size_t prefix_len;               /* of its entries' paths that is not part of their paths in it */
     bool has_checkpoint, has_data;   /* checkpoint files; files that datasets are made of */
     int64_t updated_ns;              /* mtime of the newest file */
     uint64_t file_bytes;             /* 2^64-1 for more */
-    char commit
-        [TD_COMMIT_BYTES]; /* the revision; else made of its files' paths and contents, of their identities until
-                                     all contents are known */
-    char identity_commit
-        [TD_COMMIT_BYTES]; /* made of identities: what `commit` may have been before; equal for a cache */
-    const struct td_repo_ref *refs; /* of a cache's main revision; others have none */
+    /* The revision; else made of its files' paths and contents, of their identities until all contents are known. */
+    char commit[TD_COMMIT_BYTES];
+    /* Made of identities: what `commit` may have been before; equal for a cache. */
+    char identity_commit[TD_COMMIT_BYTES];
+    /* Of a cache's main revision; others have none. */
+    const struct td_repo_ref *refs;
     size_t ref_count;
+    size_t other_count; /* other revisions of the cache; they follow it, by name */
 };
 
 /* What the walk met of Hugging Face caches. */
 struct td_cache_folder {
-    const char *path; /* as clients know it: org/name, org/name@commit for another revision than main's */
-    const char *id;   /* org/name, datasets/org/name */
+    const char *path;   /* as clients know it: org/name, org/name@commit for another revision than main's */
+    const char *folder; /* the path of main's */
+    const char *id;     /* org/name, datasets/org/name */
     const char *commit;
     bool is_other_revision;
     const struct td_repo_ref *refs; /* in the snapshot's arena */
     size_t ref_count;
 };
 
-/* Sets snapshot->repos, sorted; entries and models are there. Everything lives in the snapshot. */
+/* Sets snapshot->repos, sorted; entries and models are there. Everything lives in the snapshot. Of several folders with
+ * one id the one nearest to the root is it, of those as near the first by path; the others are problems. */
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
                     struct td_error *err);
 
@@ -59,8 +63,7 @@ const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_d
 
 /* The same repository at another commit of its cache, or by a ref of it; itself for "main", "HEAD" and its own commits.
  * NULL: no such revision. */
-const struct td_repo *td_repo_at(const struct td_snapshot *snapshot, const struct td_repo *repo,
-                                 const char *revision, size_t len);
+const struct td_repo *td_repo_at(const struct td_repo *repo, const char *revision, size_t len);
 
 /* Whether clients should see it as a dataset. */
 bool td_repo_is_dataset(const struct td_repo *repo);

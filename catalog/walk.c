@@ -3,6 +3,7 @@
 #include "catalog/file_kind.h"
 #include "catalog/hub_cache.h"
 #include "core/utf8.h"
+#include "parser/names.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -151,18 +152,31 @@ static bool add_cache(struct walker *w, const struct td_cache_folder *folder)
     return true;
 }
 
+/* Whether a directory has the path that a cache's snapshot would get; a problem then. */
+static bool stands_beside(struct walker *w, const char *path)
+{
+    struct stat st;
+    if (!td_root_stat(w->root, path, &st, NULL))
+        return false;
+    td_problems_add(
+        w->walk->problems, w->walk->names, path,
+        "this snapshot of a Hugging Face cache is not published: a directory with its id stands beside it");
+    return true;
+}
+
 /* One snapshot: the chosen one under org/name, another under org/name@commit. */
 static bool push_revision(void *context, const char *commit)
 {
     struct cache *cache = context;
     struct walker *w = cache->walker;
     struct td_walk *walk = w->walk;
-    struct td_cache_folder folder = {.path = cache->path, .id = cache->id, .commit = cache->commit};
+    struct td_cache_folder folder = {
+        .path = cache->path, .folder = cache->path, .id = cache->id, .commit = cache->commit};
     char at[PATH_MAX];
     folder.is_other_revision = strcmp(commit, cache->commit) != 0;
     if (folder.is_other_revision) {
         if (!td_utf8_valid(commit, strlen(commit)) ||
-            snprintf(at, sizeof at, "%s@%s", cache->path, commit) >= (int)sizeof at)
+            snprintf(at, sizeof at, "%s@%s", cache->path, commit) >= (int)sizeof at || stands_beside(w, at))
             return true;
         folder.path = td_arena_strndup(walk->names, at, strlen(at));
         folder.commit = folder.path == NULL ? NULL : folder.path + strlen(cache->path) + 1;
@@ -181,6 +195,13 @@ static bool push_revision(void *context, const char *commit)
     if (w->directory_count > before)
         w->directories[before].other_revision = folder.is_other_revision;
     return true;
+}
+
+/* The chosen one was pushed before, symlink or not. */
+static bool push_other_revision(void *context, const char *commit)
+{
+    const struct cache *cache = context;
+    return strcmp(commit, cache->commit) == 0 || push_revision(context, commit);
 }
 
 static bool add_ref(void *context, const char *name, const char *commit)
@@ -205,7 +226,8 @@ static bool push_snapshots(struct cache *cache)
     if (!w->limits->all_revisions)
         return push_revision(cache, cache->commit);
     return td_hub_cache_refs(w->root, cache->physical, add_ref, cache) &&
-           td_hub_cache_commits(w->root, cache->physical, push_revision, cache);
+           push_revision(cache, cache->commit) &&
+           td_hub_cache_commits(w->root, cache->physical, push_other_revision, cache);
 }
 
 /* models--org--name, datasets--org--name: their snapshots are pushed under org/name and datasets/org/name. */
@@ -238,7 +260,8 @@ static bool visit_directory(struct walker *w, size_t parent, const char *name)
     struct td_walk *walk = w->walk;
     char id[NAME_MAX + 1];
     const char *physical = join(&walk->scratch, w->directories[parent].physical, name);
-    if (td_hub_cache_id(name, id, sizeof id))
+    /* in a snapshot such a name means nothing: whoever made the repository chose it */
+    if (w->directories[parent].revision == NULL && td_hub_cache_id(name, id, sizeof id))
         return push_hub_cache(w, parent, physical, id);
     size_t at = w->directory_count;
     if (!push_directory(w, physical, join(walk->names, w->directories[parent].path, name),
@@ -365,6 +388,59 @@ static void drop_duplicates(struct td_walk *walk)
     walk->count = kept;
 }
 
+static int cache_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct td_cache_folder *)a)->path, ((const struct td_cache_folder *)b)->path);
+}
+
+static struct td_name cache_path(const void *context, size_t i)
+{
+    const char *path = ((const struct td_cache_folder *)context)[i].path;
+    return (struct td_name){.text = path, .len = strlen(path)};
+}
+
+/* Whether the cache's id begins with another's: models--gpt2 and models--gpt2--sub. */
+static bool lies_in_another(const struct td_walk *walk, const struct td_cache_folder *cache)
+{
+    struct td_names names = {.count = walk->cache_count, .context = walk->caches, .get = cache_path};
+    bool found = false;
+    for (size_t len = 1; cache->path[len] != '\0' && !found; len++)
+        if (cache->path[len] == '/')
+            (void)td_names_search(&names, cache->path, len, &found);
+    return found;
+}
+
+/* Takes out caches whose files would lie among those of another one's commit. */
+static bool drop_inner_caches(struct td_walk *walk, struct td_error *err)
+{
+    bool *inner = calloc(walk->cache_count + 1, sizeof *inner);
+    if (inner == NULL)
+        return td_error_no_memory(err);
+    if (walk->cache_count > 0)
+        qsort(walk->caches, walk->cache_count, sizeof *walk->caches, cache_compare);
+    for (size_t i = 0; i < walk->cache_count; i++)
+        inner[i] = lies_in_another(walk, &walk->caches[i]);
+    size_t kept = 0;
+    for (size_t i = 0; i < walk->cache_count; i++) {
+        const struct td_cache_folder *cache = &walk->caches[i];
+        if (!inner[i]) {
+            walk->caches[kept++] = *cache;
+            continue;
+        }
+        td_problems_add(
+            walk->problems, walk->names, cache->path,
+            "not published: the id of another Hugging Face cache entry is the beginning of this one's");
+        size_t left = 0;
+        for (size_t f = 0; f < walk->count; f++)
+            if (walk->found[f].revision != cache->commit) /* the very string: each folder has its own */
+                walk->found[left++] = walk->found[f];
+        walk->count = left;
+    }
+    walk->cache_count = kept;
+    free(inner);
+    return true;
+}
+
 static bool push_first(struct walker *w, const struct td_hub_place *place)
 {
     struct td_arena *names = w->walk->names;
@@ -407,6 +483,8 @@ bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct 
                        limits->max_directories);
         td_problems_add(problems, names, "", message);
     }
+    if (!drop_inner_caches(walk, err))
+        return false;
     if (walk->count > 0)
         qsort(walk->found, walk->count, sizeof *walk->found, found_compare);
     drop_duplicates(walk);

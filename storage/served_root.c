@@ -14,14 +14,20 @@ enum {
     ROOT_MAX_TRIES = 64,    /* of one open that the kernel asks to repeat */
 };
 
+/* Nanoseconds since 1970; what 64 bits do not hold wraps around, which is as good for telling two times apart. */
+static int64_t nanoseconds_of(const struct timespec *time)
+{
+    return (int64_t)((uint64_t)time->tv_sec * UINT64_C(1000000000) + (uint64_t)time->tv_nsec);
+}
+
 struct td_file_id td_file_id_of(const struct stat *st)
 {
     return (struct td_file_id){
         .device = st->st_dev,
         .inode = st->st_ino,
         .size_bytes = (uint64_t)st->st_size,
-        .mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
-        .ctime_ns = (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec,
+        .mtime_ns = nanoseconds_of(&st->st_mtim),
+        .ctime_ns = nanoseconds_of(&st->st_ctim),
     };
 }
 

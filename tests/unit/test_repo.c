@@ -31,9 +31,9 @@ static const struct td_repo *find(const struct place *place, bool as_dataset, co
     return td_repo_find(place->scanner.snapshot, as_dataset, id, strlen(id));
 }
 
-static const struct td_repo *at(const struct place *place, const struct td_repo *repo, const char *revision)
+static const struct td_repo *at(const struct td_repo *repo, const char *revision)
 {
-    return td_repo_at(place->scanner.snapshot, repo, revision, strlen(revision));
+    return td_repo_at(repo, revision, strlen(revision));
 }
 
 static const struct td_entry *file_of(const struct place *place, const struct td_repo *repo, const char *path)
@@ -151,17 +151,16 @@ static void caches_have_their_commits(void **state)
     const struct td_repo *repo = find(&place, false, "org/name");
     assert_string_equal(repo->commit, C1);
     assert_string_equal(repo->revision, C1);
-    assert_true(at(&place, repo, "main") == repo && at(&place, repo, "HEAD") == repo &&
-                at(&place, repo, C1) == repo);
-    const struct td_repo *old = at(&place, repo, C0);
+    assert_true(at(repo, "main") == repo && at(repo, "HEAD") == repo && at(repo, C1) == repo);
+    const struct td_repo *old = at(repo, C0);
     assert_true(old != NULL && old != repo);
     assert_string_equal(old->commit, C0);
-    assert_true(at(&place, repo, "v1.0") == old && at(&place, repo, "refs/pr/1") == old);
+    assert_true(at(repo, "v1.0") == old && at(repo, "refs/pr/1") == old);
     assert_non_null(file_of(&place, old, "unet/config.json"));
     assert_null(file_of(&place, old, "model.safetensors"));
-    assert_null(at(&place, repo, "gone"));
-    assert_null(at(&place, repo, "v1"));
-    assert_null(at(&place, repo, ""));
+    assert_null(at(repo, "gone"));
+    assert_null(at(repo, "v1"));
+    assert_null(at(repo, ""));
     assert_int_equal(repo->ref_count, 4);
     const struct td_repo *dataset = find(&place, true, "org/name");
     assert_true(dataset != NULL && dataset != repo && td_repo_is_dataset(dataset));
@@ -169,7 +168,7 @@ static void caches_have_their_commits(void **state)
     tree_text(&place.tree, "models--org--name/refs/v1.0", C1);
     (void)scanner_scan(&place.scanner);
     repo = find(&place, false, "org/name");
-    assert_true(at(&place, repo, "v1.0") == repo);
+    assert_true(at(repo, "v1.0") == repo);
     close_place(&place);
 }
 
@@ -192,6 +191,82 @@ static void other_revisions_are_models_that_are_not_listed(void **state)
     place.scanner.config.all_revisions = false;
     (void)scanner_scan(&place.scanner);
     assert_null(scanner_model(&place.scanner, "org/name@" C0));
+    close_place(&place);
+}
+
+/* Whoever made a repository chose the names in its snapshots; they say nothing about others. */
+static void names_in_a_snapshot_mean_nothing(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_text(&place.tree,
+              "models--evil--repo/snapshots/" C1 "/models--meta--llama/snapshots/" C0 "/config.json", "1");
+    tree_text(&place.tree, "models--evil--repo/snapshots/" C1 "/models--meta--llama/refs/main", C0);
+    tree_text(&place.tree, "models--meta--llama/snapshots/" C1 "/config.json", "2");
+    (void)scanner_scan(&place.scanner);
+    expect_repos(&place, "evil/repo meta/llama");
+    assert_string_equal(find(&place, false, "meta/llama")->commit, C1);
+    close_place(&place);
+}
+
+/* Caches of several users below one directory: the nearest to the root, then the first by path. */
+static void one_folder_has_an_id(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_text(&place.tree, "alice/models--x--y/snapshots/" C1 "/config.json", "1");
+    tree_text(&place.tree, "alice/models--x--y/snapshots/" C0 "/config.json", "1");
+    tree_text(&place.tree, "alice/models--x--y/refs/main", C1);
+    tree_text(&place.tree, "bob/models--x--y/snapshots/" C0 "/config.json", "2");
+    (void)scanner_scan(&place.scanner);
+    expect_repos(&place, "x/y x/y@");
+    const struct td_repo *repo = find(&place, false, "x/y");
+    assert_string_equal(repo->folder, "alice/x/y");
+    assert_true(at(repo, C0) != NULL && at(repo, C0) != repo);
+    assert_non_null(scanner_problem(&place.scanner, NULL, "bob/x/y"));
+    tree_text(&place.tree, "x/y/config.json", "3");
+    (void)scanner_scan(&place.scanner);
+    expect_repos(&place, "x/y");
+    assert_string_equal(find(&place, false, "x/y")->folder, "x/y");
+    close_place(&place);
+}
+
+/* A commit shows the files of its own snapshot alone. */
+static void commits_do_not_mix(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_text(&place.tree, "models--gpt2/snapshots/" C1 "/config.json", "1");
+    tree_text(&place.tree, "models--gpt2--sub/snapshots/" C0 "/config.json", "2");
+    tree_text(&place.tree, "models--o--n/snapshots/" C1 "/config.json", "1");
+    tree_text(&place.tree, "models--o--n/snapshots/" C0 "/config.json", "1");
+    tree_text(&place.tree, "models--o--n/refs/main", C1);
+    tree_text(&place.tree, "o/n@" C0 "/extra.json", "3");
+    (void)scanner_scan(&place.scanner);
+    assert_int_equal(find(&place, false, "gpt2")->entry_count, 1);
+    assert_null(find(&place, false, "gpt2/sub"));
+    assert_non_null(scanner_problem(&place.scanner, NULL, "gpt2/sub"));
+    assert_null(at(find(&place, false, "o/n"), C0));
+    assert_non_null(scanner_problem(&place.scanner, NULL, "o/n@" C0));
+    close_place(&place);
+}
+
+static void main_may_be_a_symlink_and_must_be_text(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_text(&place.tree, "models--sym--link/snapshots/" C0 "/config.json", "1");
+    tree_symlink(&place.tree, "models--sym--link/snapshots/" C1, C0);
+    tree_text(&place.tree, "models--sym--link/refs/main", C1);
+    tree_text(&place.tree, "models--bad--utf/snapshots/\xff\xfe/config.json", "1");
+    tree_text(&place.tree, "models--bad--utf/refs/main", "\xff\xfe");
+    (void)scanner_scan(&place.scanner);
+    expect_repos(&place, "sym/link sym/link@");
+    assert_string_equal(find(&place, false, "sym/link")->commit, C1);
     close_place(&place);
 }
 
@@ -223,7 +298,7 @@ static void commits_of_plain_directories(void **state)
         repo = find(both[i], false, "m");
         assert_string_equal(repo->identity_commit, commits[i]);
         assert_string_not_equal(repo->commit, commits[i]);
-        assert_true(at(both[i], repo, commits[i]) == repo && at(both[i], repo, repo->commit) == repo);
+        assert_true(at(repo, commits[i]) == repo && at(repo, repo->commit) == repo);
     }
     assert_string_not_equal(commits[0], commits[1]); /* other inodes */
     assert_string_equal(find(&place, false, "m")->commit, find(&copy, false, "m")->commit);
@@ -239,6 +314,10 @@ int main(void)
         cmocka_unit_test(datasets),
         cmocka_unit_test(caches_have_their_commits),
         cmocka_unit_test(other_revisions_are_models_that_are_not_listed),
+        cmocka_unit_test(names_in_a_snapshot_mean_nothing),
+        cmocka_unit_test(one_folder_has_an_id),
+        cmocka_unit_test(commits_do_not_mix),
+        cmocka_unit_test(main_may_be_a_symlink_and_must_be_text),
         cmocka_unit_test(commits_of_plain_directories),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
