@@ -424,10 +424,3 @@ const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *
 {
     return entry->path + repo->prefix_len;
 }
-
-const struct td_entry *td_repo_find_file(const struct td_snapshot *snapshot, const struct td_repo *repo,
-                                         const char *path, size_t len)
-{
-    return td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path,
-                                   len);
-}

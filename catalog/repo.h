@@ -71,8 +71,4 @@ bool td_repo_is_dataset(const struct td_repo *repo);
 /* An entry's path in the repository. */
 const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *entry);
 
-/* The file at this path in it, or NULL. */
-const struct td_entry *td_repo_find_file(const struct td_snapshot *snapshot, const struct td_repo *repo,
-                                         const char *path, size_t len);
-
 #endif

@@ -80,17 +80,38 @@ static void print_end(struct verification *v)
     td_progress_resume(&v->progress);
 }
 
-static void print_mismatch(struct verification *v, const char *problem, const char *physical,
-                           const char *expected, const char *found)
+static void print_mismatch(struct verification *v, const char *physical, const char *expected,
+                           const char *found)
 {
-    print_head(v, problem, "MISMATCH", physical);
+    print_head(v, "recorded", "MISMATCH", physical);
     if (v->json)
         (void)printf(",\"expected\":\"%s\",\"found\":\"%s\"", expected, found);
     else
-        (void)printf("%s %s, but it hashes to %s",
-                     strcmp(problem, "recorded") == 0 ? "recorded as" : "its blob's name is", expected,
-                     found);
+        (void)printf("recorded as %s, but it hashes to %s", expected, found);
     print_end(v);
+    v->tally.mismatches++;
+}
+
+/* Of a link to a blob; the blob is what has to go. */
+static void print_blob_mismatch(struct verification *v, const char *physical, const char *name,
+                                const char *found)
+{
+    struct td_buffer blob;
+    td_buffer_init(&blob);
+    const char *snapshots = strstr(physical, "snapshots/");
+    int folder_len = snapshots == NULL ? 0 : (int)(snapshots - physical);
+    td_buffer_printf(&blob, "%s/%.*sblobs/%s", v->root->path, folder_len, physical, name);
+    const char *path = td_buffer_terminate(&blob);
+    path = path == NULL ? name : path;
+    print_head(v, "blob_name", "MISMATCH", physical);
+    if (v->json) {
+        print_json_text(v, ",\"blob\":", path);
+        (void)printf(",\"expected\":\"%s\",\"found\":\"%s\"", name, found);
+    } else {
+        (void)printf("its blob %s hashes to %s", td_terminal_name(path, &v->shown), found);
+    }
+    print_end(v);
+    td_buffer_fini(&blob);
     v->tally.mismatches++;
 }
 
@@ -129,6 +150,12 @@ static void print_summary(const struct verification *v)
                  tally->mismatches, tally->mismatches == 1 ? "" : "es", tally->unreadable);
 }
 
+/* Whether digests were to be compared with and none was there: a wrong directory must not look like a good result. */
+static bool has_no_records(const struct verification *v, const char *state_dir)
+{
+    return state_dir != NULL && v->tally.files > 0 && v->tally.recorded == 0;
+}
+
 /* What to do about it, for a person. */
 static void advise(const struct verification *v, const char *state_dir)
 {
@@ -138,13 +165,19 @@ static void advise(const struct verification *v, const char *state_dir)
     if (tally->mismatches > 0)
         (void)fputs(
             "tensord: a mismatch is bit rot or tampering: restore the file from where it came from; of a "
-            "Hugging Face cache delete its blob and download it again\n",
+            "Hugging Face cache delete the blob (a link to it is not enough) and download it again\n",
             stderr);
-    if (tally->files > 0 && tally->recorded + tally->blob_names == 0)
-        (void)fprintf(stderr,
-                      "tensord: there was nothing to compare with: %s, and these are not files of a Hugging "
-                      "Face cache\n",
-                      state_dir == NULL ? "no --state-dir is given" : "no digest of them is recorded");
+    if (has_no_records(v, state_dir))
+        (void)fprintf(
+            stderr,
+            "tensord: no digest of these files is recorded in %s: is it the --state-dir of a server on "
+            "this directory?\n",
+            state_dir);
+    else if (tally->files > 0 && tally->recorded + tally->blob_names == 0)
+        (void)fprintf(
+            stderr,
+            "tensord: there was nothing to compare with: no --state-dir is given, and these are not files "
+            "of a Hugging Face cache\n");
 }
 
 /* ---- verifying ----------------------------------------------------------------------------------------- */
@@ -180,7 +213,7 @@ static void compare_with_record(struct verification *v, const struct td_found *f
         return;
     td_hex_write(recorded, TD_SHA256_BYTES, expected);
     td_hex_write(sums->sha256, TD_SHA256_BYTES, is);
-    print_mismatch(v, "recorded", found->physical, expected, is);
+    print_mismatch(v, found->physical, expected, is);
 }
 
 /* Under all names of the file: they are links to blobs, which can be the same file by other names. */
@@ -202,7 +235,7 @@ static void compare_with_names(struct verification *v, const struct td_found *co
             td_hex_write(sums->sha256, TD_SHA256_BYTES, is);
         else
             td_hex_write(sums->git_sha1, TD_GIT_SHA1_BYTES, is);
-        print_mismatch(v, "blob_name", names[i]->physical, name, is);
+        print_blob_mismatch(v, names[i]->physical, name, is);
     }
 }
 
@@ -361,5 +394,7 @@ int td_cmd_verify(int argc, char **argv)
     td_buffer_fini(&v.shown);
     td_digest_log_close(v.log);
     td_root_unref(v.root);
-    return ok && v.tally.mismatches + v.tally.unreadable == 0 ? TD_EXIT_OK : TD_EXIT_FAILED;
+    bool good =
+        ok && v.tally.mismatches + v.tally.unreadable == 0 && !has_no_records(&v, arguments.state_dir);
+    return good ? TD_EXIT_OK : TD_EXIT_FAILED;
 }

@@ -222,6 +222,6 @@ void td_config_help(FILE *out)
         char flag[64];
         (void)snprintf(flag, sizeof flag, "--%s %s", options[i].name, options[i].value);
         (void)fprintf(out, "  %-33s %s (%s)\n", flag, options[i].help,
-                      options[i].fallback[0] == '\0' ? "none" : options[i].fallback);
+                      options[i].fallback[0] == '\0' ? "not set" : options[i].fallback);
     }
 }

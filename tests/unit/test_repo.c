@@ -38,7 +38,8 @@ static const struct td_repo *at(const struct td_repo *repo, const char *revision
 
 static const struct td_entry *file_of(const struct place *place, const struct td_repo *repo, const char *path)
 {
-    return td_repo_find_file(place->scanner.snapshot, repo, path, strlen(path));
+    return td_snapshot_find_in_run(place->scanner.snapshot, repo->first_entry, repo->entry_count,
+                                   repo->prefix_len, path, strlen(path));
 }
 
 /* All ids, datasets' folders marked, parted by blanks. */
