@@ -96,10 +96,20 @@ bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err
 
 void td_hub_answer_json(const struct td_hub_call *hub, struct td_buffer *json)
 {
+    enum { UNCOUNTED_BYTES = 64 * 1024 };
     struct td_response *response = hub->call->response;
+    struct td_shard_store *store = &hub->call->api->shards;
     struct td_error err;
+    bool counted = json->len > UNCOUNTED_BYTES && !json->failed;
     td_error_init(&err);
-    td_response_set_json(response, json);
+    if (counted && !td_shard_store_take(store, json->len, &err)) {
+        (void)td_hub_fail_error(hub, &err);
+        return;
+    }
+    if (counted)
+        td_response_set_json_from(response, json, &store->live);
+    else
+        td_response_set_json(response, json);
     if (response->status != 200) {
         (void)td_error_no_memory(&err);
         (void)td_hub_fail_error(hub, &err);
@@ -203,6 +213,10 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *it
     memset(blob, 0, sizeof *blob);
     if (item->entry != NULL)
         (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item->entry->file, until_ns);
+    else if (td_clock_ns() > until_ns + TD_HUB_PLAN_NS)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                            "planning so many files takes too long for one answer; what was planned is kept "
+                            "for a while: try again, or ask for fewer");
     if (!td_view_item_stat(&call->api->shards, &hub->view, item, &stat, err))
         return false;
     blob->size_bytes = stat.size_bytes;

@@ -10,8 +10,14 @@
 /* HEAD of a file and the lists wait at most so long for digests: clients give up after ten seconds. */
 #define TD_HUB_WAIT_NS UINT64_C(4500000000)
 
-/* So many items are in one answer: more of a tree are on further pages, and a description leaves them out. */
-enum { TD_HUB_MOST_ITEMS = 50000 };
+/* So much longer files that are made are planned for a list. */
+#define TD_HUB_PLAN_NS UINT64_C(2500000000)
+
+enum {
+    TD_HUB_PAGE_ITEMS = 5000, /* of a tree are in one answer, and no more begin past so many bytes: */
+    TD_HUB_PAGE_BYTES = 1024 * 1024,
+    TD_HUB_MOST_SIBLINGS = 50000 /* a description leaves more out; huggingface_hub asks for the tree then */
+};
 
 /* A request while it is answered. */
 struct td_hub_call {
@@ -33,7 +39,8 @@ bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, co
 /* The same for an error of ours. Always false. */
 bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err);
 
-/* Makes the buffer (emptied) the JSON that is answered, with the commit of the view when one is open. */
+/* Makes the buffer (emptied) the JSON that is answered, with the commit of the view when one is open. A large one counts as
+ * the files that are made do: 503 when there is no room. */
 void td_hub_answer_json(const struct td_hub_call *hub, struct td_buffer *json);
 
 /* Writes the Link field that leads to the next page at `target` (path and query), absolute because clients ask for it as
@@ -54,7 +61,8 @@ bool td_hub_expands(const struct td_hub_call *hub, const char *property);
 bool td_hub_open_view(struct td_hub_call *hub);
 
 /* What stands for the content of an item: with digests, as a file in Git's large file storage. Waits until until_ns
- * (monotonic) for a digest. Errors as td_view_item_stat. */
+ * (monotonic) for a digest. Errors as td_view_item_stat; TD_RESOURCE_EXHAUSTED for a file that is made when
+ * TD_HUB_PLAN_NS more have passed. */
 struct td_hub_blob {
     uint64_t size_bytes;
     char oid[TD_COMMIT_BYTES]; /* Git's name of the pointer to it; made up when the digest is not known */

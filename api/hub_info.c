@@ -66,7 +66,7 @@ static bool write_siblings(struct td_hub_call *hub, struct td_buffer *out, struc
     uint64_t until_ns = td_clock_ns() + TD_HUB_WAIT_NS;
     if (!td_repo_view_list(&hub->view, &hub->arena, &items, &count, err))
         return false;
-    if (count > TD_HUB_MOST_ITEMS)
+    if (count > TD_HUB_MOST_SIBLINGS)
         return true;
     td_buffer_puts(out, ",\"siblings\":[");
     for (size_t i = 0; i < count; i++) {
@@ -258,7 +258,7 @@ static void write_listed(const struct td_hub_call *hub, const struct listing *li
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
     write_head(out, repo, id, strlen(id), repo->commit);
-    if (listing->siblings && repo->entry_count <= TD_HUB_MOST_ITEMS) {
+    if (listing->siblings && repo->entry_count <= TD_HUB_MOST_SIBLINGS) {
         td_buffer_puts(out, ",\"siblings\":[");
         for (size_t i = 0; i < repo->entry_count; i++) {
             td_buffer_puts(out, i > 0 ? ",{\"rfilename\":" : "{\"rfilename\":");

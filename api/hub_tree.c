@@ -149,6 +149,13 @@ static bool set_next(struct tree *tree, struct td_text directory, bool recursive
     return ok;
 }
 
+/* Whether the page should end. Files that are made take time, so a slow page is a short one, but never an empty one. */
+static bool is_full(const struct tree *tree)
+{
+    return tree->written >= TD_HUB_PAGE_ITEMS || tree->out->len >= TD_HUB_PAGE_BYTES ||
+           (tree->written > 0 && td_clock_ns() > tree->until_ns + TD_HUB_PLAN_NS);
+}
+
 /* The directory's files and directories; recursively all that is below. From ?cursor= on, until the answer is full. */
 static bool write_tree(struct tree *tree, struct td_text directory, bool recursive)
 {
@@ -160,7 +167,7 @@ static bool write_tree(struct tree *tree, struct td_text directory, bool recursi
     const char *before = cursor > first && cursor < end ? tree->items[cursor - 1].path : NULL;
     for (size_t i = cursor > first ? (size_t)cursor : first; i < end && !tree->out->failed; i++) {
         const char *path = tree->items[i].path;
-        if (tree->written >= TD_HUB_MOST_ITEMS && set_next(tree, directory, recursive, i))
+        if (is_full(tree) && set_next(tree, directory, recursive, i))
             return true;
         bool here = strchr(path + from, '/') == NULL;
         if (!write_new_directories(tree, before, path, from, recursive) ||

@@ -136,6 +136,16 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
     *context = NULL;
 }
 
+/* libmicrohttpd makes a node in its pool of every query parameter, and closes the connection without an answer when a
+ * few hundred have filled it. Nobody asks it for them: its own copy of the target, which it is about to split in place,
+ * ends before them. */
+static void hide_query(const char *target)
+{
+    char *query = strchr(target, '?');
+    if (query != NULL)
+        memset(query, '\0', strlen(query));
+}
+
 /* The raw request target, before libmicrohttpd decodes it: ids with %2F need it. */
 static void *on_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
 {
@@ -155,6 +165,7 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
     }
     memcpy(session->target, target, len + 1);
     session->target_len = len;
+    hide_query(target);
     exchange->active = true;
     exchange->start_ns = td_clock_ns();
     td_connection_set_phase(session->connection, TD_PHASE_HEADER);

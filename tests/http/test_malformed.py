@@ -622,6 +622,15 @@ def test_odd_long_target_within_the_limit(guard):
         assert r.status == 200, r
 
 
+@pytest.mark.parametrize("query", [b"a=1&" * 400, b"&" * 6000, b"a?b&" * 1500, b"expand=x&" * 320], ids=lambda q: q[:9].decode())
+def test_odd_very_many_parameters(guard, query):
+    """They are answered, whatever libmicrohttpd has room for; and so is what follows them on the connection."""
+    with guard.conn() as c:
+        assert c.request("/models?" + query.decode()).status in (200, 400)
+        assert c.request("/api/models/plain/x?" + query.decode()).status == 404
+        assert c.request("/models?match=none").json()["models"] == []
+
+
 def test_odd_many_requests_on_one_connection(guard, config):
     with guard.conn() as c:
         for _ in range(1000):

@@ -1,6 +1,7 @@
 /* The Hub facade without a socket: what its clients ask for and what they read of the answers. Shapes and codes are those
  * of huggingface_hub (hf_api.py, file_download.py, utils/_http.py) and @huggingface/hub; oids were computed with git. */
 #include "api/hub_call.h"
+#include "core/clock.h"
 #include "tests/unit/api_place.h"
 
 #include <unistd.h>
@@ -816,7 +817,7 @@ static void name_file(char out[128], size_t i)
 static void very_large_trees_have_pages(void **state)
 {
     (void)state;
-    enum { FILES = TD_HUB_MOST_ITEMS + 1500 };
+    enum { FILES = TD_HUB_MOST_SIBLINGS + 1500 };
     struct place place;
     struct answer answer;
     char name[128];
@@ -842,6 +843,7 @@ static void very_large_trees_have_pages(void **state)
     for (bool more = true; more; pages++) {
         loopback_ask(&place.loop, "GET", target, "Host: h", &answer);
         CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
+        assert_true(answer.len < 1024 * 1024 + 64 * 1024);
         const char *at = answer.body;
         while ((at = memchr(at, '{', answer.len - (size_t)(at - answer.body))) != NULL) {
             char item[200] = ""; /* libc looks for the end of all that it searches */
@@ -861,7 +863,7 @@ static void very_large_trees_have_pages(void **state)
         CHECK(!more || strstr(target, "/tree/main") == NULL, "%s", target); /* by the commit */
         answer_fini(&answer);
     }
-    assert_int_equal(pages, 2);
+    assert_int_equal(pages, FILES / TD_HUB_PAGE_ITEMS + 1);
     assert_int_equal(items, FILES + (FILES + 999) / 1000 + 1);
     /* without a host there is no address: all of it then, as never a part without a word */
     loopback_get(&place.loop, "/api/models/ns/many/tree/main?recursive=true", &answer);
@@ -872,6 +874,62 @@ static void very_large_trees_have_pages(void **state)
     assert_null(cJSON_GetObjectItem(json, "siblings"));
     assert_string_equal(string_at(json, "id"), "ns/many");
     cJSON_Delete(json);
+    close_place(&place);
+}
+
+/* Large answers count as rank files do: beyond what there is for both there is a 503, and small answers still come. */
+static void memory_of_large_answers_is_bounded(void **state)
+{
+    (void)state;
+    struct place place;
+    struct answer answer;
+    struct answer held;
+    char buffer[128];
+    char name[TREE_PATH_BYTES];
+    tree_open(&place.tree);
+    for (int i = 0; i < 900; i++) {
+        (void)snprintf(name, sizeof name, "ns/wide/%0150d", i);
+        tree_text(&place.tree, name, "");
+    }
+    loopback_open(&place.loop, &place.tree);
+    struct td_budget *live = &place.loop.api.shards.live;
+    static const char *const targets[] = {"/api/models/ns/wide/tree/main", "/api/models/ns/wide",
+                                          "/api/models?full=true"};
+    size_t before = atomic_load(&live->used_bytes);
+    for (size_t i = 0; i < COUNT_OF(targets); i++) {
+        loopback_get(&place.loop, targets[i], &held);
+        assert_int_equal(held.response.status, 200);
+        assert_true(atomic_load(&live->used_bytes) >= before + held.len);
+        answer_fini(&held);
+        assert_int_equal(atomic_load(&live->used_bytes), before);
+        size_t rest = live->max_bytes - before;
+        assert_true(td_budget_take(live, rest));
+        loopback_get(&place.loop, targets[i], &answer);
+        CHECK(answer.response.status == 503, "%s: %d", targets[i], answer.response.status);
+        assert_string_equal(answer_header(&answer, "Retry-After", buffer), "1");
+        answer_fini(&answer);
+        loopback_get(&place.loop, "/api/models/ns/wide/refs", &answer);
+        assert_int_equal(answer.response.status, 200);
+        answer_fini(&answer);
+        td_budget_give(live, rest);
+    }
+    close_place(&place);
+}
+
+/* A list stops planning files when its time is over. */
+static void planning_for_a_list_ends(void **state)
+{
+    (void)state;
+    struct place place;
+    open_hub(&place);
+    struct td_call call = {.api = &place.loop.api};
+    struct td_hub_call hub = {.call = &call};
+    struct td_view_item made = {.path = "model.safetensors"}; /* nothing to plan it of: it is not looked at */
+    struct td_hub_blob blob;
+    struct td_error err;
+    td_error_init(&err);
+    assert_false(td_hub_blob_of(&hub, &made, td_clock_ns() - TD_HUB_PLAN_NS - 1, &blob, &err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     close_place(&place);
 }
 
@@ -1067,6 +1125,8 @@ int main(void)
         cmocka_unit_test(trees),
         cmocka_unit_test(trees_before_files_are_hashed),
         cmocka_unit_test(very_large_trees_have_pages),
+        cmocka_unit_test(memory_of_large_answers_is_bounded),
+        cmocka_unit_test(planning_for_a_list_ends),
         cmocka_unit_test(paths_info),
         cmocka_unit_test(bad_paths_info),
         cmocka_unit_test(a_made_revision_from_its_name_to_its_bytes),
