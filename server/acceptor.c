@@ -106,7 +106,7 @@ static bool open_listener(const struct td_acceptor_config *config, const char *l
     }
     if (*fd < 0)
         return td_error_sys(err, TD_IO, sys, "cannot listen on %s%s%s%s", listen,
-                            sys == EADDRINUSE ? " (another program does; choose another port with " : "",
+                            sys == EADDRINUSE ? " (that port is taken; choose another with " : "",
                             sys == EADDRINUSE ? config->option : "", sys == EADDRINUSE ? ")" : "");
     return true;
 }
