@@ -182,6 +182,20 @@ def test_while_files_are_being_hashed(hub, root, cache):
             assert digests(w.snapshot(repo_id=repo, cache_dir=cache)) == digests(root / repo)
 
 
+def test_trees_of_several_pages(hub, tmp_path):
+    """list_repo_tree, by which list_repo_files goes, follows Link: nothing is left out, nothing comes twice."""
+    names = [f"d{i // 1000:02}/{i:05}" for i in range(11_000)]
+    for name in names:
+        write(tmp_path / "root/ns/wide" / name, b"")
+    harness.age(tmp_path / "root")
+    with harness.Server(tmp_path / "root", hash_threads=0) as s, \
+            Worker("calls_hub", NEWEST if hub.is_newest else HUB0, HF_ENDPOINT=f"http://127.0.0.1:{s.port}") as w:
+        assert sorted(w.list_repo_files(repo_id="ns/wide")) == names
+        _, _, samples = s.metrics()
+        asked = sum(n for name, labels, n in samples if name == "tensord_http_requests_total" and labels["route"] == "hub_api")
+        assert asked >= 3, "one answer for each page"
+
+
 # ------------------------------------------------------------------------------------------------ errors
 
 def test_errors_are_the_clients_own(hub, cache):
