@@ -688,7 +688,7 @@ static void tags_of_before_the_hashing_are_taken(void **state)
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         static const char *const fields[] = {"If-Match", "If-Range"};
         char now[TD_ETAG_BYTES];
-        char lines[2 * TD_ETAG_BYTES];
+        char lines[64 + sizeof before];
         get_etag(&place.loop, targets[i], NULL, 200, now);
         CHECK(strcmp(now, before[i]) != 0, "%s: %s", targets[i], now);
         for (size_t f = 0; f < COUNT_OF(fields); f++) {
