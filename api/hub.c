@@ -176,19 +176,30 @@ bool td_hub_expands(const struct td_hub_call *hub, const char *property)
 
 /* ---- what is in a repository --------------------------------------------------------------------------- */
 
-bool td_hub_open_view(struct td_hub_call *hub)
+/* The view at hub->revision. What is wrong is told, not answered. */
+static bool try_view(struct td_hub_call *hub, struct td_error *err)
 {
-    struct td_error err;
-    td_error_init(&err);
-    if (td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision.p, hub->revision.len, &hub->view,
-                          &err))
-        return true;
-    hub->view.commit[0] = '\0';
-    if (err.code != TD_NOT_FOUND)
-        return td_hub_fail_error(hub, &err);
+    td_error_init(err);
+    bool ok = td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision.p, hub->revision.len,
+                                &hub->view, err);
+    if (!ok)
+        hub->view.commit[0] = '\0';
+    return ok;
+}
+
+static bool fail_view(const struct td_hub_call *hub, const struct td_error *err)
+{
+    if (err->code != TD_NOT_FOUND)
+        return td_hub_fail_error(hub, err);
     return td_hub_fail(hub, 404, "RevisionNotFound", "%.*s has no revision \"%.*s\"",
                        (int)(hub->id.len > 200 ? 200 : hub->id.len), hub->id.p,
                        (int)(hub->revision.len > 100 ? 100 : hub->revision.len), hub->revision.p);
+}
+
+bool td_hub_open_view(struct td_hub_call *hub)
+{
+    struct td_error err;
+    return try_view(hub, &err) || fail_view(hub, &err);
 }
 
 /* Git's name of a text. */
@@ -278,6 +289,9 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
     td_response_add_header(call->response, "X-Repo-Commit", "%s", hub->view.commit);
 }
 
+/* The one that is asked by POST. */
+#define PATHS_INFO "paths-info"
+
 /* ---- paths --------------------------------------------------------------------------------------------- */
 
 static bool is_segment(const struct td_hub_path *path, size_t i, const char *word)
@@ -324,7 +338,7 @@ bool td_hub_is_post(struct td_text raw_path)
     td_hub_path_split(&path, raw_path);
     if (is_api(&path))
         for (size_t i = 3; i <= 4; i++) /* a revision follows: a repository may be called so */
-            is = is || (is_segment(&path, i, "paths-info") && i + 1 < path.count);
+            is = is || (is_segment(&path, i, PATHS_INFO) && i + 1 < path.count);
     return is;
 }
 
@@ -349,19 +363,17 @@ static bool take_revision(struct td_hub_call *hub, size_t at, size_t *rest)
 {
     enum { MOST = 4 };
     struct td_error err;
+    td_error_init(&err);
     for (size_t n = 1; n <= MOST && at + n <= hub->path.count; n++) {
-        td_error_init(&err);
         hub->revision = td_hub_path_join(&hub->path, at, at + n);
         *rest = at + n;
-        if (td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision.p, hub->revision.len, &hub->view,
-                              &err))
+        if (try_view(hub, &err))
             return true;
-        hub->view.commit[0] = '\0';
         if (err.code != TD_NOT_FOUND)
-            return td_hub_fail_error(hub, &err);
+            return fail_view(hub, &err);
     }
     hub->revision = td_hub_path_join(&hub->path, at, at + 1);
-    return td_hub_open_view(hub);
+    return fail_view(hub, &err);
 }
 
 static void answer_file_path(struct td_hub_call *hub)
@@ -384,44 +396,78 @@ static void set_text(struct td_hub_call *hub, const char *json_text)
     td_hub_answer_json(hub, &json);
 }
 
-/* What can be asked of a repository. */
-static bool is_verb(const struct td_hub_path *path, size_t i)
+static void answer_auth_check(struct td_hub_call *hub, struct td_text below)
 {
-    static const char *const verbs[] = {"revision", "tree", "paths-info", "commits", "refs", "auth-check"};
-    bool is = false;
-    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++)
-        is = is || is_segment(path, i, verbs[v]);
-    return is;
+    if (below.len == 0)
+        set_text(hub, "{}\n");
+    else
+        (void)td_hub_fail(hub, 403, NULL, "this server only reads");
 }
 
-/* What is asked of a repository, at segment `verb`. */
-static void answer_verb(struct td_hub_call *hub, size_t verb)
+static void answer_info(struct td_hub_call *hub, struct td_text below)
+{
+    (void)below;
+    td_hub_answer_info(hub);
+}
+
+static void answer_refs(struct td_hub_call *hub, struct td_text below)
+{
+    (void)below;
+    td_hub_answer_refs(hub);
+}
+
+static void answer_paths_info(struct td_hub_call *hub, struct td_text below)
+{
+    (void)below;
+    td_hub_answer_paths_info(hub);
+}
+
+static void answer_commits(struct td_hub_call *hub, struct td_text below)
+{
+    (void)below;
+    td_hub_answer_commits(hub);
+}
+
+/* What can be asked of a repository, and what may stand behind it: nothing unless `below` says so ("" is anything). */
+static const struct verb {
+    const char *word;
+    bool has_revision; /* which follows it */
+    const char *below;
+    void (*answer)(struct td_hub_call *hub, struct td_text below);
+} verbs[] = {
+    {"revision", true, NULL, answer_info},       {"tree", true, "", td_hub_answer_tree},
+    {PATHS_INFO, true, NULL, answer_paths_info}, {"commits", true, NULL, answer_commits},
+    {"refs", false, NULL, answer_refs},          {"auth-check", false, "write", answer_auth_check},
+};
+
+/* The verb at segment i; NULL: there is none. */
+static const struct verb *find_verb(const struct td_hub_path *path, size_t i)
+{
+    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++)
+        if (is_segment(path, i, verbs[v].word))
+            return &verbs[v];
+    return NULL;
+}
+
+/* What is asked of a repository, at segment `at`; nothing there: its description. */
+static void answer_verb(struct td_hub_call *hub, size_t at)
 {
     const struct td_hub_path *path = &hub->path;
-    size_t rest = path->count;
-    static const char *const with_revision[] = {"revision", "tree", "paths-info", "commits"};
-    bool needs_revision = false;
-    for (size_t i = 0; i < sizeof with_revision / sizeof *with_revision; i++)
-        needs_revision =
-            needs_revision || (is_segment(path, verb, with_revision[i]) && verb + 1 < path->count);
+    const struct verb *verb = find_verb(path, at);
+    size_t rest = at + 1;
     hub->revision = (struct td_text){.p = "main", .len = strlen("main")};
-    if (needs_revision && !take_revision(hub, verb + 1, &rest))
+    if (at >= path->count) {
+        td_hub_answer_info(hub);
+        return;
+    }
+    bool whole = verb != NULL && (!verb->has_revision || at + 1 < path->count);
+    if (whole && verb->has_revision && !take_revision(hub, at + 1, &rest))
         return;
     struct td_text below = td_hub_path_join(path, rest, path->count);
-    if (verb >= path->count || (is_segment(path, verb, "revision") && below.len == 0))
-        td_hub_answer_info(hub);
-    else if (is_segment(path, verb, "refs") && verb + 1 == path->count)
-        td_hub_answer_refs(hub);
-    else if (is_segment(path, verb, "auth-check") && verb + 1 == path->count)
-        set_text(hub, "{}\n");
-    else if (is_segment(path, verb, "auth-check") && is_segment(path, verb + 1, "write"))
-        (void)td_hub_fail(hub, 403, NULL, "this server only reads");
-    else if (is_segment(path, verb, "tree") && needs_revision)
-        td_hub_answer_tree(hub, below);
-    else if (is_segment(path, verb, "paths-info") && needs_revision && below.len == 0)
-        td_hub_answer_paths_info(hub);
-    else if (is_segment(path, verb, "commits") && needs_revision && below.len == 0)
-        td_hub_answer_commits(hub);
+    bool fits = whole && (below.len == 0 || (verb->below != NULL &&
+                                             (verb->below[0] == '\0' || td_text_equals(below, verb->below))));
+    if (fits)
+        verb->answer(hub, below);
     else
         (void)td_hub_fail(hub, 404, NULL,
                           "nothing at this path; there are revision, tree, paths-info, refs, commits and "
@@ -447,7 +493,8 @@ static void answer_api(struct td_hub_call *hub)
         td_hub_answer_list(hub);
     } else if (path->count > 3 && find_repo(hub, 2, 2)) {
         answer_verb(hub, 4);
-    } else if ((path->count == 3 || is_verb(path, 3)) && find_repo(hub, 2, 1)) { /* else name is not there */
+    } else if ((path->count == 3 || find_verb(path, 3) != NULL) &&
+               find_repo(hub, 2, 1)) { /* else name is not there */
         answer_verb(hub, 3);
     } else {
         hub->id = td_hub_path_join(path, 2, path->count > 4 ? 4 : path->count);
