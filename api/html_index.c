@@ -180,34 +180,43 @@ static void write_items(const struct td_call *call, size_t first, size_t end, si
     td_buffer_fini(&prefix);
 }
 
-bool td_html_folder(const struct td_call *call, struct td_text path)
+/* The entries below a folder of the model's files: a run, since paths are sorted. */
+static bool find_run(const struct td_call *call, struct td_text path, size_t *first, size_t *count)
 {
     const struct td_model *model = call->model;
-    const struct td_entry *entries = call->snapshot->entries;
-    size_t first = model->first_entry;
-    size_t end = first + model->entry_count;
-    size_t from = path.len == 0 ? 0 : path.len + 1;
-    if (path.len > 0) { /* its items are a run: paths are sorted */
-        while (first < end && (strncmp(td_model_relative(model, &entries[first]), path.p, path.len) != 0 ||
-                               td_model_relative(model, &entries[first])[path.len] != '/'))
-            first++;
-        size_t last = first;
-        while (last < end && strncmp(td_model_relative(model, &entries[last]), path.p, path.len) == 0 &&
-               td_model_relative(model, &entries[last])[path.len] == '/')
-            last++;
-        end = last;
-        if (first == end)
-            return false;
-    }
+    struct td_buffer folder;
+    *first = model->first_entry;
+    *count = model->entry_count;
+    if (path.len == 0)
+        return true;
+    td_buffer_init(&folder);
+    if (model->directory_len > 0)
+        td_buffer_printf(&folder, "%s/", model->id);
+    td_buffer_append(&folder, path.p, path.len);
+    bool ok = !folder.failed;
+    if (ok)
+        td_snapshot_entries_below(call->snapshot, folder.data, folder.len, first, count);
+    td_buffer_fini(&folder);
+    /* files directly in the root are a model each: what lies below is not theirs */
+    return ok && *count > 0 && *first >= model->first_entry &&
+           *first + *count <= model->first_entry + model->entry_count;
+}
+
+bool td_html_folder(const struct td_call *call, struct td_text path)
+{
+    size_t first;
+    size_t count;
+    if (!find_run(call, path, &first, &count))
+        return false;
     struct td_buffer title;
     struct td_buffer out;
     td_buffer_init(&title);
     td_buffer_init(&out);
-    td_buffer_printf(&title, "%s: files/", model->id);
+    td_buffer_printf(&title, "%s: files/", call->model->id);
     td_buffer_append(&title, path.p, path.len);
     const char *text = td_buffer_terminate(&title);
     begin_page(&out, text == NULL ? "" : text, title.len);
-    write_items(call, first, end, from, &out);
+    write_items(call, first, first + count, path.len == 0 ? 0 : path.len + 1, &out);
     out.failed = out.failed || text == NULL;
     end_page(call, &out);
     td_buffer_fini(&title);
