@@ -19,9 +19,9 @@ enum { TD_PINNED_BLOBS = 4 };
 /* Over a short path the kernel lets an answer's queue grow to megabytes that are written to memory, fall out of the
  * caches, and are read again; a short queue is enough there and stays in the caches (docs/performance.md). */
 enum {
-    TD_NEAR_RTT_US = 60, /* shortest round trip seen, below which the path is short: one host, one switch */
+    TD_NEAR_RTT_US = 40, /* shortest round trip seen, below which the path is short: one host, one switch */
     TD_NEAR_ANSWER_BYTES = 512 * 1024,
-    TD_NEAR_QUEUE_BYTES = 320 * 1024, /* to SO_SNDBUF, which doubles it: over 60 us enough for 8 GB/s */
+    TD_NEAR_QUEUE_BYTES = 128 * 1024, /* to SO_SNDBUF, which doubles it: over 40 us enough for 5 GB/s */
 };
 
 /* What a connection is waiting for; each state has its deadline. */
