@@ -11,7 +11,7 @@ import s3fs
 import safetensors.torch
 
 import harness
-from client import CuttingProxy, Worker, digests, quiet_environment, sha256
+from client import ClientError, CuttingProxy, Worker, digests, quiet_environment, sha256
 
 NAMES = ["config.json", "name with space.txt", "é/ü+plus.txt", "a+b.txt", "100%.txt", "a&b<c>.txt", "empty.txt",
          "sub/deeper/file.bin"]
@@ -203,6 +203,15 @@ def test_the_wrong_port(srv):
                      (s3.get_object, {"Bucket": "ns", "Key": "plain/config.json"})):
         with pytest.raises(botocore.exceptions.ClientError, match=r"An error occurred \(404\) .*: Not Found"):
             call(**kw)
+
+
+def test_the_hubs_clients_at_this_port(endpoint):
+    """They show what the server says, so it says whose port it is."""
+    with Worker("calls_hub", HF_ENDPOINT=endpoint) as w:
+        for call, kw in ((w.model_info, {"repo_id": "ns/plain"}), (w.snapshot, {"repo_id": "ns/plain"})):
+            with pytest.raises(ClientError) as caught:
+                call(**kw)
+            assert "NoSuchBucket" in caught.value.text and "the port for clients of S3" in caught.value.text
 
 
 def test_download_in_parts(s3, root, tmp_path):
