@@ -159,15 +159,26 @@ static bool names_a_tensor(const struct td_call *call, struct td_text rest)
     return rest.p[rest.len - 1] == '/' && checkpoint != NULL && td_checkpoint_find(checkpoint, "", 0, &ref);
 }
 
-/* Whether the Hub facade answers; ours come first and are many, so they are told at a glance. */
-static bool is_hub(struct td_text raw_path)
+static bool is_below_models(struct td_text raw_path)
 {
     static const char own[] = "/models";
     const size_t len = sizeof own - 1;
-    if (raw_path.len >= len && memcmp(raw_path.p, own, len) == 0 &&
-        (raw_path.len == len || raw_path.p[len] == '/'))
-        return false;
-    return td_hub_has_path(raw_path);
+    return raw_path.len >= len && memcmp(raw_path.p, own, len) == 0 &&
+           (raw_path.len == len || raw_path.p[len] == '/');
+}
+
+/* Whether the Hub facade answers; ours come first and are many, so they are told at a glance. */
+static bool is_hub(struct td_text raw_path)
+{
+    return !is_below_models(raw_path) && td_hub_has_path(raw_path);
+}
+
+bool td_api_has_path(struct td_text raw_path)
+{
+    for (size_t i = 0; i < SYSTEM_ROUTES; i++)
+        if (td_text_equals(raw_path, system_routes[i].path))
+            return true;
+    return is_below_models(raw_path) || td_hub_has_path(raw_path);
 }
 
 /* What follows a model's id, the tensors aside. */
@@ -297,6 +308,47 @@ void td_call_finish(const struct td_call *call, bool head)
         td_response_fail_error(response, &err);
 }
 
+static bool begins_with(struct td_text text, const char *word)
+{
+    size_t len = strlen(word);
+    return text.len >= len && td_text_equals_ignore_case((struct td_text){.p = text.p, .len = len}, word);
+}
+
+/* Whether a client of S3 sent it: signed by header or in the query, or with what AWS's SDKs send and a listing asks for. */
+static bool is_of_s3(const struct td_call *call)
+{
+    static const char *const parameters[] = {"list-type", "x-id", "X-Amz-Signature"};
+    static const struct {
+        const char *name, *value; /* that they begin with */
+    } fields[] = {{"Authorization", "AWS"}, {"X-Amz-", ""}, {"Amz-Sdk-", ""}};
+    for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++)
+        if (td_uri_parameter(call->uri, parameters[i]) != NULL)
+            return true;
+    for (size_t i = 0; i < call->request->header_count; i++) {
+        const struct td_header *header = &call->request->headers[i];
+        if (td_text_equals_ignore_case(header->name,
+                                       "X-Amz-Cf-Id")) /* CloudFront's, of whatever it passes on */
+            continue;
+        for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
+            if (begins_with(header->name, fields[k].name) && begins_with(header->value, fields[k].value))
+                return true;
+    }
+    return false;
+}
+
+/* Says to a client of S3 that nothing here is for it. The Hub's errors stay as they are: what its clients do hangs on them. */
+static void fail_s3(const struct td_call *call)
+{
+    struct td_text path = call->uri->path;
+    const char *listen = call->api->s3_listen;
+    bool is_on = listen != NULL && listen[0] != '\0';
+    td_response_fail(
+        call->response, 404, NULL, "nothing at \"%.*s\": this is not the port for clients of S3; %s%s%s",
+        (int)(path.len > 200 ? 200 : path.len), path.p,
+        is_on ? "they are served on that of --s3-listen (" : "--s3-listen opens one, and is not set",
+        is_on ? listen : "", is_on ? ")" : "");
+}
+
 /* A request of the main port. */
 static void answer(struct td_call *call, bool head)
 {
@@ -313,6 +365,9 @@ static void answer(struct td_call *call, bool head)
         handle(call);
         td_call_finish(call, head);
     }
+    bool by_hub = call->response->route == TD_ROUTE_HUB_API || call->response->route == TD_ROUTE_HUB_FILE;
+    if (call->response->status == 404 && !by_hub && is_of_s3(call))
+        fail_s3(call);
 }
 
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response)

@@ -47,6 +47,9 @@ void td_handle_version(const struct td_call *call);
  * of files. Once, when the handler is done. */
 void td_call_finish(const struct td_call *call, bool head);
 
+/* Whether something could be at this path (as it came) on the main port, ours or the Hub's. */
+bool td_api_has_path(struct td_text raw_path);
+
 /* Answers 503: out of memory. Returns false. */
 bool td_call_no_memory(const struct td_call *call);
 

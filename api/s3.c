@@ -95,41 +95,97 @@ static void answer_empty(const struct td_call *call, const char *name)
     td_buffer_fini(&xml);
 }
 
-/* A name without a value asks for something else than objects: acl, policy, tagging ... */
-static const struct td_text *subresource(const struct td_call *call)
+/* What a request can be about other than the bucket or the object itself. */
+struct subresource {
+    const char *name;
+    const char *document; /* of a bucket: the empty document that answers it; NULL: not served */
+};
+
+/* S3 tells them by the parameter's presence, whatever its value, and passes over parameters that it does not know. Source:
+ * Amazon S3 API Reference, the request lines of all operations (one of objects has no request line of its own: ListParts
+ * goes by uploadId). */
+static const struct subresource subresources[] = {
+    {"abac", NULL},
+    {"accelerate", NULL},
+    {"acl", NULL},
+    {"analytics", NULL},
+    {"annotation", NULL},
+    {"attributes", NULL},
+    {"cors", NULL},
+    {"delete", NULL},
+    {"encryption", NULL},
+    {"intelligent-tiering", NULL},
+    {"inventory", NULL},
+    {"legal-hold", NULL},
+    {"lifecycle", NULL},
+    {"location", "LocationConstraint"},
+    {"logging", NULL},
+    {"metadataAnnotationTable", NULL},
+    {"metadataConfiguration", NULL},
+    {"metadataInventoryTable", NULL},
+    {"metadataJournalTable", NULL},
+    {"metadataTable", NULL},
+    {"metrics", NULL},
+    {"notification", NULL},
+    {"object-lock", NULL},
+    {"ownershipControls", NULL},
+    {"policy", NULL},
+    {"policyStatus", NULL},
+    {"publicAccessBlock", NULL},
+    {"renameObject", NULL},
+    {"replication", NULL},
+    {"requestPayment", NULL},
+    {"restore", NULL},
+    {"retention", NULL},
+    {"select", NULL},
+    {"session", NULL},
+    {"tagging", NULL},
+    {"torrent", NULL},
+    {"uploadId", NULL},
+    {"uploads", NULL},
+    {"versioning", "VersioningConfiguration"},
+    {"versions", NULL},
+    {"website", NULL},
+};
+
+static const struct subresource *find_subresource(struct td_text name)
 {
-    static const char *const others[] = {"prefix",   "delimiter",   "marker",        "start-after",
-                                         "x-id",     "fetch-owner", "encoding-type", "continuation-token",
-                                         "max-keys", "versionId"};
-    for (size_t i = 0; i < call->uri->parameter_count; i++) {
-        const struct td_parameter *parameter = &call->uri->parameters[i];
-        size_t k = 0;
-        while (k < sizeof others / sizeof *others && !td_text_equals(parameter->name, others[k]))
-            k++;
-        if (k == sizeof others / sizeof *others && parameter->value.len == 0)
-            return &parameter->name;
-    }
+    for (size_t i = 0; i < sizeof subresources / sizeof *subresources; i++)
+        if (td_text_equals(name, subresources[i].name))
+            return &subresources[i];
     return NULL;
 }
 
-static void fail_subresource(const struct td_call *call, const struct td_text *name)
+/* What the query asks for, one that is not served before one that is; NULL: the bucket or the object itself. */
+static const struct subresource *asked_subresource(const struct td_call *call)
 {
-    td_response_fail(call->response, 501, NULL, "\"%.*s\" is not served here: there are buckets and objects",
-                     shown(*name), name->p);
+    const struct subresource *asked = NULL;
+    for (size_t i = 0; i < call->uri->parameter_count; i++) {
+        const struct subresource *other = find_subresource(call->uri->parameters[i].name);
+        if (other != NULL && (asked == NULL || other->document == NULL))
+            asked = other;
+    }
+    return asked;
+}
+
+static void fail_subresource(const struct td_call *call, const struct subresource *asked)
+{
+    td_response_fail(call->response, 501, NULL,
+                     "\"%s\" is not served here: there are buckets, their keys, location and versioning, and "
+                     "objects",
+                     asked->name);
 }
 
 static void answer_bucket(const struct td_call *call, const struct td_bucket *bucket)
 {
-    const struct td_text *other = subresource(call);
-    if (td_text_equals(call->request->method, "HEAD")) {
+    const struct subresource *asked = asked_subresource(call);
+    if (asked != NULL && asked->document == NULL) {
+        fail_subresource(call, asked);
+    } else if (td_text_equals(call->request->method, "HEAD")) {
         call->response->content_type = TD_XML_TYPE;
         td_response_add_header(call->response, "x-amz-bucket-region", "us-east-1");
-    } else if (other != NULL && td_text_equals(*other, "location")) {
-        answer_empty(call, "LocationConstraint");
-    } else if (other != NULL && td_text_equals(*other, "versioning")) {
-        answer_empty(call, "VersioningConfiguration");
-    } else if (other != NULL) {
-        fail_subresource(call, other);
+    } else if (asked != NULL) {
+        answer_empty(call, asked->document);
     } else {
         call->response->route = TD_ROUTE_S3_LIST;
         td_s3_list(call, bucket);
@@ -138,16 +194,22 @@ static void answer_bucket(const struct td_call *call, const struct td_bucket *bu
 
 /* ---- objects ------------------------------------------------------------------------------------------- */
 
+/* What ends the message of a 404: whoever asks here for what the other port has took one for the other. */
+static const char *port_hint(const struct td_call *call)
+{
+    return td_api_has_path(call->uri->raw_path)
+               ? "; this is the port for clients of S3, and such paths are answered on the other one (--listen)"
+               : "";
+}
+
 /* There is one version of an object, and it has one part. False: an error was answered. */
 static bool check_object_query(const struct td_call *call)
 {
     const struct td_text *version = td_uri_parameter(call->uri, "versionId");
     const struct td_text *part = td_uri_parameter(call->uri, "partNumber");
-    const struct td_text *other = subresource(call);
-    if (other != NULL)
-        fail_subresource(call, other);
-    else if (td_uri_parameter(call->uri, "uploadId") != NULL)
-        td_response_fail(call->response, 501, NULL, "there are no uploads here");
+    const struct subresource *asked = asked_subresource(call);
+    if (asked != NULL)
+        fail_subresource(call, asked);
     else if (version != NULL && version->len > 0 && !td_text_equals(*version, "null"))
         td_response_fail(call->response, 400, NULL, "Invalid version id specified: objects have no versions");
     else if (part != NULL && !td_text_equals(*part, "1"))
@@ -187,8 +249,8 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
     if (ok)
         return;
     if (err.code == TD_OK || err.code == TD_NOT_FOUND)
-        td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"", bucket->name,
-                         shown(key), key.p);
+        td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"%s", bucket->name,
+                         shown(key), key.p, port_hint(call));
     else
         td_response_fail_error(call->response, &err);
 }
@@ -211,8 +273,8 @@ static void route(const struct td_call *call, struct td_text path)
     const struct td_bucket *bucket = td_bucket_find(call->snapshot, path.p, name_len);
     if (bucket == NULL)
         td_response_fail_as(call->response, 404, "NoSuchBucket",
-                            "The specified bucket \"%.*s\" does not exist; GET / lists them",
-                            shown((struct td_text){.p = path.p, .len = name_len}), path.p);
+                            "The specified bucket \"%.*s\" does not exist; GET / lists them%s",
+                            shown((struct td_text){.p = path.p, .len = name_len}), path.p, port_hint(call));
     else if (key.len > 0)
         answer_object(call, bucket, key);
     else

@@ -381,13 +381,16 @@ static bool take_lock(struct td_digest_log *log, const char *path)
                           O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
     if (log->lock_fd >= 0 && flock(log->lock_fd, LOCK_EX | LOCK_NB) == 0)
         return true;
-    if (errno == EWOULDBLOCK)
+    if (log->lock_fd >= 0 && errno == EWOULDBLOCK)
         td_log(TD_LOG_WARN,
                "--state-dir: \"%s\" is in use by another process; its digests are read, none are added",
                path);
     else
-        td_log(TD_LOG_WARN, "--state-dir: cannot lock \"%s\": %s; its digests are read, none are added", path,
-               strerror_r(errno, why, sizeof why));
+        td_log(
+            TD_LOG_WARN,
+            "--state-dir: cannot %s \"%s\": %s; its digests are read, new ones are kept in memory only until the "
+            "next start",
+            log->lock_fd >= 0 ? "lock" : "write to", path, strerror_r(errno, why, sizeof why));
     return false;
 }
 

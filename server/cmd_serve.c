@@ -120,6 +120,7 @@ static bool start(struct service *service, struct td_error *err)
     service->api_made = td_api_init(&service->api, service->catalog, err);
     if (!service->api_made)
         return false;
+    service->api.s3_listen = config->s3_listen;
     struct td_registry_limits limits = {.header_timeout_ns = config->header_timeout_ns,
                                         .body_timeout_ns = config->body_timeout_ns,
                                         .idle_timeout_ns = config->idle_timeout_ns,

@@ -2,9 +2,11 @@
 
 #include "catalog/content_hash.h"
 #include "catalog/digest_log.h"
+#include "catalog/hub_cache.h"
 #include "catalog/scan.h"
 #include "catalog/walk.h"
 #include "core/json.h"
+#include "server/config.h"
 #include "server/progress.h"
 #include "server/terminal.h"
 
@@ -15,7 +17,9 @@
 #include <string.h>
 
 struct arguments {
-    const char *directory, *state_dir;
+    const char *directory;
+    const char *state_dir; /* NULL: none */
+    bool state_dir_given;  /* as an option: it did not come from the environment */
     bool json;
 };
 
@@ -156,8 +160,37 @@ static bool has_no_records(const struct verification *v, const char *state_dir)
     return state_dir != NULL && v->tally.files > 0 && v->tally.recorded == 0;
 }
 
+/* The folder of the Hugging Face cache whose blobs these are; false when they are none. */
+static bool find_cache_of_blobs(const char *directory, char folder[PATH_MAX])
+{
+    char id[PATH_MAX];
+    char *slash = realpath(directory, folder) == NULL ? NULL : strrchr(folder, '/');
+    if (slash == NULL || strcmp(slash, "/blobs") != 0)
+        return false;
+    *slash = '\0';
+    slash = strrchr(folder, '/');
+    return slash != NULL && td_hub_cache_id(slash + 1, id, sizeof id);
+}
+
+/* When there was nothing to compare with. */
+static void advise_what_to_name(const char *directory)
+{
+    char folder[PATH_MAX];
+    if (find_cache_of_blobs(directory, folder))
+        (void)fprintf(
+            stderr,
+            "tensord: nothing was compared: blobs of a Hugging Face cache are compared with their names "
+            "when snapshots link to them; verify %s instead\n",
+            folder);
+    else
+        (void)fputs(
+            "tensord: there was nothing to compare with: no --state-dir is given, and these are not files "
+            "of a Hugging Face cache\n",
+            stderr);
+}
+
 /* What to do about it, for a person. */
-static void advise(const struct verification *v, const char *state_dir)
+static void advise(const struct verification *v, const struct arguments *arguments)
 {
     const struct tally *tally = &v->tally;
     if (v->json)
@@ -167,17 +200,14 @@ static void advise(const struct verification *v, const char *state_dir)
             "tensord: a mismatch is bit rot or tampering: restore the file from where it came from; of a "
             "Hugging Face cache delete the blob (a link to it is not enough) and download it again\n",
             stderr);
-    if (has_no_records(v, state_dir))
+    if (has_no_records(v, arguments->state_dir))
         (void)fprintf(
             stderr,
-            "tensord: no digest of these files is recorded in %s: is it the --state-dir of a server on "
+            "tensord: no digest of these files is recorded in %s%s: is it the --state-dir of a server on "
             "this directory?\n",
-            state_dir);
+            arguments->state_dir, arguments->state_dir_given ? "" : " (TENSORD_STATE_DIR)");
     else if (tally->files > 0 && tally->recorded + tally->blob_names == 0)
-        (void)fprintf(
-            stderr,
-            "tensord: there was nothing to compare with: no --state-dir is given, and these are not files "
-            "of a Hugging Face cache\n");
+        advise_what_to_name(arguments->directory);
 }
 
 /* ---- verifying ----------------------------------------------------------------------------------------- */
@@ -332,7 +362,7 @@ static bool run(const struct arguments *arguments, struct verification *v, struc
     print_summary(v);
     if (fflush(stdout) != 0 || ferror(stdout) != 0)
         return td_error_set(err, TD_IO, "cannot write to standard output");
-    advise(v, arguments->state_dir);
+    advise(v, arguments);
     return true;
 }
 
@@ -350,14 +380,15 @@ static int parse(int argc, char **argv, struct arguments *arguments)
 {
     static const char state_dir[] = "--state-dir";
     const size_t len = sizeof state_dir - 1;
+    const char *given = NULL;
     *arguments = (struct arguments){0};
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0)
             arguments->json = true;
         else if (strcmp(argv[i], state_dir) == 0 && i + 1 < argc)
-            arguments->state_dir = argv[++i];
+            given = argv[++i];
         else if (strncmp(argv[i], state_dir, len) == 0 && argv[i][len] == '=')
-            arguments->state_dir = argv[i] + len + 1;
+            given = argv[i] + len + 1;
         else if (strcmp(argv[i], state_dir) == 0)
             return usage("--state-dir needs a directory", "");
         else if (argv[i][0] == '-')
@@ -367,7 +398,13 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         else
             arguments->directory = argv[i];
     }
-    return arguments->directory == NULL ? usage("a directory has to be named", "") : 0;
+    if (arguments->directory == NULL)
+        return usage("a directory has to be named", "");
+    arguments->state_dir_given = given != NULL;
+    arguments->state_dir = given == NULL ? td_config_environment("state-dir") : given;
+    if (arguments->state_dir != NULL && arguments->state_dir[0] == '\0') /* none, as for a server */
+        arguments->state_dir = NULL;
+    return 0;
 }
 
 int td_cmd_verify(int argc, char **argv)
@@ -385,7 +422,7 @@ int td_cmd_verify(int argc, char **argv)
     v.json = arguments.json;
     bool ok = run(&arguments, &v, &err);
     if (!ok)
-        (void)fprintf(stderr, "tensord: %s: %s\n", arguments.directory, err.message);
+        (void)fprintf(stderr, "tensord: %s\n", err.message); /* it names the directory that it is about */
     free(v.files);
     free(v.problems.items);
     td_walk_fini(&v.walk);

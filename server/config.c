@@ -145,11 +145,21 @@ static bool set_option(struct td_config *config, const struct option *option, co
     return td_error_set(err, TD_INTERNAL, "unknown kind of option");
 }
 
-static void environment_name(const struct option *option, char *out, size_t capacity)
+enum { ENVIRONMENT_NAME_BYTES = 64 };
+
+static void environment_name(const char *option, char out[ENVIRONMENT_NAME_BYTES])
 {
-    (void)snprintf(out, capacity, "TENSORD_%s", option->name);
+    (void)snprintf(out, ENVIRONMENT_NAME_BYTES, "TENSORD_%s", option);
     for (char *c = out; *c != '\0'; c++)
         *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+const char *td_config_environment(const char *option)
+{
+    char name[ENVIRONMENT_NAME_BYTES];
+    environment_name(option, name);
+    const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): before any thread starts
+    return value == NULL || value[0] == '\0' ? NULL : value;
 }
 
 static const struct option *find_option(const char *name, size_t len)
@@ -163,11 +173,10 @@ static const struct option *find_option(const char *name, size_t len)
 static bool apply_defaults(struct td_config *config, struct td_error *err)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++) {
-        char name[64];
-        environment_name(&options[i], name, sizeof name);
-        const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): before any thread starts
-        bool given = value != NULL && value[0] != '\0';
-        if (!set_option(config, &options[i], name, given ? value : options[i].fallback, err))
+        char name[ENVIRONMENT_NAME_BYTES];
+        const char *value = td_config_environment(options[i].name);
+        environment_name(options[i].name, name);
+        if (!set_option(config, &options[i], name, value != NULL ? value : options[i].fallback, err))
             return false;
     }
     return true;

@@ -40,6 +40,10 @@ struct td_config {
  * the environment. Unknown options, missing values and values out of range are errors that say what is right. */
 bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_error *err);
 
+/* What the environment says of an option, whose name is without the dashes ("state-dir"); NULL: nothing, or it is empty. Not
+ * to be called when threads run. */
+const char *td_config_environment(const char *option);
+
 /* Writes the table for --help. */
 void td_config_help(FILE *out);
 

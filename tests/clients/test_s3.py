@@ -6,11 +6,12 @@ import boto3
 import botocore
 import botocore.config
 import pytest
+import requests
 import s3fs
 import safetensors.torch
 
 import harness
-from client import CuttingProxy, Worker, digests, quiet_environment, sha256
+from client import ClientError, CuttingProxy, Worker, digests, quiet_environment, sha256
 
 NAMES = ["config.json", "name with space.txt", "é/ü+plus.txt", "a+b.txt", "100%.txt", "a&b<c>.txt", "empty.txt",
          "sub/deeper/file.bin"]
@@ -149,6 +150,68 @@ def test_errors(s3):
     fails("NoSuchBucket", s3.get_object, Bucket="none", Key="a")
     fails("MethodNotAllowed", s3.put_object, Bucket="ns", Key="plain/new", Body=b"x")
     fails("MethodNotAllowed", s3.delete_object, Bucket="ns", Key="plain/config.json")
+
+
+def reads_of(service):
+    """Names of boto3's operations that only read, with what they need of a bucket and an object, and the rest made up."""
+    for name in service.operation_names:
+        op = service.operation_model(name)
+        uri = op.http["requestUri"]
+        if op.http["method"] in ("GET", "HEAD") and name != "CreateSession":
+            kw = {"Bucket": "ns", "Key": "plain/config.json"}
+            kw = {m: kw.get(m) for m in op.input_shape.required_members} if op.input_shape else {}
+            made_up = {"UploadId": "1", "Id": "1", "AnnotationName": "a", "ObjectAttributes": ["ETag"]}
+            yield name, uri, {m: made_up.get(m) if v is None else v for m, v in kw.items()}
+
+
+def test_what_else_s3_knows_is_not_implemented(s3):
+    """By whatever boto3 itself has: no operation is answered with another's document, an object's bytes or a listing."""
+    served = {"ListBuckets", "ListDirectoryBuckets", "HeadBucket", "GetBucketLocation", "GetBucketVersioning", "ListObjects",
+              "ListObjectsV2", "HeadObject", "GetObject"}
+    asked = set()
+    for name, uri, kw in reads_of(s3.meta.service_model):
+        if name == "ListDirectoryBuckets":      # of other hosts
+            continue
+        call = getattr(s3, botocore.xform_name(name))
+        asked.add(name)
+        if name in served:
+            assert call(**kw)["ResponseMetadata"]["HTTPStatusCode"] == 200, name
+        else:
+            with pytest.raises(botocore.exceptions.ClientError) as caught:
+                call(**kw)
+            assert caught.value.response["Error"]["Code"] == "NotImplemented", name
+            what = re.search(r"\?([\w-]+)", uri)
+            assert f'"{what.group(1) if what else "uploadId"}"' in caught.value.response["Error"]["Message"], name
+    assert len(asked) > 35 and served - asked == {"ListDirectoryBuckets"}
+
+
+def test_all_that_boto3_tells_operations_by_is_known(s3, endpoint):
+    """A parameter that makes another request of it in S3 must not be passed over."""
+    service = s3.meta.service_model
+    names = {n for op in service.operation_names
+             for n in re.findall(r"[?&]([\w-]+)", service.operation_model(op).http["requestUri"])}
+    for name in names - {"list-type", "select-type", "location", "versioning"}:
+        for where in ("/ns", "/ns/plain/config.json"):
+            assert requests.get(f"{endpoint}{where}?{name}=1", timeout=30).status_code == 501, name
+
+
+def test_the_wrong_port(srv):
+    """What users see who point the SDK to the main port: docs/operations.md, Troubleshooting."""
+    s3 = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{srv.port}", region_name="us-east-1", aws_access_key_id="any",
+                      aws_secret_access_key="any")
+    for call, kw in ((s3.list_buckets, {}), (s3.list_objects_v2, {"Bucket": "ns"}),
+                     (s3.get_object, {"Bucket": "ns", "Key": "plain/config.json"})):
+        with pytest.raises(botocore.exceptions.ClientError, match=r"An error occurred \(404\) .*: Not Found"):
+            call(**kw)
+
+
+def test_the_hubs_clients_at_this_port(endpoint):
+    """They show what the server says, so it says whose port it is."""
+    with Worker("calls_hub", HF_ENDPOINT=endpoint) as w:
+        for call, kw in ((w.model_info, {"repo_id": "ns/plain"}), (w.snapshot, {"repo_id": "ns/plain"})):
+            with pytest.raises(ClientError) as caught:
+                call(**kw)
+            assert "NoSuchBucket" in caught.value.text and "the port for clients of S3" in caught.value.text
 
 
 def test_download_in_parts(s3, root, tmp_path):

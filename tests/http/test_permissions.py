@@ -52,3 +52,20 @@ def test_another_user(place):
         errors = s.get("/models/closed.safetensors").json()["errors"]
         assert [e["file"] for e in errors] == ["closed.safetensors"] and "Permission denied" in errors[0]["message"], errors
         assert s.get("/models/m").json()["errors"] == []
+
+
+def test_a_state_directory_that_cannot_be_written(place):
+    """It is read, serving goes on, and the log says what docs/operations.md explains."""
+    write_by_hand(place / "root/m/model.safetensors", [tensor("a", "F32", [4])])
+    state = place / "state"
+    state.mkdir()
+    if os.geteuid() == 0:
+        os.chown(state, NOBODY, NOBODY)
+    state.chmod(0o500)
+    with Server(place / "root", "--state-dir", state, binary=wrapper(place), hash_threads=1) as s:
+        s.wait_for(lambda: s.gauge("tensord_hashed_files") == 1, "all is hashed")
+        assert s.gauge("tensord_digest_store") == 0
+        lines = [line for line in s.stderr().splitlines() if "--state-dir" in line]
+        assert len(lines) == 1 and f'cannot write to "{state}": Permission denied; its digests are read' in lines[0], lines
+    assert list(state.iterdir()) == []
+    state.chmod(0o700)

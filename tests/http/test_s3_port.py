@@ -183,6 +183,32 @@ def test_errors(s3):
     check_s3_error(s3.ask("/org/%ff"), 400, "InvalidArgument")
 
 
+@pytest.mark.parametrize("where", ["/org", "/org/model/config.json"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_subresources_go_by_presence(s3, where, method):
+    """As S3 tells them, with and without a value; a parameter that is none is passed over."""
+    for name in ("acl", "policy", "tagging", "uploads", "versions", "attributes", "legal-hold", "uploadId"):
+        for query in (name, name + "=", name + "=1", "prefix=a&x-id=b&" + name + "=1"):
+            r = s3.ask(f"{where}?{query}", method=method)
+            if method == "GET":
+                e = check_s3_error(r, 501, "NotImplemented")
+                assert f'"{name}"' in e.find("Message").text, r
+            assert r.status == 501 and (method == "GET" or r.body == b""), r
+    for query in ("x-id=GetObject", "x-id", "response-content-type=text%2Fplain", "Acl", "unknown=1", "location2"):
+        r = s3.ask(f"{where}?{query}", method=method)
+        assert r.status == 200, r
+        assert where == "/org" or method == "HEAD" or r.body == b"{}", r
+
+
+def test_what_is_served_of_a_bucket_works_with_a_value_too(s3):
+    for query, element in (("location", "LocationConstraint"), ("location=", "LocationConstraint"),
+                           ("versioning=1", "VersioningConfiguration"), ("list-type=2", "ListBucketResult")):
+        r = s3.ask("/org?" + query)
+        assert r.status == 200 and ET.fromstring(r.body).tag == "{%s}%s" % (NS["s3"], element), r
+    check_s3_error(s3.ask("/org?list-type"), 400, "InvalidArgument")
+    check_s3_error(s3.ask("/org?list-type=1"), 400, "InvalidArgument")
+
+
 @pytest.mark.parametrize("method,target", [("PUT", "/org/new"), ("POST", "/org?delete"), ("POST", "/org/k?uploads"),
                                            ("DELETE", "/org/model/config.json"), ("PUT", "/new"), ("OPTIONS", "/org")])
 @pytest.mark.parametrize("body", [None, b"", b"x" * 70_000])
@@ -233,6 +259,25 @@ def test_each_port_answers_its_own(s3, srv):
         assert s3.ask(path).status == 404, path
     check_error(srv.get("/org/model/config.json"), 404)
     check_error(srv.get("/local"), 404)
+
+
+def test_each_port_names_the_other(s3, srv, root):
+    """To whoever asks there for what the other one has."""
+    for path, code in (("/healthz", "NoSuchBucket"), ("/models", "NoSuchBucket"), ("/api/models/org/model", "NoSuchBucket"),
+                       ("/models/org/model/tensors/a", "NoSuchBucket"), ("/org/model/resolve/main/config.json", "NoSuchKey")):
+        message = check_s3_error(s3.ask(path), 404, code).find("Message").text
+        assert "port for clients of S3" in message and "(--listen)" in message, path
+    for path in ("/nothing", "/org/nothing"):
+        assert "--listen" not in s3.ask(path).body.decode(), path
+    signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"}
+    asks = (("/local?list-type=2", {}), ("/org/model/config.json", signed), ("/", {"x-amz-date": "20260101T000000Z"}),
+            ("/models/org/nothing", signed))
+    for path, headers in asks:
+        check_error(srv.get(path, headers), 404, "--s3-listen (127.0.0.1:0)")
+    assert "--s3-listen" not in srv.get("/local").body.decode()
+    with Server(root) as s:
+        for path, headers in asks:
+            check_error(s.get(path, headers), 404, "--s3-listen opens one, and is not set")
 
 
 def test_it_is_counted_and_logged(s3, srv):

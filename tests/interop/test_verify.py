@@ -15,8 +15,9 @@ from harness import Server, age, pattern, tensor, tensord_binary, write_by_hand
 GIB = 1 << 30
 
 
-def verify(*args):
-    return subprocess.run([str(tensord_binary()), "verify", *map(str, args)], capture_output=True, text=True, timeout=120)
+def verify(*args, **env):
+    return subprocess.run([str(tensord_binary()), "verify", *map(str, args)], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **{k: str(v) for k, v in env.items()}})
 
 
 def as_json(*args):
@@ -220,6 +221,35 @@ def test_nothing_to_compare_with(models, tmp_path):
     assert list((tmp_path / "state").iterdir()) == []
 
 
+def test_the_state_directory_of_the_environment(models, tmp_path):
+    """As serve reads it: the option counts before it, an empty one is none."""
+    state, other = tmp_path / "state", tmp_path / "other"
+    other.mkdir(mode=0o700)
+    write_log(state, [record(models / "m" / "config.json", hashlib.sha256(b"{}").digest())])
+    p = verify(models, TENSORD_STATE_DIR=state)
+    assert p.returncode == 0 and "1 compared with recorded digests" in p.stdout and p.stderr == "", p
+    p = verify(models, "--state-dir", state, TENSORD_STATE_DIR=other)
+    assert p.returncode == 0 and "1 compared with recorded digests" in p.stdout, p
+    p = verify(models, TENSORD_STATE_DIR=other)
+    assert p.returncode == 1 and f"recorded in {other} (TENSORD_STATE_DIR): is it" in p.stderr, p
+    p = verify(models, "--state-dir", other, TENSORD_STATE_DIR=state)
+    assert p.returncode == 1 and f"recorded in {other}: is it" in p.stderr, p
+    for args, env in ((["--state-dir="], {"TENSORD_STATE_DIR": state}), ([], {"TENSORD_STATE_DIR": ""})):
+        p = verify(models, *args, **env)
+        assert p.returncode == 0 and "no --state-dir is given" in p.stderr, p
+
+
+def test_blobs_without_their_snapshots(cache):
+    """Names are compared where snapshots link to them: that is what has to be named."""
+    folder, _ = cache
+    p = verify(folder / "blobs")
+    assert p.returncode == 0 and p.stderr.count("\n") == 1 and f"verify {folder} instead" in p.stderr, p
+    assert verify(folder).stderr == ""
+    (folder.parent / "plain" / "blobs").mkdir(parents=True)
+    (folder.parent / "plain" / "blobs" / "x").write_text("x")
+    assert "these are not files of a Hugging Face cache" in verify(folder.parent / "plain" / "blobs").stderr
+
+
 @pytest.mark.parametrize("args", [[], ["a", "b"], ["a", "--state-dir"], ["a", "--what"]])
 def test_usage(args):
     p = verify(*args)
@@ -228,7 +258,11 @@ def test_usage(args):
 
 def test_directories_that_are_not_there(tmp_path):
     p = verify(tmp_path / "no")
-    assert p.returncode == 1 and "does not exist" in p.stderr
+    assert p.returncode == 1 and p.stderr == f'tensord: "{tmp_path / "no"}" does not exist\n'
+    (tmp_path / "file").write_text("")
+    p = verify(tmp_path / "file")
+    assert p.returncode == 1 and p.stderr == f'tensord: "{tmp_path / "file"}" is not a directory\n'
+    (tmp_path / "file").unlink()
     p = verify(tmp_path, "--state-dir", tmp_path / "no")
     assert p.returncode == 1 and "--state-dir" in p.stderr
     p = verify(tmp_path)

@@ -606,9 +606,11 @@ static void errors(void **state)
         {"GET", "/local/qwen3/notes.txt?partNumber=2", NULL, 416, "InvalidPartNumber", "part"},
         {"GET", "/local/qwen3/notes.txt?versionId=abc", NULL, 400, "InvalidArgument", "version"},
         {"GET", "/local/qwen3/notes.txt?acl", NULL, 501, "NotImplemented", "\"acl\""},
-        {"GET", "/local/qwen3/notes.txt?uploadId=1", NULL, 501, "NotImplemented", "uploads"},
+        {"GET", "/local/qwen3/notes.txt?uploadId=1", NULL, 501, "NotImplemented", "\"uploadId\""},
         {"GET", "/local?policy", NULL, 501, "NotImplemented", "\"policy\""},
         {"GET", "/local?versions&prefix=a", NULL, 501, "NotImplemented", "\"versions\""},
+        {"GET", "/local?location&acl=", NULL, 501, "NotImplemented", "\"acl\""},
+        {"GET", "/local?list-type", NULL, 400, "InvalidArgument", "list-type=2"},
         {"GET", "/local?list-type=1", NULL, 400, "InvalidArgument", "list-type=2"},
         {"GET", "/local?list-type=2&max-keys=-1", NULL, 400, "InvalidArgument", "max-keys"},
         {"GET", "/local?list-type=2&max-keys=x", NULL, 400, "InvalidArgument", "max-keys"},
@@ -634,6 +636,145 @@ static void errors(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         expect_s3_error(&place, cases[i].method, cases[i].target, cases[i].lines, cases[i].status,
                         cases[i].code, cases[i].part);
+    close_place(&place);
+}
+
+/* What the reference's request lines tell operations by beside bucket and key, and ListParts by its uploadId. */
+static void subresources_go_by_presence(void **state)
+{
+    (void)state;
+    static const char *const unserved[] = {
+        "abac",          "accelerate",   "acl",
+        "analytics",     "annotation",   "attributes",
+        "cors",          "delete",       "encryption",
+        "inventory",     "legal-hold",   "intelligent-tiering",
+        "lifecycle",     "logging",      "metadataAnnotationTable",
+        "metadataTable", "metrics",      "metadataConfiguration",
+        "notification",  "object-lock",  "metadataInventoryTable",
+        "policy",        "policyStatus", "metadataJournalTable",
+        "replication",   "renameObject", "ownershipControls",
+        "restore",       "retention",    "publicAccessBlock",
+        "select",        "session",      "requestPayment",
+        "tagging",       "torrent",      "uploadId",
+        "uploads",       "versions",     "website",
+    };
+    static const char *const forms[][2] = {
+        {"", ""}, {"", "="}, {"", "=1"}, {"x-id=a&", "=b&list-type=2"}, {"versionId=null&", ""}};
+    static const char *const places[] = {"/local", "/local/", "/local/qwen3/notes.txt"};
+    /* S3 passes over what it does not know, with or without a value */
+    static const char *const unknown[] = {
+        "x-id=GetObject", "x-id", "ACL", "acls=1", "ac", "response-content-type=a/b", "version", "list"};
+    struct place place;
+    struct answer answer;
+    char target[256];
+    char name[64];
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(unserved); i++) {
+        (void)snprintf(name, sizeof name, "\"%s\"", unserved[i]);
+        for (size_t k = 0; k < COUNT_OF(forms) * COUNT_OF(places); k++) {
+            const char *const *form = forms[k / COUNT_OF(places)];
+            (void)snprintf(target, sizeof target, "%s?%s%s%s", places[k % COUNT_OF(places)], form[0],
+                           unserved[i], form[1]);
+            expect_s3_error(&place, "GET", target, NULL, 501, "NotImplemented", name);
+            expect_s3_error(&place, "HEAD", target, NULL, 501, "NotImplemented", "");
+        }
+    }
+    static const char *const served[][2] = {{"location", "LocationConstraint"},
+                                            {"versioning", "VersioningConfiguration"}};
+    for (size_t i = 0; i < COUNT_OF(served); i++) {
+        for (size_t k = 0; k < 3; k++) { /* the forms with nothing else */
+            (void)snprintf(target, sizeof target, "/local?%s%s", served[i][0], forms[k][1]);
+            s3_ask(&place, "GET", target, NULL, &answer);
+            CHECK(answer.response.status == 200 && strstr(answer.body, served[i][1]) != NULL, "%s: %s",
+                  target, answer.body);
+            answer_fini(&answer);
+        }
+        (void)snprintf(target, sizeof target, "/local/qwen3/notes.txt?%s", served[i][0]);
+        (void)snprintf(name, sizeof name, "\"%s\"", served[i][0]);
+        expect_s3_error(&place, "GET", target, NULL, 501, "NotImplemented", name);
+    }
+    for (size_t i = 0; i < COUNT_OF(unknown); i++) {
+        (void)snprintf(target, sizeof target, "/local/qwen3/notes.txt?%s", unknown[i]);
+        expect_object(&place, "GET", target, NULL, 200, "0123456789");
+        (void)snprintf(target, sizeof target, "/has?%s", unknown[i]);
+        expect_items(&place, target, "Kreal/shards/none/tp1/x.safetensors ");
+    }
+    close_place(&place);
+}
+
+static void expect_words(const struct answer *answer, const char *target, const char *words, bool wanted)
+{
+    CHECK(answer->response.status == 404, "%s: %d", target, answer->response.status);
+    CHECK((strstr(answer->body, words) != NULL) == wanted, "%s: %s", target, answer->body);
+}
+
+/* Whoever took one port for the other is told so; by a message, and nothing else. */
+static void the_other_port_is_named(void **state)
+{
+    (void)state;
+    static const char *const of_main[] = {"/healthz",
+                                          "/metrics",
+                                          "/openapi.json",
+                                          "/models",
+                                          "/models/meta/llama/tensors",
+                                          "/api/whoami-v2",
+                                          "/api/models/meta/llama",
+                                          "/api/models",
+                                          "/meta/llama/resolve/main/config.json",
+                                          "/none/llama/raw/main/a",
+                                          "/datasets/a/b/resolve/main/c"};
+    static const char *const of_s3[] = {"/none", "/meta/none", "/meta/llama/none", "/modelsx", "/healthz/x"};
+    static const char *const lines_of_s3[] = {
+        "Authorization: AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, Signature=0",
+        "Authorization: AWS any:c2lnbmF0dXJl", "x-amz-checksum-mode: ENABLED", "X-Amz-Date: 20260101T000000Z",
+        "amz-sdk-invocation-id: 1"};
+    static const char *const lines_of_others[] = {"Authorization: Bearer hf_any", "X-Amz-Cf-Id: any",
+                                                  "X-Amzn-Trace-Id: any", "User-Agent: aws-cli"};
+    struct place place;
+    struct answer answer;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(of_main); i++) {
+        s3_ask(&place, "GET", of_main[i], NULL, &answer);
+        expect_words(&answer, of_main[i], "(--listen)", true);
+        answer_fini(&answer);
+    }
+    for (size_t i = 0; i < COUNT_OF(of_s3); i++) {
+        s3_ask(&place, "GET", of_s3[i], NULL, &answer);
+        expect_words(&answer, of_s3[i], "--listen", false);
+        answer_fini(&answer);
+    }
+    for (size_t i = 0; i < COUNT_OF(lines_of_s3); i++) {
+        place.loop.api.s3_listen = i % 2 == 0 ? "" : "10.1.2.3:8081";
+        loopback_ask(&place.loop, i == 0 ? "HEAD" : "GET", "/meta/llama/config.json", lines_of_s3[i],
+                     &answer);
+        expect_words(&answer, lines_of_s3[i],
+                     i % 2 == 0 ? "--s3-listen opens one, and is not set" : "--s3-listen (10.1.2.3:8081)",
+                     true);
+        answer_fini(&answer);
+        loopback_ask(&place.loop, "GET", "/models/meta/llama/files/none", lines_of_s3[i], &answer);
+        expect_words(&answer, lines_of_s3[i], "--s3-listen", true);
+        answer_fini(&answer);
+        loopback_ask(&place.loop, "GET", "/meta/llama/resolve/main/none", lines_of_s3[i], &answer);
+        expect_words(&answer, lines_of_s3[i], "--s3-listen",
+                     false); /* the Hub's errors are what its clients know */
+        answer_fini(&answer);
+        loopback_ask(&place.loop, "GET", "/models/meta/llama/files/a.json", lines_of_s3[i], &answer);
+        assert_int_equal(answer.response.status, 200);
+        answer_fini(&answer);
+    }
+    for (size_t i = 0; i < COUNT_OF(lines_of_others); i++) {
+        loopback_ask(&place.loop, "GET", "/meta/llama/config.json", lines_of_others[i], &answer);
+        expect_words(&answer, lines_of_others[i], "--s3-listen", false);
+        answer_fini(&answer);
+    }
+    static const char *const queries[] = {"list-type=2", "x-id=GetObject", "X-Amz-Signature=0"};
+    for (size_t i = 0; i < COUNT_OF(queries); i++) {
+        char target[64];
+        (void)snprintf(target, sizeof target, "/meta?%s", queries[i]);
+        loopback_get(&place.loop, target, &answer);
+        expect_words(&answer, target, "--s3-listen", true);
+        answer_fini(&answer);
+    }
     close_place(&place);
 }
 
@@ -761,6 +902,8 @@ int main(void)
         cmocka_unit_test(rank_files),
         cmocka_unit_test(many_ranks),
         cmocka_unit_test(errors),
+        cmocka_unit_test(subresources_go_by_presence),
+        cmocka_unit_test(the_other_port_is_named),
         cmocka_unit_test(tokens_are_checked),
         cmocka_unit_test(hostile_queries),
         cmocka_unit_test(before_the_first_scan_is_503),
