@@ -164,7 +164,8 @@ static void ask(struct place *place, size_t i, struct td_response *response, cha
     const char *sent = requests[i].body;
     loopback_request_init(&request, sent == NULL ? "GET" : "POST",
                           requests[i].target + (is_s3 ? strlen(s3_mark) : 0), requests[i].lines);
-    request.request.facade = is_s3 ? TD_FACADE_S3 : TD_FACADE_API;
+    if (is_s3)
+        request.request.facade = TD_FACADE_S3;
     if (sent != NULL)
         request.request.body = (struct td_text){.p = sent, .len = strlen(sent)};
     td_api_handle(&place->loop.api, &request.request, response);
