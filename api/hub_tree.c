@@ -22,12 +22,15 @@ struct tree {
     struct td_error *err;
 };
 
-static void begin_item(struct tree *tree)
+static bool begin_item(struct tree *tree, size_t path_len)
 {
+    if (!td_hub_json_room(tree->hub, tree->out, path_len, tree->err))
+        return false;
     if (!tree->first)
         td_buffer_putc(tree->out, ',');
     tree->first = false;
     tree->written++;
+    return true;
 }
 
 static void end_item(struct tree *tree)
@@ -46,9 +49,9 @@ static void end_item(struct tree *tree)
 static bool write_file(struct tree *tree, const struct td_view_item *item)
 {
     struct td_hub_blob blob;
-    if (!td_hub_blob_of(tree->hub, item, tree->until_ns, &blob, tree->err))
+    if (!td_hub_blob_of(tree->hub, item, tree->until_ns, &blob, tree->err) ||
+        !begin_item(tree, strlen(item->path)))
         return false;
-    begin_item(tree);
     td_buffer_printf(tree->out, "{\"type\":\"file\",\"oid\":\"%s\",\"size\":%" PRIu64 ",\"path\":", blob.oid,
                      blob.size_bytes);
     td_json_write_cstring(tree->out, item->path);
@@ -68,7 +71,8 @@ static bool write_directory(struct tree *tree, const char *path, size_t len)
     td_digest_add(digest, path, len);
     if (!td_digest_finish_text(digest, oid, sizeof oid))
         return td_error_no_memory(tree->err);
-    begin_item(tree);
+    if (!begin_item(tree, len))
+        return false;
     td_buffer_printf(tree->out, "{\"type\":\"directory\",\"oid\":\"%s\",\"size\":0,\"path\":", oid);
     td_json_write_string(tree->out, path, len);
     end_item(tree);
@@ -212,13 +216,12 @@ static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_buff
                           .first = true,
                           .out = out,
                           .err = err};
-    if (!td_repo_view_list(&hub->view, &hub->arena, &items, &tree->count, err))
-        return false;
-    tree->items = items;
-    return true;
+    bool ok = td_hub_list_items(hub, &items, &tree->count, err);
+    tree->items = ok ? items : NULL;
+    return ok;
 }
 
-static void answer(const struct td_hub_call *hub, bool ok, struct td_buffer *json, const struct td_error *err)
+static void answer(struct td_hub_call *hub, bool ok, struct td_buffer *json, const struct td_error *err)
 {
     if (ok) {
         td_buffer_puts(json, "]\n");
@@ -229,7 +232,7 @@ static void answer(const struct td_hub_call *hub, bool ok, struct td_buffer *jso
     td_buffer_fini(json);
 }
 
-void td_hub_answer_tree(struct td_hub_call *hub, struct td_text path)
+void td_hub_answer_tree(struct td_hub_call *hub)
 {
     struct tree tree;
     struct td_buffer json;
@@ -237,14 +240,13 @@ void td_hub_answer_tree(struct td_hub_call *hub, struct td_text path)
     td_error_init(&err);
     td_buffer_init(&json);
     td_buffer_putc(&json, '[');
-    path = without_slashes(path);
+    struct td_text path = without_slashes(hub->below);
     bool ok = open_tree(hub, &tree, &json, &err);
     const struct td_view_item *file = ok && path.len > 0 ? find_file(&tree, path) : NULL;
     if (file != NULL)
         ok = write_file(&tree, file);
     else if (ok && path.len > 0 && !is_directory(&tree, path))
-        ok = td_hub_fail(hub, 404, "EntryNotFound", "no directory \"%.*s\"",
-                         (int)(path.len > 200 ? 200 : path.len), path.p);
+        ok = td_hub_no_file(hub, "file or directory", path);
     else
         ok = ok && write_tree(&tree, path, td_hub_flag(hub, "recursive"));
     answer(hub, ok, &json, &err);
