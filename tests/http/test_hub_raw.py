@@ -269,6 +269,13 @@ def test_a_wrong_revision_is_explained(hub):
     assert "config.json" in [i["path"] for i in hub.json(where)], missing
 
 
+def test_a_path_that_is_named_often_is_answered_once(hub):
+    target = "/api/models/ns/plain/paths-info/main"
+    form = hub.post(target, b"&".join(b"paths=sub-dir&paths=config.json&paths=none&paths=sub+dir%2F" for _ in range(2500)))
+    assert [i["path"] for i in form.json()] == ["sub-dir", "config.json", "sub dir"], form
+    assert hub.post(target, {"paths": ["sub-dir", "config.json", "sub dir"] * 3000}).json() == form.json()
+
+
 # ---------------------------------------------------------------------------------------------- digests
 
 

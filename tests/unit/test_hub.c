@@ -1095,7 +1095,10 @@ static void paths_info(void **state)
     } cases[] = {
         {"paths=a-b&paths=a.b&expand=False", "a-b a.b", false},
         {"paths=a.b&paths=a-b", "a.b a-b", false},
-        {"paths=a&paths=a%2F&paths=none&paths=a%2Fx", "a/ a/ a/x", false},
+        {"paths=a&paths=a%2F&paths=none&paths=a%2Fx", "a/ a/x", false},
+        {"paths=a.b&paths=none&paths=a&paths=a.b&paths=a-b&paths=a/&paths=none&paths=a.b", "a.b a/ a-b",
+         false},
+        {"{\"paths\":[\"a0\",\"a-b\",\"\\u0061-b\",\"a0\"]}", "a0 a-b", false},
         {"paths=sub+dir%2F%C3%A9%2B%252F%22%26.txt", "sub dir/\xc3\xa9+%2F\"&.txt", false},
         {"paths=a-b&expand=true", "a-b", true} /* as huggingface_hub has them, in this order */,
         {"paths=a-b&expand=True", "a-b", true},
@@ -1164,6 +1167,8 @@ static void bad_paths_info(void **state)
     answer_fini(&answer);
     post(&place, "/api/models/ns/plain/paths-info/main", body + 10, &answer);
     assert_int_equal(answer.response.status, 200);
+    assert_non_null(strstr(answer.body, "\"path\":\"a-b\""));
+    assert_true(answer.len < 512); /* one path, one answer */
     answer_fini(&answer);
     free(body);
     post(&place, "/api/models/ns/plain/paths-info/none", "paths=a", &answer);
