@@ -167,10 +167,11 @@ static bool is_below_models(struct td_text raw_path)
            (raw_path.len == len || raw_path.p[len] == '/');
 }
 
-/* Whether the Hub facade answers; ours come first and are many, so they are told at a glance. */
-static bool is_hub(struct td_text raw_path)
+/* Ours come first and are many, so they are told at a glance. */
+enum td_facade td_api_facade(enum td_facade port, struct td_text target)
 {
-    return !is_below_models(raw_path) && td_hub_has_path(raw_path);
+    struct td_text path = td_uri_raw_path(target);
+    return port == TD_FACADE_API && !is_below_models(path) && td_hub_has_path(path) ? TD_FACADE_HUB : port;
 }
 
 bool td_api_has_path(struct td_text raw_path)
@@ -205,7 +206,7 @@ bool td_api_takes_body(const struct td_request *request)
     bool takes = false;
     if (request->facade == TD_FACADE_S3)
         return false;
-    if (is_hub(td_uri_raw_path(request->target)))
+    if (request->facade == TD_FACADE_HUB)
         return td_hub_is_post(td_uri_raw_path(request->target));
     if (td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL)) {
         for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
@@ -268,7 +269,7 @@ static void (*route(struct td_call *call))(const struct td_call *)
             return system_routes[i].handle;
         }
     }
-    bool by_hub = is_hub(call->uri->raw_path);
+    bool by_hub = call->request->facade == TD_FACADE_HUB;
     bool is_start = td_text_equals(path, "/") && td_html_is_wanted(call); /* a browser */
     if (is_start)
         rest = (struct td_text){.p = "", .len = 0};
@@ -365,8 +366,7 @@ static void answer(struct td_call *call, bool head)
         handle(call);
         td_call_finish(call, head);
     }
-    bool by_hub = call->response->route == TD_ROUTE_HUB_API || call->response->route == TD_ROUTE_HUB_FILE;
-    if (call->response->status == 404 && !by_hub && is_of_s3(call))
+    if (call->response->status == 404 && call->request->facade == TD_FACADE_API && is_of_s3(call))
         fail_s3(call);
 }
 
@@ -378,8 +378,7 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
     td_response_init_for(response, request);
     bool head = td_text_equals(request->method, "HEAD");
     /* the Hub's clients repeat parameters */
-    bool repeats = request->facade == TD_FACADE_API && is_hub(td_uri_raw_path(request->target));
-    enum td_uri_query query = repeats ? TD_URI_REPEATS : TD_URI_STRICT;
+    enum td_uri_query query = request->facade == TD_FACADE_HUB ? TD_URI_REPEATS : TD_URI_STRICT;
     if (!td_uri_parse(&uri, request->target, query, &err)) {
         td_response_fail_error(response, &err);
         td_uri_fini(&uri);

@@ -32,6 +32,10 @@ struct td_api {
 bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
 void td_api_fini(struct td_api *api);
 
+/* Whose a request is that came by this port (API or S3): on the main one its raw target says it. Who makes a request asks
+ * once, as soon as the target is known; all that is answered to it, refusals too, has that facade's form. */
+enum td_facade td_api_facade(enum td_facade port, struct td_text target);
+
 /* Answers the request; *response is initialised here and finished by the caller. Never fails: faults become error
  * answers. A HEAD answer carries the body whose length it announces; the sender leaves it out. Thread-safe. */
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response);

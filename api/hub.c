@@ -2,121 +2,14 @@
 #include "api/hub.h"
 
 #include "api/hub_call.h"
+#include "core/checked.h"
 #include "core/clock.h"
-#include "core/json.h"
-#include "core/utf8.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <openssl/sha.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-
-/* ---- errors -------------------------------------------------------------------------------------------- */
-
-/* Clients choose their exception by the code. */
-static const char *error_message(const char *code)
-{
-    static const struct {
-        const char *code, *message;
-    } messages[] = {
-        {"EntryNotFound", "Entry not found"},
-        {"RevisionNotFound", "Invalid rev id"},
-        {"RepoNotFound", "Repository not found"},
-    };
-    for (size_t i = 0; code != NULL && i < sizeof messages / sizeof *messages; i++)
-        if (strcmp(messages[i].code, code) == 0)
-            return messages[i].message;
-    return NULL;
-}
-
-/* Makes {"error": text} the answer in place of our own form of an error, whose status and headers stay. */
-static void set_error_text(const struct td_hub_call *hub, const char *text)
-{
-    struct td_response *response = hub->call->response;
-    struct td_buffer json;
-    struct td_error err;
-    size_t len;
-    td_error_init(&err);
-    td_buffer_init(&json);
-    td_buffer_puts(&json, "{\"error\":");
-    td_json_write_cstring(&json, text);
-    td_buffer_puts(&json, "}\n");
-    char *data = td_buffer_release(&json, &len);
-    if (data == NULL)
-        return; /* no memory: our own form is there */
-    struct td_body body;
-    td_body_init(&body);
-    if (td_body_append_heap(&body, data, len, &err)) {
-        td_body_fini(&response->body);
-        response->body = body;
-    } else {
-        td_body_fini(&body);
-    }
-}
-
-/* The rest of an error whose status is set. */
-static bool finish_error(const struct td_hub_call *hub, const char *code, const char *text)
-{
-    struct td_response *response = hub->call->response;
-    char shown[2048];
-    td_utf8_escape(text, strlen(text), shown, sizeof shown); /* a cut may have split a character */
-    if (response->content_type != NULL)
-        set_error_text(hub, shown);
-    if (code != NULL) {
-        td_response_add_header(response, "X-Error-Code", "%s", code);
-        td_response_add_header(response, "X-Error-Message", "%s", error_message(code));
-    }
-    if (hub->view.commit[0] != '\0')
-        td_response_add_header(response, "X-Repo-Commit", "%s", hub->view.commit);
-    return false;
-}
-
-bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, const char *format, ...)
-{
-    char text[1024];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    struct td_response *response = hub->call->response;
-    td_response_fail(response, status, NULL, "%s", text);
-    return finish_error(hub, response->status == status ? code : NULL,
-                        text); /* 503: no memory even for this */
-}
-
-bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err)
-{
-    td_response_fail_error(hub->call->response, err);
-    return finish_error(hub, NULL, err->message);
-}
-
-void td_hub_answer_json(const struct td_hub_call *hub, struct td_buffer *json)
-{
-    enum { UNCOUNTED_BYTES = 64 * 1024 };
-    struct td_response *response = hub->call->response;
-    struct td_shard_store *store = &hub->call->api->shards;
-    struct td_error err;
-    bool counted = json->len > UNCOUNTED_BYTES && !json->failed;
-    td_error_init(&err);
-    if (counted && !td_shard_store_take(store, json->len, &err)) {
-        (void)td_hub_fail_error(hub, &err);
-        return;
-    }
-    if (counted)
-        td_response_set_json_from(response, json, &store->live);
-    else
-        td_response_set_json(response, json);
-    if (response->status != 200) {
-        (void)td_error_no_memory(&err);
-        (void)td_hub_fail_error(hub, &err);
-    } else if (hub->view.commit[0] != '\0') {
-        td_response_add_header(response, "X-Repo-Commit", "%s", hub->view.commit);
-    }
-}
 
 /* ---- parameters ---------------------------------------------------------------------------------------- */
 
@@ -189,17 +82,24 @@ static bool try_view(struct td_hub_call *hub, struct td_error *err)
 
 static bool fail_view(const struct td_hub_call *hub, const struct td_error *err)
 {
-    if (err->code != TD_NOT_FOUND)
-        return td_hub_fail_error(hub, err);
-    return td_hub_fail(hub, 404, "RevisionNotFound", "%.*s has no revision \"%.*s\"",
-                       (int)(hub->id.len > 200 ? 200 : hub->id.len), hub->id.p,
-                       (int)(hub->revision.len > 100 ? 100 : hub->revision.len), hub->revision.p);
+    return err->code == TD_NOT_FOUND ? td_hub_no_revision(hub) : td_hub_fail_error(hub, err);
 }
 
 bool td_hub_open_view(struct td_hub_call *hub)
 {
     struct td_error err;
     return try_view(hub, &err) || fail_view(hub, &err);
+}
+
+bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count,
+                       struct td_error *err)
+{
+    /* no more items than files: what is made has a file's place; but where something is, they are sorted */
+    size_t each = sizeof **items * (hub->view.kind == TD_VIEW_FILES ? 1 : 2);
+    size_t bytes;
+    if (!td_mul_size(hub->view.entry_count, each, &bytes))
+        return td_error_no_memory(err);
+    return td_hub_hold(hub, bytes, err) && td_repo_view_list(&hub->view, &hub->arena, items, count, err);
 }
 
 /* Git's name of a text. */
@@ -268,12 +168,7 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
     td_error_init(&err);
     call->response->route = TD_ROUTE_HUB_FILE;
     if (!td_repo_view_find(&hub->view, path.p, path.len, &hub->arena, &item, &err)) {
-        if (err.code == TD_NOT_FOUND)
-            (void)td_hub_fail(hub, 404, "EntryNotFound", "%.*s has no file \"%.*s\" at revision %s",
-                              (int)(hub->id.len > 200 ? 200 : hub->id.len), hub->id.p,
-                              (int)(path.len > 200 ? 200 : path.len), path.p, hub->view.commit);
-        else
-            (void)td_hub_fail_error(hub, &err);
+        (void)(err.code == TD_NOT_FOUND ? td_hub_no_file(hub, "file", path) : td_hub_fail_error(hub, &err));
         return;
     }
     if (item.entry != NULL && td_text_equals(call->request->method, "HEAD"))
@@ -394,38 +289,15 @@ static void set_text(struct td_hub_call *hub, const char *json_text)
     td_buffer_init(&json);
     td_buffer_puts(&json, json_text);
     td_hub_answer_json(hub, &json);
+    td_buffer_fini(&json);
 }
 
-static void answer_auth_check(struct td_hub_call *hub, struct td_text below)
+static void answer_auth_check(struct td_hub_call *hub)
 {
-    if (below.len == 0)
+    if (hub->below.len == 0)
         set_text(hub, "{}\n");
     else
         (void)td_hub_fail(hub, 403, NULL, "this server only reads");
-}
-
-static void answer_info(struct td_hub_call *hub, struct td_text below)
-{
-    (void)below;
-    td_hub_answer_info(hub);
-}
-
-static void answer_refs(struct td_hub_call *hub, struct td_text below)
-{
-    (void)below;
-    td_hub_answer_refs(hub);
-}
-
-static void answer_paths_info(struct td_hub_call *hub, struct td_text below)
-{
-    (void)below;
-    td_hub_answer_paths_info(hub);
-}
-
-static void answer_commits(struct td_hub_call *hub, struct td_text below)
-{
-    (void)below;
-    td_hub_answer_commits(hub);
 }
 
 /* What can be asked of a repository, and what may stand behind it: nothing unless `below` says so ("" is anything). */
@@ -433,11 +305,11 @@ static const struct verb {
     const char *word;
     bool has_revision; /* which follows it */
     const char *below;
-    void (*answer)(struct td_hub_call *hub, struct td_text below);
+    void (*answer)(struct td_hub_call *hub);
 } verbs[] = {
-    {"revision", true, NULL, answer_info},       {"tree", true, "", td_hub_answer_tree},
-    {PATHS_INFO, true, NULL, answer_paths_info}, {"commits", true, NULL, answer_commits},
-    {"refs", false, NULL, answer_refs},          {"auth-check", false, "write", answer_auth_check},
+    {"revision", true, NULL, td_hub_answer_info},       {"tree", true, "", td_hub_answer_tree},
+    {PATHS_INFO, true, NULL, td_hub_answer_paths_info}, {"commits", true, NULL, td_hub_answer_commits},
+    {"refs", false, NULL, td_hub_answer_refs},          {"auth-check", false, "write", answer_auth_check},
 };
 
 /* The verb at segment i; NULL: there is none. */
@@ -463,11 +335,12 @@ static void answer_verb(struct td_hub_call *hub, size_t at)
     bool whole = verb != NULL && (!verb->has_revision || at + 1 < path->count);
     if (whole && verb->has_revision && !take_revision(hub, at + 1, &rest))
         return;
-    struct td_text below = td_hub_path_join(path, rest, path->count);
-    bool fits = whole && (below.len == 0 || (verb->below != NULL &&
-                                             (verb->below[0] == '\0' || td_text_equals(below, verb->below))));
+    hub->below = td_hub_path_join(path, rest, path->count);
+    bool fits =
+        whole && (hub->below.len == 0 || (verb->below != NULL && (verb->below[0] == '\0' ||
+                                                                  td_text_equals(hub->below, verb->below))));
     if (fits)
-        verb->answer(hub, below);
+        verb->answer(hub);
     else
         (void)td_hub_fail(hub, 404, NULL,
                           "nothing at this path; there are revision, tree, paths-info, refs, commits and "
@@ -516,4 +389,5 @@ void td_handle_hub(const struct td_call *call)
         answer_file_path(&hub);
     td_hub_path_fini(&hub.path);
     td_arena_fini(&hub.arena);
+    td_hub_let_go(&hub);
 }

@@ -12,10 +12,12 @@
 /* ---- one repository ------------------------------------------------------------------------------------ */
 
 /* What lists and descriptions have in common: {"_id","id",... without the closing brace. */
-static void write_head(struct td_buffer *out, const struct td_repo *repo, const char *id, size_t id_len,
-                       const char *commit)
+static bool write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo,
+                       const char *id, size_t id_len, const char *commit, struct td_error *err)
 {
     const char *slash = memchr(id, '/', id_len);
+    if (!td_hub_json_room(hub, out, 4 * id_len, err))
+        return false;
     td_buffer_puts(out, "{\"_id\":");
     td_json_write_string(out, id, id_len);
     td_buffer_puts(out, ",\"id\":");
@@ -36,13 +38,16 @@ static void write_head(struct td_buffer *out, const struct td_repo *repo, const 
         ",\"private\":false,\"gated\":false,\"disabled\":false,\"downloads\":0,\"likes\":0,\"tags\":[],"
         "\"usedStorage\":%" PRIu64,
         repo->file_bytes);
+    return true;
 }
 
 /* One of `siblings`: with blobs also what its content is. */
-static bool write_sibling(const struct td_hub_call *hub, const struct td_view_item *item, bool blobs,
+static bool write_sibling(struct td_hub_call *hub, const struct td_view_item *item, bool blobs,
                           uint64_t until_ns, struct td_buffer *out, struct td_error *err)
 {
     struct td_hub_blob blob;
+    if (!td_hub_json_room(hub, out, strlen(item->path), err))
+        return false;
     td_buffer_puts(out, "{\"rfilename\":");
     td_json_write_cstring(out, item->path);
     if (blobs) {
@@ -64,7 +69,7 @@ static bool write_siblings(struct td_hub_call *hub, struct td_buffer *out, struc
     size_t count;
     bool blobs = td_hub_flag(hub, "blobs");
     uint64_t until_ns = td_clock_ns() + TD_HUB_WAIT_NS;
-    if (!td_repo_view_list(&hub->view, &hub->arena, &items, &count, err))
+    if (!td_hub_list_items(hub, &items, &count, err))
         return false;
     if (count > TD_HUB_MOST_SIBLINGS)
         return true;
@@ -87,8 +92,8 @@ void td_hub_answer_info(struct td_hub_call *hub)
         return;
     td_error_init(&err);
     td_buffer_init(&json);
-    write_head(&json, hub->repo, hub->id.p, hub->id.len, hub->view.commit);
-    if (write_siblings(hub, &json, &err)) {
+    if (write_head(hub, &json, hub->repo, hub->id.p, hub->id.len, hub->view.commit, &err) &&
+        write_siblings(hub, &json, &err)) {
         td_buffer_puts(&json, "}\n");
         td_hub_answer_json(hub, &json);
     } else {
@@ -99,9 +104,11 @@ void td_hub_answer_info(struct td_hub_call *hub)
 
 /* ---- refs and commits ---------------------------------------------------------------------------------- */
 
-static void write_ref(struct td_buffer *out, bool *first, const char *name, const char *prefix,
-                      const char *commit)
+static bool write_ref(struct td_hub_call *hub, struct td_buffer *out, bool *first, const char *name,
+                      const char *prefix, const char *commit, struct td_error *err)
 {
+    if (!td_hub_json_room(hub, out, 2 * strlen(name), err))
+        return false;
     td_buffer_puts(out, *first ? "{\"name\":" : ",{\"name\":");
     *first = false;
     td_json_write_cstring(out, name);
@@ -114,6 +121,7 @@ static void write_ref(struct td_buffer *out, bool *first, const char *name, cons
     out->failed = out->failed || text == NULL;
     td_buffer_fini(&ref);
     td_buffer_printf(out, ",\"targetCommit\":\"%s\"}", commit);
+    return true;
 }
 
 static bool is_pull_request(const char *name)
@@ -122,39 +130,55 @@ static bool is_pull_request(const char *name)
 }
 
 /* A cache's refs whose commits are there, of one sort. main was written before. */
-static void write_refs(const struct td_hub_call *hub, struct td_buffer *out, bool pull_requests, bool first)
+static bool write_refs(struct td_hub_call *hub, struct td_buffer *out, bool pull_requests, bool first,
+                       struct td_error *err)
 {
     const struct td_repo *repo = hub->repo;
     for (size_t i = 0; i < repo->ref_count; i++) {
         const struct td_repo_ref *ref = &repo->refs[i];
         const struct td_repo *at = td_repo_at(repo, ref->name, strlen(ref->name));
-        if (at != NULL && is_pull_request(ref->name) == pull_requests && strcmp(ref->name, "main") != 0)
-            write_ref(out, &first, ref->name, pull_requests ? "" : "refs/heads/", at->commit);
+        if (at != NULL && is_pull_request(ref->name) == pull_requests && strcmp(ref->name, "main") != 0 &&
+            !write_ref(hub, out, &first, ref->name, pull_requests ? "" : "refs/heads/", at->commit, err))
+            return false;
     }
+    return true;
 }
 
-void td_hub_answer_refs(const struct td_hub_call *hub)
+/* The branch of what is made, where something can be. */
+static bool write_made_ref(struct td_hub_call *hub, struct td_buffer *out, struct td_error *err)
 {
     static const char made[] = "safetensors";
-    struct td_buffer json;
     struct td_repo_view view;
+    struct td_error none;
+    bool first = false;
+    td_error_init(&none);
+    if (!td_repo_view_open(hub->call->snapshot, hub->repo, made, strlen(made), &view, &none)) {
+        if (none.code == TD_NOT_FOUND)
+            return true;
+        *err = none;
+        return false;
+    }
+    return view.kind != TD_VIEW_SAFETENSORS || /* a cache may have a ref of that name */
+           write_ref(hub, out, &first, made, "refs/heads/", view.commit, err);
+}
+
+void td_hub_answer_refs(struct td_hub_call *hub)
+{
+    struct td_buffer json;
     struct td_error err;
     bool first = true;
     td_error_init(&err);
     td_buffer_init(&json);
     td_buffer_puts(&json, "{\"branches\":[");
-    write_ref(&json, &first, "main", "refs/heads/", hub->repo->commit);
-    write_refs(hub, &json, false, first);
-    if (td_repo_view_open(hub->call->snapshot, hub->repo, made, strlen(made), &view, &err)) {
-        if (view.kind == TD_VIEW_SAFETENSORS) /* a cache may have a ref of that name */
-            write_ref(&json, &first, made, "refs/heads/", view.commit);
-    } else if (err.code != TD_NOT_FOUND) {
-        json.failed = true;
-    }
+    bool ok = write_ref(hub, &json, &first, "main", "refs/heads/", hub->repo->commit, &err) &&
+              write_refs(hub, &json, false, first, &err) && write_made_ref(hub, &json, &err);
     td_buffer_puts(&json, "],\"converts\":[],\"tags\":[],\"pullRequests\":[");
-    write_refs(hub, &json, true, true);
+    ok = ok && write_refs(hub, &json, true, true, &err);
     td_buffer_puts(&json, "]}\n");
-    td_hub_answer_json(hub, &json);
+    if (ok)
+        td_hub_answer_json(hub, &json);
+    else
+        (void)td_hub_fail_error(hub, &err);
     td_buffer_fini(&json);
 }
 
@@ -253,21 +277,26 @@ static void add_next_link(const struct td_hub_call *hub, const struct listing *l
     td_buffer_fini(&target);
 }
 
-static void write_listed(const struct td_hub_call *hub, const struct listing *listing,
-                         const struct td_repo *repo, const char *id, struct td_buffer *out)
+static bool write_listed(struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo,
+                         const char *id, struct td_buffer *out, struct td_error *err)
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
-    write_head(out, repo, id, strlen(id), repo->commit);
+    if (!write_head(hub, out, repo, id, strlen(id), repo->commit, err))
+        return false;
     if (listing->siblings && repo->entry_count <= TD_HUB_MOST_SIBLINGS) {
         td_buffer_puts(out, ",\"siblings\":[");
         for (size_t i = 0; i < repo->entry_count; i++) {
+            const char *path = td_repo_relative(repo, &snapshot->entries[repo->first_entry + i]);
+            if (!td_hub_json_room(hub, out, strlen(path), err))
+                return false;
             td_buffer_puts(out, i > 0 ? ",{\"rfilename\":" : "{\"rfilename\":");
-            td_json_write_cstring(out, td_repo_relative(repo, &snapshot->entries[repo->first_entry + i]));
+            td_json_write_cstring(out, path);
             td_buffer_putc(out, '}');
         }
         td_buffer_putc(out, ']');
     }
     td_buffer_putc(out, '}');
+    return true;
 }
 
 /* All that are to be listed, in their order. */
@@ -290,46 +319,69 @@ static bool collect(const struct td_hub_call *hub, const struct listing *listing
     return ok;
 }
 
-void td_hub_answer_list(const struct td_hub_call *hub)
+static void read_listing(const struct td_hub_call *hub, struct listing *listing)
 {
-    enum { DEFAULT_LIMIT = 1000, MAX_LIMIT = 10000, PAGE_BYTES = 4 * 1024 * 1024 };
-    const struct td_call *call = hub->call;
-    struct listing listing = {.search = td_uri_parameter(call->uri, "search"),
-                              .author = td_uri_parameter(call->uri, "author"),
-                              .limit = td_hub_number(hub, "limit", DEFAULT_LIMIT),
-                              .offset = td_hub_number(hub, "cursor", 0),
-                              .siblings = td_hub_flag(hub, "full") || td_hub_expands(hub, "siblings")};
-    const struct td_text *sort = td_uri_parameter(call->uri, "sort");
-    const struct td_repo **repos = calloc(call->snapshot->repo_count + 1, sizeof *repos);
-    size_t count = 0;
-    struct td_buffer json;
+    enum { DEFAULT_LIMIT = 1000, MAX_LIMIT = 10000 };
+    static const char *const dates[] = {"lastModified", "last_modified", "createdAt", "created_at"};
+    const struct td_uri *uri = hub->call->uri;
+    const struct td_text *sort = td_uri_parameter(uri, "sort");
+    *listing = (struct listing){.search = td_uri_parameter(uri, "search"),
+                                .author = td_uri_parameter(uri, "author"),
+                                .limit = td_hub_number(hub, "limit", DEFAULT_LIMIT),
+                                .offset = td_hub_number(hub, "cursor", 0),
+                                .siblings = td_hub_flag(hub, "full") || td_hub_expands(hub, "siblings")};
+    for (size_t i = 0; sort != NULL && i < sizeof dates / sizeof *dates; i++)
+        listing->by_date = listing->by_date || td_text_equals(*sort, dates[i]);
+    if (listing->limit == 0 || listing->limit > MAX_LIMIT)
+        listing->limit = MAX_LIMIT;
+}
+
+/* The page that begins at the listing's offset; *end is where the next one does. */
+static bool write_page(struct td_hub_call *hub, const struct listing *listing,
+                       const struct td_repo *const *repos, size_t count, struct td_buffer *json,
+                       uint64_t *end, struct td_error *err)
+{
+    enum { PAGE_BYTES = 4 * 1024 * 1024 };
     struct td_buffer memory;
-    listing.by_date =
-        sort != NULL && (td_text_equals(*sort, "lastModified") || td_text_equals(*sort, "last_modified") ||
-                         td_text_equals(*sort, "createdAt") || td_text_equals(*sort, "created_at"));
-    if (listing.limit == 0 || listing.limit > MAX_LIMIT)
-        listing.limit = MAX_LIMIT;
-    if (repos == NULL || !collect(hub, &listing, repos, &count)) {
-        free(repos);
-        (void)td_call_no_memory(call);
-        return;
-    }
-    td_buffer_init(&json);
+    bool ok = true;
+    uint64_t i = listing->offset;
     td_buffer_init(&memory);
-    td_buffer_putc(&json, '[');
-    uint64_t i = listing.offset;
-    for (; i < count && i - listing.offset < listing.limit && json.len < PAGE_BYTES; i++) {
+    td_buffer_putc(json, '[');
+    for (; ok && i < count && i - listing->offset < listing->limit && json->len < PAGE_BYTES; i++) {
         const char *id = listed_id(repos[i], &memory);
-        if (i > listing.offset)
-            td_buffer_putc(&json, ',');
-        write_listed(hub, &listing, repos[i], id == NULL ? "" : id, &json);
-        json.failed = json.failed || id == NULL;
+        if (i > listing->offset)
+            td_buffer_putc(json, ',');
+        ok = id == NULL ? td_error_no_memory(err) : write_listed(hub, listing, repos[i], id, json, err);
     }
-    td_buffer_puts(&json, "]\n");
-    td_hub_answer_json(hub, &json);
-    if (i < count && call->response->status == 200)
-        add_next_link(hub, &listing, i);
-    td_buffer_fini(&json);
+    td_buffer_puts(json, "]\n");
     td_buffer_fini(&memory);
+    *end = i;
+    return ok;
+}
+
+void td_hub_answer_list(struct td_hub_call *hub)
+{
+    struct listing listing;
+    struct td_buffer json;
+    struct td_error err;
+    size_t count = 0;
+    uint64_t end = 0;
+    size_t most = hub->call->snapshot->repo_count + 1;
+    const struct td_repo **repos = NULL;
+    td_error_init(&err);
+    td_buffer_init(&json);
+    read_listing(hub, &listing);
+    bool ok = td_hub_hold(hub, most * sizeof *repos, &err);
+    if (ok)
+        repos = calloc(most, sizeof *repos);
+    ok = ok && ((repos != NULL && collect(hub, &listing, repos, &count)) || td_error_no_memory(&err)) &&
+         write_page(hub, &listing, repos, count, &json, &end, &err);
+    if (ok)
+        td_hub_answer_json(hub, &json);
+    else
+        (void)td_hub_fail_error(hub, &err);
+    if (ok && end < count && hub->call->response->status == 200)
+        add_next_link(hub, &listing, end);
+    td_buffer_fini(&json);
     free(repos);
 }

@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A path that was asked for, and when: the first of all, the second. */
+struct asked {
+    struct td_text path;
+    size_t turn;
+};
+
 /* What is being listed: all items of the view by path, and where the list of the answer stands. */
 struct tree {
     struct td_hub_call *hub;
@@ -15,19 +21,23 @@ struct tree {
     size_t count;
     uint64_t until_ns; /* for digests */
     bool expand, first;
-    size_t path_count; /* that were asked for */
+    struct asked *asked; /* paths, in the arena */
+    size_t asked_count, asked_capacity;
     size_t written;
     char link[TD_HEADER_VALUE_BYTES]; /* to the next page; empty: none */
     struct td_buffer *out;
     struct td_error *err;
 };
 
-static void begin_item(struct tree *tree)
+static bool begin_item(struct tree *tree, size_t path_len)
 {
+    if (!td_hub_json_room(tree->hub, tree->out, path_len, tree->err))
+        return false;
     if (!tree->first)
         td_buffer_putc(tree->out, ',');
     tree->first = false;
     tree->written++;
+    return true;
 }
 
 static void end_item(struct tree *tree)
@@ -46,9 +56,9 @@ static void end_item(struct tree *tree)
 static bool write_file(struct tree *tree, const struct td_view_item *item)
 {
     struct td_hub_blob blob;
-    if (!td_hub_blob_of(tree->hub, item, tree->until_ns, &blob, tree->err))
+    if (!td_hub_blob_of(tree->hub, item, tree->until_ns, &blob, tree->err) ||
+        !begin_item(tree, strlen(item->path)))
         return false;
-    begin_item(tree);
     td_buffer_printf(tree->out, "{\"type\":\"file\",\"oid\":\"%s\",\"size\":%" PRIu64 ",\"path\":", blob.oid,
                      blob.size_bytes);
     td_json_write_cstring(tree->out, item->path);
@@ -68,7 +78,8 @@ static bool write_directory(struct tree *tree, const char *path, size_t len)
     td_digest_add(digest, path, len);
     if (!td_digest_finish_text(digest, oid, sizeof oid))
         return td_error_no_memory(tree->err);
-    begin_item(tree);
+    if (!begin_item(tree, len))
+        return false;
     td_buffer_printf(tree->out, "{\"type\":\"directory\",\"oid\":\"%s\",\"size\":0,\"path\":", oid);
     td_json_write_string(tree->out, path, len);
     end_item(tree);
@@ -212,13 +223,12 @@ static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_buff
                           .first = true,
                           .out = out,
                           .err = err};
-    if (!td_repo_view_list(&hub->view, &hub->arena, &items, &tree->count, err))
-        return false;
-    tree->items = items;
-    return true;
+    bool ok = td_hub_list_items(hub, &items, &tree->count, err);
+    tree->items = ok ? items : NULL;
+    return ok;
 }
 
-static void answer(const struct td_hub_call *hub, bool ok, struct td_buffer *json, const struct td_error *err)
+static void answer(struct td_hub_call *hub, bool ok, struct td_buffer *json, const struct td_error *err)
 {
     if (ok) {
         td_buffer_puts(json, "]\n");
@@ -229,7 +239,7 @@ static void answer(const struct td_hub_call *hub, bool ok, struct td_buffer *jso
     td_buffer_fini(json);
 }
 
-void td_hub_answer_tree(struct td_hub_call *hub, struct td_text path)
+void td_hub_answer_tree(struct td_hub_call *hub)
 {
     struct tree tree;
     struct td_buffer json;
@@ -237,14 +247,13 @@ void td_hub_answer_tree(struct td_hub_call *hub, struct td_text path)
     td_error_init(&err);
     td_buffer_init(&json);
     td_buffer_putc(&json, '[');
-    path = without_slashes(path);
+    struct td_text path = without_slashes(hub->below);
     bool ok = open_tree(hub, &tree, &json, &err);
     const struct td_view_item *file = ok && path.len > 0 ? find_file(&tree, path) : NULL;
     if (file != NULL)
         ok = write_file(&tree, file);
     else if (ok && path.len > 0 && !is_directory(&tree, path))
-        ok = td_hub_fail(hub, 404, "EntryNotFound", "no directory \"%.*s\"",
-                         (int)(path.len > 200 ? 200 : path.len), path.p);
+        ok = td_hub_no_file(hub, "file or directory", path);
     else
         ok = ok && write_tree(&tree, path, td_hub_flag(hub, "recursive"));
     answer(hub, ok, &json, &err);
@@ -254,17 +263,70 @@ void td_hub_answer_tree(struct td_hub_call *hub, struct td_text path)
 
 /* ---- paths-info ---------------------------------------------------------------------------------------- */
 
+static bool add_path(struct tree *tree, struct td_text path)
+{
+    enum { PATHS_MAX = 10000 };
+    if (tree->asked_count == PATHS_MAX)
+        return td_error_set(tree->err, TD_INVALID_ARGUMENT, "more than %d paths", PATHS_MAX);
+    struct asked *grown = td_arena_grow(&tree->hub->arena, tree->asked, tree->asked_count,
+                                        &tree->asked_capacity, sizeof *grown);
+    if (grown == NULL)
+        return td_error_no_memory(tree->err);
+    tree->asked = grown;
+    grown[tree->asked_count] = (struct asked){.path = without_slashes(path), .turn = tree->asked_count};
+    tree->asked_count++;
+    return true;
+}
+
+static int by_turn(const void *a, const void *b)
+{
+    const struct asked *x = a;
+    const struct asked *y = b;
+    return (x->turn > y->turn) - (x->turn < y->turn);
+}
+
+static int by_path(const void *a, const void *b)
+{
+    const struct asked *x = a;
+    const struct asked *y = b;
+    int order = td_name_compare(x->path.p, x->path.len, y->path.p, y->path.len);
+    return order != 0 ? order : by_turn(a, b);
+}
+
+/* Leaves each path once, in the order in which they were first named. What the Hub answers to a path that is named twice is
+ * not known; its clients ask for each once. */
+static void drop_repeated(struct tree *tree)
+{
+    size_t kept = 0;
+    if (tree->asked_count < 2)
+        return;
+    qsort(tree->asked, tree->asked_count, sizeof *tree->asked, by_path);
+    for (size_t i = 0; i < tree->asked_count; i++) {
+        const struct asked *next = &tree->asked[i];
+        const struct asked *last = kept > 0 ? &tree->asked[kept - 1] : NULL;
+        if (last == NULL || td_name_compare(last->path.p, last->path.len, next->path.p, next->path.len) != 0)
+            tree->asked[kept++] = *next;
+    }
+    tree->asked_count = kept;
+    qsort(tree->asked, kept, sizeof *tree->asked, by_turn);
+}
+
 /* What is not there is left out. */
 static bool write_path(struct tree *tree, struct td_text path)
 {
-    enum { PATHS_MAX = 10000 };
-    path = without_slashes(path);
-    if (tree->path_count++ == PATHS_MAX)
-        return td_error_set(tree->err, TD_INVALID_ARGUMENT, "more than %d paths", PATHS_MAX);
     const struct td_view_item *file = path.len == 0 ? NULL : find_file(tree, path);
     if (file != NULL)
         return write_file(tree, file);
     return path.len == 0 || !is_directory(tree, path) || write_directory(tree, path.p, path.len);
+}
+
+static bool write_paths(struct tree *tree)
+{
+    bool ok = true;
+    drop_repeated(tree);
+    for (size_t i = 0; ok && i < tree->asked_count; i++)
+        ok = write_path(tree, tree->asked[i].path);
+    return ok;
 }
 
 /* Takes the next name=value off the form; false at its end. */
@@ -290,7 +352,7 @@ static bool form_expands(struct td_text form)
 }
 
 /* paths=a&paths=b%2Fc&expand=true */
-static bool write_form(struct tree *tree, struct td_text form)
+static bool read_form(struct tree *tree, struct td_text form)
 {
     static const char name[] = "paths=";
     const size_t name_len = sizeof name - 1;
@@ -305,13 +367,13 @@ static bool write_form(struct tree *tree, struct td_text form)
         if (decoded == NULL)
             return td_error_no_memory(tree->err);
         item = (struct td_text){.p = item.p + name_len, .len = item.len - name_len};
-        if (!td_uri_decode(item, true, decoded, &path.len, tree->err) || !write_path(tree, path))
+        if (!td_uri_decode(item, true, decoded, &path.len, tree->err) || !add_path(tree, path))
             return false;
     }
     return true;
 }
 
-static bool write_json_paths(struct tree *tree, struct td_json *json)
+static bool read_json_paths(struct tree *tree, struct td_json *json)
 {
     if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "an array of paths"))
         return false;
@@ -326,7 +388,7 @@ static bool write_json_paths(struct tree *tree, struct td_json *json)
         path.p = decoded;
         if (decoded == NULL)
             return td_error_no_memory(tree->err);
-        if (!td_json_string(json, decoded, json->value_len + 1, &path.len) || !write_path(tree, path))
+        if (!td_json_string(json, decoded, json->value_len + 1, &path.len) || !add_path(tree, path))
             return false;
     }
 }
@@ -350,7 +412,7 @@ static bool json_expands(struct td_text body)
 }
 
 /* {"paths": [...], "expand": true} */
-static bool write_json(struct tree *tree, struct td_text body)
+static bool read_json(struct tree *tree, struct td_text body)
 {
     struct td_json json;
     tree->expand = tree->expand || json_expands(body);
@@ -363,7 +425,7 @@ static bool write_json(struct tree *tree, struct td_text body)
             return td_json_expect(&json, TD_JSON_END, "nothing behind the object");
         if (token != TD_JSON_KEY)
             return false;
-        if (!(td_json_equals(&json, "paths") ? write_json_paths(tree, &json) : td_json_skip(&json)))
+        if (!(td_json_equals(&json, "paths") ? read_json_paths(tree, &json) : td_json_skip(&json)))
             return false;
     }
 }
@@ -381,8 +443,8 @@ void td_hub_answer_paths_info(struct td_hub_call *hub)
     while (blank < body.len && strchr(" \t\r\n", body.p[blank]) != NULL)
         blank++;
     bool is_json = blank < body.len && body.p[blank] == '{';
-    bool ok =
-        open_tree(hub, &tree, &out, &err) && (is_json ? write_json(&tree, body) : write_form(&tree, body));
+    bool ok = open_tree(hub, &tree, &out, &err) &&
+              (is_json ? read_json(&tree, body) : read_form(&tree, body)) && write_paths(&tree);
     if (!ok && err.code == TD_OK)
         (void)td_error_set(&err, TD_INVALID_ARGUMENT, "the body is no form and no JSON with \"paths\"");
     answer(hub, ok, &out, &err);

@@ -14,8 +14,8 @@ struct td_header {
     struct td_text name, value; /* value without surrounding blanks */
 };
 
-/* By which door a request came in. */
-enum td_facade { TD_FACADE_API, TD_FACADE_S3 };
+/* By whose rules a request is answered: ports are of API or S3, and on the first the Hub has its paths (td_api_facade). */
+enum td_facade { TD_FACADE_API, TD_FACADE_HUB, TD_FACADE_S3 };
 
 struct td_request {
     enum td_facade facade;

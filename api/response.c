@@ -207,6 +207,31 @@ static void write_json(struct td_buffer *json, int status, const char *details, 
     td_buffer_printf(json, ",\"details\":%s}}\n", details == NULL ? "{}" : details);
 }
 
+/* The Hub's form: its clients show `error` as it is. */
+static void write_hub_json(struct td_buffer *json, const char *message)
+{
+    td_buffer_puts(json, "{\"error\":");
+    td_json_write_cstring(json, message);
+    td_buffer_puts(json, "}\n");
+}
+
+/* In the form of the response's facade. */
+static void write_error(const struct td_response *response, const char *code, const char *details,
+                        const char *message, struct td_buffer *out)
+{
+    switch (response->facade) {
+    case TD_FACADE_API:
+        write_json(out, response->status, details, message);
+        break;
+    case TD_FACADE_HUB:
+        write_hub_json(out, message);
+        break;
+    case TD_FACADE_S3:
+        td_s3_write_error(out, code, message, response->resource, response->request_id);
+        break;
+    }
+}
+
 /* code: S3's, or NULL. */
 static void fail(struct td_response *response, int status, const char *code, const char *details,
                  const char *message)
@@ -219,10 +244,7 @@ static void fail(struct td_response *response, int status, const char *code, con
     response_reset(response, status);
     struct td_buffer text;
     td_buffer_init(&text);
-    if (is_s3)
-        td_s3_write_error(&text, code, shown, response->resource, response->request_id);
-    else
-        write_json(&text, status, details, shown);
+    write_error(response, code, details, shown, &text);
     response->content_type = is_s3 ? TD_XML_TYPE : json_type;
     response->cache_control = "no-store";
     if (status == 503 || status == 429)

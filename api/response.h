@@ -64,15 +64,15 @@ struct td_response {
     size_t header_count;
     struct td_body body;
     uint64_t announced_bytes;             /* 304: the length that a 200 would have had */
-    enum td_facade facade;                /* whose error documents it makes */
+    enum td_facade facade;                /* in whose form its errors are */
     struct td_text resource;              /* S3: what was asked for, for these; borrowed from the request */
     char request_id[TD_REQUEST_ID_BYTES]; /* S3: of this answer, for these and a header */
 };
 
-/* For the main port. */
+/* For our own paths. */
 void td_response_init(struct td_response *response);
 
-/* For the facade that the request came in by; it must outlive the response's making. */
+/* For the request's facade; the request must outlive the response's making. */
 void td_response_init_for(struct td_response *response, const struct td_request *request);
 
 void td_response_fini(struct td_response *response);
@@ -93,7 +93,7 @@ void td_response_set_former_etag(struct td_response *response, const char *forma
 void td_response_describe(struct td_response *response, const char *content_type);
 
 /* Turns the response into the error model of its facade, dropping what it held. The message is for the client;
- * `details`, which only JSON has, is an object, or NULL for {}. Adds Retry-After to 503 and 429. */
+ * `details`, which only our own model has, is an object, or NULL for {}. Adds Retry-After to 503 and 429. */
 void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

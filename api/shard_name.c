@@ -46,6 +46,12 @@ bool td_shard_name_read_size(struct td_text text, uint64_t *tp_size)
            *tp_size <= TD_MAX_TP_SIZE;
 }
 
+bool td_shard_name_read_rank(struct td_text text, uint64_t *rank)
+{
+    struct td_text number;
+    return take_between(text, "rank", "", &number) && read_number(number, rank);
+}
+
 bool td_shard_name_read_file(struct td_text text, uint64_t *rank, bool *as_json)
 {
     struct td_text number;

@@ -23,6 +23,9 @@ bool td_shard_name_engine(struct td_text engine, uint64_t tp_size, struct td_sha
 /* "tp{n}", n from 1 to TD_MAX_TP_SIZE. */
 bool td_shard_name_read_size(struct td_text text, uint64_t *tp_size);
 
+/* "rank{r}"; numbers as below. */
+bool td_shard_name_read_rank(struct td_text text, uint64_t *rank);
+
 /* "rank-{r}.safetensors", "rank-{r}.json", or "model-rank-{r}-part-0.safetensors", by which vLLM and SGLang ask for a
  * sharded state. Numbers have no sign and no leading zeros, and are below 10^9. */
 bool td_shard_name_read_file(struct td_text text, uint64_t *rank, bool *as_json);

@@ -42,7 +42,7 @@ struct td_connection {
     int fd;
     struct in6_addr address; /* IPv4 as mapped */
     enum td_over over;
-    enum td_facade facade; /* by whose port it came in; set before its first request */
+    enum td_facade facade; /* of the port by which it came in; set before its first request */
     _Atomic int phase;
     _Atomic uint64_t phase_since_ns;
     _Atomic int cut; /* enum td_cut: why the reaper ended it */

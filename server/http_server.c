@@ -35,6 +35,7 @@ struct exchange {
     bool judged;   /* the guard has seen it */
     bool answered; /* a response is queued */
     uint64_t start_ns;
+    enum td_facade facade; /* by the port and the path */
     struct td_header headers[TD_MAX_HEADER_FIELDS];
     size_t header_count;
     bool too_many;
@@ -168,6 +169,8 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
     hide_query(target);
     exchange->active = true;
     exchange->start_ns = td_clock_ns();
+    exchange->facade =
+        td_api_facade(session->connection->facade, (struct td_text){.p = session->target, .len = len});
     td_connection_set_phase(session->connection, TD_PHASE_HEADER);
     return session;
 }
@@ -228,7 +231,7 @@ static struct td_request request_of(const struct session *session)
 {
     const struct exchange *exchange = &session->exchange;
     return (struct td_request){
-        .facade = session->connection->facade,
+        .facade = exchange->facade,
         .method = {.p = exchange->method, .len = strlen(exchange->method)},
         .target = {.p = session->target, .len = session->target_len},
         .headers = exchange->headers,

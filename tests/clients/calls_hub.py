@@ -54,6 +54,10 @@ def info(of):
             "files": of.siblings and {s.rfilename: {"size": s.size, "lfs": lfs(s.lfs)} for s in of.siblings}}
 
 
+def create_repo(**kw):
+    return str(api.create_repo(**kw))
+
+
 def model_info(**kw):
     return info(api.model_info(**kw))
 

@@ -222,6 +222,12 @@ def test_errors_are_the_clients_own(hub, cache):
     fails("RepositoryNotFoundError", hub.refs, repo_id="ns/none")
 
 
+def test_errors_can_be_read(hub):
+    assert "POST is not allowed here" in str(fails("HfHubHTTPError", hub.create_repo, repo_id="ns/new", token="hf_any"))
+    assert "there are rank0 to rank1" in str(fails("RevisionNotFoundError", hub.model_info, repo_id="ns/plain",
+                                                   revision="tp2-rank2-none"))
+
+
 def test_what_does_not_exist_is_remembered(hub, cache):
     ask = {"repo_id": "ns/plain", "filename": "none.txt", "cache_dir": cache}
     assert hub.cached(**ask) is None

@@ -103,7 +103,10 @@ def test_safetensors(out):
 
 def test_errors(out):
     assert out["noRepo"]["status"] == 404 and out["noRevision"]["status"] == 404
-    assert "object" not in out["noRepo"]["message"], "a message that people can read"
+    assert out["noWriting"]["status"] == 405 and "POST is not allowed here" in out["noWriting"]["message"], out["noWriting"]
+    assert "there are rank0 to rank1" in out["noRank"]["message"], out["noRank"]
+    for name in ("noRepo", "noRevision", "noRank", "noWriting"):
+        assert "object" not in out[name]["message"], "a message that people can read"
 
 
 def test_gguf(srv, root, tmp_path):

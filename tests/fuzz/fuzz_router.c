@@ -100,17 +100,16 @@ static void check_s3_error(const struct td_response *response, const char *body)
 }
 
 /* The Hub's form of an error: a string. The code says what is not there, and nothing else. */
-static bool is_hub_error(const struct td_response *response, const char *body)
+static void check_hub_error(const struct td_response *response, const char *body)
 {
     const char *code = header_of(response, "X-Error-Code");
     const char *commit = header_of(response, "X-Repo-Commit");
-    bool is_hub = response->route == TD_ROUTE_HUB_API || response->route == TD_ROUTE_HUB_FILE;
-    FUZZ_CHECK(code == NULL || (is_hub && response->status == 404));
+    FUZZ_CHECK(strncmp(body, "{\"error\":\"", 10) == 0);
+    FUZZ_CHECK(code == NULL || response->status == 404);
     FUZZ_CHECK(code == NULL || strcmp(code, "EntryNotFound") == 0 || strcmp(code, "RevisionNotFound") == 0 ||
                strcmp(code, "RepoNotFound") == 0);
     FUZZ_CHECK((code == NULL) == (header_of(response, "X-Error-Message") == NULL));
     FUZZ_CHECK(code == NULL || (strcmp(code, "EntryNotFound") == 0) == (commit != NULL));
-    return is_hub && strncmp(body, "{\"error\":\"", 10) == 0;
 }
 
 static void check_error(const struct td_response *response, const char *body)
@@ -123,8 +122,11 @@ static void check_error(const struct td_response *response, const char *body)
     size_t len = (size_t)response->body.total_bytes;
     td_json_init(&json, body, len, 0, NULL);
     FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
-    FUZZ_CHECK(is_hub_error(response, body) ||
-               (strncmp(body, "{\"error\":{\"code\":", 17) == 0 && atoi(body + 17) == response->status));
+    if (response->facade == TD_FACADE_HUB)
+        check_hub_error(response, body);
+    else
+        FUZZ_CHECK(strncmp(body, "{\"error\":{\"code\":", 17) == 0 && atoi(body + 17) == response->status &&
+                   header_of(response, "X-Error-Code") == NULL);
     FUZZ_CHECK(names_tree || strstr(body, tree.path) == NULL);
     FUZZ_CHECK(strcmp(response->content_type, "application/json") == 0);
     FUZZ_CHECK(response->etag[0] == '\0' && response->last_modified_s < 0);
@@ -253,7 +255,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     bool is_s3 = size >= 3 && memcmp(data, "S3 ", 3) == 0;
     request_text_read(&text, data + (is_s3 ? 3 : 0), size - (is_s3 ? 3 : 0));
-    text.request.facade = is_s3 ? TD_FACADE_S3 : TD_FACADE_API;
+    text.request.facade = td_api_facade(is_s3 ? TD_FACADE_S3 : TD_FACADE_API, text.request.target);
     take_body(&text.request, data, size);
     names_tree = size > 0 && memmem(data, size, "tensord-test-", strlen("tensord-test-")) != NULL;
     td_api_handle(&loop.api, &text.request, &response);

@@ -222,6 +222,60 @@ def test_codes_of_errors(hub):
         assert (get.get("X-Repo-Commit") is not None) == (code == "EntryNotFound"), get
 
 
+FILE, PATHS = "/ns/plain/resolve/main/data.dat", "/api/models/ns/plain/paths-info/main"
+
+
+@pytest.mark.parametrize("method, target, headers, status, part", [
+    ("POST", FILE, {"Content-Length": "0"}, 405, "POST is not allowed"), ("PUT", FILE, {}, 405, "PUT is not allowed"),
+    ("POST", "/api/repos/create", {"Content-Length": "5"}, 405, "POST is not allowed"), ("GET", PATHS, {}, 405, "GET is not allowed"),
+    ("GET", FILE, {"Range": "bytes=300000-"}, 416, "bytes=300000-"), ("GET", FILE, {"If-Match": '"other"'}, 412, "If-Match"),
+    ("GET", "/api/models/ns/plain", {"If-Match": '"other"'}, 412, "If-Match"), ("GET", FILE + "%zz", {}, 400, "hexadecimal"),
+    ("GET", "/api/models/%ff", {}, 400, "UTF-8"), ("GET", "/api/models/a<b", {}, 400, "percent-encoded"),
+    ("GET", FILE, {"Host": "a b"}, 400, "Host"), ("GET", FILE, {"Content-Length": "3"}, 400, "Content-Length"),
+    ("POST", PATHS, {"Transfer-Encoding": "chunked"}, 411, "Content-Length"), ("POST", PATHS, {"Content-Length": "9000000"}, 413, "--max-body-bytes"),
+    ("GET", FILE, [(f"X-{i}", "x") for i in range(100)], 431, "too many header fields")])
+def test_every_error_has_the_hubs_form(hub, method, target, headers, status, part):
+    """Clients show `error` itself; that of HEAD has the same length and no bytes."""
+    r = hub.request(target, headers, method)
+    assert r.status == status and r.get("Content-Type") == "application/json" and r.get("X-Error-Code") is None, r
+    assert list(r.json()) == ["error"] and part in r.json()["error"], r
+    head = hub.request(target, headers, "HEAD")
+    if method == "GET" and status not in (405, 416):  # whose text names the method; which HEAD does not have
+        assert head.status == status and head.length == len(r.body) and head.body == b"", head
+
+
+def test_ours_have_our_form(hub):
+    for target in ("/models/ns/plain/files/data.dat", "/models", "/healthz"):
+        assert hub.request(target, {}, "PUT").json()["error"]["status"] == "UNIMPLEMENTED", target
+
+
+def test_all_connections_in_use(root, start):
+    s = start(root, "--max-connections", 2)
+    with s.conn() as one, s.conn() as two:
+        assert one.request("/healthz").status == two.request("/healthz").status == 200
+        for target in ("/api/models", FILE):
+            r = s.get(target)
+            assert r.status == 503 and r.get("Retry-After") and "--max-connections" in r.json()["error"], r
+        assert s.get("/models").json()["error"]["status"] == "UNAVAILABLE"
+
+
+def test_a_wrong_revision_is_explained(hub):
+    for revision, part in (("none", "it has main, safetensors, tp{n}-rank{r}-{engine}"), ("tp2-rank2-none", "rank0 to rank1"),
+                           ("tp2-rank0-none-of-all", "there are fsdp, nano-vllm, none, vllm")):
+        r = hub.get(f"/api/models/ns/plain/revision/{revision}")
+        assert r.status == 404 and r.get("X-Error-Code") == "RevisionNotFound" and part in r.json()["error"], r
+    missing = hub.get("/ns/plain/resolve/main/none").json()["error"]
+    where = missing.split("; GET ")[1].split(" lists ")[0]
+    assert "config.json" in [i["path"] for i in hub.json(where)], missing
+
+
+def test_a_path_that_is_named_often_is_answered_once(hub):
+    target = "/api/models/ns/plain/paths-info/main"
+    form = hub.post(target, b"&".join(b"paths=sub-dir&paths=config.json&paths=none&paths=sub+dir%2F" for _ in range(2500)))
+    assert [i["path"] for i in form.json()] == ["sub-dir", "config.json", "sub dir"], form
+    assert hub.post(target, {"paths": ["sub-dir", "config.json", "sub dir"] * 3000}).json() == form.json()
+
+
 # ---------------------------------------------------------------------------------------------- digests
 
 

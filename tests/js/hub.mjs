@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import {
-	checkRepoAccess, datasetInfo, downloadFile, downloadFileToCacheDir, fileDownloadInfo, fileExists, listDatasets,
+	checkRepoAccess, createRepo, datasetInfo, downloadFile, downloadFileToCacheDir, fileDownloadInfo, fileExists, listDatasets,
 	listFiles, listModels, modelInfo, parseSafetensorsMetadata, pathsInfo, repoExists, snapshotDownload,
 } from "@huggingface/hub";
 
@@ -42,4 +42,6 @@ out.cached = sha256(readFileSync(await downloadFileToCacheDir({ repo, hubUrl, pa
 out.snapshot = await snapshotDownload({ repo: "ns/sharded", hubUrl, cacheDir });
 out.noRepo = await failure(modelInfo({ name: "ns/none", hubUrl }));
 out.noRevision = await failure(all(listFiles({ repo, hubUrl, revision: "refs/pr/1" })));
+out.noRank = await failure(all(listFiles({ repo, hubUrl, revision: "tp2-rank2-none" })));
+out.noWriting = await failure(createRepo({ repo: { type: "model", name: "ns/new" }, accessToken: "hf_any", hubUrl }));
 process.stdout.write(JSON.stringify(out));

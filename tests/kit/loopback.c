@@ -64,8 +64,10 @@ void loopback_request_init(struct loopback_request *out, const char *method, con
         out->headers[count++].value = text_of(value, (size_t)(lines + len - value));
         lines += len + (lines[len] == '\n' ? 1 : 0);
     }
-    out->request = (struct td_request){.method = text_of(method, strlen(method)),
-                                       .target = text_of(target, strlen(target)),
+    struct td_text raw = text_of(target, strlen(target));
+    out->request = (struct td_request){.facade = td_api_facade(TD_FACADE_API, raw),
+                                       .method = text_of(method, strlen(method)),
+                                       .target = raw,
                                        .headers = out->headers,
                                        .header_count = count};
 }
@@ -89,12 +91,12 @@ static void read_body(struct answer *out)
     out->body[out->len] = '\0';
 }
 
-static void ask(struct loopback *loop, enum td_facade facade, const char *method, const char *target,
+static void ask(struct loopback *loop, enum td_facade port, const char *method, const char *target,
                 const char *lines, struct answer *out)
 {
     struct loopback_request request;
     loopback_request_init(&request, method, target, lines);
-    request.request.facade = facade;
+    request.request.facade = td_api_facade(port, request.request.target);
     td_api_handle(&loop->api, &request.request, &out->response);
     read_body(out);
 }

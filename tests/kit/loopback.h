@@ -21,7 +21,7 @@ void loopback_close(struct loopback *loop);
 void loopback_rescan(struct loopback *loop);
 void loopback_wait_scans(struct td_catalog *catalog, uint64_t count);
 
-/* A request over text that outlives it. lines: "Name: value\nName: value", or NULL. */
+/* A request of the main port over text that outlives it. lines: "Name: value\nName: value", or NULL. */
 struct loopback_request {
     struct td_header headers[LOOPBACK_HEADERS];
     struct td_request request;

@@ -392,6 +392,157 @@ static void methods_that_have_no_place(void **state)
     close_place(&place);
 }
 
+/* {"error": "text"}, which clients show as it is (createApiError of @huggingface/hub, _format of huggingface_hub), whatever
+ * part of the server it comes from; no code and no commit, as they are not of what is missing. */
+static void every_error_is_the_hubs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *method, *target, *lines;
+        int status;
+        const char *part;
+    } cases[] = {
+        {"POST", "/ns/plain/resolve/main/a-b", NULL, 405, "POST is not allowed"},
+        {"GET", "/api/models/ns/plain/paths-info/main", NULL, 405, "POST is"},
+        {"HEAD", "/api/models/ns/plain/paths-info/main", NULL, 405, "POST is"},
+        {"POST", "/api/repos/create", NULL, 405, "GET and HEAD are"},
+        {"GET", "/ns/plain/resolve/main/a-b", "Range: bytes=3-", 416, "bytes=3-"},
+        {"GET", "/ns/plain/raw/main/a-b", "If-Match: \"x\"", 412, "If-Match"},
+        {"HEAD", "/ns/plain/resolve/main/a-b", "If-Match: \"x\"", 412, "If-Match"},
+        {"GET", "/api/models/ns/plain", "If-Match: \"x\"", 412, "If-Match"},
+        {"GET", "/ns/plain/resolve/main/a-b", "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT", 412,
+         "If-Unmodified-Since"},
+        {"GET", "/ns/plain/resolve/main/%zz", NULL, 400, "hexadecimal"},
+        {"HEAD", "/datasets/ns/rows/resolve/main/%00", NULL, 400, "NUL"},
+        {"GET", "/api/models/%ff", NULL, 400, "UTF-8"},
+        {"GET", "/api/models?search=%zz", NULL, 400, "hexadecimal"},
+        {"GET", "http://h/api/models?search=%zz", NULL, 400, "hexadecimal"},
+    };
+    struct place place;
+    open_hub(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const char *what = cases[i].target;
+        struct answer answer;
+        char buffer[128];
+        loopback_ask(&place.loop, cases[i].method, what, cases[i].lines, &answer);
+        CHECK(answer.response.status == cases[i].status, "%s: %d %s", what, answer.response.status,
+              answer.body);
+        CHECK(strcmp(answer.response.content_type, "application/json") == 0, "%s", what);
+        CHECK(answer_header(&answer, "X-Error-Code", buffer) == NULL, "%s", what);
+        CHECK((answer_header(&answer, "Content-Range", buffer) != NULL) == (cases[i].status == 416), "%s",
+              what);
+        cJSON *json = cJSON_Parse(answer.body);
+        CHECK(json != NULL && cJSON_GetArraySize(json) == 1, "%s: %s", what, answer.body);
+        CHECK(strstr(string_at(json, "error"), cases[i].part) != NULL, "%s: %s", what, answer.body);
+        cJSON_Delete(json);
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
+/* Before there is a snapshot there is nobody's repository to look for. */
+static void whose_path_it_is(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target;
+        enum td_facade facade;
+    } cases[] = {
+        {"/api/models", TD_FACADE_HUB},
+        {"/api/x", TD_FACADE_HUB},
+        {"//api//x", TD_FACADE_HUB},
+        {"http://h:1/api/models?x", TD_FACADE_HUB},
+        {"/a/resolve/main/f", TD_FACADE_HUB},
+        {"/a/b/raw/main/f?x=/models/", TD_FACADE_HUB},
+        {"/datasets/a/b/resolve/main/f", TD_FACADE_HUB},
+        {"/api", TD_FACADE_API},
+        {"/", TD_FACADE_API},
+        {"", TD_FACADE_API},
+        {"*", TD_FACADE_API},
+        {"/models", TD_FACADE_API},
+        {"/models/a/resolve/main/f", TD_FACADE_API},
+        {"/models?/api/models", TD_FACADE_API},
+        {"/modelsx/a/resolve/main/f", TD_FACADE_HUB},
+        {"/healthz", TD_FACADE_API},
+        {"/a/b/c/resolve/main/f", TD_FACADE_API},
+        {"/%61pi/models", TD_FACADE_API},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_text target = {.p = cases[i].target, .len = strlen(cases[i].target)};
+        CHECK(td_api_facade(TD_FACADE_API, target) == cases[i].facade, "%s", cases[i].target);
+        CHECK(td_api_facade(TD_FACADE_S3, target) == TD_FACADE_S3, "%s", cases[i].target);
+    }
+}
+
+/* The message names what would be right, whichever part of the name is wrong. */
+static void a_wrong_revision_is_explained(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"ns/plain", "none", "it has main, safetensors, tp{n}-rank{r}-{engine}"},
+        {"ns/plain", "tp", "it has main, safetensors"},
+        {"ns/plain", "tpx-rank0-none", "it has main, safetensors"},
+        {"other/hub", "none", "it has main, "},
+        {"other/hub", "none", ", v1.0, "},
+        {"other/hub", "none", ", refs/pr/1, "},
+        {"other/hub", "none", ", safetensors, tp{n}-rank{r}-{engine}\"}"},
+        {"other/hub", "2222222222222222222222222222222222222222", "it has main (" C1 "), "},
+        {"org", "none", "it has main\"}"},
+        {"org", "safetensors", "no checkpoint"},
+        {"org", "tp2-rank0-none", "no checkpoint"},
+        {"ns/plain", "tp0-rank0-none", "\\\"tp0\\\" is no number of ranks; tp1 to tp4096"},
+        {"ns/plain", "tp4097-rank0-none", "tp1 to tp4096"},
+        {"ns/plain", "tp02-rank0-none", "tp1 to tp4096"},
+        {"ns/plain", "tp2-rank2-none", "\\\"rank2\\\" is no rank of 2; there are rank0 to rank1"},
+        {"ns/plain", "tp2-rank-none", "there are rank0 to rank1"},
+        {"ns/plain", "tp2", "there are rank0 to rank1"},
+        {"ns/plain", "tp2-1-none", "there are rank0 to rank1"},
+        {"ns/plain", "tp2-rank0", "no engine \\\"\\\"; there are fsdp, nano-vllm, none, vllm"},
+        {"ns/plain", "tp2-rank0-sglang", "no engine \\\"sglang\\\"; there are fsdp, nano-vllm, none, vllm"},
+        {"ns/plain", "tp2-rank0-none-x", "no engine \\\"none-x\\\""},
+    };
+    struct place place;
+    open_hub(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct answer answer;
+        char buffer[128];
+        char target[256];
+        (void)snprintf(target, sizeof target, "/%s/resolve/%s/x", cases[i][0], cases[i][1]);
+        loopback_get(&place.loop, target, &answer);
+        CHECK(answer.response.status == 404, "%s: %d", target, answer.response.status);
+        CHECK(strcmp(answer_header(&answer, "X-Error-Code", buffer), "RevisionNotFound") == 0, "%s", target);
+        CHECK(strstr(answer.body, cases[i][2]) != NULL, "%s: %s", target, answer.body);
+        CHECK(strncmp(answer.body + strlen("{\"error\":\""), cases[i][0], strlen(cases[i][0])) == 0, "%s",
+              answer.body);
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
+/* Of very many refs a message names some. */
+static void a_message_is_short(void **state)
+{
+    (void)state;
+    struct place place;
+    struct answer answer;
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "models--o--n/snapshots/" C1 "/model.safetensors", "a");
+    tree_text(&place.tree, "models--o--n/refs/main", C1);
+    for (int i = 0; i < 300; i++) {
+        char name[256];
+        (void)snprintf(name, sizeof name, "models--o--n/refs/%03d%0180d", i, 0);
+        tree_text(&place.tree, name, C1);
+    }
+    loopback_open(&place.loop, &place.tree);
+    loopback_get(&place.loop, "/api/models/o/n/tree/none", &answer);
+    assert_int_equal(answer.response.status, 404);
+    assert_non_null(strstr(answer.body, "it has main, "));
+    assert_non_null(strstr(answer.body, ", ..., safetensors, tp{n}-rank{r}-{engine}\"}"));
+    assert_true(answer.len < 1000);
+    answer_fini(&answer);
+    close_place(&place);
+}
+
 static void which_paths_take_a_body(void **state)
 {
     (void)state;
@@ -944,7 +1095,10 @@ static void paths_info(void **state)
     } cases[] = {
         {"paths=a-b&paths=a.b&expand=False", "a-b a.b", false},
         {"paths=a.b&paths=a-b", "a.b a-b", false},
-        {"paths=a&paths=a%2F&paths=none&paths=a%2Fx", "a/ a/ a/x", false},
+        {"paths=a&paths=a%2F&paths=none&paths=a%2Fx", "a/ a/x", false},
+        {"paths=a.b&paths=none&paths=a&paths=a.b&paths=a-b&paths=a/&paths=none&paths=a.b", "a.b a/ a-b",
+         false},
+        {"{\"paths\":[\"a0\",\"a-b\",\"\\u0061-b\",\"a0\"]}", "a0 a-b", false},
         {"paths=sub+dir%2F%C3%A9%2B%252F%22%26.txt", "sub dir/\xc3\xa9+%2F\"&.txt", false},
         {"paths=a-b&expand=true", "a-b", true} /* as huggingface_hub has them, in this order */,
         {"paths=a-b&expand=True", "a-b", true},
@@ -1013,6 +1167,8 @@ static void bad_paths_info(void **state)
     answer_fini(&answer);
     post(&place, "/api/models/ns/plain/paths-info/main", body + 10, &answer);
     assert_int_equal(answer.response.status, 200);
+    assert_non_null(strstr(answer.body, "\"path\":\"a-b\""));
+    assert_true(answer.len < 512); /* one path, one answer */
     answer_fini(&answer);
     free(body);
     post(&place, "/api/models/ns/plain/paths-info/none", "paths=a", &answer);
@@ -1114,6 +1270,10 @@ int main(void)
         cmocka_unit_test(errors_say_what_is_missing),
         cmocka_unit_test(paths_without_an_end),
         cmocka_unit_test(methods_that_have_no_place),
+        cmocka_unit_test(every_error_is_the_hubs),
+        cmocka_unit_test(whose_path_it_is),
+        cmocka_unit_test(a_wrong_revision_is_explained),
+        cmocka_unit_test(a_message_is_short),
         cmocka_unit_test(which_paths_take_a_body),
         cmocka_unit_test(names_that_mean_something),
         cmocka_unit_test(descriptions),

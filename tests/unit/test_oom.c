@@ -164,7 +164,8 @@ static void ask(struct place *place, size_t i, struct td_response *response, cha
     const char *sent = requests[i].body;
     loopback_request_init(&request, sent == NULL ? "GET" : "POST",
                           requests[i].target + (is_s3 ? strlen(s3_mark) : 0), requests[i].lines);
-    request.request.facade = is_s3 ? TD_FACADE_S3 : TD_FACADE_API;
+    if (is_s3)
+        request.request.facade = TD_FACADE_S3;
     if (sent != NULL)
         request.request.body = (struct td_text){.p = sent, .len = strlen(sent)};
     td_api_handle(&place->loop.api, &request.request, response);
@@ -258,6 +259,73 @@ static void every_allocation_of_a_request(void **state)
     print_message("%zu requests, %zu failures\n", COUNT_OF(requests), tries);
     make_cold(&place);
     assert_int_equal(td_budget_used(&place.loop.api.shards.live), 0);
+    close_place(&place);
+}
+
+/* ---- answers that grow --------------------------------------------------------------------------------- */
+
+/* Asks with a failing allocation until none is reached: whatever is answered, all that was counted is given back. */
+static void torture_counted(struct loopback *loop, const char *target)
+{
+    size_t before = td_budget_used(&loop->api.shards.live);
+    bool failed = true;
+    for (size_t k = 1; failed; k++) {
+        struct loopback_request request;
+        struct td_response response;
+        loopback_request_init(&request, "GET", target, NULL);
+        alloc_count_start();
+        alloc_fail_at(k);
+        td_api_handle(&loop->api, &request.request, &response);
+        alloc_fail_at(0);
+        failed = alloc_count_get().calls >= k;
+        CHECK(response.status == 503 || response.status == 200, "%s, k %zu: %d", target, k, response.status);
+        td_response_fini(&response);
+        CHECK(td_budget_used(&loop->api.shards.live) == before, "%s, k %zu", target, k);
+        CHECK(alloc_count_get().live_bytes == 0, "%s, k %zu: leak", target, k);
+    }
+}
+
+/* A large answer takes its share of the budget as it is written, not when it is there: what there is no room for is not
+ * built first. */
+static void large_answers_are_counted_while_they_grow(void **state)
+{
+    (void)state;
+    enum { FILES = 3000, LEFT_BYTES = 256 * 1024, UNCOUNTED_BYTES = 64 * 1024, OTHER_BYTES = 32 * 1024 };
+    static const char *const targets[] = {"/api/models/o/n/tree/main", "/api/models/o/n",
+                                          "/api/models?full=true"};
+    struct place place;
+    tree_open(&place.tree);
+    for (int i = 0; i < FILES; i++) {
+        char name[256];
+        (void)snprintf(name, sizeof name, "o/n/%0200d", i);
+        tree_text(&place.tree, name, "");
+    }
+    loopback_open(&place.loop, &place.tree);
+    struct td_budget *live = &place.loop.api.shards.live;
+    const size_t whole = live->max_bytes;
+    for (size_t i = 0; i < COUNT_OF(targets); i++) {
+        struct answer answer;
+        struct loopback_request request;
+        struct td_response response;
+        loopback_get(&place.loop, targets[i], &answer);
+        CHECK(answer.response.status == 200 && answer.len > 2 * LEFT_BYTES, "%s: %zu", targets[i],
+              answer.len);
+        CHECK(td_budget_used(live) == answer.len, "%s",
+              targets[i]); /* and nothing of what it took to make it */
+        answer_fini(&answer);
+        live->max_bytes = LEFT_BYTES;
+        loopback_request_init(&request, "GET", targets[i], NULL);
+        alloc_count_start();
+        td_api_handle(&place.loop.api, &request.request, &response);
+        size_t peak = alloc_count_get().peak_bytes;
+        CHECK(response.status == 503 && has_header(&response, "Retry-After"), "%s: %d", targets[i],
+              response.status);
+        CHECK(peak < LEFT_BYTES + UNCOUNTED_BYTES + OTHER_BYTES, "%s: %zu bytes", targets[i], peak);
+        td_response_fini(&response);
+        live->max_bytes = whole;
+        torture_counted(&place.loop, targets[i]);
+        assert_int_equal(td_budget_used(live), 0);
+    }
     close_place(&place);
 }
 
@@ -440,6 +508,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_of_a_request),
+        cmocka_unit_test(large_answers_are_counted_while_they_grow),
         cmocka_unit_test(every_allocation_of_a_scan),
         cmocka_unit_test(every_allocation_of_a_rescan),
         cmocka_unit_test(every_allocation_of_a_file_by_itself),

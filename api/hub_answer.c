@@ -1,0 +1,234 @@
+#include "api/hub_call.h"
+
+#include "core/checked.h"
+#include "slicing/engine.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What of a text a message shows. */
+static int shown(struct td_text text, size_t most)
+{
+    return (int)(text.len > most ? most : text.len);
+}
+
+/* ---- errors -------------------------------------------------------------------------------------------- */
+
+/* Clients choose their exception by the code. */
+static const char *error_message(const char *code)
+{
+    static const struct {
+        const char *code, *message;
+    } messages[] = {
+        {"EntryNotFound", "Entry not found"},
+        {"RevisionNotFound", "Invalid rev id"},
+        {"RepoNotFound", "Repository not found"},
+    };
+    for (size_t i = 0; code != NULL && i < sizeof messages / sizeof *messages; i++)
+        if (strcmp(messages[i].code, code) == 0)
+            return messages[i].message;
+    return NULL;
+}
+
+static void add_commit(const struct td_hub_call *hub)
+{
+    if (hub->view.commit[0] != '\0')
+        td_response_add_header(hub->call->response, "X-Repo-Commit", "%s", hub->view.commit);
+}
+
+bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    struct td_response *response = hub->call->response;
+    td_response_fail(response, status, NULL, "%s", text);
+    if (code != NULL && response->status == status) { /* else 503: no memory even for this */
+        td_response_add_header(response, "X-Error-Code", "%s", code);
+        td_response_add_header(response, "X-Error-Message", "%s", error_message(code));
+    }
+    add_commit(hub);
+    return false;
+}
+
+bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err)
+{
+    td_response_fail_error(hub->call->response, err);
+    add_commit(hub);
+    return false;
+}
+
+bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_text path)
+{
+    int id_len = shown(hub->id, 200);
+    return td_hub_fail(hub, 404, "EntryNotFound",
+                       "%.*s has no %s \"%.*s\" at revision %s; GET /api/%s/%.*s/tree/%s lists what there is",
+                       id_len, hub->id.p, what, shown(path, 200), path.p, hub->view.commit,
+                       hub->as_dataset ? "datasets" : "models", id_len, hub->id.p, hub->view.commit);
+}
+
+/* ---- revisions that are not there ---------------------------------------------------------------------- */
+
+static bool begins_with(struct td_text text, const char *word)
+{
+    return text.len >= strlen(word) && memcmp(text.p, word, strlen(word)) == 0;
+}
+
+/* Takes what stands before the next '-' (or all) off the front, with the '-'. */
+static struct td_text take_part(struct td_text *rest)
+{
+    const char *dash = rest->len == 0 ? NULL : memchr(rest->p, '-', rest->len);
+    struct td_text part = {.p = rest->p, .len = dash == NULL ? rest->len : (size_t)(dash - rest->p)};
+    size_t taken = part.len + (dash == NULL ? 0 : 1);
+    *rest = (struct td_text){.p = rest->p + taken, .len = rest->len - taken};
+    return part;
+}
+
+/* What is wrong with a revision that begins like tp{n}-rank{r}-{engine}. False: nothing; such files cannot be made. */
+static bool explain_rank(struct td_text revision, struct td_error *err)
+{
+    struct td_text engine = revision;
+    struct td_text size = take_part(&engine);
+    struct td_text rank = take_part(&engine);
+    uint64_t tp_size;
+    uint64_t number;
+    if (!td_shard_name_read_size(size, &tp_size))
+        (void)td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is no number of ranks; tp1 to tp%d are right",
+                           shown(size, 40), size.p, TD_MAX_TP_SIZE);
+    else if (!td_shard_name_read_rank(rank, &number) || number >= tp_size)
+        (void)td_error_set(err, TD_NOT_FOUND,
+                           "\"%.*s\" is no rank of %" PRIu64 "; there are rank0 to rank%" PRIu64,
+                           shown(rank, 40), rank.p, tp_size, tp_size - 1);
+    else if (!td_engine_exists(engine.p, engine.len))
+        (void)td_engine_not_found(engine.p, engine.len, err);
+    return err->code != TD_OK;
+}
+
+/* The same files of rank 0: whether there is a checkpoint that they could be made of. */
+static bool can_be_split(const struct td_hub_call *hub)
+{
+    static const char any[] = "tp1-rank0-none";
+    struct td_repo_view view;
+    struct td_error err;
+    td_error_init(&err);
+    return td_repo_view_open(hub->call->snapshot, hub->repo, any, strlen(any), &view, &err);
+}
+
+/* "it has main, v1.0, refs/pr/1, safetensors, tp{n}-rank{r}-{engine}"; of many refs some. */
+static void list_revisions(const struct td_hub_call *hub, bool splits, char *out, size_t capacity)
+{
+    enum { MOST_REFS = 8 };
+    const struct td_repo *repo = hub->repo;
+    size_t count = 0;
+    size_t used = (size_t)snprintf(out, capacity, "it has main");
+    if (hub->revision.len == TD_COMMIT_BYTES - 1) /* who asks by a commit learns which one it is now */
+        used += (size_t)snprintf(out + used, capacity - used, " (%s)", repo->commit);
+    for (size_t i = 0; i < repo->ref_count && count <= MOST_REFS; i++) {
+        const char *name = repo->refs[i].name;
+        if (strcmp(name, "main") == 0 || td_repo_at(repo, name, strlen(name)) == NULL)
+            continue;
+        count++;
+        if (used < capacity)
+            used +=
+                (size_t)snprintf(out + used, capacity - used, count > MOST_REFS ? ", ..." : ", %.60s", name);
+    }
+    if (splits && used < capacity)
+        (void)snprintf(out + used, capacity - used, ", safetensors, tp{n}-rank{r}-{engine}");
+}
+
+bool td_hub_no_revision(const struct td_hub_call *hub)
+{
+    char there[768];
+    struct td_text revision = hub->revision;
+    struct td_error err;
+    td_error_init(&err);
+    bool splits = can_be_split(hub);
+    bool is_rank =
+        begins_with(revision, "tp") && revision.len > 2 && revision.p[2] >= '0' && revision.p[2] <= '9';
+    bool is_made = is_rank || td_text_equals(revision, "safetensors");
+    if (is_made && !splits)
+        (void)snprintf(there, sizeof there, "it has no checkpoint that this could be made of");
+    else if (is_rank && explain_rank(revision, &err))
+        (void)snprintf(there, sizeof there, "%s", err.message);
+    else
+        list_revisions(hub, splits, there, sizeof there);
+    return td_hub_fail(hub, 404, "RevisionNotFound", "%.*s has no revision \"%.*s\": %s", shown(hub->id, 120),
+                       hub->id.p, shown(revision, 100), revision.p, there);
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
+
+/* So much of a call is not counted: small answers come when there is no room for large ones. */
+enum { UNCOUNTED_BYTES = 64 * 1024 };
+
+bool td_hub_hold(struct td_hub_call *hub, size_t bytes, struct td_error *err)
+{
+    size_t held;
+    if (!td_add_size(hub->held_bytes, bytes, &held))
+        return td_error_no_memory(err);
+    if (held > UNCOUNTED_BYTES) {
+        if (!td_shard_store_take(&hub->call->api->shards, held - hub->counted_bytes, err))
+            return false;
+        hub->counted_bytes = held;
+    }
+    hub->held_bytes = held;
+    return true;
+}
+
+/* Has so many bytes held for the JSON. */
+static bool hold_json(struct td_hub_call *hub, size_t bytes, struct td_error *err)
+{
+    if (bytes <= hub->json_bytes)
+        return true;
+    if (!td_hub_hold(hub, bytes - hub->json_bytes, err))
+        return false;
+    hub->json_bytes = bytes;
+    return true;
+}
+
+bool td_hub_json_room(struct td_hub_call *hub, struct td_buffer *json, size_t text_bytes,
+                      struct td_error *err)
+{
+    enum { OBJECT_BYTES = 512, MOST_ESCAPED = 6 }; /* \u001f */
+    size_t need;
+    size_t grown;
+    if (!td_mul_size(text_bytes, MOST_ESCAPED, &need) || !td_add_size(need, OBJECT_BYTES, &need) ||
+        !td_add_size(need, json->len, &need) || !td_add_size(need, need / 2, &grown))
+        return td_error_no_memory(err);
+    if (need <= hub->json_bytes)
+        return true;
+    /* half as much again, as the buffer itself would grow; counted before it is there */
+    return hold_json(hub, grown, err) &&
+           (td_buffer_reserve(json, grown - json->len) || td_error_no_memory(err));
+}
+
+void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json)
+{
+    struct td_response *response = hub->call->response;
+    struct td_error err;
+    size_t len = json->len;
+    td_error_init(&err);
+    if (json->failed || !hold_json(hub, len, &err)) { /* what no room was asked for counts as well */
+        if (err.code == TD_OK)
+            (void)td_error_no_memory(&err);
+        (void)td_hub_fail_error(hub, &err);
+        return;
+    }
+    if (len > UNCOUNTED_BYTES) {
+        hub->counted_bytes -= len; /* the answer's now */
+        td_response_set_json_from(response, json, &hub->call->api->shards.live);
+    } else {
+        td_response_set_json(response, json);
+    }
+    add_commit(hub);
+}
+
+void td_hub_let_go(struct td_hub_call *hub)
+{
+    td_budget_give(&hub->call->api->shards.live, hub->counted_bytes);
+    hub->counted_bytes = hub->held_bytes = hub->json_bytes = 0;
+}
