@@ -3,16 +3,10 @@
 #ifndef TD_API_REPO_VIEW_H
 #define TD_API_REPO_VIEW_H
 
+#include "api/made_revision.h"
 #include "api/response.h"
 #include "api/shard_store.h"
 #include "catalog/repo.h"
-
-enum td_view_kind {
-    TD_VIEW_FILES, /* the files */
-    TD_VIEW_SAFETENSORS, /* "safetensors": a model without safetensors has model.safetensors in place of its checkpoint */
-    TD_VIEW_RANK, /* "tp{n}-rank{r}-{engine}": each model has that rank's file in place of its checkpoint */
-    TD_VIEW_RANKS, /* one model, with the files of all ranks in place of all checkpoints, by the names of a sharded state */
-};
 
 /* Points to the snapshot, of which a reference must be held. */
 struct td_repo_view {

@@ -370,6 +370,9 @@ static void what_is_not_there_is_not_found(void **state)
         {"ns/plain", "tp2-rank1-none", "sub/model-rank-1-part-0.safetensors", false},
         {"ns/plain", "tp2-rank1-none", "rank-1.safetensors", false},
         {"ns/parts", "tp2-rank1-none", "vae/model-rank-1-part-0.safetensors", true},
+        {"ns/parts", "tp2-rank1-none", "vae-model.safetensors", false},
+        {"ns/parts", "tp2-rank1-none", "vae", false},
+        {"ns/parts", "tp2-rank1-none", "vae/", false},
         {"ns/plain", "safetensors", "model-rank-0-part-0.safetensors", false},
     };
     struct place place;
