@@ -361,27 +361,59 @@ static struct td_shard_want want_of(const struct td_repo_view *view, const struc
         .snapshot = view->snapshot, .model = model, .checkpoint = &model->checkpoints[0], .name = view->name};
 }
 
+void td_view_stats_init(struct td_view_stats *stats, struct td_shard_store *store,
+                        const struct td_repo_view *view)
+{
+    *stats = (struct td_view_stats){.store = store, .view = view};
+}
+
+void td_view_stats_fini(struct td_view_stats *stats)
+{
+    if (stats->want.model != NULL)
+        td_shard_maker_fini(&stats->maker);
+}
+
+/* The maker of this model's files: the last one's while the models are the same. */
+static struct td_shard_maker *maker_of(struct td_view_stats *stats, const struct td_model *model)
+{
+    if (stats->want.model != model) {
+        td_view_stats_fini(stats);
+        stats->want = want_of(stats->view, model);
+        td_shard_maker_init(&stats->maker, stats->store, &stats->want);
+    }
+    return &stats->maker;
+}
+
+bool td_view_stats_get(struct td_view_stats *stats, const struct td_view_item *item, struct td_view_stat *out,
+                       struct td_error *err)
+{
+    memset(out, 0, sizeof *out);
+    if (item->entry != NULL) {
+        const struct td_file *file = item->entry->file;
+        const char *sha256 = td_file_sha256(file); /* may come to be known at any time */
+        out->size_bytes = file->source.id.size_bytes;
+        out->updated_ns = file->source.id.mtime_ns;
+        out->is_sha256 = sha256 != NULL;
+        (void)snprintf(out->tag, sizeof out->tag, "%s", sha256 != NULL ? sha256 : file->identity_tag);
+        return true;
+    }
+    struct td_shard_file *file = NULL;
+    if (!td_shard_maker_get(maker_of(stats, item->model), item->rank, &file, out->tag, err))
+        return false;
+    out->size_bytes = file->nbytes;
+    out->updated_ns = item->model->updated_ns;
+    td_shard_file_unref(file);
+    return true;
+}
+
 bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view,
                        const struct td_view_item *item, struct td_view_stat *stat, struct td_error *err)
 {
-    memset(stat, 0, sizeof *stat);
-    if (item->entry != NULL) {
-        const struct td_file *file = item->entry->file;
-        const char *sha256 = td_file_sha256(file);
-        stat->size_bytes = file->source.id.size_bytes;
-        stat->updated_ns = file->source.id.mtime_ns;
-        stat->is_sha256 = sha256 != NULL;
-        (void)snprintf(stat->tag, sizeof stat->tag, "%s", sha256 != NULL ? sha256 : file->identity_tag);
-        return true;
-    }
-    struct td_shard_want want = want_of(view, item->model);
-    struct td_shard_file *file = NULL;
-    if (!td_shard_store_get(store, &want, item->rank, &file, stat->tag, err))
-        return false;
-    stat->size_bytes = file->nbytes;
-    stat->updated_ns = item->model->updated_ns;
-    td_shard_file_unref(file);
-    return true;
+    struct td_view_stats stats;
+    td_view_stats_init(&stats, store, view);
+    bool ok = td_view_stats_get(&stats, item, stat, err);
+    td_view_stats_fini(&stats);
+    return ok;
 }
 
 bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view *view,
