@@ -26,19 +26,9 @@ static bool find_engine(struct td_text name, unsigned *number)
     return false;
 }
 
-/* Takes what is before the next '-' off the text, and that; false when there is none. */
-static bool take_part(struct td_text *text, struct td_text *part)
+static bool read_safetensors(struct td_text name, struct td_made_revision *out, struct td_error *err)
 {
-    const char *end = text->len == 0 ? NULL : memchr(text->p, '-', text->len);
-    if (end == NULL)
-        return false;
-    *part = (struct td_text){.p = text->p, .len = (size_t)(end - text->p)};
-    *text = (struct td_text){.p = end + 1, .len = text->len - part->len - 1};
-    return true;
-}
-
-static bool read_safetensors(struct td_text name, struct td_made_revision *out)
-{
+    (void)err;
     out->tp_size = 1;
     return td_text_equals(name, TD_SAFETENSORS_REVISION) &&
            find_engine((struct td_text){.p = "none", .len = 4}, &out->engine);
@@ -50,17 +40,37 @@ static bool is_safetensors(const struct td_made_revision *revision)
            revision->rank == 0;
 }
 
-static bool read_rank(struct td_text name, struct td_made_revision *out)
+/* Takes what stands before the next '-' (or all) off the front, with the '-'. */
+static struct td_text take_part(struct td_text *rest)
 {
-    static const char word[] = "rank";
-    const size_t word_len = sizeof word - 1;
-    struct td_text size;
-    struct td_text rank;
-    return take_part(&name, &size) && take_part(&name, &rank) &&
-           td_shard_name_read_size(size, &out->tp_size) && rank.len > word_len &&
-           memcmp(rank.p, word, word_len) == 0 &&
-           td_number_read_strict(rank.p + word_len, rank.len - word_len, TD_MAX_TP_SIZE, &out->rank) &&
-           find_engine(name, &out->engine);
+    const char *dash = rest->len == 0 ? NULL : memchr(rest->p, '-', rest->len);
+    struct td_text part = {.p = rest->p, .len = dash == NULL ? rest->len : (size_t)(dash - rest->p)};
+    size_t taken = part.len + (dash == NULL ? 0 : 1);
+    *rest = (struct td_text){.p = rest->p + taken, .len = rest->len - taken};
+    return part;
+}
+
+static int shown(struct td_text text)
+{
+    return (int)(text.len > 40 ? 40 : text.len);
+}
+
+/* One that begins with tp and a digit is meant for a name of this kind. */
+static bool read_rank(struct td_text name, struct td_made_revision *out, struct td_error *err)
+{
+    struct td_text engine = name;
+    struct td_text size = take_part(&engine);
+    struct td_text rank = take_part(&engine);
+    if (name.len < 3 || memcmp(name.p, "tp", 2) != 0 || name.p[2] < '0' || name.p[2] > '9')
+        return false;
+    if (!td_shard_name_read_size(size, &out->tp_size))
+        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is no number of ranks; tp1 to tp%d are right",
+                            shown(size), size.p, TD_MAX_TP_SIZE);
+    if (!td_shard_name_read_rank(rank, &out->rank) || out->rank >= out->tp_size)
+        return td_error_set(err, TD_NOT_FOUND,
+                            "\"%.*s\" is no rank of %" PRIu64 "; there are rank0 to rank%" PRIu64,
+                            shown(rank), rank.p, out->tp_size, out->tp_size - 1);
+    return find_engine(engine, &out->engine) || td_engine_not_found(engine.p, engine.len, err);
 }
 
 static bool is_rank(const struct td_made_revision *revision)
@@ -71,10 +81,10 @@ static bool is_rank(const struct td_made_revision *revision)
 
 static const struct kind {
     enum td_view_kind kind;
-    const char
-        *names; /* which are its; part of its commits, so that a number that changes hands makes others */
-    bool (*read)(struct td_text name,
-                 struct td_made_revision *out);              /* *out is zero. False: no name of this kind */
+    /* What its names are like. Part of its commits, so that a number that changes hands makes others. */
+    const char *names;
+    /* *out is zero. False: no name of this kind; of one that is nearly it, err says what would be right. */
+    bool (*read)(struct td_text name, struct td_made_revision *out, struct td_error *err);
     bool (*is_one)(const struct td_made_revision *revision); /* by its parameters; the engine is there */
 } kinds[] = {
     {TD_VIEW_SAFETENSORS, TD_SAFETENSORS_REVISION, read_safetensors, is_safetensors},
@@ -91,11 +101,16 @@ static const struct kind *find_kind(uint64_t number)
     return NULL;
 }
 
-bool td_made_revision_read_name(struct td_text name, struct td_made_revision *out)
+const char *td_made_revision_names(size_t i)
+{
+    return i < KIND_COUNT ? kinds[i].names : NULL;
+}
+
+bool td_made_revision_read_name(struct td_text name, struct td_made_revision *out, struct td_error *err)
 {
     for (size_t i = 0; i < KIND_COUNT; i++) {
         *out = (struct td_made_revision){.kind = kinds[i].kind};
-        if (kinds[i].read(name, out) && kinds[i].is_one(out))
+        if (kinds[i].read(name, out, err))
             return true;
     }
     return false;

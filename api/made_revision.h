@@ -12,12 +12,12 @@
 /* What a repository can be seen as. Commits hold the numbers of those that are revisions. */
 enum td_view_kind {
     TD_VIEW_FILES = 0, /* the files */
-    TD_VIEW_SAFETENSORS =
-        1, /* "safetensors": a model without safetensors has model.safetensors in place of its checkpoint */
-    TD_VIEW_RANK =
-        2, /* "tp{n}-rank{r}-{engine}": each model has that rank's file in place of its checkpoint */
-    TD_VIEW_RANKS =
-        3, /* one model, with the files of all ranks in place of all checkpoints, by the names of a sharded state */
+    /* "safetensors": a model without safetensors has model.safetensors in place of its checkpoint */
+    TD_VIEW_SAFETENSORS = 1,
+    /* "tp{n}-rank{r}-{engine}": each model has that rank's file in place of its checkpoint */
+    TD_VIEW_RANK = 2,
+    /* one model, with the files of all ranks in place of all checkpoints, by the names of a sharded state */
+    TD_VIEW_RANKS = 3,
 };
 
 /* One of TD_VIEW_SAFETENSORS is what "none" makes for the only rank of one. */
@@ -27,8 +27,11 @@ struct td_made_revision {
     uint64_t tp_size, rank;
 };
 
-/* False: no such name. */
-bool td_made_revision_read_name(struct td_text name, struct td_made_revision *out);
+/* False: no such name; of one that is nearly it, err says what would be right (TD_NOT_FOUND, or TD_OK as it was). */
+bool td_made_revision_read_name(struct td_text name, struct td_made_revision *out, struct td_error *err);
+
+/* What the names of the i-th kind are like: "tp{n}-rank{r}-{engine}"; NULL past the last. */
+const char *td_made_revision_names(size_t i);
 
 /* What the commit says that it is, if that is one that can be made: whether it is its commit, only writing it again can
  * tell. */

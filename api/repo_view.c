@@ -230,8 +230,8 @@ bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo,
             memcpy(view->commit, there->identity_commit, TD_COMMIT_BYTES); /* the one that was asked for */
         return true;
     }
-    bool ok = td_made_revision_read_name(text, &made) ? set_made(view, &made, repo->commit, err)
-                                                      : open_commit(view, repo, text, err);
+    bool ok = td_made_revision_read_name(text, &made, NULL) ? set_made(view, &made, repo->commit, err)
+                                                            : open_commit(view, repo, text, err);
     if (err->code != TD_OK)
         return false;
     return (ok && has_checkpoint(view)) || no_revision(revision, len, err);

@@ -15,7 +15,7 @@ static struct td_text text_of(const char *text)
 static struct td_made_revision named(const char *name)
 {
     struct td_made_revision revision;
-    CHECK(td_made_revision_read_name(text_of(name), &revision), "%s", name);
+    CHECK(td_made_revision_read_name(text_of(name), &revision, NULL), "%s", name);
     return revision;
 }
 
@@ -76,8 +76,44 @@ static void other_names_are_none(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         struct td_made_revision revision;
-        CHECK(!td_made_revision_read_name(text_of(names[i]), &revision), "\"%s\"", names[i]);
+        CHECK(!td_made_revision_read_name(text_of(names[i]), &revision, NULL), "\"%s\"", names[i]);
     }
+}
+
+/* Of what is nearly a name, and of nothing else. */
+static void what_is_wrong_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *part;
+    } cases[] = {
+        {"tp0-rank0-none", "\"tp0\" is no number of ranks; tp1 to tp4096 are right"},
+        {"tp4097-rank0-none", "\"tp4097\" is no number of ranks"},
+        {"tp2x", "\"tp2x\" is no number of ranks"},
+        {"tp2", "\"\" is no rank of 2; there are rank0 to rank1"},
+        {"tp2-rank2-none", "\"rank2\" is no rank of 2; there are rank0 to rank1"},
+        {"tp8-0-none", "\"0\" is no rank of 8; there are rank0 to rank7"},
+        {"tp2-rank1-other-engine", "no engine \"other-engine\"; there are fsdp, nano-vllm, none, vllm"},
+        {"tp2-rank1", "no engine \"\""},
+        {"safetensor", NULL},
+        {"tpx-rank0-none", NULL},
+        {"tp", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_made_revision revision;
+        struct td_error err;
+        td_error_init(&err);
+        assert_false(td_made_revision_read_name(text_of(cases[i].name), &revision, &err));
+        if (cases[i].part == NULL)
+            CHECK(err.code == TD_OK, "%s: %s", cases[i].name, err.message);
+        else
+            CHECK(err.code == TD_NOT_FOUND && strstr(err.message, cases[i].part) != NULL, "%s: %s",
+                  cases[i].name, err.message);
+    }
+    assert_string_equal(td_made_revision_names(0), "safetensors");
+    assert_string_equal(td_made_revision_names(1), "tp{n}-rank{r}-{engine}");
+    assert_null(td_made_revision_names(2));
 }
 
 static const char *const names[] = {
@@ -149,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_have_parameters),
         cmocka_unit_test(other_names_are_none),
+        cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(commits_say_what_they_are),
         cmocka_unit_test(what_cannot_be_made_has_no_commit),
     };
