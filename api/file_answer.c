@@ -1,9 +1,8 @@
 #include "api/file_answer.h"
 
 #include "api/tensor_source.h"
-
-#include <string.h>
-#include <strings.h>
+#include "core/clock.h"
+#include "core/extension.h"
 
 const char *td_content_type_of(const char *path)
 {
@@ -15,12 +14,9 @@ const char *td_content_type_of(const char *path)
         {".yaml", "text/plain; charset=utf-8"}, {".yml", "text/plain; charset=utf-8"},
         {".py", "text/plain; charset=utf-8"},   {".jinja", "text/plain; charset=utf-8"},
     };
-    size_t len = strlen(path);
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        size_t n = strlen(types[i].extension);
-        if (len > n && strcasecmp(path + len - n, types[i].extension) == 0)
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (td_has_extension_any_case(path, types[i].extension))
             return types[i].type;
-    }
     return "application/octet-stream";
 }
 
@@ -36,7 +32,7 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
     if (!ok)
         return false;
     td_response_describe(response, td_content_type_of(entry->path));
-    response->last_modified_s = id->mtime_ns >= 0 ? id->mtime_ns / 1000000000 : 0;
+    response->last_modified_s = td_wall_of_ns(id->mtime_ns).seconds;
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");
     td_response_set_etag(response, "%s", td_file_tag(entry->file));
     td_response_set_former_etag(response, "%s", entry->file->identity_tag);

@@ -5,6 +5,7 @@
 #include "api/page_token.h"
 
 #include "core/clock.h"
+#include "core/digits.h"
 #include "core/glob.h"
 #include "core/json.h"
 
@@ -24,12 +25,7 @@ static bool page_size(const struct td_call *call, size_t *size)
     uint64_t value = 0;
     if (text == NULL)
         return true;
-    bool ok = text->len > 0 && text->len <= 5;
-    for (size_t i = 0; ok && i < text->len; i++) {
-        ok = text->p[i] >= '0' && text->p[i] <= '9';
-        value = value * 10 + (uint64_t)(text->p[i] - '0');
-    }
-    if (!ok || value < 1 || value > PAGE_SIZE_MAX) {
+    if (!td_number_read(text->p, text->len, PAGE_SIZE_MAX, &value) || value < 1) {
         td_response_fail(call->response, 400, NULL, "page_size must be a whole number from 1 to %d",
                          PAGE_SIZE_MAX);
         return false;
@@ -92,10 +88,7 @@ static void write_model(struct td_buffer *out, const struct td_model *model)
         td_buffer_printf(out, ",\"format\":\"%s\",\"tensor_count\":%zu,\"total_bytes\":%" PRIu64 "}",
                          checkpoint->format, checkpoint->tensor_count, checkpoint->total_bytes);
     }
-    struct td_wall when = {
-        .seconds = model->updated_ns / 1000000000,
-        .nanoseconds = (uint32_t)(model->updated_ns % 1000000000 < 0 ? 0 : model->updated_ns % 1000000000)};
-    (void)td_wall_rfc3339(when, updated, sizeof updated);
+    (void)td_wall_rfc3339(td_wall_of_ns(model->updated_ns), updated, sizeof updated);
     td_buffer_printf(
         out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":\"%s\"",
         model->entry_count, model->total_bytes, model->file_bytes, updated);

@@ -4,6 +4,7 @@
 #include "api/hub_call.h"
 #include "core/checked.h"
 #include "core/clock.h"
+#include "core/digits.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -16,14 +17,9 @@
 uint64_t td_hub_number(const struct td_hub_call *hub, const char *name, uint64_t fallback)
 {
     const struct td_text *text = td_uri_parameter(hub->call->uri, name);
-    uint64_t value = 0;
-    if (text == NULL || text->len == 0 || text->len > 9)
-        return fallback;
-    for (size_t i = 0; i < text->len; i++) {
-        if (text->p[i] < '0' || text->p[i] > '9')
-            return fallback;
-        value = value * 10 + (uint64_t)(text->p[i] - '0');
-    }
+    uint64_t value = fallback;
+    if (text != NULL)
+        (void)td_number_read(text->p, text->len, 999999999, &value);
     return value;
 }
 
@@ -148,10 +144,7 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *it
 void td_hub_write_date(struct td_buffer *out, int64_t time_ns)
 {
     char text[40];
-    struct td_wall wall = {.seconds = time_ns / 1000000000, .nanoseconds = (uint32_t)(time_ns % 1000000000)};
-    if (time_ns < 0)
-        wall = (struct td_wall){0};
-    size_t len = td_wall_rfc3339(wall, text, sizeof text);
+    size_t len = td_wall_rfc3339(td_wall_of_ns(time_ns), text, sizeof text);
     td_buffer_putc(out, '"');
     td_buffer_append(out, text, len);
     td_buffer_putc(out, '"');

@@ -1,9 +1,7 @@
 #include "api/hub_call.h"
 
 #include "core/checked.h"
-#include "slicing/engine.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,41 +71,6 @@ bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_t
 
 /* ---- revisions that are not there ---------------------------------------------------------------------- */
 
-static bool begins_with(struct td_text text, const char *word)
-{
-    return text.len >= strlen(word) && memcmp(text.p, word, strlen(word)) == 0;
-}
-
-/* Takes what stands before the next '-' (or all) off the front, with the '-'. */
-static struct td_text take_part(struct td_text *rest)
-{
-    const char *dash = rest->len == 0 ? NULL : memchr(rest->p, '-', rest->len);
-    struct td_text part = {.p = rest->p, .len = dash == NULL ? rest->len : (size_t)(dash - rest->p)};
-    size_t taken = part.len + (dash == NULL ? 0 : 1);
-    *rest = (struct td_text){.p = rest->p + taken, .len = rest->len - taken};
-    return part;
-}
-
-/* What is wrong with a revision that begins like tp{n}-rank{r}-{engine}. False: nothing; such files cannot be made. */
-static bool explain_rank(struct td_text revision, struct td_error *err)
-{
-    struct td_text engine = revision;
-    struct td_text size = take_part(&engine);
-    struct td_text rank = take_part(&engine);
-    uint64_t tp_size;
-    uint64_t number;
-    if (!td_shard_name_read_size(size, &tp_size))
-        (void)td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is no number of ranks; tp1 to tp%d are right",
-                           shown(size, 40), size.p, TD_MAX_TP_SIZE);
-    else if (!td_shard_name_read_rank(rank, &number) || number >= tp_size)
-        (void)td_error_set(err, TD_NOT_FOUND,
-                           "\"%.*s\" is no rank of %" PRIu64 "; there are rank0 to rank%" PRIu64,
-                           shown(rank, 40), rank.p, tp_size, tp_size - 1);
-    else if (!td_engine_exists(engine.p, engine.len))
-        (void)td_engine_not_found(engine.p, engine.len, err);
-    return err->code != TD_OK;
-}
-
 /* The same files of rank 0: whether there is a checkpoint that they could be made of. */
 static bool can_be_split(const struct td_hub_call *hub)
 {
@@ -136,8 +99,8 @@ static void list_revisions(const struct td_hub_call *hub, bool splits, char *out
             used +=
                 (size_t)snprintf(out + used, capacity - used, count > MOST_REFS ? ", ..." : ", %.60s", name);
     }
-    if (splits && used < capacity)
-        (void)snprintf(out + used, capacity - used, ", safetensors, tp{n}-rank{r}-{engine}");
+    for (size_t i = 0; splits && used < capacity && td_made_revision_names(i) != NULL; i++)
+        used += (size_t)snprintf(out + used, capacity - used, ", %s", td_made_revision_names(i));
 }
 
 bool td_hub_no_revision(const struct td_hub_call *hub)
@@ -147,12 +110,11 @@ bool td_hub_no_revision(const struct td_hub_call *hub)
     struct td_error err;
     td_error_init(&err);
     bool splits = can_be_split(hub);
-    bool is_rank =
-        begins_with(revision, "tp") && revision.len > 2 && revision.p[2] >= '0' && revision.p[2] <= '9';
-    bool is_made = is_rank || td_text_equals(revision, "safetensors");
+    struct td_made_revision made;
+    bool is_made = td_made_revision_read_name(revision, &made, &err) || err.code != TD_OK; /* or nearly */
     if (is_made && !splits)
         (void)snprintf(there, sizeof there, "it has no checkpoint that this could be made of");
-    else if (is_rank && explain_rank(revision, &err))
+    else if (err.code != TD_OK)
         (void)snprintf(there, sizeof there, "%s", err.message);
     else
         list_revisions(hub, splits, there, sizeof there);

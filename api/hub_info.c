@@ -147,7 +147,7 @@ static bool write_refs(struct td_hub_call *hub, struct td_buffer *out, bool pull
 /* The branch of what is made, where something can be. */
 static bool write_made_ref(struct td_hub_call *hub, struct td_buffer *out, struct td_error *err)
 {
-    static const char made[] = "safetensors";
+    static const char made[] = TD_SAFETENSORS_REVISION;
     struct td_repo_view view;
     struct td_error none;
     bool first = false;

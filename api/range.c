@@ -1,6 +1,7 @@
 #include "api/range.h"
 
 #include "core/buffer.h"
+#include "core/digits.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -158,15 +159,10 @@ static bool cut_single(struct td_response *response, const struct td_byte_range 
 /* A boundary that no weight file can be made to contain, because nobody can know it beforehand. */
 static bool make_boundary(char out[33], struct td_error *err)
 {
-    static const char hex[] = "0123456789abcdef";
-    unsigned char bytes[16];
+    uint8_t bytes[16];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         return td_error_set(err, TD_INTERNAL, "no random bytes from the kernel");
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        out[2 * i] = hex[bytes[i] >> 4];
-        out[2 * i + 1] = hex[bytes[i] & 15];
-    }
-    out[32] = '\0';
+    td_hex_write(bytes, sizeof bytes, out);
     return true;
 }
 

@@ -2,125 +2,17 @@
 
 #include "api/file_answer.h"
 #include "api/tensor_source.h"
-#include "catalog/digest.h"
+#include "catalog/checkpoint.h"
+#include "core/clock.h"
+#include "core/extension.h"
+#include "slicing/engine.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* ---- revisions ----------------------------------------------------------------------------------------- */
-
-/* The commit of a revision that lies nowhere says what it is, so that none has to be remembered: 24 digits made of the
- * files' commit and of all that follows, 2 for the engine (none: ff), 7 for the number of ranks, 7 for the rank. */
-enum { MADE_OF_DIGITS = 24, NO_ENGINE = 0xff, COUNT_MAX = 0xfffffff };
-
-static unsigned engine_number(struct td_text engine)
-{
-    for (unsigned i = 0; td_engine_name(i) != NULL; i++)
-        if (td_text_equals(engine, td_engine_name(i)))
-            return i;
-    return NO_ENGINE;
-}
-
-static bool write_commit(const char *base, unsigned engine, uint64_t tp_size, uint64_t rank,
-                         char commit[TD_COMMIT_BYTES])
-{
-    char rest[TD_COMMIT_BYTES];
-    int len = snprintf(rest, sizeof rest, "%02x%07" PRIx64 "%07" PRIx64, engine, tp_size & COUNT_MAX,
-                       rank & COUNT_MAX);
-    uint64_t engines = TD_ENGINE_REVISION;
-    const char *name = td_engine_name(engine);
-    struct td_digest *digest = td_digest_create();
-    td_digest_add_cstring(digest, "revision");
-    td_digest_add_cstring(digest, base);
-    td_digest_add(digest, &engines, sizeof engines);
-    td_digest_add_cstring(digest, name == NULL ? "" : name); /* numbers move when engines are added */
-    td_digest_add_cstring(digest, rest);
-    if (!td_digest_finish_text(digest, commit, MADE_OF_DIGITS + 1))
-        return false;
-    memcpy(commit + MADE_OF_DIGITS, rest, (size_t)len + 1);
-    return true;
-}
-
-/* Makes the view one of a revision that lies nowhere. */
-static bool set_made(struct td_repo_view *view, const char *base, enum td_view_kind kind,
-                     struct td_text engine, uint64_t tp_size, uint64_t rank)
-{
-    unsigned number = kind == TD_VIEW_RANK ? engine_number(engine) : NO_ENGINE;
-    const char *name = kind == TD_VIEW_RANK ? td_engine_name(number) : "none"; /* outlives the request */
-    view->kind = kind;
-    view->rank = rank;
-    return td_shard_name_engine((struct td_text){.p = name, .len = strlen(name)}, tp_size, &view->name) &&
-           write_commit(base, number, kind == TD_VIEW_RANK ? tp_size : 0, rank, view->commit);
-}
-
-/* A number at the beginning of the text, taken off it: no sign, no leading zeros, below 10^9. */
-static bool take_number(struct td_text *text, uint64_t *out)
-{
-    size_t n = 0;
-    *out = 0;
-    while (n < text->len && n < 9 && text->p[n] >= '0' && text->p[n] <= '9')
-        *out = *out * 10 + (uint64_t)(text->p[n++] - '0');
-    bool ok = n > 0 && (n == 1 || text->p[0] != '0');
-    text->p += n;
-    text->len -= n;
-    return ok;
-}
-
-static bool take_word(struct td_text *text, const char *word)
-{
-    size_t n = strlen(word);
-    if (text->len < n || memcmp(text->p, word, n) != 0)
-        return false;
-    text->p += n;
-    text->len -= n;
-    return true;
-}
-
-/* tp{n}-rank{r}-{engine} */
-static bool read_rank_name(struct td_text text, uint64_t *tp_size, uint64_t *rank, struct td_text *engine)
-{
-    bool ok = take_word(&text, "tp") && take_number(&text, tp_size) && take_word(&text, "-rank") &&
-              take_number(&text, rank) && take_word(&text, "-");
-    *engine = text;
-    return ok && *tp_size >= 1 && *tp_size <= TD_MAX_TP_SIZE && *rank < *tp_size &&
-           engine_number(text) != NO_ENGINE;
-}
-
-static bool read_hex(const char *text, size_t len, uint64_t *out)
-{
-    *out = 0;
-    for (size_t i = 0; i < len; i++) {
-        const char *digits = "0123456789abcdef";
-        const char *digit = text[i] == '\0' ? NULL : strchr(digits, text[i]);
-        if (digit == NULL)
-            return false;
-        *out = *out * 16 + (uint64_t)(digit - digits);
-    }
-    return true;
-}
-
-/* Whether the text is the commit of a revision that is made of `base`. */
-static bool read_made(struct td_repo_view *view, const char *base, const char *text)
-{
-    uint64_t engine;
-    uint64_t tp_size;
-    uint64_t rank;
-    if (!read_hex(text + MADE_OF_DIGITS, 2, &engine) || !read_hex(text + MADE_OF_DIGITS + 2, 7, &tp_size) ||
-        !read_hex(text + MADE_OF_DIGITS + 9, 7, &rank))
-        return false;
-    bool ranks = engine != NO_ENGINE;
-    const char *name = ranks ? td_engine_name((size_t)engine) : "";
-    if (name == NULL || (ranks && (tp_size < 1 || tp_size > TD_MAX_TP_SIZE || rank >= tp_size)))
-        return false;
-    return set_made(view, base, ranks ? TD_VIEW_RANK : TD_VIEW_SAFETENSORS,
-                    (struct td_text){.p = name, .len = strlen(name)}, ranks ? tp_size : 1,
-                    ranks ? rank : 0) &&
-           memcmp(view->commit, text, TD_COMMIT_BYTES - 1) == 0;
-}
 
 static void set_files(struct td_repo_view *view, const struct td_repo *repo)
 {
@@ -132,13 +24,35 @@ static void set_files(struct td_repo_view *view, const struct td_repo *repo)
     memcpy(view->commit, repo->commit, TD_COMMIT_BYTES);
 }
 
-/* By the commit of a revision that lies nowhere, made of any revision of the repository. */
-static bool open_made(struct td_repo_view *view, const struct td_repo *repo, const char *text)
+/* Makes a view of the files one of a revision that lies nowhere, made of those that have `base` for their commit. */
+static bool set_made(struct td_repo_view *view, const struct td_made_revision *made, const char *base,
+                     struct td_error *err)
 {
-    for (const struct td_repo *base = repo; base <= repo + repo->other_count; base++) {
-        set_files(view, base);
-        if (read_made(view, base->commit, text) || read_made(view, base->identity_commit, text))
-            return true;
+    const char *engine = td_engine_name(made->engine); /* outlives the request */
+    view->kind = made->kind;
+    view->rank = made->rank;
+    (void)td_shard_name_engine((struct td_text){.p = engine, .len = strlen(engine)}, made->tp_size,
+                               &view->name);
+    return td_made_revision_write_commit(made, base, view->commit) || td_error_no_memory(err);
+}
+
+/* By the commit of a revision that lies nowhere, made of any revision of the repository by one of its commits. False: it is
+ * none (err is not set), or memory is short. */
+static bool open_commit(struct td_repo_view *view, const struct td_repo *repo, struct td_text commit,
+                        struct td_error *err)
+{
+    struct td_made_revision made;
+    if (!td_made_revision_read_commit(commit, &made))
+        return false;
+    for (const struct td_repo *there = repo; there <= repo + repo->other_count; there++) {
+        const char *const bases[] = {there->commit, there->identity_commit};
+        for (size_t i = 0; i < 2; i++) {
+            set_files(view, there);
+            if (!set_made(view, &made, bases[i], err))
+                return false;
+            if (td_text_equals(commit, view->commit))
+                return true;
+        }
     }
     return false;
 }
@@ -201,24 +115,14 @@ static bool is_replaced(const struct td_repo_view *view, const struct td_model *
     return view->kind != TD_VIEW_SAFETENSORS || strcmp(model->checkpoints[0].format, "safetensors") != 0;
 }
 
-static bool ends_with(const char *text, const char *ending)
-{
-    size_t len = strlen(text);
-    size_t n = strlen(ending);
-    return len >= n && strcmp(text + len - n, ending) == 0;
-}
-
 /* Names of pickles, of those too that are no checkpoints of ours. */
 static bool is_pickles_name(const char *name)
 {
-    static const char *const endings[] = {".pkl", ".pickle", ".pk",  ".joblib", ".dill", ".pt",  ".pt2",
-                                          ".pth", ".ckpt",   ".bin", ".distcp", ".npy",  ".npz", ".nemo"};
-    size_t len = strlen(name);
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        size_t n = strlen(endings[i]);
-        if (len >= n && strcasecmp(name + len - n, endings[i]) == 0)
+    static const char *const extensions[] = {".pkl", ".pickle", ".pk",  ".joblib", ".dill", ".pt",  ".pt2",
+                                             ".pth", ".ckpt",   ".bin", ".distcp", ".npy",  ".npz", ".nemo"};
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
+        if (td_has_extension_any_case(name, extensions[i]))
             return true;
-    }
     return false;
 }
 
@@ -232,7 +136,7 @@ static bool is_kept(const struct td_repo_view *view, const struct model_run *run
     if (td_file_kind_of(entry->path) == TD_FILE_PLAIN)
         return !is_pickles_name(name);
     if (view->kind != TD_VIEW_SAFETENSORS ||
-        (!ends_with(name, ".safetensors") && strstr(name, ".safetensors.index.") == NULL))
+        (!td_has_extension(name, ".safetensors") && strstr(name, ".safetensors.index.") == NULL))
         return false;
     size_t rest;
     const struct td_model *model =
@@ -241,13 +145,11 @@ static bool is_kept(const struct td_repo_view *view, const struct model_run *run
     return model == NULL || !is_replaced(view, model);
 }
 
-/* A file's name without .bin and without -00001-of-00002. */
+/* Of a file's name without .bin and without -00001-of-00002. */
 static size_t stem_len(const char *part)
 {
-    size_t len = strlen(part) - strlen(".bin");
-    const size_t numbers = strlen("-00001-of-00002");
-    bool numbered = len > numbers && part[len - numbers] == '-' && memcmp(part + len - 9, "-of-", 4) == 0;
-    return numbered ? len - numbers : len;
+    size_t len = td_shard_stem_len(part);
+    return len > 0 ? len : strlen(part) - strlen(".bin");
 }
 
 /* What the file in place of a checkpoint is called: as the libraries that load it would look for it. */
@@ -257,11 +159,20 @@ static void write_made_name(const struct td_repo_view *view, const struct td_mod
     const char *part = td_base_name(model->checkpoints[0].parts[0]->path);
     if (view->kind == TD_VIEW_RANKS)
         (void)td_shard_name_write_state(rank, out, capacity);
-    else if (view->kind == TD_VIEW_SAFETENSORS && ends_with(part, ".bin") &&
+    else if (view->kind == TD_VIEW_SAFETENSORS && td_has_extension(part, ".bin") &&
              strncmp(part, "pytorch_model", 13) != 0)
         (void)snprintf(out, capacity, "%.*s.safetensors", (int)stem_len(part), part); /* adapter_model */
     else
         (void)snprintf(out, capacity, "model.safetensors");
+}
+
+/* The model's directory in the view, without a '/' behind it; empty for the view's own. */
+static struct td_text directory_in(const struct td_repo_view *view, const struct td_model *model)
+{
+    if (model->directory_len <= view->prefix_len)
+        return (struct td_text){.p = "", .len = 0};
+    return (struct td_text){.p = model->id + view->prefix_len,
+                            .len = model->directory_len - view->prefix_len};
 }
 
 /* Fills an item of a file that is made. */
@@ -269,17 +180,16 @@ static bool set_made_item(const struct td_repo_view *view, const struct td_model
                           struct td_arena *arena, struct td_view_item *item)
 {
     char name[NAME_MAX + 32];
-    size_t directory_len =
-        model->directory_len > view->prefix_len ? model->directory_len - view->prefix_len : 0;
+    struct td_text directory = directory_in(view, model);
     write_made_name(view, model, rank, name, sizeof name);
-    size_t len = directory_len + (directory_len > 0 ? 1 : 0) + strlen(name);
-    char *path = td_arena_alloc(arena, len + 1);
+    size_t above = directory.len + (directory.len > 0 ? 1 : 0); /* with a '/' */
+    char *path = td_arena_alloc(arena, above + strlen(name) + 1);
     if (path == NULL)
         return false;
-    memcpy(path, model->id + (directory_len > 0 ? view->prefix_len : 0), directory_len);
-    if (directory_len > 0)
-        path[directory_len] = '/';
-    memcpy(path + len - strlen(name), name, strlen(name) + 1);
+    memcpy(path, directory.p, directory.len);
+    if (above > 0)
+        path[above - 1] = '/';
+    memcpy(path + above, name, strlen(name) + 1);
     *item = (struct td_view_item){.path = path, .model = model, .rank = rank};
     return true;
 }
@@ -296,34 +206,35 @@ static bool no_revision(const char *revision, size_t len, struct td_error *err)
     return td_error_set(err, TD_NOT_FOUND, "no revision \"%.*s\"", (int)(len > 100 ? 100 : len), revision);
 }
 
+/* Whether the view has a model of which something could be made. */
+static bool has_checkpoint(const struct td_repo_view *view)
+{
+    struct model_run run = models_of(view);
+    for (size_t i = 0; i < model_run_count(&run); i++)
+        if (model_run_get(&run, i)->checkpoint_count > 0)
+            return true;
+    return false;
+}
+
 bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, const char *revision,
                        size_t len, struct td_repo_view *view, struct td_error *err)
 {
     const struct td_repo *there = td_repo_at(repo, revision, len);
     struct td_text text = {.p = revision, .len = len};
-    struct td_text engine;
-    uint64_t tp_size;
-    uint64_t rank;
-    bool ok = true;
+    struct td_made_revision made;
     memset(view, 0, sizeof *view);
     view->snapshot = snapshot;
     set_files(view, there == NULL ? repo : there);
     if (there != NULL) {
-        if (len == TD_COMMIT_BYTES - 1 && strncmp(there->identity_commit, revision, len) == 0)
+        if (td_text_equals(text, there->identity_commit))
             memcpy(view->commit, there->identity_commit, TD_COMMIT_BYTES); /* the one that was asked for */
         return true;
     }
-    if (td_text_equals(text, "safetensors"))
-        ok = set_made(view, repo->commit, TD_VIEW_SAFETENSORS, text, 1, 0) || td_error_no_memory(err);
-    else if (read_rank_name(text, &tp_size, &rank, &engine))
-        ok = set_made(view, repo->commit, TD_VIEW_RANK, engine, tp_size, rank) || td_error_no_memory(err);
-    else if (len != TD_COMMIT_BYTES - 1 || !open_made(view, repo, revision))
-        return no_revision(revision, len, err);
-    struct model_run run = models_of(view);
-    for (size_t i = 0; ok && i < model_run_count(&run); i++)
-        if (model_run_get(&run, i)->checkpoint_count > 0)
-            return true;
-    return ok ? no_revision(revision, len, err) : false; /* nothing that could be made safetensors of */
+    bool ok = td_made_revision_read_name(text, &made, NULL) ? set_made(view, &made, repo->commit, err)
+                                                            : open_commit(view, repo, text, err);
+    if (err->code != TD_OK)
+        return false;
+    return (ok && has_checkpoint(view)) || no_revision(revision, len, err);
 }
 
 void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model,
@@ -389,29 +300,34 @@ bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td
     return set_made_item(view, view->model, rank, arena, item) || td_error_no_memory(err);
 }
 
-/* One of the files that are made, at this path. */
-static bool find_made(const struct td_repo_view *view, const struct td_model *model, struct td_text path,
-                      struct td_arena *arena, struct td_view_item *item, struct td_error *err)
+/* Whether a made file of this model is called so in its directory, and of which rank it is. */
+static bool is_made_name(const struct td_repo_view *view, const struct td_model *model, struct td_text name,
+                         uint64_t *rank)
 {
-    uint64_t rank = view->rank;
-    bool as_json = false;
-    struct td_text name = path;
-    for (size_t i = 0; i < path.len; i++)
-        if (path.p[i] == '/')
-            name = (struct td_text){.p = path.p + i + 1, .len = path.len - i - 1};
-    size_t above = path.len - name.len; /* with its '/' */
-    if (above != (model->directory_len > view->prefix_len ? model->directory_len - view->prefix_len + 1 : 0))
+    char listed[NAME_MAX + 32];
+    if (view->kind != TD_VIEW_RANKS) {
+        *rank = view->rank;
+        write_made_name(view, model, *rank, listed, sizeof listed);
+        if (td_text_equals(name, listed))
+            return true;
+    }
+    if (view->kind == TD_VIEW_SAFETENSORS || !td_shard_name_read_state(name, rank))
         return false;
-    struct td_repo_view shown = *view;
-    bool by_state = name.len > 6 && memcmp(name.p, "model-", 6) == 0 && view->kind != TD_VIEW_SAFETENSORS &&
-                    td_shard_name_read_file(name, &rank, &as_json) && !as_json;
-    if (by_state)
-        shown.kind = TD_VIEW_RANKS; /* for its name */
-    if (by_state && (rank >= view->name.tp_size || (view->kind == TD_VIEW_RANK && rank != view->rank)))
-        return false;
-    if (!set_made_item(&shown, model, rank, arena, item))
-        return td_error_no_memory(err);
-    return strlen(item->path) == path.len && memcmp(item->path, path.p, path.len) == 0;
+    return view->kind == TD_VIEW_RANK ? *rank == view->rank : *rank < view->name.tp_size;
+}
+
+/* The rank whose made file of this model is at this path; false: none is. */
+static bool find_made(const struct td_repo_view *view, const struct td_model *model, struct td_text path,
+                      uint64_t *rank)
+{
+    struct td_text directory = directory_in(view, model);
+    if (directory.len > 0) {
+        if (path.len <= directory.len || memcmp(path.p, directory.p, directory.len) != 0 ||
+            path.p[directory.len] != '/')
+            return false;
+        path = (struct td_text){.p = path.p + directory.len + 1, .len = path.len - directory.len - 1};
+    }
+    return is_made_name(view, model, path, rank);
 }
 
 bool td_repo_view_find(const struct td_repo_view *view, const char *path, size_t len, struct td_arena *arena,
@@ -428,44 +344,76 @@ bool td_repo_view_find(const struct td_repo_view *view, const char *path, size_t
     }
     for (size_t i = 0; i < model_run_count(&run); i++) {
         const struct td_model *model = model_run_get(&run, i);
-        if (is_replaced(view, model) &&
-            find_made(view, model, (struct td_text){.p = path, .len = len}, arena, item, err))
-            return true;
-        if (err->code != TD_OK)
-            return false;
+        uint64_t rank;
+        if (!is_replaced(view, model) ||
+            !find_made(view, model, (struct td_text){.p = path, .len = len}, &rank))
+            continue;
+        *item =
+            (struct td_view_item){.path = td_arena_strndup(arena, path, len), .model = model, .rank = rank};
+        return item->path != NULL || td_error_no_memory(err);
     }
     return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", (int)(len > 200 ? 200 : len), path);
 }
 
-static struct td_shard_want want_of(const struct td_repo_view *view, const struct td_view_item *item)
+static struct td_shard_want want_of(const struct td_repo_view *view, const struct td_model *model)
 {
-    return (struct td_shard_want){.snapshot = view->snapshot,
-                                  .model = item->model,
-                                  .checkpoint = &item->model->checkpoints[0],
-                                  .name = view->name};
+    return (struct td_shard_want){
+        .snapshot = view->snapshot, .model = model, .checkpoint = &model->checkpoints[0], .name = view->name};
+}
+
+void td_view_stats_init(struct td_view_stats *stats, struct td_shard_store *store,
+                        const struct td_repo_view *view)
+{
+    *stats = (struct td_view_stats){.store = store, .view = view};
+}
+
+void td_view_stats_fini(struct td_view_stats *stats)
+{
+    if (stats->want.model != NULL)
+        td_shard_maker_fini(&stats->maker);
+}
+
+/* The maker of this model's files: the last one's while the models are the same. */
+static struct td_shard_maker *maker_of(struct td_view_stats *stats, const struct td_model *model)
+{
+    if (stats->want.model != model) {
+        td_view_stats_fini(stats);
+        stats->want = want_of(stats->view, model);
+        td_shard_maker_init(&stats->maker, stats->store, &stats->want);
+    }
+    return &stats->maker;
+}
+
+bool td_view_stats_get(struct td_view_stats *stats, const struct td_view_item *item, struct td_view_stat *out,
+                       struct td_error *err)
+{
+    memset(out, 0, sizeof *out);
+    if (item->entry != NULL) {
+        const struct td_file *file = item->entry->file;
+        const char *sha256 = td_file_sha256(file); /* may come to be known at any time */
+        out->size_bytes = file->source.id.size_bytes;
+        out->updated_ns = file->source.id.mtime_ns;
+        out->is_sha256 = sha256 != NULL;
+        (void)snprintf(out->tag, sizeof out->tag, "%s", sha256 != NULL ? sha256 : file->identity_tag);
+        return true;
+    }
+    struct td_shard_file *file = NULL;
+    if (!td_shard_maker_get(maker_of(stats, item->model), item->rank, &file, out->tag, err))
+        return false;
+    out->size_bytes = file->nbytes;
+    out->updated_ns = item->model->updated_ns;
+    td_shard_file_unref(file);
+    return true;
 }
 
 bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view,
                        const struct td_view_item *item, struct td_view_stat *stat, struct td_error *err)
 {
-    memset(stat, 0, sizeof *stat);
-    if (item->entry != NULL) {
-        const struct td_file *file = item->entry->file;
-        const char *sha256 = td_file_sha256(file);
-        stat->size_bytes = file->source.id.size_bytes;
-        stat->updated_ns = file->source.id.mtime_ns;
-        stat->is_sha256 = sha256 != NULL;
-        (void)snprintf(stat->tag, sizeof stat->tag, "%s", sha256 != NULL ? sha256 : file->identity_tag);
-        return true;
-    }
-    struct td_shard_want want = want_of(view, item);
-    struct td_shard_file *file = NULL;
-    if (!td_shard_store_get(store, &want, item->rank, &file, stat->tag, err))
-        return false;
-    stat->size_bytes = file->nbytes;
-    stat->updated_ns = item->model->updated_ns;
-    td_shard_file_unref(file);
-    return true;
+    struct td_view_stats stats;
+    td_view_stats_init(&stats, store, view);
+    bool ok = td_view_stats_get(&stats, item, stat, err);
+    td_view_stats_fini(&stats);
+    return ok;
 }
 
 bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view *view,
@@ -473,12 +421,12 @@ bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view
 {
     if (item->entry != NULL)
         return td_file_answer(store->catalog, view->snapshot, item->entry, response, err);
-    struct td_shard_want want = want_of(view, item);
+    struct td_shard_want want = want_of(view, item->model);
     struct td_shard_file *file = NULL;
     char tag[TD_TAG_BYTES];
     bool ok = td_shard_store_get(store, &want, item->rank, &file, tag, err) &&
               td_shard_file_answer(store, &want, item->rank, file, tag, response, err);
     td_shard_file_unref(file);
-    response->last_modified_s = item->model->updated_ns >= 0 ? item->model->updated_ns / 1000000000 : 0;
+    response->last_modified_s = td_wall_of_ns(item->model->updated_ns).seconds;
     return ok;
 }

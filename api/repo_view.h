@@ -3,16 +3,10 @@
 #ifndef TD_API_REPO_VIEW_H
 #define TD_API_REPO_VIEW_H
 
+#include "api/made_revision.h"
 #include "api/response.h"
 #include "api/shard_store.h"
 #include "catalog/repo.h"
-
-enum td_view_kind {
-    TD_VIEW_FILES, /* the files */
-    TD_VIEW_SAFETENSORS, /* "safetensors": a model without safetensors has model.safetensors in place of its checkpoint */
-    TD_VIEW_RANK, /* "tp{n}-rank{r}-{engine}": each model has that rank's file in place of its checkpoint */
-    TD_VIEW_RANKS, /* one model, with the files of all ranks in place of all checkpoints, by the names of a sharded state */
-};
 
 /* Points to the snapshot, of which a reference must be held. */
 struct td_repo_view {
@@ -69,7 +63,25 @@ bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td
 bool td_repo_view_find(const struct td_repo_view *view, const char *path, size_t len, struct td_arena *arena,
                        struct td_view_item *item, struct td_error *err);
 
+/* Tells it of many items of a view: an engine's rules are matched once for all ranks of a model, when these follow each
+ * other. From the first file that is not there already it is one of the TD_SHARD_MAKERS until its end, so wait for nothing
+ * meanwhile. One thread's; store and view are borrowed; not to be moved. */
+struct td_view_stats {
+    struct td_shard_store *store;
+    const struct td_repo_view *view;
+    struct td_shard_want want; /* of the model whose file was the last that is made; NULL: none was */
+    struct td_shard_maker maker;
+};
+
+void td_view_stats_init(struct td_view_stats *stats, struct td_shard_store *store,
+                        const struct td_repo_view *view);
+void td_view_stats_fini(struct td_view_stats *stats);
+
 /* Errors as td_shard_store_get. */
+bool td_view_stats_get(struct td_view_stats *stats, const struct td_view_item *item, struct td_view_stat *out,
+                       struct td_error *err);
+
+/* The same of one item alone. */
 bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view,
                        const struct td_view_item *item, struct td_view_stat *stat, struct td_error *err);
 

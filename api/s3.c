@@ -248,11 +248,14 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
                             : answer_made(call, bucket, key, &err);
     if (ok)
         return;
-    if (err.code == TD_OK || err.code == TD_NOT_FOUND)
-        td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"%s", bucket->name,
-                         shown(key), key.p, port_hint(call));
-    else
+    if (err.code != TD_OK && err.code != TD_NOT_FOUND) {
         td_response_fail_error(call->response, &err);
+        return;
+    }
+    char advice[TD_S3_ADVICE_BYTES];
+    td_s3_shards_advise(call->snapshot, bucket, key, advice, sizeof advice);
+    td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"%s%s", bucket->name,
+                     shown(key), key.p, advice, port_hint(call));
 }
 
 /* ---- routing ------------------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 #include "api/s3_keys.h"
 
 #include "parser/names.h"
+#include "slicing/engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,36 +37,73 @@ static char *path_of(const struct td_bucket *bucket, struct td_text key, struct 
     return path;
 }
 
+/* A key, or prefix of keys, of shards taken apart, whether or not there are such. */
+struct parts {
+    char *path; /* below DIR, a '/' behind it */
+    size_t len; /* without that */
+    const struct td_model *model;
+    struct td_text engine, size;
+};
+
+/* False: it is none, or with err, memory is short. */
+static bool split_key(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
+                      struct td_arena *arena, struct parts *out, struct td_error *err)
+{
+    size_t at;
+    out->path = path_of(bucket, key, arena);
+    if (out->path == NULL)
+        return td_error_no_memory(err);
+    out->len = strlen(out->path) - 1;
+    out->model = td_snapshot_route(snapshot, out->path, out->len, &at);
+    if (out->model == NULL || out->model->checkpoint_count == 0 ||
+        td_bucket_of(snapshot, out->model->id, strlen(out->model->id)) != bucket)
+        return false;
+    struct td_text rest = {.p = out->path + at, .len = out->len - at};
+    struct td_text word = take_segment(&rest);
+    out->engine = take_segment(&rest);
+    out->size = take_segment(&rest);
+    return td_text_equals(word, "shards");
+}
+
 bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
                        struct td_arena *arena, struct td_s3_shards *out, struct td_error *err)
 {
-    size_t at;
+    struct parts parts;
+    struct td_shard_name name;
     size_t first;
     size_t count;
-    struct td_shard_name name;
-    char *path = path_of(bucket, key, arena);
-    if (path == NULL)
-        return td_error_no_memory(err);
-    size_t len = strlen(path) - 1;
-    const struct td_model *model = td_snapshot_route(snapshot, path, len, &at);
-    if (model == NULL || model->checkpoint_count == 0 ||
-        td_bucket_of(snapshot, model->id, strlen(model->id)) != bucket)
+    if (!split_key(snapshot, bucket, key, arena, &parts, err) ||
+        !td_shard_name_engine(parts.engine, 0, &name) || !td_shard_name_read_size(parts.size, &name.tp_size))
         return false;
-    struct td_text rest = {.p = path + at, .len = len - at};
-    struct td_text word = take_segment(&rest);
-    struct td_text engine = take_segment(&rest);
-    struct td_text size = take_segment(&rest);
-    if (!td_text_equals(word, "shards") || !td_shard_name_engine(engine, 0, &name) ||
-        !td_shard_name_read_size(size, &name.tp_size))
-        return false;
-    size_t base_len = (size_t)(size.p - path) + size.len;
-    td_snapshot_entries_below(snapshot, path, base_len, &first, &count);
+    size_t base_len = (size_t)(parts.size.p - parts.path) + parts.size.len;
+    td_snapshot_entries_below(snapshot, parts.path, base_len, &first, &count);
     if (count > 0)
         return false;
-    size_t name_len = len - key.len;
-    td_repo_view_ranks(snapshot, model, &name, &out->view);
-    out->base = (struct td_text){.p = path + name_len, .len = base_len + 1 - name_len};
+    size_t name_len = parts.len - key.len;
+    td_repo_view_ranks(snapshot, parts.model, &name, &out->view);
+    out->base = (struct td_text){.p = parts.path + name_len, .len = base_len + 1 - name_len};
     return true;
+}
+
+void td_s3_shards_advise(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
+                         char *out, size_t capacity)
+{
+    struct td_arena arena;
+    struct parts parts;
+    struct td_error err;
+    char engines[256];
+    td_error_init(&err);
+    td_arena_init(&arena, 0);
+    out[0] = '\0';
+    if (split_key(snapshot, bucket, key, &arena, &parts, &err)) {
+        td_engine_list(engines, sizeof engines);
+        (void)snprintf(
+            out, capacity,
+            "; there are shards/{engine}/tp{n}/model-rank-{r}-part-0.safetensors below a model, with "
+            "n from 1 to %d, r from 0 to n-1, for the engines %s",
+            TD_MAX_TP_SIZE, engines);
+    }
+    td_arena_fini(&arena);
 }
 
 /* ---- places -------------------------------------------------------------------------------------------- */

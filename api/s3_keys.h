@@ -17,6 +17,12 @@ struct td_s3_shards {
 bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
                        struct td_arena *arena, struct td_s3_shards *out, struct td_error *err);
 
+/* Of a key that is not there but looks like one of those: what would be right, to be put behind what is wrong. Else
+ * empty. TD_S3_ADVICE_BYTES suffice. */
+enum { TD_S3_ADVICE_BYTES = 512 };
+void td_s3_shards_advise(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
+                         char *out, size_t capacity);
+
 /* A place among the keys. */
 struct td_s3_keys {
     const struct td_snapshot *snapshot;

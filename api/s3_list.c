@@ -4,6 +4,7 @@
 #include "api/s3_keys.h"
 #include "api/xml.h"
 #include "core/clock.h"
+#include "core/digits.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -25,6 +26,7 @@ struct page {
     const struct listing *listing;
     struct td_arena arena;
     struct td_s3_keys keys;
+    struct td_view_stats stats; /* of the keys */
     struct td_buffer key, last; /* the present one, the last one that was written */
     struct td_buffer contents, prefixes;
     size_t count;
@@ -47,12 +49,7 @@ bool td_s3_count(const struct td_call *call, const char *name, size_t least, siz
     *out = most;
     if (value == NULL)
         return true;
-    bool ok = value->len > 0 && value->len <= 10;
-    for (size_t i = 0; ok && i < value->len; i++) {
-        ok = value->p[i] >= '0' && value->p[i] <= '9';
-        number = number * 10 + (uint64_t)(value->p[i] - '0');
-    }
-    if (!ok || number < least || number > INT32_MAX) {
+    if (!td_number_read(value->p, value->len, INT32_MAX, &number) || number < least) {
         td_response_fail(call->response, 400, NULL, "%s must be a number from %zu to %d", name, least,
                          INT32_MAX);
         return false;
@@ -178,9 +175,7 @@ static void write_text(const struct page *page, struct td_buffer *out, const cha
 void td_s3_date(struct td_buffer *out, const char *name, int64_t ns)
 {
     char date[40];
-    struct td_wall wall = {.seconds = ns < 0 ? 0 : ns / 1000000000,
-                           .nanoseconds = ns < 0 ? 0 : (uint32_t)(ns % 1000000000)};
-    (void)td_wall_rfc3339(wall, date, sizeof date);
+    (void)td_wall_rfc3339(td_wall_of_ns(ns), date, sizeof date);
     td_buffer_printf(out, "<%s>%s</%s>", name, date, name);
 }
 
@@ -188,7 +183,7 @@ static bool write_object(struct page *page, const struct td_view_item *item)
 {
     struct td_buffer *out = &page->contents;
     struct td_view_stat stat;
-    if (!td_view_item_stat(&page->call->api->shards, &page->keys.shards.view, item, &stat, &page->err))
+    if (!td_view_stats_get(&page->stats, item, &stat, &page->err))
         return false;
     td_buffer_puts(out, "<Contents>");
     write_text(page, out, "Key", (struct td_text){.p = page->key.data, .len = page->key.len});
@@ -315,6 +310,7 @@ static void answer(const struct td_call *call, const struct td_bucket *bucket, c
     struct td_buffer xml;
     td_error_init(&page.err);
     td_arena_init(&page.arena, 0);
+    td_view_stats_init(&page.stats, &call->api->shards, &page.keys.shards.view);
     td_buffer_init(&page.key);
     td_buffer_init(&page.last);
     td_buffer_init(&page.contents);
@@ -332,6 +328,7 @@ static void answer(const struct td_call *call, const struct td_bucket *bucket, c
     td_buffer_fini(&page.contents);
     td_buffer_fini(&page.last);
     td_buffer_fini(&page.key);
+    td_view_stats_fini(&page.stats);
     td_arena_fini(&page.arena);
 }
 

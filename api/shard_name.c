@@ -1,5 +1,6 @@
 #include "api/shard_name.h"
 
+#include "core/digits.h"
 #include "slicing/engine.h"
 
 #include <inttypes.h>
@@ -13,18 +14,9 @@ bool td_shard_name_engine(struct td_text engine, uint64_t tp_size, struct td_sha
     return td_engine_exists(engine.p, engine.len);
 }
 
-/* A number without a sign or leading zeros, below 10^9. */
 static bool read_number(struct td_text text, uint64_t *out)
 {
-    *out = 0;
-    if (text.len == 0 || text.len > 9 || (text.len > 1 && text.p[0] == '0'))
-        return false;
-    for (size_t i = 0; i < text.len; i++) {
-        if (text.p[i] < '0' || text.p[i] > '9')
-            return false;
-        *out = *out * 10 + (uint64_t)(text.p[i] - '0');
-    }
-    return true;
+    return td_number_read_strict(text.p, text.len, 999999999, out);
 }
 
 /* What lies between a prefix and a suffix. */
@@ -56,9 +48,15 @@ bool td_shard_name_read_file(struct td_text text, uint64_t *rank, bool *as_json)
 {
     struct td_text number;
     *as_json = take_between(text, "rank-", ".json", &number);
-    return (*as_json || take_between(text, "rank-", ".safetensors", &number) ||
-            take_between(text, "model-rank-", "-part-0.safetensors", &number)) &&
-           read_number(number, rank);
+    return *as_json || take_between(text, "rank-", ".safetensors", &number)
+               ? read_number(number, rank)
+               : td_shard_name_read_state(text, rank);
+}
+
+bool td_shard_name_read_state(struct td_text text, uint64_t *rank)
+{
+    struct td_text number;
+    return take_between(text, "model-rank-", "-part-0.safetensors", &number) && read_number(number, rank);
 }
 
 int td_shard_name_write_state(uint64_t rank, char *out, size_t capacity)

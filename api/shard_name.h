@@ -30,6 +30,9 @@ bool td_shard_name_read_rank(struct td_text text, uint64_t *rank);
  * sharded state. Numbers have no sign and no leading zeros, and are below 10^9. */
 bool td_shard_name_read_file(struct td_text text, uint64_t *rank, bool *as_json);
 
+/* "model-rank-{r}-part-0.safetensors" alone. */
+bool td_shard_name_read_state(struct td_text text, uint64_t *rank);
+
 /* Writes "model-rank-{r}-part-0.safetensors"; its length, as snprintf's. */
 int td_shard_name_write_state(uint64_t rank, char *out, size_t capacity);
 

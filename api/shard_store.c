@@ -138,9 +138,7 @@ static bool enter(struct td_shard_maker *maker, const char *tag, struct td_shard
                   struct td_shard_file **out, struct td_error *err)
 {
     struct td_shard_store *store = maker->store;
-    uint64_t until_ns = td_clock_ns() + store->wait_ns;
-    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
-                             .tv_nsec = (long)(until_ns % 1000000000)};
+    struct timespec until = td_clock_timespec(td_clock_ns() + store->wait_ns);
     bool in_time = true;
     pthread_mutex_lock(&store->lock);
     while (in_time && (tag == NULL || (*out = td_lru_get(&store->files, tag)) == NULL) &&

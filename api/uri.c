@@ -1,21 +1,11 @@
 #include "api/uri.h"
 
+#include "core/digits.h"
 #include "core/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
 
 bool td_uri_decode(struct td_text in, bool plus_is_blank, char *out, size_t *out_len, struct td_error *err)
 {
@@ -25,8 +15,8 @@ bool td_uri_decode(struct td_text in, bool plus_is_blank, char *out, size_t *out
         if (c == '+' && plus_is_blank) {
             c = ' ';
         } else if (c == '%') {
-            int high = in.len - i > 2 ? hex_value(in.p[i + 1]) : -1;
-            int low = high < 0 ? -1 : hex_value(in.p[i + 2]);
+            int high = in.len - i > 2 ? td_hex_digit(in.p[i + 1]) : -1;
+            int low = high < 0 ? -1 : td_hex_digit(in.p[i + 2]);
             if (low < 0)
                 return td_error_set(err, TD_INVALID_ARGUMENT,
                                     "the request target has a '%%' without two hexadecimal digits");

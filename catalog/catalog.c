@@ -303,8 +303,7 @@ static bool wait_for_turn(struct td_catalog *catalog)
         if (due == UINT64_MAX) {
             pthread_cond_wait(&catalog->wake, &catalog->lock);
         } else {
-            struct timespec until = {.tv_sec = (time_t)(due / 1000000000),
-                                     .tv_nsec = (long)(due % 1000000000)};
+            struct timespec until = td_clock_timespec(due);
             (void)pthread_cond_timedwait(&catalog->wake, &catalog->lock, &until);
         }
     }

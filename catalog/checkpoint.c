@@ -2,6 +2,8 @@
 
 #include "catalog/dcp_checkpoint.h"
 #include "core/checked.h"
+#include "core/digits.h"
+#include "core/extension.h"
 #include "parser/names.h"
 #include "parser/safetensors.h"
 #include "parser/torch.h"
@@ -57,21 +59,14 @@ struct builder {
     struct td_error *err;
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t len = strlen(text);
-    size_t tail = strlen(end);
-    return len > tail && strcmp(text + len - tail, end) == 0;
-}
-
 /* By the name of a file or an index. transformers gives pytorch_model its meaning; other .bin files have none. */
 static enum family family_of(const char *name)
 {
     bool index = td_file_kind_of(name) == TD_FILE_SHARD_INDEX;
-    if (index ? strstr(name, ".safetensors.index.") != NULL : ends_with(name, ".safetensors"))
+    if (index ? strstr(name, ".safetensors.index.") != NULL : td_has_extension(name, ".safetensors"))
         return FAMILY_SAFETENSORS;
     bool model = strncmp(name, "pytorch_model", strlen("pytorch_model")) == 0;
-    return model && (index || ends_with(name, ".bin")) ? FAMILY_PYTORCH : FAMILY_OTHER;
+    return model && (index || td_has_extension(name, ".bin")) ? FAMILY_PYTORCH : FAMILY_OTHER;
 }
 
 static void problem(struct builder *b, const char *path, const char *message)
@@ -187,7 +182,7 @@ static void claim_beside_refused_indexes(struct builder *b, const bool refused[F
         const char *name = td_base_name(b->candidates[i].path);
         enum family family = family_of(name);
         bool kin = family != FAMILY_OTHER && refused[family] && strcmp(name, families[family].whole) != 0;
-        if (kin || (refused[FAMILY_OTHER] && ends_with(name, ".bin")))
+        if (kin || (refused[FAMILY_OTHER] && td_has_extension(name, ".bin")))
             b->claimed[i] = true;
     }
 }
@@ -255,13 +250,10 @@ static bool collect_distributed(struct builder *b)
 /* Five digits as a number; false when one is none. */
 static bool five_digits(const char *p, unsigned *out)
 {
-    unsigned value = 0;
-    for (size_t i = 0; i < 5; i++) {
-        if (p[i] < '0' || p[i] > '9')
-            return false;
-        value = value * 10 + (unsigned)(p[i] - '0');
-    }
-    *out = value;
+    uint64_t value;
+    if (!td_number_read(p, 5, 99999, &value))
+        return false;
+    *out = (unsigned)value;
     return true;
 }
 

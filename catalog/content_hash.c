@@ -1,6 +1,8 @@
 #define OPENSSL_API_COMPAT 0x10101000L /* as digest.c says */
 #include "catalog/content_hash.h"
 
+#include "core/digits.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -131,7 +133,7 @@ enum td_blob_name td_blob_name_of(const struct td_root *root, const char *path,
                                   char name[TD_SHA256_TEXT_BYTES])
 {
     if (strstr(path, "snapshots/") == NULL || !td_root_link_name(root, path, name, TD_SHA256_TEXT_BYTES) ||
-        strspn(name, "0123456789abcdef") != strlen(name))
+        !td_hex_is_lower(name, strlen(name)))
         return TD_BLOB_NAME_NONE;
     if (strlen(name) == 2 * (size_t)TD_SHA256_BYTES)
         return TD_BLOB_NAME_SHA256;

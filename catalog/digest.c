@@ -4,6 +4,8 @@
 #define OPENSSL_API_COMPAT 0x10101000L
 #include "catalog/digest.h"
 
+#include "core/digits.h"
+
 #include <openssl/sha.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,16 +41,6 @@ void td_digest_add_content(struct td_digest *digest, const void *bytes, size_t l
 {
     if (digest != NULL && len > 0)
         (void)SHA256_Update(&digest->context, bytes, len);
-}
-
-void td_hex_write(const uint8_t *bytes, size_t len, char *text)
-{
-    static const char hex[] = "0123456789abcdef";
-    for (size_t i = 0; i < len; i++) {
-        text[2 * i] = hex[bytes[i] >> 4];
-        text[2 * i + 1] = hex[bytes[i] & 15];
-    }
-    text[2 * len] = '\0';
 }
 
 bool td_digest_finish_binary(struct td_digest *digest, uint8_t sum[TD_SHA256_BYTES])

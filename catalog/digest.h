@@ -35,9 +35,6 @@ bool td_digest_finish_text(struct td_digest *digest, char *text, size_t text_byt
 /* The same in binary. */
 bool td_digest_finish_binary(struct td_digest *digest, uint8_t sum[TD_SHA256_BYTES]);
 
-/* Writes 2 * len lower-case hexadecimal digits and a NUL. */
-void td_hex_write(const uint8_t *bytes, size_t len, char *text);
-
 /* The tag of one byte string. */
 bool td_digest_tag(const void *bytes, size_t len, char tag[TD_TAG_BYTES]);
 

@@ -1,5 +1,6 @@
 #include "catalog/file_kind.h"
 
+#include "core/extension.h"
 #include "parser/torch_dcp.h"
 
 #include <stdbool.h>
@@ -13,13 +14,10 @@ const char *td_base_name(const char *path)
 
 static bool is_shard_index(const char *name)
 {
-    static const char extension[] = ".json";
     const char *at = strstr(name, ".safetensors.index.");
     if (at == NULL)
         at = strstr(name, ".bin.index.");
-    size_t len = strlen(name);
-    return at != NULL && at != name && len >= sizeof extension &&
-           strcmp(name + len - (sizeof extension - 1), extension) == 0;
+    return at != NULL && at != name && td_has_extension(name, ".json");
 }
 
 enum td_file_kind td_file_kind_of(const char *path)

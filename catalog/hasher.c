@@ -446,8 +446,7 @@ bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_fi
             (struct job){.root = td_root_ref(root), .file = td_file_ref(file)};
         pthread_cond_broadcast(&hasher->work);
     }
-    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000),
-                                   .tv_nsec = (long)(until_ns % 1000000000)};
+    const struct timespec until = td_clock_timespec(until_ns);
     int timed_out = 0;
     while (timed_out == 0 && td_file_sha256(file) == NULL && is_wanted(hasher, file) &&
            !atomic_load(&hasher->stop))

@@ -1,11 +1,12 @@
 #include "catalog/repo.h"
 
 #include "core/checked.h"
+#include "core/digits.h"
+#include "core/extension.h"
 #include "parser/names.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static const char datasets_prefix[] = "datasets/";
 
@@ -186,12 +187,9 @@ static bool add_root_models(struct builder *b)
 static bool is_data_file(const char *path)
 {
     static const char *const extensions[] = {".parquet", ".json", ".jsonl", ".arrow", ".csv"};
-    size_t len = strlen(path);
-    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
-        size_t n = strlen(extensions[i]);
-        if (len > n && strcasecmp(path + len - n, extensions[i]) == 0)
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
+        if (td_has_extension_any_case(path, extensions[i]))
             return true;
-    }
     return false;
 }
 
@@ -233,7 +231,7 @@ static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, s
 static void take_revision(struct td_repo *repo)
 {
     if (repo->revision == NULL || strlen(repo->revision) != TD_COMMIT_BYTES - 1 ||
-        strspn(repo->revision, "0123456789abcdef") != TD_COMMIT_BYTES - 1)
+        !td_hex_is_lower(repo->revision, TD_COMMIT_BYTES - 1))
         return;
     memcpy(repo->commit, repo->revision, TD_COMMIT_BYTES);
     memcpy(repo->identity_commit, repo->revision, TD_COMMIT_BYTES);

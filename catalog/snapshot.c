@@ -1,5 +1,6 @@
 #include "catalog/snapshot.h"
 
+#include "core/digits.h"
 #include "parser/names.h"
 
 #include <stdlib.h>

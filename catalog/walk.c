@@ -2,6 +2,7 @@
 
 #include "catalog/file_kind.h"
 #include "catalog/hub_cache.h"
+#include "core/extension.h"
 #include "core/utf8.h"
 #include "parser/names.h"
 
@@ -38,16 +39,8 @@ struct walker {
 
 static bool is_ignored(const char *name)
 {
-    static const char *const endings[] = {".incomplete", ".tmp"};
-    size_t len = strlen(name);
-    if (name[0] == '.' && td_file_kind_of(name) != TD_FILE_DCP_METADATA)
-        return true;
-    for (size_t i = 0; i < 2; i++) {
-        size_t n = strlen(endings[i]);
-        if (len >= n && strcmp(name + len - n, endings[i]) == 0)
-            return true;
-    }
-    return false;
+    return (name[0] == '.' && td_file_kind_of(name) != TD_FILE_DCP_METADATA) ||
+           td_has_extension(name, ".incomplete") || td_has_extension(name, ".tmp");
 }
 
 static const char *join(struct td_arena *arena, const char *directory, const char *name)

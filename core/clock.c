@@ -1,8 +1,12 @@
 #include "core/clock.h"
 
+#include "core/digits.h"
+
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+
+#define SECOND_NS UINT64_C(1000000000)
 
 static const char *const day_names[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
 static const char *const long_day_names[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
@@ -14,7 +18,18 @@ uint64_t td_clock_ns(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+    return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+struct timespec td_clock_timespec(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / SECOND_NS), .tv_nsec = (long)(ns % SECOND_NS)};
+}
+
+struct td_wall td_wall_of_ns(int64_t since_1970_ns)
+{
+    uint64_t ns = since_1970_ns < 0 ? 0 : (uint64_t)since_1970_ns;
+    return (struct td_wall){.seconds = (int64_t)(ns / SECOND_NS), .nanoseconds = (uint32_t)(ns % SECOND_NS)};
 }
 
 struct td_wall td_wall_now(void)
@@ -59,15 +74,10 @@ struct date_cursor {
 
 static int take_digits(struct date_cursor *c, int count)
 {
-    int value = 0;
-    for (int i = 0; i < count; i++) {
-        if (c->p == c->end || *c->p < '0' || *c->p > '9') {
-            c->ok = false;
-            return 0;
-        }
-        value = value * 10 + (*c->p++ - '0');
-    }
-    return value;
+    uint64_t value = 0;
+    c->ok = c->end - c->p >= count && td_number_read(c->p, (size_t)count, INT_MAX, &value) && c->ok;
+    c->p += c->ok ? count : 0;
+    return (int)value;
 }
 
 static void take_text(struct date_cursor *c, const char *text)

@@ -1,6 +1,7 @@
 #include "core/json.h"
 
 #include "core/decimal.h"
+#include "core/digits.h"
 #include "core/utf8.h"
 
 #include <math.h>
@@ -65,17 +66,6 @@ static void json_skip_space(struct td_json *json)
     }
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* The four digits of a \u escape at p, or -1. */
 static int32_t hex_quad(const char *p, size_t len)
 {
@@ -83,7 +73,7 @@ static int32_t hex_quad(const char *p, size_t len)
         return -1;
     int32_t value = 0;
     for (size_t i = 0; i < 4; i++) {
-        int digit = hex_digit(p[i]);
+        int digit = td_hex_digit(p[i]);
         if (digit < 0)
             return -1;
         value = value * 16 + digit;

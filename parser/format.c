@@ -1,5 +1,6 @@
 #include "parser/format.h"
 
+#include "core/extension.h"
 #include "parser/gguf.h"
 #include "parser/hdf5.h"
 #include "parser/keras.h"
@@ -36,18 +37,11 @@ const struct td_format *td_format_at(size_t i)
     return i < sizeof formats / sizeof *formats ? formats[i] : NULL;
 }
 
-static bool has_extension(const char *file_name, const char *extension)
-{
-    size_t len = strlen(file_name);
-    size_t tail = strlen(extension);
-    return len > tail && memcmp(file_name + len - tail, extension, tail) == 0;
-}
-
 const struct td_format *td_format_for_name(const char *file_name)
 {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         for (const char *const *extension = formats[i]->extensions; *extension != NULL; extension++)
-            if (has_extension(file_name, *extension))
+            if (td_has_extension(file_name, *extension))
                 return formats[i];
     return NULL;
 }
@@ -69,7 +63,8 @@ static const struct td_format *choose(const char *file_name, const uint8_t *head
             return magics[i].format;
     if (td_torch_is_legacy(head, len))
         return &td_format_torch;
-    if (has_extension(file_name, ".bin") && strncmp(file_name, "pytorch_model", strlen("pytorch_model")) != 0)
+    if (td_has_extension(file_name, ".bin") &&
+        strncmp(file_name, "pytorch_model", strlen("pytorch_model")) != 0)
         return NULL;
     return by_name;
 }

@@ -2,6 +2,8 @@
  * to a hash table: no memory is ever sized by an index. */
 #include "parser/pickle_machine.h"
 
+#include "core/digits.h"
+
 #include <inttypes.h>
 
 enum {
@@ -143,12 +145,7 @@ static bool line_index(const struct td_machine *m, struct td_text_span line, uin
 {
     const char *text = td_machine_text(m, line);
     uint64_t number = 0;
-    bool ok = line.len > 0 && line.len <= 10;
-    for (uint32_t i = 0; i < line.len && ok; i++) {
-        ok = text[i] >= '0' && text[i] <= '9';
-        number = number * 10 + (uint64_t)(text[i] - '0');
-    }
-    if (!ok || number > UINT32_MAX)
+    if (!td_number_read(text, line.len, UINT32_MAX, &number))
         return TD_REFUSE(m, "has the index \"%.*s\", which is not a number below 2^32",
                          (int)(line.len < 32 ? line.len : 32), text);
     *index = (uint32_t)number;

@@ -1,6 +1,7 @@
 /* Numbers and strings in text, as protocol 0 has them. */
 #include "parser/pickle_machine.h"
 
+#include "core/digits.h"
 #include "core/utf8.h"
 
 #include <stdlib.h>
@@ -143,15 +144,6 @@ bool td_run_float_line(struct td_machine *m, const struct td_operand *operand)
 
 /* ---- strings ---- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* Exactly `digits` of them at text; false when there are fewer. */
 static bool read_hex(const char *text, size_t len, size_t digits, uint32_t *out)
 {
@@ -159,7 +151,7 @@ static bool read_hex(const char *text, size_t len, size_t digits, uint32_t *out)
     if (digits > len)
         return false;
     for (size_t i = 0; i < digits; i++) {
-        int digit = hex_digit(text[i]);
+        int digit = td_hex_digit(text[i]);
         if (digit < 0)
             return false;
         number = number << 4 | (uint32_t)digit;

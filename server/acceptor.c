@@ -1,6 +1,7 @@
 #include "server/acceptor.h"
 
 #include "core/clock.h"
+#include "core/digits.h"
 #include "core/log.h"
 
 #include <errno.h>
@@ -49,9 +50,8 @@ static bool split_listen(const char *listen, char *address, size_t capacity, con
     memcpy(address, listen, len);
     address[len] = '\0';
     *port = colon + 1;
-    char *end;
-    unsigned long number = strtoul(*port, &end, 10);
-    return *end == '\0' && number <= 65535 && (*port)[0] >= '0' && (*port)[0] <= '9';
+    uint64_t number;
+    return td_number_read(*port, strlen(*port), UINT16_MAX, &number);
 }
 
 bool td_acceptor_is_listen(const char *listen)

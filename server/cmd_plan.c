@@ -3,6 +3,7 @@
 #include "api/config_text.h"
 #include "api/tensor_source.h"
 #include "catalog/digest.h"
+#include "core/digits.h"
 #include "core/json.h"
 #include "server/local_scan.h"
 #include "server/plan_report.h"
@@ -256,15 +257,12 @@ static bool take_option(int argc, char **argv, int *i, const char *name, const c
 static int check_engine(struct arguments *arguments)
 {
     struct td_error err;
-    char *end;
     td_error_init(&err);
     if (!td_engine_exists(arguments->engine, strlen(arguments->engine))) {
         (void)td_engine_not_found(arguments->engine, strlen(arguments->engine), &err);
         return usage("--engine: ", err.message);
     }
-    errno = 0;
-    arguments->tp_size = strtoul(arguments->tp, &end, 10);
-    if (arguments->tp[0] < '0' || arguments->tp[0] > '9' || *end != '\0' || errno != 0 ||
+    if (!td_number_read(arguments->tp, strlen(arguments->tp), TD_MAX_TP_SIZE, &arguments->tp_size) ||
         !td_tp_size_check(arguments->tp_size, &err))
         return usage("--tp takes a number of ranks from 1 to 4096, not ", arguments->tp);
     return 0;

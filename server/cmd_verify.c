@@ -5,6 +5,7 @@
 #include "catalog/hub_cache.h"
 #include "catalog/scan.h"
 #include "catalog/walk.h"
+#include "core/digits.h"
 #include "core/json.h"
 #include "server/config.h"
 #include "server/progress.h"

@@ -1,5 +1,7 @@
 #include "server/config.h"
 
+#include "core/digits.h"
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -98,21 +100,6 @@ static bool parse_seconds(const char *text, uint64_t *ns)
     return digits && text[i] == '\0';
 }
 
-static bool parse_count(const char *text, uint64_t *count)
-{
-    uint64_t value = 0;
-    size_t len = strlen(text);
-    if (len == 0 || len > 12)
-        return false;
-    for (size_t i = 0; i < len; i++) {
-        if (!isdigit((unsigned char)text[i]))
-            return false;
-        value = value * 10 + (uint64_t)(text[i] - '0');
-    }
-    *count = value;
-    return true;
-}
-
 /* `source` names where the value came from: "--listen" or "TENSORD_LISTEN". */
 static bool set_option(struct td_config *config, const struct option *option, const char *source,
                        const char *value, struct td_error *err)
@@ -129,7 +116,8 @@ static bool set_option(struct td_config *config, const struct option *option, co
         *(bool *)to = strcmp(value, "on") == 0;
         return true;
     case KIND_COUNT:
-        if (!parse_count(value, &number) || number < option->min || number > option->max)
+        if (!td_number_read(value, strlen(value), UINT64_MAX, &number) || number < option->min ||
+            number > option->max)
             return td_error_set(err, TD_INVALID_ARGUMENT,
                                 "%s takes a whole number from %" PRIu64 " to %" PRIu64 ", not \"%s\"", source,
                                 option->min, option->max, value);

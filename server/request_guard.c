@@ -1,6 +1,6 @@
 #include "server/request_guard.h"
 
-#include "core/checked.h"
+#include "core/digits.h"
 
 #include <string.h>
 #include <strings.h>
@@ -117,17 +117,6 @@ struct framing {
     uint64_t length;
 };
 
-static bool read_length(struct td_text value, uint64_t *out)
-{
-    uint64_t length = 0;
-    for (size_t i = 0; i < value.len; i++)
-        if (value.p[i] < '0' || value.p[i] > '9' || !td_mul_u64(length, 10, &length) ||
-            !td_add_u64(length, (uint64_t)(value.p[i] - '0'), &length))
-            return false;
-    *out = length;
-    return value.len > 0;
-}
-
 /* Names that only begin so: libmicrohttpd 0.9.75 appends a folded line (RFC 9112 section 5.2) to the name. */
 static void note_framing(const struct td_header *header, struct framing *framing)
 {
@@ -138,7 +127,7 @@ static void note_framing(const struct td_header *header, struct framing *framing
     } else if (begins_ignoring_case(header->name, "Content-Length")) {
         framing->lengths++;
         framing->is_number = td_text_equals_ignore_case(header->name, "Content-Length") &&
-                             read_length(header->value, &framing->length);
+                             td_number_read(header->value.p, header->value.len, UINT64_MAX, &framing->length);
         framing->is_zero = framing->is_number && td_text_equals(header->value, "0");
     }
 }

@@ -31,12 +31,18 @@ bool td_engine_exists(const char *name, size_t len)
     return find_engine(name, len) != NULL;
 }
 
+void td_engine_list(char *out, size_t capacity)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < ENGINE_COUNT && n < capacity; i++)
+        n += (size_t)snprintf(out + n, capacity - n, "%s%s", i > 0 ? ", " : "", engines[i]->name);
+}
+
 bool td_engine_not_found(const char *name, size_t len, struct td_error *err)
 {
-    char known[TD_ERROR_MESSAGE_BYTES] = "";
-    size_t n = 0;
-    for (size_t i = 0; i < ENGINE_COUNT; i++)
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", engines[i]->name);
+    char known[TD_ERROR_MESSAGE_BYTES];
+    td_engine_list(known, sizeof known);
     return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; there are %s", (int)(len > 64 ? 64 : len),
                         name, known);
 }

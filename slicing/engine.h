@@ -11,6 +11,9 @@ const char *td_engine_name(size_t i);
 
 bool td_engine_exists(const char *name, size_t len);
 
+/* Writes the names that there are, parted by ", ". */
+void td_engine_list(char *out, size_t capacity);
+
 /* Sets TD_NOT_FOUND, with the names that there are; returns false. */
 bool td_engine_not_found(const char *name, size_t len, struct td_error *err);
 

@@ -1,5 +1,6 @@
 #include "slicing/plan_match.h"
 
+#include "core/digits.h"
 #include "parser/names.h"
 
 #include <string.h>
@@ -97,15 +98,10 @@ static bool read_index(const struct matching *p, struct td_matched *m, const str
         return refuse(p, m, "its rule stacks, but has no wildcard");
     const char *text = m->tensor->name + captures->at[captures->count - 1].off;
     uint32_t len = captures->at[captures->count - 1].len;
-    uint32_t value = 0;
-    if (len == 0 || len > 9 || (len > 1 && text[0] == '0'))
+    uint64_t value;
+    if (!td_number_read_strict(text, len, 999999999, &value))
         return refuse(p, m, "its last wildcard is not an index of a stack");
-    for (uint32_t i = 0; i < len; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return refuse(p, m, "its last wildcard is not an index of a stack");
-        value = value * 10 + (uint32_t)(text[i] - '0');
-    }
-    m->index = value;
+    m->index = (uint32_t)value;
     return true;
 }
 

@@ -1,5 +1,7 @@
 #include "slicing/rule.h"
 
+#include "core/digits.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -105,15 +107,11 @@ static bool read_dim(struct rule_reader *r, int32_t *out)
         return token != TD_JSON_ERROR && td_json_fail(json, "dim must be a number");
     const char *text = json->text + json->value;
     bool negative = text[0] == '-';
-    int32_t value = 0;
-    for (size_t i = negative ? 1 : 0; i < json->value_len; i++) {
-        if (text[i] < '0' || text[i] > '9' || value > 99)
-            return td_json_fail(json, "dim must be a whole number from -64 to 63");
-        value = value * 10 + (text[i] - '0');
-    }
-    if (value > (negative ? 64 : 63))
+    size_t sign = negative ? 1 : 0;
+    uint64_t value;
+    if (!td_number_read(text + sign, json->value_len - sign, negative ? 64 : 63, &value))
         return td_json_fail(json, "dim must be a whole number from -64 to 63");
-    *out = negative ? -value : value;
+    *out = negative ? -(int32_t)value : (int32_t)value;
     return true;
 }
 

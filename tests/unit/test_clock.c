@@ -46,6 +46,29 @@ static void rfc3339_in_utc(void **state)
     }
 }
 
+static void nanoseconds_are_taken_apart(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t ns;
+        struct td_wall wall;
+    } cases[] = {
+        {0, {0, 0}},
+        {999999999, {0, 999999999}},
+        {1767323045678999999, {1767323045, 678999999}},
+        {INT64_MAX, {9223372036, 854775807}},
+        {-1, {0, 0}} /* before 1970 */,
+        {INT64_MIN, {0, 0}},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_wall wall = td_wall_of_ns(cases[i].ns);
+        assert_int_equal(wall.seconds, cases[i].wall.seconds);
+        assert_int_equal(wall.nanoseconds, cases[i].wall.nanoseconds);
+    }
+    struct timespec wait = td_clock_timespec(UINT64_C(12345678901));
+    assert_true(wait.tv_sec == 12 && wait.tv_nsec == 345678901);
+}
+
 /* RFC 9110 section 5.6.7; values by `date -u -d ... +%s`. */
 static const struct {
     const char *text;
@@ -210,6 +233,7 @@ int main(void)
         cmocka_unit_test(monotonic_never_steps_back),
         cmocka_unit_test(wall_is_the_hosts),
         cmocka_unit_test(rfc3339_in_utc),
+        cmocka_unit_test(nanoseconds_are_taken_apart),
         cmocka_unit_test(every_http_date_form),
         cmocka_unit_test(every_prefix_is_no_date),
         cmocka_unit_test(two_digit_years_look_back),

@@ -1,5 +1,6 @@
 #include "catalog/content_hash.h"
 
+#include "core/digits.h"
 #include "tests/kit/tree.h"
 #include "tests/unit/unit.h"
 

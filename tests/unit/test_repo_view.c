@@ -2,6 +2,7 @@
 #include "api/repo_view.h"
 
 #include "core/log.h"
+#include "slicing/plan_match.h"
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
 
@@ -370,6 +371,9 @@ static void what_is_not_there_is_not_found(void **state)
         {"ns/plain", "tp2-rank1-none", "sub/model-rank-1-part-0.safetensors", false},
         {"ns/plain", "tp2-rank1-none", "rank-1.safetensors", false},
         {"ns/parts", "tp2-rank1-none", "vae/model-rank-1-part-0.safetensors", true},
+        {"ns/parts", "tp2-rank1-none", "vae-model.safetensors", false},
+        {"ns/parts", "tp2-rank1-none", "vae", false},
+        {"ns/parts", "tp2-rank1-none", "vae/", false},
         {"ns/plain", "safetensors", "model-rank-0-part-0.safetensors", false},
     };
     struct place place;
@@ -463,6 +467,75 @@ static void sizes_and_tags_are_those_of_the_answers(void **state)
     close_place(&place);
 }
 
+/* How often tensors were matched with rules. */
+static size_t match_count;
+
+bool __real_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
+                          struct td_plan_match *out, struct td_error *err);
+bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
+                          struct td_plan_match *out, struct td_error *err);
+
+bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
+                          struct td_plan_match *out, struct td_error *err)
+{
+    match_count++;
+    return __real_td_plan_match(rules, tensors, out, err);
+}
+
+/* What is told of items one by one and of all of them together: of all ranks of a model, and of several models. */
+static void expect_same_stats(struct place *place, const struct td_repo_view *view, size_t together,
+                              size_t one_by_one)
+{
+    struct td_shard_store *store = &place->loop.api.shards;
+    struct td_view_stats stats;
+    struct td_view_item *items;
+    struct td_error err;
+    size_t count;
+    td_error_init(&err);
+    assert_true(td_repo_view_list(view, &place->arena, &items, &count, &err));
+    struct td_view_stat *found = calloc(count, sizeof *found);
+    assert_non_null(found);
+    td_view_stats_init(&stats, store, view);
+    match_count = 0;
+    for (size_t i = 0; i < count; i++)
+        CHECK(td_view_stats_get(&stats, &items[i], &found[i], &err), "%s", err.message);
+    td_view_stats_fini(&stats);
+    assert_int_equal(match_count, together);
+    while (td_lru_drop_idle(&store->files)) /* each is to be made anew */
+        ;
+    match_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct td_view_stat alone;
+        assert_true(td_view_item_stat(store, view, &items[i], &alone, &err));
+        CHECK(alone.size_bytes == found[i].size_bytes && alone.updated_ns == found[i].updated_ns &&
+                  alone.is_sha256 == found[i].is_sha256 && strcmp(alone.tag, found[i].tag) == 0,
+              "%s", items[i].path);
+    }
+    assert_int_equal(match_count, one_by_one);
+    assert_int_equal(store->makers, 0);
+    while (td_lru_drop_idle(&store->files))
+        ;
+    free(found);
+}
+
+static void names_are_matched_once_for_all_ranks(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_shard_name name;
+    struct td_repo_view view;
+    open_place(&place);
+    const struct td_model *model = td_snapshot_find_model(place.snapshot, "ns/plain", strlen("ns/plain"));
+    assert_true(td_shard_name_engine((struct td_text){.p = "fsdp", .len = 4}, 12, &name));
+    td_repo_view_ranks(place.snapshot, model, &name, &view);
+    expect_same_stats(&place, &view, 1, 12);
+    view = open_view(&place, "ns/parts", "tp2-rank1-none"); /* three models */
+    expect_same_stats(&place, &view, 3, 3);
+    view = open_view(&place, "ns/plain", "main");
+    expect_same_stats(&place, &view, 0, 0);
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -476,6 +549,7 @@ int main(void)
         cmocka_unit_test(what_is_not_there_is_not_found),
         cmocka_unit_test(all_ranks_of_a_model),
         cmocka_unit_test(sizes_and_tags_are_those_of_the_answers),
+        cmocka_unit_test(names_are_matched_once_for_all_ranks),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* The S3 facade without a socket: what Amazon's API reference says of these operations, and listings against a list of
  * all keys that is filtered, rolled up and cut as the reference describes it. */
 #include "core/clock.h"
+#include "slicing/plan_match.h"
 #include "tests/unit/s3_place.h"
 
 static const char llama[] =
@@ -560,7 +561,64 @@ static void many_ranks(void **state)
     close_place(&place);
 }
 
+/* How often tensors were matched with rules. */
+static size_t match_count;
+
+bool __real_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
+                          struct td_plan_match *out, struct td_error *err);
+bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
+                          struct td_plan_match *out, struct td_error *err);
+
+bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
+                          struct td_plan_match *out, struct td_error *err)
+{
+    match_count++;
+    return __real_td_plan_match(rules, tensors, out, err);
+}
+
+/* For all ranks once; and each has the size and the tag that it has alone. */
+static void a_listing_matches_names_once(void **state)
+{
+    (void)state;
+    enum { RANKS = 4 };
+    char keys[RANKS][ITEM_BYTES];
+    char tags[RANKS][ITEM_BYTES];
+    char sizes[RANKS][ITEM_BYTES];
+    struct answer listed;
+    struct place place;
+    open_place(&place);
+    match_count = 0;
+    s3_ask(&place, "GET", "/meta?list-type=2&prefix=llama/shards/fsdp/tp4/model-rank-", NULL, &listed);
+    assert_int_equal(match_count, 1);
+    const char *at = listed.body;
+    for (size_t i = 0; i < RANKS; i++) {
+        assert_true(xml_next(&at, "Key", keys[i], ITEM_BYTES));
+        assert_true(xml_next(&at, "ETag", tags[i], ITEM_BYTES));
+        assert_true(xml_next(&at, "Size", sizes[i], ITEM_BYTES));
+    }
+    answer_fini(&listed);
+    while (td_lru_drop_idle(&place.loop.api.shards.files)) /* each is to be made anew */
+        ;
+    for (size_t i = 0; i < RANKS; i++) {
+        struct answer alone;
+        char target[ITEM_BYTES + 16];
+        char wanted[32];
+        (void)snprintf(target, sizeof target, "/meta/%s", keys[i]);
+        s3_ask(&place, "GET", target, NULL, &alone);
+        (void)snprintf(wanted, sizeof wanted, "%zu", alone.len);
+        assert_string_equal(sizes[i], wanted);
+        assert_string_equal(tags[i], alone.response.etag);
+        answer_fini(&alone);
+    }
+    assert_int_equal(match_count, 1 + RANKS);
+    close_place(&place);
+}
+
 /* ---- errors -------------------------------------------------------------------------------------------- */
+
+#define WOULD_BE_RIGHT                                                                           \
+    "; there are shards/{engine}/tp{n}/model-rank-{r}-part-0.safetensors below a model, with n " \
+    "from 1 to 4096, r from 0 to n-1, for the engines fsdp, nano-vllm, none, vllm"
 
 static void errors(void **state)
 {
@@ -588,11 +646,20 @@ static void errors(void **state)
         {"GET", "/meta/qwen3/notes.txt", NULL, 404, "NoSuchKey", ""},
         {"GET", "/meta/llama/shards/vllm/tp2", NULL, 404, "NoSuchKey", ""},
         {"GET", "/meta/llama/shards/vllm/tp2/", NULL, 404, "NoSuchKey", ""},
-        {"GET", "/meta/llama/shards/vllm/tp2/model-rank-2-part-0.safetensors", NULL, 404, "NoSuchKey", ""},
-        {"GET", "/meta/llama/shards/vllm/tp2/model-rank-01-part-0.safetensors", NULL, 404, "NoSuchKey", ""},
-        {"GET", "/meta/llama/shards/vllm/tp2/model.safetensors", NULL, 404, "NoSuchKey", ""},
-        {"GET", "/meta/llama/shards/vllm/tp2/rank-0.json", NULL, 404, "NoSuchKey", ""},
-        {"GET", "/meta/llama/shards/other/tp2/config.json", NULL, 404, "NoSuchKey", ""},
+        {"GET", "/meta/llama/shards/vllm/tp4097/model-rank-0-part-0.safetensors", NULL, 404, "NoSuchKey",
+         WOULD_BE_RIGHT},
+        {"GET", "/meta/llama/shards/vllm/2/model-rank-0-part-0.safetensors", NULL, 404, "NoSuchKey",
+         WOULD_BE_RIGHT},
+        {"GET", "/meta/llama/shards", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
+        {"GET", "/local/bert.safetensors/shards/none/tp1/model-rank-1-part-0.safetensors", NULL, 404,
+         "NoSuchKey", WOULD_BE_RIGHT},
+        {"GET", "/meta/llama/shards/vllm/tp2/model-rank-2-part-0.safetensors", NULL, 404, "NoSuchKey",
+         WOULD_BE_RIGHT},
+        {"GET", "/meta/llama/shards/vllm/tp2/model-rank-01-part-0.safetensors", NULL, 404, "NoSuchKey",
+         WOULD_BE_RIGHT},
+        {"GET", "/meta/llama/shards/vllm/tp2/model.safetensors", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
+        {"GET", "/meta/llama/shards/vllm/tp2/rank-0.json", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
+        {"GET", "/meta/llama/shards/other/tp2/config.json", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
         {"GET", "/local/kept/shards/none/tp1/model-rank-0-part-0.safetensors", NULL, 404, "NoSuchKey", ""},
         {"GET", "/meta/llama/shards/vllm/tp3/model-rank-0-part-0.safetensors", NULL, 400, "InvalidArgument",
          "3"},
@@ -778,6 +845,30 @@ static void the_other_port_is_named(void **state)
     close_place(&place);
 }
 
+/* Advice on rank files is for keys that look like theirs, of models that have some. */
+static void other_keys_get_no_advice(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {
+        "/local/nothing",
+        "/meta/llama/shard/vllm/tp2/config.json",
+        "/meta/other/shards/vllm/tp2/model-rank-0-part-0.safetensors",
+        "/local/broken/shards/none/tp1/model-rank-0-part-0.safetensors",
+        "/local/shards/none/tp1/model-rank-0-part-0.safetensors",
+        "/has/real/shards/none/tp1/model-rank-0-part-0.safetensors",
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(targets); i++) {
+        struct answer answer;
+        s3_ask(&place, "GET", targets[i], NULL, &answer);
+        CHECK(answer.response.status == 404 && strstr(answer.body, "there are") == NULL, "%s: %s", targets[i],
+              answer.body);
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
 /* A token is good for its bucket, prefix and delimiter, and for any number of keys. */
 static void tokens_are_checked(void **state)
 {
@@ -901,9 +992,11 @@ int main(void)
         cmocka_unit_test(objects_and_parts_of_them),
         cmocka_unit_test(rank_files),
         cmocka_unit_test(many_ranks),
+        cmocka_unit_test(a_listing_matches_names_once),
         cmocka_unit_test(errors),
         cmocka_unit_test(subresources_go_by_presence),
         cmocka_unit_test(the_other_port_is_named),
+        cmocka_unit_test(other_keys_get_no_advice),
         cmocka_unit_test(tokens_are_checked),
         cmocka_unit_test(hostile_queries),
         cmocka_unit_test(before_the_first_scan_is_503),

@@ -1,0 +1,60 @@
+#include "core/digits.h"
+
+#include "core/checked.h"
+
+bool td_number_read(const char *text, size_t len, uint64_t max, uint64_t *out)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < len; i++)
+        if (text[i] < '0' || text[i] > '9' || !td_mul_u64(value, 10, &value) ||
+            !td_add_u64(value, (uint64_t)(text[i] - '0'), &value) || value > max)
+            return false;
+    if (len == 0)
+        return false;
+    *out = value;
+    return true;
+}
+
+bool td_number_read_strict(const char *text, size_t len, uint64_t max, uint64_t *out)
+{
+    bool padded = len > 1 && text[0] == '0';
+    return !padded && td_number_read(text, len, max, out);
+}
+
+int td_hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+bool td_hex_is_lower(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if (td_hex_digit(text[i]) < 0 || (text[i] >= 'A' && text[i] <= 'F'))
+            return false;
+    return true;
+}
+
+void td_hex_write(const uint8_t *bytes, size_t len, char *text)
+{
+    static const char hex[] = "0123456789abcdef";
+    for (size_t i = 0; i < len; i++) {
+        text[2 * i] = hex[bytes[i] >> 4];
+        text[2 * i + 1] = hex[bytes[i] & 15];
+    }
+    text[2 * len] = '\0';
+}
+
+bool td_hex_read(const char *text, size_t len, uint64_t *out)
+{
+    uint64_t value = 0;
+    if (len == 0 || len > 16 || !td_hex_is_lower(text, len))
+        return false;
+    for (size_t i = 0; i < len; i++)
+        value = value << 4 | (uint64_t)td_hex_digit(text[i]);
+    *out = value;
+    return true;
+}

@@ -1,0 +1,193 @@
+/* Names and commits of revisions that lie nowhere. */
+#include "api/made_revision.h"
+
+#include "slicing/engine.h"
+#include "tests/unit/unit.h"
+
+#define BASE "0123456789abcdef0123456789abcdef01234567"
+#define OTHER "1123456789abcdef0123456789abcdef01234567"
+
+static struct td_text text_of(const char *text)
+{
+    return (struct td_text){.p = text, .len = strlen(text)};
+}
+
+static struct td_made_revision named(const char *name)
+{
+    struct td_made_revision revision;
+    CHECK(td_made_revision_read_name(text_of(name), &revision, NULL), "%s", name);
+    return revision;
+}
+
+static void names_have_parameters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        enum td_view_kind kind;
+        const char *engine;
+        uint64_t tp_size, rank;
+    } cases[] = {
+        {"safetensors", TD_VIEW_SAFETENSORS, "none", 1, 0},
+        {"tp1-rank0-none", TD_VIEW_RANK, "none", 1, 0},
+        {"tp8-rank7-vllm", TD_VIEW_RANK, "vllm", 8, 7},
+        {"tp2-rank1-nano-vllm", TD_VIEW_RANK, "nano-vllm", 2, 1},
+        {"tp4096-rank4095-fsdp", TD_VIEW_RANK, "fsdp", 4096, 4095},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_made_revision revision = named(cases[i].name);
+        CHECK(revision.kind == cases[i].kind && revision.tp_size == cases[i].tp_size &&
+                  revision.rank == cases[i].rank,
+              "%s", cases[i].name);
+        assert_string_equal(td_engine_name(revision.engine), cases[i].engine);
+    }
+}
+
+static void other_names_are_none(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "",
+        "main",
+        "none",
+        "Safetensors",
+        "safetensors ",
+        "safetensor",
+        "tp",
+        "tp2",
+        "tp2-",
+        "tp2-rank1",
+        "tp2-rank1-",
+        "tp2-rank-none",
+        "tp2-1-none",
+        "tp2-rank1-none-",
+        "tp2-rank1-other",
+        "tp2-rank2-none",
+        "tp0-rank0-none",
+        "tp4097-rank0-none",
+        "tp02-rank0-none",
+        "tp2-rank00-none",
+        "tp+2-rank0-none",
+        "tp2-rank-1-none",
+        "TP2-rank0-none",
+        "tp18446744073709551618-rank0-none",
+        "tp2-rank18446744073709551616-none",
+        "tp2-rank0-NONE",
+    };
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        struct td_made_revision revision;
+        CHECK(!td_made_revision_read_name(text_of(names[i]), &revision, NULL), "\"%s\"", names[i]);
+    }
+}
+
+/* Of what is nearly a name, and of nothing else. */
+static void what_is_wrong_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *part;
+    } cases[] = {
+        {"tp0-rank0-none", "\"tp0\" is no number of ranks; tp1 to tp4096 are right"},
+        {"tp4097-rank0-none", "\"tp4097\" is no number of ranks"},
+        {"tp2x", "\"tp2x\" is no number of ranks"},
+        {"tp2", "\"\" is no rank of 2; there are rank0 to rank1"},
+        {"tp2-rank2-none", "\"rank2\" is no rank of 2; there are rank0 to rank1"},
+        {"tp8-0-none", "\"0\" is no rank of 8; there are rank0 to rank7"},
+        {"tp2-rank1-other-engine", "no engine \"other-engine\"; there are fsdp, nano-vllm, none, vllm"},
+        {"tp2-rank1", "no engine \"\""},
+        {"safetensor", NULL},
+        {"tpx-rank0-none", NULL},
+        {"tp", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_made_revision revision;
+        struct td_error err;
+        td_error_init(&err);
+        assert_false(td_made_revision_read_name(text_of(cases[i].name), &revision, &err));
+        if (cases[i].part == NULL)
+            CHECK(err.code == TD_OK, "%s: %s", cases[i].name, err.message);
+        else
+            CHECK(err.code == TD_NOT_FOUND && strstr(err.message, cases[i].part) != NULL, "%s: %s",
+                  cases[i].name, err.message);
+    }
+    assert_string_equal(td_made_revision_names(0), "safetensors");
+    assert_string_equal(td_made_revision_names(1), "tp{n}-rank{r}-{engine}");
+    assert_null(td_made_revision_names(2));
+}
+
+static const char *const names[] = {
+    "safetensors",    "tp1-rank0-none", "tp1-rank0-fsdp",  "tp2-rank0-none",       "tp2-rank1-none",
+    "tp2-rank1-vllm", "tp2-rank1-fsdp", "tp17-rank0-none", "tp4096-rank4095-none", "tp16-rank1-none",
+};
+
+/* 40 hexadecimal digits, as Git's; another for each revision, and of other files; they say what they are. */
+static void commits_say_what_they_are(void **state)
+{
+    (void)state;
+    char commits[2 * COUNT_OF(names)][TD_COMMIT_BYTES];
+    for (size_t i = 0; i < COUNT_OF(commits); i++) {
+        struct td_made_revision revision = named(names[i / 2]);
+        struct td_made_revision found;
+        assert_true(td_made_revision_write_commit(&revision, i % 2 == 0 ? BASE : OTHER, commits[i]));
+        assert_int_equal(strlen(commits[i]), 40);
+        assert_int_equal(strspn(commits[i], "0123456789abcdef"), 40);
+        assert_true(td_made_revision_read_commit(text_of(commits[i]), &found));
+        CHECK(found.kind == revision.kind && found.engine == revision.engine &&
+                  found.tp_size == revision.tp_size && found.rank == revision.rank,
+              "%s", commits[i]);
+        for (size_t k = 0; k < i; k++) /* the digests too: of two contents not even these are the same */
+            CHECK(strncmp(commits[i], commits[k], 24) != 0, "%s %s", commits[i], commits[k]);
+    }
+}
+
+/* Digits 24 on: two of the kind, two of the engine, six of the number of ranks, six of the rank. */
+static void what_cannot_be_made_has_no_commit(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *parameters;
+        bool is_one;
+    } cases[] = {
+        {"0202000001000000", true} /* tp1-rank0-none */,
+        {"0203001000000fff", true} /* tp4096-rank4095-vllm */,
+        {"0102000001000000", true} /* safetensors */,
+        {"0002000001000000", false} /* as the files lie */,
+        {"0302000001000000", false} /* of all ranks: no revision */,
+        {"0402000001000000", false},
+        {"ff02000001000000", false},
+        {"0204000001000000", false} /* no engine */,
+        {"02ff000001000000", false},
+        {"0202000000000000", false} /* no ranks */,
+        {"0202000001000001", false},
+        {"0202001001000000", false} /* 4097 */,
+        {"0202ffffff000000", false},
+        {"0101000001000000", false} /* safetensors are made in one way */,
+        {"0102000002000000", false},
+        {"0102000002000001", false},
+        {"0202000001000 00", false},
+        {"020200000A000000", false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char commit[TD_COMMIT_BYTES];
+        struct td_made_revision revision;
+        (void)snprintf(commit, sizeof commit, "%.24s%s", BASE, cases[i].parameters);
+        CHECK(td_made_revision_read_commit(text_of(commit), &revision) == cases[i].is_one, "%s",
+              cases[i].parameters);
+        assert_false(td_made_revision_read_commit((struct td_text){.p = commit, .len = 39}, &revision));
+        assert_false(td_made_revision_read_commit((struct td_text){.p = commit, .len = 41}, &revision));
+        assert_false(td_made_revision_read_commit((struct td_text){.p = commit, .len = 0}, &revision));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_have_parameters),
+        cmocka_unit_test(other_names_are_none),
+        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(commits_say_what_they_are),
+        cmocka_unit_test(what_cannot_be_made_has_no_commit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
