@@ -260,6 +260,17 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
 
 /* ---- routing ------------------------------------------------------------------------------------------- */
 
+/* The list of buckets; but not for who asks for something in a bucket whose name is in the host's. */
+static void answer_root(const struct td_call *call)
+{
+    if (td_uri_parameter(call->uri, "list-type") == NULL && asked_subresource(call) == NULL)
+        list_buckets(call);
+    else
+        td_response_fail(
+            call->response, 400, NULL,
+            "no bucket: it is read from the path (/bucket/key, \"path style\"), not from the host's name");
+}
+
 /* path is after the first '/'. */
 static void route(const struct td_call *call, struct td_text path)
 {
@@ -270,7 +281,7 @@ static void route(const struct td_call *call, struct td_text path)
         key = (struct td_text){.p = slash + 1, .len = path.len - name_len - 1};
     call->response->route = key.len > 0 ? TD_ROUTE_S3_OBJECT : TD_ROUTE_S3_BUCKET;
     if (path.len == 0) {
-        list_buckets(call);
+        answer_root(call);
         return;
     }
     const struct td_bucket *bucket = td_bucket_find(call->snapshot, path.p, name_len);

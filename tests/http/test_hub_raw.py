@@ -179,6 +179,28 @@ def test_refs_of_a_cache(hub):
     assert [(b["name"], b["ref"], b["targetCommit"]) for b in refs["pullRequests"]] == [("refs/pr/1", "refs/pr/1", OLD)]
 
 
+def test_as_llama_cpp_downloads(tmp_path, start):
+    """llama.cpp, common/hf-cache.cpp and download.cpp: refs, the tree of main's commit, HEAD, GET that is resumed."""
+    files = {"tiny-Q4_K_M.gguf": pattern(200_000, "q4"), "tiny-Q8_0.gguf": pattern(100_000, "q8")}
+    for name, data in files.items():
+        write(tmp_path / "root/org/tiny-GGUF" / name, data)
+    age(tmp_path / "root")
+    s = start(tmp_path / "root", hash_threads=1)
+    wait_hashed(s, "org/tiny-GGUF")
+    accept = {"Accept": "application/json", "User-Agent": "llama-cpp/b1"}
+    branches = s.get("/api/models/org/tiny-GGUF/refs", accept).json()["branches"]
+    commit = next(b["targetCommit"] for b in branches if b["name"] == "main")
+    listed = s.get(f"/api/models/org/tiny-GGUF/tree/{commit}?recursive=true", accept).json()
+    assert {i["path"]: i["lfs"]["oid"] for i in listed if i["type"] == "file"} == {n: sha256(d) for n, d in files.items()}
+    for name, data in files.items():
+        target = f"/org/tiny-GGUF/resolve/{commit}/{name}"
+        head = s.request(target, method="HEAD")
+        assert (head.status, head.length, head.get("Accept-Ranges")) == (200, len(data), "bytes")
+        rest = s.get(target, {"Range": "bytes=70000-"})
+        assert rest.status == 206 and rest.body == data[70000:]
+    assert isinstance(s.get("/api/models/org/none/refs", accept).json()["error"], str)
+
+
 # ---------------------------------------------------------------------------------------------- trees
 
 

@@ -687,6 +687,8 @@ static void errors(void **state)
         {"GET", "/local?list-type=2&encoding-type=gzip", NULL, 400, "InvalidArgument", "encoding-type=url"},
         {"GET", "/local?list-type=2&continuation-token=AAAA", NULL, 400, "InvalidArgument", "token"},
         {"GET", "/local?list-type=2&continuation-token=", NULL, 400, "InvalidArgument", "token"},
+        {"GET", "/?list-type=2", NULL, 400, "InvalidArgument", "path style"},
+        {"GET", "/?location", NULL, 400, "InvalidArgument", "path style"},
         {"GET", "/?max-buckets=0", NULL, 400, "InvalidArgument", "max-buckets"},
         {"GET", "/?continuation-token=AAAA", NULL, 400, "InvalidArgument", "token"},
         {"GET", "/local/%00", NULL, 400, "InvalidArgument", "NUL"},
