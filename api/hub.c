@@ -176,7 +176,9 @@ static bool answer_folder(struct td_hub_call *hub, struct td_text path)
     files.prefix_len = view->prefix_len;
     bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(hub->call, &files, path, &err);
     td_buffer_fini(&base);
-    if (!ok && err.code != TD_NOT_FOUND)
+    if (ok)
+        td_response_add_header(hub->call->response, "X-Repo-Commit", "%s", view->commit);
+    else if (err.code != TD_NOT_FOUND)
         (void)td_hub_fail_error(hub, &err);
     return ok || err.code != TD_NOT_FOUND;
 }

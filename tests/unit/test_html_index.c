@@ -246,6 +246,10 @@ static void datasets_are_found(void **state)
     expect_page(&place, evil, "text/html",
                 "/datasets/" EVIL_HREF "/resolve/main/%22%3E%3Cscript%3Ealert%28%271%27%29%3C/");
     struct answer answer;
+    char commit[128];
+    loopback_get(&place.loop, "/datasets/org/cached/resolve/main/", &answer);
+    assert_string_equal(answer_header(&answer, "X-Repo-Commit", commit), C1); /* as files say it */
+    answer_fini(&answer);
     loopback_get(&place.loop, "/datasets/ns/rows/resolve/main/data/a/x.csv", &answer);
     assert_string_equal(answer.body, "1,2");
     answer_fini(&answer);
