@@ -1,7 +1,8 @@
 #include "api/html_index.h"
 
-#include <inttypes.h>
-#include <stdio.h>
+#include "api/html_view.h"
+#include "catalog/repo.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -50,8 +51,16 @@ static void write_text(struct td_buffer *out, const char *text, size_t len)
     }
 }
 
-static void begin_page(struct td_buffer *out, const char *title, size_t len)
+/* What begins every page, with the snapshot's rows to come. */
+static void begin_page(const struct td_call *call, struct td_html_page *page, const char *title, size_t len)
 {
+    struct td_buffer *out = &page->head;
+    memset(page, 0, sizeof *page);
+    page->snapshot = call->snapshot;
+    page->model = call->model;
+    page->tail = "</table>\n</body>\n</html>\n";
+    td_buffer_init(&page->base);
+    td_buffer_init(out);
     td_buffer_puts(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>");
     write_text(out, title, len);
     td_buffer_puts(out, "</title>\n<style>body{font:16px/1.5 sans-serif;margin:2em}"
@@ -60,166 +69,239 @@ static void begin_page(struct td_buffer *out, const char *title, size_t len)
     td_buffer_puts(out, "</h1>\n<table>\n");
 }
 
-/* One row: a link and up to two columns of text. */
-static void write_row(struct td_buffer *out, const char *prefix, const char *path, size_t len,
-                      const char *suffix, const char *shown, size_t shown_len, const char *first,
-                      const char *second)
+/* A row is a link, `prefix` as it is and `path` encoded, and two columns: a size (NULL: none) and a text. */
+struct row {
+    struct td_text prefix, path, shown;
+    const char *suffix; /* of the link */
+    const uint64_t *bytes;
+    const char *what;
+};
+
+static struct td_text text_of(const char *text)
 {
-    td_buffer_printf(out, "<tr><td><a href=\"%s", prefix);
-    td_uri_encode(out, path, len, true);
-    td_buffer_printf(out, "%s\">", suffix);
-    write_text(out, shown, shown_len);
-    td_buffer_printf(out, "</a></td><td class=\"n\">%s</td><td>%s</td></tr>\n", first, second);
+    return (struct td_text){.p = text, .len = strlen(text)};
 }
 
-static void end_page(const struct td_call *call, struct td_buffer *out)
+static void write_row(struct td_buffer *out, const struct row *row)
 {
-    td_buffer_puts(out, "</table>\n</body>\n</html>\n");
-    td_response_set_text(call->response, html_type, out);
+    td_buffer_puts(out, "<tr><td><a href=\"");
+    td_buffer_append(out, row->prefix.p, row->prefix.len);
+    td_uri_encode(out, row->path.p, row->path.len, true);
+    td_buffer_puts(out, row->suffix);
+    td_buffer_puts(out, "\">");
+    write_text(out, row->shown.p, row->shown.len);
+    td_buffer_puts(out, "</a></td><td class=\"n\">");
+    if (row->bytes != NULL)
+        td_buffer_u64(out, *row->bytes);
+    td_buffer_puts(out, "</td><td>");
+    td_buffer_puts(out, row->what);
+    td_buffer_puts(out, "</td></tr>\n");
+}
+
+/* Makes the page, whose buffers it takes over, a whole 200 answer. False: out of memory, and nothing was answered. */
+static bool set_page(const struct td_call *call, const struct td_html_page *page, struct td_error *err)
+{
+    struct td_response *response = call->response;
+    struct td_blob *blob = NULL;
+    char tag[TD_TAG_BYTES];
+    bool ok = td_html_view_create(page, &blob, tag, err) &&
+              td_body_append(&response->body, blob, 0, blob->len_bytes, err);
+    td_blob_unref(blob);
+    if (!ok)
+        return false;
+    td_response_describe(response, html_type);
+    td_response_set_etag(response, "%s", tag);
     /* nothing in a page of ours runs, whatever names files have */
-    td_response_add_header(call->response, "Content-Security-Policy",
+    td_response_add_header(response, "Content-Security-Policy",
                            "default-src 'none'; style-src 'unsafe-inline'");
-    td_response_add_header(call->response, "X-Content-Type-Options", "nosniff");
+    td_response_add_header(response, "X-Content-Type-Options", "nosniff");
+    return true;
 }
 
-static void bytes_text(uint64_t bytes, char out[32])
+/* The same for one that only those get who ask for HTML. */
+static void answer_page(const struct td_call *call, const struct td_html_page *page)
 {
-    (void)snprintf(out, 32, "%" PRIu64, bytes);
+    struct td_error err;
+    td_error_init(&err);
+    if (!set_page(call, page, &err))
+        td_response_fail_error(call->response, &err);
+    td_response_add_header(call->response, "Vary", "Accept");
 }
 
-/* ---- pages --------------------------------------------------------------------------------------------- */
+/* ---- models and datasets ------------------------------------------------------------------------------- */
+
+static size_t write_model(const struct td_html_page *page, size_t at, struct td_buffer *out)
+{
+    const struct td_model *model = &page->snapshot->models[at];
+    struct td_text id = text_of(model->id);
+    struct row row = {.prefix = text_of("/models/"), .path = id, .suffix = "/", .shown = id};
+    row.bytes = &model->total_bytes;
+    row.what = model->checkpoint_count > 0 ? model->checkpoints[0].format : "";
+    if (!model->is_other_revision)
+        write_row(out, &row);
+    return at + 1;
+}
+
+/* The models, and behind them the datasets: these are known to the Hub's paths alone, and so lead there. */
+static size_t write_start(const struct td_html_page *page, size_t at, struct td_buffer *out)
+{
+    if (at < page->snapshot->model_count)
+        return write_model(page, at, out);
+    const struct td_repo *repo = &page->snapshot->repos[at - page->snapshot->model_count];
+    struct td_text id = text_of(repo->id);
+    struct row row = {.prefix = text_of("/datasets/"), .path = id, .suffix = "/resolve/main/", .shown = id};
+    row.bytes = &repo->file_bytes;
+    row.what = "dataset";
+    if (td_repo_is_dataset(repo) && !repo->is_other_revision)
+        write_row(out, &row);
+    return at + 1;
+}
 
 void td_html_models(const struct td_call *call)
 {
-    static const char title[] = "Models";
-    enum { MODELS_MAX = 10000 }; /* for people */
-    size_t shown = 0;
-    const struct td_snapshot *snapshot = call->snapshot;
-    struct td_buffer out;
-    td_buffer_init(&out);
-    begin_page(&out, title, sizeof title - 1);
-    for (size_t i = 0; i < snapshot->model_count && shown <= MODELS_MAX && !out.failed; i++) {
-        const struct td_model *model = &snapshot->models[i];
-        char bytes[32];
-        if (model->is_other_revision)
-            continue;
-        if (shown++ == MODELS_MAX) {
-            td_buffer_puts(&out, "<tr><td>and more</td></tr>\n");
-            continue;
-        }
-        bytes_text(model->total_bytes, bytes);
-        write_row(&out, "/models/", model->id, strlen(model->id), "/", model->id, strlen(model->id), bytes,
-                  model->checkpoint_count > 0 ? model->checkpoints[0].format : "");
+    bool is_start = td_text_equals(call->uri->path, "/");
+    struct td_text title = text_of(is_start ? "Models and datasets" : "Models");
+    struct td_html_page page;
+    begin_page(call, &page, title.p, title.len);
+    page.end_row = call->snapshot->model_count + (is_start ? call->snapshot->repo_count : 0);
+    page.write_row = is_start ? write_start : write_model;
+    answer_page(call, &page);
+}
+
+/* ---- one model ----------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *suffix, *shown, *what;
+    bool of_checkpoint;
+} links[] = {
+    {"/files/", "files/", "the files", false},
+    {"/tensors", "tensors", "the manifest, as JSON", true},
+    {"/model.safetensors", "model.safetensors", "all tensors in one file", true},
+    {"", "description", "as JSON", false},
+};
+
+enum { LINKS = sizeof links / sizeof *links };
+
+/* The links, and behind them what was wrong with files. */
+static size_t write_of_model(const struct td_html_page *page, size_t at, struct td_buffer *out)
+{
+    const struct td_model *model = page->model;
+    if (at >= LINKS) {
+        const struct td_problem *problem = &model->problems.items[at - LINKS];
+        td_buffer_puts(out, "<tr><td>");
+        write_text(out, problem->path, strlen(problem->path));
+        td_buffer_puts(out, "</td><td></td><td>");
+        write_text(out, problem->message, strlen(problem->message));
+        td_buffer_puts(out, "</td></tr>\n");
+    } else if (!links[at].of_checkpoint || model->checkpoint_count > 0) {
+        struct row row = {.prefix = text_of("/models/"), .path = text_of(model->id)};
+        row.suffix = links[at].suffix;
+        row.shown = text_of(links[at].shown);
+        row.what = links[at].what;
+        write_row(out, &row);
     }
-    end_page(call, &out);
-    td_response_add_header(call->response, "Vary", "Accept");
-    td_buffer_fini(&out);
+    return at + 1;
 }
 
 void td_html_model(const struct td_call *call)
 {
-    static const struct {
-        const char *suffix, *shown, *what;
-        bool of_checkpoint;
-    } links[] = {
-        {"/files/", "files/", "the files", false},
-        {"/tensors", "tensors", "the manifest, as JSON", true},
-        {"/model.safetensors", "model.safetensors", "all tensors in one file", true},
-        {"", "description", "as JSON", false},
-    };
-    const struct td_model *model = call->model;
-    struct td_buffer out;
-    td_buffer_init(&out);
-    begin_page(&out, model->id, strlen(model->id));
-    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
-        if (!links[i].of_checkpoint || model->checkpoint_count > 0)
-            write_row(&out, "/models/", model->id, strlen(model->id), links[i].suffix, links[i].shown,
-                      strlen(links[i].shown), "", links[i].what);
-    for (size_t i = 0; i < model->problems.count; i++) {
-        td_buffer_puts(&out, "<tr><td>");
-        write_text(&out, model->problems.items[i].path, strlen(model->problems.items[i].path));
-        td_buffer_puts(&out, "</td><td></td><td>");
-        write_text(&out, model->problems.items[i].message, strlen(model->problems.items[i].message));
-        td_buffer_puts(&out, "</td></tr>\n");
-    }
-    end_page(call, &out);
-    td_response_add_header(call->response, "Vary", "Accept");
-    td_buffer_fini(&out);
+    struct td_html_page page;
+    begin_page(call, &page, call->model->id, strlen(call->model->id));
+    page.end_row = LINKS + call->model->problems.count;
+    page.write_row = write_of_model;
+    answer_page(call, &page);
 }
 
-/* The items directly in a folder: files, and the folders in it once each. from is where their names begin in the paths
- * below the model. */
-static void write_items(const struct td_call *call, size_t first, size_t end, size_t from,
-                        struct td_buffer *out)
+/* ---- folders ------------------------------------------------------------------------------------------- */
+
+/* An item directly in a folder: a file, or a folder with all that lies in it. */
+static size_t write_item(const struct td_html_page *page, size_t at, struct td_buffer *out)
 {
-    const struct td_model *model = call->model;
-    const char *folder = "";
-    size_t folder_len = 0;
-    struct td_buffer prefix;
-    td_buffer_init(&prefix);
-    td_buffer_puts(&prefix, "/models/");
-    td_uri_encode(&prefix, model->id, strlen(model->id), true);
-    td_buffer_puts(&prefix, "/files/");
-    const char *base = td_buffer_terminate(&prefix);
-    for (size_t i = first; i < end && base != NULL && !out->failed; i++) {
-        const struct td_entry *entry = &call->snapshot->entries[i];
-        const char *path = td_model_relative(model, entry);
-        const char *name = path + from;
-        size_t name_len = strcspn(name, "/");
-        char bytes[32];
-        bytes_text(entry->file->source.id.size_bytes, bytes);
-        if (name[name_len] == '\0') {
-            write_row(out, base, path, strlen(path), "", name, name_len, bytes, "");
-        } else if (name_len + 1 != folder_len || strncmp(folder, name, folder_len) != 0) {
-            folder = name;
-            folder_len = name_len + 1;
-            write_row(out, base, path, from + folder_len, "", name, folder_len, "", "");
-        }
-    }
-    out->failed = out->failed || base == NULL;
-    td_buffer_fini(&prefix);
+    const struct td_entry *entry = &page->snapshot->entries[at];
+    const char *name = entry->path + page->name_at;
+    size_t len = strcspn(name, "/");
+    bool is_folder = name[len] == '/';
+    struct td_text shown = {.p = name, .len = len + (is_folder ? 1 : 0)};
+    struct row row = {.path = shown, .shown = shown, .suffix = "", .what = ""};
+    row.prefix = (struct td_text){.p = page->base.data, .len = page->base.len};
+    row.bytes = is_folder ? NULL : &entry->file->source.id.size_bytes;
+    write_row(out, &row);
+    if (!is_folder)
+        return at + 1;
+    size_t first;
+    size_t count;
+    td_snapshot_entries_below(page->snapshot, entry->path, page->name_at + len, &first, &count);
+    return first + count;
 }
 
-/* The entries below a folder of the model's files: a run, since paths are sorted. */
-static bool find_run(const struct td_call *call, struct td_text path, size_t *first, size_t *count)
+/* The entries below a folder of these files: a run, since paths are sorted. */
+static bool find_run(const struct td_snapshot *snapshot, const struct td_html_files *files,
+                     struct td_text path, size_t *first, size_t *count, struct td_error *err)
 {
-    const struct td_model *model = call->model;
     struct td_buffer folder;
-    *first = model->first_entry;
-    *count = model->entry_count;
+    *first = files->first_entry;
+    *count = files->entry_count;
     if (path.len == 0)
         return true;
     td_buffer_init(&folder);
-    if (model->directory_len > 0)
-        td_buffer_printf(&folder, "%s/", model->id);
+    if (files->entry_count > 0)
+        td_buffer_append(&folder, snapshot->entries[*first].path, files->prefix_len);
     td_buffer_append(&folder, path.p, path.len);
-    bool ok = !folder.failed;
+    bool ok = !folder.failed || td_error_no_memory(err);
     if (ok)
-        td_snapshot_entries_below(call->snapshot, folder.data, folder.len, first, count);
+        td_snapshot_entries_below(snapshot, folder.data, folder.len, first, count);
     td_buffer_fini(&folder);
     /* files directly in the root are a model each: what lies below is not theirs */
-    return ok && *count > 0 && *first >= model->first_entry &&
-           *first + *count <= model->first_entry + model->entry_count;
+    if (ok && (*count == 0 || *first < files->first_entry ||
+               *first + *count > files->first_entry + files->entry_count))
+        ok = td_error_set(err, TD_NOT_FOUND, "no such folder");
+    return ok;
+}
+
+bool td_html_files_page(const struct td_call *call, const struct td_html_files *files, struct td_text path,
+                        struct td_error *err)
+{
+    size_t first;
+    size_t count;
+    struct td_buffer title;
+    struct td_html_page page;
+    if (!find_run(call->snapshot, files, path, &first, &count, err))
+        return false;
+    td_buffer_init(&title);
+    td_buffer_append(&title, files->name.p, files->name.len);
+    td_buffer_puts(&title, ": files/");
+    td_buffer_append(&title, path.p, path.len);
+    begin_page(call, &page, title.data, title.len);
+    page.head.failed = page.head.failed || title.failed;
+    td_buffer_fini(&title);
+    td_buffer_append(&page.base, files->base.p, files->base.len);
+    td_uri_encode(&page.base, path.p, path.len, true);
+    td_buffer_puts(&page.base, path.len > 0 ? "/" : "");
+    page.name_at = files->prefix_len + (path.len > 0 ? path.len + 1 : 0);
+    page.first_row = first;
+    page.end_row = first + count;
+    page.write_row = write_item;
+    return set_page(call, &page, err);
 }
 
 bool td_html_folder(const struct td_call *call, struct td_text path)
 {
-    size_t first;
-    size_t count;
-    if (!find_run(call, path, &first, &count))
-        return false;
-    struct td_buffer title;
-    struct td_buffer out;
-    td_buffer_init(&title);
-    td_buffer_init(&out);
-    td_buffer_printf(&title, "%s: files/", call->model->id);
-    td_buffer_append(&title, path.p, path.len);
-    const char *text = td_buffer_terminate(&title);
-    begin_page(&out, text == NULL ? "" : text, title.len);
-    write_items(call, first, first + count, path.len == 0 ? 0 : path.len + 1, &out);
-    out.failed = out.failed || text == NULL;
-    end_page(call, &out);
-    td_buffer_fini(&title);
-    td_buffer_fini(&out);
-    return true;
+    const struct td_model *model = call->model;
+    struct td_html_files files = {.name = text_of(model->id)};
+    struct td_buffer base;
+    struct td_error err;
+    td_error_init(&err);
+    td_buffer_init(&base);
+    td_buffer_puts(&base, "/models/");
+    td_uri_encode(&base, model->id, strlen(model->id), true);
+    td_buffer_puts(&base, "/files/");
+    files.base = (struct td_text){.p = base.data, .len = base.len};
+    files.first_entry = model->first_entry;
+    files.entry_count = model->entry_count;
+    files.prefix_len = model->directory_len > 0 ? model->directory_len + 1 : 0;
+    bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(call, &files, path, &err);
+    td_buffer_fini(&base);
+    if (!ok && err.code != TD_NOT_FOUND)
+        td_response_fail_error(call->response, &err);
+    return ok || err.code != TD_NOT_FOUND;
 }

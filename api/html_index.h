@@ -1,4 +1,5 @@
-/* Small HTML pages: for a person with a browser, and for clients that list folders by their links (fsspec). */
+/* HTML pages: for a person with a browser, and for clients that list folders by their links (fsspec). They are rendered while
+ * they are sent (html_view.h), so a folder of any length is one page. */
 #ifndef TD_API_HTML_INDEX_H
 #define TD_API_HTML_INDEX_H
 
@@ -7,11 +8,24 @@
 /* Whether the path ends in '/', as a folder's does, and the request's Accept names text/html. */
 bool td_html_is_wanted(const struct td_call *call);
 
-/* All models; one model; a folder of a model's files (path without a '/' at its end, "" for all of them). */
+/* All models, and at "/" the datasets; one model. */
 void td_html_models(const struct td_call *call);
 void td_html_model(const struct td_call *call);
 
-/* False when there is no such folder; nothing was answered then. */
+/* A folder of a model's files (path without a '/' at its end, "" for all of them). False when there is no such folder;
+ * nothing was answered then. */
 bool td_html_folder(const struct td_call *call, struct td_text path);
+
+/* Files below one address, as they lie. */
+struct td_html_files {
+    struct td_text name;             /* whose they are, for the title */
+    struct td_text base;             /* what their links begin with: encoded, with a '/' at its end */
+    size_t first_entry, entry_count; /* a run of the snapshot's entries */
+    size_t prefix_len;               /* of their paths that is not part of their links */
+};
+
+/* The same of these. False: TD_NOT_FOUND when there is no such folder, TD_RESOURCE_EXHAUSTED; nothing was answered. */
+bool td_html_files_page(const struct td_call *call, const struct td_html_files *files, struct td_text path,
+                        struct td_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 #define OPENSSL_API_COMPAT 0x10101000L /* as catalog/digest.c says */
 #include "api/hub.h"
 
+#include "api/html_index.h"
 #include "api/hub_call.h"
 #include "core/checked.h"
 #include "core/clock.h"
@@ -152,6 +153,36 @@ void td_hub_write_date(struct td_buffer *out, int64_t time_ns)
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
+/* {id}/resolve/{revision}/{path}/: the page of a folder, where files are shown as they lie. False: there is none, and
+ * nothing was answered. */
+static bool answer_folder(struct td_hub_call *hub, struct td_text path)
+{
+    const struct td_repo_view *view = &hub->view;
+    struct td_html_files files = {.name = hub->id};
+    struct td_buffer base;
+    struct td_error err;
+    if (!hub->path.is_folder || view->kind != TD_VIEW_FILES)
+        return false;
+    td_error_init(&err);
+    td_buffer_init(&base);
+    td_buffer_puts(&base, hub->as_dataset ? "/datasets/" : "/");
+    td_uri_encode(&base, hub->id.p, hub->id.len, true);
+    td_buffer_puts(&base, "/resolve/");
+    td_uri_encode(&base, hub->revision.p, hub->revision.len, false);
+    td_buffer_putc(&base, '/');
+    files.base = (struct td_text){.p = base.data, .len = base.len};
+    files.first_entry = view->first_entry;
+    files.entry_count = view->entry_count;
+    files.prefix_len = view->prefix_len;
+    bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(hub->call, &files, path, &err);
+    td_buffer_fini(&base);
+    if (ok)
+        td_response_add_header(hub->call->response, "X-Repo-Commit", "%s", view->commit);
+    else if (err.code != TD_NOT_FOUND)
+        (void)td_hub_fail_error(hub, &err);
+    return ok || err.code != TD_NOT_FOUND;
+}
+
 /* {id}/resolve/{revision}/{path}, {id}/raw/... */
 static void answer_file(struct td_hub_call *hub, struct td_text path)
 {
@@ -161,6 +192,8 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
     td_error_init(&err);
     call->response->route = TD_ROUTE_HUB_FILE;
     if (!td_repo_view_find(&hub->view, path.p, path.len, &hub->arena, &item, &err)) {
+        if (err.code == TD_NOT_FOUND && answer_folder(hub, path))
+            return;
         (void)(err.code == TD_NOT_FOUND ? td_hub_no_file(hub, "file", path) : td_hub_fail_error(hub, &err));
         return;
     }
@@ -190,11 +223,13 @@ static bool is_segment(const struct td_hub_path *path, size_t i, const char *wor
 /* Where "resolve" or "raw" stands behind an id of one or two segments; 0: nowhere. */
 static size_t file_verb(const struct td_hub_path *path, bool *as_dataset)
 {
+    size_t behind = path->is_folder ? 1 : 2; /* a revision, and a file's path */
     *as_dataset = is_segment(path, 0, "datasets");
     for (size_t skip = *as_dataset ? 1 : 0; skip < 2; skip--) { /* 1 and 0, or 0 alone */
         for (size_t n = 2; n > 0; n--) {
             size_t at = skip + n;
-            if (at + 2 < path->count && (is_segment(path, at, "resolve") || is_segment(path, at, "raw"))) {
+            if (at + behind < path->count &&
+                (is_segment(path, at, "resolve") || is_segment(path, at, "raw"))) {
                 *as_dataset = skip == 1;
                 return at;
             }

@@ -9,6 +9,7 @@ void td_hub_path_split(struct td_hub_path *path, struct td_text raw_path)
 {
     path->count = 0;
     path->memory = NULL;
+    path->is_folder = raw_path.len > 0 && raw_path.p[raw_path.len - 1] == '/';
     for (size_t at = 0, end; at < raw_path.len; at = end + 1) {
         bool is_last = path->count + 1 == TD_HUB_MAX_SEGMENTS;
         end = at;

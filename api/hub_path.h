@@ -16,6 +16,7 @@ struct td_hub_path {
     char *memory;
     struct td_text segments[TD_HUB_MAX_SEGMENTS];
     size_t count;
+    bool is_folder; /* the path ends in '/' */
 };
 
 /* Without memory of its own: the segments point into the raw path, not decoded. Empty segments (// or a '/' at the end) are

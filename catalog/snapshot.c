@@ -230,27 +230,11 @@ const char *td_model_relative(const struct td_model *model, const struct td_entr
     return model->directory_len == 0 ? entry->path : entry->path + model->directory_len + 1;
 }
 
-struct model_files {
-    const struct td_snapshot *snapshot;
-    const struct td_model *model;
-};
-
-static struct td_name file_path(const void *context, size_t i)
-{
-    const struct model_files *files = context;
-    const struct td_entry *entry = &files->snapshot->entries[files->model->first_entry + i];
-    const char *path = td_model_relative(files->model, entry);
-    return (struct td_name){.text = path, .len = strlen(path)};
-}
-
 const struct td_entry *td_model_find_file(const struct td_snapshot *snapshot, const struct td_model *model,
                                           const char *path, size_t len)
 {
-    struct model_files files = {.snapshot = snapshot, .model = model};
-    struct td_names names = {.count = model->entry_count, .context = &files, .get = file_path};
-    bool found;
-    size_t at = td_names_search(&names, path, len, &found);
-    return found ? &snapshot->entries[model->first_entry + at] : NULL;
+    size_t prefix_len = model->directory_len == 0 ? 0 : model->directory_len + 1;
+    return td_snapshot_find_in_run(snapshot, model->first_entry, model->entry_count, prefix_len, path, len);
 }
 
 const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, const char *id, size_t len)

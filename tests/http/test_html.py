@@ -5,7 +5,7 @@ import urllib.parse
 
 import pytest
 
-from harness import Server, age, pattern, tensor, write_by_hand
+from harness import Conn, Server, age, pattern, tensor, write_by_hand
 
 # fsspec/implementations/http.py takes its links by this
 FSSPEC_LINKS = re.compile(r"""(<(a|A)\s+(?:[^>]*?\s+)?(href|HREF)=["'](?P<url>[^"']+))""")
@@ -23,6 +23,9 @@ def srv(tmp_path_factory):
     (root / "org/m/sub/deeper/x.bin").write_bytes(b"x")
     write_by_hand(root / "org/m/model.safetensors", [tensor("w", "F32", (2,))])
     write_by_hand(root / EVIL / "model.safetensors", [tensor("w", "F32", (2,))])
+    (root / "datasets/ns/rows" / EVIL).mkdir(parents=True)
+    (root / "datasets/ns/rows" / EVIL / "a b.csv").write_bytes(b"a,b")
+    (root / "datasets/ns/rows/train.parquet").write_bytes(b"rows")
     age(root)
     with Server(root, hash_threads=0) as s:
         yield s
@@ -79,15 +82,20 @@ def test_from_the_start_to_every_file(srv):
                 todo.append(where)
             elif "/files/" in where:
                 files[urllib.parse.unquote(where.split("/files/", 1)[1])] = srv.get(where).body
+            elif "/datasets/" in where:
+                files[urllib.parse.unquote(where)] = srv.get(where).body
             else:
                 assert srv.get(where).status == 200, where
     assert {name: files[name] for name in NAMES} == {name: pattern(100, name) for name in NAMES}
     assert files["sub/deeper/x.bin"] == b"x"
+    rows = "/datasets/ns/rows/resolve/main/"
+    assert {k: v for k, v in files.items() if k.startswith("/datasets/")} == {rows + EVIL + "/a b.csv": b"a,b", rows + "train.parquet": b"rows"}
 
 
 def test_a_folder_as_fsspec_reads_it(srv):
     """Accept: */*; every link of the page is an item of the folder, absolute on this host or relative to it."""
-    for target, wanted in (("/models/org/m/files/", {*NAMES, "model.safetensors", "sub/"}), ("/models/org/m/files/sub/", {"deeper/"})):
+    for target, wanted in (("/models/org/m/files/", {*NAMES, "model.safetensors", "sub/"}), ("/models/org/m/files/sub/", {"deeper/"}),
+                           ("/datasets/ns/rows/resolve/main/", {EVIL + "/", "train.parquet"})):
         r = srv.get(target, {"Accept": "*/*"})
         links = {m.group("url") for m in FSSPEC_LINKS.finditer(r.body.decode())}
         assert {urllib.parse.unquote(urllib.parse.urljoin(target, u))[len(target):] for u in links} == wanted
@@ -102,7 +110,7 @@ def test_names_are_shown_as_they_are(srv):
 
 
 def test_head_ranges_and_conditions(srv):
-    for target in ("/models/", "/models/org/m/", "/models/org/m/files/"):
+    for target in ("/", "/models/", "/models/org/m/", "/models/org/m/files/", "/datasets/ns/rows/resolve/main/"):
         get = srv.get(target, {"Accept": "text/html"})
         head = srv.head(target, {"Accept": "text/html"})
         assert head.status == 200 and head.length == len(get.body) and head.etag == get.etag, head
@@ -116,3 +124,28 @@ def test_programs_get_json(srv):
         for accept in ("*/*", "application/json", "text/htmlx"):
             assert srv.get(target, {"Accept": accept}).get("Content-Type") == "application/json", (target, accept)
     assert srv.get("/").status == 404 and srv.get("/models/org/m/files/none/").status == 404
+
+
+def test_many_readers_of_a_large_folder(tmp_path):
+    """None that reads slowly, or not at all, holds the page: it is megabytes, and what each takes is not."""
+    files, readers = 20000, 64
+    (tmp_path / "m/data").mkdir(parents=True)
+    write_by_hand(tmp_path / "m/model.safetensors", [tensor("w", "F32", (2,))])
+    for i in range(files):
+        (tmp_path / f"m/data/part-{i:05d} of a large data set.bin").touch()
+    age(tmp_path)
+    with Server(tmp_path, hash_threads=0) as s:
+        whole = s.get("/models/m/files/data/")
+        assert whole.length > files * 100 and len(FSSPEC_LINKS.findall(whole.body.decode())) == files
+        assert whole.body[5000:7000] == s.get("/models/m/files/data/", {"Range": "bytes=5000-6999"}).body
+        before = s.anon_bytes()
+        conns = [Conn(s.port, rcvbuf=4096) for _ in range(readers)]
+        for c in conns:
+            c.send(b"GET /models/m/files/data/ HTTP/1.1\r\nHost: h\r\n\r\n")
+        for c in conns:
+            assert c.read_head().status == 200
+        grown = s.anon_bytes() - before
+        assert grown < readers * whole.length / 3, f"{grown >> 20} MiB"
+        for c in conns:
+            c.close()
+        assert s.get("/models/m/files/data/").body == whole.body

@@ -3,29 +3,7 @@
 #include "catalog/bucket.h"
 
 #include "catalog/repo.h"
-#include "tests/kit/scanner.h"
-#include "tests/unit/unit.h"
-
-#define C0 "0000000000000000000000000000000000000000"
-#define C1 "1111111111111111111111111111111111111111"
-
-struct place {
-    struct tree tree;
-    struct scanner scanner;
-};
-
-static void open_place(struct place *place)
-{
-    tree_open(&place->tree);
-    scanner_open(&place->scanner, &place->tree);
-    place->scanner.config.all_revisions = true;
-}
-
-static void close_place(struct place *place)
-{
-    scanner_close(&place->scanner);
-    tree_close(&place->tree);
-}
+#include "tests/unit/scan_place.h"
 
 static const struct td_bucket *find(const struct place *place, const char *name)
 {
@@ -62,7 +40,7 @@ static void first_segments_are_buckets(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_simple(&place.tree, "Qwen/Qwen3-0.6B/model.safetensors", "a");
     tree_text(&place.tree, "Qwen/Qwen3-0.6B/config.json", "{}");
     tree_simple(&place.tree, "Qwen-x/y/model.safetensors", "a");
@@ -100,7 +78,7 @@ static void nothing_is_no_bucket(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     (void)scanner_scan(&place.scanner);
     expect_buckets(&place, "");
     assert_null(td_bucket_of(place.scanner.snapshot, "x/y", 3));
@@ -115,7 +93,7 @@ static void a_directory_called_local(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_simple(&place.tree, "local/m/model.safetensors", "a");
     tree_simple(&place.tree, "m/model.safetensors", "b");
     (void)scanner_scan(&place.scanner);
@@ -131,7 +109,7 @@ static void a_root_that_is_a_model(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_simple(&place.tree, "x-00001-of-00001.safetensors", "a");
     tree_index(&place.tree, "x.safetensors.index.json", "a x-00001-of-00001.safetensors");
     tree_text(&place.tree, "config.json", "{}");
@@ -147,7 +125,7 @@ static void other_revisions_are_not_listed(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_simple(&place.tree, "models--org--name/snapshots/" C1 "/model.safetensors", "a");
     tree_simple(&place.tree, "models--org--name/snapshots/" C0 "/model.safetensors", "b");
     tree_text(&place.tree, "models--org--name/refs/main", C1);
@@ -222,7 +200,7 @@ static void every_file_is_in_one_bucket(void **state)
     uint64_t random = 5;
     for (size_t round = 0; round < 40; round++) {
         struct place place;
-        open_place(&place);
+        open_place_of_revisions(&place);
         random_tree(&place.tree, &random);
         const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
         size_t keys = 0;

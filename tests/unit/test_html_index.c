@@ -4,6 +4,8 @@
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
 
+#define C0 "0000000000000000000000000000000000000000"
+#define C1 "1111111111111111111111111111111111111111"
 #define EVIL "\"><script>alert('1')</script>&amp; #?%41"
 
 struct place {
@@ -206,6 +208,91 @@ static void no_page_where_there_is_no_folder(void **state)
     close_place(&place);
 }
 
+/* Datasets are at the start, with the Hub's paths: no others have their files. So have models, unlinked. */
+static void datasets_are_found(void **state)
+{
+    (void)state;
+    static const char evil[] = "/datasets/" EVIL_HREF "/resolve/main/";
+    struct place place;
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "ns/m/model.safetensors", "a");
+    tree_text(&place.tree, "ns/m/sub/x", "1");
+    tree_text(&place.tree, "ns/notes/README.md", ""); /* neither */
+    tree_text(&place.tree, "ns/rows/train.parquet", "123");
+    tree_text(&place.tree, "ns/rows/data/a/x.csv", "1,2");
+    tree_text(&place.tree, "datasets/ns/rows2/a-b", "12");
+    tree_text(&place.tree, "datasets--org--cached/snapshots/" C1 "/new.txt", "");
+    tree_text(&place.tree, "datasets--org--cached/snapshots/" C0 "/old.txt", "");
+    tree_text(&place.tree, "datasets--org--cached/refs/main", C1);
+    tree_text(&place.tree, "datasets/" EVIL "/" EVIL ".csv", "");
+    loopback_open(&place.loop, &place.tree);
+    expect_page(&place, "/", "text/html",
+                "/models/ns/m/ /datasets/ns/rows/resolve/main/ /datasets/" EVIL_HREF "/resolve/main/ "
+                "/datasets/ns/rows2/resolve/main/ /datasets/org/cached/resolve/main/");
+    expect_page(&place, "/models/", "text/html", "/models/ns/m/");
+    expect_page(&place, "/datasets/org/cached/resolve/main/", "*/*",
+                "/datasets/org/cached/resolve/main/new.txt");
+    expect_page(&place, "/datasets/org/cached/resolve/" C0 "/", "*/*",
+                "/datasets/org/cached/resolve/" C0 "/old.txt");
+    expect_page(&place, "/datasets/ns/rows/resolve/main/", "*/*",
+                "/datasets/ns/rows/resolve/main/data/ /datasets/ns/rows/resolve/main/train.parquet");
+    expect_page(&place, "/datasets/ns/rows/resolve/HEAD/data/", "*/*",
+                "/datasets/ns/rows/resolve/HEAD/data/a/");
+    expect_page(&place, "/datasets/ns/rows2/resolve/main/", "text/html",
+                "/datasets/ns/rows2/resolve/main/a-b");
+    expect_page(&place, "/ns/m/resolve/main/", "text/html",
+                "/ns/m/resolve/main/model.safetensors /ns/m/resolve/main/sub/");
+    expect_page(&place, "/ns/m/raw/main/sub/", "text/html", "/ns/m/resolve/main/sub/x");
+    expect_page(&place, evil, "text/html",
+                "/datasets/" EVIL_HREF "/resolve/main/%22%3E%3Cscript%3Ealert%28%271%27%29%3C/");
+    struct answer answer;
+    char commit[128];
+    loopback_get(&place.loop, "/datasets/org/cached/resolve/main/", &answer);
+    assert_string_equal(answer_header(&answer, "X-Repo-Commit", commit), C1); /* as files say it */
+    answer_fini(&answer);
+    loopback_get(&place.loop, "/datasets/ns/rows/resolve/main/data/a/x.csv", &answer);
+    assert_string_equal(answer.body, "1,2");
+    answer_fini(&answer);
+    close_place(&place);
+}
+
+/* A revision that is made has no pages; nor is there one for what is no folder, or is asked for as a file. Errors are the
+ * Hub's. */
+static void no_page_below_other_paths_of_the_hub(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target, *code;
+    } cases[] = {
+        {"/datasets/ns/rows/resolve/main/none/", "EntryNotFound"},
+        {"/datasets/ns/rows/resolve/main/dat/", "EntryNotFound"},
+        {"/datasets/ns/rows/resolve/main/data", "EntryNotFound"},
+        {"/datasets/ns/rows/resolve/none/", "RevisionNotFound"},
+        {"/datasets/ns/none/resolve/main/", "RepoNotFound"},
+        {"/ns/m/resolve/safetensors/", "EntryNotFound"},
+        {"/ns/m/resolve/tp2-rank0-none/", "EntryNotFound"},
+        {"/ns/m/resolve/main", NULL},
+        {"/ns/m/resolve/", NULL},
+    };
+    struct place place;
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "ns/m/model.safetensors", "a");
+    tree_text(&place.tree, "ns/rows/data/x.csv", "1,2");
+    loopback_open(&place.loop, &place.tree);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct answer answer;
+        char buffer[128];
+        loopback_ask(&place.loop, "GET", cases[i].target, "Accept: text/html", &answer);
+        CHECK(answer.response.status == 404, "%s: %d", cases[i].target, answer.response.status);
+        const char *code = answer_header(&answer, "X-Error-Code", buffer);
+        CHECK(code == NULL ? cases[i].code == NULL
+                           : cases[i].code != NULL && strcmp(code, cases[i].code) == 0,
+              "%s: %s", cases[i].target, code == NULL ? "none" : code);
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +301,8 @@ int main(void)
         cmocka_unit_test(hostile_names_are_text),
         cmocka_unit_test(who_gets_a_page),
         cmocka_unit_test(no_page_where_there_is_no_folder),
+        cmocka_unit_test(datasets_are_found),
+        cmocka_unit_test(no_page_below_other_paths_of_the_hub),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

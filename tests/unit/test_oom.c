@@ -132,6 +132,8 @@ static const struct {
     {"/models/", "Accept: text/html", false, NULL},
     {"/models/m/", "Accept: text/html", false, NULL},
     {"/models/m/files/", NULL, false, NULL},
+    {"/", "Accept: text/html", false, NULL},
+    {"/m/resolve/main/", NULL, false, NULL},
     {"/api/models", NULL, false, NULL},
     {"/api/models?limit=1&search=m&sort=lastModified&full=true", "Host: h", false, NULL},
     {"/api/models/m?blobs=true", NULL, false, NULL},

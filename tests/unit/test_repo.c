@@ -2,29 +2,7 @@
  * caching". */
 #include "catalog/repo.h"
 
-#include "tests/kit/scanner.h"
-#include "tests/unit/unit.h"
-
-#define C0 "0000000000000000000000000000000000000000"
-#define C1 "1111111111111111111111111111111111111111"
-
-struct place {
-    struct tree tree;
-    struct scanner scanner;
-};
-
-static void open_place(struct place *place)
-{
-    tree_open(&place->tree);
-    scanner_open(&place->scanner, &place->tree);
-    place->scanner.config.all_revisions = true;
-}
-
-static void close_place(struct place *place)
-{
-    scanner_close(&place->scanner);
-    tree_close(&place->tree);
-}
+#include "tests/unit/scan_place.h"
 
 static const struct td_repo *find(const struct place *place, bool as_dataset, const char *id)
 {
@@ -59,7 +37,7 @@ static void topmost_directories_with_files(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_simple(&place.tree, "qwen3/model.safetensors", "a");
     tree_simple(&place.tree, "qwen3/unet/x.safetensors", "a");
     tree_simple(&place.tree, "Qwen/Qwen3-0.6B/model.safetensors", "a");
@@ -93,7 +71,7 @@ static void models_in_the_root(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_simple(&place.tree, "bert.safetensors", "a");
     tree_simple(&place.tree, "b/x.safetensors", "a");
     (void)scanner_scan(&place.scanner);
@@ -109,7 +87,7 @@ static void datasets(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_text(&place.tree, "squad/train.jsonl", "{}");
     tree_text(&place.tree, "org/both/data.json", "{}");
     tree_simple(&place.tree, "org/both/model.safetensors", "a");
@@ -136,7 +114,7 @@ static void caches_have_their_commits(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_simple(&place.tree, "models--org--name/blobs/aaa", "w");
     tree_directory(&place.tree, "models--org--name/snapshots/" C1);
     tree_symlink(&place.tree, "models--org--name/snapshots/" C1 "/model.safetensors", "../../blobs/aaa");
@@ -178,7 +156,7 @@ static void other_revisions_are_models_that_are_not_listed(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_simple(&place.tree, "models--org--name/snapshots/" C1 "/model.safetensors", "a");
     tree_simple(&place.tree, "models--org--name/snapshots/" C0 "/model.safetensors", "b");
     tree_text(&place.tree, "models--org--name/refs/main", C1);
@@ -200,7 +178,7 @@ static void names_in_a_snapshot_mean_nothing(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_text(&place.tree,
               "models--evil--repo/snapshots/" C1 "/models--meta--llama/snapshots/" C0 "/config.json", "1");
     tree_text(&place.tree, "models--evil--repo/snapshots/" C1 "/models--meta--llama/refs/main", C0);
@@ -216,7 +194,7 @@ static void one_folder_has_an_id(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_text(&place.tree, "alice/models--x--y/snapshots/" C1 "/config.json", "1");
     tree_text(&place.tree, "alice/models--x--y/snapshots/" C0 "/config.json", "1");
     tree_text(&place.tree, "alice/models--x--y/refs/main", C1);
@@ -239,7 +217,7 @@ static void commits_do_not_mix(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_text(&place.tree, "models--gpt2/snapshots/" C1 "/config.json", "1");
     tree_text(&place.tree, "models--gpt2--sub/snapshots/" C0 "/config.json", "2");
     tree_text(&place.tree, "models--o--n/snapshots/" C1 "/config.json", "1");
@@ -259,7 +237,7 @@ static void main_may_be_a_symlink_and_must_be_text(void **state)
 {
     (void)state;
     struct place place;
-    open_place(&place);
+    open_place_of_revisions(&place);
     tree_text(&place.tree, "models--sym--link/snapshots/" C0 "/config.json", "1");
     tree_symlink(&place.tree, "models--sym--link/snapshots/" C1, C0);
     tree_text(&place.tree, "models--sym--link/refs/main", C1);
@@ -278,7 +256,7 @@ static void commits_of_plain_directories(void **state)
     static const uint8_t sum[2][TD_SHA256_BYTES] = {{1}, {2}};
     struct place place;
     struct place copy;
-    open_place(&place);
+    open_place_of_revisions(&place);
     open_place(&copy);
     struct place *both[] = {&place, &copy};
     char commits[2][TD_COMMIT_BYTES];

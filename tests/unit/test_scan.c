@@ -1,34 +1,9 @@
+/* What a scan makes of a tree: models and their files, what is wrong with them, and what is kept of the scan before. */
 #include "catalog/scan.h"
 
-#include "core/clock.h"
-#include "tests/kit/scanner.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/scan_place.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-enum { SECOND = 1000000000 };
-
-struct place {
-    struct tree tree;
-    struct scanner scanner;
-    struct td_error err;
-};
-
-static void open_place(struct place *place)
-{
-    td_error_init(&place->err);
-    tree_open(&place->tree);
-    scanner_open(&place->scanner, &place->tree);
-}
-
-static void close_place(struct place *place)
-{
-    scanner_close(&place->scanner);
-    tree_close(&place->tree);
-}
 
 /* All model ids, parted by blanks. */
 static void expect_models(const struct place *place, const char *wanted)
@@ -39,12 +14,6 @@ static void expect_models(const struct place *place, const char *wanted)
         used += (size_t)snprintf(got + used, sizeof got - used, "%s%s", i > 0 ? " " : "",
                                  place->scanner.snapshot->models[i].id);
     assert_string_equal(got, wanted);
-}
-
-static struct td_file *file_of(const struct place *place, const char *path)
-{
-    const struct td_entry *entry = scanner_entry(&place->scanner, path);
-    return entry == NULL ? NULL : entry->file;
 }
 
 static void empty_root_is_an_empty_snapshot(void **state)
@@ -230,8 +199,8 @@ static void numbers_of_a_model(void **state)
     (void)scanner_scan(&place.scanner);
     const struct td_model *model = scanner_model(&place.scanner, "m");
     assert_true(model->total_bytes == 32 && model->entry_count == 4);
-    uint64_t sizes = file_of(&place, "m/model.safetensors")->source.id.size_bytes +
-                     file_of(&place, "m/variant.safetensors")->source.id.size_bytes + 2 + 5;
+    uint64_t sizes = file_at(&place, "m/model.safetensors")->source.id.size_bytes +
+                     file_at(&place, "m/variant.safetensors")->source.id.size_bytes + 2 + 5;
     assert_true(model->file_bytes == sizes);
     tree_at(&place.tree, "m/sub/tokenizer.json", path);
     assert_int_equal(stat(path, &st), 0);
@@ -366,19 +335,19 @@ static void unchanged_files_are_shared(void **state)
     struct td_snapshot *first =
         td_snapshot_ref((struct td_snapshot *)(uintptr_t)scanner_scan(&place.scanner));
     assert_true(place.scanner.progress.files_found == 4 && place.scanner.progress.files_to_read == 3);
-    struct td_file *a = file_of(&place, "m/a.safetensors");
-    struct td_file *config = file_of(&place, "m/config.json");
-    struct td_file *bad = file_of(&place, "bad/x.safetensors");
+    struct td_file *a = file_at(&place, "m/a.safetensors");
+    struct td_file *config = file_at(&place, "m/config.json");
+    struct td_file *bad = file_at(&place, "bad/x.safetensors");
     (void)scanner_scan(&place.scanner);
-    assert_ptr_equal(file_of(&place, "m/a.safetensors"), a);
-    assert_ptr_equal(file_of(&place, "m/config.json"), config);
-    assert_ptr_equal(file_of(&place, "bad/x.safetensors"), bad); /* refused for good: not read again */
+    assert_ptr_equal(file_at(&place, "m/a.safetensors"), a);
+    assert_ptr_equal(file_at(&place, "m/config.json"), config);
+    assert_ptr_equal(file_at(&place, "bad/x.safetensors"), bad); /* refused for good: not read again */
     assert_true(place.scanner.progress.files_to_read == 0);
     assert_ptr_equal(place.scanner.snapshot, first); /* nothing is new, so no models are made */
     assert_int_equal(first->refs, 2);
     tree_simple(&place.tree, "m/b.safetensors", "c");
     (void)scanner_scan(&place.scanner);
-    assert_ptr_equal(file_of(&place, "m/a.safetensors"), a);
+    assert_ptr_equal(file_at(&place, "m/a.safetensors"), a);
     assert_true(place.scanner.progress.files_to_read == 1 && place.scanner.progress.files_read == 1);
     assert_string_not_equal(first->tag, place.scanner.snapshot->tag);
     const struct td_model *old = td_snapshot_find_model(first, "m", 1);
@@ -402,7 +371,7 @@ static void digests_make_a_new_snapshot(void **state)
     tree_simple(&place.tree, "m/a.safetensors", "a");
     tree_simple(&place.tree, "n/b.safetensors", "b");
     const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-    struct td_file *file = file_of(&place, "m/a.safetensors");
+    struct td_file *file = file_at(&place, "m/a.safetensors");
     memcpy(identity, td_file_tag(file), sizeof identity);
     memcpy(by_identity, scanner_model(&place.scanner, "m")->checkpoints[0].tag, sizeof by_identity);
     assert_int_equal(snapshot->hashed_count, 0);
@@ -417,12 +386,12 @@ static void digests_make_a_new_snapshot(void **state)
     snapshot = scanner_scan(&place.scanner);
     assert_true(snapshot->hashed_count == 1 && snapshot->generation == generation + 1);
     assert_string_equal(snapshot->tag, tag); /* the same files */
-    assert_ptr_equal(file_of(&place, "m/a.safetensors"), file);
+    assert_ptr_equal(file_at(&place, "m/a.safetensors"), file);
     assert_string_not_equal(scanner_model(&place.scanner, "m")->checkpoints[0].tag, by_identity);
     assert_ptr_equal(scanner_scan(&place.scanner), snapshot);
     tree_poke(&place.tree, "m/a.safetensors", 100, "!", 1);
     snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->hashed_count == 0 && td_file_sha256(file_of(&place, "m/a.safetensors")) == NULL);
+    assert_true(snapshot->hashed_count == 0 && td_file_sha256(file_at(&place, "m/a.safetensors")) == NULL);
     close_place(&place);
 }
 
@@ -436,7 +405,7 @@ static void changes_of_every_kind_are_seen(void **state)
     char tag[TD_TAG_BYTES];
     memcpy(tag, scanner_scan(&place.scanner)->tag, sizeof tag);
     for (int kind = 0; kind < 6; kind++) {
-        struct td_file *before = td_file_ref(file_of(&place, "m/a.safetensors"));
+        struct td_file *before = td_file_ref(file_at(&place, "m/a.safetensors"));
         struct timespec tick = {.tv_nsec = 20000000};
         (void)nanosleep(&tick, NULL);
         switch (kind) {
@@ -464,7 +433,7 @@ static void changes_of_every_kind_are_seen(void **state)
             break;
         }
         (void)scanner_scan(&place.scanner);
-        const struct td_file *now = file_of(&place, "m/a.safetensors");
+        const struct td_file *now = file_at(&place, "m/a.safetensors");
         CHECK(now != NULL && now != before, "kind %d", kind);
         CHECK(strcmp(tag, place.scanner.snapshot->tag) != 0, "kind %d", kind);
         assert_string_not_equal(before->identity_tag, now->identity_tag);
@@ -488,393 +457,10 @@ static void renamed_files_are_other_entries(void **state)
     tree_rename(&place.tree, "m/a.safetensors", "m/a.bin");
     (void)scanner_scan(&place.scanner);
     expect_models(&place, "");
-    assert_null(file_of(&place, "m/a.bin")->format);
+    assert_null(file_at(&place, "m/a.bin")->format);
     tree_rename(&place.tree, "m/a.bin", "n/b.safetensors");
     (void)scanner_scan(&place.scanner);
     expect_models(&place, "n");
-    close_place(&place);
-}
-
-/* ---- settling ------------------------------------------------------------------------------------------ */
-
-static void young_files_wait(void **state)
-{
-    (void)state;
-    struct place place;
-    open_place(&place);
-    place.scanner.config.settle_ns = (uint64_t)10 * SECOND;
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(4) * SECOND);
-    tree_simple(&place.tree, "m/b.safetensors", "b");
-    uint64_t now_ns = td_clock_ns();
-    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->unsettled_count == 1 && snapshot->entry_count == 1);
-    assert_null(file_of(&place, "m/a.safetensors"));
-    /* due when the 10 s are over: in 6 s */
-    assert_true(snapshot->next_due_ns > now_ns + (uint64_t)2 * SECOND);
-    assert_true(snapshot->next_due_ns < now_ns + (uint64_t)8 * SECOND);
-    assert_int_equal(place.scanner.unsettled.count, 1);
-    assert_string_equal(place.scanner.unsettled.items[0].path, "m/a.safetensors");
-    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(11) * SECOND);
-    snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->unsettled_count == 0 && snapshot->entry_count == 2 && snapshot->next_due_ns == 0);
-    assert_int_equal(place.scanner.unsettled.count, 0);
-    close_place(&place);
-}
-
-/* Every kind of file, not only checkpoints: config.json too is read by somebody. */
-static void all_files_settle(void **state)
-{
-    (void)state;
-    struct place place;
-    open_place(&place);
-    place.scanner.config.settle_ns = (uint64_t)3600 * SECOND;
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    tree_text(&place.tree, "m/config.json", "{}");
-    tree_index(&place.tree, "m/x.safetensors.index.json", "a a.safetensors");
-    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->unsettled_count == 3 && snapshot->entry_count == 0 && snapshot->model_count == 0);
-    place.scanner.config.settle_ns = 0;
-    snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->unsettled_count == 0 && snapshot->entry_count == 3);
-    close_place(&place);
-}
-
-/* The bytes of a mtime in the future tell nothing about their age: what counts is how long they stood still. */
-static void future_files_settle_by_watching(void **state)
-{
-    (void)state;
-    struct place place;
-    open_place(&place);
-    place.scanner.config.settle_ns = 300000000;
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
-    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
-    uint64_t due_ns = place.scanner.snapshot->next_due_ns;
-    assert_true(due_ns > 0 && due_ns <= td_clock_ns() + 300000000);
-    struct timespec pause = {.tv_nsec = 150000000};
-    (void)nanosleep(&pause, NULL);
-    tree_poke(&place.tree, "m/a.safetensors", 8, "{", 1); /* still being written to */
-    tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
-    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
-    assert_true(place.scanner.snapshot->next_due_ns > due_ns); /* the time began anew */
-    while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 1);
-    close_place(&place);
-}
-
-/* As a truncation looks between its two steps: another size, the times of before. */
-static void truncate_half(const struct place *place, const char *name, uint64_t size)
-{
-    char path[TREE_PATH_BYTES];
-    struct stat st;
-    tree_at(&place->tree, name, path);
-    assert_int_equal(stat(path, &st), 0);
-    tree_truncate(&place->tree, name, size);
-    struct timespec times[2] = {st.st_atim, st.st_mtim};
-    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
-}
-
-/* Its mtime lies far back, and yet it may be in the middle of a change: published before or only seen. */
-static void half_changed_files_wait(void **state)
-{
-    (void)state;
-    for (int published = 0; published < 2; published++) {
-        struct place place;
-        open_place(&place);
-        place.scanner.config.settle_ns = published ? 300000000 : (uint64_t)36000 * SECOND;
-        tree_simple(&place.tree, "m/a.safetensors", "a");
-        tree_set_age(&place.tree, "m/a.safetensors", INT64_C(100) * SECOND);
-        assert_int_equal(scanner_scan(&place.scanner)->entry_count, published);
-        place.scanner.config.settle_ns = 300000000;
-        truncate_half(&place, "m/a.safetensors", 0);
-        for (int i = 0; i < 2; i++) {
-            const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-            assert_true(snapshot->entry_count == (size_t)published && snapshot->unsettled_count == 1);
-            assert_true(!published || file_of(&place, "m/a.safetensors")->source.id.size_bytes > 0);
-        }
-        while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
-            (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-        assert_int_equal(scanner_scan(&place.scanner)->unsettled_count, 0);
-        assert_int_equal(file_of(&place, "m/a.safetensors")->source.id.size_bytes, 0);
-        close_place(&place);
-    }
-}
-
-/* While a known file changes, its old entry stays: requests for it are told to try again, not that it is gone. */
-static void known_files_stay_while_they_settle(void **state)
-{
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    (void)scanner_scan(&place.scanner);
-    struct td_file *before = file_of(&place, "m/a.safetensors");
-    place.scanner.config.settle_ns = (uint64_t)10 * SECOND;
-    tree_simple(&place.tree, "m/a.safetensors", "b");
-    tree_set_age(&place.tree, "m/a.safetensors", SECOND);
-    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-    assert_int_equal(snapshot->unsettled_count, 1);
-    assert_ptr_equal(file_of(&place, "m/a.safetensors"), before);
-    assert_string_equal(
-        td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "a");
-    (void)scanner_scan(&place.scanner);
-    assert_ptr_equal(file_of(&place, "m/a.safetensors"), before);
-    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(10) * SECOND);
-    (void)scanner_scan(&place.scanner);
-    assert_string_equal(
-        td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "b");
-    tree_simple(&place.tree, "m/a.safetensors", "c");
-    tree_set_age(&place.tree, "m/a.safetensors", SECOND);
-    (void)scanner_scan(&place.scanner);
-    tree_remove(&place.tree, "m/a.safetensors"); /* gone is gone, settled or not */
-    snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->entry_count == 0 && snapshot->unsettled_count == 0);
-    close_place(&place);
-}
-
-/* ---- limits and faults --------------------------------------------------------------------------------- */
-
-static void limits_are_said(void **state)
-{
-    (void)state;
-    struct place place;
-    char name[64];
-    open_place(&place);
-    for (int i = 0; i < 20; i++) {
-        (void)snprintf(name, sizeof name, "m%02d/a.safetensors", i);
-        tree_simple(&place.tree, name, "a");
-    }
-    place.scanner.config.max_files = 12;
-    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->entry_count == 12 && snapshot->problems.count == 1);
-    place.scanner.config.max_files = 100;
-    place.scanner.config.max_directories = 5; /* the root is one */
-    snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->entry_count == 4 && snapshot->problems.count == 1);
-    place.scanner.config.max_directories = 100;
-    place.scanner.config.limits.max_header_bytes = 10;
-    tree_simple(&place.tree, "m00/a.safetensors", "b");
-    snapshot = scanner_scan(&place.scanner);
-    assert_true(snapshot->problems.count == 0 && snapshot->entry_count == 20);
-    assert_int_equal(scanner_model(&place.scanner, "m00")->checkpoint_count, 0);
-    assert_int_equal(scanner_model(&place.scanner, "m01")->checkpoint_count,
-                     1); /* read before, under the old limit */
-    close_place(&place);
-}
-
-/* A file that could not be opened may be all right the next time: its identity does not tell. */
-static void passing_faults_are_tried_again(void **state)
-{
-    (void)state;
-    struct place place;
-    char path[TREE_PATH_BYTES];
-    open_place(&place);
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    tree_simple(&place.tree, "m/b.safetensors", "b");
-    tree_at(&place.tree, "m/a.safetensors", path);
-    assert_int_equal(chmod(path, 0), 0);
-    assert_int_equal(chmod(place.tree.path, 0755), 0);
-    pid_t child = fork(); /* root reads everything */
-    assert_true(child >= 0);
-    if (child == 0) {
-        bool ok = geteuid() != 0 || (setgid(65534) == 0 && setuid(65534) == 0);
-        ok = ok && scanner_try(&place.scanner, &place.err);
-        const struct td_model *model = ok ? scanner_model(&place.scanner, "m") : NULL;
-        ok = ok && model->checkpoint_count == 1 &&
-             scanner_problem(&place.scanner, model, "a.safetensors") != NULL;
-        struct td_file *before = ok ? file_of(&place, "m/a.safetensors") : NULL;
-        ok = ok && before->transient && scanner_try(&place.scanner, &place.err) &&
-             place.scanner.progress.files_to_read == 1;
-        _exit(ok ? 0 : 1);
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    close_place(&place);
-}
-
-/* What is kept of one file with these tensors. */
-static uint64_t memory_of_one(const char *tensors)
-{
-    struct place place;
-    struct td_memory memory = {.max_bytes = UINT64_MAX};
-    open_place(&place);
-    place.scanner.config.memory = &memory;
-    tree_simple(&place.tree, "m/a.safetensors", tensors);
-    (void)scanner_scan(&place.scanner);
-    uint64_t bytes = memory.used_bytes;
-    assert_true(bytes > 0 && file_of(&place, "m/a.safetensors")->memory_bytes == bytes);
-    close_place(&place);
-    assert_int_equal(memory.used_bytes, 0);
-    return bytes;
-}
-
-/* A file that does not fit is named, and read again when it may fit, not before. */
-static void memory_of_all_files_is_bounded(void **state)
-{
-    (void)state;
-    struct place place;
-    const uint64_t each = memory_of_one("a b c");
-    struct td_memory memory = {.max_bytes = 2 * each + each / 2};
-    open_place(&place);
-    place.scanner.config.memory = &memory;
-    tree_simple(&place.tree, "m/1.safetensors", "a b c");
-    tree_simple(&place.tree, "m/2.safetensors", "d e f");
-    tree_simple(&place.tree, "m/3.safetensors", "g h i");
-    (void)scanner_scan(&place.scanner);
-    const struct td_model *model = scanner_model(&place.scanner, "m");
-    assert_int_equal(place.scanner.progress.files_to_read, 3);
-    assert_true(model->problems.count == 1 && memory.used_bytes == 2 * each);
-    assert_non_null(strstr(scanner_problem(&place.scanner, model, "3.safetensors"), "--max-memory"));
-    assert_int_equal(file_of(&place, "m/3.safetensors")->manifest.arena.used_bytes, 0);
-    (void)scanner_scan(&place.scanner); /* nothing changed */
-    assert_int_equal(place.scanner.progress.files_to_read, 0);
-    tree_simple(&place.tree, "m/2.safetensors", "d e F"); /* takes its own place */
-    (void)scanner_scan(&place.scanner);
-    assert_true(place.scanner.progress.files_to_read == 1 && memory.used_bytes == 2 * each);
-    assert_int_equal(scanner_model(&place.scanner, "m")->problems.count, 1);
-    tree_simple(&place.tree, "m/0.safetensors", "j k l"); /* what is there stays */
-    (void)scanner_scan(&place.scanner);
-    model = scanner_model(&place.scanner, "m");
-    assert_true(model->problems.count == 2 && memory.used_bytes == 2 * each);
-    assert_non_null(scanner_problem(&place.scanner, model, "0.safetensors"));
-    tree_remove(&place.tree, "m/0.safetensors");
-    tree_remove(&place.tree, "m/1.safetensors");
-    (void)scanner_scan(&place.scanner);
-    assert_true(place.scanner.progress.files_to_read == 1 && memory.used_bytes == 2 * each);
-    assert_int_equal(scanner_model(&place.scanner, "m")->problems.count, 0);
-    close_place(&place);
-    assert_int_equal(memory.used_bytes, 0);
-}
-
-/* An answer that still runs may hold an old snapshot: its files count. */
-static void old_snapshots_count(void **state)
-{
-    (void)state;
-    struct place place;
-    const uint64_t each = memory_of_one("a b c");
-    struct td_memory memory = {.max_bytes = 2 * each};
-    open_place(&place);
-    place.scanner.config.memory = &memory;
-    tree_simple(&place.tree, "m/1.safetensors", "a b c");
-    struct td_snapshot *first =
-        td_snapshot_ref((struct td_snapshot *)(uintptr_t)scanner_scan(&place.scanner));
-    tree_simple(&place.tree, "m/1.safetensors", "d e f");
-    (void)scanner_scan(&place.scanner);
-    tree_simple(&place.tree, "m/1.safetensors", "g h i");
-    (void)scanner_scan(&place.scanner);
-    assert_true(scanner_model(&place.scanner, "m")->problems.count == 0 && memory.used_bytes == 2 * each);
-    tree_simple(&place.tree, "m/2.safetensors", "a b c");
-    (void)scanner_scan(&place.scanner);
-    assert_int_equal(scanner_model(&place.scanner, "m")->problems.count, 1);
-    td_snapshot_unref(first);
-    (void)scanner_scan(&place.scanner);
-    assert_true(scanner_model(&place.scanner, "m")->problems.count == 0 && memory.used_bytes == 2 * each);
-    close_place(&place);
-}
-
-/* However much was read of it before it turned out to be broken. */
-static void refused_files_keep_no_memory(void **state)
-{
-    (void)state;
-    struct place place;
-    struct td_memory memory = {.max_bytes = UINT64_MAX};
-    open_place(&place);
-    place.scanner.config.memory = &memory;
-    tree_simple(&place.tree, "m/a.safetensors", "a b c d e f a");
-    tree_text(&place.tree, "n/model.safetensors.index.json",
-              "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"../x\"}}");
-    (void)scanner_scan(&place.scanner);
-    const struct td_file *file = file_of(&place, "m/a.safetensors");
-    assert_true(!file->readable && file->manifest.arena.used_bytes == 0 &&
-                file->manifest.arena.chunks == NULL);
-    file = file_of(&place, "n/model.safetensors.index.json");
-    assert_true(!file->readable && file->index.arena.chunks == NULL);
-    assert_int_equal(memory.used_bytes, 0);
-    close_place(&place);
-}
-
-static void a_scan_can_be_stopped(void **state)
-{
-    (void)state;
-    struct place place;
-    open_place(&place);
-    tree_simple(&place.tree, "m/a.safetensors", "a");
-    (void)scanner_scan(&place.scanner);
-    struct td_snapshot *before = place.scanner.snapshot;
-    atomic_store(&place.scanner.stop, true);
-    assert_false(scanner_try(&place.scanner, &place.err));
-    assert_ptr_equal(place.scanner.snapshot, before);
-    close_place(&place);
-}
-
-/* ---- one file by itself -------------------------------------------------------------------------------- */
-
-static void one_file_is_looked_at_anywhere(void **state)
-{
-    (void)state;
-    struct place place;
-    struct td_snapshot *snapshot = NULL;
-    struct td_limits limits = td_limits_default();
-    char path[TREE_PATH_BYTES];
-    open_place(&place);
-    tree_simple(&place.tree, "deep/down/x.safetensors", "a b");
-    tree_at(&place.tree, "deep/down/x.safetensors", path);
-    assert_true(td_scan_file(path, &limits, &snapshot, &place.err));
-    assert_true(snapshot->model_count == 1 && snapshot->entry_count == 1);
-    const struct td_model *model = &snapshot->models[0];
-    assert_string_equal(model->id, "x.safetensors");
-    assert_int_equal(model->checkpoint_count, 1);
-    assert_string_equal(model->checkpoints[0].id, "safetensors");
-    assert_int_equal(model->checkpoints[0].tensor_count, 2);
-    assert_true(model->total_bytes == 16 && model->entry_count == 1);
-    td_snapshot_unref(snapshot);
-    close_place(&place);
-}
-
-static void one_file_may_be_refused(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *name;
-        enum td_code code;
-        const char *said;
-    } cases[] = {
-        {"absent.safetensors", TD_NOT_FOUND, "cannot open"},
-        {"x.bin", TD_INVALID_ARGUMENT, "not PyTorch's, HDF5's or GGUF's"},
-        {"bad.safetensors", TD_INVALID_ARGUMENT, "header"},
-        {"pipe.safetensors", TD_FAILED_PRECONDITION, "regular"},
-        {"folder.safetensors", TD_FAILED_PRECONDITION, "regular"},
-        {"model.bin.index.json", TD_INVALID_ARGUMENT, "names the files of a sharded checkpoint"},
-        {".metadata", TD_INVALID_ARGUMENT, "names the files of a sharded checkpoint"},
-        {"__0_0.distcp", TD_INVALID_ARGUMENT, "a part of a distributed checkpoint"},
-        {"readme.md", TD_INVALID_ARGUMENT,
-         "known are .safetensors .pt .pth .ckpt .bin .h5 .hdf5 .keras .gguf .npy .npz"},
-    };
-    struct place place;
-    struct td_limits limits = td_limits_default();
-    open_place(&place);
-    tree_text(&place.tree, "x.bin", "");
-    tree_text(&place.tree, "bad.safetensors", "rubbish");
-    tree_text(&place.tree, "model.bin.index.json", "{\"weight_map\":{}}");
-    tree_text(&place.tree, ".metadata", "");
-    tree_text(&place.tree, "__0_0.distcp", "");
-    tree_text(&place.tree, "readme.md", "");
-    tree_fifo(&place.tree, "pipe.safetensors");
-    tree_directory(&place.tree, "folder.safetensors");
-    for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct td_snapshot *snapshot = NULL;
-        struct td_error err;
-        char path[TREE_PATH_BYTES];
-        td_error_init(&err);
-        tree_at(&place.tree, cases[i].name, path);
-        CHECK(!td_scan_file(path, &limits, &snapshot, &err), "%s", cases[i].name);
-        CHECK(err.code == cases[i].code, "%s: %s", cases[i].name, err.message);
-        CHECK(strstr(err.message, cases[i].said) != NULL, "%s: %s", cases[i].name, err.message);
-        CHECK(snapshot == NULL, "%s", cases[i].name);
-    }
     close_place(&place);
 }
 
@@ -896,19 +482,6 @@ int main(void)
         cmocka_unit_test(digests_make_a_new_snapshot),
         cmocka_unit_test(changes_of_every_kind_are_seen),
         cmocka_unit_test(renamed_files_are_other_entries),
-        cmocka_unit_test(young_files_wait),
-        cmocka_unit_test(all_files_settle),
-        cmocka_unit_test(future_files_settle_by_watching),
-        cmocka_unit_test(half_changed_files_wait),
-        cmocka_unit_test(known_files_stay_while_they_settle),
-        cmocka_unit_test(limits_are_said),
-        cmocka_unit_test(passing_faults_are_tried_again),
-        cmocka_unit_test(memory_of_all_files_is_bounded),
-        cmocka_unit_test(old_snapshots_count),
-        cmocka_unit_test(refused_files_keep_no_memory),
-        cmocka_unit_test(a_scan_can_be_stopped),
-        cmocka_unit_test(one_file_is_looked_at_anywhere),
-        cmocka_unit_test(one_file_may_be_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,46 @@
+/* A tree and a scanner over it: what the tests of scans and of what is made of them share. */
+#ifndef TD_TESTS_SCAN_PLACE_H
+#define TD_TESTS_SCAN_PLACE_H
+
+#include "tests/kit/scanner.h"
+#include "tests/unit/unit.h"
+
+#define C0 "0000000000000000000000000000000000000000"
+#define C1 "1111111111111111111111111111111111111111"
+
+enum { SECOND = 1000000000 }; /* ns */
+
+struct place {
+    struct tree tree;
+    struct scanner scanner;
+    struct td_error err;
+};
+
+static inline void open_place(struct place *place)
+{
+    td_error_init(&place->err);
+    tree_open(&place->tree);
+    scanner_open(&place->scanner, &place->tree);
+}
+
+/* The same, in which a cache shows its other commits, too. */
+static inline void open_place_of_revisions(struct place *place)
+{
+    open_place(place);
+    place->scanner.config.all_revisions = true;
+}
+
+static inline void close_place(struct place *place)
+{
+    scanner_close(&place->scanner);
+    tree_close(&place->tree);
+}
+
+/* The file at a path of the last snapshot, or NULL. */
+static inline struct td_file *file_at(const struct place *place, const char *path)
+{
+    const struct td_entry *entry = scanner_entry(&place->scanner, path);
+    return entry == NULL ? NULL : entry->file;
+}
+
+#endif

@@ -1,0 +1,298 @@
+/* A folder of 150,000 files is one page: what it takes in memory, alone and many at once, that every file is on it, and that
+ * any part of it can be read by itself. */
+#include "api/html_index.h"
+#include "api/html_view.h"
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+enum {
+    FILES = 150000 / (SANITIZED ? 5 : 1),
+    PATH_BYTES = 64,
+    WINDOW = 256 * 1024,
+    PAGE_BYTES = 96 * 1024, /* what one may hold: a piece in a buffer that grows, and its marks */
+    AT_ONCE = 64
+};
+
+struct place {
+    struct td_snapshot snapshot;
+    struct td_file file; /* every entry's */
+    char (*paths)[PATH_BYTES];
+    size_t count;
+    char *window;
+};
+
+/* The last folder of the model holds half of the files, the model itself the others. */
+static void open_place(struct place *place, size_t count)
+{
+    memset(place, 0, sizeof *place);
+    atomic_init(&place->snapshot.refs, 1);
+    place->file.source.id.size_bytes = 12345;
+    place->count = count;
+    place->paths = malloc(sizeof(char[PATH_BYTES]) * count);
+    place->snapshot.entries = malloc(sizeof *place->snapshot.entries * count);
+    place->window = malloc(WINDOW);
+    assert_true(place->paths != NULL && place->snapshot.entries != NULL && place->window != NULL);
+    for (size_t i = 0; i < count; i++) {
+        (void)snprintf(place->paths[i], PATH_BYTES, "org/m/%spart <%06zu> of a data set.bin",
+                       i < count / 2 ? "" : "sub/", i);
+        place->snapshot.entries[i] = (struct td_entry){.path = place->paths[i], .file = &place->file};
+    }
+    place->snapshot.entry_count = count;
+}
+
+static void close_place(struct place *place)
+{
+    assert_int_equal(atomic_load(&place->snapshot.refs), 1);
+    free(place->window);
+    free(place->paths);
+    free(place->snapshot.entries);
+}
+
+/* The page of a folder of the model. */
+static bool ask(struct place *place, const char *path, struct td_response *response, struct td_error *err)
+{
+    struct td_html_files files = {.prefix_len = strlen("org/m/"), .entry_count = place->count};
+    struct td_call call = {.snapshot = &place->snapshot, .response = response};
+    files.name = (struct td_text){.p = "org/m", .len = 5};
+    files.base = (struct td_text){.p = "/b/", .len = 3};
+    td_error_init(err);
+    td_response_init(response);
+    return td_html_files_page(&call, &files, (struct td_text){.p = path, .len = strlen(path)}, err);
+}
+
+static struct td_blob *page_of(struct place *place, const char *path, struct td_response *response)
+{
+    struct td_error err;
+    assert_true(ask(place, path, response, &err));
+    assert_int_equal(response->status, 200);
+    assert_int_equal(response->body.extent_count, 1);
+    return response->body.extents[0].blob;
+}
+
+static void read_at(struct place *place, struct td_blob *blob, uint64_t off, size_t len)
+{
+    struct td_error err;
+    td_error_init(&err);
+    assert_true(td_blob_read(blob, off, place->window, len, &err));
+}
+
+/* Reads it once, window by window; into `text` when there is one. */
+static void read_all(struct place *place, struct td_blob *blob, char *text)
+{
+    for (uint64_t off = 0; off < blob->len_bytes;) {
+        uint64_t n = blob->len_bytes - off < WINDOW ? blob->len_bytes - off : WINDOW;
+        read_at(place, blob, off, (size_t)n);
+        if (text != NULL)
+            memcpy(text + off, place->window, (size_t)n);
+        off += n;
+    }
+}
+
+static char *text_of(struct place *place, struct td_blob *blob)
+{
+    char *text = malloc((size_t)blob->len_bytes + 1);
+    assert_non_null(text);
+    read_all(place, blob, text);
+    text[blob->len_bytes] = '\0';
+    return text;
+}
+
+static void memory_does_not_grow_with_the_folder(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {200, FILES};
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        struct place place;
+        struct td_response response;
+        open_place(&place, counts[i]);
+        alloc_count_start();
+        struct td_blob *blob = page_of(&place, "sub", &response);
+        read_all(&place, blob, NULL);
+        uint64_t len = blob->len_bytes;
+        size_t peak = alloc_count_get().peak_bytes;
+        td_response_fini(&response);
+        CHECK(peak < PAGE_BYTES, "%zu bytes", peak);
+        assert_int_equal(alloc_count_get().live_bytes, 0);
+        print_message("%zu files: %llu bytes, peak %zu\n", counts[i], (unsigned long long)len, peak);
+        assert_true(counts[i] < FILES || len > (uint64_t)FILES / 2 * 100); /* far more than was ever held */
+        close_place(&place);
+    }
+}
+
+/* As many readers, each somewhere else in it. */
+static void many_at_once(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_response responses[AT_ONCE];
+    open_place(&place, FILES);
+    alloc_count_start();
+    for (size_t i = 0; i < AT_ONCE; i++)
+        (void)page_of(&place, i % 2 == 0 ? "sub" : "", &responses[i]);
+    for (size_t i = 0; i < AT_ONCE; i++) {
+        struct td_blob *blob = responses[i].body.extents[0].blob;
+        read_at(&place, blob, blob->len_bytes / AT_ONCE * i, WINDOW);
+    }
+    size_t peak = alloc_count_get().peak_bytes;
+    CHECK(peak < AT_ONCE * (size_t)PAGE_BYTES, "%zu bytes", peak);
+    for (size_t i = 0; i < AT_ONCE; i++)
+        td_response_fini(&responses[i]);
+    assert_int_equal(alloc_count_get().live_bytes, 0);
+    close_place(&place);
+}
+
+/* Row by row, as the names say: nothing is missing, nothing is there twice. */
+static void every_file_is_on_it(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_response response;
+    open_place(&place, FILES);
+    for (size_t folder = 0; folder < 2; folder++) {
+        char *text = text_of(&place, page_of(&place, folder == 0 ? "" : "sub", &response));
+        const char *at = strstr(text, "<tr>");
+        char row[256];
+        for (size_t i = folder * (FILES / 2); i < (folder + 1) * (FILES / 2); i++) {
+            int len = snprintf(row, sizeof row,
+                               "<tr><td><a href=\"/b/%spart%%20%%3C%06zu%%3E%%20of%%20a%%20data%%20set.bin\">"
+                               "part &lt;%06zu&gt; of a data set.bin</a></td><td class=\"n\">12345</td>",
+                               folder == 0 ? "" : "sub/", i, i);
+            CHECK(strncmp(at, row, (size_t)len) == 0, "%zu: %.300s", i, at);
+            at = strstr(at + len, "\n") + 1;
+        }
+        if (folder == 0) {
+            static const char link[] = "<tr><td><a href=\"/b/sub/\">sub/</a>";
+            assert_memory_equal(at, link, sizeof link - 1);
+            at = strstr(at, "\n") + 1;
+        }
+        assert_string_equal(at, "</table>\n</body>\n</html>\n");
+        free(text);
+        td_response_fini(&response);
+    }
+    close_place(&place);
+}
+
+enum { ROW_BYTES = 100, ROWS = 1000000 / (SANITIZED ? 5 : 1) };
+
+static size_t rows_written;
+
+static size_t write_numbered(const struct td_html_page *page, size_t row, struct td_buffer *out)
+{
+    (void)page;
+    td_buffer_printf(out, "%0*zu\n", ROW_BYTES - 1, row);
+    rows_written++;
+    return row + 1;
+}
+
+static void check_numbered(const struct place *place, uint64_t off, size_t len)
+{
+    char row[ROW_BYTES + 1];
+    for (size_t i = 0; i < len; i++) {
+        (void)snprintf(row, sizeof row, "%0*llu\n", ROW_BYTES - 1,
+                       (unsigned long long)((off + i) / ROW_BYTES));
+        size_t from = (size_t)((off + i) % ROW_BYTES);
+        size_t n = ROW_BYTES - from < len - i ? ROW_BYTES - from : len - i;
+        CHECK(memcmp(place->window + i, row + from, n) == 0, "at %llu", (unsigned long long)off + i);
+        i += n - 1;
+    }
+}
+
+/* As ranges ask for it: a byte anywhere costs a small part of the page, and who reads on renders nothing twice. */
+static void any_part_can_be_read(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_html_page page = {.write_row = write_numbered, .tail = "", .end_row = ROWS};
+    struct td_blob *blob;
+    struct td_error err;
+    char tag[TD_TAG_BYTES];
+    uint64_t seed = 7;
+    open_place(&place, 1);
+    td_error_init(&err);
+    page.snapshot = &place.snapshot;
+    (void)write_numbered(&page, page.first_row++,
+                         &page.head); /* the head looks like the row before the first */
+    assert_true(td_html_view_create(&page, &blob, tag, &err));
+    assert_true(blob->len_bytes == (uint64_t)ROWS * ROW_BYTES);
+    rows_written = 0;
+    for (uint64_t off = 0; off < blob->len_bytes; off += WINDOW) {
+        size_t len = blob->len_bytes - off < WINDOW ? (size_t)(blob->len_bytes - off) : WINDOW;
+        read_at(&place, blob, off, len);
+        check_numbered(&place, off, len);
+    }
+    assert_int_equal(rows_written, ROWS - 1);
+    for (size_t i = 0; i < 3000; i++) {
+        size_t off = random_below(&seed, (size_t)ROWS * ROW_BYTES);
+        size_t len = random_below(&seed, i % 2 == 0 ? 10 : 1000);
+        len = len < blob->len_bytes - off ? len : (size_t)blob->len_bytes - off;
+        rows_written = 0;
+        read_at(&place, blob, off, len);
+        check_numbered(&place, off, len);
+        CHECK(rows_written <= ROWS / 128 + 1000, "%zu rows for %zu bytes", rows_written, len);
+    }
+    td_blob_unref(blob);
+    close_place(&place);
+}
+
+/* What lies in a folder below costs one row, however much it is. */
+static void folders_below_are_skipped(void **state)
+{
+    (void)state;
+    struct place place;
+    struct td_response response;
+    struct td_error err;
+    open_place(&place, FILES);
+    for (size_t i = 0; i < FILES; i++)
+        (void)snprintf(place.paths[i], PATH_BYTES, "org/m/sub/%06zu", i);
+    double begin = cpu_seconds();
+    for (size_t i = 0; i < 1000; i++) {
+        char *text = text_of(&place, page_of(&place, "", &response));
+        CHECK(strlen(text) < 1000 && strstr(text, "href=\"/b/sub/\"") != NULL, "%.1000s", text);
+        free(text);
+        td_response_fini(&response);
+    }
+    double seconds = cpu_seconds() - begin;
+    CHECK(seconds < 1, "%g s", seconds);
+    assert_false(ask(&place, "su", &response, &err));
+    assert_int_equal(err.code, TD_NOT_FOUND);
+    td_response_fini(&response);
+    close_place(&place);
+}
+
+/* Every failing allocation is an error, none leaks. */
+static void want_of_memory_is_an_error(void **state)
+{
+    (void)state;
+    struct place place;
+    size_t failures = 0;
+    open_place(&place, 2000);
+    for (size_t k = 1;; k++) {
+        struct td_response response;
+        struct td_error err;
+        alloc_count_start();
+        alloc_fail_at(k);
+        bool ok = ask(&place, "sub", &response, &err);
+        alloc_fail_at(0);
+        assert_int_equal(err.code, ok ? TD_OK : TD_RESOURCE_EXHAUSTED);
+        td_response_fini(&response);
+        assert_int_equal(alloc_count_get().live_bytes, 0);
+        if (ok)
+            break;
+        failures++;
+    }
+    assert_true(failures > 5);
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_does_not_grow_with_the_folder),
+        cmocka_unit_test(many_at_once),
+        cmocka_unit_test(every_file_is_on_it),
+        cmocka_unit_test(any_part_can_be_read),
+        cmocka_unit_test(folders_below_are_skipped),
+        cmocka_unit_test(want_of_memory_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
