@@ -1,6 +1,7 @@
 #include "api/handlers.h"
 
 #include "api/config_text.h"
+#include "api/held_json.h"
 #include "api/html_index.h"
 #include "api/page_token.h"
 
@@ -70,10 +71,45 @@ static bool listing_name(const struct td_call *call, struct td_buffer *out, cons
 
 /* ---- entries ------------------------------------------------------------------------------------------- */
 
+/* A description while it is written: what a model and a scan have of files and of errors has no end. */
+struct description {
+    const struct td_call *call;
+    struct td_buffer json;
+    struct td_held held;
+    struct td_error err;
+};
+
+static void begin(struct description *description, const struct td_call *call)
+{
+    memset(description, 0, sizeof *description);
+    description->call = call;
+    description->held.store = &call->api->shards;
+    td_error_init(&description->err);
+    td_buffer_init(&description->json);
+}
+
+/* Answers it, or why it is none. */
+static void finish(struct description *description, bool ok)
+{
+    struct td_response *response = description->call->response;
+    if (!ok || !td_held_answer_json(&description->held, &description->json, response, &description->err))
+        td_response_fail_error(response, &description->err);
+    td_buffer_fini(&description->json);
+    td_held_let_go(&description->held);
+}
+
+static bool room(struct description *description, size_t text_bytes)
+{
+    return td_held_json_room(&description->held, &description->json, text_bytes, &description->err);
+}
+
 /* The members that the list and the single entry share, without the braces. */
-static void write_model(struct td_buffer *out, const struct td_model *model)
+static bool write_model(struct description *description, const struct td_model *model)
 {
     char updated[40];
+    struct td_buffer *out = &description->json;
+    if (!room(description, strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision))))
+        return false;
     td_buffer_puts(out, "\"id\":");
     td_json_write_cstring(out, model->id);
     if (model->revision != NULL) {
@@ -83,6 +119,8 @@ static void write_model(struct td_buffer *out, const struct td_model *model)
     td_buffer_puts(out, ",\"checkpoints\":[");
     for (size_t i = 0; i < model->checkpoint_count; i++) {
         const struct td_checkpoint *checkpoint = &model->checkpoints[i];
+        if (!room(description, strlen(checkpoint->id)))
+            return false;
         td_buffer_puts(out, i > 0 ? ",{\"id\":" : "{\"id\":");
         td_json_write_cstring(out, checkpoint->id);
         td_buffer_printf(out, ",\"format\":\"%s\",\"tensor_count\":%zu,\"total_bytes\":%" PRIu64 "}",
@@ -92,27 +130,33 @@ static void write_model(struct td_buffer *out, const struct td_model *model)
     td_buffer_printf(
         out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":\"%s\"",
         model->entry_count, model->total_bytes, model->file_bytes, updated);
+    return true;
 }
 
-static void write_problems(struct td_buffer *out, const struct td_problems *problems)
+static bool write_problems(struct description *description, const struct td_problems *problems)
 {
+    struct td_buffer *out = &description->json;
     td_buffer_puts(out, "\"errors\":[");
     for (size_t i = 0; i < problems->count; i++) {
+        const struct td_problem *problem = &problems->items[i];
+        if (!room(description, strlen(problem->path) + strlen(problem->message)))
+            return false;
         td_buffer_puts(out, i > 0 ? ",{\"file\":" : "{\"file\":");
-        td_json_write_cstring(out, problems->items[i].path);
+        td_json_write_cstring(out, problem->path);
         td_buffer_puts(out, ",\"message\":");
-        td_json_write_cstring(out, problems->items[i].message);
+        td_json_write_cstring(out, problem->message);
         td_buffer_putc(out, '}');
     }
     td_buffer_putc(out, ']');
+    return true;
 }
 
-static void write_models(const struct td_call *call, size_t at, size_t limit, struct td_text listing,
-                         struct td_buffer *out)
+static bool write_models(struct description *description, size_t at, size_t limit, struct td_text listing)
 {
-    const struct td_snapshot *snapshot = call->snapshot;
-    const struct td_text *match = td_uri_parameter(call->uri, "match");
+    const struct td_snapshot *snapshot = description->call->snapshot;
+    const struct td_text *match = td_uri_parameter(description->call->uri, "match");
     const struct td_model *last = NULL;
+    struct td_buffer *out = &description->json;
     size_t shown = 0;
     bool more = false;
     td_buffer_puts(out, "{\"models\":[");
@@ -125,19 +169,22 @@ static void write_models(const struct td_call *call, size_t at, size_t limit, st
         if (more)
             break;
         td_buffer_puts(out, shown++ > 0 ? ",{" : "{");
-        write_model(out, model);
+        if (!write_model(description, model))
+            return false;
         td_buffer_putc(out, '}');
         last = model;
     }
     td_buffer_puts(out, "],");
     if (snapshot->problems.count > 0) {
-        write_problems(out, &snapshot->problems);
+        if (!write_problems(description, &snapshot->problems))
+            return false;
         td_buffer_putc(out, ',');
     }
     td_buffer_puts(out, "\"next_page_token\":\"");
     if (more && last != NULL)
         td_page_token_write(out, listing, (struct td_text){.p = last->id, .len = strlen(last->id)});
     td_buffer_puts(out, "\"}\n");
+    return true;
 }
 
 void td_handle_models(const struct td_call *call)
@@ -148,87 +195,92 @@ void td_handle_models(const struct td_call *call)
     bool first;
     struct td_buffer name;
     struct td_buffer after;
-    struct td_buffer json;
     if (td_html_is_wanted(call)) {
         td_html_models(call);
         return;
     }
     td_buffer_init(&name);
     td_buffer_init(&after);
-    td_buffer_init(&json);
     if (td_call_check_parameters(call, known) && page_size(call, &limit) &&
         listing_name(call, &name, "models", "", filters, 1) &&
         page_token(call, (struct td_text){.p = name.data, .len = name.len}, &after, &first)) {
         size_t at = first ? 0 : td_snapshot_models_after(call->snapshot, after.data, after.len);
-        write_models(call, at, limit, (struct td_text){.p = name.data, .len = name.len}, &json);
-        td_response_set_json(call->response, &json);
+        struct description description;
+        begin(&description, call);
+        finish(&description,
+               write_models(&description, at, limit, (struct td_text){.p = name.data, .len = name.len}));
     }
     td_buffer_fini(&name);
     td_buffer_fini(&after);
-    td_buffer_fini(&json);
 }
 
 /* config.json, every number as it stands. Without one, or when it is no JSON or too long, null. False when it changed
- * meanwhile or memory is short: an error was answered. */
-static bool write_config(const struct td_call *call, struct td_buffer *out)
+ * meanwhile or memory is short. */
+static bool write_config(struct description *description)
 {
+    const struct td_call *call = description->call;
+    struct td_error *err = &description->err;
     struct td_buffer json;
-    struct td_error err;
     char *text = NULL;
     size_t len;
-    td_error_init(&err);
     td_buffer_init(&json);
     bool ok = td_model_config_text(td_catalog_maps(call->api->catalog), call->snapshot, call->model, &text,
-                                   &len, &err) &&
-              text != NULL && td_json_minify(text, len, &json, &err);
-    td_buffer_puts(out, ",\"config\":");
+                                   &len, err) &&
+              text != NULL && td_json_minify(text, len, &json, err);
+    td_buffer_puts(&description->json, ",\"config\":");
     if (ok)
-        td_buffer_append(out, json.data, json.len);
+        td_buffer_append(&description->json, json.data, json.len);
     else
-        td_buffer_puts(out, "null");
+        td_buffer_puts(&description->json, "null");
     free(text);
     td_buffer_fini(&json);
-    if (err.code != TD_UNAVAILABLE && err.code != TD_RESOURCE_EXHAUSTED)
-        return true;
-    td_response_fail_error(call->response, &err);
-    return false;
+    if (err->code == TD_UNAVAILABLE || err->code == TD_RESOURCE_EXHAUSTED)
+        return false;
+    td_error_init(err);
+    return true;
+}
+
+static bool write_files(struct description *description)
+{
+    const struct td_call *call = description->call;
+    const struct td_model *model = call->model;
+    struct td_buffer *out = &description->json;
+    td_buffer_puts(out, ",\"files\":[");
+    for (size_t i = 0; i < model->entry_count; i++) {
+        const struct td_entry *entry = &call->snapshot->entries[model->first_entry + i];
+        const char *path = td_model_relative(model, entry);
+        if (!room(description, strlen(path)))
+            return false;
+        td_buffer_puts(out, i > 0 ? ",{\"path\":" : "{\"path\":");
+        td_json_write_cstring(out, path);
+        td_buffer_printf(out, ",\"size\":%" PRIu64, entry->file->source.id.size_bytes);
+        if (entry->file->format != NULL)
+            td_buffer_printf(out, ",\"format\":\"%s\"", entry->file->format->name);
+        const char *sha256 = td_file_sha256(entry->file);
+        if (sha256 != NULL)
+            td_buffer_printf(out, ",\"sha256\":\"%s\"", sha256);
+        td_buffer_putc(out, '}');
+    }
+    td_buffer_puts(out, "],");
+    return true;
 }
 
 void td_handle_model(const struct td_call *call)
 {
     static const char *const known[] = {NULL};
-    const struct td_model *model = call->model;
-    struct td_buffer json;
+    struct description description;
     if (!td_call_check_parameters(call, known))
         return;
     if (td_html_is_wanted(call)) {
         td_html_model(call);
         return;
     }
-    td_buffer_init(&json);
-    td_buffer_putc(&json, '{');
-    write_model(&json, model);
-    if (!write_config(call, &json)) {
-        td_buffer_fini(&json);
-        return;
-    }
-    td_buffer_puts(&json, ",\"files\":[");
-    for (size_t i = 0; i < model->entry_count; i++) {
-        const struct td_entry *entry = &call->snapshot->entries[model->first_entry + i];
-        td_buffer_puts(&json, i > 0 ? ",{\"path\":" : "{\"path\":");
-        td_json_write_cstring(&json, td_model_relative(model, entry));
-        td_buffer_printf(&json, ",\"size\":%" PRIu64, entry->file->source.id.size_bytes);
-        if (entry->file->format != NULL)
-            td_buffer_printf(&json, ",\"format\":\"%s\"", entry->file->format->name);
-        const char *sha256 = td_file_sha256(entry->file);
-        if (sha256 != NULL)
-            td_buffer_printf(&json, ",\"sha256\":\"%s\"", sha256);
-        td_buffer_putc(&json, '}');
-    }
-    td_buffer_puts(&json, "],");
-    write_problems(&json, &model->problems);
-    td_buffer_puts(&json, "}\n");
-    td_response_set_json(call->response, &json);
+    begin(&description, call);
+    td_buffer_putc(&description.json, '{');
+    bool ok = write_model(&description, call->model) && write_config(&description) &&
+              write_files(&description) && write_problems(&description, &call->model->problems);
+    td_buffer_puts(&description.json, "}\n");
+    finish(&description, ok);
 }
 
 /* ---- the manifest -------------------------------------------------------------------------------------- */

@@ -96,7 +96,8 @@ bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, siz
     size_t bytes;
     if (!td_mul_size(hub->view.entry_count, each, &bytes))
         return td_error_no_memory(err);
-    return td_hub_hold(hub, bytes, err) && td_repo_view_list(&hub->view, &hub->arena, items, count, err);
+    return td_held_take(&hub->held, bytes, err) &&
+           td_repo_view_list(&hub->view, &hub->arena, items, count, err);
 }
 
 /* Git's name of a text. */
@@ -405,7 +406,7 @@ static void answer_api(struct td_hub_call *hub)
 
 void td_handle_hub(const struct td_call *call)
 {
-    struct td_hub_call hub = {.call = call};
+    struct td_hub_call hub = {.call = call, .held = {.store = &call->api->shards}};
     struct td_error err;
     td_error_init(&err);
     td_arena_init(&hub.arena, 0); /* a view's items: in proportion to the repository */
@@ -417,5 +418,5 @@ void td_handle_hub(const struct td_call *call)
         answer_file_path(&hub);
     td_hub_path_fini(&hub.path);
     td_arena_fini(&hub.arena);
-    td_hub_let_go(&hub);
+    td_held_let_go(&hub.held);
 }

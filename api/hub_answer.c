@@ -1,7 +1,5 @@
 #include "api/hub_call.h"
 
-#include "core/checked.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -124,73 +122,12 @@ bool td_hub_no_revision(const struct td_hub_call *hub)
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-/* So much of a call is not counted: small answers come when there is no room for large ones. */
-enum { UNCOUNTED_BYTES = 64 * 1024 };
-
-bool td_hub_hold(struct td_hub_call *hub, size_t bytes, struct td_error *err)
-{
-    size_t held;
-    if (!td_add_size(hub->held_bytes, bytes, &held))
-        return td_error_no_memory(err);
-    if (held > UNCOUNTED_BYTES) {
-        if (!td_shard_store_take(&hub->call->api->shards, held - hub->counted_bytes, err))
-            return false;
-        hub->counted_bytes = held;
-    }
-    hub->held_bytes = held;
-    return true;
-}
-
-/* Has so many bytes held for the JSON. */
-static bool hold_json(struct td_hub_call *hub, size_t bytes, struct td_error *err)
-{
-    if (bytes <= hub->json_bytes)
-        return true;
-    if (!td_hub_hold(hub, bytes - hub->json_bytes, err))
-        return false;
-    hub->json_bytes = bytes;
-    return true;
-}
-
-bool td_hub_json_room(struct td_hub_call *hub, struct td_buffer *json, size_t text_bytes,
-                      struct td_error *err)
-{
-    enum { OBJECT_BYTES = 512, MOST_ESCAPED = 6 }; /* \u001f */
-    size_t need;
-    size_t grown;
-    if (!td_mul_size(text_bytes, MOST_ESCAPED, &need) || !td_add_size(need, OBJECT_BYTES, &need) ||
-        !td_add_size(need, json->len, &need) || !td_add_size(need, need / 2, &grown))
-        return td_error_no_memory(err);
-    if (need <= hub->json_bytes)
-        return true;
-    /* half as much again, as the buffer itself would grow; counted before it is there */
-    return hold_json(hub, grown, err) &&
-           (td_buffer_reserve(json, grown - json->len) || td_error_no_memory(err));
-}
-
 void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json)
 {
-    struct td_response *response = hub->call->response;
     struct td_error err;
-    size_t len = json->len;
     td_error_init(&err);
-    if (json->failed || !hold_json(hub, len, &err)) { /* what no room was asked for counts as well */
-        if (err.code == TD_OK)
-            (void)td_error_no_memory(&err);
+    if (td_held_answer_json(&hub->held, json, hub->call->response, &err))
+        add_commit(hub);
+    else
         (void)td_hub_fail_error(hub, &err);
-        return;
-    }
-    if (len > UNCOUNTED_BYTES) {
-        hub->counted_bytes -= len; /* the answer's now */
-        td_response_set_json_from(response, json, &hub->call->api->shards.live);
-    } else {
-        td_response_set_json(response, json);
-    }
-    add_commit(hub);
-}
-
-void td_hub_let_go(struct td_hub_call *hub)
-{
-    td_budget_give(&hub->call->api->shards.live, hub->counted_bytes);
-    hub->counted_bytes = hub->held_bytes = hub->json_bytes = 0;
 }

@@ -3,6 +3,7 @@
 #define TD_API_HUB_CALL_H
 
 #include "api/handlers.h"
+#include "api/held_json.h"
 #include "api/hub_path.h"
 #include "api/repo_view.h"
 #include "core/arena.h"
@@ -30,9 +31,7 @@ struct td_hub_call {
     struct td_text revision; /* "main" when none was given */
     struct td_text below;    /* what follows verb and revision: a path of the tree */
     struct td_repo_view view;
-    size_t held_bytes;    /* of memory that grows with what is served: td_hub_hold */
-    size_t counted_bytes; /* what of the budget of the files that are made is taken for it */
-    size_t json_bytes;    /* what of it is the JSON's */
+    struct td_held held; /* memory that grows with what is served */
 };
 
 /* Answers an error as the Hub does: {"error": text} with X-Error-Code and X-Error-Message, by which clients tell errors
@@ -49,21 +48,9 @@ bool td_hub_no_revision(const struct td_hub_call *hub);
 /* Answers that there is no file (or `what` it should be) at this path of the view. Always false. */
 bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_text path);
 
-/* Counts memory that the call is about to take, with the files that are made when it is not little altogether; until
- * td_hub_let_go. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_hub_hold(struct td_hub_call *hub, size_t bytes, struct td_error *err);
-
-/* Room, held, for one more object of the call's JSON, whose texts have so many bytes together, not yet escaped. Errors
- * likewise. */
-bool td_hub_json_room(struct td_hub_call *hub, struct td_buffer *json, size_t text_bytes,
-                      struct td_error *err);
-
 /* Makes the buffer (emptied) the JSON that is answered, with the commit of the view when one is open. What was held for a
  * large one becomes the answer's. 503 when memory is short. */
 void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json);
-
-/* Gives back what is held. At the end of the call, when the memory is free. */
-void td_hub_let_go(struct td_hub_call *hub);
 
 /* Writes the Link field that leads to the next page at `target` (path and query), absolute because clients ask for it as
  * it stands. False when the request does not say where we are, or the field is too long. */
@@ -97,7 +84,7 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *it
 /* "2026-01-02T03:04:05.678Z" */
 void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
 
-/* All items of the view by path, held. Errors as td_repo_view_list and td_hub_hold. */
+/* All items of the view by path, held. Errors as td_repo_view_list and td_held_take. */
 bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count,
                        struct td_error *err);
 

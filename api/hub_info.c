@@ -16,7 +16,7 @@ static bool write_head(struct td_hub_call *hub, struct td_buffer *out, const str
                        const char *id, size_t id_len, const char *commit, struct td_error *err)
 {
     const char *slash = memchr(id, '/', id_len);
-    if (!td_hub_json_room(hub, out, 4 * id_len, err))
+    if (!td_held_json_room(&hub->held, out, 4 * id_len, err))
         return false;
     td_buffer_puts(out, "{\"_id\":");
     td_json_write_string(out, id, id_len);
@@ -46,7 +46,7 @@ static bool write_sibling(struct td_hub_call *hub, const struct td_view_item *it
                           uint64_t until_ns, struct td_buffer *out, struct td_error *err)
 {
     struct td_hub_blob blob;
-    if (!td_hub_json_room(hub, out, strlen(item->path), err))
+    if (!td_held_json_room(&hub->held, out, strlen(item->path), err))
         return false;
     td_buffer_puts(out, "{\"rfilename\":");
     td_json_write_cstring(out, item->path);
@@ -107,7 +107,7 @@ void td_hub_answer_info(struct td_hub_call *hub)
 static bool write_ref(struct td_hub_call *hub, struct td_buffer *out, bool *first, const char *name,
                       const char *prefix, const char *commit, struct td_error *err)
 {
-    if (!td_hub_json_room(hub, out, 2 * strlen(name), err))
+    if (!td_held_json_room(&hub->held, out, 2 * strlen(name), err))
         return false;
     td_buffer_puts(out, *first ? "{\"name\":" : ",{\"name\":");
     *first = false;
@@ -287,7 +287,7 @@ static bool write_listed(struct td_hub_call *hub, const struct listing *listing,
         td_buffer_puts(out, ",\"siblings\":[");
         for (size_t i = 0; i < repo->entry_count; i++) {
             const char *path = td_repo_relative(repo, &snapshot->entries[repo->first_entry + i]);
-            if (!td_hub_json_room(hub, out, strlen(path), err))
+            if (!td_held_json_room(&hub->held, out, strlen(path), err))
                 return false;
             td_buffer_puts(out, i > 0 ? ",{\"rfilename\":" : "{\"rfilename\":");
             td_json_write_cstring(out, path);
@@ -371,7 +371,7 @@ void td_hub_answer_list(struct td_hub_call *hub)
     td_error_init(&err);
     td_buffer_init(&json);
     read_listing(hub, &listing);
-    bool ok = td_hub_hold(hub, most * sizeof *repos, &err);
+    bool ok = td_held_take(&hub->held, most * sizeof *repos, &err);
     if (ok)
         repos = calloc(most, sizeof *repos);
     ok = ok && ((repos != NULL && collect(hub, &listing, repos, &count)) || td_error_no_memory(&err)) &&

@@ -294,7 +294,7 @@ static void large_answers_are_counted_while_they_grow(void **state)
     (void)state;
     enum { FILES = 3000, LEFT_BYTES = 256 * 1024, UNCOUNTED_BYTES = 64 * 1024, OTHER_BYTES = 32 * 1024 };
     static const char *const targets[] = {"/api/models/o/n/tree/main", "/api/models/o/n",
-                                          "/api/models?full=true"};
+                                          "/api/models?full=true", "/models/o/n"};
     struct place place;
     tree_open(&place.tree);
     for (int i = 0; i < FILES; i++) {
@@ -302,6 +302,7 @@ static void large_answers_are_counted_while_they_grow(void **state)
         (void)snprintf(name, sizeof name, "o/n/%0200d", i);
         tree_text(&place.tree, name, "");
     }
+    tree_simple(&place.tree, "o/n/model.safetensors", "a");
     loopback_open(&place.loop, &place.tree);
     struct td_budget *live = &place.loop.api.shards.live;
     const size_t whole = live->max_bytes;

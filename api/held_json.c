@@ -1,0 +1,69 @@
+#include "api/held_json.h"
+
+#include "core/checked.h"
+
+/* So much of a call is not counted: small answers come when there is no room for large ones. */
+enum { UNCOUNTED_BYTES = 64 * 1024 };
+
+bool td_held_take(struct td_held *held, size_t bytes, struct td_error *err)
+{
+    size_t all;
+    if (!td_add_size(held->bytes, bytes, &all))
+        return td_error_no_memory(err);
+    if (all > UNCOUNTED_BYTES) {
+        if (!td_shard_store_take(held->store, all - held->counted_bytes, err))
+            return false;
+        held->counted_bytes = all;
+    }
+    held->bytes = all;
+    return true;
+}
+
+/* Has so many bytes held for the JSON. */
+static bool hold_json(struct td_held *held, size_t bytes, struct td_error *err)
+{
+    if (bytes <= held->json_bytes)
+        return true;
+    if (!td_held_take(held, bytes - held->json_bytes, err))
+        return false;
+    held->json_bytes = bytes;
+    return true;
+}
+
+bool td_held_json_room(struct td_held *held, struct td_buffer *json, size_t text_bytes, struct td_error *err)
+{
+    enum { OBJECT_BYTES = 512, MOST_ESCAPED = 6 }; /* \u001f */
+    size_t need;
+    size_t grown;
+    if (!td_mul_size(text_bytes, MOST_ESCAPED, &need) || !td_add_size(need, OBJECT_BYTES, &need) ||
+        !td_add_size(need, json->len, &need) || !td_add_size(need, need / 2, &grown))
+        return td_error_no_memory(err);
+    if (need <= held->json_bytes)
+        return true;
+    /* half as much again, as the buffer itself would grow; counted before it is there */
+    return hold_json(held, grown, err) &&
+           (td_buffer_reserve(json, grown - json->len) || td_error_no_memory(err));
+}
+
+bool td_held_answer_json(struct td_held *held, struct td_buffer *json, struct td_response *response,
+                         struct td_error *err)
+{
+    size_t len = json->len;
+    if (json->failed)
+        return td_error_no_memory(err);
+    if (!hold_json(held, len, err)) /* what no room was asked for counts as well */
+        return false;
+    if (len > UNCOUNTED_BYTES) {
+        held->counted_bytes -= len; /* the answer's now */
+        td_response_set_json_from(response, json, &held->store->live);
+    } else {
+        td_response_set_json(response, json);
+    }
+    return true;
+}
+
+void td_held_let_go(struct td_held *held)
+{
+    td_budget_give(&held->store->live, held->counted_bytes);
+    held->bytes = held->counted_bytes = held->json_bytes = 0;
+}
