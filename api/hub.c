@@ -268,9 +268,13 @@ bool td_hub_is_post(struct td_text raw_path)
 
 static bool no_repository(struct td_hub_call *hub)
 {
-    return td_hub_fail(hub, 404, "RepoNotFound", "no %s \"%.*s\"; GET /api/%s lists what there is",
-                       hub->as_dataset ? "dataset" : "model", (int)(hub->id.len > 200 ? 200 : hub->id.len),
-                       hub->id.p, hub->as_dataset ? "datasets" : "models");
+    static const char *const kinds[] = {"model", "dataset"};
+    const char *other = kinds[hub->as_dataset ? 0 : 1];
+    bool is_other = td_repo_find(hub->call->snapshot, !hub->as_dataset, hub->id.p, hub->id.len) != NULL;
+    return td_hub_fail(hub, 404, "RepoNotFound", "no %s \"%.*s\"; %s%s%sGET /api/%ss lists what there is",
+                       kinds[hub->as_dataset ? 1 : 0], (int)(hub->id.len > 200 ? 200 : hub->id.len),
+                       hub->id.p, is_other ? "there is a " : "", is_other ? other : "",
+                       is_other ? " of that id; " : "", kinds[hub->as_dataset ? 1 : 0]);
 }
 
 /* The repository that segments [first, first + n) name. */

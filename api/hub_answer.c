@@ -12,20 +12,16 @@ static int shown(struct td_text text, size_t most)
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
 
-/* Clients choose their exception by the code. */
-static const char *error_message(const char *code)
+/* What clients show of an answer to HEAD, and before the body of another: the text, as far as a header holds it. */
+static void add_message(const struct td_hub_call *hub, const char *text)
 {
-    static const struct {
-        const char *code, *message;
-    } messages[] = {
-        {"EntryNotFound", "Entry not found"},
-        {"RevisionNotFound", "Invalid rev id"},
-        {"RepoNotFound", "Repository not found"},
-    };
-    for (size_t i = 0; code != NULL && i < sizeof messages / sizeof *messages; i++)
-        if (strcmp(messages[i].code, code) == 0)
-            return messages[i].message;
-    return NULL;
+    char shown[TD_HEADER_VALUE_BYTES];
+    size_t len = 0;
+    for (; text[len] != '\0' && len < sizeof shown - 1; len++)
+        shown[len] =
+            text[len] < ' ' || text[len] > '~' ? '?' : text[len]; /* RFC 9110 5.5: what any client reads */
+    shown[len] = '\0';
+    td_response_add_header(hub->call->response, "X-Error-Message", "%s", shown);
 }
 
 static void add_commit(const struct td_hub_call *hub)
@@ -43,9 +39,10 @@ bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, co
     va_end(args);
     struct td_response *response = hub->call->response;
     td_response_fail(response, status, NULL, "%s", text);
-    if (code != NULL && response->status == status) { /* else 503: no memory even for this */
-        td_response_add_header(response, "X-Error-Code", "%s", code);
-        td_response_add_header(response, "X-Error-Message", "%s", error_message(code));
+    if (response->status == status) { /* else 503: no memory even for this */
+        if (code != NULL)
+            td_response_add_header(response, "X-Error-Code", "%s", code);
+        add_message(hub, text);
     }
     add_commit(hub);
     return false;
@@ -54,6 +51,7 @@ bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, co
 bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err)
 {
     td_response_fail_error(hub->call->response, err);
+    add_message(hub, err->message);
     add_commit(hub);
     return false;
 }

@@ -590,14 +590,17 @@ static int model_compare(const void *a, const void *b)
     return strcmp(((const struct td_model *)a)->id, ((const struct td_model *)b)->id);
 }
 
-/* An index, a .metadata or a part of a distributed checkpoint makes the files beside it one model, in the root as in
- * any directory. Else each file directly in the root is one, and each group of shards. */
+/* A config.json, an index, a .metadata or a part of a distributed checkpoint makes the files beside it one model, in the
+ * root as in any directory. Else each file directly in the root is one, and each group of shards. */
 static void part_root(struct scan *s)
 {
+    static const char config[] = "config.json";
+    bool described = td_snapshot_find_entry(s->snapshot, config, sizeof config - 1) != NULL;
     for (size_t i = 0; i < s->candidate_count; i++) {
-        s->in_directories += s->candidates[i].directory_len > 0 ? 1 : 0;
-        s->root_is_model = s->root_is_model ||
-                           (s->candidates[i].directory_len == 0 && s->candidates[i].kind != TD_FILE_TENSORS);
+        bool in_root = s->candidates[i].directory_len == 0;
+        s->in_directories += in_root ? 0 : 1;
+        s->root_is_model =
+            s->root_is_model || (in_root && (described || s->candidates[i].kind != TD_FILE_TENSORS));
     }
     for (size_t i = 0; i < s->candidate_count; i++) {
         struct td_candidate *candidate = &s->candidates[i];

@@ -291,6 +291,16 @@ def test_a_wrong_revision_is_explained(hub):
     assert "config.json" in [i["path"] for i in hub.json(where)], missing
 
 
+def test_a_message_is_in_a_header_too(hub):
+    """What clients show of an answer to HEAD, which has no body."""
+    for target, part in (("/ns/plain/resolve/tp2-rank2-none/config.json", '"rank2" is no rank of 2'), ("/ns/plain/resolve/main/no", "no file"),
+                         ("/datasets/ns/plain/resolve/main/config.json", "there is a model of that id")):
+        head, get = hub.request(target, method="HEAD"), hub.get(target)
+        assert head.status == 404 and part in head.get("X-Error-Message"), head
+        assert head.get("X-Error-Message") == get.get("X-Error-Message") == get.json()["error"]
+    assert "?" in hub.get("/ns/plain/resolve/main/%C3%A9").get("X-Error-Message")
+
+
 def test_a_path_that_is_named_often_is_answered_once(hub):
     target = "/api/models/ns/plain/paths-info/main"
     form = hub.post(target, b"&".join(b"paths=sub-dir&paths=config.json&paths=none&paths=sub+dir%2F" for _ in range(2500)))

@@ -99,8 +99,34 @@ static void a_root_with_an_index_is_a_model(void **state)
     assert_non_null(scanner_problem(&place.scanner, model, "model.safetensors.index.json"));
     assert_int_equal(model->checkpoint_count, 0);
     tree_remove(&place.tree, "llama/model.safetensors.index.json"); /* then each is one again */
+    tree_remove(&place.tree, "llama/config.json");
     (void)scanner_scan(&place.scanner);
     expect_models(&place, "a/b model model-0.safetensors original");
+    close_place(&place);
+}
+
+/* What from_pretrained saves. */
+static void a_root_with_a_config_is_a_model(void **state)
+{
+    (void)state;
+    struct place place;
+    open_named_place(&place, "llama");
+    tree_simple(&place.tree, "llama/model.safetensors", "a b");
+    tree_text(&place.tree, "llama/config.json", "{}");
+    tree_text(&place.tree, "llama/tokenizer.json", "{}");
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "llama");
+    const struct td_model *model = scanner_model(&place.scanner, "llama");
+    assert_true(model->entry_count == 3 && model->checkpoint_count == 1);
+    assert_string_equal(model->config->path, "config.json");
+    tree_simple(&place.tree, "llama/sub/x.safetensors", "a");
+    tree_remove(&place.tree, "llama/model.safetensors"); /* then it describes nothing that is beside it */
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "sub");
+    tree_remove(&place.tree, "llama/config.json");
+    tree_simple(&place.tree, "llama/model.safetensors", "a b");
+    (void)scanner_scan(&place.scanner);
+    expect_models(&place, "model.safetensors sub");
     close_place(&place);
 }
 
@@ -160,7 +186,7 @@ static void groups_in_the_root_are_models(void **state)
     tree_simple(&place.tree, "q-00002-of-00002.safetensors", "b");
     tree_simple(&place.tree, "q-00002-of-00002-old.safetensors", "a"); /* sorts between the two */
     tree_simple(&place.tree, "one.safetensors", "a");
-    tree_text(&place.tree, "config.json", "{}");
+    tree_text(&place.tree, "generation_config.json", "{}");
     tree_simple(&place.tree, "half-00001-of-00002.safetensors", "a");
     tree_simple(&place.tree, "taken-00001-of-00001.safetensors", "a");
     tree_simple(&place.tree, "taken/x.safetensors", "b");
@@ -470,6 +496,7 @@ int main(void)
         cmocka_unit_test(empty_root_is_an_empty_snapshot),
         cmocka_unit_test(directories_and_root_files_are_models),
         cmocka_unit_test(a_root_with_an_index_is_a_model),
+        cmocka_unit_test(a_root_with_a_config_is_a_model),
         cmocka_unit_test(a_root_of_a_distributed_checkpoint_is_a_model),
         cmocka_unit_test(names_of_the_root),
         cmocka_unit_test(groups_in_the_root_are_models),
