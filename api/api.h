@@ -23,6 +23,7 @@ struct td_api {
     struct td_view_cache views;
     struct td_lru plans; /* registered plans' texts by id */
     struct td_shard_store shards;
+    struct td_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
     const char
         *s3_listen; /* where clients of S3 are served, for messages; borrowed; NULL or empty: nowhere */
     _Atomic bool draining; /* readyz answers 503, answers close their connections */

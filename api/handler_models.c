@@ -83,7 +83,7 @@ static void begin(struct description *description, const struct td_call *call)
 {
     memset(description, 0, sizeof *description);
     description->call = call;
-    description->held.store = &call->api->shards;
+    description->held.budget = &call->api->lists;
     td_error_init(&description->err);
     td_buffer_init(&description->json);
 }

@@ -85,7 +85,7 @@ void td_handle_metrics(const struct td_call *call)
     td_catalog_get_status(call->api->catalog, &status);
     td_buffer_init(&text);
     td_metrics_write(&call->api->metrics, &status, td_budget_used(&call->api->shards.live),
-                     atomic_load(&call->api->draining), &text);
+                     td_budget_used(&call->api->lists), atomic_load(&call->api->draining), &text);
     set_plain(call->response, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 

@@ -11,8 +11,12 @@ bool td_held_take(struct td_held *held, size_t bytes, struct td_error *err)
     if (!td_add_size(held->bytes, bytes, &all))
         return td_error_no_memory(err);
     if (all > UNCOUNTED_BYTES) {
-        if (!td_shard_store_take(held->store, all - held->counted_bytes, err))
-            return false;
+        if (!td_budget_take(held->budget, all - held->counted_bytes))
+            return td_error_set(
+                err, TD_RESOURCE_EXHAUSTED,
+                "the lists and descriptions that are being sent take nearly all of the %zu MiB there "
+                "are for them; try again when some of these answers have ended",
+                held->budget->max_bytes >> 20);
         held->counted_bytes = all;
     }
     held->bytes = all;
@@ -55,7 +59,7 @@ bool td_held_answer_json(struct td_held *held, struct td_buffer *json, struct td
         return false;
     if (len > UNCOUNTED_BYTES) {
         held->counted_bytes -= len; /* the answer's now */
-        td_response_set_json_from(response, json, &held->store->live);
+        td_response_set_json_from(response, json, held->budget);
     } else {
         td_response_set_json(response, json);
     }
@@ -64,6 +68,6 @@ bool td_held_answer_json(struct td_held *held, struct td_buffer *json, struct td
 
 void td_held_let_go(struct td_held *held)
 {
-    td_budget_give(&held->store->live, held->counted_bytes);
+    td_budget_give(held->budget, held->counted_bytes);
     held->bytes = held->counted_bytes = held->json_bytes = 0;
 }

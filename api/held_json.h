@@ -1,15 +1,17 @@
-/* Memory of an answer that grows with what is served, counted before it is taken: a call's lists and its JSON come out of the
- * budget of the files that are made, so all such answers together are bounded. */
+/* Memory of an answer that grows with what is served, counted before it is taken: what calls list and their JSON come out of
+ * one budget, so all such answers together are bounded. It is not that of the files that are made: slow readers of lists keep
+ * nobody from those. */
 #ifndef TD_API_HELD_JSON_H
 #define TD_API_HELD_JSON_H
 
 #include "api/response.h"
-#include "api/shard_store.h"
 #include "core/buffer.h"
 
-/* What one call holds. Zero but for the store, which is borrowed. */
+enum { TD_LISTS_BYTES = 256 * 1024 * 1024 };
+
+/* What one call holds. Zero but for the budget, which is borrowed. */
 struct td_held {
-    struct td_shard_store *store;
+    struct td_budget *budget;
     size_t bytes;         /* altogether */
     size_t counted_bytes; /* taken from the budget for it: nothing as long as it is little */
     size_t json_bytes;    /* what of it is the JSON's */

@@ -410,7 +410,7 @@ static void answer_api(struct td_hub_call *hub)
 
 void td_handle_hub(const struct td_call *call)
 {
-    struct td_hub_call hub = {.call = call, .held = {.store = &call->api->shards}};
+    struct td_hub_call hub = {.call = call, .held = {.budget = &call->api->lists}};
     struct td_error err;
     td_error_init(&err);
     td_arena_init(&hub.arena, 0); /* a view's items: in proportion to the repository */

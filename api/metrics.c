@@ -158,7 +158,7 @@ static void write_digests(const struct td_hasher_status *status, struct td_buffe
 }
 
 void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status,
-                      uint64_t shard_bytes, bool draining, struct td_buffer *out)
+                      uint64_t shard_bytes, uint64_t list_bytes, bool draining, struct td_buffer *out)
 {
     head(out, "tensord_build_info", "gauge", "Constant 1, labelled with the version.");
     td_buffer_puts(out, "tensord_build_info{version=\"" TD_VERSION "\"} 1\n");
@@ -170,4 +170,6 @@ void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_
     write_digests(&status->hasher, out);
     number(out, "tensord_shard_files_bytes", "gauge",
            "Memory of rank files, slices and their descriptions, kept or being sent.", (double)shard_bytes);
+    number(out, "tensord_lists_bytes", "gauge", "Memory of lists and descriptions that are being sent.",
+           (double)list_bytes);
 }

@@ -12,6 +12,9 @@
 /* Files that have to be planned before their length is known take their time: then the page ends. */
 #define PAGE_NS UINT64_C(2000000000)
 
+/* Nor does an item begin behind so many bytes of XML. */
+enum { PAGE_BYTES = 1024 * 1024 };
+
 /* What is asked for. Texts are the query's. */
 struct listing {
     bool is_v2, encode;
@@ -232,8 +235,10 @@ static bool fill_page(struct page *page)
         return false;
     while (td_s3_keys_get(&page->keys, &page->arena, &page->key, &item, &page->err) &&
            begins_with(&page->key, page->listing->prefix)) {
-        page->is_truncated = page->count == page->listing->max_keys ||
-                             (page->count > 0 && item.model != NULL && td_clock_ns() > until_ns);
+        bool is_long = page->contents.len + page->prefixes.len > PAGE_BYTES;
+        bool is_late = item.model != NULL && td_clock_ns() > until_ns;
+        page->is_truncated =
+            page->count == page->listing->max_keys || (page->count > 0 && (is_long || is_late));
         if (page->is_truncated)
             return true;
         if (!write_item(page, &item))

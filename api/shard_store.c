@@ -69,7 +69,7 @@ bool td_shard_store_take(struct td_shard_store *store, size_t bytes, struct td_e
         if (!td_lru_drop_idle(&store->files))
             return td_error_set(
                 err, TD_RESOURCE_EXHAUSTED,
-                "the rank files, slices and large lists that are being sent take nearly all of the %zu MiB "
+                "the rank files and slices that are being sent take nearly all of the %zu MiB "
                 "there are for them; try again when some of these answers have ended",
                 store->live.max_bytes >> 20);
     return true;

@@ -192,7 +192,8 @@ static void very_large_trees_have_pages(void **state)
     close_place(&place);
 }
 
-/* Large answers count as rank files do: beyond what there is for both there is a 503, and small answers still come. */
+/* Large answers are counted together: beyond what there is for them there is a 503; small answers still come, and rank files,
+ * which have their own. */
 static void memory_of_large_answers_is_bounded(void **state)
 {
     (void)state;
@@ -206,8 +207,9 @@ static void memory_of_large_answers_is_bounded(void **state)
         (void)snprintf(name, sizeof name, "ns/wide/%0150d", i);
         tree_text(&place.tree, name, "");
     }
+    tree_simple(&place.tree, "ns/wide/model.safetensors", "a");
     loopback_open(&place.loop, &place.tree);
-    struct td_budget *live = &place.loop.api.shards.live;
+    struct td_budget *live = &place.loop.api.lists;
     static const char *const targets[] = {"/api/models/ns/wide/tree/main", "/api/models/ns/wide",
                                           "/api/models?full=true"};
     size_t before = atomic_load(&live->used_bytes);
@@ -224,6 +226,9 @@ static void memory_of_large_answers_is_bounded(void **state)
         assert_string_equal(answer_header(&answer, "Retry-After", buffer), "1");
         answer_fini(&answer);
         loopback_get(&place.loop, "/api/models/ns/wide/refs", &answer);
+        assert_int_equal(answer.response.status, 200);
+        answer_fini(&answer);
+        loopback_get(&place.loop, "/models/ns/wide/shards/none/tp2/rank-1.safetensors", &answer);
         assert_int_equal(answer.response.status, 200);
         answer_fini(&answer);
         td_budget_give(live, rest);

@@ -269,7 +269,7 @@ static void every_allocation_of_a_request(void **state)
 /* Asks with a failing allocation until none is reached: whatever is answered, all that was counted is given back. */
 static void torture_counted(struct loopback *loop, const char *target)
 {
-    size_t before = td_budget_used(&loop->api.shards.live);
+    size_t before = td_budget_used(&loop->api.lists);
     bool failed = true;
     for (size_t k = 1; failed; k++) {
         struct loopback_request request;
@@ -282,7 +282,7 @@ static void torture_counted(struct loopback *loop, const char *target)
         failed = alloc_count_get().calls >= k;
         CHECK(response.status == 503 || response.status == 200, "%s, k %zu: %d", target, k, response.status);
         td_response_fini(&response);
-        CHECK(td_budget_used(&loop->api.shards.live) == before, "%s, k %zu", target, k);
+        CHECK(td_budget_used(&loop->api.lists) == before, "%s, k %zu", target, k);
         CHECK(alloc_count_get().live_bytes == 0, "%s, k %zu: leak", target, k);
     }
 }
@@ -304,7 +304,7 @@ static void large_answers_are_counted_while_they_grow(void **state)
     }
     tree_simple(&place.tree, "o/n/model.safetensors", "a");
     loopback_open(&place.loop, &place.tree);
-    struct td_budget *live = &place.loop.api.shards.live;
+    struct td_budget *live = &place.loop.api.lists;
     const size_t whole = live->max_bytes;
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
         struct answer answer;
