@@ -345,3 +345,26 @@ def test_files_that_change(tmp_path):
             check_s3_error(r, 503, "ServiceUnavailable")
             assert r.get("Retry-After")
         s.wait_for(lambda: s3.ask("/m/x/notes.txt").body == b"changed", "the new file")
+
+
+def test_a_page_of_long_keys_ends_by_its_bytes(tmp_path):
+    folder = tmp_path / "root/org" / "/".join(["é" * 100] * 10)
+    folder.mkdir(parents=True)
+    names = [f"{i:04}" for i in range(300)]
+    for name in names:
+        (folder / name).write_text("")
+    age(tmp_path / "root")
+    with Server(tmp_path / "root", "--s3-listen", "127.0.0.1:0") as s:
+        s3, query, keys, pages = S3(s), {"list-type": "2", "encoding-type": "url"}, [], 0
+        bucket = ET.fromstring(s3.ask("/").body).find("s3:Buckets/s3:Bucket/s3:Name", NS).text
+        while True:
+            r = s3.ask(f"/{bucket}?" + urllib.parse.urlencode(query))
+            page, pages = ET.fromstring(r.body), pages + 1
+            assert r.status == 200 and len(r.body) < 1024 * 1024 + 16384
+            found = [urllib.parse.unquote(e.text) for e in page.findall("s3:Contents/s3:Key", NS)]
+            assert int(page.find("s3:KeyCount", NS).text) == len(found) > 0
+            keys += found
+            if page.find("s3:IsTruncated", NS).text == "false":
+                break
+            query["continuation-token"] = page.find("s3:NextContinuationToken", NS).text
+    assert [k.rsplit("/", 1)[1] for k in keys] == names and pages > 1
