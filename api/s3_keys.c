@@ -51,8 +51,10 @@ static bool split_key(struct td_snapshot *snapshot, const struct td_bucket *buck
 {
     size_t at;
     out->path = path_of(bucket, key, arena);
-    if (out->path == NULL)
-        return td_error_no_memory(err);
+    if (out->path == NULL) {
+        (void)td_error_no_memory(err);
+        return false;
+    }
     out->len = strlen(out->path) - 1;
     out->model = td_snapshot_route(snapshot, out->path, out->len, &at);
     if (out->model == NULL || out->model->checkpoint_count == 0 ||
