@@ -163,6 +163,12 @@ def build_tree(root):
     (m.dir / "range.bin").write_bytes(pattern(40009, "range.bin"))
     (m.dir / "zero.bin").write_bytes(b"")
 
+    # a dataset, which is no model
+    rows = t.root / "datasets" / "org" / "rows"
+    rows.mkdir(parents=True)
+    (rows / "train.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
+    (rows / "README.md").write_text("# rows\n")
+
     # 64-bit: a sparse file of 6 GiB with marks beyond 4 GiB and a tensor at its end
     m = t.model("big")
     big = Tensor("huge", "U8", [6 << 30])
