@@ -63,6 +63,8 @@ static const struct {
     {"torch.tensor", "_rebuild_from_type_v2", TD_REBUILD_FROM_TYPE},
     {"torch._utils", "_rebuild_sparse_tensor", TD_REBUILD_SPARSE},
     {"torch._utils", "_rebuild_nested_tensor", TD_REBUILD_NESTED},
+    {"torch.nested._internal.nested_tensor", "_rebuild_njt", TD_REBUILD_JAGGED},
+    {"torch.nested._internal.nested_tensor", "NestedTensor", TD_REBUILD_JAGGED}, /* of torch 2.1 to 2.3 */
     {"torch._utils", "_rebuild_meta_tensor_no_storage", TD_REBUILD_META},
     {"torch._utils", "_rebuild_wrapper_subclass", TD_REBUILD_WRAPPER},
     {"torch._utils", "_rebuild_device_tensor_from_numpy", TD_REBUILD_INLINE},
@@ -119,7 +121,8 @@ td_pickle_ref td_torch_tensor_state(const struct td_pickle *p, td_pickle_ref ref
     if (!td_pickle_is_global(p, callable, "torch._utils", "_rebuild_parameter_with_state") &&
         rebuild_of(p, callable) != TD_REBUILD_FROM_TYPE)
         return TD_PICKLE_NIL;
-    if (in_module && td_torch_unwrap_tensor(p, ref).what != TD_REBUILD_WRAPPER)
+    enum td_torch_rebuild what = td_torch_unwrap_tensor(p, ref).what;
+    if ((in_module && what != TD_REBUILD_WRAPPER) || what == TD_REBUILD_JAGGED)
         return TD_PICKLE_NIL;
     return td_pickle_item(p, td_pickle_args(p, ref), 3);
 }

@@ -18,6 +18,7 @@ enum td_torch_rebuild {
     TD_REBUILD_FROM_TYPE, /* (function, type, args, state) */
     TD_REBUILD_SPARSE,
     TD_REBUILD_NESTED,
+    TD_REBUILD_JAGGED, /* argument 0 is a dict with the parts, or argument 0 and 1 are the parts */
     TD_REBUILD_META,
     TD_REBUILD_WRAPPER,
     TD_REBUILD_INLINE,
@@ -42,7 +43,7 @@ struct td_torch_made {
 struct td_torch_made td_torch_unwrap_tensor(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* What _rebuild_parameter_with_state and _rebuild_from_type_v2 set on the tensor, or NIL. state_dict() shows none of it,
- * so within a module only a tensor that is made of it has any. */
+ * so within a module only a tensor that is made of it has any. NIL for a jagged tensor, whose state repeats its parts. */
 td_pickle_ref td_torch_tensor_state(const struct td_pickle *pickle, td_pickle_ref ref, bool in_module);
 
 #endif

@@ -304,6 +304,45 @@ static bool read_sparse(struct td_torch_walker *w, td_pickle_ref args)
                       "sparse");
 }
 
+/* Whether the state says of a part what the constructor was given: torch.load sets the state on what was made. */
+static bool same_part(const struct td_pickle *p, td_pickle_ref state, const char *key, td_pickle_ref part)
+{
+    td_pickle_ref other = td_pickle_get(p, state, key);
+    return other == TD_PICKLE_NIL || other == part ||
+           (td_pickle_kind(p, other) == TD_PICKLE_NONE &&
+            (part == TD_PICKLE_NIL || td_pickle_kind(p, part) == TD_PICKLE_NONE));
+}
+
+/* NestedTensor of torch.nested._internal.nested_tensor, the jagged layout: _rebuild_njt({"values": ..., "offsets": ...,
+ * "lengths": None or ..., "_ragged_idx": ...}), or of torch 2.1 to 2.3 NestedTensor(values, offsets), which had no
+ * lengths and one place for the ragged dimension. */
+static bool read_jagged(struct td_torch_walker *w, const struct td_torch_made *made)
+{
+    const struct td_pickle *p = w->pickle;
+    td_pickle_ref given = td_pickle_item(p, made->args, 0);
+    td_pickle_ref state = td_pickle_item(p, td_pickle_args(p, made->call), 3);
+    bool is_dict = td_pickle_kind(p, given) == TD_PICKLE_DICT;
+    td_pickle_ref values = is_dict ? td_pickle_get(p, given, "values") : given;
+    td_pickle_ref offsets = is_dict ? td_pickle_get(p, given, "offsets") : td_pickle_item(p, made->args, 1);
+    td_pickle_ref lengths = is_dict ? td_pickle_get(p, given, "lengths") : TD_PICKLE_NIL;
+    td_pickle_ref ragged = is_dict ? td_pickle_get(p, given, "_ragged_idx") : TD_PICKLE_NIL;
+    size_t at = w->manifest->tensor_count;
+    if (!read_unstored(w, NULL, TD_PICKLE_NIL, TD_PICKLE_NIL, "nested (jagged)"))
+        return false;
+    bool same = same_part(p, state, "_values", values) && same_part(p, state, "_offsets", offsets) &&
+                same_part(p, state, "_lengths", lengths);
+    if (!same || td_pickle_grew_after(p, state, made->call))
+        return tensor_refuse(w, &w->manifest->tensors[at], state,
+                             "its state has other parts than it was made of");
+    if (!td_torch_visit_part(w, values, "values"))
+        return false;
+    if (w->manifest->tensor_count > at + 1)
+        w->manifest->tensors[at].dtype = w->manifest->tensors[at + 1].dtype;
+    return td_torch_visit_part(w, offsets, "offsets") &&
+           (td_pickle_kind(p, lengths) == TD_PICKLE_NONE || td_torch_visit_part(w, lengths, "lengths")) &&
+           td_torch_visit_part(w, ragged, "ragged_idx");
+}
+
 /* ---- NumPy's ------------------------------------------------------------------------------------------- */
 
 /* An array: its bytes are in the pickle. State: (version, shape, dtype, is_fortran, bytes). */
@@ -348,14 +387,15 @@ bool td_torch_read_bare_storage(struct td_torch_walker *w, td_pickle_ref ref)
 /* ---- objects that stand for tensors -------------------------------------------------------------------- */
 
 /* The tensor that is rebuilt so; *done is false when it is none. */
-static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, enum td_torch_rebuild what,
-                         td_pickle_ref args, bool *done)
+static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, const struct td_torch_made *made,
+                         bool *done)
 {
     static const char *const nested[] = {"values", "sizes", "strides", "storage_offsets", NULL};
     const td_pickle_ref none = TD_PICKLE_NIL;
+    const td_pickle_ref args = made->args;
     const struct td_pickle *p = w->pickle;
     *done = true;
-    switch (what) {
+    switch (made->what) {
     case TD_REBUILD_V1:
         return read_strided(w, args, 0, 0);
     case TD_REBUILD_V2:
@@ -368,6 +408,8 @@ static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, enum td_t
         return read_sparse(w, args);
     case TD_REBUILD_NESTED:
         return read_parts(w, args, 0, none, nested, "nested");
+    case TD_REBUILD_JAGGED:
+        return read_jagged(w, made);
     case TD_REBUILD_META:
         return read_unstored(w, td_torch_dtype(p, td_pickle_item(p, args, 0)), td_pickle_item(p, args, 1),
                              td_pickle_item(p, args, 2), "on the meta device, so never stored");
@@ -420,7 +462,7 @@ bool td_torch_read_tensor(struct td_torch_walker *w, td_pickle_ref ref, bool *do
     *done = false;
     if (made.what == TD_REBUILD_NONE)
         return true;
-    if (!check_settled(w, &made) || !read_rebuilt(w, ref, made.what, made.args, done))
+    if (!check_settled(w, &made) || !read_rebuilt(w, ref, &made, done))
         return false;
     if (!*done || made.converted == TD_PICKLE_NIL || at == w->manifest->tensor_count)
         return true;

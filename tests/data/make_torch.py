@@ -92,6 +92,8 @@ def why_not(t):
         return "packed below a byte"
     if t.device.type == "meta":
         return "on the meta device, so never stored"
+    if t.layout == torch.jagged:
+        return "nested (jagged)"
     if t.layout != torch.strided:
         return "sparse"
     if t.is_nested:
@@ -152,6 +154,12 @@ def flatten(obj, name, scalars):
             yield from [(below + "crow_indices", obj.crow_indices()), (below + "col_indices", obj.col_indices()), (below + "values", obj.values())]
         elif obj.layout in (torch.sparse_csc, torch.sparse_bsc):
             yield from [(below + "ccol_indices", obj.ccol_indices()), (below + "row_indices", obj.row_indices()), (below + "values", obj.values())]
+        elif obj.layout == torch.jagged:
+            yield from [(below + "values", obj._values), (below + "offsets", obj.offsets())]
+            if obj.lengths() is not None:
+                yield below + "lengths", obj.lengths()
+            scalars[below + "ragged_idx"] = obj._ragged_idx
+            return
         elif obj.is_nested:
             yield from [(below + "values", obj.values()), (below + "sizes", obj._nested_tensor_size()), (below + "strides", obj._nested_tensor_strides()),
                         (below + "storage_offsets", obj._nested_tensor_storage_offsets())]
@@ -193,7 +201,7 @@ def describe(obj, reason=None):
             lines.append((name, DTYPES[torch.from_numpy(t).dtype], json.dumps(list(t.shape), separators=(",", ":")), "-", "!stored inside the pickle"))
             continue
         why = reason if reason and t.dtype.itemsize > 1 else why_not(t)
-        nested = t.layout == torch.strided and t.is_nested
+        nested = t.layout == torch.jagged or (t.layout == torch.strided and t.is_nested)
         strided = t.layout == torch.strided and not nested
         shape = "?" if nested else json.dumps(list(t.shape), separators=(",", ":"))
         strides = strides_of(t) if strided else None
@@ -395,6 +403,9 @@ def main():
     write("unstored", {"row": torch.empty(3, device="meta"), "rows": torch.empty(3, 4, device="meta"), "columns": torch.empty(3, 4, device="meta").t(),
                        "ones": torch.empty(1, 5, 1, device="meta", dtype=torch.float16).transpose(0, 2), "scalar": torch.empty((), device="meta"),
                        "none": torch.empty(0, 3, device="meta").t(), "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.zeros(1, 3)])})
+    rows = torch.nested.nested_tensor([filled(torch.float16, 2, 3), filled(torch.float16, 5, 3, seed=1)], layout=torch.jagged)
+    write("jagged", {"rows": rows, "columns": rows.transpose(1, 2), "holes": torch.nested.narrow(
+        filled(torch.float16, 2, 5, 4), 1, torch.tensor([0, 1]), torch.tensor([2, 3]), layout=torch.jagged)})
     write("values", values())
     write("values_protocol4", values(), pickle_protocol=4)
     cut = {"bytes": bytes(range(256)) * 5, "text": b"x" + "ä".encode() * 700, "continued": b"\x80" * 1200}

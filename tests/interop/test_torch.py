@@ -7,6 +7,7 @@ import pickle
 import random
 import zipfile
 from pathlib import Path
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -219,6 +220,69 @@ def test_what_has_no_bytes_of_its_own_has_a_reason(serve, zipped, protocol, name
         assert server.get(got["coo.indices"]["href"]).body == raw(value._indices())
     if name == "csr":
         assert server.get(got["csr.crow_indices"]["href"]).body == raw(value.crow_indices())
+
+
+def jagged(kind):
+    """Of torch.nested, layout jagged: a batch of rows, one with holes (which has lengths), one ragged in its last dimension, a parameter."""
+    rows = [filled(torch.float16, (n, 3), seed=n) for n in (2, 5, 1)]
+    whole = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    return {"whole": whole, "transposed": whole.transpose(1, 2), "parameter": nn.Parameter(whole),
+            "holes": torch.nested.narrow(filled(torch.float16, (3, 5, 4)), 1, torch.tensor([0, 1, 0]), torch.tensor([2, 3, 5]), layout=torch.jagged)}[kind]
+
+
+def check_jagged(serve, path, name):
+    """The tensor itself with the reason, and below its name the parts that torch.load gives it, with every byte."""
+    loaded = torch.load(path, weights_only=False)[name]
+    assert loaded.layout == torch.jagged and loaded.is_nested
+    parts = {f"{name}.values": loaded._values, f"{name}.offsets": loaded.offsets()}
+    if loaded.lengths() is not None:
+        parts[f"{name}.lengths"] = loaded.lengths()
+    server = serve()
+    document, got = tensors_of(server, path.name)
+    assert set(got) == {name, "beside"} | set(parts), sorted(got)
+    assert (got[name]["dtype"], got[name]["shape"], got[name]["nbytes"], got[name]["addressable"]) == ("F16", [], 0, False)
+    assert got[name]["reason"] == "nested (jagged)"
+    r = server.get(got[name]["href"])
+    assert r.status == 422 and "nested (jagged)" in r.json()["error"]["message"], r
+    for part, want in parts.items():
+        check_entry(got[part], want)
+        assert server.get(got[part]["href"]).body == raw(want), part
+    return document, loaded
+
+
+@pytest.mark.parametrize("zipped, protocol", WRITERS, ids=WRITER_IDS)
+@pytest.mark.parametrize("kind", ["whole", "transposed", "parameter", "holes"])
+def test_a_jagged_tensor_and_its_parts(serve, zipped, protocol, kind):
+    path = serve.root / "m.pt"
+    save({"nj": jagged(kind), "beside": filled(torch.float32, (3, 3))}, path, zipped, protocol)
+    document, loaded = check_jagged(serve, path, "nj")
+    assert document["metadata"]["nj.ragged_idx"] == loaded._ragged_idx
+
+
+def reduced_by(make):
+    """save() with another __reduce_ex__ of jagged tensors."""
+    return mock.patch.object(type(jagged("whole")), "__reduce_ex__", lambda self, protocol: make(self))
+
+
+def state_of(t):
+    return {k: v for k, v in torch._utils._get_obj_state(t).items() if k not in ("_size", "_strides")}
+
+
+def test_a_jagged_tensor_of_torch_2_1(serve):
+    """As NestedTensor.__reduce_ex__ of torch 2.1 to 2.3 wrote it: the class is called with values and offsets."""
+    path = serve.root / "m.pt"
+    with reduced_by(lambda t: (torch._tensor._rebuild_from_type_v2, (type(t), type(t), (t._values, t._offsets), state_of(t)))):
+        save({"nj": jagged("whole"), "beside": filled(torch.float32, (3, 3))}, path)
+    check_jagged(serve, path, "nj")
+
+
+def test_a_jagged_tensor_whose_state_has_other_parts_is_refused(tmp_path):
+    """torch.load sets the state on the tensor, so these would be its values: no writer makes such files."""
+    other = filled(torch.float16, (8, 3), seed=9)
+    with reduced_by(lambda t: (torch._tensor._rebuild_from_type_v2, (type(t), type(t), (t._values, t._offsets), state_of(t) | {"_values": other}))):
+        save({"nj": jagged("whole")}, tmp_path / "m.pt")
+    assert torch.equal(torch.load(tmp_path / "m.pt", weights_only=False)["nj"]._values, other)
+    assert "other parts than it was made of" in failure(tmp_path / "m.pt")
 
 
 @pytest.mark.parametrize("zipped", [True, False])
