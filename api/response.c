@@ -116,23 +116,24 @@ void td_response_add_header(struct td_response *response, const char *name, cons
     va_end(args);
 }
 
-__attribute__((format(printf, 2, 0))) static void write_etag(char etag[TD_ETAG_BYTES], const char *format,
-                                                             va_list args)
+__attribute__((format(printf, 3, 0))) static void write_etag(char etag[TD_ETAG_BYTES], enum td_facade facade,
+                                                             const char *format, va_list args)
 {
+    const char *end = facade == TD_FACADE_S3 ? TD_S3_ETAG_END "\"" : "\"";
+    const size_t capacity = TD_ETAG_BYTES - 1 - strlen(end); /* of the text between, with its NUL */
     etag[0] = '"';
-    int n = vsnprintf(etag + 1, TD_ETAG_BYTES - 2, format, args);
+    int n = vsnprintf(etag + 1, capacity, format, args);
     size_t len = n < 0 ? 0 : (size_t)n;
-    if (len > TD_ETAG_BYTES - 3)
-        len = TD_ETAG_BYTES - 3;
-    etag[len + 1] = '"';
-    etag[len + 2] = '\0';
+    if (len > capacity - 1)
+        len = capacity - 1;
+    memcpy(etag + 1 + len, end, strlen(end) + 1);
 }
 
 void td_response_set_etag(struct td_response *response, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    write_etag(response->etag, format, args);
+    write_etag(response->etag, response->facade, format, args);
     va_end(args);
 }
 
@@ -140,7 +141,7 @@ void td_response_set_former_etag(struct td_response *response, const char *forma
 {
     va_list args;
     va_start(args, format);
-    write_etag(response->former_etag, format, args);
+    write_etag(response->former_etag, response->facade, format, args);
     va_end(args);
 }
 

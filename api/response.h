@@ -11,6 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Ends every entity tag of the S3 port. S3 writes "-N" behind the tag of an object that was uploaded in N parts. Without
+ * it, clients take 32 hexadecimal digits for the MD5 of the content and drop what they fetched. Objects have one part here
+ * (?partNumber=1), and clients that size their ranges by N then do as with a tag that has no "-N". */
+#define TD_S3_ETAG_END "-1"
+
 enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96, TD_REQUEST_ID_BYTES = 17 };
 
 /* Routes, for metrics and the access log. */
@@ -81,7 +86,7 @@ void td_response_fini(struct td_response *response);
 void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Sets the ETag: the quotes are added. */
+/* Sets the ETag: adds the quotes, and TD_S3_ETAG_END on the S3 port. */
 void td_response_set_etag(struct td_response *response, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -192,7 +192,7 @@ static bool write_object(struct page *page, const struct td_view_item *item)
     write_text(page, out, "Key", (struct td_text){.p = page->key.data, .len = page->key.len});
     td_s3_date(out, "LastModified", stat.updated_ns);
     td_buffer_printf(out,
-                     "<ETag>&quot;%s&quot;</ETag><Size>%" PRIu64
+                     "<ETag>&quot;%s" TD_S3_ETAG_END "&quot;</ETag><Size>%" PRIu64
                      "</Size><StorageClass>STANDARD</StorageClass></Contents>",
                      stat.tag, stat.size_bytes);
     return true;

@@ -9,7 +9,7 @@ build_packages="gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev lib
     python3 python3-yaml curl"
 test_packages="clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 libcmocka-dev libcjson-dev
     python3-venv nginx-light slowhttptest strace procps iproute2 shellcheck ca-certificates
-    docker.io docker-compose mmdebstrap iptables awscli"
+    docker.io docker-compose mmdebstrap iptables awscli rclone s3cmd"
 # Some machines have a newer Node.js from elsewhere, npm within it; beside that, Debian's npm cannot be installed.
 command -v node >/dev/null && command -v npm >/dev/null || test_packages="$test_packages nodejs npm"
 

@@ -3,6 +3,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import socket
 import subprocess
 import tempfile
@@ -100,6 +101,12 @@ def wait_hashed(server, *ids, kind="models"):
                 return False
         return True
     server.wait_for(done, f"digests of {ids}", 30)
+
+
+def s3_port(server):
+    """Of the second of the addresses that the server says it listens on."""
+    ports = re.findall(r"http://127\.0\.0\.1:(\d+)", server.stderr())
+    return int(next(p for p in ports if int(p) != server.port))
 
 
 class CuttingProxy:
