@@ -1,0 +1,85 @@
+"""A small FSDP2 training run, in as many processes as it is told:
+
+    fsdp_run.py save WORLD_SIZE DIRECTORY FULL    trains, saves with torch.distributed.checkpoint; the whole state to FULL
+    fsdp_run.py load WORLD_SIZE URL FULL          resumes from URL by FsspecReader; the whole state to FULL
+    fsdp_run.py hf   WORLD_SIZE DIRECTORY FULL    loads the weights of DIRECTORY by HuggingFaceStorageReader; likewise
+
+Where the servers are, AWS_ENDPOINT_URL and HF_ENDPOINT say.
+"""
+import os
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing as mp
+from torch.distributed.checkpoint import HuggingFaceStorageReader
+from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+
+
+def build():
+    """The sharded model and its optimizer, alike in all processes."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(12, 24), torch.nn.ReLU(), torch.nn.Linear(24, 5))
+    for layer in (model[0], model[2], model):
+        fully_shard(layer)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def train(model, optimizer):
+    g = torch.Generator().manual_seed(7)
+    for _ in range(3):
+        model(torch.randn(6, 12, generator=g)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def whole(state):
+    """Every tensor of the state, unsharded, by a flat name."""
+    found = {}
+    for name, value in state.items():
+        if isinstance(value, dict):
+            found.update({f"{name}.{k}": v for k, v in whole(value).items()})
+        elif torch.is_tensor(value):
+            found[name] = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return found
+
+
+def reader(url):
+    if url.startswith("s3:"):
+        return FsspecReader(url, anon=True, endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    return FsspecReader(url)
+
+
+def work(rank, world_size, store, verb, place, full):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
+    model, optimizer = build()
+    if verb == "save":
+        train(model, optimizer)
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    if verb == "save":
+        dcp.save(state, checkpoint_id=place)
+    elif verb == "load":
+        dcp.load(state, storage_reader=reader(place))
+        set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    else:
+        dcp.load(weights, storage_reader=HuggingFaceStorageReader(place))
+        state = {"model": weights}
+    state = whole(state)
+    if rank == 0:
+        torch.save(state, full)
+    dist.destroy_process_group()
+
+
+def main():
+    verb, world_size, place, full = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(work, args=(int(world_size), folder + "/store", verb, place, full), nprocs=int(world_size))
+
+
+if __name__ == "__main__":
+    main()

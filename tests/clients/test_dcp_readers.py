@@ -1,0 +1,66 @@
+"""The readers of torch.distributed.checkpoint resume an FSDP run from the server, at another world size than it was saved."""
+import subprocess
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import harness
+from client import NEWEST, HERE, quiet_environment
+from test_s3 import s3_port
+
+SAVED_BY = 4        # processes
+
+
+def run(home, *args, **env):
+    done = subprocess.run([str(NEWEST), str(HERE / "fsdp_run.py"), *map(str, args)], env=quiet_environment(home, **env),
+                          capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The served root, and the state as torch had it when it was saved: weights, moments and steps."""
+    root = tmp_path_factory.mktemp("fsdp") / "root"
+    (root / "run").mkdir(parents=True)
+    full = root.parent / "saved.pt"
+    run(root.parent, "save", SAVED_BY, root / "run/step-3", full)
+    state = torch.load(full)
+    assert len(state) == 16 and all(t.is_floating_point() for t in state.values()), state.keys()
+    weights = {name.removeprefix("model."): t.contiguous() for name, t in state.items() if name.startswith("model.")}
+    (root / "run/weights").mkdir()
+    save_file(weights, root / "run/weights/model.safetensors")
+    harness.age(root)
+    return root, state
+
+
+@pytest.fixture(scope="module")
+def srv(saved):
+    with harness.Server(saved[0], "--s3-listen", "127.0.0.1:0") as s:
+        yield s
+
+
+def same(got, want):
+    assert got.keys() == want.keys()
+    for name, t in want.items():
+        assert got[name].dtype == t.dtype and torch.equal(got[name], t), name
+
+
+@pytest.mark.parametrize("url, world_size", [("http://{main}/models/run/step-3/files/", 3), ("s3://run/step-3", 2),
+                                             ("hf://run/step-3", 2)])
+def test_a_run_resumes(srv, saved, tmp_path, url, world_size):
+    """Every weight, both moments and the step of each, as they were saved."""
+    _, state = saved
+    env = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3_port(srv)}", "HF_ENDPOINT": f"http://127.0.0.1:{srv.port}"}
+    run(tmp_path, "load", world_size, url.format(main=f"127.0.0.1:{srv.port}"), tmp_path / "full.pt", **env)
+    same(torch.load(tmp_path / "full.pt"), state)
+
+
+def test_the_hugging_face_reader_loads_a_snapshot(srv, saved, tmp_path):
+    """It opens files on a disk alone; huggingface_hub brings them there."""
+    _, state = saved
+    fetch = "import sys, huggingface_hub; huggingface_hub.snapshot_download('run/weights', local_dir=sys.argv[1])"
+    subprocess.run([str(NEWEST), "-c", fetch, str(tmp_path / "weights")], check=True, timeout=120,
+                   env=quiet_environment(tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{srv.port}"))
+    run(tmp_path, "hf", 2, tmp_path / "weights", tmp_path / "full.pt")
+    same(torch.load(tmp_path / "full.pt"), {n: t for n, t in state.items() if n.startswith("model.")})
