@@ -1,12 +1,9 @@
 """A small FSDP2 training run, in as many processes as it is told:
 
     fsdp_run.py save WORLD_SIZE DIRECTORY FULL    trains, saves with torch.distributed.checkpoint; the whole state to FULL
-    fsdp_run.py load WORLD_SIZE URL FULL          resumes from URL by FsspecReader; the whole state to FULL
+    fsdp_run.py load WORLD_SIZE CODE FULL         resumes by CODE, the lines of docs/recipes.md; the whole state to FULL
     fsdp_run.py hf   WORLD_SIZE DIRECTORY FULL    loads the weights of DIRECTORY by HuggingFaceStorageReader; likewise
-
-Where the servers are, AWS_ENDPOINT_URL and HF_ENDPOINT say.
 """
-import os
 import sys
 import tempfile
 
@@ -15,8 +12,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 from torch.distributed.checkpoint import HuggingFaceStorageReader
-from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.fsdp import fully_shard
 
 
@@ -48,25 +44,18 @@ def whole(state):
     return found
 
 
-def reader(url):
-    if url.startswith("s3:"):
-        return FsspecReader(url, anon=True, endpoint_url=os.environ["AWS_ENDPOINT_URL"])
-    return FsspecReader(url)
-
-
 def work(rank, world_size, store, verb, place, full):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world_size)
     model, optimizer = build()
-    if verb == "save":
+    if verb == "load":
+        exec(place, {"model": model, "optimizer": optimizer})
+    elif verb == "save":
         train(model, optimizer)
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments}
     if verb == "save":
         dcp.save(state, checkpoint_id=place)
-    elif verb == "load":
-        dcp.load(state, storage_reader=reader(place))
-        set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
-    else:
+    elif verb == "hf":
         dcp.load(weights, storage_reader=HuggingFaceStorageReader(place))
         state = {"model": weights}
     state = whole(state)

@@ -1,4 +1,6 @@
-"""The readers of torch.distributed.checkpoint resume an FSDP run from the server, at another world size than it was saved."""
+"""The readers of torch.distributed.checkpoint resume an FSDP run from the server, at another world size than it was saved,
+by the lines of docs/recipes.md."""
+import re
 import subprocess
 
 import pytest
@@ -24,7 +26,7 @@ def saved(tmp_path_factory):
     root = tmp_path_factory.mktemp("fsdp") / "root"
     (root / "run").mkdir(parents=True)
     full = root.parent / "saved.pt"
-    run(root.parent, "save", SAVED_BY, root / "run/step-3", full)
+    run(root.parent, "save", SAVED_BY, root / "run/step-3000", full)
     state = torch.load(full)
     assert len(state) == 16 and all(t.is_floating_point() for t in state.values()), state.keys()
     weights = {name.removeprefix("model."): t.contiguous() for name, t in state.items() if name.startswith("model.")}
@@ -46,13 +48,26 @@ def same(got, want):
         assert got[name].dtype == t.dtype and torch.equal(got[name], t), name
 
 
-@pytest.mark.parametrize("url, world_size", [("http://{main}/models/run/step-3/files/", 3), ("s3://run/step-3", 2),
-                                             ("hf://run/step-3", 2)])
-def test_a_run_resumes(srv, saved, tmp_path, url, world_size):
+def recipe():
+    """The lines to resume a run by, and every reader of the table below them."""
+    text = (harness.REPO / "docs/recipes.md").read_text().partition("## Resume an FSDP run")[2].partition("\n## ")[0]
+    code = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL).group(1)
+    return code, re.findall(r"^\| `(FsspecReader\(.*?\))`", text, re.MULTILINE)
+
+
+def test_the_table_has_every_way_to_the_server():
+    code, readers = recipe()
+    assert [r[:21] for r in readers] == ['FsspecReader("http://', 'FsspecReader("s3://ru', 'FsspecReader("hf://ru']
+    assert f"\nreader = {readers[0]}\n" in code
+
+
+@pytest.mark.parametrize("row, world_size", [(0, 3), (1, 2), (2, 2)], ids=["http", "s3", "hf"])
+def test_a_run_resumes(srv, saved, tmp_path, row, world_size):
     """Every weight, both moments and the step of each, as they were saved."""
     _, state = saved
-    env = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3_port(srv)}", "HF_ENDPOINT": f"http://127.0.0.1:{srv.port}"}
-    run(tmp_path, "load", world_size, url.format(main=f"127.0.0.1:{srv.port}"), tmp_path / "full.pt", **env)
+    code, readers = recipe()
+    code = code.replace(readers[0], readers[row]).replace(":8080", f":{srv.port}").replace(":8081", f":{s3_port(srv)}")
+    run(tmp_path, "load", world_size, code, tmp_path / "full.pt", HF_ENDPOINT=f"http://127.0.0.1:{srv.port}")
     same(torch.load(tmp_path / "full.pt"), state)
 
 
