@@ -1,5 +1,6 @@
 #include "api/config_text.h"
 
+#include "parser/lfs_pointer.h"
 #include "slicing/model_config.h"
 
 #include <inttypes.h>
@@ -14,6 +15,8 @@ bool td_model_config_text(struct td_mapping_cache *maps, const struct td_snapsho
     *len = 0;
     if (entry == NULL)
         return true;
+    if (entry->file->is_lfs_pointer)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "config.json: %s", TD_LFS_POINTER_REASON);
     if (entry->file->source.id.size_bytes > TD_CONFIG_MAX_BYTES)
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "config.json has %" PRIu64 " bytes; at most %d are read",

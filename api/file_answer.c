@@ -25,6 +25,12 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
 {
     const struct td_file_id *id = &entry->file->source.id;
     struct td_blob *blob = NULL;
+    if (entry->file->is_lfs_pointer)
+        return td_error_set(
+            err, TD_CONFLICT,
+            "\"%s\" is a Git LFS pointer, not the file itself: on the server, run \"git lfs pull\" in "
+            "its directory",
+            entry->path);
     bool ok =
         td_file_source_map(td_catalog_maps(catalog), snapshot->root, &entry->file->source, &blob, err) &&
         td_body_append(&response->body, blob, 0, id->size_bytes, err);

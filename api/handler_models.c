@@ -249,7 +249,8 @@ static bool write_files(struct description *description)
     for (size_t i = 0; i < model->entry_count; i++) {
         const struct td_entry *entry = &call->snapshot->entries[model->first_entry + i];
         const char *path = td_model_relative(model, entry);
-        if (!room(description, strlen(path)))
+        const char *error = entry->file->error;
+        if (!room(description, strlen(path) + (error == NULL ? 0 : strlen(error))))
             return false;
         td_buffer_puts(out, i > 0 ? ",{\"path\":" : "{\"path\":");
         td_json_write_cstring(out, path);
@@ -259,6 +260,10 @@ static bool write_files(struct description *description)
         const char *sha256 = td_file_sha256(entry->file);
         if (sha256 != NULL)
             td_buffer_printf(out, ",\"sha256\":\"%s\"", sha256);
+        if (error != NULL) {
+            td_buffer_puts(out, ",\"error\":");
+            td_json_write_cstring(out, error);
+        }
         td_buffer_putc(out, '}');
     }
     td_buffer_puts(out, "],");

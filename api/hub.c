@@ -6,6 +6,7 @@
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/digits.h"
+#include "core/json.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -141,6 +142,20 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *it
     memcpy(blob->sha256, stat.tag, sizeof blob->sha256);
     blob->pointer_bytes = (size_t)len;
     return true;
+}
+
+const char *td_hub_error_of(const struct td_view_item *item)
+{
+    const char *error = item->entry == NULL ? NULL : item->entry->file->error;
+    return error == NULL ? "" : error;
+}
+
+void td_hub_write_error(struct td_buffer *out, const char *error)
+{
+    if (error[0] == '\0')
+        return;
+    td_buffer_puts(out, ",\"error\":");
+    td_json_write_cstring(out, error);
 }
 
 void td_hub_write_date(struct td_buffer *out, int64_t time_ns)

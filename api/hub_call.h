@@ -17,8 +17,12 @@
 enum {
     TD_HUB_PAGE_ITEMS = 5000, /* of a tree are in one answer, and no more begin past so many bytes: */
     TD_HUB_PAGE_BYTES = 1024 * 1024,
+    TD_HUB_MOST_ERRORS = 20,     /* of a repository are told; each file's stands beside it as well */
     TD_HUB_MOST_SIBLINGS = 50000 /* a description leaves more out; huggingface_hub asks for the tree then */
 };
+
+/* The tag of repositories with files that are not what their names say. */
+#define TD_HUB_UNREADABLE_TAG "unreadable-files"
 
 /* A request while it is answered. */
 struct td_hub_call {
@@ -81,12 +85,27 @@ struct td_hub_blob {
 bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *item, uint64_t until_ns,
                     struct td_hub_blob *blob, struct td_error *err);
 
+/* Why an item that is a file is not what its name says; "" for a good one. */
+const char *td_hub_error_of(const struct td_view_item *item);
+
+/* Appends ,"error":"..." to an object of a list; nothing for "". Clients of the Hub pass over members that they do not know. */
+void td_hub_write_error(struct td_buffer *out, const char *error);
+
 /* "2026-01-02T03:04:05.678Z" */
 void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
 
 /* All items of the view by path, held. Errors as td_repo_view_list and td_held_take. */
 bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count,
                        struct td_error *err);
+
+/* Appends what lists and descriptions have in common: {"_id","id",... without the closing brace. */
+bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo,
+                       const char *id, size_t id_len, const char *commit, struct td_error *err);
+
+/* Appends ,"errors":[{"file","error"}...]: files of the view that are not what their names say, sets of files that are not
+ * whole. Nothing where all is well. */
+bool td_hub_write_errors(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo_view *view,
+                         struct td_error *err);
 
 /* Answers. */
 void td_hub_answer_list(struct td_hub_call *hub);       /* /api/models, /api/datasets */

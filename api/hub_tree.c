@@ -56,8 +56,9 @@ static void end_item(struct tree *tree)
 static bool write_file(struct tree *tree, const struct td_view_item *item)
 {
     struct td_hub_blob blob;
+    const char *error = td_hub_error_of(item);
     if (!td_hub_blob_of(tree->hub, item, tree->until_ns, &blob, tree->err) ||
-        !begin_item(tree, strlen(item->path)))
+        !begin_item(tree, strlen(item->path) + strlen(error)))
         return false;
     td_buffer_printf(tree->out, "{\"type\":\"file\",\"oid\":\"%s\",\"size\":%" PRIu64 ",\"path\":", blob.oid,
                      blob.size_bytes);
@@ -65,6 +66,7 @@ static bool write_file(struct tree *tree, const struct td_view_item *item)
     if (blob.sha256[0] != '\0')
         td_buffer_printf(tree->out, ",\"lfs\":{\"oid\":\"%s\",\"size\":%" PRIu64 ",\"pointerSize\":%zu}",
                          blob.sha256, blob.size_bytes, blob.pointer_bytes);
+    td_hub_write_error(tree->out, error);
     end_item(tree);
     return true;
 }

@@ -107,6 +107,12 @@ static const struct td_model *model_run_get(const struct model_run *run, size_t 
     return &run->below[i];
 }
 
+const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_t i)
+{
+    struct model_run run = models_of(view);
+    return i < model_run_count(&run) ? model_run_get(&run, i) : NULL;
+}
+
 /* Whether the view has something in place of this model's checkpoint. */
 static bool is_replaced(const struct td_repo_view *view, const struct td_model *model)
 {
@@ -166,8 +172,7 @@ static void write_made_name(const struct td_repo_view *view, const struct td_mod
         (void)snprintf(out, capacity, "model.safetensors");
 }
 
-/* The model's directory in the view, without a '/' behind it; empty for the view's own. */
-static struct td_text directory_in(const struct td_repo_view *view, const struct td_model *model)
+struct td_text td_repo_view_directory(const struct td_repo_view *view, const struct td_model *model)
 {
     if (model->directory_len <= view->prefix_len)
         return (struct td_text){.p = "", .len = 0};
@@ -180,7 +185,7 @@ static bool set_made_item(const struct td_repo_view *view, const struct td_model
                           struct td_arena *arena, struct td_view_item *item)
 {
     char name[NAME_MAX + 32];
-    struct td_text directory = directory_in(view, model);
+    struct td_text directory = td_repo_view_directory(view, model);
     write_made_name(view, model, rank, name, sizeof name);
     size_t above = directory.len + (directory.len > 0 ? 1 : 0); /* with a '/' */
     char *path = td_arena_alloc(arena, above + strlen(name) + 1);
@@ -320,7 +325,7 @@ static bool is_made_name(const struct td_repo_view *view, const struct td_model 
 static bool find_made(const struct td_repo_view *view, const struct td_model *model, struct td_text path,
                       uint64_t *rank)
 {
-    struct td_text directory = directory_in(view, model);
+    struct td_text directory = td_repo_view_directory(view, model);
     if (directory.len > 0) {
         if (path.len <= directory.len || memcmp(path.p, directory.p, directory.len) != 0 ||
             path.p[directory.len] != '/')

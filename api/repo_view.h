@@ -51,6 +51,12 @@ void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *mod
 bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_view_item **items,
                        size_t *count, struct td_error *err);
 
+/* The i-th of the models whose files are among the view's; NULL past the last. */
+const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_t i);
+
+/* The model's directory in the view, without a '/' behind it; empty for the view's own. */
+struct td_text td_repo_view_directory(const struct td_repo_view *view, const struct td_model *model);
+
 /* Whether the view shows this file of its run as it lies. */
 bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *entry);
 

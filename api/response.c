@@ -166,6 +166,7 @@ const char *td_status_word(int status)
         return "NOT_FOUND";
     case 405:
         return "UNIMPLEMENTED";
+    case 409:
     case 412:
     case 422:
         return "FAILED_PRECONDITION";
@@ -290,6 +291,7 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
         [TD_NOT_FOUND] = 404,
         [TD_PERMISSION_DENIED] = 403,
         [TD_FAILED_PRECONDITION] = 422,
+        [TD_CONFLICT] = 409,
         [TD_RESOURCE_EXHAUSTED] = 503,
         [TD_UNAVAILABLE] = 503,
         [TD_IO] = 500,

@@ -12,19 +12,13 @@ const char *td_s3_code_of(int *status)
         int status, answered;
         const char *code;
     } codes[] = {
-        {400, 400, "InvalidArgument"},
-        {403, 403, "AccessDenied"},
-        {404, 404, "NoSuchKey"},
-        {405, 405, "MethodNotAllowed"},
-        {411, 411, "MissingContentLength"},
-        {412, 412, "PreconditionFailed"},
-        {413, 400, "EntityTooLarge"},
-        {416, 416, "InvalidRange"},
-        {422, 400, "InvalidArgument"},
-        {429, 503, "SlowDown"},
-        {431, 400, "RequestHeaderSectionTooLarge"},
-        {501, 501, "NotImplemented"},
-        {503, 503, "ServiceUnavailable"},
+        {400, 400, "InvalidArgument"},    {403, 403, "AccessDenied"},
+        {404, 404, "NoSuchKey"},          {405, 405, "MethodNotAllowed"},
+        {409, 409, "InvalidObjectState"}, {411, 411, "MissingContentLength"},
+        {412, 412, "PreconditionFailed"}, {413, 400, "EntityTooLarge"},
+        {416, 416, "InvalidRange"},       {422, 400, "InvalidArgument"},
+        {429, 503, "SlowDown"},           {431, 400, "RequestHeaderSectionTooLarge"},
+        {501, 501, "NotImplemented"},     {503, 503, "ServiceUnavailable"},
     };
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (codes[i].status != *status)

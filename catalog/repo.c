@@ -212,6 +212,7 @@ static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, s
         const char *sha256 = td_file_sha256(file);
         repo->has_checkpoint = repo->has_checkpoint || file->kind != TD_FILE_PLAIN;
         repo->has_data = repo->has_data || is_data_file(path);
+        repo->error_count += file->error != NULL ? 1 : 0;
         if (file->source.id.mtime_ns > repo->updated_ns)
             repo->updated_ns = file->source.id.mtime_ns;
         if (!td_add_u64(repo->file_bytes, file->source.id.size_bytes, &repo->file_bytes))

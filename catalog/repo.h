@@ -28,6 +28,7 @@ struct td_repo {
     size_t first_entry, entry_count; /* its files, a run of the snapshot's entries */
     size_t prefix_len;               /* of its entries' paths that is not part of their paths in it */
     bool has_checkpoint, has_data;   /* checkpoint files; files that datasets are made of */
+    size_t error_count;              /* files that are not what their names say: td_file.error */
     int64_t updated_ns;              /* mtime of the newest file */
     uint64_t file_bytes;             /* 2^64-1 for more */
     /* The revision; else made of its files' paths and contents, of their identities until all contents are known. */

@@ -9,6 +9,7 @@
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/utf8.h"
+#include "parser/lfs_pointer.h"
 #include "parser/names.h"
 
 #include <errno.h>
@@ -225,6 +226,12 @@ static bool read_index(struct td_file *file, const struct td_input *input, const
 static bool parse_file(struct td_file *file, const char *name, const struct td_input *input,
                        const struct td_limits *limits, struct td_error *err)
 {
+    if (!td_lfs_pointer_check(input, &file->is_lfs_pointer, err))
+        return false;
+    if (file->is_lfs_pointer)
+        return td_error_set(err, TD_INVALID_ARGUMENT, TD_LFS_POINTER_REASON);
+    if (file->kind == TD_FILE_PLAIN)
+        return true;
     if (file->kind == TD_FILE_SHARD_INDEX)
         return read_index(file, input, limits, err);
     if (file->kind == TD_FILE_DCP_METADATA)
@@ -274,8 +281,24 @@ static void take_memory(struct scan *s, struct td_file *file)
     file->needed_bytes = bytes;
 }
 
-/* Opens and parses a checkpoint file or an index, known to clients by this name. *same is false when it is no longer
- * the file that was found. */
+/* Whether a scan looks into the file: it holds tensors or describes them, or is as short as a Git LFS pointer. */
+static bool is_read(const struct td_file *file)
+{
+    return file->kind != TD_FILE_PLAIN || file->source.id.size_bytes < TD_LFS_POINTER_BYTES;
+}
+
+/* Notes why the file could not be read. A plain file is served whatever is in it, so only a pointer is refused; after a
+ * fault that may pass the next scan looks again. */
+static void file_failed(struct td_file *file, const struct td_error *why)
+{
+    if (file->kind != TD_FILE_PLAIN || file->is_lfs_pointer)
+        file_refuse(file, why);
+    else
+        file->transient = why->code != TD_PERMISSION_DENIED;
+}
+
+/* Opens and parses a file that is_read, known to clients by this name. *same is false when it is no longer the file that
+ * was found. */
 static void file_read(struct scan *s, struct td_file *file, const char *name, bool *same)
 {
     struct td_error why;
@@ -284,7 +307,7 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
     td_error_init(&why);
     *same = true;
     if (!td_root_open_file(s->snapshot->root, file->source.path, &fd, &id, &why)) {
-        file_refuse(file, &why);
+        file_failed(file, &why);
         return;
     }
     if (td_file_id_equal(&id, &file->source.id)) {
@@ -292,7 +315,7 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
         bool ok = parse_file(file, name, &input, &s->config->limits, &why);
         file->readable = ok && file->kind != TD_FILE_PLAIN;
         if (!ok)
-            file_refuse(file, &why);
+            file_failed(file, &why);
         else if (file->readable)
             take_memory(s, file);
         struct stat st;
@@ -345,11 +368,11 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         struct td_file *file = file_create(found->physical, name, &found->id, s->maps, &s->config->limits);
         if (file == NULL)
             return td_error_no_memory(s->err);
-        if (file->kind != TD_FILE_PLAIN) {
-            atomic_fetch_add(&s->progress->files_to_read, 1);
+        uint64_t counted = file->kind != TD_FILE_PLAIN ? 1 : 0; /* looking into the others takes no time */
+        atomic_fetch_add(&s->progress->files_to_read, counted);
+        if (is_read(file))
             file_read(s, file, name, &trusted);
-            atomic_fetch_add(&s->progress->files_read, 1);
-        }
+        atomic_fetch_add(&s->progress->files_read, counted);
         if (trusted) {
             td_hasher_recall(s->config->hasher, file);
             *out = file;
@@ -568,6 +591,20 @@ static bool check_id(struct scan *s, const struct td_candidate *first, const cha
     return false;
 }
 
+/* Git LFS pointers in the place of other files than checkpoints, such as a tokenizer, are problems of the model, too. */
+static void add_pointers(const struct scan *s, struct td_model *model)
+{
+    struct td_snapshot *snapshot = s->snapshot;
+    if (model->directory_len == 0 && !s->root_is_model)
+        return; /* what lies between its files is not its own */
+    for (size_t i = 0; i < model->entry_count; i++) {
+        const struct td_entry *entry = &snapshot->entries[model->first_entry + i];
+        if (entry->file->kind == TD_FILE_PLAIN && entry->file->is_lfs_pointer)
+            td_problems_add(&model->problems, &snapshot->arena, td_model_relative(model, entry),
+                            entry->file->error);
+    }
+}
+
 /* One model out of candidates [first, end). */
 static bool build_model(struct scan *s, size_t first, size_t end)
 {
@@ -582,7 +619,10 @@ static bool build_model(struct scan *s, size_t first, size_t end)
     model->id = id;
     model->directory_len = candidate->directory_len;
     model_files(s, model, first, end);
-    return td_checkpoints_build(snapshot, s->previous, model, candidate, end - first, s->err);
+    if (!td_checkpoints_build(snapshot, s->previous, model, candidate, end - first, s->err))
+        return false;
+    add_pointers(s, model);
+    return true;
 }
 
 static int model_compare(const void *a, const void *b)

@@ -39,6 +39,7 @@ struct td_file {
     enum td_file_kind kind;         /* plain too when its bytes are not what its name says may be */
     const struct td_format *format; /* of TENSORS and DCP_PART; else NULL */
     bool readable;                  /* parsed without fault: what belongs to its kind is valid */
+    bool is_lfs_pointer;            /* what lies there stands for the file; error says so */
     bool transient; /* refused for a reason that may pass (I/O, memory): parsed again next time */
     struct td_manifest manifest; /* of TENSORS and DCP_PART; else empty */
     struct td_shard_index index; /* of SHARD_INDEX */

@@ -4,6 +4,7 @@
 #include "parser/gguf.h"
 #include "parser/hdf5.h"
 #include "parser/keras.h"
+#include "parser/lfs_pointer.h"
 #include "parser/npy.h"
 #include "parser/npz.h"
 #include "parser/safetensors.h"
@@ -69,14 +70,6 @@ static const struct td_format *choose(const char *file_name, const uint8_t *head
     return by_name;
 }
 
-/* What git leaves in the place of a large file that was not fetched: a few lines of text. Source: the specification,
- * docs/spec.md of git-lfs: `version` and its URL stand first. */
-static bool is_lfs_pointer(const uint8_t *head, size_t len)
-{
-    static const char version[] = "version https://git-lfs";
-    return begins_with(head, len, version, sizeof version - 1);
-}
-
 /* A bare tensor is called by the file's stem. */
 static bool name_bare_tensor(struct td_manifest *manifest, const char *file_name, struct td_error *err)
 {
@@ -102,9 +95,8 @@ bool td_format_parse(const char *file_name, const struct td_input *input, const 
         return true;
     if (!td_input_read(input, 0, head, len, err))
         return false;
-    if (is_lfs_pointer(head, len))
-        return td_error_at(err, TD_INVALID_ARGUMENT, 0,
-                           "a Git LFS pointer, not the file itself; run git lfs pull");
+    if (td_lfs_pointer_begins(head, len))
+        return td_error_at(err, TD_INVALID_ARGUMENT, 0, TD_LFS_POINTER_REASON);
     *format = choose(file_name, head, len);
     if (*format == NULL)
         return true;

@@ -165,3 +165,8 @@ def fs_exists(path):
 
 def fs_info(path):
     return {k: v for k, v in fs().info(path, refresh=True).items() if k in ("name", "size", "type")}
+
+
+def errors(repo_id):
+    """Files of which the model's description says that they are not what their names say -> whether they are pointers."""
+    return {e["file"]: "git lfs pull" in e["error"] for e in api.model_info(repo_id).errors}

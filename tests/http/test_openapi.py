@@ -27,7 +27,7 @@ BODIES = {"/models/{id}/tensors:read": {"tensors": [{"name": "model.norm.weight"
           "/api/datasets/{id}/paths-info/{revision}": {"paths": ["train.jsonl"]}}
 ETAG = re.compile(r'^"[!#-~]+"$')
 # What the tests below cannot bring about on every path.
-NOT_ON_EVERY_PATH = {"201", "403", "422", "429", "500", "503"}
+NOT_ON_EVERY_PATH = {"201", "403", "409", "422", "429", "500", "503"}
 # HTTP's own fields, which the document need not name.
 COMMON_FIELDS = {"date", "connection", "content-type", "content-length"}
 
@@ -243,6 +243,23 @@ def test_every_status_of_every_path(srv, contract):
             assert contract.check(path, srv.request(target, {"Content-Length": "99999999"}, "POST"), method).status == 413
         missing = promised - contract.seen[path] - NOT_ON_EVERY_PATH
         assert not missing, f"{path}: the document has {sorted(missing)}, which nothing here brings about"
+
+
+def test_a_pointer_in_the_place_of_a_file(contract, tmp_path):
+    """409 at both paths of the file, and the mark in every list of it."""
+    model = tmp_path / "root" / "m"
+    model.mkdir(parents=True)
+    write_by_hand(model / "model.safetensors", [tensor("w", "U8", [1])])
+    (model / "tokenizer.json").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1\n")
+    age(model)
+    with Server(tmp_path / "root") as s:
+        for path, target in (("/models/{id}/files/{path}", "/models/m/files/tokenizer.json"),
+                             ("/{id}/resolve/{revision}/{path}", "/m/resolve/main/tokenizer.json")):
+            assert contract.check(path, s.get(target)).status == 409
+            assert s.head(target).status == 409
+        for path, target in (("/models/{id}", "/models/m"), ("/api/models/{id}", "/api/models/m"), ("/api/models", "/api/models"),
+                             ("/api/models/{id}/tree/{revision}", "/api/models/m/tree/main")):
+            assert b"git lfs pull" in contract.check(path, s.get(target)).body
 
 
 def test_a_tensor_that_cannot_be_served(contract, tmp_path):

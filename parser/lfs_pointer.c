@@ -1,0 +1,22 @@
+#include "parser/lfs_pointer.h"
+
+#include <string.h>
+
+static const char version[] = "version https://git-lfs";
+
+bool td_lfs_pointer_begins(const uint8_t *head, size_t len)
+{
+    return len >= sizeof version - 1 && memcmp(head, version, sizeof version - 1) == 0;
+}
+
+bool td_lfs_pointer_check(const struct td_input *input, bool *is, struct td_error *err)
+{
+    uint8_t head[sizeof version - 1];
+    *is = false;
+    if (input->size_bytes < sizeof head || input->size_bytes >= TD_LFS_POINTER_BYTES)
+        return true;
+    if (!td_input_read(input, 0, head, sizeof head, err))
+        return false;
+    *is = td_lfs_pointer_begins(head, sizeof head);
+    return true;
+}
