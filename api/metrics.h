@@ -24,7 +24,7 @@ enum td_cut {
 
 const char *td_cut_name(enum td_cut cut);
 
-enum { TD_STATUS_SLOTS = 17, TD_LATENCY_BUCKETS = 12 };
+enum { TD_STATUS_SLOTS = 21, TD_LATENCY_BUCKETS = 12 };
 
 struct td_metrics {
     _Atomic uint64_t requests[TD_ROUTE_COUNT][TD_STATUS_SLOTS];
