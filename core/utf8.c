@@ -50,6 +50,28 @@ bool td_utf8_valid(const void *p, size_t len)
     return true;
 }
 
+/* The code point of a well-formed sequence of two or three bytes; of others what no table below has. */
+static uint32_t short_code_point(const uint8_t *p, size_t n)
+{
+    if (n == 2)
+        return (p[0] & 0x1FU) << 6 | (p[1] & 0x3FU);
+    return n == 3 ? (p[0] & 0x0FU) << 12 | (p[1] & 0x3FU) << 6 | (p[2] & 0x3FU) : 0;
+}
+
+/* C0 and C1 controls act on a terminal; bidirectional controls (Unicode Standard Annex 9, table 2 and section 2.6) and the
+ * separators of lines and paragraphs show the text around them in another order or place than it has. */
+static bool is_shown(const uint8_t *p, size_t n)
+{
+    if (n == 1)
+        return p[0] >= 0x20 && p[0] != 0x7F;
+    uint32_t cp = short_code_point(p, n);
+    bool is_c1 = cp >= 0x80 && cp < 0xA0;
+    bool is_separator = cp == 0x2028 || cp == 0x2029;
+    bool is_bidi = cp == 0x061C || cp == 0x200E || cp == 0x200F || (cp >= 0x202A && cp <= 0x202E) ||
+                   (cp >= 0x2066 && cp <= 0x2069);
+    return n > 1 && !is_c1 && !is_separator && !is_bidi;
+}
+
 void td_utf8_escape(const char *p, size_t len, char *out, size_t capacity)
 {
     static const char hex[] = "0123456789abcdef";
@@ -59,9 +81,7 @@ void td_utf8_escape(const char *p, size_t len, char *out, size_t capacity)
         return;
     while (len > 0) {
         size_t n = td_utf8_sequence(bytes, len);
-        bool shown = n > 1 || (n == 1 && bytes[0] >= 0x20 && bytes[0] != 0x7F);
-        if (n == 2 && bytes[0] == 0xC2 && bytes[1] < 0xA0) /* C1 controls */
-            shown = false;
+        bool shown = is_shown(bytes, n);
         if (n == 0)
             n = 1;
         size_t need = shown ? n : 4 * n;

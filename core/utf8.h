@@ -13,7 +13,8 @@ size_t td_utf8_sequence(const uint8_t *p, size_t len);
 bool td_utf8_valid(const void *p, size_t len);
 
 /* Copies p[0..len) to out (capacity bytes, NUL-terminated, cut when too long, never within a sequence), with
- * control bytes, DEL and bytes that are not UTF-8 written as \xNN: safe for terminals, logs and JSON strings. */
+ * controls, DEL, bidirectional controls, separators of lines and bytes that are not UTF-8 written as \xNN: safe for
+ * terminals, logs and JSON strings. */
 void td_utf8_escape(const char *p, size_t len, char *out, size_t capacity);
 
 /* Writes code point cp (<= 0x10FFFF, no surrogate) to out[4]; returns its length. */
