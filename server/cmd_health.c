@@ -1,5 +1,8 @@
 #include "server/commands.h"
 
+#include "server/terminal.h"
+
+#include <ctype.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdbool.h>
@@ -10,13 +13,16 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* Takes http://host[:port][/path] apart. */
+/* Takes http://host[:port][/path] apart; all of it printable ASCII, as in any URL (RFC 3986 section 2). */
 static int split_url(const char *url, char *host, size_t host_capacity, char *port, size_t port_capacity,
                      const char **path)
 {
     static const char scheme[] = "http://";
     if (strncmp(url, scheme, sizeof scheme - 1) != 0)
         return -1;
+    for (const char *c = url; *c != '\0'; c++)
+        if (*c <= ' ' || *c >= 0x7F)
+            return -1;
     const char *start = url + sizeof scheme - 1;
     size_t len = strcspn(start, "/");
     *path = start[len] == '/' ? start + len : "/readyz";
@@ -90,6 +96,17 @@ static ssize_t fetch(int fd, const char *host, const char *path, char *answer, s
     return (ssize_t)used;
 }
 
+void td_cmd_health_help(FILE *out)
+{
+    (void)fputs("tensord health asks a server how it is, and prints the answer.\n"
+                "\n"
+                "usage:\n"
+                "  tensord health URL     such as http://127.0.0.1:8080; without a path it asks for /readyz\n"
+                "\n"
+                "exit codes: 0 the answer was 2xx, 1 it was not or there was none, 2 wrong usage.\n",
+                out);
+}
+
 int td_cmd_health(int argc, char **argv)
 {
     char host[256];
@@ -97,24 +114,25 @@ int td_cmd_health(int argc, char **argv)
     const char *path;
     char answer[8192];
     if (argc != 1 || split_url(argv[0], host, sizeof host, port, sizeof port, &path) != 0) {
-        (void)fprintf(stderr, "tensord: health takes one URL, such as http://127.0.0.1:8080/readyz\n");
+        td_terminal_complain("health takes one URL, such as http://127.0.0.1:8080/readyz");
         return TD_EXIT_USAGE;
     }
     int fd = connect_to(host, port);
     if (fd < 0) {
-        (void)fprintf(stderr, "tensord: cannot connect to %s port %s\n", host, port);
+        td_terminal_complain("cannot connect to %s port %s", host, port);
         return TD_EXIT_FAILED;
     }
     ssize_t n = fetch(fd, host, path, answer, sizeof answer);
     (void)close(fd);
     if (n < 12 || strncmp(answer, "HTTP/1.", 7) != 0) {
-        (void)fprintf(stderr, "tensord: %s did not answer\n", argv[0]);
+        td_terminal_complain("%s did not answer", argv[0]);
         return TD_EXIT_FAILED;
     }
     bool healthy = answer[9] == '2';
     const char *body = strstr(answer, "\r\n\r\n");
     if (!healthy)
-        (void)fprintf(stderr, "tensord: %s answered %.3s\n", argv[0], answer + 9);
-    (void)printf("%.3s %s", answer + 9, body == NULL ? "\n" : body + 4);
+        td_terminal_complain("%s answered %.3s", argv[0], answer + 9);
+    (void)printf("%.3s ", healthy || isdigit((unsigned char)answer[9]) ? answer + 9 : "???");
+    td_terminal_text(stdout, body == NULL || body[4] == '\0' ? "\n" : body + 4);
     return healthy ? TD_EXIT_OK : TD_EXIT_FAILED;
 }

@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "server/inspect_table.h"
 #include "server/local_scan.h"
+#include "server/suggest.h"
 #include "server/terminal.h"
 
 #include <inttypes.h>
@@ -92,26 +93,19 @@ static bool print_directory_json(struct td_snapshot *snapshot, struct td_error *
 /* One line per refused file on standard error; how many there are. */
 static size_t report_problems(const struct td_snapshot *snapshot)
 {
-    struct td_buffer memory;
     size_t count = snapshot->problems.count;
-    td_buffer_init(&memory);
     for (size_t i = 0; i < snapshot->model_count; i++) {
         const struct td_model *model = &snapshot->models[i];
         count += model->problems.count;
         for (size_t j = 0; j < model->problems.count; j++) {
             const struct td_problem *problem = &model->problems.items[j];
-            (void)fputs("tensord: ", stderr);
-            if (model->directory_len > 0)
-                (void)fprintf(stderr, "%s/", td_terminal_name(model->id, &memory));
-            (void)fprintf(stderr, "%s", td_terminal_name(problem->path, &memory));
-            (void)fprintf(stderr, ": %s\n", td_terminal_name(problem->message, &memory));
+            bool below = model->directory_len > 0;
+            td_terminal_complain("%s%s%s: %s", below ? model->id : "", below ? "/" : "", problem->path,
+                                 problem->message);
         }
     }
-    for (size_t i = 0; i < snapshot->problems.count; i++) {
-        (void)fprintf(stderr, "tensord: %s", td_terminal_name(snapshot->problems.items[i].path, &memory));
-        (void)fprintf(stderr, ": %s\n", td_terminal_name(snapshot->problems.items[i].message, &memory));
-    }
-    td_buffer_fini(&memory);
+    for (size_t i = 0; i < snapshot->problems.count; i++)
+        td_terminal_complain("%s: %s", snapshot->problems.items[i].path, snapshot->problems.items[i].message);
     return count;
 }
 
@@ -138,9 +132,27 @@ static bool print_snapshot(struct td_snapshot *snapshot, bool directory, bool js
     return true;
 }
 
+void td_cmd_inspect_help(FILE *out)
+{
+    (void)fputs("tensord inspect prints the tensors of a checkpoint, without a server.\n"
+                "\n"
+                "usage:\n"
+                "  tensord inspect FILE [--json]     one checkpoint file\n"
+                "  tensord inspect DIR [--json]      every model below DIR\n"
+                "\n"
+                "  --json           manifests as a server would answer them, rather than tables\n"
+                "\n"
+                "exit codes: 0 good, 1 a file was refused (the rest is still printed), 2 wrong usage.\n",
+                out);
+}
+
 static int usage(const char *fault, const char *what)
 {
-    (void)fprintf(stderr, "tensord: %s%s; usage: tensord inspect FILE|DIR [--json]\n", fault, what);
+    static const char *const options[] = {"json", "help", NULL};
+    char near[TD_SUGGEST_BYTES] = "";
+    if (what[0] == '-')
+        td_suggest(what, "--", options, near);
+    td_terminal_complain("%s%s%s; usage: tensord inspect FILE|DIR [--json]", fault, what, near);
     return TD_EXIT_USAGE;
 }
 
@@ -173,11 +185,11 @@ int td_cmd_inspect(int argc, char **argv)
         ok = td_error_set(&err, TD_IO, "cannot write to standard output");
     size_t problems = snapshot == NULL ? 0 : report_problems(snapshot);
     if (ok && directory && snapshot != NULL && snapshot->model_count == 0 && problems == 0 && !json)
-        (void)printf("no checkpoint files below %s\n", path);
+        td_terminal_line(stdout, "no checkpoint files below %s", path);
     if (!ok && err.pos != TD_ERROR_POS_NONE)
-        (void)fprintf(stderr, "tensord: %s: %s (at byte %" PRIu64 ")\n", path, err.message, err.pos);
+        td_terminal_complain("%s: %s (at byte %" PRIu64 ")", path, err.message, err.pos);
     else if (!ok)
-        (void)fprintf(stderr, "tensord: %s: %s\n", path, err.message);
+        td_terminal_complain("%s: %s", path, err.message);
     td_snapshot_unref(snapshot);
     return ok && problems == 0 ? TD_EXIT_OK : TD_EXIT_FAILED;
 }

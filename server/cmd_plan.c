@@ -7,6 +7,8 @@
 #include "core/json.h"
 #include "server/local_scan.h"
 #include "server/plan_report.h"
+#include "server/suggest.h"
+#include "server/terminal.h"
 #include "slicing/plan_spec.h"
 #include "slicing/rank_file.h"
 
@@ -231,10 +233,13 @@ void td_cmd_plan_help(FILE *out)
 
 static int usage(const char *fault, const char *what)
 {
-    (void)fprintf(stderr,
-                  "tensord: %s%s; usage: tensord plan DIR MODEL (--engine NAME --tp SIZE | --plan FILE) "
-                  "[--checkpoint ID] [--json]; tensord plan --help\n",
-                  fault, what);
+    static const char *const options[] = {"engine", "tp", "plan", "checkpoint", "json", "help", NULL};
+    char near[TD_SUGGEST_BYTES] = "";
+    if (what[0] == '-')
+        td_suggest(what, "--", options, near);
+    td_terminal_complain("%s%s%s; usage: tensord plan DIR MODEL (--engine NAME --tp SIZE | --plan FILE) "
+                         "[--checkpoint ID] [--json]; tensord plan --help",
+                         fault, what, near);
     return TD_EXIT_USAGE;
 }
 
@@ -317,7 +322,7 @@ int td_cmd_plan(int argc, char **argv)
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
         ok = td_error_set(&err, TD_IO, "cannot write to standard output");
     if (!ok)
-        (void)fprintf(stderr, "tensord: %s\n", err.message);
+        td_terminal_complain("%s", err.message);
     free(job.config);
     td_plan_spec_fini(&job.spec);
     td_snapshot_unref(job.snapshot);

@@ -5,6 +5,7 @@
 #include "server/acceptor.h"
 #include "server/config.h"
 #include "server/mhd.h"
+#include "server/terminal.h"
 #include "storage/fault_guard.h"
 
 #include <errno.h>
@@ -234,9 +235,24 @@ static bool check_listen(const char *option, const char *listen)
 {
     if (td_acceptor_is_listen(listen))
         return true;
-    (void)fprintf(stderr, "tensord: %s takes ADDRESS:PORT, such as 127.0.0.1:8080, not \"%s\"\n", option,
-                  listen);
+    td_terminal_complain("%s takes ADDRESS:PORT, such as 127.0.0.1:8080, not \"%s\"", option, listen);
     return false;
+}
+
+void td_cmd_serve_help(FILE *out)
+{
+    (void)fputs(
+        "tensord serve answers HTTP requests for every model below a directory.\n"
+        "\n"
+        "usage:\n"
+        "  tensord serve DIR [options]\n"
+        "\n"
+        "options (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
+        out);
+    td_config_help(out);
+    (void)fputs("\n"
+                "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage.\n",
+                out);
 }
 
 int td_cmd_serve(int argc, char **argv)
@@ -247,12 +263,12 @@ int td_cmd_serve(int argc, char **argv)
     td_error_init(&err);
     memset(&service, 0, sizeof service);
     if (!td_config_parse(&service.config, argc, argv, &err)) {
-        (void)fprintf(stderr, "tensord: %s\n", err.message);
+        td_terminal_complain("%s", err.message);
         return TD_EXIT_USAGE;
     }
     if (!td_log_parse_level(service.config.log_level, &level)) {
-        (void)fprintf(stderr, "tensord: --log-level takes error, warn, info or debug, not \"%s\"\n",
-                      service.config.log_level);
+        td_terminal_complain("--log-level takes error, warn, info or debug, not \"%s\"",
+                             service.config.log_level);
         return TD_EXIT_USAGE;
     }
     if (!check_listen("--listen", service.config.listen) ||
@@ -270,7 +286,7 @@ int td_cmd_serve(int argc, char **argv)
         drain(&service);
         td_registry_cut_all(&service.registry);
     } else {
-        (void)fprintf(stderr, "tensord: %s\n", err.message);
+        td_terminal_complain("%s", err.message);
     }
     stop(&service);
     if (ok)

@@ -9,6 +9,7 @@
 #include "core/json.h"
 #include "server/config.h"
 #include "server/progress.h"
+#include "server/suggest.h"
 #include "server/terminal.h"
 
 #include <inttypes.h>
@@ -155,6 +156,11 @@ static void print_summary(const struct verification *v)
                  tally->mismatches, tally->mismatches == 1 ? "" : "es", tally->unreadable);
 }
 
+static bool compared_nothing(const struct tally *tally)
+{
+    return tally->recorded + tally->blob_names == 0;
+}
+
 /* Whether digests were to be compared with and none was there: a wrong directory must not look like a good result. */
 static bool has_no_records(const struct verification *v, const char *state_dir)
 {
@@ -178,16 +184,13 @@ static void advise_what_to_name(const char *directory)
 {
     char folder[PATH_MAX];
     if (find_cache_of_blobs(directory, folder))
-        (void)fprintf(
-            stderr,
-            "tensord: nothing was compared: blobs of a Hugging Face cache are compared with their names "
-            "when snapshots link to them; verify %s instead\n",
+        td_terminal_complain(
+            "nothing was compared: blobs of a Hugging Face cache are compared with their names "
+            "when snapshots link to them; verify %s instead",
             folder);
     else
-        (void)fputs(
-            "tensord: there was nothing to compare with: no --state-dir is given, and these are not files "
-            "of a Hugging Face cache\n",
-            stderr);
+        td_terminal_complain("there was nothing to compare with: no --state-dir is given, and these are not "
+                             "files of a Hugging Face cache");
 }
 
 /* What to do about it, for a person. */
@@ -197,17 +200,18 @@ static void advise(const struct verification *v, const struct arguments *argumen
     if (v->json)
         return;
     if (tally->mismatches > 0)
-        (void)fputs(
-            "tensord: a mismatch is bit rot or tampering: restore the file from where it came from; of a "
-            "Hugging Face cache delete the blob (a link to it is not enough) and download it again\n",
-            stderr);
+        td_terminal_complain(
+            "a mismatch is bit rot or tampering: restore the file from where it came from; of a "
+            "Hugging Face cache delete the blob (a link to it is not enough) and download it "
+            "again");
     if (has_no_records(v, arguments->state_dir))
-        (void)fprintf(
-            stderr,
-            "tensord: no digest of these files is recorded in %s%s: is it the --state-dir of a server on "
-            "this directory?\n",
+        td_terminal_complain(
+            "no digest of these files is recorded in %s%s: is it the --state-dir of a server on "
+            "this directory?",
             arguments->state_dir, arguments->state_dir_given ? "" : " (TENSORD_STATE_DIR)");
-    else if (tally->files > 0 && tally->recorded + tally->blob_names == 0)
+    else if (tally->files + tally->unreadable == 0)
+        td_terminal_complain("there is no file in %s to compare", arguments->directory);
+    else if (compared_nothing(tally))
         advise_what_to_name(arguments->directory);
 }
 
@@ -369,10 +373,33 @@ static bool run(const struct arguments *arguments, struct verification *v, struc
 
 /* ---- the command --------------------------------------------------------------------------------------- */
 
+void td_cmd_verify_help(FILE *out)
+{
+    (void)fputs(
+        "tensord verify reads all of every file and compares it with what is known of it.\n"
+        "\n"
+        "usage:\n"
+        "  tensord verify DIR [--state-dir DIR] [--json]\n"
+        "\n"
+        "  DIR              what a server serves, or a Hugging Face cache, whose blobs are called by their "
+        "digests\n"
+        "  --state-dir DIR  the server's; compares with the digests that it recorded there\n"
+        "                   (TENSORD_STATE_DIR)\n"
+        "  --json           one JSON object rather than lines\n"
+        "\n"
+        "exit codes: 0 all that was compared is as it was; 1 a file differs or cannot be read, or there is a\n"
+        "            --state-dir and only names of blobs were compared; 2 wrong usage; 3 there was nothing to\n"
+        "            compare.\n",
+        out);
+}
+
 static int usage(const char *fault, const char *what)
 {
-    (void)fprintf(stderr, "tensord: %s%s; usage: tensord verify DIR [--state-dir DIR] [--json]\n", fault,
-                  what);
+    static const char *const options[] = {"state-dir", "json", "help", NULL};
+    char near[TD_SUGGEST_BYTES] = "";
+    if (what[0] == '-')
+        td_suggest(what, "--", options, near);
+    td_terminal_complain("%s%s%s; usage: tensord verify DIR [--state-dir DIR] [--json]", fault, what, near);
     return TD_EXIT_USAGE;
 }
 
@@ -423,7 +450,7 @@ int td_cmd_verify(int argc, char **argv)
     v.json = arguments.json;
     bool ok = run(&arguments, &v, &err);
     if (!ok)
-        (void)fprintf(stderr, "tensord: %s\n", err.message); /* it names the directory that it is about */
+        td_terminal_complain("%s", err.message); /* it names the directory that it is about */
     free(v.files);
     free(v.problems.items);
     td_walk_fini(&v.walk);
@@ -432,7 +459,9 @@ int td_cmd_verify(int argc, char **argv)
     td_buffer_fini(&v.shown);
     td_digest_log_close(v.log);
     td_root_unref(v.root);
-    bool good =
-        ok && v.tally.mismatches + v.tally.unreadable == 0 && !has_no_records(&v, arguments.state_dir);
-    return good ? TD_EXIT_OK : TD_EXIT_FAILED;
+    if (!ok || v.tally.mismatches + v.tally.unreadable > 0)
+        return TD_EXIT_FAILED;
+    if (compared_nothing(&v.tally))
+        return TD_EXIT_NOTHING;
+    return has_no_records(&v, arguments.state_dir) ? TD_EXIT_FAILED : TD_EXIT_OK;
 }

@@ -1,17 +1,26 @@
-/* The commands of the program. Each takes the arguments after its name and returns the process's exit code:
- * 0 good, 1 refused or unhealthy, 2 wrong usage. */
+/* The commands of the program. Each takes the arguments after its name and returns the process's exit code; its help goes
+ * to `out`. */
 #ifndef TD_SERVER_COMMANDS_H
 #define TD_SERVER_COMMANDS_H
 
 #include <stdio.h>
 
-enum { TD_EXIT_OK = 0, TD_EXIT_FAILED = 1, TD_EXIT_USAGE = 2 };
+enum {
+    TD_EXIT_OK = 0,
+    TD_EXIT_FAILED = 1,  /* could not start, refused a file or a plan, found a difference, is not healthy */
+    TD_EXIT_USAGE = 2,   /* wrong usage */
+    TD_EXIT_NOTHING = 3, /* verify: there was nothing to compare */
+};
 
 int td_cmd_serve(int argc, char **argv);
+void td_cmd_serve_help(FILE *out);
 int td_cmd_inspect(int argc, char **argv);
+void td_cmd_inspect_help(FILE *out);
 int td_cmd_plan(int argc, char **argv);
 void td_cmd_plan_help(FILE *out);
 int td_cmd_verify(int argc, char **argv);
+void td_cmd_verify_help(FILE *out);
 int td_cmd_health(int argc, char **argv);
+void td_cmd_health_help(FILE *out);
 
 #endif

@@ -1,6 +1,7 @@
 #include "server/config.h"
 
 #include "core/digits.h"
+#include "server/suggest.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -45,8 +46,8 @@ static const struct option options[] = {
     {"min-rate", "BYTES", "1024", "per second over 30 s; slower answers are cut, 0 = never", KIND_COUNT, 0,
      1000000000, AT(min_rate)},
     {"drain-delay", "SECONDS", "0",
-     "after SIGTERM, /readyz says 503 this long before new connections are refused", KIND_SECONDS, 0,
-     3600 * NS, AT(drain_delay_ns)},
+     "after SIGTERM, /readyz says 503 this long before connections are refused", KIND_SECONDS, 0, 3600 * NS,
+     AT(drain_delay_ns)},
     {"drain-timeout", "SECONDS", "25", "then running answers may take this long", KIND_SECONDS, 0, 86400 * NS,
      AT(drain_timeout_ns)},
     {"rescan-interval", "SECONDS", "10", "between scans of DIR; 0 = on SIGHUP and noticed changes only",
@@ -58,10 +59,10 @@ static const struct option options[] = {
     {"max-files", "N", "1000000", "files listed; the rest is left out and reported", KIND_COUNT, 1, 100000000,
      AT(max_files)},
     {"max-maps", "N", "16384", "files mapped at once", KIND_COUNT, 16, 60000, AT(max_maps)},
-    {"max-memory", "BYTES", "4294967296", "for what is known of all files together; one beyond it is refused",
+    {"max-memory", "BYTES", "4294967296", "for what is known of all files; one beyond it is refused",
      KIND_COUNT, 1048576, UINT64_C(999999999999), AT(max_memory)},
-    {"state-dir", "DIR", "", "keeps what files hash to, so that nothing is hashed twice; our own directory",
-     KIND_TEXT, 0, 0, AT(state_dir)},
+    {"state-dir", "DIR", "", "keeps what files hash to, so that nothing is hashed twice", KIND_TEXT, 0, 0,
+     AT(state_dir)},
     {"hash-threads", "N", "1", "hash files for their entity tags while nothing else is to do; 0 = none",
      KIND_COUNT, 0, 64, AT(hash_threads)},
     {"access-log", "FILE|-|off", "-", "one line per request; - is standard output", KIND_TEXT, 0, 0,
@@ -158,6 +159,19 @@ static const struct option *find_option(const char *name, size_t len)
     return NULL;
 }
 
+static bool unknown_option(const char *argument, struct td_error *err)
+{
+    const char *names[OPTION_COUNT + 2];
+    char near[TD_SUGGEST_BYTES];
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        names[i] = options[i].name;
+    names[OPTION_COUNT] = "help";
+    names[OPTION_COUNT + 1] = NULL;
+    td_suggest(argument, "--", names, near);
+    return td_error_set(err, TD_INVALID_ARGUMENT, "unknown option \"%.200s\"%s; see tensord serve --help",
+                        argument, near);
+}
+
 static bool apply_defaults(struct td_config *config, struct td_error *err)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++) {
@@ -184,8 +198,7 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         }
         if (only_names || strncmp(argument, "--", 2) != 0) {
             if (!only_names && argument[0] == '-' && argument[1] != '\0')
-                return td_error_set(err, TD_INVALID_ARGUMENT, "unknown option \"%s\"; see tensord --help",
-                                    argument);
+                return unknown_option(argument, err);
             if (config->directory != NULL)
                 return td_error_set(err, TD_INVALID_ARGUMENT,
                                     "one directory can be served, but \"%s\" and \"%s\" are given",
@@ -197,8 +210,7 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         size_t len = equals == NULL ? strlen(argument) - 2 : (size_t)(equals - argument) - 2;
         const struct option *option = find_option(argument + 2, len);
         if (option == NULL)
-            return td_error_set(err, TD_INVALID_ARGUMENT, "unknown option \"%s\"; see tensord --help",
-                                argument);
+            return unknown_option(argument, err);
         if (equals == NULL && i + 1 >= argc)
             return td_error_set(err, TD_INVALID_ARGUMENT, "%s needs a value: %s %s", argument, argument,
                                 option->value);

@@ -2,9 +2,25 @@
 #include "server/commands.h"
 #include "server/config.h"
 #include "server/mhd.h"
+#include "server/suggest.h"
+#include "server/terminal.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    void (*help)(FILE *out);
+} commands[] = {
+    {"serve", td_cmd_serve, td_cmd_serve_help},    {"inspect", td_cmd_inspect, td_cmd_inspect_help},
+    {"plan", td_cmd_plan, td_cmd_plan_help},       {"verify", td_cmd_verify, td_cmd_verify_help},
+    {"health", td_cmd_health, td_cmd_health_help},
+};
+
+enum { COMMAND_COUNT = sizeof commands / sizeof *commands };
 
 static void help(FILE *out)
 {
@@ -22,7 +38,8 @@ static void help(FILE *out)
         "                                    Face cache\n"
         "  tensord health URL                exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx;\n"
         "                                    without a path /readyz\n"
-        "  tensord --help | --version\n"
+        "  tensord help [COMMAND]            this text, or that of one command (also COMMAND --help, -h)\n"
+        "  tensord --version\n"
         "\n"
         "options of serve (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
         out);
@@ -31,7 +48,7 @@ static void help(FILE *out)
         "\n"
         "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
         "exit codes: 0 good; 1 could not start, refused a file or a plan, found a file that differs,\n"
-        "            or is not healthy; 2 wrong usage.\n",
+        "            or is not healthy; 2 wrong usage; 3 verify had nothing to compare.\n",
         out);
 }
 
@@ -43,44 +60,83 @@ static int version(void)
     (void)puts("tensord " TD_VERSION);
     (void)fflush(stdout);
     if (!td_mhd_load(&err)) {
-        (void)fprintf(stderr, "tensord: %s\n", err.message);
+        td_terminal_complain("%s", err.message);
         return TD_EXIT_FAILED;
     }
     (void)printf("libmicrohttpd %s\n", td_mhd.get_version());
     return TD_EXIT_OK;
 }
 
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+/* Says what was meant perhaps: a directory alone is what many try first. */
+static int unknown_command(const char *name)
+{
+    static const char *const words[] = {"serve", "inspect", "plan", "verify", "health", "help", NULL};
+    static const char *const options[] = {"help", "version", NULL};
+    bool is_option = name[0] == '-';
+    char near[TD_SUGGEST_BYTES];
+    struct stat st;
+    if (!is_option && stat(name, &st) == 0 && S_ISDIR(st.st_mode)) {
+        td_terminal_complain("\"%s\" is a directory, not a command; to serve it: tensord serve %s", name,
+                             name);
+        return TD_EXIT_USAGE;
+    }
+    td_suggest(name, is_option ? "--" : "", is_option ? options : words, near);
+    td_terminal_complain("unknown %s \"%s\"%s; there are serve, inspect, plan, verify, health and help",
+                         is_option ? "option" : "command", name, near);
+    return TD_EXIT_USAGE;
+}
+
+static bool asks_for_help(const char *argument)
+{
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+}
+
+/* What a help text that was asked for ends with. */
+static int helped(void)
+{
+    return fflush(stdout) == 0 ? TD_EXIT_OK : TD_EXIT_FAILED;
+}
+
+static int help_command(int argc, char **argv)
+{
+    if (argc == 0 || asks_for_help(argv[0]) || strcmp(argv[0], "help") == 0) {
+        help(stdout);
+        return helped();
+    }
+    const struct command *command = find_command(argv[0]);
+    if (command == NULL)
+        return unknown_command(argv[0]);
+    command->help(stdout);
+    return helped();
+}
+
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*run)(int argc, char **argv);
-    } commands[] = {{"serve", td_cmd_serve},
-                    {"inspect", td_cmd_inspect},
-                    {"plan", td_cmd_plan},
-                    {"verify", td_cmd_verify},
-                    {"health", td_cmd_health}};
-    const char *name = argc > 1 ? argv[1] : "";
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            if (strcmp(name, "plan") == 0)
-                td_cmd_plan_help(stdout);
-            else
-                help(stdout);
-            return TD_EXIT_OK;
-        }
+    if (argc < 2) {
+        help(stderr);
+        return TD_EXIT_USAGE;
     }
+    const char *name = argv[1];
+    if (strcmp(name, "help") == 0 || asks_for_help(name))
+        return help_command(argc - 2, argv + 2);
     if (strcmp(name, "--version") == 0)
         return version();
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
-        if (strcmp(name, commands[i].name) == 0)
-            return commands[i].run(argc - 2, argv + 2);
-    if (name[0] == '\0')
-        help(stderr);
-    else
-        (void)fprintf(
-            stderr,
-            "tensord: unknown command \"%s\"; there are serve, inspect, plan, verify and health (tensord --help)\n",
-            name);
-    return TD_EXIT_USAGE;
+    const struct command *command = find_command(name);
+    if (command == NULL)
+        return unknown_command(name);
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (asks_for_help(argv[i])) {
+            command->help(stdout);
+            return helped();
+        }
+    }
+    return command->run(argc - 2, argv + 2);
 }

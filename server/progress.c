@@ -1,5 +1,7 @@
 #include "server/progress.h"
 
+#include "server/terminal.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,10 +14,14 @@ enum { FIRST_MS = 1000, TERMINAL_MS = 200, PLAIN_MS = 5000 };
 static void print_line(struct td_progress *progress, bool terminal, uint64_t elapsed_ms)
 {
     char text[120];
+    struct td_buffer shown;
+    td_buffer_init(&shown);
     progress->describe(progress->context, text, sizeof text);
     (void)fprintf(stderr, "%stensord: %s, %" PRIu64 ".%" PRIu64 " s: %s%s", terminal ? "\r" : "", text,
-                  elapsed_ms / 1000, elapsed_ms % 1000 / 100, progress->path, terminal ? "\033[K" : "\n");
+                  elapsed_ms / 1000, elapsed_ms % 1000 / 100, td_terminal_name(progress->path, &shown),
+                  terminal ? "\033[K" : "\n");
     (void)fflush(stderr);
+    td_buffer_fini(&shown);
     progress->shown = true;
 }
 

@@ -2,8 +2,67 @@
 
 #include "core/utf8.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Writes text[0..len), and what comes before and after it, in one piece. */
+static void write_shown(FILE *out, const char *before, const char *text, size_t len, const char *after)
+{
+    char small[1024];
+    struct td_buffer memory;
+    td_buffer_init(&memory);
+    bool fits = td_buffer_reserve(&memory, 4 * len + 1);
+    char *shown = fits ? memory.data : small;
+    td_utf8_escape(text, len, shown, fits ? 4 * len + 1 : sizeof small);
+    (void)fprintf(out, "%s%s%s", before, shown, after);
+    td_buffer_fini(&memory);
+}
+
+__attribute__((format(printf, 3, 0))) static void write_line(FILE *out, const char *before,
+                                                             const char *format, va_list args)
+{
+    char small[1024];
+    struct td_buffer memory;
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(small, sizeof small, format, args);
+    size_t len = n < 0 ? 0 : (size_t)n;
+    td_buffer_init(&memory);
+    const char *text = small;
+    if (len >= sizeof small && td_buffer_reserve(&memory, len + 1)) {
+        (void)vsnprintf(memory.data, len + 1, format, again);
+        text = memory.data;
+    }
+    va_end(again);
+    write_shown(out, before, text, strlen(text), "\n");
+    td_buffer_fini(&memory);
+}
+
+void td_terminal_line(FILE *out, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    write_line(out, "", format, args);
+    va_end(args);
+}
+
+void td_terminal_complain(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    write_line(stderr, "tensord: ", format, args);
+    va_end(args);
+}
+
+void td_terminal_text(FILE *out, const char *text)
+{
+    while (*text != '\0') {
+        size_t len = strcspn(text, "\n");
+        write_shown(out, "", text, len, "\n");
+        text += text[len] == '\n' ? len + 1 : len;
+    }
+}
 
 const char *td_terminal_name(const char *text, struct td_buffer *memory)
 {

@@ -22,10 +22,12 @@ def verify(*args, **env):
 
 def as_json(*args):
     p = verify(*args, "--json")
-    assert p.returncode in (0, 1) and p.stderr == "", p
+    assert p.returncode in (0, 1, 3) and p.stderr == "", p
     out = json.loads(p.stdout)
-    nothing_recorded = "--state-dir" in args and out["recorded"] == 0
-    assert (p.returncode == 0) == (out["mismatches"] + out["unreadable"] == 0 and not nothing_recorded)
+    bad = out["mismatches"] + out["unreadable"] > 0
+    nothing = out["recorded"] + out["blob_names"] == 0
+    only_names = "--state-dir" in args and out["recorded"] == 0
+    assert p.returncode == (1 if bad else 3 if nothing else 1 if only_names else 0)
     return out
 
 
@@ -214,10 +216,10 @@ def test_names_are_safe_to_print(models, tmp_path):
 
 def test_nothing_to_compare_with(models, tmp_path):
     p = verify(models)
-    assert p.returncode == 0 and "nothing to compare with: no --state-dir" in p.stderr
+    assert p.returncode == 3 and "nothing to compare with: no --state-dir" in p.stderr
     (tmp_path / "state").mkdir(mode=0o700)
     p = verify(models, "--state-dir", tmp_path / "state")
-    assert p.returncode == 1 and "no digest of these files is recorded in" in p.stderr
+    assert p.returncode == 3 and "no digest of these files is recorded in" in p.stderr
     assert list((tmp_path / "state").iterdir()) == []
 
 
@@ -231,19 +233,19 @@ def test_the_state_directory_of_the_environment(models, tmp_path):
     p = verify(models, "--state-dir", state, TENSORD_STATE_DIR=other)
     assert p.returncode == 0 and "1 compared with recorded digests" in p.stdout, p
     p = verify(models, TENSORD_STATE_DIR=other)
-    assert p.returncode == 1 and f"recorded in {other} (TENSORD_STATE_DIR): is it" in p.stderr, p
+    assert p.returncode == 3 and f"recorded in {other} (TENSORD_STATE_DIR): is it" in p.stderr, p
     p = verify(models, "--state-dir", other, TENSORD_STATE_DIR=state)
-    assert p.returncode == 1 and f"recorded in {other}: is it" in p.stderr, p
+    assert p.returncode == 3 and f"recorded in {other}: is it" in p.stderr, p
     for args, env in ((["--state-dir="], {"TENSORD_STATE_DIR": state}), ([], {"TENSORD_STATE_DIR": ""})):
         p = verify(models, *args, **env)
-        assert p.returncode == 0 and "no --state-dir is given" in p.stderr, p
+        assert p.returncode == 3 and "no --state-dir is given" in p.stderr, p
 
 
 def test_blobs_without_their_snapshots(cache):
     """Names are compared where snapshots link to them: that is what has to be named."""
     folder, _ = cache
     p = verify(folder / "blobs")
-    assert p.returncode == 0 and p.stderr.count("\n") == 1 and f"verify {folder} instead" in p.stderr, p
+    assert p.returncode == 3 and p.stderr.count("\n") == 1 and f"verify {folder} instead" in p.stderr, p
     assert verify(folder).stderr == ""
     (folder.parent / "plain" / "blobs").mkdir(parents=True)
     (folder.parent / "plain" / "blobs" / "x").write_text("x")
@@ -266,7 +268,7 @@ def test_directories_that_are_not_there(tmp_path):
     p = verify(tmp_path, "--state-dir", tmp_path / "no")
     assert p.returncode == 1 and "--state-dir" in p.stderr
     p = verify(tmp_path)
-    assert p.returncode == 0 and p.stdout.startswith("0 files")
+    assert p.returncode == 3 and p.stdout.startswith("0 files")
 
 
 def test_a_full_disk_for_the_answer(models):

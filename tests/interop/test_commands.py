@@ -1,0 +1,237 @@
+"""The program as somebody meets it who has just found it: help, slips of the pen, exit codes, and what is printed."""
+import os
+import pty
+import re
+import select
+import socket
+import subprocess
+import threading
+import unicodedata
+
+import pytest
+
+from harness import REPO, Server, age, is_sanitized, tensor, tensord_binary, write_by_hand
+
+COMMANDS = ["serve", "inspect", "plan", "verify", "health"]
+
+# Bytes that act on a terminal, begin a line of their own, are not UTF-8, or turn what stands around them.
+HOSTILE = b"\x1b]0;owned\x07\x1b[31mred\n2026-01-01T00:00:00.000Z error forged\r\x9b2J\xff\xc2\x9b1m\xe2\x80\xaegpj\xe2\x81\xa6\xd8\x9c\xe2\x80\xa8\x7f"
+BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}     # UAX 9, section 2
+
+
+def run(*args, **env):
+    return subprocess.run([os.fsencode(tensord_binary()), *map(os.fsencode, args)], capture_output=True, timeout=120, stdin=subprocess.DEVNULL,
+                          env={**{k: v for k, v in os.environ.items() if not k.startswith("TENSORD_")}, **env})
+
+
+def assert_harmless(output, lines=None):
+    text = output.decode()       # raises where it is not UTF-8
+    for c in text:
+        assert c == "\n" or (unicodedata.category(c) not in ("Cc", "Zl", "Zp") and ord(c) not in BIDI), (hex(ord(c)), text)
+    if lines is not None:
+        assert text.count("\n") == lines and text.endswith("\n"), text
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A directory with a hostile name that holds a good model and a broken one, both with hostile names too."""
+    top = os.fsencode(tmp_path) + b"/" + HOSTILE.replace(b"/", b"")
+    for name in (b"good" + HOSTILE.replace(b"\x9b2J\xff", b""), b"m"):
+        os.makedirs(top + b"/" + name)
+    write_by_hand(os.fsdecode(top + b"/m/model.safetensors"), [tensor("w", "F32", [4])])
+    odd = HOSTILE.replace(b"\x9b2J\xff", b"").decode()
+    write_by_hand(os.fsdecode(top + b"/good" + odd.encode() + b"/" + odd.encode() + b".safetensors"), [tensor(odd, "F32", [4])], {odd: odd})
+    with open(top + b"/m/bad" + HOSTILE + b".safetensors", "wb") as f:
+        f.write(b"x")
+    with open(top + b"/m/broken" + odd.encode() + b".safetensors", "wb") as f:
+        f.write(b"x")
+    return top
+
+
+def test_messages_do_not_act_on_a_terminal(hostile, tmp_path):
+    """Paths, options and values of the command line, of every command."""
+    file = hostile + b"/m/bad" + HOSTILE + b".safetensors"
+    gone = hostile + b"/gone"
+    wrong = [  # arguments, exit status
+        (["inspect", file], 1), (["inspect", gone], 1), (["inspect", b"--" + HOSTILE], 2), (["inspect", file, file], 2),
+        (["plan", gone, HOSTILE, "--engine", "none", "--tp", "1"], 1), (["plan", hostile, HOSTILE, "--engine", "none", "--tp", "1"], 1),
+        (["plan", hostile, "m", "--engine", HOSTILE, "--tp", "1"], 2), (["plan", hostile, "m", "--engine", "none", "--tp", HOSTILE], 2),
+        (["plan", hostile, "m", "--engine", "none", "--tp", "1", "--checkpoint", HOSTILE], 1), (["plan", hostile, "m", "--plan", gone], 1),
+        (["plan", hostile, "m", "--plan", file], 1), (["plan", b"-" + HOSTILE], 2), (["plan", hostile, "m", "x", HOSTILE], 2),
+        (["verify", gone], 1), (["verify", b"-" + HOSTILE], 2), (["verify", hostile, HOSTILE], 2), (["verify", hostile, "--state-dir", file], 1),
+        (["health", b"http://" + HOSTILE], 2), (["health", HOSTILE], 2), (["health", b"http://127.0.0.1:1/\r\n\r\nGET"], 2),
+        ([HOSTILE], 2), ([b"--" + HOSTILE], 2), (["help", HOSTILE], 2),
+        (["serve", gone], 1), (["serve", file], 1), (["serve", hostile, b"--" + HOSTILE], 2), (["serve", hostile, HOSTILE], 2),
+        (["serve", hostile, "--listen", HOSTILE], 2), (["serve", hostile, "--s3-listen", HOSTILE], 2), (["serve", hostile, "--log-level", HOSTILE], 2),
+        (["serve", hostile, "--access-log", gone + b"/x", "--listen", "127.0.0.1:0"], 1), (["serve", hostile, "--settle", HOSTILE], 2),
+        (["serve", hostile, "--state-dir", file, "--listen", "127.0.0.1:0"], 1),
+    ]
+    for args, status in wrong:
+        p = run(*args)
+        assert p.returncode == status and p.stdout == b"", (args, p)
+        errors = [line for line in p.stderr.split(b"\n") if not re.match(rb"\d{4}-\d\d-\d\dT", line)]     # a server that starts may log first
+        assert len(errors) == 2 and errors[0].startswith(b"tensord: ") and errors[1] == b"", (args, p.stderr)
+        assert_harmless(p.stderr)
+    p = run(hostile)
+    assert p.returncode == 2 and b"is a directory" in p.stderr
+    assert_harmless(p.stderr, 1)
+
+
+def test_what_is_printed_does_not_act_on_a_terminal(hostile):
+    """Names out of files and directories."""
+    for args, status in ((["inspect", hostile], 1), (["verify", hostile], 1), (["verify", hostile + b"/m"], 1), (["plan", hostile, "m", "--engine", "none", "--tp", "1"], 0)):
+        p = run(*args)
+        assert p.returncode == status and p.stdout != b"", (args, p)
+        assert_harmless(p.stdout)
+        assert_harmless(p.stderr)
+    empty = hostile + b"/empty"
+    os.mkdir(empty)
+    for args in (["inspect", empty], ["verify", empty]):
+        p = run(*args)
+        assert b"empty" in p.stdout + p.stderr
+        assert_harmless(p.stdout + p.stderr)
+
+
+def test_logs_do_not_act_on_a_terminal(hostile):
+    """Names of directories and files in the lines of a start and of a scan, and what a client sends."""
+    age(os.fsdecode(hostile))
+    with Server(os.fsdecode(hostile), access_log="-") as s:
+        s.wait_for(lambda: "indexed " in s.stderr() and s.gauge("tensord_models") == 2, "the scan's lines")
+        with socket.create_connection(("127.0.0.1", s.port)) as c:
+            c.sendall(b"GET /models/%1b%5d0;owned%07%e2%80%ae HTTP/1.1\r\nHost: x\r\nUser-Agent: \xe2\x80\xae\xc2\x9b2J\xff\r\nConnection: close\r\n\r\n")
+            answer = b"".join(iter(lambda: c.recv(65536), b""))
+        assert b" 404 " in answer
+        assert_harmless(answer.split(b"\r\n\r\n", 1)[1])
+        s.wait_for(lambda: "route=none" in s.log() or "route=model" in s.log(), "the access log's line")
+        log = s.stderr()
+        assert all(re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z (error|warn |info |debug) ", line) for line in log.splitlines()), log
+        assert sum("forged" in line for line in log.splitlines()) >= 3 and not any(line.startswith("2026-01-01T00:00:00.000Z error") for line in log.splitlines())
+        assert_harmless(log.encode())
+        assert_harmless(s.log().encode())
+
+
+def test_what_a_server_answers_does_not_act_on_a_terminal():
+    """`health` prints the body of whoever answers there."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        def answer():
+            c, _ = listener.accept()
+            with c:
+                c.recv(65536)
+                c.sendall(b"HTTP/1.1 \x1b[3 bad\r\nContent-Length: 5\r\n\r\n" + HOSTILE + b"\nline two\n")
+        thread = threading.Thread(target=answer)
+        thread.start()
+        p = run("health", f"http://127.0.0.1:{listener.getsockname()[1]}/x")
+        thread.join()
+    assert p.returncode == 1 and p.stdout.endswith(b"line two\n")
+    assert_harmless(p.stdout)
+    assert_harmless(p.stderr, 1)
+
+
+def test_progress_does_not_act_on_a_terminal(tmp_path):
+    n = 200000 if is_sanitized(tensord_binary()) else 400000
+    root = os.fsencode(tmp_path) + b"/" + HOSTILE.replace(b"/", b"")
+    os.mkdir(root)
+    text = b"{" + b",".join(b'"t%07d":{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}' % (i, i, i + 1) for i in range(n)) + b"}"
+    with open(root + b"/0.safetensors", "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + bytes(n))
+    for k in range(1, 12):
+        os.link(root + b"/0.safetensors", root + b"/%d.safetensors" % k)
+    ours, theirs = pty.openpty()
+    p = subprocess.Popen([os.fsencode(tensord_binary()), b"inspect", root, b"--json"], stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while True:
+        assert select.select([ours], [], [], 120)[0], "no end"
+        try:
+            more = os.read(ours, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        seen += more
+    os.close(ours)
+    assert p.wait(60) == 0 and seen.count(b"checkpoint files read") >= 1
+    assert b"\n" not in seen
+    assert_harmless(seen.replace(b"\x1b[K", b"").replace(b"\r", b""))
+
+
+def test_only_the_escaping_printer_writes_messages():
+    """Standard error of commands is reached through server/terminal.c, and the line of progress, which has controls of its own."""
+    for path in sorted((REPO / "server").glob("*.c")):
+        if path.name not in ("terminal.c", "progress.c"):
+            text = path.read_text()
+            assert not re.search(r"(printf|fputs|puts|putc|write)\s*\(\s*stderr|,\s*stderr\s*\)|perror|STDERR_FILENO(?!\))", text.replace("help(stderr)", "")), path
+
+
+# ------------------------------------------------------------------------------------------------ help and slips
+
+def test_help_is_there_in_every_way_it_is_asked_for():
+    whole = run("--help").stdout.decode()
+    assert whole == run("-h").stdout.decode() == run("help").stdout.decode() == run("help", "help").stdout.decode()
+    for name in COMMANDS:
+        assert f"  tensord {name} " in whole
+        texts = {run(*args).stdout for args in (["help", name], [name, "--help"], [name, "-h"], [name, "x", "--json", "-h"])}
+        assert len(texts) == 1, name
+        text = texts.pop().decode()
+        assert text.startswith(f"tensord {name} ") and "usage:" in text and "exit codes: 0" in text, text
+        assert max(map(len, text.splitlines())) <= 120, text
+    for args in (["--help"], ["help"], *(["help", name] for name in COMMANDS)):
+        p = run(*args)
+        assert p.returncode == 0 and p.stderr == b""
+    p = run()
+    assert p.returncode == 2 and p.stdout == b"" and p.stderr.decode() == whole
+    assert run("help", "nothing").returncode == 2
+
+
+@pytest.mark.parametrize("args, meant", [
+    (["sevre", "x"], "serve"), (["inspct", "x"], "inspect"), (["plna"], "plan"), (["verfy"], "verify"), (["helath"], "health"), (["hlep"], "help"),
+    (["--hepl"], "--help"), (["--verison"], "--version"), (["help", "serv"], "serve"),
+    (["serve", "--lisen", "x"], "--listen"), (["serve", "--max-conections=3"], "--max-connections"), (["serve", "-listen", "x"], "--listen"),
+    (["serve", "x", "--statedir", "y"], "--state-dir"), (["inspect", "x", "--jsno"], "--json"), (["plan", "x", "y", "--engin", "vllm"], "--engine"),
+    (["verify", "x", "--state-dri", "y"], "--state-dir"),
+])
+def test_slips_are_told_what_was_meant(args, meant):
+    p = run(*args)
+    assert p.returncode == 2 and p.stdout == b""
+    assert f"(did you mean {meant}?)" in p.stderr.decode()
+
+
+@pytest.mark.parametrize("args", [["download"], ["serve", "--tls-cert", "x"], ["inspect", "--recursive"], ["x" * 5000], ["serve", "--" + "x" * 5000], ["-"], ["--"]])
+def test_other_words_are_not_guessed_at(args):
+    p = run(*args)
+    assert p.returncode == 2 and b"did you mean" not in p.stderr and p.stderr.startswith(b"tensord: ")
+
+
+def test_a_directory_in_place_of_a_command(tmp_path):
+    p = run(tmp_path)
+    assert p.returncode == 2 and f"tensord serve {tmp_path}" in p.stderr.decode()
+
+
+# ------------------------------------------------------------------------------------------------ verify's exit status
+
+def test_verify_says_when_it_had_nothing_to_compare(tmp_path):
+    """A result of 0 means that something was compared, and was as it was."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    plain = tmp_path / "plain"
+    write_by_hand(plain / "m/model.safetensors", [tensor("w", "F32", [4])])
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    for args in ([empty], [plain], [plain, "--state-dir", state], [empty, "--state-dir", state]):
+        for json in ([], ["--json"]):
+            p = run("verify", *args, *json)
+            assert p.returncode == 3, (args, p)
+            assert json or p.stderr.startswith(b"tensord: "), p
+    unreadable = tmp_path / "odd"
+    unreadable.mkdir()
+    os.symlink("/etc/hostname", unreadable / "model.safetensors")
+    assert run("verify", unreadable).returncode == 1      # what is found wrong comes first
+
+
+def test_exit_codes_are_documented():
+    helped = run("help").stdout.decode()
+    text = (REPO / "docs/operations.md").read_text()
+    for code in "0123":
+        assert re.search(rf"\b{code} [a-z]", helped.split("exit codes:")[1]), code
+        assert f"\n| {code} | " in text
+    assert "3 there was nothing to compare" in " ".join(run("help", "verify").stdout.decode().split())
