@@ -62,6 +62,12 @@ static void free_retired(struct td_catalog *catalog)
     }
 }
 
+/* Whether there is something of it to serve: a checkpoint was read, or nothing was refused. */
+static bool is_usable(const struct td_model *model)
+{
+    return model->checkpoint_count > 0 || model->problems.count == 0;
+}
+
 static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog_status *status)
 {
     status->file_count = snapshot->entry_count;
@@ -69,12 +75,14 @@ static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog
     status->unsettled_count = snapshot->unsettled_count;
     status->generation = snapshot->generation;
     status->model_count = 0;
+    status->usable_count = 0;
     status->refused_count = 0;
     status->tensor_count = 0;
     for (size_t i = 0; i < snapshot->model_count; i++) {
         if (snapshot->models[i].is_other_revision)
             continue;
         status->model_count++;
+        status->usable_count += is_usable(&snapshot->models[i]) ? 1 : 0;
         status->refused_count += snapshot->models[i].problems.count;
         for (size_t j = 0; j < snapshot->models[i].checkpoint_count; j++)
             status->tensor_count += snapshot->models[i].checkpoints[j].tensor_count;
@@ -104,6 +112,23 @@ static void log_snapshot(const struct td_snapshot *snapshot, const struct td_cat
     if (status->unsettled_count > 0)
         td_log(TD_LOG_INFO, "%zu file%s changed too recently to be trusted; looked at again when quiet",
                status->unsettled_count, plural(status->unsettled_count));
+}
+
+/* Says what an operator would wonder about: that nothing is served, or not enough to be ready. A mount that was forgotten
+ * looks like this. */
+static void log_missing_models(const struct td_catalog *catalog, const struct td_catalog_status *status)
+{
+    size_t wanted = catalog->config.require_models;
+    if (status->unsettled_count > 0)
+        return; /* perhaps these are what is missing */
+    if (status->model_count == 0)
+        td_log(TD_LOG_WARN,
+               "\"%s\" holds no model (%zu file%s): a model is a directory with a checkpoint in it, such as "
+               "model.safetensors",
+               catalog->root_path, status->file_count, plural(status->file_count));
+    if (status->usable_count < wanted)
+        td_log(TD_LOG_WARN, "not ready: %zu of the %zu models that --require-models asks for %s published",
+               status->usable_count, wanted, status->usable_count == 1 ? "is" : "are");
 }
 
 /* huggingface_hub refuses larger files from a server without its chunk store (constants.py, MAX_HTTP_DOWNLOAD_SIZE). */
@@ -203,6 +228,7 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
         catalog->current = snapshot;
         status->file_count = counted.file_count;
         status->model_count = counted.model_count;
+        status->usable_count = counted.usable_count;
         status->refused_count = counted.refused_count;
         status->problem_count = counted.problem_count;
         status->unsettled_count = counted.unsettled_count;
@@ -216,6 +242,8 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     pthread_mutex_unlock(&catalog->lock);
     if (news)
         log_snapshot(snapshot, &counted, took_ns);
+    if (news)
+        log_missing_models(catalog, &counted);
     if (news)
         log_large_files(snapshot, old);
     if (changed)
@@ -445,7 +473,15 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     status->files_read = atomic_load(&catalog->progress.files_read);
     td_mapping_cache_count(&catalog->maps, &status->map_count, &status->lease_count);
     td_hasher_get_status(catalog->hasher, &status->hasher);
-    if (status->root_missing)
+    size_t wanted = catalog->config.require_models;
+    status->too_few_models = status->ready && !status->root_missing && status->usable_count < wanted;
+    if (status->too_few_models && status->message[0] == '\0')
+        (void)snprintf(
+            status->message, sizeof status->message,
+            "%zu of the %zu models that --require-models asks for %s published%s", status->usable_count,
+            wanted, status->usable_count == 1 ? "is" : "are",
+            status->model_count > status->usable_count ? "; others were refused, GET /models says why" : "");
+    if (status->root_missing || status->too_few_models)
         status->ready = false;
 }
 

@@ -19,18 +19,21 @@ struct td_catalog_config {
     struct td_scan_config scan;
     const char *state_dir; /* where digests are kept; borrowed until create returns; NULL: nowhere */
     size_t hash_threads;   /* 0: nothing is hashed */
+    size_t require_models; /* not ready while fewer than this are usable */
 };
 
 /* What /readyz and /metrics tell; a copy. */
 struct td_catalog_status {
-    bool ready;        /* a first complete snapshot is published and the root is there */
-    bool root_missing; /* the root vanished or is suddenly empty; the last good snapshot is kept */
+    bool ready; /* a first complete snapshot is published, the root is there, and enough models are usable */
+    bool too_few_models; /* only that is wanting: fewer than require_models are usable */
+    bool root_missing;   /* the root vanished or is suddenly empty; the last good snapshot is kept */
     bool scanning;
     uint64_t scan_count, failed_scan_count;
     uint64_t last_scan_ns; /* how long the last one took */
     uint64_t last_scan_age_ns;
     uint64_t files_found, files_to_read, files_read; /* of the running or last scan */
     size_t file_count, model_count, refused_count, problem_count, unsettled_count;
+    size_t usable_count; /* models but for those of which everything was refused */
     uint64_t tensor_count, generation;
     size_t map_count, lease_count;
     struct td_hasher_status hasher;

@@ -24,6 +24,7 @@ struct td_config {
     uint64_t max_memory;
     const char *state_dir; /* empty: none */
     uint64_t hash_threads;
+    uint64_t require_models;
     uint64_t min_rate; /* bytes per second over 30 s; 0 = off */
     uint64_t header_timeout_ns;
     uint64_t body_timeout_ns;

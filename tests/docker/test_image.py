@@ -225,6 +225,25 @@ def test_the_health_check_can_fail(engine, container):
     assert done.returncode == 1, done
 
 
+def test_without_a_model_it_is_not_healthy(engine, image, tmp_path):
+    """A volume that was forgotten, or mounted from an empty place; unless that is meant."""
+    tmp_path.chmod(0o755)
+    for env, healthy in ((), False), (("-e", "TENSORD_REQUIRE_MODELS=0"), True):
+        name = engine.run("run", "-d", "--read-only", "--cap-drop", "ALL", *env, "-v", f"{tmp_path}:/models:ro", image).stdout.strip()
+        try:
+            ask = ("exec", name, "/usr/local/bin/tensord", "health", "http://127.0.0.1:8080/readyz")
+            for _ in range(100):
+                done = engine.run(*ask, check=False)
+                if healthy and done.returncode == 0 or "too few models" in done.stdout:
+                    break
+                time.sleep(0.2)
+            assert done.returncode == (0 if healthy else 1), done
+            assert ('0 of the 1 models that --require-models asks for' in done.stdout) != healthy
+            assert '"/models" holds no model' in logs(engine, name)
+        finally:
+            engine.run("rm", "-fv", name, check=False)
+
+
 def test_it_runs_without_rights(engine, container):
     """Not root, no capability, no way to gain one: as configured, and as the kernel sees the process."""
     host = engine.inspect(container)["HostConfig"]

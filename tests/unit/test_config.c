@@ -12,7 +12,8 @@ static void forget_environment(void)
                                         "SEND_TIMEOUT",     "MIN_RATE",        "DRAIN_DELAY",
                                         "DRAIN_TIMEOUT",    "RESCAN_INTERVAL", "SETTLE",
                                         "LEASES",           "MAX_FILES",       "MAX_MAPS",
-                                        "MAX_MEMORY",       "ACCESS_LOG",      "LOG_LEVEL"};
+                                        "MAX_MEMORY",       "ACCESS_LOG",      "LOG_LEVEL",
+                                        "REQUIRE_MODELS"};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         char name[64];
         (void)snprintf(name, sizeof name, "TENSORD_%s", names[i]);
@@ -58,7 +59,7 @@ static void defaults_are_as_documented(void **state)
     assert_true(config.header_timeout_ns == 10 * second && config.idle_timeout_ns == 60 * second);
     assert_true(config.send_timeout_ns == 60 * second && config.drain_delay_ns == 0);
     assert_true(config.drain_timeout_ns == 25 * second && config.rescan_interval_ns == 10 * second);
-    assert_true(config.settle_ns == 2 * second && config.leases);
+    assert_true(config.settle_ns == 2 * second && config.leases && config.require_models == 0);
     assert_true(config.max_files == 1000000 && config.max_maps == 16384 &&
                 config.max_memory == UINT64_C(4) << 30);
 }
@@ -74,7 +75,7 @@ static void every_option_is_read(void **state)
         "--listen 0.0.0.0:0 --max-connections 10 --max-connections-per-address=3 --max-header-bytes 1024 "
         "--max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 --drain-delay 0.25 "
         "--drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 --max-maps 16 "
-        "--max-memory 5000000000 "
+        "--max-memory 5000000000 --require-models 3 "
         "--access-log off --log-level debug",
         &err));
     assert_string_equal(config.directory, "m");
@@ -85,7 +86,8 @@ static void every_option_is_read(void **state)
     assert_true(config.idle_timeout_ns == 7 * second && config.send_timeout_ns == 8 * second);
     assert_true(config.min_rate == 0 && config.drain_delay_ns == second / 4 && config.drain_timeout_ns == 0);
     assert_true(config.rescan_interval_ns == 0 && config.settle_ns == second / 20 && !config.leases);
-    assert_true(config.max_files == 9 && config.max_maps == 16 && config.max_memory == UINT64_C(5000000000));
+    assert_true(config.max_files == 9 && config.max_maps == 16 && config.max_memory == UINT64_C(5000000000) &&
+                config.require_models == 3);
     assert_string_equal(config.access_log, "off");
     assert_string_equal(config.log_level, "debug");
 }
@@ -240,7 +242,7 @@ static void help_lists_all(void **state)
         "--rescan-interval",  "--settle",          "--leases",
         "--max-files",        "--max-maps",        "--access-log",
         "--log-level",        "--max-memory",      "--state-dir",
-        "--hash-threads",     "--s3-listen"};
+        "--hash-threads",     "--s3-listen",       "--require-models"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

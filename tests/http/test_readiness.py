@@ -1,0 +1,87 @@
+"""--require-models: when a server without models, or with too few, says that it is ready."""
+import shutil
+import subprocess
+
+import pytest
+
+from harness import Server, age, tensor, tensord_binary, write_by_hand
+
+
+def publish(root, *names):
+    for name in names:
+        write_by_hand(root / name / "model.safetensors", [tensor("w", "F32", [4])])
+        age(root / name)
+
+
+def health(server):
+    p = subprocess.run([str(tensord_binary()), "health", f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=60)
+    return p.returncode, p.stdout + p.stderr
+
+
+def readiness(server):
+    answer = server.get("/readyz")
+    body = answer.json()
+    assert body["ready"] == (answer.status == 200)
+    return answer.status, body["state"], body["message"]
+
+
+def test_an_empty_directory_is_ready_and_warned_of(tmp_path):
+    """The default: who serves a directory that is filled later need not wait."""
+    with Server(tmp_path) as s:
+        assert readiness(s) == (200, "ready", "")
+        s.wait_for(lambda: f'warn  "{tmp_path}" holds no model (0 files): ' in s.stderr(), "the warning")
+        assert health(s)[0] == 0 and "not ready" not in s.stderr()
+
+
+@pytest.mark.parametrize("how", [{"env": {"TENSORD_REQUIRE_MODELS": "2"}}, {}])
+def test_ready_when_enough_models_are_published(tmp_path, how):
+    args = [] if how else ["--require-models", "2"]
+    with Server(tmp_path, *args, ready=False, **how) as s:
+        s.wait_for(lambda: s.get("/readyz").json()["scan"]["completed"] > 0 and readiness(s)[1] != "scanning", "the first scan")
+        assert readiness(s) == (503, "too few models", "0 of the 2 models that --require-models asks for are published")
+        assert s.get("/readyz").get("Retry-After") and s.gauge("tensord_ready") == 0
+        assert s.get("/healthz").status == 200      # it lives; restarting it would not help
+        assert s.json("/models")["models"] == []    # and answers who asks all the same
+        code, said = health(s)
+        assert code == 1 and "too few models" in said and "answered 503" in said
+        publish(tmp_path, "a")
+        s.wait_for(lambda: s.ids() == ["a"], "the first model")
+        assert readiness(s) == (503, "too few models", "1 of the 2 models that --require-models asks for is published")
+        publish(tmp_path, "b")
+        s.wait_for(lambda: readiness(s) == (200, "ready", ""), "the second model")
+        assert health(s)[0] == 0 and s.gauge("tensord_ready") == 1
+        assert "not ready: 0 of the 2 models that --require-models asks for are published" in s.stderr()
+
+
+def test_not_ready_any_more_when_models_vanish(tmp_path):
+    """It holds as long as the server runs: a replica that lost a model is no place to send requests to."""
+    publish(tmp_path, "a", "b")
+    with Server(tmp_path, "--require-models", "2") as s:
+        shutil.rmtree(tmp_path / "b")
+        s.wait_for(lambda: readiness(s)[1] == "too few models", "one is missing")
+        assert s.get("/models/a/tensors/w").status == 200
+        publish(tmp_path, "b")
+        s.wait_for(lambda: readiness(s) == (200, "ready", ""), "it is back")
+        shutil.rmtree(tmp_path / "a")
+        shutil.rmtree(tmp_path / "b")
+        s.wait_for(lambda: readiness(s)[1] == "root missing", "all is gone at once: perhaps unmounted")
+        s.wait_for(lambda: readiness(s)[1] == "too few models", "that is believed at the second look")
+
+
+def test_a_model_of_which_all_was_refused_does_not_count(tmp_path):
+    publish(tmp_path, "half")
+    (tmp_path / "half/bad.safetensors").write_bytes(b"x")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/model.safetensors").write_bytes(b"x")
+    age(tmp_path)
+    with Server(tmp_path, "--require-models", "2", ready=False) as s:
+        s.wait_for(lambda: readiness(s)[1] == "too few models", "the first scan")
+        assert s.ids() == ["broken", "half"]
+        assert readiness(s)[2] == "1 of the 2 models that --require-models asks for is published; others were refused, GET /models says why"
+
+
+def test_young_files_are_waited_for_without_a_warning(tmp_path):
+    write_by_hand(tmp_path / "m/model.safetensors", [tensor("w", "F32", [4])])
+    with Server(tmp_path, "--require-models", "1", settle="2") as s:
+        assert s.ids() == ["m"]
+        assert "holds no model" not in s.stderr() and "not ready" not in s.stderr()
