@@ -1,5 +1,6 @@
 #include "catalog/digest_log.h"
 
+#include "catalog/state_dir.h"
 #include "core/log.h"
 
 #include <errno.h>
@@ -228,71 +229,6 @@ static bool load(struct td_digest_log *log, int fd, uint64_t *good_bytes, int *s
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
-/* Whether the open directory is the served root or lies in it, by whatever path. False in *inside and as the result when
- * that cannot be told. */
-static bool look_for_root(int dir_fd, const char *root, bool *inside)
-{
-    struct stat wanted;
-    struct stat at;
-    struct stat above;
-    int fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
-    *inside = false;
-    bool ok = fd >= 0 && stat(root, &wanted) == 0 && fstat(fd, &at) == 0;
-    for (bool top = false; ok && !top && !*inside;) {
-        *inside = at.st_dev == wanted.st_dev && at.st_ino == wanted.st_ino;
-        int up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
-        ok = up >= 0 && fstat(up, &above) == 0;
-        top = ok && above.st_dev == at.st_dev && above.st_ino == at.st_ino;
-        at = above;
-        (void)close(fd);
-        fd = up;
-    }
-    if (fd >= 0)
-        (void)close(fd);
-    return ok;
-}
-
-/* Whoever else can write to it says what files hash to. */
-static bool is_ours_alone(const struct stat *st)
-{
-    return st->st_uid == geteuid() && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
-static bool check_directory(const struct td_digest_log *log, const char *path, const char *root,
-                            struct td_error *err)
-{
-    struct stat st;
-    bool inside = false;
-    if (fstat(log->dir_fd, &st) != 0 || (root != NULL && !look_for_root(log->dir_fd, root, &inside)))
-        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot look at \"%s\"", path);
-    if (inside)
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "--state-dir: \"%s\" lies in the served directory; choose another", path);
-    if (!is_ours_alone(&st))
-        return td_error_set(
-            err, TD_PERMISSION_DENIED,
-            "--state-dir: \"%s\" must belong to the user that tensord runs as (%u) and be writable by "
-            "nobody else: whoever writes there says what files hash to",
-            path, (unsigned)geteuid());
-    return true;
-}
-
-static bool open_directory(struct td_digest_log *log, const char *path, const char *root, bool create,
-                           struct td_error *err)
-{
-    bool made = create && mkdir(path, 0700) == 0;
-    if (create && !made && errno != EEXIST)
-        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot create \"%s\"", path);
-    log->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (log->dir_fd < 0)
-        return td_error_sys(err, TD_IO, errno, "--state-dir: cannot open \"%s\"", path);
-    if (check_directory(log, path, root, err))
-        return true;
-    if (made)
-        (void)rmdir(path); /* where it must not be */
-    return false;
-}
-
 /* Opens the file; *fd stays -1 where there is none, or none that can be opened, which is warned of. False when it is not
  * to be trusted. */
 static bool open_file(const struct td_digest_log *log, int flags, int *fd, struct stat *st,
@@ -306,7 +242,7 @@ static bool open_file(const struct td_digest_log *log, int flags, int *fd, struc
                    log_name, strerror_r(errno, why, sizeof why));
         return true;
     }
-    if (*fd >= 0 && fstat(*fd, st) == 0 && S_ISREG(st->st_mode) && is_ours_alone(st))
+    if (*fd >= 0 && fstat(*fd, st) == 0 && S_ISREG(st->st_mode) && td_state_is_ours_alone(st))
         return true;
     if (*fd >= 0)
         (void)close(*fd);
@@ -409,7 +345,7 @@ bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_
     bool writes = mode == TD_DIGEST_LOG_WRITE;
     bool ok =
         state_dir == NULL ||
-        (open_directory(log, state_dir, root, writes, err) &&
+        (td_state_dir_open(state_dir, root, writes, &log->dir_fd, err) &&
          (writes && take_lock(log, state_dir) ? open_for_writing(log, err) : open_for_reading(log, err)));
     if (!ok) {
         td_digest_log_close(log);

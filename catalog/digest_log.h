@@ -27,9 +27,9 @@ enum td_digest_log_mode {
     TD_DIGEST_LOG_READ,
 };
 
-/* state_dir NULL: the table alone. Else the directory is made when it is missing (not by TD_DIGEST_LOG_READ); it and the log
- * in it must be ours and writable by nobody else, since whoever can write there says what files hash to, and it must not
- * lie in root (NULL: not looked at). Errors: TD_PERMISSION_DENIED, TD_FAILED_PRECONDITION, TD_IO, TD_RESOURCE_EXHAUSTED.
+/* state_dir NULL: the table alone. Else the directory is made when it is missing (not by TD_DIGEST_LOG_READ); a sub-directory
+ * of it is used when others can write to it (catalog/state_dir.h). The log in it must be ours and writable by nobody else,
+ * since whoever can write there says what files hash to. It must not lie in root (NULL: not looked at). Errors: TD_PERMISSION_DENIED, TD_FAILED_PRECONDITION, TD_IO, TD_RESOURCE_EXHAUSTED.
  * What is wrong with the log's content is none, nor a disk that cannot be written. */
 bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_log_mode mode,
                         struct td_digest_log **out, struct td_error *err);

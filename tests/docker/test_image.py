@@ -225,6 +225,20 @@ def test_the_health_check_can_fail(engine, container):
     assert done.returncode == 1, done
 
 
+def test_a_state_directory_that_everybody_may_write_to(engine, image, models):
+    """An emptyDir of Kubernetes is as this tmpfs: root's, 0777."""
+    for mode in ("0777", "1777"):
+        name = engine.run("run", "-d", "-p", "127.0.0.1:0:8080", "--read-only", "--cap-drop", "ALL", "-e", "TENSORD_STATE_DIR=/state",
+                          "--tmpfs", f"/state:mode={mode}", "-v", f"{models}:/models:ro", image).stdout.strip()
+        try:
+            wait_healthy(engine, name)
+            assert 'digests are kept in its sub-directory "tensord-65532"' in logs(engine, name)
+            assert engine.run("exec", name, "ls", "-A", "/state").stdout.split() == ["tensord-65532"]
+            assert json.loads(get(base_url(engine, name) + "/readyz")[2])["digests"]["stored"] is True
+        finally:
+            engine.run("rm", "-fv", name, check=False)
+
+
 def test_without_a_model_it_is_not_healthy(engine, image, tmp_path):
     """A volume that was forgotten, or mounted from an empty place; unless that is meant."""
     tmp_path.chmod(0o755)

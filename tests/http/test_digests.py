@@ -200,6 +200,26 @@ def refused(root, *args):
     return p.stderr
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o2777])
+def test_a_directory_that_everybody_may_write_to(root, tmp_path, start, mode):
+    """As a Kubernetes emptyDir is, or /tmp: a directory of its own in it is used, and the log says which."""
+    state = tmp_path / "volume"
+    state.mkdir()
+    state.chmod(mode)
+    own = state / f"tensord-{os.geteuid()}"
+    s = start(root, "--state-dir", state, hash_threads=1)
+    s.wait_hashed()
+    assert f'--state-dir: others can write to "{state}"; digests are kept in its sub-directory "{own.name}"' in s.stderr()
+    assert s.gauge("tensord_digest_store") == 1
+    s.stop()
+    assert [p.name for p in state.iterdir()] == [own.name] and stat.S_IMODE(own.stat().st_mode) & 0o777 == 0o700
+    s = start(root, "--state-dir", state, hash_threads=0)
+    digests = s.json("/readyz")["digests"]
+    assert digests["known_files"] == digests["files"] > 0       # nothing was hashed twice
+    p = subprocess.run([str(tensord_binary()), "verify", str(root), "--state-dir", str(state)], capture_output=True, text=True, timeout=60)
+    assert p.returncode == 0 and f"{digests['files']} compared with recorded digests" in p.stdout, p
+
+
 def test_directories_that_are_refused(root, tmp_path):
     assert "lies in the served directory" in refused(root, "--state-dir", root / "state")
     assert not (root / "state").exists()
@@ -208,7 +228,8 @@ def test_directories_that_are_refused(root, tmp_path):
     bad = tmp_path / "bad"
     bad.mkdir()
     bad.chmod(0o777)
-    assert "writable by nobody else" in refused(root, "--state-dir", bad)
+    (bad / f"tensord-{os.geteuid()}").symlink_to(tmp_path)
+    assert "somebody else put it there" in refused(root, "--state-dir", bad)
     bad.chmod(0o700)
     (bad / "digests").symlink_to("/etc/passwd")
     assert "must be a file" in refused(root, "--state-dir", bad)
