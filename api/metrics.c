@@ -129,9 +129,11 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
            (double)status->generation);
     number(out, "tensord_root_missing", "gauge", "1 while the served directory is missing or suddenly empty.",
            status->root_missing ? 1 : 0);
-    number(out, "tensord_mapped_files", "gauge", "Files mapped now.", (double)status->map_count);
+    number(out, "tensord_mapped_files", "gauge", "Files mapped now.", (double)status->maps.mapped);
     number(out, "tensord_leased_files", "gauge",
-           "Mapped files that are pinned by a read lease, the fast way.", (double)status->lease_count);
+           "Mapped files that are pinned by a read lease, the fast way.", (double)status->maps.leased);
+    number(out, "tensord_watched_files", "gauge", "Mapped files without a lease that are watched for writes.",
+           (double)status->maps.watched);
     count(out, "tensord_scans_total", "Scans of the served directory.", status->scan_count);
     count(out, "tensord_failed_scans_total", "Scans that failed; the last good state was kept.",
           status->failed_scan_count);

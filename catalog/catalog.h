@@ -35,7 +35,7 @@ struct td_catalog_status {
     size_t file_count, model_count, refused_count, problem_count, unsettled_count;
     size_t usable_count; /* models but for those of which everything was refused */
     uint64_t tensor_count, generation;
-    size_t map_count, lease_count;
+    struct td_mapping_counts maps;
     struct td_hasher_status hasher;
     size_t hashed_count; /* files whose digests entity tags of models and revisions are made of */
     char message[256];   /* why it is not ready, or why the last scan failed; empty otherwise */

@@ -15,7 +15,8 @@ struct td_mapping {
     struct td_file_id id;
     struct td_mapping_cache *cache;
     bool leased;
-    _Atomic bool broken; /* the lease is being given up: no longer pinned */
+    _Atomic bool broken;         /* the lease is being given up: no longer pinned */
+    struct td_write_watch watch; /* in place of a lease */
     struct td_mapping *next_leased, *previous_leased;
 };
 
@@ -24,7 +25,7 @@ static struct td_mapping *mapping_of(struct td_blob *blob)
     return (struct td_mapping *)(void *)blob;
 }
 
-/* A read lease, when the host grants one; without it the bytes are checked again before the last is sent. */
+/* A read lease, when the host grants one; without it the file is checked again before the last byte is sent. */
 static void lease_take(struct td_mapping *mapping)
 {
     struct td_mapping_cache *cache = mapping->cache;
@@ -61,6 +62,7 @@ static void mapping_destroy(struct td_blob *blob)
 {
     struct td_mapping *mapping = mapping_of(blob);
     lease_forget(mapping); /* closing the descriptor ends the lease */
+    td_write_watch_end(&mapping->cache->watcher, &mapping->watch);
     if (blob->len_bytes > 0)
         (void)munmap((void *)(uintptr_t)blob->bytes, (size_t)blob->len_bytes);
     (void)close(mapping->fd);
@@ -114,14 +116,26 @@ static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
 }
 
+/* Whether nobody has written to the file since its identity was checked, though its ctime has moved. Under a lease that
+ * still stands nobody could open it for writing. */
+static bool is_unwritten(struct td_mapping *mapping)
+{
+    return (mapping->leased && fcntl(mapping->fd, F_GETLEASE) == F_RDLCK) ||
+           td_write_watch_is_quiet(&mapping->cache->watcher, &mapping->watch);
+}
+
+/* The times are looked at before the watch: a write that is under way has moved the mtime and is not heard of yet; once
+ * the mtime can have been put back, it is. */
 static bool mapping_unchanged(struct td_blob *blob)
 {
     struct stat st;
-    const struct td_mapping *mapping = mapping_of(blob);
+    struct td_mapping *mapping = mapping_of(blob);
     if (fstat(mapping->fd, &st) != 0)
         return false;
     struct td_file_id now = td_file_id_of(&st);
-    return now.size_bytes == mapping->id.size_bytes && now.mtime_ns == mapping->id.mtime_ns;
+    if (now.size_bytes != mapping->id.size_bytes || now.mtime_ns != mapping->id.mtime_ns)
+        return false;
+    return now.ctime_ns == mapping->id.ctime_ns || is_unwritten(mapping);
 }
 
 static bool mapping_pinned(struct td_blob *blob)
@@ -222,9 +236,10 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     mapping->id = id;
     mapping->cache = cache;
     lease_take(mapping);
-    /* A write between the look and the lease would be pinned unseen: look again. */
+    bool guarded = mapping->leased || td_write_watch_begin(&cache->watcher, &mapping->watch, fd);
+    /* A write between the look and the lease or the watch would go unseen: look again. */
     struct stat st;
-    if (mapping->leased && (fstat(fd, &st) != 0 || !same_now(&st, &id))) {
+    if (guarded && (fstat(fd, &st) != 0 || !same_now(&st, &id))) {
         td_blob_unref(&mapping->blob); /* whoever breaks leases may hold it too */
         return changed(source->path, err);
     }
@@ -242,10 +257,13 @@ bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int 
     memset(cache, 0, sizeof *cache);
     cache->lease_signal = lease_signal;
     cache->capacity = capacity < 1 ? 1 : capacity;
+    if (!td_write_watcher_init(&cache->watcher, err))
+        return false;
     int sys = pthread_mutex_init(&cache->lock, NULL);
-    if (sys != 0)
-        return td_error_sys(err, TD_INTERNAL, sys, "cannot create a lock");
-    return true;
+    if (sys == 0)
+        return true;
+    td_write_watcher_fini(&cache->watcher);
+    return td_error_sys(err, TD_INTERNAL, sys, "cannot create a lock");
 }
 
 static void lru_unlink(struct td_mapping_cache *cache, struct td_file_source *source)
@@ -295,15 +313,17 @@ void td_mapping_cache_fini(struct td_mapping_cache *cache)
 {
     while (cache->newest != NULL)
         mapping_unref(cache_remove(cache, cache->newest));
+    td_write_watcher_fini(&cache->watcher);
     (void)pthread_mutex_destroy(&cache->lock);
 }
 
-void td_mapping_cache_count(struct td_mapping_cache *cache, size_t *mapped, size_t *leased)
+struct td_mapping_counts td_mapping_cache_count(struct td_mapping_cache *cache)
 {
     pthread_mutex_lock(&cache->lock);
-    *mapped = cache->count;
-    *leased = cache->leased_count;
+    struct td_mapping_counts counts = {.mapped = cache->count, .leased = cache->leased_count};
     pthread_mutex_unlock(&cache->lock);
+    counts.watched = td_write_watcher_count(&cache->watcher);
+    return counts;
 }
 
 /* Removes the source that caches this very mapping, if one does. */

@@ -6,6 +6,7 @@
 #include "core/input.h"
 #include "storage/blob.h"
 #include "storage/served_root.h"
+#include "storage/write_watch.h"
 
 #include <pthread.h>
 
@@ -25,7 +26,8 @@ struct td_mapping_cache {
     size_t count, capacity; /* mapped sources, and how many may be */
     int lease_signal;       /* 0: take no leases */
     size_t leased_count;
-    struct td_mapping *leased; /* every mapping under a lease, cached or only in use */
+    struct td_mapping *leased;       /* every mapping under a lease, cached or only in use */
+    struct td_write_watcher watcher; /* of the mappings without a lease */
 };
 
 /* lease_signal != 0: each mapping tries to take a read lease on its file (fcntl F_SETLEASE), which succeeds when
@@ -36,8 +38,13 @@ bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int 
                            struct td_error *err);
 void td_mapping_cache_fini(struct td_mapping_cache *cache);
 
-/* How many files are mapped and cached, and how many mappings, cached or only in use, are under a lease. */
-void td_mapping_cache_count(struct td_mapping_cache *cache, size_t *mapped, size_t *leased);
+/* How many files are mapped and cached; how many mappings, cached or only in use, are under a lease or under a write
+ * watch. */
+struct td_mapping_counts {
+    size_t mapped, leased, watched;
+};
+
+struct td_mapping_counts td_mapping_cache_count(struct td_mapping_cache *cache);
 
 /* Lets go of every mapping that somebody waits to write to: no new answer gets it, and `cut` is called for its blob,
  * to end the transfers that hold it. The lease goes with the last reference. */
@@ -47,8 +54,9 @@ void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
 /* A blob over the whole file, one reference for the caller, after checking that the file is still the one that
  * `id` names (device, inode, size, mtime, ctime). Thread-safe. Errors: TD_UNAVAILABLE when it changed or is
  * gone, TD_PERMISSION_DENIED when we may not read it, TD_RESOURCE_EXHAUSTED, TD_IO.
- * The blob's `unchanged` (checked before the last byte is sent) asks for size and mtime only: a file replaced by
- * rename or unlinked meanwhile keeps its bytes, and a running answer finishes from the old inode. */
+ * The blob's `unchanged` (checked before the last byte is sent) is false when the size, the mtime or the ctime moved. One
+ * exception lets running answers finish from the old inode when the file is unlinked, renamed over, linked or gets other
+ * rights: only the ctime moved, and a lease that still stands or a write watch (write_watch.h) shows that nobody wrote. */
 bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root,
                         struct td_file_source *source, struct td_blob **out, struct td_error *err);
 

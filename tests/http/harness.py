@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import struct
@@ -691,6 +692,60 @@ class Server:
         self.rc = self.proc.wait()
         if self in Server.live:
             Server.live.remove(self)
+
+
+NOBODY = 65534
+
+
+def as_nobody(place):
+    """A tensord, copied to `place`, that runs as another user than the files' owner. Without root we are the owner, and only the
+    modes keep us out."""
+    shutil.copy(tensord_binary(), place / "tensord")
+    run = place / "as-nobody"
+    who = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups " if os.geteuid() == 0 else ""
+    run.write_text(f"#!/bin/sh\nexec {who}{place}/tensord \"$@\"\n")
+    run.chmod(0o755)
+    return run
+
+
+class Transfer:
+    """A GET whose body is read in steps: begin, do something to the file, finish."""
+
+    def __init__(self, s, target, rcvbuf=1 << 18, headers=()):
+        self.c = Conn(s.port, rcvbuf=rcvbuf, timeout=20)
+        self.c.send(b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n" % (target.encode(), b"".join(b"%s: %s\r\n" % h for h in headers)))
+        self.head = self.c.read_head(target)
+        assert self.head.status in (200, 206), self.head
+        self.body = b""
+
+    def read(self, n):
+        self.body += self.c.read_exact(n, self.head)
+
+    def finish(self):
+        """(complete?, all bytes that came)."""
+        try:
+            self.body += self.c.read_exact(self.head.length - len(self.body), self.head)
+            return True, self.body
+        except Incomplete as e:
+            self.body += e.body
+            return False, self.body
+        finally:
+            self.c.close()
+
+
+def same_prefix(got, want):
+    """How many leading bytes are right."""
+    n = min(len(got), len(want))
+    if got[:n] == want[:n]:
+        return n
+    lo, hi = 0, n
+    while hi - lo > 1:
+        mid = (lo + hi) // 2
+        if got[:mid] == want[:mid]:
+            lo = mid
+        else:
+            hi = mid
+    return lo
 
 
 # --------------------------------------------------------------------------------------------- checking

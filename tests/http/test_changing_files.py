@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import Conn, Incomplete, age, check_error, pattern, tensor, write_by_hand
+from harness import Conn, Incomplete, Transfer, age, check_error, pattern, same_prefix, tensor, write_by_hand
 
 BYTES = 64 << 20
 
@@ -30,46 +30,6 @@ def root(tmp_path):
     root.mkdir()
     yield root
     shutil.rmtree(root, ignore_errors=True)
-
-
-class Transfer:
-    """A GET whose body is read in steps: begin, do something to the file, finish."""
-
-    def __init__(self, s, target, rcvbuf=1 << 18, headers=()):
-        self.c = Conn(s.port, rcvbuf=rcvbuf, timeout=20)
-        self.c.send(b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n" % (target.encode(), b"".join(b"%s: %s\r\n" % h for h in headers)))
-        self.head = self.c.read_head(target)
-        assert self.head.status in (200, 206), self.head
-        self.body = b""
-
-    def read(self, n):
-        self.body += self.c.read_exact(n, self.head)
-
-    def finish(self):
-        """(complete?, all bytes that came)."""
-        try:
-            self.body += self.c.read_exact(self.head.length - len(self.body), self.head)
-            return True, self.body
-        except Incomplete as e:
-            self.body += e.body
-            return False, self.body
-        finally:
-            self.c.close()
-
-
-def same_prefix(got, want):
-    """How many leading bytes are right."""
-    n = min(len(got), len(want))
-    if got[:n] == want[:n]:
-        return n
-    lo, hi = 0, n
-    while hi - lo > 1:
-        mid = (lo + hi) // 2
-        if got[:mid] == want[:mid]:
-            lo = mid
-        else:
-            hi = mid
-    return lo
 
 
 def path_of(root, name):

@@ -6,9 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from harness import Server, check_error, tensor, tensord_binary, write_by_hand
-
-NOBODY = 65534
+from harness import NOBODY, Server, as_nobody, check_error, tensor, write_by_hand
 
 
 @pytest.fixture
@@ -20,16 +18,6 @@ def place():
     shutil.rmtree(where)
 
 
-def wrapper(place):
-    """A tensord that runs as another user than the files' owner. Without root we are the owner, and only the modes keep us out."""
-    shutil.copy(tensord_binary(), place / "tensord")
-    run = place / "as-nobody"
-    who = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups " if os.geteuid() == 0 else ""
-    run.write_text(f"#!/bin/sh\nexec {who}{place}/tensord \"$@\"\n")
-    run.chmod(0o755)
-    return run
-
-
 def test_another_user(place):
     (place / "root" / "m").mkdir(parents=True)
     big = tensor("big", "U8", [3_000_000])
@@ -39,7 +27,7 @@ def test_another_user(place):
     secret.chmod(0o000)
     write_by_hand(place / "root/closed.safetensors", [tensor("a", "F32", [4])])
     (place / "root/closed.safetensors").chmod(0o000)
-    with Server(place / "root", binary=wrapper(place)) as s:
+    with Server(place / "root", binary=as_nobody(place)) as s:
         whole = s.get("/models/m/files/model.safetensors")
         assert whole.status == 200 and whole.body == (place / "root/m/model.safetensors").read_bytes()
         part = s.get("/models/m/tensors/big", {"Range": "bytes=1000000-2999998"})
@@ -62,7 +50,7 @@ def test_a_state_directory_that_cannot_be_written(place):
     if os.geteuid() == 0:
         os.chown(state, NOBODY, NOBODY)
     state.chmod(0o500)
-    with Server(place / "root", "--state-dir", state, binary=wrapper(place), hash_threads=1) as s:
+    with Server(place / "root", "--state-dir", state, binary=as_nobody(place), hash_threads=1) as s:
         s.wait_for(lambda: s.gauge("tensord_hashed_files") == 1, "all is hashed")
         assert s.gauge("tensord_digest_store") == 0
         lines = [line for line in s.stderr().splitlines() if "--state-dir" in line]

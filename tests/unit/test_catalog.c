@@ -629,7 +629,7 @@ static void readers_and_writers_at_once(void **state)
     CHECK(traffic.faults == 0, "%s", traffic.fault);
     assert_true(traffic.reads > 20 && status.generation > 5);
     scan_and_wait(&place);
-    assert_true(status_of(&place).map_count <= 4);
+    assert_true(status_of(&place).maps.mapped <= 4);
     finish(&place);
 }
 

@@ -5,6 +5,7 @@
 #include "storage/fault_guard.h"
 #include "tests/kit/tree.h"
 #include "tests/unit/unit.h"
+#include "tests/unit/watch_hooks.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -70,16 +71,17 @@ static void close_place(struct place *place)
 
 static size_t mapped_count(struct place *place)
 {
-    size_t mapped, leased;
-    td_mapping_cache_count(&place->cache, &mapped, &leased);
-    return mapped;
+    return td_mapping_cache_count(&place->cache).mapped;
 }
 
 static size_t leased_count(struct place *place)
 {
-    size_t mapped, leased;
-    td_mapping_cache_count(&place->cache, &mapped, &leased);
-    return leased;
+    return td_mapping_cache_count(&place->cache).leased;
+}
+
+static size_t watched_count(struct place *place)
+{
+    return td_mapping_cache_count(&place->cache).watched;
 }
 
 /* A reference on the file's blob. */
@@ -236,6 +238,70 @@ static void overwrite(struct place *place)
     tree_poke(&place->tree, place->names[0], 5000, "x", 1);
 }
 
+static void stat_first(const struct place *place, struct stat *st)
+{
+    char path[TREE_PATH_BYTES];
+    tree_at(&place->tree, place->names[0], path);
+    assert_int_equal(stat(path, st), 0);
+}
+
+/* As `touch -r` and `cp -p` do. */
+static void put_mtime_back(const struct place *place, const struct stat *before)
+{
+    char path[TREE_PATH_BYTES];
+    struct timespec times[2] = {before->st_atim, before->st_mtim};
+    struct stat now;
+    tree_at(&place->tree, place->names[0], path);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    stat_first(place, &now);
+    assert_true(now.st_mtim.tv_sec == before->st_mtim.tv_sec &&
+                now.st_mtim.tv_nsec == before->st_mtim.tv_nsec);
+    assert_true(now.st_ctim.tv_sec != before->st_ctim.tv_sec ||
+                now.st_ctim.tv_nsec != before->st_ctim.tv_nsec);
+}
+
+static void overwrite_and_put_mtime_back(struct place *place)
+{
+    struct stat before;
+    stat_first(place, &before);
+    overwrite(place);
+    put_mtime_back(place, &before);
+}
+
+static void rewrite_and_put_mtime_back(struct place *place)
+{
+    struct stat before;
+    stat_first(place, &before);
+    write_file(place, 0, FILE_BYTES, 51);
+    put_mtime_back(place, &before);
+}
+
+/* A descriptor that is still open must not matter. */
+static int left_open = -1;
+
+static void overwrite_and_stay(struct place *place)
+{
+    struct stat before;
+    char path[TREE_PATH_BYTES];
+    stat_first(place, &before);
+    tree_at(&place->tree, place->names[0], path);
+    left_open = open(path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(pwrite(left_open, "x", 1, 5000), 1);
+    put_mtime_back(place, &before);
+}
+
+static void overwrite_and_unlink(struct place *place)
+{
+    overwrite_and_put_mtime_back(place);
+    tree_remove(&place->tree, place->names[0]);
+}
+
+static void overwrite_and_replace(struct place *place)
+{
+    overwrite_and_put_mtime_back(place);
+    replace(place);
+}
+
 static void shorten(struct place *place)
 {
     tree_truncate(&place->tree, place->names[0], 100);
@@ -258,6 +324,33 @@ static void change_mode(struct place *place)
     assert_int_equal(chmod(path, 0600), 0);
 }
 
+static void link_it(struct place *place)
+{
+    char path[TREE_PATH_BYTES];
+    char second[TREE_PATH_BYTES];
+    tree_at(&place->tree, place->names[0], path);
+    tree_at(&place->tree, "second", second);
+    assert_int_equal(link(path, second), 0);
+}
+
+static void link_and_unlink(struct place *place)
+{
+    link_it(place);
+    tree_remove(&place->tree, "second");
+}
+
+static void rename_away(struct place *place)
+{
+    tree_rename(&place->tree, place->names[0], "elsewhere");
+}
+
+static void everything_but_writing(struct place *place)
+{
+    change_mode(place);
+    link_and_unlink(place);
+    replace(place);
+}
+
 static void replace_by_directory(struct place *place)
 {
     tree_remove(&place->tree, place->names[0]);
@@ -277,6 +370,15 @@ static const struct {
     {"unlinked", unlink_it, true, false},
     {"mode changed", change_mode, true, true},
     {"now a directory", replace_by_directory, true, false},
+    {"linked", link_it, true, true},
+    {"linked and unlinked", link_and_unlink, true, true},
+    {"renamed away", rename_away, true, false},
+    {"everything but writing", everything_but_writing, true, true},
+    {"overwritten, mtime put back", overwrite_and_put_mtime_back, false, true},
+    {"rewritten, mtime put back", rewrite_and_put_mtime_back, false, true},
+    {"overwritten, mtime put back, still open", overwrite_and_stay, false, true},
+    {"overwritten, mtime put back, unlinked", overwrite_and_unlink, false, false},
+    {"overwritten, mtime put back, renamed over", overwrite_and_replace, false, true},
 };
 
 /* A changed file is not served under its old identity, mapped before or not; once looked at again it is. */
@@ -303,9 +405,64 @@ static void changes_are_noticed(void **state)
                 td_blob_unref(map(&place, 0));
             }
             td_blob_unref(map(&place, 1));
+            if (left_open >= 0)
+                assert_int_equal(close(left_open), 0);
+            left_open = -1;
             close_place(&place);
         }
     }
+}
+
+/* Without a watch nobody can tell a write whose mtime was put back from a link: an answer that runs is then broken off. */
+static void without_a_watch_a_change_is_a_change(void **state)
+{
+    (void)state;
+    add_fails = ENOSPC;
+    for (size_t i = 0; i < COUNT_OF(changes); i++) {
+        struct place place;
+        open_place(&place, 1, 8, 0);
+        struct td_blob *blob = map(&place, 0);
+        assert_true(watched_count(&place) == 0 && td_blob_unchanged(blob));
+        struct timespec tick = {.tv_nsec = 20000000};
+        (void)nanosleep(&tick, NULL);
+        changes[i].run(&place);
+        CHECK(!td_blob_unchanged(blob), "%s", changes[i].name);
+        td_blob_unref(blob);
+        if (left_open >= 0)
+            assert_int_equal(close(left_open), 0);
+        left_open = -1;
+        close_place(&place);
+    }
+    add_fails = 0;
+}
+
+/* Every mapping without a lease is watched, until its last reference goes. */
+static void mappings_are_watched(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place, 10, 3, 0);
+    struct td_blob *held = map(&place, 0);
+    for (size_t i = 0; i < 10; i++)
+        td_blob_unref(map(&place, i));
+    assert_int_equal(watched_count(&place), 4); /* three cached, one only in use */
+    td_blob_unref(held);
+    assert_int_equal(watched_count(&place), 3);
+    change_mode(&place); /* a second identity of one inode, both in use */
+    look(&place, 0);
+    held = map(&place, 0);
+    change_mode(&place);
+    look(&place, 0);
+    td_file_source_forget(&place.cache, &place.sources[0]);
+    struct td_blob *second = map(&place, 0);
+    assert_ptr_not_equal(held, second);
+    td_blob_unref(second);
+    td_file_source_forget(&place.cache, &place.sources[0]);
+    assert_true(td_blob_unchanged(held));
+    overwrite_and_put_mtime_back(&place);
+    assert_false(td_blob_unchanged(held));
+    td_blob_unref(held);
+    close_place(&place);
 }
 
 /* What is gone can not be read any more: an error, no signal. */
@@ -596,9 +753,14 @@ static void only_writers_break_leases(void **state)
     assert_true(fd >= 0);
     assert_int_equal(close(fd), 0);
     tree_rename(&place.tree, place.names[2], place.names[1]);
+    change_mode(&place);
+    link_and_unlink(&place);
     td_mapping_cache_break_leases(&place.cache, note_cut, &cuts);
     assert_int_equal(cuts.count, 0);
     assert_true(holds(blob, FILE_BYTES, 0) && holds(second, FILE_BYTES, 1));
+    assert_true(td_blob_unchanged(blob) &&
+                td_blob_unchanged(second)); /* ... nor do they end an answer that copies */
+    assert_int_equal(watched_count(&place), grants_leases(&place) ? 0 : 2);
     td_blob_unref(blob);
     td_blob_unref(second);
     close_place(&place);
@@ -731,6 +893,8 @@ int main(void)
         cmocka_unit_test(cap_evicts_the_oldest),
         cmocka_unit_test(random_use_keeps_the_cap),
         cmocka_unit_test(changes_are_noticed),
+        cmocka_unit_test(without_a_watch_a_change_is_a_change),
+        cmocka_unit_test(mappings_are_watched),
         cmocka_unit_test(reading_past_a_new_end_fails),
         cmocka_unit_test(runs_of_a_mapping_are_gathered),
         cmocka_unit_test(descriptors_are_taken_from_the_oldest),
