@@ -34,17 +34,38 @@ static bool is_plain_host(struct td_text host)
     return host.len > 0;
 }
 
+/* Whether the client came by TLS. Each proxy adds its scheme behind those that it was sent, so the client's is the first. A
+ * client that forges the field spoils its own links. X-Forwarded-Host is not read: caches tell answers apart by Host, so a
+ * forged one would lead others elsewhere. */
+static bool is_https(const struct td_request *request)
+{
+    size_t at = 0;
+    const struct td_header *field = td_request_next_header(request, "X-Forwarded-Proto", &at);
+    if (field == NULL)
+        return false;
+    struct td_text scheme = {.p = field->value.p, .len = 0};
+    while (scheme.len < field->value.len && isalpha((unsigned char)scheme.p[scheme.len]))
+        scheme.len++;
+    bool is_whole = scheme.len == field->value.len || memchr(" \t,", scheme.p[scheme.len], 3) != NULL;
+    return is_whole && td_text_equals_ignore_case(scheme, "https");
+}
+
 bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target,
                       char link[TD_HEADER_VALUE_BYTES])
 {
     const struct td_header *host = td_request_single_header(hub->call->request, "Host");
-    const struct td_header *scheme = td_request_single_header(hub->call->request, "X-Forwarded-Proto");
-    bool secure = scheme != NULL && td_text_equals_ignore_case(scheme->value, "https"); /* a proxy's */
     if (host == NULL || !is_plain_host(host->value) || target->failed)
         return false;
-    int len = snprintf(link, TD_HEADER_VALUE_BYTES, "<http%s://%.*s%.*s>; rel=\"next\"", secure ? "s" : "",
-                       (int)host->value.len, host->value.p, (int)target->len, target->data);
+    int len = snprintf(link, TD_HEADER_VALUE_BYTES, "<%s://%.*s%.*s>; rel=\"next\"",
+                       is_https(hub->call->request) ? "https" : "http", (int)host->value.len, host->value.p,
+                       (int)target->len, target->data);
     return len > 0 && len < TD_HEADER_VALUE_BYTES;
+}
+
+void td_hub_add_link(const struct td_hub_call *hub, const char *link)
+{
+    td_response_add_header(hub->call->response, "Link", "%s", link);
+    td_response_add_header(hub->call->response, "Vary", "X-Forwarded-Proto");
 }
 
 bool td_hub_flag(const struct td_hub_call *hub, const char *name)

@@ -61,6 +61,9 @@ void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json);
 bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target,
                       char link[TD_HEADER_VALUE_BYTES]);
 
+/* Adds that field, and tells caches which field it is made of: their keys have the host, but not the scheme. */
+void td_hub_add_link(const struct td_hub_call *hub, const char *link);
+
 /* A decimal number in a parameter; fallback when there is none. */
 uint64_t td_hub_number(const struct td_hub_call *hub, const char *name, uint64_t fallback);
 

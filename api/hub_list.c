@@ -82,7 +82,7 @@ static void add_next_link(const struct td_hub_call *hub, const struct listing *l
         td_uri_encode(&target, listing->author->p, listing->author->len, false);
     }
     if (td_hub_next_link(hub, &target, link))
-        td_response_add_header(hub->call->response, "Link", "%s", link);
+        td_hub_add_link(hub, link);
     td_buffer_fini(&target);
 }
 

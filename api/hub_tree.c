@@ -260,7 +260,7 @@ void td_hub_answer_tree(struct td_hub_call *hub)
         ok = ok && write_tree(&tree, path, td_hub_flag(hub, "recursive"));
     answer(hub, ok, &json, &err);
     if (tree.link[0] != '\0' && hub->call->response->status == 200)
-        td_response_add_header(hub->call->response, "Link", "%s", tree.link);
+        td_hub_add_link(hub, tree.link);
 }
 
 /* ---- paths-info ---------------------------------------------------------------------------------------- */

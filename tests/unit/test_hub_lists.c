@@ -187,6 +187,19 @@ static void hosts_in_links(void **state)
         {"Host: a-b.c_d~:80\nX-Forwarded-Proto: https", "<https://a-b.c_d~:80/api/models?"},
         {"Host: h\nX-Forwarded-Proto: HTTPS", "<https://h/api/models?"},
         {"Host: h\nX-Forwarded-Proto: javascript", "<http://h/api/models?"},
+        {"Host: h\nX-Forwarded-Proto:", "<http://h/api/models?"},
+        {"Host: h\nX-Forwarded-Proto: httpss", "<http://h/api/models?"},
+        {"Host: h\nX-Forwarded-Proto: https://evil", "<http://h/api/models?"},
+        /* of several proxies: the first is the client's */
+        {"Host: h\nX-Forwarded-Proto: https, http", "<https://h/api/models?"},
+        {"Host: h\nX-Forwarded-Proto: https,http", "<https://h/api/models?"},
+        {"Host: h\nX-Forwarded-Proto: http, https", "<http://h/api/models?"},
+        {"Host: h\nX-Forwarded-Proto: , https", "<http://h/api/models?"},
+        {"Host: h\nX-Forwarded-Proto: https\nX-Forwarded-Proto: http", "<https://h/api/models?"},
+        {"Host: h\nX-Forwarded-Proto: http\nX-Forwarded-Proto: https", "<http://h/api/models?"},
+        /* caches do not tell answers apart by these */
+        {"Host: h\nX-Forwarded-Host: evil\nX-Forwarded-Port: 1", "<http://h/api/models?"},
+        {"Host: h\nForwarded: host=evil;proto=https", "<http://h/api/models?"},
         {NULL, NULL},
         {"Host:", NULL},
         {"Host: a\nHost: b", NULL},
@@ -204,6 +217,9 @@ static void hosts_in_links(void **state)
         const char *link = answer_header(&answer, "Link", buffer);
         CHECK((link == NULL) == (cases[i].begins == NULL), "%s: %s", cases[i].lines, link);
         CHECK(link == NULL || strncmp(link, cases[i].begins, strlen(cases[i].begins)) == 0, "%s", link);
+        const char *vary = answer_header(&answer, "Vary", buffer);
+        CHECK((vary == NULL) == (cases[i].begins == NULL), "%s: %s", cases[i].lines, vary);
+        CHECK(vary == NULL || strcmp(vary, "X-Forwarded-Proto") == 0, "%s", vary);
         answer_fini(&answer);
     }
     char host[600] = "Host: ";
