@@ -9,7 +9,8 @@ build_packages="gcc libc6-dev cmake ninja-build pkg-config libmicrohttpd-dev lib
     python3 python3-yaml curl"
 test_packages="clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 libcmocka-dev libcjson-dev
     python3-venv nginx-light slowhttptest strace procps iproute2 shellcheck ca-certificates
-    docker.io docker-compose mmdebstrap iptables awscli rclone s3cmd"
+    docker.io docker-compose mmdebstrap iptables awscli rclone s3cmd
+    haproxy openssl"
 # Some machines have a newer Node.js from elsewhere, npm within it; beside that, Debian's npm cannot be installed.
 command -v node >/dev/null && command -v npm >/dev/null || test_packages="$test_packages nodejs npm"
 
@@ -74,7 +75,8 @@ fi
 
 # Nor shall they start at the next boot: the tests run private ones.
 if command -v systemctl >/dev/null; then
-    for pair in nginx-light:nginx.service docker.io:docker.service docker.io:docker.socket docker.io:containerd.service; do
+    for pair in nginx-light:nginx.service haproxy:haproxy.service docker.io:docker.service docker.io:docker.socket \
+        docker.io:containerd.service; do
         case " $missing " in
             *" ${pair%%:*} "*) $sudo systemctl disable "${pair#*:}" >/dev/null 2>&1 || true ;;
         esac

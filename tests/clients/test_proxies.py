@@ -1,0 +1,317 @@
+"""The recipes of docs/operations.md, "Behind a proxy", taken from there: a real nginx and a real HAProxy that end TLS before
+tensord, and stock clients behind them."""
+import hashlib
+import http.client
+import json
+import re
+import socket
+import ssl
+import subprocess
+import time
+import urllib.parse
+
+import boto3
+import botocore.config
+import pytest
+
+import harness
+from client import HUB0, NEWEST, Worker, digests, s3_port
+
+MODELS = 1_100                  # a page of the Hub's list has 1,000
+BIG = 5_000_001
+LONG = 64 << 20                 # far more than what sockets and proxies hold
+ODD = "a//b/%2F c"              # a tensor's name
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("proxies") / "root"
+    for i in range(MODELS):
+        harness.write_by_hand(root / f"many/m{i:04}/model.safetensors", [harness.tensor("w", "U8", (8,), str(i))])
+    harness.write_by_hand(root / "ns/m/model.safetensors", [harness.tensor(ODD, "F32", (20, 30)),
+                                                            harness.tensor("w", "F32", (64, 32))])
+    (root / "ns/m/config.json").write_text("{}")
+    (root / "ns/m/big.dat").write_bytes(harness.pattern(BIG, "big"))
+    with open(root / "ns/m/long.dat", "wb") as f:
+        f.truncate(LONG)
+    harness.age(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def srv(root):
+    with harness.Server(root, "--s3-listen", "127.0.0.1:0", "--max-connections-per-address", "1024") as s:
+        s.wait_hashed()
+        yield s
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """The authority's file, that of the certificate, that of its key, and one with both."""
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*args):
+        subprocess.run(["/usr/bin/openssl", *args], cwd=folder, check=True, capture_output=True)
+    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-days", "2",
+            "-subj", "/CN=an authority", "-addext", "keyUsage=critical,keyCertSign")
+    openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", "site.key", "-out", "site.csr", "-subj", "/CN=localhost")
+    (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    openssl("x509", "-req", "-in", "site.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", "site.crt",
+            "-days", "2", "-extfile", "names")
+    (folder / "site.pem").write_bytes((folder / "site.crt").read_bytes() + (folder / "site.key").read_bytes())
+    return folder
+
+
+def free_ports(count):
+    """Ports that nobody listens on now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def recipe(language, replaced):
+    """The block of the manual, with addresses and paths of this test in place of the manual's."""
+    text = (harness.REPO / "docs/operations.md").read_text()
+    text = text[text.index("\n## Behind a proxy\n"):]
+    block, = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for old, new in replaced.items():
+        assert re.search(old, block), f"the recipe has no {old}:\n{block}"
+        block = re.sub(old, str(new), block)
+    return block
+
+
+class Proxy:
+    """One of the two by its recipe: `port` is for the main port, `s3_port` for clients of S3."""
+
+    def __init__(self, server, folder, certificate):
+        self.folder, self.certificate = folder, certificate
+        self.port, self.s3_port = free_ports(2)
+        self.behind = {r"127\.0\.0\.1:8080\b": f"127.0.0.1:{server.port}",
+                       r"127\.0\.0\.1:8081\b": f"127.0.0.1:{s3_port(server)}"}
+        self.context = ssl.create_default_context(cafile=certificate / "ca.crt")
+        with open(folder / "log", "wb") as log:
+            self.proc = subprocess.Popen(self.command(server), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def wait(self):
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                if self.ask("/readyz").status == 200 and self.ask("/", port=self.s3_port).status == 200:
+                    return
+            except OSError:
+                pass
+            assert self.proc.poll() is None and time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
+
+    def stop(self):
+        self.proc.terminate()
+        self.proc.wait(20)
+
+    def log(self):
+        return (self.folder / "log").read_text("utf-8", "replace")
+
+    def connect(self, port=None):
+        return http.client.HTTPSConnection("127.0.0.1", port or self.port, context=self.context, timeout=60)
+
+    def ask(self, target, method="GET", headers=None, body=None, port=None):
+        """One request on a connection of its own; the answer with all of its body."""
+        connection = self.connect(port)
+        try:
+            connection.request(method, target, body=body, headers=headers or {})
+            r = connection.getresponse()
+            r.body = r.read()
+            return r
+        finally:
+            connection.close()
+
+
+class Nginx(Proxy):
+    def command(self, server):
+        block = recipe("nginx", {**self.behind, r"listen 443 ": f"listen 127.0.0.1:{self.port} ",
+                                 r"listen 8443 ": f"listen 127.0.0.1:{self.s3_port} ", r"\b8443 ": f"{self.s3_port} ",
+                                 r"/etc/nginx/": f"{self.certificate}/"})
+        places = "".join(f"{of}_temp_path {self.folder}/{of};\n"
+                         for of in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        (self.folder / "nginx.conf").write_text(
+            f"daemon off;\npid {self.folder}/pid;\nerror_log {self.folder}/log warn;\nworker_processes 2;\nuser root;\n"
+            f"events {{}}\nhttp {{\naccess_log off;\n{places}{block}}}\n")
+        return ["/usr/sbin/nginx", "-c", str(self.folder / "nginx.conf")]
+
+
+class Haproxy(Proxy):
+    def command(self, server):
+        block = recipe("haproxy", {**self.behind, r"bind :443 ": f"bind 127.0.0.1:{self.port} ",
+                                   r"bind :8443 ": f"bind 127.0.0.1:{self.s3_port} ",
+                                   r"dst_port 8443\b": f"dst_port {self.s3_port}",
+                                   r"\bport 8080\b": f"port {server.port}",
+                                   r"/etc/haproxy/": f"{self.certificate}/"})
+        (self.folder / "haproxy.cfg").write_text(block)
+        return ["/usr/sbin/haproxy", "-db", "-f", str(self.folder / "haproxy.cfg")]
+
+
+@pytest.fixture(scope="module", params=[Nginx, Haproxy], ids=["nginx", "haproxy"])
+def proxy(request, srv, certificate, tmp_path_factory):
+    p = request.param(srv, tmp_path_factory.mktemp("proxy"), certificate)
+    try:
+        p.wait()
+        yield p
+        assert "upstream response is buffered" not in p.log(), p.log()
+    finally:
+        p.stop()
+
+
+def path_of(file):
+    return f"/models/ns/m/files/{file}"
+
+
+# ------------------------------------------------------------------------------------------------ the Hub's clients
+
+@pytest.fixture(scope="module", params=[NEWEST, HUB0], ids=["newest", "0.36"])
+def hub(request, proxy):
+    authority = str(proxy.certificate / "ca.crt")
+    with Worker("calls_hub", python=request.param, HF_ENDPOINT=f"https://127.0.0.1:{proxy.port}", HF_TOKEN="hf_secret",
+                SSL_CERT_FILE=authority, REQUESTS_CA_BUNDLE=authority) as w:
+        yield w
+
+
+def test_all_pages_of_a_list(srv, hub):
+    asked = len(srv.log().splitlines())
+    assert sorted(hub.models()) == sorted(["ns/m", *(f"many/m{i:04}" for i in range(MODELS))])
+    srv.wait_for(lambda: sum("/api/models" in line for line in srv.log().splitlines()[asked:]) == 2, "two pages")
+
+
+def test_a_snapshot(hub, root, tmp_path):
+    got = hub.snapshot(repo_id="ns/m", cache_dir=str(tmp_path), ignore_patterns=["long.dat"])
+    wanted = digests(root / "ns/m")
+    del wanted["long.dat"]
+    assert digests(got) == wanted
+
+
+@pytest.mark.parametrize("sent", [None, "http", "https", "javascript", "http, http"])
+def test_the_scheme_is_the_proxys(proxy, sent):
+    """Whatever a client says of it."""
+    r = proxy.ask("/api/models?limit=1", headers={"X-Forwarded-Proto": sent} if sent else None)
+    assert r.status == 200 and r.headers["Link"].startswith(f"<https://127.0.0.1:{proxy.port}/api/models?"), r.headers["Link"]
+
+
+# ----------------------------------------------------------------------------------------------------- plain requests
+
+ASKS = [("GET", {}), ("HEAD", {}), ("GET", {"Range": "bytes=1000000-3999999"}), ("GET", {"Range": "bytes=-5"}),
+        ("GET", {"Range": "bytes=0-0,100-199,4000000-4000009"}), ("GET", {"Range": f"bytes={BIG}-"}),
+        ("GET", {"If-None-Match": "ETAG"}), ("GET", {"If-Match": '"0"'}), ("GET", {"If-Range": "ETAG", "Range": "bytes=9-"}),
+        ("GET", {"If-Range": '"0"', "Range": "bytes=9-"}), ("HEAD", {"Range": "bytes=9-"})]
+
+
+@pytest.mark.parametrize("method, headers", ASKS, ids=lambda x: x if isinstance(x, str) else json.dumps(x))
+def test_answers_are_those_of_the_server(proxy, srv, method, headers):
+    etag = srv.head(path_of("big.dat")).etag
+    headers = {k: v.replace("ETAG", etag) for k, v in headers.items()}
+    there = proxy.ask(path_of("big.dat"), method, headers)
+    here = srv.request(path_of("big.dat"), headers, method)
+    boundary = re.search(r"boundary=(\S+)", here.get("Content-Type") or "")
+    if boundary:            # which is new in each answer
+        other = re.search(r"boundary=(\S+)", there.headers["Content-Type"]).group(1)
+        there.body = there.body.replace(other.encode(), boundary.group(1).encode())
+    assert there.status == here.status and there.body == here.body
+    for name in ("ETag", "Content-Range", "Content-Length", "Accept-Ranges", "Last-Modified", "Cache-Control"):
+        assert there.headers[name] == here.get(name), name
+
+
+def test_names_arrive_as_they_were_sent(proxy, srv):
+    target = "/models/ns/m/tensors/" + urllib.parse.quote(ODD, safe="")
+    want = srv.get(target)
+    assert want.status == 200 and len(want.body) == 2400
+    for way in (target, "/models/ns/m/tensors/a//b/%252F%20c"):
+        got = proxy.ask(way)
+        assert got.status == 200 and got.body == want.body, way
+
+
+def test_files_of_ranks(proxy, srv):
+    target = "/models/ns/m/shards/fsdp/tp2/rank-1.safetensors"
+    assert hashlib.sha256(proxy.ask(target).body).digest() == hashlib.sha256(srv.get(target).body).digest()
+
+
+def test_bodies(proxy, srv):
+    """They go through up to --max-body-bytes, and no further."""
+    ask = {"tensors": [{"name": "w"}] * 500}
+    target = "/models/ns/m/tensors:read"
+    want = srv.post(target, ask)
+    long = json.dumps(ask).encode() + b" " * 4_000_000
+    for body in (json.dumps(ask).encode(), long):
+        got = proxy.ask(target, "POST", body=body)
+        assert got.status == want.status == 200 and got.body == want.body
+    connection = proxy.connect()
+    connection.putrequest("POST", target)
+    connection.putheader("Content-Length", str(8 * 1024 * 1024 + 1))
+    connection.endheaders()         # which says enough
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
+def test_what_writes_ends_at_the_proxy(proxy, srv, method):
+    asked = f'method="{method}"'
+    assert proxy.ask(path_of("config.json"), method).status in (403, 405)
+    srv.get("/readyz")
+    srv.wait_for(lambda: "/readyz" in srv.log().splitlines()[-1], "the log's last line")
+    assert asked not in srv.log()
+
+
+# ------------------------------------------------------------------------------------------------------------ streams
+
+def test_a_long_answer_is_not_stored_on_its_way(proxy, srv):
+    """A client that reads a little and waits: the server still has most of the answer, so it lies in no proxy's file."""
+    connection = proxy.connect()
+    connection.request("GET", path_of("long.dat"))
+    r = connection.getresponse()
+    assert r.status == 200 and r.length == LONG
+    got = len(r.read(1 << 20))
+    time.sleep(1)
+    _, _, samples = srv.metrics()
+    assert [v for name, _, v in samples if name == "tensord_http_requests_in_flight"] >= [2], "it is being answered"
+    while data := r.read(1 << 20):
+        got += len(data)
+    connection.close()
+    assert got == LONG
+    assert not [p for p in proxy.folder.rglob("*") if p.is_file() and p.stat().st_size > 1 << 20]
+
+
+def test_connections_are_kept(proxy, srv):
+    """Of the client to the proxy, and of the proxy to the server."""
+    def accepted():
+        _, _, samples = srv.metrics()
+        return sum(v for name, _, v in samples if name == "tensord_http_connections_accepted_total")
+    connection = proxy.connect()
+    before = accepted()
+    for _ in range(60):
+        connection.request("GET", path_of("config.json"))
+        r = connection.getresponse()
+        assert r.status == 200 and r.read() == b"{}"
+        local = connection.sock.getsockname()
+    assert connection.sock.getsockname() == local
+    connection.close()
+    assert accepted() - before < 30, "each request had a connection of its own"
+
+
+# ----------------------------------------------------------------------------------------------------- clients of S3
+
+@pytest.mark.parametrize("how", ["anonymous", "signed"])
+def test_s3(proxy, root, how, tmp_path):
+    keys = {"config": botocore.config.Config(signature_version=botocore.UNSIGNED, s3={"addressing_style": "path"})} \
+        if how == "anonymous" else {"aws_access_key_id": "any", "aws_secret_access_key": "any"}
+    s3 = boto3.client("s3", endpoint_url=f"https://127.0.0.1:{proxy.s3_port}", region_name="us-east-1",
+                      verify=str(proxy.certificate / "ca.crt"), **keys)
+    assert sorted(b["Name"] for b in s3.list_buckets()["Buckets"]) == ["many", "ns"]
+    pages = list(s3.get_paginator("list_objects_v2").paginate(Bucket="many"))
+    assert len(pages) == 2 and sum(len(p["Contents"]) for p in pages) == MODELS
+    s3.download_file("ns", "m/big.dat", str(tmp_path / "big"))
+    assert (tmp_path / "big").read_bytes() == (root / "ns/m/big.dat").read_bytes()
+    got = s3.get_object(Bucket="ns", Key="m/big.dat", Range="bytes=10-29")
+    assert got["Body"].read() == (root / "ns/m/big.dat").read_bytes()[10:30]
+    again = s3.get_object(Bucket="ns", Key="m/big.dat", IfMatch=got["ETag"], Range="bytes=4000000-")
+    assert len(again["Body"].read()) == BIG - 4_000_000
+    with pytest.raises(botocore.exceptions.ClientError) as caught:
+        s3.put_object(Bucket="ns", Key="m/new", Body=b"x")
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] in (403, 405)
