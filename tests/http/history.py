@@ -1,8 +1,9 @@
 """A history check for a server of files that change (reliability.md 3.1, in the manner of Jepsen).
 
 Every 8-byte word of a test file is an invertible mix of (file, generation, offset), so every word names the generation it
-belongs to. Seeded writers publish generations: by rename, in place, by truncation and rewriting, by unlinking and creating.
-Clients record what they asked and what came. Then the history is checked:
+belongs to. Seeded writers publish generations: by rename, in place, by truncation and rewriting, by unlinking and creating;
+some put the mtime back afterwards, so that all generations of a file have one mtime and one size; and some touch nothing but
+metadata (mode, links, a copy renamed over the file), which moves the ctime as a write does. Clients record what they asked and what came. Then the history is checked:
 
   I1  a complete 200 or 206 holds one generation only (a broken connection is allowed to writers in place, to nobody else)
   I2  one ETag of one target never labels two byte strings
@@ -16,6 +17,7 @@ and at the end descriptors, threads, memory and mappings are back where they beg
 
     python tests/http/history.py --seconds 600 --seed 7
     python tests/http/history.py --seconds 600 --seed 7 -- --leases off
+    python tests/http/history.py --seconds 600 --seed 7 --another-user
 """
 import argparse
 import collections
@@ -34,7 +36,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness import Conn, Incomplete, ProtocolError, Server, is_sanitized, parse_multipart  # noqa: E402
+from harness import Conn, Incomplete, ProtocolError, Server, as_nobody, is_sanitized, parse_multipart  # noqa: E402
 
 MASK = (1 << 64) - 1
 TENSORS = 4
@@ -51,7 +53,15 @@ FILES = [
     ("truncated", "truncate", 512 << 10),
     ("unlinked", "unlink", 256 << 10),
     ("everything", "mixed", 2 << 20),
+    ("restored-small", "restore", 64 << 10),
+    ("restored-large", "restore", 8 << 20),
+    ("restored-truncated", "restore-truncate", 512 << 10),
+    ("restored-everything", "restore-mixed", 2 << 20),
+    ("touched", "touch", 1 << 20),
 ]
+MIXED = {"mixed": ["rename", "inplace", "truncate", "unlink"],
+         "restore-mixed": ["restore-rename", "restore", "restore-truncate", "restore-unlink", "touch", "touch"]}
+UNBROKEN = {"never", "rename", "unlink", "touch"}      # whose running answers must finish: the bytes of no inode ever change
 
 
 def mix(x):
@@ -86,7 +96,7 @@ class File:
         self.size = self.base + nbytes
         self.cache, self.lock = collections.OrderedDict(), threading.Lock()
         self.published = []                   # (generation, begun, ended, how)
-        self.gen = 0
+        self.gen = self.touches = 0
         quarter = nbytes // TENSORS
         self.targets = {f"/models/{name}/files/model.safetensors": (0, self.size)}
         for i in range(TENSORS):
@@ -165,15 +175,44 @@ class Writer(threading.Thread):
         self.f, self.rng, self.halt = f, random.Random(f"{seed}/{f.name}"), stop
         self.error = None
 
+    def touch(self):
+        """Metadata alone: the mode, a second name, a copy in the file's place."""
+        f, self.f.touches = self.f, self.f.touches + 1
+        other = f.path.parent / ".other"
+        how = self.rng.choice(["mode", "mode", "link", "copy"])
+        if how == "mode":
+            f.path.chmod(self.rng.choice([0o604, 0o644, 0o664]))
+        elif how == "link":
+            os.link(f.path, other)
+            time.sleep(self.rng.random() * 0.1)
+            os.unlink(other)
+        else:
+            shutil.copy2(f.path, other)
+            os.rename(other, f.path)
+
     def publish(self, how):
+        """One generation, or a touch; "restore-..." puts the mtime back."""
+        if how == "touch":
+            return self.touch()
+        times = self.f.path.stat()
+        self.write(how.removeprefix("restore-") if how != "restore" else "inplace")
+        if how.startswith("restore"):
+            os.utime(self.f.path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        gen, begun = self.f.gen, self.begun
+        self.f.published.append((gen, begun, time.monotonic(), how))
+        return None
+
+    def write(self, how):
         f = self.f
         gen = f.gen + 1
         raw = f.content(gen)
         f.gen = gen                                    # from now on its bytes may be seen
-        begun = time.monotonic()
+        self.begun = time.monotonic()
         if how == "rename":
             tmp = f.path.parent / f".model.safetensors.{gen}"
             tmp.write_bytes(raw)
+            if f.how.startswith("restore"):
+                shutil.copystat(f.path, tmp)
             os.rename(tmp, f.path)
         elif how == "inplace":
             with open(f.path, "r+b", buffering=0) as out:
@@ -187,7 +226,6 @@ class Writer(threading.Thread):
                 time.sleep(self.rng.random() * 0.3)
             with open(f.path, "wb", buffering=0) as out:
                 self.spill(out, raw)
-        f.published.append((gen, begun, time.monotonic(), how))
 
     def spill(self, out, raw):
         chunk = self.rng.choice([4096, 65536, 1 << 20, len(raw)])
@@ -200,8 +238,7 @@ class Writer(threading.Thread):
     def run(self):
         try:
             while not self.halt.is_set():
-                how = self.f.how if self.f.how != "mixed" else self.rng.choice(["rename", "inplace", "truncate", "unlink"])
-                self.publish(how)
+                self.publish(self.rng.choice(MIXED.get(self.f.how, [self.f.how])))
                 k = self.rng.random()
                 pause = self.rng.random() * 0.05 if k < 0.25 else self.rng.random() * 1.5 if k < 0.75 else BOUND + 2 * self.rng.random()
                 self.halt.wait(pause)
@@ -248,7 +285,7 @@ class Client(threading.Thread):
         """Closed without a byte on a connection whose last answer was of a file that changes in place: the cut of that
         transfer came just after its end. RFC 9112 9.3.1 has clients repeat such a request."""
         return isinstance(e, (Incomplete, ConnectionError)) and getattr(e, "response", None) is None and \
-            self.before in ("inplace", "truncate", "mixed")
+            self.before is not None and self.before not in UNBROKEN
 
     def read_slowly(self, c, head):
         """The body in pieces with pauses, so that writers come in between."""
@@ -433,10 +470,11 @@ def check(files, records, began):
             elif r.note and r.whole:
                 report("I5: " + r.note, r, f)
             if not r.whole:
-                if f.how in ("never", "rename", "unlink") and r.note != "stale":
+                if f.how in UNBROKEN and r.note != "stale":
                     report("a broken transfer of a file whose bytes never changed", r, f)
                 continue
-            allowed = {"never": {200, 206, 304}, "rename": {200, 206, 304, 412, 503}, "inplace": {200, 206, 304, 412, 503}}
+            allowed = {"never": {200, 206, 304}, "rename": {200, 206, 304, 412, 503}, "inplace": {200, 206, 304, 412, 503},
+                       "touch": {200, 206, 304, 412, 503}}
             if r.status not in allowed.get(f.how, {200, 206, 304, 404, 412, 503}):
                 if not (f.how == "inplace" and r.status == 404):
                     report(f"status {r.status} of a file written by {f.how}", r, f)
@@ -487,8 +525,11 @@ def check(files, records, began):
     return found
 
 
-def run(seconds, seed, clients=10, root=None, out=print, binary=None, options=()):
-    tmp = root or tempfile.mkdtemp(prefix="tensord-history-")
+def run(seconds, seed, clients=10, out=print, options=(), another_user=False):
+    """another_user: the server is not the files' owner, so that it gets no leases."""
+    place = tempfile.mkdtemp(prefix="tensord-history-")
+    os.chmod(place, 0o755)
+    tmp = os.path.join(place, "root")
     files = [File(tmp, i, *spec) for i, spec in enumerate(FILES)]
     for f in files:
         f.path.write_bytes(f.content(0))
@@ -496,7 +537,8 @@ def run(seconds, seed, clients=10, root=None, out=print, binary=None, options=()
     old = time.time() - 60
     for f in files:
         os.utime(f.path, (old, old))
-    server = Server(tmp, *options, settle=SETTLE, rescan=int(RESCAN), access_log="off", binary=binary)
+    server = Server(tmp, *options, settle=SETTLE, rescan=int(RESCAN), access_log="off",
+                    binary=as_nobody(Path(place)) if another_user else None)
     try:
         def touch_all():
             for f in files:
@@ -534,7 +576,9 @@ def run(seconds, seed, clients=10, root=None, out=print, binary=None, options=()
         summary = (f"seed {seed}: {len(records)} answers in {time.monotonic() - began:.0f} s, "
                    f"{sum(c.bytes for c in readers) >> 20} MiB, by status {dict(sorted(count.items(), key=str))}, "
                    f"{sum(len(f.published) - 1 for f in files)} generations: "
-                   f"{ {f.name: len(f.published) - 1 for f in files} }")
+                   f"{ {f.name: len(f.published) - 1 for f in files} }, "
+                   f"{sum(len(f.published) - 1 for f in files if f.how.startswith('restore'))} of them with the mtime put back, "
+                   f"{sum(f.touches for f in files)} touches of metadata")
         out(summary)
         if not server.alive():
             raise Violation(f"seed {seed}: the server died with {server.proc.poll()}; stderr:\n{server.stderr()[-8000:]}")
@@ -553,7 +597,7 @@ def run(seconds, seed, clients=10, root=None, out=print, binary=None, options=()
         while True:
             now = (len(server.fds()), server.threads(), server.anon_bytes())
             deleted = [line for line in server.maps().splitlines() if "(deleted)" in line and str(tmp) in line]
-            room = (192 << 20) if is_sanitized(server.binary) else (16 << 20)
+            room = (192 << 20) if is_sanitized() else (16 << 20)
             good = now[0] <= base[0] and now[1] <= base[1] and now[2] <= base[2] + room and not deleted
             if good or time.monotonic() > settle:
                 break
@@ -569,8 +613,7 @@ def run(seconds, seed, clients=10, root=None, out=print, binary=None, options=()
         server.check_stderr()
         raise
     finally:
-        if root is None:
-            shutil.rmtree(tmp, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def main():
@@ -578,12 +621,12 @@ def main():
     p.add_argument("--seconds", type=float, default=600)
     p.add_argument("--seed", type=int, default=None)
     p.add_argument("--clients", type=int, default=10)
-    p.add_argument("--binary", default=None)
+    p.add_argument("--another-user", action="store_true", help="run the server as nobody (needs root)")
     p.add_argument("options", nargs="*", help="further options of the server, after --, such as -- --leases off")
     a = p.parse_args()
     seed = a.seed if a.seed is not None else int(time.time())
     try:
-        run(a.seconds, seed, a.clients, binary=a.binary, options=a.options)
+        run(a.seconds, seed, a.clients, options=a.options, another_user=a.another_user)
     except Violation as e:
         print(e)
         return 1
