@@ -153,14 +153,24 @@ static void stop(struct service *service)
     td_catalog_destroy(service->catalog);
 }
 
-/* Somebody waits to write to a file that is being sent. Short answers are done in no time; long ones are cut. */
-static void cut_blob(void *context, const struct td_blob *blob)
+/* Waits up to 100 ms until no transfer sends from the blob; whether that is so. */
+static bool wait_unused(struct td_registry *registry, const struct td_blob *blob)
 {
     enum { STEPS = 50, STEP_NS = 2000000 };
     struct timespec step = {.tv_nsec = STEP_NS};
-    for (int i = 0; i < STEPS && td_registry_uses_blob(context, blob); i++)
+    for (int i = 0; i < STEPS && td_registry_uses_blob(registry, blob); i++)
         (void)nanosleep(&step, NULL);
+    return !td_registry_uses_blob(registry, blob);
+}
+
+/* Somebody waits to write to a file that is being sent. Short answers are done in no time; long ones are cut, and end as
+ * soon as their threads notice. */
+static bool cut_blob(void *context, const struct td_blob *blob)
+{
+    if (wait_unused(context, blob))
+        return true;
     td_registry_cut_blob(context, blob);
+    return wait_unused(context, blob);
 }
 
 static void break_leases(struct service *service)

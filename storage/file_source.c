@@ -340,7 +340,7 @@ static void cache_drop_mapping(struct td_mapping_cache *cache, const struct td_m
 }
 
 void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
-                                   void (*cut)(void *context, const struct td_blob *blob), void *context)
+                                   bool (*cut)(void *context, const struct td_blob *blob), void *context)
 {
     enum { BATCH = 64 };
     struct td_mapping *broken[BATCH];
@@ -361,7 +361,8 @@ void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
         pthread_mutex_unlock(&cache->lock);
         for (size_t i = 0; i < count; i++) {
             cache_drop_mapping(cache, broken[i]);
-            cut(context, &broken[i]->blob);
+            if (cut(context, &broken[i]->blob))
+                (void)fcntl(broken[i]->fd, F_SETLEASE, F_UNLCK);
             mapping_unref(broken[i]);
         }
     } while (count == BATCH);

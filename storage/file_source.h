@@ -46,10 +46,12 @@ struct td_mapping_counts {
 
 struct td_mapping_counts td_mapping_cache_count(struct td_mapping_cache *cache);
 
-/* Lets go of every mapping that somebody waits to write to: no new answer gets it, and `cut` is called for its blob,
- * to end the transfers that hold it. The lease goes with the last reference. */
+/* Lets go of every mapping that somebody waits to write to: no new answer gets it, and `cut` is called for its blob, to
+ * end the transfers that send straight from it. Where it returns true, there are none any more, and the lease goes at once:
+ * answers that copy check the file themselves, and the writer does not wait for them. Else the lease goes with the last
+ * reference. */
 void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
-                                   void (*cut)(void *context, const struct td_blob *blob), void *context);
+                                   bool (*cut)(void *context, const struct td_blob *blob), void *context);
 
 /* A blob over the whole file, one reference for the caller, after checking that the file is still the one that
  * `id` names (device, inode, size, mtime, ctime). Thread-safe. Errors: TD_UNAVAILABLE when it changed or is

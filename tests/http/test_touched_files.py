@@ -141,6 +141,22 @@ def test_every_kind_of_answer_notices(host, target, headers):
     assert not complete, f"{len(got)} bytes, complete, though the file was written to"
 
 
+@pytest.mark.parametrize("targets", [TARGETS[3:4], TARGETS], ids=["columns", "all"])
+def test_writers_do_not_wait_for_slow_readers(host, targets):
+    """Whatever is being sent: under a lease the kernel would let the writer wait for 45 s."""
+    _, path, _ = host
+    running = [Transfer(host[0], target, headers=headers) for target, headers in targets]
+    for tr in running:
+        tr.read(1 << 20)
+    began = time.monotonic()
+    tail(path, pattern(BYTES, "new"))
+    took = time.monotonic() - began
+    assert took < 15, f"a writer waited for {took:.1f} s"
+    for tr in running:
+        complete, _ = tr.finish()
+        assert not complete
+
+
 # ------------------------------------------------------------------------------------------------- metadata alone
 
 def mode(path):

@@ -613,15 +613,17 @@ static bool grants_leases(const struct place *place)
 }
 
 struct cuts {
+    bool unused; /* what is answered: nobody sends straight from the blob */
     size_t count;
     const struct td_blob *last;
 };
 
-static void note_cut(void *context, const struct td_blob *blob)
+static bool note_cut(void *context, const struct td_blob *blob)
 {
     struct cuts *cuts = context;
     cuts->count++;
     cuts->last = blob;
+    return cuts->unused;
 }
 
 static bool lease_signal_came(int number)
@@ -711,6 +713,37 @@ static void writer_waits_for_the_last_blob(void **state)
     td_blob_unref(other);
     assert_int_equal(leased_count(&place), leases ? 1 : 0);
     expect_changed(&place, 0, "written under a lease that ended");
+    close_place(&place);
+}
+
+/* When nobody sends straight from the blob, the writer does not wait for those that copy; they notice the write. */
+static void writer_does_not_wait_for_copies(void **state)
+{
+    (void)state;
+    struct place place;
+    struct writer writer;
+    struct stat before;
+    struct cuts cuts = {.unused = true};
+    int number = lease_signal();
+    open_place(&place, 1, 8, number);
+    bool leases = grants_leases(&place);
+    struct td_blob *blob = map(&place, 0);
+    stat_first(&place, &before);
+    start_writer(&writer, &place, 0);
+    if (leases) {
+        assert_true(lease_signal_came(number));
+        td_mapping_cache_break_leases(&place.cache, note_cut, &cuts);
+        assert_int_equal(cuts.count, 1);
+    }
+    void *failed;
+    uint64_t began_ns = td_clock_ns();
+    assert_int_equal(pthread_join(writer.thread, &failed), 0); /* while the blob is held */
+    assert_null(failed);
+    assert_true(td_clock_ns() - began_ns < UINT64_C(10000000000));
+    put_mtime_back(&place, &before);
+    assert_false(td_blob_pinned(blob));
+    assert_false(td_blob_unchanged(blob));
+    td_blob_unref(blob);
     close_place(&place);
 }
 
@@ -841,10 +874,11 @@ static void *use_files(void *argument)
     return NULL;
 }
 
-static void ignore_cut(void *context, const struct td_blob *blob)
+static bool ignore_cut(void *context, const struct td_blob *blob)
 {
     (void)context;
     (void)blob;
+    return false;
 }
 
 static void threads_share_the_cache(void **state)
@@ -900,6 +934,7 @@ int main(void)
         cmocka_unit_test(descriptors_are_taken_from_the_oldest),
         cmocka_unit_test(descriptors_are_inputs),
         cmocka_unit_test(writer_waits_for_the_last_blob),
+        cmocka_unit_test(writer_does_not_wait_for_copies),
         cmocka_unit_test(open_writer_means_no_lease),
         cmocka_unit_test(only_writers_break_leases),
         cmocka_unit_test(many_leases_break_at_once),
