@@ -1,4 +1,5 @@
-"""rclone and s3cmd against the S3 facade: both compare what they fetched with an entity tag that looks like an MD5."""
+"""rclone, s3cmd and the AWS command line against the S3 facade. The first two compare what they fetched with an entity tag
+that looks like an MD5."""
 import hashlib
 import re
 import subprocess
@@ -93,6 +94,12 @@ def s3cmd(srv, tmp_path):
                       "--no-ssl", "--access_key=any", "--secret_key=any", "--no-progress"], tmp_path)
 
 
+@pytest.fixture
+def aws(srv, tmp_path):
+    return Tool(srv, ["/usr/bin/aws", "--endpoint-url", f"http://127.0.0.1:{s3_port(srv)}"], tmp_path,
+                AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any")
+
+
 def test_the_manual(srv, root, tmp_path):
     """The lines of docs/operations.md, as they are there but for the address and the model's name."""
     text = (harness.REPO / "docs/operations.md").read_text()
@@ -142,3 +149,12 @@ def test_s3cmd_syncs_once(s3cmd, served, tmp_path):
     assert len(s3cmd.fetched("sync", f"s3://{prefix}/", f"{to}/")) == len(wanted)
     assert digests(to) == wanted
     assert s3cmd.fetched("sync", f"s3://{prefix}/", f"{to}/") == [], "nothing is new"
+
+
+def test_aws_syncs_once(aws, served, tmp_path):
+    prefix, wanted = served
+    to = tmp_path / "to"
+    fetched = aws.fetched("s3", "sync", "--no-progress", f"s3://{prefix}/", str(to))
+    assert len({target.partition("?")[0] for target in fetched}) == len(wanted)
+    assert digests(to) == wanted
+    assert aws.fetched("s3", "sync", "--no-progress", f"s3://{prefix}/", str(to)) == [], "nothing is new"
