@@ -1,5 +1,5 @@
-"""The recipes of docs/operations.md, "Behind a proxy", taken from there: a real nginx and a real HAProxy that end TLS before
-tensord, and stock clients behind them."""
+"""The recipes of docs/operations.md, "Behind a proxy", and of docs/recipes.md, "nginx with TLS and a token", taken from
+there: a real nginx and a real HAProxy that end TLS before tensord, and stock clients behind them."""
 import hashlib
 import http.client
 import json
@@ -15,7 +15,7 @@ import botocore.config
 import pytest
 
 import harness
-from client import HUB0, NEWEST, Worker, digests, s3_port
+from client import HUB0, NEWEST, ClientError, Worker, digests, s3_port, sha256
 
 MODELS = 1_100                  # a page of the Hub's list has 1,000
 BIG = 5_000_001
@@ -71,10 +71,9 @@ def free_ports(count):
     return ports
 
 
-def recipe(language, replaced):
-    """The block of the manual, with addresses and paths of this test in place of the manual's."""
-    text = (harness.REPO / "docs/operations.md").read_text()
-    text = text[text.index("\n## Behind a proxy\n"):]
+def recipe(page, heading, language, replaced):
+    """The block below that heading, with addresses and paths of this test in place of the page's."""
+    text = (harness.REPO / "docs" / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     block, = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     for old, new in replaced.items():
         assert re.search(old, block), f"the recipe has no {old}:\n{block}"
@@ -83,7 +82,9 @@ def recipe(language, replaced):
 
 
 class Proxy:
-    """One of the two by its recipe: `port` is for the main port, `s3_port` for clients of S3."""
+    """One of them by its recipe: `port` is for the main port, `s3_port` for clients of S3."""
+
+    has_s3 = True
 
     def __init__(self, server, folder, certificate):
         self.folder, self.certificate = folder, certificate
@@ -98,7 +99,7 @@ class Proxy:
         deadline = time.monotonic() + 20
         while True:
             try:
-                if self.ask("/readyz").status == 200 and self.ask("/", port=self.s3_port).status == 200:
+                if self.ask("/readyz").status == 200 and (not self.has_s3 or self.ask("/", port=self.s3_port).status == 200):
                     return
             except OSError:
                 pass
@@ -128,25 +129,39 @@ class Proxy:
 
 
 class Nginx(Proxy):
+    def recipe(self):
+        return recipe("operations.md", "Behind a proxy", "nginx", {
+            **self.behind, r"listen 443 ": f"listen 127.0.0.1:{self.port} ",
+            r"listen 8443 ": f"listen 127.0.0.1:{self.s3_port} ", r"\b8443 ": f"{self.s3_port} ",
+            r"/etc/nginx/": f"{self.certificate}/"})
+
     def command(self, server):
-        block = recipe("nginx", {**self.behind, r"listen 443 ": f"listen 127.0.0.1:{self.port} ",
-                                 r"listen 8443 ": f"listen 127.0.0.1:{self.s3_port} ", r"\b8443 ": f"{self.s3_port} ",
-                                 r"/etc/nginx/": f"{self.certificate}/"})
         places = "".join(f"{of}_temp_path {self.folder}/{of};\n"
                          for of in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         (self.folder / "nginx.conf").write_text(
             f"daemon off;\npid {self.folder}/pid;\nerror_log {self.folder}/log warn;\nworker_processes 2;\nuser root;\n"
-            f"events {{}}\nhttp {{\naccess_log off;\n{places}{block}}}\n")
+            f"events {{}}\nhttp {{\naccess_log off;\n{places}{self.recipe()}}}\n")
         return ["/usr/sbin/nginx", "-c", str(self.folder / "nginx.conf")]
+
+
+class TokenNginx(Nginx):
+    """It asks for a token: this one."""
+
+    token, has_s3 = "a" * 64, False
+
+    def recipe(self):
+        address, to = next(iter(self.behind.items()))
+        return recipe("recipes.md", "nginx with TLS and a token", "nginx", {
+            address: to, r"listen 443 ": f"listen 127.0.0.1:{self.port} ", r"REPLACE-BY-A-RANDOM-TOKEN": self.token,
+            r"/etc/nginx/tensord\.": f"{self.certificate}/site."})
 
 
 class Haproxy(Proxy):
     def command(self, server):
-        block = recipe("haproxy", {**self.behind, r"bind :443 ": f"bind 127.0.0.1:{self.port} ",
-                                   r"bind :8443 ": f"bind 127.0.0.1:{self.s3_port} ",
-                                   r"dst_port 8443\b": f"dst_port {self.s3_port}",
-                                   r"\bport 8080\b": f"port {server.port}",
-                                   r"/etc/haproxy/": f"{self.certificate}/"})
+        block = recipe("operations.md", "Behind a proxy", "haproxy", {
+            **self.behind, r"bind :443 ": f"bind 127.0.0.1:{self.port} ",
+            r"bind :8443 ": f"bind 127.0.0.1:{self.s3_port} ", r"dst_port 8443\b": f"dst_port {self.s3_port}",
+            r"\bport 8080\b": f"port {server.port}", r"/etc/haproxy/": f"{self.certificate}/"})
         (self.folder / "haproxy.cfg").write_text(block)
         return ["/usr/sbin/haproxy", "-db", "-f", str(self.folder / "haproxy.cfg")]
 
@@ -194,6 +209,27 @@ def test_the_scheme_is_the_proxys(proxy, sent):
     """Whatever a client says of it."""
     r = proxy.ask("/api/models?limit=1", headers={"X-Forwarded-Proto": sent} if sent else None)
     assert r.status == 200 and r.headers["Link"].startswith(f"<https://127.0.0.1:{proxy.port}/api/models?"), r.headers["Link"]
+
+
+@pytest.mark.parametrize("python", [NEWEST, HUB0], ids=["newest", "0.36"])
+def test_with_a_token(srv, root, certificate, tmp_path, python):
+    """nginx asks for it on every page of a list, and tensord never sees it."""
+    authority = str(certificate / "ca.crt")
+    proxy = TokenNginx(srv, tmp_path, certificate)
+    trust = {"HF_ENDPOINT": f"https://127.0.0.1:{proxy.port}", "SSL_CERT_FILE": authority, "REQUESTS_CA_BUNDLE": authority}
+    try:
+        proxy.wait()
+        assert proxy.ask("/models").status == 401
+        assert proxy.ask("/models", headers={"Authorization": "Bearer " + "b" * 64}).status == 401
+        assert proxy.ask("/models", headers={"Authorization": f"Bearer {proxy.token}"}).status == 200
+        with Worker("calls_hub", python=python, HF_TOKEN=proxy.token, **trust) as hub:
+            assert len(hub.models()) == MODELS + 1
+            got = hub.download(repo_id="ns/m", filename="big.dat", cache_dir=str(tmp_path / "cache"))
+            assert sha256(got) == sha256(root / "ns/m/big.dat")
+        with Worker("calls_hub", python=python, **trust) as hub, pytest.raises(ClientError):
+            hub.models()
+    finally:
+        proxy.stop()
 
 
 # ----------------------------------------------------------------------------------------------------- plain requests

@@ -8,8 +8,7 @@ import pytest
 from safetensors import safe_open
 
 import harness
-from client import digests, quiet_environment, wait_hashed
-from test_s3 import s3_port
+from client import digests, quiet_environment, s3_port, wait_hashed
 
 
 def shell_of(heading):
