@@ -141,4 +141,22 @@ static inline void expect_s3_error(struct place *place, const char *method, cons
     answer_fini(&answer);
 }
 
+/* What one page of a listing shows, each item with a blank behind it. */
+static inline void expect_items(struct place *place, const char *target, const char *wanted)
+{
+    static struct items items;
+    struct answer answer;
+    char got[4096] = "";
+    size_t used = 0;
+    s3_ask(place, "GET", target, NULL, &answer);
+    CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
+    items.count = 0;
+    add_items(&items, answer.body, false);
+    sort_items(&items, 0);
+    for (size_t i = 0; i < items.count; i++)
+        used += (size_t)snprintf(got + used, sizeof got - used, "%s ", items.text[i]);
+    CHECK(strcmp(got, wanted) == 0, "%s: %s", target, got);
+    answer_fini(&answer);
+}
+
 #endif
