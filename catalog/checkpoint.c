@@ -1,6 +1,7 @@
 #include "catalog/checkpoint.h"
 
 #include "catalog/dcp_checkpoint.h"
+#include "catalog/external_data.h"
 #include "core/checked.h"
 #include "core/digits.h"
 #include "core/extension.h"
@@ -435,16 +436,32 @@ static bool collect_groups(struct builder *b)
     return ok && grant_ids(b);
 }
 
+/* A problem when a file with tensors of this one is not there: these are listed, but cannot be served. */
+static void report_missing(struct builder *b, const struct unit *unit)
+{
+    struct td_error why;
+    const char *missing = td_external_missing(unit->parts, unit->part_count);
+    if (missing == NULL)
+        return;
+    td_error_init(&why);
+    (void)td_error_set(&why, TD_NOT_FOUND,
+                       "\"%.300s\", which holds tensors of it, is not there or not served", missing);
+    problem(b, unit->parts[0]->path, why.message);
+}
+
 static bool collect_singles(struct builder *b)
 {
     for (size_t i = 0; i < b->count; i++) {
         const struct td_candidate *candidate = &b->candidates[i];
         if (!is_left(b, i) || !is_usable(candidate))
             continue;
-        struct unit *unit = unit_add(b, td_base_name(candidate->path), 1);
+        size_t file_count = candidate->entry->file->manifest.file_count;
+        struct unit *unit = unit_add(b, td_base_name(candidate->path), 1 + file_count);
         if (unit == NULL)
             return false;
-        unit->parts[unit->part_count++] = candidate->entry;
+        unit->part_count = td_external_parts(b->snapshot, candidate->entry, unit->parts);
+        if (!candidate->alone)
+            report_missing(b, unit);
     }
     return true;
 }
@@ -530,9 +547,21 @@ static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_mod
     return true;
 }
 
+static bool is_distributed(const struct unit *unit)
+{
+    return unit->index_entry != NULL && unit->index_entry->file->kind == TD_FILE_DCP_METADATA;
+}
+
+/* One file, with tensors in others that it names. Of a file that is looked at by itself these are not sought. */
+static bool is_external(const struct builder *b, const struct unit *unit)
+{
+    return b->snapshot->root != NULL && unit->index_entry == NULL && unit->shard_total == 0 &&
+           unit->part_count > 0 && unit->parts[0]->file->manifest.file_count > 0;
+}
+
 /* The parts' metadata, each key once: the first part that has it wins. */
-static bool checkpoint_metadata(struct td_snapshot *snapshot, struct td_checkpoint *checkpoint,
-                                const struct unit *unit, struct td_error *err)
+static bool checkpoint_metadata(const struct builder *b, struct td_checkpoint *checkpoint,
+                                const struct unit *unit)
 {
     const struct td_manifest *first = &unit->parts[0]->file->manifest;
     checkpoint->metadata = first->metadata;
@@ -541,11 +570,11 @@ static bool checkpoint_metadata(struct td_snapshot *snapshot, struct td_checkpoi
     for (size_t i = 0; i < unit->part_count; i++)
         total += unit->parts[i]->file->manifest.metadata_count;
     enum { MERGE_MAX = 1024 }; /* beyond this the first part's stands for all */
-    if (unit->part_count == 1 || total > MERGE_MAX)
+    if (unit->part_count == 1 || total > MERGE_MAX || is_external(b, unit))
         return true;
-    struct td_metadata *merged = td_arena_array(&snapshot->arena, total, sizeof *merged);
+    struct td_metadata *merged = td_arena_array(&b->snapshot->arena, total, sizeof *merged);
     if (merged == NULL)
-        return td_error_no_memory(err);
+        return td_error_no_memory(b->err);
     size_t count = 0;
     for (size_t i = 0; i < unit->part_count; i++) {
         const struct td_manifest *manifest = &unit->parts[i]->file->manifest;
@@ -582,12 +611,17 @@ static struct td_join *previous_join(const struct builder *b, const struct unit 
     return NULL;
 }
 
-static bool checkpoint_fill_distributed(const struct builder *b, struct td_checkpoint *checkpoint,
-                                        const struct unit *unit)
+/* The tensors that are put together from several files. */
+static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint *checkpoint,
+                                   const struct unit *unit)
 {
     struct td_join *before = previous_join(b, unit);
-    checkpoint->join = before != NULL ? td_join_ref(before)
-                                      : td_dcp_join(&unit->index_entry->file->dcp, unit->parts, b->err);
+    if (before != NULL)
+        checkpoint->join = td_join_ref(before);
+    else if (is_distributed(unit))
+        checkpoint->join = td_dcp_join(&unit->index_entry->file->dcp, unit->parts, b->err);
+    else
+        checkpoint->join = td_external_join(unit->parts, unit->part_count, b->err);
     if (checkpoint->join == NULL)
         return false;
     checkpoint->refs = checkpoint->join->tensors;
@@ -595,16 +629,11 @@ static bool checkpoint_fill_distributed(const struct builder *b, struct td_check
     return true;
 }
 
-static bool is_distributed(const struct unit *unit)
-{
-    return unit->index_entry != NULL && unit->index_entry->file->kind == TD_FILE_DCP_METADATA;
-}
-
 static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *checkpoint,
                             const struct unit *unit)
 {
-    if (is_distributed(unit))
-        return checkpoint_fill_distributed(b, checkpoint, unit);
+    if (is_distributed(unit) || is_external(b, unit))
+        return checkpoint_fill_joined(b, checkpoint, unit);
     if (unit->index_entry != NULL)
         return checkpoint_fill_indexed(checkpoint, unit, b->err);
     if (unit->part_count > 1)
@@ -672,7 +701,7 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
         td_checkpoint_drop_refs(checkpoint);
         return true;
     }
-    if ((unit->part_count > 0 && !checkpoint_metadata(b->snapshot, checkpoint, unit, b->err)) ||
+    if ((unit->part_count > 0 && !checkpoint_metadata(b, checkpoint, unit)) ||
         !checkpoint_tag(checkpoint, b->model, unit, b->err)) {
         td_checkpoint_drop_refs(checkpoint);
         return false;

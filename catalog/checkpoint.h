@@ -29,7 +29,7 @@ struct td_candidate {
  * `pytorch`, else the first by name that holds tensors.
  * Beside an index that is refused nothing of its
  * family but the whole file is published. Files that an index names, and incomplete groups, are never published by
- * themselves. `previous` (may be NULL) lends the joins of distributed checkpoints whose files are still the same. */
+ * themselves. `previous` (may be NULL) lends the joins of checkpoints whose files are still the same. */
 bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous,
                           struct td_model *model, const struct td_candidate *candidates, size_t count,
                           struct td_error *err);

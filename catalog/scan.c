@@ -3,6 +3,7 @@
 #include "catalog/bucket.h"
 #include "catalog/checkpoint.h"
 #include "catalog/dcp_checkpoint.h"
+#include "catalog/external_data.h"
 #include "catalog/repo.h"
 #include "catalog/walk.h"
 #include "core/buffer.h"
@@ -249,7 +250,7 @@ static uint64_t content_bytes(const struct td_file *file)
     enum { OWN_BYTES = 2048 }; /* its members and names, and what the first chunk of an arena leaves unused */
     uint64_t bytes = OWN_BYTES;
     if (file->format != NULL)
-        bytes += file->manifest.arena.used_bytes;
+        bytes += file->manifest.arena.used_bytes + td_external_join_bytes(&file->manifest);
     if (file->kind == TD_FILE_SHARD_INDEX)
         bytes += file->index.arena.used_bytes;
     if (file->kind == TD_FILE_DCP_METADATA)

@@ -74,8 +74,8 @@ struct td_tensor_ref {
     uint32_t part;
 };
 
-/* The tensors of a distributed checkpoint. It needs the files that it was made of, so it is shared by those snapshots
- * that hold the same. */
+/* The tensors of a distributed checkpoint, or of a file with tensors in others. It needs the files that it was made of, so
+ * it is shared by those snapshots that hold the same. */
 struct td_join {
     _Atomic int refs;
     struct td_arena arena; /* owns the tensors, their pieces and all lists here */
@@ -91,7 +91,7 @@ struct td_checkpoint {
     const struct td_entry **parts; /* the files that hold it */
     size_t part_count;
     struct td_tensor_ref *refs; /* sorted by name; NULL when it is exactly the first part's manifest */
-    struct td_join *join;       /* of a distributed checkpoint, which refs are then part of; else NULL */
+    struct td_join *join;       /* of which refs are then part; NULL where the files say all */
     size_t tensor_count;
     uint64_t
         total_bytes; /* of the tensors that can be served: the parts of one that cannot are tensors themselves */

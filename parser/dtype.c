@@ -44,6 +44,11 @@ static const struct td_dtype dtypes[] = {
     {"BITS4x2", 1, 1},
     {"BITS8", 1, 1},
     {"BITS16", 1, 2},
+    /* ONNX's that no other has: 2 or 4 elements in a byte, the first in its lowest bits */
+    {"U4", 2, 1},
+    {"I4", 2, 1},
+    {"U2", 4, 1},
+    {"I2", 4, 1},
     /* NumPy's and HDF5's that no other has */
     {"F128", 1, 16}, /* long double, padded */
     {"C256", 1, 32},

@@ -36,10 +36,17 @@ struct td_tensor {
     const char *reason;
     const struct td_piece *pieces; /* of a distributed checkpoint's tensor; offset is then of no meaning */
     uint32_t piece_count;          /* 0: the tensor lies at offset */
+    /* Of a tensor whose bytes are in another file, in manifests of files alone: number of that file among the manifest's
+     * from 1 on; 0: in the file itself. Such a tensor has the reason TD_REASON_OTHER_FILE, and offset counts in the other
+     * file. A checkpoint's tensors have 0 (catalog/external_data.h). */
+    uint32_t file;
     /* Set by td_manifest_finish: the first name, in byte order, of the tensors that have exactly the same bytes; NULL for
      * that one and where bytes are not shared. */
     const char *alias_of;
 };
+
+/* Until the other file is found. */
+#define TD_REASON_OTHER_FILE "stored in another file"
 
 struct td_metadata {
     const char *key;   /* UTF-8 */
@@ -52,6 +59,9 @@ struct td_manifest {
     size_t tensor_count;
     struct td_metadata *metadata; /* in the file's order */
     size_t metadata_count;
+    /* Other files that hold tensors of this one: paths below its directory, without "." and "..", sorted, in UTF-8. */
+    const char **files;
+    size_t file_count;
     uint64_t total_bytes; /* sum of nbytes, aliases included */
     int32_t split_number; /* which file of a split model it says that it is, from 0; -1: it does not say */
     int32_t split_count;  /* of how many; -1: it does not say */

@@ -301,6 +301,18 @@ def npy_seeds():
     } | {f"type_{i}": npy_header(array(repr(t), "(2,)")) for i, t in enumerate(types)}
 
 
+def onnx_seeds():
+    """Models of the real writer (tests/data/onnx), and initialisers alone, which the target puts into a model."""
+    fixtures = HERE.parent / "data" / "onnx"
+    seeds = {path.stem: path.read_bytes() for path in fixtures.glob("*.onnx") if path.stat().st_size < 1000}
+    name, kind, dims, raw = b"\x42\x01w", b"\x10\x01", b"\x08\x02", b"\x4a\x08" + bytes(range(8))
+    outside = b"\x70\x01\x6a\x0f\x0a\x08location\x12\x03d/e\x6a\x0b\x0a\x06offset\x12\x014\x6a\x0b\x0a\x06length\x12\x018"
+    seeds |= {"tensor": name + kind + dims + raw, "tensor_floats": name + kind + dims + b"\x22\x08" + bytes(8),
+              "tensor_int64": name + b"\x10\x07" + dims + b"\x3a\x02\x01\x02", "tensor_outside": name + kind + dims + outside,
+              "tensor_packed_dims": name + b"\x10\x15\x0a\x02\x03\x05" + raw, "tensor_segment": name + kind + dims + raw + b"\x1a\x02\x08\x01"}
+    return seeds
+
+
 def torch_zip(members, gap=0):
     """As PyTorch's writer: nothing in local headers, descriptors, padding in FB fields, zip64 end records."""
     out, directory = b"", b""
@@ -540,7 +552,7 @@ def main():
     targets = {"slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan": plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
                "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
-               "npy": npy_seeds(), "zip": zip_seeds(),
+               "npy": npy_seeds(), "onnx": onnx_seeds(), "zip": zip_seeds(),
                "pickle": pickle_seeds(), "torch": torch_seeds()}
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target

@@ -95,13 +95,31 @@ static void block_types_are_ggmls(void **state)
     }
 }
 
+/* onnx.proto: two elements of 4 bits in a byte, four of 2. */
+static void packed_integers_are_onnxs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        unsigned elems;
+    } types[] = {{"U4", 2}, {"I4", 2}, {"U2", 4}, {"I2", 4}};
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        const struct td_dtype *dtype = td_dtype_find(types[i].name, 2);
+        uint64_t nbytes;
+        CHECK(dtype != NULL && !td_dtype_is_safetensors(dtype), "%s", types[i].name);
+        assert_true(td_dtype_nbytes(dtype, UINT64_C(5) * types[i].elems, &nbytes));
+        assert_int_equal(nbytes, 5);
+        assert_false(td_dtype_nbytes(dtype, types[i].elems + 1, &nbytes));
+    }
+}
+
 static void other_names_are_unknown(void **state)
 {
     (void)state;
     static const char *const names[] = {
         "",   "f32",  "F",    "F3",   "F321",        "F129",   "F32 ",         " F32",
         "U1", "bf16", "BF",   "F8",   "F8_E4M3FN",   "F8_E4M", "F8_E5M2FNUZX", "q4_k",
-        "I4", "C129", "F64x", "INT8", "F8_E4M3FNUZZ"};
+        "I3", "C129", "F64x", "INT8", "F8_E4M3FNUZZ"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
         CHECK(td_dtype_find(names[i], strlen(names[i])) == NULL, "%s", names[i]);
     assert_null(td_dtype_find("F32\0", 4));
@@ -111,9 +129,8 @@ static void other_names_are_unknown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_are_the_references),
-        cmocka_unit_test(list_holds_each_once),
-        cmocka_unit_test(block_types_are_ggmls),
+        cmocka_unit_test(sizes_are_the_references), cmocka_unit_test(list_holds_each_once),
+        cmocka_unit_test(block_types_are_ggmls),    cmocka_unit_test(packed_integers_are_onnxs),
         cmocka_unit_test(other_names_are_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include "parser/keras.h"
 #include "parser/npy.h"
 #include "parser/npz.h"
+#include "parser/onnx.h"
 #include "parser/safetensors.h"
 #include "parser/torch.h"
 #include "parser/torch_dcp.h"
@@ -33,6 +34,9 @@ static void extension_decides(void **state)
         {"m-Q4_K_M.gguf", &td_format_gguf},
         {"a.npy", &td_format_npy},
         {"a.npz", &td_format_npz},
+        {"a.onnx", &td_format_onnx},
+        {"a.onnx.data", NULL},
+        {"a.onnx_data", NULL},
         {"", NULL},
         {"safetensors", NULL},
         {".safetensors", NULL} /* an extension without a name */,
@@ -136,9 +140,9 @@ static void lfs_pointers_are_named(void **state)
     static const char pointer[] =
         "version https://git-lfs.github.com/spec/v1\n"
         "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
-    static const char *const names[] = {"a.safetensors", "a.pt",    "a.bin",  "pytorch_model.bin",
-                                        "a.h5",          "a.keras", "a.gguf", "a.npy",
-                                        "a.npz",         "a.distcp"};
+    static const char *const names[] = {"a.safetensors", "a.pt",    "a.bin",   "pytorch_model.bin",
+                                        "a.h5",          "a.keras", "a.gguf",  "a.npy",
+                                        "a.npz",         "a.onnx",  "a.distcp"};
     const struct td_format *format;
     struct td_error err;
     for (size_t i = 0; i < COUNT_OF(names); i++) {

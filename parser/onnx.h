@@ -1,0 +1,10 @@
+/* ONNX models (.onnx): the initialisers of the main graph, where they lie in the file or in the files beside it.
+ * Source: onnx.proto of onnx 1.23. */
+#ifndef TD_PARSER_ONNX_H
+#define TD_PARSER_ONNX_H
+
+#include "parser/format.h"
+
+extern const struct td_format td_format_onnx; /* "onnx" */
+
+#endif
