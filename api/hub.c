@@ -74,18 +74,6 @@ bool td_hub_flag(const struct td_hub_call *hub, const char *name)
     return value != NULL && (td_text_equals_ignore_case(*value, "true") || td_text_equals(*value, "1"));
 }
 
-bool td_hub_expands(const struct td_hub_call *hub, const char *property)
-{
-    struct td_text target = hub->call->request->target;
-    char wanted[64];
-    int len = snprintf(wanted, sizeof wanted, "expand=%s", property);
-    for (size_t at = 0; at + (size_t)len <= target.len; at++)
-        if (memcmp(target.p + at, wanted, (size_t)len) == 0 &&
-            (at + (size_t)len == target.len || target.p[at + (size_t)len] == '&'))
-            return true;
-    return false;
-}
-
 /* ---- what is in a repository --------------------------------------------------------------------------- */
 
 /* The view at hub->revision. What is wrong is told, not answered. */

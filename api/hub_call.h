@@ -70,9 +70,6 @@ uint64_t td_hub_number(const struct td_hub_call *hub, const char *name, uint64_t
 /* Whether a parameter is there and says yes: "true", "True", "1". */
 bool td_hub_flag(const struct td_hub_call *hub, const char *name);
 
-/* Whether `expand` names this property. Parameters repeat, so the raw query is looked at. */
-bool td_hub_expands(const struct td_hub_call *hub, const char *property);
-
 /* Opens hub->view at hub->revision. False: an error was answered. */
 bool td_hub_open_view(struct td_hub_call *hub);
 
@@ -101,7 +98,7 @@ void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
 bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count,
                        struct td_error *err);
 
-/* Appends what lists and descriptions have in common: {"_id","id",... without the closing brace. */
+/* Appends what lists and descriptions have in common: {"_id","id",... without tags and the closing brace. */
 bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo,
                        const char *id, size_t id_len, const char *commit, struct td_error *err);
 

@@ -1,4 +1,4 @@
-#include "api/hub_call.h"
+#include "api/hub_about.h"
 
 #include "core/clock.h"
 #include "core/json.h"
@@ -29,11 +29,10 @@ bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const str
     td_hub_write_date(out, repo->updated_ns);
     td_buffer_puts(out, ",\"createdAt\":");
     td_hub_write_date(out, repo->updated_ns);
-    td_buffer_printf(
-        out,
-        ",\"private\":false,\"gated\":false,\"disabled\":false,\"downloads\":0,\"likes\":0,\"tags\":[%s],"
-        "\"usedStorage\":%" PRIu64,
-        repo->error_count > 0 ? "\"" TD_HUB_UNREADABLE_TAG "\"" : "", repo->file_bytes);
+    td_buffer_printf(out,
+                     ",\"private\":false,\"gated\":false,\"disabled\":false,\"downloads\":0,\"likes\":0,"
+                     "\"usedStorage\":%" PRIu64,
+                     repo->file_bytes);
     return true;
 }
 
@@ -82,6 +81,15 @@ static bool write_siblings(struct td_hub_call *hub, struct td_buffer *out, struc
     return true;
 }
 
+/* What the Hub tells of a repository that was asked for by itself. */
+static bool write_about(struct td_hub_call *hub, struct td_buffer *out, struct td_error *err)
+{
+    static const struct td_hub_parts all = {.config = true, .card = true, .safetensors = true, .gguf = true};
+    struct td_hub_about about;
+    td_hub_about_init(&about, &hub->view, td_repo_is_dataset(hub->repo), hub->repo->error_count);
+    return td_hub_about_write(hub, &about, out, err) && td_hub_about_write_parts(hub, &about, &all, out, err);
+}
+
 void td_hub_answer_info(struct td_hub_call *hub)
 {
     struct td_buffer json;
@@ -91,7 +99,8 @@ void td_hub_answer_info(struct td_hub_call *hub)
     td_error_init(&err);
     td_buffer_init(&json);
     if (td_hub_write_head(hub, &json, hub->repo, hub->id.p, hub->id.len, hub->view.commit, &err) &&
-        td_hub_write_errors(hub, &json, &hub->view, &err) && write_siblings(hub, &json, &err)) {
+        write_about(hub, &json, &err) && td_hub_write_errors(hub, &json, &hub->view, &err) &&
+        write_siblings(hub, &json, &err)) {
         td_buffer_puts(&json, "}\n");
         td_hub_answer_json(hub, &json);
     } else {

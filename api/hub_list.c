@@ -1,4 +1,4 @@
-#include "api/hub_call.h"
+#include "api/hub_about.h"
 
 #include "core/json.h"
 
@@ -7,12 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What /api/models and /api/datasets were asked. */
+enum { MOST_WORDS = 16 };
+
+/* What /api/models and /api/datasets were asked. Texts are in the call's arena; those without p were not asked for. */
 struct listing {
-    const struct td_text *search, *author;
+    struct td_text searches[MOST_WORDS], tags[MOST_WORDS]; /* all have to fit */
+    size_t search_count, tag_count;
+    struct td_text author, task;
     uint64_t limit, offset;
-    bool by_date; /* newest first */
+    bool by_date, ascending; /* else the newest first */
+    bool none;               /* nothing here has what was asked for */
     bool siblings;
+    struct td_hub_parts parts;
 };
 
 /* Whether text contains word; both without case (ASCII). */
@@ -46,11 +52,37 @@ static bool is_listed(const struct listing *listing, bool datasets, const struct
     if (repo->is_other_revision || td_repo_is_dataset(repo) != datasets ||
         (slash != NULL && strchr(slash + 1, '/') != NULL)) /* which clients do not take for an id */
         return false;
-    if (listing->search != NULL && !contains(id, *listing->search))
-        return false;
+    for (size_t i = 0; i < listing->search_count; i++)
+        if (!contains(id, listing->searches[i]))
+            return false;
     size_t space_len = strcspn(id, "/");
-    return listing->author == NULL ||
-           (listing->author->len == space_len && memcmp(listing->author->p, id, space_len) == 0);
+    return !listing->none && (listing->author.p == NULL || (listing->author.len == space_len &&
+                                                            memcmp(listing->author.p, id, space_len) == 0));
+}
+
+/* The repository's files as they lie. */
+static struct td_repo_view files_of(const struct td_hub_call *hub, const struct td_repo *repo)
+{
+    return (struct td_repo_view){.snapshot = hub->call->snapshot,
+                                 .kind = TD_VIEW_FILES,
+                                 .first_entry = repo->first_entry,
+                                 .entry_count = repo->entry_count,
+                                 .prefix_len = repo->prefix_len};
+}
+
+/* Whether it has every tag, and is for the task. */
+static bool fits(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo)
+{
+    struct td_repo_view files = files_of(hub, repo);
+    struct td_hub_about about;
+    if (listing->tag_count == 0 && listing->task.p == NULL)
+        return true;
+    td_hub_about_init(&about, &files, hub->as_dataset, repo->error_count);
+    for (size_t i = 0; i < listing->tag_count; i++)
+        if (!td_hub_about_has_tag(&about, listing->tags[i]))
+            return false;
+    return listing->task.p == NULL ||
+           (about.pipeline_tag != NULL && td_text_equals(listing->task, about.pipeline_tag));
 }
 
 static int newest_first(const void *a, const void *b)
@@ -61,27 +93,54 @@ static int newest_first(const void *a, const void *b)
     return order != 0 ? order : (x > y) - (x < y); /* the same in every page: they lie in one array */
 }
 
-/* Where the next page is. */
+static int oldest_first(const void *a, const void *b)
+{
+    return newest_first(b, a);
+}
+
+static void add_parameter(struct td_buffer *target, const char *name, struct td_text value)
+{
+    if (value.p == NULL)
+        return;
+    td_buffer_printf(target, "&%s=", name);
+    td_uri_encode(target, value.p, value.len, false);
+}
+
+/* The next page's path and query. */
+static void write_target(const struct td_hub_call *hub, const struct listing *listing, uint64_t offset,
+                         struct td_buffer *target)
+{
+    td_buffer_printf(target, "/api/%s?limit=%" PRIu64 "&cursor=%" PRIu64,
+                     hub->as_dataset ? "datasets" : "models", listing->limit, offset);
+    td_buffer_puts(target, listing->by_date ? "&sort=lastModified" : "");
+    td_buffer_puts(target, listing->ascending ? "&direction=1" : "");
+    td_buffer_puts(target, listing->siblings ? "&full=true" : "");
+    td_buffer_puts(target, listing->parts.config ? "&config=true" : "");
+    td_buffer_puts(target, listing->parts.card ? "&cardData=true" : "");
+    td_buffer_puts(target, listing->parts.safetensors ? "&expand=safetensors" : "");
+    td_buffer_puts(target, listing->parts.gguf ? "&expand=gguf" : "");
+    for (size_t i = 0; i < listing->search_count; i++)
+        add_parameter(target, "search", listing->searches[i]);
+    add_parameter(target, "author", listing->author);
+    for (size_t i = 0; i < listing->tag_count; i++)
+        add_parameter(target, "filter", listing->tags[i]);
+    add_parameter(target, "pipeline_tag", listing->task);
+}
+
+/* Says where the next page is. A list that cannot be gone on with would look whole, so it is refused. */
 static void add_next_link(const struct td_hub_call *hub, const struct listing *listing, uint64_t offset)
 {
+    enum { MOST_TARGET_BYTES = TD_HEADER_VALUE_BYTES - 128 }; /* the rest is for the host's name */
     char link[TD_HEADER_VALUE_BYTES];
     struct td_buffer target;
     td_buffer_init(&target);
-    td_buffer_printf(&target, "/api/%s?limit=%" PRIu64 "&cursor=%" PRIu64,
-                     hub->as_dataset ? "datasets" : "models", listing->limit, offset);
-    if (listing->by_date)
-        td_buffer_puts(&target, "&sort=lastModified");
-    if (listing->siblings)
-        td_buffer_puts(&target, "&full=true");
-    if (listing->search != NULL) {
-        td_buffer_puts(&target, "&search=");
-        td_uri_encode(&target, listing->search->p, listing->search->len, false);
-    }
-    if (listing->author != NULL) {
-        td_buffer_puts(&target, "&author=");
-        td_uri_encode(&target, listing->author->p, listing->author->len, false);
-    }
-    if (td_hub_next_link(hub, &target, link))
+    write_target(hub, listing, offset, &target);
+    if (target.len > MOST_TARGET_BYTES)
+        (void)td_hub_fail(
+            hub, 400, NULL,
+            "search and filters are too long for a list of several pages: ask for less, or for a "
+            "limit of up to 10000");
+    else if (td_hub_next_link(hub, &target, link))
         td_hub_add_link(hub, link);
     td_buffer_fini(&target);
 }
@@ -89,13 +148,13 @@ static void add_next_link(const struct td_hub_call *hub, const struct listing *l
 static bool write_listed(struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo,
                          const char *id, struct td_buffer *out, struct td_error *err)
 {
-    struct td_snapshot *snapshot = hub->call->snapshot;
-    const struct td_repo_view files = {.snapshot = snapshot,
-                                       .kind = TD_VIEW_FILES,
-                                       .first_entry = repo->first_entry,
-                                       .entry_count = repo->entry_count,
-                                       .prefix_len = repo->prefix_len};
+    const struct td_snapshot *snapshot = hub->call->snapshot;
+    struct td_repo_view files = files_of(hub, repo);
+    struct td_hub_about about;
+    td_hub_about_init(&about, &files, hub->as_dataset, repo->error_count);
     if (!td_hub_write_head(hub, out, repo, id, strlen(id), repo->commit, err) ||
+        !td_hub_about_write(hub, &about, out, err) ||
+        !td_hub_about_write_parts(hub, &about, &listing->parts, out, err) ||
         (repo->error_count > 0 && !td_hub_write_errors(hub, out, &files, err)))
         return false;
     if (listing->siblings && repo->entry_count <= TD_HUB_MOST_SIBLINGS) {
@@ -124,32 +183,175 @@ static bool collect(const struct td_hub_call *hub, const struct listing *listing
     *count = 0;
     for (size_t i = 0; i < snapshot->repo_count; i++) {
         const char *id = listed_id(&snapshot->repos[i], &memory);
-        if (id != NULL && is_listed(listing, hub->as_dataset, &snapshot->repos[i], id))
+        if (id != NULL && is_listed(listing, hub->as_dataset, &snapshot->repos[i], id) &&
+            fits(hub, listing, &snapshot->repos[i]))
             repos[(*count)++] = &snapshot->repos[i];
     }
     bool ok = !memory.failed;
     td_buffer_fini(&memory);
     if (listing->by_date && *count > 1)
-        qsort(repos, *count, sizeof *repos, newest_first);
+        qsort(repos, *count, sizeof *repos, listing->ascending ? oldest_first : newest_first);
     return ok;
 }
 
-static void read_listing(const struct td_hub_call *hub, struct listing *listing)
+/* ---- what was asked ------------------------------------------------------------------------------------ */
+
+static bool refuse(const struct td_hub_call *hub, const char *what, struct td_text text)
+{
+    return td_hub_fail(
+        hub, 400, NULL,
+        "%s \"%.*s\" is not known here; a list takes search, author, filter, pipeline_tag, library, gated, "
+        "inference, inference_provider, sort (lastModified, createdAt, id, downloads, likes, trendingScore), "
+        "direction, limit, full, config, cardData and expand",
+        what, (int)(text.len > 60 ? 60 : text.len), text.p);
+}
+
+static bool add_word(const struct td_hub_call *hub, struct td_text words[MOST_WORDS], size_t *count,
+                     struct td_text word)
+{
+    if (*count == MOST_WORDS)
+        return td_hub_fail(hub, 400, NULL, "more than %d words to search or to filter by", MOST_WORDS);
+    words[(*count)++] = word;
+    return true;
+}
+
+/* Tags, parted by commas. */
+static bool add_tags(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
+{
+    while (value.len > 0) {
+        const char *comma = memchr(value.p, ',', value.len);
+        size_t len = comma == NULL ? value.len : (size_t)(comma - value.p);
+        if (len > 0 &&
+            !add_word(hub, listing->tags, &listing->tag_count, (struct td_text){.p = value.p, .len = len}))
+            return false;
+        len += comma == NULL ? 0 : 1;
+        value = (struct td_text){.p = value.p + len, .len = value.len - len};
+    }
+    return true;
+}
+
+static bool is_yes(struct td_text value)
+{
+    return td_text_equals_ignore_case(value, "true") || td_text_equals(value, "1");
+}
+
+static bool is_one_of(struct td_text value, const char *const *words)
+{
+    for (; *words != NULL; words++)
+        if (td_text_equals(value, *words))
+            return true;
+    return false;
+}
+
+/* Nothing is downloaded or liked here, so any order is that by downloads. */
+static bool set_sort(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
+{
+    static const char *const dates[] = {"lastModified", "last_modified", "createdAt", "created_at", NULL};
+    static const char *const equals[] = {
+        "",      "id",       "author",        "downloads",      "downloadsAllTime",
+        "likes", "likes30d", "trendingScore", "trending_score", NULL};
+    listing->by_date = is_one_of(value, dates);
+    return listing->by_date || is_one_of(value, equals) || refuse(hub, "sort", value);
+}
+
+static bool set_direction(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
+{
+    static const char *const known[] = {"", "-1", "1", NULL};
+    listing->ascending = td_text_equals(value, "1");
+    return is_one_of(value, known) || refuse(hub, "direction", value);
+}
+
+/* What a list would have in any case is passed over. */
+static void set_expand(struct listing *listing, struct td_text value)
+{
+    listing->siblings = listing->siblings || td_text_equals(value, "siblings");
+    listing->parts.config = listing->parts.config || td_text_equals(value, "config");
+    listing->parts.card = listing->parts.card || td_text_equals(value, "cardData");
+    listing->parts.safetensors = listing->parts.safetensors || td_text_equals(value, "safetensors");
+    listing->parts.gguf = listing->parts.gguf || td_text_equals(value, "gguf");
+}
+
+/* One parameter of the query. False: an error was answered. */
+static bool take_parameter(const struct td_hub_call *hub, struct listing *listing, struct td_text name,
+                           struct td_text value)
+{
+    static const char *const elsewhere[] = {"limit", "cursor",
+                                            NULL}; /* numbers, which are read by their name */
+    if (td_text_equals(name, "search"))
+        return add_word(hub, listing->searches, &listing->search_count, value);
+    if (td_text_equals(name, "filter") || td_text_equals(name, "library"))
+        return add_tags(hub, listing, value);
+    if (td_text_equals(name, "author"))
+        listing->author = value;
+    else if (td_text_equals(name, "pipeline_tag"))
+        listing->task = value;
+    else if (td_text_equals(name, "gated"))
+        listing->none = listing->none || is_yes(value);
+    else if (td_text_equals(name, "inference") || td_text_equals(name, "inference_provider"))
+        listing->none = true; /* nobody serves them elsewhere */
+    else if (td_text_equals(name, "full"))
+        listing->siblings = listing->siblings || is_yes(value);
+    else if (td_text_equals(name, "config"))
+        listing->parts.config = listing->parts.config || is_yes(value);
+    else if (td_text_equals(name, "cardData"))
+        listing->parts.card = listing->parts.card || is_yes(value);
+    else if (td_text_equals(name, "expand") || td_text_equals(name, "expand[]"))
+        set_expand(listing, value);
+    else if (td_text_equals(name, "sort"))
+        return set_sort(hub, listing, value);
+    else if (td_text_equals(name, "direction"))
+        return set_direction(hub, listing, value);
+    else if (name.len > 0 && !is_one_of(name, elsewhere))
+        return refuse(hub, "parameter", name);
+    return true;
+}
+
+/* name=value of a raw query, decoded into the arena. */
+static bool decode(struct td_hub_call *hub, struct td_text raw, struct td_text *out, struct td_error *err)
+{
+    char *text = td_arena_alloc(&hub->arena, raw.len + 1);
+    out->p = text;
+    return text != NULL ? td_uri_decode(raw, true, text, &out->len, err) : td_error_no_memory(err);
+}
+
+/* Reads the whole query, in which parameters repeat. False: an error was answered. */
+static bool read_query(struct td_hub_call *hub, struct listing *listing)
+{
+    struct td_text target = hub->call->request->target;
+    struct td_error err;
+    const char *end = target.p + target.len;
+    const char *at = target.len == 0 ? NULL : memchr(target.p, '?', target.len);
+    td_error_init(&err);
+    while (at != NULL && at < end) {
+        at++;
+        const char *stop = at == end ? NULL : memchr(at, '&', (size_t)(end - at));
+        const char *item_end = stop == NULL ? end : stop;
+        const char *equals = at == item_end ? NULL : memchr(at, '=', (size_t)(item_end - at));
+        const char *name_end = equals == NULL ? item_end : equals;
+        const char *value_at = equals == NULL ? item_end : equals + 1;
+        struct td_text name;
+        struct td_text value;
+        if (!decode(hub, (struct td_text){.p = at, .len = (size_t)(name_end - at)}, &name, &err) ||
+            !decode(hub, (struct td_text){.p = value_at, .len = (size_t)(item_end - value_at)}, &value, &err))
+            return td_hub_fail_error(hub, &err);
+        if (!take_parameter(hub, listing, name, value))
+            return false;
+        at = stop;
+    }
+    return true;
+}
+
+static bool read_listing(struct td_hub_call *hub, struct listing *listing)
 {
     enum { DEFAULT_LIMIT = 1000, MAX_LIMIT = 10000 };
-    static const char *const dates[] = {"lastModified", "last_modified", "createdAt", "created_at"};
-    const struct td_uri *uri = hub->call->uri;
-    const struct td_text *sort = td_uri_parameter(uri, "sort");
-    *listing = (struct listing){.search = td_uri_parameter(uri, "search"),
-                                .author = td_uri_parameter(uri, "author"),
-                                .limit = td_hub_number(hub, "limit", DEFAULT_LIMIT),
-                                .offset = td_hub_number(hub, "cursor", 0),
-                                .siblings = td_hub_flag(hub, "full") || td_hub_expands(hub, "siblings")};
-    for (size_t i = 0; sort != NULL && i < sizeof dates / sizeof *dates; i++)
-        listing->by_date = listing->by_date || td_text_equals(*sort, dates[i]);
+    *listing = (struct listing){.limit = td_hub_number(hub, "limit", DEFAULT_LIMIT),
+                                .offset = td_hub_number(hub, "cursor", 0)};
     if (listing->limit == 0 || listing->limit > MAX_LIMIT)
         listing->limit = MAX_LIMIT;
+    return read_query(hub, listing);
 }
+
+/* ---- the answer ---------------------------------------------------------------------------------------- */
 
 /* The page that begins at the listing's offset; *end is where the next one does. */
 static bool write_page(struct td_hub_call *hub, const struct listing *listing,
@@ -183,9 +385,10 @@ void td_hub_answer_list(struct td_hub_call *hub)
     uint64_t end = 0;
     size_t most = hub->call->snapshot->repo_count + 1;
     const struct td_repo **repos = NULL;
+    if (!read_listing(hub, &listing))
+        return;
     td_error_init(&err);
     td_buffer_init(&json);
-    read_listing(hub, &listing);
     bool ok = td_held_take(&hub->held, most * sizeof *repos, &err);
     if (ok)
         repos = calloc(most, sizeof *repos);

@@ -232,7 +232,7 @@ static bool parse_file(struct td_file *file, const char *name, const struct td_i
     if (file->is_lfs_pointer)
         return td_error_set(err, TD_INVALID_ARGUMENT, TD_LFS_POINTER_REASON);
     if (file->kind == TD_FILE_PLAIN)
-        return true;
+        return file->facts_kind == TD_FACTS_NONE || td_facts_read(file->facts_kind, input, &file->facts, err);
     if (file->kind == TD_FILE_SHARD_INDEX)
         return read_index(file, input, limits, err);
     if (file->kind == TD_FILE_DCP_METADATA)
@@ -241,7 +241,8 @@ static bool parse_file(struct td_file *file, const char *name, const struct td_i
     bool ok = td_format_parse(name, input, limits, &file->format, &file->manifest, err);
     if (file->format == NULL)
         file->kind = TD_FILE_PLAIN;
-    return ok;
+    return ok && (file->format == NULL ||
+                  td_facts_count_elements(&file->manifest, &file->counts, &file->count_count, err));
 }
 
 /* What is kept of a file. */
@@ -255,6 +256,8 @@ static uint64_t content_bytes(const struct td_file *file)
         bytes += file->index.arena.used_bytes;
     if (file->kind == TD_FILE_DCP_METADATA)
         bytes += file->dcp.arena.used_bytes + td_dcp_join_bytes(&file->dcp);
+    if (file->facts != NULL)
+        bytes += file->facts->arena.used_bytes;
     return bytes;
 }
 
@@ -278,14 +281,18 @@ static void take_memory(struct scan *s, struct td_file *file)
                        " bytes of memory, more than is left of the %" PRIu64
                        " that all files together may take (--max-memory)",
                        bytes, memory->max_bytes);
-    file_refuse(file, &why);
+    if (file->kind == TD_FILE_PLAIN)
+        td_file_forget_content(file); /* what it says of the model is not known, and that is all */
+    else
+        file_refuse(file, &why);
     file->needed_bytes = bytes;
 }
 
 /* Whether a scan looks into the file: it holds tensors or describes them, or is as short as a Git LFS pointer. */
 static bool is_read(const struct td_file *file)
 {
-    return file->kind != TD_FILE_PLAIN || file->source.id.size_bytes < TD_LFS_POINTER_BYTES;
+    return file->kind != TD_FILE_PLAIN || file->facts_kind != TD_FACTS_NONE ||
+           file->source.id.size_bytes < TD_LFS_POINTER_BYTES;
 }
 
 /* Notes why the file could not be read. A plain file is served whatever is in it, so only a pointer is refused; after a
@@ -295,7 +302,7 @@ static void file_failed(struct td_file *file, const struct td_error *why)
     if (file->kind != TD_FILE_PLAIN || file->is_lfs_pointer)
         file_refuse(file, why);
     else
-        file->transient = why->code != TD_PERMISSION_DENIED;
+        file->transient = why->code != TD_PERMISSION_DENIED && why->code != TD_INVALID_ARGUMENT;
 }
 
 /* Opens and parses a file that is_read, known to clients by this name. *same is false when it is no longer the file that
@@ -317,7 +324,7 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
         file->readable = ok && file->kind != TD_FILE_PLAIN;
         if (!ok)
             file_failed(file, &why);
-        else if (file->readable)
+        else if (file->readable || file->facts != NULL)
             take_memory(s, file);
         struct stat st;
         if (fstat(fd, &st) == 0)
@@ -340,6 +347,7 @@ static struct td_file *file_create(const char *path, const char *name, const str
     file->source.id = *id;
     file->kind = td_file_kind_of(name);
     file->format = td_format_for_name(name);
+    file->facts_kind = td_facts_kind_of(name);
     if (file->format != NULL)
         td_manifest_init(&file->manifest, limits->max_memory_bytes);
     if (file->source.path == NULL || !td_digest_file_id(id, file->identity_tag)) {
@@ -592,13 +600,12 @@ static bool check_id(struct scan *s, const struct td_candidate *first, const cha
     return false;
 }
 
-/* Git LFS pointers in the place of other files than checkpoints, such as a tokenizer, are problems of the model, too. */
+/* Git LFS pointers in the place of other files than checkpoints are problems of the model, too. */
 static void add_pointers(const struct scan *s, struct td_model *model)
 {
     struct td_snapshot *snapshot = s->snapshot;
-    if (model->directory_len == 0 && !s->root_is_model)
-        return; /* what lies between its files is not its own */
-    for (size_t i = 0; i < model->entry_count; i++) {
+    bool owns = model->directory_len > 0 || s->root_is_model; /* what lies between its files */
+    for (size_t i = 0; owns && i < model->entry_count; i++) {
         const struct td_entry *entry = &snapshot->entries[model->first_entry + i];
         if (entry->file->kind == TD_FILE_PLAIN && entry->file->is_lfs_pointer)
             td_problems_add(&model->problems, &snapshot->arena, td_model_relative(model, entry),
@@ -698,6 +705,7 @@ static bool tag_snapshot(struct scan *s)
         td_digest_add_cstring(digest, file->source.path); // NOLINT(clang-analyzer-core.*): entries have files
         td_digest_add_cstring(digest, file->identity_tag);
         td_digest_add_cstring(digest, file->error == NULL ? "" : file->error);
+        td_digest_add_cstring(digest, file->facts == NULL ? "" : "facts");
         snapshot->hashed_count += td_file_sha256(file) != NULL ? 1 : 0;
     }
     for (size_t i = 0; i < s->walk->cache_count; i++)

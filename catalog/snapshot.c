@@ -137,6 +137,9 @@ void td_file_forget_content(struct td_file *file)
         td_dcp_fini(&file->dcp);
     if (file->kind == TD_FILE_SHARD_INDEX)
         td_shard_index_fini(&file->index);
+    td_facts_destroy(file->facts);
+    file->facts = NULL;
+    file->count_count = 0;
     if (file->memory != NULL)
         atomic_fetch_sub_explicit(&file->memory->used_bytes, file->memory_bytes, memory_order_relaxed);
     file->memory_bytes = 0;

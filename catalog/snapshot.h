@@ -8,6 +8,7 @@
 #define TD_CATALOG_SNAPSHOT_H
 
 #include "catalog/digest.h"
+#include "catalog/facts.h"
 #include "catalog/file_kind.h"
 #include "core/arena.h"
 #include "parser/format.h"
@@ -41,10 +42,14 @@ struct td_file {
     bool readable;                  /* parsed without fault: what belongs to its kind is valid */
     bool is_lfs_pointer;            /* what lies there stands for the file; error says so */
     bool transient; /* refused for a reason that may pass (I/O, memory): parsed again next time */
-    struct td_manifest manifest; /* of TENSORS and DCP_PART; else empty */
-    struct td_shard_index index; /* of SHARD_INDEX */
-    struct td_dcp dcp;           /* of DCP_METADATA */
-    char *error;                 /* why it was refused, one line; NULL when readable or nothing to parse */
+    struct td_manifest manifest;   /* of TENSORS and DCP_PART; else empty */
+    struct td_shard_index index;   /* of SHARD_INDEX */
+    struct td_dcp dcp;             /* of DCP_METADATA */
+    struct td_dtype_count *counts; /* elements of its tensors by type, in the manifest's arena */
+    size_t count_count;
+    enum td_facts_kind facts_kind; /* of PLAIN: what it may tell of the model beside it */
+    struct td_facts *facts;        /* what it does tell, or NULL */
+    char *error;                   /* why it was refused, one line; NULL when readable or nothing to parse */
     char identity_tag[TD_TAG_BYTES];   /* strong validator of its bytes until these are hashed */
     char sha256[TD_SHA256_TEXT_BYTES]; /* of its bytes, once; valid when hash_state says so */
     _Atomic int hash_state;            /* 0 not known, 1 being written, 2 known */

@@ -170,3 +170,17 @@ def fs_info(path):
 def errors(repo_id):
     """Files of which the model's description says that they are not what their names say -> whether they are pointers."""
     return {e["file"]: "git lfs pull" in e["error"] for e in api.model_info(repo_id).errors}
+
+
+def about_of(of):
+    return {"id": of.id, "task": of.pipeline_tag, "library": of.library_name, "tags": of.tags, "config": of.config,
+            "card": of.card_data and of.card_data.to_dict(),
+            "safetensors": of.safetensors and {"parameters": of.safetensors.parameters, "total": of.safetensors.total}}
+
+
+def about(repo_id):
+    return about_of(api.model_info(repo_id))
+
+
+def about_all(**kw):
+    return [about_of(m) for m in api.list_models(**kw)]

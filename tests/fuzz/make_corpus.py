@@ -130,6 +130,28 @@ def shard_index_seeds():
     }
 
 
+def model_card_seeds():
+    real = ("---\nlicense: apache-2.0\nlanguage:\n- en\n- \"no\"\ntags: [a, 'b', 1, 1.5e3, ~, true, 0x1F, 2024-01-31]\n"
+            "model-index:\n- name: x\n  results: [{task: {type: t}, metrics: []}]\ntext: |\n  a\n  b\n---\n# Model\n")
+    return {
+        "real": real.encode(),
+        "none": b"# Model\n",
+        "empty": b"---\n---\n",
+        "open": b"---\na: 1\n",
+        "blanks": b" \t\r\n---\r\na: 1\r\n---\r\n",
+        "alias": b"---\na: &a [1]\nb: [*a, *a]\n---\n",
+        "merge": b"---\n<<: {a: 1}\na: 2\n---\n",
+        "twice": b"---\na: 1\nb: {c: 1, \"c\": 2}\n---\n",
+        "tags": b"---\na: !!str 1\nb: !!int '2'\nc: !x y\n---\n",
+        "deep": b"---\na: " + b"[" * 70 + b"]" * 70 + b"\n---\n",
+        "escapes": b'---\n"\\u00e9\\0\\x41": "\\ud83d\\ude00"\n---\n',
+        "numbers": b"---\na: [-0, +1_000, 0o17, 0b11, 017, .5, 1., .inf, -.NaN, 18446744073709551616, 1e999]\n---\n",
+        "documents": b"---\na: 1\n...\n--- b\n---\n",
+        "keys": b"---\n? a\n: 1\n? [b]\n: 2\n---\n",
+        "folded": b"---\na: >-\n  x\n\n  y\nb: 'it''s'\n---\n",
+    }
+
+
 def gguf_text(text):
     return struct.pack("<Q", len(text)) + text
 
@@ -231,6 +253,7 @@ def router_seeds():
         "hub_no_revision": "GET\n/m/resolve/none/none", "hub_no_repo": "GET\n/ns/none/resolve/main/none",
         "hub_list": "GET\n/api/models?limit=1&search=m&author=local&sort=lastModified&full=true\nHost: h:80",
         "hub_page": "GET\n/api/models?limit=1&cursor=1&expand=siblings&expand=sha\nHost: h\nX-Forwarded-Proto: https",
+        "hub_filters": "GET\n/api/models?filter=a&filter=b%2Cc&search=m&pipeline_tag=x&sort=likes&direction=1&expand=gguf",
         "hub_datasets": "GET\n/api/datasets", "hub_info": "GET\n/api/models/m?blobs=true", "hub_at": "GET\n/api/models/m/revision/HEAD",
         "hub_made": "GET\n/api/models/ns/npy/revision/safetensors", "hub_refs": "GET\n/api/models/ns/hub/refs?include_prs=1",
         "hub_commits": "GET\n/api/models/ns/hub/commits/refs/pr/1", "hub_tree": "GET\n/api/models/m/tree/main?recursive=true&expand=true&cursor=2",
@@ -549,7 +572,7 @@ def plan_seeds():
 
 
 def main():
-    targets = {"slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan": plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
+    targets = {"model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan": plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
                "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
                "npy": npy_seeds(), "onnx": onnx_seeds(), "zip": zip_seeds(),

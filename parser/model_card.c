@@ -1,0 +1,389 @@
+#include "parser/model_card.h"
+
+#include "core/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+/* ---- where the front matter is ------------------------------------------------------------------------- */
+
+static bool is_newline(char c)
+{
+    return c == '\r' || c == '\n';
+}
+
+/* Whether text[at...] is a line of three dashes that ends with a line feed, or with the text. */
+static bool is_end(const char *text, size_t len, size_t at)
+{
+    if (len - at < 3 || memcmp(text + at, "---", 3) != 0)
+        return false;
+    at += 3;
+    return at == len || text[at] == '\n' || (text[at] == '\r' && at + 1 < len && text[at + 1] == '\n');
+}
+
+/* As huggingface_hub finds it (repocard.py, REGEX_YAML_BLOCK): a line of three dashes, after blanks alone, up to the next
+ * one. False: there is none; *open says that it begins and does not end. */
+static bool find_front_matter(const char *text, size_t len, size_t *begin, size_t *end, bool *open)
+{
+    size_t at = 0;
+    while (at < len && (text[at] == ' ' || (text[at] >= '\t' && text[at] <= '\r')))
+        at++;
+    *open = len - at > 3 && memcmp(text + at, "---", 3) == 0 && is_newline(text[at + 3]);
+    if (!*open)
+        return false;
+    *begin = at + 3;
+    for (size_t i = *begin; i + 1 < len; i++) {
+        if (is_newline(text[i]) && is_end(text, len, i + 1)) {
+            *end = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------- */
+
+/* A key, with its quotes, in the text that is written. */
+struct key {
+    size_t off, len;
+};
+
+struct level {
+    bool is_map;
+    bool has_key;     /* of a map: its value comes next */
+    size_t count;     /* items, or keys */
+    size_t first_key; /* in the writer's keys */
+};
+
+struct writer {
+    struct td_buffer *out;
+    size_t start; /* of the object in out */
+    struct level levels[TD_CARD_MAX_DEPTH];
+    size_t depth;
+    struct key *keys; /* of all maps that are open */
+    size_t key_count, key_capacity;
+    const yaml_event_t *event;
+    struct td_error *err;
+};
+
+static bool fail(const struct writer *w, const char *what)
+{
+    return td_error_set(w->err, TD_INVALID_ARGUMENT, "%s (line %zu of the front matter)", what,
+                        w->event->start_mark.line + 1);
+}
+
+static bool push_key(struct writer *w, struct key key)
+{
+    if (w->key_count == w->key_capacity) {
+        size_t capacity = w->key_capacity == 0 ? 32 : w->key_capacity * 2; /* at most as many as bytes read */
+        struct key *grown = realloc(w->keys, capacity * sizeof *grown);
+        if (grown == NULL)
+            return td_error_no_memory(w->err);
+        w->keys = grown;
+        w->key_capacity = capacity;
+    }
+    w->keys[w->key_count++] = key;
+    return true;
+}
+
+static int key_compare(const void *a, const void *b, void *text)
+{
+    const struct key *x = a;
+    const struct key *y = b;
+    size_t len = x->len < y->len ? x->len : y->len;
+    int order = memcmp((const char *)text + x->off, (const char *)text + y->off, len);
+    return order != 0 ? order : (x->len > y->len) - (x->len < y->len);
+}
+
+/* The map that ends has each key once; its keys go. */
+static bool check_keys(struct writer *w, const struct level *level)
+{
+    struct key *keys = w->keys + level->first_key;
+    size_t count = w->key_count - level->first_key;
+    w->key_count = level->first_key;
+    if (count < 2)
+        return true;
+    qsort_r(keys, count, sizeof *keys, key_compare, w->out->data);
+    for (size_t i = 1; i < count; i++)
+        if (key_compare(&keys[i - 1], &keys[i], w->out->data) == 0)
+            return fail(w, "a map has a key twice");
+    return true;
+}
+
+/* Writes what stands before a value that is no key. */
+static bool begin_value(struct writer *w)
+{
+    struct level *level = w->depth == 0 ? NULL : &w->levels[w->depth - 1];
+    if (level == NULL) /* the document itself */
+        return w->event->type == YAML_MAPPING_START_EVENT || fail(w, "it is no map of keys and values");
+    if (level->is_map && !level->has_key)
+        return fail(w, "a key is no text");
+    if (!level->is_map && level->count++ > 0)
+        td_buffer_putc(w->out, ',');
+    level->has_key = false;
+    return true;
+}
+
+static bool push_level(struct writer *w, bool is_map, const yaml_char_t *tag)
+{
+    static const char *const tags[] = {"tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"};
+    if (tag != NULL && strcmp((const char *)tag, tags[is_map ? 1 : 0]) != 0)
+        return fail(w, "a tag is not known");
+    if (w->depth == TD_CARD_MAX_DEPTH)
+        return fail(w, "lists and maps are nested too deep");
+    if (!begin_value(w))
+        return false;
+    w->levels[w->depth++] = (struct level){.is_map = is_map, .first_key = w->key_count};
+    td_buffer_putc(w->out, is_map ? '{' : '[');
+    return true;
+}
+
+static bool pop_level(struct writer *w)
+{
+    const struct level *level = &w->levels[--w->depth];
+    td_buffer_putc(w->out, level->is_map ? '}' : ']');
+    return !w->out->failed && (!level->is_map || check_keys(w, level));
+}
+
+/* ---- scalars ------------------------------------------------------------------------------------------- */
+
+static bool is_one_of(const char *text, const char *const *words)
+{
+    for (; *words != NULL; words++)
+        if (strcmp(text, *words) == 0)
+            return true;
+    return false;
+}
+
+/* Takes a sign off, and the underscores that may stand between digits. False: this is no number's beginning or end, or it is
+ * longer than numbers are. */
+static bool plain_digits(const char *text, size_t len, char out[64], bool *negative)
+{
+    size_t used = 0;
+    *negative = len > 0 && text[0] == '-';
+    if (len > 0 && (text[0] == '-' || text[0] == '+')) {
+        text++;
+        len--;
+    }
+    if (len == 0 || len >= 64 || text[0] == '_' || text[len - 1] == '_')
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (text[i] != '_')
+            out[used++] = text[i];
+    out[used] = '\0';
+    return true;
+}
+
+/* Writes a whole number: 0b101, 0o17, 0x1F, 017 (which is 17). Past 64 bits it becomes a real one. */
+static bool write_whole(struct td_buffer *out, const char *digits, bool negative)
+{
+    static const struct {
+        const char *prefix, *digits;
+        unsigned base;
+    } kinds[] = {
+        {"0b", "01", 2}, {"0o", "01234567", 8}, {"0x", "0123456789abcdefABCDEF", 16}, {"", "0123456789", 10}};
+    size_t kind = 0;
+    while (strncmp(digits, kinds[kind].prefix, strlen(kinds[kind].prefix)) != 0)
+        kind++; /* the last fits all */
+    const char *text = digits + strlen(kinds[kind].prefix);
+    uint64_t value = 0;
+    double real = 0;
+    bool exact = true;
+    if (text[0] == '\0' || text[strspn(text, kinds[kind].digits)] != '\0')
+        return false;
+    for (; *text != '\0'; text++) {
+        unsigned digit = *text <= '9' ? (unsigned)(*text - '0') : (unsigned)((*text | 32) - 'a' + 10);
+        exact = exact && !__builtin_mul_overflow(value, (uint64_t)kinds[kind].base, &value) &&
+                !__builtin_add_overflow(value, (uint64_t)digit, &value);
+        real = real * kinds[kind].base + digit;
+    }
+    if (exact && (!negative || value <= (uint64_t)INT64_MAX))
+        td_buffer_printf(out, "%s%" PRIu64, negative && value > 0 ? "-" : "", value);
+    else
+        td_json_write_real(out, negative ? -real : real, false);
+    return true;
+}
+
+/* Whether this is [0-9]+(.[0-9]*)? or .[0-9]+, and then perhaps an exponent. */
+static bool is_real(const char *text)
+{
+    size_t whole = strspn(text, "0123456789");
+    size_t fraction = 0;
+    text += whole;
+    if (*text == '.') {
+        fraction = strspn(++text, "0123456789");
+        text += fraction;
+    }
+    if (whole + fraction == 0)
+        return false;
+    if (*text != 'e' && *text != 'E')
+        return *text == '\0';
+    text++;
+    text += *text == '-' || *text == '+' ? 1 : 0;
+    size_t exponent = strspn(text, "0123456789");
+    return exponent > 0 && text[exponent] == '\0';
+}
+
+/* JSON has no word for what is infinite or no number: null, as JSON.stringify has it. */
+static void write_real(struct td_buffer *out, const char *digits, bool negative)
+{
+    double value = strtod(digits, NULL);
+    if (isfinite(value))
+        td_json_write_real(out, negative ? -value : value, false);
+    else
+        td_buffer_puts(out, "null");
+}
+
+/* Writes a plain scalar as what it means. False: it is a text, and nothing was written. */
+static bool write_plain(struct td_buffer *out, const char *text, size_t len)
+{
+    static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
+    static const char *const trues[] = {"true", "True", "TRUE", NULL};
+    static const char *const falses[] = {"false", "False", "FALSE", NULL};
+    static const char *const odd[] = {".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN", NULL};
+    char digits[64];
+    bool negative;
+    if (strlen(text) != len)
+        return false;
+    if (is_one_of(text, nulls)) {
+        td_buffer_puts(out, "null");
+        return true;
+    }
+    if (is_one_of(text, trues) || is_one_of(text, falses)) {
+        td_buffer_puts(out, is_one_of(text, trues) ? "true" : "false");
+        return true;
+    }
+    if (!plain_digits(text, len, digits, &negative))
+        return false;
+    if (write_whole(out, digits, negative))
+        return true;
+    if (!is_real(digits) && !is_one_of(digits, odd))
+        return false;
+    write_real(out, is_real(digits) ? digits : "inf", negative);
+    return true;
+}
+
+/* Whether a scalar is a text whatever it looks like; *known: its tag is one that is understood. */
+static bool is_text(const yaml_event_t *event, bool *known)
+{
+    static const char *const typed[] = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float",
+                                        "tag:yaml.org,2002:bool", "tag:yaml.org,2002:null", NULL};
+    const char *tag = (const char *)event->data.scalar.tag;
+    *known = true;
+    if (tag == NULL)
+        return event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    if (is_one_of(tag, typed))
+        return false;
+    *known = strcmp(tag, "tag:yaml.org,2002:str") == 0 || strcmp(tag, "!") == 0;
+    return true;
+}
+
+static bool write_key(struct writer *w, const char *text, size_t len)
+{
+    struct level *level = &w->levels[w->depth - 1];
+    if (level->count++ > 0)
+        td_buffer_putc(w->out, ',');
+    struct key key = {.off = w->out->len};
+    td_json_write_string(w->out, text, len);
+    key.len = w->out->len - key.off;
+    td_buffer_putc(w->out, ':');
+    level->has_key = true;
+    return push_key(w, key);
+}
+
+static bool write_scalar(struct writer *w)
+{
+    const char *text = (const char *)w->event->data.scalar.value;
+    size_t len = w->event->data.scalar.length;
+    bool known;
+    bool as_text = is_text(w->event, &known);
+    if (!known)
+        return fail(w, "a tag is not known");
+    if (w->depth == 0 && len == 0)
+        return true; /* an empty document */
+    if (w->depth > 0 && w->levels[w->depth - 1].is_map && !w->levels[w->depth - 1].has_key)
+        return write_key(w, text, len);
+    if (!begin_value(w))
+        return false;
+    if (as_text || !write_plain(w->out, text, len))
+        td_json_write_string(w->out, text, len);
+    return true;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+static bool write_event(struct writer *w)
+{
+    switch (w->event->type) {
+    case YAML_SCALAR_EVENT:
+        return write_scalar(w);
+    case YAML_SEQUENCE_START_EVENT:
+        return push_level(w, false, w->event->data.sequence_start.tag);
+    case YAML_MAPPING_START_EVENT:
+        return push_level(w, true, w->event->data.mapping_start.tag);
+    case YAML_SEQUENCE_END_EVENT:
+    case YAML_MAPPING_END_EVENT:
+        return pop_level(w);
+    case YAML_ALIAS_EVENT:
+        return fail(w, "aliases are not read");
+    default:
+        return true;
+    }
+}
+
+static bool parser_failed(const yaml_parser_t *parser, struct td_error *err)
+{
+    if (parser->error == YAML_MEMORY_ERROR)
+        return td_error_no_memory(err);
+    return td_error_set(err, TD_INVALID_ARGUMENT, "%s (line %zu of the front matter)",
+                        parser->problem == NULL ? "no YAML" : parser->problem, parser->problem_mark.line + 1);
+}
+
+/* All events of one document. */
+static bool write_document(struct writer *w, yaml_parser_t *parser)
+{
+    size_t documents = 0;
+    for (bool more = true; more;) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(parser, &event))
+            return parser_failed(parser, w->err);
+        w->event = &event;
+        more = event.type != YAML_STREAM_END_EVENT;
+        bool ok = event.type != YAML_DOCUMENT_START_EVENT || documents++ == 0 ||
+                  fail(w, "a second document begins");
+        ok = ok && write_event(w);
+        if (ok && w->out->len - w->start > TD_CARD_MAX_JSON_BYTES)
+            ok = fail(w, "it is too long as JSON");
+        yaml_event_delete(&event);
+        if (w->out->failed)
+            return td_error_no_memory(w->err);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+bool td_model_card_read(const char *text, size_t len, bool is_cut, struct td_buffer *json,
+                        struct td_error *err)
+{
+    size_t begin;
+    size_t end;
+    bool open;
+    yaml_parser_t parser;
+    if (!find_front_matter(text, len, &begin, &end, &open))
+        return !open || !is_cut ||
+               td_error_set(err, TD_INVALID_ARGUMENT, "its front matter has no end in the first %d bytes",
+                            TD_CARD_MAX_BYTES);
+    if (!yaml_parser_initialize(&parser))
+        return td_error_no_memory(err);
+    yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text + begin, end - begin);
+    struct writer w = {.out = json, .start = json->len, .err = err};
+    bool ok = write_document(&w, &parser);
+    free(w.keys);
+    yaml_parser_delete(&parser);
+    return ok;
+}

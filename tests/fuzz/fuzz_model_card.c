@@ -1,0 +1,62 @@
+/* Whole README.md. What comes out is one JSON object of bounded length without a key twice; read again as YAML, which JSON is,
+ * it says the same. */
+#include "core/json.h"
+#include "parser/model_card.h"
+#include "tests/fuzz/fuzz_error.h"
+
+#include <string.h>
+
+static void check_json(const struct td_buffer *json)
+{
+    struct td_json reader;
+    struct td_error err;
+    td_error_init(&err);
+    td_json_init(&reader, json->data, json->len, 0, &err);
+    FUZZ_CHECK(td_json_next(&reader) == TD_JSON_OBJECT_BEGIN);
+    for (enum td_json_token token = TD_JSON_OBJECT_BEGIN; token != TD_JSON_END;
+         token = td_json_next(&reader)) {
+        FUZZ_CHECK(token != TD_JSON_ERROR);
+        FUZZ_CHECK(reader.depth <= TD_CARD_MAX_DEPTH);
+    }
+}
+
+/* libyaml refuses some texts as they stand in JSON: characters that it does not print, keys of more than 1,024 bytes. */
+static void check_again(const struct td_buffer *json)
+{
+    struct td_buffer text;
+    struct td_buffer again;
+    struct td_error err;
+    td_buffer_init(&text);
+    td_buffer_init(&again);
+    td_error_init(&err);
+    td_buffer_puts(&text, "---\n");
+    td_buffer_append(&text, json->data, json->len);
+    td_buffer_puts(&text, "\n---\n");
+    FUZZ_CHECK(!text.failed);
+    if (td_model_card_read(text.data, text.len, false, &again, &err))
+        FUZZ_CHECK(again.len == json->len && memcmp(again.data, json->data, json->len) == 0);
+    td_buffer_fini(&text);
+    td_buffer_fini(&again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct td_buffer json;
+    struct td_error err;
+    if (size > TD_CARD_MAX_BYTES)
+        return 0;
+    td_buffer_init(&json);
+    td_error_init(&err);
+    if (td_model_card_read((const char *)data, size, true, &json, &err)) {
+        FUZZ_CHECK(json.len <= TD_CARD_MAX_JSON_BYTES + 64);
+        if (json.len > 0) {
+            check_json(&json);
+            check_again(&json);
+        }
+    } else {
+        fuzz_check_message(&err);
+    }
+    td_buffer_fini(&json);
+    return 0;
+}

@@ -1,0 +1,265 @@
+/* Front matter as JSON: what scalars mean is example 10.9 of YAML 1.2.2 and js-yaml's tests; where the front matter is, is
+ * huggingface_hub's REGEX_YAML_BLOCK. */
+#include "parser/model_card.h"
+
+#include "core/json.h"
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+#include <stdlib.h>
+
+static bool read_card(const char *text, size_t len, bool is_cut, struct td_buffer *json, struct td_error *err)
+{
+    char *exact = malloc(len + 1); /* of its own, so that reading past it is found */
+    assert_non_null(exact);
+    char *shrunk = realloc(exact, len == 0 ? 1 : len);
+    assert_non_null(shrunk);
+    memcpy(shrunk, text, len);
+    td_buffer_init(json);
+    td_error_init(err);
+    bool ok = td_model_card_read(shrunk, len, is_cut, json, err);
+    free(shrunk);
+    return ok;
+}
+
+/* wanted NULL: refused, with `part` in the message. */
+static void expect(const char *text, const char *wanted, const char *part)
+{
+    struct td_buffer json;
+    struct td_error err;
+    bool ok = read_card(text, strlen(text), false, &json, &err);
+    if (wanted != NULL) {
+        CHECK(ok, "%s: %s", text, err.message);
+        CHECK(json.len == strlen(wanted) && memcmp(json.data == NULL ? "" : json.data, wanted, json.len) == 0,
+              "%s: %.*s, wanted %s", text, (int)json.len, json.data, wanted);
+    } else {
+        CHECK(!ok && err.code == TD_INVALID_ARGUMENT, "%s: taken", text);
+        CHECK(strstr(err.message, part) != NULL, "%s: %s", text, err.message);
+    }
+    td_buffer_fini(&json);
+}
+
+static void where_it_is(void **state)
+{
+    (void)state;
+    expect("---\na: 1\n---\n# text", "{\"a\":1}", NULL);
+    expect("\n \t---\r\na: 1\r\n---\r\ntext", "{\"a\":1}", NULL);
+    expect("---\na: 1\n---", "{\"a\":1}", NULL);
+    expect("---\n---\n", "", NULL);
+    expect("---\n# a comment\n---\n", "", NULL);
+    expect("", "", NULL);
+    expect("---", "", NULL);
+    expect("# text\n---\na: 1\n---\n", "", NULL);
+    expect("--- a: 1\n---\n", "", NULL);
+    expect("---\na: 1\n", "", NULL);
+    expect("---\na: 1\n----\n", "", NULL);
+    expect("---\na: '1\n--- \n'\n---\n", NULL, "document indicator");
+    struct td_buffer json;
+    struct td_error err;
+    assert_false(read_card("---\na: 1\n", 9, true, &json, &err));
+    assert_true(strstr(err.message, "no end") != NULL);
+    td_buffer_fini(&json);
+}
+
+static void scalars(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *json;
+    } cases[] = {
+        {"", "null"},
+        {"~", "null"},
+        {"null", "null"},
+        {"NULL", "null"},
+        {"nULL", "\"nULL\""},
+        {"true", "true"},
+        {"False", "false"},
+        {"TRUE", "true"},
+        {"yes", "\"yes\""},
+        {"no", "\"no\""},
+        {"on", "\"on\""},
+        {"0", "0"},
+        {"-0", "0"},
+        {"+12", "12"},
+        {"-19", "-19"},
+        {"0o7", "7"},
+        {"0x3A", "58"},
+        {"0b101", "5"},
+        {"017", "17"},
+        {"0o8", "\"0o8\""},
+        {"0x", "\"0x\""},
+        {"1_000", "1000"},
+        {"_1", "\"_1\""},
+        {"1_", "\"1_\""},
+        {"12:30", "\"12:30\""},
+        {"18446744073709551615", "18446744073709551615"},
+        {"-9223372036854775807", "-9223372036854775807"},
+        {"0.", "0.0"},
+        {"-0.5", "-0.5"},
+        {".5", "0.5"},
+        {"+12e03", "12000.0"},
+        {"-2E+05", "-200000.0"},
+        {"1e", "\"1e\""},
+        {".", "\".\""},
+        {"1.2.3", "\"1.2.3\""},
+        {".inf", "null"},
+        {"-.Inf", "null"},
+        {".NAN", "null"},
+        {"1e999", "null"},
+        {"2024-01-31", "\"2024-01-31\""},
+        {"2024-01-31T01:02:03Z", "\"2024-01-31T01:02:03Z\""},
+        {"'1'", "\"1\""},
+        {"\"true\"", "\"true\""},
+        {"|\n  1\n", "\"1\\n\""},
+        {"!!str 1", "\"1\""},
+        {"! 1", "\"1\""},
+        {"!!int '1'", "1"},
+        {"!!float 1.5", "1.5"},
+        {"\"\\0\"", "\"\\u0000\""},
+        {"\"a\\tb\\\"\"", "\"a\\u0009b\\\"\""},
+        {"\xc3\xa9", "\"\xc3\xa9\""},
+        {"a: b", NULL},
+        {"apache-2.0", "\"apache-2.0\""},
+        {"10K<n<100K", "\"10K<n<100K\""},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[256];
+        char wanted[256];
+        (void)snprintf(text, sizeof text, "---\nk: %s\n---\n", cases[i].yaml);
+        (void)snprintf(wanted, sizeof wanted, "{\"k\":%s}", cases[i].json == NULL ? "" : cases[i].json);
+        expect(text, cases[i].json == NULL ? NULL : wanted, "mapping values");
+    }
+}
+
+static void structures(void **state)
+{
+    (void)state;
+    expect("---\nlicense: mit\ntags:\n- a\n- b: 1\n  c: [x, {y: z}]\n-\n---\n",
+           "{\"license\":\"mit\",\"tags\":[\"a\",{\"b\":1,\"c\":[\"x\",{\"y\":\"z\"}]},null]}", NULL);
+    expect("---\n{\"a\": [], 1: {}, null: x, true: y}\n---\n",
+           "{\"a\":[],\"1\":{},\"null\":\"x\",\"true\":\"y\"}", NULL);
+    expect("---\na: &anchor 1\n---\n", "{\"a\":1}", NULL);
+    expect("---\na: {b: 1}\nc: {b: 1}\n---\n", "{\"a\":{\"b\":1},\"c\":{\"b\":1}}", NULL);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    expect("---\na: &x [1]\nb: *x\n---\n", NULL, "aliases are not read (line 3");
+    expect("---\n- a\n---\n", NULL, "no map");
+    expect("---\njust text\n---\n", NULL, "no map");
+    expect("---\na: 1\nb: 2\na: 3\n---\n", NULL, "a key twice");
+    expect("---\na: {\"b\": 1, b: 2}\n---\n", NULL, "a key twice");
+    expect("---\n[a]: 1\n---\n", NULL, "a key is no text");
+    expect("---\n{a: 1}: 1\n---\n", NULL, "a key is no text");
+    expect("---\na: !!python/object:os.system x\n---\n", NULL, "a tag is not known");
+    expect("---\na: !x [1]\n---\n", NULL, "a tag is not known");
+    expect("---\na: [1\n---\n", NULL, "line");
+    expect("---\na: \"\\ud800\"\n---\n", NULL, "invalid Unicode");
+    expect("---\na: \xff\n---\n", NULL, "UTF-8");
+    expect("---\na: 1\n...\nb: 2\n---\n", NULL, "line");
+    expect("---\n%YAML 9.9\na: 1\n---\n", NULL, "line");
+}
+
+static void repeat(struct td_buffer *text, const char *part, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        td_buffer_puts(text, part);
+}
+
+/* Bombs and other long texts end with an error, or with what they say, in time proportional to their length. */
+static void long_texts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *begin, *part;
+        size_t count;
+        const char *end, *message; /* NULL: it is read */
+    } cases[] = {
+        {"a: ", "[", 64, "", "nested too deep"},
+        {"a: ", "[", 500000, "", ""},
+        {"a: ", "{a: ", 100000, "", ""},
+        {"", "? ", 300000, "", ""},
+        {"a:\n", "- ", 300000, "", "nested too deep"},
+        {"a: [", "x, ", 300000, "]", NULL},
+        {"a: '", "x ", 500000, "'", NULL},
+        {"a: \"", "\\0", 480000, "\"", NULL},
+        {"a: [", "~,", 500000, "]", NULL},
+        {"a: &a [", "&b 1, ", 100000, "]", NULL},
+        {"a: [", "'", 900001, "]", ""},
+        {"a: [", "*a, ", 200000, "]", "aliases"},
+        {"", "a", 1000000, ": 1", ""},
+        {"a: |\n", " x\n", 300000, "", NULL},
+        {"a: {", "b,", 400000, "}", "a key twice"},
+        {"", "# c\n", 250000, "a: 1", NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_buffer text;
+        struct td_buffer json;
+        struct td_error err;
+        td_buffer_init(&text);
+        td_buffer_puts(&text, "---\n");
+        td_buffer_puts(&text, cases[i].begin);
+        repeat(&text, cases[i].part, cases[i].count);
+        td_buffer_puts(&text, cases[i].end);
+        td_buffer_puts(&text, "\n---\n");
+        assert_true(!text.failed && text.len <= TD_CARD_MAX_BYTES);
+        bool ok = read_card(text.data, text.len, false, &json, &err);
+        CHECK(ok == (cases[i].message == NULL), "case %zu: %s", i, err.message);
+        CHECK(ok || strstr(err.message, cases[i].message) != NULL, "case %zu: %s", i, err.message);
+        CHECK(json.len <= 2 * TD_CARD_MAX_JSON_BYTES, "case %zu: %zu", i, json.len);
+        td_buffer_fini(&json);
+        td_buffer_fini(&text);
+    }
+}
+
+static const char whole[] =
+    "---\nlicense: mit\ntags: [a, \"b\\u00e9\", 1.5]\nmodel-index:\n- name: x\n  results: []\n---\n";
+
+static void every_prefix(void **state)
+{
+    (void)state;
+    for (size_t len = 0; len < sizeof whole - 1; len++) {
+        struct td_buffer json;
+        struct td_error err;
+        bool ok = read_card(whole, len, false, &json, &err);
+        CHECK(ok, "%zu: %s", len, err.message); /* without an end there is no front matter */
+        CHECK(json.len == 0 || len == sizeof whole - 2, "%zu", len);
+        td_buffer_fini(&json);
+    }
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    size_t failed = 0;
+    for (size_t k = 1;; k++) {
+        struct td_buffer json;
+        struct td_error err;
+        td_buffer_init(&json);
+        td_error_init(&err);
+        alloc_fail_at(k);
+        bool ok = td_model_card_read(whole, sizeof whole - 1, false, &json, &err);
+        alloc_fail_at(0);
+        td_buffer_fini(&json);
+        if (ok)
+            break;
+        failed++;
+        CHECK(err.code == TD_RESOURCE_EXHAUSTED, "%zu: %d %s", k, (int)err.code, err.message);
+    }
+    assert_true(failed > 5); /* libyaml's among them; what would be left behind, LeakSanitizer tells */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(where_it_is),
+        cmocka_unit_test(scalars),
+        cmocka_unit_test(structures),
+        cmocka_unit_test(refused),
+        cmocka_unit_test(long_texts),
+        cmocka_unit_test(every_prefix),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
