@@ -25,7 +25,7 @@ struct td_http_server {
     struct td_api *api;
     struct td_registry *registry;
     struct td_access_log *log;
-    _Atomic uint64_t upload_bytes; /* of all bodies that are being read or worked on */
+    _Atomic uint64_t upload_bytes; /* of all bodies that are being read or handled */
     _Atomic uint64_t warned_ns;    /* when the lack of threads was last reported */
 };
 
@@ -40,7 +40,7 @@ struct exchange {
     size_t header_count;
     bool too_many;
     const char *method;      /* libmicrohttpd's, valid as long as the headers */
-    struct td_buffer upload; /* the request's body, as far as it has come */
+    struct td_buffer upload; /* the request's body, as far as it has come; empty again once it has been handled */
     uint64_t upload_bytes;   /* what has come of it; counted in the server's sum */
     bool has_upload;
     /* of the answer */
@@ -88,15 +88,16 @@ static void add_upload(struct session *session, const char *bytes, size_t len)
     td_buffer_append(&exchange->upload, bytes, len);
 }
 
+/* Frees the request's body and counts it no more. */
 static void drop_upload(struct session *session)
 {
     struct exchange *exchange = &session->exchange;
     if (!exchange->has_upload && exchange->upload_bytes == 0)
         return; /* nearly every request: nothing shared is touched */
+    td_buffer_fini(&exchange->upload);
     atomic_fetch_sub(&session->server->upload_bytes, exchange->upload_bytes);
     exchange->upload_bytes = 0;
     exchange->has_upload = false;
-    td_buffer_fini(&exchange->upload);
 }
 
 /* ---- connections --------------------------------------------------------------------------------------- */
@@ -265,6 +266,7 @@ static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *sessio
     } else {
         td_api_handle(session->server->api, &request, &response);
     }
+    drop_upload(session); /* the answer needs it no more, however long sending takes */
     response.close = response.close || close;
     enum MHD_Result result = queue(mhd, session, &response, td_text_equals(request.method, "HEAD"));
     if (response.changed)

@@ -1,4 +1,5 @@
 """Bodies of requests: only with POST, only with a Content-Length, bounded, in time, and of no harm to what follows."""
+import contextlib
 import json
 import time
 
@@ -6,6 +7,7 @@ import pytest
 
 from harness import Server, check_error, request_bytes, tensor, write_by_hand
 
+LONG = 16 << 20                            # more than sockets hold
 READ = "/models/m/tensors:read"
 GOOD = json.dumps({"tensors": [{"name": "t"}]}).encode()
 
@@ -14,7 +16,7 @@ GOOD = json.dumps({"tensors": [{"name": "t"}]}).encode()
 def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("bodies")
     (root / "m").mkdir()
-    write_by_hand(root / "m" / "model.safetensors", [tensor("t", "U8", [1000])])
+    write_by_hand(root / "m" / "model.safetensors", [tensor("t", "U8", [1000]), tensor("long", "U8", [LONG])])
     return root
 
 
@@ -114,6 +116,19 @@ def test_all_together_are_bounded(srv):
         for c in conns:
             c.close()
     srv.wait_for(lambda: srv.post(READ, GOOD).status == 200, "memory is there again")
+
+
+def test_slow_readers_of_answers_do_not_hold_bodies(srv):
+    """A body counts until its request has been handled, not until the answer has been read."""
+    long = json.dumps({"tensors": [{"name": "long"}]}).encode()
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            c = stack.enter_context(contextlib.closing(srv.conn(rcvbuf=4096)))
+            c.send(head(4096) + long + b" " * (4096 - len(long)))
+            r = c.read_head()
+            assert (r.status, r.length) == (200, LONG)
+        assert srv.gauge("tensord_http_requests_in_flight") >= 8      # their answers are being sent
+        assert srv.post(READ, GOOD).status == 200
 
 
 def test_nothing_is_kept(srv):
