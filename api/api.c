@@ -36,7 +36,7 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
 {
     memset(api, 0, sizeof *api);
     api->catalog = catalog;
-    td_budget_init(&api->lists, TD_LISTS_BYTES);
+    td_budget_init(&api->lists, TD_LISTS_BYTES, "lists and descriptions");
     if (td_view_cache_init(&api->views)) {
         if (td_lru_init(&api->plans, &td_plan_store_class, TD_PLAN_STORE_BYTES)) {
             if (td_shard_store_init(&api->shards, catalog))

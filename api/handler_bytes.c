@@ -84,6 +84,7 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     static const struct td_shard_metadata metadata[] = {{"format", "pt"}};
     const struct td_tensor *tensor = wanted->ref.tensor;
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    struct td_budget *budget = &call->api->shards.live;
     struct td_plan plan = {0};
     struct td_shard_file *file = NULL;
     struct td_buffer head;
@@ -96,10 +97,9 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
         ok = td_body_append_heap(&call->response->body, data, len, err);
     }
     td_buffer_fini(&head);
-    ok = ok && td_plan_from_selection(&tensors, wanted->number, &wanted->selection, &plan, err) &&
-         td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, &file,
-                              err) &&
-         td_shard_store_count(&call->api->shards, file, err) &&
+    ok = ok && td_plan_from_selection(&tensors, wanted->number, &wanted->selection, budget, &plan, err) &&
+         td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, budget,
+                              &file, err) &&
          td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, &call->response->body,
                               err);
     td_plan_fini(&plan);
@@ -356,18 +356,20 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
 {
     static const struct td_shard_metadata metadata[] = {{"format", "pt"}};
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    struct td_budget *budget = &call->api->shards.live;
     struct td_plan plan = {0};
     struct td_shard_file *file = NULL;
     struct td_error err;
     td_error_init(&err);
     bool is_raw = batch->format == FORMAT_RAW;
     bool ok = (!is_raw || name_results(batch, &err)) &&
-              td_plan_from_items(batch->items.items, batch->items.count, &tensors, &plan, &err) &&
-              td_shard_file_create(&plan, &tensors, metadata, 1, !is_raw, &file, &err) &&
-              td_shard_store_count(&call->api->shards, file, &err) &&
+              td_plan_from_items(batch->items.items, batch->items.count, &tensors, budget, &plan, &err) &&
+              td_shard_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
               td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file,
                                    &call->response->body, &err);
+    size_t planned_bytes = plan.arena.used_bytes;
     td_plan_fini(&plan);
+    td_shard_store_trim(planned_bytes);
     td_shard_file_unref(file);
     if (!ok) {
         td_response_fail_error(call->response, &err);
@@ -384,7 +386,7 @@ void td_handle_read(const struct td_call *call)
     struct td_error err;
     const struct td_checkpoint *checkpoint = NULL;
     td_error_init(&err);
-    td_arena_init(&batch.arena, 0); /* the body's length bounds it */
+    td_arena_init_budget(&batch.arena, 0, &call->api->shards.live); /* the body's length bounds it */
     if (td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint(call)) != NULL) {
         if (read_batch(call, &batch, &err))
             answer_batch(call, checkpoint, &batch);

@@ -75,17 +75,17 @@ static void describe(const struct stored_plan *stored, struct td_shard_want *wan
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/* Makes the JSON the answer; it may be as large as a plan, so it counts as one. */
+/* Makes the JSON the answer; it may be as large as a plan, so it is of the same budget. */
 static void send_json(const struct td_call *call, struct td_buffer *json)
 {
     struct td_error err;
+    if (!json->failed) {
+        td_response_set_json_from(call->response, json, json->budget);
+        return;
+    }
     td_error_init(&err);
-    if (json->failed)
-        (void)td_call_no_memory(call);
-    else if (td_shard_store_take(&call->api->shards, json->len, &err))
-        td_response_set_json_from(call->response, json, &call->api->shards.live);
-    else
-        td_response_fail_error(call->response, &err);
+    (void)td_buffer_refuse(json, &err);
+    td_response_fail_error(call->response, &err);
 }
 
 static void describe_file(const struct td_call *call, const struct td_shard_want *want,
@@ -96,7 +96,7 @@ static void describe_file(const struct td_call *call, const struct td_shard_want
     struct td_buffer json;
     struct td_error err;
     td_error_init(&err);
-    td_buffer_init(&json);
+    td_buffer_init_budget(&json, &call->api->shards.live);
     if (name->len > 0 && name->len < sizeof engine) {
         memcpy(engine, name->p, name->len);
         engine[name->len] = '\0';
@@ -294,7 +294,7 @@ static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker
         write_rank(maker->want, rank, file, tag, out);
         td_shard_file_unref(file);
         if (out->failed)
-            return td_error_no_memory(err);
+            return td_buffer_refuse(out, err);
     }
     td_buffer_puts(out, "]}\n");
     return true;
@@ -307,7 +307,7 @@ static void write_plan(const struct td_call *call, const struct td_shard_want *w
     struct td_buffer json;
     struct td_error err;
     td_error_init(&err);
-    td_buffer_init(&json);
+    td_buffer_init_budget(&json, &call->api->shards.live);
     td_shard_maker_init(&maker, &call->api->shards, want);
     td_buffer_printf(&json, "{\"id\":\"%.*s\",\"model\":", (int)want->name.id.len, want->name.id.p);
     td_json_write_cstring(&json, want->model->id);

@@ -12,11 +12,7 @@ bool td_held_take(struct td_held *held, size_t bytes, struct td_error *err)
         return td_error_no_memory(err);
     if (all > UNCOUNTED_BYTES) {
         if (!td_budget_take(held->budget, all - held->counted_bytes))
-            return td_error_set(
-                err, TD_RESOURCE_EXHAUSTED,
-                "the lists and descriptions that are being sent take nearly all of the %zu MiB there "
-                "are for them; try again when some of these answers have ended",
-                held->budget->max_bytes >> 20);
+            return td_budget_refuse(held->budget, all, err);
         held->counted_bytes = all;
     }
     held->bytes = all;

@@ -145,6 +145,13 @@ void td_response_set_former_etag(struct td_response *response, const char *forma
     va_end(args);
 }
 
+void td_response_set_modified(struct td_response *response, int64_t mtime_ns)
+{
+    int64_t modified_s = td_wall_of_ns(mtime_ns).seconds;
+    int64_t now_s = td_wall_now().seconds;
+    response->last_modified_s = modified_s < now_s ? modified_s : now_s;
+}
+
 void td_response_describe(struct td_response *response, const char *content_type)
 {
     response->content_type = content_type;
@@ -311,7 +318,7 @@ static void set_text(struct td_response *response, const char *type, struct td_b
     char tag[TD_TAG_BYTES];
     struct td_blob *blob = NULL;
     size_t len;
-    size_t taken = text->len;
+    size_t taken = text->budget == NULL ? text->len : 0; /* what the buffer does not give back by itself */
     char *data = td_buffer_release(text, &len);
     if (data == NULL) {
         if (budget != NULL)

@@ -94,6 +94,10 @@ void td_response_set_etag(struct td_response *response, const char *format, ...)
 void td_response_set_former_etag(struct td_response *response, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Sets Last-Modified to a file's mtime (ns since 1970), or to now where that lies in the future: RFC 9110 section 8.8.2.1 has
+ * no date later than the answer's. */
+void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
+
 /* Says of a body that is a representation of a resource what type it is: it may be kept if it is revalidated, and cut. */
 void td_response_describe(struct td_response *response, const char *content_type);
 
@@ -114,7 +118,8 @@ void td_response_set_json(struct td_response *response, struct td_buffer *json);
 
 /* The same of another type, which must be static. */
 void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text);
-/* The same for a buffer whose len was taken from a budget: it is given back when nothing holds the body any more. */
+/* The same for a buffer whose len is taken from a budget, its own or one that the caller counts in: it is given back when
+ * nothing holds the body any more. */
 void td_response_set_json_from(struct td_response *response, struct td_buffer *json,
                                struct td_budget *budget);
 

@@ -27,6 +27,13 @@ static bool file_idle(const void *value)
 
 static const struct td_lru_class file_class = {.ref = file_ref, .unref = file_unref, .idle = file_idle};
 
+/* Frees the file that has been kept longest of those that nobody has. */
+static bool drop_file(void *context)
+{
+    struct td_shard_store *store = context;
+    return td_lru_drop_idle(&store->files);
+}
+
 /* A condition that is waited for by the monotonic clock. */
 static bool condition_init(pthread_cond_t *condition)
 {
@@ -42,7 +49,9 @@ static bool condition_init(pthread_cond_t *condition)
 bool td_shard_store_init(struct td_shard_store *store, struct td_catalog *catalog)
 {
     *store = (struct td_shard_store){.catalog = catalog, .wait_ns = TD_SHARD_WAIT_NS};
-    td_budget_init(&store->live, TD_SHARD_LIVE_BYTES);
+    td_budget_init(&store->live, TD_SHARD_LIVE_BYTES, "rank files and slices");
+    store->live.make_room = drop_file;
+    store->live.context = store;
     if (!td_lru_init(&store->files, &file_class, TD_SHARD_CACHE_BYTES))
         return false;
     if (pthread_mutex_init(&store->lock, NULL) == 0) {
@@ -59,28 +68,6 @@ void td_shard_store_fini(struct td_shard_store *store)
     td_lru_fini(&store->files);
     (void)pthread_cond_destroy(&store->changed);
     (void)pthread_mutex_destroy(&store->lock);
-}
-
-/* ---- memory -------------------------------------------------------------------------------------------- */
-
-bool td_shard_store_take(struct td_shard_store *store, size_t bytes, struct td_error *err)
-{
-    while (!td_budget_take(&store->live, bytes))
-        if (!td_lru_drop_idle(&store->files))
-            return td_error_set(
-                err, TD_RESOURCE_EXHAUSTED,
-                "the rank files and slices that are being sent take nearly all of the %zu MiB "
-                "there are for them; try again when some of these answers have ended",
-                store->live.max_bytes >> 20);
-    return true;
-}
-
-bool td_shard_store_count(struct td_shard_store *store, struct td_shard_file *file, struct td_error *err)
-{
-    if (!td_shard_store_take(store, td_shard_file_memory_bytes(file), err))
-        return false;
-    td_shard_file_set_budget(file, &store->live);
-    return true;
 }
 
 /* former: by what the files were called before they were hashed. */
@@ -169,6 +156,12 @@ static void leave(struct td_shard_store *store, const struct td_shard_making *mi
     pthread_mutex_unlock(&store->lock);
 }
 
+void td_shard_store_trim(size_t planned_bytes)
+{
+    if (planned_bytes >= TD_SHARD_TRIM_BYTES)
+        (void)malloc_trim(0);
+}
+
 void td_shard_maker_init(struct td_shard_maker *maker, struct td_shard_store *store,
                          const struct td_shard_want *want)
 {
@@ -178,12 +171,12 @@ void td_shard_maker_init(struct td_shard_maker *maker, struct td_shard_store *st
 void td_shard_maker_fini(struct td_shard_maker *maker)
 {
     struct td_shard_store *store = maker->store;
+    size_t matched_bytes = maker->basis.match.arena.used_bytes;
     td_plan_basis_fini(&maker->basis);
     td_plan_spec_fini(&maker->spec);
     if (!maker->has_place)
         return;
-    if (maker->want->checkpoint->tensor_count >= TD_SHARD_TRIM_TENSORS)
-        (void)malloc_trim(0); /* plans are many small pieces, which an arena of malloc's would keep */
+    td_shard_store_trim(matched_bytes + maker->planned_bytes);
     pthread_mutex_lock(&store->lock);
     store->makers--;
     pthread_cond_broadcast(&store->changed);
@@ -215,7 +208,8 @@ static bool prepare(struct td_shard_maker *maker, struct td_error *err)
     maker->has_basis =
         (!want->name.by_config || td_model_config_text(td_catalog_maps(maker->store->catalog), want->snapshot,
                                                        want->model, &config, &config_len, err)) &&
-        td_plan_spec_match(spec_of(maker), config, config_len, &tensors, &maker->basis, err);
+        td_plan_spec_match(spec_of(maker), config, config_len, &tensors, &maker->store->live, &maker->basis,
+                           err);
     free(config);
     return maker->has_basis;
 }
@@ -225,8 +219,12 @@ bool td_shard_maker_plan(struct td_shard_maker *maker, uint64_t rank, struct td_
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(maker->want->checkpoint);
     *out = (struct td_plan){0};
-    return enter(maker, NULL, NULL, NULL, err) && prepare(maker, err) &&
-           td_plan_spec_rank(spec_of(maker), &maker->basis, &tensors, rank, out, err);
+    if (!enter(maker, NULL, NULL, NULL, err) || !prepare(maker, err) ||
+        !td_plan_spec_rank(spec_of(maker), &maker->basis, &tensors, rank, out, err))
+        return false;
+    if (out->arena.used_bytes > maker->planned_bytes)
+        maker->planned_bytes = out->arena.used_bytes;
+    return true;
 }
 
 /* ---- files --------------------------------------------------------------------------------------------- */
@@ -242,13 +240,7 @@ static bool create_file(struct td_shard_maker *maker, const struct td_plan *plan
     memcpy(id, plan_id->p == NULL ? "" : plan_id->p, plan_id->len);
     const struct td_rank_label label = {
         .model = want->model->id, .engine = spec_of(maker)->engine, .plan_id = id};
-    if (!td_rank_file_create(plan, &tensors, &label, out, err))
-        return false;
-    if (td_shard_store_count(maker->store, *out, err))
-        return true;
-    td_shard_file_unref(*out);
-    *out = NULL;
-    return false;
+    return td_rank_file_create(plan, &tensors, &label, &maker->store->live, out, err);
 }
 
 static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *tag,

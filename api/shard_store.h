@@ -13,8 +13,10 @@
 
 enum {
     TD_SHARD_CACHE_BYTES = 256 * 1024 * 1024, /* above that, files that nobody has go when one is made */
-    TD_SHARD_LIVE_BYTES = 512 * 1024 * 1024,  /* these and what answers that are being sent hold */
-    TD_SHARD_TRIM_TENSORS = 10 * 1000,        /* planning so many leaves much freed memory behind */
+    /* Counted: what is being made, what is kept and what answers hold that are being sent. 512 MiB are documented: the rest is
+     * for what malloc takes beside */
+    TD_SHARD_LIVE_BYTES = 480 * 1024 * 1024,
+    TD_SHARD_TRIM_BYTES = 1024 * 1024, /* planning in so much leaves much freed memory behind */
     TD_SHARD_MAKERS = 4 /* make files at once, each within what td_plan_match and a plan may take */
 };
 
@@ -23,8 +25,10 @@ enum {
 
 struct td_shard_store {
     struct td_catalog *catalog;
-    struct td_lru files;    /* by tag */
-    struct td_budget live;  /* TD_SHARD_LIVE_BYTES, of all files there are, and of their descriptions */
+    struct td_lru files; /* by tag */
+    /* TD_SHARD_LIVE_BYTES: of plans, files, slices and descriptions, each from before its memory is there until it is freed.
+     * Files that are only kept make room */
+    struct td_budget live;
     uint64_t wait_ns;       /* TD_SHARD_WAIT_NS */
     pthread_mutex_t lock;   /* of what follows */
     pthread_cond_t changed; /* a maker is done with a file, or has gone */
@@ -63,12 +67,9 @@ bool td_shard_store_former_tag(const struct td_shard_want *want, uint64_t rank, 
 bool td_shard_store_get(struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
                         struct td_shard_file **out, char tag[TD_TAG_BYTES], struct td_error *err);
 
-/* Takes memory that answers of this kind hold from the budget; files that are only kept make room. Errors:
- * TD_RESOURCE_EXHAUSTED. */
-bool td_shard_store_take(struct td_shard_store *store, size_t bytes, struct td_error *err);
-
-/* Counts a file that was made elsewhere. Before it is shared. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_shard_store_count(struct td_shard_store *store, struct td_shard_file *file, struct td_error *err);
+/* Has malloc give freed memory back to the system, after planning that took so many bytes: plans are many small pieces, which
+ * malloc's arenas would keep, beyond the budget. Once they are freed. */
+void td_shard_store_trim(size_t planned_bytes);
 
 /* Makes several files of one want, or describes them: names are matched once. From the first that is not there already it
  * is one of the TD_SHARD_MAKERS until its end. One thread's; the rest is borrowed. */
@@ -76,6 +77,7 @@ struct td_shard_maker {
     struct td_shard_store *store;
     const struct td_shard_want *want;
     bool has_place, has_basis;
+    size_t planned_bytes;     /* that the largest of its plans took */
     struct td_plan_spec spec; /* of its own, where the want has none */
     struct td_plan_basis basis;
 };

@@ -119,9 +119,9 @@ static bool write_extents(const struct td_call *call, const struct td_checkpoint
                           struct td_buffer *out, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(out->budget, err);
     if (layout == NULL)
-        return td_error_no_memory(err);
+        return false;
     bool ok = td_layout_append_output(layout, TD_SHARD_SOURCE_TENSOR, plan, output, &tensors, err);
     td_buffer_puts(out, ",\"extents\":[");
     for (size_t i = 0; ok && i < layout->block_count; i++) {
@@ -161,5 +161,5 @@ bool td_shard_view_write(const struct td_call *call, const struct td_checkpoint 
     td_buffer_putc(out, ']');
     write_dropped(out, plan);
     td_buffer_puts(out, "}\n");
-    return ok && (!out->failed || td_error_no_memory(err));
+    return ok && (!out->failed || td_buffer_refuse(out, err));
 }

@@ -8,8 +8,13 @@
 #include <string.h>
 
 /* Small files have a handful of tensors: start small, grow geometrically, so that neither 2,000 small
- * manifests nor one of a million tensors wastes much. */
-enum { ARENA_CHUNK_MIN_BYTES = 1024, ARENA_CHUNK_MAX_BYTES = 256 * 1024 };
+ * manifests nor one of a million tensors wastes much. Those of a budget end soon: malloc gives chunks of 1 MiB back to the
+ * system as soon as they are freed (server/cmd_serve.c), while smaller ones would stay in the process, uncounted. */
+enum {
+    ARENA_CHUNK_MIN_BYTES = 1024,
+    ARENA_CHUNK_MAX_BYTES = 256 * 1024,
+    ARENA_BUDGET_CHUNK_MAX_BYTES = 1024 * 1024
+};
 
 struct td_arena_chunk {
     struct td_arena_chunk *next;
@@ -21,9 +26,27 @@ struct td_arena_chunk {
 
 void td_arena_init(struct td_arena *arena, size_t limit_bytes)
 {
-    arena->chunks = NULL;
-    arena->used_bytes = 0;
-    arena->limit_bytes = limit_bytes;
+    td_arena_init_budget(arena, limit_bytes, NULL);
+}
+
+void td_arena_init_budget(struct td_arena *arena, size_t limit_bytes, struct td_budget *budget)
+{
+    *arena = (struct td_arena){.limit_bytes = limit_bytes, .budget = budget};
+}
+
+bool td_arena_refuse(const struct td_arena *arena, const char *what, struct td_error *err)
+{
+    switch (arena->lack) {
+    case TD_ARENA_LACKS_LIMIT:
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "%s would take more than %zu KiB of memory, which is the most that it may", what,
+                            arena->limit_bytes >> 10);
+    case TD_ARENA_LACKS_BUDGET:
+        return td_budget_refuse(arena->budget, arena->lacked_bytes, err);
+    case TD_ARENA_LACKS_MEMORY:
+        break;
+    }
+    return td_error_no_memory(err);
 }
 
 void td_arena_fini(struct td_arena *arena)
@@ -31,7 +54,9 @@ void td_arena_fini(struct td_arena *arena)
     struct td_arena_chunk *chunk = arena->chunks;
     while (chunk != NULL) {
         struct td_arena_chunk *next = chunk->next;
+        size_t bytes = chunk->capacity + sizeof *chunk;
         free(chunk);
+        td_budget_give(arena->budget, bytes);
         chunk = next;
     }
     arena->chunks = NULL;
@@ -55,34 +80,57 @@ bool td_arena_claim(struct td_arena *arena, size_t bytes)
     return true;
 }
 
+/* A chunk with so many bytes, the arena's first from now on; NULL when there is no memory for it. */
+static struct td_arena_chunk *arena_chunk(struct td_arena *arena, size_t capacity)
+{
+    size_t bytes;
+    struct td_arena_chunk *chunk;
+    if (!td_add_size(capacity, sizeof *chunk, &bytes))
+        return NULL;
+    if (!td_budget_take(arena->budget, bytes)) {
+        arena->lack = TD_ARENA_LACKS_BUDGET;
+        arena->lacked_bytes = bytes;
+        return NULL;
+    }
+    chunk = malloc(bytes);
+    if (chunk == NULL) {
+        td_budget_give(arena->budget, bytes);
+        return NULL;
+    }
+    chunk->capacity = capacity;
+    chunk->low = 0;
+    chunk->high = capacity;
+    chunk->next = arena->chunks;
+    arena->chunks = chunk;
+    return chunk;
+}
+
 /* A chunk with at least `need` bytes free between low and high; NULL when there is no memory. */
 static struct td_arena_chunk *arena_room(struct td_arena *arena, size_t need)
 {
     size_t total;
+    arena->lack = TD_ARENA_LACKS_MEMORY;
     if (!td_add_size(arena->used_bytes, need, &total))
         return NULL;
-    if (arena->limit_bytes != 0 && total > arena->limit_bytes)
+    if (arena->limit_bytes != 0 && total > arena->limit_bytes) {
+        arena->lack = TD_ARENA_LACKS_LIMIT;
         return NULL;
+    }
     struct td_arena_chunk *chunk = arena->chunks;
     if (chunk == NULL || need > chunk->high - chunk->low) {
         size_t capacity = chunk == NULL ? ARENA_CHUNK_MIN_BYTES : chunk->capacity * 2;
-        if (capacity > ARENA_CHUNK_MAX_BYTES)
-            capacity = ARENA_CHUNK_MAX_BYTES;
+        size_t most = arena->budget == NULL ? ARENA_CHUNK_MAX_BYTES : ARENA_BUDGET_CHUNK_MAX_BYTES;
+        if (capacity > most)
+            capacity = most;
         if (arena->limit_bytes != 0 && capacity > arena->limit_bytes - arena->used_bytes)
             capacity = arena->limit_bytes - arena->used_bytes; /* what may never be handed out is not taken */
         if (capacity < need)
             capacity = need;
-        size_t bytes;
-        if (!td_add_size(capacity, sizeof *chunk, &bytes))
-            return NULL;
-        chunk = malloc(bytes);
+        chunk = arena_chunk(arena, capacity);
+        if (chunk == NULL && arena->lack == TD_ARENA_LACKS_BUDGET)
+            chunk = arena_chunk(arena, need); /* there may be enough for that alone */
         if (chunk == NULL)
             return NULL;
-        chunk->capacity = capacity;
-        chunk->low = 0;
-        chunk->high = capacity;
-        chunk->next = arena->chunks;
-        arena->chunks = chunk;
     }
     arena->used_bytes = total;
     return chunk;
@@ -91,6 +139,7 @@ static struct td_arena_chunk *arena_room(struct td_arena *arena, size_t need)
 void *td_arena_alloc(struct td_arena *arena, size_t size)
 {
     size_t rounded;
+    arena->lack = TD_ARENA_LACKS_MEMORY;
     if (!td_add_size(size, sizeof(uint64_t) - 1, &rounded))
         return NULL;
     rounded &= ~(sizeof(uint64_t) - 1); /* 8 aligns everything that manifests hold */
@@ -107,6 +156,7 @@ void *td_arena_alloc(struct td_arena *arena, size_t size)
 void *td_arena_array(struct td_arena *arena, size_t count, size_t size)
 {
     size_t bytes;
+    arena->lack = TD_ARENA_LACKS_MEMORY;
     if (!td_mul_size(count, size, &bytes))
         return NULL;
     return td_arena_alloc(arena, bytes);

@@ -2,17 +2,34 @@
 #ifndef TD_CORE_ARENA_H
 #define TD_CORE_ARENA_H
 
+#include "core/budget.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Why an arena handed out nothing. */
+enum td_arena_lack { TD_ARENA_LACKS_MEMORY, TD_ARENA_LACKS_LIMIT, TD_ARENA_LACKS_BUDGET };
+
 struct td_arena {
     struct td_arena_chunk *chunks;
-    size_t used_bytes;  /* handed out so far */
-    size_t limit_bytes; /* 0 = none */
+    size_t used_bytes;        /* handed out so far */
+    size_t limit_bytes;       /* 0 = none */
+    struct td_budget *budget; /* NULL, or what its chunks are taken from */
+    enum td_arena_lack lack;  /* of the latest failure */
+    size_t lacked_bytes;      /* that the budget did not have */
 };
 
 /* limit_bytes bounds the sum of all allocations; 0 means no bound. */
 void td_arena_init(struct td_arena *arena, size_t limit_bytes);
+
+/* The same with a budget, from which the arena takes what it gets from malloc, and to which it gives that back at its end.
+ * The budget is borrowed; NULL: none. */
+void td_arena_init_budget(struct td_arena *arena, size_t limit_bytes, struct td_budget *budget);
+
+/* Sets the error for the latest NULL that the arena returned: past its limit TD_FAILED_PRECONDITION, saying what would take
+ * so much ("the plan"); else TD_RESOURCE_EXHAUSTED, or as td_budget_refuse. Returns false. */
+bool td_arena_refuse(const struct td_arena *arena, const char *what, struct td_error *err);
+
 void td_arena_fini(struct td_arena *arena);
 
 /* What can still be handed out, at least 1; 0 = no bound. */

@@ -12,16 +12,30 @@ void td_buffer_init(struct td_buffer *buffer)
     memset(buffer, 0, sizeof *buffer);
 }
 
+void td_buffer_init_budget(struct td_buffer *buffer, struct td_budget *budget)
+{
+    td_buffer_init(buffer);
+    buffer->budget = budget;
+}
+
 void td_buffer_fini(struct td_buffer *buffer)
 {
     free(buffer->data);
+    td_budget_give(buffer->budget, buffer->capacity);
     memset(buffer, 0, sizeof *buffer);
+}
+
+bool td_buffer_refuse(const struct td_buffer *buffer, struct td_error *err)
+{
+    return buffer->lacked_bytes > 0 ? td_budget_refuse(buffer->budget, buffer->lacked_bytes, err)
+                                    : td_error_no_memory(err);
 }
 
 void td_buffer_clear(struct td_buffer *buffer)
 {
     buffer->len = 0;
     buffer->failed = false;
+    buffer->lacked_bytes = 0;
 }
 
 bool td_buffer_reserve(struct td_buffer *buffer, size_t more)
@@ -38,8 +52,15 @@ bool td_buffer_reserve(struct td_buffer *buffer, size_t more)
     size_t grown = buffer->capacity < 128 ? 128 : buffer->capacity + buffer->capacity / 2;
     if (grown < need)
         grown = need;
+    size_t added = grown - buffer->capacity;
+    if (!td_budget_take(buffer->budget, added)) {
+        buffer->lacked_bytes = grown;
+        buffer->failed = true;
+        return false;
+    }
     char *data = realloc(buffer->data, grown);
     if (data == NULL) {
+        td_budget_give(buffer->budget, added);
         buffer->failed = true;
         return false;
     }
@@ -91,6 +112,7 @@ char *td_buffer_release(struct td_buffer *buffer, size_t *len)
     if (data == NULL)
         free(buffer->data);
     char *fitted = *len > 0 ? realloc(data, *len) : NULL; /* what was reserved for more is given back */
+    td_budget_give(buffer->budget, buffer->capacity - *len);
     memset(buffer, 0, sizeof *buffer);
     return fitted == NULL ? data : fitted;
 }

@@ -3,6 +3,8 @@
 #ifndef TD_CORE_BUFFER_H
 #define TD_CORE_BUFFER_H
 
+#include "core/budget.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,9 +14,19 @@ struct td_buffer {
     char *data; /* owned; not NUL-terminated unless td_buffer_terminate was called */
     size_t len, capacity;
     bool failed;
+    struct td_budget *budget; /* NULL, or what the capacity is taken from */
+    size_t lacked_bytes;      /* that the budget did not have; 0: memory was short, if it failed */
 };
 
 void td_buffer_init(struct td_buffer *buffer);
+
+/* The same with a budget that the memory is taken from, and given back to with td_buffer_fini. The budget is borrowed; NULL:
+ * none. */
+void td_buffer_init_budget(struct td_buffer *buffer, struct td_budget *budget);
+
+/* Sets the error for a buffer that has failed. TD_RESOURCE_EXHAUSTED, or as td_budget_refuse. Returns false. */
+bool td_buffer_refuse(const struct td_buffer *buffer, struct td_error *err);
+
 void td_buffer_fini(struct td_buffer *buffer);
 
 /* Forgets the contents, keeps the memory, clears `failed`. */
@@ -50,7 +62,8 @@ void td_buffer_printf(struct td_buffer *buffer, const char *format, ...)
 /* A NUL past the end (not counted in len); returns data, or NULL when failed. */
 char *td_buffer_terminate(struct td_buffer *buffer);
 
-/* Hands the memory over to the caller (free()); the buffer is empty afterwards. NULL when failed or empty. */
+/* Hands the memory over to the caller (free()); the buffer is empty afterwards. NULL when failed or empty. Of its budget *len
+ * bytes stay taken: they are the caller's to give back. */
 char *td_buffer_release(struct td_buffer *buffer, size_t *len);
 
 #endif

@@ -147,7 +147,7 @@ static bool tally_rank(const struct job *job, const struct td_plan_basis *basis,
         .model = job->model->id, .engine = job->spec.engine, .plan_id = job->plan_id};
     td_plan_fini(plan);
     bool ok = td_plan_spec_rank(&job->spec, basis, &tensors, rank, plan, err) &&
-              td_rank_file_create(plan, &tensors, &label, &file, err);
+              td_rank_file_create(plan, &tensors, &label, NULL, &file, err);
     if (ok)
         td_plan_tally_file(file, out);
     td_shard_file_unref(file);
@@ -178,7 +178,7 @@ static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, str
     struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
     struct td_plan_basis basis;
     struct td_plan plan = {0};
-    bool ok = td_plan_spec_match(&job->spec, job->config, job->config_len, &tensors, &basis, err);
+    bool ok = td_plan_spec_match(&job->spec, job->config, job->config_len, &tensors, NULL, &basis, err);
     for (uint64_t rank = 0; ok && rank < job->spec.tp_size; rank++)
         ok = tally_rank(job, &basis, rank, &plan, &ranks[rank], err);
     if (ok)

@@ -34,11 +34,12 @@ struct service {
 
 /* By itself malloc keeps ever larger pieces for later, in each of its arenas, and what one plan took would never leave the
  * process. From 1 MiB on memory comes from the kernel and goes back to it at once; windows and answers of usual sizes
- * stay below, and that much may lie free at an arena's end. */
+ * stay below, and half of that may lie free at the end of each of its arenas, of which there would be eight for each core. */
 static void bound_free_memory(void)
 {
     (void)mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
     (void)mallopt(M_TRIM_THRESHOLD, 512 * 1024);
+    (void)mallopt(M_ARENA_MAX, 32);
 }
 
 /* Signals are taken by sigtimedwait in one place; every thread inherits the blocked mask. */

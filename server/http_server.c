@@ -39,9 +39,10 @@ struct exchange {
     struct td_header headers[TD_MAX_HEADER_FIELDS];
     size_t header_count;
     bool too_many;
-    const char *method;      /* libmicrohttpd's, valid as long as the headers */
-    struct td_buffer upload; /* the request's body, as far as it has come; empty again once it has been handled */
-    uint64_t upload_bytes;   /* what has come of it; counted in the server's sum */
+    const char *method; /* libmicrohttpd's, valid as long as the headers */
+    struct td_buffer
+        upload; /* the request's body, as far as it has come; empty again once it has been handled */
+    uint64_t upload_bytes; /* what has come of it; counted in the server's sum */
     bool has_upload;
     /* of the answer */
     int status;

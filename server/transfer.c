@@ -1,10 +1,14 @@
 #include "server/transfer.h"
 
 #include "core/clock.h"
+#include "storage/composed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+_Static_assert((int)TD_WINDOW_BYTES <= (int)TD_COMPOSED_WINDOW_BYTES,
+               "windows over composed blobs are counted");
 
 /* A body while it is sent; freed by libmicrohttpd with the response. */
 struct transfer {

@@ -218,17 +218,33 @@ static bool check_blocks(const struct planner *p, const struct td_matched *m, ui
            refuse(p, m, "a rank's part would begin or end within a block of its type");
 }
 
-static bool grow(void **items, size_t count, size_t *capacity, size_t size)
+static const char this_plan[] = "the plan of one rank";
+
+static bool refuse_memory(const struct planner *p)
 {
-    if (count < *capacity)
-        return true;
+    return td_arena_refuse(&p->plan->arena, this_plan, p->err);
+}
+
+/* Room for one more item in an array that is not in the arena, but of its budget. */
+static bool grow(struct planner *p, void **items, size_t count, size_t *capacity, size_t size)
+{
+    struct td_arena *arena = &p->plan->arena;
     size_t wanted = *capacity == 0 ? 64 : *capacity + *capacity / 2;
     size_t bytes;
-    if (!td_mul_size(wanted, size, &bytes) || bytes > TD_PLAN_MAX_MEMORY_BYTES)
-        return false;
+    if (count < *capacity)
+        return true;
+    if (!td_mul_size(wanted, size, &bytes) || bytes > TD_PLAN_MAX_MEMORY_BYTES) {
+        arena->lack = TD_ARENA_LACKS_LIMIT;
+        return refuse_memory(p);
+    }
+    size_t added = bytes - *capacity * size;
+    if (!td_budget_take(arena->budget, added))
+        return td_budget_refuse(arena->budget, added, p->err);
     void *grown = realloc(*items, bytes);
-    if (grown == NULL)
-        return false;
+    if (grown == NULL) {
+        td_budget_give(arena->budget, added);
+        return td_error_no_memory(p->err);
+    }
     *items = grown;
     *capacity = wanted;
     return true;
@@ -240,10 +256,10 @@ static bool append_pieces(struct planner *p, const struct td_matched *m, const s
     for (uint32_t i = 0; i < split->count; i++) {
         const struct td_split_piece *piece = &split->pieces[i];
         void *pieces = plan->pieces;
-        bool room = grow(&pieces, plan->piece_count, &p->piece_capacity, sizeof *plan->pieces);
+        bool room = grow(p, &pieces, plan->piece_count, &p->piece_capacity, sizeof *plan->pieces);
         plan->pieces = pieces;
         if (!room)
-            return td_error_no_memory(p->err);
+            return false;
         plan->pieces[plan->piece_count++] =
             (struct td_plan_piece){.tensor = piece->zeros ? TD_PIECE_ZEROS : m->number,
                                    .start = piece->start,
@@ -264,7 +280,7 @@ static bool set_shape(struct planner *p, const struct group *group, uint64_t siz
     out->rank = tensor->rank + extra;
     uint64_t *shape = td_arena_array(&p->plan->arena, out->rank, sizeof *shape);
     if (shape == NULL)
-        return td_error_no_memory(p->err);
+        return refuse_memory(p);
     if (group->stack)
         shape[0] = group->cells;
     for (uint32_t d = 0; d < tensor->rank; d++)
@@ -312,16 +328,16 @@ static bool plan_group(struct planner *p, struct group *group)
     struct td_plan_output out = {.dtype = head->tensor->dtype, .first_piece = plan->piece_count};
     uint64_t size;
     void *outputs = plan->outputs;
-    bool room = grow(&outputs, plan->output_count, &p->output_capacity, sizeof *plan->outputs);
+    bool room = grow(p, &outputs, plan->output_count, &p->output_capacity, sizeof *plan->outputs);
     plan->outputs = outputs;
     if (!room)
-        return td_error_no_memory(p->err);
+        return false;
     if (!check_group(p, group) || !check_shapes(p, group) || !plan_cells(p, group, &size) ||
         !set_shape(p, group, size, &out))
         return false;
     out.name = td_arena_strndup(&plan->arena, head->out, strlen(head->out));
     if (out.name == NULL)
-        return td_error_no_memory(p->err);
+        return refuse_memory(p);
     out.axis = group->axis;
     out.cell_count = group->cells;
     out.piece_count = plan->piece_count - out.first_piece;
@@ -346,21 +362,28 @@ static bool plan_groups(struct planner *p)
 
 /* ---- plans ---- */
 
-/* What grew by realloc goes into the arena. */
-static bool settle(struct td_plan *plan, bool ok, struct td_error *err)
+/* A copy, in the arena, of an array that grew by itself, which is freed. NULL: an error was set. */
+static void *settle_array(struct planner *p, void *items, size_t count, size_t capacity, size_t size)
 {
-    struct td_plan_output *outputs = plan->outputs;
-    struct td_plan_piece *pieces = plan->pieces;
-    plan->outputs = td_arena_array(&plan->arena, plan->output_count, sizeof *outputs);
-    plan->pieces = td_arena_array(&plan->arena, plan->piece_count, sizeof *pieces);
-    bool room = plan->outputs != NULL && plan->pieces != NULL;
-    if (room && plan->output_count > 0)
-        memcpy(plan->outputs, outputs, plan->output_count * sizeof *outputs);
-    if (room && plan->piece_count > 0)
-        memcpy(plan->pieces, pieces, plan->piece_count * sizeof *pieces);
-    free(outputs);
-    free(pieces);
-    return ok && (room || td_error_no_memory(err));
+    struct td_arena *arena = &p->plan->arena;
+    void *settled = td_arena_array(arena, count, size);
+    if (settled == NULL)
+        (void)refuse_memory(p);
+    else if (count > 0)
+        memcpy(settled, items, count * size);
+    free(items);
+    td_budget_give(arena->budget, capacity * size);
+    return settled;
+}
+
+/* What grew by realloc goes into the arena. */
+static bool settle(struct planner *p)
+{
+    struct td_plan *plan = p->plan;
+    plan->outputs =
+        settle_array(p, plan->outputs, plan->output_count, p->output_capacity, sizeof *plan->outputs);
+    plan->pieces = settle_array(p, plan->pieces, plan->piece_count, p->piece_capacity, sizeof *plan->pieces);
+    return plan->outputs != NULL && plan->pieces != NULL;
 }
 
 void td_plan_fini(struct td_plan *plan)
@@ -370,16 +393,18 @@ void td_plan_fini(struct td_plan *plan)
 }
 
 /* The names of what the engine has no use for. */
-static bool list_dropped(struct td_plan *plan, const struct td_plan_match *match, struct td_error *err)
+static bool list_dropped(struct planner *p)
 {
+    struct td_plan *plan = p->plan;
+    const struct td_plan_match *match = p->match;
     plan->dropped = td_arena_array(&plan->arena, match->dropped_count, sizeof *plan->dropped);
     if (plan->dropped == NULL)
-        return td_error_no_memory(err);
+        return refuse_memory(p);
     for (size_t i = 0; i < match->dropped_count; i++) {
         const struct td_tensor *tensor = match->tensors.get(match->tensors.context, match->dropped[i]);
         plan->dropped[i] = td_arena_strndup(&plan->arena, tensor->name, tensor->name_len);
         if (plan->dropped[i] == NULL)
-            return td_error_no_memory(err);
+            return refuse_memory(p);
         plan->dropped_count++;
     }
     return true;
@@ -402,9 +427,9 @@ bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uin
     *out = (struct td_plan){.tp_size = tp_size, .tp_rank = tp_rank};
     if (!check_rank(tp_size, tp_rank, err))
         return false;
-    td_arena_init(&out->arena, TD_PLAN_MAX_MEMORY_BYTES);
-    bool ok = list_dropped(out, match, err) && plan_groups(&p);
-    ok = settle(out, ok, err);
+    td_arena_init_budget(&out->arena, TD_PLAN_MAX_MEMORY_BYTES, match->arena.budget);
+    bool ok = list_dropped(&p) && plan_groups(&p);
+    ok = settle(&p) && ok;
     if (!ok)
         td_plan_fini(out);
     return ok;
@@ -415,7 +440,7 @@ bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor
 {
     struct td_plan_match match = {0};
     *out = (struct td_plan){0};
-    bool ok = check_rank(tp_size, tp_rank, err) && td_plan_match(rules, tensors, &match, err) &&
+    bool ok = check_rank(tp_size, tp_rank, err) && td_plan_match(rules, tensors, NULL, &match, err) &&
               td_plan_from_match(&match, tp_size, tp_rank, out, err);
     td_plan_match_fini(&match);
     return ok;

@@ -38,7 +38,7 @@ struct td_plan_output {
 };
 
 struct td_plan {
-    struct td_arena arena; /* owns all that follows */
+    struct td_arena arena; /* owns all that follows; at most TD_PLAN_MAX_MEMORY_BYTES */
     uint64_t tp_size, tp_rank;
     struct td_plan_output *outputs; /* in the order of the file: by name */
     size_t output_count;
@@ -54,7 +54,8 @@ void td_plan_fini(struct td_plan *plan); /* of an empty or failed one too */
 /* Rank tp_rank of tp_size by what was matched (which is borrowed for the call). Errors: TD_FAILED_PRECONDITION (the
  * message names the tensor): a size that the ranks do not divide, parts that are not the dimension, types or shapes that
  * cannot be joined, a slot or an index of a stack twice or missing, a slice within a block; TD_INVALID_ARGUMENT: no such
- * rank, tp_size not from 1 to TD_MAX_TP_SIZE; TD_RESOURCE_EXHAUSTED. */
+ * rank, tp_size not from 1 to TD_MAX_TP_SIZE; TD_FAILED_PRECONDITION too for more than TD_PLAN_MAX_MEMORY_BYTES;
+ * TD_RESOURCE_EXHAUSTED. Memory comes from the match's budget. */
 bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank,
                         struct td_plan *out, struct td_error *err);
 
@@ -70,12 +71,13 @@ struct td_plan_item {
 };
 
 /* Exactly these tensors in this order. Errors: TD_NOT_FOUND for an unknown name; TD_INVALID_ARGUMENT for a bad slice or
- * two results of one name; TD_FAILED_PRECONDITION as above. */
+ * two results of one name; TD_FAILED_PRECONDITION as above. Memory comes from the budget (borrowed; NULL: none). */
 bool td_plan_from_items(const struct td_plan_item *items, size_t count, const struct td_tensor_list *tensors,
-                        struct td_plan *out, struct td_error *err);
+                        struct td_budget *budget, struct td_plan *out, struct td_error *err);
 
 /* One result: what is selected of tensor `number`, which the selection is of, under its name. Errors as above. */
 bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number,
-                            const struct td_selection *selection, struct td_plan *out, struct td_error *err);
+                            const struct td_selection *selection, struct td_budget *budget,
+                            struct td_plan *out, struct td_error *err);
 
 #endif

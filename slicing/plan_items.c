@@ -13,6 +13,11 @@ struct item_planner {
     struct td_error *err;
 };
 
+static bool refuse_memory(const struct td_plan *plan, struct td_error *err)
+{
+    return td_arena_refuse(&plan->arena, "the list of what is asked for", err);
+}
+
 static const struct td_tensor *find_tensor(const struct td_tensor_list *tensors, const char *name,
                                            uint32_t *number)
 {
@@ -42,7 +47,7 @@ static bool take_selection(struct item_planner *p, const struct td_tensor *tenso
 {
     struct td_selection *copy = td_arena_alloc(&p->plan->arena, sizeof *copy);
     if (copy == NULL)
-        return td_error_no_memory(p->err);
+        return refuse_memory(p->plan, p->err);
     *copy = *selection;
     if (!td_selection_nbytes(copy, tensor->shape, tensor->dtype, &out->nbytes, p->err))
         return false;
@@ -50,7 +55,7 @@ static bool take_selection(struct item_planner *p, const struct td_tensor *tenso
     out->rank = td_selection_shape(copy, sizes);
     uint64_t *shape = td_arena_array(&p->plan->arena, out->rank, sizeof *shape);
     if (shape == NULL)
-        return td_error_no_memory(p->err);
+        return refuse_memory(p->plan, p->err);
     for (uint32_t d = 0; d < out->rank; d++)
         shape[d] = sizes[d];
     out->shape = shape;
@@ -75,7 +80,7 @@ static bool take_whole(struct item_planner *p, const struct td_tensor *tensor, s
 {
     uint64_t *shape = td_arena_array(&p->plan->arena, tensor->rank, sizeof *shape);
     if (shape == NULL)
-        return td_error_no_memory(p->err);
+        return refuse_memory(p->plan, p->err);
     for (uint32_t d = 0; d < tensor->rank; d++)
         shape[d] = tensor->shape[d];
     out->rank = tensor->rank;
@@ -98,7 +103,7 @@ static bool append_result(struct item_planner *p, const struct td_tensor *tensor
     out->dtype = tensor->dtype;
     out->name = td_arena_strndup(&plan->arena, name, strlen(name));
     if (out->name == NULL)
-        return td_error_no_memory(p->err);
+        return refuse_memory(p->plan, p->err);
     if (piece->selection == NULL && piece->size == 0)
         out->piece_count = 0;
     else
@@ -134,11 +139,20 @@ static struct td_name output_name(const void *context, size_t i)
 static bool check_names(const struct td_plan *plan, struct td_error *err)
 {
     struct td_names names = {.count = plan->output_count, .context = plan, .get = output_name};
+    struct td_budget *budget = plan->arena.budget;
     struct td_order *order;
-    if (!td_names_order(&names, &order, err))
+    size_t twice = 0;
+    size_t bytes = 2 * plan->output_count * sizeof *order; /* with what the sort takes */
+    if (!td_budget_take(budget, bytes))
+        return td_budget_refuse(budget, bytes, err);
+    bool ok = td_names_order(&names, &order, err);
+    if (ok) {
+        twice = td_names_duplicate(&names, order);
+        free(order);
+    }
+    td_budget_give(budget, bytes);
+    if (!ok)
         return false;
-    size_t twice = td_names_duplicate(&names, order);
-    free(order);
     return twice == names.count ||
            td_error_set(err, TD_INVALID_ARGUMENT,
                         "two results are named \"%.160s\"; \"as\" gives one of them another name",
@@ -146,20 +160,20 @@ static bool check_names(const struct td_plan *plan, struct td_error *err)
 }
 
 /* An empty plan with room for so many results. */
-static bool begin(struct td_plan *plan, size_t count, struct td_error *err)
+static bool begin(struct td_plan *plan, size_t count, struct td_budget *budget, struct td_error *err)
 {
     *plan = (struct td_plan){.tp_size = 1};
-    td_arena_init(&plan->arena, TD_PLAN_MAX_MEMORY_BYTES);
+    td_arena_init_budget(&plan->arena, TD_PLAN_MAX_MEMORY_BYTES, budget);
     plan->outputs = td_arena_array(&plan->arena, count, sizeof *plan->outputs);
     plan->pieces = td_arena_array(&plan->arena, count, sizeof *plan->pieces);
-    return (plan->outputs != NULL && plan->pieces != NULL) || td_error_no_memory(err);
+    return (plan->outputs != NULL && plan->pieces != NULL) || refuse_memory(plan, err);
 }
 
 bool td_plan_from_items(const struct td_plan_item *items, size_t count, const struct td_tensor_list *tensors,
-                        struct td_plan *out, struct td_error *err)
+                        struct td_budget *budget, struct td_plan *out, struct td_error *err)
 {
     struct item_planner p = {.tensors = tensors, .plan = out, .err = err};
-    bool ok = begin(out, count, err);
+    bool ok = begin(out, count, budget, err);
     for (size_t i = 0; ok && i < count; i++)
         ok = add_item(&p, &items[i]);
     ok = ok && check_names(out, err);
@@ -169,13 +183,14 @@ bool td_plan_from_items(const struct td_plan_item *items, size_t count, const st
 }
 
 bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number,
-                            const struct td_selection *selection, struct td_plan *out, struct td_error *err)
+                            const struct td_selection *selection, struct td_budget *budget,
+                            struct td_plan *out, struct td_error *err)
 {
     struct item_planner p = {.tensors = tensors, .plan = out, .err = err};
     struct td_plan_piece piece = {.tensor = (uint32_t)number, .count = 1};
     struct td_plan_output result = {.cell_count = 1, .piece_count = 1};
     const struct td_tensor *tensor = tensors->get(tensors->context, number);
-    bool ok = begin(out, 1, err) && take_selection(&p, tensor, selection, &piece, &result) &&
+    bool ok = begin(out, 1, budget, err) && take_selection(&p, tensor, selection, &piece, &result) &&
               append_result(&p, tensor, tensor->name, &piece, &result);
     if (!ok)
         td_plan_fini(out);

@@ -31,6 +31,24 @@ static bool refuse(const struct matching *p, const struct td_matched *m, const c
     return td_matched_refuse(m, reason, p->err);
 }
 
+static bool refuse_memory(const struct matching *p)
+{
+    return td_arena_refuse(&p->match->arena, "matching the rules with the tensors", p->err);
+}
+
+/* Sorts, with the scratch memory of the sort taken from the budget meanwhile. */
+static bool sort(struct matching *p, struct td_order *order, size_t count,
+                 int (*compare)(const void *context, size_t a, size_t b), const void *context)
+{
+    struct td_budget *budget = p->match->arena.budget;
+    size_t bytes = count * sizeof *order; /* the array is there */
+    if (!td_budget_take(budget, bytes))
+        return td_budget_refuse(budget, bytes, p->err);
+    bool ok = td_order_sort(order, count, compare, context, p->err);
+    td_budget_give(budget, bytes);
+    return ok;
+}
+
 /* ---- rules that make one result ---- */
 
 static const char *out_of(const struct td_rule_list *rules, size_t i)
@@ -72,10 +90,10 @@ static bool find_classes(struct matching *p)
     uint32_t *class_of = td_arena_array(&p->match->arena, count, sizeof *class_of);
     uint32_t *slots_of = td_arena_array(&p->match->arena, count, sizeof *slots_of);
     if (order == NULL || class_of == NULL || slots_of == NULL)
-        return td_error_no_memory(p->err);
+        return refuse_memory(p);
     for (size_t i = 0; i < count; i++)
         order[i] = (struct td_order){.index = i};
-    if (!td_order_sort(order, count, compare_outs, rules, p->err))
+    if (!sort(p, order, count, compare_outs, rules))
         return false;
     for (size_t first = 0; first < count;) {
         size_t end = first + 1;
@@ -136,8 +154,10 @@ static bool set_out(struct matching *p, struct td_matched *m, const struct td_ca
     }
     td_buffer_clear(&p->name);
     td_rule_write_out(m->rule, m->tensor->name, captures, &p->name);
-    m->out = p->name.failed ? NULL : td_arena_strndup(&p->match->arena, p->name.data, p->name.len);
-    return m->out != NULL || td_error_no_memory(p->err);
+    if (p->name.failed)
+        return td_error_no_memory(p->err);
+    m->out = td_arena_strndup(&p->match->arena, p->name.data, p->name.len);
+    return m->out != NULL || refuse_memory(p);
 }
 
 static bool match_tensor(struct matching *p, uint32_t number)
@@ -186,7 +206,7 @@ static bool list_unused(struct matching *p)
     struct td_plan_match *match = p->match;
     uint32_t *unused = td_arena_array(&match->arena, match->rules->count, sizeof *unused);
     if (unused == NULL)
-        return td_error_no_memory(p->err);
+        return refuse_memory(p);
     for (size_t i = 0; i < match->rules->count; i++)
         if (!p->used[i])
             unused[match->unused_count++] = (uint32_t)i;
@@ -200,10 +220,10 @@ static bool sort_matches(struct matching *p)
     size_t count = p->match->match_count;
     struct td_order *order = td_arena_array(&p->match->arena, count, sizeof *order);
     if (order == NULL)
-        return td_error_no_memory(p->err);
+        return refuse_memory(p);
     for (size_t i = 0; i < count; i++)
         order[i] = (struct td_order){.index = i};
-    if (!td_order_sort(order, count, compare_matches, p->matches, p->err))
+    if (!sort(p, order, count, compare_matches, p->matches))
         return false;
     td_order_apply(order, count, p->matches, sizeof *p->matches);
     return true;
@@ -217,7 +237,7 @@ static bool match_tensors(struct matching *p)
     match->dropped = p->dropped = td_arena_array(&match->arena, count, sizeof *p->dropped);
     p->used = td_arena_array(&match->arena, match->rules->count, sizeof *p->used);
     if (p->matches == NULL || p->dropped == NULL || p->used == NULL)
-        return td_error_no_memory(p->err);
+        return refuse_memory(p);
     memset(p->used, 0, match->rules->count * sizeof *p->used);
     for (size_t i = 0; i < count; i++)
         if (!match_tensor(p, (uint32_t)i))
@@ -232,13 +252,13 @@ void td_plan_match_fini(struct td_plan_match *match)
 }
 
 bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
-                   struct td_plan_match *out, struct td_error *err)
+                   struct td_budget *budget, struct td_plan_match *out, struct td_error *err)
 {
     struct matching p = {.match = out, .steps = TD_PLAN_MAX_STEPS, .err = err};
     *out = (struct td_plan_match){.rules = rules, .tensors = *tensors};
-    td_arena_init(&out->arena, TD_PLAN_MAX_MEMORY_BYTES);
+    td_arena_init_budget(&out->arena, TD_PLAN_MAX_MEMORY_BYTES, budget);
     if (tensors->count > TD_PLAN_MAX_TENSORS)
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "more than 2^32-2 tensors");
+        return td_error_set(err, TD_FAILED_PRECONDITION, "more than 2^32-2 tensors");
     td_buffer_init(&p.name);
     bool ok = find_classes(&p) && match_tensors(&p);
     td_buffer_fini(&p.name);

@@ -52,10 +52,11 @@ enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* what matching may take, and wh
 
 /* Rules and what the tensors point to are to outlive the match. Errors: TD_FAILED_PRECONDITION (the message names the
  * tensor): no rule matches a tensor of two or more dimensions (of fewer: it is whole on every rank), a rule that refuses
- * (its reason), a source without bytes (its reason), an index of a stack that is no number, too many steps;
- * TD_RESOURCE_EXHAUSTED: the limits above, memory. Time is that of a sort of the tensors beside the matching. */
+ * (its reason), a source without bytes (its reason), an index of a stack that is no number, too many steps, more tensors
+ * than TD_PLAN_MAX_TENSORS or more than TD_PLAN_MAX_MEMORY_BYTES; TD_RESOURCE_EXHAUSTED: memory, of the budget too, which the match and plans from it are
+ * taken from (borrowed; NULL: none). Time is that of a sort of the tensors beside the matching. */
 bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
-                   struct td_plan_match *out, struct td_error *err);
+                   struct td_budget *budget, struct td_plan_match *out, struct td_error *err);
 
 void td_plan_match_fini(struct td_plan_match *match); /* of an empty or failed one too */
 

@@ -3,8 +3,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Text and what is made of it: items of three pointers from at least as many bytes, in arrays that double. */
-enum { MEMORY_PER_BYTE = 16, MEMORY_FREE_BYTES = 64 * 1024 };
+/* Text and what is made of it: a rank's first items take 400 bytes, of at least 27 bytes of text. Rules take more than their
+ * text, but there are at most TD_RULE_MAX_COUNT. */
+enum {
+    MEMORY_PER_BYTE = 32,
+    MEMORY_FREE_BYTES = 64 * 1024 + TD_RULE_MAX_COUNT * (int)sizeof(struct td_rule)
+};
 
 static void init(struct td_plan_spec *spec, size_t text_len)
 {
@@ -143,6 +147,18 @@ static bool read_ranks(struct td_json *json, struct td_plan_spec *spec, uint64_t
 
 enum { HAS_ENGINE = 1, HAS_TP_SIZE = 2, HAS_RULES = 4, HAS_RANKS = 8 };
 
+static bool read_tp_size(struct td_json *json, struct td_plan_spec *spec, struct td_error *err)
+{
+    struct td_error why;
+    td_error_init(&why);
+    if (!td_json_expect(json, TD_JSON_NUMBER, "\"tp_size\", the number of ranks,"))
+        return false;
+    json->err = &why;
+    bool ok = td_json_u64(json, &spec->tp_size);
+    json->err = err;
+    return ok ? td_tp_size_check(spec->tp_size, err) : td_json_fail(json, "\"tp_size\": %s", why.message);
+}
+
 /* One member of the specification, its key being the latest token. */
 static bool read_member(struct td_json *json, struct td_plan_spec *spec, unsigned *has, uint64_t *rank_count,
                         struct td_error *err)
@@ -161,8 +177,7 @@ static bool read_member(struct td_json *json, struct td_plan_spec *spec, unsigne
     case HAS_ENGINE:
         return read_string(json, &spec->arena, "the engine's name, a string,", &spec->engine, err);
     case HAS_TP_SIZE:
-        return td_json_expect(json, TD_JSON_NUMBER, "the number of ranks") &&
-               td_json_u64(json, &spec->tp_size) && td_tp_size_check(spec->tp_size, err);
+        return read_tp_size(json, spec, err);
     case HAS_RULES:
         return td_rules_read(json, &spec->arena, &spec->rules, err);
     default:
@@ -208,15 +223,16 @@ bool td_plan_spec_parse(struct td_plan_spec *spec, const char *text, size_t len,
 /* ---- plans --------------------------------------------------------------------------------------------- */
 
 bool td_plan_spec_match(const struct td_plan_spec *spec, const char *config, size_t config_len,
-                        const struct td_tensor_list *tensors, struct td_plan_basis *out, struct td_error *err)
+                        const struct td_tensor_list *tensors, struct td_budget *budget,
+                        struct td_plan_basis *out, struct td_error *err)
 {
-    *out = (struct td_plan_basis){.rules = spec->rules};
+    *out = (struct td_plan_basis){.rules = spec->rules, .budget = budget};
     td_arena_init(&out->arena, 0);
     if (spec->ranks != NULL)
         return true;
     return (spec->engine == NULL || td_engine_rules(spec->engine, config, config_len, tensors, spec->tp_size,
                                                     &out->arena, &out->rules, err)) &&
-           td_plan_match(&out->rules, tensors, &out->match, err);
+           td_plan_match(&out->rules, tensors, budget, &out->match, err);
 }
 
 void td_plan_basis_fini(struct td_plan_basis *basis)
@@ -234,7 +250,7 @@ bool td_plan_spec_rank(const struct td_plan_spec *spec, const struct td_plan_bas
     const struct td_plan_items *items = &spec->ranks[tp_rank];
     struct td_error why;
     td_error_init(&why);
-    if (!td_plan_from_items(items->items, items->count, tensors, out, &why))
+    if (!td_plan_from_items(items->items, items->count, tensors, basis->budget, out, &why))
         return td_error_set(err, why.code, "rank %" PRIu64 ": %s", tp_rank, why.message);
     out->tp_size = spec->tp_size;
     out->tp_rank = tp_rank;

@@ -43,13 +43,14 @@ struct td_plan_basis {
     struct td_arena arena;
     struct td_rule_list rules;
     struct td_plan_match match;
+    struct td_budget *budget;
 };
 
 /* Fini in every case. The specification, and what the tensors point to, are to outlive it. config and errors as in
- * td_engine_rules; errors as td_plan_match too. */
+ * td_engine_rules; errors as td_plan_match too. Matches and plans are taken from the budget (borrowed; NULL: none). */
 bool td_plan_spec_match(const struct td_plan_spec *spec, const char *config, size_t config_len,
-                        const struct td_tensor_list *tensors, struct td_plan_basis *out,
-                        struct td_error *err);
+                        const struct td_tensor_list *tensors, struct td_budget *budget,
+                        struct td_plan_basis *out, struct td_error *err);
 void td_plan_basis_fini(struct td_plan_basis *basis);
 
 /* What rank tp_rank (below tp_size) gets. Errors as td_plan_from_match and td_plan_from_items. */

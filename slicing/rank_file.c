@@ -4,7 +4,8 @@
 #include <stdio.h>
 
 bool td_rank_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
-                         const struct td_rank_label *label, struct td_shard_file **out, struct td_error *err)
+                         const struct td_rank_label *label, struct td_budget *budget,
+                         struct td_shard_file **out, struct td_error *err)
 {
     char size[24];
     char rank[24];
@@ -16,5 +17,5 @@ bool td_rank_file_create(const struct td_plan *plan, const struct td_tensor_list
         {"tp_size", size}, {"tp_rank", rank},       {"plan", label->plan_id},
     };
     size_t count = sizeof metadata / sizeof *metadata - (by_plan ? 0 : 1);
-    return td_shard_file_create(plan, tensors, metadata, count, true, out, err);
+    return td_shard_file_create(plan, tensors, metadata, count, true, budget, out, err);
 }

@@ -14,6 +14,7 @@ struct td_rank_label {
 
 /* The plan is borrowed for the call. Errors as td_shard_file_create. */
 bool td_rank_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
-                         const struct td_rank_label *label, struct td_shard_file **out, struct td_error *err);
+                         const struct td_rank_label *label, struct td_budget *budget,
+                         struct td_shard_file **out, struct td_error *err);
 
 #endif

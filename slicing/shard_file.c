@@ -82,7 +82,7 @@ static bool write_header(const struct td_plan *plan, const struct td_shard_metad
     while (out->len % ALIGNMENT != 0 && !out->failed)
         td_buffer_putc(out, ' ');
     if (out->failed)
-        return td_error_no_memory(err);
+        return td_buffer_refuse(out, err);
     if (out->len > LENGTH_BYTES + MAX_HEADER_BYTES)
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "the file's header would have more than %d bytes, which safetensors refuses",
@@ -95,7 +95,7 @@ static bool make_header(struct td_shard_file *file, const struct td_plan *plan,
 {
     struct td_buffer text;
     size_t len;
-    td_buffer_init(&text);
+    td_buffer_init_budget(&text, file->budget);
     if (!write_header(plan, metadata, metadata_count, &text, err)) {
         td_buffer_fini(&text);
         return false;
@@ -103,15 +103,15 @@ static bool make_header(struct td_shard_file *file, const struct td_plan *plan,
     char *bytes = td_buffer_release(&text, &len);
     for (size_t i = 0; i < LENGTH_BYTES; i++)
         bytes[i] = (char)((len - LENGTH_BYTES) >> 8 * i & 0xff);
-    return td_blob_from_heap(bytes, len, &file->header, err);
+    return td_blob_from_budget(bytes, len, file->budget, &file->header, err);
 }
 
 static bool make_layout(struct td_shard_file *file, const struct td_plan *plan,
                         const struct td_tensor_list *tensors, struct td_error *err)
 {
-    file->layout = td_layout_create();
+    file->layout = td_layout_create(file->budget, err);
     if (file->layout == NULL)
-        return td_error_no_memory(err);
+        return false;
     if (file->header != NULL) {
         const struct td_run run = {
             .source = TD_SHARD_SOURCE_HEADER, .len = file->header->len_bytes, .count = 1};
@@ -136,11 +136,16 @@ static bool check_length(const struct td_shard_file *file, struct td_error *err)
 
 bool td_shard_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
                           const struct td_shard_metadata *metadata, size_t metadata_count, bool header_wanted,
-                          struct td_shard_file **out, struct td_error *err)
+                          struct td_budget *budget, struct td_shard_file **out, struct td_error *err)
 {
+    if (!td_budget_take(budget, sizeof(struct td_shard_file)))
+        return td_budget_refuse(budget, sizeof(struct td_shard_file), err);
     struct td_shard_file *file = calloc(1, sizeof *file);
-    if (file == NULL)
+    if (file == NULL) {
+        td_budget_give(budget, sizeof *file);
         return td_error_no_memory(err);
+    }
+    file->budget = budget;
     atomic_init(&file->refs, 1);
     if ((header_wanted && !make_header(file, plan, metadata, metadata_count, err)) ||
         !make_layout(file, plan, tensors, err) || !check_length(file, err)) {
@@ -161,25 +166,21 @@ void td_shard_file_unref(struct td_shard_file *file)
 {
     if (file == NULL || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (file->budget != NULL)
-        td_budget_give(file->budget, td_shard_file_memory_bytes(file));
+    struct td_budget *budget = file->budget;
     td_layout_unref(file->layout);
     td_blob_unref(file->header);
     free(file);
+    td_budget_give(budget, sizeof *file);
 }
 
 bool td_shard_file_is_shared(const struct td_shard_file *file)
 {
-    return atomic_load_explicit(&file->refs, memory_order_acquire) > 1;
-}
-
-void td_shard_file_set_budget(struct td_shard_file *file, struct td_budget *budget)
-{
-    file->budget = budget;
+    return atomic_load_explicit(&file->refs, memory_order_acquire) > 1 ||
+           (file->header != NULL && td_blob_is_shared(file->header)) || td_layout_is_shared(file->layout);
 }
 
 size_t td_shard_file_memory_bytes(const struct td_shard_file *file)
 {
-    size_t header = file->header == NULL ? 0 : sizeof *file->header + (size_t)file->header->len_bytes;
+    size_t header = file->header == NULL ? 0 : (size_t)file->header->len_bytes;
     return sizeof *file + header + td_layout_memory_bytes(file->layout);
 }

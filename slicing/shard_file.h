@@ -15,8 +15,9 @@ struct td_shard_file {
     struct td_blob
         *header; /* eight bytes of length and the JSON, padded with spaces to a multiple of 8; NULL: raw */
     struct td_layout *layout;
-    uint64_t nbytes;          /* of the whole file */
-    struct td_budget *budget; /* NULL, or what its memory was taken from */
+    uint64_t nbytes; /* of the whole file */
+    struct td_budget
+        *budget; /* NULL, or what its memory is taken from; header and layout hold their own share */
 };
 
 /* A key of __metadata__; both are strings there. */
@@ -26,23 +27,21 @@ struct td_shard_metadata {
 
 /* The plan is borrowed for the call; nothing points to it afterwards. header_wanted false: tensors' bytes alone, one after the
  * other ("raw"). Without metadata there is no __metadata__. Errors: TD_FAILED_PRECONDITION (names the tensor) for a type
- * that safetensors has no word for, and for the name __metadata__; TD_RESOURCE_EXHAUSTED, also for a header above the
- * 100,000,000 bytes that safetensors reads; TD_INVALID_ARGUMENT for a file of more than 2^64-1 bytes; and as
+ * that safetensors has no word for, for the name __metadata__, and for a header above the 100,000,000 bytes that
+ * safetensors reads; TD_RESOURCE_EXHAUSTED, of the budget too, from which its memory is taken before it is there (borrowed;
+ * NULL: none); TD_INVALID_ARGUMENT for a file of more than 2^64-1 bytes; and as
  * td_layout_append_output. */
 bool td_shard_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
                           const struct td_shard_metadata *metadata, size_t metadata_count, bool header_wanted,
-                          struct td_shard_file **out, struct td_error *err);
+                          struct td_budget *budget, struct td_shard_file **out, struct td_error *err);
 struct td_shard_file *td_shard_file_ref(struct td_shard_file *file);
 void td_shard_file_unref(struct td_shard_file *file); /* NULL is fine */
 
-/* Whether anybody beside the caller has a reference. */
+/* Whether anybody beside the caller has a reference on the file, on its header or on its layout: an answer that is being sent
+ * may have one of these alone. */
 bool td_shard_file_is_shared(const struct td_shard_file *file);
 
-/* Has the file give td_shard_file_memory_bytes, which were taken, back to the budget when it goes. Once, before it is
- * shared. */
-void td_shard_file_set_budget(struct td_shard_file *file, struct td_budget *budget);
-
-/* Memory it takes, for caches. */
+/* Memory it takes, for caches. So much of the budget it holds, until nobody has its header and its layout any more. */
 size_t td_shard_file_memory_bytes(const struct td_shard_file *file);
 
 #endif

@@ -16,6 +16,11 @@ void td_blob_unref(struct td_blob *blob)
         blob->class->destroy(blob);
 }
 
+bool td_blob_is_shared(const struct td_blob *blob)
+{
+    return atomic_load_explicit(&blob->refs, memory_order_acquire) > 1;
+}
+
 bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     assert(off <= blob->len_bytes && len <= blob->len_bytes - off);
@@ -70,8 +75,10 @@ struct budgeted {
 static void budgeted_destroy(struct td_blob *blob)
 {
     struct budgeted *mine = (struct budgeted *)(void *)blob;
-    td_budget_give(mine->budget, (size_t)blob->len_bytes);
+    struct td_budget *budget = mine->budget;
+    size_t len = (size_t)blob->len_bytes;
     heap_destroy(blob);
+    td_budget_give(budget, len);
 }
 
 static const struct td_blob_class budgeted_class = {.destroy = budgeted_destroy, .read = heap_read};

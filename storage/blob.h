@@ -46,6 +46,9 @@ struct td_blob {
 struct td_blob *td_blob_ref(struct td_blob *blob);
 void td_blob_unref(struct td_blob *blob); /* NULL is fine */
 
+/* Whether anybody beside the caller has a reference. */
+bool td_blob_is_shared(const struct td_blob *blob);
+
 /* Copies [off, off+len) to out; off + len <= len_bytes is the caller's duty. A mapped file that shrank gives
  * TD_UNAVAILABLE, never a signal. */
 bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
@@ -63,7 +66,7 @@ bool td_blob_pinned(struct td_blob *blob);
 /* Takes ownership of data (malloc'd, may be NULL when len is 0), also on failure. */
 bool td_blob_from_heap(char *data, size_t len, struct td_blob **out, struct td_error *err);
 
-/* The same for bytes that were taken from a budget: they are given back with the blob, also on failure. */
+/* The same for bytes that were taken from a budget: they are given back with the blob, also on failure. NULL: none. */
 bool td_blob_from_budget(char *data, size_t len, struct td_budget *budget, struct td_blob **out,
                          struct td_error *err);
 

@@ -7,11 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct td_layout *td_layout_create(void)
+struct td_layout *td_layout_create(struct td_budget *budget, struct td_error *err)
 {
-    struct td_layout *layout = calloc(1, sizeof *layout);
-    if (layout != NULL)
-        atomic_init(&layout->refs, 1);
+    struct td_layout *layout = NULL;
+    if (!td_budget_take(budget, sizeof *layout)) {
+        (void)td_budget_refuse(budget, sizeof *layout, err);
+        return NULL;
+    }
+    layout = calloc(1, sizeof *layout);
+    if (layout == NULL) {
+        td_budget_give(budget, sizeof *layout);
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
+    atomic_init(&layout->refs, 1);
+    layout->budget = budget;
     return layout;
 }
 
@@ -25,71 +35,89 @@ void td_layout_unref(struct td_layout *layout)
 {
     if (layout == NULL || atomic_fetch_sub_explicit(&layout->refs, 1, memory_order_acq_rel) != 1)
         return;
+    struct td_budget *budget = layout->budget;
+    size_t bytes = td_layout_memory_bytes(layout);
     free(layout->runs);
     free(layout->blocks);
     free(layout->ends);
     free(layout);
+    td_budget_give(budget, bytes);
+}
+
+bool td_layout_is_shared(const struct td_layout *layout)
+{
+    return atomic_load_explicit(&layout->refs, memory_order_acquire) > 1;
 }
 
 size_t td_layout_memory_bytes(const struct td_layout *layout)
 {
     return sizeof *layout + layout->run_capacity * sizeof *layout->runs +
-           layout->block_capacity * (sizeof *layout->blocks + sizeof *layout->ends);
+           layout->block_capacity * sizeof *layout->blocks + layout->end_capacity * sizeof *layout->ends;
 }
 
-static bool reserve_runs(struct td_layout *layout, size_t runs)
+/* Room for `wanted` items of `size` bytes in the array, of which it has *capacity: half as much again. */
+static bool reserve(struct td_layout *layout, void **items, size_t *capacity, size_t wanted, size_t size,
+                    struct td_error *err)
 {
-    size_t capacity;
+    size_t count;
     size_t bytes;
-    if (runs <= layout->run_capacity - layout->run_count)
+    if (wanted <= *capacity)
         return true;
-    if (!td_add_size(layout->run_count, runs, &capacity) || !td_add_size(capacity, capacity / 2, &capacity) ||
-        !td_mul_size(capacity, sizeof *layout->runs, &bytes))
-        return false;
-    struct td_run *grown = realloc(layout->runs, bytes);
-    if (grown == NULL)
-        return false;
-    layout->runs = grown;
-    layout->run_capacity = capacity;
+    if (!td_add_size(wanted, wanted / 2, &count) || !td_mul_size(count, size, &bytes))
+        return td_error_no_memory(err);
+    size_t added = bytes - *capacity * size;
+    if (!td_budget_take(layout->budget, added))
+        return td_budget_refuse(layout->budget, added, err);
+    void *grown = realloc(*items, bytes);
+    if (grown == NULL) {
+        td_budget_give(layout->budget, added);
+        return td_error_no_memory(err);
+    }
+    *items = grown;
+    *capacity = count;
     return true;
 }
 
-static bool reserve_block(struct td_layout *layout)
+static bool reserve_runs(struct td_layout *layout, size_t runs, struct td_error *err)
 {
-    size_t capacity = layout->block_capacity < 8 ? 8 : layout->block_capacity + layout->block_capacity / 2;
-    size_t bytes;
-    if (layout->block_count < layout->block_capacity)
-        return true;
-    if (!td_mul_size(capacity, sizeof *layout->blocks, &bytes))
-        return false;
-    struct td_block *blocks = realloc(layout->blocks, bytes);
-    if (blocks == NULL)
-        return false;
+    size_t wanted;
+    void *items = layout->runs;
+    bool ok = td_add_size(layout->run_count, runs, &wanted) || td_error_no_memory(err);
+    ok = ok && reserve(layout, &items, &layout->run_capacity, wanted, sizeof *layout->runs, err);
+    layout->runs = items;
+    return ok;
+}
+
+static bool reserve_block(struct td_layout *layout, struct td_error *err)
+{
+    size_t wanted = layout->block_count < 8 ? 8 : layout->block_count + 1;
+    void *blocks = layout->blocks;
+    void *ends = layout->ends;
+    bool ok = reserve(layout, &blocks, &layout->block_capacity, wanted, sizeof *layout->blocks, err) &&
+              reserve(layout, &ends, &layout->end_capacity, wanted, sizeof *layout->ends, err);
     layout->blocks = blocks;
-    uint64_t *ends = realloc(layout->ends, capacity * sizeof *ends);
-    if (ends == NULL)
-        return false;
     layout->ends = ends;
-    layout->block_capacity = capacity;
-    return true;
+    return ok;
 }
 
-/* The items of an array in as little memory as they need; where they are, when there is none to move them to. */
-static void *fit(void *items, size_t count, size_t size)
+/* Gives back what the array has room for beyond `count` items, unless there is nowhere to move them to. */
+static void *fit(struct td_layout *layout, void *items, size_t count, size_t *capacity, size_t size)
 {
     void *fitted = count == 0 ? NULL : realloc(items, count * size);
-    return fitted == NULL ? items : fitted;
+    if (fitted == NULL)
+        return items;
+    td_budget_give(layout->budget, (*capacity - count) * size);
+    *capacity = count;
+    return fitted;
 }
 
 void td_layout_fit(struct td_layout *layout)
 {
-    layout->runs = fit(layout->runs, layout->run_count, sizeof *layout->runs);
-    layout->blocks = fit(layout->blocks, layout->block_count, sizeof *layout->blocks);
-    layout->ends = fit(layout->ends, layout->block_count, sizeof *layout->ends);
-    if (layout->run_count > 0)
-        layout->run_capacity = layout->run_count;
-    if (layout->block_count > 0)
-        layout->block_capacity = layout->block_count;
+    layout->runs = fit(layout, layout->runs, layout->run_count, &layout->run_capacity, sizeof *layout->runs);
+    layout->blocks =
+        fit(layout, layout->blocks, layout->block_count, &layout->block_capacity, sizeof *layout->blocks);
+    layout->ends =
+        fit(layout, layout->ends, layout->block_count, &layout->end_capacity, sizeof *layout->ends);
 }
 
 /* Pieces that touch become one; what says nothing becomes 0. */
@@ -169,8 +197,8 @@ bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td
         return td_error_set(
             err, TD_FAILED_PRECONDITION,
             "a virtual file would be put together from too many places; ask for fewer at once");
-    if (!reserve_runs(layout, run_count) || !reserve_block(layout))
-        return td_error_no_memory(err);
+    if (!reserve_runs(layout, run_count, err) || !reserve_block(layout, err))
+        return false;
     for (size_t i = 0; rounds > 0 && i < run_count; i++) {
         uint64_t here;
         if (!run_check(&runs[i], rounds, &here) || !td_add_u64(bytes, here, &bytes))
@@ -220,15 +248,30 @@ static struct composed *composed_of(struct td_blob *blob)
     return (struct composed *)(void *)blob;
 }
 
+static size_t composed_own_bytes(const struct td_layout *layout)
+{
+    return sizeof(struct composed) + layout->source_count * sizeof(struct opened);
+}
+
+/* What it holds of the budget: a window too. */
+static size_t composed_held_bytes(const struct td_layout *layout)
+{
+    uint64_t all = layout->total_bytes;
+    return composed_own_bytes(layout) +
+           (all < TD_COMPOSED_WINDOW_BYTES ? (size_t)all : TD_COMPOSED_WINDOW_BYTES);
+}
+
 static void composed_destroy(struct td_blob *blob)
 {
     struct composed *c = composed_of(blob);
+    struct td_layout *layout = c->layout;
     for (uint32_t i = 0; i < c->layout->source_count; i++)
         td_blob_unref(atomic_load(&c->sources[i].blob));
     c->opener.close(c->opener.context);
     (void)pthread_mutex_destroy(&c->opening);
-    td_layout_unref(c->layout);
     free(c);
+    td_budget_give(layout->budget, composed_held_bytes(layout));
+    td_layout_unref(layout);
 }
 
 static bool composed_unchanged(struct td_blob *blob)
@@ -364,9 +407,15 @@ static const struct td_blob_class composed_class = {
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err)
 {
-    struct composed *c = calloc(1, sizeof *c + layout->source_count * sizeof *c->sources);
+    size_t bytes = composed_held_bytes(layout);
+    if (!td_budget_take(layout->budget, bytes)) {
+        opener->close(opener->context);
+        return td_budget_refuse(layout->budget, bytes, err);
+    }
+    struct composed *c = calloc(1, composed_own_bytes(layout));
     if (c == NULL || pthread_mutex_init(&c->opening, NULL) != 0) {
         free(c);
+        td_budget_give(layout->budget, bytes);
         opener->close(opener->context);
         return td_error_no_memory(err);
     }
@@ -388,6 +437,7 @@ static bool is_composed(const struct td_extent *extent)
 struct resolver {
     struct td_body out;
     struct td_blob *zeros; /* made when it is first needed */
+    size_t blocks;         /* that have become extents */
 };
 
 /* However many zeros: runs over the same few. */
@@ -431,8 +481,10 @@ static bool resolve_extent(struct resolver *resolver, const struct td_extent *ex
                                    err);
     struct composed *c = composed_of(extent->blob);
     size_t first = find_block(c->layout, off);
-    if (find_block(c->layout, off + left - 1) - first >= TD_RESOLVE_BLOCKS)
+    size_t blocks = find_block(c->layout, off + left - 1) - first + 1;
+    if (blocks > TD_RESOLVE_BLOCKS - resolver->blocks)
         return td_body_append(&resolver->out, extent->blob, off, left, err);
+    resolver->blocks += blocks;
     for (size_t i = first; left > 0; i++) {
         uint64_t rest = c->layout->ends[i] - off;
         uint64_t len = rest < left ? rest : left;

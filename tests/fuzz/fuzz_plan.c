@@ -283,7 +283,7 @@ static void check_ranks(const struct td_plan_spec *spec, struct line config)
     struct td_error err;
     td_error_init(&err);
     memset(world.seen, 0, sizeof world.seen);
-    bool matched = td_plan_spec_match(spec, config.p, config.len, world_list(), &basis, &err);
+    bool matched = td_plan_spec_match(spec, config.p, config.len, world_list(), NULL, &basis, &err);
     if (!matched)
         check_refusal(&err);
     for (uint64_t rank = 0; matched && rank < ranks; rank++) {

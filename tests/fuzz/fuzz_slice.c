@@ -255,7 +255,7 @@ static void check_layout(struct td_layout *layout, struct stream *in)
 
 static struct td_layout *new_layout(void)
 {
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     FUZZ_CHECK(layout != NULL);
     return layout;
 }

@@ -195,10 +195,44 @@ static void arrays_grow(void **state)
     td_arena_fini(&arena);
 }
 
+/* Chunks are taken from the budget, and given back; what it lacks is told from what the arena may not have. */
+static void budgets_are_held_until_the_end(void **state)
+{
+    (void)state;
+    struct td_budget budget;
+    struct td_arena arena;
+    struct td_error err;
+    td_budget_init(&budget, 10000, "things");
+    td_arena_init_budget(&arena, 20000, &budget);
+    assert_non_null(td_arena_alloc(&arena, 8000));
+    assert_true(td_budget_used(&budget) >= 8000);
+    assert_null(td_arena_alloc(&arena, 4000));
+    td_error_init(&err);
+    assert_false(td_arena_refuse(&arena, "the plan", &err));
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "things"));
+    assert_null(td_arena_alloc(&arena, 16000));
+    td_error_init(&err);
+    assert_false(td_arena_refuse(&arena, "the plan", &err));
+    assert_true(err.code == TD_FAILED_PRECONDITION && strstr(err.message, "the plan would take"));
+    assert_null(td_arena_array(&arena, SIZE_MAX, 2));
+    td_error_init(&err);
+    assert_false(td_arena_refuse(&arena, "the plan", &err));
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED);
+    td_arena_fini(&arena);
+    assert_int_equal(td_budget_used(&budget), 0);
+    td_arena_init_budget(&arena, 0, &budget);
+    alloc_fail_at(1);
+    assert_null(td_arena_alloc(&arena, 8));
+    alloc_fail_at(0);
+    td_arena_fini(&arena);
+    assert_int_equal(td_budget_used(&budget), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arrays_grow),
+        cmocka_unit_test(budgets_are_held_until_the_end),
         cmocka_unit_test(blocks_are_aligned_and_apart),
         cmocka_unit_test(strings_keep_their_bytes),
         cmocka_unit_test(nothing_is_a_valid_block),

@@ -39,7 +39,7 @@ static void budgets_get_it_back(void **state)
     struct td_blob *blob = NULL;
     struct td_error err;
     char byte = 0;
-    td_budget_init(&budget, 100);
+    td_budget_init(&budget, 100, "things");
     char *data = malloc(11);
     assert_non_null(data);
     memcpy(data, "hello world", 11);

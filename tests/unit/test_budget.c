@@ -8,7 +8,7 @@ static void no_more_than_there_is(void **state)
 {
     (void)state;
     struct td_budget budget;
-    td_budget_init(&budget, 100);
+    td_budget_init(&budget, 100, "things");
     assert_true(td_budget_take(&budget, 60));
     assert_false(td_budget_take(&budget, 41));
     assert_false(td_budget_take(&budget, SIZE_MAX));
@@ -18,6 +18,45 @@ static void no_more_than_there_is(void **state)
     td_budget_give(&budget, 60);
     assert_int_equal(td_budget_used(&budget), 40);
     assert_false(td_budget_take(&budget, 61));
+}
+
+static bool make_room(void *context)
+{
+    struct td_budget *budget = context;
+    if (td_budget_used(budget) < 30)
+        return false;
+    td_budget_give(budget, 30);
+    return true;
+}
+
+static void room_is_made_while_there_is_some(void **state)
+{
+    (void)state;
+    struct td_budget budget;
+    struct td_error err;
+    td_budget_init(&budget, 100, "things");
+    budget.make_room = make_room;
+    budget.context = &budget;
+    assert_true(td_budget_take(&budget, 90));
+    assert_true(td_budget_take(&budget, 60)); /* 30 are not enough */
+    assert_int_equal(td_budget_used(&budget), 90);
+    assert_false(td_budget_take(&budget, 101)); /* no room would be enough: none is made */
+    assert_int_equal(td_budget_used(&budget), 90);
+    td_error_init(&err);
+    assert_false(td_budget_refuse(&budget, 100, &err));
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "things") &&
+                strstr(err.message, "try again"));
+    td_error_init(&err);
+    assert_false(td_budget_refuse(&budget, 101, &err));
+    assert_true(err.code == TD_FAILED_PRECONDITION && strstr(err.message, "things") &&
+                !strstr(err.message, "again"));
+}
+
+static void without_a_budget_there_is_enough(void **state)
+{
+    (void)state;
+    assert_true(td_budget_take(NULL, SIZE_MAX));
+    td_budget_give(NULL, SIZE_MAX);
 }
 
 enum { THREADS = 4, ROUNDS = 20000, SHARE = 30 };
@@ -39,7 +78,7 @@ static void threads_share_it(void **state)
     (void)state;
     struct td_budget budget;
     pthread_t threads[THREADS];
-    td_budget_init(&budget, 100); /* three of four */
+    td_budget_init(&budget, 100, "things"); /* three of four */
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, take_and_give, &budget), 0);
     for (int i = 0; i < THREADS; i++)
@@ -51,6 +90,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_more_than_there_is),
+        cmocka_unit_test(room_is_made_while_there_is_some),
+        cmocka_unit_test(without_a_budget_there_is_enough),
         cmocka_unit_test(threads_share_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,10 +158,48 @@ static void want_of_memory_is_remembered(void **state)
     fail_msg("a thousand appends take more than a hundred allocations");
 }
 
+/* The capacity is of the budget; what is released stays so for the caller to give back. */
+static void budgets_are_held_while_it_grows(void **state)
+{
+    (void)state;
+    struct td_budget budget;
+    struct td_buffer b;
+    struct td_error err;
+    size_t len;
+    td_budget_init(&budget, 5000, "things");
+    td_buffer_init_budget(&b, &budget);
+    for (int i = 0; i < 3000; i++)
+        td_buffer_putc(&b, 'x');
+    assert_false(b.failed);
+    assert_int_equal(td_budget_used(&budget), b.capacity);
+    char *data = td_buffer_release(&b, &len);
+    assert_int_equal(td_budget_used(&budget), 3000);
+    free(data);
+    td_buffer_init_budget(&b, &budget);
+    for (int i = 0; i < 3000; i++)
+        td_buffer_putc(&b, 'x');
+    td_error_init(&err);
+    assert_true(b.failed && !td_buffer_refuse(&b, &err));
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "things"));
+    assert_true(td_budget_used(&budget) <= 5000);
+    td_buffer_fini(&b);
+    assert_int_equal(td_budget_used(&budget), 3000);
+    td_budget_give(&budget, 3000);
+    td_buffer_init_budget(&b, &budget);
+    alloc_fail_at(1);
+    td_buffer_putc(&b, 'x');
+    alloc_fail_at(0);
+    td_error_init(&err);
+    assert_true(b.failed && !td_buffer_refuse(&b, &err) && err.code == TD_RESOURCE_EXHAUSTED);
+    assert_null(td_buffer_release(&b, &len));
+    assert_int_equal(td_budget_used(&budget), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(builds_text),
+        cmocka_unit_test(budgets_are_held_while_it_grows),
         cmocka_unit_test(terminate_is_not_counted),
         cmocka_unit_test(grows_without_losing_a_byte),
         cmocka_unit_test(printf_at_the_edge_of_the_room),

@@ -189,7 +189,7 @@ static void composed_equals_the_naive_one(void **state)
     for (int round = 0; round < 3000; round++) {
         struct library library;
         struct td_blob *blob;
-        struct td_layout *layout = td_layout_create();
+        struct td_layout *layout = td_layout_create(NULL, NULL);
         struct td_source_opener opener = opener_of(&library);
         library_make(&library);
         naive.len = 0;
@@ -242,7 +242,7 @@ static void blocks_take_their_simplest_form(void **state)
         {6, 2, {{TD_RUN_ZEROS, 1, 3, 4, 2, 3}, {0, 1, 1, 1, 5, 5}}, 1, 6, 2, {TD_RUN_ZEROS, 0, 12, 1, 0, 0}},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct td_layout *layout = td_layout_create();
+        struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
         assert_true(td_layout_append(layout, cases[i].rounds, cases[i].runs, cases[i].count, NULL));
         CHECK(layout->block_count == cases[i].blocks, "case %zu", i);
@@ -270,7 +270,7 @@ static void append_piece(struct td_layout *layout, uint32_t source, uint64_t off
 static void what_goes_on_is_one_block(void **state)
 {
     (void)state;
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     assert_non_null(layout);
     append_piece(layout, 3, 10, 5);
     append_piece(layout, 3, 15, 6);
@@ -326,7 +326,7 @@ static void numbers_past_64_bits_are_refused(void **state)
         {UINT64_MAX, {TD_RUN_ZEROS, 0, 2, 1, 0, 0}, false},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct td_layout *layout = td_layout_create();
+        struct td_layout *layout = td_layout_create(NULL, NULL);
         struct td_error err;
         td_error_init(&err);
         assert_non_null(layout);
@@ -337,7 +337,7 @@ static void numbers_past_64_bits_are_refused(void **state)
               "case %zu", i);
         td_layout_unref(layout);
     }
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     struct td_error err;
     const struct td_run two[] = {{0, 0, half, 1, 0, 0}, {1, 0, half, 1, 0, 0}};
     td_error_init(&err);
@@ -355,7 +355,7 @@ static struct td_layout *mixed_layout(void)
     static const struct td_run rows = {.source = 1, .off = 3, .len = 4, .count = 5, .stride = 11};
     static const struct td_run columns[] = {{.source = 2, .len = 3, .count = 1, .step = 9},
                                             {.source = 3, .len = 2, .count = 1, .step = 9}};
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     assert_non_null(layout);
     append_piece(layout, 0, 0, 10);
     assert_true(td_layout_append(layout, 1, &rows, 1, NULL));
@@ -416,7 +416,7 @@ static void many_zeros_take_little_memory(void **state)
     struct td_body body;
     struct td_body_cursor cursor = {0};
     struct td_source_opener opener = opener_of(&library);
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     library_make(&library);
     assert_non_null(layout);
     append_piece(layout, TD_RUN_ZEROS, 0, ZEROS);
@@ -443,7 +443,7 @@ static void extents_that_touch_are_joined(void **state)
     struct td_blob *blob;
     struct td_body body;
     struct td_source_opener opener = opener_of(&library);
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     library_make(&library);
     td_blob_unref(library.blobs[1]);
     library.blobs[1] = td_blob_ref(library.blobs[0]);
@@ -525,7 +525,7 @@ static void very_many_blocks_stay(void **state)
     uint64_t seed = 5;
     static struct naive naive;
     struct td_source_opener opener = opener_of(&library);
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     library_make(&library);
     naive.len = 0;
     assert_non_null(layout);
@@ -547,6 +547,41 @@ static void very_many_blocks_stay(void **state)
     check_body(&body, naive.bytes + 1, 2 * TD_RESOLVE_BLOCKS - 1, &seed);
     td_body_fini(&body);
     td_blob_unref(blob);
+    library_free(&library);
+}
+
+/* The layout, its blob and the window of whoever reads it are of one budget; resolving to the sources gives the blob's back. */
+static void budgets_are_held_by_what_takes_memory(void **state)
+{
+    (void)state;
+    struct library library;
+    struct td_blob *blob = NULL;
+    struct td_body body;
+    struct td_budget budget;
+    struct td_error err;
+    struct td_source_opener opener = opener_of(&library);
+    library_make(&library);
+    td_budget_init(&budget, 100000, "files");
+    struct td_layout *layout = td_layout_create(&budget, NULL);
+    assert_non_null(layout);
+    append_piece(layout, 1, 0, 100);
+    append_piece(layout, 0, 0, 10);
+    td_layout_fit(layout);
+    size_t layout_bytes = td_layout_memory_bytes(layout);
+    assert_int_equal(td_budget_used(&budget), layout_bytes);
+    assert_true(td_blob_composed(layout, &opener, &blob, NULL));
+    assert_true(td_budget_used(&budget) > layout_bytes + 110);
+    body_over(&body, blob, 0, 110);
+    td_blob_unref(blob);
+    assert_true(td_body_resolve(&body, NULL));
+    assert_int_equal(td_budget_used(&budget), layout_bytes);
+    td_body_fini(&body);
+    budget.max_bytes = layout_bytes + 10;
+    td_error_init(&err);
+    assert_false(td_blob_composed(layout, &opener, &blob, &err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    td_layout_unref(layout);
+    assert_int_equal(td_budget_used(&budget), 0);
     library_free(&library);
 }
 
@@ -605,7 +640,7 @@ static void runs_stay_within_their_sources(void **state)
         struct td_error err;
         char out[1024];
         struct td_source_opener opener = opener_of(&library);
-        struct td_layout *layout = td_layout_create();
+        struct td_layout *layout = td_layout_create(NULL, NULL);
         library_make(&library);
         library.bases[0] = cases[i].base;
         td_error_init(&err);
@@ -717,7 +752,7 @@ static void want_of_memory_is_an_error(void **state)
         td_error_init(&err);
         alloc_count_start();
         alloc_fail_at(k);
-        struct td_layout *layout = td_layout_create();
+        struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_true(layout != NULL || k == 1);
         appended = 0;
         while (layout != NULL && appended < 40 && td_layout_append(layout, 2, runs, 3, &err))
@@ -822,6 +857,7 @@ int main(void)
         cmocka_unit_test(other_bodies_are_left_alone),
         cmocka_unit_test(very_many_blocks_stay),
         cmocka_unit_test(what_cannot_be_opened_is_an_error),
+        cmocka_unit_test(budgets_are_held_by_what_takes_memory),
         cmocka_unit_test(runs_stay_within_their_sources),
         cmocka_unit_test(changes_of_opened_sources_count),
         cmocka_unit_test(want_of_memory_is_an_error),

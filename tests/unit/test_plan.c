@@ -179,7 +179,7 @@ static void a_match_serves_all_ranks(void **state)
     struct td_error err;
     td_buffer_init(&text);
     tensor_set_init(&set, specs, COUNT_OF(specs));
-    assert_true(td_plan_match(&list, &set.list, &match, NULL));
+    assert_true(td_plan_match(&list, &set.list, NULL, &match, NULL));
     for (size_t i = 0; i < COUNT_OF(ranks); i++) {
         struct td_plan plan;
         assert_true(td_plan_from_match(&match, ranks[i][0], ranks[i][1], &plan, NULL));
@@ -441,6 +441,42 @@ static void failing_allocations(void **state)
     tensor_set_fini(&set);
 }
 
+/* Matching and planning take what they need from the budget before they have it, and give all of it back. */
+static void budgets_are_never_exceeded(void **state)
+{
+    (void)state;
+    enum { TENSORS = 64 * 40 };
+    struct td_rule rules[] = {
+        {.match = "**.norm"},
+        {.match = "model.layers.*.experts.*.down", .out = "model.layers.*.w2", .stack = true},
+        {.match = "model.layers.*.experts.*.up", .out = "model.layers.*.w13", .stack = true}};
+    struct td_rule_list list = {.rules = rules, .count = COUNT_OF(rules)};
+    struct many many;
+    bool ok = false;
+    many_init(&many, TENSORS);
+    for (size_t max = 0; !ok; max += 20011) {
+        struct td_budget budget;
+        struct td_plan_match match = {0};
+        struct td_plan plan = {0};
+        struct td_error err;
+        td_error_init(&err);
+        td_budget_init(&budget, max, "plans");
+        alloc_count_start();
+        ok = td_plan_match(&list, &many.list, &budget, &match, &err) &&
+             td_plan_from_match(&match, 8, 3, &plan, &err);
+        size_t peak = alloc_count_get().peak_bytes;
+        /* beside it: what realloc moves, of which there are two meanwhile */
+        CHECK(peak <= max + TENSORS * sizeof(struct td_plan_piece), "%zu of %zu bytes", peak, max);
+        CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED || err.code == TD_FAILED_PRECONDITION, "%s",
+              err.message);
+        td_plan_fini(&plan);
+        td_plan_match_fini(&match);
+        assert_int_equal(td_budget_used(&budget), 0);
+        assert_int_equal(alloc_count_get().live_bytes, 0);
+    }
+    many_fini(&many);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -448,6 +484,7 @@ int main(void)
         cmocka_unit_test(stacks),
         cmocka_unit_test(empty_and_dropped),
         cmocka_unit_test(a_match_serves_all_ranks),
+        cmocka_unit_test(budgets_are_never_exceeded),
         cmocka_unit_test(blocks),
         cmocka_unit_test(refusals),
         cmocka_unit_test(overflow),

@@ -20,7 +20,7 @@ static void in_the_order_given(void **state)
     struct td_error err;
     td_error_init(&err);
     tensor_set_init(&set, specs, COUNT_OF(specs));
-    CHECK(td_plan_from_items(items, COUNT_OF(items), &set.list, &plan, &err), "%s", err.message);
+    CHECK(td_plan_from_items(items, COUNT_OF(items), &set.list, NULL, &plan, &err), "%s", err.message);
     assert_int_equal(plan.output_count, 5);
     assert_int_equal(plan.total_bytes, 2 * 5 + 4 * 4 + 4 * 24 + 4);
     const struct td_plan_output *o = plan.outputs;
@@ -42,7 +42,7 @@ static void in_the_order_given(void **state)
     assert_int_equal(plan.pieces[o[3].first_piece].size, 1);
     assert_int_equal(o[4].piece_count, 0);
     td_plan_fini(&plan);
-    CHECK(td_plan_from_items(NULL, 0, &set.list, &plan, &err), "%s", err.message);
+    CHECK(td_plan_from_items(NULL, 0, &set.list, NULL, &plan, &err), "%s", err.message);
     assert_int_equal(plan.output_count, 0);
     td_plan_fini(&plan);
     tensor_set_fini(&set);
@@ -59,8 +59,8 @@ static void a_selection_is_an_item(void **state)
     struct td_plan plan;
     tensor_set_init(&set, specs, COUNT_OF(specs));
     assert_true(td_slice_parse("1:3,4", 5, 2, set.tensors[0].shape, &selection, NULL));
-    assert_true(td_plan_from_items(&item, 1, &set.list, &listed, NULL));
-    assert_true(td_plan_from_selection(&set.list, 0, &selection, &plan, NULL));
+    assert_true(td_plan_from_items(&item, 1, &set.list, NULL, &listed, NULL));
+    assert_true(td_plan_from_selection(&set.list, 0, &selection, NULL, &plan, NULL));
     memset(&selection, 0xff, sizeof selection); /* the plan has its own */
     assert_true(plan.tp_size == 1 && plan.tp_rank == 0 && plan.output_count == 1 && plan.piece_count == 1);
     assert_int_equal(plan.total_bytes, 2 * 4);
@@ -82,7 +82,7 @@ static void a_selection_is_an_item(void **state)
         struct td_error err;
         td_error_init(&err);
         alloc_fail_at(k);
-        ok = td_plan_from_selection(&set.list, 0, &selection, &plan, &err);
+        ok = td_plan_from_selection(&set.list, 0, &selection, NULL, &plan, &err);
         alloc_fail_at(0);
         CHECK(ok || (plan.outputs == NULL && err.code == TD_RESOURCE_EXHAUSTED), "k %zu", k);
     }
@@ -114,7 +114,8 @@ static void refusals(void **state)
         struct td_plan plan;
         struct td_error err;
         td_error_init(&err);
-        CHECK(!td_plan_from_items(cases[i].items, cases[i].count, &set.list, &plan, &err), "case %zu", i);
+        CHECK(!td_plan_from_items(cases[i].items, cases[i].count, &set.list, NULL, &plan, &err), "case %zu",
+              i);
         CHECK(err.code == cases[i].code, "case %zu: %s", i, err.message);
         CHECK(strstr(err.message, cases[i].word) != NULL, "case %zu: %s", i, err.message);
         assert_null(plan.outputs);
@@ -136,7 +137,7 @@ static void failing_allocations(void **state)
         td_error_init(&err);
         alloc_count_start();
         alloc_fail_at(k);
-        ok = td_plan_from_items(items, COUNT_OF(items), &set.list, &plan, &err);
+        ok = td_plan_from_items(items, COUNT_OF(items), &set.list, NULL, &plan, &err);
         alloc_fail_at(0);
         assert_int_equal(err.code, ok ? TD_OK : TD_RESOURCE_EXHAUSTED);
         td_plan_fini(&plan);

@@ -72,6 +72,11 @@ static void bad_ones(void **state)
     } cases[] = {
         {"", ""},
         {"[]", "an object"},
+        {"{\"engine\":\"a\",\"tp_size\":\"2\"}", "\"tp_size\""},
+        {"{\"engine\":\"a\",\"tp_size\":-1}", "\"tp_size\": -1 is not"},
+        {"{\"engine\":\"a\",\"tp_size\":1.5}", "\"tp_size\": 1.5 is not"},
+        {"{\"engine\":\"a\",\"tp_size\":99999999999999999999}",
+         "\"tp_size\": 99999999999999999999 is larger"},
         {"{}", "\"engine\" and \"tp_size\""},
         {"{\"engine\":\"a\"}", "\"engine\" and \"tp_size\""},
         {"{\"tp_size\":1}", "\"engine\" and \"tp_size\""},
@@ -129,6 +134,34 @@ static void too_many_ranks(void **state)
     }
 }
 
+/* However short they are, as many as may be are read: what they take is bounded by their number. */
+static void repeats(const char *before, const char *item, size_t count, const char *after)
+{
+    struct td_buffer text;
+    struct td_plan_spec spec;
+    struct td_error err;
+    td_error_init(&err);
+    td_buffer_init(&text);
+    td_buffer_puts(&text, before);
+    for (size_t i = 0; i < count; i++) {
+        td_buffer_puts(&text, i > 0 ? "," : "");
+        td_buffer_puts(&text, item);
+    }
+    td_buffer_puts(&text, after);
+    CHECK(td_plan_spec_parse(&spec, text.data, text.len, &err), "%zu of %s: %s", count, item, err.message);
+    td_plan_spec_fini(&spec);
+    td_buffer_fini(&text);
+}
+
+static void many_short_ones(void **state)
+{
+    (void)state;
+    for (size_t n = 1000; n <= TD_RULE_MAX_COUNT; n += 1000)
+        repeats("{\"tp_size\":1,\"rules\":[", "{\"match\":\"0\"}", n, "]}");
+    repeats("{\"ranks\":[", "{\"tensors\":[{\"name\":\"a\"}]}", TD_MAX_TP_SIZE, "]}");
+    repeats("{\"ranks\":[{\"tensors\":[", "{\"name\":\"\"}", 100000, "]}]}");
+}
+
 static void every_prefix_and_every_allocation(void **state)
 {
     (void)state;
@@ -154,9 +187,13 @@ static void every_prefix_and_every_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(engines),        cmocka_unit_test(rules),
-        cmocka_unit_test(spelled_out),    cmocka_unit_test(bad_ones),
-        cmocka_unit_test(too_many_ranks), cmocka_unit_test(every_prefix_and_every_allocation),
+        cmocka_unit_test(engines),
+        cmocka_unit_test(rules),
+        cmocka_unit_test(spelled_out),
+        cmocka_unit_test(bad_ones),
+        cmocka_unit_test(too_many_ranks),
+        cmocka_unit_test(many_short_ones),
+        cmocka_unit_test(every_prefix_and_every_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

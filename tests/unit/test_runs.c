@@ -47,7 +47,7 @@ static bool select_line(char *line)
         return false;
     struct td_selection selection;
     struct tensor_library library = {0};
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     assert_non_null(layout);
     assert_true((slice ? td_slice_parse : td_shard_parse)(text, strlen(text), shape.rank, shape.sizes,
                                                           &selection, NULL));
@@ -123,7 +123,7 @@ static bool join_line(char *line)
     output.nbytes = product(&result) * 4;
     struct td_plan plan = {.outputs = &output, .output_count = 1, .pieces = pieces};
     struct td_tensor_list list = library_list(&library);
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     assert_non_null(layout);
     CHECK(td_layout_append_output(layout, 1, &plan, &output, &list, NULL), "%s", kept);
     CHECK(layout->total_bytes == output.nbytes, "%s", kept);
@@ -165,7 +165,7 @@ static void qwen3_on_two_ranks(void **state)
                                            {5, 3072, 3072, 1024, 6144, 0}};
     struct td_plan plan = {.pieces = pieces, .piece_count = 5};
     struct td_tensor_list list = library_list(&library);
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     assert_non_null(layout);
     for (size_t i = 0; i < COUNT_OF(outputs); i++)
         assert_true(td_layout_append_output(layout, 1, &plan, &outputs[i], &list, NULL));
@@ -208,7 +208,7 @@ static void blocks_are_not_split(void **state)
             "out", library.tensors[0].dtype, 2, cases[i].result, 0, cases[i].axis, 1, 0, 1};
         output.nbytes = cases[i].result[0] * cases[i].result[1] / 32 * 34;
         struct td_tensor_list list = library_list(&library);
-        struct td_layout *layout = td_layout_create();
+        struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
         td_error_init(&err);
         bool ok = td_layout_append_output(layout, 1, &plan, &output, &list, &err);
@@ -252,7 +252,7 @@ static void odd_rows_below_a_byte(void **state)
                                               0,
                                               1};
         struct td_tensor_list list = library_list(&library);
-        struct td_layout *layout = td_layout_create();
+        struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
         td_error_init(&err);
         bool ok = td_layout_append_output(layout, 1, &plan, &output, &list, &err);
@@ -317,7 +317,7 @@ static void wrong_plans_are_refused(void **state)
             "out",         library.tensors[0].dtype, 2, shape,         cases[i].nbytes,
             cases[i].axis, cases[i].cells,           0, cases[i].count};
         struct td_tensor_list list = library_list(&library);
-        struct td_layout *layout = td_layout_create();
+        struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
         td_error_init(&err);
         bool ok = td_layout_append_output(layout, 1, &plan, &output, &list, &err);
@@ -350,7 +350,7 @@ static void scalars_zeros_and_nothing(void **state)
         {"beside", f32, 1, pair, 8, 0, 1, 3, 2}, /* an empty source says nothing but its rows */
     };
     struct td_tensor_list list = library_list(&library);
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     assert_non_null(layout);
     for (size_t i = 0; i < 4; i++)
         assert_true(td_layout_append_output(layout, 1, &plan, &outputs[i], &list, NULL));
@@ -381,7 +381,7 @@ static void deep_boxes_are_bounded(void **state)
         selection.sizes[i] = i < 9 ? 1 : 2;
     }
     struct td_tensor tensor = {.name = "deep", .rank = 24, .dtype = u8, .shape = shape};
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     assert_non_null(layout);
     assert_true(td_layout_append_selection(layout, 0, &tensor, &selection, NULL));
     assert_true(layout->block_count == 4096 && layout->total_bytes == 1 << 15);
@@ -407,7 +407,7 @@ static void vast_shapes_are_refused(void **state)
     struct td_error err;
     library.tensors[0] = (struct td_tensor){.name = "a", .rank = 2, .dtype = f32, .shape = shape};
     library.tensors[1] = (struct td_tensor){.name = "b", .rank = 2, .dtype = f32, .shape = huge};
-    struct td_layout *layout = td_layout_create();
+    struct td_layout *layout = td_layout_create(NULL, NULL);
     struct td_tensor_list list = library_list(&library);
     assert_non_null(layout);
     for (uint32_t i = 0; i < 2; i++) {
@@ -440,7 +440,7 @@ static void want_of_memory_is_an_error(void **state)
     size_t k = 1;
     for (;; k++) {
         struct td_error err;
-        struct td_layout *layout = td_layout_create();
+        struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
         td_error_init(&err);
         alloc_fail_at(k);

@@ -263,15 +263,15 @@ static void rank_files(void **state)
 static size_t match_count;
 
 bool __real_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
-                          struct td_plan_match *out, struct td_error *err);
+                          struct td_budget *budget, struct td_plan_match *out, struct td_error *err);
 bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
-                          struct td_plan_match *out, struct td_error *err);
+                          struct td_budget *budget, struct td_plan_match *out, struct td_error *err);
 
 bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
-                          struct td_plan_match *out, struct td_error *err)
+                          struct td_budget *budget, struct td_plan_match *out, struct td_error *err)
 {
     match_count++;
-    return __real_td_plan_match(rules, tensors, out, err);
+    return __real_td_plan_match(rules, tensors, budget, out, err);
 }
 
 /* For all ranks once; and each has the size and the tag that it has alone. */

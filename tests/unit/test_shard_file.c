@@ -68,7 +68,7 @@ static bool create(const struct td_shard_metadata *metadata, size_t count, bool 
 {
     struct td_plan plan = plan_all();
     struct td_tensor_list list = library_list(&library);
-    bool ok = td_shard_file_create(&plan, &list, metadata, count, header, out, err);
+    bool ok = td_shard_file_create(&plan, &list, metadata, count, header, NULL, out, err);
     td_plan_fini(&plan); /* nothing points to it */
     return ok;
 }
@@ -200,13 +200,13 @@ static void plans_that_do_not_fit_are_refused(void **state)
     struct td_tensor_list list = library_list(&library);
     plan.outputs[0].nbytes++;
     td_error_init(&err);
-    assert_false(td_shard_file_create(&plan, &list, pt, 1, true, &file, &err));
+    assert_false(td_shard_file_create(&plan, &list, pt, 1, true, NULL, &file, &err));
     assert_int_equal(err.code, TD_INTERNAL);
     td_plan_fini(&plan);
     plan = plan_all();
     plan.outputs[2].nbytes = UINT64_MAX - 7;
     td_error_init(&err);
-    assert_false(td_shard_file_create(&plan, &list, pt, 1, true, &file, &err));
+    assert_false(td_shard_file_create(&plan, &list, pt, 1, true, NULL, &file, &err));
     assert_int_equal(err.code, TD_INVALID_ARGUMENT);
     td_plan_fini(&plan);
     library_free(&library);
@@ -251,7 +251,7 @@ static void want_of_memory_is_an_error(void **state)
         td_error_init(&err);
         alloc_count_start();
         alloc_fail_at(k);
-        bool ok = td_shard_file_create(&plan, &list, pt, 1, true, &file, &err);
+        bool ok = td_shard_file_create(&plan, &list, pt, 1, true, NULL, &file, &err);
         alloc_fail_at(0);
         failed = alloc_count_get().calls >= k;
         CHECK(ok || (failed && err.code == TD_RESOURCE_EXHAUSTED), "k %zu: %s", k, err.message);
@@ -259,6 +259,31 @@ static void want_of_memory_is_an_error(void **state)
         td_plan_fini(&plan);
     }
     assert_true(k > 8);
+    library_free(&library);
+}
+
+/* However little of the budget is left, it is never exceeded, and all of it is there again afterwards. */
+static void budgets_are_never_exceeded(void **state)
+{
+    (void)state;
+    fill_library();
+    struct td_tensor_list list = library_list(&library);
+    bool ok = false;
+    for (size_t max = 0; !ok; max += 7) {
+        struct td_budget budget;
+        struct td_error err;
+        struct td_shard_file *file = NULL;
+        struct td_plan plan = plan_all();
+        td_error_init(&err);
+        td_budget_init(&budget, max, "files");
+        ok = td_shard_file_create(&plan, &list, pt, 1, true, &budget, &file, &err);
+        CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED || err.code == TD_FAILED_PRECONDITION, "%zu: %s", max,
+              err.message);
+        assert_true(max < 100000 && (!ok || td_budget_used(&budget) == td_shard_file_memory_bytes(file)));
+        td_shard_file_unref(file);
+        assert_int_equal(td_budget_used(&budget), 0);
+        td_plan_fini(&plan);
+    }
     library_free(&library);
 }
 
@@ -273,6 +298,7 @@ int main(void)
         cmocka_unit_test(plans_that_do_not_fit_are_refused),
         cmocka_unit_test(headers_stay_within_what_is_read),
         cmocka_unit_test(want_of_memory_is_an_error),
+        cmocka_unit_test(budgets_are_never_exceeded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,27 +113,59 @@ static void tags_tell_files_apart(void **state)
     close_place(&place);
 }
 
+/* Leaves so much of the budget; returns what was taken of it. */
+static size_t leave(struct place *place, size_t bytes)
+{
+    size_t taken = place->store.live.max_bytes - td_budget_used(&place->store.live) - bytes;
+    assert_true(td_budget_take(&place->store.live, taken));
+    return taken;
+}
+
+enum { ROOM_STEP = 64 };
+
+/* The least room in which the rank's file can be made, planning and all, up to ROOM_STEP bytes. */
+static size_t least_room(struct place *place, uint64_t rank)
+{
+    for (size_t room = 0;; room += ROOM_STEP) {
+        struct td_shard_file *file = NULL;
+        char tag[TD_TAG_BYTES];
+        size_t taken = leave(place, room);
+        bool ok = td_shard_store_get(&place->store, &place->want, rank, &file, tag, NULL);
+        td_shard_file_unref(file);
+        td_budget_give(&place->store.live, taken);
+        assert_true(room < 1000000);
+        if (ok) {
+            assert_true(td_lru_drop_idle(&place->store.files));
+            return room;
+        }
+    }
+}
+
 static void files_that_are_held_bound_those_to_come(void **state)
 {
     (void)state;
     struct place place;
     open_place(&place, "fsdp");
+    size_t room = least_room(&place, 2);
     struct td_shard_file *first = get(&place, 0);
     struct td_shard_file *second = get(&place, 1);
-    place.store.live.max_bytes = td_budget_used(&place.store.live) + 10;
+    size_t file_bytes = td_shard_file_memory_bytes(first);
+    assert_true(file_bytes > 2 * ROOM_STEP && room > file_bytes); /* planning takes some too */
+    size_t taken = leave(&place, room - file_bytes / 2);
+    size_t used = td_budget_used(&place.store.live);
     fails(&place, 2, TD_RESOURCE_EXHAUSTED, "try again");
-    assert_int_equal(td_budget_used(&place.store.live), place.store.live.max_bytes - 10);
+    assert_int_equal(td_budget_used(&place.store.live), used);
     td_shard_file_unref(get(&place, 0)); /* what is there already can be had */
     td_shard_file_unref(first);
     struct td_shard_file *third = get(&place, 2); /* the first goes, since nobody has it */
     assert_int_equal(place.store.files.count, 2);
-    assert_true(td_budget_used(&place.store.live) <= place.store.live.max_bytes);
     struct td_shard_file *kept = get(&place, 1);
     assert_ptr_equal(kept, second);
     fails(&place, 0, TD_RESOURCE_EXHAUSTED, "try again");
     td_shard_file_unref(kept);
     td_shard_file_unref(second);
     td_shard_file_unref(third);
+    td_budget_give(&place.store.live, taken);
     close_place(&place);
 }
 
@@ -146,12 +178,42 @@ static void what_is_taken_makes_room_first(void **state)
     open_place(&place, "fsdp");
     td_shard_file_unref(get(&place, 0));
     place.store.live.max_bytes = td_budget_used(&place.store.live);
-    assert_true(td_shard_store_take(&place.store, place.store.live.max_bytes, NULL));
+    assert_true(td_budget_take(&place.store.live, place.store.live.max_bytes));
     assert_int_equal(place.store.files.count, 0);
     td_error_init(&err);
-    assert_false(td_shard_store_take(&place.store, 1, &err));
+    assert_false(td_budget_take(&place.store.live, 1));
+    assert_false(td_budget_refuse(&place.store.live, 1, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     td_budget_give(&place.store.live, place.store.live.max_bytes);
+    close_place(&place);
+}
+
+/* An answer may hold a file's header, or its layout, and nothing else of it: that counts until it is freed, and as long as it
+ * does the file stays, to be shared. */
+static void parts_of_files_count_until_they_are_freed(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place, "fsdp");
+    struct td_shard_file *file = get(&place, 0);
+    struct td_blob *header = td_blob_ref(file->header);
+    struct td_layout *layout = td_layout_ref(file->layout);
+    size_t header_bytes = (size_t)header->len_bytes;
+    size_t layout_bytes = td_layout_memory_bytes(layout);
+    td_shard_file_unref(file);
+    assert_false(td_lru_drop_idle(&place.store.files));
+    td_blob_unref(header);
+    assert_false(td_lru_drop_idle(&place.store.files));
+    file = get(&place, 0); /* the one that is there */
+    header = td_blob_ref(file->header);
+    assert_int_equal(place.store.files.count, 1);
+    td_shard_file_unref(file);
+    td_lru_fini(&place.store.files); /* as if it had been the oldest of too many */
+    assert_true(td_lru_init(&place.store.files, place.store.files.class, TD_SHARD_CACHE_BYTES));
+    assert_int_equal(td_budget_used(&place.store.live), header_bytes + layout_bytes);
+    td_layout_unref(layout);
+    assert_int_equal(td_budget_used(&place.store.live), header_bytes);
+    td_blob_unref(header);
     close_place(&place);
 }
 
@@ -285,6 +347,7 @@ int main(void)
         cmocka_unit_test(tags_tell_files_apart),
         cmocka_unit_test(files_that_are_held_bound_those_to_come),
         cmocka_unit_test(what_is_taken_makes_room_first),
+        cmocka_unit_test(parts_of_files_count_until_they_are_freed),
         cmocka_unit_test(makers_are_few),
         cmocka_unit_test(one_makes_it_for_all),
         cmocka_unit_test(who_waits_is_woken),
