@@ -38,7 +38,7 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
     if (!ok)
         return false;
     td_response_describe(response, td_content_type_of(entry->path));
-    response->last_modified_s = td_wall_of_ns(id->mtime_ns).seconds;
+    td_response_set_modified(response, id->mtime_ns);
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");
     td_response_set_etag(response, "%s", td_file_tag(entry->file));
     td_response_set_former_etag(response, "%s", entry->file->identity_tag);

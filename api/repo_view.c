@@ -432,6 +432,6 @@ bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view
     bool ok = td_shard_store_get(store, &want, item->rank, &file, tag, err) &&
               td_shard_file_answer(store, &want, item->rank, file, tag, response, err);
     td_shard_file_unref(file);
-    response->last_modified_s = td_wall_of_ns(item->model->updated_ns).seconds;
+    td_response_set_modified(response, item->model->updated_ns);
     return ok;
 }

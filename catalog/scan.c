@@ -122,7 +122,9 @@ static bool is_half_changed(const struct td_file_id *before, const struct td_fil
 static bool is_settled(const struct scan *s, const struct td_found *found, const struct td_file_id *published,
                        struct seen *seen)
 {
-    int64_t age_ns = s->wall_now_ns - found->id.mtime_ns;
+    int64_t age_ns;
+    if (__builtin_sub_overflow(s->wall_now_ns, found->id.mtime_ns, &age_ns))
+        age_ns = -1; /* past the year 2262, which 64 bits do not hold: in the future */
     const struct td_unsettled *before = unsettled_find(s->was_unsettled, found->path);
     bool same = before != NULL && td_file_id_equal(&before->id, &found->id);
     seen->first_ns = same ? before->first_seen_ns : s->now_ns;

@@ -1,0 +1,53 @@
+"""Files whose mtime lies in the future, past what 64 bits of nanoseconds hold, or before 1970."""
+import os
+import tempfile
+import time
+from email.utils import formatdate, parsedate_to_datetime
+from pathlib import Path
+
+import pytest
+
+from harness import Server, tensor, write_by_hand
+
+TIMES = {"future": time.time() + 86400, "y2263": 9246182400, "y2400": 13569465600, "old": 86400, "early": -3155673600}
+
+
+@pytest.fixture(scope="module")
+def root():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:     # tmpfs keeps any time; disks end in 2038, 2446 or 2486
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def srv(root):
+    for name, seconds in TIMES.items():
+        write_by_hand(root / name / "model.safetensors", [tensor("t", "U8", [8])])
+        os.utime(root / name / "model.safetensors", (seconds, seconds))
+        assert abs(os.stat(root / name / "model.safetensors").st_mtime - seconds) < 2
+    s = Server(root)
+    s.wait_for(lambda: s.ids() == sorted(TIMES), "all models are published")
+    yield s
+    s.stop()
+
+
+@pytest.mark.parametrize("name", TIMES)
+@pytest.mark.parametrize("path", ["/models/{}/files/model.safetensors", "/{}/resolve/main/model.safetensors"])
+def test_last_modified_is_not_after_date(srv, name, path):
+    """RFC 9110 section 8.8.2.1."""
+    r = srv.get(path.format(name))
+    if path.startswith("/{}") and r.status == 404:
+        r = srv.get("/local" + path.format(name))
+    assert r.status == 200, r
+    modified, date = (parsedate_to_datetime(r.get(h)) for h in ("Last-Modified", "Date"))
+    assert modified <= date
+    if name == "old":
+        assert modified.timestamp() == TIMES[name]
+
+
+def test_conditions_by_date(srv):
+    """What was modified in the future counts as modified now: no 304 for a date that has passed."""
+    path = "/models/future/files/model.safetensors"
+    hour_ago = formatdate(time.time() - 3600, usegmt=True)
+    assert srv.get(path, [("If-Modified-Since", hour_ago)]).status == 200
+    assert srv.get(path, [("If-Unmodified-Since", hour_ago)]).status == 412
+    assert srv.get("/models/old/files/model.safetensors", [("If-Modified-Since", hour_ago)]).status == 304
