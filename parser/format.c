@@ -8,6 +8,7 @@
 #include "parser/npy.h"
 #include "parser/npz.h"
 #include "parser/onnx.h"
+#include "parser/pt2.h"
 #include "parser/safetensors.h"
 #include "parser/torch.h"
 #include "parser/torch_dcp.h"
@@ -18,7 +19,7 @@
 
 static const struct td_format *const formats[] = {
     &td_format_safetensors, &td_format_torch, &td_format_distcp, &td_format_hdf5, &td_format_keras,
-    &td_format_gguf,        &td_format_npy,   &td_format_npz,    &td_format_onnx,
+    &td_format_gguf,        &td_format_npy,   &td_format_npz,    &td_format_onnx, &td_format_pt2,
 };
 
 enum { HEAD_BYTES = 32 }; /* of a file: as much as is looked at here */

@@ -336,6 +336,25 @@ def onnx_seeds():
     return seeds
 
 
+def pt2_seeds():
+    """Archives of the real writer (tests/data/pt2) without the program, which is passed over: what is left is small."""
+    def members(config):
+        return [(b"m/archive_format", b"pt2"), (b"m/archive_version", b"0"), (b"m/models/model.json", b"{}"),
+                (b"m/data/weights/weight_0", bytes(range(24))), (b"m/data/weights/model_weights_config.json", config)]
+    entry = (b'"%s": {"path_name": "weight_0", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}, '
+             b'{"as_int": 3}], "requires_grad": true, "device": {"type": "cpu", "index": null}, "strides": [{"as_int": 3}, {"as_int": 1}], '
+             b'"storage_offset": {"as_int": 0}, "layout": 7}}')
+    def archive(config):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as file:
+            for name, data in members(config):
+                file.writestr(zipfile.ZipInfo(name.decode()), data)
+        return out.getvalue()
+    return {"empty": archive(b'{"config": {}}'), "one": archive(b'{"config": {' + entry % b"w" + b"}}"),
+            "two": archive(b'{"config": {' + entry % b"w" + b", " + entry % b"v" + b"}}"),
+            "object": archive(b'{"config": {"o": {"path_name": "custom_obj_0", "is_param": false, "use_pickle": true, "tensor_meta": null}}}')}
+
+
 def torch_zip(members, gap=0):
     """As PyTorch's writer: nothing in local headers, descriptors, padding in FB fields, zip64 end records."""
     out, directory = b"", b""
@@ -575,7 +594,7 @@ def main():
     targets = {"model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan": plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
                "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
-               "npy": npy_seeds(), "onnx": onnx_seeds(), "zip": zip_seeds(),
+               "npy": npy_seeds(), "onnx": onnx_seeds(), "pt2": pt2_seeds(), "zip": zip_seeds(),
                "pickle": pickle_seeds(), "torch": torch_seeds()}
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target

@@ -5,6 +5,7 @@
 #include "parser/npy.h"
 #include "parser/npz.h"
 #include "parser/onnx.h"
+#include "parser/pt2.h"
 #include "parser/safetensors.h"
 #include "parser/torch.h"
 #include "parser/torch_dcp.h"
@@ -35,6 +36,7 @@ static void extension_decides(void **state)
         {"a.npy", &td_format_npy},
         {"a.npz", &td_format_npz},
         {"a.onnx", &td_format_onnx},
+        {"a.pt2", &td_format_pt2},
         {"a.onnx.data", NULL},
         {"a.onnx_data", NULL},
         {"", NULL},

@@ -1,0 +1,485 @@
+#include "parser/pt2.h"
+
+#include "core/buffer.h"
+#include "core/checked.h"
+#include "core/json.h"
+#include "parser/names.h"
+#include "parser/torch.h"
+#include "parser/zip.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LAYOUT_STRIDED = 7, SMALL_RECORD_MAX = 64 };
+
+/* schema.ScalarType. */
+static const char *const types[] = {
+    [1] = "U8",       [2] = "I8",           [3] = "I16",          [4] = "I32",      [5] = "I64",
+    [6] = "F16",      [7] = "F32",          [8] = "F64",          [9] = "C32",      [10] = "C64",
+    [11] = "C128",    [12] = "BOOL",        [13] = "BF16",        [28] = "U16",     [29] = "F8_E4M3",
+    [30] = "F8_E5M2", [31] = "F8_E4M3FNUZ", [32] = "F8_E5M2FNUZ", [33] = "F8_E8M0", [34] = "U32",
+    [35] = "U64",
+};
+
+struct reader {
+    const struct td_input *input;
+    const struct td_limits *limits;
+    struct td_manifest *manifest;
+    struct td_error *err;
+    struct td_zip zip;
+    const char *root; /* of the archive, with its slash; not terminated */
+    size_t root_len;
+    size_t tensor_capacity;
+    bool several_models; /* names then begin with the model's */
+    bool big_endian;
+};
+
+/* One entry of a config, as it is said. */
+struct payload {
+    struct td_tensor tensor;
+    uint64_t sizes[TD_MAX_RANK], strides[TD_MAX_RANK];
+    uint64_t dtype, layout, storage_offset;
+    uint32_t size_count, stride_count;
+    bool use_pickle, has_meta;
+    char *path; /* in the arena */
+    size_t path_len;
+};
+
+/* ---- names --------------------------------------------------------------------------------------------- */
+
+/* prefix.name, either of which may be empty, in the arena. */
+static char *join_name(struct reader *r, const char *prefix, size_t prefix_len, const char *name, size_t len)
+{
+    size_t dot = prefix_len > 0 && len > 0 ? 1 : 0;
+    char *text = td_arena_array(&r->manifest->arena, prefix_len + dot + len + 1, 1);
+    if (text == NULL) {
+        (void)td_error_no_memory(r->err);
+        return NULL;
+    }
+    memcpy(text, prefix, prefix_len);
+    if (dot > 0)
+        text[prefix_len] = '.';
+    memcpy(text + prefix_len + dot, name, len);
+    text[prefix_len + dot + len] = '\0';
+    return text;
+}
+
+static struct td_tensor *add_tensor(struct reader *r, const struct td_tensor *tensor)
+{
+    struct td_manifest *manifest = r->manifest;
+    struct td_tensor *tensors = td_arena_grow(&manifest->arena, manifest->tensors, manifest->tensor_count,
+                                              &r->tensor_capacity, sizeof *tensors);
+    if (tensors == NULL) {
+        (void)td_error_no_memory(r->err);
+        return NULL;
+    }
+    manifest->tensors = tensors;
+    tensors[manifest->tensor_count] = *tensor;
+    return &tensors[manifest->tensor_count++];
+}
+
+/* Numbers as a list of the arena's; *out is NULL for none. */
+static bool copy_numbers(struct reader *r, const uint64_t *numbers, uint32_t count, const uint64_t **out)
+{
+    *out = NULL;
+    if (count == 0 || numbers == NULL)
+        return true;
+    uint64_t *copy = td_arena_array(&r->manifest->arena, count, sizeof *copy);
+    if (copy == NULL)
+        return td_error_no_memory(r->err);
+    memcpy(copy, numbers, count * sizeof *copy);
+    *out = copy;
+    return true;
+}
+
+/* ---- files of torch.save within the archive ------------------------------------------------------------- */
+
+static bool copy_tensors(struct reader *r, const struct td_manifest *from, uint64_t offset,
+                         const char *prefix, size_t prefix_len)
+{
+    for (size_t i = 0; i < from->tensor_count; i++) {
+        struct td_tensor tensor = from->tensors[i];
+        const uint64_t *shape = tensor.shape;
+        const uint64_t *strides = tensor.strides;
+        tensor.name = join_name(r, prefix, prefix_len, tensor.name, tensor.name_len);
+        tensor.alias_of = NULL;
+        if (tensor.name == NULL || !copy_numbers(r, shape, tensor.rank, &tensor.shape) ||
+            !copy_numbers(r, strides, tensor.rank, &tensor.strides))
+            return false;
+        tensor.name_len = (uint32_t)strlen(tensor.name);
+        tensor.offset += offset; /* within the archive, as the member is */
+        if (add_tensor(r, &tensor) == NULL)
+            return false;
+    }
+    return true;
+}
+
+/* Lists the tensors of a member that torch.save wrote, by the reader for such files: nothing in it is run. */
+static bool read_saved(struct reader *r, const struct td_zip_entry *entry, const char *prefix,
+                       size_t prefix_len)
+{
+    struct td_window window;
+    struct td_input inner;
+    struct td_manifest saved;
+    struct td_error why;
+    const size_t limit = r->manifest->arena.limit_bytes;
+    if (entry->deflated)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, entry->header_at,
+                           "\"%.96s\" is compressed; torch.export.save stores it", entry->name);
+    if (!td_input_window(r->input, entry->offset, entry->stored_bytes, &window, &inner, r->err))
+        return false;
+    td_error_init(&why);
+    td_manifest_init(&saved, td_arena_left(&r->manifest->arena));
+    bool ok = td_format_torch.parse(&inner, r->limits, &saved, &why);
+    if (!ok) {
+        uint64_t pos = why.pos == TD_ERROR_POS_NONE ? entry->header_at : entry->offset + why.pos;
+        (void)td_error_at(r->err, why.code, pos, "\"%.96s\": %.300s", entry->name, why.message);
+    } else if (!td_arena_claim(&r->manifest->arena, saved.arena.used_bytes)) {
+        ok = td_error_no_memory(r->err);
+    } else {
+        ok = copy_tensors(r, &saved, entry->offset, prefix, prefix_len);
+        r->manifest->arena.limit_bytes = limit;
+    }
+    td_manifest_fini(&saved);
+    return ok;
+}
+
+/* ---- configs -------------------------------------------------------------------------------------------- */
+
+/* {"as_int": n} */
+static bool read_int(struct td_json *json, uint64_t *out)
+{
+    return td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object") &&
+           td_json_expect(json, TD_JSON_KEY, "as_int") &&
+           (td_json_equals(json, "as_int") || td_json_fail(json, "a size is no number")) &&
+           td_json_expect(json, TD_JSON_NUMBER, "a number") && td_json_u64(json, out) &&
+           td_json_expect(json, TD_JSON_OBJECT_END, "the end of the object");
+}
+
+static bool read_ints(struct td_json *json, uint64_t out[TD_MAX_RANK], uint32_t *count)
+{
+    *count = 0;
+    if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "a list"))
+        return false;
+    for (;;) {
+        struct td_json ahead = *json; /* whether the list ends here */
+        struct td_error ignored;
+        td_error_init(&ignored);
+        ahead.err = &ignored;
+        if (td_json_next(&ahead) == TD_JSON_ARRAY_END)
+            return td_json_expect(json, TD_JSON_ARRAY_END, "the end of the list");
+        if (*count == TD_MAX_RANK)
+            return td_json_fail(json, "a tensor has more than 64 dimensions");
+        if (!read_int(json, &out[*count]))
+            return false;
+        (*count)++;
+    }
+}
+
+/* A member that stands there once: its bit, among those that were met. */
+static bool once(struct td_json *json, unsigned *seen, unsigned bit)
+{
+    if ((*seen & bit) != 0)
+        return td_json_fail(json, "a member stands there twice");
+    *seen |= bit;
+    return true;
+}
+
+static bool read_meta(struct td_json *json, struct payload *p)
+{
+    enum { DTYPE = 1, SIZES = 2, STRIDES = 4, OFFSET = 8, LAYOUT = 16, ALL = 31 };
+    enum td_json_token token;
+    unsigned seen = 0;
+    while ((token = td_json_next(json)) == TD_JSON_KEY) {
+        bool ok = true;
+        if (td_json_equals(json, "dtype"))
+            ok = once(json, &seen, DTYPE) && td_json_expect(json, TD_JSON_NUMBER, "a number") &&
+                 td_json_u64(json, &p->dtype);
+        else if (td_json_equals(json, "layout"))
+            ok = once(json, &seen, LAYOUT) && td_json_expect(json, TD_JSON_NUMBER, "a number") &&
+                 td_json_u64(json, &p->layout);
+        else if (td_json_equals(json, "sizes"))
+            ok = once(json, &seen, SIZES) && read_ints(json, p->sizes, &p->size_count);
+        else if (td_json_equals(json, "strides"))
+            ok = once(json, &seen, STRIDES) && read_ints(json, p->strides, &p->stride_count);
+        else if (td_json_equals(json, "storage_offset"))
+            ok = once(json, &seen, OFFSET) && read_int(json, &p->storage_offset);
+        else
+            ok = td_json_skip(json);
+        if (!ok)
+            return false;
+    }
+    p->has_meta = true;
+    return token == TD_JSON_OBJECT_END &&
+           ((seen == ALL && p->size_count == p->stride_count) ||
+            td_json_fail(json, "tensor_meta lacks its type, sizes, strides or layout"));
+}
+
+static bool read_path(struct reader *r, struct td_json *json, struct payload *p)
+{
+    if (!td_json_expect(json, TD_JSON_STRING, "a string"))
+        return false;
+    p->path = td_arena_array(&r->manifest->arena, json->value_len + 1, 1);
+    if (p->path == NULL)
+        return td_error_no_memory(json->err);
+    return td_json_string(json, p->path, json->value_len + 1, &p->path_len) &&
+           (td_is_plain_file_name(p->path, p->path_len) ||
+            td_json_fail(json, "path_name is not the plain name of a record"));
+}
+
+static bool read_payload(struct reader *r, struct td_json *json, struct payload *p)
+{
+    enum { PATH = 1, PICKLE = 2, META = 4 };
+    enum td_json_token token;
+    unsigned seen = 0;
+    if (!td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object"))
+        return false;
+    while ((token = td_json_next(json)) == TD_JSON_KEY) {
+        bool ok = true;
+        if (td_json_equals(json, "path_name")) {
+            ok = once(json, &seen, PATH) && read_path(r, json, p);
+        } else if (td_json_equals(json, "use_pickle")) {
+            ok = once(json, &seen, PICKLE);
+            token = ok ? td_json_next(json) : TD_JSON_ERROR;
+            p->use_pickle = token == TD_JSON_TRUE;
+            ok = token == TD_JSON_TRUE || token == TD_JSON_FALSE ||
+                 td_json_fail(json, "use_pickle is neither true nor false");
+        } else if (td_json_equals(json, "tensor_meta")) {
+            ok = once(json, &seen, META);
+            token = ok ? td_json_next(json) : TD_JSON_ERROR;
+            ok = token == TD_JSON_NULL ||
+                 (token == TD_JSON_OBJECT_BEGIN ? read_meta(json, p)
+                                                : td_json_fail(json, "tensor_meta is no object"));
+        } else {
+            ok = td_json_skip(json);
+        }
+        if (!ok)
+            return false;
+    }
+    return token == TD_JSON_OBJECT_END &&
+           (p->path != NULL || td_json_fail(json, "an entry has no path_name"));
+}
+
+static const struct td_zip_entry *find_record(const struct reader *r, const char *folder, const char *name,
+                                              size_t len)
+{
+    char path[1024];
+    int at = snprintf(path, sizeof path, "%.*s%s%.*s", (int)r->root_len, r->root, folder, (int)len, name);
+    return at < 0 || (size_t)at >= sizeof path ? NULL : td_zip_find(&r->zip, path, (size_t)at);
+}
+
+/* Puts a tensor over the record that holds its storage. */
+static bool place(struct reader *r, const struct payload *p, const struct td_zip_entry *record,
+                  struct td_tensor *tensor)
+{
+    const char *type = p->dtype < sizeof types / sizeof *types ? types[p->dtype] : NULL;
+    uint64_t skipped;
+    tensor->dtype = type == NULL ? td_dtype_find("OPAQUE", 6) : td_dtype_find(type, strlen(type));
+    tensor->rank = p->size_count;
+    if (!copy_numbers(r, p->sizes, p->size_count, &tensor->shape))
+        return false;
+    if (type == NULL || p->layout != LAYOUT_STRIDED) {
+        tensor->reason = type == NULL ? "of a type that is not known" : "sparse";
+        return true;
+    }
+    if (!copy_numbers(r, p->strides, p->stride_count, &tensor->strides))
+        return false;
+    if (record->size_bytes ==
+        0) { /* weights that were fake when they were saved; torch.export.load makes zeros */
+        if (!td_tensor_place(tensor, 0, UINT64_MAX, record->header_at, r->err))
+            return false;
+        tensor->reason = tensor->nbytes > 0 ? "no bytes of it are stored" : NULL;
+        return true;
+    }
+    if (!td_mul_u64(p->storage_offset, tensor->dtype->block_bytes, &skipped) ||
+        !td_add_u64(record->offset, skipped, &tensor->offset))
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, record->header_at,
+                           "tensor \"%.96s\" lies past 2^64-1", tensor->name);
+    if (record->deflated)
+        tensor->reason = "compressed (deflate)";
+    else if (r->big_endian && tensor->dtype->block_bytes > 1)
+        tensor->reason = "big-endian";
+    return td_tensor_place(tensor, record->offset, record->offset + record->size_bytes, record->header_at,
+                           r->err);
+}
+
+/* One entry of a config, under its name. Objects that are no tensors are passed over. */
+static bool add_payload(struct reader *r, const struct payload *p, const char *folder, const char *name)
+{
+    const struct td_zip_entry *record = find_record(r, folder, p->path, p->path_len);
+    bool is_object = strncmp(p->path, "custom_obj_", 11) == 0 || strncmp(p->path, "opaque_obj_", 11) == 0;
+    if (is_object)
+        return true;
+    if (record == NULL)
+        return td_error_set(r->err, TD_INVALID_ARGUMENT,
+                            "\"%.96s\" of tensor \"%.96s\" is not in the archive", p->path, name);
+    if (p->use_pickle)
+        return read_saved(r, record, name, strlen(name));
+    if (!p->has_meta)
+        return td_error_set(r->err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" has no tensor_meta", name);
+    struct td_tensor tensor = {.name = name, .name_len = (uint32_t)strlen(name)};
+    return place(r, p, record, &tensor) && add_tensor(r, &tensor) != NULL;
+}
+
+/* {"config": {name: payload, ...}} */
+static bool read_entries(struct reader *r, struct td_json *json, const char *folder, const char *prefix,
+                         size_t prefix_len)
+{
+    enum td_json_token token;
+    if (!td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object") ||
+        !td_json_expect(json, TD_JSON_KEY, "config") ||
+        !(td_json_equals(json, "config") || td_json_fail(json, "config is missing")) ||
+        !td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object"))
+        return false;
+    while ((token = td_json_next(json)) == TD_JSON_KEY) {
+        struct payload payload = {0};
+        size_t len;
+        char *text = td_arena_array(&r->manifest->arena, json->value_len + 1, 1);
+        if (text == NULL)
+            return td_error_no_memory(r->err);
+        if (!td_json_string(json, text, json->value_len + 1, &len))
+            return false;
+        const char *name = prefix_len == 0 ? text : join_name(r, prefix, prefix_len, text, len);
+        if (name == NULL || !read_payload(r, json, &payload) || !add_payload(r, &payload, folder, name))
+            return false;
+    }
+    return token == TD_JSON_OBJECT_END && td_json_expect(json, TD_JSON_OBJECT_END, "the end of the object") &&
+           td_json_expect(json, TD_JSON_END, "the end of the config");
+}
+
+static bool read_config(struct reader *r, const struct td_zip_entry *entry, const char *folder,
+                        const char *prefix, size_t prefix_len)
+{
+    struct td_json json;
+    const size_t limit = r->manifest->arena.limit_bytes;
+    uint64_t most = td_arena_left(&r->manifest->arena);
+    if (most == 0 || most > r->limits->max_header_bytes)
+        most = r->limits->max_header_bytes;
+    uint8_t *text = td_zip_load(r->input, entry, most, r->err);
+    if (text == NULL)
+        return false;
+    bool ok = td_arena_claim(&r->manifest->arena, (size_t)entry->size_bytes) || td_error_no_memory(r->err);
+    td_json_init(&json, (const char *)text, (size_t)entry->size_bytes, entry->deflated ? 0 : entry->offset,
+                 r->err);
+    ok = ok && read_entries(r, &json, folder, prefix, prefix_len);
+    r->manifest->arena.limit_bytes = limit;
+    free(text);
+    return ok;
+}
+
+/* ---- archives ------------------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *name, size_t len, const char *suffix)
+{
+    size_t suffix_len = strlen(suffix);
+    return len > suffix_len && memcmp(name + len - suffix_len, suffix, suffix_len) == 0;
+}
+
+/* One member below the root: a config, or tensors of torch 2.8. */
+static bool read_member(struct reader *r, const struct td_zip_entry *entry)
+{
+    static const struct {
+        const char *folder, *config;
+    } kinds[] = {{"data/weights/", "_weights_config.json"}, {"data/constants/", "_constants_config.json"}};
+    const char *name = entry->name + r->root_len;
+    size_t len = entry->name_len - r->root_len;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t folder_len = strlen(kinds[i].folder);
+        if (len <= folder_len || memcmp(name, kinds[i].folder, folder_len) != 0)
+            continue;
+        const char *base = name + folder_len;
+        size_t base_len = len - folder_len;
+        bool is_config = ends_with(base, base_len, kinds[i].config);
+        if (!is_config && !ends_with(base, base_len, ".pt"))
+            continue;
+        size_t model_len = base_len - (is_config ? strlen(kinds[i].config) : strlen(".pt"));
+        if (!r->several_models)
+            model_len = 0;
+        return is_config ? read_config(r, entry, kinds[i].folder, base, model_len)
+                         : read_saved(r, entry, base, model_len);
+    }
+    return true;
+}
+
+/* Whether a record has exactly this text. */
+static bool record_is(struct reader *r, const char *name, const char *text)
+{
+    char bytes[SMALL_RECORD_MAX];
+    const struct td_zip_entry *entry = find_record(r, "", name, strlen(name));
+    size_t len = strlen(text);
+    return entry != NULL && entry->size_bytes == len && len <= sizeof bytes &&
+           td_zip_load_head(r->input, entry, bytes, len, NULL) && memcmp(bytes, text, len) == 0;
+}
+
+static size_t count_members(const struct reader *r, const char *folder)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < r->zip.count; i++) {
+        const struct td_zip_entry *entry = &r->zip.entries[i];
+        size_t len = strlen(folder);
+        count += entry->name_len > r->root_len + len && memcmp(entry->name + r->root_len, folder, len) == 0;
+    }
+    return count;
+}
+
+static bool read_archive(struct reader *r)
+{
+    if (!td_zip_check_case(&r->zip, r->err) || !td_zip_check_root(&r->zip, &r->root_len, r->err))
+        return false;
+    r->root = r->zip.entries[0].name;
+    if (!record_is(r, "archive_format", "pt2") || !record_is(r, "archive_version", "0"))
+        return td_error_at(
+            r->err, TD_INVALID_ARGUMENT, 0,
+            "no archive of torch.export.save of version 0: its archive_format or archive_version "
+            "is another");
+    size_t models = count_members(r, "models/");
+    if (models == 0 && count_members(r, "data/aotinductor/") > 0)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, 0,
+                           "an AOTInductor package: its weights are part of compiled code; save the exported "
+                           "program with torch.export.save");
+    r->several_models = models > 1;
+    r->big_endian = record_is(r, "byteorder", "big");
+    for (size_t i = 0; i < r->zip.count; i++)
+        if (!read_member(r, &r->zip.entries[i]))
+            return false;
+    return true;
+}
+
+/* Of torch 2.7 and before. */
+static bool read_old_archive(struct reader *r)
+{
+    static const char *const names[] = {"serialized_state_dict.pt", "serialized_constants.pt"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct td_zip_entry *entry = td_zip_find(&r->zip, names[i], strlen(names[i]));
+        if (entry == NULL)
+            return td_error_at(r->err, TD_INVALID_ARGUMENT, 0, "\"%s\" is not in the archive", names[i]);
+        if (!read_saved(r, entry, "", 0))
+            return false;
+    }
+    return true;
+}
+
+static bool parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                  struct td_error *err)
+{
+    static const char old[] = "serialized_exported_program.json";
+    struct reader r = {.input = input, .limits = limits, .manifest = manifest, .err = err};
+    struct td_arena arena;
+    const size_t limit = manifest->arena.limit_bytes;
+    td_arena_init(&arena, td_arena_left(&manifest->arena));
+    manifest->shares_bytes = true;
+    bool ok = td_zip_read(&r.zip, input, limits, &arena, err);
+    if (ok && !td_arena_claim(&manifest->arena, arena.used_bytes))
+        ok = td_error_no_memory(err);
+    ok = ok && (td_zip_find(&r.zip, old, sizeof old - 1) != NULL ? read_old_archive(&r) : read_archive(&r));
+    ok = ok && td_manifest_finish(manifest, err);
+    td_arena_fini(&arena);
+    manifest->arena.limit_bytes = limit;
+    return ok;
+}
+
+static const char *const extensions[] = {".pt2", NULL};
+
+const struct td_format td_format_pt2 = {.name = "pt2", .extensions = extensions, .parse = parse};

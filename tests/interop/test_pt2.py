@@ -1,0 +1,191 @@
+"""torch.export.save writes, tensord inspects and serves: parameters, buffers and constants must be those of torch.export.load."""
+import io
+import zipfile
+
+import pytest
+import torch
+from torch import nn
+from torch._export.serde.serialize import serialize
+from torch.export.pt2_archive._package import PT2ArchiveWriter
+
+from harness import Server, age
+from test_safetensors import inspect_json, one_line, run
+from test_torch import check_model, filled, raw
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Net(nn.Module):
+    """Tied weights, a transposed one, a buffer that is saved and one that is not, a constant, an empty one, several types."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+        self.tied = nn.Linear(3, 4)
+        self.tied.weight = self.linear.weight
+        self.turned = nn.Parameter(filled(torch.bfloat16, (4, 3)).t())
+        self.row = nn.Parameter(filled(torch.float32, (5, 4), seed=3)[2:4])
+        self.register_buffer("steps", filled(torch.int64, (4,)))
+        self.register_buffer("unsaved", filled(torch.float16, (2,)), persistent=False)
+        self.register_buffer("nothing", torch.empty(0, 3))
+        self.register_buffer("scalar", torch.tensor(2.5))
+        self.constant = filled(torch.float32, (4,), seed=2)
+        self.parts = nn.ModuleList(nn.Conv1d(2, 2, 1) for _ in range(2))
+
+    def forward(self, x):
+        y = self.linear(x) + self.tied(x) + self.constant + self.turned.float().sum() + self.row.sum() + self.steps + self.scalar
+        return y + self.unsaved.float().sum() + self.nothing.sum() + sum(p(x.reshape(2, 2, -1)[:, :, :1]).sum() for p in self.parts)
+
+
+def exported():
+    return torch.export.export(Net(), (torch.ones(4, 3),))
+
+
+def write_current(program, path):
+    torch.export.save(program, path)
+
+
+def write_2_8(program, path):
+    """As torch 2.8 wrote it: torch.load's files within the archive, which torch.export.load still reads."""
+    artifact = serialize(program)
+    with PT2ArchiveWriter(str(path)) as archive:
+        for name, data in (("models/model.json", artifact.exported_program), ("data/weights/model.pt", artifact.state_dict),
+                           ("data/constants/model.pt", artifact.constants), ("data/sample_inputs/model.pt", artifact.example_inputs)):
+            archive.write_bytes(name, data)
+
+
+def write_2_7(program, path):
+    """As torch 2.7 wrote it: an ordinary zip archive without a folder around its members; torch.export.load still reads it."""
+    artifact = serialize(program)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("version", ".".join(map(str, torch._export.serde.schema.SCHEMA_VERSION)))
+        archive.writestr("serialized_exported_program.json", artifact.exported_program)
+        archive.writestr("serialized_state_dict.pt", artifact.state_dict)
+        archive.writestr("serialized_constants.pt", artifact.constants)
+        archive.writestr("serialized_example_inputs.pt", artifact.example_inputs)
+
+
+WRITERS = {"current": write_current, "2.8": write_2_8, "2.7": write_2_7}
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """serve() starts a server over tmp_path/root, once everything is written."""
+    began = []
+    (tmp_path / "root").mkdir()
+
+    def start(**options):
+        age(tmp_path / "root")
+        began.append(Server(tmp_path / "root", **options))
+        return began[-1]
+    start.root = tmp_path / "root"
+    yield start
+    for server in began:
+        server.stop()
+
+
+def loaded(path):
+    """What torch.export.load makes of it: the state_dict and the constants that are tensors, by name."""
+    program = torch.export.load(str(path))
+    return {**program.state_dict, **{k: v for k, v in program.constants.items() if isinstance(v, torch.Tensor)}}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_export_load_gives(serve, writer):
+    path = serve.root / "net.pt2"
+    WRITERS[writer](exported(), path)
+    want = loaded(path)
+    assert {"linear.weight", "tied.weight", "turned", "steps", "unsaved", "constant", "parts.1.bias"} <= set(want)
+    document, got = check_model(serve(), "net.pt2", want)
+    assert document["format"] == "pt2" and got["tied.weight"]["alias_of"] == "linear.weight"
+    assert got["turned"]["strides"] == [1, 3]
+
+
+def test_a_tensor_that_is_pickled(serve):
+    """A tensor whose bytes are no plain run is a file of torch.save within the archive."""
+    path = serve.root / "net.pt2"
+    torch.export.save(exported(), path)
+    with zipfile.ZipFile(path) as source:
+        members = {n.split("/", 1)[1]: source.read(n) for n in source.namelist()}
+    config = members["data/weights/model_weights_config.json"].decode()
+    turned = loaded(path)["turned"]
+    buffer = io.BytesIO()
+    torch.save(turned, buffer)
+    record = config.split('"turned": {"path_name": "')[1].split('"')[0]
+    other = config.replace(f'"{record}", "is_param": true, "use_pickle": false', f'"{record}", "is_param": true, "use_pickle": true')
+    assert other != config
+    with PT2ArchiveWriter(str(path)) as archive:
+        for name, data in members.items():
+            if name in (".data/version", ".data/serialization_id", "byteorder"):
+                continue
+            archive.write_bytes(name, buffer.getvalue() if name == f"data/weights/{record}" else other.encode() if name.endswith("weights_config.json") else data)
+    want = loaded(path)
+    assert torch.equal(want["turned"], turned)
+    check_model(serve(), "net.pt2", want)
+
+
+def test_aotinductor_packages_are_refused(tmp_path):
+    with PT2ArchiveWriter(str(tmp_path / "m.pt2")) as archive:
+        archive.write_string("data/aotinductor/model/model.so", "code")
+    code, _, err = run("inspect", tmp_path / "m.pt2", "--json")
+    assert code == 1 and one_line(err) and "AOTInductor" in err, err
+
+
+def altered(path, change):
+    """The archive with one of its texts changed."""
+    source = zipfile.ZipFile(path)
+    members = [(n.split("/", 1)[1], source.read(n)) for n in source.namelist()]
+    with PT2ArchiveWriter(str(path)) as archive:
+        for name, data in members:
+            if name not in (".data/version", ".data/serialization_id", "byteorder"):
+                archive.write_bytes(name, change(name, data))
+
+
+BAD = {
+    "no_record": (b'"path_name": "weight_0"', b'"path_name": "weight_99"', "is not in the archive"),
+    "outside": (b'"path_name": "weight_0"', b'"path_name": "../weight_0"', "plain name"),
+    "too_large": (b'"sizes": [{"as_int": 4}, {"as_int": 3}]', b'"sizes": [{"as_int": 4}, {"as_int": 300}]', "leaves its storage"),
+    "negative": (b'"storage_offset": {"as_int": 0}', b'"storage_offset": {"as_int": -1}', "whole number"),
+    "symbolic": (b'"storage_offset": {"as_int": 0}', b'"storage_offset": {"as_name": "s0"}', "no number"),
+    "huge": (b'"storage_offset": {"as_int": 0}', b'"storage_offset": {"as_int": 9223372036854775807}', "lies past"),
+    "twice": (b'"use_pickle": false', b'"use_pickle": false, "use_pickle": true', "twice"),
+    "no_json": (b'"config"', b'config', "expected"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_config_that_is_wrong_is_refused(tmp_path, name):
+    path = tmp_path / "net.pt2"
+    torch.export.save(exported(), path)
+    before, after, says = BAD[name]
+    altered(path, lambda member, data: data.replace(before, after) if member.endswith("weights_config.json") else data)
+    code, out, err = run("inspect", path, "--json")
+    assert code == 1 and one_line(err), (code, out, err)
+    with pytest.raises(Exception):
+        loaded(path)
+
+
+def test_nothing_is_run(tmp_path):
+    """A pickle in the place of the state_dict stays a record of what it would call."""
+    class Trap:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+    buffer = io.BytesIO()
+    torch.save({"w": torch.ones(2), "trap": Trap()}, buffer)
+    artifact = serialize(exported())
+    with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
+        archive.writestr("serialized_exported_program.json", artifact.exported_program)
+        archive.writestr("serialized_state_dict.pt", buffer.getvalue())
+        archive.writestr("serialized_constants.pt", artifact.constants)
+    names = {t["name"] for t in inspect_json(tmp_path / "m.pt2")["tensors"]}
+    assert "w" in names and not (tmp_path / "ran").exists()
+
+
+def test_every_prefix_is_refused(tmp_path):
+    path = tmp_path / "net.pt2"
+    torch.export.save(exported(), path)
+    data = path.read_bytes()
+    for end in range(0, len(data), 251):
+        path.write_bytes(data[:end])
+        code, out, err = run("inspect", path, "--json")
+        assert code == 1 and one_line(err), (end, out, err)
