@@ -19,15 +19,16 @@ struct system_route {
     const char *path;
     enum td_route route;
     void (*handle)(const struct td_call *call);
-    bool probe;
+    bool probe, is_post;
 };
 
 static const struct system_route system_routes[] = {
-    {"/healthz", TD_ROUTE_HEALTHZ, td_handle_healthz, true},
-    {"/readyz", TD_ROUTE_READYZ, td_handle_readyz, true},
-    {"/metrics", TD_ROUTE_METRICS, td_handle_metrics, true},
-    {"/openapi.json", TD_ROUTE_OPENAPI, td_handle_openapi, false},
-    {"/version", TD_ROUTE_VERSION, td_handle_version, false},
+    {"/healthz", TD_ROUTE_HEALTHZ, td_handle_healthz, true, false},
+    {"/readyz", TD_ROUTE_READYZ, td_handle_readyz, true, false},
+    {"/metrics", TD_ROUTE_METRICS, td_handle_metrics, true, false},
+    {"/openapi.json", TD_ROUTE_OPENAPI, td_handle_openapi, false, false},
+    {"/version", TD_ROUTE_VERSION, td_handle_version, false, false},
+    {"/rescan", TD_ROUTE_RESCAN, td_handle_rescan, false, true},
 };
 
 enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
@@ -268,6 +269,7 @@ static void (*route(struct td_call *call))(const struct td_call *)
     for (size_t i = 0; i < SYSTEM_ROUTES; i++) {
         if (td_text_equals(path, system_routes[i].path)) {
             call->response->route = system_routes[i].route;
+            call->is_post = system_routes[i].is_post;
             return system_routes[i].handle;
         }
     }

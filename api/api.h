@@ -17,6 +17,13 @@
 
 enum { TD_PLAN_STORE_BYTES = 64 * 1024 * 1024 };
 
+/* Whose POST /rescan is heeded. */
+enum td_rescan_from {
+    TD_RESCAN_FROM_LOCAL, /* that of this machine, when no proxy or browser passed it on */
+    TD_RESCAN_FROM_ANY,
+    TD_RESCAN_FROM_NONE,
+};
+
 struct td_api {
     struct td_catalog *catalog;
     struct td_metrics metrics;
@@ -26,6 +33,7 @@ struct td_api {
     struct td_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
     const char
         *s3_listen; /* where clients of S3 are served, for messages; borrowed; NULL or empty: nowhere */
+    enum td_rescan_from rescan_from;
     _Atomic bool draining; /* readyz answers 503, answers close their connections */
 };
 

@@ -28,6 +28,11 @@ static void set_plain(struct td_response *response, const char *type, struct td_
     response->cache_control = "no-store";
 }
 
+void td_call_answer_json(const struct td_call *call, struct td_buffer *json)
+{
+    set_plain(call->response, "application/json", json);
+}
+
 void td_handle_healthz(const struct td_call *call)
 {
     struct td_buffer text;

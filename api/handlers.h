@@ -42,10 +42,14 @@ void td_handle_readyz(const struct td_call *call);
 void td_handle_metrics(const struct td_call *call);
 void td_handle_openapi(const struct td_call *call);
 void td_handle_version(const struct td_call *call);
+void td_handle_rescan(const struct td_call *call);
 
 /* Cuts a whole 200 answer down to what the conditions and ranges of the request leave of it, and says what is left in terms
  * of files. Once, when the handler is done. */
 void td_call_finish(const struct td_call *call, bool head);
+
+/* Answers with JSON that says how things stand at this moment: no validator, not to be kept. The buffer is emptied. */
+void td_call_answer_json(const struct td_call *call, struct td_buffer *json);
 
 /* Whether something could be at this path (as it came) on the main port, ours or the Hub's. */
 bool td_api_has_path(struct td_text raw_path);

@@ -19,6 +19,7 @@ enum td_facade { TD_FACADE_API, TD_FACADE_HUB, TD_FACADE_S3 };
 
 struct td_request {
     enum td_facade facade;
+    bool is_local;         /* it came over the loopback interface */
     struct td_text method; /* case-sensitive: "GET" */
     struct td_text target; /* the raw request target: path, and query after '?' */
     const struct td_header *headers;

@@ -48,9 +48,9 @@ const struct td_header *td_request_single_header(const struct td_request *reques
 const char *td_route_name(enum td_route route)
 {
     static const char *const names[TD_ROUTE_COUNT] = {
-        "none",   "models",  "model",   "manifest",   "tensor",    "file",    "read",
-        "plans",  "plan",    "shard",   "model_file", "hub_file",  "hub_api", "healthz",
-        "readyz", "metrics", "openapi", "version",    "s3_bucket", "s3_list", "s3_object"};
+        "none",    "models",  "model",      "manifest",  "tensor",  "file",     "read",   "plans",
+        "plan",    "shard",   "model_file", "hub_file",  "hub_api", "healthz",  "readyz", "metrics",
+        "openapi", "version", "rescan",     "s3_bucket", "s3_list", "s3_object"};
     return names[route];
 }
 

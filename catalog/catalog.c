@@ -14,6 +14,9 @@
 static const uint64_t scan_gap_ns = 50000000;
 /* An empty root is believed after it was seen twice, this far apart. */
 static const uint64_t empty_confirm_ns = 1000000000;
+/* How long who asked for a scan waits for what has to settle, beyond the settling time; and at most. */
+static const uint64_t rescan_grace_ns = 3000000000;
+static const uint64_t rescan_max_ns = 20000000000;
 
 struct td_catalog {
     struct td_catalog_config config;
@@ -27,11 +30,18 @@ struct td_catalog {
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
+    pthread_cond_t scanned; /* a scan has ended */
     /* under the lock */
     struct td_root *root;
     struct td_snapshot *current;
     struct td_snapshot *retired; /* to be freed by the scanner: unmapping is slow */
-    bool scan_requested;
+    bool scan_requested, publish_requested;
+    uint64_t publish_until_ns; /* for so long racy files make a further scan one that publishes, too */
+    bool publishes;            /* the running scan publishes what is finished */
+    bool has_racy, scan_failed;
+    size_t pending_count; /* of the last scan, as in td_snapshot */
+    uint64_t started_count, ended_count;
+    size_t waiter_count;
     struct td_catalog_status status;
     uint64_t last_scan_end_ns;
     uint64_t empty_since_ns;
@@ -179,6 +189,8 @@ static void note_failure(struct td_catalog *catalog, const struct td_error *why,
     pthread_mutex_lock(&catalog->lock);
     bool news = !catalog->status.root_missing || !root_missing;
     catalog->status.failed_scan_count++;
+    catalog->scan_failed = true;
+    catalog->has_racy = false;
     catalog->status.root_missing = root_missing;
     (void)snprintf(catalog->status.message, sizeof catalog->status.message, "%.255s", why->message);
     pthread_mutex_unlock(&catalog->lock);
@@ -237,6 +249,9 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
         status->hashed_count = snapshot->hashed_count;
     }
     catalog->settle_due_ns = snapshot->next_due_ns;
+    catalog->pending_count = snapshot->pending_count;
+    catalog->has_racy = snapshot->racy_count > 0;
+    catalog->scan_failed = false;
     status->root_missing = false;
     status->message[0] = '\0';
     pthread_mutex_unlock(&catalog->lock);
@@ -275,8 +290,10 @@ static void scan_once(struct td_catalog *catalog)
     struct td_snapshot *previous = td_catalog_acquire(catalog);
     struct td_snapshot *snapshot = NULL;
     uint64_t started_ns = td_clock_ns();
-    bool ok = td_scan(root, &catalog->maps, previous, &catalog->config.scan, &catalog->unsettled,
-                      &catalog->progress, &catalog->stop, &snapshot, &err);
+    struct td_scan_config config = catalog->config.scan;
+    config.publish_complete = catalog->publishes;
+    bool ok = td_scan(root, &catalog->maps, previous, &config, &catalog->unsettled, &catalog->progress,
+                      &catalog->stop, &snapshot, &err);
     uint64_t took_ns = td_clock_ns() - started_ns;
     if (!ok) {
         if (!atomic_load(&catalog->stop))
@@ -336,7 +353,11 @@ static bool wait_for_turn(struct td_catalog *catalog)
         }
     }
     bool go = !atomic_load(&catalog->stop);
+    catalog->publishes = catalog->publish_requested || (catalog->has_racy && catalog->publishes &&
+                                                        td_clock_ns() < catalog->publish_until_ns);
     catalog->scan_requested = false;
+    catalog->publish_requested = false;
+    catalog->started_count++;
     catalog->status.scanning = go;
     pthread_mutex_unlock(&catalog->lock);
     return go;
@@ -354,6 +375,8 @@ static void *scanner_main(void *argument)
         catalog->status.scan_count++;
         catalog->status.scanning = false;
         catalog->last_scan_end_ns = td_clock_ns();
+        catalog->ended_count = catalog->started_count;
+        pthread_cond_broadcast(&catalog->scanned);
         pthread_mutex_unlock(&catalog->lock);
         go = wait_for_turn(catalog);
     }
@@ -384,7 +407,8 @@ static bool init_sync(struct td_catalog *catalog)
     if (pthread_condattr_init(&attr) != 0)
         return false;
     bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
-              pthread_cond_init(&catalog->wake, &attr) == 0;
+              pthread_cond_init(&catalog->wake, &attr) == 0 &&
+              pthread_cond_init(&catalog->scanned, &attr) == 0;
     (void)pthread_condattr_destroy(&attr);
     return ok && pthread_mutex_init(&catalog->lock, NULL) == 0;
 }
@@ -399,6 +423,8 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     catalog->config.scan.memory = config->max_memory_bytes > 0 ? &catalog->memory : NULL;
     catalog->memory.max_bytes = config->max_memory_bytes;
     catalog->status.scanning = true;
+    catalog->started_count = 1;
+    catalog->config.scan.lease_signal = config->lease_signal;
     if (!td_root_create(config->root, &catalog->root, err))
         goto fail;
     catalog->root_path = strdup(config->root);
@@ -440,6 +466,7 @@ void td_catalog_destroy(struct td_catalog *catalog)
     td_mapping_cache_fini(&catalog->maps);
     td_root_unref(catalog->root);
     (void)pthread_cond_destroy(&catalog->wake);
+    (void)pthread_cond_destroy(&catalog->scanned);
     (void)pthread_mutex_destroy(&catalog->lock);
     free(catalog->root_path);
     free(catalog);
@@ -459,6 +486,62 @@ void td_catalog_request_scan(struct td_catalog *catalog)
     catalog->scan_requested = true;
     pthread_cond_signal(&catalog->wake);
     pthread_mutex_unlock(&catalog->lock);
+}
+
+/* Under the lock. */
+static void request_publish(struct td_catalog *catalog)
+{
+    catalog->scan_requested = true;
+    catalog->publish_requested = true;
+    catalog->publish_until_ns = td_clock_ns() + catalog->config.scan.settle_ns;
+    pthread_cond_signal(&catalog->wake);
+}
+
+void td_catalog_request_publish(struct td_catalog *catalog)
+{
+    pthread_mutex_lock(&catalog->lock);
+    request_publish(catalog);
+    pthread_mutex_unlock(&catalog->lock);
+}
+
+/* Waits for the end of a scan, or a moment; false at the end of the time. Under the lock. */
+static bool wait_for_scan(struct td_catalog *catalog, uint64_t until_ns, const _Atomic bool *stop)
+{
+    enum { STEP_NS = 200000000 }; /* after which *stop is looked at */
+    uint64_t now_ns = td_clock_ns();
+    if (now_ns >= until_ns || atomic_load(stop) || atomic_load(&catalog->stop))
+        return false;
+    struct timespec step = td_clock_timespec(until_ns - now_ns < STEP_NS ? until_ns : now_ns + STEP_NS);
+    (void)pthread_cond_timedwait(&catalog->scanned, &catalog->lock, &step);
+    return true;
+}
+
+bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,
+                       struct td_error *err)
+{
+    uint64_t settle_ns = catalog->config.scan.settle_ns;
+    uint64_t most_ns =
+        settle_ns < rescan_max_ns - rescan_grace_ns ? settle_ns + rescan_grace_ns : rescan_max_ns;
+    *out = (struct td_rescan){0};
+    pthread_mutex_lock(&catalog->lock);
+    if (catalog->waiter_count >= TD_RESCAN_WAITERS) {
+        pthread_mutex_unlock(&catalog->lock);
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "%d requests wait for a scan already; try again",
+                            TD_RESCAN_WAITERS);
+    }
+    catalog->waiter_count++;
+    request_publish(catalog);
+    uint64_t wanted = catalog->started_count + 1; /* the running one may have passed what is new */
+    uint64_t until_ns = td_clock_ns() + most_ns;
+    do {
+        out->done = catalog->ended_count >= wanted;
+        out->failed = out->done && catalog->scan_failed;
+        out->settled = out->done && !out->failed && catalog->pending_count == 0;
+    } while (!out->settled && !out->failed && wait_for_scan(catalog, until_ns, stop));
+    (void)snprintf(out->message, sizeof out->message, "%s", catalog->status.message);
+    catalog->waiter_count--;
+    pthread_mutex_unlock(&catalog->lock);
+    return true;
 }
 
 void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status *status)

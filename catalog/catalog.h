@@ -54,6 +54,26 @@ struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
 /* Asks for a scan soon; many requests become one scan. Any thread, not a signal handler. */
 void td_catalog_request_scan(struct td_catalog *catalog);
 
+/* The same, and what is finished is published at once, however young it is; SIGHUP means this. */
+void td_catalog_request_publish(struct td_catalog *catalog);
+
+enum { TD_RESCAN_WAITERS = 64 };
+
+/* What came of a scan that was waited for. */
+struct td_rescan {
+    bool done;   /* a scan that began after the call has ended */
+    bool failed; /* it failed, for the reason in the message: what was published before stays */
+    bool
+        settled; /* nothing is left that time alone will publish; there may be files that are being written to */
+    char message[256];
+};
+
+/* Does the same and waits until such a scan has published everything that is not being written to: as a rule some 0.1 s,
+ * without leases until it has settled; at most for the settling time and 3 s, 20 s in all, or until *stop. Callers share
+ * scans; at most TD_RESCAN_WAITERS wait at once, TD_RESOURCE_EXHAUSTED beyond. Any thread. */
+bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,
+                       struct td_error *err);
+
 void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status *status);
 
 /* Has a file of the snapshot hashed and waits for that until until_ns (monotonic); whether its SHA-256 is known. */

@@ -12,6 +12,7 @@
 #include "core/utf8.h"
 #include "parser/lfs_pointer.h"
 #include "parser/names.h"
+#include "storage/at_rest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -55,55 +56,24 @@ struct td_scan_config td_scan_config_default(void)
                                    .limits = td_limits_default()};
 }
 
-void td_unsettled_list_fini(struct td_unsettled_list *list)
-{
-    for (size_t i = 0; i < list->count; i++)
-        free(list->items[i].path);
-    free(list->items);
-    memset(list, 0, sizeof *list);
-}
-
 /* ---- files that may still be written to ---------------------------------------------------------------- */
-
-static struct td_name unsettled_path(const void *context, size_t i)
-{
-    const char *path = ((const struct td_unsettled *)context)[i].path;
-    return (struct td_name){.text = path, .len = strlen(path)};
-}
-
-static const struct td_unsettled *unsettled_find(const struct td_unsettled_list *list, const char *path)
-{
-    struct td_names names = {.count = list->count, .context = list->items, .get = unsettled_path};
-    bool found;
-    size_t at = td_names_search(&names, path, strlen(path), &found);
-    return found ? &list->items[at] : NULL;
-}
 
 /* What is known of a file that was found, besides its identity. */
 struct seen {
     uint64_t first_ns; /* since when it looks as it does, monotonic */
     uint64_t due_ns;   /* when it will be settled */
     bool half_changed;
+    bool is_pending, is_racy; /* see td_snapshot.pending_count, racy_count */
 };
 
 /* Notes the file; it is due when it has been quiet for the settling time. */
 static bool unsettled_add(struct scan *s, const struct td_found *found, const struct seen *seen)
 {
-    struct td_unsettled_list *list = &s->unsettled;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 8 : list->capacity * 2;
-        struct td_unsettled *items = realloc(list->items, capacity * sizeof *items);
-        if (items == NULL)
-            return td_error_no_memory(s->err);
-        list->items = items;
-        list->capacity = capacity;
-    }
-    char *path = strdup(found->path);
-    if (path == NULL)
-        return td_error_no_memory(s->err);
-    list->items[list->count++] = (struct td_unsettled){
-        .path = path, .id = found->id, .first_seen_ns = seen->first_ns, .half_changed = seen->half_changed};
+    if (!td_unsettled_add(&s->unsettled, found->path, &found->id, seen->first_ns, seen->half_changed, s->err))
+        return false;
     s->snapshot->unsettled_count++;
+    s->snapshot->pending_count += seen->is_pending ? 1 : 0;
+    s->snapshot->racy_count += seen->is_racy ? 1 : 0;
     if (s->snapshot->next_due_ns == 0 || seen->due_ns < s->snapshot->next_due_ns)
         s->snapshot->next_due_ns = seen->due_ns;
     return true;
@@ -125,9 +95,11 @@ static bool is_settled(const struct scan *s, const struct td_found *found, const
     int64_t age_ns;
     if (__builtin_sub_overflow(s->wall_now_ns, found->id.mtime_ns, &age_ns))
         age_ns = -1; /* past the year 2262, which 64 bits do not hold: in the future */
-    const struct td_unsettled *before = unsettled_find(s->was_unsettled, found->path);
+    const struct td_unsettled *before = td_unsettled_find(s->was_unsettled, found->path);
     bool same = before != NULL && td_file_id_equal(&before->id, &found->id);
     seen->first_ns = same ? before->first_seen_ns : s->now_ns;
+    seen->is_pending = true;
+    seen->is_racy = false;
     seen->half_changed = (same && before->half_changed) ||
                          (before != NULL && is_half_changed(&before->id, &found->id)) ||
                          (published != NULL && is_half_changed(published, &found->id));
@@ -141,6 +113,22 @@ static bool is_settled(const struct scan *s, const struct td_found *found, const
     uint64_t quiet_ns = age_ns > 0 && (uint64_t)age_ns > seen_ns ? (uint64_t)age_ns : seen_ns;
     seen->due_ns = s->now_ns + (s->config->settle_ns - quiet_ns);
     return false;
+}
+
+/* Whether a young file may be published at once, as who asks for a scan wishes: what wrote it from its beginning to its end,
+ * as cp does, is done with it. Of a checkpoint the parser's verdict has to come on top. */
+static bool is_finished(const struct scan *s, const struct td_found *found, struct seen *seen)
+{
+    uint64_t wait_ns = 0;
+    if (!s->config->publish_complete)
+        return false;
+    enum td_rest rest =
+        td_file_at_rest(s->snapshot->root, found->physical, &found->id, s->config->lease_signal, &wait_ns);
+    seen->is_pending = rest != TD_REST_WRITTEN;
+    seen->is_racy = rest == TD_REST_SOON;
+    if (seen->is_racy && s->now_ns + wait_ns < seen->due_ns)
+        seen->due_ns = s->now_ns + wait_ns;
+    return rest == TD_REST_YES;
 }
 
 /* ---- what was known before, and its memory -------------------------------------------------------------- */
@@ -374,7 +362,9 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
     struct seen seen;
     bool trusted =
         is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen);
-    if (trusted) {
+    bool early = !trusted && is_finished(s, found, &seen);
+    if (trusted || early) {
+        trusted = true;
         const char *name = td_base_name(found->path);
         struct td_file *file = file_create(found->physical, name, &found->id, s->maps, &s->config->limits);
         if (file == NULL)
@@ -384,13 +374,16 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         if (is_read(file))
             file_read(s, file, name, &trusted);
         atomic_fetch_add(&s->progress->files_read, counted);
-        if (trusted) {
+        bool half = early && file->error != NULL; /* whoever wrote it may go on */
+        if (trusted && !half) {
             td_hasher_recall(s->config->hasher, file);
             *out = file;
             return true;
         }
         td_file_unref(file);
-        seen.due_ns = s->now_ns + s->config->settle_ns;
+        seen.is_pending = false;
+        if (!half)
+            seen.due_ns = s->now_ns + s->config->settle_ns;
     }
     /* Known under an older identity: keep showing that; its bytes are answered with 503 until it settles. */
     if (!unsettled_add(s, found, &seen))

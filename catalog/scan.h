@@ -5,12 +5,15 @@
 #include "catalog/hasher.h"
 #include "catalog/hub_cache.h"
 #include "catalog/snapshot.h"
+#include "catalog/unsettled.h"
 
 struct td_scan_config {
     uint64_t settle_ns; /* a file whose mtime is younger is not trusted yet: it may still be written to */
     size_t max_files;
     size_t max_directories;
-    bool all_revisions; /* of a Hugging Face cache: the others than main's as models that are not listed */
+    bool publish_complete; /* a young file is published at once when it is known to be finished */
+    int lease_signal;      /* for that, see storage/at_rest.h; 0: nothing young is known to be finished */
+    bool all_revisions;    /* of a Hugging Face cache: the others than main's as models that are not listed */
     struct td_limits limits;
     struct td_memory *memory; /* for all files together; borrowed, outlives them. NULL: as much as there is */
     struct td_hasher *hasher; /* knows what files hash to; borrowed, may be NULL */
@@ -26,21 +29,6 @@ struct td_scan_progress {
     _Atomic uint64_t files_to_read; /* new or changed checkpoint files */
     _Atomic uint64_t files_read;
 };
-
-/* Files seen but not yet published, and since when; carried from scan to scan. */
-struct td_unsettled {
-    char *path; /* as clients would know it; owned */
-    struct td_file_id id;
-    uint64_t first_seen_ns; /* monotonic */
-    bool half_changed;      /* its size changed without its mtime: a truncation seen half-way */
-};
-
-struct td_unsettled_list {
-    struct td_unsettled *items; /* sorted by path */
-    size_t count, capacity;
-};
-
-void td_unsettled_list_fini(struct td_unsettled_list *list);
 
 /* Scans `root` and builds a snapshot with one reference. `previous` (may be NULL) lends its unchanged files; it is itself
  * the result, with a further reference, when nothing is to be seen that is not in it and no file is too young. `stop` ends the scan early with an error when it becomes true. A broken file never fails a scan; only

@@ -138,8 +138,10 @@ struct td_snapshot {
     struct td_bucket_run *bucket_runs[2]; /* which they point to: of the named ones, of `local` */
     struct td_problems problems;          /* what could not be published at all */
     size_t unsettled_count;               /* files seen but still too young to trust */
-    uint64_t next_due_ns;                 /* monotonic time by which the first of them settles; 0 = none */
-    size_t hashed_count;                  /* files whose content was known when it was made */
+    size_t pending_count; /* of those: nobody is known to write to them, so time alone publishes them */
+    size_t racy_count;    /* of the latter: finished, but the clock has to move on */
+    uint64_t next_due_ns; /* monotonic time by which the first of them settles; 0 = none */
+    size_t hashed_count;  /* files whose content was known when it was made */
     char tag[TD_TAG_BYTES];
     void (*retire)(void *context, struct td_snapshot *snapshot); /* called when the last reference goes */
     void *retire_context;

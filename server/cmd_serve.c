@@ -22,6 +22,7 @@ struct service {
     sigset_t signals;
     int lease_signal;
     struct td_catalog *catalog;
+    enum td_rescan_from rescan_from;
     struct td_api api;
     bool api_made;
     struct td_access_log *log;
@@ -101,6 +102,20 @@ static bool start_accepting(struct service *service, struct td_error *err)
                                sizeof service->s3_url, &service->s3_acceptor, err));
 }
 
+static bool parse_rescan_from(const char *word, enum td_rescan_from *from)
+{
+    static const char *const words[] = {
+        [TD_RESCAN_FROM_LOCAL] = "local", [TD_RESCAN_FROM_ANY] = "any", [TD_RESCAN_FROM_NONE] = "none"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            *from = (enum td_rescan_from)i;
+            return true;
+        }
+    }
+    td_terminal_complain("--rescan-from takes local, any or none, not \"%s\"", word);
+    return false;
+}
+
 static bool start(struct service *service, struct td_error *err)
 {
     struct td_config *config = &service->config;
@@ -124,6 +139,7 @@ static bool start(struct service *service, struct td_error *err)
     if (!service->api_made)
         return false;
     service->api.s3_listen = config->s3_listen;
+    service->api.rescan_from = service->rescan_from;
     struct td_registry_limits limits = {.header_timeout_ns = config->header_timeout_ns,
                                         .body_timeout_ns = config->body_timeout_ns,
                                         .idle_timeout_ns = config->idle_timeout_ns,
@@ -208,7 +224,7 @@ static void serve(struct service *service)
             return;
         if (number == SIGHUP) {
             td_log(TD_LOG_INFO, "SIGHUP: scanning again");
-            td_catalog_request_scan(service->catalog);
+            td_catalog_request_publish(service->catalog);
         }
     }
 }
@@ -283,6 +299,8 @@ int td_cmd_serve(int argc, char **argv)
                              service.config.log_level);
         return TD_EXIT_USAGE;
     }
+    if (!parse_rescan_from(service.config.rescan_from, &service.rescan_from))
+        return TD_EXIT_USAGE;
     if (!check_listen("--listen", service.config.listen) ||
         (service.config.s3_listen[0] != '\0' && !check_listen("--s3-listen", service.config.s3_listen)))
         return TD_EXIT_USAGE;

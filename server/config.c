@@ -54,6 +54,8 @@ static const struct option options[] = {
      KIND_SECONDS, 0, 86400 * NS, AT(rescan_interval_ns)},
     {"settle", "SECONDS", "2", "a file changed less than this ago is not published yet", KIND_SECONDS, 0,
      3600 * NS, AT(settle_ns)},
+    {"rescan-from", "WHO", "local", "whose POST /rescan is heeded: local, any or none", KIND_TEXT, 0, 0,
+     AT(rescan_from)},
     {"require-models", "N", "0", "/readyz is 503 while fewer models are published", KIND_COUNT, 0, 100000000,
      AT(require_models)},
     {"leases", "on|off", "on", "pin files while they are sent, where the host allows it", KIND_SWITCH, 0, 0,

@@ -34,6 +34,7 @@ struct td_config {
     uint64_t drain_timeout_ns;
     uint64_t rescan_interval_ns;
     uint64_t settle_ns;
+    const char *rescan_from; /* local, any or none */
     bool leases;
 };
 

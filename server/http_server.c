@@ -229,11 +229,18 @@ static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session
     return result;
 }
 
+/* 127.0.0.0/8, as IPv4 in IPv6 too, and ::1. */
+static bool is_loopback(const struct in6_addr *address)
+{
+    return IN6_IS_ADDR_LOOPBACK(address) || (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
+}
+
 static struct td_request request_of(const struct session *session)
 {
     const struct exchange *exchange = &session->exchange;
     return (struct td_request){
         .facade = exchange->facade,
+        .is_local = is_loopback(&session->connection->address),
         .method = {.p = exchange->method, .len = strlen(exchange->method)},
         .target = {.p = session->target, .len = session->target_len},
         .headers = exchange->headers,

@@ -20,11 +20,12 @@ NAMES = {"id": "plain", "name": "model.norm.weight", "path": "config.json", "eng
          "revision": "main"}
 # The same for the paths of datasets.
 DATASET_NAMES = {**NAMES, "id": "org/rows", "path": "train.jsonl"}
-# What is posted to the paths that take a body.
+# What is posted to the paths that are for POST.
 BODIES = {"/models/{id}/tensors:read": {"tensors": [{"name": "model.norm.weight"}]},
           "/models/{id}/plans": {"engine": "none", "tp_size": 1},
           "/api/models/{id}/paths-info/{revision}": {"paths": ["config.json"]},
-          "/api/datasets/{id}/paths-info/{revision}": {"paths": ["train.jsonl"]}}
+          "/api/datasets/{id}/paths-info/{revision}": {"paths": ["train.jsonl"]},
+          "/rescan": {}}
 ETAG = re.compile(r'^"[!#-~]+"$')
 # What the tests below cannot bring about on every path.
 NOT_ON_EVERY_PATH = {"201", "403", "409", "422", "429", "500", "503"}

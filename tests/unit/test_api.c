@@ -275,13 +275,55 @@ static void no_right_to_read_is_403(void **state)
     tree_close(&tree);
 }
 
+/* The answer to POST /rescan of a client here or elsewhere, with a header line or NULL. */
+static int rescan_status(struct place *place, enum td_rescan_from from, bool is_local, const char *name)
+{
+    struct td_header header = {.value = {.p = "x", .len = 1}};
+    struct td_request request = {.facade = TD_FACADE_API,
+                                 .is_local = is_local,
+                                 .method = {.p = "POST", .len = 4},
+                                 .target = {.p = "/rescan", .len = 7},
+                                 .headers = &header,
+                                 .header_count = name == NULL ? 0 : 1};
+    struct td_response response;
+    if (name != NULL)
+        header.name = (struct td_text){.p = name, .len = strlen(name)};
+    place->loop.api.rescan_from = from;
+    td_api_handle(&place->loop.api, &request, &response);
+    int status = response.status;
+    td_response_fini(&response);
+    return status;
+}
+
+static void rescans_are_for_this_machine(void **state)
+{
+    (void)state;
+    static const char *const passed_on[] = {
+        "Via", "via", "Forwarded", "X-Forwarded-For", "X-Real-IP", "X-Forwarded-Proto", "Origin"};
+    struct place place;
+    open_place(&place);
+    assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_LOCAL, true, NULL), 200);
+    assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_LOCAL, true, "Accept"), 200);
+    assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_LOCAL, false, NULL), 403);
+    assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_ANY, false, NULL), 200);
+    assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_NONE, true, NULL), 403);
+    for (size_t i = 0; i < COUNT_OF(passed_on); i++)
+        assert_int_equal(rescan_status(&place, TD_RESCAN_FROM_LOCAL, true, passed_on[i]), 403);
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head_equals_get),         cmocka_unit_test(system_routes),
-        cmocka_unit_test(draining_is_not_ready),   cmocka_unit_test(before_the_first_scan),
-        cmocka_unit_test(probes_are_known),        cmocka_unit_test(a_changed_file_is_503_then_new),
-        cmocka_unit_test(a_changed_config_is_503), cmocka_unit_test(no_right_to_read_is_403),
+        cmocka_unit_test(head_equals_get),
+        cmocka_unit_test(system_routes),
+        cmocka_unit_test(draining_is_not_ready),
+        cmocka_unit_test(before_the_first_scan),
+        cmocka_unit_test(probes_are_known),
+        cmocka_unit_test(a_changed_file_is_503_then_new),
+        cmocka_unit_test(a_changed_config_is_503),
+        cmocka_unit_test(no_right_to_read_is_403),
+        cmocka_unit_test(rescans_are_for_this_machine),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -242,7 +242,8 @@ static void help_lists_all(void **state)
         "--rescan-interval",  "--settle",          "--leases",
         "--max-files",        "--max-maps",        "--access-log",
         "--log-level",        "--max-memory",      "--state-dir",
-        "--hash-threads",     "--s3-listen",       "--require-models"};
+        "--hash-threads",     "--s3-listen",       "--require-models",
+        "--rescan-from"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

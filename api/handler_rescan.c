@@ -1,0 +1,114 @@
+#include "api/handlers.h"
+
+#include "core/clock.h"
+#include "core/json.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Ids in each list of the answer. */
+enum { NAMED_MAX = 1000 };
+
+/* What a proxy adds to the requests that it passes on, and a browser to those of other pages' scripts and forms: whoever
+ * sent them, the connection's peer did not. */
+static bool is_passed_on(const struct td_request *request)
+{
+    static const char *const names[] = {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP",
+                                        "Via",       "Origin"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t at = 0;
+        if (td_request_next_header(request, names[i], &at) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static bool check_sender(const struct td_call *call)
+{
+    enum td_rescan_from from = call->api->rescan_from;
+    if (from == TD_RESCAN_FROM_ANY ||
+        (from == TD_RESCAN_FROM_LOCAL && call->request->is_local && !is_passed_on(call->request)))
+        return true;
+    td_response_fail(
+        call->response, 403, NULL,
+        from == TD_RESCAN_FROM_NONE
+            ? "POST /rescan is switched off (--rescan-from none)"
+            : "POST /rescan is for this machine alone, not through a proxy (--rescan-from any allows it)");
+    return false;
+}
+
+/* Whether the model has the same files in both snapshots: unchanged ones are shared. */
+static bool is_same_model(const struct td_snapshot *a, const struct td_model *x, const struct td_snapshot *b,
+                          const struct td_model *y)
+{
+    if (x->entry_count != y->entry_count || x->checkpoint_count != y->checkpoint_count)
+        return false;
+    for (size_t i = 0; i < x->entry_count; i++) {
+        const struct td_entry *p = &a->entries[x->first_entry + i];
+        const struct td_entry *q = &b->entries[y->first_entry + i];
+        if (p->file != q->file || strcmp(p->path, q->path) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Writes the ids of the models of `of` that `other` (NULL: none) lacks or, with `changed`, has otherwise. */
+static void write_ids(struct td_buffer *json, const struct td_snapshot *of, const struct td_snapshot *other,
+                      bool changed)
+{
+    size_t count = 0;
+    for (size_t i = 0; of != NULL && of != other && i < of->model_count && count < NAMED_MAX; i++) {
+        const struct td_model *model = &of->models[i];
+        const struct td_model *there =
+            other == NULL ? NULL : td_snapshot_find_model(other, model->id, strlen(model->id));
+        if (model->is_other_revision ||
+            (there != NULL && (!changed || is_same_model(of, model, other, there))))
+            continue;
+        if (count++ > 0)
+            td_buffer_putc(json, ',');
+        td_json_write_cstring(json, model->id);
+    }
+}
+
+static void write_report(const struct td_call *call, const struct td_snapshot *before, bool settled,
+                         uint64_t took_ns)
+{
+    struct td_buffer json;
+    struct td_catalog_status status;
+    struct td_snapshot *after = td_catalog_acquire(call->api->catalog);
+    td_catalog_get_status(call->api->catalog, &status);
+    td_buffer_init(&json);
+    td_buffer_puts(&json, "{\"published\":[");
+    write_ids(&json, after, before, true);
+    td_buffer_puts(&json, "],\"removed\":[");
+    write_ids(&json, before, after, false);
+    td_buffer_printf(&json,
+                     "],\"complete\":%s,\"unsettled\":%zu,\"models\":%zu,\"tensors\":%" PRIu64
+                     ",\"files\":%zu,\"seconds\":%.3f}\n",
+                     settled ? "true" : "false", status.unsettled_count, status.model_count,
+                     status.tensor_count, status.file_count, (double)took_ns / 1e9);
+    td_snapshot_unref(after);
+    td_call_answer_json(call, &json);
+}
+
+void td_handle_rescan(const struct td_call *call)
+{
+    static const char *const no_parameters[] = {NULL};
+    struct td_error err;
+    struct td_rescan done;
+    if (!td_call_check_parameters(call, no_parameters) || !check_sender(call))
+        return;
+    td_error_init(&err);
+    uint64_t began_ns = td_clock_ns();
+    struct td_snapshot *before = td_catalog_acquire(call->api->catalog);
+    if (!td_catalog_rescan(call->api->catalog, &call->api->draining, &done, &err))
+        td_response_fail_error(call->response, &err);
+    else if (done.failed)
+        td_response_fail(call->response, 503, NULL, "the scan failed, what was published before stays: %s",
+                         done.message);
+    else if (!done.done)
+        td_response_fail(call->response, 503, NULL, "the scan takes longer; /readyz shows how far it is");
+    else
+        write_report(call, before, done.settled, td_clock_ns() - began_ns);
+    td_snapshot_unref(before);
+}

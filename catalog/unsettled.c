@@ -1,0 +1,47 @@
+#include "catalog/unsettled.h"
+
+#include "parser/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void td_unsettled_list_fini(struct td_unsettled_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->items[i].path);
+    free(list->items);
+    memset(list, 0, sizeof *list);
+}
+
+static struct td_name unsettled_path(const void *context, size_t i)
+{
+    const char *path = ((const struct td_unsettled *)context)[i].path;
+    return (struct td_name){.text = path, .len = strlen(path)};
+}
+
+const struct td_unsettled *td_unsettled_find(const struct td_unsettled_list *list, const char *path)
+{
+    struct td_names names = {.count = list->count, .context = list->items, .get = unsettled_path};
+    bool found;
+    size_t at = td_names_search(&names, path, strlen(path), &found);
+    return found ? &list->items[at] : NULL;
+}
+
+bool td_unsettled_add(struct td_unsettled_list *list, const char *path, const struct td_file_id *id,
+                      uint64_t first_seen_ns, bool half_changed, struct td_error *err)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity == 0 ? 8 : list->capacity * 2;
+        struct td_unsettled *items = realloc(list->items, capacity * sizeof *items);
+        if (items == NULL)
+            return td_error_no_memory(err);
+        list->items = items;
+        list->capacity = capacity;
+    }
+    char *copy = strdup(path);
+    if (copy == NULL)
+        return td_error_no_memory(err);
+    list->items[list->count++] = (struct td_unsettled){
+        .path = copy, .id = *id, .first_seen_ns = first_seen_ns, .half_changed = half_changed};
+    return true;
+}

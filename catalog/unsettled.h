@@ -1,0 +1,33 @@
+/* Files seen but not yet published, and since when; carried from scan to scan. */
+#ifndef TD_CATALOG_UNSETTLED_H
+#define TD_CATALOG_UNSETTLED_H
+
+#include "core/error.h"
+#include "storage/served_root.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct td_unsettled {
+    char *path; /* as clients would know it; owned */
+    struct td_file_id id;
+    uint64_t first_seen_ns; /* monotonic */
+    bool half_changed;      /* its size changed without its mtime: a truncation seen half-way */
+};
+
+struct td_unsettled_list {
+    struct td_unsettled *items; /* sorted by path */
+    size_t count, capacity;
+};
+
+void td_unsettled_list_fini(struct td_unsettled_list *list);
+
+/* The one at this path, or NULL. */
+const struct td_unsettled *td_unsettled_find(const struct td_unsettled_list *list, const char *path);
+
+/* Appends one, whose path must sort behind all others; it is copied. False: TD_RESOURCE_EXHAUSTED. */
+bool td_unsettled_add(struct td_unsettled_list *list, const char *path, const struct td_file_id *id,
+                      uint64_t first_seen_ns, bool half_changed, struct td_error *err);
+
+#endif

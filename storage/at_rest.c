@@ -1,0 +1,86 @@
+#include "storage/at_rest.h"
+
+#include "core/clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+/* The clock by which file systems stamp moves on at least this often: CONFIG_HZ is 100 or more. With a margin. */
+static const int64_t clock_tick_ns = 40000000;
+static const int64_t second_ns = 1000000000;
+
+/* On these every writer is a process of this kernel. A lease on a network or a FUSE file system may be granted while
+ * another machine, or the host of a virtual one, writes. */
+static bool is_local(int fd)
+{
+    static const uint32_t magics[] = {
+        0xEF53,     /* ext2, ext3, ext4 */
+        0x58465342, /* XFS */
+        0x9123683E, /* btrfs */
+        0xF2F52010, /* F2FS */
+        0x2FC12FC1, /* ZFS */
+        0xCA451A4E, /* bcachefs */
+        0x01021994, /* tmpfs */
+        0x794C7630, /* overlayfs */
+    };
+    struct statfs fs;
+    if (fstatfs(fd, &fs) != 0)
+        return false;
+    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
+        if ((uint32_t)fs.f_type == magics[i])
+            return true;
+    return false;
+}
+
+/* fcntl(2): a read lease is granted only when nobody has the file open for writing; else EAGAIN. */
+static enum td_rest look_for_writers(int fd, int lease_signal)
+{
+    if (!is_local(fd) || fcntl(fd, F_SETOWN, getpid()) != 0 || fcntl(fd, F_SETSIG, lease_signal) != 0)
+        return TD_REST_UNKNOWN;
+    if (fcntl(fd, F_SETLEASE, F_RDLCK) != 0)
+        return errno == EAGAIN ? TD_REST_WRITTEN : TD_REST_UNKNOWN;
+    (void)fcntl(fd, F_SETLEASE, F_UNLCK);
+    return TD_REST_YES;
+}
+
+/* Whether a change from wall_ns on leaves another change time. One without fractions of a second may come from a file
+ * system that has none; one in the future, from a clock that was set back. */
+static enum td_rest judge_change_time(int64_t ctime_ns, int64_t wall_ns, uint64_t *wait_ns)
+{
+    int64_t age_ns;
+    if (ctime_ns % second_ns == 0 || __builtin_sub_overflow(wall_ns, ctime_ns, &age_ns) ||
+        age_ns < -clock_tick_ns)
+        return TD_REST_UNKNOWN;
+    if (age_ns >= clock_tick_ns)
+        return TD_REST_YES;
+    *wait_ns = (uint64_t)(clock_tick_ns - age_ns);
+    return TD_REST_SOON;
+}
+
+enum td_rest td_file_at_rest(const struct td_root *root, const char *path, const struct td_file_id *id,
+                             int lease_signal, uint64_t *wait_ns)
+{
+    struct td_error ignored;
+    struct td_file_id now;
+    struct stat st;
+    int fd;
+    td_error_init(&ignored);
+    if (lease_signal == 0)
+        return TD_REST_UNKNOWN;
+    if (!td_root_open_file(root, path, &fd, &now, &ignored))
+        return ignored.code == TD_NOT_FOUND ? TD_REST_WRITTEN : TD_REST_UNKNOWN;
+    struct td_wall wall = td_wall_now(); /* before the look that finds it unchanged */
+    enum td_rest rest = look_for_writers(fd, lease_signal);
+    bool same = fstat(fd, &st) == 0;
+    if (same)
+        now = td_file_id_of(&st);
+    (void)close(fd);
+    if (!same || !td_file_id_equal(&now, id))
+        return TD_REST_WRITTEN;
+    if (rest != TD_REST_YES)
+        return rest;
+    return judge_change_time(id->ctime_ns, wall.seconds * second_ns + wall.nanoseconds, wait_ns);
+}

@@ -1,0 +1,155 @@
+/* Files whose writers are done: fcntl(2), "Leases". */
+#include "storage/at_rest.h"
+
+#include "core/clock.h"
+#include "tests/kit/tree.h"
+#include "tests/unit/unit.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct place {
+    struct tree tree;
+    struct td_root *root;
+    char path[TREE_PATH_BYTES];
+};
+
+static int lease_signal(void)
+{
+    return SIGRTMIN + 1;
+}
+
+static void open_place(struct place *place)
+{
+    char root[TREE_PATH_BYTES];
+    struct td_error err;
+    td_error_init(&err);
+    tree_open(&place->tree);
+    tree_directory(&place->tree, "root");
+    tree_at(&place->tree, "root", root);
+    tree_at(&place->tree, "root/f", place->path);
+    CHECK(td_root_create(root, &place->root, &err), "%s", err.message);
+}
+
+static void close_place(struct place *place)
+{
+    td_root_unref(place->root);
+    tree_close(&place->tree);
+}
+
+static struct td_file_id id_now(const struct place *place)
+{
+    struct stat st;
+    assert_int_equal(stat(place->path, &st), 0);
+    return td_file_id_of(&st);
+}
+
+static enum td_rest look(const struct place *place)
+{
+    struct td_file_id id = id_now(place);
+    uint64_t wait_ns = 0;
+    enum td_rest rest = td_file_at_rest(place->root, "f", &id, lease_signal(), &wait_ns);
+    assert_true((rest == TD_REST_SOON) == (wait_ns > 0));
+    assert_true(wait_ns <= UINT64_C(80000000));
+    return rest;
+}
+
+static void pause_ms(long ms)
+{
+    (void)nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+/* Waits until the clock has moved on. */
+static enum td_rest look_later(const struct place *place)
+{
+    pause_ms(100);
+    return look(place);
+}
+
+static void a_finished_file_is_at_rest_a_tick_later(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    bool soon = false;
+    for (int i = 0; i < 50 && !soon; i++) { /* unless this process stood still for that long */
+        tree_text(&place.tree, "root/f", "x");
+        soon = look(&place) == TD_REST_SOON;
+    }
+    assert_true(soon);
+    assert_int_equal(look_later(&place), TD_REST_YES);
+    assert_int_equal(look(&place), TD_REST_YES); /* the lease of before is gone */
+    int fd = open(place.path, O_WRONLY | O_NONBLOCK);
+    assert_true(fd >= 0); /* and nobody has to wait for it */
+    (void)close(fd);
+    close_place(&place);
+}
+
+static void whoever_may_write_keeps_it_from_rest(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_text(&place.tree, "root/f", "some text");
+    int fd = open(place.path, O_RDWR);
+    assert_int_equal(look_later(&place), TD_REST_WRITTEN);
+    void *view = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(view != MAP_FAILED);
+    (void)close(fd);
+    assert_int_equal(look_later(&place), TD_REST_WRITTEN); /* a mapping alone */
+    assert_int_equal(munmap(view, 4096), 0);
+    assert_int_equal(look_later(&place), TD_REST_YES);
+    fd = open(place.path, O_RDONLY); /* readers do not */
+    assert_int_equal(look(&place), TD_REST_YES);
+    (void)close(fd);
+    close_place(&place);
+}
+
+static void another_file_than_was_found(void **state)
+{
+    (void)state;
+    struct place place;
+    uint64_t wait_ns;
+    open_place(&place);
+    tree_text(&place.tree, "root/f", "some text");
+    struct td_file_id id = id_now(&place);
+    pause_ms(100);
+    tree_text(&place.tree, "root/f", "other one");
+    assert_int_equal(td_file_at_rest(place.root, "f", &id, lease_signal(), &wait_ns), TD_REST_WRITTEN);
+    tree_remove(&place.tree, "root/f");
+    assert_int_equal(td_file_at_rest(place.root, "f", &id, lease_signal(), &wait_ns), TD_REST_WRITTEN);
+    close_place(&place);
+}
+
+static void where_no_lease_is_to_be_had(void **state)
+{
+    (void)state;
+    struct place place;
+    uint64_t wait_ns;
+    open_place(&place);
+    tree_text(&place.tree, "root/f", "x");
+    struct td_file_id id = id_now(&place);
+    pause_ms(100);
+    assert_int_equal(td_file_at_rest(place.root, "f", &id, 0, &wait_ns), TD_REST_UNKNOWN);
+    tree_fifo(&place.tree, "root/fifo");
+    assert_int_equal(td_file_at_rest(place.root, "fifo", &id, lease_signal(), &wait_ns), TD_REST_UNKNOWN);
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_finished_file_is_at_rest_a_tick_later),
+        cmocka_unit_test(whoever_may_write_keeps_it_from_rest),
+        cmocka_unit_test(another_file_than_was_found),
+        cmocka_unit_test(where_no_lease_is_to_be_had),
+    };
+    sigset_t blocked;
+    (void)sigemptyset(&blocked);
+    (void)sigaddset(&blocked, lease_signal());
+    (void)sigprocmask(SIG_BLOCK, &blocked, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
