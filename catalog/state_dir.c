@@ -101,7 +101,7 @@ static bool open_own(int dir_fd, const char *path, const char *root, bool create
 
 bool td_state_dir_open(const char *path, const char *root, bool create, int *fd, struct td_error *err)
 {
-    struct stat st;
+    struct stat st = {0};
     int named_fd = -1;
     *fd = -1;
     bool ok = open_named(path, root, create, &named_fd, &st, err);
