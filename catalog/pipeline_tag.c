@@ -17,6 +17,8 @@ static const struct rule classes[] = {
     {"EncoderDecoderModel", "text2text-generation"},
     {"MarianMTModel", "text2text-generation"},
     {"SpeechEncoderDecoderModel", "automatic-speech-recognition"},
+    {"Llama4VisionModel", "image-feature-extraction"},
+    {"MllamaVisionModel", "image-feature-extraction"},
     {"BarkModel", "text-to-audio"},
     {"VitsModel", "text-to-audio"},
     {"FastSpeech2ConformerModel", "text-to-audio"},
