@@ -310,7 +310,7 @@ static bool take_parameter(const struct td_hub_call *hub, struct listing *listin
 static bool decode(struct td_hub_call *hub, struct td_text raw, struct td_text *out, struct td_error *err)
 {
     char *text = td_arena_alloc(&hub->arena, raw.len + 1);
-    out->p = text;
+    *out = (struct td_text){.p = text, .len = 0};
     return text != NULL ? td_uri_decode(raw, true, text, &out->len, err) : td_error_no_memory(err);
 }
 

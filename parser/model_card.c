@@ -358,6 +358,7 @@ static bool write_document(struct writer *w, yaml_parser_t *parser)
         if (ok && w->out->len - w->start > TD_CARD_MAX_JSON_BYTES)
             ok = fail(w, "it is too long as JSON");
         yaml_event_delete(&event);
+        w->event = NULL;
         if (w->out->failed)
             return td_error_no_memory(w->err);
         if (!ok)
