@@ -101,11 +101,11 @@ static int key_compare(const void *a, const void *b, void *text)
 /* The map that ends has each key once; its keys go. */
 static bool check_keys(struct writer *w, const struct level *level)
 {
-    struct key *keys = w->keys + level->first_key;
     size_t count = w->key_count - level->first_key;
     w->key_count = level->first_key;
     if (count < 2)
         return true;
+    struct key *keys = w->keys + level->first_key;
     qsort_r(keys, count, sizeof *keys, key_compare, w->out->data);
     for (size_t i = 1; i < count; i++)
         if (key_compare(&keys[i - 1], &keys[i], w->out->data) == 0)

@@ -20,6 +20,15 @@ static void check_json(const struct td_buffer *json)
     }
 }
 
+/* Whether the text has a line break of YAML 1.1 that is none in JSON, and is folded when it is read again: U+0085, U+2028,
+ * U+2029. */
+static bool has_other_breaks(const struct td_buffer *json)
+{
+    return memmem(json->data, json->len, "\xc2\x85", 2) != NULL ||
+           memmem(json->data, json->len, "\xe2\x80\xa8", 3) != NULL ||
+           memmem(json->data, json->len, "\xe2\x80\xa9", 3) != NULL;
+}
+
 /* libyaml refuses some texts as they stand in JSON: characters that it does not print, keys of more than 1,024 bytes. */
 static void check_again(const struct td_buffer *json)
 {
@@ -52,7 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(json.len <= TD_CARD_MAX_JSON_BYTES + 64);
         if (json.len > 0) {
             check_json(&json);
-            check_again(&json);
+            if (!has_other_breaks(&json))
+                check_again(&json);
         }
     } else {
         fuzz_check_message(&err);
