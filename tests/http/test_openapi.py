@@ -406,7 +406,7 @@ def test_unavailable_is_as_promised(start, tmp_path, contract):
     file = root / "m" / "model.safetensors"
     write_by_hand(file, [tensor("w", "U8", [4000])])
     age(root)
-    s = start(root, "--max-connections-per-address", "3", settle="60")
+    s = start(root, "--max-connections-per-address", "16", settle="60")
     assert s.get("/models/m/tensors/w").status == 200
     os.utime(file)
     r = contract.check("/models/{id}/tensors/{name}", s.get("/models/m/tensors/w"))
@@ -419,7 +419,7 @@ def test_unavailable_is_as_promised(start, tmp_path, contract):
     assert contract.check("/readyz", r).json()["state"] == "root missing"
     (tmp_path / "away").rename(root)
     s.wait_ready()
-    held = [hold(s) for _ in range(3)]
+    held = [hold(s) for _ in range(16)]
     with s.conn() as c:
         assert contract.check("/models", c.read_response()).status == 429
     for c in held:
