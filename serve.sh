@@ -4,7 +4,8 @@
 #   ./serve.sh                   a small demo model in ./models
 #   ./serve.sh DIR [options]     the models below DIR; options as of `tensord serve` (see build/tensord --help)
 #
-# LISTEN=ADDR:PORT (or TENSORD_LISTEN, or --listen) says where; 127.0.0.1:8080 otherwise. Ctrl-C ends it.
+# LISTEN=ADDR:PORT (or TENSORD_LISTEN, or --listen) says where; 127.0.0.1:8080 otherwise. Requests are logged to
+# build/requests.log, or where TENSORD_ACCESS_LOG or --access-log says. Ctrl-C ends it.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # Debian's own tools before others of the same name.
@@ -15,7 +16,7 @@ fail() { echo "serve.sh: $*" >&2; exit 1; }
 dir=
 demo=
 case ${1-} in
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     '' | -*) ;;
     *) dir=$1; shift; [ -d "$dir" ] || fail "$dir is not a directory; name one that holds models, or none for a demo" ;;
 esac
@@ -36,14 +37,41 @@ generator=()
 [ -f "$root/build/CMakeCache.txt" ] || generator=(-G Ninja)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-echo "Building (build/tensord)" >&2
+
+# Passes a build's output on to the log. On a terminal one line shows the step it is at: "[12/140] Building C object ...".
+show_progress() {
+    local line width=${COLUMNS:-80}
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >>"$log"
+        if [ -t 2 ] && [[ $line =~ ^\[\ *[0-9]+(/[0-9]+|%)\] ]]; then printf '\r\033[K%s' "${line:0:$((width - 1))}" >&2; fi
+    done
+    [ ! -t 2 ] || printf '\r\033[K' >&2
+}
+
+began=$SECONDS
+if [ -x "$root/build/tensord" ]; then
+    echo "Building build/tensord anew where its sources changed (release, with cmake)" >&2
+else
+    echo "Building build/tensord from its sources (release, with cmake): a minute or two, the first time only" >&2
+fi
 if ! { cmake -S "$root" -B "$root/build" "${generator[@]}" -DCMAKE_BUILD_TYPE=Release &&
-    cmake --build "$root/build" --target tensord --parallel; } >"$log" 2>&1; then
+    cmake --build "$root/build" --target tensord --parallel; } 2>&1 | show_progress; then
     tail -n 40 "$log" >&2
     fail "the build failed, its last lines are above; after a change of compiler or place, remove build/ and try again"
 fi
 rm -f "$log"
 trap - EXIT
+echo "Built build/tensord in $((SECONDS - began)) s" >&2
+
+# Requests go to a file, so that they do not run through what is printed here.
+requests=${TENSORD_ACCESS_LOG:-$root/build/requests.log}
+previous=
+for option in "$@"; do
+    [ "$previous" != --access-log ] || requests=$option
+    case $option in --access-log=*) requests=${option#*=} ;; esac
+    previous=$option
+done
+export TENSORD_ACCESS_LOG=$requests
 
 [ -z "${LISTEN-}" ] || export TENSORD_LISTEN=$LISTEN
 
@@ -71,7 +99,7 @@ invite() {
         kill -0 $$ 2>/dev/null || exit 0
         sleep 0.1
     done
-    python3 "$root/scripts/curl_lines.py" "$1" "$demo" >&3 || true
+    python3 "$root/scripts/curl_lines.py" "$1" "$demo" --requests "$requests" >&3 || true
 }
 
 # The server takes this shell's place, so that signals and the exit status are its own.

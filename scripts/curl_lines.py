@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Prints three curl commands that work against a running server: scripts/curl_lines.py URL [PREFERRED_MODEL].
+"""Prints commands that work against a running server: scripts/curl_lines.py URL [PREFERRED_MODEL] [--requests FILE].
 
-Which model and which tensor they name is asked of the server, so they hold for whatever it serves.
+Which model, tensor and rank they name is asked of the server, so they hold for whatever it serves. FILE is where it logs
+requests.
 """
 
+import argparse
 import json
 import shlex
 import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -40,6 +43,24 @@ def find_tensor(base, manifest_url):
     return usable[0] if usable else None
 
 
+def find_rank_file(base, model):
+    """The path of a rank's file: two ranks of vLLM where it can lay the model out, else the whole as one rank."""
+    for engine in ("vllm/tp2", "none/tp1"):
+        path = f"/models/{urllib.parse.quote(model['id'])}/shards/{engine}/rank-0"
+        try:
+            get(f"{base}{path}.json")
+        except urllib.error.HTTPError:
+            continue
+        return path + ".safetensors"
+    return None
+
+
+def find_repository(base, model):
+    """The id by which clients of the Hub know the model; None for one within a larger repository."""
+    known = {m["id"] for m in get(base + "/api/models?limit=10000")}
+    return next((id for id in (model["id"], "local/" + model["id"]) if id in known), None)
+
+
 def commands(base, model):
     manifest = f"{base}/models/{urllib.parse.quote(model['id'])}/tensors"
     shown = manifest
@@ -51,11 +72,24 @@ def commands(base, model):
         url = shlex.quote(urllib.parse.urljoin(base + "/", tensor["href"]))
         form = NUMBERS.get(tensor["dtype"], "x1")
         lines.append(f"  curl -s -r 0-63 {url} | od -A d -t {form}")
+    rank_file = find_rank_file(base, model)
+    if rank_file is not None:
+        lines += ["", "One rank's part of the weights, as a file that is put together while it is sent:", "",
+                  f"  curl -o rank-0.safetensors {shlex.quote(base + rank_file)}"]
+    repository = find_repository(base, model)
+    if repository is not None:
+        lines += ["", "With clients of the Hugging Face Hub:", "",
+                  f"  HF_ENDPOINT={base} hf download {shlex.quote(repository)}"]
     return lines
 
 
 def main():
-    base, preferred = sys.argv[1].rstrip("/"), sys.argv[2] if len(sys.argv) > 2 else ""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("preferred", nargs="?", default="")
+    parser.add_argument("--requests", default="-")
+    asked = parser.parse_args()
+    base, preferred = asked.url.rstrip("/"), asked.preferred
     model = find_model(base, preferred)
     for _ in range(50):  # a model written a moment ago is published once it has settled
         if model or not preferred:
@@ -67,6 +101,9 @@ def main():
         lines += ["No model with tensors was found there yet. Once one is:", "", f"  curl {base}/models"]
     else:
         lines += ["Try, in another terminal:", "", *commands(base, model)]
+    lines += ["", f"In a browser: {base}/"]
+    if asked.requests not in ("-", "off"):
+        lines.append(f"Requests are logged to {asked.requests}")
     # All at once, after the last question: the server writes its access log to the same place.
     sys.stdout.write("\n".join(lines) + "\n\n")
     sys.stdout.flush()

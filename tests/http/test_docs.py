@@ -94,9 +94,13 @@ def test_the_lines_to_try_come_at_once(tmp_path):
         assert p.wait(30) == 0 and os.read(ours, 1) == b""
         os.close(ours)
         assert f"Serving {url} " in text and text.endswith("\n\n")
-        for line in re.findall(r"^  (curl .*)$", text, re.MULTILINE):
-            assert subprocess.run(["bash", "-o", "pipefail", "-c", line.replace("curl ", "curl -fsS ", 1)], capture_output=True).returncode == 0, line
-        assert len(re.findall(r"^  curl ", text, re.MULTILINE)) == 3, text
+        lines = re.findall(r"^  (curl .*)$", text, re.MULTILINE)
+        for line in lines:
+            assert subprocess.run(["bash", "-o", "pipefail", "-c", line.replace("curl ", "curl -fsS ", 1)], cwd=tmp_path,
+                                  capture_output=True).returncode == 0, line
+        assert len(lines) == 4 and set(load_file(tmp_path / "rank-0.safetensors")) == {"w"}, text
+        assert f"\n  HF_ENDPOINT={url} hf download local/m\n" in text and f"\nIn a browser: {url}/\n" in text, text
+        assert s.get("/api/models/local/m").status == 200
 
 
 def shell_blocks(path):
