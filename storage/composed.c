@@ -82,8 +82,9 @@ static bool reserve_runs(struct td_layout *layout, size_t runs, struct td_error 
 {
     size_t wanted;
     void *items = layout->runs;
-    bool ok = td_add_size(layout->run_count, runs, &wanted) || td_error_no_memory(err);
-    ok = ok && reserve(layout, &items, &layout->run_capacity, wanted, sizeof *layout->runs, err);
+    if (!td_add_size(layout->run_count, runs, &wanted))
+        return td_error_no_memory(err);
+    bool ok = reserve(layout, &items, &layout->run_capacity, wanted, sizeof *layout->runs, err);
     layout->runs = items;
     return ok;
 }
