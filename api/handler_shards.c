@@ -4,7 +4,7 @@
 #include "api/tensor_source.h"
 
 #include "core/clock.h"
-#include "core/json.h"
+#include "core/json_canonical.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -361,7 +361,7 @@ static bool store_plan(const struct td_call *call, const struct td_buffer *text,
     return true;
 }
 
-/* Without insignificant blanks the same plan has the same id, whoever registers it. */
+/* The id is of the plan's canonical text: in whatever order and with whatever blanks it is written, a plan has one id. */
 static void register_plan(const struct td_call *call, const struct td_buffer *text, struct td_plan_spec *spec)
 {
     char id[TD_TAG_BYTES];
@@ -397,7 +397,7 @@ void td_handle_plans(const struct td_call *call)
     td_error_init(&err);
     td_buffer_init(&text);
     if (td_plan_spec_parse(&spec, body.p == NULL ? "" : body.p, body.len, &err) &&
-        td_json_minify(body.p, body.len, &text, &err))
+        td_json_canonical(body.p, body.len, &text, &err))
         register_plan(call, &text, &spec);
     else
         td_call_fail_json(call, &err);

@@ -4,7 +4,7 @@
 #include "api/tensor_source.h"
 #include "catalog/digest.h"
 #include "core/digits.h"
-#include "core/json.h"
+#include "core/json_canonical.h"
 #include "server/local_scan.h"
 #include "server/plan_report.h"
 #include "server/suggest.h"
@@ -61,14 +61,15 @@ static bool read_descriptor(int fd, char **text, size_t *len, struct td_error *e
     return ok;
 }
 
-/* The plan, and the id that it has without insignificant blanks. */
+/* Reads the plan, and makes the id that the server would give it. */
 static bool parse_plan(struct job *job, const char *text, size_t len, struct td_error *err)
 {
-    struct td_buffer minified;
-    td_buffer_init(&minified);
-    bool ok = td_plan_spec_parse(&job->spec, text, len, err) && td_json_minify(text, len, &minified, err) &&
-              (td_digest_tag(minified.data, minified.len, job->plan_id) || td_error_no_memory(err));
-    td_buffer_fini(&minified);
+    struct td_buffer canonical;
+    td_buffer_init(&canonical);
+    bool ok = td_plan_spec_parse(&job->spec, text, len, err) &&
+              td_json_canonical(text, len, &canonical, err) &&
+              (td_digest_tag(canonical.data, canonical.len, job->plan_id) || td_error_no_memory(err));
+    td_buffer_fini(&canonical);
     return ok;
 }
 

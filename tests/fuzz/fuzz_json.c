@@ -1,6 +1,6 @@
 /* The pull reader against a recursive one written from RFC 8259, and strings, numbers and minify against
  * themselves. */
-#include "core/json.h"
+#include "core/json_canonical.h"
 #include "tests/fuzz/fuzz_error.h"
 
 #include <string.h>
@@ -231,6 +231,24 @@ static void check_minify(const char *data, size_t size, bool good)
     td_buffer_fini(&twice);
 }
 
+/* The canonical form is JSON, has the same tokens but in another order, and is its own canonical form. A string with an
+ * escaped NUL has none. */
+static void check_canonical(const char *data, size_t size, bool good)
+{
+    struct td_buffer once, twice;
+    td_buffer_init(&once);
+    td_buffer_init(&twice);
+    bool ok = td_json_canonical(data, size, &once, NULL);
+    FUZZ_CHECK(good || !ok);
+    if (ok) {
+        FUZZ_CHECK(is_json(once.data, once.len));
+        FUZZ_CHECK(td_json_canonical(once.data, once.len, &twice, NULL));
+        FUZZ_CHECK(once.len == twice.len && memcmp(once.data, twice.data, once.len) == 0);
+    }
+    td_buffer_fini(&once);
+    td_buffer_fini(&twice);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
@@ -242,6 +260,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!good)
         fuzz_check_refusal(&err, size);
     check_minify(text, size, good);
+    check_canonical(text, size, good);
     struct td_json json;
     td_json_init(&json, text, size, 0, NULL);
     FUZZ_CHECK((td_json_skip(&json) && td_json_next(&json) == TD_JSON_END) == good);

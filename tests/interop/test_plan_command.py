@@ -108,14 +108,33 @@ def test_what_vllms_ranks_have_twice(root):
         assert len(found["dropped"]) == 2
 
 
+def reordered(value):
+    """The same JSON with the keys of every object the other way round."""
+    if isinstance(value, dict):
+        return {k: reordered(value[k]) for k in reversed(value)}
+    return [reordered(v) for v in value] if isinstance(value, list) else value
+
+
+def test_one_plan_has_one_id(srv):
+    """However it is written: order of keys, blanks, escapes. A plan with another order of rules is another one."""
+    body = {"tp_size": 2, "rules": [{"match": "lm_head.weight", "out": "head"}, {"match": "**", "uneven": "chunk"}]}
+    first = srv.post("/models/llama/plans", body)
+    assert first.status == 201, first
+    for text in (json.dumps(reordered(body)), json.dumps(body, indent=7), json.dumps(body).replace("lm_head", "lm\\u005fhead")):
+        again = srv.post("/models/llama/plans", text.encode())
+        assert again.status == 200 and again.json()["id"] == first.json()["id"], again
+    other = srv.post("/models/llama/plans", {"tp_size": 2, "rules": body["rules"][::-1]})
+    assert other.json().get("id") != first.json()["id"], other
+
+
 @pytest.mark.parametrize("body", [
     {"tp_size": 2, "rules": [{"match": "**.inv_freq", "drop": True}, {"match": "lm_head"}, {"match": "**", "uneven": "chunk"}]},
     {"ranks": [{"tensors": [{"name": "lm_head.weight", "slice": "0:50,4:8"}]}, {"tensors": [{"name": "model.norm.weight", "as": "n"}]}]},
     {"engine": "vllm", "tp_size": 2},
 ], ids=["rules", "ranks", "engine"])
 def test_a_plans_ranks_are_the_servers(srv, root, tmp_path, body):
-    """Whatever the blanks in it."""
-    (tmp_path / "plan.json").write_text(json.dumps(body, indent=3))
+    """Whatever the blanks in it and the order of its keys."""
+    (tmp_path / "plan.json").write_text(json.dumps(reordered(body), indent=3))
     r = srv.post("/models/llama/plans", body)
     assert r.status in (200, 201), r
     found = json.loads(good(root, "llama", f"--plan={tmp_path}/plan.json", "--json"))

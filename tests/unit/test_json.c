@@ -1,4 +1,4 @@
-#include "core/json.h"
+#include "core/json_canonical.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/json_cases.h"
 #include "tests/unit/unit.h"
@@ -406,6 +406,56 @@ static void minify_settles_at_once(void **state)
     }
 }
 
+/* Names sorted by bytes, as json.dumps(json.loads(text), sort_keys=True, ensure_ascii=False, separators=(",", ":")) of
+ * Python writes it, but for numbers, which keep their spelling. */
+static void canonical_form(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *wanted;
+    } cases[] = {
+        {" { } ", "{}"},
+        {"[ 1 , 2.50 , 1E+2 ]", "[1,2.50,1E+2]"},
+        {"{\"b\":1,\"a\":2}", "{\"a\":2,\"b\":1}"},
+        {"{\"a\":2 , \"b\":1}", "{\"a\":2,\"b\":1}"},
+        {"{\"ab\":1,\"a\":2,\"\":3}", "{\"\":3,\"a\":2,\"ab\":1}"},
+        {"{\"z\":{\"y\":[{\"d\":1,\"c\":[]}],\"x\":null},\"a\":[3,2,1]}",
+         "{\"a\":[3,2,1],\"z\":{\"x\":null,\"y\":[{\"c\":[],\"d\":1}]}}"},
+        {"{\"\\u0062\":\"\\u0041\\/\",\"a\":\"\\n\"}", "{\"a\":\"\\n\",\"b\":\"A/\"}"},
+        {"{\"\\u00e9\":1,\"z\":2}", "{\"z\":2,\"\xc3\xa9\":1}"},
+        {"{\"a\":1,\"a\":0}", "{\"a\":1,\"a\":0}"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_buffer out;
+        struct td_error err;
+        td_buffer_init(&out);
+        td_error_init(&err);
+        CHECK(td_json_canonical(cases[i].text, strlen(cases[i].text), &out, &err), "%s: %s", cases[i].text,
+              err.message);
+        assert_string_equal(td_buffer_terminate(&out), cases[i].wanted);
+        td_buffer_fini(&out);
+    }
+}
+
+/* Every allocation fails once: an error, and nothing is lost. */
+static void canonical_form_reports_want_of_memory(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"b\":{\"d\":\"\\u0041\",\"c\":1},\"a\":[]}";
+    bool ok = false;
+    for (size_t k = 1; !ok; k++) {
+        struct td_buffer out;
+        struct td_error err;
+        td_buffer_init(&out);
+        td_error_init(&err);
+        alloc_fail_at(k);
+        ok = td_json_canonical(text, sizeof text - 1, &out, &err);
+        alloc_fail_at(0);
+        assert_true(ok ? k > 3 : err.code == TD_RESOURCE_EXHAUSTED);
+        td_buffer_fini(&out);
+    }
+}
+
 static void minify_reports_want_of_memory(void **state)
 {
     (void)state;
@@ -485,6 +535,8 @@ int main(void)
         cmocka_unit_test(minify_drops_blanks_and_nothing_else),
         cmocka_unit_test(minify_settles_at_once),
         cmocka_unit_test(minify_reports_want_of_memory),
+        cmocka_unit_test(canonical_form),
+        cmocka_unit_test(canonical_form_reports_want_of_memory),
         cmocka_unit_test(reading_takes_no_heap),
         cmocka_unit_test(written_strings_read_back),
     };
