@@ -181,6 +181,12 @@ static uint64_t hash_of_wanted(const struct wanted *wanted)
     uint64_t hash = UINT64_C(14695981039346656037);
     if (tensor->piece_count > 0)
         hash = mix(hash, tensor->name, tensor->name_len);
+    if (tensor->coding != NULL)
+        hash = mix(hash, &tensor->coding->number, sizeof tensor->coding->number);
+    if (tensor->big_endian) {
+        hash = mix(hash, "big-endian", strlen("big-endian"));
+        hash = mix(hash, tensor->dtype->name, strlen(tensor->dtype->name));
+    }
     if (tensor->strides != NULL) {
         hash = mix(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
         hash = mix(hash, tensor->strides, tensor->rank * sizeof *tensor->strides);
@@ -202,7 +208,7 @@ static void write_tensor_tag(const struct wanted *wanted, const char *tag, char 
 {
     const struct td_tensor *tensor = wanted->ref.tensor;
     uint64_t hash = hash_of_wanted(wanted);
-    if (tensor->piece_count == 0 && tensor->strides == NULL && !wanted->part && wanted->format == FORMAT_RAW)
+    if (td_tensor_access(tensor) == TD_ACCESS_DIRECT && !wanted->part && wanted->format == FORMAT_RAW)
         (void)snprintf(out, capacity, "%.32s-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes);
     else if (tensor->piece_count > 0)
         (void)snprintf(out, capacity, "%.32s-%" PRIx64, tag, hash);

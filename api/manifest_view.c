@@ -132,6 +132,29 @@ static void write_pieces(struct td_buffer *out, const struct td_model *model,
     td_buffer_putc(out, ']');
 }
 
+/* How the bytes come, if it is not from their place as they are; what lies there otherwise has no offset, which clients
+ * might read at. */
+static void write_access(struct td_buffer *out, const struct td_tensor *tensor)
+{
+    enum td_access access = td_tensor_access(tensor);
+    if (access == TD_ACCESS_NONE) {
+        td_buffer_puts(out, ",\"addressable\":false,\"reason\":");
+        td_json_write_cstring(out, tensor->reason);
+        return;
+    }
+    const char *stored = td_tensor_stored(tensor);
+    if (stored == NULL && tensor->piece_count == 0) {
+        td_buffer_puts(out, ",\"offset\":");
+        td_buffer_u64(out, tensor->offset);
+    }
+    if (access != TD_ACCESS_DIRECT)
+        td_buffer_printf(out, ",\"access\":\"%s\"", td_access_name(access));
+    if (stored != NULL) {
+        td_buffer_puts(out, ",\"stored\":");
+        td_json_write_cstring(out, stored);
+    }
+}
+
 static void write_tensor(struct td_buffer *out, const struct td_model *model,
                          const struct td_checkpoint *checkpoint, struct td_tensor_ref ref)
 {
@@ -146,15 +169,9 @@ static void write_tensor(struct td_buffer *out, const struct td_model *model,
     td_buffer_u64(out, tensor->nbytes);
     td_buffer_puts(out, ",\"file\":");
     td_json_write_cstring(out, td_model_relative(model, checkpoint->parts[ref.part]));
-    if (tensor->piece_count > 0) {
+    if (tensor->piece_count > 0)
         write_pieces(out, model, checkpoint, tensor);
-    } else if (tensor->reason == NULL) {
-        td_buffer_puts(out, ",\"offset\":");
-        td_buffer_u64(out, tensor->offset);
-    } else {
-        td_buffer_puts(out, ",\"addressable\":false,\"reason\":");
-        td_json_write_cstring(out, tensor->reason);
-    }
+    write_access(out, tensor);
     if (tensor->strides != NULL) {
         td_buffer_puts(out, ",\"strides\":");
         td_manifest_write_strides(out, tensor);

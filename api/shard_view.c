@@ -61,7 +61,7 @@ static void write_place(const struct td_call *call, const struct td_checkpoint *
                         const struct td_run *run, struct td_buffer *out)
 {
     struct td_tensor_ref ref = td_checkpoint_tensor(checkpoint, run->source - TD_SHARD_SOURCE_TENSOR);
-    bool in_file = ref.tensor->strides == NULL && ref.tensor->piece_count == 0;
+    bool in_file = td_tensor_access(ref.tensor) == TD_ACCESS_DIRECT;
     td_buffer_puts(out, in_file ? "{\"file\":" : "{\"tensor\":");
     if (in_file)
         td_json_write_cstring(out, td_model_relative(call->model, checkpoint->parts[ref.part]));

@@ -1,6 +1,8 @@
 #include "api/tensor_source.h"
 
+#include "storage/decoded.h"
 #include "storage/strided.h"
+#include "storage/swapped.h"
 #include "storage/tiled.h"
 
 #include <stdlib.h>
@@ -35,26 +37,72 @@ static bool open_pieces(struct td_catalog *catalog, const struct td_snapshot *sn
     return ok;
 }
 
+_Static_assert((int)TD_DECODE_FILE_TAG_BYTES < (int)TD_TAG_BYTES, "a file's tag names what is decoded of it");
+
+static void release_file(void *file)
+{
+    td_file_unref(file);
+}
+
+/* The following put a blob over *blob in its place; on failure there is none. */
+
+static bool replace(bool made, struct td_blob *over, struct td_blob **blob)
+{
+    td_blob_unref(*blob);
+    *blob = made ? over : NULL;
+    return made;
+}
+
+static bool decode(struct td_catalog *catalog, struct td_file *file, const struct td_coding *coding,
+                   struct td_blob **blob, struct td_error *err)
+{
+    struct td_blob *over = NULL;
+    struct td_decoded_owner owner = {.context = td_file_ref(file), .release = release_file};
+    bool made = td_blob_decoded(*blob, coding, file->identity_tag, td_catalog_decode_cache(catalog), &owner,
+                                &over, err);
+    return replace(made, over, blob);
+}
+
+static bool gather(const struct td_tensor *tensor, struct td_blob **blob, struct td_error *err)
+{
+    struct td_blob *over = NULL;
+    bool made = td_blob_strided(*blob, tensor->offset, tensor->dtype->block_bytes, tensor->rank,
+                                tensor->shape, tensor->strides, &over, err);
+    return replace(made, over, blob);
+}
+
+static bool swap(const struct td_tensor *tensor, uint64_t off, struct td_blob **blob, struct td_error *err)
+{
+    struct td_swap order;
+    struct td_blob *over = NULL;
+    bool made =
+        (td_dtype_swap(tensor->dtype, &order) || td_error_set(err, TD_INTERNAL, "an unknown byte order")) &&
+        td_blob_swapped(*blob, off, tensor->nbytes, &order, &over, err);
+    return replace(made, over, blob);
+}
+
 bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapshot,
                     const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, struct td_blob **blob,
                     uint64_t *base, struct td_error *err)
 {
     const struct td_tensor *tensor = ref.tensor;
-    struct td_blob *file = NULL;
     *base = 0;
     if (tensor->piece_count > 0)
         return open_pieces(catalog, snapshot, checkpoint, tensor, blob, err);
-    if (!map_part(catalog, snapshot, checkpoint, ref.part, &file, err))
+    if (!map_part(catalog, snapshot, checkpoint, ref.part, blob, err))
         return false;
-    if (tensor->strides == NULL) {
-        *blob = file;
-        *base = tensor->offset;
-        return true;
+    if (tensor->coding != NULL &&
+        !decode(catalog, checkpoint->parts[ref.part]->file, tensor->coding, blob, err))
+        return false;
+    if (tensor->strides != NULL && !gather(tensor, blob, err))
+        return false;
+    *base = tensor->strides != NULL ? 0 : tensor->offset;
+    if (tensor->big_endian) {
+        uint64_t off = *base;
+        *base = 0;
+        return swap(tensor, off, blob, err);
     }
-    bool ok = td_blob_strided(file, tensor->offset, tensor->dtype->block_bytes, tensor->rank, tensor->shape,
-                              tensor->strides, blob, err);
-    td_blob_unref(file);
-    return ok;
+    return true;
 }
 
 static const struct td_tensor *get_tensor(const void *context, size_t i)

@@ -22,6 +22,7 @@ struct td_catalog {
     struct td_catalog_config config;
     char *root_path;
     struct td_mapping_cache maps;
+    struct td_decode_cache decodes;
     struct td_memory memory;
     struct td_hasher *hasher;
     struct td_scan_progress progress;
@@ -432,16 +433,21 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
         (void)td_error_no_memory(err);
         goto fail;
     }
+    size_t decode_bytes = config->decode_bytes > 0 ? config->decode_bytes : TD_DECODE_MEMORY_BYTES;
+    if (!td_decode_cache_init(&catalog->decodes, decode_bytes, err))
+        goto fail;
     if (!td_mapping_cache_init(&catalog->maps, config->max_maps, config->lease_signal, err) ||
         !create_hasher(catalog, err))
-        goto fail;
+        goto fail_decodes;
     int sys = pthread_create(&catalog->scanner, NULL, scanner_main, catalog);
     if (sys != 0) {
         (void)td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the scanning thread");
-        goto fail;
+        goto fail_decodes;
     }
     *out = catalog;
     return true;
+fail_decodes:
+    td_decode_cache_fini(&catalog->decodes);
 fail:
     td_hasher_destroy(catalog->hasher);
     td_root_unref(catalog->root);
@@ -464,6 +470,7 @@ void td_catalog_destroy(struct td_catalog *catalog)
     free_retired(catalog);
     td_unsettled_list_fini(&catalog->unsettled);
     td_mapping_cache_fini(&catalog->maps);
+    td_decode_cache_fini(&catalog->decodes);
     td_root_unref(catalog->root);
     (void)pthread_cond_destroy(&catalog->wake);
     (void)pthread_cond_destroy(&catalog->scanned);
@@ -577,4 +584,9 @@ bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot
 struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog)
 {
     return &catalog->maps;
+}
+
+struct td_decode_cache *td_catalog_decode_cache(struct td_catalog *catalog)
+{
+    return &catalog->decodes;
 }

@@ -5,6 +5,7 @@
 
 #include "catalog/hasher.h"
 #include "catalog/scan.h"
+#include "storage/decode_cache.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,6 +16,7 @@ struct td_catalog_config {
     uint64_t interval_ns;      /* between scans; 0 = only when asked for */
     size_t max_maps;           /* files mapped at once */
     uint64_t max_memory_bytes; /* for what is known of all files together; 0 = no bound */
+    size_t decode_bytes;       /* for tensors that are decoded; 0 = TD_DECODE_MEMORY_BYTES */
     int lease_signal;          /* see td_mapping_cache_init; 0 = no leases */
     struct td_scan_config scan;
     const char *state_dir; /* where digests are kept; borrowed until create returns; NULL: nowhere */
@@ -81,5 +83,6 @@ bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot
                             struct td_file *file, uint64_t until_ns);
 
 struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog);
+struct td_decode_cache *td_catalog_decode_cache(struct td_catalog *catalog);
 
 #endif

@@ -520,6 +520,15 @@ static size_t checkpoint_duplicate(const struct td_checkpoint *checkpoint)
     return 0;
 }
 
+/* Whether some tensor is stored in another way than it is answered. */
+static bool is_decoded(const struct td_checkpoint *checkpoint)
+{
+    for (size_t i = 0; i < checkpoint->tensor_count; i++)
+        if (td_tensor_stored(td_checkpoint_tensor(checkpoint, i).tensor) != NULL)
+            return true;
+    return false;
+}
+
 static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_model *model,
                      const struct unit *unit, bool former, char tag[TD_TAG_BYTES])
 {
@@ -535,6 +544,8 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
         const struct td_file *file = unit->index_entry->file;
         td_digest_add_cstring(digest, former ? file->identity_tag : td_file_tag(file));
     }
+    if (is_decoded(checkpoint)) /* before they were answered, their manifest was another */
+        td_digest_add_cstring(digest, "decoded");
     return td_digest_finish(digest, tag);
 }
 

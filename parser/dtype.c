@@ -114,3 +114,24 @@ bool td_dtype_nbytes(const struct td_dtype *dtype, uint64_t elems, uint64_t *nby
         return false;
     return td_mul_u64(elems / dtype->block_elems, dtype->block_bytes, nbytes);
 }
+
+bool td_dtype_swap(const struct td_dtype *dtype, struct td_swap *swap)
+{
+    /* Blocks and pairs: width, place and number of what is wider than a byte. */
+    static const struct {
+        const char *name;
+        uint16_t off, width, count;
+    } known[] = {
+        {"C32", 0, 2, 2},  {"C64", 0, 4, 2},  {"C128", 0, 8, 2},   {"C256", 0, 16, 2}, {"Q4_0", 0, 2, 1},
+        {"Q8_0", 0, 2, 1}, {"Q4_K", 0, 2, 2}, {"Q6_K", 208, 2, 1}, {"MXFP4", 0, 1, 1}, {"NVFP4", 0, 1, 1},
+    };
+    *swap = (struct td_swap){.block_bytes = dtype->block_bytes, .width = dtype->block_bytes, .count = 1};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].name, dtype->name) == 0) {
+            swap->off = known[i].off;
+            swap->width = known[i].width;
+            swap->count = known[i].count;
+            return true;
+        }
+    return dtype->block_elems == 1 && dtype->block_bytes > 0;
+}

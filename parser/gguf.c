@@ -79,11 +79,31 @@ struct gguf {
     uint64_t alignment;
     uint64_t next_offset; /* where the next tensor must begin, from the start of the data */
 
+    bool big_endian;
     struct td_manifest *manifest;
     size_t max_memory_bytes, arena_limit_bytes; /* 0: none */
     size_t scratch_bytes;
     struct td_error *err;
 };
+
+/* Numbers of the file, in its byte order. */
+static uint16_t load_16(const struct gguf *g, const uint8_t *p)
+{
+    uint16_t x = td_load_le16(p);
+    return g->big_endian ? __builtin_bswap16(x) : x;
+}
+
+static uint32_t load_32(const struct gguf *g, const uint8_t *p)
+{
+    uint32_t x = td_load_le32(p);
+    return g->big_endian ? __builtin_bswap32(x) : x;
+}
+
+static uint64_t load_64(const struct gguf *g, const uint8_t *p)
+{
+    uint64_t x = td_load_le64(p);
+    return g->big_endian ? __builtin_bswap64(x) : x;
+}
 
 static bool no_memory(const struct gguf *g)
 {
@@ -155,7 +175,7 @@ static bool take_u32(struct gguf *g, uint32_t *out, const char *what)
     const uint8_t *p = take(g, sizeof *out, what);
     if (p == NULL)
         return false;
-    *out = td_load_le32(p);
+    *out = load_32(g, p);
     return true;
 }
 
@@ -164,7 +184,7 @@ static bool take_u64(struct gguf *g, uint64_t *out, const char *what)
     const uint8_t *p = take(g, sizeof *out, what);
     if (p == NULL)
         return false;
-    *out = td_load_le64(p);
+    *out = load_64(g, p);
     return true;
 }
 
@@ -197,8 +217,9 @@ static void write_signed(struct td_buffer *out, int64_t value)
 }
 
 /* A value of fixed size, at p; anything but a string, an array and a bool. */
-static void write_number(struct td_buffer *out, uint32_t type, const uint8_t *p)
+static void write_number(struct gguf *g, uint32_t type, const uint8_t *p)
 {
+    struct td_buffer *out = &g->text;
     uint32_t bits32;
     uint64_t bits64;
     float single;
@@ -211,30 +232,30 @@ static void write_number(struct td_buffer *out, uint32_t type, const uint8_t *p)
         write_signed(out, (int8_t)p[0]);
         break;
     case VALUE_U16:
-        td_buffer_u64(out, td_load_le16(p));
+        td_buffer_u64(out, load_16(g, p));
         break;
     case VALUE_I16:
-        write_signed(out, (int16_t)td_load_le16(p));
+        write_signed(out, (int16_t)load_16(g, p));
         break;
     case VALUE_U32:
-        td_buffer_u64(out, td_load_le32(p));
+        td_buffer_u64(out, load_32(g, p));
         break;
     case VALUE_I32:
-        write_signed(out, (int32_t)td_load_le32(p));
+        write_signed(out, (int32_t)load_32(g, p));
         break;
     case VALUE_U64:
-        td_buffer_u64(out, td_load_le64(p));
+        td_buffer_u64(out, load_64(g, p));
         break;
     case VALUE_I64:
-        write_signed(out, (int64_t)td_load_le64(p));
+        write_signed(out, (int64_t)load_64(g, p));
         break;
     case VALUE_F32:
-        bits32 = td_load_le32(p);
+        bits32 = load_32(g, p);
         memcpy(&single, &bits32, sizeof single);
         td_json_write_real(out, (double)single, true);
         break;
     default:
-        bits64 = td_load_le64(p);
+        bits64 = load_64(g, p);
         memcpy(&value, &bits64, sizeof value);
         td_json_write_real(out, value, false);
         break;
@@ -320,7 +341,7 @@ static bool read_scalar(struct gguf *g, uint32_t type)
         const uint8_t *p = take(g, value_bytes[type], "a value");
         if (p == NULL)
             return false;
-        write_number(&g->text, type, p);
+        write_number(g, type, p);
     }
     if (g->text.failed)
         return no_memory(g);
@@ -441,7 +462,7 @@ static bool set_alignment(struct gguf *g, uint32_t type, uint64_t at)
     const uint8_t *p = take(g, sizeof(uint32_t), "general.alignment");
     if (p == NULL)
         return false;
-    uint32_t alignment = td_load_le32(p);
+    uint32_t alignment = load_32(g, p);
     if (alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > MAX_ALIGNMENT)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, g->pos - sizeof alignment,
                            "general.alignment is %" PRIu32 "; it must be a power of two up to %d", alignment,
@@ -466,8 +487,8 @@ static bool set_split(struct gguf *g, int32_t *number)
     const uint8_t *p = take(g, sizeof(uint16_t), "a value");
     if (p == NULL)
         return false;
-    *number = td_load_le16(p);
-    td_buffer_u64(&g->text, td_load_le16(p));
+    *number = load_16(g, p);
+    td_buffer_u64(&g->text, load_16(g, p));
     return true;
 }
 
@@ -591,7 +612,7 @@ static bool read_dims(struct gguf *g, struct td_tensor *tensor, uint64_t *elems)
     bool empty = false;
     bool fits = true;
     for (uint32_t i = 0; i < tensor->rank; i++) {
-        uint64_t dim = td_load_le64(dims + i * sizeof dim);
+        uint64_t dim = load_64(g, dims + i * sizeof dim);
         shape[tensor->rank - 1 - i] = dim;
         empty = empty || dim == 0;
         fits = fits && dim <= INT64_MAX;
@@ -605,6 +626,14 @@ static bool read_dims(struct gguf *g, struct td_tensor *tensor, uint64_t *elems)
                                tensor->name);
 }
 
+static void set_byte_order(const struct gguf *g, struct td_tensor *tensor)
+{
+    struct td_swap swap;
+    tensor->big_endian = g->big_endian && tensor->dtype->block_bytes > 1;
+    if (tensor->big_endian && !td_dtype_swap(tensor->dtype, &swap))
+        tensor->reason = "big-endian, in blocks of an unknown byte order";
+}
+
 static bool read_type(struct gguf *g, struct td_tensor *tensor, uint64_t elems)
 {
     uint64_t at = g->pos;
@@ -616,6 +645,7 @@ static bool read_type(struct gguf *g, struct td_tensor *tensor, uint64_t elems)
                            "tensor \"%.96s\" has type %" PRIu32 ", which was removed or is not known",
                            tensor->name, id);
     tensor->dtype = g->types[id];
+    set_byte_order(g, tensor);
     uint64_t row = tensor->shape == NULL ? 1 : tensor->shape[tensor->rank - 1];
     if (row % tensor->dtype->block_elems != 0)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
@@ -738,15 +768,15 @@ static bool finish_manifest(struct gguf *g, uint64_t infos_at)
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
 
-static bool check_version(const struct gguf *g, uint32_t version)
+static bool check_version(struct gguf *g, uint32_t version)
 {
     uint64_t at = g->pos - sizeof version;
+    if (version != 0 && (version & 0xFFFF) == 0) { /* as gguf.cpp and gguf_reader.py tell it */
+        g->big_endian = true;
+        version = __builtin_bswap32(version);
+    }
     if (version == 2 || version == 3)
         return true;
-    if (version != 0 && (version & 0xFFFF) == 0) /* as gguf.cpp and gguf_reader.py tell it */
-        return td_error_at(
-            g->err, TD_INVALID_ARGUMENT, at,
-            "a big-endian GGUF file (version 0x%08" PRIx32 "); only little-endian ones are read", version);
     return td_error_at(g->err, TD_INVALID_ARGUMENT, at, "GGUF version %" PRIu32 "; versions 2 and 3 are read",
                        version);
 }

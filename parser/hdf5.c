@@ -3,6 +3,7 @@
 #include "core/buffer.h"
 #include "core/checked.h"
 #include "core/utf8.h"
+#include "parser/hdf5_chunked.h"
 #include "parser/hdf5_file.h"
 #include "parser/names.h"
 #include "parser/torch.h"
@@ -48,8 +49,9 @@ struct walk {
     size_t tensor_count, tensor_capacity;
     struct td_metadata *metadata;
     size_t metadata_count, metadata_capacity;
-    struct td_buffer text; /* names, reasons and values while they are put together */
-    struct task here;      /* the group that is being read */
+    struct td_buffer text;          /* names, reasons and values while they are put together */
+    struct td_h5_chunk_list chunks; /* of the dataset that is being read */
+    struct task here;               /* the group that is being read */
     bool is_root;
 };
 
@@ -185,16 +187,17 @@ static bool add_link(void *context, const struct td_h5_link *link)
 
 /* The messages that make a dataset, as they are found in its header. */
 struct parts {
-    struct td_h5_message type, space, layout, filters;
-    bool has_type, has_space, has_layout, has_filters, has_external, has_links, has_unknown;
+    struct td_h5_message type, space, layout, filters, fill;
+    bool has_type, has_space, has_layout, has_filters, has_fill, has_external, has_links, has_unknown;
 };
 
 /* Of these an object has one; of several libhdf5 takes the first, and nobody writes them. *seen has a bit for each type. */
 static bool check_single(struct td_h5 *h, const struct td_h5_message *message, uint32_t *seen)
 {
     static const uint32_t single = 1U << TD_H5_DATATYPE | 1U << TD_H5_DATASPACE | 1U << TD_H5_LAYOUT |
-                                   1U << TD_H5_FILTERS | 1U << TD_H5_EXTERNAL | 1U << TD_H5_SYMBOL_TABLE |
-                                   1U << TD_H5_LINK_INFO | 1U << TD_H5_ATTRIBUTE_INFO;
+                                   1U << TD_H5_FILTERS | 1U << TD_H5_FILL_OLD | 1U << TD_H5_FILL |
+                                   1U << TD_H5_EXTERNAL | 1U << TD_H5_SYMBOL_TABLE | 1U << TD_H5_LINK_INFO |
+                                   1U << TD_H5_ATTRIBUTE_INFO;
     uint32_t bit = message->type < 32 ? 1U << message->type : 0;
     if ((*seen & single & bit) != 0)
         return td_h5_fail(h, message->body.addr, "object header: two messages of type %u, where one may be",
@@ -229,6 +232,16 @@ static bool find_parts(struct td_h5 *h, const struct td_h5_header *header, struc
             parts->filters = message;
             parts->has_filters = true;
             break;
+        case TD_H5_FILL_OLD: /* libhdf5 writes both, and reads the newer one */
+            if (parts->has_fill)
+                break;
+            parts->fill = message;
+            parts->has_fill = true;
+            break;
+        case TD_H5_FILL:
+            parts->fill = message;
+            parts->has_fill = true;
+            break;
         case TD_H5_EXTERNAL:
             parts->has_external = true;
             break;
@@ -246,8 +259,10 @@ static bool find_parts(struct td_h5 *h, const struct td_h5_header *header, struc
 }
 
 struct layout {
-    const char *reason; /* another layout than contiguous */
+    const char *reason; /* neither contiguous nor in chunks that are read */
     uint64_t addr, bytes;
+    bool is_chunked;
+    struct td_h5_chunked chunked;
 };
 
 /* Versions 1 and 2, which libhdf5 wrote before 1.6.3: the size is the product of the dimensions. */
@@ -262,8 +277,8 @@ static void read_old_layout(struct td_h5 *h, struct td_h5_cursor *c, unsigned ra
 
 static bool read_layout(struct td_h5 *h, struct td_h5_cursor c, struct layout *out)
 {
-    enum { VERSION_MAX = 5, CLASS_CONTIGUOUS = 1, CLASS_MAX = 3 };
-    static const char *const reasons[] = {"compact", NULL, "chunked", "virtual"};
+    enum { VERSION_MAX = 5, CLASS_CONTIGUOUS = 1, CLASS_CHUNKED = 2, CLASS_MAX = 3 };
+    static const char *const reasons[] = {"compact", NULL, NULL, "virtual"};
     uint64_t at = c.addr;
     unsigned version = td_h5_u8(&c);
     *out = (struct layout){0};
@@ -274,6 +289,9 @@ static bool read_layout(struct td_h5 *h, struct td_h5_cursor c, struct layout *o
     if (class > CLASS_MAX)
         return td_h5_fail(h, at + 1, "layout: class %u is unknown; 0 to 3 are known", class);
     out->reason = reasons[class];
+    out->is_chunked = class == CLASS_CHUNKED;
+    if (out->is_chunked)
+        return td_h5_chunked_layout(h, c, version, rank, &out->chunked, &out->reason);
     if (class == CLASS_CONTIGUOUS && version < 3) {
         (void)td_h5_take(&c, 5);
         read_old_layout(h, &c, rank, out);
@@ -421,24 +439,36 @@ static const char *place_dataset(const struct td_h5 *h, struct td_tensor *tensor
     return NULL;
 }
 
-static bool set_reason(struct walk *w, const struct parts *parts, const struct td_h5_type *type,
-                       const struct td_h5_space *space, struct td_tensor *tensor)
+/* What is shown of the filters: *text is NULL without any. False: an error. */
+static bool describe_filters(struct walk *w, const struct parts *parts, const char **text)
+{
+    bool none = true;
+    *text = NULL;
+    if (!parts->has_filters)
+        return true;
+    if ((parts->filters.flags & TD_H5_MESSAGE_SHARED) != 0) {
+        *text = "filtered";
+        return true;
+    }
+    const char *filters = filters_reason(w, parts->filters.body, &none);
+    if (!none)
+        *text = filters;
+    return filters != NULL;
+}
+
+/* Where a dataset's bytes are, or why they cannot be served. nbytes is set. */
+static bool set_place(struct walk *w, const struct parts *parts, const struct td_h5_type *type,
+                      const struct td_h5_space *space, struct td_tensor *tensor)
 {
     struct layout layout;
-    bool none = true;
-    const char *filters = NULL;
-    if (!read_layout(&w->h, parts->layout.body, &layout))
+    const char *filters;
+    bool is_shared = (parts->filters.flags & TD_H5_MESSAGE_SHARED) != 0; /* zeros without the message */
+    if (!read_layout(&w->h, parts->layout.body, &layout) || !describe_filters(w, parts, &filters))
         return false;
-    if (parts->has_filters && (parts->filters.flags & TD_H5_MESSAGE_SHARED) == 0) {
-        filters = filters_reason(w, parts->filters.body, &none);
-        if (filters == NULL)
-            return false;
-    }
+    tensor->big_endian = type->big_endian;
     if (parts->has_external)
         tensor->reason = "external storage";
-    else if (parts->has_filters && filters == NULL)
-        tensor->reason = "filtered";
-    else if (!none)
+    else if (filters != NULL && (is_shared || !layout.is_chunked))
         tensor->reason = filters;
     else if (layout.reason != NULL)
         tensor->reason = layout.reason;
@@ -446,8 +476,12 @@ static bool set_reason(struct walk *w, const struct parts *parts, const struct t
         tensor->reason = type->reason;
     else if (space->is_null)
         tensor->reason = "no dataspace";
-    else
+    else if (!layout.is_chunked)
         tensor->reason = place_dataset(&w->h, tensor, &layout);
+    else
+        return td_h5_chunked_tensor(&w->h, &layout.chunked, space, filters != NULL ? &parts->filters : NULL,
+                                    parts->has_fill ? &parts->fill : NULL,
+                                    filters != NULL ? filters : "chunked", &w->chunks, tensor);
     return true;
 }
 
@@ -471,15 +505,12 @@ static bool read_dataset(struct walk *w, const struct task *task, const struct p
         tensor.shape = shape;
     }
     uint64_t elems;
-    bool fits = td_h5_space_elems(&space, &elems) && td_dtype_nbytes(tensor.dtype, elems, &tensor.nbytes);
-    if (!set_reason(w, parts, &type, &space, &tensor))
-        return false;
-    if (!fits) {
+    if (!td_h5_space_elems(&space, &elems) || !td_dtype_nbytes(tensor.dtype, elems, &tensor.nbytes)) {
         tensor.nbytes = 0;
-        if (tensor.reason == NULL)
-            tensor.reason = "larger than 2^64 bytes";
+        tensor.reason = "larger than 2^64 bytes";
+        return add_tensor(w, &tensor);
     }
-    return add_tensor(w, &tensor);
+    return set_place(w, parts, &type, &space, &tensor) && add_tensor(w, &tensor);
 }
 
 /* ---- objects ------------------------------------------------------------------------------------------- */
@@ -687,8 +718,10 @@ static bool record_find(const void *context, const char *name, size_t len, struc
     const struct td_tensor *tensor = record_tensor(context, name, len);
     if (tensor == NULL)
         return false;
-    *out = (struct td_torch_record){
-        .offset = tensor->offset, .nbytes = tensor->nbytes, .reason = tensor->reason};
+    *out = (struct td_torch_record){.offset = tensor->offset,
+                                    .nbytes = tensor->nbytes,
+                                    .reason = tensor->reason,
+                                    .coding = tensor->coding};
     if (tensor->reason == NULL && tensor->dtype->block_bytes != 1)
         out->reason = "not a byte dataset";
     return true;
@@ -703,9 +736,9 @@ static uint8_t *record_load(const void *context, const char *name, size_t len, u
         (void)td_error_set(err, TD_INVALID_ARGUMENT, "no dataset \"%s%.96s\"", archive, name);
         return NULL;
     }
-    if (record.reason != NULL) {
+    if (record.reason != NULL || record.coding != NULL) {
         (void)td_error_set(err, TD_INVALID_ARGUMENT, "dataset \"%s%.96s\" cannot be read: %s", archive, name,
-                           record.reason);
+                           record.reason != NULL ? record.reason : record.coding->text);
         return NULL;
     }
     *out_len = (size_t)record.nbytes;
@@ -774,6 +807,7 @@ static void walk_fini(struct walk *w)
     free(w->tasks);
     free(w->tensors);
     free(w->metadata);
+    free(w->chunks.chunks);
     td_buffer_fini(&w->text);
     td_h5_close(&w->h);
 }

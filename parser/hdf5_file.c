@@ -456,6 +456,7 @@ bool td_h5_open(struct td_h5 *h, const struct td_input *input, const struct td_l
         !td_add_u64(h->budget_bytes, BUDGET_BYTES_MIN, &h->budget_bytes) ||
         h->budget_bytes > limits->max_header_bytes)
         h->budget_bytes = limits->max_header_bytes;
+    h->chunk_budget_bytes = h->budget_bytes;
     if (!account(h, (size_t)TD_H5_PAGE_BYTES * TD_H5_PAGE_COUNT))
         return false;
     h->pages = malloc((size_t)TD_H5_PAGE_BYTES * TD_H5_PAGE_COUNT);

@@ -5,6 +5,8 @@
  *   hdf5_heap.c       fractal heaps with their B-trees (version 2): links and attributes of large objects
  *   hdf5_group.c      the links of a group, in each of the three ways to store them
  *   hdf5_type.c       datatypes and dataspaces
+ *   hdf5_chunked.c    datasets in chunks: hdf5_chunked.h
+ *   hdf5_chunk_index.c  where their chunks are
  *   hdf5_attribute.c  attributes, and their values as JSON
  *   hdf5.c            the walk from the root group to the manifest
  *
@@ -48,6 +50,7 @@ struct td_h5 {
     unsigned offset_bytes, length_bytes; /* how wide addresses and lengths are: 2, 4 or 8 */
     uint64_t root;                       /* address of the root group's header */
     uint64_t budget_bytes;               /* of structure that may still be read */
+    uint64_t chunk_budget_bytes;         /* the same, of where chunks are */
     struct td_h5_map visited;            /* structures that must not be met again */
     uint8_t *pages; /* a cache: small structures lie close together, and a read is a system call */
     uint64_t page_at[TD_H5_PAGE_COUNT]; /* which page each place holds: its number + 1, 0: none */
@@ -155,6 +158,8 @@ enum td_h5_message_type {
     TD_H5_DATASPACE = 0x01,
     TD_H5_LINK_INFO = 0x02,
     TD_H5_DATATYPE = 0x03,
+    TD_H5_FILL_OLD = 0x04,
+    TD_H5_FILL = 0x05,
     TD_H5_LINK = 0x06,
     TD_H5_EXTERNAL = 0x07,
     TD_H5_LAYOUT = 0x08,
@@ -222,16 +227,20 @@ struct td_h5_type {
     const char *reason; /* static: why elements of this type cannot be served; NULL: they can */
     enum td_h5_kind kind;
     uint32_t elem_bytes;
-    bool opaque; /* Keras may say more */
+    bool big_endian; /* its numbers are */
+    bool opaque;     /* Keras may say more */
 };
 
 /* Every datatype that is put together rightly has a type; what is unknown is OPAQUE with a reason. */
 bool td_h5_type_read(struct td_h5 *h, struct td_h5_cursor body, struct td_h5_type *out);
 
+#define TD_H5_UNLIMITED UINT64_MAX
+
 struct td_h5_space {
     uint32_t rank;
     bool is_null; /* no elements and no shape */
     uint64_t dims[TD_MAX_RANK];
+    uint64_t max_dims[TD_MAX_RANK]; /* what dims may grow to */
 };
 
 bool td_h5_space_read(struct td_h5 *h, struct td_h5_cursor body, struct td_h5_space *out);
@@ -244,9 +253,18 @@ bool td_h5_space_elems(const struct td_h5_space *space, uint64_t *elems);
 /* Calls `each` with every object (a link or attribute message) that the B-tree names in the heap. Returns what the
  * last call returned, and stops at the first false. */
 typedef bool td_h5_object_fn(void *context, struct td_h5_cursor object);
-enum { TD_H5_TREE_LINKS = 5, TD_H5_TREE_ATTRIBUTES = 8 };
+enum {
+    TD_H5_TREE_LINKS = 5,
+    TD_H5_TREE_ATTRIBUTES = 8,
+    TD_H5_TREE_CHUNKS = 10,
+    TD_H5_TREE_FILTERED_CHUNKS = 11,
+};
 bool td_h5_each_dense(struct td_h5 *h, uint64_t heap, uint64_t tree, unsigned tree_type,
                       td_h5_object_fn *each, void *context);
+
+/* The same with every record of a B-tree that has all in itself, as trees of chunks do. */
+bool td_h5_each_record(struct td_h5 *h, uint64_t tree, unsigned tree_type, td_h5_object_fn *each,
+                       void *context);
 
 /* ---- groups (hdf5_group.c) ----------------------------------------------------------------------------- */
 

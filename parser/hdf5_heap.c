@@ -299,7 +299,7 @@ struct tree_node {
 
 struct tree {
     struct td_h5 *h;
-    struct heap *heap;
+    struct heap *heap; /* NULL: records have all in themselves */
     unsigned type;
     size_t node_bytes, record_bytes;
     unsigned depth;
@@ -378,9 +378,11 @@ static bool tree_open(struct tree *tree, uint64_t addr)
     return td_h5_undefined(h, root) || tree_push(tree, root, records, tree->depth);
 }
 
-/* A record begins or ends with other things than the ID, by type. */
+/* A record begins or ends with other things than the ID, by type; one of a tree without a heap is all that there is. */
 static bool read_record(struct tree *tree, struct td_h5_cursor record)
 {
+    if (tree->heap == NULL)
+        return tree->each(tree->context, record);
     struct td_h5_cursor object = {0};
     bool is_huge = false;
     if (tree->type == TD_H5_TREE_LINKS)
@@ -435,18 +437,31 @@ static bool tree_node_read(struct tree *tree, const struct tree_node *node)
     return true;
 }
 
+static bool tree_walk(struct tree *tree, uint64_t addr)
+{
+    bool ok = tree_open(tree, addr);
+    while (ok && tree->node_count > 0) {
+        struct tree_node next = tree->nodes[--tree->node_count];
+        ok = tree_node_read(tree, &next);
+    }
+    free(tree->nodes);
+    td_h5_buffer_fini(&tree->bytes);
+    return ok;
+}
+
 bool td_h5_each_dense(struct td_h5 *h, uint64_t heap_addr, uint64_t tree_addr, unsigned tree_type,
                       td_h5_object_fn *each, void *context)
 {
     struct heap heap = {.h = h, .addr = heap_addr};
     struct tree tree = {.h = h, .heap = &heap, .type = tree_type, .each = each, .context = context};
-    bool ok = heap_load(&heap) && tree_open(&tree, tree_addr);
-    while (ok && tree.node_count > 0) {
-        struct tree_node next = tree.nodes[--tree.node_count];
-        ok = tree_node_read(&tree, &next);
-    }
+    bool ok = heap_load(&heap) && tree_walk(&tree, tree_addr);
     heap_fini(&heap);
-    free(tree.nodes);
-    td_h5_buffer_fini(&tree.bytes);
     return ok;
+}
+
+bool td_h5_each_record(struct td_h5 *h, uint64_t tree_addr, unsigned tree_type, td_h5_object_fn *each,
+                       void *context)
+{
+    struct tree tree = {.h = h, .type = tree_type, .each = each, .context = context};
+    return tree_walk(&tree, tree_addr);
 }

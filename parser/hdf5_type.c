@@ -67,7 +67,8 @@ static void read_fixed(struct td_h5_cursor *c, const struct type_head *head, str
         return;
     }
     bool swapped = (head->bits & BIG_ENDIAN_BIT) != 0 && head->size > 1;
-    set_type(out, names[is_signed][width], swapped ? "big-endian" : NULL,
+    out->big_endian = swapped;
+    set_type(out, names[is_signed][width], NULL,
              swapped ? TD_H5_KIND_OTHER : (is_signed ? TD_H5_KIND_INT : TD_H5_KIND_UINT));
 }
 
@@ -113,7 +114,9 @@ static void read_float(struct td_h5_cursor *c, const struct type_head *head, str
             got.mantissa_bits != f->mantissa_bits)
             continue;
         bool swapped = order != 0 && f->size > 1;
-        set_type(out, f->name, swapped ? (order == BIG_ENDIAN_BIT ? "big-endian" : "VAX byte order") : NULL,
+        bool is_vax = swapped && order != BIG_ENDIAN_BIT;
+        out->big_endian = swapped && !is_vax;
+        set_type(out, f->name, is_vax ? "VAX byte order" : NULL,
                  swapped ? TD_H5_KIND_OTHER : TD_H5_KIND_FLOAT);
         return;
     }
@@ -181,8 +184,10 @@ static void set_complex(const struct td_h5_type *part, struct td_h5_type *out)
 {
     static const char *const names[][2] = {{"F16", "C32"}, {"F32", "C64"}, {"F64", "C128"}, {"F128", "C256"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (part->dtype == dtype(names[i][0]))
+        if (part->dtype == dtype(names[i][0])) {
+            out->big_endian = part->big_endian;
             set_type(out, names[i][1], part->reason, TD_H5_KIND_OTHER);
+        }
 }
 
 /* h5py's complex numbers are a compound {r, i} of two equal floats without padding. */
@@ -202,7 +207,8 @@ static void read_compound(struct td_h5_cursor *c, const struct type_head *head, 
         if (c->bad || offset != i * (uint64_t)parts[i].elem_bytes || parts[i].elem_bytes != head->size / 2)
             return;
     }
-    if (parts[0].dtype == parts[1].dtype && parts[0].reason == parts[1].reason && head->size % 2 == 0)
+    if (parts[0].dtype == parts[1].dtype && parts[0].reason == parts[1].reason &&
+        parts[0].big_endian == parts[1].big_endian && head->size % 2 == 0)
         set_complex(&parts[0], out);
 }
 
@@ -284,11 +290,11 @@ bool td_h5_type_read(struct td_h5 *h, struct td_h5_cursor body, struct td_h5_typ
 
 bool td_h5_space_read(struct td_h5 *h, struct td_h5_cursor body, struct td_h5_space *out)
 {
-    enum { TYPE_NULL = 2, TYPE_MAX = 2, MAX_RANK = 32 };
+    enum { TYPE_NULL = 2, TYPE_MAX = 2, MAX_RANK = 32, HAS_MAX = 0x01 };
     uint64_t at = body.addr;
     unsigned version = td_h5_u8(&body);
     unsigned rank = td_h5_u8(&body);
-    (void)td_h5_u8(&body); /* whether maximal sizes follow */
+    bool has_max = (td_h5_u8(&body) & HAS_MAX) != 0;
     unsigned type = td_h5_u8(&body);
     if (version == 1)
         (void)td_h5_take(&body, 4);
@@ -301,7 +307,12 @@ bool td_h5_space_read(struct td_h5 *h, struct td_h5_cursor body, struct td_h5_sp
     out->rank = rank;
     out->is_null = version == 2 && type == TYPE_NULL;
     for (unsigned i = 0; i < rank; i++)
-        out->dims[i] = td_h5_number(&body, h->length_bytes);
+        out->max_dims[i] = out->dims[i] = td_h5_number(&body, h->length_bytes);
+    const uint64_t unlimited = UINT64_MAX >> (64 - 8 * h->length_bytes);
+    for (unsigned i = 0; i < rank && has_max; i++) {
+        uint64_t max = td_h5_number(&body, h->length_bytes);
+        out->max_dims[i] = max == unlimited ? TD_H5_UNLIMITED : max;
+    }
     return !body.bad || td_h5_fail(h, at, "dataspace: its message is too short");
 }
 

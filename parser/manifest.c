@@ -81,18 +81,78 @@ bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uin
     return true;
 }
 
+enum td_access td_tensor_access(const struct td_tensor *tensor)
+{
+    if (tensor->reason != NULL)
+        return TD_ACCESS_NONE;
+    const struct td_coding *coding = tensor->coding;
+    if (coding != NULL && (coding->kind != TD_CODING_CHUNKS || coding->grid.filter_count > 0))
+        return TD_ACCESS_DECODED;
+    if (tensor->big_endian)
+        return TD_ACCESS_SWAPPED;
+    return coding != NULL || tensor->strides != NULL || tensor->piece_count > 0 ? TD_ACCESS_GATHERED
+                                                                                : TD_ACCESS_DIRECT;
+}
+
+const char *td_access_name(enum td_access access)
+{
+    static const char *const names[] = {[TD_ACCESS_NONE] = "none",
+                                        [TD_ACCESS_DIRECT] = "direct",
+                                        [TD_ACCESS_GATHERED] = "gathered",
+                                        [TD_ACCESS_SWAPPED] = "swapped",
+                                        [TD_ACCESS_DECODED] = "decoded"};
+    return names[access];
+}
+
+const char *td_tensor_stored(const struct td_tensor *tensor)
+{
+    if (tensor->coding != NULL)
+        return tensor->coding->text;
+    return tensor->big_endian ? "big-endian" : NULL;
+}
+
+struct td_coding *td_manifest_add_coding(struct td_manifest *manifest)
+{
+    struct td_coding *coding = td_arena_alloc(&manifest->arena, sizeof *coding);
+    if (coding == NULL)
+        return NULL;
+    *coding = (struct td_coding){.number = manifest->coding_count++, .next = manifest->codings};
+    manifest->codings = coding;
+    return coding;
+}
+
 bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_error *err)
 {
+    for (struct td_coding *coding = manifest->codings; coding != NULL; coding = coding->next)
+        coding->base += off; /* that it fits is checked when it is read */
     for (size_t i = 0; i < manifest->tensor_count; i++)
-        if (!td_add_u64(manifest->tensors[i].offset, off, &manifest->tensors[i].offset))
+        if (manifest->tensors[i].coding == NULL &&
+            !td_add_u64(manifest->tensors[i].offset, off, &manifest->tensors[i].offset))
             return td_error_set(err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" lies past 2^64-1",
                                 manifest->tensors[i].name);
     return true;
 }
 
+/* 0: it is in the file as it is; else 1 or more, another number for each coding. */
+static uint64_t coding_rank(const struct td_tensor *tensor)
+{
+    return tensor->coding == NULL ? 0 : (uint64_t)tensor->coding->number + 1;
+}
+
+/* The width of the numbers whose bytes are the other way round, which makes tensors of one place different. */
+static unsigned swap_width(const struct td_tensor *tensor)
+{
+    struct td_swap swap = {0};
+    return tensor->big_endian && td_dtype_swap(tensor->dtype, &swap) ? swap.width : 0;
+}
+
 /* Negative, 0, positive; 0: the same bytes in the same order. */
 static int compare_places(const struct td_tensor *x, const struct td_tensor *y)
 {
+    if (coding_rank(x) != coding_rank(y))
+        return coding_rank(x) < coding_rank(y) ? -1 : 1;
+    if (swap_width(x) != swap_width(y))
+        return swap_width(x) < swap_width(y) ? -1 : 1;
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
     if (x->nbytes != y->nbytes)

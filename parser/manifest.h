@@ -4,6 +4,7 @@
 #define TD_PARSER_MANIFEST_H
 
 #include "core/arena.h"
+#include "core/coding.h"
 #include "core/error.h"
 #include "parser/dtype.h"
 
@@ -30,7 +31,11 @@ struct td_tensor {
      * block. */
     const uint64_t *strides;
     uint64_t nbytes; /* all elements in logical order, which is what is served; 0 where unknown */
-    uint64_t offset; /* of the element at index 0,...,0, from the start of the file */
+    uint64_t
+        offset; /* of the element at index 0,...,0, from the start of the file or, with a coding, of its bytes */
+    const struct td_coding
+        *coding;     /* how what it lies in is stored; NULL: as it is answered. One for all tensors in it */
+    bool big_endian; /* its numbers' bytes are the other way round: td_dtype_swap says which */
     /* Why its bytes cannot be served ("compressed (gzip)"); NULL: they can. With a reason, offset may be 0 for want of a
      * better one. */
     const char *reason;
@@ -62,6 +67,8 @@ struct td_manifest {
     /* Other files that hold tensors of this one: paths below its directory, without "." and "..", sorted, in UTF-8. */
     const char **files;
     size_t file_count;
+    struct td_coding *codings; /* all that its tensors have, the latest first */
+    uint32_t coding_count;
     uint64_t total_bytes; /* sum of nbytes, aliases included */
     int32_t split_number; /* which file of a split model it says that it is, from 0; -1: it does not say */
     int32_t split_count;  /* of how many; -1: it does not say */
@@ -88,6 +95,24 @@ bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uin
 /* Whether the strides, which are set, say row-major without gaps: the steps that a shape of so many elements implies.
  * Steps over one element or fewer mean nothing. */
 bool td_tensor_is_row_major(const struct td_tensor *tensor, uint64_t elems);
+
+/* How a tensor's bytes come out of its file. */
+enum td_access {
+    TD_ACCESS_NONE,     /* not at all: there is a reason */
+    TD_ACCESS_DIRECT,   /* they lie in the file as they are answered */
+    TD_ACCESS_GATHERED, /* they lie there, in another order or in several pieces */
+    TD_ACCESS_SWAPPED,  /* each number's bytes are the other way round there */
+    TD_ACCESS_DECODED,  /* they are unpacked */
+};
+enum td_access td_tensor_access(const struct td_tensor *tensor);
+const char *td_access_name(enum td_access access);
+
+/* How they are stored, where that is neither direct nor told by strides and pieces: "big-endian", "compressed (gzip)"; else
+ * NULL. */
+const char *td_tensor_stored(const struct td_tensor *tensor);
+
+/* A new coding, all zeros but its number, among those of the manifest; NULL when out of memory. */
+struct td_coding *td_manifest_add_coding(struct td_manifest *manifest);
 
 /* Adds off to every offset: what was parsed through a window that begins there. */
 bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_error *err);

@@ -33,6 +33,7 @@ struct type {
     uint64_t item_bytes;
     bool pickled; /* the data's size is not known from the header */
     const char *reason;
+    bool big_endian;
 };
 
 struct array {
@@ -251,7 +252,7 @@ static bool find_type(const char *text, size_t len, struct type *type)
     } else if (type->dtype->block_bytes == 0) {
         type->reason = "opaque";
     } else if (order == '>' && number > 1) {
-        type->reason = "big-endian";
+        type->big_endian = true;
     }
     if (kind == 'M' || kind == 'm')
         return is_time_unit(text + at, len - at);
@@ -517,6 +518,7 @@ static bool make_tensor(const struct header *h, const struct array *array, const
         .dtype = array->type.dtype,
         .offset = data_at,
         .reason = array->type.reason,
+        .big_endian = array->type.big_endian,
     };
     if (!check_data(h, array, input->size_bytes - data_at))
         return false;

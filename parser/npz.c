@@ -82,12 +82,10 @@ static bool add_member(struct reader *r, const struct td_zip_entry *entry, struc
     set_name(tensor, entry, &manifest->arena);
     if (tensor->name == NULL)
         return td_error_no_memory(err);
-    if (entry->deflated) {
-        tensor->offset = 0;
-        tensor->reason = "compressed (deflate)";
-    } else {
+    if (!entry->deflated)
         tensor->offset += entry->offset;
-    }
+    else if (!td_zip_set_coding(manifest, entry, &tensor->coding, &tensor->reason))
+        return td_error_no_memory(err);
     manifest->tensor_count++;
     return true;
 }

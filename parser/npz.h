@@ -6,7 +6,7 @@
 #include "parser/format.h"
 
 /* A tensor per array, under the member's name without ".npy". Members that are no .npy files are passed over, as
- * numpy.load gives them out as bytes. A deflated array is listed and not served; its header alone is unpacked. */
+ * numpy.load gives them out as bytes. Of a deflated array its header alone is unpacked. */
 extern const struct td_format td_format_npz;
 
 #endif

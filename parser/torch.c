@@ -38,7 +38,8 @@ static bool find_storage(const void *context, const struct td_torch_storage *sto
     if (storage->key_len > 255 ||
         !storages->records->find(storages->records->context, name, (size_t)len, &record))
         return td_error_at(err, TD_INVALID_ARGUMENT, pos, "storage \"%.96s\" is not in the file", name);
-    *out = (struct td_torch_place){.begin = record.offset, .nbytes = record.nbytes, .reason = record.reason};
+    *out = (struct td_torch_place){
+        .begin = record.offset, .nbytes = record.nbytes, .reason = record.reason, .coding = record.coding};
     if (storage->dtype == NULL)
         return true;
     uint64_t elem_bytes = storage->dtype->block_bytes;
@@ -149,7 +150,7 @@ static bool parse_pickle(const struct td_torch_records *records, const struct pa
                                      .file_bytes = records->file_bytes,
                                      .big_endian = big_endian};
     bool ok = td_arena_claim(&manifest->arena, len) || td_error_no_memory(err);
-    struct td_pickle_options options = {.base = record.reason == NULL ? record.offset : 0,
+    struct td_pickle_options options = {.base = record.coding == NULL ? record.offset : 0,
                                         .max_memory_bytes = td_arena_left(&manifest->arena)};
     if (ok && td_pickle_parse(&pickle, bytes, len, 0, &options, err)) {
         ok = list_tensors(&pickle, &places, part->prefix, part->extent, manifest, err);
@@ -245,10 +246,17 @@ bool td_torch_parse_records(const struct td_torch_records *records, const struct
 
 /* ---- zip archives -------------------------------------------------------------------------------------- */
 
+/* How a deflated member comes out of its archive, or why it does not. */
+struct packed {
+    const struct td_coding *coding;
+    const char *reason;
+};
+
 struct archive {
     const struct td_input *input;
     struct td_zip zip;
-    const char *root; /* with its slash */
+    struct packed *packed; /* of each member */
+    const char *root;      /* with its slash */
     size_t root_len;
 };
 
@@ -264,13 +272,30 @@ static const struct td_zip_entry *entry_of(const struct archive *archive, const 
 
 static bool zip_record_find(const void *context, const char *name, size_t len, struct td_torch_record *out)
 {
-    const struct td_zip_entry *entry = entry_of(context, name, len);
+    const struct archive *archive = context;
+    const struct td_zip_entry *entry = entry_of(archive, name, len);
     if (entry == NULL)
         return false;
+    const struct packed *packed = &archive->packed[entry - archive->zip.entries];
     *out = (struct td_torch_record){.offset = entry->deflated ? 0 : entry->offset,
                                     .nbytes = entry->size_bytes,
-                                    .reason = entry->deflated ? "compressed (deflate)" : NULL};
+                                    .reason = packed->reason,
+                                    .coding = packed->coding};
     return true;
+}
+
+/* Of all members at once, since a storage is looked up more than once. */
+static bool set_packed(struct archive *archive, struct td_arena *arena, struct td_manifest *manifest)
+{
+    archive->packed = td_arena_array(arena, archive->zip.count, sizeof *archive->packed);
+    for (size_t i = 0; archive->packed != NULL && i < archive->zip.count; i++) {
+        struct packed *packed = &archive->packed[i];
+        *packed = (struct packed){0};
+        if (archive->zip.entries[i].deflated &&
+            !td_zip_set_coding(manifest, &archive->zip.entries[i], &packed->coding, &packed->reason))
+            return false;
+    }
+    return archive->packed != NULL;
 }
 
 static uint8_t *zip_record_load(const void *context, const char *name, size_t len, uint64_t limit_bytes,
@@ -295,7 +320,8 @@ static bool parse_zip(const struct td_input *input, enum extent extent, const st
     td_arena_init(&arena, td_arena_left(&manifest->arena));
     bool ok = td_zip_read(&archive.zip, input, limits, &arena, err) && td_zip_check_case(&archive.zip, err) &&
               td_zip_check_root(&archive.zip, &archive.root_len, err);
-    if (ok && !td_arena_claim(&manifest->arena, arena.used_bytes))
+    if (ok &&
+        (!set_packed(&archive, &arena, manifest) || !td_arena_claim(&manifest->arena, arena.used_bytes)))
         ok = td_error_no_memory(err);
     if (ok) {
         archive.root = archive.zip.count > 0 ? archive.zip.entries[0].name : "";

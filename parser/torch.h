@@ -13,6 +13,8 @@ extern const struct td_format td_format_torch; /* "pytorch": dispatches on the f
 struct td_torch_record {
     uint64_t offset, nbytes; /* in the file, where reason is NULL */
     const char *reason;      /* why the bytes cannot be served from the file ("compressed"); NULL: they can */
+    const struct td_coding
+        *coding; /* how the record is stored; offset is in its bytes then. NULL: as it is */
 };
 
 struct td_torch_records {

@@ -96,10 +96,15 @@ static bool add_tensor(struct items *items, uint64_t start, uint64_t end, const 
     tensor.name_len = (uint32_t)td_dcp_item_name(name, start, end - start);
     tensor.name = td_arena_strndup(arena, name, tensor.name_len);
     tensor.alias_of = NULL;
-    tensor.offset += start; /* both within the file */
+    tensor.offset += start;    /* both within the file */
+    if (tensor.reason == NULL) /* pieces are put together from where they lie */
+        tensor.reason = td_tensor_stored(&tensor);
+    tensor.coding = NULL;
+    tensor.big_endian = false;
     if (tensor.reason != NULL)
         tensor.reason = td_arena_strndup(arena, tensor.reason, strlen(tensor.reason));
-    if (tensor.name == NULL || (found->reason != NULL && tensor.reason == NULL))
+    if (tensor.name == NULL ||
+        ((found->reason != NULL || td_tensor_stored(found) != NULL) && tensor.reason == NULL))
         return td_error_no_memory(items->err);
     if (!copy_numbers(items, &tensor.shape, tensor.rank) ||
         !copy_numbers(items, &tensor.strides, tensor.rank) || !grow(items))

@@ -107,7 +107,7 @@ static bool read_pickles(struct legacy *l)
     }
 }
 
-static bool check_head(const struct legacy *l, bool *big_endian)
+static bool check_head(const struct legacy *l)
 {
     int64_t protocol;
     const struct td_pickle *p = &l->pickles[PART_PROTOCOL];
@@ -117,7 +117,7 @@ static bool check_head(const struct legacy *l, bool *big_endian)
     td_pickle_ref little = td_pickle_get(system, system->root, "little_endian");
     if (td_pickle_kind(system, little) != TD_PICKLE_BOOL)
         return refuse(l, PART_SYSTEM, system->root, "it does not say whether it is little-endian");
-    *big_endian = !td_pickle_bool(system, little);
+    /* Whatever it says, storages are little-endian: torch writes and reads them so on every host. */
     return true;
 }
 
@@ -208,7 +208,7 @@ bool td_torch_parse_legacy(const struct td_input *input, const struct td_limits 
     const size_t arena_limit = manifest->arena.limit_bytes;
     td_error_init(&own);
     bool ok =
-        read_pickles(&l) && check_head(&l, &places.big_endian) && collect(&l) && place_all(&l) &&
+        read_pickles(&l) && check_head(&l) && collect(&l) && place_all(&l) &&
         td_torch_walk(&l.pickles[PART_OBJECT], l.pickles[PART_OBJECT].root, &places, "", manifest, l.err);
     forget_pickles(&l);
     td_torch_ids_fini(&l.ids);

@@ -26,7 +26,8 @@ struct td_torch_storage {
 /* Where a storage's bytes are. */
 struct td_torch_place {
     uint64_t begin, nbytes;
-    const char *reason; /* why they cannot be served; NULL: they can */
+    const char *reason;             /* why they cannot be served; NULL: they can */
+    const struct td_coding *coding; /* how what they lie in is stored; NULL: as it is */
 };
 
 struct td_torch_places {

@@ -80,6 +80,24 @@ static const struct td_dtype *opaque(void)
     return td_dtype_find("OPAQUE", strlen("OPAQUE"));
 }
 
+/* torch turns the bytes of a storage round by the storage's type, which is not always the tensor's; bytes without a type
+ * hold numbers of the tensor's. */
+static void set_byte_order(const struct td_torch_walker *w, const struct td_torch_storage *storage,
+                           struct td_tensor *tensor)
+{
+    struct td_swap own;
+    struct td_swap stored;
+    if (!w->places->big_endian)
+        return;
+    bool known = td_dtype_swap(tensor->dtype, &own);
+    stored = own;
+    if (storage->dtype != NULL && storage->dtype->block_bytes > 1)
+        known = known && td_dtype_swap(storage->dtype, &stored) && stored.width == own.width;
+    tensor->big_endian = own.width > 1;
+    if (tensor->reason == NULL && !known)
+        tensor->reason = "big-endian, and of another type than its storage";
+}
+
 /* A tensor over a storage. dtype NIL: the storage's own. */
 static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td_pickle_ref storage_ref,
                          td_pickle_ref offset_ref, td_pickle_ref dtype_ref)
@@ -122,10 +140,9 @@ static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td
     }
     if (!td_add_u64(place.begin, bytes, &tensor->offset))
         return tensor_refuse(w, tensor, offset_ref, "it lies past 2^64-1");
-    if (place.reason != NULL)
-        tensor->reason = place.reason;
-    else if (w->places->big_endian && elem_bytes > 1)
-        tensor->reason = "big-endian";
+    tensor->reason = place.reason;
+    tensor->coding = place.coding;
+    set_byte_order(w, &storage, tensor);
     return td_tensor_place(tensor, place.begin, place.begin + place.nbytes, pos, w->err);
 }
 
@@ -379,8 +396,8 @@ bool td_torch_read_bare_storage(struct td_torch_walker *w, td_pickle_ref ref)
     tensor->shape = shape;
     tensor->offset = place.begin + storage.view_offset * storage.dtype->block_bytes;
     tensor->reason = place.reason;
-    if (tensor->reason == NULL && w->places->big_endian && storage.dtype->block_bytes > 1)
-        tensor->reason = "big-endian";
+    tensor->coding = place.coding;
+    set_byte_order(w, &storage, tensor);
     return td_tensor_place(tensor, place.begin, place.begin + place.nbytes, pos, w->err);
 }
 

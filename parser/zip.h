@@ -9,6 +9,7 @@
 #include "core/arena.h"
 #include "core/input.h"
 #include "parser/limits.h"
+#include "parser/manifest.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +59,10 @@ uint8_t *td_zip_load(const struct td_input *input, const struct td_zip_entry *en
  * that is unpacked, so nothing can be said of the rest. */
 bool td_zip_load_head(const struct td_input *input, const struct td_zip_entry *entry, void *out, size_t len,
                       struct td_error *err);
+
+/* How the bytes of a deflated member come out of the archive: *coding, one of the manifest's; or *reason, unless there is
+ * one, when it unpacks to more than is unpacked for an answer. False: out of memory. */
+bool td_zip_set_coding(struct td_manifest *manifest, const struct td_zip_entry *entry,
+                       const struct td_coding **coding, const char **reason);
 
 #endif

@@ -169,3 +169,24 @@ bool td_zip_load_head(const struct td_input *input, const struct td_zip_entry *e
         return td_input_read(input, entry->offset, out, len, err);
     return inflate_member(input, entry, out, len, false, err);
 }
+
+bool td_zip_set_coding(struct td_manifest *manifest, const struct td_zip_entry *entry,
+                       const struct td_coding **coding, const char **reason)
+{
+    if (entry->size_bytes > TD_CODING_STREAM_MAX_BYTES) {
+        if (*reason == NULL)
+            *reason = "compressed (deflate), and larger than 4 GiB";
+        return true;
+    }
+    struct td_coding *made = td_manifest_add_coding(manifest);
+    if (made == NULL)
+        return false;
+    made->kind = TD_CODING_DEFLATE;
+    made->text = "compressed (deflate)";
+    made->size_bytes = entry->size_bytes;
+    made->offset = entry->offset;
+    made->stored_bytes = entry->stored_bytes;
+    made->crc32 = entry->crc32;
+    *coding = made;
+    return true;
+}

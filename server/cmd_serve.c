@@ -126,6 +126,7 @@ static bool start(struct service *service, struct td_error *err)
                                         .interval_ns = config->rescan_interval_ns,
                                         .max_maps = (size_t)config->max_maps,
                                         .max_memory_bytes = config->max_memory,
+                                        .decode_bytes = (size_t)config->decode_memory,
                                         .lease_signal = config->leases ? service->lease_signal : 0,
                                         .state_dir = config->state_dir[0] == '\0' ? NULL : config->state_dir,
                                         .hash_threads = (size_t)config->hash_threads,

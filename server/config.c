@@ -2,6 +2,7 @@
 
 #include "core/digits.h"
 #include "server/suggest.h"
+#include "storage/decode_cache.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -65,6 +66,8 @@ static const struct option options[] = {
     {"max-maps", "N", "16384", "files mapped at once", KIND_COUNT, 16, 60000, AT(max_maps)},
     {"max-memory", "BYTES", "4294967296", "for what is known of all files; one beyond it is refused",
      KIND_COUNT, 1048576, UINT64_C(999999999999), AT(max_memory)},
+    {"decode-memory", "BYTES", "268435456", "for tensors that are stored compressed or in chunks", KIND_COUNT,
+     TD_DECODE_MEMORY_BYTES, UINT64_C(999999999999), AT(decode_memory)},
     {"state-dir", "DIR", "", "keeps what files hash to, so that nothing is hashed twice", KIND_TEXT, 0, 0,
      AT(state_dir)},
     {"hash-threads", "N", "1", "hash files for their entity tags while nothing else is to do; 0 = none",

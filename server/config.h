@@ -22,6 +22,7 @@ struct td_config {
     uint64_t max_files;
     uint64_t max_maps;
     uint64_t max_memory;
+    uint64_t decode_memory;
     const char *state_dir; /* empty: none */
     uint64_t hash_threads;
     uint64_t require_models;

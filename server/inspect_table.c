@@ -75,6 +75,9 @@ static void write_note(struct table *table, const struct td_tensor *tensor)
     struct td_buffer *out = &table->text;
     if (tensor->reason != NULL)
         td_buffer_printf(out, "not addressable: %s", td_terminal_name(tensor->reason, &table->shown));
+    else if (td_tensor_stored(tensor) != NULL)
+        td_buffer_printf(out, "%s: %s", td_access_name(td_tensor_access(tensor)),
+                         td_terminal_name(td_tensor_stored(tensor), &table->shown));
     if (tensor->piece_count > 0) {
         size_t files;
         (void)td_grid_parts(td_checkpoint_grid(table->checkpoint, tensor), &files);
@@ -117,7 +120,7 @@ static const char *cell(struct table *table, enum column column, struct td_tenso
         td_buffer_u64(out, tensor->nbytes);
         break;
     case OFFSET:
-        if (tensor->reason == NULL && !in_pieces)
+        if (tensor->reason == NULL && !in_pieces && td_tensor_stored(tensor) == NULL)
             td_buffer_u64(out, tensor->offset);
         else
             td_buffer_putc(out, '-');

@@ -42,6 +42,11 @@ bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t c
     return true;
 }
 
+bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+{
+    return len == 0 || blob->class->prepare == NULL || blob->class->prepare(blob, off, len, err);
+}
+
 bool td_blob_unchanged(struct td_blob *blob)
 {
     return blob->class->unchanged == NULL || blob->class->unchanged(blob);

@@ -2,7 +2,8 @@
  *   heap       bytes in our memory
  *   mapped     a read-only mapping of a file (file_source.h); may fault when the file shrinks
  *   generated  rendered on demand, window by window: a manifest of 100,000 tensors, never held whole
- *              (manifest_view.h), a transposed tensor in its logical order (strided.h), one in pieces (tiled.h)
+ *              (manifest_view.h), a transposed tensor in its logical order (strided.h), one in pieces (tiled.h), a
+ *              big-endian one (swapped.h), one that is stored compressed or in chunks (decoded.h)
  * References may be taken and dropped from any thread. */
 #ifndef TD_STORAGE_BLOB_H
 #define TD_STORAGE_BLOB_H
@@ -33,6 +34,9 @@ struct td_blob_class {
     bool (*cached)(struct td_blob *blob, uint64_t off, uint64_t len);
     /* Brings the range into memory, waiting for the disk; NULL: nothing to do. */
     void (*prefetch)(struct td_blob *blob, uint64_t off, uint64_t len);
+    /* Does what of reading the range may fail by the file's contents, as far as that can be known at its beginning, so
+     * that it fails before anything was sent; NULL: reading fails for passing reasons only. */
+    bool (*prepare)(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err);
 };
 
 struct td_blob {
@@ -57,6 +61,9 @@ bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, str
  * duty. Errors as td_blob_read. */
 bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
                     void *out, struct td_error *err);
+
+/* Errors as td_blob_read. */
+bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err);
 
 bool td_blob_unchanged(struct td_blob *blob);
 

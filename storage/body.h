@@ -65,6 +65,10 @@ bool td_body_is_cached(const struct td_body *body);
  * count. */
 void td_body_prefetch(const struct td_body *body, uint64_t len);
 
+/* Decodes what the body begins with, where that may fail by the file's contents: then it fails before anything was sent.
+ * Errors as reading. */
+bool td_body_prepare(const struct td_body *body, struct td_error *err);
+
 /* How many contiguous runs the body has; saturates. */
 uint64_t td_body_run_count(const struct td_body *body);
 

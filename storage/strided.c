@@ -35,6 +35,15 @@ static bool strided_unchanged(struct td_blob *blob)
     return td_blob_unchanged(strided_of(blob)->source);
 }
 
+/* Any byte of the array may lie anywhere in it. */
+static bool strided_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+{
+    const struct strided *s = strided_of(blob);
+    (void)off;
+    (void)len;
+    return td_blob_prepare(s->source, s->off, 1, err);
+}
+
 /* Where unit number `unit` lies, and how many from it on follow one another by one stride (0: it is the only one). */
 static uint64_t locate(const struct strided *s, uint64_t unit, uint64_t *in_row, uint64_t *stride_bytes)
 {
@@ -81,8 +90,10 @@ static bool strided_read(struct td_blob *blob, uint64_t off, void *out, size_t l
     return true;
 }
 
-static const struct td_blob_class strided_class = {
-    .destroy = strided_destroy, .read = strided_read, .unchanged = strided_unchanged};
+static const struct td_blob_class strided_class = {.destroy = strided_destroy,
+                                                   .read = strided_read,
+                                                   .unchanged = strided_unchanged,
+                                                   .prepare = strided_prepare};
 
 /* Dimensions of one index are left out, and one that continues its inner neighbour is joined with it. */
 static void fold(struct strided *s, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape,

@@ -55,6 +55,8 @@ def reason_of(d, type_reason):
     layout = {h5py.h5d.COMPACT: "compact", h5py.h5d.CHUNKED: "chunked", h5py.h5d.VIRTUAL: "virtual"}.get(plist.get_layout())
     if plist.get_external_count():
         return "external storage"
+    if layout == "chunked" and type_reason and type_reason != "big-endian":
+        return type_reason
     if filters:
         how = "compressed" if COMPRESSORS.intersection(filters) else "filtered"
         return f"{how} ({', '.join(FILTERS.get(f, f'filter {f}') for f in filters)})"
@@ -129,7 +131,7 @@ def tensors(f):
                 dtype, type_reason = type_of(d)
                 reason = reason_of(d, type_reason)
                 sized = dtype not in ("STRING", "OBJECT", "COMPOUND", "OPAQUE") and d.shape is not None
-                offset = d.id.get_offset() if reason is None and d.size else f.userblock_size if reason is None else 0
+                offset = d.id.get_offset() if reason in (None, "big-endian") and d.size else f.userblock_size if reason is None else 0
                 yield full, dtype, d.shape or (), offset, d.size * d.id.get_type().get_size() if sized else 0, reason
 
 

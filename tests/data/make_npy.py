@@ -55,7 +55,7 @@ def describe(name, array, compressed=False):
         word = {"M8": "DATETIME64", "m8": "TIMEDELTA64"}.get(kind) or PLAIN[kind]
         if dtype.byteorder == ">":
             reason = "big-endian"
-    if compressed:
+    if compressed and reason in ("-", "big-endian"):
         reason = "compressed (deflate)"
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     crc = f"{zlib.crc32(np.ascontiguousarray(array).tobytes()):08x}" if reason == "-" else "-"

@@ -358,7 +358,8 @@ def big_endian():
             obj = {"wide": filled(torch.float32, 3), "narrow": filled(torch.int8, 5)}
             torch.save(obj, out, _use_new_zipfile_serialization=zip_form)
             data = out.getvalue() if zip_form else steady_keys(out.getvalue())
-            write(name, None, data=data, loaded=obj, reason="big-endian")
+            # legacy files are little-endian whatever they say: torch.load reads them so
+            write(name, None, data=data, loaded=obj, reason="big-endian" if zip_form else None)
 
 
 def rezip(data, change):

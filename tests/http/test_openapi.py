@@ -268,16 +268,20 @@ def test_a_tensor_that_cannot_be_served(contract, tmp_path):
     model = tmp_path / "root" / "m"
     model.mkdir(parents=True)
     array = np.arange(24, dtype="<f4").reshape(4, 6)
-    np.savez(model / "a.npz", big=array.astype(">f4"), fortran=np.asfortranarray(array), plain=array)
+    np.savez(model / "a.npz", big=array.astype(">f4"), fortran=np.asfortranarray(array), plain=array,
+             text=np.array(["a", "bc"]))
     age(model / "a.npz")
     with Server(tmp_path / "root") as s:
         manifest = contract.check("/models/{id}/tensors", s.get("/models/m/tensors")).json()
         tensors = {t["name"]: t for t in manifest["tensors"]}
-        assert tensors["big"]["addressable"] is False and tensors["big"]["reason"] == "big-endian" and "offset" not in tensors["big"]
+        assert tensors["big"]["access"] == "swapped" and tensors["big"]["stored"] == "big-endian" and "offset" not in tensors["big"]
         assert tensors["fortran"]["strides"] == [1, 4] and "strides" not in tensors["plain"]
-        refused = contract.check("/models/{id}/tensors/{name}", s.get("/models/m/tensors/big"))
-        assert refused.status == 422 and "big-endian" in refused.json()["error"]["message"]
-        assert s.head("/models/m/tensors/big").status == 422
+        swapped = contract.check("/models/{id}/tensors/{name}", s.get("/models/m/tensors/big"))
+        assert swapped.status == 200 and swapped.body == array.tobytes()
+        assert tensors["text"]["addressable"] is False and tensors["text"]["reason"] == "strings"
+        refused = contract.check("/models/{id}/tensors/{name}", s.get("/models/m/tensors/text"))
+        assert refused.status == 422 and "strings" in refused.json()["error"]["message"]
+        assert s.head("/models/m/tensors/text").status == 422
         body = array.tobytes()
         for name in ("fortran", "plain"):
             target = f"/models/m/tensors/{name}"

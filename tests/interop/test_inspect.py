@@ -100,11 +100,11 @@ def test_the_notes_of_a_table(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as a, zipfile.ZipFile(tmp_path / "b.npz") as b:
         a.writestr("packed.npy", b.read("packed.npy"), zipfile.ZIP_DEFLATED)
     lines = inspect(tmp_path / "a.npz").splitlines()
-    assert "3 tensors, 48 B in" in lines[0]
+    assert "3 tensors, 72 B in" in lines[0]
     at = lines[1].index("NOTE")
     assert {line.split()[0]: line[at:] for line in lines[2:5]} == {
-        "packed": "not addressable: compressed (deflate)", "plain": "", "turned": "strides [1,2]"}
-    assert [line.split() for line in lines[5:7]] == [["total", "F32", "2", "tensors", "48", "B"], ["not", "addressable", "1", "tensor"]]
+        "packed": "decoded: compressed (deflate)", "plain": "", "turned": "strides [1,2]"}
+    assert [line.split() for line in lines[5:6]] == [["total", "F32", "3", "tensors", "72", "B"]]
 
 
 def test_json_of_a_directory_is_one_line(tmp_path):

@@ -894,7 +894,7 @@ def test_missing_and_wrong_records(tmp_path):
     path.write_bytes(rezip(data, {}))
     assert inspect_json(path)["tensors"][0]["shape"] == [30], "the archive is in order when nothing is changed"
     path.write_bytes(rezip(data, {"byteorder": b"big"}))
-    assert inspect_json(path)["tensors"][0]["reason"] == "big-endian"
+    assert inspect_json(path)["tensors"][0]["stored"] == "big-endian"
 
 
 def test_damage_anywhere_never_crashes(tmp_path):

@@ -120,8 +120,9 @@ static inline void list_tensor(struct td_buffer *out, const struct td_tensor *t,
     assert_int_equal(strlen(t->name), t->name_len);
     td_buffer_printf(out, "%s|%s|", t->name, t->dtype->name);
     list_shape(out, t->shape, t->rank);
-    td_buffer_printf(out, "|%c|%s|", t->strides == NULL ? 'C' : 'F', t->reason == NULL ? "-" : t->reason);
-    if (t->reason == NULL)
+    const char *stored = t->reason == NULL ? td_tensor_stored(t) : t->reason;
+    td_buffer_printf(out, "|%c|%s|", t->strides == NULL ? 'C' : 'F', stored == NULL ? "-" : stored);
+    if (stored == NULL)
         td_buffer_printf(out, "%08" PRIx32 "\n", tensor_crc(t, bytes, len));
     else
         td_buffer_puts(out, "-\n");

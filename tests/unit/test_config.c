@@ -243,7 +243,7 @@ static void help_lists_all(void **state)
         "--max-files",        "--max-maps",        "--access-log",
         "--log-level",        "--max-memory",      "--state-dir",
         "--hash-threads",     "--s3-listen",       "--require-models",
-        "--rescan-from"};
+        "--rescan-from",      "--decode-memory"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

@@ -42,12 +42,12 @@ static void build_110_version_4(struct td_buffer *out)
 
 static void build_110_big_endian(struct td_buffer *out)
 {
-    version(out, 0x03000000);
+    version(out, 0x01000000);
 }
 
-static void build_110_big_endian_2(struct td_buffer *out)
+static void build_110_big_endian_4(struct td_buffer *out)
 {
-    version(out, 0x02000000);
+    version(out, 0x04000000);
 }
 
 static void build_111(struct td_buffer *out)
@@ -242,8 +242,8 @@ static const struct gguf_case bad_cases[] = {
     BUILT("bad_110_version_0", build_110_version_0, 4, "GGUF version 0; versions 2 and 3"),
     BUILT("bad_110_version_1", build_110_version_1, 4, "GGUF version 1;"),
     BUILT("bad_110_version_4", build_110_version_4, 4, "GGUF version 4;"),
-    BUILT("bad_110_big_endian", build_110_big_endian, 4, "big-endian GGUF file (version 0x03000000)"),
-    BUILT("bad_110_big_endian_2", build_110_big_endian_2, 4, "big-endian GGUF file (version 0x02000000)"),
+    BUILT("bad_110_big_endian_1", build_110_big_endian, 4, "GGUF version 1;"),
+    BUILT("bad_110_big_endian_4", build_110_big_endian_4, 4, "GGUF version 4;"),
     BUILT("bad_111_tensors_minus_1", build_111, 8, "the number of tensors is -1"),
     BUILT("bad_111_tensors_one_too_many", build_111_one_too_many, 8, "the number of tensors is 2"),
     BUILT("bad_112_pairs_minus_1", build_112, 16, "key-value pairs is -1"),

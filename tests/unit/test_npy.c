@@ -208,7 +208,8 @@ static void check_case(const struct header_case *c)
         struct td_buffer listing = {0};
         td_buffer_printf(&listing, "%s ", t->dtype->name);
         list_shape(&listing, t->shape, t->rank);
-        td_buffer_printf(&listing, " %s", t->reason == NULL ? "-" : t->reason);
+        const char *stored = t->reason == NULL ? td_tensor_stored(t) : t->reason;
+        td_buffer_printf(&listing, " %s", stored == NULL ? "-" : stored);
         assert_non_null(td_buffer_terminate(&listing));
         CHECK(strcmp(listing.data, c->listing) == 0, "%s: got %s, wanted %s", c->text, listing.data,
               c->listing);

@@ -116,7 +116,7 @@ static void names_must_differ_without_their_suffix(void **state)
     done(&p, &f);
 }
 
-/* 57: listed, not served; and a bomb is unpacked no further than its header. */
+/* 57: listed with how it is stored; and a bomb is unpacked no further than its header. */
 static void a_deflated_array_is_unpacked_no_further_than_its_header(void **state)
 {
     (void)state;
@@ -129,7 +129,11 @@ static void a_deflated_array_is_unpacked_no_further_than_its_header(void **state
     struct parsed p;
     parse_spec(&spec, &p, &f);
     CHECK(p.ok, "%s", p.err.message);
-    assert_string_equal(p.manifest.tensors[0].reason, "compressed (deflate)");
+    const struct td_tensor *t = &p.manifest.tensors[0];
+    assert_null(t->reason);
+    assert_string_equal(td_tensor_stored(t), "compressed (deflate)");
+    assert_int_equal(td_tensor_access(t), TD_ACCESS_DECODED);
+    assert_true(t->coding->size_bytes == len && t->offset == len - 1000000);
     assert_int_equal(p.manifest.tensors[0].nbytes, 1000000);
     CHECK(p.memory.peak_bytes < 300000, "%zu bytes", p.memory.peak_bytes);
     done(&p, &f);

@@ -44,8 +44,9 @@ static void put_tensor(struct td_buffer *out, const struct td_tensor *t, const c
         put_numbers(out, t->strides, t->rank);
     else
         td_buffer_puts(out, "-\t");
-    if (t->reason != NULL)
-        td_buffer_printf(out, "!%s\n", t->reason);
+    const char *stored = t->reason == NULL ? td_tensor_stored(t) : t->reason;
+    if (stored != NULL)
+        td_buffer_printf(out, "!%s\n", stored);
     else
         td_buffer_printf(out, "%016" PRIx64 "\n", tensor_fnv(t, bytes, len));
 }

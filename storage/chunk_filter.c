@@ -1,0 +1,253 @@
+#include "storage/chunk_filter.h"
+
+#include "storage/inflate_memory.h"
+
+#include <limits.h>
+#include <string.h>
+
+enum { FLETCHER_BYTES = 4, UNKNOWN_LEN = 0 };
+
+/* A chunk while its filters are undone. */
+struct stage {
+    uint8_t *bytes; /* owned */
+    size_t len;
+    struct td_error *err;
+};
+
+static bool damaged(const struct stage *s, const char *how)
+{
+    return td_error_set(s->err, TD_FAILED_PRECONDITION, "a chunk is damaged: %s", how);
+}
+
+/* Takes the place of the bytes. */
+static void replace(struct stage *s, uint8_t *bytes, size_t len)
+{
+    free(s->bytes);
+    s->bytes = bytes;
+    s->len = len;
+}
+
+/* Runs the whole stream; false when it is no stream of exactly so many bytes. */
+static bool inflate_all(z_stream *stream, uint8_t *out, size_t out_len)
+{
+    size_t done = 0;
+    int status = Z_OK;
+    while (status == Z_OK) {
+        uint8_t more;
+        size_t left = out_len - done;
+        stream->next_out = left > 0 ? out + done : &more;
+        stream->avail_out = left > 0 ? (left < UINT_MAX ? (uInt)left : UINT_MAX) : 1;
+        uInt room = stream->avail_out;
+        status = inflate(stream, Z_NO_FLUSH);
+        if (left == 0 && stream->avail_out == 0)
+            return false;
+        done += left > 0 ? room - stream->avail_out : 0;
+    }
+    return status == Z_STREAM_END && done == out_len;
+}
+
+static bool undo_deflate(struct stage *s, size_t out_len)
+{
+    z_stream stream = {.zalloc = td_inflate_alloc, .zfree = td_inflate_free};
+    uint8_t *out = malloc(out_len);
+    if (out == NULL)
+        return td_error_no_memory(s->err);
+    if (s->len > UINT_MAX || inflateInit(&stream) != Z_OK) {
+        free(out);
+        return td_error_no_memory(s->err);
+    }
+    stream.next_in = s->bytes;
+    stream.avail_in = (uInt)s->len;
+    bool ok = inflate_all(&stream, out, out_len);
+    (void)inflateEnd(&stream);
+    if (!ok) {
+        free(out);
+        return damaged(s, "its deflated bytes do not unpack to its size");
+    }
+    replace(s, out, out_len);
+    return true;
+}
+
+/* A literal run of the next len bytes, or a copy of len bytes from `back` bytes ago. False: outside. */
+static bool lzf_literal(const uint8_t *in, size_t in_len, size_t *at, uint8_t *out, size_t out_len,
+                        size_t *done, size_t len)
+{
+    if (len > in_len - *at || len > out_len - *done)
+        return false;
+    memcpy(out + *done, in + *at, len);
+    *at += len;
+    *done += len;
+    return true;
+}
+
+static bool lzf_copy(uint8_t *out, size_t out_len, size_t *done, size_t back, size_t len)
+{
+    if (back > *done || len > out_len - *done)
+        return false;
+    for (size_t i = 0; i < len; i++, ++*done) /* may overlap itself: byte by byte */
+        // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): it lies before *done, so it was written
+        out[*done] = out[*done - back];
+    return true;
+}
+
+static bool lzf_all(const uint8_t *in, size_t in_len, uint8_t *out, size_t out_len)
+{
+    size_t at = 0;
+    size_t done = 0;
+    while (at < in_len) {
+        size_t control = in[at++];
+        if (control < 32) {
+            if (!lzf_literal(in, in_len, &at, out, out_len, &done, control + 1))
+                return false;
+            continue;
+        }
+        size_t len = control >> 5;
+        if (len == 7) {
+            if (at == in_len)
+                return false;
+            len += in[at++];
+        }
+        if (at == in_len)
+            return false;
+        size_t back = ((control & 31) << 8) + in[at++] + 1;
+        if (!lzf_copy(out, out_len, &done, back, len + 2))
+            return false;
+    }
+    return done == out_len;
+}
+
+static bool undo_lzf(struct stage *s, size_t out_len)
+{
+    uint8_t *out = malloc(out_len);
+    if (out == NULL)
+        return td_error_no_memory(s->err);
+    if (!lzf_all(s->bytes, s->len, out, out_len)) {
+        free(out);
+        return damaged(s, "its lzf bytes do not unpack to its size");
+    }
+    replace(s, out, out_len);
+    return true;
+}
+
+/* First all first bytes of the elements, then all second ones; what is left over at the end stays there. */
+static bool undo_shuffle(struct stage *s, uint32_t elem_bytes)
+{
+    size_t elems = elem_bytes > 1 ? s->len / elem_bytes : 0;
+    if (elems <= 1)
+        return true;
+    uint8_t *out = malloc(s->len);
+    if (out == NULL)
+        return td_error_no_memory(s->err);
+    for (size_t k = 0; k < elem_bytes; k++) {
+        const uint8_t *from = s->bytes + k * elems;
+        uint8_t *to = out + k;
+        for (size_t i = 0; i < elems; i++)
+            to[i * elem_bytes] = from[i];
+    }
+    size_t whole = elems * elem_bytes;
+    memcpy(out + whole, s->bytes + whole, s->len - whole);
+    replace(s, out, s->len);
+    return true;
+}
+
+static uint32_t fold(uint32_t sum)
+{
+    return (sum & 0xFFFF) + (sum >> 16);
+}
+
+/* Fletcher's checksum of 16-bit words, the first byte of each the higher; an odd byte at the end is a high one. */
+static uint32_t fletcher32(const uint8_t *p, size_t len)
+{
+    enum { WORDS_AT_ONCE = 360 }; /* so many cannot overflow */
+    uint32_t a = 0;
+    uint32_t b = 0;
+    for (size_t words = len / 2; words > 0;) {
+        size_t n = words < WORDS_AT_ONCE ? words : WORDS_AT_ONCE;
+        words -= n;
+        for (; n > 0; n--, p += 2) {
+            a += (uint32_t)p[0] << 8 | p[1];
+            b += a;
+        }
+        a = fold(a);
+        b = fold(b);
+    }
+    if (len % 2 != 0) {
+        a += (uint32_t)*p << 8;
+        b += a;
+        a = fold(a);
+        b = fold(b);
+    }
+    return fold(b) << 16 | fold(a);
+}
+
+/* libhdf5 before 1.6.3 stored the bytes of both halves the other way round on some hosts, and reads these still. */
+static bool undo_fletcher32(struct stage *s)
+{
+    if (s->len < FLETCHER_BYTES)
+        return damaged(s, "it is shorter than its checksum");
+    size_t len = s->len - FLETCHER_BYTES;
+    const uint8_t *p = s->bytes + len;
+    uint32_t stored = (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
+    uint32_t computed = fletcher32(s->bytes, len);
+    uint32_t reversed = (computed & 0x00FF00FF) << 8 | (computed >> 8 & 0x00FF00FF);
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION /* a fuzzer cannot guess it */
+    computed = stored;
+#endif
+    if (stored != computed && stored != reversed)
+        return damaged(s, "its fletcher32 checksum is another");
+    s->len = len;
+    return true;
+}
+
+/* What filter i gets of the chunk when it is written; UNKNOWN_LEN behind one that compresses. */
+static size_t len_before(const struct td_coding_grid *grid, uint32_t skipped, uint32_t i, size_t chunk_bytes)
+{
+    size_t len = chunk_bytes;
+    for (uint32_t k = 0; k < i; k++) {
+        if ((skipped >> k & 1) != 0 || grid->filters[k].kind == TD_FILTER_SHUFFLE)
+            continue;
+        if (grid->filters[k].kind != TD_FILTER_FLETCHER32)
+            return UNKNOWN_LEN;
+        len += FLETCHER_BYTES;
+    }
+    return len;
+}
+
+size_t td_chunk_filter_memory_bytes(size_t chunk_bytes)
+{
+    return 2 * (chunk_bytes + (size_t)TD_CODING_FILTERS_MAX * FLETCHER_BYTES) + TD_INFLATE_STATE_BYTES;
+}
+
+static bool undo(struct stage *s, const struct td_coding_filter *filter, size_t out_len)
+{
+    switch (filter->kind) {
+    case TD_FILTER_SHUFFLE:
+        return undo_shuffle(s, filter->elem_bytes);
+    case TD_FILTER_FLETCHER32:
+        return undo_fletcher32(s);
+    default:
+        if (out_len == UNKNOWN_LEN)
+            return damaged(s, "it was compressed twice");
+        return filter->kind == TD_FILTER_DEFLATE ? undo_deflate(s, out_len) : undo_lzf(s, out_len);
+    }
+}
+
+bool td_chunk_unfilter(const struct td_coding_grid *grid, uint32_t skipped_filters, uint8_t **bytes,
+                       size_t len, size_t chunk_bytes, struct td_error *err)
+{
+    struct stage s = {.bytes = *bytes, .len = len, .err = err};
+    bool ok = true;
+    for (uint32_t i = grid->filter_count; ok && i-- > 0;) {
+        if ((skipped_filters >> i & 1) != 0)
+            continue;
+        ok = undo(&s, &grid->filters[i], len_before(grid, skipped_filters, i, chunk_bytes));
+    }
+    if (ok && s.len != chunk_bytes)
+        ok = damaged(&s, "it has another size than its shape");
+    if (!ok) {
+        free(s.bytes);
+        s.bytes = NULL;
+    }
+    *bytes = s.bytes;
+    return ok;
+}

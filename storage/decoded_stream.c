@@ -1,0 +1,314 @@
+/* Deflated streams. Inflating is the only way to get anywhere in one; so it is done once from end to end, which also tells
+ * whether the size and the CRC are right. On the way zlib's state is copied at the beginning of each part, and what was
+ * inflated is offered to the cache; afterwards any part is inflated by itself, from its state on. */
+#include "storage/decoded.h"
+#include "storage/inflate_memory.h"
+
+#include <string.h>
+
+enum {
+    PART_MIN_BYTES = 1024 * 1024,
+    PARTS_MAX = 256, /* a state for each: 12 MiB */
+    READ_BYTES = 32 * 1024,
+};
+
+struct state {
+    z_stream stream;     /* stands at the beginning of its part */
+    uint64_t read_bytes; /* of the stored ones, so far */
+};
+
+/* Where each part but the first begins. */
+struct index {
+    size_t count;
+    struct state states[PARTS_MAX];
+};
+
+/* A stream that is being inflated. */
+struct reader {
+    const struct td_decoded *d;
+    struct td_error *err;
+    struct state at;
+    bool ended;
+    uint8_t in[READ_BYTES];
+};
+
+static uint64_t part_bytes(const struct td_coding *coding)
+{
+    uint64_t bytes = PART_MIN_BYTES;
+    while (coding->size_bytes > bytes * PARTS_MAX)
+        bytes *= 2;
+    return bytes;
+}
+
+static size_t len_of_part(const struct td_coding *coding, uint64_t part)
+{
+    uint64_t begin = part * part_bytes(coding);
+    uint64_t left = coding->size_bytes - begin;
+    return (size_t)(left < part_bytes(coding) ? left : part_bytes(coding));
+}
+
+static bool damaged(const struct reader *r, const char *how)
+{
+    return td_error_set(r->err, TD_FAILED_PRECONDITION, "its deflated bytes %s", how);
+}
+
+/* Fetches stored bytes for the stream, if there are any left. */
+static bool refill(struct reader *r)
+{
+    uint64_t left = r->d->coding->stored_bytes - r->at.read_bytes;
+    size_t len = left < sizeof r->in ? (size_t)left : sizeof r->in;
+    if (!td_decoded_stored(r->d, r->d->coding->offset + r->at.read_bytes, r->in, len, r->err))
+        return false;
+    r->at.read_bytes += len;
+    r->at.stream.next_in = r->in;
+    r->at.stream.avail_in = (uInt)len;
+    return true;
+}
+
+static bool inflate_some(struct reader *r, uint8_t *out, size_t len)
+{
+    z_stream *stream = &r->at.stream;
+    stream->next_out = out;
+    stream->avail_out = (uInt)len; /* a part at most */
+    while (stream->avail_out > 0 && !r->ended) {
+        if (stream->avail_in == 0 && !refill(r))
+            return false;
+        int status = inflate(stream, Z_NO_FLUSH);
+        if (status == Z_MEM_ERROR)
+            return td_error_no_memory(r->err);
+        if (status == Z_BUF_ERROR)
+            return damaged(r, "end too early");
+        if (status != Z_OK && status != Z_STREAM_END)
+            return damaged(r, "are damaged");
+        r->ended = status == Z_STREAM_END;
+    }
+    return stream->avail_out == 0 || damaged(r, "unpack to fewer than the directory says");
+}
+
+/* All is inflated: the stream ends here, with the last of the stored bytes. */
+static bool inflate_end(struct reader *r)
+{
+    uint8_t more;
+    z_stream *stream = &r->at.stream;
+    while (!r->ended) {
+        if (stream->avail_in == 0 && !refill(r))
+            return false;
+        stream->next_out = &more;
+        stream->avail_out = 1;
+        int status = inflate(stream, Z_NO_FLUSH);
+        if (stream->avail_out == 0)
+            return damaged(r, "unpack to more than the directory says");
+        if (status != Z_OK && status != Z_STREAM_END)
+            return damaged(r, "have no end");
+        r->ended = status == Z_STREAM_END;
+    }
+    return (stream->avail_in == 0 && r->at.read_bytes == r->d->coding->stored_bytes) ||
+           damaged(r, "end before their room does");
+}
+
+static struct reader *reader_create(const struct td_decoded *d, struct td_error *err)
+{
+    struct reader *r = malloc(sizeof *r);
+    if (r == NULL) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
+    r->d = d;
+    r->err = err;
+    r->ended = false;
+    r->at = (struct state){.stream = {.zalloc = td_inflate_alloc, .zfree = td_inflate_free}};
+    return r;
+}
+
+static void reader_destroy(struct reader *r)
+{
+    (void)inflateEnd(&r->at.stream);
+    free(r);
+}
+
+/* ---- the index ----------------------------------------------------------------------------------------- */
+
+static void index_free(void *data)
+{
+    struct index *index = data;
+    for (size_t i = 0; i < index->count; i++)
+        (void)inflateEnd(&index->states[i].stream);
+    free(index);
+}
+
+/* Notes where the next part begins. Input that zlib has not taken yet is read again from there. */
+static bool note_state(struct reader *r, struct index *index)
+{
+    struct state *state = &index->states[index->count];
+    if (inflateCopy(&state->stream, &r->at.stream) != Z_OK)
+        return td_error_no_memory(r->err);
+    state->read_bytes = r->at.read_bytes - r->at.stream.avail_in;
+    state->stream.avail_in = 0;
+    index->count++;
+    return true;
+}
+
+/* Inflates part number `part` and keeps it where there is room. */
+static bool index_part(struct reader *r, uint64_t part, uLong *crc)
+{
+    const struct td_decoded *d = r->d;
+    size_t len = len_of_part(d->coding, part);
+    uint8_t *bytes = malloc(len);
+    if (bytes == NULL)
+        return td_error_no_memory(r->err);
+    if (!inflate_some(r, bytes, len)) {
+        free(bytes);
+        return false;
+    }
+    *crc = crc32_z(*crc, bytes, len);
+    struct td_decode_key key = d->key;
+    key.part = part;
+    td_decode_cache_offer(d->cache, &key, bytes, len);
+    return true;
+}
+
+static bool fill_index(struct reader *r, struct index *index)
+{
+    const struct td_coding *coding = r->d->coding;
+    uLong crc = crc32_z(0, NULL, 0);
+    for (uint64_t part = 0; part * part_bytes(coding) < coding->size_bytes; part++)
+        if ((part > 0 && !note_state(r, index)) || !index_part(r, part, &crc))
+            return false;
+    if (!inflate_end(r))
+        return false;
+    return coding->crc32 == 0 || (uint32_t)crc == coding->crc32 ||
+           damaged(r, "do not have the CRC that the directory says");
+}
+
+static size_t parts_of(const struct td_coding *coding)
+{
+    return (size_t)((coding->size_bytes + part_bytes(coding) - 1) / part_bytes(coding));
+}
+
+/* What the index takes, with the part that is inflated meanwhile. */
+static size_t index_bytes(const struct td_coding *coding)
+{
+    return sizeof(struct index) + parts_of(coding) * TD_INFLATE_STATE_BYTES;
+}
+
+static bool make_index(void *context, struct td_decoded_part *out, size_t *kept_bytes, struct td_error *err)
+{
+    const struct td_decoded *d = context;
+    struct index *index = calloc(1, sizeof *index);
+    if (index == NULL)
+        return td_error_no_memory(err);
+    struct reader *r = reader_create(d, err);
+    bool ok = r != NULL && (inflateInit2(&r->at.stream, -MAX_WBITS) == Z_OK || td_error_no_memory(err)) &&
+              fill_index(r, index);
+    if (r != NULL)
+        reader_destroy(r);
+    if (!ok) {
+        index_free(index);
+        return false;
+    }
+    out->data = index;
+    out->destroy = index_free;
+    *kept_bytes = index_bytes(d->coding);
+    return true;
+}
+
+/* ---- parts --------------------------------------------------------------------------------------------- */
+
+/* A reader that stands at the beginning of a part; the index is let go of before anything else is waited for. */
+static struct reader *reader_at(const struct td_decoded *d, uint64_t part, struct td_error *err)
+{
+    struct td_decode_key key = d->key;
+    struct td_decoded_part *found;
+    key.part = TD_DECODE_INDEX;
+    size_t need = index_bytes(d->coding) + (size_t)part_bytes(d->coding) + sizeof(struct reader);
+    if (!td_decode_cache_get(d->cache, &key, need, make_index, (void *)(uintptr_t)d, &found, err))
+        return NULL;
+    struct reader *r = reader_create(d, err);
+    const struct index *index = found->data;
+    bool ok = r != NULL;
+    if (ok && part == 0)
+        ok = inflateInit2(&r->at.stream, -MAX_WBITS) == Z_OK || td_error_no_memory(err);
+    if (ok && part > 0) {
+        z_stream *from = (z_stream *)(uintptr_t)&index->states[part - 1].stream; /* zlib only reads it */
+        ok = inflateCopy(&r->at.stream, from) == Z_OK || td_error_no_memory(err);
+        r->at.read_bytes = index->states[part - 1].read_bytes;
+    }
+    td_decode_cache_release(d->cache, found);
+    if (!ok && r != NULL) {
+        reader_destroy(r);
+        r = NULL;
+    }
+    return r;
+}
+
+struct part_job {
+    struct reader *reader;
+    size_t len;
+};
+
+static bool make_part(void *context, struct td_decoded_part *out, size_t *kept_bytes, struct td_error *err)
+{
+    const struct part_job *job = context;
+    uint8_t *bytes = malloc(job->len);
+    if (bytes == NULL)
+        return td_error_no_memory(err);
+    job->reader->err = err;
+    if (!inflate_some(job->reader, bytes, job->len)) {
+        free(bytes);
+        return false;
+    }
+    out->data = bytes;
+    out->len = job->len;
+    out->destroy = free;
+    *kept_bytes = job->len;
+    return true;
+}
+
+/* A part that is in the cache, if all of the stream has been checked: parts are offered while that is still going on. */
+static struct td_decoded_part *find_part(const struct td_decoded *d, const struct td_decode_key *key)
+{
+    struct td_decode_key index_key = d->key;
+    index_key.part = TD_DECODE_INDEX;
+    struct td_decoded_part *index = td_decode_cache_find(d->cache, &index_key);
+    if (index == NULL)
+        return NULL;
+    td_decode_cache_release(d->cache, index);
+    return td_decode_cache_find(d->cache, key);
+}
+
+static bool get_part(const struct td_decoded *d, uint64_t part, struct td_decoded_part **out,
+                     struct td_error *err)
+{
+    struct td_decode_key key = d->key;
+    key.part = part;
+    *out = find_part(d, &key);
+    if (*out != NULL)
+        return true;
+    struct part_job job = {.reader = reader_at(d, part, err), .len = len_of_part(d->coding, part)};
+    if (job.reader == NULL)
+        return false;
+    bool ok = td_decode_cache_get(d->cache, &key, job.len + sizeof(struct reader) + TD_INFLATE_STATE_BYTES,
+                                  make_part, &job, out, err);
+    reader_destroy(job.reader);
+    return ok;
+}
+
+bool td_decoded_stream_read(const struct td_decoded *d, uint64_t off, void *out, size_t len,
+                            struct td_error *err)
+{
+    uint8_t *to = out;
+    while (len > 0) {
+        struct td_decoded_part *part;
+        uint64_t number = off / part_bytes(d->coding);
+        size_t within = (size_t)(off % part_bytes(d->coding));
+        if (!get_part(d, number, &part, err))
+            return false;
+        size_t taken = part->len - within < len ? part->len - within : len;
+        memcpy(to, (const uint8_t *)part->data + within, taken);
+        td_decode_cache_release(d->cache, part);
+        to += taken;
+        off += taken;
+        len -= taken;
+    }
+    return true;
+}

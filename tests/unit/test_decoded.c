@@ -1,0 +1,607 @@
+#include "storage/decoded.h"
+
+#include "tests/unit/alloc_hooks.h"
+#include "tests/unit/unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+static const char tag[TD_DECODE_FILE_TAG_BYTES + 1] = "0123456789abcdef0123456789abcdef";
+
+/* ---- what is stored ------------------------------------------------------------------------------------ */
+
+static struct td_blob *blob_of(const uint8_t *bytes, size_t len)
+{
+    struct td_blob *blob = NULL;
+    char *copy = malloc(len + 1);
+    assert_non_null(copy);
+    memcpy(copy, bytes, len);
+    assert_true(td_blob_from_heap(copy, len, &blob, NULL));
+    return blob;
+}
+
+static uint32_t next_random(uint32_t *seed)
+{
+    *seed = *seed * 1664525 + 1013904223;
+    return *seed >> 8;
+}
+
+/* Bytes that compress to about half. */
+static uint8_t *fill(size_t len, uint32_t seed)
+{
+    uint8_t *bytes = malloc(len + 1);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (uint8_t)(i % 64 < 32 ? next_random(&seed) : i / 64);
+    return bytes;
+}
+
+/* bits 15: a zlib stream; -15: a raw one. */
+static uint8_t *deflate_all(const uint8_t *bytes, size_t len, int bits, size_t *out_len)
+{
+    z_stream s = {0};
+    assert_int_equal(deflateInit2(&s, 6, Z_DEFLATED, bits, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    size_t room = deflateBound(&s, (uLong)len) + 64;
+    uint8_t *out = malloc(room);
+    assert_non_null(out);
+    s.next_in = (Bytef *)(uintptr_t)bytes;
+    s.avail_in = (uInt)len;
+    s.next_out = out;
+    s.avail_out = (uInt)room;
+    assert_int_equal(deflate(&s, Z_FINISH), Z_STREAM_END);
+    *out_len = room - s.avail_out;
+    assert_int_equal(deflateEnd(&s), Z_OK);
+    return out;
+}
+
+static int released;
+
+static void release(void *context)
+{
+    (void)context;
+    released++;
+}
+
+static bool open_blob(struct td_blob *source, const struct td_coding *coding, struct td_decode_cache *cache,
+                      struct td_blob **out, struct td_error *err)
+{
+    struct td_decoded_owner owner = {.release = release};
+    return td_blob_decoded(source, coding, tag, cache, &owner, out, err);
+}
+
+struct stream {
+    uint8_t *bytes;
+    size_t len;
+    struct td_blob *source;
+    struct td_coding coding;
+};
+
+/* A stream that begins at byte 7 of its file. */
+static struct stream stream_create(size_t len, uint32_t seed)
+{
+    struct stream s = {.bytes = fill(len, seed), .len = len};
+    size_t stored_len;
+    uint8_t *stored = deflate_all(s.bytes, len, -15, &stored_len);
+    uint8_t *file = malloc(stored_len + 10);
+    assert_non_null(file);
+    memset(file, 0xEE, stored_len + 10);
+    memcpy(file + 7, stored, stored_len);
+    s.source = blob_of(file, stored_len + 10);
+    s.coding = (struct td_coding){.kind = TD_CODING_DEFLATE,
+                                  .text = "",
+                                  .size_bytes = len,
+                                  .base = 3,
+                                  .offset = 4,
+                                  .stored_bytes = stored_len,
+                                  .crc32 = (uint32_t)crc32_z(0, s.bytes, len)};
+    free(file);
+    free(stored);
+    return s;
+}
+
+static void stream_destroy(struct stream *s)
+{
+    td_blob_unref(s->source);
+    free(s->bytes);
+}
+
+static void check_range(struct td_blob *blob, const uint8_t *want, size_t off, size_t len)
+{
+    struct td_error err;
+    td_error_init(&err);
+    uint8_t *got = malloc(len + 1);
+    assert_non_null(got);
+    CHECK(td_blob_read(blob, off, got, len, &err), "%zu+%zu: %s", off, len, err.message);
+    CHECK(memcmp(got, want + off, len) == 0, "%zu+%zu", off, len);
+    free(got);
+}
+
+static void check_ranges(struct td_blob *blob, const uint8_t *want, size_t len, size_t times, uint32_t seed)
+{
+    check_range(blob, want, 0, len);
+    for (size_t i = 0; i < times && len > 0; i++) {
+        size_t off = next_random(&seed) % len;
+        check_range(blob, want, off, 1 + next_random(&seed) % (len - off));
+    }
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------- */
+
+/* Whole parts, their borders, and with so little memory that nothing is kept. */
+static void ranges_of_a_stream(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 1000, 1048575, 1048576, 1048577, 5000000};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        struct stream s = stream_create(sizes[i], (uint32_t)i);
+        static const size_t memory[] = {TD_DECODE_MEMORY_BYTES, (size_t)3 * 1024 * 1024};
+        for (size_t k = 0; k < COUNT_OF(memory); k++) {
+            struct td_decode_cache cache;
+            struct td_blob *blob;
+            assert_true(td_decode_cache_init(&cache, memory[k], NULL));
+            released = 0;
+            assert_true(open_blob(s.source, &s.coding, &cache, &blob, NULL));
+            assert_int_equal(blob->len_bytes, s.len);
+            assert_true(td_blob_prepare(blob, 0, s.len, NULL));
+            check_ranges(blob, s.bytes, s.len, 30, 5);
+            assert_true(td_blob_unchanged(blob));
+            assert_true(td_decode_cache_used(&cache) <= memory[k]);
+            td_blob_unref(blob);
+            assert_int_equal(released, 1);
+            td_decode_cache_fini(&cache);
+        }
+        stream_destroy(&s);
+    }
+}
+
+static void check_damage(struct td_blob *source, const struct td_coding *coding, const char *says)
+{
+    struct td_decode_cache cache;
+    struct td_blob *blob;
+    uint8_t byte;
+    const uint64_t offs[] = {0, coding->size_bytes - 1};
+    assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
+    assert_true(open_blob(source, coding, &cache, &blob, NULL));
+    for (size_t i = 0; i < 4; i++) {
+        struct td_error err;
+        td_error_init(&err);
+        CHECK(!td_blob_read(blob, offs[i % 2], &byte, 1, &err), "%s", says);
+        CHECK(err.code == TD_FAILED_PRECONDITION && strstr(err.message, says) != NULL, "\"%s\", not \"%s\"",
+              err.message, says);
+    }
+    td_blob_unref(blob);
+    td_decode_cache_fini(&cache);
+}
+
+/* Lies of the directory, damaged bytes, a bomb: not one byte of them is given out. */
+static void streams_are_what_they_say(void **state)
+{
+    (void)state;
+    struct stream s = stream_create(2500000, 1);
+    struct td_coding lie = s.coding;
+    lie.size_bytes -= 1;
+    check_damage(s.source, &lie, "unpack to more");
+    lie.size_bytes += 2;
+    check_damage(s.source, &lie, "unpack to fewer");
+    lie = s.coding;
+    lie.crc32 ^= 1;
+    check_damage(s.source, &lie, "CRC");
+    lie = s.coding;
+    lie.stored_bytes -= 1;
+    check_damage(s.source, &lie, "have no end");
+    lie.stored_bytes /= 2;
+    check_damage(s.source, &lie, "too early");
+    lie.stored_bytes = s.coding.stored_bytes + 1;
+    check_damage(s.source, &lie, "before their room does");
+    lie.stored_bytes = UINT64_MAX;
+    check_damage(s.source, &lie, "outside of the file");
+    lie = s.coding;
+    lie.base = UINT64_MAX;
+    check_damage(s.source, &lie, "outside of the file");
+    lie = s.coding;
+    lie.offset += 1;
+    check_damage(s.source, &lie, "");
+    uint32_t seed = 1;
+    for (size_t i = 0; i < 60; i++) { /* a bit anywhere: the CRC finds what inflate does not */
+        uint8_t *bytes = (uint8_t *)(uintptr_t)s.source->bytes;
+        size_t at = 7 + next_random(&seed) % (size_t)s.coding.stored_bytes;
+        uint8_t bit = (uint8_t)(1U << next_random(&seed) % 8);
+        bytes[at] ^= bit;
+        check_damage(s.source, &s.coding, "");
+        bytes[at] ^= bit;
+    }
+    stream_destroy(&s);
+}
+
+/* 4 MB of zeros that are said to be 100 bytes: inflating stops there. */
+static void a_bomb_stops_at_its_size(void **state)
+{
+    (void)state;
+    size_t stored_len;
+    uint8_t *zeros = calloc(1, 4000000);
+    uint8_t *stored = deflate_all(zeros, 4000000, -15, &stored_len);
+    struct td_blob *source = blob_of(stored, stored_len);
+    struct td_coding coding = {
+        .kind = TD_CODING_DEFLATE, .text = "", .size_bytes = 100, .stored_bytes = stored_len};
+    alloc_count_start();
+    check_damage(source, &coding, "unpack to more");
+    CHECK(alloc_count_get().peak_bytes < 400000, "%zu bytes", alloc_count_get().peak_bytes);
+    free(zeros);
+    free(stored);
+    td_blob_unref(source);
+}
+
+/* ---- chunks -------------------------------------------------------------------------------------------- */
+
+/* An array of 4-byte elements in chunks, as a writer would store it. */
+struct chunked {
+    uint8_t *bytes; /* row-major */
+    size_t len;
+    struct td_blob *source;
+    struct td_coding coding;
+    struct td_coding_chunk chunks[64];
+    uint64_t shape[4], chunk_shape[4];
+};
+
+static const uint8_t fill_value[] = {1, 2, 3, 4};
+
+static size_t product(const uint64_t *sizes, uint32_t rank)
+{
+    size_t n = 1;
+    for (uint32_t i = 0; i < rank; i++)
+        n *= (size_t)sizes[i];
+    return n;
+}
+
+static uint64_t along(const struct chunked *c, uint32_t i)
+{
+    return (c->shape[i] - 1) / c->chunk_shape[i] + 1;
+}
+
+/* Element by element: between the array and chunk `number`. */
+static void copy_elements(const struct chunked *c, uint32_t rank, size_t number, uint8_t *chunk,
+                          bool to_array)
+{
+    uint64_t first[4];
+    size_t n = number;
+    for (uint32_t i = rank; i-- > 0; n /= along(c, i))
+        first[i] = n % along(c, i) * c->chunk_shape[i];
+    for (size_t e = 0; e < product(c->chunk_shape, rank); e++) {
+        size_t at = 0;
+        size_t rest = e;
+        bool inside = true;
+        uint64_t index[4];
+        for (uint32_t i = rank; i-- > 0; rest /= c->chunk_shape[i])
+            index[i] = first[i] + rest % c->chunk_shape[i];
+        for (uint32_t i = 0; i < rank; i++) {
+            inside = inside && index[i] < c->shape[i];
+            at = at * (size_t)c->shape[i] + (size_t)index[i];
+        }
+        if (inside)
+            memcpy(to_array ? c->bytes + 4 * at : chunk + 4 * e, to_array ? chunk + 4 * e : c->bytes + 4 * at,
+                   4);
+    }
+}
+
+/* Every 5th chunk is missing; filters is 0, 1 (deflate) or 2 (shuffle, deflate), every 3rd chunk without any. */
+static struct chunked *chunked_create(const uint64_t *shape, const uint64_t *chunk_shape, uint32_t rank,
+                                      unsigned filters)
+{
+    struct chunked *c = calloc(1, sizeof *c);
+    assert_non_null(c);
+    memcpy(c->shape, shape, rank * sizeof *shape);
+    memcpy(c->chunk_shape, chunk_shape, rank * sizeof *shape);
+    c->len = 4 * product(shape, rank);
+    c->bytes = fill(c->len, rank);
+    size_t chunk_len = 4 * product(chunk_shape, rank);
+    size_t count = 1;
+    size_t used = 11;
+    for (uint32_t i = 0; i < rank; i++)
+        count *= (size_t)along(c, i);
+    assert_true(count <= COUNT_OF(c->chunks));
+    uint8_t *file = malloc(count * (chunk_len + chunk_len / 4 + 2000));
+    uint8_t *chunk = malloc(chunk_len);
+    assert_non_null(file);
+    assert_non_null(chunk);
+    memset(file, 0xDD, used);
+    for (size_t k = 0; k < count; k++) {
+        if (k % 5 == 4) {
+            for (size_t i = 0; i < chunk_len; i++)
+                chunk[i] = fill_value[i % 4];
+            copy_elements(c, rank, k, chunk, true);
+            continue;
+        }
+        memset(chunk, 0x77, chunk_len);
+        copy_elements(c, rank, k, chunk, false);
+        bool plain = filters == 0 || k % 3 == 2;
+        size_t stored_len = chunk_len;
+        uint8_t *stored = chunk;
+        uint8_t *shuffled = malloc(chunk_len);
+        assert_non_null(shuffled);
+        for (size_t i = 0; i < chunk_len; i++)
+            shuffled[i % 4 * (chunk_len / 4) + i / 4] = chunk[i];
+        if (!plain)
+            stored = deflate_all(filters == 2 ? shuffled : chunk, chunk_len, 15, &stored_len);
+        memcpy(file + used, stored, stored_len);
+        c->chunks[c->coding.grid.chunk_count++] = (struct td_coding_chunk){
+            .number = k, .offset = used, .bytes = (uint32_t)stored_len, .skipped_filters = plain ? 3 : 0};
+        used += stored_len;
+        free(shuffled);
+        if (!plain)
+            free(stored);
+    }
+    c->source = blob_of(file, used);
+    free(file);
+    free(chunk);
+    c->coding.kind = TD_CODING_CHUNKS;
+    c->coding.text = "";
+    c->coding.size_bytes = c->len;
+    c->coding.grid.rank = rank;
+    c->coding.grid.elem_bytes = 4;
+    c->coding.grid.shape = c->shape;
+    c->coding.grid.chunk_shape = c->chunk_shape;
+    c->coding.grid.fill = fill_value;
+    c->coding.grid.chunks = c->chunks;
+    c->coding.grid.filter_count = filters;
+    c->coding.grid.filters[0].kind = filters == 2 ? TD_FILTER_SHUFFLE : TD_FILTER_DEFLATE;
+    c->coding.grid.filters[0].elem_bytes = 4;
+    c->coding.grid.filters[1].kind = TD_FILTER_DEFLATE;
+    return c;
+}
+
+static void chunked_destroy(struct chunked *c)
+{
+    td_blob_unref(c->source);
+    free(c->bytes);
+    free(c);
+}
+
+static const struct {
+    uint32_t rank;
+    uint64_t shape[4], chunk_shape[4];
+} grids[] = {
+    {1, {100}, {7}},
+    {1, {5}, {9}},
+    {2, {20, 30}, {20, 30}},
+    {2, {20, 30}, {6, 7}},
+    {2, {20, 30}, {3, 30}},
+    {2, {20, 30}, {30, 40}},
+    {3, {5, 6, 7}, {2, 3, 4}},
+    {3, {5, 6, 7}, {2, 6, 7}},
+    {3, {5, 6, 7}, {1, 6, 3}},
+    {4, {3, 4, 5, 2}, {2, 2, 3, 2}},
+    {4, {2, 3, 1, 9}, {1, 2, 1, 4}},
+};
+
+static void ranges_of_chunks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(grids); i++)
+        for (unsigned filters = 0; filters < 3; filters++) {
+            struct chunked *c = chunked_create(grids[i].shape, grids[i].chunk_shape, grids[i].rank, filters);
+            struct td_decode_cache cache;
+            struct td_blob *blob;
+            assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
+            assert_true(open_blob(c->source, &c->coding, &cache, &blob, NULL));
+            check_ranges(blob, c->bytes, c->len, 300, (uint32_t)i);
+            td_blob_unref(blob);
+            td_decode_cache_fini(&cache);
+            chunked_destroy(c);
+        }
+}
+
+/* The sum at the end of the stream finds what inflating does not; only bits that pad the last byte of it mean nothing. */
+static void every_bit_changed(const struct chunked *c)
+{
+    uint8_t *bytes = (uint8_t *)(uintptr_t)c->source->bytes;
+    size_t meaningless = 0;
+    for (size_t bit = 0; bit < 8 * (size_t)c->chunks[0].bytes; bit++) {
+        struct td_decode_cache cache;
+        struct td_blob *blob;
+        struct td_error err;
+        uint8_t *got = malloc(c->len + 1);
+        uint8_t *at = bytes + c->chunks[0].offset + bit / 8;
+        *at ^= (uint8_t)(1U << bit % 8);
+        td_error_init(&err);
+        assert_non_null(got);
+        assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
+        assert_true(open_blob(c->source, &c->coding, &cache, &blob, NULL));
+        bool ok = td_blob_read(blob, 0, got, c->len, &err);
+        CHECK(ok ? memcmp(got, c->bytes, c->len) == 0 : err.code == TD_FAILED_PRECONDITION, "bit %zu: %s",
+              bit, err.message);
+        meaningless += ok;
+        td_blob_unref(blob);
+        td_decode_cache_fini(&cache);
+        *at ^= (uint8_t)(1U << bit % 8);
+        free(got);
+    }
+    CHECK(meaningless < 8, "%zu bits", meaningless);
+}
+
+/* Sizes that lie, bytes outside, damaged streams. */
+static void chunks_are_what_they_say(void **state)
+{
+    (void)state;
+    const uint64_t shape[] = {40};
+    struct chunked *c = chunked_create(shape, shape, 1, 1);
+    struct td_coding *coding = &c->coding;
+    struct td_coding_chunk was = c->chunks[0];
+    c->chunks[0].bytes--;
+    check_damage(c->source, coding, "damaged");
+    c->chunks[0] = was;
+    c->chunks[0].bytes = UINT32_MAX / 2;
+    check_damage(c->source, coding, "more than the limit");
+    c->chunks[0].bytes = 1000000;
+    check_damage(c->source, coding, "outside of the file");
+    c->chunks[0] = was;
+    c->chunks[0].offset = UINT64_MAX - 1;
+    check_damage(c->source, coding, "outside of the file");
+    c->chunks[0] = was;
+    c->chunks[0].offset--;
+    check_damage(c->source, coding, "damaged");
+    c->chunks[0] = was;
+    c->chunk_shape[0] = 41; /* the stream is shorter */
+    check_damage(c->source, coding, "damaged");
+    c->shape[0] = c->chunk_shape[0] = 39; /* the stream is longer */
+    coding->size_bytes = 156;
+    check_damage(c->source, coding, "damaged");
+    c->shape[0] = c->chunk_shape[0] = 40;
+    coding->size_bytes = 160;
+    every_bit_changed(c);
+    coding->grid.filters[0].kind = TD_FILTER_LZF;
+    check_damage(c->source, coding, "damaged");
+    coding->grid.filters[0].kind = TD_FILTER_FLETCHER32;
+    check_damage(c->source, coding, "damaged");
+    coding->grid.filter_count = 2;
+    coding->grid.filters[0].kind = coding->grid.filters[1].kind = TD_FILTER_DEFLATE;
+    check_damage(c->source, coding, "damaged");
+    chunked_destroy(c);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    struct stream s = stream_create(3000000, 9);
+    const uint64_t shape[] = {20, 30};
+    const uint64_t chunk_shape[] = {6, 7};
+    struct chunked *c = chunked_create(shape, chunk_shape, 2, 2);
+    for (size_t which = 0; which < 2; which++) {
+        bool ok = false;
+        for (size_t k = 1; !ok; k++) {
+            struct td_decode_cache cache;
+            struct td_error err;
+            struct td_blob *blob = NULL;
+            uint8_t got[64];
+            td_error_init(&err);
+            assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
+            released = 0;
+            alloc_fail_at(k);
+            ok = open_blob(which == 0 ? s.source : c->source, which == 0 ? &s.coding : &c->coding, &cache,
+                           &blob, &err) &&
+                 td_blob_read(blob, which == 0 ? 2900000 : 1000, got, sizeof got, &err);
+            alloc_fail_at(0);
+            CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "%zu: %s", k, err.message);
+            CHECK(!ok || memcmp(got, which == 0 ? s.bytes + 2900000 : c->bytes + 1000, sizeof got) == 0,
+                  "%zu", k);
+            td_blob_unref(blob);
+            assert_int_equal(released, 1);
+            td_decode_cache_fini(&cache);
+            if (k > 10 && ok)
+                break;
+            ok = ok && k > 3;
+        }
+    }
+    chunked_destroy(c);
+    stream_destroy(&s);
+}
+
+/* A hundred open readers that each read a little in turn: what lives is the cache alone. */
+static void memory_is_bounded_whoever_reads(void **state)
+{
+    (void)state;
+    enum { READERS = 100, MEMORY = 4 * 1024 * 1024 };
+    struct stream s = stream_create(6000000, 3);
+    struct td_coding codings[READERS];
+    struct td_blob *blobs[READERS];
+    struct td_decode_cache cache;
+    assert_true(td_decode_cache_init(&cache, MEMORY, NULL));
+    for (uint32_t i = 0; i < READERS; i++) {
+        codings[i] = s.coding;
+        codings[i].number = i; /* as many tensors */
+        assert_true(open_blob(s.source, &codings[i], &cache, &blobs[i], NULL));
+    }
+    alloc_count_start();
+    for (size_t i = 0; i < READERS; i++)
+        check_range(blobs[i], s.bytes, i * 1000, 1000);
+    struct alloc_count count = alloc_count_get();
+    CHECK(count.peak_bytes < MEMORY + 1024 * 1024, "%zu bytes", count.peak_bytes);
+    assert_true(td_decode_cache_used(&cache) <= MEMORY);
+    for (size_t i = 0; i < READERS; i++)
+        td_blob_unref(blobs[i]);
+    td_decode_cache_fini(&cache);
+    stream_destroy(&s);
+}
+
+static bool make_nothing(void *context, struct td_decoded_part *part, size_t *kept_bytes,
+                         struct td_error *err)
+{
+    (void)context;
+    (void)part;
+    (void)err;
+    *kept_bytes = 10000;
+    return true;
+}
+
+/* What does not come free in time is an error that passes; a part in use is never taken away. */
+static void waiting_for_memory_ends(void **state)
+{
+    (void)state;
+    struct td_decode_cache cache;
+    struct td_decode_key key = {.part = 1};
+    struct td_decoded_part *held;
+    struct td_decoded_part *more;
+    struct td_error err;
+    assert_true(td_decode_cache_init(&cache, 15000, NULL));
+    cache.wait_ms = 20;
+    td_error_init(&err);
+    assert_true(td_decode_cache_get(&cache, &key, 10000, make_nothing, NULL, &held, &err));
+    key.part = 2;
+    assert_false(td_decode_cache_get(&cache, &key, 10000, make_nothing, NULL, &more, &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+    td_decode_cache_release(&cache, held);
+    td_error_init(&err);
+    assert_true(td_decode_cache_get(&cache, &key, 10000, make_nothing, NULL, &more, &err));
+    td_decode_cache_release(&cache, more);
+    key.part = 1;
+    assert_null(td_decode_cache_find(&cache, &key)); /* it made room */
+    td_decode_cache_fini(&cache);
+}
+
+/* Bytes that change while they are read look damaged; that passes. */
+static bool never_unchanged(struct td_blob *blob)
+{
+    (void)blob;
+    return false;
+}
+
+static void a_file_that_changes_is_no_damage(void **state)
+{
+    (void)state;
+    struct stream s = stream_create(1000, 3);
+    struct td_blob_class class = *s.source->class;
+    struct td_decode_cache cache;
+    struct td_blob *blob;
+    struct td_error err;
+    uint8_t byte;
+    class.unchanged = never_unchanged;
+    s.source->class = &class;
+    s.coding.crc32 ^= 1;
+    td_error_init(&err);
+    assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
+    assert_true(open_blob(s.source, &s.coding, &cache, &blob, NULL));
+    assert_false(td_blob_read(blob, 0, &byte, 1, &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+    assert_false(td_blob_unchanged(blob));
+    td_blob_unref(blob);
+    td_decode_cache_fini(&cache);
+    stream_destroy(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranges_of_a_stream),
+        cmocka_unit_test(streams_are_what_they_say),
+        cmocka_unit_test(a_bomb_stops_at_its_size),
+        cmocka_unit_test(ranges_of_chunks),
+        cmocka_unit_test(chunks_are_what_they_say),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(memory_is_bounded_whoever_reads),
+        cmocka_unit_test(waiting_for_memory_ends),
+        cmocka_unit_test(a_file_that_changes_is_no_damage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
