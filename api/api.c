@@ -1,6 +1,7 @@
 #include "api/api.h"
 
 #include "api/conditional.h"
+#include "api/find_name.h"
 #include "api/handlers.h"
 #include "api/held_json.h"
 #include "api/html_index.h"
@@ -228,11 +229,14 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
 {
     struct td_response *response = call->response;
     size_t at;
+    path.p = td_repo_resolve(call->snapshot, path.p, &path.len);
     call->model = td_snapshot_route(call->snapshot, path.p, path.len, &at);
     if (call->model == NULL) {
         struct td_text id = supposed_id(path);
-        td_response_fail(response, 404, NULL, "model \"%.*s\" not found; GET /models lists them",
-                         (int)(id.len > 400 ? 400 : id.len), id.p);
+        char advice[TD_NAME_ADVICE_BYTES];
+        td_name_advise(call->snapshot, id, advice);
+        td_response_fail(response, 404, NULL, "model \"%.*s\" not found%s; GET /models lists them",
+                         (int)(id.len > 400 ? 400 : id.len), id.p, advice);
         return NULL;
     }
     struct td_text rest = {.p = path.p + at, .len = path.len - at};
@@ -261,6 +265,51 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     return NULL;
 }
 
+/* Writes a clause about a path that is not there: what it would be as a name, or as a folder of a repository. Ends with
+ * "; ", or is empty. */
+static void advise_path(const struct td_call *call, struct td_text path, const struct td_named_page *page,
+                        char out[TD_NAME_ADVICE_BYTES])
+{
+    static const char resolve[] = "/resolve/";
+    out[0] = '\0';
+    if (page != NULL) {
+        const char *id = page->model != NULL ? page->model->id : page->repo->hub_id;
+        const char *place = page->model != NULL ? "/models"
+                            : page->as_dataset  ? "/api/datasets"
+                                                : "/api/models";
+        (void)snprintf(
+            out, TD_NAME_ADVICE_BYTES,
+            "that is a page for browsers (Accept: text/html), and GET %s/%.400s describes the same; ", place,
+            id);
+        return;
+    }
+    size_t len = 1; /* up to /resolve/, or all */
+    while (len < path.len &&
+           (path.len - len < sizeof resolve - 1 || memcmp(path.p + len, resolve, sizeof resolve - 1) != 0))
+        len++;
+    if (call->snapshot != NULL)
+        td_name_advise_repo(call->snapshot, false, (struct td_text){.p = path.p + 1, .len = len - 1}, out);
+}
+
+/* Chooses the handler of a path that may be a name as on the Hub's site, which is for browsers; NULL when there is none
+ * (404 was answered). */
+static void (*route_name(struct td_call *call, struct td_text path))(const struct td_call *)
+{
+    struct td_named_page page;
+    char advice[TD_NAME_ADVICE_BYTES];
+    call->snapshot = td_catalog_acquire(call->api->catalog);
+    bool is_name = call->snapshot != NULL && td_name_find_page(call->snapshot, path, &page);
+    if (is_name && td_html_is_accepted(call)) {
+        call->response->route = page.model != NULL ? TD_ROUTE_MODEL : TD_ROUTE_HUB_FILE;
+        return td_html_named;
+    }
+    advise_path(call, path, is_name ? &page : NULL, advice);
+    td_response_fail(call->response, 404, NULL,
+                     "nothing at \"%.*s\"; %sbegin with GET /models, the contract is at /openapi.json",
+                     (int)(path.len > 200 ? 200 : path.len), path.p, advice);
+    return NULL;
+}
+
 /* Chooses the handler and fills the call; NULL when the answer is already made. */
 static void (*route(struct td_call *call))(const struct td_call *)
 {
@@ -277,12 +326,8 @@ static void (*route(struct td_call *call))(const struct td_call *)
     bool is_start = td_text_equals(path, "/") && td_html_is_wanted(call); /* a browser */
     if (is_start)
         rest = (struct td_text){.p = "", .len = 0};
-    if (!by_hub && !is_start && !take_segment(path, "/models", &rest)) {
-        td_response_fail(call->response, 404, NULL,
-                         "nothing at \"%.*s\"; begin with GET /models, the contract is at /openapi.json",
-                         (int)(path.len > 200 ? 200 : path.len), path.p);
-        return NULL;
-    }
+    if (!by_hub && !is_start && !take_segment(path, "/models", &rest))
+        return route_name(call, path);
     call->snapshot = td_catalog_acquire(call->api->catalog);
     if (call->snapshot == NULL) {
         td_response_fail(call->response, 503, NULL, "the first scan is still running; see /readyz");

@@ -318,8 +318,9 @@ const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
     const char *text = td_buffer_terminate(&details);
     if (call->model->checkpoint_count == 0)
         td_response_fail(call->response, 404, text,
-                         "model \"%s\" has no readable checkpoint; GET /models/%s lists the errors",
-                         call->model->id, call->model->id);
+                         "model \"%s\" has no readable checkpoint; GET /models/%s lists %s", call->model->id,
+                         call->model->id,
+                         call->model->problems.count > 0 ? "the errors" : "its files, all in other formats");
     else
         td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"",
                          call->model->id, (int)(id->len > 200 ? 200 : id->len), id->p);

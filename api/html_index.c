@@ -1,5 +1,6 @@
 #include "api/html_index.h"
 
+#include "api/find_name.h"
 #include "api/html_view.h"
 #include "catalog/repo.h"
 
@@ -8,15 +9,12 @@
 
 static const char html_type[] = "text/html; charset=utf-8";
 
-bool td_html_is_wanted(const struct td_call *call)
+bool td_html_is_accepted(const struct td_call *call)
 {
     static const char type[] = "text/html";
     const size_t type_len = sizeof type - 1;
     size_t at = 0;
     const struct td_header *header;
-    struct td_text path = call->uri->path;
-    if (path.p[path.len - 1] != '/')
-        return false;
     while ((header = td_request_next_header(call->request, "Accept", &at)) != NULL) {
         const char *p = header->value.p;
         const char *end = p + header->value.len;
@@ -32,6 +30,12 @@ bool td_html_is_wanted(const struct td_call *call)
         }
     }
     return false;
+}
+
+bool td_html_is_wanted(const struct td_call *call)
+{
+    struct td_text path = call->uri->path;
+    return path.p[path.len - 1] == '/' && td_html_is_accepted(call);
 }
 
 /* ---- pieces -------------------------------------------------------------------------------------------- */
@@ -304,4 +308,44 @@ bool td_html_folder(const struct td_call *call, struct td_text path)
     if (!ok && err.code != TD_NOT_FOUND)
         td_response_fail_error(call->response, &err);
     return ok || err.code != TD_NOT_FOUND;
+}
+
+/* ---- names as on the Hub's site ------------------------------------------------------------------------ */
+
+/* Answers with the files of a repository. */
+static void answer_repository(const struct td_call *call, const struct td_named_page *page)
+{
+    const struct td_repo *repo = page->repo;
+    struct td_html_files files = {.name = text_of(repo->hub_id),
+                                  .first_entry = repo->first_entry,
+                                  .entry_count = repo->entry_count,
+                                  .prefix_len = repo->prefix_len};
+    struct td_buffer base;
+    struct td_error err;
+    td_error_init(&err);
+    td_buffer_init(&base);
+    td_buffer_puts(&base, page->as_dataset ? "/datasets/" : "/");
+    td_uri_encode(&base, repo->hub_id, strlen(repo->hub_id), true);
+    td_buffer_puts(&base, "/resolve/main/");
+    files.base = (struct td_text){.p = base.data, .len = base.len};
+    bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(call, &files, text_of(""), &err);
+    td_buffer_fini(&base);
+    if (!ok)
+        td_response_fail_error(call->response, &err);
+    td_response_add_header(call->response, "Vary", "Accept");
+}
+
+void td_html_named(const struct td_call *call)
+{
+    struct td_named_page page;
+    struct td_call named = *call;
+    if (!td_name_find_page(call->snapshot, call->uri->path, &page)) {
+        td_response_fail(call->response, 404, NULL, "nothing at this path");
+        return;
+    }
+    named.model = page.model;
+    if (page.model != NULL)
+        td_html_model(&named);
+    else
+        answer_repository(call, &page);
 }

@@ -5,12 +5,19 @@
 
 #include "api/handlers.h"
 
-/* Whether the path ends in '/', as a folder's does, and the request's Accept names text/html. */
+/* Whether the request's Accept names text/html, as a browser's does. */
+bool td_html_is_accepted(const struct td_call *call);
+
+/* Whether that is so and the path ends in '/', as a folder's does. */
 bool td_html_is_wanted(const struct td_call *call);
 
 /* All models, and at "/" the datasets; one model. */
 void td_html_models(const struct td_call *call);
 void td_html_model(const struct td_call *call);
+
+/* What the path names as on the Hub's site (api/find_name.h): the model's page, or the files of a repository without a
+ * model. 404 when nothing has that name. */
+void td_html_named(const struct td_call *call);
 
 /* A folder of a model's files (path without a '/' at its end, "" for all of them). False when there is no such folder;
  * nothing was answered then. */

@@ -1,6 +1,7 @@
 #define OPENSSL_API_COMPAT 0x10101000L /* as catalog/digest.c says */
 #include "api/hub.h"
 
+#include "api/find_name.h"
 #include "api/html_index.h"
 #include "api/hub_call.h"
 #include "core/checked.h"
@@ -295,9 +296,11 @@ static bool no_repository(struct td_hub_call *hub)
     static const char *const kinds[] = {"model", "dataset"};
     const char *other = kinds[hub->as_dataset ? 0 : 1];
     bool is_other = td_repo_find(hub->call->snapshot, !hub->as_dataset, hub->id.p, hub->id.len) != NULL;
-    return td_hub_fail(hub, 404, "RepoNotFound", "no %s \"%.*s\"; %s%s%sGET /api/%ss lists what there is",
+    char advice[TD_NAME_ADVICE_BYTES];
+    td_name_advise_repo(hub->call->snapshot, hub->as_dataset, hub->id, advice);
+    return td_hub_fail(hub, 404, "RepoNotFound", "no %s \"%.*s\"; %s%s%s%sGET /api/%ss lists what there is",
                        kinds[hub->as_dataset ? 1 : 0], (int)(hub->id.len > 200 ? 200 : hub->id.len),
-                       hub->id.p, is_other ? "there is a " : "", is_other ? other : "",
+                       hub->id.p, advice, is_other ? "there is a " : "", is_other ? other : "",
                        is_other ? " of that id; " : "", kinds[hub->as_dataset ? 1 : 0]);
 }
 
@@ -396,12 +399,20 @@ static void answer_verb(struct td_hub_call *hub, size_t at)
     bool fits =
         whole && (hub->below.len == 0 || (verb->below != NULL && (verb->below[0] == '\0' ||
                                                                   td_text_equals(hub->below, verb->below))));
-    if (fits)
+    if (fits) {
         verb->answer(hub);
-    else
-        (void)td_hub_fail(hub, 404, NULL,
-                          "nothing at this path; there are revision, tree, paths-info, refs, commits and "
-                          "auth-check of a repository");
+        return;
+    }
+    char advice[TD_NAME_ADVICE_BYTES] = "";
+    size_t end = at;
+    while (end < path->count && find_verb(path, end) == NULL)
+        end++;
+    if (verb == NULL)
+        td_name_advise_repo(hub->call->snapshot, hub->as_dataset, td_hub_path_join(path, 2, end), advice);
+    (void)td_hub_fail(hub, 404, NULL,
+                      "nothing at this path; %sthere are revision, tree, paths-info, refs, commits and "
+                      "auth-check of a repository",
+                      advice);
 }
 
 /* Below /api/. */

@@ -98,9 +98,13 @@ void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
 bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count,
                        struct td_error *err);
 
-/* Appends what lists and descriptions have in common: {"_id","id",... without tags and the closing brace. */
+/* The namespace of an id; `local` of one of one segment. */
+struct td_text td_hub_author_of(const char *id);
+
+/* Appends what lists and descriptions have in common: {"_id","id",... without tags and the closing brace. The id is the same
+ * by whatever name the repository was asked for. */
 bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo,
-                       const char *id, size_t id_len, const char *commit, struct td_error *err);
+                       const char *commit, struct td_error *err);
 
 /* Appends ,"errors":[{"file","error"}...]: files of the view that are not what their names say, sets of files that are not
  * whole. Nothing where all is well. */

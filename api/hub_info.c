@@ -8,23 +8,30 @@
 
 /* ---- one repository ------------------------------------------------------------------------------------ */
 
-bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo,
-                       const char *id, size_t id_len, const char *commit, struct td_error *err)
+struct td_text td_hub_author_of(const char *id)
 {
-    const char *slash = memchr(id, '/', id_len);
-    if (!td_held_json_room(&hub->held, out, 4 * id_len, err))
+    const char *slash = strchr(id, '/');
+    const char *author = slash == NULL ? TD_REPO_DEFAULT_NAMESPACE : id;
+    return (struct td_text){.p = author, .len = slash == NULL ? strlen(author) : (size_t)(slash - id)};
+}
+
+bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo,
+                       const char *commit, struct td_error *err)
+{
+    const char *id = repo->hub_id;
+    struct td_text author = td_hub_author_of(id);
+    if (!td_held_json_room(&hub->held, out, 4 * strlen(id), err))
         return false;
     td_buffer_puts(out, "{\"_id\":");
-    td_json_write_string(out, id, id_len);
+    td_json_write_cstring(out, id);
     td_buffer_puts(out, ",\"id\":");
-    td_json_write_string(out, id, id_len);
+    td_json_write_cstring(out, id);
     if (!td_repo_is_dataset(repo)) {
         td_buffer_puts(out, ",\"modelId\":");
-        td_json_write_string(out, id, id_len);
+        td_json_write_cstring(out, id);
     }
     td_buffer_puts(out, ",\"author\":");
-    td_json_write_string(out, slash == NULL ? TD_REPO_DEFAULT_NAMESPACE : id,
-                         slash == NULL ? strlen(TD_REPO_DEFAULT_NAMESPACE) : (size_t)(slash - id));
+    td_json_write_string(out, author.p, author.len);
     td_buffer_printf(out, ",\"sha\":\"%s\",\"lastModified\":", commit);
     td_hub_write_date(out, repo->updated_ns);
     td_buffer_puts(out, ",\"createdAt\":");
@@ -98,9 +105,8 @@ void td_hub_answer_info(struct td_hub_call *hub)
         return;
     td_error_init(&err);
     td_buffer_init(&json);
-    if (td_hub_write_head(hub, &json, hub->repo, hub->id.p, hub->id.len, hub->view.commit, &err) &&
-        write_about(hub, &json, &err) && td_hub_write_errors(hub, &json, &hub->view, &err) &&
-        write_siblings(hub, &json, &err)) {
+    if (td_hub_write_head(hub, &json, hub->repo, hub->view.commit, &err) && write_about(hub, &json, &err) &&
+        td_hub_write_errors(hub, &json, &hub->view, &err) && write_siblings(hub, &json, &err)) {
         td_buffer_puts(&json, "}\n");
         td_hub_answer_json(hub, &json);
     } else {

@@ -35,19 +35,9 @@ static bool contains(const char *text, struct td_text word)
     return false;
 }
 
-/* org/name; of one segment local/name. In the buffer, which is emptied. */
-static const char *listed_id(const struct td_repo *repo, struct td_buffer *memory)
+static bool is_listed(const struct listing *listing, bool datasets, const struct td_repo *repo)
 {
-    if (strchr(repo->id, '/') != NULL)
-        return repo->id;
-    memory->len = 0;
-    td_buffer_printf(memory, TD_REPO_DEFAULT_NAMESPACE "/%s", repo->id);
-    return td_buffer_terminate(memory);
-}
-
-static bool is_listed(const struct listing *listing, bool datasets, const struct td_repo *repo,
-                      const char *id)
-{
+    const char *id = repo->hub_id;
     const char *slash = strchr(id, '/');
     if (repo->is_other_revision || td_repo_is_dataset(repo) != datasets ||
         (slash != NULL && strchr(slash + 1, '/') != NULL)) /* which clients do not take for an id */
@@ -55,9 +45,10 @@ static bool is_listed(const struct listing *listing, bool datasets, const struct
     for (size_t i = 0; i < listing->search_count; i++)
         if (!contains(id, listing->searches[i]))
             return false;
-    size_t space_len = strcspn(id, "/");
-    return !listing->none && (listing->author.p == NULL || (listing->author.len == space_len &&
-                                                            memcmp(listing->author.p, id, space_len) == 0));
+    struct td_text author = td_hub_author_of(id);
+    return !listing->none &&
+           (listing->author.p == NULL ||
+            (listing->author.len == author.len && memcmp(listing->author.p, author.p, author.len) == 0));
 }
 
 /* The repository's files as they lie. */
@@ -146,14 +137,13 @@ static void add_next_link(const struct td_hub_call *hub, const struct listing *l
 }
 
 static bool write_listed(struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo,
-                         const char *id, struct td_buffer *out, struct td_error *err)
+                         struct td_buffer *out, struct td_error *err)
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
     struct td_repo_view files = files_of(hub, repo);
     struct td_hub_about about;
     td_hub_about_init(&about, &files, hub->as_dataset, repo->error_count);
-    if (!td_hub_write_head(hub, out, repo, id, strlen(id), repo->commit, err) ||
-        !td_hub_about_write(hub, &about, out, err) ||
+    if (!td_hub_write_head(hub, out, repo, repo->commit, err) || !td_hub_about_write(hub, &about, out, err) ||
         !td_hub_about_write_parts(hub, &about, &listing->parts, out, err) ||
         (repo->error_count > 0 && !td_hub_write_errors(hub, out, &files, err)))
         return false;
@@ -174,24 +164,17 @@ static bool write_listed(struct td_hub_call *hub, const struct listing *listing,
 }
 
 /* All that are to be listed, in their order. */
-static bool collect(const struct td_hub_call *hub, const struct listing *listing,
+static void collect(const struct td_hub_call *hub, const struct listing *listing,
                     const struct td_repo **repos, size_t *count)
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
-    struct td_buffer memory;
-    td_buffer_init(&memory);
     *count = 0;
-    for (size_t i = 0; i < snapshot->repo_count; i++) {
-        const char *id = listed_id(&snapshot->repos[i], &memory);
-        if (id != NULL && is_listed(listing, hub->as_dataset, &snapshot->repos[i], id) &&
+    for (size_t i = 0; i < snapshot->repo_count; i++)
+        if (is_listed(listing, hub->as_dataset, &snapshot->repos[i]) &&
             fits(hub, listing, &snapshot->repos[i]))
             repos[(*count)++] = &snapshot->repos[i];
-    }
-    bool ok = !memory.failed;
-    td_buffer_fini(&memory);
     if (listing->by_date && *count > 1)
         qsort(repos, *count, sizeof *repos, listing->ascending ? oldest_first : newest_first);
-    return ok;
 }
 
 /* ---- what was asked ------------------------------------------------------------------------------------ */
@@ -359,19 +342,15 @@ static bool write_page(struct td_hub_call *hub, const struct listing *listing,
                        uint64_t *end, struct td_error *err)
 {
     enum { PAGE_BYTES = 4 * 1024 * 1024 };
-    struct td_buffer memory;
     bool ok = true;
     uint64_t i = listing->offset;
-    td_buffer_init(&memory);
     td_buffer_putc(json, '[');
     for (; ok && i < count && i - listing->offset < listing->limit && json->len < PAGE_BYTES; i++) {
-        const char *id = listed_id(repos[i], &memory);
         if (i > listing->offset)
             td_buffer_putc(json, ',');
-        ok = id == NULL ? td_error_no_memory(err) : write_listed(hub, listing, repos[i], id, json, err);
+        ok = write_listed(hub, listing, repos[i], json, err);
     }
     td_buffer_puts(json, "]\n");
-    td_buffer_fini(&memory);
     *end = i;
     return ok;
 }
@@ -392,8 +371,10 @@ void td_hub_answer_list(struct td_hub_call *hub)
     bool ok = td_held_take(&hub->held, most * sizeof *repos, &err);
     if (ok)
         repos = calloc(most, sizeof *repos);
-    ok = ok && ((repos != NULL && collect(hub, &listing, repos, &count)) || td_error_no_memory(&err)) &&
-         write_page(hub, &listing, repos, count, &json, &end, &err);
+    ok = ok && (repos != NULL || td_error_no_memory(&err));
+    if (repos != NULL)
+        collect(hub, &listing, repos, &count);
+    ok = ok && write_page(hub, &listing, repos, count, &json, &end, &err);
     if (ok)
         td_hub_answer_json(hub, &json);
     else

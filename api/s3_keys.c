@@ -20,15 +20,15 @@ static struct td_text take_segment(struct td_text *rest)
     return segment;
 }
 
-/* The path that the key would have below DIR, with a '/' behind it. */
-static char *path_of(const struct td_bucket *bucket, struct td_text key, struct td_arena *arena)
+/* The path that the key would have below a directory of DIR (of DIR itself for ""), with a '/' behind it. */
+static char *path_of(const char *directory, struct td_text key, struct td_arena *arena)
 {
-    size_t name_len = bucket->is_local ? 0 : strlen(bucket->name) + 1;
+    size_t name_len = directory[0] == '\0' ? 0 : strlen(directory) + 1;
     char *path = td_arena_alloc(arena, name_len + key.len + 2);
     if (path == NULL)
         return NULL;
     if (name_len > 0) {
-        memcpy(path, bucket->name, name_len - 1);
+        memcpy(path, directory, name_len - 1);
         path[name_len - 1] = '/';
     }
     if (key.len > 0)
@@ -45,26 +45,39 @@ struct parts {
     struct td_text engine, size;
 };
 
-/* False: it is none, or with err, memory is short. */
-static bool split_key(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
-                      struct td_arena *arena, struct parts *out, struct td_error *err)
+/* False: it is none in this directory, or with err, memory is short. */
+static bool split_below(struct td_snapshot *snapshot, const char *directory, struct td_text key,
+                        struct td_arena *arena, struct parts *out, struct td_error *err)
 {
     size_t at;
-    out->path = path_of(bucket, key, arena);
+    out->path = path_of(directory, key, arena);
     if (out->path == NULL) {
         (void)td_error_no_memory(err);
         return false;
     }
     out->len = strlen(out->path) - 1;
     out->model = td_snapshot_route(snapshot, out->path, out->len, &at);
-    if (out->model == NULL || out->model->checkpoint_count == 0 ||
-        td_bucket_of(snapshot, out->model->id, strlen(out->model->id)) != bucket)
+    if (out->model == NULL || out->model->checkpoint_count == 0 || strlen(out->model->id) < strlen(directory))
         return false;
     struct td_text rest = {.p = out->path + at, .len = out->len - at};
     struct td_text word = take_segment(&rest);
     out->engine = take_segment(&rest);
     out->size = take_segment(&rest);
     return td_text_equals(word, "shards");
+}
+
+/* False: it is none, or with err, memory is short. */
+static bool split_key(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
+                      struct td_arena *arena, struct parts *out, struct td_error *err)
+{
+    bool in_local = bucket->is_local && bucket->entry_count > 0; /* what is there owns its names */
+    if ((!bucket->is_local || in_local) &&
+        split_below(snapshot, bucket->name, key, arena, out, err) && /* not of a file that is called local */
+        (!in_local || out->model->directory_len > strlen(bucket->name)))
+        return true;
+    if (err->code != TD_OK || !bucket->is_local || !split_below(snapshot, "", key, arena, out, err))
+        return false;
+    return td_bucket_of(snapshot, out->model->id, strlen(out->model->id)) == bucket;
 }
 
 bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,

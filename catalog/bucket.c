@@ -15,14 +15,23 @@ struct run_list {
     size_t count, capacity;
 };
 
+struct bucket_list {
+    struct td_bucket *items;
+    size_t count, capacity;
+};
+
 struct builder {
     struct td_snapshot *snapshot;
     unsigned char *marks; /* per entry */
-    struct run_list named, local;
-    struct td_bucket *buckets;
-    size_t bucket_count, bucket_capacity;
+    struct run_list named, local, other;
+    struct bucket_list buckets, other_buckets;
     bool has_local, all_local;
+    size_t local_first, local_count; /* the directory called `local`, unless DIR is one model */
+    bool has_local_keys;             /* its files lose its name in their keys: it is no repository itself */
 };
+
+static const char local_name[] = TD_REPO_DEFAULT_NAMESPACE;
+static const char local_prefix[] = TD_REPO_DEFAULT_NAMESPACE "/";
 
 static size_t segment_len(const char *path, size_t len)
 {
@@ -44,6 +53,19 @@ static void mark_root_model(struct builder *b, const struct td_repo *repo)
     b->all_local = b->all_local || repo->entry_count == b->snapshot->entry_count;
 }
 
+/* Whether the repository's path is one segment. */
+static bool is_of_one_segment(const struct td_snapshot *snapshot, const struct td_repo *repo)
+{
+    const char *path = snapshot->entries[repo->first_entry].path;
+    return repo->prefix_len > 0 && segment_len(path, repo->prefix_len) + 1 == repo->prefix_len;
+}
+
+/* Whether a repository of one segment is in `local`: "local/name" is another name of "name", or it is `local` itself. */
+static bool has_local_name(const struct td_repo *repo)
+{
+    return repo->hub_id != repo->id || strcmp(repo->id, local_name) == 0;
+}
+
 /* Which entries are not listed, and where a directory begins that is a repository of one segment. */
 static void mark(struct builder *b)
 {
@@ -54,15 +76,18 @@ static void mark(struct builder *b)
         const struct td_repo *repo = &snapshot->repos[r];
         if (repo->entry_count == 0)
             continue;
-        const char *path = snapshot->entries[repo->first_entry].path;
         if (repo->prefix_len == 0)
             mark_root_model(b, repo);
-        else if (segment_len(path, repo->prefix_len) + 1 == repo->prefix_len)
+        else if (is_of_one_segment(snapshot, repo) && (has_local_name(repo) || repo->is_other_revision))
             b->marks[repo->first_entry] |= BEGINS_LOCAL;
         if (repo->is_other_revision)
             for (size_t k = 0; k < repo->entry_count; k++)
                 b->marks[repo->first_entry + k] |= IS_HIDDEN;
     }
+    td_snapshot_entries_below(snapshot, local_name, sizeof local_name - 1, &b->local_first, &b->local_count);
+    if (b->all_local)
+        b->local_count = 0;
+    b->has_local_keys = b->local_count > 0 && (b->marks[b->local_first] & BEGINS_LOCAL) == 0;
 }
 
 /* Room for one more item. */
@@ -96,31 +121,53 @@ static bool add_entry(struct run_list *runs, size_t begin, size_t entry)
     return true;
 }
 
-static struct td_bucket *add_bucket(struct builder *b, const char *name, size_t len)
+static struct td_bucket *add_bucket(struct builder *b, struct bucket_list *list, const char *name, size_t len)
 {
-    void *buckets = b->buckets;
-    if (!grow(&buckets, b->bucket_count, &b->bucket_capacity, sizeof *b->buckets))
+    void *buckets = list->items;
+    if (!grow(&buckets, list->count, &list->capacity, sizeof *list->items))
         return NULL;
-    b->buckets = buckets;
-    struct td_bucket *bucket = &b->buckets[b->bucket_count];
+    list->items = buckets;
+    struct td_bucket *bucket = &list->items[list->count];
     *bucket = (struct td_bucket){.name = td_arena_strndup(&b->snapshot->arena, name, len)};
-    b->bucket_count += bucket->name != NULL ? 1 : 0;
+    list->count += bucket->name != NULL ? 1 : 0;
     return bucket->name != NULL ? bucket : NULL;
 }
 
-/* The entries of one first segment. run_count is counted here, where they begin is known when all are there. */
-static bool add_segment(struct builder *b, size_t first, size_t count, size_t len, bool is_local)
+/* Whether two entries are below the same directory of the one called `local`. */
+static bool is_same_directory(const struct td_entry *x, const struct td_entry *y)
 {
-    struct run_list *runs = is_local ? &b->local : &b->named;
-    size_t begin = is_local ? 0 : b->named.count;
-    for (size_t i = first; i < first + count; i++)
-        if ((b->marks[i] & IS_HIDDEN) == 0 && !add_entry(runs, begin, i))
+    size_t local_len = sizeof local_prefix - 1;
+    const char *key = y->path + local_len;
+    size_t directory_len = segment_len(key, strlen(key)) + 1;
+    return strncmp(x->path + local_len, key, directory_len) == 0;
+}
+
+/* Adds entries to `local`. Where a directory is called so, its keys come between the others, so that runs of different
+ * segments have to be told apart. */
+static bool add_to_local(struct builder *b, size_t first, size_t count)
+{
+    size_t begin = b->has_local_keys ? b->local.count : 0;
+    bool is_below = b->has_local_keys && first == b->local_first;
+    b->has_local = true;
+    for (size_t i = first; i < first + count; i++) {
+        const struct td_entry *entry = &b->snapshot->entries[i];
+        if (is_below && i > first && !is_same_directory(entry - 1, entry))
+            begin = b->local.count;
+        if ((b->marks[i] & IS_HIDDEN) == 0 && !add_entry(&b->local, begin, i))
             return false;
-    if (is_local) {
-        b->has_local = true;
-        return true;
     }
-    struct td_bucket *bucket = add_bucket(b, b->snapshot->entries[first].path, len);
+    return true;
+}
+
+/* Makes the entries of one first segment a bucket. run_count is counted here, where they begin is known when all are
+ * there. */
+static bool add_named(struct builder *b, size_t first, size_t count, size_t len)
+{
+    size_t begin = b->named.count;
+    for (size_t i = first; i < first + count; i++)
+        if ((b->marks[i] & IS_HIDDEN) == 0 && !add_entry(&b->named, begin, i))
+            return false;
+    struct td_bucket *bucket = add_bucket(b, &b->buckets, b->snapshot->entries[first].path, len);
     if (bucket == NULL)
         return false;
     bucket->prefix_len = len + 1;
@@ -132,7 +179,6 @@ static bool add_segment(struct builder *b, size_t first, size_t count, size_t le
 
 static bool add_segments(struct builder *b)
 {
-    static const char local[] = TD_REPO_DEFAULT_NAMESPACE;
     const struct td_snapshot *snapshot = b->snapshot;
     for (size_t i = 0; i < snapshot->entry_count;) {
         const char *path = snapshot->entries[i].path;
@@ -140,13 +186,87 @@ static bool add_segments(struct builder *b)
         size_t first = i;
         bool alone = in_root(&snapshot->entries[i]);
         bool is_local = b->all_local || alone || (b->marks[i] & BEGINS_LOCAL) != 0 ||
-                        (len == sizeof local - 1 && memcmp(path, local, len) == 0);
+                        (len == sizeof local_name - 1 && memcmp(path, local_name, len) == 0);
         for (i++; !alone && i < snapshot->entry_count; i++)
             if (strncmp(snapshot->entries[i].path, path, len + 1) != 0)
                 break;
         if (alone && (b->marks[first] & IS_HIDDEN) != 0)
             continue;
-        if (!add_segment(b, first, i - first, len, is_local))
+        if (is_local ? !add_to_local(b, first, i - first) : !add_named(b, first, i - first, len))
+            return false;
+    }
+    return true;
+}
+
+/* A run with its first key, to sort by. */
+struct keyed_run {
+    const char *key;
+    struct td_bucket_run run;
+};
+
+static int keyed_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct keyed_run *)a)->key, ((const struct keyed_run *)b)->key);
+}
+
+/* Adds the bucket `local`, and puts its runs into the order of their keys. */
+static bool add_local(struct builder *b)
+{
+    struct td_bucket *bucket = add_bucket(b, &b->buckets, local_name, sizeof local_name - 1);
+    if (bucket == NULL)
+        return false;
+    bucket->is_local = true;
+    bucket->run_count = b->local.count;
+    bucket->first_entry = b->local_first;
+    bucket->entry_count = b->local_count;
+    if (!b->has_local_keys || b->local.count == 0)
+        return true;
+    bucket->local_len = sizeof local_prefix - 1;
+    struct keyed_run *runs = calloc(b->local.count, sizeof *runs);
+    if (runs == NULL)
+        return false;
+    for (size_t i = 0; i < b->local.count; i++) {
+        const struct td_entry *entry = &b->snapshot->entries[b->local.items[i].first];
+        runs[i] = (struct keyed_run){.key = td_bucket_key(bucket, entry), .run = b->local.items[i]};
+    }
+    qsort(runs, b->local.count, sizeof *runs, keyed_compare);
+    for (size_t i = 0, before = 0; i < b->local.count; i++) {
+        b->local.items[i] = runs[i].run;
+        b->local.items[i].before = before;
+        before += runs[i].run.count;
+    }
+    free(runs);
+    return true;
+}
+
+/* Adds a bucket with the own name of a repository that is in `local`. */
+static bool add_other_name(struct builder *b, const struct td_repo *repo)
+{
+    size_t begin = b->other.count;
+    bool only_root = repo->prefix_len == 0 && !b->all_local; /* what is between its files is not its own */
+    for (size_t i = repo->first_entry; i < repo->first_entry + repo->entry_count; i++) {
+        bool is_own = !only_root || in_root(&b->snapshot->entries[i]);
+        if (is_own && (b->marks[i] & IS_HIDDEN) == 0 && !add_entry(&b->other, begin, i))
+            return false;
+    }
+    struct td_bucket *bucket = add_bucket(b, &b->other_buckets, repo->id, strlen(repo->id));
+    if (bucket == NULL)
+        return false;
+    bucket->is_other_name = true;
+    bucket->prefix_len = repo->prefix_len;
+    bucket->run_count = b->other.count - begin;
+    return true;
+}
+
+static bool add_other_names(struct builder *b)
+{
+    for (size_t i = 0; i < b->snapshot->repo_count; i++) {
+        const struct td_repo *repo = &b->snapshot->repos[i];
+        bool is_in_local = strchr(repo->id, '/') == NULL && !repo->is_dataset_folder &&
+                           !repo->is_other_revision && repo->entry_count > 0 &&
+                           (repo->prefix_len == 0 || has_local_name(repo)) &&
+                           strcmp(repo->id, local_name) != 0;
+        if (is_in_local && !add_other_name(b, repo))
             return false;
     }
     return true;
@@ -157,12 +277,11 @@ static int bucket_compare(const void *a, const void *b)
     return strcmp(((const struct td_bucket *)a)->name, ((const struct td_bucket *)b)->name);
 }
 
-/* Where runs lie, counts and dates, once all is there. */
-static void describe(struct builder *b)
+/* Sets where the buckets' runs are, their counts and dates, once all is there; sorts the buckets. */
+static void describe(const struct builder *b, struct bucket_list *list, const struct td_bucket_run *runs)
 {
-    const struct td_bucket_run *runs = b->named.items;
-    for (size_t i = 0; i < b->bucket_count; i++) {
-        struct td_bucket *bucket = &b->buckets[i];
+    for (size_t i = 0; i < list->count; i++) {
+        struct td_bucket *bucket = &list->items[i];
         bucket->runs = bucket->is_local ? b->local.items : runs;
         runs += bucket->is_local ? 0 : bucket->run_count;
         for (size_t r = 0; r < bucket->run_count; r++) {
@@ -173,8 +292,8 @@ static void describe(struct builder *b)
             }
         }
     }
-    if (b->bucket_count > 0)
-        qsort(b->buckets, b->bucket_count, sizeof *b->buckets, bucket_compare);
+    if (list->count > 0)
+        qsort(list->items, list->count, sizeof *list->items, bucket_compare);
 }
 
 bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err)
@@ -184,24 +303,20 @@ bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err)
     bool ok = b.marks != NULL;
     if (ok) {
         mark(&b);
-        ok = add_segments(&b);
+        ok = add_segments(&b) && (!b.has_local || add_local(&b)) && add_other_names(&b);
     }
-    if (ok && b.has_local) {
-        struct td_bucket *bucket =
-            add_bucket(&b, TD_REPO_DEFAULT_NAMESPACE, strlen(TD_REPO_DEFAULT_NAMESPACE));
-        ok = bucket != NULL;
-        if (ok) {
-            bucket->is_local = true;
-            bucket->run_count = b.local.count;
-        }
+    if (ok) {
+        describe(&b, &b.buckets, b.named.items);
+        describe(&b, &b.other_buckets, b.other.items);
     }
-    if (ok)
-        describe(&b);
     free(b.marks);
-    snapshot->buckets = b.buckets;
-    snapshot->bucket_count = ok ? b.bucket_count : 0;
+    snapshot->buckets = b.buckets.items;
+    snapshot->bucket_count = ok ? b.buckets.count : 0;
+    snapshot->other_buckets = b.other_buckets.items;
+    snapshot->other_bucket_count = ok ? b.other_buckets.count : 0;
     snapshot->bucket_runs[0] = b.named.items;
     snapshot->bucket_runs[1] = b.local.items;
+    snapshot->bucket_runs[2] = b.other.items;
     return ok || td_error_no_memory(err);
 }
 
@@ -213,33 +328,42 @@ static struct td_name bucket_name(const void *context, size_t i)
     return (struct td_name){.text = name, .len = strlen(name)};
 }
 
-static size_t find_bucket(const struct td_snapshot *snapshot, const char *name, size_t len, bool *found)
+static size_t find_bucket(const struct td_bucket *buckets, size_t count, const char *name, size_t len,
+                          bool *found)
 {
-    struct td_names names = {
-        .count = snapshot->bucket_count, .context = snapshot->buckets, .get = bucket_name};
+    struct td_names names = {.count = count, .context = buckets, .get = bucket_name};
     return td_names_search(&names, name, len, found);
+}
+
+static const struct td_bucket *find_listed(const struct td_snapshot *snapshot, const char *name, size_t len)
+{
+    bool found;
+    size_t at = find_bucket(snapshot->buckets, snapshot->bucket_count, name, len, &found);
+    return found ? &snapshot->buckets[at] : NULL;
 }
 
 const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, const char *name, size_t len)
 {
     bool found;
-    size_t at = find_bucket(snapshot, name, len, &found);
-    return found ? &snapshot->buckets[at] : NULL;
+    const struct td_bucket *bucket = find_listed(snapshot, name, len);
+    if (bucket != NULL)
+        return bucket;
+    size_t at = find_bucket(snapshot->other_buckets, snapshot->other_bucket_count, name, len, &found);
+    return found ? &snapshot->other_buckets[at] : NULL;
 }
 
 size_t td_buckets_after(const struct td_snapshot *snapshot, const char *name, size_t len)
 {
     bool found;
-    size_t at = find_bucket(snapshot, name, len, &found);
+    size_t at = find_bucket(snapshot->buckets, snapshot->bucket_count, name, len, &found);
     return at + found;
 }
 
 const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, const char *path, size_t len)
 {
-    static const char local[] = TD_REPO_DEFAULT_NAMESPACE;
     size_t segment = segment_len(path, len);
-    const struct td_bucket *bucket = segment == len ? NULL : td_bucket_find(snapshot, path, segment);
-    return bucket != NULL ? bucket : td_bucket_find(snapshot, local, sizeof local - 1);
+    const struct td_bucket *bucket = segment == len ? NULL : find_listed(snapshot, path, segment);
+    return bucket != NULL ? bucket : find_listed(snapshot, local_name, sizeof local_name - 1);
 }
 
 const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
@@ -259,7 +383,8 @@ const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const
 
 const char *td_bucket_key(const struct td_bucket *bucket, const struct td_entry *entry)
 {
-    return entry->path + bucket->prefix_len;
+    bool is_below = bucket->local_len > 0 && strncmp(entry->path, local_prefix, bucket->local_len) == 0;
+    return entry->path + (is_below ? bucket->local_len : bucket->prefix_len);
 }
 
 struct bucket_keys {
@@ -288,15 +413,29 @@ size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucke
     return search(snapshot, bucket, key, len, NULL);
 }
 
+/* Finds a key of `local` that is not listed: of another revision, or with its whole path below DIR. */
+static const struct td_entry *find_unlisted(const struct td_snapshot *snapshot,
+                                            const struct td_bucket *bucket, const char *key, size_t len)
+{
+    const struct td_entry *entry = NULL;
+    if (bucket->entry_count > 0)
+        entry = td_snapshot_find_in_run(snapshot, bucket->first_entry, bucket->entry_count,
+                                        sizeof local_prefix - 1, key, len);
+    bool is_in_directory = segment_len(key, len) < len; /* of files directly in DIR some are not published */
+    if (entry == NULL && is_in_directory && td_bucket_of(snapshot, key, len) == bucket)
+        entry = td_snapshot_find_entry(snapshot, key, len);
+    return entry;
+}
+
 const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot,
                                             const struct td_bucket *bucket, const char *key, size_t len)
 {
     bool found;
-    if (!bucket->is_local)
+    if (!bucket->is_local && !bucket->is_other_name)
         return td_snapshot_find_in_run(snapshot, bucket->first_entry, bucket->entry_count, bucket->prefix_len,
                                        key, len);
-    if (segment_len(key, len) < len) /* in a directory, whose bucket its name tells */
-        return td_bucket_of(snapshot, key, len) == bucket ? td_snapshot_find_entry(snapshot, key, len) : NULL;
     size_t at = search(snapshot, bucket, key, len, &found);
-    return found ? td_bucket_entry(snapshot, bucket, at) : NULL;
+    if (found)
+        return td_bucket_entry(snapshot, bucket, at);
+    return bucket->is_local ? find_unlisted(snapshot, bucket, key, len) : NULL;
 }

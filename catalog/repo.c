@@ -10,6 +10,8 @@
 
 static const char datasets_prefix[] = "datasets/";
 
+static const char default_space[] = TD_REPO_DEFAULT_NAMESPACE "/";
+
 enum { DATASETS_PREFIX_LEN = sizeof datasets_prefix - 1 };
 
 /* ---- which directories are repositories ---------------------------------------------------------------- */
@@ -183,12 +185,28 @@ static bool add_root_models(struct builder *b)
 
 /* ---- what is in them ----------------------------------------------------------------------------------- */
 
-/* Hugging Face's dataset builders find their files by these. */
-static bool is_data_file(const char *path)
+/* Hugging Face's dataset builders find their files by these extensions. Models have some of them too. */
+static const struct {
+    const char *extension;
+    bool in_models;
+} data_files[] = {
+    {".parquet", false}, {".jsonl", false}, {".arrow", false}, {".json", true}, {".csv", true},
+};
+
+static bool is_data_file(const char *path, bool beside_config)
 {
-    static const char *const extensions[] = {".parquet", ".json", ".jsonl", ".arrow", ".csv"};
-    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
-        if (td_has_extension_any_case(path, extensions[i]))
+    for (size_t i = 0; i < sizeof data_files / sizeof *data_files; i++)
+        if (td_has_extension_any_case(path, data_files[i].extension))
+            return !beside_config || !data_files[i].in_models;
+    return false;
+}
+
+bool td_repo_files_are_data(const struct td_snapshot *snapshot, size_t first, size_t count, size_t prefix_len)
+{
+    bool has_config = td_snapshot_find_in_run(snapshot, first, count, prefix_len, "config.json",
+                                              strlen("config.json")) != NULL;
+    for (size_t i = first; i < first + count; i++)
+        if (is_data_file(snapshot->entries[i].path + prefix_len, has_config))
             return true;
     return false;
 }
@@ -211,7 +229,6 @@ static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, s
         const char *path = td_repo_relative(repo, entry);
         const char *sha256 = td_file_sha256(file);
         repo->has_checkpoint = repo->has_checkpoint || file->kind != TD_FILE_PLAIN;
-        repo->has_data = repo->has_data || is_data_file(path);
         repo->error_count += file->error != NULL ? 1 : 0;
         if (file->source.id.mtime_ns > repo->updated_ns)
             repo->updated_ns = file->source.id.mtime_ns;
@@ -221,6 +238,7 @@ static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, s
         commit_add(by_content, path, sha256 == NULL ? "" : sha256);
         commit_add(by_identity, path, file->identity_tag);
     }
+    repo->has_data = td_repo_files_are_data(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len);
     bool ok = td_digest_finish_text(by_content, repo->commit, TD_COMMIT_BYTES);
     ok = td_digest_finish_text(by_identity, repo->identity_commit, TD_COMMIT_BYTES) && ok;
     if (!all_known)
@@ -296,6 +314,36 @@ static void keep_one_of_each(struct td_snapshot *snapshot)
     snapshot->repo_count = kept;
 }
 
+/* Whether files are at this path or below. */
+static bool is_taken(const struct td_snapshot *snapshot, const char *path, size_t len)
+{
+    size_t first;
+    size_t count;
+    td_snapshot_entries_below(snapshot, path, len, &first, &count);
+    return count > 0 || td_snapshot_find_model(snapshot, path, len) != NULL;
+}
+
+/* Sets the id in answers of the Hub. */
+static bool set_hub_id(struct td_snapshot *snapshot, struct td_repo *repo, struct td_error *err)
+{
+    static const char both[] = "datasets/" TD_REPO_DEFAULT_NAMESPACE "/";
+    size_t len = strlen(repo->id);
+    repo->hub_id = repo->id;
+    if (strchr(repo->id, '/') != NULL)
+        return true;
+    char *path = td_arena_alloc(&snapshot->arena, sizeof both + len);
+    if (path == NULL)
+        return td_error_no_memory(err);
+    memcpy(path, both, sizeof both - 1);
+    memcpy(path + sizeof both - 1, repo->id, len + 1);
+    const char *id = path + DATASETS_PREFIX_LEN;
+    bool taken = is_taken(snapshot, id, strlen(id)) ||
+                 (td_repo_is_dataset(repo) && is_taken(snapshot, path, strlen(path)));
+    if (!taken)
+        repo->hub_id = id;
+    return true;
+}
+
 bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *caches, size_t cache_count,
                     struct td_error *err)
 {
@@ -306,7 +354,7 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
     bool ok = add_caches(&b, caches, cache_count) && find_directories(&b) && add_directories(&b) &&
               add_root_models(&b);
     for (size_t i = 0; ok && i < snapshot->repo_count; i++) {
-        ok = describe(snapshot, &snapshot->repos[i], err);
+        ok = describe(snapshot, &snapshot->repos[i], err) && set_hub_id(snapshot, &snapshot->repos[i], err);
         take_revision(&snapshot->repos[i]);
     }
     if (ok && snapshot->repo_count > 0)
@@ -348,20 +396,78 @@ static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool fo
     return found ? repo : NULL;
 }
 
-const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, const char *id,
-                                   size_t len)
+/* Takes the default namespace off "local/demo" or "local/demo/rest". NULL: the path has another namespace, or something
+ * owns the name local/demo. */
+static const char *without_namespace(const struct td_snapshot *snapshot, const char *path, size_t len)
 {
-    static const char space[] = TD_REPO_DEFAULT_NAMESPACE "/";
-    const size_t space_len = sizeof space - 1;
+    const size_t space_len = sizeof default_space - 1;
+    if (len <= space_len || memcmp(path, default_space, space_len) != 0)
+        return NULL;
+    const char *slash = memchr(path + space_len, '/', len - space_len);
+    size_t name_end = slash == NULL ? len : (size_t)(slash - path);
+    return is_taken(snapshot, path, name_end) ? NULL : path + space_len;
+}
+
+const char *td_repo_resolve(const struct td_snapshot *snapshot, const char *path, size_t *len)
+{
+    const char *name = without_namespace(snapshot, path, *len);
+    if (name == NULL)
+        return path;
+    size_t rest_len = *len - (size_t)(name - path);
+    const char *slash = memchr(name, '/', rest_len);
+    size_t name_len = slash == NULL ? rest_len : (size_t)(slash - name);
+    if (find_in(snapshot, false, name, name_len) == NULL)
+        return path;
+    *len = rest_len;
+    return name;
+}
+
+/* Finds a repository by its own id, not by another name. */
+static const struct td_repo *find_own(const struct td_snapshot *snapshot, bool as_dataset, const char *id,
+                                      size_t len)
+{
     const struct td_repo *repo = as_dataset ? find_in(snapshot, true, id, len) : NULL;
     if (repo == NULL)
         repo = find_in(snapshot, false, id, len);
-    if (repo != NULL && as_dataset && repo->has_checkpoint && !repo->is_dataset_folder)
-        repo = NULL;
-    if (repo == NULL && len > space_len && memcmp(id, space, space_len) == 0 &&
-        memchr(id + space_len, '/', len - space_len) == NULL)
-        return td_repo_find(snapshot, as_dataset, id + space_len, len - space_len);
-    return repo;
+    return repo != NULL && as_dataset && repo->has_checkpoint && !repo->is_dataset_folder ? NULL : repo;
+}
+
+const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, const char *id,
+                                   size_t len)
+{
+    const struct td_repo *repo = find_own(snapshot, as_dataset, id, len);
+    const char *name = repo == NULL ? without_namespace(snapshot, id, len) : NULL;
+    size_t name_len = name == NULL ? 0 : len - (size_t)(name - id);
+    bool is_alias = name != NULL && memchr(name, '/', name_len) == NULL;
+    return is_alias ? find_own(snapshot, as_dataset, name, name_len) : repo;
+}
+
+/* Whether the repository has a file or a folder at this path. */
+static bool has_path(const struct td_snapshot *snapshot, const struct td_repo *repo, const char *path,
+                     size_t len)
+{
+    return td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path,
+                                   len) != NULL ||
+           td_snapshot_run_has_folder(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path,
+                                      len);
+}
+
+const struct td_repo *td_repo_above(const struct td_snapshot *snapshot, bool as_dataset, const char *path,
+                                    size_t len, const char **folder)
+{
+    size_t end = 0;
+    for (int segments = 0; segments < 2; segments++) {
+        const char *slash = end < len ? memchr(path + end, '/', len - end) : NULL;
+        if (slash == NULL)
+            return NULL;
+        end = (size_t)(slash - path) + 1;
+        const struct td_repo *repo = td_repo_find(snapshot, as_dataset, path, end - 1);
+        if (repo != NULL && has_path(snapshot, repo, path + end, len - end)) {
+            *folder = path + end;
+            return repo;
+        }
+    }
+    return NULL;
 }
 
 /* text may be NULL. */

@@ -3,6 +3,7 @@
 #include "catalog/bucket.h"
 #include "catalog/checkpoint.h"
 #include "catalog/dcp_checkpoint.h"
+#include "catalog/described.h"
 #include "catalog/external_data.h"
 #include "catalog/repo.h"
 #include "catalog/walk.h"
@@ -634,7 +635,7 @@ static int model_compare(const void *a, const void *b)
 }
 
 /* A config.json, an index, a .metadata or a part of a distributed checkpoint makes the files beside it one model, in the
- * root as in any directory. Else each file directly in the root is one, and each group of shards. */
+ * root as in any directory (a config.json by itself only when there is no other model). Else each file directly in the root is one, and each group of shards. */
 static void part_root(struct scan *s)
 {
     static const char config[] = "config.json";
@@ -656,9 +657,27 @@ static void part_root(struct scan *s)
     }
 }
 
+/* Makes the folder of this config.json a model, whatever else is in it. A candidate that is no checkpoint file adds nothing
+ * where the folder has checkpoint files. */
+static bool add_described(void *context, const struct td_entry *config)
+{
+    struct scan *s = context;
+    return add_candidate(s, config->path, config, NULL);
+}
+
+static bool add_described_folders(struct scan *s)
+{
+    if (!td_described_each(s->snapshot, add_described, s))
+        return false;
+    const struct td_entry *root = s->candidate_count == 0 ? td_described_root(s->snapshot) : NULL;
+    return root == NULL || add_described(s, root);
+}
+
 static bool build_models(struct scan *s)
 {
     struct td_snapshot *snapshot = s->snapshot;
+    if (!add_described_folders(s))
+        return false;
     part_root(s);
     if (s->candidate_count > 0)
         qsort(s->candidates, s->candidate_count, sizeof *s->candidates, candidate_compare);

@@ -43,22 +43,36 @@ void td_snapshot_free(struct td_snapshot *snapshot)
     free(snapshot->models);
     free(snapshot->repos);
     free(snapshot->buckets);
-    free(snapshot->bucket_runs[0]);
-    free(snapshot->bucket_runs[1]);
+    free(snapshot->other_buckets);
+    for (size_t i = 0; i < sizeof snapshot->bucket_runs / sizeof *snapshot->bucket_runs; i++)
+        free(snapshot->bucket_runs[i]);
     free(snapshot->problems.items);
     td_arena_fini(&snapshot->arena);
     td_root_unref(snapshot->root);
     free(snapshot);
 }
 
-/* First entry whose path is not less than directory + border. */
-static size_t entry_bound(const struct td_snapshot *snapshot, const char *directory, size_t len, char border)
+/* Some entries that follow each other, and where their paths begin. */
+struct entry_run {
+    const struct td_entry *entries;
+    size_t prefix_len;
+};
+
+static struct td_name entry_path(const void *context, size_t i)
+{
+    const struct entry_run *run = context;
+    const char *path = run->entries[i].path + run->prefix_len;
+    return (struct td_name){.text = path, .len = strlen(path)};
+}
+
+/* Number of the first name that is not less than directory + border. */
+static size_t lower_bound(const struct td_names *names, const char *directory, size_t len, char border)
 {
     size_t low = 0;
-    size_t high = snapshot->entry_count;
+    size_t high = names->count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        const char *path = snapshot->entries[mid].path;
+        const char *path = names->get(names->context, mid).text;
         int order = strncmp(path, directory, len);
         if (order == 0)
             order = (unsigned char)path[len] < (unsigned char)border ? -1 : 1;
@@ -73,8 +87,18 @@ static size_t entry_bound(const struct td_snapshot *snapshot, const char *direct
 void td_snapshot_entries_below(const struct td_snapshot *snapshot, const char *directory, size_t len,
                                size_t *first, size_t *count)
 {
-    *first = entry_bound(snapshot, directory, len, '/');
-    *count = entry_bound(snapshot, directory, len, '/' + 1) - *first;
+    const struct entry_run run = {.entries = snapshot->entries};
+    const struct td_names names = {.count = snapshot->entry_count, .context = &run, .get = entry_path};
+    *first = lower_bound(&names, directory, len, '/');
+    *count = lower_bound(&names, directory, len, '/' + 1) - *first;
+}
+
+bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first, size_t count,
+                                size_t prefix_len, const char *folder, size_t len)
+{
+    const struct entry_run run = {.entries = snapshot->entries + first, .prefix_len = prefix_len};
+    const struct td_names names = {.count = count, .context = &run, .get = entry_path};
+    return lower_bound(&names, folder, len, '/') < lower_bound(&names, folder, len, '/' + 1);
 }
 
 struct td_join *td_join_ref(struct td_join *join)
@@ -177,24 +201,20 @@ const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot
     return found ? &snapshot->models[at] : NULL;
 }
 
+void td_snapshot_models_below(const struct td_snapshot *snapshot, const char *id, size_t len, size_t *first,
+                              size_t *count)
+{
+    const struct td_names names = {
+        .count = snapshot->model_count, .context = snapshot->models, .get = model_id};
+    *first = lower_bound(&names, id, len, '/');
+    *count = lower_bound(&names, id, len, '/' + 1) - *first;
+}
+
 size_t td_snapshot_models_after(const struct td_snapshot *snapshot, const char *id, size_t len)
 {
     bool found;
     size_t at = find_model(snapshot, id, len, &found);
     return at + found;
-}
-
-/* A run of entries, and where their paths begin in it. */
-struct entry_run {
-    const struct td_entry *entries;
-    size_t prefix_len;
-};
-
-static struct td_name entry_path(const void *context, size_t i)
-{
-    const struct entry_run *run = context;
-    const char *path = run->entries[i].path + run->prefix_len;
-    return (struct td_name){.text = path, .len = strlen(path)};
 }
 
 const struct td_entry *td_snapshot_find_in_run(const struct td_snapshot *snapshot, size_t first, size_t count,

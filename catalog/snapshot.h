@@ -135,7 +135,9 @@ struct td_snapshot {
     size_t repo_count;
     struct td_bucket *buckets; /* catalog/bucket.h; sorted by name */
     size_t bucket_count;
-    struct td_bucket_run *bucket_runs[2]; /* which they point to: of the named ones, of `local` */
+    struct td_bucket *other_buckets; /* not listed: other names of what is in `local`; sorted by name */
+    size_t other_bucket_count;
+    struct td_bucket_run *bucket_runs[3]; /* which they point to: of the named ones, `local`, the unlisted ones */
     struct td_problems problems;          /* what could not be published at all */
     size_t unsettled_count;               /* files seen but still too young to trust */
     size_t pending_count; /* of those: nobody is known to write to them, so time alone publishes them */
@@ -183,9 +185,17 @@ const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot
 void td_snapshot_entries_below(const struct td_snapshot *snapshot, const char *directory, size_t len,
                                size_t *first, size_t *count);
 
+/* Whether files are below a folder of a run of entries, whose paths count from byte prefix_len on. */
+bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first, size_t count,
+                                size_t prefix_len, const char *folder, size_t len);
+
 /* In a run of entries, whose paths count from byte prefix_len on: the one at this path, or NULL. */
 const struct td_entry *td_snapshot_find_in_run(const struct td_snapshot *snapshot, size_t first, size_t count,
                                                size_t prefix_len, const char *path, size_t len);
+
+/* The models whose ids are below this one, as "org/name/unet" is below "org/name": a run. */
+void td_snapshot_models_below(const struct td_snapshot *snapshot, const char *id, size_t len, size_t *first,
+                              size_t *count);
 
 /* Index of the first model whose id is greater than the given one (where a page continues). */
 size_t td_snapshot_models_after(const struct td_snapshot *snapshot, const char *id, size_t len);

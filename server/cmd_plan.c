@@ -3,6 +3,7 @@
 #include "api/config_text.h"
 #include "api/tensor_source.h"
 #include "catalog/digest.h"
+#include "catalog/repo.h"
 #include "core/digits.h"
 #include "core/json_canonical.h"
 #include "server/local_scan.h"
@@ -128,7 +129,9 @@ static bool find_checkpoint(struct job *job, struct td_error *err)
     const char *id = arguments->checkpoint;
     if (!td_local_scan(arguments->directory, &job->snapshot, err))
         return false;
-    job->model = td_snapshot_find_model(job->snapshot, arguments->model, strlen(arguments->model));
+    size_t len = strlen(arguments->model);
+    const char *name = td_repo_resolve(job->snapshot, arguments->model, &len);
+    job->model = td_snapshot_find_model(job->snapshot, name, len);
     if (job->model == NULL)
         return td_error_set(err, TD_NOT_FOUND, "no model \"%.200s\" in %.200s; tensord inspect lists them",
                             arguments->model, arguments->directory);

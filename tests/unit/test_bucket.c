@@ -57,10 +57,8 @@ static void first_segments_are_buckets(void **state)
                            "y/model.safetensors; a0: b/model.safetensors; local: a-b/model.safetensors "
                            "a/model.safetensors bert.safetensors qwen3/deep/er/x.txt "
                            "qwen3/model.safetensors; notes: x/readme.md");
-    assert_null(find(&place, "qwen3"));
     assert_null(find(&place, ""));
     assert_null(find(&place, "Qwe"));
-    assert_null(find(&place, "bert.safetensors"));
     assert_null(get(&place, "local", "README.md"));
     assert_null(get(&place, "local", "Qwen/Qwen3-0.6B/config.json"));
     assert_null(get(&place, "local", "qwen3"));
@@ -88,19 +86,92 @@ static void nothing_is_no_bucket(void **state)
     close_place(&place);
 }
 
-/* A directory of that name has no bucket for itself: its files keep their whole path. */
+/* What is listed in `local` is in a bucket by its own name too: "demo" and "local/demo" are one model. */
+static void names_of_one_segment_are_buckets_too(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place_of_revisions(&place);
+    tree_simple(&place.tree, "demo/model.safetensors", "a");
+    tree_text(&place.tree, "demo/deep/x.txt", "");
+    tree_simple(&place.tree, "bert.safetensors", "a");
+    tree_simple(&place.tree, "s-00001-of-00002.safetensors", "a");
+    tree_simple(&place.tree, "s-00001-of-00002.safetensors.d/e/x.safetensors", "a");
+    tree_simple(&place.tree, "s-00002-of-00002.safetensors", "b");
+    tree_simple(&place.tree, "models--gpt2/snapshots/" C1 "/model.safetensors", "a");
+    tree_simple(&place.tree, "models--gpt2/snapshots/" C0 "/model.safetensors", "b");
+    tree_text(&place.tree, "models--gpt2/refs/main", C1);
+    (void)scanner_scan(&place.scanner);
+    expect_buckets(&place, "local: bert.safetensors demo/deep/x.txt demo/model.safetensors "
+                           "gpt2/model.safetensors s-00001-of-00002.safetensors "
+                           "s-00002-of-00002.safetensors; s-00001-of-00002.safetensors.d: "
+                           "e/x.safetensors");
+    static const char *const pairs[][2] = {{"demo", "model.safetensors"},
+                                           {"demo", "deep/x.txt"},
+                                           {"gpt2", "model.safetensors"},
+                                           {"bert.safetensors", "bert.safetensors"},
+                                           {"s", "s-00002-of-00002.safetensors"}};
+    for (size_t i = 0; i < COUNT_OF(pairs); i++) {
+        const struct td_entry *entry = get(&place, pairs[i][0], pairs[i][1]);
+        const struct td_bucket *bucket = find(&place, pairs[i][0]);
+        assert_non_null(entry);
+        assert_string_equal(td_bucket_key(bucket, entry), pairs[i][1]);
+    }
+    assert_int_equal(find(&place, "demo")->key_count, 2);
+    assert_int_equal(find(&place, "s")->key_count, 2);
+    assert_null(get(&place, "s", "s-00001-of-00002.safetensors.d/e/x.safetensors"));
+    assert_null(get(&place, "demo", "demo/model.safetensors"));
+    assert_null(find(&place, "demo/deep"));
+    assert_null(find(&place, "gpt2@" C0));
+    close_place(&place);
+}
+
+/* What is at local/m owns that name; m has its own alone then. Keys of both directories come in byte order. */
 static void a_directory_called_local(void **state)
 {
     (void)state;
     struct place place;
     open_place_of_revisions(&place);
     tree_simple(&place.tree, "local/m/model.safetensors", "a");
+    tree_simple(&place.tree, "local/b/model.safetensors", "a");
+    tree_simple(&place.tree, "local/b-1/model.safetensors", "a");
     tree_simple(&place.tree, "m/model.safetensors", "b");
+    tree_text(&place.tree, "m/only-here.txt", "");
+    tree_simple(&place.tree, "a/model.safetensors", "b");
+    tree_simple(&place.tree, "c/model.safetensors", "b");
+    tree_simple(&place.tree, "b.safetensors", "b");
+    tree_simple(&place.tree, "models--local--n/snapshots/" C1 "/model.safetensors", "a");
+    tree_simple(&place.tree, "models--local--n/snapshots/" C0 "/model.safetensors", "b");
+    tree_text(&place.tree, "models--local--n/refs/main", C1);
     (void)scanner_scan(&place.scanner);
-    expect_buckets(&place, "local: local/m/model.safetensors m/model.safetensors");
-    tree_text(&place.tree, "local/x.txt", "");
+    expect_buckets(&place, "local: a/model.safetensors b-1/model.safetensors b.safetensors "
+                           "b/model.safetensors c/model.safetensors m/model.safetensors "
+                           "n/model.safetensors; m: model.safetensors only-here.txt");
+    assert_string_equal(get(&place, "local", "m/model.safetensors")->path, "local/m/model.safetensors");
+    assert_string_equal(get(&place, "m", "model.safetensors")->path, "m/model.safetensors");
+    assert_null(get(&place, "local", "m/only-here.txt")); /* no mix of two models */
+    /* whole paths, as they were listed up to 1.0 */
+    assert_string_equal(get(&place, "local", "local/m/model.safetensors")->path, "local/m/model.safetensors");
+    assert_string_equal(get(&place, "local", "n@" C0 "/model.safetensors")->path,
+                        "local/n@" C0 "/model.safetensors");
+    close_place(&place);
+}
+
+/* A directory of that name that holds files is a model like others of one segment. */
+static void a_model_called_local(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place_of_revisions(&place);
+    tree_simple(&place.tree, "local/model.safetensors", "a");
+    tree_simple(&place.tree, "local/m/model.safetensors", "a");
+    tree_simple(&place.tree, "m/model.safetensors", "b");
+    tree_simple(&place.tree, "n/model.safetensors", "b");
     (void)scanner_scan(&place.scanner);
-    expect_buckets(&place, "local: local/m/model.safetensors local/x.txt m/model.safetensors");
+    expect_buckets(&place, "local: local/m/model.safetensors local/model.safetensors n/model.safetensors; "
+                           "m: model.safetensors");
+    assert_string_equal(get(&place, "local", "model.safetensors")->path, "local/model.safetensors");
+    assert_string_equal(get(&place, "local", "m/model.safetensors")->path, "local/m/model.safetensors");
     close_place(&place);
 }
 
@@ -118,6 +189,9 @@ static void a_root_that_is_a_model(void **state)
     (void)scanner_scan(&place.scanner);
     expect_buckets(&place, "local: a/b/c.txt config.json d/e.txt x-00001-of-00001.safetensors "
                            "x.safetensors.index.json");
+    const char *name = strrchr(place.tree.path, '/') + 1;
+    assert_string_equal(get(&place, name, "a/b/c.txt")->path, "a/b/c.txt");
+    assert_int_equal(find(&place, name)->key_count, 5);
     close_place(&place);
 }
 
@@ -169,11 +243,28 @@ static bool is_local(const struct td_snapshot *snapshot, const char *path)
     size_t len = strcspn(path, "/");
     if (path[len] == '\0' || (len == 5 && memcmp(path, "local", 5) == 0))
         return true;
+    for (size_t i = 0; i < snapshot->entry_count; i++) /* what owns the name local/... */
+        if (strncmp(snapshot->entries[i].path, "local/", 6) == 0 &&
+            strncmp(snapshot->entries[i].path + 6, path, len + 1) == 0)
+            return false;
     for (size_t i = 0; i < snapshot->repo_count; i++)
         if (strlen(snapshot->repos[i].id) == len && snapshot->repos[i].prefix_len == len + 1 &&
             memcmp(snapshot->repos[i].id, path, len) == 0)
             return true;
     return false;
+}
+
+/* Whether a directory `local` is there that holds no file itself. */
+static bool is_local_a_namespace(const struct td_snapshot *snapshot)
+{
+    bool is = false;
+    for (size_t i = 0; i < snapshot->entry_count; i++) {
+        const char *path = snapshot->entries[i].path;
+        if (strncmp(path, "local/", 6) == 0 && strchr(path + 6, '/') == NULL)
+            return false;
+        is = is || strncmp(path, "local/", 6) == 0;
+    }
+    return is;
 }
 
 static void lower_bounds(const struct td_snapshot *snapshot, const struct td_bucket *bucket)
@@ -217,7 +308,8 @@ static void every_file_is_in_one_bucket(void **state)
             assert_non_null(bucket);
             CHECK(bucket->is_local == local && (local || strncmp(bucket->name, path, len) == 0), "%s in %s",
                   path, bucket->name);
-            const char *key = local ? path : path + len + 1;
+            bool is_below = local && is_local_a_namespace(snapshot) && strncmp(path, "local/", 6) == 0;
+            const char *key = local && !is_below ? path : path + len + 1;
             assert_true(td_bucket_find_entry(snapshot, bucket, key, strlen(key)) == &snapshot->entries[i]);
         }
         close_place(&place);
@@ -227,9 +319,14 @@ static void every_file_is_in_one_bucket(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_segments_are_buckets),     cmocka_unit_test(nothing_is_no_bucket),
-        cmocka_unit_test(a_directory_called_local),       cmocka_unit_test(a_root_that_is_a_model),
-        cmocka_unit_test(other_revisions_are_not_listed), cmocka_unit_test(every_file_is_in_one_bucket),
+        cmocka_unit_test(first_segments_are_buckets),
+        cmocka_unit_test(nothing_is_no_bucket),
+        cmocka_unit_test(a_directory_called_local),
+        cmocka_unit_test(a_root_that_is_a_model),
+        cmocka_unit_test(a_model_called_local),
+        cmocka_unit_test(names_of_one_segment_are_buckets_too),
+        cmocka_unit_test(other_revisions_are_not_listed),
+        cmocka_unit_test(every_file_is_in_one_bucket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

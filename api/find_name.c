@@ -1,0 +1,90 @@
+#include "api/find_name.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN_BYTES = 200, MOST_MODELS = 3 };
+
+static int shown(size_t len)
+{
+    return (int)(len > SHOWN_BYTES ? SHOWN_BYTES : len);
+}
+
+/* Writes "; below it are a, b, ...". False when nothing is below. */
+static bool advise_below(const struct td_snapshot *snapshot, const char *id, size_t len,
+                         char out[TD_NAME_ADVICE_BYTES])
+{
+    size_t first;
+    size_t count;
+    size_t listed = 0;
+    td_snapshot_models_below(snapshot, id, len, &first, &count);
+    size_t used = (size_t)snprintf(out, TD_NAME_ADVICE_BYTES, "; below it are");
+    for (size_t i = first; i < first + count && listed <= MOST_MODELS; i++) {
+        const struct td_model *model = &snapshot->models[i];
+        if (model->is_other_revision)
+            continue;
+        listed++;
+        used += listed > MOST_MODELS
+                    ? (size_t)snprintf(out + used, TD_NAME_ADVICE_BYTES - used, ", ...")
+                    : (size_t)snprintf(out + used, TD_NAME_ADVICE_BYTES - used, "%s \"%.*s\"",
+                                       listed > 1 ? "," : "", shown(strlen(model->id)), model->id);
+    }
+    return listed > 0;
+}
+
+void td_name_advise(const struct td_snapshot *snapshot, struct td_text id, char out[TD_NAME_ADVICE_BYTES])
+{
+    size_t len = id.len > 0 && id.p[id.len - 1] == '/' ? id.len - 1 : id.len;
+    const char *name = td_repo_resolve(snapshot, id.p, &len);
+    const struct td_repo *repo = td_repo_find(snapshot, false, name, len);
+    bool is_dataset = repo == NULL || td_repo_is_dataset(repo);
+    if (repo == NULL)
+        repo = td_repo_find(snapshot, true, name, len);
+    if (advise_below(snapshot, name, len, out))
+        return;
+    out[0] = '\0';
+    if (repo != NULL)
+        (void)snprintf(out, TD_NAME_ADVICE_BYTES, "; there is a repository \"%.*s\": %s/%.*s/resolve/main/",
+                       shown(strlen(repo->hub_id)), repo->hub_id, is_dataset ? "/datasets" : "",
+                       shown(strlen(repo->hub_id)), repo->hub_id);
+}
+
+void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
+                         char out[TD_NAME_ADVICE_BYTES])
+{
+    const char *folder;
+    const struct td_repo *repo = td_repo_above(snapshot, as_dataset, path.p, path.len, &folder);
+    out[0] = '\0';
+    if (repo == NULL)
+        return;
+    int len = shown((size_t)(path.p + path.len - folder));
+    (void)snprintf(out, TD_NAME_ADVICE_BYTES,
+                   "it is the folder \"%.*s\" of \"%.*s\": ask for that with subfolder=\"%.*s\"; ", len,
+                   folder, shown(strlen(repo->hub_id)), repo->hub_id, len, folder);
+}
+
+/* ---- pages --------------------------------------------------------------------------------------------- */
+
+bool td_name_find_page(const struct td_snapshot *snapshot, struct td_text path, struct td_named_page *out)
+{
+    static const char datasets[] = "datasets/";
+    const size_t datasets_len = sizeof datasets - 1;
+    memset(out, 0, sizeof *out);
+    if (path.len > 0 && path.p[0] == '/')
+        path = (struct td_text){.p = path.p + 1, .len = path.len - 1};
+    if (path.len > 0 && path.p[path.len - 1] == '/')
+        path.len--;
+    size_t len = path.len;
+    const char *name = td_repo_resolve(snapshot, path.p, &len);
+    out->model = td_snapshot_find_model(snapshot, name, len);
+    if (out->model != NULL)
+        return true;
+    out->as_dataset = path.len > datasets_len && memcmp(path.p, datasets, datasets_len) == 0;
+    if (out->as_dataset)
+        out->repo = td_repo_find(snapshot, true, path.p + datasets_len, path.len - datasets_len);
+    if (out->repo == NULL) {
+        out->as_dataset = false;
+        out->repo = td_repo_find(snapshot, false, name, len);
+    }
+    return out->repo != NULL;
+}
