@@ -4,6 +4,7 @@
 
 #include "api/npy_header.h"
 #include "api/tensor_source.h"
+#include "catalog/partial_checkpoint.h"
 #include "core/buffer.h"
 #include "core/json.h"
 
@@ -132,9 +133,18 @@ static bool find_tensor(const struct td_call *call, const struct td_checkpoint *
 {
     struct td_response *response = call->response;
     if (!td_checkpoint_find_number(checkpoint, call->rest.p, call->rest.len, &wanted->number)) {
-        td_response_fail(response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
-                         checkpoint->id, call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len),
-                         call->rest.p);
+        const char *file =
+            checkpoint->index == NULL ? NULL : td_partial_file_of(checkpoint, call->rest.p, call->rest.len);
+        if (file != NULL)
+            td_response_fail(
+                response, 404, NULL,
+                "tensor \"%.*s\" is not there: the index says that it is in \"%.200s\", which is missing, "
+                "refused, or without it",
+                (int)(call->rest.len > 200 ? 200 : call->rest.len), call->rest.p, file);
+        else
+            td_response_fail(response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
+                             checkpoint->id, call->model->id,
+                             (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
         return false;
     }
     wanted->ref = td_checkpoint_tensor(checkpoint, wanted->number);
@@ -231,14 +241,14 @@ static void set_tensor_etag(struct td_response *response, const struct td_checkp
 
 void td_handle_tensor(const struct td_call *call)
 {
-    static const char *const known[] = {"checkpoint", "slice", "shard", "format", NULL};
+    static const char *const known[] = {"checkpoint", "partial", "slice", "shard", "format", NULL};
     struct td_response *response = call->response;
     struct wanted wanted = {.format = FORMAT_RAW};
     struct td_error err;
     td_error_init(&err);
     const struct td_text *format = td_uri_parameter(call->uri, "format");
     const struct td_checkpoint *checkpoint = NULL;
-    if (!td_call_check_parameters(call, known) || (checkpoint = td_call_checkpoint(call)) == NULL ||
+    if (!td_call_check_parameters(call, known) || (checkpoint = td_call_checkpoint_or_part(call)) == NULL ||
         (format != NULL && (wanted.format = read_format(call, *format)) == FORMAT_COUNT) ||
         !find_tensor(call, checkpoint, &wanted))
         return;

@@ -4,6 +4,7 @@
 #include "api/held_json.h"
 #include "api/html_index.h"
 #include "api/page_token.h"
+#include "catalog/partial_checkpoint.h"
 
 #include "core/clock.h"
 #include "core/digits.h"
@@ -316,16 +317,35 @@ const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
     td_buffer_init(&details);
     list_checkpoints(call->model, &details);
     const char *text = td_buffer_terminate(&details);
+    const char *advice =
+        call->model->partial_count == 0
+            ? ""
+            : "; ?partial=1 answers what is there of an incomplete one, tensors or their list";
     if (call->model->checkpoint_count == 0)
-        td_response_fail(call->response, 404, text,
-                         "model \"%s\" has no readable checkpoint; GET /models/%s lists %s", call->model->id,
-                         call->model->id,
-                         call->model->problems.count > 0 ? "the errors" : "its files, all in other formats");
+        td_response_fail(
+            call->response, 404, text, "model \"%s\" has no readable checkpoint; GET /models/%s lists %s%s",
+            call->model->id, call->model->id,
+            call->model->problems.count > 0 ? "the errors" : "its files, all in other formats", advice);
     else
-        td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"",
-                         call->model->id, (int)(id->len > 200 ? 200 : id->len), id->p);
+        td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"%s",
+                         call->model->id, (int)(id->len > 200 ? 200 : id->len), id->p, advice);
     td_buffer_fini(&details);
     return NULL;
+}
+
+const struct td_checkpoint *td_call_checkpoint_or_part(const struct td_call *call)
+{
+    const struct td_text *partial = td_uri_parameter(call->uri, "partial");
+    const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
+    if (partial != NULL && !td_text_equals(*partial, "1")) {
+        td_response_fail(call->response, 400, NULL,
+                         "partial must be 1: it asks for what is there of an incomplete checkpoint");
+        return NULL;
+    }
+    const struct td_checkpoint *found = NULL;
+    if (partial != NULL && (id == NULL || id->len > 0))
+        found = td_partial_find(call->model, id == NULL ? "" : id->p, id == NULL ? 0 : id->len);
+    return found != NULL ? found : td_call_checkpoint(call);
 }
 
 /* Reads dtype; NULL without the parameter. False: 400 was answered, listing what is known. */
@@ -373,10 +393,12 @@ static void manifest_etag(const struct td_call *call, const struct td_checkpoint
 
 void td_handle_manifest(const struct td_call *call)
 {
-    static const char *const known[] = {"checkpoint", "match", "dtype", "page_size", "page_token", NULL};
+    static const char *const known[] = {"checkpoint", "partial",    "match", "dtype",
+                                        "page_size",  "page_token", NULL};
     struct td_view_query query = {.match = td_uri_parameter(call->uri, "match")};
     const struct td_text *filters[] = {query.match, td_uri_parameter(call->uri, "dtype"),
-                                       td_uri_parameter(call->uri, "checkpoint")};
+                                       td_uri_parameter(call->uri, "checkpoint"),
+                                       td_uri_parameter(call->uri, "partial")};
     struct td_buffer name;
     struct td_buffer after;
     struct td_error err;
@@ -384,9 +406,10 @@ void td_handle_manifest(const struct td_call *call)
     td_buffer_init(&after);
     td_error_init(&err);
     const struct td_checkpoint *checkpoint = NULL;
-    bool ok = td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint(call)) != NULL &&
-              dtype_filter(call, &query.dtype) && page_size(call, &query.page_size) &&
-              listing_name(call, &name, "tensors", call->model->id, filters, 3);
+    bool ok = td_call_check_parameters(call, known) &&
+              (checkpoint = td_call_checkpoint_or_part(call)) != NULL && dtype_filter(call, &query.dtype) &&
+              page_size(call, &query.page_size) &&
+              listing_name(call, &name, "tensors", call->model->id, filters, 4);
     query.listing = (struct td_text){.p = name.data, .len = name.len};
     if (ok && page_token(call, query.listing, &after, &query.page_first)) {
         query.after = (struct td_text){.p = after.data, .len = after.len};

@@ -63,4 +63,7 @@ void td_call_fail_json(const struct td_call *call, const struct td_error *err);
 /* The checkpoint that ?checkpoint= names, the default one without it. NULL: a 404 was answered. */
 const struct td_checkpoint *td_call_checkpoint(const struct td_call *call);
 
+/* The same, or with ?partial=1 an incomplete one of that id, where there is one. NULL: a 400 or 404 was answered. */
+const struct td_checkpoint *td_call_checkpoint_or_part(const struct td_call *call);
+
 #endif

@@ -75,6 +75,12 @@ static void write_dotted_name(struct td_buffer *out, const struct td_tensor *ten
     }
 }
 
+/* Whether the checkpoint is the one without ?checkpoint=, among the incomplete ones or among the others. */
+static bool is_default(const struct td_model *model, const struct td_checkpoint *checkpoint)
+{
+    return checkpoint == (checkpoint->index != NULL ? model->partials : model->checkpoints);
+}
+
 void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
                             const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
 {
@@ -85,8 +91,10 @@ void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
         write_dotted_name(out, tensor);
     else
         td_uri_encode(out, tensor->name, tensor->name_len, true);
-    if (checkpoint != &model->checkpoints[0]) {
-        td_buffer_puts(out, "?checkpoint=");
+    if (checkpoint->index != NULL)
+        td_buffer_puts(out, "?partial=1");
+    if (!is_default(model, checkpoint)) {
+        td_buffer_puts(out, checkpoint->index != NULL ? "&checkpoint=" : "?checkpoint=");
         td_uri_encode(out, checkpoint->id, strlen(checkpoint->id), false);
     }
 }
@@ -215,6 +223,21 @@ static void render_piece(const struct view *view, size_t *at, size_t *emitted, s
     }
 }
 
+/* Says what an incomplete checkpoint lacks. */
+static void write_incomplete(const struct td_checkpoint *checkpoint, struct td_buffer *out)
+{
+    size_t left_out = checkpoint->index->file->index.entry_count - checkpoint->tensor_count;
+    td_buffer_printf(out, ",\"incomplete\":{\"reason\":\"%zu files of the index are missing or refused\"",
+                     checkpoint->missing_count);
+    td_buffer_printf(out, ",\"missing_tensor_count\":%zu,\"missing_files\":[", left_out);
+    for (size_t i = 0; i < checkpoint->missing_count; i++) {
+        if (i > 0)
+            td_buffer_putc(out, ',');
+        td_json_write_cstring(out, checkpoint->missing[i]);
+    }
+    td_buffer_puts(out, "]}");
+}
+
 static void write_head(const struct view *view, const struct td_view_layout *layout, struct td_buffer *out)
 {
     const struct td_checkpoint *checkpoint = view->checkpoint;
@@ -231,6 +254,8 @@ static void write_head(const struct view *view, const struct td_view_layout *lay
         td_buffer_puts(out, ",\"matched_count\":");
         td_buffer_u64(out, layout->matched);
     }
+    if (checkpoint->index != NULL)
+        write_incomplete(checkpoint, out);
     td_buffer_puts(out, ",\"metadata\":{");
     for (size_t i = 0; i < checkpoint->metadata_count; i++) {
         if (i > 0)
@@ -303,7 +328,7 @@ static struct td_view_layout *layout_create(struct view *view, const struct td_v
         return NULL;
     atomic_init(&layout->refs, 1);
     memcpy(layout->tag, view->checkpoint->tag, sizeof layout->tag);
-    layout->is_default = view->checkpoint == &view->model->checkpoints[0];
+    layout->is_default = is_default(view->model, view->checkpoint);
     size_t at =
         query->page_first ? 0 : td_checkpoint_after(view->checkpoint, query->after.p, query->after.len);
     size_t limit = query->page_size == 0 ? SIZE_MAX : query->page_size;
@@ -497,7 +522,7 @@ bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *sn
     }
     bool whole = !is_filtered(view) && query->page_size == 0 && query->page_first;
     if (whole && cache != NULL)
-        view->layout = cache_get(cache, checkpoint->tag, checkpoint == &model->checkpoints[0]);
+        view->layout = cache_get(cache, checkpoint->tag, is_default(model, checkpoint));
     if (view->layout == NULL) {
         view->layout = layout_create(view, query);
         if (view->layout == NULL)

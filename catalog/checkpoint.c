@@ -2,6 +2,7 @@
 
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/external_data.h"
+#include "catalog/partial_checkpoint.h"
 #include "core/checked.h"
 #include "core/digits.h"
 #include "core/extension.h"
@@ -188,6 +189,26 @@ static void claim_beside_refused_indexes(struct builder *b, const bool refused[F
     }
 }
 
+/* Keeps what is there of a checkpoint that is not published. */
+static bool add_partial(struct builder *b, const struct td_candidate *candidate)
+{
+    const struct td_shard_index *index = &candidate->entry->file->index;
+    const char *name = td_base_name(candidate->path);
+    enum family family = family_of(name);
+    bool is_default = family != FAMILY_OTHER && strcmp(name, families[family].index) == 0;
+    const struct td_entry **parts = calloc(index->file_count + 1, sizeof(*parts));
+    if (parts == NULL)
+        return td_error_no_memory(b->err);
+    for (size_t i = 0; i < index->file_count; i++) {
+        size_t at = candidate_find(b, index->files[i]);
+        parts[i] = at != SIZE_MAX && is_usable(&b->candidates[at]) ? b->candidates[at].entry : NULL;
+    }
+    bool ok = td_partial_add(b->snapshot, b->model, is_default ? families[family].id : name, candidate->entry,
+                             parts, b->err);
+    free(parts);
+    return ok;
+}
+
 static bool collect_indexes(struct builder *b)
 {
     bool refused[FAMILY_OTHER + 1] = {false};
@@ -210,6 +231,8 @@ static bool collect_indexes(struct builder *b)
             index_tensors_present(b, candidate, index, unit))
             continue;
         unit_drop_last(b); // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
+        if (!add_partial(b, candidate))
+            return false;
     }
     if (any_refused)
         claim_beside_refused_indexes(b, refused);

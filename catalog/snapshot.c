@@ -37,6 +37,11 @@ void td_snapshot_free(struct td_snapshot *snapshot)
             free(model->checkpoints[j].parts);
             td_checkpoint_drop_refs(&model->checkpoints[j]);
         }
+        for (size_t j = 0; j < model->partial_count; j++) {
+            free(model->partials[j].parts);
+            td_checkpoint_drop_refs(&model->partials[j]);
+        }
+        free(model->partials);
         free(model->checkpoints);
         free(model->problems.items);
     }

@@ -102,6 +102,11 @@ struct td_checkpoint {
         total_bytes; /* of the tensors that can be served: the parts of one that cannot are tensors themselves */
     const struct td_metadata *metadata;
     size_t metadata_count;
+    /* Of an incomplete one (catalog/partial_checkpoint.h): the entry of its index, and the files that it names and that are
+     * missing or refused. NULL and 0 of a complete one. */
+    const struct td_entry *index;
+    const char *const *missing;
+    size_t missing_count;
     char tag[TD_TAG_BYTES];        /* changes whenever anything in its manifest may */
     char former_tag[TD_TAG_BYTES]; /* what it was before its files were hashed */
 };
@@ -116,6 +121,8 @@ struct td_model {
     const struct td_entry *config;     /* config.json, or NULL */
     struct td_checkpoint *checkpoints; /* the default one first, the others by id */
     size_t checkpoint_count;
+    struct td_checkpoint *partials; /* incomplete ones */
+    size_t partial_count;
     struct td_problems problems;
     uint64_t total_bytes; /* tensor bytes of all checkpoints */
     uint64_t file_bytes;  /* 2^64-1 for more */
@@ -137,9 +144,10 @@ struct td_snapshot {
     size_t bucket_count;
     struct td_bucket *other_buckets; /* not listed: other names of what is in `local`; sorted by name */
     size_t other_bucket_count;
-    struct td_bucket_run *bucket_runs[3]; /* which they point to: of the named ones, `local`, the unlisted ones */
-    struct td_problems problems;          /* what could not be published at all */
-    size_t unsettled_count;               /* files seen but still too young to trust */
+    struct td_bucket_run
+        *bucket_runs[3];         /* which they point to: of the named ones, `local`, the unlisted ones */
+    struct td_problems problems; /* what could not be published at all */
+    size_t unsettled_count;      /* files seen but still too young to trust */
     size_t pending_count; /* of those: nobody is known to write to them, so time alone publishes them */
     size_t racy_count;    /* of the latter: finished, but the clock has to move on */
     uint64_t next_due_ns; /* monotonic time by which the first of them settles; 0 = none */

@@ -310,7 +310,7 @@ def test_head_of_every_path(srv, contract):
 
 
 def test_every_query_parameter_is_known_and_no_other(srv, contract):
-    examples = {"page_size": "1", "page_token": "", "match": "*", "checkpoint": "safetensors", "dtype": "F32",
+    examples = {"page_size": "1", "page_token": "", "match": "*", "checkpoint": "safetensors", "partial": "1", "dtype": "F32",
                 "slice": "0:1", "shard": "0:0/2", "format": "raw", "search": "p", "author": "local", "sort": "lastModified", "limit": "1",
                 "cursor": "1", "full": "true", "filter": "safetensors", "pipeline_tag": "fill-mask", "direction": "1", "config": "true",
                 "cardData": "true", "blobs": "true", "recursive": "true", "expand": "true"}
