@@ -308,7 +308,7 @@ bool td_h5_space_read(struct td_h5 *h, struct td_h5_cursor body, struct td_h5_sp
     out->is_null = version == 2 && type == TYPE_NULL;
     for (unsigned i = 0; i < rank; i++)
         out->max_dims[i] = out->dims[i] = td_h5_number(&body, h->length_bytes);
-    const uint64_t unlimited = UINT64_MAX >> (64 - 8 * h->length_bytes);
+    const uint64_t unlimited = h->length_bytes < 8 ? (UINT64_C(1) << 8 * h->length_bytes) - 1 : UINT64_MAX;
     for (unsigned i = 0; i < rank && has_max; i++) {
         uint64_t max = td_h5_number(&body, h->length_bytes);
         out->max_dims[i] = max == unlimited ? TD_H5_UNLIMITED : max;
