@@ -213,13 +213,6 @@ def test_each_file_of_a_split_set_by_itself(tmp_path):
     assert code == 1 and one_line(err) and "shard 2 of 3 is not there" in err and "other.gguf" in out.decode()
 
 
-def test_big_endian_is_refused_by_name(tmp_path):
-    path = write(tmp_path / "m.gguf", lambda w: w.add_tensor("a", np.ones(4, np.float32)), endianess=gguf.GGUFEndian.BIG)
-    assert gguf.GGUFReader(path).endianess == gguf.GGUFEndian.BIG
-    code, out, err = run("inspect", path, "--json")
-    assert code == 1 and one_line(err) and "big-endian" in err and "at byte 4" in err, err
-
-
 def test_version_2(tmp_path):
     path = write(tmp_path / "m.gguf", lambda w: w.add_tensor("a", np.ones((2, 4), np.float32)))
     content = bytearray(path.read_bytes())
