@@ -226,7 +226,7 @@ static void unsaved_buffers_are_bounded(void **state)
     double before = cpu_seconds();
     parse_long(&text, &p);
     check_refused(&p, 76, "unfold without end", text.len);
-    assert_true(cpu_seconds() - before < 2);
+    assert_true(cpu_seconds() - before < 10);
     done_long(&text, &p);
 }
 
@@ -248,7 +248,7 @@ static void shared_nothing_is_bounded(void **state)
     double before = cpu_seconds();
     parse_long(&text, &p);
     check_refused(&p, 76, "unfold without end", text.len);
-    assert_true(cpu_seconds() - before < 2);
+    assert_true(cpu_seconds() - before < 10);
     done_long(&text, &p);
 }
 
@@ -303,7 +303,7 @@ static void sharing_is_bounded(void **state)
     double before = cpu_seconds();
     parse_pickle(text.data, text.len, &p, &f);
     check_refused(&p, 76, "unfold without end", f.len);
-    assert_true(cpu_seconds() - before < 2);
+    assert_true(cpu_seconds() - before < 10);
     done(&p, &f);
     td_buffer_fini(&text);
 }
@@ -468,7 +468,7 @@ static void check_key_is_bounded(const struct td_buffer *key)
     double before = cpu_seconds();
     parse_long(&text, &p);
     check_refused(&p, 76, "unfold without end", text.len);
-    assert_true(cpu_seconds() - before < 2);
+    assert_true(cpu_seconds() - before < 10);
     done_long(&text, &p);
 }
 
