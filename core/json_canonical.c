@@ -45,11 +45,11 @@ static int by_name(const void *a, const void *b)
 static bool sort_members(struct writer *w)
 {
     size_t first = w->levels[w->depth - 1].first_member;
-    struct member *members = w->members + first;
     size_t count = w->member_count - first;
     w->member_count = first;
-    if (count < 2)
+    if (count < 2) /* none at all may be a null list */
         return true;
+    struct member *members = w->members + first;
     size_t start = members[0].off;
     td_buffer_clear(&w->aside);
     td_buffer_append(&w->aside, w->out->data + start, w->out->len - start);
