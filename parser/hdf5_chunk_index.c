@@ -485,6 +485,9 @@ static bool read_entries(struct td_h5_chunk_reader *r, bool (*read)(struct entri
 static bool add_single(struct td_h5_chunk_reader *r)
 {
     const uint64_t scaled[TD_CODING_RANK_MAX] = {0};
+    for (uint32_t i = 0; i < r->layout->rank; i++)
+        if (r->along[i] > 1)
+            return td_h5_fail(r->h, r->layout->addr, "a single chunk, where the array has several");
     return td_h5_add_chunk(r, scaled, r->layout->addr, r->layout->single_bytes, r->layout->single_skipped);
 }
 

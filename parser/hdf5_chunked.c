@@ -4,6 +4,7 @@
 #include "core/checked.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,7 +82,14 @@ bool td_h5_chunked_layout(struct td_h5 *h, struct td_h5_cursor c, unsigned versi
 /* One filter's description. False: it is not read, and the chunks that it was applied to are not either. */
 static bool take_filter(struct td_h5_cursor *c, unsigned version, struct td_coding_filter *out)
 {
-    enum { DEFLATE = 1, SHUFFLE = 2, FLETCHER32 = 3, LZF = 32000, FIRST_WITH_NAME = 256 };
+    enum {
+        DEFLATE = 1,
+        SHUFFLE = 2,
+        FLETCHER32 = 3,
+        LZF = 32000,
+        FIRST_WITH_NAME = 256,
+        DEFLATE_LEVEL_MAX = 9
+    };
     unsigned id = td_h5_u16(c);
     size_t name_len = version == 1 || id >= FIRST_WITH_NAME ? td_h5_u16(c) : 0;
     (void)td_h5_take(c, 2); /* flags */
@@ -94,10 +102,10 @@ static bool take_filter(struct td_h5_cursor *c, unsigned version, struct td_codi
     switch (id) {
     case DEFLATE:
         out->kind = TD_FILTER_DEFLATE;
-        return true;
+        return values == 1 && first <= DEFLATE_LEVEL_MAX; /* as libhdf5 has it */
     case SHUFFLE:
         out->kind = TD_FILTER_SHUFFLE;
-        return values > 0 && first > 0;
+        return values == 1 && first > 0; /* likewise */
     case FLETCHER32:
         out->kind = TD_FILTER_FLETCHER32;
         return true;
@@ -293,6 +301,15 @@ static void count_along(struct td_h5_chunk_reader *r)
     }
 }
 
+/* Says as the tensor's reason what is wrong with its index. */
+static bool damaged_index(struct td_h5 *h, const struct td_error *own, const char **reason)
+{
+    char text[TD_ERROR_MESSAGE_BYTES + 64];
+    int len = snprintf(text, sizeof text, "chunked, with a damaged index: %s", own->message);
+    *reason = td_arena_strndup(&h->manifest->arena, text, (size_t)len);
+    return *reason != NULL || td_h5_no_memory(h);
+}
+
 /* Reads the index with an error and a budget of its own: what is wrong with it is this tensor's affair alone. */
 static bool read_index(struct td_h5_chunk_reader *r, struct td_coding_grid *grid, const char **reason)
 {
@@ -312,8 +329,8 @@ static bool read_index(struct td_h5_chunk_reader *r, struct td_coding_grid *grid
     if (ok)
         return true;
     if (own.code == TD_INVALID_ARGUMENT)
-        *reason = "chunked, with a damaged index";
-    else if (own.code == TD_RESOURCE_EXHAUSTED && own.pos != TD_ERROR_POS_NONE) /* td_h5_read's bound */
+        return damaged_index(h, &own, reason);
+    if (own.code == TD_RESOURCE_EXHAUSTED && own.pos != TD_ERROR_POS_NONE) /* td_h5_read's bound */
         *reason = "chunked, with an index of more bytes than are read";
     else
         return td_error_set(outer, own.code, "%s", own.message);

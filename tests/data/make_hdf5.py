@@ -285,6 +285,34 @@ def fill_small(f):
     f.attrs["k"] = np.bytes_("v")
 
 
+def chunk_files():
+    """One dataset "x" each, in chunks that are found in each of the ways there are; `_deep` has inner nodes."""
+    matrix = np.arange(60, dtype="<i4").reshape(6, 10)
+    both = {"data": matrix, "chunks": (2, 4), "compression": "gzip", "shuffle": True, "fletcher32": True}
+
+    def early(plist):
+        plist.set_chunk((2, 4))
+        plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+
+    def implicit(f):
+        low(f, "x", (6, 10), early)
+        f["x"][...] = matrix
+
+    def small_chunks(n, **kw):
+        return lambda f: f.create_dataset("x", data=(np.arange(n) % 251).astype("u1"), chunks=(1,), **kw)
+    v110 = ("v110", "v110")
+    make("chunks_tree", lambda f: f.create_dataset("x", **both))
+    make("chunks_tree_deep", small_chunks(70))
+    make("chunks_fixed", lambda f: f.create_dataset("x", **both), v110)
+    make("chunks_fixed_paged", small_chunks(1100), v110)
+    make("chunks_extensible", small_chunks(300, maxshape=(None,)), v110)
+    make("chunks_tree_2", lambda f: f.create_dataset("x", **both, maxshape=(None, None)), v110)
+    make("chunks_tree_2_deep", lambda f: f.create_dataset(
+        "x", data=np.arange(100, dtype="u1").reshape(10, 10), chunks=(1, 1), maxshape=(None, None)), v110)
+    make("chunks_single", lambda f: f.create_dataset("x", data=matrix, chunks=(6, 10), compression="gzip"), v110)
+    make("chunks_implicit", implicit, v110)
+
+
 def keras_files():
     import keras
     keras.utils.set_random_seed(1)
@@ -413,6 +441,7 @@ def main():
         f.attrs["in the heap"] = ["a", "bcdefghi"]
     describe(OUT / "narrow.h5")
     torch_archives()
+    chunk_files()
     with h5py.File(OUT / "small.h5") as f:
         WHERE["small"] = f["g/a"].id.get_offset()
     patch("attributes", "bad_144_continuation_cycle", continuation_cycle, refused=True)
