@@ -1,11 +1,8 @@
 #include "catalog/scan.h"
 
-#include "catalog/bucket.h"
 #include "catalog/checkpoint.h"
-#include "catalog/dcp_checkpoint.h"
-#include "catalog/described.h"
-#include "catalog/external_data.h"
-#include "catalog/repo.h"
+#include "catalog/file_content.h"
+#include "catalog/grouping.h"
 #include "catalog/walk.h"
 #include "core/buffer.h"
 #include "core/checked.h"
@@ -23,15 +20,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Names that are kept for the HTTP interface and so cannot end an id. */
-static const char *const reserved_names[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
-
 struct scan {
     struct td_snapshot *snapshot;
     const struct td_snapshot *previous;
     const struct td_walk *walk;
-    uint64_t
-        going_bytes; /* once has_going: what files take that are in the snapshot before and not in this one */
+    uint64_t going_bytes; /* once has_going: memory of the files of `previous` that this snapshot lacks */
     bool has_going;
     struct td_mapping_cache *maps;
     const struct td_scan_config *config;
@@ -41,11 +34,7 @@ struct scan {
     struct td_unsettled_list unsettled;
     uint64_t now_ns; /* monotonic */
     int64_t wall_now_ns;
-    struct td_candidate *candidates;
-    const struct td_found **found; /* of each entry */
-    size_t candidate_count, candidate_capacity;
-    size_t in_directories; /* candidates that do not lie directly in the root */
-    bool root_is_model;    /* the files directly in the root are one model */
+    struct td_grouping grouping;
     struct td_error *err;
 };
 
@@ -116,8 +105,8 @@ static bool is_settled(const struct scan *s, const struct td_found *found, const
     return false;
 }
 
-/* Whether a young file may be published at once, as who asks for a scan wishes: what wrote it from its beginning to its end,
- * as cp does, is done with it. Of a checkpoint the parser's verdict has to come on top. */
+/* Returns whether a young file may be published at once: it was written from its beginning to its end, as cp does, and no
+ * writer has it open. A checkpoint file must also parse. Only a scan that somebody asked for publishes such files. */
 static bool is_finished(const struct scan *s, const struct td_found *found, struct seen *seen)
 {
     uint64_t wait_ns = 0;
@@ -144,14 +133,14 @@ static bool is_same_place(const struct td_entry *before, const struct td_found *
     return before != NULL && strcmp(before->file->source.path, found->physical) == 0;
 }
 
-/* Whether before is this file as it is now, and reading it again would tell the same. */
+/* Returns whether the entry is this file with unchanged content, so that reading it again would tell the same. */
 static bool is_same_file(const struct td_entry *before, const struct td_found *found)
 {
     return is_same_place(before, found) && td_file_id_equal(&before->file->source.id, &found->id) &&
            !before->file->transient;
 }
 
-/* What the files take that go with the snapshot before. */
+/* Returns the memory of the files that the snapshot before has and this one will not have. */
 static uint64_t going_bytes(struct scan *s)
 {
     uint64_t bytes = 0;
@@ -169,8 +158,8 @@ static uint64_t going_bytes(struct scan *s)
     return bytes;
 }
 
-/* Whether so much is left for one more file. What files take that this scan replaces does not count, though it is there
- * until the snapshot before is gone; it is looked for when it matters. */
+/* Returns whether so much memory is left for one more file. The memory of the files that this scan replaces counts as
+ * left, though it is freed only with the snapshot before. */
 static bool has_memory(struct scan *s, uint64_t bytes)
 {
     const struct td_memory *memory = s->config->memory;
@@ -186,78 +175,12 @@ static bool has_memory(struct scan *s, uint64_t bytes)
 
 /* ---- reading one file ---------------------------------------------------------------------------------- */
 
-static void file_refuse(struct td_file *file, const struct td_error *why)
-{
-    char message[TD_ERROR_MESSAGE_BYTES + 64];
-    if (why->pos == TD_ERROR_POS_NONE)
-        (void)snprintf(message, sizeof message, "%s", why->message);
-    else
-        (void)snprintf(message, sizeof message, "%s (at byte %" PRIu64 ")", why->message, why->pos);
-    file->error = strdup(message);
-    file->transient =
-        why->code != TD_INVALID_ARGUMENT || file->error == NULL; /* no memory: say it next time */
-    td_file_forget_content(file);
-}
-
-static bool read_index(struct td_file *file, const struct td_input *input, const struct td_limits *limits,
-                       struct td_error *err)
-{
-    if (input->size_bytes > limits->max_header_bytes)
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "index of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
-                            input->size_bytes, limits->max_header_bytes);
-    size_t len = (size_t)input->size_bytes;
-    char *text = malloc(len + 1);
-    if (text == NULL)
-        return td_error_no_memory(err);
-    bool ok = td_input_read(input, 0, text, len, err) && td_shard_index_parse(&file->index, text, len, err);
-    free(text);
-    return ok;
-}
-
-static bool parse_file(struct td_file *file, const char *name, const struct td_input *input,
-                       const struct td_limits *limits, struct td_error *err)
-{
-    if (!td_lfs_pointer_check(input, &file->is_lfs_pointer, err))
-        return false;
-    if (file->is_lfs_pointer)
-        return td_error_set(err, TD_INVALID_ARGUMENT, TD_LFS_POINTER_REASON);
-    if (file->kind == TD_FILE_PLAIN)
-        return file->facts_kind == TD_FACTS_NONE || td_facts_read(file->facts_kind, input, &file->facts, err);
-    if (file->kind == TD_FILE_SHARD_INDEX)
-        return read_index(file, input, limits, err);
-    if (file->kind == TD_FILE_DCP_METADATA)
-        return td_dcp_parse(&file->dcp, input, limits, err) &&
-               td_dcp_check(&file->dcp, input->size_bytes, limits->max_memory_bytes, err);
-    bool ok = td_format_parse(name, input, limits, &file->format, &file->manifest, err);
-    if (file->format == NULL)
-        file->kind = TD_FILE_PLAIN;
-    return ok && (file->format == NULL ||
-                  td_facts_count_elements(&file->manifest, &file->counts, &file->count_count, err));
-}
-
-/* What is kept of a file. */
-static uint64_t content_bytes(const struct td_file *file)
-{
-    enum { OWN_BYTES = 2048 }; /* its members and names, and what the first chunk of an arena leaves unused */
-    uint64_t bytes = OWN_BYTES;
-    if (file->format != NULL)
-        bytes += file->manifest.arena.used_bytes + td_external_join_bytes(&file->manifest);
-    if (file->kind == TD_FILE_SHARD_INDEX)
-        bytes += file->index.arena.used_bytes;
-    if (file->kind == TD_FILE_DCP_METADATA)
-        bytes += file->dcp.arena.used_bytes + td_dcp_join_bytes(&file->dcp);
-    if (file->facts != NULL)
-        bytes += file->facts->arena.used_bytes;
-    return bytes;
-}
-
-/* Takes the memory that the file's content needs; refuses the file when it is not left. */
+/* Takes the memory that the file's content needs. Refuses the file when less is left. */
 static void take_memory(struct scan *s, struct td_file *file)
 {
     struct td_memory *memory = s->config->memory;
     struct td_error why;
-    uint64_t bytes = content_bytes(file);
+    uint64_t bytes = td_file_content_bytes(file);
     if (memory == NULL)
         return;
     if (has_memory(s, bytes)) {
@@ -275,29 +198,12 @@ static void take_memory(struct scan *s, struct td_file *file)
     if (file->kind == TD_FILE_PLAIN)
         td_file_forget_content(file); /* what it says of the model is not known, and that is all */
     else
-        file_refuse(file, &why);
+        td_file_refuse(file, &why);
     file->needed_bytes = bytes;
 }
 
-/* Whether a scan looks into the file: it holds tensors or describes them, or is as short as a Git LFS pointer. */
-static bool is_read(const struct td_file *file)
-{
-    return file->kind != TD_FILE_PLAIN || file->facts_kind != TD_FACTS_NONE ||
-           file->source.id.size_bytes < TD_LFS_POINTER_BYTES;
-}
-
-/* Notes why the file could not be read. A plain file is served whatever is in it, so only a pointer is refused; after a
- * fault that may pass the next scan looks again. */
-static void file_failed(struct td_file *file, const struct td_error *why)
-{
-    if (file->kind != TD_FILE_PLAIN || file->is_lfs_pointer)
-        file_refuse(file, why);
-    else
-        file->transient = why->code != TD_PERMISSION_DENIED && why->code != TD_INVALID_ARGUMENT;
-}
-
-/* Opens and parses a file that is_read, known to clients by this name. *same is false when it is no longer the file that
- * was found. */
+/* Opens and parses a file for which td_file_is_read holds. `name` is the one that clients know. Sets *same to false when
+ * another file has taken its place since the walk. */
 static void file_read(struct scan *s, struct td_file *file, const char *name, bool *same)
 {
     struct td_error why;
@@ -306,15 +212,15 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
     td_error_init(&why);
     *same = true;
     if (!td_root_open_file(s->snapshot->root, file->source.path, &fd, &id, &why)) {
-        file_failed(file, &why);
+        td_file_fail(file, &why);
         return;
     }
     if (td_file_id_equal(&id, &file->source.id)) {
         struct td_input input = td_input_descriptor(&fd, id.size_bytes);
-        bool ok = parse_file(file, name, &input, &s->config->limits, &why);
+        bool ok = td_file_parse(file, name, &input, &s->config->limits, &why);
         file->readable = ok && file->kind != TD_FILE_PLAIN;
         if (!ok)
-            file_failed(file, &why);
+            td_file_fail(file, &why);
         else if (file->readable || file->facts != NULL)
             take_memory(s, file);
         struct stat st;
@@ -325,32 +231,9 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
     (void)close(fd);
 }
 
-/* A file that was found at path (below the root), known to clients by name, not read yet. NULL: no memory. */
-static struct td_file *file_create(const char *path, const char *name, const struct td_file_id *id,
-                                   struct td_mapping_cache *maps, const struct td_limits *limits)
-{
-    struct td_file *file = calloc(1, sizeof *file);
-    if (file == NULL)
-        return NULL;
-    atomic_init(&file->refs, 1);
-    file->maps = maps;
-    file->source.path = strdup(path);
-    file->source.id = *id;
-    file->kind = td_file_kind_of(name);
-    file->format = td_format_for_name(name);
-    file->facts_kind = td_facts_kind_of(name);
-    if (file->format != NULL)
-        td_manifest_init(&file->manifest, limits->max_memory_bytes);
-    if (file->source.path == NULL || !td_digest_file_id(id, file->identity_tag)) {
-        td_file_unref(file);
-        return NULL;
-    }
-    return file;
-}
-
 /* ---- entries ------------------------------------------------------------------------------------------- */
 
-/* What the found file becomes: *file has a reference, or is NULL when it is not to be published now. */
+/* Decides what to publish for the found file. Sets *out to a file with a reference, or to NULL for none yet. */
 static bool resolve_file(struct scan *s, const struct td_found *found, struct td_file **out)
 {
     *out = NULL;
@@ -367,12 +250,12 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
     if (trusted || early) {
         trusted = true;
         const char *name = td_base_name(found->path);
-        struct td_file *file = file_create(found->physical, name, &found->id, s->maps, &s->config->limits);
+        struct td_file *file = td_file_create(found->physical, name, &found->id, s->maps, &s->config->limits);
         if (file == NULL)
             return td_error_no_memory(s->err);
         uint64_t counted = file->kind != TD_FILE_PLAIN ? 1 : 0; /* looking into the others takes no time */
         atomic_fetch_add(&s->progress->files_to_read, counted);
-        if (is_read(file))
+        if (td_file_is_read(file))
             file_read(s, file, name, &trusted);
         atomic_fetch_add(&s->progress->files_read, counted);
         bool half = early && file->error != NULL; /* whoever wrote it may go on */
@@ -394,28 +277,8 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
     return true;
 }
 
-static bool add_candidate(struct scan *s, const char *path, const struct td_entry *entry, const char *error)
-{
-    if (s->candidate_count == s->candidate_capacity) {
-        size_t capacity = s->candidate_capacity == 0 ? 64 : s->candidate_capacity * 2;
-        struct td_candidate *candidates = realloc(s->candidates, capacity * sizeof *candidates);
-        if (candidates == NULL)
-            return td_error_no_memory(s->err);
-        s->candidates = candidates;
-        s->candidate_capacity = capacity;
-    }
-    const char *name = td_base_name(path);
-    s->candidates[s->candidate_count++] =
-        (struct td_candidate){.path = path,
-                              .directory_len = name == path ? 0 : (size_t)(name - path) - 1,
-                              .kind = td_file_kind_of(name),
-                              .entry = entry,
-                              .error = error};
-    return true;
-}
-
-/* A .metadata is a distributed checkpoint's only among its files; else it is a dot-file like others. It sorts before
- * them. */
+/* Returns whether a part of a distributed checkpoint lies beside this .metadata, which sorts before its parts. Without one
+ * it is a dot-file like others. */
 static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
 {
     const char *path = walk->found[metadata].path;
@@ -435,8 +298,8 @@ static bool build_entries(struct scan *s)
     const struct td_walk *walk = s->walk;
     struct td_snapshot *snapshot = s->snapshot;
     snapshot->entries = calloc(walk->count + 1, sizeof *snapshot->entries);
-    s->found = calloc(walk->count + 1, sizeof *s->found);
-    if (snapshot->entries == NULL || s->found == NULL)
+    s->grouping.found = calloc(walk->count + 1, sizeof *s->grouping.found);
+    if (snapshot->entries == NULL || s->grouping.found == NULL)
         return td_error_no_memory(s->err);
     for (size_t i = 0; i < walk->count; i++) {
         const struct td_found *found = &walk->found[i];
@@ -448,7 +311,7 @@ static bool build_entries(struct scan *s)
         if (found->error != NULL) {
             if (kind == TD_FILE_PLAIN)
                 td_problems_add(&snapshot->problems, &snapshot->arena, found->path, found->error);
-            else if (!add_candidate(s, found->path, NULL, found->error))
+            else if (!td_grouping_add(&s->grouping, found->path, NULL, found->error))
                 return false;
             continue;
         }
@@ -459,245 +322,16 @@ static bool build_entries(struct scan *s)
             continue;
         struct td_entry *entry = &snapshot->entries[snapshot->entry_count];
         *entry = (struct td_entry){.path = found->path, .file = file};
-        s->found[snapshot->entry_count++] = found;
-        if (file->kind != TD_FILE_PLAIN && !add_candidate(s, found->path, entry, NULL))
+        s->grouping.found[snapshot->entry_count++] = found;
+        if (file->kind != TD_FILE_PLAIN && !td_grouping_add(&s->grouping, found->path, entry, NULL))
             return false;
     }
     return true;
 }
 
-/* ---- models -------------------------------------------------------------------------------------------- */
+/* ---- the snapshot --------------------------------------------------------------------------------------- */
 
-/* Directories before the root, each model's files together and by path. */
-static int candidate_compare(const void *a, const void *b)
-{
-    const struct td_candidate *x = a;
-    const struct td_candidate *y = b;
-    int order = (x->directory_len == 0 ? 1 : 0) - (y->directory_len == 0 ? 1 : 0);
-    if (order == 0)
-        order = td_name_compare(x->path, x->model_len, y->path, y->model_len);
-    return order != 0 ? order : strcmp(x->path, y->path);
-}
-
-static bool same_model(const struct td_candidate *a, const struct td_candidate *b)
-{
-    return (a->directory_len == 0) == (b->directory_len == 0) &&
-           td_name_compare(a->path, a->model_len, b->path, b->model_len) == 0;
-}
-
-/* The entries that are the model's: all below its directory. Without one, from its first to its last candidate. */
-static void model_range(struct td_model *model, const struct scan *s, size_t first, size_t end)
-{
-    const struct td_snapshot *snapshot = s->snapshot;
-    if (model->directory_len > 0) {
-        td_snapshot_entries_below(snapshot, model->id, model->directory_len, &model->first_entry,
-                                  &model->entry_count);
-        return;
-    }
-    if (s->root_is_model) {
-        model->entry_count = snapshot->entry_count;
-        return;
-    }
-    for (size_t i = first; i < end; i++) {
-        const struct td_entry *entry = s->candidates[i].entry;
-        if (entry == NULL)
-            continue;
-        size_t at = (size_t)(entry - snapshot->entries);
-        if (model->entry_count == 0)
-            model->first_entry = at;
-        model->entry_count = at - model->first_entry + 1;
-    }
-}
-
-static void model_files(struct scan *s, struct td_model *model, size_t first, size_t end)
-{
-    const struct td_snapshot *snapshot = s->snapshot;
-    model_range(model, s, first, end);
-    for (size_t i = 0; i < model->entry_count; i++) {
-        const struct td_file *file = snapshot->entries[model->first_entry + i].file;
-        const struct td_file_id id =
-            file->source.id; // NOLINT(clang-analyzer-core.*): every entry has its file
-        if (!td_add_u64(model->file_bytes, id.size_bytes, &model->file_bytes))
-            model->file_bytes = UINT64_MAX; /* of sparse files */
-        if (id.mtime_ns > model->updated_ns)
-            model->updated_ns = id.mtime_ns;
-    }
-    for (size_t i = first; i < end && model->revision == NULL; i++) {
-        if (s->candidates[i].entry == NULL)
-            continue;
-        const struct td_found *found = s->found[s->candidates[i].entry - snapshot->entries];
-        model->revision = found->revision;
-        model->is_other_revision = found->other_revision;
-    }
-    if (model->directory_len > 0 || s->root_is_model)
-        model->config = td_model_find_file(snapshot, model, "config.json", strlen("config.json"));
-}
-
-static bool ends_in_reserved(const char *id)
-{
-    for (size_t i = 0; i < sizeof reserved_names / sizeof *reserved_names; i++)
-        if (strcmp(td_base_name(id), reserved_names[i]) == 0)
-            return true;
-    return false;
-}
-
-static int directory_compare(const void *a, const void *b)
-{
-    const struct td_candidate *x = a;
-    const struct td_candidate *y = b;
-    return td_name_compare(x->path, x->directory_len, y->path, y->directory_len);
-}
-
-/* Whether a model's files lie in this directory; the candidates are sorted. */
-static bool is_directory_id(const struct scan *s, const char *id)
-{
-    const struct td_candidate wanted = {.path = id, .directory_len = strlen(id)};
-    return s->in_directories > 0 &&
-           bsearch(&wanted, s->candidates, s->in_directories, sizeof wanted, directory_compare) != NULL;
-}
-
-/* The root's own name, where it can be an id. "/" has none. */
-static const char *root_id(const struct scan *s)
-{
-    const char *name = td_base_name(s->snapshot->root->real_path);
-    bool usable = name[0] != '\0' && td_utf8_valid(name, strlen(name)) && !ends_in_reserved(name);
-    return usable ? name : "root";
-}
-
-/* The id of the model whose first file this is, in the snapshot's arena; NULL: no memory. */
-static const char *model_id(struct scan *s, const struct td_candidate *first)
-{
-    struct td_arena *arena = &s->snapshot->arena;
-    if (first->directory_len == 0 && s->root_is_model)
-        return td_arena_strndup(arena, root_id(s), strlen(root_id(s)));
-    const char *id = td_arena_strndup(arena, first->path, first->model_len);
-    bool is_stem = first->directory_len == 0 && first->path[first->model_len] != '\0';
-    if (id != NULL && is_stem && (is_directory_id(s, id) || ends_in_reserved(id)))
-        return first->path;
-    return id;
-}
-
-/* Whether the id can be used; a problem when not. */
-static bool check_id(struct scan *s, const struct td_candidate *first, const char *id)
-{
-    char message[512];
-    if (first->directory_len > 0 && ends_in_reserved(id))
-        (void)snprintf(
-            message, sizeof message,
-            "not published: an id cannot end in \"%s\": that name is kept for the HTTP interface; rename the directory",
-            td_base_name(id));
-    else if (first->directory_len == 0 && is_directory_id(s, id))
-        (void)snprintf(
-            message, sizeof message,
-            "the files directly in DIR are not published: a directory in it has DIR's own name; rename one of the two");
-    else
-        return true;
-    td_problems_add(&s->snapshot->problems, &s->snapshot->arena, id, message);
-    return false;
-}
-
-/* Git LFS pointers in the place of other files than checkpoints are problems of the model, too. */
-static void add_pointers(const struct scan *s, struct td_model *model)
-{
-    struct td_snapshot *snapshot = s->snapshot;
-    bool owns = model->directory_len > 0 || s->root_is_model; /* what lies between its files */
-    for (size_t i = 0; owns && i < model->entry_count; i++) {
-        const struct td_entry *entry = &snapshot->entries[model->first_entry + i];
-        if (entry->file->kind == TD_FILE_PLAIN && entry->file->is_lfs_pointer)
-            td_problems_add(&model->problems, &snapshot->arena, td_model_relative(model, entry),
-                            entry->file->error);
-    }
-}
-
-/* One model out of candidates [first, end). */
-static bool build_model(struct scan *s, size_t first, size_t end)
-{
-    struct td_snapshot *snapshot = s->snapshot;
-    const struct td_candidate *candidate = &s->candidates[first];
-    const char *id = model_id(s, candidate);
-    if (id == NULL)
-        return td_error_no_memory(s->err);
-    if (!check_id(s, candidate, id))
-        return true;
-    struct td_model *model = &snapshot->models[snapshot->model_count++];
-    model->id = id;
-    model->directory_len = candidate->directory_len;
-    model_files(s, model, first, end);
-    if (!td_checkpoints_build(snapshot, s->previous, model, candidate, end - first, s->err))
-        return false;
-    add_pointers(s, model);
-    return true;
-}
-
-static int model_compare(const void *a, const void *b)
-{
-    return strcmp(((const struct td_model *)a)->id, ((const struct td_model *)b)->id);
-}
-
-/* A config.json, an index, a .metadata or a part of a distributed checkpoint makes the files beside it one model, in the
- * root as in any directory (a config.json by itself only when there is no other model). Else each file directly in the root is one, and each group of shards. */
-static void part_root(struct scan *s)
-{
-    static const char config[] = "config.json";
-    bool described = td_snapshot_find_entry(s->snapshot, config, sizeof config - 1) != NULL;
-    for (size_t i = 0; i < s->candidate_count; i++) {
-        bool in_root = s->candidates[i].directory_len == 0;
-        s->in_directories += in_root ? 0 : 1;
-        s->root_is_model =
-            s->root_is_model || (in_root && (described || s->candidates[i].kind != TD_FILE_TENSORS));
-    }
-    for (size_t i = 0; i < s->candidate_count; i++) {
-        struct td_candidate *candidate = &s->candidates[i];
-        if (candidate->directory_len > 0) {
-            candidate->model_len = candidate->directory_len;
-        } else if (!s->root_is_model) {
-            size_t stem_len = td_shard_stem_len(candidate->path);
-            candidate->model_len = stem_len > 0 ? stem_len : strlen(candidate->path);
-        }
-    }
-}
-
-/* Makes the folder of this config.json a model, whatever else is in it. A candidate that is no checkpoint file adds nothing
- * where the folder has checkpoint files. */
-static bool add_described(void *context, const struct td_entry *config)
-{
-    struct scan *s = context;
-    return add_candidate(s, config->path, config, NULL);
-}
-
-static bool add_described_folders(struct scan *s)
-{
-    if (!td_described_each(s->snapshot, add_described, s))
-        return false;
-    const struct td_entry *root = s->candidate_count == 0 ? td_described_root(s->snapshot) : NULL;
-    return root == NULL || add_described(s, root);
-}
-
-static bool build_models(struct scan *s)
-{
-    struct td_snapshot *snapshot = s->snapshot;
-    if (!add_described_folders(s))
-        return false;
-    part_root(s);
-    if (s->candidate_count > 0)
-        qsort(s->candidates, s->candidate_count, sizeof *s->candidates, candidate_compare);
-    snapshot->models = calloc(s->candidate_count + 1, sizeof *snapshot->models);
-    if (snapshot->models == NULL)
-        return td_error_no_memory(s->err);
-    for (size_t first = 0, end; first < s->candidate_count; first = end) {
-        end = first + 1;
-        while (end < s->candidate_count && same_model(&s->candidates[first], &s->candidates[end]))
-            end++;
-        if (!build_model(s, first, end))
-            return false;
-    }
-    if (snapshot->model_count > 0)
-        qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
-    return td_repos_build(snapshot, s->walk->caches, s->walk->cache_count, s->err) &&
-           td_buckets_build(snapshot, s->err);
-}
-
-/* What a cache's refs name can change without its files. */
+/* The commit that a ref of a cache names can change while its files stay. */
 static void add_cache_folder(struct td_digest *digest, const struct td_cache_folder *folder)
 {
     td_digest_add_cstring(digest, folder->path);
@@ -708,7 +342,7 @@ static void add_cache_folder(struct td_digest *digest, const struct td_cache_fol
     }
 }
 
-/* Over all that models are made of, before they are. */
+/* Sets the snapshot's tag from all that models are made of. Runs before they are made. */
 static bool tag_snapshot(struct scan *s)
 {
     struct td_snapshot *snapshot = s->snapshot;
@@ -728,16 +362,16 @@ static bool tag_snapshot(struct scan *s)
         td_digest_add_cstring(digest, snapshot->problems.items[i].path);
         td_digest_add_cstring(digest, snapshot->problems.items[i].message);
     }
-    for (size_t i = 0; i < s->candidate_count; i++) {
-        if (s->candidates[i].entry != NULL)
+    for (size_t i = 0; i < s->grouping.candidate_count; i++) {
+        if (s->grouping.candidates[i].entry != NULL)
             continue;
-        td_digest_add_cstring(digest, s->candidates[i].path);
-        td_digest_add_cstring(digest, s->candidates[i].error);
+        td_digest_add_cstring(digest, s->grouping.candidates[i].path);
+        td_digest_add_cstring(digest, s->grouping.candidates[i].error);
     }
     return td_digest_finish(digest, snapshot->tag) || td_error_no_memory(s->err);
 }
 
-/* Whether models made now would be those that are there already. */
+/* Returns whether grouping would make the models that the snapshot before has. */
 static bool is_unchanged(const struct scan *s)
 {
     const struct td_snapshot *now = s->snapshot;
@@ -747,7 +381,7 @@ static bool is_unchanged(const struct scan *s)
            now->unsettled_count == 0 && td_snapshot_has_all_problems(before);
 }
 
-/* root may be NULL: of a file by itself. */
+/* `root` is NULL for a snapshot of one file. */
 static struct td_snapshot *snapshot_create(struct td_root *root, const struct td_snapshot *previous)
 {
     struct td_snapshot *snapshot = calloc(1, sizeof *snapshot);
@@ -783,6 +417,8 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
         return td_error_no_memory(err);
     struct td_walk walk = {0};
     s.walk = &walk;
+    s.grouping =
+        (struct td_grouping){.snapshot = s.snapshot, .previous = previous, .walk = &walk, .err = err};
     const struct td_walk_limits limits = {.max_files = config->max_files,
                                           .max_directories = config->max_directories,
                                           .all_revisions = config->all_revisions};
@@ -790,10 +426,10 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
                           &progress->files_found, stop, err) &&
               build_entries(&s) && tag_snapshot(&s);
     bool unchanged = ok && is_unchanged(&s);
-    ok = ok && (unchanged || build_models(&s));
+    ok = ok && (unchanged || td_grouping_build(&s.grouping));
     td_walk_fini(&walk);
-    free(s.candidates);
-    free(s.found);
+    td_grouping_fini(&s.grouping);
+    free(s.grouping.found);
     if (!ok) {
         td_unsettled_list_fini(&s.unsettled);
         td_snapshot_free(s.snapshot);
@@ -823,7 +459,7 @@ static bool open_by_path(const char *path, int *fd, struct td_file_id *id, struc
     return true;
 }
 
-/* Whether a file of this name can be looked at by itself. */
+/* Returns whether a file of this name can be inspected by itself. */
 static bool check_name(const char *name, struct td_error *err)
 {
     struct td_buffer known;
@@ -855,7 +491,7 @@ static bool check_name(const char *name, struct td_error *err)
 static bool parse_alone(struct td_file *file, int fd, const struct td_limits *limits, struct td_error *err)
 {
     struct td_input input = td_input_descriptor(&fd, file->source.id.size_bytes);
-    if (!parse_file(file, file->source.path, &input, limits, err))
+    if (!td_file_parse(file, file->source.path, &input, limits, err))
         return false;
     file->readable = file->kind != TD_FILE_PLAIN;
     return file->readable ||
@@ -863,7 +499,7 @@ static bool parse_alone(struct td_file *file, int fd, const struct td_limits *li
                         "its bytes are not PyTorch's, HDF5's or GGUF's, which is all that a .bin is read as");
 }
 
-/* Makes the file the snapshot's one entry and model. Takes its reference in every case. */
+/* Makes the file the snapshot's one entry and model. Takes over the file's reference, also when it fails. */
 static bool add_alone(struct td_snapshot *snapshot, struct td_file *file, struct td_error *err)
 {
     snapshot->entries = calloc(1, sizeof *snapshot->entries);
@@ -896,7 +532,7 @@ bool td_scan_file(const char *path, const struct td_limits *limits, struct td_sn
         return td_error_sys(err, TD_NOT_FOUND, errno, "cannot open it");
     if (!check_name(name, err) || !open_by_path(path, &fd, &id, err))
         return false;
-    struct td_file *file = file_create(name, name, &id, NULL, limits);
+    struct td_file *file = td_file_create(name, name, &id, NULL, limits);
     bool ok = file != NULL ? parse_alone(file, fd, limits, err) : td_error_no_memory(err);
     (void)close(fd);
     struct td_snapshot *snapshot = ok ? snapshot_create(NULL, NULL) : NULL;

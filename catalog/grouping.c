@@ -1,0 +1,271 @@
+#include "catalog/grouping.h"
+
+#include "catalog/bucket.h"
+#include "catalog/described.h"
+#include "catalog/repo.h"
+#include "core/checked.h"
+#include "core/utf8.h"
+#include "parser/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The HTTP interface uses these names, so that no id can end in one of them. */
+static const char *const reserved_names[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
+
+bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_entry *entry, const char *error)
+{
+    if (g->candidate_count == g->candidate_capacity) {
+        size_t capacity = g->candidate_capacity == 0 ? 64 : g->candidate_capacity * 2;
+        struct td_candidate *candidates = realloc(g->candidates, capacity * sizeof *candidates);
+        if (candidates == NULL)
+            return td_error_no_memory(g->err);
+        g->candidates = candidates;
+        g->candidate_capacity = capacity;
+    }
+    const char *name = td_base_name(path);
+    g->candidates[g->candidate_count++] =
+        (struct td_candidate){.path = path,
+                              .directory_len = name == path ? 0 : (size_t)(name - path) - 1,
+                              .kind = td_file_kind_of(name),
+                              .entry = entry,
+                              .error = error};
+    return true;
+}
+
+/* Orders the files of directories before those of the root, keeps each model's files together, and sorts them by path. */
+static int candidate_compare(const void *a, const void *b)
+{
+    const struct td_candidate *x = a;
+    const struct td_candidate *y = b;
+    int order = (x->directory_len == 0 ? 1 : 0) - (y->directory_len == 0 ? 1 : 0);
+    if (order == 0)
+        order = td_name_compare(x->path, x->model_len, y->path, y->model_len);
+    return order != 0 ? order : strcmp(x->path, y->path);
+}
+
+static bool same_model(const struct td_candidate *a, const struct td_candidate *b)
+{
+    return (a->directory_len == 0) == (b->directory_len == 0) &&
+           td_name_compare(a->path, a->model_len, b->path, b->model_len) == 0;
+}
+
+/* Sets the run of the model's entries: all below its directory; for a model directly in the root, those from its first to
+ * its last candidate. */
+static void model_range(struct td_model *model, const struct td_grouping *g, size_t first, size_t end)
+{
+    const struct td_snapshot *snapshot = g->snapshot;
+    if (model->directory_len > 0) {
+        td_snapshot_entries_below(snapshot, model->id, model->directory_len, &model->first_entry,
+                                  &model->entry_count);
+        return;
+    }
+    if (g->root_is_model) {
+        model->entry_count = snapshot->entry_count;
+        return;
+    }
+    for (size_t i = first; i < end; i++) {
+        const struct td_entry *entry = g->candidates[i].entry;
+        if (entry == NULL)
+            continue;
+        size_t at = (size_t)(entry - snapshot->entries);
+        if (model->entry_count == 0)
+            model->first_entry = at;
+        model->entry_count = at - model->first_entry + 1;
+    }
+}
+
+static void model_files(struct td_grouping *g, struct td_model *model, size_t first, size_t end)
+{
+    const struct td_snapshot *snapshot = g->snapshot;
+    model_range(model, g, first, end);
+    for (size_t i = 0; i < model->entry_count; i++) {
+        const struct td_file *file = snapshot->entries[model->first_entry + i].file;
+        const struct td_file_id id =
+            file->source.id; // NOLINT(clang-analyzer-core.*): every entry has its file
+        if (!td_add_u64(model->file_bytes, id.size_bytes, &model->file_bytes))
+            model->file_bytes = UINT64_MAX; /* of sparse files */
+        if (id.mtime_ns > model->updated_ns)
+            model->updated_ns = id.mtime_ns;
+    }
+    for (size_t i = first; i < end && model->revision == NULL; i++) {
+        if (g->candidates[i].entry == NULL)
+            continue;
+        const struct td_found *found = g->found[g->candidates[i].entry - snapshot->entries];
+        model->revision = found->revision;
+        model->is_other_revision = found->other_revision;
+    }
+    if (model->directory_len > 0 || g->root_is_model)
+        model->config = td_model_find_file(snapshot, model, "config.json", strlen("config.json"));
+}
+
+static bool ends_in_reserved(const char *id)
+{
+    for (size_t i = 0; i < sizeof reserved_names / sizeof *reserved_names; i++)
+        if (strcmp(td_base_name(id), reserved_names[i]) == 0)
+            return true;
+    return false;
+}
+
+static int directory_compare(const void *a, const void *b)
+{
+    const struct td_candidate *x = a;
+    const struct td_candidate *y = b;
+    return td_name_compare(x->path, x->directory_len, y->path, y->directory_len);
+}
+
+/* Returns whether this directory has files of a model. The candidates are sorted. */
+static bool is_directory_id(const struct td_grouping *g, const char *id)
+{
+    const struct td_candidate wanted = {.path = id, .directory_len = strlen(id)};
+    return g->in_directories > 0 &&
+           bsearch(&wanted, g->candidates, g->in_directories, sizeof wanted, directory_compare) != NULL;
+}
+
+/* Returns the root's own name where it can be an id, else "root" (as for "/", which has no name). */
+static const char *root_id(const struct td_grouping *g)
+{
+    const char *name = td_base_name(g->snapshot->root->real_path);
+    bool usable = name[0] != '\0' && td_utf8_valid(name, strlen(name)) && !ends_in_reserved(name);
+    return usable ? name : "root";
+}
+
+/* Returns the id of the model that has this as its first file, in the snapshot's arena, or NULL for want of memory. */
+static const char *model_id(struct td_grouping *g, const struct td_candidate *first)
+{
+    struct td_arena *arena = &g->snapshot->arena;
+    if (first->directory_len == 0 && g->root_is_model)
+        return td_arena_strndup(arena, root_id(g), strlen(root_id(g)));
+    const char *id = td_arena_strndup(arena, first->path, first->model_len);
+    bool is_stem = first->directory_len == 0 && first->path[first->model_len] != '\0';
+    if (id != NULL && is_stem && (is_directory_id(g, id) || ends_in_reserved(id)))
+        return first->path;
+    return id;
+}
+
+/* Returns whether the id can be used. Adds a problem when it cannot. */
+static bool check_id(struct td_grouping *g, const struct td_candidate *first, const char *id)
+{
+    char message[512];
+    if (first->directory_len > 0 && ends_in_reserved(id))
+        (void)snprintf(
+            message, sizeof message,
+            "not published: an id cannot end in \"%s\": that name is kept for the HTTP interface; rename the directory",
+            td_base_name(id));
+    else if (first->directory_len == 0 && is_directory_id(g, id))
+        (void)snprintf(
+            message, sizeof message,
+            "the files directly in DIR are not published: a directory in it has DIR's own name; rename one of the two");
+    else
+        return true;
+    td_problems_add(&g->snapshot->problems, &g->snapshot->arena, id, message);
+    return false;
+}
+
+/* Adds a problem to the model for each plain file that is a Git LFS pointer. */
+static void add_pointers(const struct td_grouping *g, struct td_model *model)
+{
+    struct td_snapshot *snapshot = g->snapshot;
+    bool owns = model->directory_len > 0 || g->root_is_model; /* the files between its own */
+    for (size_t i = 0; owns && i < model->entry_count; i++) {
+        const struct td_entry *entry = &snapshot->entries[model->first_entry + i];
+        if (entry->file->kind == TD_FILE_PLAIN && entry->file->is_lfs_pointer)
+            td_problems_add(&model->problems, &snapshot->arena, td_model_relative(model, entry),
+                            entry->file->error);
+    }
+}
+
+/* Makes one model of candidates [first, end). */
+static bool build_model(struct td_grouping *g, size_t first, size_t end)
+{
+    struct td_snapshot *snapshot = g->snapshot;
+    const struct td_candidate *candidate = &g->candidates[first];
+    const char *id = model_id(g, candidate);
+    if (id == NULL)
+        return td_error_no_memory(g->err);
+    if (!check_id(g, candidate, id))
+        return true;
+    struct td_model *model = &snapshot->models[snapshot->model_count++];
+    model->id = id;
+    model->directory_len = candidate->directory_len;
+    model_files(g, model, first, end);
+    if (!td_checkpoints_build(snapshot, g->previous, model, candidate, end - first, g->err))
+        return false;
+    add_pointers(g, model);
+    return true;
+}
+
+static int model_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct td_model *)a)->id, ((const struct td_model *)b)->id);
+}
+
+/* Decides which files directly in the root share a model. A config.json, an index, a .metadata or a part of a distributed
+ * checkpoint makes all of them one model (a config.json alone only when there is no other model). Else each file is a
+ * model, and so is each group of shards. */
+static void part_root(struct td_grouping *g)
+{
+    static const char config[] = "config.json";
+    bool described = td_snapshot_find_entry(g->snapshot, config, sizeof config - 1) != NULL;
+    for (size_t i = 0; i < g->candidate_count; i++) {
+        bool in_root = g->candidates[i].directory_len == 0;
+        g->in_directories += in_root ? 0 : 1;
+        g->root_is_model =
+            g->root_is_model || (in_root && (described || g->candidates[i].kind != TD_FILE_TENSORS));
+    }
+    for (size_t i = 0; i < g->candidate_count; i++) {
+        struct td_candidate *candidate = &g->candidates[i];
+        if (candidate->directory_len > 0) {
+            candidate->model_len = candidate->directory_len;
+        } else if (!g->root_is_model) {
+            size_t stem_len = td_shard_stem_len(candidate->path);
+            candidate->model_len = stem_len > 0 ? stem_len : strlen(candidate->path);
+        }
+    }
+}
+
+/* Makes the folder of this config.json a model. In a folder with checkpoint files this changes nothing. */
+static bool add_described(void *context, const struct td_entry *config)
+{
+    struct td_grouping *g = context;
+    return td_grouping_add(g, config->path, config, NULL);
+}
+
+static bool add_described_folders(struct td_grouping *g)
+{
+    if (!td_described_each(g->snapshot, add_described, g))
+        return false;
+    const struct td_entry *root = g->candidate_count == 0 ? td_described_root(g->snapshot) : NULL;
+    return root == NULL || add_described(g, root);
+}
+
+bool td_grouping_build(struct td_grouping *g)
+{
+    struct td_snapshot *snapshot = g->snapshot;
+    if (!add_described_folders(g))
+        return false;
+    part_root(g);
+    if (g->candidate_count > 0)
+        qsort(g->candidates, g->candidate_count, sizeof *g->candidates, candidate_compare);
+    snapshot->models = calloc(g->candidate_count + 1, sizeof *snapshot->models);
+    if (snapshot->models == NULL)
+        return td_error_no_memory(g->err);
+    for (size_t first = 0, end; first < g->candidate_count; first = end) {
+        end = first + 1;
+        while (end < g->candidate_count && same_model(&g->candidates[first], &g->candidates[end]))
+            end++;
+        if (!build_model(g, first, end))
+            return false;
+    }
+    if (snapshot->model_count > 0)
+        qsort(snapshot->models, snapshot->model_count, sizeof *snapshot->models, model_compare);
+    return td_repos_build(snapshot, g->walk->caches, g->walk->cache_count, g->err) &&
+           td_buckets_build(snapshot, g->err);
+}
+
+void td_grouping_fini(struct td_grouping *g)
+{
+    free(g->candidates);
+    g->candidates = NULL;
+}
