@@ -17,9 +17,9 @@
 
 enum { TD_PLAN_STORE_BYTES = 64 * 1024 * 1024 };
 
-/* Whose POST /rescan is heeded. */
+/* The senders from which the server accepts POST /rescan. */
 enum td_rescan_from {
-    TD_RESCAN_FROM_LOCAL, /* that of this machine, when no proxy or browser passed it on */
+    TD_RESCAN_FROM_LOCAL, /* this machine, when no proxy and no page in a browser passed the request on */
     TD_RESCAN_FROM_ANY,
     TD_RESCAN_FROM_NONE,
 };

@@ -6,11 +6,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Ids in each list of the answer. */
+/* The most ids in each list of the answer. */
 enum { NAMED_MAX = 1000 };
 
-/* What a proxy adds to the requests that it passes on, and a browser to those of other pages' scripts and forms: whoever
- * sent them, the connection's peer did not. */
+/* Returns whether somebody else than the connection's peer sent the request: a proxy adds one of these headers to what it
+ * passes on, a browser to what scripts and forms of other pages send. */
 static bool is_passed_on(const struct td_request *request)
 {
     static const char *const names[] = {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP",
@@ -37,7 +37,7 @@ static bool check_sender(const struct td_call *call)
     return false;
 }
 
-/* Whether the model has the same files in both snapshots: unchanged ones are shared. */
+/* Returns whether the model has the same files in both snapshots. Snapshots share unchanged files. */
 static bool is_same_model(const struct td_snapshot *a, const struct td_model *x, const struct td_snapshot *b,
                           const struct td_model *y)
 {
@@ -52,7 +52,8 @@ static bool is_same_model(const struct td_snapshot *a, const struct td_model *x,
     return true;
 }
 
-/* Writes the ids of the models of `of` that `other` (NULL: none) lacks or, with `changed`, has otherwise. */
+/* Writes the ids of the models in `of` that `other` lacks. With `changed` it also writes the ids of models that have other
+ * files there. `of` and `other` may be NULL: a snapshot without models. */
 static void write_ids(struct td_buffer *json, const struct td_snapshot *of, const struct td_snapshot *other,
                       bool changed)
 {

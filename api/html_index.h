@@ -5,22 +5,22 @@
 
 #include "api/handlers.h"
 
-/* Whether the request's Accept names text/html, as a browser's does. */
+/* Returns whether the request's Accept header names text/html, as a browser's does. */
 bool td_html_is_accepted(const struct td_call *call);
 
-/* Whether that is so and the path ends in '/', as a folder's does. */
+/* Returns whether Accept names text/html and the path ends in '/', as a folder's does. */
 bool td_html_is_wanted(const struct td_call *call);
 
-/* All models, and at "/" the datasets; one model. */
+/* Answers with the page of all models (at "/" also of the datasets), or of one model. */
 void td_html_models(const struct td_call *call);
 void td_html_model(const struct td_call *call);
 
-/* What the path names as on the Hub's site (api/find_name.h): the model's page, or the files of a repository without a
- * model. 404 when nothing has that name. */
+/* Answers a path of the form of the Hub's site, /org/name (api/find_name.h): with the model's page, or with the files of a
+ * repository without a model. 404 when nothing has that name. */
 void td_html_named(const struct td_call *call);
 
-/* A folder of a model's files (path without a '/' at its end, "" for all of them). False when there is no such folder;
- * nothing was answered then. */
+/* Answers with the page of a folder of a model's files. `path` has no '/' at its end; "" is the folder of all files. Returns
+ * false, without an answer, when there is no such folder. */
 bool td_html_folder(const struct td_call *call, struct td_text path);
 
 /* Files below one address, as they lie. */

@@ -206,16 +206,9 @@ bool td_dcp_check(const struct td_dcp *dcp, uint64_t metadata_bytes, size_t max_
 struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
                             struct td_error *err)
 {
-    struct td_join *join = calloc(1, sizeof *join);
-    if (join == NULL) {
-        (void)td_error_no_memory(err);
-        return NULL;
-    }
-    atomic_init(&join->refs, 1);
-    td_arena_init(&join->arena, 0);
-    if (!fill(join, dcp, parts, err)) {
-        td_join_unref(join);
-        return NULL;
-    }
-    return join;
+    struct td_join *join = td_join_create(err);
+    if (join == NULL || fill(join, dcp, parts, err))
+        return join;
+    td_join_unref(join);
+    return NULL;
 }

@@ -107,18 +107,11 @@ static bool fill(struct td_join *join, const struct td_entry *const *parts, size
 
 struct td_join *td_external_join(const struct td_entry *const *parts, size_t part_count, struct td_error *err)
 {
-    struct td_join *join = calloc(1, sizeof *join);
-    if (join == NULL) {
-        (void)td_error_no_memory(err);
-        return NULL;
-    }
-    atomic_init(&join->refs, 1);
-    td_arena_init(&join->arena, 0);
-    if (!fill(join, parts, part_count, err)) {
-        td_join_unref(join);
-        return NULL;
-    }
-    return join;
+    struct td_join *join = td_join_create(err);
+    if (join == NULL || fill(join, parts, part_count, err))
+        return join;
+    td_join_unref(join);
+    return NULL;
 }
 
 uint64_t td_external_join_bytes(const struct td_manifest *manifest)

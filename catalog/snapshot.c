@@ -106,6 +106,18 @@ bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first
     return lower_bound(&names, folder, len, '/') < lower_bound(&names, folder, len, '/' + 1);
 }
 
+struct td_join *td_join_create(struct td_error *err)
+{
+    struct td_join *join = calloc(1, sizeof *join);
+    if (join == NULL) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
+    atomic_init(&join->refs, 1);
+    td_arena_init(&join->arena, 0);
+    return join;
+}
+
 struct td_join *td_join_ref(struct td_join *join)
 {
     atomic_fetch_add_explicit(&join->refs, 1, memory_order_relaxed);

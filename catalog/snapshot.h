@@ -178,6 +178,8 @@ const char *td_file_sha256(const struct td_file *file);
 /* Frees what was read of it, which is then not readable; before others see it. */
 void td_file_forget_content(struct td_file *file);
 
+/* Returns an empty join with one reference, or NULL for want of memory. */
+struct td_join *td_join_create(struct td_error *err);
 struct td_join *td_join_ref(struct td_join *join);
 void td_join_unref(struct td_join *join); /* NULL is fine */
 

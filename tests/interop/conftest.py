@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
+for folder in ("http", "data"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / folder))
 
 import harness  # noqa: E402
 
@@ -14,3 +15,19 @@ def every_server_ended_well():
     yield
     for s in list(harness.Server.live):
         s.stop()
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """serve(**options) starts a server over serve.root, once the test has written its files there."""
+    began = []
+    (tmp_path / "root").mkdir()
+
+    def start(**options):
+        harness.age(tmp_path / "root")
+        began.append(harness.Server(tmp_path / "root", **options))
+        return began[-1]
+    start.root = tmp_path / "root"
+    yield start
+    for server in began:
+        server.stop()

@@ -1,8 +1,6 @@
 """The onnx package writes, tensord inspects and serves: names, types, shapes and every byte must be what onnx.numpy_helper.to_array
 reads, and what onnx.checker refuses is refused."""
 import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,31 +8,13 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "data"))
-
-from harness import Server, age, enc  # noqa: E402
-from make_onnx import KINDS, PACKED, WORDS, describe, logical_bytes, model, pattern, raw, reason_of, sparse, typed  # noqa: E402
-from test_safetensors import inspect_json, one_line, run  # noqa: E402
+from harness import enc
+from make_onnx import KINDS, PACKED, WORDS, describe, logical_bytes, model, pattern, raw, reason_of, sparse, typed
+from test_safetensors import inspect_json, one_line, run
 
 NUMBERS = [kind for kind in KINDS if KINDS[kind] != "STRING"]
 SHAPES = [(), (1,), (8,), (0,), (3, 8), (2, 0, 3), (1, 4, 1), (2, 3, 4)]
 IDS = [KINDS[kind] for kind in KINDS]
-
-
-@pytest.fixture
-def serve(tmp_path):
-    """serve() starts a server over tmp_path/root, once everything is written."""
-    began = []
-    (tmp_path / "root").mkdir()
-
-    def start(**options):
-        age(tmp_path / "root")
-        began.append(Server(tmp_path / "root", **options))
-        return began[-1]
-    start.root = tmp_path / "root"
-    yield start
-    for server in began:
-        server.stop()
 
 
 def manifest(server, id):

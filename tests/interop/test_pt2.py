@@ -8,7 +8,7 @@ from torch import nn
 from torch._export.serde.serialize import serialize
 from torch.export.pt2_archive._package import PT2ArchiveWriter
 
-from harness import Server, age
+from make_pt2 import WRITERS, load
 from test_safetensors import inspect_json, one_line, run
 from test_torch import check_model, filled, raw
 
@@ -41,60 +41,11 @@ def exported():
     return torch.export.export(Net(), (torch.ones(4, 3),))
 
 
-def write_current(program, path):
-    torch.export.save(program, path)
-
-
-def write_2_8(program, path):
-    """As torch 2.8 wrote it: torch.load's files within the archive, which torch.export.load still reads."""
-    artifact = serialize(program)
-    with PT2ArchiveWriter(str(path)) as archive:
-        for name, data in (("models/model.json", artifact.exported_program), ("data/weights/model.pt", artifact.state_dict),
-                           ("data/constants/model.pt", artifact.constants), ("data/sample_inputs/model.pt", artifact.example_inputs)):
-            archive.write_bytes(name, data)
-
-
-def write_2_7(program, path):
-    """As torch 2.7 wrote it: an ordinary zip archive without a folder around its members; torch.export.load still reads it."""
-    artifact = serialize(program)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("version", ".".join(map(str, torch._export.serde.schema.SCHEMA_VERSION)))
-        archive.writestr("serialized_exported_program.json", artifact.exported_program)
-        archive.writestr("serialized_state_dict.pt", artifact.state_dict)
-        archive.writestr("serialized_constants.pt", artifact.constants)
-        archive.writestr("serialized_example_inputs.pt", artifact.example_inputs)
-
-
-WRITERS = {"current": write_current, "2.8": write_2_8, "2.7": write_2_7}
-
-
-@pytest.fixture
-def serve(tmp_path):
-    """serve() starts a server over tmp_path/root, once everything is written."""
-    began = []
-    (tmp_path / "root").mkdir()
-
-    def start(**options):
-        age(tmp_path / "root")
-        began.append(Server(tmp_path / "root", **options))
-        return began[-1]
-    start.root = tmp_path / "root"
-    yield start
-    for server in began:
-        server.stop()
-
-
-def loaded(path):
-    """What torch.export.load makes of it: the state_dict and the constants that are tensors, by name."""
-    program = torch.export.load(str(path))
-    return {**program.state_dict, **{k: v for k, v in program.constants.items() if isinstance(v, torch.Tensor)}}
-
-
 @pytest.mark.parametrize("writer", WRITERS)
 def test_what_export_load_gives(serve, writer):
     path = serve.root / "net.pt2"
     WRITERS[writer](exported(), path)
-    want = loaded(path)
+    want = load(path)
     assert {"linear.weight", "tied.weight", "turned", "steps", "unsaved", "constant", "parts.1.bias"} <= set(want)
     document, got = check_model(serve(), "net.pt2", want)
     assert document["format"] == "pt2" and got["tied.weight"]["alias_of"] == "linear.weight"
@@ -108,7 +59,7 @@ def test_a_tensor_that_is_pickled(serve):
     with zipfile.ZipFile(path) as source:
         members = {n.split("/", 1)[1]: source.read(n) for n in source.namelist()}
     config = members["data/weights/model_weights_config.json"].decode()
-    turned = loaded(path)["turned"]
+    turned = load(path)["turned"]
     buffer = io.BytesIO()
     torch.save(turned, buffer)
     record = config.split('"turned": {"path_name": "')[1].split('"')[0]
@@ -119,7 +70,7 @@ def test_a_tensor_that_is_pickled(serve):
             if name in (".data/version", ".data/serialization_id", "byteorder"):
                 continue
             archive.write_bytes(name, buffer.getvalue() if name == f"data/weights/{record}" else other.encode() if name.endswith("weights_config.json") else data)
-    want = loaded(path)
+    want = load(path)
     assert torch.equal(want["turned"], turned)
     check_model(serve(), "net.pt2", want)
 
@@ -162,7 +113,7 @@ def test_a_config_that_is_wrong_is_refused(tmp_path, name):
     code, out, err = run("inspect", path, "--json")
     assert code == 1 and one_line(err), (code, out, err)
     with pytest.raises(Exception):
-        loaded(path)
+        load(path)
 
 
 def test_nothing_is_run(tmp_path):

@@ -98,6 +98,16 @@ static inline const char *commit_of(struct place *place, const char *target, cha
     return out;
 }
 
+/* Expects the ids of this list's rows, parted by blanks. */
+static inline void expect_list(struct place *place, const char *target, const char *wanted)
+{
+    char got[1024];
+    cJSON *json = get_json(place, target);
+    join(json, "id", got);
+    CHECK(strcmp(got, wanted) == 0, "%s: %s, wanted %s", target, got, wanted);
+    cJSON_Delete(json);
+}
+
 static inline void post(struct place *place, const char *target, const char *body, struct answer *out)
 {
     struct loopback_request request;

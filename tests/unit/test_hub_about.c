@@ -144,15 +144,6 @@ static void hostile_files_say_nothing(void **state)
     close_place(&place);
 }
 
-static void expect_list(struct place *place, const char *target, const char *wanted)
-{
-    char got[1024];
-    cJSON *json = get_json(place, target);
-    join(json, "id", got);
-    CHECK(strcmp(got, wanted) == 0, "%s: %s, wanted %s", target, got, wanted);
-    cJSON_Delete(json);
-}
-
 static void lists_are_filtered(void **state)
 {
     (void)state;

@@ -108,15 +108,6 @@ static void refs_and_commits(void **state)
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
 
-static void expect_list(struct place *place, const char *target, const char *wanted)
-{
-    char got[1024];
-    cJSON *json = get_json(place, target);
-    join(json, "id", got);
-    CHECK(strcmp(got, wanted) == 0, "%s: %s, wanted %s", target, got, wanted);
-    cJSON_Delete(json);
-}
-
 /* Ids that clients can ask for: of two segments, once each. */
 static void lists(void **state)
 {
