@@ -36,7 +36,14 @@ static inline void fuzz_check_listed(const struct td_manifest *m, size_t i)
     }
 }
 
-/* Sizes are what shapes and types say; all bytes that can be served lie in [begin, size) of the file. */
+/* What a tensor's offset counts in: the file, of `size` bytes, or what its coding stands for. */
+static inline uint64_t fuzz_size_of_storage(const struct td_tensor *t, uint64_t size)
+{
+    return t->coding != NULL ? t->coding->size_bytes : size;
+}
+
+/* Sizes are what shapes and types say; all bytes that can be served lie in [begin, size) of the file, or within what their
+ * coding stands for. */
 static inline void fuzz_check_bytes(const struct td_tensor *t, uint64_t begin, uint64_t size)
 {
     fuzz_u128 elems = 1;
@@ -53,6 +60,9 @@ static inline void fuzz_check_bytes(const struct td_tensor *t, uint64_t begin, u
         elems = 0;
     FUZZ_CHECK(elems * t->dtype->block_bytes == (fuzz_u128)t->nbytes * t->dtype->block_elems);
     fuzz_u128 extent = t->strides == NULL ? t->nbytes : (last + 1) * t->dtype->block_bytes;
+    if (t->coding != NULL)
+        begin = 0;
+    size = fuzz_size_of_storage(t, size);
     if (t->reason == NULL && elems > 0)
         FUZZ_CHECK(t->offset >= begin && t->offset <= size && extent <= size - t->offset);
 }

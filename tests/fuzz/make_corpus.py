@@ -355,6 +355,34 @@ def pt2_seeds():
             "object": archive(b'{"config": {"o": {"path_name": "custom_obj_0", "is_param": false, "use_pickle": true, "tensor_meta": null}}}')}
 
 
+def hdf5_seeds():
+    """Files of the real writer (tests/data/hdf5), one for each structure; those in chunks that are short."""
+    folder = HERE.parent / "data" / "hdf5"
+    names = ["archive.hdf5"] + [f"{name}.h5" for name in (
+        "links", "links_latest", "many", "many_latest", "narrow", "numbers", "small", "small_latest", "userblock",
+        "chunks_fixed", "chunks_implicit", "chunks_single", "chunks_tree", "chunks_tree_2")]
+    return {name.split(".")[0]: (folder / name).read_bytes() for name in names}
+
+
+def decode_seeds():
+    """A letter for the format, then a file with tensors that are not stored as they are answered: in chunks, deflated,
+    big-endian, transposed."""
+    data = HERE.parent / "data"
+    files = {name: b"h" + (data / "hdf5" / f"{name}.h5").read_bytes() for name in (
+        "chunks_tree", "chunks_fixed", "chunks_extensible", "chunks_tree_2", "chunks_tree_2_deep", "chunks_single",
+        "chunks_implicit", "filters")}
+    files |= {f"npy_{name}": b"n" + (data / "npy" / f"{name}.npy").read_bytes() for name in ("big_f4", "big_i2", "fortran_3")}
+    files |= {f"npz_{name}": b"z" + (data / "npz" / f"{name}.npz").read_bytes() for name in ("compressed", "mixed")}
+    files |= {f"torch_{name}": b"t" + (data / "torch" / f"{name}.pt").read_bytes() for name in ("big_endian", "compressed")}
+    files["gguf_big_endian"] = (b"gGGUF" + struct.pack(">IQQ", 3, 1, 0) + struct.pack(">Q", 1) + b"w"  # one tensor, F16 (2)
+                                + struct.pack(">IQIQ", 1, 8, 1, 0)).ljust(65, b"\0") + bytes(range(16))
+    array = npy_file("{'descr': '>u2', 'fortran_order': False, 'shape': (1500000,), }", data=0)
+    files["npz_parts"] = b"z" + python_zip({"a.npy": (array + bytes(3000000), 8)})  # three parts of a stream
+    files["npz_big_endian"] = b"z" + python_zip({"a.npy": (npy_file(
+        "{'descr': '>u2', 'fortran_order': True, 'shape': (3, 5), }"), 8)})
+    return files
+
+
 def torch_zip(members, gap=0):
     """As PyTorch's writer: nothing in local headers, descriptors, padding in FB fields, zip64 end records."""
     out, directory = b"", b""
@@ -594,7 +622,7 @@ def main():
     targets = {"model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan": plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
                "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
                "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
-               "npy": npy_seeds(), "onnx": onnx_seeds(), "pt2": pt2_seeds(), "zip": zip_seeds(),
+               "npy": npy_seeds(), "onnx": onnx_seeds(), "pt2": pt2_seeds(), "hdf5": hdf5_seeds(), "decode": decode_seeds(), "zip": zip_seeds(),
                "pickle": pickle_seeds(), "torch": torch_seeds()}
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target

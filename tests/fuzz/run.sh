@@ -9,7 +9,11 @@ seconds=${3:-180}
 here=$(cd "$(dirname "$0")" && pwd)
 found=$build/fuzz-$target
 mkdir -p "$found"
-set -- -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+longest=4096
+if [ "$target" = decode ]; then # files of the real writers
+    longest=13000
+fi
+set -- -max_total_time="$seconds" -max_len="$longest" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="$found/"
 if [ -f "$here/$target.dict" ]; then
     set -- "$@" -dict="$here/$target.dict"
