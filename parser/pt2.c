@@ -31,6 +31,8 @@ struct reader {
     struct td_zip zip;
     const char *root; /* of the archive, with its slash; not terminated */
     size_t root_len;
+    const struct td_coding *
+        *codings; /* of each member that is deflated and holds a storage; NULL: none was made yet */
     size_t tensor_capacity;
     bool several_models; /* names then begin with the model's */
     bool big_endian;
@@ -96,11 +98,59 @@ static bool copy_numbers(struct reader *r, const uint64_t *numbers, uint32_t cou
 
 /* ---- files of torch.save within the archive ------------------------------------------------------------- */
 
-static bool copy_tensors(struct reader *r, const struct td_manifest *from, uint64_t offset,
-                         const char *prefix, size_t prefix_len)
+/* A member that torch.save wrote: where its bytes are in the archive, and what was read of it. */
+struct saved {
+    const struct td_zip_entry *entry;
+    const struct td_coding *packed; /* the member is deflated: its own coding. NULL: it is stored */
+    const char *too_large;          /* deflated, and not decoded: why */
+    struct td_manifest manifest;
+};
+
+/* What deflated records of the member are decoded by, for this archive: number i stands at [i]. The others end with the
+ * member's manifest. */
+static const struct td_coding **copy_codings(struct reader *r, const struct saved *saved)
 {
-    for (size_t i = 0; i < from->tensor_count; i++) {
-        struct td_tensor tensor = from->tensors[i];
+    const struct td_coding **copies =
+        td_arena_array(&r->manifest->arena, saved->manifest.coding_count + (size_t)1, sizeof *copies);
+    if (copies == NULL)
+        return NULL;
+    for (const struct td_coding *from = saved->manifest.codings; from != NULL; from = from->next) {
+        struct td_coding *made = td_manifest_add_coding(r->manifest);
+        if (made == NULL)
+            return NULL;
+        uint32_t number = made->number;
+        struct td_coding *next = made->next;
+        *made = *from; /* one of a zip archive: its text is static, nothing else is pointed to */
+        made->number = number;
+        made->next = next;
+        made->base += saved->entry->offset; /* within the archive, as the member is */
+        copies[from->number] = made;
+    }
+    return copies;
+}
+
+/* Where a tensor of the member is in this archive. */
+static void move_tensor(const struct saved *saved, const struct td_coding **codings, struct td_tensor *tensor)
+{
+    if (saved->entry->deflated && tensor->coding != NULL && tensor->reason == NULL)
+        tensor->reason = "compressed twice";
+    if (saved->entry->deflated && tensor->reason == NULL)
+        tensor->reason = saved->too_large;
+    if (saved->entry->deflated)
+        tensor->coding = tensor->reason == NULL ? saved->packed : NULL;
+    else if (tensor->coding != NULL)
+        tensor->coding = codings[tensor->coding->number];
+    else
+        tensor->offset += saved->entry->offset;
+}
+
+static bool copy_tensors(struct reader *r, const struct saved *saved, const char *prefix, size_t prefix_len)
+{
+    const struct td_coding **codings = NULL;
+    if (!saved->entry->deflated && (codings = copy_codings(r, saved)) == NULL)
+        return td_error_no_memory(r->err);
+    for (size_t i = 0; i < saved->manifest.tensor_count; i++) {
+        struct td_tensor tensor = saved->manifest.tensors[i];
         const uint64_t *shape = tensor.shape;
         const uint64_t *strides = tensor.strides;
         tensor.name = join_name(r, prefix, prefix_len, tensor.name, tensor.name_len);
@@ -109,41 +159,74 @@ static bool copy_tensors(struct reader *r, const struct td_manifest *from, uint6
             !copy_numbers(r, strides, tensor.rank, &tensor.strides))
             return false;
         tensor.name_len = (uint32_t)strlen(tensor.name);
-        tensor.offset += offset; /* within the archive, as the member is */
+        move_tensor(saved, codings, &tensor);
         if (add_tensor(r, &tensor) == NULL)
             return false;
     }
     return true;
 }
 
-/* Lists the tensors of a member that torch.save wrote, by the reader for such files: nothing in it is run. */
+/* Reads a member, given as a file of its own, by the reader of files of torch.save: nothing in it is run. */
+static bool parse_saved(struct reader *r, struct saved *saved, const struct td_input *inner,
+                        const char *prefix, size_t prefix_len)
+{
+    struct td_error why;
+    const struct td_zip_entry *entry = saved->entry;
+    const size_t limit = r->manifest->arena.limit_bytes;
+    td_error_init(&why);
+    td_manifest_init(&saved->manifest, td_arena_left(&r->manifest->arena));
+    bool ok = td_format_torch.parse(inner, r->limits, &saved->manifest, &why);
+    if (!ok) {
+        bool has_place = why.pos != TD_ERROR_POS_NONE && !entry->deflated;
+        (void)td_error_at(r->err, why.code, has_place ? entry->offset + why.pos : entry->header_at,
+                          "\"%.96s\": %.300s", entry->name, why.message);
+    } else if (!td_arena_claim(&r->manifest->arena, saved->manifest.arena.used_bytes)) {
+        ok = td_error_no_memory(r->err);
+    } else {
+        ok = copy_tensors(r, saved, prefix, prefix_len);
+    }
+    r->manifest->arena.limit_bytes = limit;
+    td_manifest_fini(&saved->manifest);
+    return ok;
+}
+
+/* What may be unpacked into memory at once. */
+static uint64_t most_to_load(const struct reader *r)
+{
+    uint64_t most = td_arena_left(&r->manifest->arena);
+    return most == 0 || most > r->limits->max_header_bytes ? r->limits->max_header_bytes : most;
+}
+
+/* Lists the tensors of a deflated member, which is unpacked for that. */
+static bool read_deflated(struct reader *r, const struct td_zip_entry *entry, const char *prefix,
+                          size_t prefix_len)
+{
+    struct saved saved = {.entry = entry};
+    const size_t limit = r->manifest->arena.limit_bytes;
+    if (!td_zip_set_coding(r->manifest, entry, &saved.packed, &saved.too_large))
+        return td_error_no_memory(r->err);
+    uint8_t *bytes = td_zip_load(r->input, entry, most_to_load(r), r->err);
+    if (bytes == NULL)
+        return false;
+    struct td_input inner = td_input_memory(bytes, (size_t)entry->size_bytes);
+    bool ok = td_arena_claim(&r->manifest->arena, (size_t)entry->size_bytes) || td_error_no_memory(r->err);
+    ok = ok && parse_saved(r, &saved, &inner, prefix, prefix_len);
+    r->manifest->arena.limit_bytes = limit;
+    free(bytes);
+    return ok;
+}
+
+/* Lists the tensors of a member that torch.save wrote. */
 static bool read_saved(struct reader *r, const struct td_zip_entry *entry, const char *prefix,
                        size_t prefix_len)
 {
+    struct saved saved = {.entry = entry};
     struct td_window window;
     struct td_input inner;
-    struct td_manifest saved;
-    struct td_error why;
-    const size_t limit = r->manifest->arena.limit_bytes;
     if (entry->deflated)
-        return td_error_at(r->err, TD_INVALID_ARGUMENT, entry->header_at,
-                           "\"%.96s\" is compressed; torch.export.save stores it", entry->name);
-    if (!td_input_window(r->input, entry->offset, entry->stored_bytes, &window, &inner, r->err))
-        return false;
-    td_error_init(&why);
-    td_manifest_init(&saved, td_arena_left(&r->manifest->arena));
-    bool ok = td_format_torch.parse(&inner, r->limits, &saved, &why);
-    if (!ok) {
-        uint64_t pos = why.pos == TD_ERROR_POS_NONE ? entry->header_at : entry->offset + why.pos;
-        (void)td_error_at(r->err, why.code, pos, "\"%.96s\": %.300s", entry->name, why.message);
-    } else if (!td_arena_claim(&r->manifest->arena, saved.arena.used_bytes)) {
-        ok = td_error_no_memory(r->err);
-    } else {
-        ok = copy_tensors(r, &saved, entry->offset, prefix, prefix_len);
-        r->manifest->arena.limit_bytes = limit;
-    }
-    td_manifest_fini(&saved);
-    return ok;
+        return read_deflated(r, entry, prefix, prefix_len);
+    return td_input_window(r->input, entry->offset, entry->stored_bytes, &window, &inner, r->err) &&
+           parse_saved(r, &saved, &inner, prefix, prefix_len);
 }
 
 /* ---- configs -------------------------------------------------------------------------------------------- */
@@ -270,6 +353,16 @@ static const struct td_zip_entry *find_record(const struct reader *r, const char
     return at < 0 || (size_t)at >= sizeof path ? NULL : td_zip_find(&r->zip, path, (size_t)at);
 }
 
+/* Sets how the bytes of a deflated record come out of the archive, one coding for all tensors in it, or why they do not. */
+static bool set_coding(struct reader *r, const struct td_zip_entry *record, struct td_tensor *tensor)
+{
+    const struct td_coding **coding = &r->codings[record - r->zip.entries];
+    if (*coding == NULL && !td_zip_set_coding(r->manifest, record, coding, &tensor->reason))
+        return td_error_no_memory(r->err);
+    tensor->coding = *coding;
+    return true;
+}
+
 /* Puts a tensor over the record that holds its storage. */
 static bool place(struct reader *r, const struct payload *p, const struct td_zip_entry *record,
                   struct td_tensor *tensor)
@@ -293,16 +386,16 @@ static bool place(struct reader *r, const struct payload *p, const struct td_zip
         tensor->reason = tensor->nbytes > 0 ? "no bytes of it are stored" : NULL;
         return true;
     }
+    const uint64_t begin = record->deflated ? 0 : record->offset; /* in what the coding gives */
+    if (record->deflated && !set_coding(r, record, tensor))
+        return false;
     if (!td_mul_u64(p->storage_offset, tensor->dtype->block_bytes, &skipped) ||
-        !td_add_u64(record->offset, skipped, &tensor->offset))
+        !td_add_u64(begin, skipped, &tensor->offset))
         return td_error_at(r->err, TD_INVALID_ARGUMENT, record->header_at,
                            "tensor \"%.96s\" lies past 2^64-1", tensor->name);
-    if (record->deflated)
-        tensor->reason = "compressed (deflate)";
-    else if (r->big_endian && tensor->dtype->block_bytes > 1)
+    if (r->big_endian && tensor->dtype->block_bytes > 1)
         tensor->reason = "big-endian";
-    return td_tensor_place(tensor, record->offset, record->offset + record->size_bytes, record->header_at,
-                           r->err);
+    return td_tensor_place(tensor, begin, begin + record->size_bytes, record->header_at, r->err);
 }
 
 /* One entry of a config, under its name. Objects that are no tensors are passed over. */
@@ -354,10 +447,7 @@ static bool read_config(struct reader *r, const struct td_zip_entry *entry, cons
 {
     struct td_json json;
     const size_t limit = r->manifest->arena.limit_bytes;
-    uint64_t most = td_arena_left(&r->manifest->arena);
-    if (most == 0 || most > r->limits->max_header_bytes)
-        most = r->limits->max_header_bytes;
-    uint8_t *text = td_zip_load(r->input, entry, most, r->err);
+    uint8_t *text = td_zip_load(r->input, entry, most_to_load(r), r->err);
     if (text == NULL)
         return false;
     bool ok = td_arena_claim(&r->manifest->arena, (size_t)entry->size_bytes) || td_error_no_memory(r->err);
@@ -403,14 +493,17 @@ static bool read_member(struct reader *r, const struct td_zip_entry *entry)
     return true;
 }
 
-/* Whether a record has exactly this text. */
-static bool record_is(struct reader *r, const char *name, const char *text)
+/* Whether a record has exactly this text: *is. False: it could not be read. */
+static bool record_is(struct reader *r, const char *name, const char *text, bool *is)
 {
     char bytes[SMALL_RECORD_MAX];
     const struct td_zip_entry *entry = find_record(r, "", name, strlen(name));
     size_t len = strlen(text);
-    return entry != NULL && entry->size_bytes == len && len <= sizeof bytes &&
-           td_zip_load_head(r->input, entry, bytes, len, NULL) && memcmp(bytes, text, len) == 0;
+    *is = entry != NULL && entry->size_bytes == len && len <= sizeof bytes;
+    if (*is && !td_zip_load_head(r->input, entry, bytes, len, r->err))
+        return false;
+    *is = *is && memcmp(bytes, text, len) == 0;
+    return true;
 }
 
 static size_t count_members(const struct reader *r, const char *folder)
@@ -429,7 +522,13 @@ static bool read_archive(struct reader *r)
     if (!td_zip_check_case(&r->zip, r->err) || !td_zip_check_root(&r->zip, &r->root_len, r->err))
         return false;
     r->root = r->zip.entries[0].name;
-    if (!record_is(r, "archive_format", "pt2") || !record_is(r, "archive_version", "0"))
+    bool is_pt2;
+    bool is_version_0;
+    if (!record_is(r, "archive_format", "pt2", &is_pt2) ||
+        !record_is(r, "archive_version", "0", &is_version_0) ||
+        !record_is(r, "byteorder", "big", &r->big_endian))
+        return false;
+    if (!is_pt2 || !is_version_0)
         return td_error_at(
             r->err, TD_INVALID_ARGUMENT, 0,
             "no archive of torch.export.save of version 0: its archive_format or archive_version "
@@ -440,7 +539,6 @@ static bool read_archive(struct reader *r)
                            "an AOTInductor package: its weights are part of compiled code; save the exported "
                            "program with torch.export.save");
     r->several_models = models > 1;
-    r->big_endian = record_is(r, "byteorder", "big");
     for (size_t i = 0; i < r->zip.count; i++)
         if (!read_member(r, &r->zip.entries[i]))
             return false;
@@ -461,6 +559,16 @@ static bool read_old_archive(struct reader *r)
     return true;
 }
 
+static bool make_room_for_codings(struct reader *r, struct td_arena *arena)
+{
+    r->codings = td_arena_array(arena, r->zip.count + 1, sizeof *r->codings);
+    if (r->codings == NULL)
+        return td_error_no_memory(r->err);
+    for (size_t i = 0; i < r->zip.count; i++)
+        r->codings[i] = NULL;
+    return true;
+}
+
 static bool parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
                   struct td_error *err)
 {
@@ -471,6 +579,7 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
     td_arena_init(&arena, td_arena_left(&manifest->arena));
     manifest->shares_bytes = true;
     bool ok = td_zip_read(&r.zip, input, limits, &arena, err);
+    ok = ok && make_room_for_codings(&r, &arena);
     if (ok && !td_arena_claim(&manifest->arena, arena.used_bytes))
         ok = td_error_no_memory(err);
     ok = ok && (td_zip_find(&r.zip, old, sizeof old - 1) != NULL ? read_old_archive(&r) : read_archive(&r));

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Writes tests/data/pt2/: small archives of torch.export.save, and beside each NAME.pt2 a NAME.txt with what torch.export.load
-gives, a line per tensor as make_npy.py writes them.
+gives, a line per tensor as make_npy.py writes them; of deflated ones, which torch.export.load reads as well, that they are.
 
     .venv/bin/python tests/data/make_pt2.py
 """
+import io
 import pathlib
+import re
 import zipfile
 import zlib
 
@@ -62,6 +64,29 @@ def load(path):
     return {**program.state_dict, **{k: v for k, v in program.constants.items() if isinstance(v, torch.Tensor)}}
 
 
+def repack(data, change, method):
+    """The archive again, with change(name, bytes) of each member."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w") as made:
+        for info in source.infolist():
+            made.writestr(zipfile.ZipInfo(info.filename), change(source.read(info)), method)
+    return out.getvalue()
+
+
+def deflated(data):
+    """Every member deflated; PyTorch's reader (miniz) takes it."""
+    return repack(data, bytes, zipfile.ZIP_DEFLATED)
+
+
+def inner_deflated(data):
+    """Stored members; those that torch.save wrote are deflated archives themselves."""
+    return repack(data, lambda member: deflated(member) if member[:4] == b"PK\3\4" else member, zipfile.ZIP_STORED)
+
+
+REPACKED = {"deflated": ("current", deflated), "torch_2_8_deflated": ("torch_2_8", deflated),
+            "torch_2_7_inner_deflated": ("torch_2_7", inner_deflated)}
+
+
 def describe(tensors):
     lines = []
     for name in sorted(tensors, key=str.encode):
@@ -72,6 +97,13 @@ def describe(tensors):
     return "".join(lines)
 
 
+def write_repacked():
+    for name, (source, change) in REPACKED.items():
+        path = OUT / f"{name}.pt2"
+        path.write_bytes(change((OUT / f"{source}.pt2").read_bytes()))
+        path.with_suffix(".txt").write_text(re.sub(r"-\|[0-9a-f]{8}$", "compressed (deflate)|-", describe(load(path)), flags=re.M))
+
+
 if __name__ == "__main__":
     OUT.mkdir(exist_ok=True)
     for name, write in WRITERS.items():
@@ -80,3 +112,4 @@ if __name__ == "__main__":
             node.meta.pop("stack_trace", None)  # names where this file lies
         write(program, OUT / f"{name}.pt2")
         (OUT / f"{name}.txt").write_text(describe(load(OUT / f"{name}.pt2")))
+    write_repacked()

@@ -126,7 +126,7 @@ static uint8_t *decode_chunk(struct td_blob *file, const struct td_coding *codin
     size_t len = plain ? chunk_bytes : chunk->bytes;
     uint64_t off = coding->base + chunk->offset;
     FUZZ_CHECK(off <= file->len_bytes && len <= file->len_bytes - off); /* the parser has seen to it */
-    uint8_t *bytes = malloc(len + 1);
+    uint8_t *bytes = malloc(len > 0 ? len : 1);
     FUZZ_CHECK(bytes != NULL);
     memcpy(bytes, file->bytes + off, len);
     if (!plain && !td_chunk_unfilter(grid, chunk->skipped_filters, &bytes, len, chunk_bytes, NULL))

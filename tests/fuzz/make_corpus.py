@@ -344,14 +344,17 @@ def pt2_seeds():
     entry = (b'"%s": {"path_name": "weight_0", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}, '
              b'{"as_int": 3}], "requires_grad": true, "device": {"type": "cpu", "index": null}, "strides": [{"as_int": 3}, {"as_int": 1}], '
              b'"storage_offset": {"as_int": 0}, "layout": 7}}')
-    def archive(config):
+    def archive(config, method=zipfile.ZIP_STORED):
         out = io.BytesIO()
-        with zipfile.ZipFile(out, "w") as file:
+        with zipfile.ZipFile(out, "w", method) as file:
             for name, data in members(config):
-                file.writestr(zipfile.ZipInfo(name.decode()), data)
+                file.writestr(zipfile.ZipInfo(name.decode()), data, method)
         return out.getvalue()
+    fixtures = HERE.parent / "data" / "pt2"
     return {"empty": archive(b'{"config": {}}'), "one": archive(b'{"config": {' + entry % b"w" + b"}}"),
             "two": archive(b'{"config": {' + entry % b"w" + b", " + entry % b"v" + b"}}"),
+            "two_deflated": archive(b'{"config": {' + entry % b"w" + b", " + entry % b"v" + b"}}", zipfile.ZIP_DEFLATED),
+            "deflated": (fixtures / "deflated.pt2").read_bytes(), "torch_2_8_deflated": (fixtures / "torch_2_8_deflated.pt2").read_bytes(),
             "object": archive(b'{"config": {"o": {"path_name": "custom_obj_0", "is_param": false, "use_pickle": true, "tensor_meta": null}}}')}
 
 
@@ -374,6 +377,8 @@ def decode_seeds():
     files |= {f"npy_{name}": b"n" + (data / "npy" / f"{name}.npy").read_bytes() for name in ("big_f4", "big_i2", "fortran_3")}
     files |= {f"npz_{name}": b"z" + (data / "npz" / f"{name}.npz").read_bytes() for name in ("compressed", "mixed")}
     files |= {f"torch_{name}": b"t" + (data / "torch" / f"{name}.pt").read_bytes() for name in ("big_endian", "compressed")}
+    files |= {f"pt2_{name}": b"p" + (data / "pt2" / f"{name}.pt2").read_bytes() for name in (
+        "deflated", "torch_2_8_deflated", "torch_2_7_inner_deflated")}
     files["gguf_big_endian"] = (b"gGGUF" + struct.pack(">IQQ", 3, 1, 0) + struct.pack(">Q", 1) + b"w"  # one tensor, F16 (2)
                                 + struct.pack(">IQIQ", 1, 8, 1, 0)).ljust(65, b"\0") + bytes(range(16))
     array = npy_file("{'descr': '>u2', 'fortran_order': False, 'shape': (1500000,), }", data=0)

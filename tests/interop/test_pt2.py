@@ -8,7 +8,7 @@ from torch import nn
 from torch._export.serde.serialize import serialize
 from torch.export.pt2_archive._package import PT2ArchiveWriter
 
-from make_pt2 import WRITERS, load
+from make_pt2 import WRITERS, deflated, inner_deflated, load
 from test_safetensors import inspect_json, one_line, run
 from test_torch import check_model, filled, raw
 
@@ -73,6 +73,30 @@ def test_a_tensor_that_is_pickled(serve):
     want = load(path)
     assert torch.equal(want["turned"], turned)
     check_model(serve(), "net.pt2", want)
+
+
+@pytest.mark.parametrize("repack", [deflated, inner_deflated])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_deflated_members_are_decoded(serve, writer, repack):
+    path = serve.root / "net.pt2"
+    WRITERS[writer](exported(), path)
+    stored = load(path)
+    path.write_bytes(repack(path.read_bytes()))
+    want = load(path)
+    assert set(want) == set(stored) and all(torch.equal(want[n], stored[n]) for n in want)
+    _, got = check_model(serve(), "net.pt2", want)
+    expected = "decoded" if writer != "current" or repack is deflated else None
+    assert {t.get("access") for t in got.values() if t["nbytes"] > 0} == {expected} | ({"gathered"} if expected is None else set())
+    assert got["tied.weight"]["alias_of"] == "linear.weight"
+
+
+def test_what_is_deflated_twice_is_listed(tmp_path):
+    path = tmp_path / "net.pt2"
+    WRITERS["torch_2_8"](exported(), path)
+    path.write_bytes(deflated(inner_deflated(path.read_bytes())))
+    tensors = {t["name"]: t for t in inspect_json(path)["tensors"]}
+    assert set(tensors) == set(load(path))
+    assert {t["reason"] for t in tensors.values() if t["nbytes"] > 0} == {"compressed twice"}
 
 
 def test_aotinductor_packages_are_refused(tmp_path):

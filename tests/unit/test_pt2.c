@@ -10,7 +10,7 @@ static void as_torch_reads(const struct fixture *f)
 static void what_torch_wrote(void **state)
 {
     (void)state;
-    each_fixture("pt2", ".pt2", 3, as_torch_reads);
+    each_fixture("pt2", ".pt2", 6, as_torch_reads);
 }
 
 static void prefixes(const struct fixture *f)
@@ -21,7 +21,7 @@ static void prefixes(const struct fixture *f)
 static void every_prefix_is_refused(void **state)
 {
     (void)state;
-    each_fixture("pt2", ".pt2", 3, prefixes);
+    each_fixture("pt2", ".pt2", 6, prefixes);
 }
 
 static void allocations(const struct fixture *f)
@@ -32,7 +32,7 @@ static void allocations(const struct fixture *f)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    each_fixture("pt2", ".pt2", 3, allocations);
+    each_fixture("pt2", ".pt2", 6, allocations);
 }
 
 static bool any_refusal(const struct td_error *err)
@@ -53,7 +53,7 @@ static void changes(const struct fixture *f)
 static void any_byte_may_change(void **state)
 {
     (void)state;
-    each_fixture("pt2", ".pt2", 3, changes);
+    each_fixture("pt2", ".pt2", 6, changes);
 }
 
 int main(void)
