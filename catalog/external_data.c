@@ -81,6 +81,8 @@ static void place(struct td_tensor_ref *ref, struct td_tensor *tensor, const uin
     tensor->reason = NULL;
     if (part == NOT_THERE)
         tensor->reason = "the file with its external data is not there";
+    else if (parts[part]->file->is_lfs_pointer)
+        tensor->reason = "the file with its external data is a Git LFS pointer; run git lfs pull";
     else if (!td_range_within(tensor->offset, tensor->nbytes, parts[part]->file->source.id.size_bytes))
         tensor->reason = "its external data leave their file";
 }

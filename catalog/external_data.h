@@ -10,8 +10,8 @@
 size_t td_external_parts(const struct td_snapshot *snapshot, const struct td_entry *entry,
                          const struct td_entry **parts);
 
-/* The tensors of parts[0], each with the part that it lies in. One whose file is not among the parts, or that leaves
- * its file, has a reason. One reference is the caller's, who keeps the parts' files as long. NULL is
+/* The tensors of parts[0], each with the part that it lies in. A tensor has a reason when its file is not among
+ * the parts or is a Git LFS pointer, or when the tensor leaves its file. One reference is the caller's, who keeps the parts' files as long. NULL is
  * TD_RESOURCE_EXHAUSTED. */
 struct td_join *td_external_join(const struct td_entry *const *parts, size_t part_count,
                                  struct td_error *err);

@@ -141,7 +141,9 @@ def test_external_data_in_a_folder_below_and_where_it_is_not(serve):
     os.symlink("../../outside.bin", root / "link.bin")
     os.symlink("sub/er/w.bin", root / "inner.bin")
     (root / ".hidden.bin").write_bytes(data)
-    names = ["below", "dotted", "inner", "missing", "link", "hidden", "parent", "absolute", "folder", "past", "end", "own", "self"]
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + 64 * "a" + "\nsize 4096\n"
+    (root / "pointer.bin").write_text(pointer)
+    names = ["below", "dotted", "inner", "missing", "link", "hidden", "parent", "absolute", "folder", "past", "end", "own", "self", "cloned", "cloned-past"]
     proto = model([raw(name, TensorProto.FLOAT, [4]) for name in names])
     external(proto, "below", "sub/er/w.bin", 8, 16)
     external(proto, "dotted", "./sub//er/./w.bin", 100)
@@ -155,6 +157,8 @@ def test_external_data_in_a_folder_below_and_where_it_is_not(serve):
     external(proto, "past", "sub/er/w.bin", 4081, 16)
     external(proto, "end", "sub/er/w.bin", 4080, 16)
     external(proto, "self", "model.onnx")
+    external(proto, "cloned", "pointer.bin")
+    external(proto, "cloned-past", "pointer.bin", 4000, 16)
     (root / "model.onnx").write_bytes(proto.SerializeToString())
     server = serve()
     _, got = manifest(server, "m")
@@ -165,6 +169,9 @@ def test_external_data_in_a_folder_below_and_where_it_is_not(serve):
         assert got[name]["reason"] == "the file with its external data is not there", got[name]
     for name in ("parent", "absolute"):
         assert got[name]["reason"] == "its external data are not below the model's directory", got[name]
+    for name in ("cloned", "cloned-past"):
+        assert got[name]["reason"] == "the file with its external data is a Git LFS pointer; run git lfs pull", got[name]
+        assert server.get(got[name]["href"]).status == 422
     assert got["past"]["reason"] == "its external data leave their file"
     assert server.get(got["parent"]["href"]).status == 422
     errors = server.json("/models/m")["errors"]
