@@ -1,44 +1,22 @@
 #include "storage/at_rest.h"
 
 #include "core/clock.h"
+#include "storage/file_system.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 /* The clock by which file systems stamp moves on at least this often: CONFIG_HZ is 100 or more. With a margin. */
 static const int64_t clock_tick_ns = 40000000;
 static const int64_t second_ns = 1000000000;
 
-/* On these every writer is a process of this kernel. A lease on a network or a FUSE file system may be granted while
- * another machine, or the host of a virtual one, writes. */
-static bool is_local(int fd)
-{
-    static const uint32_t magics[] = {
-        0xEF53,     /* ext2, ext3, ext4 */
-        0x58465342, /* XFS */
-        0x9123683E, /* btrfs */
-        0xF2F52010, /* F2FS */
-        0x2FC12FC1, /* ZFS */
-        0xCA451A4E, /* bcachefs */
-        0x01021994, /* tmpfs */
-        0x794C7630, /* overlayfs */
-    };
-    struct statfs fs;
-    if (fstatfs(fd, &fs) != 0)
-        return false;
-    for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
-        if ((uint32_t)fs.f_type == magics[i])
-            return true;
-    return false;
-}
-
 /* fcntl(2): a read lease is granted only when nobody has the file open for writing; else EAGAIN. */
 static enum td_rest look_for_writers(int fd, int lease_signal)
 {
-    if (!is_local(fd) || fcntl(fd, F_SETOWN, getpid()) != 0 || fcntl(fd, F_SETSIG, lease_signal) != 0)
+    if (!td_sees_every_writer(fd) || fcntl(fd, F_SETOWN, getpid()) != 0 ||
+        fcntl(fd, F_SETSIG, lease_signal) != 0)
         return TD_REST_UNKNOWN;
     if (fcntl(fd, F_SETLEASE, F_RDLCK) != 0)
         return errno == EAGAIN ? TD_REST_WRITTEN : TD_REST_UNKNOWN;

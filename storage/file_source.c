@@ -1,6 +1,7 @@
 #include "storage/file_source.h"
 
 #include "storage/fault_guard.h"
+#include "storage/file_system.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,12 +26,14 @@ static struct td_mapping *mapping_of(struct td_blob *blob)
     return (struct td_mapping *)(void *)blob;
 }
 
-/* A read lease, when the host grants one; without it the file is checked again before the last byte is sent. */
+/* Takes a read lease on the file where the kernel grants one and it tells of every writer. Without a lease the file is
+ * checked again before the last byte is sent. */
 static void lease_take(struct td_mapping *mapping)
 {
     struct td_mapping_cache *cache = mapping->cache;
     /* F_SETOWN: without it the signal goes to the thread that asks, which may end long before the lease does. */
-    if (cache->lease_signal == 0 || fcntl(mapping->fd, F_SETOWN, getpid()) != 0 ||
+    if (cache->lease_signal == 0 || !td_sees_every_writer(mapping->fd) ||
+        fcntl(mapping->fd, F_SETOWN, getpid()) != 0 ||
         fcntl(mapping->fd, F_SETSIG, cache->lease_signal) != 0 ||
         fcntl(mapping->fd, F_SETLEASE, F_RDLCK) != 0)
         return;

@@ -1,11 +1,11 @@
 #include "storage/write_watch.h"
 
+#include "storage/file_system.h"
+
 #include <errno.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 /* One event per watch is enough to know; then the kernel drops it, and the queue cannot be flooded by a busy writer. */
@@ -34,22 +34,6 @@ size_t td_write_watcher_count(struct td_write_watcher *watcher)
     size_t count = watcher->count;
     pthread_mutex_unlock(&watcher->lock);
     return count;
-}
-
-/* Local file systems, all of whose writers pass through this kernel. */
-static bool sees_every_writer(int fd)
-{
-    static const uint32_t local[] = {
-        EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,     F2FS_SUPER_MAGIC,
-        TMPFS_MAGIC,      RAMFS_MAGIC,     OVERLAYFS_SUPER_MAGIC, 0xca451a4e, /* bcachefs */
-        0x2fc12fc1 /* ZFS */};
-    struct statfs fs;
-    if (fstatfs(fd, &fs) != 0)
-        return false;
-    for (size_t i = 0; i < sizeof local / sizeof *local; i++)
-        if ((uint32_t)fs.f_type == local[i])
-            return true;
-    return false;
 }
 
 static struct td_write_watch **bucket_of(struct td_write_watcher *watcher, int number)
@@ -108,7 +92,7 @@ static void hear(struct td_write_watcher *watcher)
 bool td_write_watch_begin(struct td_write_watcher *watcher, struct td_write_watch *watch, int fd)
 {
     char path[32]; /* of the file itself, whatever its name leads to by now */
-    if (watcher->fd < 0 || !sees_every_writer(fd))
+    if (watcher->fd < 0 || !td_sees_every_writer(fd))
         return false;
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     pthread_mutex_lock(&watcher->lock);

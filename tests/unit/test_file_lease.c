@@ -1,9 +1,11 @@
 /* Mappings under read leases: what a writer waits for, and what many threads do to one cache. */
 #include "core/clock.h"
 #include "tests/unit/file_place.h"
+#include "tests/unit/watch_hooks.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -166,6 +168,28 @@ static void writer_does_not_wait_for_copies(void **state)
     assert_false(td_blob_unchanged(blob));
     td_blob_unref(blob);
     close_place(&place);
+}
+
+/* The kernel grants leases over FUSE, but the host of a virtual machine writes past them. */
+static void no_lease_where_others_write_unseen(void **state)
+{
+    (void)state;
+    static const unsigned long remote[] = {FUSE_SUPER_MAGIC, NFS_SUPER_MAGIC, V9FS_MAGIC, 0x12345678};
+    for (size_t i = 0; i < COUNT_OF(remote); i++) {
+        struct place place;
+        open_place(&place, 1, 10, lease_signal());
+        file_system_is_said = remote[i];
+        struct td_blob *blob = map(&place, 0);
+        CHECK(leased_count(&place) == 0 && !td_blob_pinned(blob), "%#lx", remote[i]);
+        CHECK(td_blob_unchanged(blob), "%#lx", remote[i]);
+        struct timespec tick = {.tv_nsec = 20000000}; /* past the file system's clock tick */
+        (void)nanosleep(&tick, NULL);
+        write_file(&place, 0, FILE_BYTES, 9);
+        CHECK(!td_blob_unchanged(blob), "%#lx", remote[i]);
+        file_system_is_said = 0;
+        td_blob_unref(blob);
+        close_place(&place);
+    }
 }
 
 static void open_writer_means_no_lease(void **state)
@@ -343,9 +367,13 @@ static void threads_share_the_cache(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writer_waits_for_the_last_blob), cmocka_unit_test(writer_does_not_wait_for_copies),
-        cmocka_unit_test(open_writer_means_no_lease),     cmocka_unit_test(only_writers_break_leases),
-        cmocka_unit_test(many_leases_break_at_once),      cmocka_unit_test(threads_share_the_cache),
+        cmocka_unit_test(writer_waits_for_the_last_blob),
+        cmocka_unit_test(writer_does_not_wait_for_copies),
+        cmocka_unit_test(no_lease_where_others_write_unseen),
+        cmocka_unit_test(open_writer_means_no_lease),
+        cmocka_unit_test(only_writers_break_leases),
+        cmocka_unit_test(many_leases_break_at_once),
+        cmocka_unit_test(threads_share_the_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
