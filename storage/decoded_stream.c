@@ -1,16 +1,24 @@
 /* Deflated streams. Inflating is the only way to get anywhere in one; so it is done once from end to end, which also tells
- * whether the size and the CRC are right. On the way zlib's state is copied at the beginning of each part, and what was
- * inflated is offered to the cache; afterwards any part is inflated by itself, from its state on. */
+ * whether the size and the CRC are right. What was inflated is offered to the cache, part by part. On the way zlib's state is
+ * copied at the beginning of each part; afterwards any part is inflated by itself, from its state on.
+ *
+ * A stream that fits into a share of the cache is inflated in one go by libdeflate at first, in half of zlib's time. That
+ * leaves no states: zlib goes through it when the first part of it was let go of. zlib has the last word on damage, too. */
 #include "storage/decoded.h"
 #include "storage/inflate_memory.h"
 
+#include <libdeflate.h>
 #include <string.h>
 
 enum {
     PART_MIN_BYTES = 1024 * 1024,
     PARTS_MAX = 256, /* a state for each: 12 MiB */
     READ_BYTES = 32 * 1024,
+    ONCE_MAX_BYTES = 64 * 1024 * 1024, /* inflated in one go: each of stored and inflated bytes */
 };
+
+#define CHECKED \
+    (TD_DECODE_INDEX - 1) /* the part that says that all of the stream is right; it holds nothing */
 
 struct state {
     z_stream stream;     /* stands at the beginning of its part */
@@ -215,6 +223,94 @@ static bool make_index(void *context, struct td_decoded_part *out, size_t *kept_
     return true;
 }
 
+/* ---- in one go ----------------------------------------------------------------------------------------- */
+
+/* What inflating in one go takes: the stream and what is in it. 0: too much. */
+static size_t once_bytes(const struct td_decoded *d)
+{
+    const struct td_coding *coding = d->coding;
+    if (coding->size_bytes > ONCE_MAX_BYTES || coding->stored_bytes > ONCE_MAX_BYTES)
+        return 0;
+    size_t bytes = (size_t)(coding->size_bytes + coding->stored_bytes) + TD_INFLATE_STATE_BYTES;
+    return bytes <= d->cache->max_bytes / 2 ? bytes : 0; /* the parts must have room beside */
+}
+
+/* Whether the stream is right in all that the directory says of it; out then has what is in it. */
+static bool inflate_once(const struct td_coding *coding, const uint8_t *stored, uint8_t *out)
+{
+    size_t taken;
+    size_t len = (size_t)coding->size_bytes;
+    struct libdeflate_decompressor *decompressor = libdeflate_alloc_decompressor();
+    if (decompressor == NULL)
+        return false;
+    bool ok = libdeflate_deflate_decompress_ex(decompressor, stored, (size_t)coding->stored_bytes, out, len,
+                                               &taken, NULL) == LIBDEFLATE_SUCCESS;
+    libdeflate_free_decompressor(decompressor);
+    return ok && taken == coding->stored_bytes &&
+           (coding->crc32 == 0 || libdeflate_crc32(0, out, len) == coding->crc32);
+}
+
+static void offer_parts(const struct td_decoded *d, const uint8_t *bytes)
+{
+    struct td_decode_key key = d->key;
+    for (key.part = 0; key.part * part_bytes(d->coding) < d->coding->size_bytes; key.part++) {
+        size_t len = len_of_part(d->coding, key.part);
+        uint8_t *copy = malloc(len);
+        if (copy == NULL)
+            return;
+        memcpy(copy, bytes + key.part * part_bytes(d->coding), len);
+        td_decode_cache_offer(d->cache, &key, copy, len);
+    }
+}
+
+static bool make_checked(void *context, struct td_decoded_part *out, size_t *kept_bytes, struct td_error *err)
+{
+    const struct td_decoded *d = context;
+    size_t stored_len = (size_t)d->coding->stored_bytes;
+    uint8_t *stored = malloc(stored_len > 0 ? stored_len : 1);
+    uint8_t *bytes = malloc((size_t)d->coding->size_bytes + 1);
+    bool ok = stored != NULL && bytes != NULL;
+    if (!ok)
+        (void)td_error_no_memory(err);
+    ok = ok && td_decoded_stored(d, d->coding->offset, stored, stored_len, err) &&
+         (inflate_once(d->coding, stored, bytes) ||
+          td_error_set(err, TD_FAILED_PRECONDITION, "not inflated in one go"));
+    free(stored);
+    if (ok)
+        offer_parts(d, bytes);
+    free(bytes);
+    out->data = NULL;
+    *kept_bytes = 0;
+    return ok;
+}
+
+static bool is_there(const struct td_decoded *d, uint64_t part)
+{
+    struct td_decode_key key = d->key;
+    key.part = part;
+    struct td_decoded_part *found = td_decode_cache_find(d->cache, &key);
+    if (found != NULL)
+        td_decode_cache_release(d->cache, found);
+    return found != NULL;
+}
+
+/* Inflates all of the stream and offers its parts, unless that was done before or takes too much. What fails is left to
+ * zlib, which tells what is wrong. False: no memory came free, which would not be otherwise with zlib. */
+static bool try_at_once(const struct td_decoded *d, struct td_error *err)
+{
+    struct td_decode_key key = d->key;
+    struct td_decoded_part *checked;
+    struct td_error why;
+    size_t need = once_bytes(d);
+    if (need == 0 || is_there(d, CHECKED) || is_there(d, TD_DECODE_INDEX))
+        return true;
+    td_error_init(&why);
+    key.part = CHECKED;
+    if (td_decode_cache_get(d->cache, &key, need, make_checked, (void *)(uintptr_t)d, &checked, &why))
+        td_decode_cache_release(d->cache, checked);
+    return why.code != TD_UNAVAILABLE || td_error_set(err, why.code, "%s", why.message);
+}
+
 /* ---- parts --------------------------------------------------------------------------------------------- */
 
 /* A reader that stands at the beginning of a part; the index is let go of before anything else is waited for. */
@@ -270,12 +366,8 @@ static bool make_part(void *context, struct td_decoded_part *out, size_t *kept_b
 /* A part that is in the cache, if all of the stream has been checked: parts are offered while that is still going on. */
 static struct td_decoded_part *find_part(const struct td_decoded *d, const struct td_decode_key *key)
 {
-    struct td_decode_key index_key = d->key;
-    index_key.part = TD_DECODE_INDEX;
-    struct td_decoded_part *index = td_decode_cache_find(d->cache, &index_key);
-    if (index == NULL)
+    if (!is_there(d, CHECKED) && !is_there(d, TD_DECODE_INDEX))
         return NULL;
-    td_decode_cache_release(d->cache, index);
     return td_decode_cache_find(d->cache, key);
 }
 
@@ -285,6 +377,11 @@ static bool get_part(const struct td_decoded *d, uint64_t part, struct td_decode
     struct td_decode_key key = d->key;
     key.part = part;
     *out = find_part(d, &key);
+    if (*out == NULL) {
+        if (!try_at_once(d, err))
+            return false;
+        *out = find_part(d, &key);
+    }
     if (*out != NULL)
         return true;
     struct part_job job = {.reader = reader_at(d, part, err), .len = len_of_part(d->coding, part)};

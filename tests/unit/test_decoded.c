@@ -155,6 +155,50 @@ static void ranges_of_a_stream(void **state)
     }
 }
 
+static bool has_states(struct td_decode_cache *cache, uint32_t coding)
+{
+    struct td_decode_key key = {.coding = coding, .part = TD_DECODE_INDEX};
+    memcpy(key.file, tag, sizeof key.file);
+    struct td_decoded_part *found = td_decode_cache_find(cache, &key);
+    if (found != NULL)
+        td_decode_cache_release(cache, found);
+    return found != NULL;
+}
+
+/* A stream is inflated in one go at first; when its parts make room for others', zlib notes where to begin again. */
+static void streams_take_turns(void **state)
+{
+    (void)state;
+    enum { STREAMS = 3, MEMORY = 16 * 1024 * 1024, LEN = 5000000 };
+    struct stream s[STREAMS];
+    struct td_blob *blobs[STREAMS];
+    struct td_decode_cache cache;
+    assert_true(td_decode_cache_init(&cache, MEMORY, NULL));
+    for (uint32_t i = 0; i < STREAMS; i++) {
+        s[i] = stream_create(LEN, i + 1);
+        s[i].coding.number = i;
+        assert_true(open_blob(s[i].source, &s[i].coding, &cache, &blobs[i], NULL));
+    }
+    check_range(blobs[0], s[0].bytes, 0, LEN);
+    check_range(blobs[0], s[0].bytes, LEN - 1000, 1000);
+    assert_false(has_states(&cache, 0));
+    uint32_t seed = 1;
+    size_t with_states = 0;
+    for (size_t i = 0; i < 60; i++) {
+        size_t off = next_random(&seed) % LEN;
+        size_t which = next_random(&seed) % STREAMS;
+        check_range(blobs[which], s[which].bytes, off, 1 + next_random(&seed) % (LEN - off));
+        with_states += has_states(&cache, (uint32_t)which);
+        assert_true(td_decode_cache_used(&cache) <= MEMORY);
+    }
+    assert_true(with_states > 0);
+    for (size_t i = 0; i < STREAMS; i++) {
+        td_blob_unref(blobs[i]);
+        stream_destroy(&s[i]);
+    }
+    td_decode_cache_fini(&cache);
+}
+
 static void check_damage(struct td_blob *source, const struct td_coding *coding, const char *says)
 {
     struct td_decode_cache cache;
@@ -593,15 +637,11 @@ static void a_file_that_changes_is_no_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_of_a_stream),
-        cmocka_unit_test(streams_are_what_they_say),
-        cmocka_unit_test(a_bomb_stops_at_its_size),
-        cmocka_unit_test(ranges_of_chunks),
-        cmocka_unit_test(chunks_are_what_they_say),
-        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(memory_is_bounded_whoever_reads),
-        cmocka_unit_test(waiting_for_memory_ends),
-        cmocka_unit_test(a_file_that_changes_is_no_damage),
+        cmocka_unit_test(ranges_of_a_stream),        cmocka_unit_test(streams_take_turns),
+        cmocka_unit_test(streams_are_what_they_say), cmocka_unit_test(a_bomb_stops_at_its_size),
+        cmocka_unit_test(ranges_of_chunks),          cmocka_unit_test(chunks_are_what_they_say),
+        cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(memory_is_bounded_whoever_reads),
+        cmocka_unit_test(waiting_for_memory_ends),   cmocka_unit_test(a_file_that_changes_is_no_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
