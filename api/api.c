@@ -310,6 +310,21 @@ static void (*route_name(struct td_call *call, struct td_text path))(const struc
     return NULL;
 }
 
+bool td_call_take_snapshot(struct td_call *call)
+{
+    struct td_catalog_status status;
+    call->snapshot = td_catalog_acquire(call->api->catalog);
+    if (call->snapshot != NULL)
+        return true;
+    td_catalog_get_status(call->api->catalog, &status);
+    if (status.first_scan_failed)
+        td_response_fail(call->response, 503, NULL, "the first scan failed, the next follows: %s",
+                         status.message);
+    else
+        td_response_fail(call->response, 503, NULL, "the first scan is still running; see /readyz");
+    return false;
+}
+
 /* Chooses the handler and fills the call; NULL when the answer is already made. */
 static void (*route(struct td_call *call))(const struct td_call *)
 {
@@ -328,11 +343,8 @@ static void (*route(struct td_call *call))(const struct td_call *)
         rest = (struct td_text){.p = "", .len = 0};
     if (!by_hub && !is_start && !take_segment(path, "/models", &rest))
         return route_name(call, path);
-    call->snapshot = td_catalog_acquire(call->api->catalog);
-    if (call->snapshot == NULL) {
-        td_response_fail(call->response, 503, NULL, "the first scan is still running; see /readyz");
+    if (!td_call_take_snapshot(call))
         return NULL;
-    }
     if (by_hub) {
         call->is_post = td_hub_is_post(call->uri->raw_path);
         call->response->route = TD_ROUTE_HUB_API;

@@ -52,11 +52,12 @@ void td_handle_readyz(const struct td_call *call)
     td_catalog_get_status(call->api->catalog, &status);
     bool draining = atomic_load(&call->api->draining);
     bool ready = status.ready && !draining;
-    const char *state = draining                ? "draining"
-                        : status.root_missing   ? "root missing"
-                        : status.too_few_models ? "too few models"
-                        : !status.ready         ? "scanning"
-                                                : "ready";
+    const char *state = draining                   ? "draining"
+                        : status.root_missing      ? "root missing"
+                        : status.too_few_models    ? "too few models"
+                        : status.first_scan_failed ? "failed"
+                        : !status.ready            ? "scanning"
+                                                   : "ready";
     td_buffer_init(&json);
     td_buffer_printf(&json, "{\"ready\":%s,\"state\":\"%s\",\"message\":", ready ? "true" : "false", state);
     td_json_write_cstring(&json, status.message);

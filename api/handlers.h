@@ -48,6 +48,9 @@ void td_handle_rescan(const struct td_call *call);
  * of files. Once, when the handler is done. */
 void td_call_finish(const struct td_call *call, bool head);
 
+/* Takes a reference on the current snapshot for the call; false when there is none yet (503 with the reason was answered). */
+bool td_call_take_snapshot(struct td_call *call);
+
 /* Answers with JSON that says how things stand at this moment: no validator, not to be kept. The buffer is emptied. */
 void td_call_answer_json(const struct td_call *call, struct td_buffer *json);
 

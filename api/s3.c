@@ -329,11 +329,8 @@ void td_s3_handle(struct td_call *call)
     struct td_text path = call->uri->path;
     if (!is_read(call))
         return;
-    call->snapshot = td_catalog_acquire(call->api->catalog);
-    if (call->snapshot == NULL) {
-        td_response_fail(call->response, 503, NULL, "the first scan is still running");
+    if (!td_call_take_snapshot(call))
         return;
-    }
     route(call, (struct td_text){.p = path.p + 1, .len = path.len - 1});
     finish(call);
 }

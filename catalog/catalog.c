@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Asked-for scans follow one another no faster than this, nor faster than the last one took. */
 static const uint64_t scan_gap_ns = 50000000;
@@ -188,6 +189,7 @@ static struct td_root *current_root(struct td_catalog *catalog, struct td_error 
 static void note_failure(struct td_catalog *catalog, const struct td_error *why, bool root_missing)
 {
     pthread_mutex_lock(&catalog->lock);
+    bool published = catalog->current != NULL;
     bool news = !catalog->status.root_missing || !root_missing;
     catalog->status.failed_scan_count++;
     catalog->scan_failed = true;
@@ -196,8 +198,8 @@ static void note_failure(struct td_catalog *catalog, const struct td_error *why,
     (void)snprintf(catalog->status.message, sizeof catalog->status.message, "%.255s", why->message);
     pthread_mutex_unlock(&catalog->lock);
     if (news)
-        td_log(TD_LOG_ERROR, "cannot scan \"%s\": %s; the last good state stays", catalog->root_path,
-               why->message);
+        td_log(TD_LOG_ERROR, "cannot scan \"%s\": %s; %s", catalog->root_path, why->message,
+               published ? "the last good state stays" : "nothing is published yet");
 }
 
 /* True when a root that had files shows none, for the first time: perhaps it was unmounted. */
@@ -414,6 +416,16 @@ static bool init_sync(struct td_catalog *catalog)
     return ok && pthread_mutex_init(&catalog->lock, NULL) == 0;
 }
 
+/* Returns whether the root can be listed at all. A mount that belongs to another user would else only be told in the log. */
+static bool check_readable(const struct td_root *root, struct td_error *err)
+{
+    int fd;
+    if (!td_root_open_directory(root, "", &fd, err))
+        return false;
+    (void)close(fd);
+    return true;
+}
+
 bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog **out, struct td_error *err)
 {
     struct td_catalog *catalog = calloc(1, sizeof *catalog);
@@ -426,7 +438,7 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     catalog->status.scanning = true;
     catalog->started_count = 1;
     catalog->config.scan.lease_signal = config->lease_signal;
-    if (!td_root_create(config->root, &catalog->root, err))
+    if (!td_root_create(config->root, &catalog->root, err) || !check_readable(catalog->root, err))
         goto fail;
     catalog->root_path = strdup(config->root);
     if (catalog->root_path == NULL || !init_sync(catalog)) {
@@ -555,6 +567,7 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
 {
     pthread_mutex_lock(&catalog->lock);
     *status = catalog->status;
+    status->first_scan_failed = catalog->current == NULL && catalog->scan_failed;
     uint64_t end_ns = catalog->last_scan_end_ns;
     pthread_mutex_unlock(&catalog->lock);
     status->last_scan_age_ns = end_ns == 0 ? 0 : td_clock_ns() - end_ns;

@@ -27,8 +27,9 @@ struct td_catalog_config {
 /* What /readyz and /metrics tell; a copy. */
 struct td_catalog_status {
     bool ready; /* a first complete snapshot is published, the root is there, and enough models are usable */
-    bool too_few_models; /* only that is wanting: fewer than require_models are usable */
-    bool root_missing;   /* the root vanished or is suddenly empty; the last good snapshot is kept */
+    bool too_few_models;    /* only that is wanting: fewer than require_models are usable */
+    bool root_missing;      /* the root vanished or is suddenly empty; the last good snapshot is kept */
+    bool first_scan_failed; /* nothing was ever published, since all scans so far failed */
     bool scanning;
     uint64_t scan_count, failed_scan_count;
     uint64_t last_scan_ns; /* how long the last one took */
@@ -45,12 +46,12 @@ struct td_catalog_status {
 
 struct td_catalog;
 
-/* Opens the root and starts scanning. Destroy stops the thread and waits for it; every snapshot reference must
+/* Opens the root, which must be there and readable, and starts scanning. Destroy stops the thread and waits for it; every snapshot reference must
  * have been dropped before. */
 bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog **out, struct td_error *err);
 void td_catalog_destroy(struct td_catalog *catalog);
 
-/* The current snapshot with a reference for the caller, or NULL before the first scan is done. Any thread. */
+/* Returns the current snapshot with a reference for the caller, or NULL before a first scan has succeeded. Any thread. */
 struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
 
 /* Asks for a scan soon; many requests become one scan. Any thread, not a signal handler. */

@@ -349,7 +349,8 @@ static bool visit_all(struct walker *w, size_t at)
     }
     if (dir == NULL) {
         (void)close(fd);
-        return td_error_sys(w->err, TD_IO, errno, "cannot list \"%s\"", w->directories[at].path);
+        return td_error_sys(w->err, TD_IO, errno, "cannot list \"%s\"",
+                            at == 0 ? w->root->path : w->directories[at].path);
     }
     bool ok = true;
     struct dirent *item;

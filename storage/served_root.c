@@ -266,7 +266,7 @@ bool td_root_open_directory(const struct td_root *root, const char *path, int *f
 {
     int opened = open_inside(root, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK);
     if (opened < 0)
-        return open_failed(errno, path, err);
+        return open_failed(errno, path[0] == '\0' ? root->path : path, err);
     *fd = opened;
     return true;
 }

@@ -2,6 +2,7 @@
 and a file it may not read is a 403 of that file alone."""
 import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -57,3 +58,16 @@ def test_a_state_directory_that_cannot_be_written(place):
         assert len(lines) == 1 and f'cannot write to "{state}": Permission denied; its digests are read' in lines[0], lines
     assert list(state.iterdir()) == []
     state.chmod(0o700)
+
+
+@pytest.mark.parametrize("command", ["serve", "inspect", "verify"])
+def test_a_directory_that_cannot_be_read_is_refused_by_name(place, command):
+    """The usual first failure in a container: the volume belongs to another user."""
+    root = place / "root"
+    root.mkdir()
+    root.chmod(0o000)
+    args = [command, str(root)] + (["--listen", "127.0.0.1:0"] if command == "serve" else [])
+    p = subprocess.run([str(as_nobody(place)), *args], capture_output=True, text=True, timeout=60)
+    root.chmod(0o755)
+    assert p.returncode == 1, p
+    assert f'cannot open "{root}": Permission denied' in p.stderr and p.stdout == "", p
