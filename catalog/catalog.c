@@ -448,16 +448,19 @@ bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog
     size_t decode_bytes = config->decode_bytes > 0 ? config->decode_bytes : TD_DECODE_MEMORY_BYTES;
     if (!td_decode_cache_init(&catalog->decodes, decode_bytes, err))
         goto fail;
-    if (!td_mapping_cache_init(&catalog->maps, config->max_maps, config->lease_signal, err) ||
-        !create_hasher(catalog, err))
+    if (!td_mapping_cache_init(&catalog->maps, config->max_maps, config->lease_signal, err))
         goto fail_decodes;
+    if (!create_hasher(catalog, err))
+        goto fail_maps;
     int sys = pthread_create(&catalog->scanner, NULL, scanner_main, catalog);
     if (sys != 0) {
         (void)td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the scanning thread");
-        goto fail_decodes;
+        goto fail_maps;
     }
     *out = catalog;
     return true;
+fail_maps:
+    td_mapping_cache_fini(&catalog->maps);
 fail_decodes:
     td_decode_cache_fini(&catalog->decodes);
 fail:

@@ -107,12 +107,13 @@ char *td_buffer_terminate(struct td_buffer *buffer)
 
 char *td_buffer_release(struct td_buffer *buffer, size_t *len)
 {
-    char *data = buffer->failed ? NULL : buffer->data;
-    *len = data == NULL ? 0 : buffer->len;
-    if (data == NULL)
+    *len = buffer->failed ? 0 : buffer->len;
+    char *data = *len > 0 ? realloc(buffer->data, *len) : NULL; /* frees what was reserved beyond */
+    if (data == NULL && *len > 0)
+        data = buffer->data; /* it could not move: a little more than *len bytes */
+    if (*len == 0)
         free(buffer->data);
-    char *fitted = *len > 0 ? realloc(data, *len) : NULL; /* what was reserved for more is given back */
     td_budget_give(buffer->budget, buffer->capacity - *len);
     memset(buffer, 0, sizeof *buffer);
-    return fitted == NULL ? data : fitted;
+    return data;
 }

@@ -110,6 +110,13 @@ static void release_hands_over(void **state)
     assert_int_equal(b.len + b.capacity, 0);
     free(data);
     td_buffer_fini(&b);
+    struct td_budget budget;
+    td_budget_init(&budget, 4096, "texts");
+    td_buffer_init_budget(&b, &budget);
+    assert_true(td_buffer_reserve(&b, 1000));
+    assert_null(td_buffer_release(&b, &len)); /* empty, whatever was reserved */
+    assert_int_equal(len, 0);
+    assert_int_equal(td_budget_used(&budget), 0);
 }
 
 static void impossible_sizes_fail_once_and_for_all(void **state)

@@ -6,6 +6,7 @@
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -472,6 +473,14 @@ static void digests_are_published(void **state)
     tree_close(&place.tree);
 }
 
+static size_t open_descriptors(void)
+{
+    size_t count = 0;
+    for (int fd = 0; fd < 256; fd++)
+        count += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    return count;
+}
+
 static void a_bad_state_directory_is_told(void **state)
 {
     (void)state;
@@ -481,7 +490,9 @@ static void a_bad_state_directory_is_told(void **state)
     place.config.state_dir = place.root;
     place.config.hash_threads = 1;
     td_error_init(&err);
+    size_t before = open_descriptors();
     assert_false(td_catalog_create(&place.config, &place.catalog, &err));
+    assert_int_equal(open_descriptors(), before);
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     check_says(&err, "--state-dir", "in the root");
     tree_close(&place.tree);
