@@ -9,8 +9,8 @@ static const uint64_t bucket_us[TD_LATENCY_BUCKETS] = {
 
 const char *td_cut_name(enum td_cut cut)
 {
-    static const char *const names[TD_CUT_COUNT] = {"none", "client",   "changed", "stalled",
-                                                    "slow", "deadline", "shutdown"};
+    static const char *const names[TD_CUT_COUNT] = {"none",    "client", "changed",  "damaged",
+                                                    "stalled", "slow",   "deadline", "shutdown"};
     return names[cut];
 }
 
@@ -143,6 +143,17 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
            (double)status->last_scan_age_ns / 1e9);
 }
 
+static void write_decoding(const struct td_decode_counts *counts, struct td_buffer *out)
+{
+    number(out, "tensord_decode_cache_bytes", "gauge",
+           "Memory of parts of tensors that are being unpacked or were lately.", (double)counts->used_bytes);
+    count(out, "tensord_decode_cache_hits_total", "Parts of tensors that were there, unpacked, when needed.",
+          counts->hits);
+    count(out, "tensord_decode_cache_misses_total",
+          "Times that a part of a tensor, or all of it, was unpacked.", counts->misses);
+    count(out, "tensord_decode_cache_evictions_total", "Parts that made room for others.", counts->evictions);
+}
+
 static void write_digests(const struct td_hasher_status *status, struct td_buffer *out)
 {
     number(out, "tensord_hashed_files", "gauge", "Listed files whose SHA-256 is known.",
@@ -169,6 +180,7 @@ void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_
     write_latency(metrics, out);
     write_connections(metrics, out);
     write_catalog(status, out);
+    write_decoding(&status->decoding, out);
     write_digests(&status->hasher, out);
     number(out, "tensord_shard_files_bytes", "gauge",
            "Memory of rank files, slices and their descriptions, kept or being sent.", (double)shard_bytes);

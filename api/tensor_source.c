@@ -53,13 +53,17 @@ static bool replace(bool made, struct td_blob *over, struct td_blob **blob)
     return made;
 }
 
-static bool decode(struct td_catalog *catalog, struct td_file *file, const struct td_coding *coding,
+/* A tensor with a coding is one of its file's manifest: its name lives as long as the file. */
+static bool decode(struct td_catalog *catalog, struct td_file *file, const struct td_tensor *tensor,
                    struct td_blob **blob, struct td_error *err)
 {
     struct td_blob *over = NULL;
-    struct td_decoded_owner owner = {.context = td_file_ref(file), .release = release_file};
-    bool made = td_blob_decoded(*blob, coding, file->identity_tag, td_catalog_decode_cache(catalog), &owner,
-                                &over, err);
+    struct td_decoded_owner owner = {.context = td_file_ref(file),
+                                     .release = release_file,
+                                     .tensor = tensor->name,
+                                     .file = file->source.path};
+    bool made = td_blob_decoded(*blob, tensor->coding, file->identity_tag, td_catalog_decode_cache(catalog),
+                                &owner, &over, err);
     return replace(made, over, blob);
 }
 
@@ -91,8 +95,7 @@ bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapsh
         return open_pieces(catalog, snapshot, checkpoint, tensor, blob, err);
     if (!map_part(catalog, snapshot, checkpoint, ref.part, blob, err))
         return false;
-    if (tensor->coding != NULL &&
-        !decode(catalog, checkpoint->parts[ref.part]->file, tensor->coding, blob, err))
+    if (tensor->coding != NULL && !decode(catalog, checkpoint->parts[ref.part]->file, tensor, blob, err))
         return false;
     if (tensor->strides != NULL && !gather(tensor, blob, err))
         return false;

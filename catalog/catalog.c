@@ -578,6 +578,7 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     status->files_to_read = atomic_load(&catalog->progress.files_to_read);
     status->files_read = atomic_load(&catalog->progress.files_read);
     status->maps = td_mapping_cache_count(&catalog->maps);
+    status->decoding = td_decode_cache_counts(&catalog->decodes);
     td_hasher_get_status(catalog->hasher, &status->hasher);
     size_t wanted = catalog->config.require_models;
     status->too_few_models = status->ready && !status->root_missing && status->usable_count < wanted;

@@ -39,6 +39,7 @@ struct td_catalog_status {
     size_t usable_count; /* models but for those of which everything was refused */
     uint64_t tensor_count, generation;
     struct td_mapping_counts maps;
+    struct td_decode_counts decoding;
     struct td_hasher_status hasher;
     size_t hashed_count; /* files whose digests entity tags of models and revisions are made of */
     char message[256];   /* why it is not ready, or why the last scan failed; empty otherwise */

@@ -70,7 +70,8 @@ struct td_registry {
     struct td_metrics *metrics;
     pthread_t reaper;
     _Atomic bool stop;
-    _Atomic bool draining; /* idle connections are ended at once */
+    _Atomic bool draining;           /* idle connections are ended at once */
+    _Atomic uint64_t damage_told_ns; /* when the log last told of an answer that met damage */
 };
 
 /* Places kept beyond max_connections, so that probes are answered at the limit. */

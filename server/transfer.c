@@ -1,6 +1,7 @@
 #include "server/transfer.h"
 
 #include "core/clock.h"
+#include "core/log.h"
 #include "storage/composed.h"
 
 #include <stdio.h>
@@ -38,10 +39,25 @@ static struct transfer *transfer_take(struct td_response *response, struct td_co
     return transfer;
 }
 
-static ssize_t abort_transfer(struct transfer *transfer)
+/* Tells the log of damage, once a second at most: clients may ask for it again and again. */
+static void tell_damage(struct td_registry *registry, const struct td_error *err)
+{
+    enum { PAUSE_NS = 1000000000 };
+    uint64_t now = td_clock_ns();
+    uint64_t last = atomic_load(&registry->damage_told_ns);
+    if ((last == 0 || now - last >= PAUSE_NS) &&
+        atomic_compare_exchange_strong(&registry->damage_told_ns, &last, now))
+        td_log(TD_LOG_ERROR, "an answer was broken off: %s", err->message);
+}
+
+static ssize_t abort_transfer(struct transfer *transfer, const struct td_error *err)
 {
     int none = TD_CUT_NONE;
-    (void)atomic_compare_exchange_strong(&transfer->connection->cut, &none, (int)TD_CUT_CHANGED);
+    /* a file that changed may look damaged, too: who reads has looked (storage/decoded.c) */
+    enum td_cut cut = err->code == TD_FAILED_PRECONDITION ? TD_CUT_DAMAGED : TD_CUT_CHANGED;
+    if (cut == TD_CUT_DAMAGED)
+        tell_damage(transfer->connection->registry, err);
+    (void)atomic_compare_exchange_strong(&transfer->connection->cut, &none, (int)cut);
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
@@ -56,9 +72,9 @@ static ssize_t read_window(void *cls, uint64_t pos, char *out, size_t max)
     if (pos != transfer->done || n == 0)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (!td_body_read(&transfer->body, &transfer->cursor, out, n, &err))
-        return abort_transfer(transfer);
+        return abort_transfer(transfer, &err);
     if (n == left && !td_body_unchanged(&transfer->body))
-        return abort_transfer(transfer);
+        return abort_transfer(transfer, &err);
     transfer->done += n;
     return (ssize_t)n;
 }

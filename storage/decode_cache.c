@@ -102,6 +102,7 @@ static void table_add(struct td_decode_cache *cache, struct td_decoded_part *par
 
 static void use(struct td_decode_cache *cache, struct td_decoded_part *part)
 {
+    cache->hits += part->key.part < TD_DECODE_CHECKED;
     if (part->users++ == 0)
         idle_remove(cache, part);
 }
@@ -114,6 +115,7 @@ static bool reserve(struct td_decode_cache *cache, size_t bytes)
         idle_remove(cache, part);
         table_remove(cache, part);
         cache->used_bytes -= part->held_bytes;
+        cache->evictions++;
         part_free(part);
     }
     if (bytes > cache->max_bytes - cache->used_bytes)
@@ -198,6 +200,7 @@ bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_k
         fresh->held_bytes = need_bytes + TD_DECODE_PART_BYTES;
         fresh->users = 1;
         fresh->being_made = true;
+        cache->misses++;
         table_add(cache, fresh);
     }
     pthread_mutex_unlock(&cache->lock);
@@ -257,6 +260,17 @@ void td_decode_cache_release(struct td_decode_cache *cache, struct td_decoded_pa
         pthread_cond_broadcast(&cache->changed); /* whoever waits for memory may let go of it */
     }
     pthread_mutex_unlock(&cache->lock);
+}
+
+struct td_decode_counts td_decode_cache_counts(struct td_decode_cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    struct td_decode_counts counts = {.used_bytes = cache->used_bytes,
+                                      .hits = cache->hits,
+                                      .misses = cache->misses,
+                                      .evictions = cache->evictions};
+    pthread_mutex_unlock(&cache->lock);
+    return counts;
 }
 
 size_t td_decode_cache_used(struct td_decode_cache *cache)

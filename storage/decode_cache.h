@@ -20,7 +20,9 @@ enum {
     TD_DECODE_WAIT_MS = 10000,                  /* for memory that others decode in */
 };
 
-#define TD_DECODE_INDEX UINT64_MAX /* the part that tells where to begin decoding */
+/* Parts with these numbers hold no bytes of a tensor, but what is known of its coding. */
+#define TD_DECODE_INDEX UINT64_MAX         /* where decoding can begin */
+#define TD_DECODE_CHECKED (UINT64_MAX - 1) /* all of it is right; nothing else */
 
 /* Names a part: of which file (its identity, as text), by which of its codings, and which part. */
 struct td_decode_key {
@@ -47,6 +49,7 @@ struct td_decode_cache {
     pthread_cond_t changed; /* a part was made, or memory was given back */
     size_t max_bytes, used_bytes;
     unsigned wait_ms;
+    uint64_t hits, misses, evictions;
     struct td_decoded_part *slots[TD_DECODE_TABLE_SLOTS];
     struct td_decoded_part *newest, *oldest; /* those that nobody uses */
 };
@@ -77,5 +80,13 @@ void td_decode_cache_offer(struct td_decode_cache *cache, const struct td_decode
 void td_decode_cache_release(struct td_decode_cache *cache, struct td_decoded_part *part);
 
 size_t td_decode_cache_used(struct td_decode_cache *cache);
+
+struct td_decode_counts {
+    uint64_t used_bytes;
+    uint64_t hits;      /* parts of tensors that were there when they were needed */
+    uint64_t misses;    /* times that something was unpacked */
+    uint64_t evictions; /* parts that made room for others */
+};
+struct td_decode_counts td_decode_cache_counts(struct td_decode_cache *cache);
 
 #endif

@@ -29,6 +29,9 @@ static bool told_rightly(const struct td_decoded *d, const struct td_error *own,
     if (own->code == TD_FAILED_PRECONDITION && !td_blob_unchanged(d->source))
         return td_error_set(err, TD_UNAVAILABLE,
                             "the file changed while it was read; it is being read again");
+    if (own->code == TD_FAILED_PRECONDITION && d->owner.tensor != NULL)
+        return td_error_set(err, own->code, "tensor \"%.96s\" of \"%.160s\": %s", d->owner.tensor,
+                            d->owner.file, own->message);
     return td_error_set(err, own->code, "%s", own->message);
 }
 

@@ -9,17 +9,18 @@
 #include "storage/blob.h"
 #include "storage/decode_cache.h"
 
-/* What keeps the coding alive; `release` is called once, when the blob goes. */
+/* What keeps the coding and the names alive; `release` is called once, when the blob goes. */
 struct td_decoded_owner {
     void *context;
     void (*release)(void *context);
+    const char *tensor, *file; /* whose bytes they are, for messages; NULL: nobody is told */
 };
 
 /* A blob of coding->size_bytes bytes. source is the whole file; file_tag names its bytes (TD_DECODE_FILE_TAG_BYTES are
  * read): no other bytes have the same tag. One reference for the caller; holds one on source, changes when source does.
  * Takes the owner over, also on failure. Nothing is decoded yet. Reading is thread-safe. Errors: TD_INTERNAL when the coding
- * cannot be, TD_RESOURCE_EXHAUSTED. Reading fails with TD_FAILED_PRECONDITION when the stored bytes are damaged, with
- * TD_UNAVAILABLE when the file changed meanwhile or no memory comes free, and as source does; it never gives bytes that are
+ * cannot be, TD_RESOURCE_EXHAUSTED. Reading fails with TD_FAILED_PRECONDITION when the stored bytes are damaged, which names
+ * tensor and file, with TD_UNAVAILABLE when the file changed meanwhile or no memory comes free, and as source does; it never gives bytes that are
  * not right by all checksums that the file has for them. */
 bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, const char *file_tag,
                      struct td_decode_cache *cache, const struct td_decoded_owner *owner,

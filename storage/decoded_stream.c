@@ -17,9 +17,6 @@ enum {
     ONCE_MAX_BYTES = 64 * 1024 * 1024, /* inflated in one go: each of stored and inflated bytes */
 };
 
-#define CHECKED \
-    (TD_DECODE_INDEX - 1) /* the part that says that all of the stream is right; it holds nothing */
-
 struct state {
     z_stream stream;     /* stands at the beginning of its part */
     uint64_t read_bytes; /* of the stored ones, so far */
@@ -302,10 +299,10 @@ static bool try_at_once(const struct td_decoded *d, struct td_error *err)
     struct td_decoded_part *checked;
     struct td_error why;
     size_t need = once_bytes(d);
-    if (need == 0 || is_there(d, CHECKED) || is_there(d, TD_DECODE_INDEX))
+    if (need == 0 || is_there(d, TD_DECODE_CHECKED) || is_there(d, TD_DECODE_INDEX))
         return true;
     td_error_init(&why);
-    key.part = CHECKED;
+    key.part = TD_DECODE_CHECKED;
     if (td_decode_cache_get(d->cache, &key, need, make_checked, (void *)(uintptr_t)d, &checked, &why))
         td_decode_cache_release(d->cache, checked);
     return why.code != TD_UNAVAILABLE || td_error_set(err, why.code, "%s", why.message);
@@ -366,7 +363,7 @@ static bool make_part(void *context, struct td_decoded_part *out, size_t *kept_b
 /* A part that is in the cache, if all of the stream has been checked: parts are offered while that is still going on. */
 static struct td_decoded_part *find_part(const struct td_decoded *d, const struct td_decode_key *key)
 {
-    if (!is_there(d, CHECKED) && !is_there(d, TD_DECODE_INDEX))
+    if (!is_there(d, TD_DECODE_CHECKED) && !is_there(d, TD_DECODE_INDEX))
         return NULL;
     return td_decode_cache_find(d->cache, key);
 }

@@ -248,6 +248,48 @@ def test_a_damaged_chunk_is_an_error(tmp_path, kind):
         assert get(server, href, Range="bytes=0-8191").body == little(a)[:8192]
 
 
+def test_damage_behind_the_first_byte_is_told(tmp_path):
+    """An answer that has begun when damage is met breaks off; metric and access log say why, the log which tensor and file."""
+    values_of = {name: values((512, 1024), "<f4", seed) for seed, name in enumerate(("a", "b"))}
+    (tmp_path / "m").mkdir()
+    with h5py.File(tmp_path / "m" / "x.h5", "w") as f:
+        for name, a in values_of.items():
+            d = f.create_dataset(name, data=a, chunks=(64, 1024), compression="gzip")
+        at = d.id.get_chunk_info(7).byte_offset
+    data = bytearray((tmp_path / "m" / "x.h5").read_bytes())
+    data[at + 100] ^= 1
+    (tmp_path / "m" / "x.h5").write_bytes(data)
+    with Server(tmp_path) as server:
+        def cuts(reason):
+            return sum(v for name, labels, v in server.metrics()[2]
+                       if name == "tensord_http_cut_transfers_total" and labels["reason"] == reason)
+        made = server.post("/models/m/plans", {"tp_size": 1, "rules": [{"match": "**", "whole": True}]})
+        for href in (manifest(server, "m")["b"]["href"], made.json()["ranks"][0]["href"]):
+            before = cuts("damaged")
+            with pytest.raises(harness.Incomplete):
+                get(server, href)
+            server.wait_for(lambda b=before: cuts("damaged") == b + 1, "a cut")
+        assert cuts("changed") == 0
+        assert 'an answer was broken off: tensor "b" of "m/x.h5": a chunk is damaged' in server.stderr()
+        server.wait_for(lambda: server.log().count("cut=damaged") == 2, "the access log")
+        assert get(server, manifest(server, "m")["a"]["href"]).body == little(values_of["a"])
+
+
+def test_the_cache_is_counted(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f.create_dataset("a", data=values((64, 64), "<f4", 3), chunks=(16, 64), compression="gzip")
+    with Server(tmp_path) as server:
+        def counts():
+            return [server.gauge(f"tensord_decode_cache_{name}") for name in ("bytes", "hits_total", "misses_total", "evictions_total")]
+        assert counts() == [0, 0, 0, 0]
+        href = manifest(server, "x.h5")["a"]["href"]
+        get(server, href)
+        held, hits, misses, evictions = counts()
+        assert misses == 4 and evictions == 0 and held >= 64 * 64 * 4, counts()
+        get(server, href)
+        assert counts()[1] >= hits + 4 and counts()[2] == 4 and counts()[0] == held, counts()
+
+
 # ---- NumPy ----
 
 def test_npz(tmp_path):

@@ -182,6 +182,10 @@ static void streams_take_turns(void **state)
     check_range(blobs[0], s[0].bytes, 0, LEN);
     check_range(blobs[0], s[0].bytes, LEN - 1000, 1000);
     assert_false(has_states(&cache, 0));
+    struct td_decode_counts counts = td_decode_cache_counts(&cache);
+    assert_int_equal(counts.misses, 1);
+    assert_int_equal(counts.evictions, 0);
+    assert_true(counts.hits >= 5 && counts.used_bytes == td_decode_cache_used(&cache));
     uint32_t seed = 1;
     size_t with_states = 0;
     for (size_t i = 0; i < 60; i++) {
@@ -192,6 +196,7 @@ static void streams_take_turns(void **state)
         assert_true(td_decode_cache_used(&cache) <= MEMORY);
     }
     assert_true(with_states > 0);
+    assert_true(td_decode_cache_counts(&cache).evictions > 0);
     for (size_t i = 0; i < STREAMS; i++) {
         td_blob_unref(blobs[i]);
         stream_destroy(&s[i]);

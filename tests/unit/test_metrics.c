@@ -94,17 +94,25 @@ static void cuts_and_gauges(void **state)
     static struct text text;
     td_metrics_cut(&text.metrics, TD_CUT_NONE);
     td_metrics_cut(&text.metrics, TD_CUT_CHANGED);
+    td_metrics_cut(&text.metrics, TD_CUT_DAMAGED);
     td_metrics_cut(&text.metrics, TD_CUT_SLOW);
     td_metrics_cut(&text.metrics, TD_CUT_SLOW);
     atomic_store(&text.metrics.in_flight, 3);
     atomic_store(&text.metrics.connections, 4);
-    text.status = (struct td_catalog_status){.ready = true,
-                                             .model_count = 5,
-                                             .tensor_count = UINT64_C(1) << 40,
-                                             .scan_count = 6,
-                                             .last_scan_ns = 1500000000};
+    text.status =
+        (struct td_catalog_status){.ready = true,
+                                   .model_count = 5,
+                                   .tensor_count = UINT64_C(1) << 40,
+                                   .scan_count = 6,
+                                   .last_scan_ns = 1500000000,
+                                   .decoding = {.used_bytes = 7, .hits = 8, .misses = 9, .evictions = 10}};
     char *out = write_text(&text);
     has_line(out, "tensord_http_cut_transfers_total{reason=\"changed\"} 1");
+    has_line(out, "tensord_http_cut_transfers_total{reason=\"damaged\"} 1");
+    has_line(out, "tensord_decode_cache_bytes 7");
+    has_line(out, "tensord_decode_cache_hits_total 8");
+    has_line(out, "tensord_decode_cache_misses_total 9");
+    has_line(out, "tensord_decode_cache_evictions_total 10");
     has_line(out, "tensord_http_cut_transfers_total{reason=\"slow\"} 2");
     has_line(out, "tensord_http_cut_transfers_total{reason=\"client\"} 0");
     has_line(out, "tensord_http_requests_in_flight 3");
