@@ -44,6 +44,39 @@ static bool find_front_matter(const char *text, size_t len, size_t *begin, size_
     return false;
 }
 
+/* The length of the line break of YAML 1.1 that stands at p; 0: none stands there. */
+static size_t break_len(const char *p, size_t left)
+{
+    static const char *const breaks[] = {"\n", "\r\n", "\r", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"};
+    for (size_t i = 0; i < sizeof breaks / sizeof *breaks; i++) {
+        size_t len = strlen(breaks[i]);
+        if (len <= left && memcmp(p, breaks[i], len) == 0)
+            return len;
+    }
+    return 0;
+}
+
+/* Front matter needs no directives (%YAML, %TAG), and whoever writes them writes a few. A quoted text may have lines that look
+ * like them, so a few are allowed wherever they stand. */
+static bool check_directives(const char *text, size_t len, struct td_error *err)
+{
+    size_t line = 1;
+    size_t count = 0;
+    bool begins = true; /* a line */
+    for (size_t at = 0; at < len;) {
+        size_t skipped = break_len(text + at, len - at);
+        if (begins && text[at] == '%' && ++count > TD_CARD_MAX_DIRECTIVES)
+            return td_error_set(
+                err, TD_INVALID_ARGUMENT,
+                "more than %d lines begin with %%, as directives do (line %zu of the front matter)",
+                TD_CARD_MAX_DIRECTIVES, line);
+        begins = skipped > 0;
+        line += begins;
+        at += begins ? skipped : 1;
+    }
+    return true;
+}
+
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
 /* A key, with its quotes, in the text that is written. */
@@ -378,6 +411,8 @@ bool td_model_card_read(const char *text, size_t len, bool is_cut, struct td_buf
         return !open || !is_cut ||
                td_error_set(err, TD_INVALID_ARGUMENT, "its front matter has no end in the first %d bytes",
                             TD_CARD_MAX_BYTES);
+    if (!check_directives(text + begin, end - begin, err))
+        return false;
     if (!yaml_parser_initialize(&parser))
         return td_error_no_memory(err);
     yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);

@@ -147,6 +147,8 @@ def model_card_seeds():
         "escapes": b'---\n"\\u00e9\\0\\x41": "\\ud83d\\ude00"\n---\n',
         "numbers": b"---\na: [-0, +1_000, 0o17, 0b11, 017, .5, 1., .inf, -.NaN, 18446744073709551616, 1e999]\n---\n",
         "documents": b"---\na: 1\n...\n--- b\n---\n",
+        "directives": b"---\n%YAML 1.1\n%TAG !t! tag:yaml.org,2002:\n--- \na: !t!str 1\n---\n",
+        "many_directives": b"---\n" + b"".join(b"%%TAG !%x! x\n" % i for i in range(17)) + b"--- \na: 1\n---\n",
         "keys": b"---\n? a\n: 1\n? [b]\n: 2\n---\n",
         "folded": b"---\na: >-\n  x\n\n  y\nb: 'it''s'\n---\n",
     }
@@ -363,7 +365,7 @@ def hdf5_seeds():
     folder = HERE.parent / "data" / "hdf5"
     names = ["archive.hdf5"] + [f"{name}.h5" for name in (
         "links", "links_latest", "many", "many_latest", "narrow", "numbers", "small", "small_latest", "userblock",
-        "chunks_fixed", "chunks_implicit", "chunks_single", "chunks_tree", "chunks_tree_2")]
+        "chunks_fixed", "chunks_implicit", "chunks_implicit_many", "chunks_single", "chunks_tree", "chunks_tree_2")]
     return {name.split(".")[0]: (folder / name).read_bytes() for name in names}
 
 

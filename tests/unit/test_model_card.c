@@ -213,6 +213,77 @@ static void long_texts(void **state)
     }
 }
 
+/* Reads front matter of `count` directives, each with a tag handle of its own, between two texts. *calls: allocations. */
+static bool read_directives(const char *before, size_t count, const char *newline, size_t *calls,
+                            struct td_error *err)
+{
+    struct td_buffer text;
+    struct td_buffer json;
+    td_buffer_init(&text);
+    td_buffer_init(&json);
+    td_error_init(err);
+    td_buffer_printf(&text, "---\n%s", before);
+    for (size_t i = 0; i < count; i++)
+        td_buffer_printf(&text, "%%TAG !%zx! x%s", i, newline);
+    td_buffer_puts(&text, "--- \nb: 1\n---\n");
+    assert_true(!text.failed && text.len <= TD_CARD_MAX_BYTES);
+    alloc_count_start();
+    bool ok = td_model_card_read(text.data, text.len, false, &json, err);
+    *calls = alloc_count_get().calls;
+    td_buffer_fini(&json);
+    td_buffer_fini(&text);
+    return ok;
+}
+
+/* libyaml compares each %TAG with all before it, wherever they stand, so that a megabyte of them took 17 seconds. Too many are
+ * refused before libyaml is asked: nothing is allocated. */
+static void directives_are_bounded(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *newline;
+        size_t count;
+    } cases[] = {
+        {"", "\n", 70000},
+        {"", "\n", TD_CARD_MAX_DIRECTIVES + 1},
+        {"# text\n\n", "\r\n", TD_CARD_MAX_DIRECTIVES + 1},
+        {"a: 1\n", "\r", TD_CARD_MAX_DIRECTIVES + 1},
+        {"a: 1\n...\n", "\xc2\x85", TD_CARD_MAX_DIRECTIVES + 1},
+        {"a: \"\n", "\xe2\x80\xa8", TD_CARD_MAX_DIRECTIVES + 1},
+        {"\xef\xbb\xbf\n", "\xe2\x80\xa9", TD_CARD_MAX_DIRECTIVES + 1},
+        {"", "\n \n#\n", TD_CARD_MAX_DIRECTIVES + 1},
+    };
+    struct td_error err;
+    size_t calls;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        bool ok = read_directives(cases[i].before, cases[i].count, cases[i].newline, &calls, &err);
+        CHECK(!ok && err.code == TD_INVALID_ARGUMENT && calls == 0, "case %zu: %zu allocations", i, calls);
+        CHECK(strstr(err.message, "more than 16 lines begin with %") != NULL, "case %zu: %s", i, err.message);
+    }
+    assert_true(read_directives("", TD_CARD_MAX_DIRECTIVES, "\n", &calls, &err));
+    expect("---\n%YAML 1.1\n--- # text\na: 1\n---\n", "{\"a\":1}", NULL);
+    expect("---\n%TAG !t! tag:yaml.org,2002:\n--- \na: !t!str 1\n---\n", "{\"a\":\"1\"}", NULL);
+    expect("---\na: \"x\n%y\"\n---\n", "{\"a\":\"x %y\"}", NULL);
+}
+
+/* What does not begin a line is no directive. */
+static void percent_signs_are_text(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct td_buffer json;
+    struct td_error err;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "---\n");
+    for (int i = 0; i < 100; i++)
+        td_buffer_printf(&text, "k%d%%: 1%%\n  %%%d \xc3\xa8%%\n", i, i);
+    td_buffer_puts(&text, "---\n");
+    bool ok = read_card(text.data, text.len, false, &json, &err);
+    CHECK(ok, "%s", err.message);
+    td_buffer_fini(&json);
+    td_buffer_fini(&text);
+}
+
 static const char whole[] =
     "---\nlicense: mit\ntags: [a, \"b\\u00e9\", 1.5]\nmodel-index:\n- name: x\n  results: []\n---\n";
 
@@ -258,6 +329,8 @@ int main(void)
         cmocka_unit_test(structures),
         cmocka_unit_test(refused),
         cmocka_unit_test(long_texts),
+        cmocka_unit_test(directives_are_bounded),
+        cmocka_unit_test(percent_signs_are_text),
         cmocka_unit_test(every_prefix),
         cmocka_unit_test(every_allocation_may_fail),
     };
