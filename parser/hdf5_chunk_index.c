@@ -491,12 +491,16 @@ static bool add_single(struct td_h5_chunk_reader *r)
     return td_h5_add_chunk(r, scaled, r->layout->addr, r->layout->single_bytes, r->layout->single_skipped);
 }
 
-/* All chunks one after the other, in the order that they have with the largest shape. */
+/* All chunks one after the other, in the order that they have with the largest shape. Nothing in the file says where each is,
+ * so each counts as if its address were read: the bound on what is read then holds for them too. */
 static bool add_implicit(struct td_h5_chunk_reader *r)
 {
+    static const char what[] = "chunks without an index";
     uint64_t scaled[TD_CODING_RANK_MAX] = {0};
     uint32_t rank = r->layout->rank;
     for (;;) {
+        if (!td_h5_spend(r->h, r->layout->addr, r->h->offset_bytes, what))
+            return false;
         uint64_t number = 0;
         uint64_t addr;
         bool fits = true;

@@ -331,7 +331,7 @@ static bool read_index(struct td_h5_chunk_reader *r, struct td_coding_grid *grid
     if (own.code == TD_INVALID_ARGUMENT)
         return damaged_index(h, &own, reason);
     if (own.code == TD_RESOURCE_EXHAUSTED && own.pos != TD_ERROR_POS_NONE) /* td_h5_read's bound */
-        *reason = "chunked, with an index of more bytes than are read";
+        *reason = "chunked, with more chunks or a longer index than are read of one file";
     else
         return td_error_set(outer, own.code, "%s", own.message);
     return true;
@@ -381,7 +381,7 @@ bool td_h5_chunked_tensor(struct td_h5 *h, const struct td_h5_chunked *layout,
     if (tensor->nbytes == 0)
         return true;
     if (!is_sound(layout, space, tensor))
-        tensor->reason = "chunked, in chunks that are none of its shape and type";
+        tensor->reason = "chunked, but the chunks do not fit its shape or type";
     else if (!keep_shapes(h, layout, tensor, &grid))
         return false;
     else if (!read_fill(h, fill, &grid, &ok))

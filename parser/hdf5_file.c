@@ -221,7 +221,7 @@ static const uint8_t *page_get(struct td_h5 *h, uint64_t number)
     return page;
 }
 
-static bool spend(struct td_h5 *h, uint64_t addr, uint64_t len, const char *what)
+bool td_h5_spend(struct td_h5 *h, uint64_t addr, uint64_t len, const char *what)
 {
     if (!td_h5_within(h, addr, len))
         return td_h5_fail(h, addr, "%s at address %" PRIu64 " with %" PRIu64 " bytes leaves the file", what,
@@ -237,7 +237,7 @@ static bool spend(struct td_h5 *h, uint64_t addr, uint64_t len, const char *what
 
 bool td_h5_read(struct td_h5 *h, uint64_t addr, void *out, size_t len, const char *what)
 {
-    if (!spend(h, addr, len, what))
+    if (!td_h5_spend(h, addr, len, what))
         return false;
     uint64_t off = h->base + addr;
     if (len >= TD_H5_PAGE_BYTES)
@@ -261,7 +261,7 @@ bool td_h5_load(struct td_h5 *h, struct td_h5_buffer *buffer, size_t off, uint64
 {
     size_t need;
     if (!td_h5_within(h, addr, len) || len > h->budget_bytes)
-        return spend(h, addr, len, what);
+        return td_h5_spend(h, addr, len, what);
     if (len > SIZE_MAX || !td_add_size(off, (size_t)len, &need))
         return td_h5_no_memory(h);
     return buffer_reserve(h, buffer, need) && td_h5_read(h, addr, buffer->p + off, (size_t)len, what);

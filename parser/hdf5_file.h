@@ -66,6 +66,9 @@ bool td_h5_fail(struct td_h5 *h, uint64_t addr, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool td_h5_no_memory(struct td_h5 *h);
 
+/* Counts len bytes at addr as read. False, with an error: they are not in the file, or more are read than may be. */
+bool td_h5_spend(struct td_h5 *h, uint64_t addr, uint64_t len, const char *what);
+
 /* Copies len bytes of structure at addr; `what` names it in errors ("B-tree node"). */
 bool td_h5_read(struct td_h5 *h, uint64_t addr, void *out, size_t len, const char *what);
 

@@ -298,6 +298,10 @@ def chunk_files():
         low(f, "x", (6, 10), early)
         f["x"][...] = matrix
 
+    def implicit_many(f):  # each with two chunks of one element
+        for i in range(16):
+            low(f, f"x{i:02}", (2,), lambda plist: (plist.set_chunk((1,)), plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)))
+
     def small_chunks(n, **kw):
         return lambda f: f.create_dataset("x", data=(np.arange(n) % 251).astype("u1"), chunks=(1,), **kw)
     v110 = ("v110", "v110")
@@ -311,6 +315,7 @@ def chunk_files():
         "x", data=np.arange(100, dtype="u1").reshape(10, 10), chunks=(1, 1), maxshape=(None, None)), v110)
     make("chunks_single", lambda f: f.create_dataset("x", data=matrix, chunks=(6, 10), compression="gzip"), v110)
     make("chunks_implicit", implicit, v110)
+    make("chunks_implicit_many", implicit_many, v110)
 
 
 def keras_files():

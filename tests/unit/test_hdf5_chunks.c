@@ -2,6 +2,7 @@
  * changes a field at the place that the HDF5 File Format Specification (version 3) gives it, and makes the checksum right
  * again, so that nothing but the reader's own checks is in the way. */
 #include "parser/hdf5.h"
+#include "parser/hdf5_chunked.h"
 #include "storage/decoded.h"
 
 #include "tests/unit/format_fixture.h"
@@ -380,18 +381,18 @@ static void layouts_of_another_rank(void **state)
     } rows[] = {
         {0, 1, 0, NULL},
         {0, 1, 1, NULL},
-        {0, 1, 2, "none of its shape and type"},
+        {0, 1, 2, "do not fit its shape or type"},
         {0, 1, 4, NULL}, /* past the end of its message */
         {0, 1, 34, NULL},
         {0, 1, 255, NULL},
         {1, 8, OUTSIDE, "past the end of the file"},
         {1, 8, 0, "no signature \"TREE\""},
-        {9, 4, 0, "none of its shape and type"},
+        {9, 4, 0, "do not fit its shape or type"},
         {9, 4, UINT32_MAX, "filtered chunks of more than 64 MiB"},
         {9, 8, UINT64_MAX, "filtered chunks of more than 64 MiB"},
         {9, 4, 3, "a chunk begins between two"},
-        {17, 4, 8, "none of its shape and type"},
-        {17, 4, 0, "none of its shape and type"},
+        {17, 4, 8, "do not fit its shape or type"},
+        {17, 4, 0, "do not fit its shape or type"},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct sample file = file_load("chunks_tree");
@@ -442,7 +443,7 @@ static void layouts_without_an_index(void **state)
         {"chunks_single", 21, 8, OUTSIDE, "leaves the file"},
         {"chunks_single", 21, 8, UINT64_MAX - 1, "leaves the file"},
         {"chunks_single", 5, 1, 5, "where the array has several"},
-        {"chunks_single", 5, 1, 0, "none of its shape and type"},
+        {"chunks_single", 5, 1, 0, "do not fit its shape or type"},
         {"chunks_single", 8, 1, 0, "an index of an unknown kind"},
         {"chunks_single", 8, 1, 6, "an index of an unknown kind"},
         {"chunks_implicit", 9, 8, OUTSIDE, "leaves the file"},
@@ -504,6 +505,56 @@ static void chunks_are_counted(void **state)
     assert_false(p.ok);
     assert_int_equal(p.err.code, TD_RESOURCE_EXHAUSTED);
     CHECK(p.memory.peak_bytes < SMALL_BYTES, "%zu bytes", p.memory.peak_bytes);
+    parsed_fini(&p);
+    __real_free(file.bytes);
+}
+
+static uint64_t added; /* calls of td_h5_add_chunk */
+
+bool __real_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint64_t addr,
+                            uint64_t bytes, uint32_t skipped);
+bool __wrap_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint64_t addr,
+                            uint64_t bytes, uint32_t skipped);
+bool __wrap_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint64_t addr,
+                            uint64_t bytes, uint32_t skipped)
+{
+    added++;
+    return __real_td_h5_add_chunk(r, scaled, addr, bytes, skipped);
+}
+
+/* Sixteen datasets, each of which says in 300 bytes that it has a few more chunks than the file has room for: as many are gone
+ * through as the file's structure would have addresses for if it were read as often as it may be, not sixteen times as many. */
+static void chunks_of_all_datasets_are_bounded(void **state)
+{
+    (void)state;
+    enum { DATASETS = 16, SIZE_BYTES = 1 << 20, DIMENSION = 300000, ELEM_BYTES = 4, ADDRESS_BYTES = 8 };
+    enum {
+        BUDGET_BYTES = 16 * SIZE_BYTES + 1024 * 1024
+    }; /* BUDGET_TIMES and BUDGET_BYTES_MIN of parser/hdf5_file.c */
+    static const uint8_t size[] = {2, 0, 0, 0, 0, 0, 0, 0};
+    struct sample file = file_load("chunks_implicit_many");
+    for (unsigned i = 0; i < DATASETS; i++) {
+        size_t header = find_structure(&file, "OHDR", i + 1); /* behind the root's */
+        uint8_t *begin = (uint8_t *)file.bytes + header;
+        uint8_t *dim = memmem(begin, header_len(&file, header), size, sizeof size);
+        assert_non_null(dim);
+        put(&file, header + (size_t)(dim - begin), 8, DIMENSION);
+        if (memcmp(dim + 8, size, sizeof size) == 0) /* what it may grow to */
+            put(&file, header + (size_t)(dim - begin) + 8, 8, DIMENSION);
+        sum_again(&file, header, header_len(&file, header));
+    }
+    const struct sample *context = &file;
+    struct td_input input = {.size_bytes = SIZE_BYTES, .read = read_long, .context = &context};
+    struct td_limits limits = td_limits_default();
+    struct parsed p;
+    added = 0;
+    parse_input(&td_format_hdf5, &input, &limits, &p);
+    CHECK(p.ok && p.manifest.tensor_count == DATASETS, "%s", p.err.message);
+    CHECK(strstr(p.manifest.tensors[0].reason, "leaves the file") != NULL, "%s",
+          p.manifest.tensors[0].reason);
+    CHECK(strstr(p.manifest.tensors[DATASETS - 1].reason, "than are read") != NULL, "%s",
+          p.manifest.tensors[DATASETS - 1].reason);
+    CHECK(added >= SIZE_BYTES / ELEM_BYTES / 2 && added <= BUDGET_BYTES / ADDRESS_BYTES, "%" PRIu64, added);
     parsed_fini(&p);
     __real_free(file.bytes);
 }
@@ -693,6 +744,7 @@ int main(void)
         cmocka_unit_test(layouts_of_another_rank),
         cmocka_unit_test(layouts_without_an_index),
         cmocka_unit_test(chunks_are_counted),
+        cmocka_unit_test(chunks_of_all_datasets_are_bounded),
         cmocka_unit_test(filters_with_wrong_parameters),
         cmocka_unit_test(shuffled_by_more_than_there_is),
         cmocka_unit_test(chunks_that_unpack_to_another_size),
