@@ -93,7 +93,7 @@ static bool unpack_end(struct unpacking *u, bool ended)
         ended = status == Z_STREAM_END;
     }
     if (u->stream.avail_in != 0 || u->read_bytes != u->entry->stored_bytes)
-        return damaged(u, "end before their room does");
+        return damaged(u, "end before the stored bytes do");
     return true;
 }
 

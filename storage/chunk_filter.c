@@ -176,7 +176,7 @@ static bool undo_fletcher32(struct stage *s)
     computed = stored;
 #endif
     if (stored != computed && stored != reversed)
-        return damaged(s, "its fletcher32 checksum is another");
+        return damaged(s, "its fletcher32 checksum does not match");
     s->len = len;
     return true;
 }

@@ -108,7 +108,7 @@ static bool inflate_end(struct reader *r)
         r->ended = status == Z_STREAM_END;
     }
     return (stream->avail_in == 0 && r->at.read_bytes == r->d->coding->stored_bytes) ||
-           damaged(r, "end before their room does");
+           damaged(r, "end before the stored bytes do");
 }
 
 static struct reader *reader_create(const struct td_decoded *d, struct td_error *err)

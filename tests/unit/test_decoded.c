@@ -242,7 +242,7 @@ static void streams_are_what_they_say(void **state)
     lie.stored_bytes /= 2;
     check_damage(s.source, &lie, "too early");
     lie.stored_bytes = s.coding.stored_bytes + 1;
-    check_damage(s.source, &lie, "before their room does");
+    check_damage(s.source, &lie, "end before the stored bytes do");
     lie.stored_bytes = UINT64_MAX;
     check_damage(s.source, &lie, "outside of the file");
     lie = s.coding;
