@@ -214,14 +214,24 @@ static bool prepare(struct td_shard_maker *maker, struct td_error *err)
     return maker->has_basis;
 }
 
+/* Nobody knows how much of what was planned has been freed on the way: it may have been all that the budget had left. */
+static void note_failure(struct td_shard_maker *maker)
+{
+    if (maker->planned_bytes < TD_SHARD_TRIM_BYTES)
+        maker->planned_bytes = TD_SHARD_TRIM_BYTES;
+}
+
 bool td_shard_maker_plan(struct td_shard_maker *maker, uint64_t rank, struct td_plan *out,
                          struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(maker->want->checkpoint);
     *out = (struct td_plan){0};
-    if (!enter(maker, NULL, NULL, NULL, err) || !prepare(maker, err) ||
-        !td_plan_spec_rank(spec_of(maker), &maker->basis, &tensors, rank, out, err))
+    if (!enter(maker, NULL, NULL, NULL, err))
         return false;
+    if (!prepare(maker, err) || !td_plan_spec_rank(spec_of(maker), &maker->basis, &tensors, rank, out, err)) {
+        note_failure(maker);
+        return false;
+    }
     if (out->arena.used_bytes > maker->planned_bytes)
         maker->planned_bytes = out->arena.used_bytes;
     return true;
@@ -249,6 +259,8 @@ static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *t
     struct td_plan plan;
     bool ok = td_shard_maker_plan(maker, rank, &plan, err) && create_file(maker, &plan, out, err);
     td_plan_fini(&plan);
+    if (!ok)
+        note_failure(maker);
     if (ok)
         (void)td_lru_put(&maker->store->files, tag, *out, td_shard_file_memory_bytes(*out));
     return ok;

@@ -77,7 +77,8 @@ struct td_shard_maker {
     struct td_shard_store *store;
     const struct td_shard_want *want;
     bool has_place, has_basis;
-    size_t planned_bytes;     /* that the largest of its plans took */
+    size_t
+        planned_bytes; /* that the largest of its plans took; TD_SHARD_TRIM_BYTES or more when one failed */
     struct td_plan_spec spec; /* of its own, where the want has none */
     struct td_plan_basis basis;
 };

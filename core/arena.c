@@ -80,13 +80,21 @@ bool td_arena_claim(struct td_arena *arena, size_t bytes)
     return true;
 }
 
+/* Notes that memory is short; returns NULL. An allocation that succeeds leaves the note as it is: a caller that makes
+ * several may ask at the end why one of them failed. */
+static void *lack_memory(struct td_arena *arena)
+{
+    arena->lack = TD_ARENA_LACKS_MEMORY;
+    return NULL;
+}
+
 /* A chunk with so many bytes, the arena's first from now on; NULL when there is no memory for it. */
 static struct td_arena_chunk *arena_chunk(struct td_arena *arena, size_t capacity)
 {
     size_t bytes;
     struct td_arena_chunk *chunk;
     if (!td_add_size(capacity, sizeof *chunk, &bytes))
-        return NULL;
+        return lack_memory(arena);
     if (!td_budget_take(arena->budget, bytes)) {
         arena->lack = TD_ARENA_LACKS_BUDGET;
         arena->lacked_bytes = bytes;
@@ -95,7 +103,7 @@ static struct td_arena_chunk *arena_chunk(struct td_arena *arena, size_t capacit
     chunk = malloc(bytes);
     if (chunk == NULL) {
         td_budget_give(arena->budget, bytes);
-        return NULL;
+        return lack_memory(arena);
     }
     chunk->capacity = capacity;
     chunk->low = 0;
@@ -109,9 +117,8 @@ static struct td_arena_chunk *arena_chunk(struct td_arena *arena, size_t capacit
 static struct td_arena_chunk *arena_room(struct td_arena *arena, size_t need)
 {
     size_t total;
-    arena->lack = TD_ARENA_LACKS_MEMORY;
     if (!td_add_size(arena->used_bytes, need, &total))
-        return NULL;
+        return lack_memory(arena);
     if (arena->limit_bytes != 0 && total > arena->limit_bytes) {
         arena->lack = TD_ARENA_LACKS_LIMIT;
         return NULL;
@@ -126,11 +133,14 @@ static struct td_arena_chunk *arena_room(struct td_arena *arena, size_t need)
             capacity = arena->limit_bytes - arena->used_bytes; /* what may never be handed out is not taken */
         if (capacity < need)
             capacity = need;
+        const struct td_arena before = *arena;
         chunk = arena_chunk(arena, capacity);
         if (chunk == NULL && arena->lack == TD_ARENA_LACKS_BUDGET)
             chunk = arena_chunk(arena, need); /* there may be enough for that alone */
         if (chunk == NULL)
             return NULL;
+        arena->lack = before.lack;
+        arena->lacked_bytes = before.lacked_bytes;
     }
     arena->used_bytes = total;
     return chunk;
@@ -139,9 +149,8 @@ static struct td_arena_chunk *arena_room(struct td_arena *arena, size_t need)
 void *td_arena_alloc(struct td_arena *arena, size_t size)
 {
     size_t rounded;
-    arena->lack = TD_ARENA_LACKS_MEMORY;
     if (!td_add_size(size, sizeof(uint64_t) - 1, &rounded))
-        return NULL;
+        return lack_memory(arena);
     rounded &= ~(sizeof(uint64_t) - 1); /* 8 aligns everything that manifests hold */
     if (rounded == 0)
         rounded = sizeof(uint64_t);
@@ -156,9 +165,8 @@ void *td_arena_alloc(struct td_arena *arena, size_t size)
 void *td_arena_array(struct td_arena *arena, size_t count, size_t size)
 {
     size_t bytes;
-    arena->lack = TD_ARENA_LACKS_MEMORY;
     if (!td_mul_size(count, size, &bytes))
-        return NULL;
+        return lack_memory(arena);
     return td_arena_alloc(arena, bytes);
 }
 
@@ -170,7 +178,7 @@ void *td_arena_grow(struct td_arena *arena, void *items, size_t count, size_t *c
     if (*capacity == 0)
         more = 16;
     else if (!td_mul_size(*capacity, 2, &more))
-        return NULL;
+        return lack_memory(arena);
     void *grown = td_arena_array(arena, more, size);
     if (grown == NULL)
         return NULL;
@@ -184,7 +192,7 @@ char *td_arena_strndup(struct td_arena *arena, const char *text, size_t len)
 {
     size_t need;
     if (!td_add_size(len, 1, &need))
-        return NULL;
+        return lack_memory(arena);
     struct td_arena_chunk *chunk = arena_room(arena, need);
     if (chunk == NULL)
         return NULL;

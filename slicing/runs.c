@@ -8,7 +8,7 @@ enum { MAX_OUTER = 4096 }; /* blocks that one selection may take */
 
 static bool too_large(const struct td_tensor *tensor, struct td_error *err)
 {
-    return td_error_set(err, TD_INTERNAL, "tensor \"%s\" has more than 2^64-1 bytes", tensor->name);
+    return td_error_set(err, TD_INTERNAL, "tensor \"%.160s\" has more than 2^64-1 bytes", tensor->name);
 }
 
 /* Whether the box lies within the tensor; its caller has made sure. */
@@ -71,7 +71,7 @@ bool td_layout_append_selection(struct td_layout *layout, uint32_t source, const
     struct td_box box;
     uint64_t nbytes;
     if (!box_is_within(tensor, selection))
-        return td_error_set(err, TD_INTERNAL, "a slice leaves tensor \"%s\"", tensor->name);
+        return td_error_set(err, TD_INTERNAL, "a slice leaves tensor \"%.160s\"", tensor->name);
     if (!td_selection_nbytes(selection, tensor->shape, tensor->dtype, &nbytes, err))
         return false;
     if (nbytes == 0)
@@ -115,7 +115,8 @@ struct job {
 
 static bool bad_plan(const struct td_plan_output *output, struct td_error *err)
 {
-    return td_error_set(err, TD_INTERNAL, "the plan of tensor \"%s\" does not fit its sources", output->name);
+    return td_error_set(err, TD_INTERNAL, "the plan of tensor \"%.160s\" does not fit its sources",
+                        output->name);
 }
 
 static bool is_zeros(const struct td_plan_piece *piece)
@@ -140,9 +141,10 @@ static bool boxes_are_within(const struct td_plan_piece *piece, uint64_t size)
 
 static bool splits_block(const char *name, const struct td_dtype *dtype, struct td_error *err)
 {
-    return td_error_set(err, TD_FAILED_PRECONDITION,
-                        "tensor \"%s\": %s stores blocks of %u elements; a part begins or ends within one",
-                        name, dtype->name, (unsigned)dtype->block_elems);
+    return td_error_set(
+        err, TD_FAILED_PRECONDITION,
+        "tensor \"%.160s\": %s stores blocks of %u elements; a part begins or ends within one", name,
+        dtype->name, (unsigned)dtype->block_elems);
 }
 
 static bool zeros_to_run(const struct job *job, const struct td_plan_piece *piece, struct td_run *run,
@@ -211,7 +213,7 @@ static bool append_box_cell(const struct job *job, const struct td_plan_piece *p
     if (td_layout_append_selection(job->layout, job->source + piece->tensor, tensor, &selection, &why))
         return true;
     enum td_code code = why.code == TD_INVALID_ARGUMENT ? TD_FAILED_PRECONDITION : why.code;
-    return td_error_set(err, code, "tensor \"%s\": %s", tensor->name, why.message);
+    return td_error_set(err, code, "tensor \"%.160s\": %s", tensor->name, why.message);
 }
 
 static bool append_cell(const struct job *job, const struct td_plan_piece *pieces, struct td_error *err)

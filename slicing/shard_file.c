@@ -46,11 +46,11 @@ static bool check_output(const struct td_plan_output *output, struct td_error *e
 {
     if (!td_dtype_is_safetensors(output->dtype))
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "tensor \"%s\": safetensors has no word for the type %s", output->name,
+                            "tensor \"%.160s\": safetensors has no word for the type %s", output->name,
                             output->dtype->name);
     if (strcmp(output->name, "__metadata__") == 0)
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "tensor \"%s\": safetensors keeps this name for itself", output->name);
+                            "tensor \"%.160s\": safetensors keeps this name for itself", output->name);
     return true;
 }
 
