@@ -25,7 +25,7 @@ tidy     900 one   clang-tidy on the program
 asan    1200 tests AddressSanitizer and UBSan build, the whole CTest suite, corpora of the fuzz targets too
 fuzz     600 one   libFuzzer targets, each run for 10 s from its corpus
 tsan    1200 tests ThreadSanitizer build, the tests of catalog and server
-http    1500 tests pytest over a socket against the ASan build
+http    1500 tests pytest over a socket against the ASan build, bounds on memory against a release build
 interop  900 tests pytest with real writers and clients against the ASan build
 clients 1200 tests pytest with stock clients of the Hugging Face Hub and of S3 against the ASan build
 docker   900 tests the image, built and run by a Docker engine (a private one where none runs)
@@ -62,10 +62,12 @@ run_pytest() { # STEP DIRECTORY
 step_format() { scripts/check_format.sh; }
 step_shell() { scripts/check_shell.sh; }
 # shellcheck disable=SC2046  # one word or none
-step_gcc() {
-    build_with build $(generator_for build) -DCMAKE_BUILD_TYPE=Release -DTD_WERROR=ON -DTD_BUILD_TESTS=ON \
+build_release() { # CMAKE_BUILD_ARGUMENT...
+    cmake -S . -B build $(generator_for build) -DCMAKE_BUILD_TYPE=Release -DTD_WERROR=ON -DTD_BUILD_TESTS=ON \
         -DTD_BUILD_BENCH=ON
+    cmake --build build --parallel "$jobs" "$@"
 }
+step_gcc() { build_release; }
 # shellcheck disable=SC2046  # one word or none
 step_clang() {
     build_with build-clang $(generator_for build-clang) -DCMAKE_C_COMPILER=clang-14 -DTD_WERROR=ON \
@@ -102,7 +104,8 @@ step_tsan() {
 step_tsan_tests() { run_ctest tsan build-tsan --label-regex tsan; }
 step_http() {
     build_preset asan
-    TENSORD=$root/build-asan/tensord run_pytest http tests/http
+    build_release --target tensord # for bounds on memory, which are exact without a sanitizer
+    TENSORD=$root/build-asan/tensord TENSORD_RELEASE=$root/build/tensord run_pytest http tests/http
 }
 step_interop() {
     build_preset asan

@@ -51,6 +51,19 @@ def is_sanitized(binary=None):
     return b"__asan_init" in data or b"__tsan_init" in data
 
 
+def release_binary():
+    """A build without sanitizers, for bounds on memory that are to be exact: the binary under test if it has none, else
+    $TENSORD_RELEASE, else build/tensord; else a loud failure."""
+    tested = tensord_binary()
+    if not is_sanitized(tested):
+        return tested
+    path = (REPO / os.environ.get("TENSORD_RELEASE", "build/tensord")).resolve()
+    if not os.access(path, os.X_OK) or is_sanitized(path):
+        raise RuntimeError(f"{path} is no tensord without sanitizers: cmake --preset release && cmake --build --preset release, "
+                           "or set TENSORD_RELEASE")
+    return path
+
+
 # ------------------------------------------------------------------------------------------------ bytes
 
 def pattern(nbytes, seed):
