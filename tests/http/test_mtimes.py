@@ -1,5 +1,6 @@
 """Files whose mtime lies in the future, past what 64 bits of nanoseconds hold, or before 1970."""
 import os
+import re
 import tempfile
 import time
 from email.utils import formatdate, parsedate_to_datetime
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Server, tensor, write_by_hand
+from harness import Conn, Server, tensor, write_by_hand
 
 TIMES = {"future": time.time() + 86400, "y2263": 9246182400, "y2400": 13569465600, "old": 86400, "early": -3155673600}
 
@@ -24,24 +25,42 @@ def srv(root):
         write_by_hand(root / name / "model.safetensors", [tensor("t", "U8", [8])])
         os.utime(root / name / "model.safetensors", (seconds, seconds))
         assert abs(os.stat(root / name / "model.safetensors").st_mtime - seconds) < 2
-    s = Server(root)
+    s = Server(root, "--s3-listen", "127.0.0.1:0")
+    s.s3_port = int(re.search(r"S3 on http://127\.0\.0\.1:(\d+)", s.stderr()).group(1))
     s.wait_for(lambda: s.ids() == sorted(TIMES), "all models are published")
     yield s
     s.stop()
 
 
+FACES = {
+    "main": "/models/{}/files/model.safetensors",
+    "Hub": "/local/{}/resolve/main/model.safetensors",
+    "Hub, a rank's file": "/local/{}/resolve/tp1-rank0-fsdp/model.safetensors",
+    "S3": "/{}/model.safetensors",
+}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("name", TIMES)
-@pytest.mark.parametrize("path", ["/models/{}/files/model.safetensors", "/{}/resolve/main/model.safetensors"])
-def test_last_modified_is_not_after_date(srv, name, path):
+@pytest.mark.parametrize("face", FACES)
+def test_last_modified_is_not_after_date(srv, face, name, method):
     """RFC 9110 section 8.8.2.1."""
-    r = srv.get(path.format(name))
-    if path.startswith("/{}") and r.status == 404:
-        r = srv.get("/local" + path.format(name))
+    with Conn(srv.s3_port if face == "S3" else srv.port) as c:
+        r = c.request(FACES[face].format(name), method=method)
     assert r.status == 200, r
     modified, date = (parsedate_to_datetime(r.get(h)) for h in ("Last-Modified", "Date"))
     assert modified <= date
     if name == "old":
         assert modified.timestamp() == TIMES[name]
+
+
+@pytest.mark.parametrize("path", ["/models/{}", "/models/{}/files/", "/models/{}/shards/fsdp/tp1/rank-0.safetensors",
+                                  "/{}", "/"])
+def test_what_has_no_date(srv, path):
+    """What is made of several files, pages in HTML too, is told apart by its entity tag alone."""
+    for name in TIMES:
+        r = srv.get(path.format(name), [("Accept", "text/html")])
+        assert r.status == 200 and r.get("Last-Modified") is None, r
 
 
 def test_conditions_by_date(srv):
