@@ -133,14 +133,18 @@ static bool find_tensor(const struct td_call *call, const struct td_checkpoint *
 {
     struct td_response *response = call->response;
     if (!td_checkpoint_find_number(checkpoint, call->rest.p, call->rest.len, &wanted->number)) {
-        const char *file =
-            checkpoint->index == NULL ? NULL : td_partial_file_of(checkpoint, call->rest.p, call->rest.len);
+        bool is_usable = true;
+        const char *file = checkpoint->index == NULL
+                               ? NULL
+                               : td_partial_file_of(checkpoint, call->rest.p, call->rest.len, &is_usable);
         if (file != NULL)
             td_response_fail(
                 response, 404, NULL,
-                "tensor \"%.*s\" is not there: the index says that it is in \"%.200s\", which is missing, "
-                "refused, or without it",
-                (int)(call->rest.len > 200 ? 200 : call->rest.len), call->rest.p, file);
+                "tensor \"%.*s\" is not there: the index says that it is in \"%.200s\", which %s",
+                (int)(call->rest.len > 200 ? 200 : call->rest.len), call->rest.p, file,
+                is_usable                                                ? "does not have it"
+                : td_partial_is_listed(call->snapshot, checkpoint, file) ? "cannot be read"
+                                                                         : "is missing");
         else
             td_response_fail(response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
                              checkpoint->id, call->model->id,

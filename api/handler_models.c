@@ -302,7 +302,8 @@ static void list_checkpoints(const struct td_model *model, struct td_buffer *out
     td_buffer_puts(out, "]}");
 }
 
-const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
+/* Returns the checkpoint that the request names; NULL: an error was answered. can_be_part: the route takes ?partial=1. */
+static const struct td_checkpoint *find_checkpoint(const struct td_call *call, bool can_be_part)
 {
     static const struct td_text empty = {.p = "", .len = 0};
     const struct td_text *given = td_uri_parameter(call->uri, "checkpoint");
@@ -318,9 +319,9 @@ const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
     list_checkpoints(call->model, &details);
     const char *text = td_buffer_terminate(&details);
     const char *advice =
-        call->model->partial_count == 0
+        call->model->partial_count == 0 || !can_be_part
             ? ""
-            : "; ?partial=1 answers what is there of an incomplete one, tensors or their list";
+            : "; add ?partial=1 to .../tensors or .../tensors/{name} to get the tensors that are there";
     if (call->model->checkpoint_count == 0)
         td_response_fail(
             call->response, 404, text, "model \"%s\" has no readable checkpoint; GET /models/%s lists %s%s",
@@ -331,6 +332,11 @@ const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
                          call->model->id, (int)(id->len > 200 ? 200 : id->len), id->p, advice);
     td_buffer_fini(&details);
     return NULL;
+}
+
+const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
+{
+    return find_checkpoint(call, false);
 }
 
 const struct td_checkpoint *td_call_checkpoint_or_part(const struct td_call *call)
@@ -345,7 +351,7 @@ const struct td_checkpoint *td_call_checkpoint_or_part(const struct td_call *cal
     const struct td_checkpoint *found = NULL;
     if (partial != NULL && (id == NULL || id->len > 0))
         found = td_partial_find(call->model, id == NULL ? "" : id->p, id == NULL ? 0 : id->len);
-    return found != NULL ? found : td_call_checkpoint(call);
+    return found != NULL ? found : find_checkpoint(call, partial == NULL);
 }
 
 /* Reads dtype; NULL without the parameter. False: 400 was answered, listing what is known. */

@@ -33,7 +33,8 @@ static bool check_sender(const struct td_call *call)
         call->response, 403, NULL,
         from == TD_RESCAN_FROM_NONE
             ? "POST /rescan is switched off (--rescan-from none)"
-            : "POST /rescan is for this machine alone, not through a proxy (--rescan-from any allows it)");
+            : "POST /rescan is for this machine alone, not through a proxy nor from a page in a browser "
+              "(--rescan-from any allows it)");
     return false;
 }
 

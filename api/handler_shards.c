@@ -183,11 +183,10 @@ static bool read_file_name(const struct td_call *call, struct td_text text, uint
 
 static void fail_engine(const struct td_call *call, struct td_text engine)
 {
-    enum { MOST_ENGINES = 15 };
-    const char *known[MOST_ENGINES + 1] = {NULL};
+    const char *known[TD_ENGINE_COUNT + 1] = {NULL};
     struct td_error err;
     td_error_init(&err);
-    for (size_t i = 0; i < MOST_ENGINES && td_engine_name(i) != NULL; i++)
+    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
         known[i] = td_engine_name(i);
     (void)td_engine_not_found(engine.p, engine.len, &err);
     td_call_fail_known(call, 404, known, "%s", err.message);
@@ -197,7 +196,7 @@ static void fail_size(const struct td_call *call, struct td_text engine, struct 
 {
     char fault[96] = "the number of ranks is missing";
     if (tp.len > 0)
-        (void)snprintf(fault, sizeof fault, "\"%.*s\" is no number of ranks that there can be",
+        (void)snprintf(fault, sizeof fault, "\"%.*s\" is not a valid number of ranks",
                        (int)(tp.len > 64 ? 64 : tp.len), tp.p);
     td_response_fail(call->response, 400, NULL,
                      "%s; tp1 to tp%d are right, as in shards/%.*s/tp2/rank-0.safetensors", fault,

@@ -227,8 +227,14 @@ static void render_piece(const struct view *view, size_t *at, size_t *emitted, s
 static void write_incomplete(const struct td_checkpoint *checkpoint, struct td_buffer *out)
 {
     size_t left_out = checkpoint->index->file->index.entry_count - checkpoint->tensor_count;
-    td_buffer_printf(out, ",\"incomplete\":{\"reason\":\"%zu files of the index are missing or refused\"",
-                     checkpoint->missing_count);
+    size_t count = checkpoint->missing_count;
+    td_buffer_puts(out, ",\"incomplete\":{\"reason\":\"");
+    if (count == 0)
+        td_buffer_printf(out, "the index names %zu tensor%s not there\"", left_out,
+                         left_out == 1 ? " that is" : "s that are");
+    else
+        td_buffer_printf(out, "%zu file%s of the index %s missing or refused\"", count, count == 1 ? "" : "s",
+                         count == 1 ? "is" : "are");
     td_buffer_printf(out, ",\"missing_tensor_count\":%zu,\"missing_files\":[", left_out);
     for (size_t i = 0; i < checkpoint->missing_count; i++) {
         if (i > 0)

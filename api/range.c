@@ -242,7 +242,7 @@ void td_range_apply(const struct td_request *request, struct td_response *respon
     case TD_RANGE_UNSATISFIABLE:
         td_response_fail(response, 416, NULL,
                          "no range of \"%.*s\" can be sent: the length is %" PRIu64
-                         " bytes, and at most %d ranges, not overlapping, are allowed",
+                         " bytes, and at most %d ranges are allowed, of which at most two overlap others",
                          (int)(header->value.len > 100 ? 100 : header->value.len), header->value.p, size,
                          (int)TD_MAX_RANGES);
         response->accept_ranges = true;

@@ -129,11 +129,38 @@ static struct td_name tensor_at(const void *context, size_t i)
     return (struct td_name){.text = entry->tensor, .len = entry->tensor_len};
 }
 
-const char *td_partial_file_of(const struct td_checkpoint *checkpoint, const char *name, size_t len)
+static struct td_name missing_at(const void *context, size_t i)
+{
+    const char *file = ((const struct td_checkpoint *)context)->missing[i];
+    return (struct td_name){.text = file, .len = strlen(file)};
+}
+
+const char *td_partial_file_of(const struct td_checkpoint *checkpoint, const char *name, size_t len,
+                               bool *is_usable)
 {
     const struct td_shard_index *index = &checkpoint->index->file->index;
     const struct td_names names = {.count = index->entry_count, .context = index, .get = tensor_at};
     bool found;
     size_t at = td_names_search(&names, name, len, &found);
-    return found ? index->files[index->entries[at].file] : NULL;
+    if (!found)
+        return NULL;
+    const char *file = index->files[index->entries[at].file];
+    const struct td_names missing = {
+        .count = checkpoint->missing_count, .context = checkpoint, .get = missing_at};
+    (void)td_names_search(&missing, file, strlen(file), &found);
+    *is_usable = !found;
+    return file;
+}
+
+bool td_partial_is_listed(const struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
+                          const char *file)
+{
+    const char *index = checkpoint->index->path;
+    struct td_buffer path;
+    td_buffer_init(&path);
+    td_buffer_append(&path, index, (size_t)(td_base_name(index) - index));
+    td_buffer_puts(&path, file);
+    bool listed = !path.failed && td_snapshot_find_entry(snapshot, path.data, path.len) != NULL;
+    td_buffer_fini(&path);
+    return listed;
 }

@@ -1,5 +1,5 @@
-/* What is there of a sharded checkpoint that is not published, because its index names files that are missing or refused.
- * Such a checkpoint is in model->partials, for clients that ask for it, and nowhere else. */
+/* Incomplete sharded checkpoints: the tensors that are there although the index names files that are missing or refused,
+ * or tensors that no file has. They are not published: only model->partials has them, for clients that ask for them. */
 #ifndef TD_CATALOG_PARTIAL_CHECKPOINT_H
 #define TD_CATALOG_PARTIAL_CHECKPOINT_H
 
@@ -14,7 +14,13 @@ bool td_partial_add(struct td_snapshot *snapshot, struct td_model *model, const 
 /* Returns the incomplete checkpoint of this id, or the first one for an empty id; NULL when there is none. */
 const struct td_checkpoint *td_partial_find(const struct td_model *model, const char *id, size_t len);
 
-/* Returns the file that holds a tensor by the index of an incomplete checkpoint; NULL when the index has no such tensor. */
-const char *td_partial_file_of(const struct td_checkpoint *checkpoint, const char *name, size_t len);
+/* Returns the file that holds a tensor by the index of an incomplete checkpoint; NULL when the index has no such tensor.
+ * *is_usable is false when that file is missing or refused. */
+const char *td_partial_file_of(const struct td_checkpoint *checkpoint, const char *name, size_t len,
+                               bool *is_usable);
+
+/* Returns whether a file that the index names is listed, refused or not. False when memory is short, too. */
+bool td_partial_is_listed(const struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
+                          const char *file);
 
 #endif

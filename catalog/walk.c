@@ -145,15 +145,20 @@ static bool add_cache(struct walker *w, const struct td_cache_folder *folder)
     return true;
 }
 
-/* Whether a directory has the path that a cache's snapshot would get; a problem then. */
-static bool stands_beside(struct walker *w, const char *path)
+/* Returns whether a directory has the path that the snapshot of a cache would get; it is a problem then. */
+static bool is_taken(const struct cache *cache, const char *commit, const char *path)
 {
+    struct walker *w = cache->walker;
     struct stat st;
     if (!td_root_stat(w->root, path, &st, NULL))
         return false;
-    td_problems_add(
-        w->walk->problems, w->walk->names, path,
-        "this snapshot of a Hugging Face cache is not published: a directory with its id stands beside it");
+    char why[PATH_MAX + 128];
+    (void)snprintf(
+        why, sizeof why,
+        "the snapshot \"%s/snapshots/%s\" of a Hugging Face cache is not published: this directory has its "
+        "id; remove or rename one of the two",
+        cache->physical, commit);
+    td_problems_add(w->walk->problems, w->walk->names, path, why);
     return true;
 }
 
@@ -169,7 +174,8 @@ static bool push_revision(void *context, const char *commit)
     folder.is_other_revision = strcmp(commit, cache->commit) != 0;
     if (folder.is_other_revision) {
         if (!td_utf8_valid(commit, strlen(commit)) ||
-            snprintf(at, sizeof at, "%s@%s", cache->path, commit) >= (int)sizeof at || stands_beside(w, at))
+            snprintf(at, sizeof at, "%s@%s", cache->path, commit) >= (int)sizeof at ||
+            is_taken(cache, commit, at))
             return true;
         folder.path = td_arena_strndup(walk->names, at, strlen(at));
         folder.commit = folder.path == NULL ? NULL : folder.path + strlen(cache->path) + 1;
@@ -237,9 +243,13 @@ static bool push_hub_cache(struct walker *w, size_t parent, const char *physical
     if (cache.path == NULL || cache.id == NULL || physical == NULL)
         return td_error_no_memory(w->err);
     if (td_root_stat(w->root, cache.path, &st, NULL)) {
-        td_problems_add(
-            walk->problems, walk->names, physical,
-            "not published: a directory with the id of this Hugging Face cache entry stands beside it");
+        char why[PATH_MAX + 128];
+        (void)snprintf(
+            why, sizeof why,
+            "this entry of a Hugging Face cache is not published: the directory \"%s\" has its id; remove "
+            "or rename one of the two",
+            cache.path);
+        td_problems_add(walk->problems, walk->names, physical, why);
         return true;
     }
     if (!td_hub_cache_commit(w->root, physical, commit, sizeof commit))
@@ -265,6 +275,19 @@ static bool visit_directory(struct walker *w, size_t parent, const char *name)
     return true;
 }
 
+/* Returns why a symlink cannot be followed, for the operator. */
+static const char *broken_link(const struct td_error *why)
+{
+    if (why->code == TD_NOT_FOUND)
+        return "is a symlink to something that does not exist";
+    if (why->sys == ELOOP)
+        return "is a symlink that leads in a circle, or through too many others";
+    if (why->code == TD_PERMISSION_DENIED && why->sys == 0)
+        return "is a symlink that leads outside DIR; if it belongs to a Hugging Face cache, serve the folder that holds "
+               "models--org--name";
+    return "is a symlink that cannot be followed";
+}
+
 /* A symlink: what it leads to decides, as long as that is inside the root. */
 static bool visit_link(struct walker *w, size_t parent, const char *name)
 {
@@ -275,13 +298,7 @@ static bool visit_link(struct walker *w, size_t parent, const char *name)
     if (physical == NULL)
         return td_error_no_memory(w->err);
     if (!td_root_stat(w->root, physical, &st, &why))
-        return add_found(
-            w, &w->directories[parent], name, NULL,
-            why.code == TD_NOT_FOUND ? "is a symlink to something that does not exist"
-            : why.code == TD_PERMISSION_DENIED
-                ? "is a symlink that leads outside DIR, or in a circle; of a Hugging Face cache serve the folder that "
-                  "holds models--org--name"
-                : "is a symlink that cannot be followed");
+        return add_found(w, &w->directories[parent], name, NULL, broken_link(&why));
     if (S_ISDIR(st.st_mode))
         return visit_directory(w, parent, name);
     struct td_file_id file_id = td_file_id_of(&st);

@@ -38,9 +38,8 @@ bool td_arena_refuse(const struct td_arena *arena, const char *what, struct td_e
 {
     switch (arena->lack) {
     case TD_ARENA_LACKS_LIMIT:
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "%s would take more than %zu KiB of memory, which is the most that it may", what,
-                            arena->limit_bytes >> 10);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%s needs more than the limit of %zu KiB of memory",
+                            what, arena->limit_bytes >> 10);
     case TD_ARENA_LACKS_BUDGET:
         return td_budget_refuse(arena->budget, arena->lacked_bytes, err);
     case TD_ARENA_LACKS_MEMORY:

@@ -288,6 +288,23 @@ static enum td_json_token json_key(struct td_json *json)
     return TD_JSON_KEY;
 }
 
+/* Names what may stand at the next byte, for an error. */
+static const char *what_may_follow(const struct td_json *json)
+{
+    switch (json->expect) {
+    case EXPECT_VALUE_OR_END:
+        return "a value or ']'";
+    case EXPECT_KEY:
+        return "a key in quotes";
+    case EXPECT_KEY_OR_END:
+        return "a key in quotes or '}'";
+    case EXPECT_COMMA_OR_END:
+        return json_in_array(json) ? "',' or ']'" : "',' or '}'";
+    default:
+        return "a value";
+    }
+}
+
 enum td_json_token td_json_next(struct td_json *json)
 {
     if (json->expect == EXPECT_NOTHING)
@@ -302,13 +319,13 @@ enum td_json_token td_json_next(struct td_json *json)
         return TD_JSON_END;
     }
     if (at_end)
-        return json_error_here(json, "a value");
+        return json_error_here(json, what_may_follow(json));
     if (json->expect == EXPECT_COMMA_OR_END) {
         bool array = json_in_array(json);
         if (c == (array ? ']' : '}'))
             return json_close(json);
         if (c != ',')
-            return json_error_here(json, array ? "',' or ']'" : "',' or '}'");
+            return json_error_here(json, what_may_follow(json));
         json->pos++;
         json_skip_space(json);
         json->start = json->pos;

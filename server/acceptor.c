@@ -104,10 +104,15 @@ static bool open_listener(const struct td_acceptor_config *config, const char *l
         (void)snprintf(any, sizeof any, "0.0.0.0:%s", port);
         return open_listener(config, any, fd, err);
     }
-    if (*fd < 0)
-        return td_error_sys(err, TD_IO, sys, "cannot listen on %s%s%s%s", listen,
-                            sys == EADDRINUSE ? " (that port is taken; choose another with " : "",
-                            sys == EADDRINUSE ? config->option : "", sys == EADDRINUSE ? ")" : "");
+    if (*fd < 0) {
+        const char *hint = sys == EADDRINUSE ? "that port is taken; choose another with "
+                           : sys == EACCES
+                               ? "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with "
+                               : NULL;
+        return td_error_sys(err, TD_IO, sys, "cannot listen on %s%s%s%s%s", listen, hint == NULL ? "" : " (",
+                            hint == NULL ? "" : hint, hint == NULL ? "" : config->option,
+                            hint == NULL ? "" : ")");
+    }
     return true;
 }
 

@@ -9,6 +9,7 @@
 #include "server/suggest.h"
 #include "server/terminal.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,7 +178,12 @@ int td_cmd_inspect(int argc, char **argv)
     struct td_snapshot *snapshot = NULL;
     struct td_limits limits = td_limits_default();
     td_error_init(&err);
-    bool directory = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    bool found = stat(path, &st) == 0;
+    if (!found && errno == ENOENT) {
+        td_terminal_complain("\"%s\" does not exist", path);
+        return TD_EXIT_FAILED;
+    }
+    bool directory = found && S_ISDIR(st.st_mode);
     bool ok =
         (directory ? td_local_scan(path, &snapshot, &err) : td_scan_file(path, &limits, &snapshot, &err)) &&
         print_snapshot(snapshot, directory, json, &err);

@@ -82,6 +82,8 @@ static bool read_plan(struct job *job, struct td_error *err)
     size_t len = 0;
     td_error_init(&why);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return td_error_set(err, TD_NOT_FOUND, "\"%.200s\" does not exist", path);
     bool ok = fd >= 0 || td_error_sys(&why, TD_NOT_FOUND, errno, "cannot open it");
     ok = ok && read_descriptor(fd, &text, &len, &why) && parse_plan(job, text == NULL ? "" : text, len, &why);
     if (fd >= 0)
@@ -111,8 +113,15 @@ static bool no_checkpoint(const struct job *job, struct td_error *err)
 {
     const char *model = job->arguments->model;
     struct td_buffer ids;
+    const struct td_problems *problems = &job->model->problems;
+    if (job->model->checkpoint_count == 0 && problems->count == 0)
+        return td_error_set(err, TD_NOT_FOUND,
+                            "model \"%.200s\" has no checkpoint: its files are all in other formats", model);
     if (job->model->checkpoint_count == 0)
-        return td_error_set(err, TD_NOT_FOUND, "model \"%.200s\" has no checkpoint that can be read", model);
+        return td_error_set(
+            err, TD_NOT_FOUND,
+            "model \"%.100s\" has no checkpoint that can be read: %.100s: %.160s; tensord inspect DIR says all",
+            model, problems->items[0].path, problems->items[0].message);
     td_buffer_init(&ids);
     for (size_t i = 0; i < job->model->checkpoint_count; i++)
         td_buffer_printf(&ids, "%s%s", i > 0 ? ", " : "", job->model->checkpoints[i].id);
@@ -226,10 +235,10 @@ void td_cmd_plan_help(FILE *out)
         "  --json           one JSON object rather than a table\n"
         "\n"
         "columns:\n"
-        "  BYTES, SHARE     length of the rank's file; the same of all tensor bytes of the checkpoint\n"
-        "  RUNS             contiguous stretches of tensors that it is put together from\n"
+        "  BYTES, SHARE       length of the rank's file; the same of all tensor bytes of the checkpoint\n"
+        "  RUNS               contiguous stretches of tensors that it is put together from\n"
         "  SMALLEST, LARGEST  of these runs, in bytes\n"
-        "  of all           headers; zeros for padding; what several ranks have, beyond one copy of it\n"
+        "  of all             headers; zeros for padding; what several ranks have, beyond one copy of it\n"
         "\n"
         "exit codes: 0 good, 1 the model or the plan was refused, 2 wrong usage.\n",
         out);

@@ -260,11 +260,11 @@ static void drain(struct service *service)
     }
 }
 
-static bool check_listen(const char *option, const char *listen)
+static bool check_listen(const char *option, const char *listen, const char *example)
 {
     if (td_acceptor_is_listen(listen))
         return true;
-    td_terminal_complain("%s takes ADDRESS:PORT, such as 127.0.0.1:8080, not \"%s\"", option, listen);
+    td_terminal_complain("%s takes ADDRESS:PORT, such as %s, not \"%s\"", option, example, listen);
     return false;
 }
 
@@ -302,8 +302,9 @@ int td_cmd_serve(int argc, char **argv)
     }
     if (!parse_rescan_from(service.config.rescan_from, &service.rescan_from))
         return TD_EXIT_USAGE;
-    if (!check_listen("--listen", service.config.listen) ||
-        (service.config.s3_listen[0] != '\0' && !check_listen("--s3-listen", service.config.s3_listen)))
+    if (!check_listen("--listen", service.config.listen, "127.0.0.1:8080") ||
+        (service.config.s3_listen[0] != '\0' &&
+         !check_listen("--s3-listen", service.config.s3_listen, "127.0.0.1:8081")))
         return TD_EXIT_USAGE;
     td_log_set_level(level);
     bound_free_memory();

@@ -26,9 +26,10 @@ struct arguments {
 };
 
 struct tally {
-    uint64_t files;      /* read to their ends; one with several names is one */
-    uint64_t recorded;   /* compared with the log of digests */
-    uint64_t blob_names; /* compared with their blobs' names */
+    uint64_t files;        /* read to their ends; one with several names is one */
+    uint64_t recorded;     /* compared with the log of digests */
+    uint64_t blob_names;   /* compared with their blobs' names */
+    uint64_t not_compared; /* read, but there was nothing to compare with */
     uint64_t mismatches, unreadable;
 };
 
@@ -144,16 +145,18 @@ static void print_summary(const struct verification *v)
     uint64_t bytes = atomic_load(&v->hashed_bytes);
     if (v->json) {
         (void)printf("],\"files\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"recorded\":%" PRIu64
-                     ",\"blob_names\":%" PRIu64 ",\"mismatches\":%" PRIu64 ",\"unreadable\":%" PRIu64 "}\n",
-                     tally->files, bytes, tally->recorded, tally->blob_names, tally->mismatches,
-                     tally->unreadable);
+                     ",\"blob_names\":%" PRIu64 ",\"not_compared\":%" PRIu64 ",\"mismatches\":%" PRIu64
+                     ",\"unreadable\":%" PRIu64 "}\n",
+                     tally->files, bytes, tally->recorded, tally->blob_names, tally->not_compared,
+                     tally->mismatches, tally->unreadable);
         return;
     }
     td_terminal_bytes(bytes, size, sizeof size);
-    (void)printf("%" PRIu64 " file%s, %s: %" PRIu64 " compared with recorded digests, %" PRIu64
-                 " with names of blobs; %" PRIu64 " mismatch%s, %" PRIu64 " unreadable\n",
-                 tally->files, plural(tally->files), size, tally->recorded, tally->blob_names,
-                 tally->mismatches, tally->mismatches == 1 ? "" : "es", tally->unreadable);
+    (void)printf(
+        "%" PRIu64 " file%s, %s: %" PRIu64 " compared with recorded digests, %" PRIu64
+        " with names of blobs, %" PRIu64 " not compared; %" PRIu64 " mismatch%s, %" PRIu64 " unreadable\n",
+        tally->files, plural(tally->files), size, tally->recorded, tally->blob_names, tally->not_compared,
+        tally->mismatches, tally->mismatches == 1 ? "" : "es", tally->unreadable);
 }
 
 static bool compared_nothing(const struct tally *tally)
@@ -285,9 +288,12 @@ static void verify_file(struct verification *v, const struct td_found *const *na
         print_unreadable(v, names[0]->physical, err.message);
         return;
     }
+    uint64_t before = v->tally.recorded + v->tally.blob_names;
     v->tally.files++;
     compare_with_record(v, names[0], &sums);
     compare_with_names(v, names, count, &sums);
+    if (v->tally.recorded + v->tally.blob_names == before)
+        v->tally.not_compared++;
 }
 
 /* What the walk could not even get at is told; the rest is sorted. */

@@ -89,8 +89,11 @@ static int unknown_command(const char *name)
         return TD_EXIT_USAGE;
     }
     td_suggest(name, is_option ? "--" : "", is_option ? options : words, near);
-    td_terminal_complain("unknown %s \"%s\"%s; there are serve, inspect, plan, verify, health and help",
-                         is_option ? "option" : "command", name, near);
+    if (strcmp(name, "-v") == 0 || strcmp(name, "-V") == 0 || strcmp(name, "version") == 0)
+        (void)snprintf(near, sizeof near, " (did you mean --version?)");
+    td_terminal_complain(
+        "unknown %s \"%s\"%s; there are serve, inspect, plan, verify, health and help, and --version",
+        is_option ? "option" : "command", name, near);
     return TD_EXIT_USAGE;
 }
 

@@ -89,8 +89,9 @@ static void print_heading(const struct td_plan_report *report)
     td_buffer_init(&memory);
     td_terminal_bytes(report->checkpoint->total_bytes, size, sizeof size);
     (void)printf("%s", td_terminal_name(report->model->id, &memory));
-    (void)printf("  checkpoint %s, %zu tensors, %s; engine %s, tp %" PRIu64 "\n",
-                 td_terminal_name(report->checkpoint->id, &memory), report->checkpoint->tensor_count, size,
+    size_t count = report->checkpoint->tensor_count;
+    (void)printf("  checkpoint %s, %zu tensor%s, %s; engine %s, tp %" PRIu64 "\n",
+                 td_terminal_name(report->checkpoint->id, &memory), count, count == 1 ? "" : "s", size,
                  report->engine, report->tp_size);
     (void)printf("  %-5s %12s %10s %12s %12s %12s\n", "RANK", "BYTES", "SHARE", "RUNS", "SMALLEST",
                  "LARGEST");

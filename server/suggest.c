@@ -60,10 +60,13 @@ static const char *nearest(const char *word, size_t len, const char *const *know
 
 void td_suggest(const char *word, const char *prefix, const char *const *known, char out[TD_SUGGEST_BYTES])
 {
-    word += strspn(word, "-");
+    size_t dashes = strspn(word, "-");
+    bool has_prefix = dashes == strlen(prefix);
+    word += dashes;
     size_t len = strcspn(word, "=");
     const char *found = len == 0 || len > WORD_MAX_BYTES ? NULL : nearest(word, len, known);
+    bool is_right = found != NULL && has_prefix && strlen(found) == len && memcmp(found, word, len) == 0;
     out[0] = '\0';
-    if (found != NULL)
+    if (found != NULL && !is_right)
         (void)snprintf(out, TD_SUGGEST_BYTES, " (did you mean %s%s?)", prefix, found);
 }

@@ -11,16 +11,19 @@
 static const struct td_table_engine *const engines[] = {&td_engine_fsdp, &td_engine_nano_vllm,
                                                         &td_engine_none, &td_engine_vllm};
 
-enum { ENGINE_COUNT = sizeof engines / sizeof *engines, MAX_NEXTN_LAYERS = 64 };
+enum { MAX_NEXTN_LAYERS = 64 };
+
+_Static_assert(sizeof engines / sizeof *engines == TD_ENGINE_COUNT,
+               "TD_ENGINE_COUNT is the number of engines");
 
 const char *td_engine_name(size_t i)
 {
-    return i < ENGINE_COUNT ? engines[i]->name : NULL;
+    return i < TD_ENGINE_COUNT ? engines[i]->name : NULL;
 }
 
 static const struct td_table_engine *find_engine(const char *name, size_t len)
 {
-    for (size_t i = 0; i < ENGINE_COUNT; i++)
+    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
         if (strlen(engines[i]->name) == len && memcmp(engines[i]->name, name, len) == 0)
             return engines[i];
     return NULL;
@@ -35,7 +38,7 @@ void td_engine_list(char *out, size_t capacity)
 {
     size_t n = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < ENGINE_COUNT && n < capacity; i++)
+    for (size_t i = 0; i < TD_ENGINE_COUNT && n < capacity; i++)
         n += (size_t)snprintf(out + n, capacity - n, "%s%s", i > 0 ? ", " : "", engines[i]->name);
 }
 
@@ -72,7 +75,7 @@ static bool holds(enum td_table_condition condition, const struct td_model_confi
     return true;
 }
 
-#define ELSE "register a plan with rules, or use none or fsdp"
+#define ELSE "use rules (POST plans; --plan FILE), none or fsdp"
 
 /* The architectures that the engine has a layout for, as many as there is room for. */
 static void list_models(const struct td_table_engine *engine, char *out, size_t capacity)

@@ -6,6 +6,9 @@
 #include "slicing/plan.h"
 #include "slicing/rule.h"
 
+/* How many engines there are: the table in engine.c has to agree, or it does not compile. */
+enum { TD_ENGINE_COUNT = 4 };
+
 /* The i-th engine's name ("fsdp", "nano-vllm", "none", "vllm"), NULL past the last. */
 const char *td_engine_name(size_t i);
 

@@ -124,8 +124,8 @@ static bool find_axis(const struct planner *p, const struct td_matched *m, size_
     if (dim < 0 || dim >= m->tensor->rank)
         return td_error_set(p->err, TD_FAILED_PRECONDITION,
                             "tensor \"%.160s\": has %" PRIu32
-                            " dimensions, its rule splits dimension %" PRId32,
-                            m->tensor->name, m->tensor->rank, m->rule->dim);
+                            " dimension%s, numbered from 0; its rule splits dimension %" PRId32,
+                            m->tensor->name, m->tensor->rank, m->tensor->rank == 1 ? "" : "s", m->rule->dim);
     *axis = (uint32_t)dim;
     return true;
 }

@@ -142,7 +142,7 @@ static bool read_ranks(struct td_json *json, struct td_plan_spec *spec, uint64_t
             return false;
     }
     spec->ranks = ranks;
-    return *count > 0 || td_json_fail(json, "a plan for no rank");
+    return *count > 0 || td_json_fail(json, "\"ranks\" is empty");
 }
 
 enum { HAS_ENGINE = 1, HAS_TP_SIZE = 2, HAS_RULES = 4, HAS_RANKS = 8 };

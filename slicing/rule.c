@@ -192,9 +192,9 @@ const char *td_rule_check(const struct td_rule *rule)
     if (reason != NULL)
         return reason;
     if (rule->stack && given == 0)
-        return "stack needs a wildcard in match, the last one is the index";
+        return "a rule with \"stack\" needs a wildcard in \"match\": the last one is the index";
     if (rule->stack && rule->out == NULL)
-        return "stack needs out";
+        return "a rule with \"stack\" needs \"out\"";
     if (used > given - (rule->stack ? 1 : 0))
         return "out has more wildcards than match gives it";
     return NULL;

@@ -204,7 +204,7 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     struct td_error why;
     td_error_init(&why);
     if (!td_root_open_file(root, source->path, &fd, &id, &why)) {
-        bool no_right = why.code == TD_PERMISSION_DENIED && why.sys != 0; /* not: leads outside by now */
+        bool no_right = why.code == TD_PERMISSION_DENIED && (why.sys == EACCES || why.sys == EPERM);
         if (why.code == TD_RESOURCE_EXHAUSTED || why.code == TD_IO || no_right)
             return td_error_set(err, why.code, "%s", why.message);
         return changed(source->path, err);

@@ -59,7 +59,6 @@ static bool open_failed(int sys, const char *path, struct td_error *err)
     case EXDEV:
         return td_error_set(err, TD_PERMISSION_DENIED, "\"%s\" leads outside the served directory", path);
     case ELOOP:
-        return td_error_set(err, TD_PERMISSION_DENIED, "\"%s\" is a symlink loop", path);
     case EACCES:
     case EPERM:
         return td_error_sys(err, TD_PERMISSION_DENIED, sys, "cannot open \"%s\"", path);

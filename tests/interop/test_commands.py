@@ -188,7 +188,7 @@ def test_help_is_there_in_every_way_it_is_asked_for():
     (["--hepl"], "--help"), (["--verison"], "--version"), (["help", "serv"], "serve"),
     (["serve", "--lisen", "x"], "--listen"), (["serve", "--max-conections=3"], "--max-connections"), (["serve", "-listen", "x"], "--listen"),
     (["serve", "x", "--statedir", "y"], "--state-dir"), (["inspect", "x", "--jsno"], "--json"), (["plan", "x", "y", "--engin", "vllm"], "--engine"),
-    (["verify", "x", "--state-dri", "y"], "--state-dir"),
+    (["verify", "x", "--state-dri", "y"], "--state-dir"), (["-v"], "--version"), (["-V"], "--version"), (["version"], "--version"),
 ])
 def test_slips_are_told_what_was_meant(args, meant):
     p = run(*args)
@@ -200,6 +200,20 @@ def test_slips_are_told_what_was_meant(args, meant):
 def test_other_words_are_not_guessed_at(args):
     p = run(*args)
     assert p.returncode == 2 and b"did you mean" not in p.stderr and p.stderr.startswith(b"tensord: ")
+
+
+def test_what_does_not_exist_is_told_in_one_form(tmp_path):
+    path = tmp_path / "nosuch"
+    for args in (["inspect", path], ["verify", path], ["plan", path, "m", "--engine", "none", "--tp", "1"], ["plan", tmp_path, "m", "--plan", path],
+                 ["serve", path, "--listen", "127.0.0.1:0"]):
+        p = run(*args)
+        assert p.returncode == 1 and f'"{path}" does not exist'.encode() in p.stderr, (args, p)
+
+
+def test_addresses_that_are_none_are_told_with_an_example():
+    for option, example in (("--listen", "127.0.0.1:8080"), ("--s3-listen", "127.0.0.1:8081")):
+        p = run("serve", ".", option, "nowhere")
+        assert p.returncode == 2 and f"{option} takes ADDRESS:PORT, such as {example}, not".encode() in p.stderr, p
 
 
 def test_a_directory_in_place_of_a_command(tmp_path):

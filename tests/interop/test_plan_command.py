@@ -229,9 +229,25 @@ def test_what_is_missing_or_differs_is_named(tmp_path):
     assert '"x" lacks a part beside tensor "e.1.b": slot 3 of index 1, from a tensor like "e.*.a"' in refused(tmp_path, "experts", "--plan", path)
 
 
+def test_numbers_of_one(tmp_path):
+    """One tensor is not "1 tensors", one dimension not "1 dimensions"."""
+    write_by_hand(tmp_path / "m" / "model.safetensors", [tensor("w", "F32", [4])])
+    assert "checkpoint safetensors, 1 tensor, " in good(tmp_path, "m", "--engine", "none", "--tp", 1)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"tp_size": 2, "rules": [{"match": "*", "dim": 1}]}))
+    assert 'tensor "w": has 1 dimension, numbered from 0; its rule splits dimension 1' in refused(tmp_path, "m", "--plan", path)
+
+
+def test_a_model_without_a_checkpoint_says_why(tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"rubbish!")
+    message = refused(tmp_path, "m", "--engine", "none", "--tp", 1)
+    assert 'model "m" has no checkpoint that can be read: model.safetensors: ' in message and "tensord inspect DIR" in message
+
+
 def test_files_of_plans(root, tmp_path):
     path = tmp_path / "plan.json"
-    assert refused(root, "llama", "--plan", path) == f"tensord: {path}: cannot open it: No such file or directory\n"
+    assert refused(root, "llama", "--plan", path) == f'tensord: "{path}" does not exist\n'
     assert f"{tmp_path}: cannot read it" in refused(root, "llama", "--plan", tmp_path)
     path.write_text('{"tp":2}')
     message = refused(root, "llama", "--plan", path)
@@ -248,7 +264,8 @@ def test_files_of_plans(root, tmp_path):
     *((("a", "b", "--engine", "none", "--tp", tp), "1 to 4096") for tp in ("two", "0", "4097", "", "-1", "2x", "99999999999999999999")),
 ])
 def test_wrong_usage(args, needle):
-    assert needle in refused(*args, status=2)
+    message = refused(*args, status=2)
+    assert needle in message and "did you mean" not in message
 
 
 def test_help():

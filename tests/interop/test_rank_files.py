@@ -258,7 +258,7 @@ def test_what_is_not_there(srv):
         check_error(get(path), 404, "a rank's file is missing", "rank-{r}.safetensors")
     for path in ("shards/vllm", "shards/vllm/"):
         check_error(get(path), 400, "the number of ranks is missing", "shards/vllm/tp2/rank-0.safetensors")
-    check_error(get("shards/vllm/tp5000/rank-0.safetensors"), 400, "tp5000", "no number of ranks that there can be", "tp4096")
+    check_error(get("shards/vllm/tp5000/rank-0.safetensors"), 400, "tp5000", "is not a valid number of ranks", "tp4096")
     check_error(get("shards/vllm/tp2/rank-2.safetensors"), 404, "0 to 1")
     for size in ("tp0", "tp", "tpx", "2", "tp-1", "tp01", "tp99999999999", "tp4097"):
         check_error(get(f"shards/vllm/{size}/rank-0.safetensors"), 400, "tp1")

@@ -69,10 +69,10 @@ def test_what_a_server_recorded(models, tmp_path):
     serve_until_hashed(models, state)
     p = verify(models, "--state-dir", state)
     assert p.returncode == 0 and p.stderr == "", p
-    assert p.stdout.splitlines()[-1].startswith("4 files, ") and "4 compared with recorded digests, 0 with names" in p.stdout
+    assert p.stdout.splitlines()[-1].startswith("4 files, ") and "4 compared with recorded digests, 0 with names of blobs, 0 not compared;" in p.stdout
     out = as_json(models, f"--state-dir={state}")
     size = sum(f.stat().st_size for f in (models / "m").iterdir())
-    assert out == {"problems": [], "files": 4, "bytes": size, "recorded": 4, "blob_names": 0, "mismatches": 0, "unreadable": 0}
+    assert out == {"problems": [], "files": 4, "bytes": size, "recorded": 4, "blob_names": 0, "not_compared": 0, "mismatches": 0, "unreadable": 0}
 
 
 def test_beside_a_running_server(models, tmp_path):
@@ -93,7 +93,7 @@ def test_a_content_that_is_not_what_was_recorded(models, tmp_path):
     now = hashlib.sha256(bad.read_bytes()).hexdigest()
     out = as_json(models, "--state-dir", state)
     assert out["problems"] == [{"problem": "recorded", "file": str(bad), "expected": was.hex(), "found": now}]
-    assert (out["files"], out["recorded"], out["mismatches"]) == (4, 2, 1)
+    assert (out["files"], out["recorded"], out["not_compared"], out["mismatches"]) == (4, 2, 2, 1)
     p = verify(models, "--state-dir", state)
     assert p.returncode == 1
     line, summary = p.stdout.splitlines()
@@ -156,7 +156,7 @@ def cache(tmp_path):
 def test_names_of_a_cache(cache):
     folder, blobs = cache
     out = as_json(folder.parent)
-    assert out == {"problems": [], "files": 3, "bytes": 305002, "recorded": 0, "blob_names": 3, "mismatches": 0, "unreadable": 0}
+    assert out == {"problems": [], "files": 3, "bytes": 305002, "recorded": 0, "blob_names": 3, "not_compared": 0, "mismatches": 0, "unreadable": 0}
     one = as_json(folder / "snapshots" / ("b" * 40))
     assert (one["files"], one["blob_names"]) == (2, 2)
     p = verify(folder.parent)

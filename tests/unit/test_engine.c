@@ -165,12 +165,12 @@ static void refusals(void **state)
          "engine vllm has no table for Nova; it knows BloomForCausalLM, DeepseekV2ForCausalLM, "
          "DeepseekV3ForCausalLM, FalconForCausalLM, GPTNeoXForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, "
          "LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, "
-         "Qwen2MoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM; for others register a plan with rules, or "
-         "use none or fsdp"},
+         "Qwen2MoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM; for others use rules (POST plans; --plan "
+         "FILE), none or fsdp"},
         {"vllm", "{\"architectures\":[\"ANameOfAModelThatIsAsLongAsTheyCouldEverBeForCausalLM\"]}", 2,
-         TD_FAILED_PRECONDITION, "use none or fsdp"},
+         TD_FAILED_PRECONDITION, "--plan FILE), none or fsdp"},
         {"vllm", "{\"model_type\":\"gpt_oss\",\"n_head\":4,\"head_dim\":8}", 2, TD_FAILED_PRECONDITION,
-         "engine vllm has no layout for gpt_oss; register"},
+         "engine vllm has no layout for gpt_oss; use rules"},
         {"vllm", "{\"architectures\":[\"LlamaForcausalLM\"]}", 2, TD_FAILED_PRECONDITION, "no table"},
         {"vllm", "{\"model_type\":\"nova\"}", 2, TD_FAILED_PRECONDITION, "nova"},
         {"vllm",

@@ -38,6 +38,34 @@ static void must_accept(void **state)
     }
 }
 
+/* A text that ends too early: what would have to follow, by the grammar of RFC 8259. */
+static void the_end_says_what_is_missing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *wanted;
+    } cases[] = {
+        {"", "a value"},
+        {"{", "a key in quotes or '}'"},
+        {"{\"a\"", "':'"},
+        {"{\"a\":", "a value"},
+        {"{\"a\":1", "',' or '}'"},
+        {"{\"weight_map\":{\"w\":\"a.safetensors\"", "',' or '}'"},
+        {"{\"a\":1,", "a key"},
+        {"[", "a value or ']'"},
+        {"[1", "',' or ']'"},
+        {"[{}", "',' or ']'"},
+        {"[1,", "a value"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_error err;
+        char wanted[96];
+        (void)snprintf(wanted, sizeof wanted, "JSON ends too early: %s expected", cases[i].wanted);
+        assert_false(accepts(cases[i].text, strlen(cases[i].text), &err));
+        CHECK(strcmp(err.message, wanted) == 0, "%s: %s", cases[i].text, err.message);
+    }
+}
+
 static void must_reject(void **state)
 {
     (void)state;
@@ -522,6 +550,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(must_accept),
         cmocka_unit_test(must_reject),
+        cmocka_unit_test(the_end_says_what_is_missing),
         cmocka_unit_test(cjson_agrees),
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(nesting_is_bounded),

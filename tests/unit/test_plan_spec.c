@@ -92,7 +92,7 @@ static void bad_ones(void **state)
         {"{\"engine\":\"a\",\"tp_size\":1,\"x\":1}", "\"engine\" and \"tp_size\""},
         {"{\"engine\":\"a\",\"tp_size\":1}}", ""},
         {"{\"engine\":\"a\",\"tp_size\":1", ""},
-        {"{\"ranks\":[]}", "no rank"},
+        {"{\"ranks\":[]}", "\"ranks\" is empty"},
         {"{\"ranks\":[1]}", "\"tensors\""},
         {"{\"ranks\":[{}]}", "\"tensors\""},
         {"{\"ranks\":[{\"tensors\":[],\"x\":1}]}", "unknown key \"x\"; a rank has"},

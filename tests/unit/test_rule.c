@@ -362,7 +362,7 @@ static void refuses_what_is_no_rule(void **state)
         {"[{\"match\":\"a\",\"uneven\":\"drop\"}]", "balanced"},
         {"[{\"match\":\"a\",\"uneven\":3}]", "balanced"},
         {"[{\"match\":\"a\",\"stack\":true,\"out\":\"b\"}]", "wildcard"},
-        {"[{\"match\":\"*\",\"stack\":true}]", "needs out"},
+        {"[{\"match\":\"*\",\"stack\":true}]", "a rule with \"stack\" needs \"out\""},
         {"[{\"match\":\"a\",\"stack_size\":3}]", "stack"},
         {"[{\"match\":\"a\"}] x", ""},
     };
