@@ -17,6 +17,7 @@ import tempfile  # noqa: E402
 import time  # noqa: E402
 
 import bench_cold  # noqa: E402
+import bench_decode  # noqa: E402
 import bench_fixture  # noqa: E402
 import bench_hashing  # noqa: E402
 import bench_memory  # noqa: E402
@@ -56,9 +57,10 @@ def parse_arguments():
     modes.add_argument("--parse", action="store_true", help="inspect beside torch, h5py and safetensors: time, memory")
     modes.add_argument("--slices", action="store_true", help="parts of tensors and rank files beside contiguous ranges")
     modes.add_argument("--hashing", action="store_true", help="page-cached rates while another file is hashed")
-    modes.add_argument("--all", action="store_true", help="all seven")
+    modes.add_argument("--decode", action="store_true", help="compressed tensors beside h5py and NumPy")
+    modes.add_argument("--all", action="store_true", help="all eight")
     modes.add_argument("--quick", action="store_true",
-                       help="a small run of all seven in about 30 s that only checks that nothing fails")
+                       help="a small run of all eight in about 30 s that only checks that nothing fails")
     p.add_argument("--servers", type=list_of(str), default=ALL_SERVERS, help="of %s" % ",".join(ALL_SERVERS))
     p.add_argument("--tensord", default=os.environ.get("TENSORD", os.path.join(TREE, "build", "tensord")))
     p.add_argument("--nginx", default=bench_servers.find_nginx())
@@ -71,7 +73,7 @@ def parse_arguments():
     p.add_argument("--duration", type=float, default=1.0, help="seconds per run")
     p.add_argument("--cold-rounds", type=int, default=3)
     p.add_argument("--parse-rounds", type=int, default=50)
-    p.add_argument("--python", help="one that has torch, h5py and safetensors, for --parse (.venv/bin/python)")
+    p.add_argument("--python", help="one that has torch, h5py and safetensors, for --parse and --decode (.venv/bin/python)")
     p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
     p.add_argument("--reader", choices=("copy", "discard"), default="copy",
                    help="the client copies bodies to user space, as every real one does, and drops them there; or the "
@@ -88,7 +90,7 @@ def settle_arguments(options):
     unknown = [s for s in options.servers if s not in ALL_SERVERS]
     if unknown:
         raise BenchError("unknown server %s; known: %s" % (", ".join(unknown), ", ".join(ALL_SERVERS)))
-    options.modes = [m for m in ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing")
+    options.modes = [m for m in ("throughput", "cold", "memory", "scale", "parse", "slices", "hashing", "decode")
                      if getattr(options, m) or options.all or options.quick] or ["throughput"]
     if options.quick:
         options.size = options.size or 64 << 20
@@ -155,15 +157,15 @@ def make_fixture(options, directory):
 def run_modes(options, work, directory):
     results = []
     load = fixture = servers = None
-    if not set(options.modes) <= {"scale", "parse"}:
+    if not set(options.modes) <= {"scale", "parse", "decode"}:
         binaries = find_binaries(options)
         load = Load(os.path.join(binaries, "load_client"), options.path, options.client_threads,
                     options.reader)
-    if not set(options.modes) <= {"scale", "parse", "slices"}:
+    if not set(options.modes) <= {"scale", "parse", "slices", "decode"}:
         fixture = make_fixture(options, directory)
         servers = make_servers(options, work, fixture, binaries)
     for mode in options.modes:
-        if mode in ("scale", "parse", "slices", "hashing") and "tensord" not in options.servers:
+        if mode in ("scale", "parse", "slices", "hashing", "decode") and "tensord" not in options.servers:
             print("%s: left out, it is about tensord alone" % mode, file=sys.stderr)
         elif mode == "parse":
             binaries = find_binaries(options, ("spawn_time",))
@@ -175,6 +177,9 @@ def run_modes(options, work, directory):
                 load, options, work,
                 lambda root: bench_servers.Nginx(work, bench_fixture.Folder(root), options.nginx),
                 lambda root: bench_servers.Tensord(work, None, options.tensord, root)))
+        elif mode == "decode":
+            results.append(bench_decode.run(
+                lambda root: bench_servers.Tensord(work, None, options.tensord, root, ["--settle", "0"]), work, options))
         elif mode == "hashing":
             results.append(bench_hashing.run(load, options, work, directory, fixture))
         elif mode == "scale":
