@@ -70,6 +70,13 @@ bool td_error_no_memory(struct td_error *err)
     return td_error_set(err, TD_RESOURCE_EXHAUSTED, "out of memory");
 }
 
+bool td_error_copy(struct td_error *err, const struct td_error *from)
+{
+    if (err != NULL && err->code == TD_OK)
+        *err = *from;
+    return false;
+}
+
 void td_error_shift(struct td_error *err, uint64_t off)
 {
     if (err != NULL && err->code != TD_OK && err->pos != TD_ERROR_POS_NONE && err->pos < UINT64_MAX - off)

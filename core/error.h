@@ -50,6 +50,9 @@ bool td_error_sys(struct td_error *err, enum td_code code, int sys, const char *
 /* Adds off to the position, where there is one: an error of a part, told of the whole. */
 void td_error_shift(struct td_error *err, uint64_t off);
 
+/* Records another's failure with all of it, unless one is recorded already. Always returns false. */
+bool td_error_copy(struct td_error *err, const struct td_error *from);
+
 /* Out of memory, worded once. */
 bool td_error_no_memory(struct td_error *err);
 

@@ -1,29 +1,37 @@
 #include "storage/decode_cache.h"
 
-#include <errno.h>
+#include "core/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+/* A condition that is waited for by the monotonic clock. */
+static bool condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0)
+        return false;
+    bool ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+              pthread_cond_init(condition, &attributes) == 0;
+    (void)pthread_condattr_destroy(&attributes);
+    return ok;
+}
 
 bool td_decode_cache_init(struct td_decode_cache *cache, size_t max_bytes, struct td_error *err)
 {
-    pthread_condattr_t attributes;
     memset(cache, 0, sizeof *cache);
     cache->max_bytes = max_bytes;
     cache->wait_ms = TD_DECODE_WAIT_MS;
+    cache->made_ms = TD_DECODE_MADE_WAIT_MS;
     if (pthread_mutex_init(&cache->lock, NULL) != 0)
         return td_error_no_memory(err);
-    bool ok = pthread_condattr_init(&attributes) == 0;
-    if (ok) {
-        ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
-             pthread_cond_init(&cache->changed, &attributes) == 0;
-        (void)pthread_condattr_destroy(&attributes);
+    if (condition_init(&cache->made)) {
+        if (condition_init(&cache->room))
+            return true;
+        (void)pthread_cond_destroy(&cache->made);
     }
-    if (!ok) {
-        (void)pthread_mutex_destroy(&cache->lock);
-        return td_error_no_memory(err);
-    }
-    return true;
+    (void)pthread_mutex_destroy(&cache->lock);
+    return td_error_no_memory(err);
 }
 
 static void part_free(struct td_decoded_part *part)
@@ -41,7 +49,8 @@ void td_decode_cache_fini(struct td_decode_cache *cache)
             part_free(cache->slots[i]);
             cache->slots[i] = next;
         }
-    (void)pthread_cond_destroy(&cache->changed);
+    (void)pthread_cond_destroy(&cache->room);
+    (void)pthread_cond_destroy(&cache->made);
     (void)pthread_mutex_destroy(&cache->lock);
 }
 
@@ -49,13 +58,14 @@ void td_decode_cache_fini(struct td_decode_cache *cache)
 
 static bool same_key(const struct td_decode_key *a, const struct td_decode_key *b)
 {
-    return a->part == b->part && a->coding == b->coding && a->file == b->file;
+    return a->part == b->part && a->coding == b->coding && memcmp(a->file, b->file, sizeof a->file) == 0;
 }
 
 static struct td_decoded_part **slot_of(struct td_decode_cache *cache, const struct td_decode_key *key)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
-    hash = (hash ^ key->file) * UINT64_C(1099511628211); /* FNV-1a */
+    for (size_t i = 0; i < sizeof key->file; i++)
+        hash = (hash ^ (uint8_t)key->file[i]) * UINT64_C(1099511628211); /* FNV-1a */
     hash = (hash ^ key->coding) * UINT64_C(1099511628211);
     hash = (hash ^ key->part) * UINT64_C(0x9e3779b97f4a7c15);
     return &cache->slots[(hash >> 32) % TD_DECODE_TABLE_SLOTS];
@@ -69,19 +79,26 @@ static struct td_decoded_part *find(struct td_decode_cache *cache, const struct 
     return part;
 }
 
+static struct td_decode_idle *idle_of(struct td_decode_cache *cache, const struct td_decoded_part *part)
+{
+    return part->is_costly ? &cache->costly_idle : &cache->idle;
+}
+
 static void idle_remove(struct td_decode_cache *cache, struct td_decoded_part *part)
 {
-    *(part->newer != NULL ? &part->newer->older : &cache->newest) = part->older;
-    *(part->older != NULL ? &part->older->newer : &cache->oldest) = part->newer;
+    struct td_decode_idle *idle = idle_of(cache, part);
+    *(part->newer != NULL ? &part->newer->older : &idle->newest) = part->older;
+    *(part->older != NULL ? &part->older->newer : &idle->oldest) = part->newer;
     part->newer = part->older = NULL;
 }
 
 static void idle_add(struct td_decode_cache *cache, struct td_decoded_part *part)
 {
-    part->older = cache->newest;
+    struct td_decode_idle *idle = idle_of(cache, part);
+    part->older = idle->newest;
     part->newer = NULL;
-    *(cache->newest != NULL ? &cache->newest->newer : &cache->oldest) = part;
-    cache->newest = part;
+    *(idle->newest != NULL ? &idle->newest->newer : &idle->oldest) = part;
+    idle->newest = part;
 }
 
 static void table_remove(struct td_decode_cache *cache, struct td_decoded_part *part)
@@ -106,128 +123,262 @@ static void use(struct td_decode_cache *cache, struct td_decoded_part *part)
         idle_remove(cache, part);
 }
 
-/* Takes so many bytes, letting go of what was used longest ago. */
-static bool reserve(struct td_decode_cache *cache, size_t bytes)
+/* Counts the part as taking so many bytes, and no longer what it took before. */
+static void hold(struct td_decode_cache *cache, struct td_decoded_part *part, size_t bytes)
 {
-    while (bytes > cache->max_bytes - cache->used_bytes && cache->oldest != NULL) {
-        struct td_decoded_part *part = cache->oldest;
+    cache->used_bytes = cache->used_bytes - part->held_bytes + bytes;
+    if (part->is_costly)
+        cache->costly_bytes = cache->costly_bytes - part->held_bytes + bytes;
+    part->held_bytes = bytes;
+}
+
+/* Takes the part out of the table and frees it, the part itself when nobody waits for it any more. */
+static void let_go(struct td_decode_cache *cache, struct td_decoded_part *part)
+{
+    table_remove(cache, part);
+    hold(cache, part, 0);
+    part->state = TD_DECODE_GONE;
+    if (part->data != NULL)
+        part->destroy(part->data);
+    part->data = NULL;
+    if (part->waiters == 0)
+        free(part);
+}
+
+/* Returns the idle part that goes first. Costly parts stay longer, up to half of the memory: other parts are made from
+ * them. */
+static struct td_decoded_part *least_wanted(const struct td_decode_cache *cache, bool spare_costly)
+{
+    struct td_decoded_part *part = cache->idle.oldest;
+    struct td_decoded_part *costly = cache->costly_idle.oldest;
+    if (costly == NULL || spare_costly)
+        return part;
+    return part == NULL || cache->costly_bytes > cache->max_bytes / 2 ? costly : part;
+}
+
+/* Makes room for so many bytes, letting go of what was used longest ago. */
+static bool make_room(struct td_decode_cache *cache, size_t bytes, bool spare_costly)
+{
+    struct td_decoded_part *part;
+    while (bytes > cache->max_bytes - cache->used_bytes &&
+           (part = least_wanted(cache, spare_costly)) != NULL) {
         idle_remove(cache, part);
-        table_remove(cache, part);
-        cache->used_bytes -= part->held_bytes;
+        let_go(cache, part);
         cache->evictions++;
-        part_free(part);
     }
-    if (bytes > cache->max_bytes - cache->used_bytes)
-        return false;
-    cache->used_bytes += bytes;
-    return true;
+    return bytes <= cache->max_bytes - cache->used_bytes;
 }
 
-static struct timespec deadline_of(const struct td_decode_cache *cache)
+/* ---- waiting ------------------------------------------------------------------------------------------- */
+
+enum { LOOK_MS = 100 }; /* so often who waits looks whether he is still wanted */
+
+#define NS_PER_MS UINT64_C(1000000)
+
+struct wait {
+    const struct td_cancel *cancel;
+    uint64_t made_until_ns, room_until_ns;
+    uint64_t look_ns; /* then whether cancel asks */
+};
+
+static struct wait wait_begin(const struct td_decode_cache *cache, const struct td_cancel *cancel)
 {
-    struct timespec at;
-    (void)clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec += cache->wait_ms / 1000;
-    at.tv_nsec += (long)(cache->wait_ms % 1000) * 1000000;
-    if (at.tv_nsec >= 1000000000) {
-        at.tv_sec++;
-        at.tv_nsec -= 1000000000;
-    }
-    return at;
+    uint64_t now_ns = td_clock_ns();
+    return (struct wait){.cancel = cancel,
+                         .made_until_ns = now_ns + cache->made_ms * NS_PER_MS,
+                         .room_until_ns = now_ns + cache->wait_ms * NS_PER_MS,
+                         .look_ns = now_ns + LOOK_MS * NS_PER_MS};
 }
 
-/* Finds the part (*out, in use), or takes the memory to make it (*out is NULL). */
-static bool find_or_reserve(struct td_decode_cache *cache, const struct td_decode_key *key, size_t need_bytes,
-                            struct td_decoded_part **out, struct td_error *err)
+/* Waits a little; the lock is let go of meanwhile. */
+static bool wait_some(struct td_decode_cache *cache, pthread_cond_t *condition, uint64_t until_ns,
+                      struct wait *wait, const char *late, struct td_error *err)
 {
-    struct timespec deadline = deadline_of(cache);
+    bool cancelled = false;
+    uint64_t now_ns = td_clock_ns();
+    if (now_ns >= until_ns)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "%s; try again later", late);
+    if (now_ns >= wait->look_ns) {
+        wait->look_ns = now_ns + LOOK_MS * NS_PER_MS;
+        pthread_mutex_unlock(&cache->lock);
+        cancelled = td_cancel_is_asked(wait->cancel);
+        pthread_mutex_lock(&cache->lock);
+    } else {
+        struct timespec at = td_clock_timespec(wait->look_ns < until_ns ? wait->look_ns : until_ns);
+        (void)pthread_cond_timedwait(condition, &cache->lock, &at);
+    }
+    return !cancelled || td_error_set(err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
+}
+
+/* Waits for the maker of a part; it wakes us when it is done or has failed. What failed for a reason that passes can be
+ * tried again. */
+static bool wait_for_part(struct td_decode_cache *cache, struct td_decoded_part *part, struct wait *wait,
+                          struct td_error *err)
+{
+    bool ok = true;
+    part->waiters++;
+    while (ok && part->state == TD_DECODE_MAKING)
+        ok = wait_some(cache, &cache->made, wait->made_until_ns, wait,
+                       "it takes long to unpack the tensor, which other requests wait for too", err);
+    part->waiters--;
+    if (part->state != TD_DECODE_GONE)
+        return ok;
+    if (ok && part->error.code != TD_OK && part->error.code != TD_RESOURCE_EXHAUSTED)
+        ok = td_error_copy(err, &part->error);
+    if (part->waiters == 0)
+        free(part);
+    return ok;
+}
+
+static bool wait_for_room(struct td_decode_cache *cache, bool has_place, struct wait *wait,
+                          struct td_error *err)
+{
+    cache->room_waiters++;
+    bool ok = wait_some(cache, &cache->room, wait->room_until_ns, wait,
+                        has_place ? "the memory for decoding is in use (--decode-memory)"
+                                  : "too many tensors are being unpacked at once",
+                        err);
+    cache->room_waiters--;
+    return ok;
+}
+
+/* Tells what is known of damage; what was told lately is kept longest. */
+static bool tell_damage(struct td_decode_cache *cache, struct td_decoded_part *part, struct td_error *err)
+{
+    idle_remove(cache, part);
+    idle_add(cache, part);
+    return td_error_copy(err, &part->error);
+}
+
+/* Finds the part (*out, in use), or puts `fresh` into the table, to be made: then *out is NULL. */
+static bool find_or_begin(struct td_decode_cache *cache, const struct td_decode_job *job,
+                          struct td_decoded_part *fresh, struct td_decoded_part **out, struct td_error *err)
+{
+    struct wait wait = wait_begin(cache, job->cancel);
+    size_t bytes = job->need_bytes + TD_DECODE_PART_BYTES;
     for (;;) {
-        struct td_decoded_part *part = find(cache, key);
+        struct td_decoded_part *part = find(cache, &job->key);
         *out = NULL;
-        if (part != NULL && part->being_made) { /* that ends by itself */
-            (void)pthread_cond_wait(&cache->changed, &cache->lock);
+        if (part != NULL && part->state == TD_DECODE_MAKING) {
+            if (!wait_for_part(cache, part, &wait, err))
+                return false;
             continue;
         }
+        if (part != NULL && part->state == TD_DECODE_DAMAGED)
+            return tell_damage(cache, part, err);
         if (part != NULL) {
             use(cache, part);
             *out = part;
             return true;
         }
-        if (reserve(cache, need_bytes))
+        bool has_place = !job->is_long || cache->makers < TD_DECODE_MAKERS;
+        if (has_place && make_room(cache, bytes, false)) {
+            cache->makers += job->is_long ? 1 : 0;
+            cache->misses++;
+            hold(cache, fresh, bytes);
+            table_add(cache, fresh);
             return true;
-        if (pthread_cond_timedwait(&cache->changed, &cache->lock, &deadline) == ETIMEDOUT)
-            return td_error_set(err, TD_UNAVAILABLE,
-                                "the memory for decoding is in use (--decode-memory); try again");
+        }
+        if (!wait_for_room(cache, has_place, &wait, err))
+            return false;
     }
 }
 
 /* ---- the interface ------------------------------------------------------------------------------------- */
 
-static void make_part(struct td_decode_cache *cache, struct td_decoded_part *part, bool made,
-                      size_t kept_bytes)
+/* The job is done; err: why it failed. Then nobody uses the part. */
+static void end_making(struct td_decode_cache *cache, const struct td_decode_job *job,
+                       struct td_decoded_part *part, bool made, size_t kept_bytes, const struct td_error *err)
 {
+    bool damaged = !made && err->code == TD_FAILED_PRECONDITION;
     pthread_mutex_lock(&cache->lock);
-    size_t kept = made ? kept_bytes + TD_DECODE_PART_BYTES : 0;
-    cache->used_bytes -= part->held_bytes - kept;
-    part->held_bytes = kept;
-    part->being_made = false;
-    if (!made)
-        table_remove(cache, part);
-    pthread_cond_broadcast(&cache->changed);
+    cache->makers -= job->is_long ? 1 : 0;
+    if (part->waiters > 0)
+        pthread_cond_broadcast(&cache->made);
+    if (cache->room_waiters > 0)
+        pthread_cond_broadcast(&cache->room);
+    part->error = *err;
+    hold(cache, part, 0);
+    if (made || damaged) {
+        part->state = made ? TD_DECODE_READY : TD_DECODE_DAMAGED;
+        part->is_costly = job->is_long || damaged;
+        hold(cache, part, kept_bytes + TD_DECODE_PART_BYTES);
+    } else {
+        let_go(cache, part);
+    }
+    if (damaged) {
+        part->users = 0;
+        idle_add(cache, part);
+    }
     pthread_mutex_unlock(&cache->lock);
 }
 
-bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_key *key, size_t need_bytes,
-                         td_decode_maker *make, void *context, struct td_decoded_part **out,
-                         struct td_error *err)
+bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_job *job,
+                         struct td_decoded_part **out, struct td_error *err)
 {
-    *out = td_decode_cache_find(cache, key);
+    *out = td_decode_cache_find(cache, &job->key);
     if (*out != NULL)
         return true;
-    if (need_bytes > cache->max_bytes ||
-        cache->max_bytes - need_bytes < TD_DECODE_PART_BYTES) /* waiting would not help */
+    if (job->need_bytes > cache->max_bytes ||
+        cache->max_bytes - job->need_bytes < TD_DECODE_PART_BYTES) /* waiting would not help */
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "to unpack a part of it takes %zu bytes of memory, more than the limit of %zu",
-                            need_bytes, cache->max_bytes);
+                            job->need_bytes, cache->max_bytes);
     struct td_decoded_part *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
         return td_error_no_memory(err);
+    fresh->key = job->key;
+    fresh->users = 1;
+    fresh->state = TD_DECODE_MAKING;
     pthread_mutex_lock(&cache->lock);
-    bool ok = find_or_reserve(cache, key, need_bytes + TD_DECODE_PART_BYTES, out, err);
-    if (ok && *out == NULL) {
-        fresh->key = *key;
-        fresh->held_bytes = need_bytes + TD_DECODE_PART_BYTES;
-        fresh->users = 1;
-        fresh->being_made = true;
-        cache->misses++;
-        table_add(cache, fresh);
-    }
+    bool ok = find_or_begin(cache, job, fresh, out, err);
     pthread_mutex_unlock(&cache->lock);
     if (!ok || *out != NULL) {
         free(fresh);
         return ok;
     }
     size_t kept_bytes = 0;
-    bool made = make(context, fresh, &kept_bytes, err);
-    make_part(cache, fresh, made, kept_bytes);
-    if (!made) {
-        part_free(fresh);
-        return false;
-    }
-    *out = fresh;
-    return true;
+    struct td_error own;
+    td_error_init(&own);
+    bool made = job->make(job->context, fresh, &kept_bytes, &own);
+    end_making(cache, job, fresh, made, kept_bytes, &own);
+    *out = made ? fresh : NULL;
+    return made || td_error_copy(err, &own);
 }
 
 struct td_decoded_part *td_decode_cache_find(struct td_decode_cache *cache, const struct td_decode_key *key)
 {
     pthread_mutex_lock(&cache->lock);
     struct td_decoded_part *part = find(cache, key);
-    if (part != NULL && part->being_made)
+    if (part != NULL && part->state != TD_DECODE_READY)
         part = NULL;
     if (part != NULL)
         use(cache, part);
     pthread_mutex_unlock(&cache->lock);
     return part;
+}
+
+bool td_decode_cache_is_damaged(struct td_decode_cache *cache, const struct td_decode_key *key,
+                                struct td_error *err)
+{
+    pthread_mutex_lock(&cache->lock);
+    struct td_decoded_part *part = find(cache, key);
+    bool damaged = part != NULL && part->state == TD_DECODE_DAMAGED;
+    if (damaged)
+        (void)tell_damage(cache, part, err);
+    pthread_mutex_unlock(&cache->lock);
+    return damaged;
+}
+
+bool td_decode_cache_is_wanted(struct td_decode_cache *cache, const struct td_decoded_part *part,
+                               const struct td_cancel *cancel)
+{
+    if (!td_cancel_is_asked(cancel))
+        return true;
+    pthread_mutex_lock(&cache->lock);
+    bool wanted = part->waiters > 0;
+    pthread_mutex_unlock(&cache->lock);
+    return wanted;
 }
 
 void td_decode_cache_offer(struct td_decode_cache *cache, const struct td_decode_key *key, void *data,
@@ -238,11 +389,16 @@ void td_decode_cache_offer(struct td_decode_cache *cache, const struct td_decode
         free(data);
         return;
     }
-    *part = (struct td_decoded_part){
-        .key = *key, .data = data, .len = len, .destroy = free, .held_bytes = len + TD_DECODE_PART_BYTES};
+    part->key = *key;
+    part->data = data;
+    part->len = len;
+    part->destroy = free;
+    part->state = TD_DECODE_READY;
+    size_t bytes = len + TD_DECODE_PART_BYTES;
     pthread_mutex_lock(&cache->lock);
-    bool kept = find(cache, key) == NULL && reserve(cache, part->held_bytes);
+    bool kept = find(cache, key) == NULL && make_room(cache, bytes, true);
     if (kept) {
+        hold(cache, part, bytes);
         table_add(cache, part);
         idle_add(cache, part);
     }
@@ -256,7 +412,8 @@ void td_decode_cache_release(struct td_decode_cache *cache, struct td_decoded_pa
     pthread_mutex_lock(&cache->lock);
     if (--part->users == 0) {
         idle_add(cache, part);
-        pthread_cond_broadcast(&cache->changed); /* whoever waits for memory may let go of it */
+        if (cache->room_waiters > 0)
+            pthread_cond_broadcast(&cache->room); /* who waits for memory may let go of the part */
     }
     pthread_mutex_unlock(&cache->lock);
 }

@@ -23,16 +23,56 @@ static bool decoded_unchanged(struct td_blob *blob)
     return td_blob_unchanged(decoded_of(blob)->source);
 }
 
-/* A file that is written while it is read looks damaged. */
-static bool told_rightly(const struct td_decoded *d, const struct td_error *own, struct td_error *err)
+/* Copies the error to err. Damage in a file that has changed meanwhile becomes TD_UNAVAILABLE. */
+static bool report_error(const struct td_decoded *d, const struct td_error *own, struct td_error *err)
 {
     if (own->code == TD_FAILED_PRECONDITION && !td_blob_unchanged(d->source))
         return td_error_set(err, TD_UNAVAILABLE,
                             "the file changed while it was read; it is being read again");
-    if (own->code == TD_FAILED_PRECONDITION && d->owner.tensor != NULL)
-        return td_error_set(err, own->code, "tensor \"%.96s\" of \"%.160s\": %s", d->owner.tensor,
-                            d->owner.file, own->message);
-    return td_error_set(err, own->code, "%s", own->message);
+    return td_error_copy(err, own);
+}
+
+struct reported_job {
+    const struct td_decoded *d;
+    const struct td_decode_job *job;
+};
+
+/* Makes a part. Only damage of a file that is unchanged may stay in the cache. */
+static bool make_reported(void *context, struct td_decoded_part *part, size_t *kept_bytes,
+                          struct td_error *err)
+{
+    const struct reported_job *reported = context;
+    struct td_error own;
+    td_error_init(&own);
+    return reported->job->make(reported->job->context, part, kept_bytes, &own) ||
+           report_error(reported->d, &own, err);
+}
+
+bool td_decoded_get(const struct td_decoded *d, uint64_t part, const struct td_decode_job *job,
+                    struct td_decoded_part **out, struct td_error *err)
+{
+    struct reported_job reported = {.d = d, .job = job};
+    struct td_decode_job whole = *job;
+    whole.key = d->key;
+    whole.key.part = part;
+    whole.make = make_reported;
+    whole.context = &reported;
+    whole.cancel = d->owner.cancel;
+    return td_decode_cache_get(d->cache, &whole, out, err);
+}
+
+/* Copies the error to err as report_error does; damage is told with the names of the tensor and its file. */
+static bool report_named(const struct td_decoded *d, const struct td_error *own, struct td_error *err)
+{
+    struct td_error named = *own;
+    if (own->code == TD_FAILED_PRECONDITION && d->owner.tensor != NULL && d->owner.file != NULL) {
+        td_error_init(&named);
+        (void)td_error_set(&named, own->code, "tensor \"%.100s\" of \"%.150s\": %s", d->owner.tensor,
+                           d->owner.file, own->message);
+        named.pos = own->pos;
+        named.sys = own->sys;
+    }
+    return report_error(d, &named, err);
 }
 
 static bool decoded_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
@@ -42,7 +82,7 @@ static bool decoded_read(struct td_blob *blob, uint64_t off, void *out, size_t l
     td_error_init(&own);
     bool ok = d->coding->kind == TD_CODING_DEFLATE ? td_decoded_stream_read(d, off, out, len, &own)
                                                    : td_decoded_chunks_read(d, off, out, len, &own);
-    return ok || told_rightly(d, &own, err);
+    return ok || report_named(d, &own, err);
 }
 
 /* The first byte brings its part, and of a stream the check of all. */
@@ -74,7 +114,7 @@ static bool is_sound(const struct td_coding *coding)
            grid->elem_bytes > 0 && grid->filter_count <= TD_CODING_FILTERS_MAX;
 }
 
-bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, uint64_t file,
+bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, const char *file_tag,
                      struct td_decode_cache *cache, const struct td_decoded_owner *owner,
                      struct td_blob **out, struct td_error *err)
 {
@@ -91,7 +131,7 @@ bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, uin
     d->coding = coding;
     d->cache = cache;
     d->owner = *owner;
-    d->key.file = file;
+    memcpy(d->key.file, file_tag, sizeof d->key.file);
     d->key.coding = coding->number;
     *out = &d->blob;
     return true;

@@ -172,13 +172,18 @@ static bool index_part(struct reader *r, uint64_t part, uLong *crc)
     return true;
 }
 
-static bool fill_index(struct reader *r, struct index *index)
+/* Inflates all of the stream, unless nobody waits for it any more. */
+static bool fill_index(struct reader *r, const struct td_decoded_part *out, struct index *index)
 {
-    const struct td_coding *coding = r->d->coding;
+    const struct td_decoded *d = r->d;
+    const struct td_coding *coding = d->coding;
     uLong crc = crc32_z(0, NULL, 0);
-    for (uint64_t part = 0; part * part_bytes(coding) < coding->size_bytes; part++)
+    for (uint64_t part = 0; part * part_bytes(coding) < coding->size_bytes; part++) {
+        if (!td_decode_cache_is_wanted(d->cache, out, d->owner.cancel))
+            return td_error_set(r->err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
         if ((part > 0 && !note_state(r, index)) || !index_part(r, part, &crc))
             return false;
+    }
     if (!inflate_end(r))
         return false;
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION /* a fuzzer cannot guess it */
@@ -207,7 +212,7 @@ static bool make_index(void *context, struct td_decoded_part *out, size_t *kept_
         return td_error_no_memory(err);
     struct reader *r = reader_create(d, err);
     bool ok = r != NULL && (inflateInit2(&r->at.stream, -MAX_WBITS) == Z_OK || td_error_no_memory(err)) &&
-              fill_index(r, index);
+              fill_index(r, out, index);
     if (r != NULL)
         reader_destroy(r);
     if (!ok) {
@@ -291,45 +296,68 @@ static bool is_there(const struct td_decoded *d, uint64_t part)
     return found != NULL;
 }
 
-/* Inflates all of the stream and offers its parts, unless that was done before or takes too much. What fails is left to
- * zlib, which tells what is wrong. False: no memory came free, which would not be otherwise with zlib. */
+/* Inflates all of the stream and offers its parts, unless that was done before or takes too much. What is damaged is left to
+ * zlib, which tells how. Errors: those that zlib would meet too. */
 static bool try_at_once(const struct td_decoded *d, struct td_error *err)
 {
-    struct td_decode_key key = d->key;
     struct td_decoded_part *checked;
     struct td_error why;
-    size_t need = once_bytes(d);
-    if (need == 0 || is_there(d, TD_DECODE_CHECKED) || is_there(d, TD_DECODE_INDEX))
+    const struct td_decode_job job = {
+        .need_bytes = once_bytes(d), .is_long = true, .make = make_checked, .context = (void *)(uintptr_t)d};
+    if (job.need_bytes == 0 || is_there(d, TD_DECODE_CHECKED) || is_there(d, TD_DECODE_INDEX))
         return true;
     td_error_init(&why);
-    key.part = TD_DECODE_CHECKED;
-    if (td_decode_cache_get(d->cache, &key, need, make_checked, (void *)(uintptr_t)d, &checked, &why))
+    if (td_decoded_get(d, TD_DECODE_CHECKED, &job, &checked, &why)) {
         td_decode_cache_release(d->cache, checked);
-    return why.code != TD_UNAVAILABLE || td_error_set(err, why.code, "%s", why.message);
+        return true;
+    }
+    return why.code == TD_FAILED_PRECONDITION || td_error_copy(err, &why);
 }
 
 /* ---- parts --------------------------------------------------------------------------------------------- */
 
-/* A reader that stands at the beginning of a part; the index is let go of before anything else is waited for. */
-static struct reader *reader_at(const struct td_decoded *d, uint64_t part, struct td_error *err)
+static bool get_index(const struct td_decoded *d, struct td_decoded_part **out, struct td_error *err)
 {
+    const struct td_decode_job job = {.need_bytes = index_bytes(d->coding) + (size_t)part_bytes(d->coding) +
+                                                    sizeof(struct reader),
+                                      .is_long = true,
+                                      .make = make_index,
+                                      .context = (void *)(uintptr_t)d};
+    return td_decoded_get(d, TD_DECODE_INDEX, &job, out, err);
+}
+
+/* Has the reader stand at the beginning of a part. */
+static bool reader_begin(struct reader *r, const struct index *index, uint64_t part)
+{
+    if (part == 0)
+        return inflateInit2(&r->at.stream, -MAX_WBITS) == Z_OK || td_error_no_memory(r->err);
+    z_stream *from = (z_stream *)(uintptr_t)&index->states[part - 1].stream; /* zlib only reads it */
+    r->at.read_bytes = index->states[part - 1].read_bytes;
+    return inflateCopy(&r->at.stream, from) == Z_OK || td_error_no_memory(r->err);
+}
+
+struct part_job {
+    const struct td_decoded *d;
+    uint64_t part;
+    bool index_gone;
+};
+
+/* A reader that stands at the beginning of the job's part. The index is looked for and not waited for: whoever makes a part
+ * holds memory already. */
+static struct reader *reader_at(struct part_job *job, struct td_error *err)
+{
+    const struct td_decoded *d = job->d;
     struct td_decode_key key = d->key;
-    struct td_decoded_part *found;
     key.part = TD_DECODE_INDEX;
-    size_t need = index_bytes(d->coding) + (size_t)part_bytes(d->coding) + sizeof(struct reader);
-    if (!td_decode_cache_get(d->cache, &key, need, make_index, (void *)(uintptr_t)d, &found, err))
+    struct td_decoded_part *index = td_decode_cache_find(d->cache, &key);
+    job->index_gone = index == NULL;
+    if (index == NULL) {
+        (void)td_error_set(err, TD_RESOURCE_EXHAUSTED, "the memory for decoding is in use (--decode-memory)");
         return NULL;
-    struct reader *r = reader_create(d, err);
-    const struct index *index = found->data;
-    bool ok = r != NULL;
-    if (ok && part == 0)
-        ok = inflateInit2(&r->at.stream, -MAX_WBITS) == Z_OK || td_error_no_memory(err);
-    if (ok && part > 0) {
-        z_stream *from = (z_stream *)(uintptr_t)&index->states[part - 1].stream; /* zlib only reads it */
-        ok = inflateCopy(&r->at.stream, from) == Z_OK || td_error_no_memory(err);
-        r->at.read_bytes = index->states[part - 1].read_bytes;
     }
-    td_decode_cache_release(d->cache, found);
+    struct reader *r = reader_create(d, err);
+    bool ok = r != NULL && reader_begin(r, index->data, job->part);
+    td_decode_cache_release(d->cache, index);
     if (!ok && r != NULL) {
         reader_destroy(r);
         r = NULL;
@@ -337,26 +365,24 @@ static struct reader *reader_at(const struct td_decoded *d, uint64_t part, struc
     return r;
 }
 
-struct part_job {
-    struct reader *reader;
-    size_t len;
-};
-
 static bool make_part(void *context, struct td_decoded_part *out, size_t *kept_bytes, struct td_error *err)
 {
-    const struct part_job *job = context;
-    uint8_t *bytes = malloc(job->len);
-    if (bytes == NULL)
-        return td_error_no_memory(err);
-    job->reader->err = err;
-    if (!inflate_some(job->reader, bytes, job->len)) {
+    struct part_job *job = context;
+    struct reader *r = reader_at(job, err);
+    if (r == NULL)
+        return false;
+    size_t len = len_of_part(job->d->coding, job->part);
+    uint8_t *bytes = malloc(len);
+    bool ok = (bytes != NULL || td_error_no_memory(err)) && inflate_some(r, bytes, len);
+    reader_destroy(r);
+    if (!ok) {
         free(bytes);
         return false;
     }
     out->data = bytes;
-    out->len = job->len;
+    out->len = len;
     out->destroy = free;
-    *kept_bytes = job->len;
+    *kept_bytes = len;
     return true;
 }
 
@@ -368,10 +394,33 @@ static struct td_decoded_part *find_part(const struct td_decoded *d, const struc
     return td_decode_cache_find(d->cache, key);
 }
 
+/* Makes the part from the index, which is made before. *index_gone: others needed its memory in between. */
+static bool try_part(const struct td_decoded *d, uint64_t part, struct td_decoded_part **out,
+                     bool *index_gone, struct td_error *err)
+{
+    struct td_decoded_part *index;
+    struct part_job job = {.d = d, .part = part};
+    const struct td_decode_job making = {.need_bytes = len_of_part(d->coding, part) + sizeof(struct reader) +
+                                                       TD_INFLATE_STATE_BYTES,
+                                         .make = make_part,
+                                         .context = &job};
+    *index_gone = false;
+    if (!get_index(d, &index, err))
+        return false;
+    td_decode_cache_release(d->cache, index);
+    bool ok = td_decoded_get(d, part, &making, out, err);
+    *index_gone = job.index_gone;
+    return ok;
+}
+
 static bool get_part(const struct td_decoded *d, uint64_t part, struct td_decoded_part **out,
                      struct td_error *err)
 {
+    enum { TRIES = 4 };
+    struct td_error own;
+    bool again = true;
     struct td_decode_key key = d->key;
+    td_error_init(&own);
     key.part = part;
     *out = find_part(d, &key);
     if (*out == NULL) {
@@ -381,13 +430,12 @@ static bool get_part(const struct td_decoded *d, uint64_t part, struct td_decode
     }
     if (*out != NULL)
         return true;
-    struct part_job job = {.reader = reader_at(d, part, err), .len = len_of_part(d->coding, part)};
-    if (job.reader == NULL)
-        return false;
-    bool ok = td_decode_cache_get(d->cache, &key, job.len + sizeof(struct reader) + TD_INFLATE_STATE_BYTES,
-                                  make_part, &job, out, err);
-    reader_destroy(job.reader);
-    return ok;
+    for (size_t i = 0; again && i < TRIES; i++) {
+        td_error_init(&own);
+        if (try_part(d, part, out, &again, &own))
+            return true;
+    }
+    return td_error_copy(err, &own);
 }
 
 bool td_decoded_stream_read(const struct td_decoded *d, uint64_t off, void *out, size_t len,
@@ -400,13 +448,7 @@ bool td_decoded_stream_read(const struct td_decoded *d, uint64_t off, void *out,
         size_t within = (size_t)(off % part_bytes(d->coding));
         if (!get_part(d, number, &part, err))
             return false;
-        size_t taken = 0;
-        if (part->len == len_of_part(d->coding, number) && within < part->len)
-            taken = part->len - within < len ? part->len - within : len;
-        if (taken == 0) {
-            td_decode_cache_release(d->cache, part);
-            return td_error_set(err, TD_INTERNAL, "a decoded part has another length than its coding says");
-        }
+        size_t taken = part->len - within < len ? part->len - within : len;
         memcpy(to, (const uint8_t *)part->data + within, taken);
         td_decode_cache_release(d->cache, part);
         to += taken;

@@ -2,20 +2,25 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <stdatomic.h>
 #include <stdbool.h>
-#include <string.h>
 
-static struct alloc_count count;
-static size_t fail_countdown;
+static struct {
+    _Atomic long long live_bytes, peak_bytes;
+    _Atomic size_t calls;
+} count;
+static _Atomic size_t fail_countdown;
 
 void alloc_count_start(void)
 {
-    memset(&count, 0, sizeof count);
+    count.live_bytes = count.peak_bytes = 0;
+    count.calls = 0;
 }
 
 struct alloc_count alloc_count_get(void)
 {
-    return count;
+    return (struct alloc_count){
+        .live_bytes = (size_t)count.live_bytes, .peak_bytes = (size_t)count.peak_bytes, .calls = count.calls};
 }
 
 void alloc_fail_at(size_t k)
@@ -26,7 +31,10 @@ void alloc_fail_at(size_t k)
 static bool must_fail(void)
 {
     count.calls++;
-    if (fail_countdown == 0 || --fail_countdown > 0)
+    size_t left = fail_countdown;
+    while (left > 0 && !atomic_compare_exchange_weak(&fail_countdown, &left, left - 1))
+        ;
+    if (left != 1)
         return false;
     errno = ENOMEM;
     return true;
@@ -34,10 +42,13 @@ static bool must_fail(void)
 
 static void *counted(void *p)
 {
-    if (p != NULL)
-        count.live_bytes += malloc_usable_size(p);
-    if (count.live_bytes > count.peak_bytes)
-        count.peak_bytes = count.live_bytes;
+    if (p == NULL)
+        return NULL;
+    long long bytes = (long long)malloc_usable_size(p);
+    long long live = atomic_fetch_add(&count.live_bytes, bytes) + bytes;
+    long long peak = count.peak_bytes;
+    while (live > peak && !atomic_compare_exchange_weak(&count.peak_bytes, &peak, live))
+        ;
     return p;
 }
 
@@ -59,13 +70,13 @@ void *__wrap_realloc(void *old, size_t size)
     size_t before = old == NULL ? 0 : malloc_usable_size(old);
     void *p = counted(__real_realloc(old, size));
     if (p != NULL)
-        count.live_bytes -= before;
+        atomic_fetch_sub(&count.live_bytes, (long long)before);
     return p;
 }
 
 void __wrap_free(void *p)
 {
     if (p != NULL)
-        count.live_bytes -= malloc_usable_size(p);
+        atomic_fetch_sub(&count.live_bytes, (long long)malloc_usable_size(p));
     __real_free(p);
 }

@@ -1,5 +1,5 @@
 /* Accounting for malloc and its family, by the linker's --wrap: what is live, the peak, and a k-th failure.
- * Allocations inside libc (stdio, for one) do not pass here. Single-threaded. */
+ * Allocations inside libc (stdio, for one) do not pass here. Thread-safe. */
 #ifndef TD_TESTS_ALLOC_HOOKS_H
 #define TD_TESTS_ALLOC_HOOKS_H
 

@@ -3,11 +3,14 @@
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
-static const uint64_t file_number = 1;
+static const char tag[TD_DECODE_FILE_TAG_BYTES + 1] = "0123456789abcdef0123456789abcdef";
 
 /* ---- what is stored ------------------------------------------------------------------------------------ */
 
@@ -67,7 +70,7 @@ static bool open_blob(struct td_blob *source, const struct td_coding *coding, st
                       struct td_blob **out, struct td_error *err)
 {
     struct td_decoded_owner owner = {.release = release};
-    return td_blob_decoded(source, coding, file_number, cache, &owner, out, err);
+    return td_blob_decoded(source, coding, tag, cache, &owner, out, err);
 }
 
 struct stream {
@@ -158,7 +161,7 @@ static void ranges_of_a_stream(void **state)
 static bool has_states(struct td_decode_cache *cache, uint32_t coding)
 {
     struct td_decode_key key = {.coding = coding, .part = TD_DECODE_INDEX};
-    key.file = file_number;
+    memcpy(key.file, tag, sizeof key.file);
     struct td_decoded_part *found = td_decode_cache_find(cache, &key);
     if (found != NULL)
         td_decode_cache_release(cache, found);
@@ -518,8 +521,8 @@ static void every_allocation_may_fail(void **state)
     const uint64_t chunk_shape[] = {6, 7};
     struct chunked *c = chunked_create(shape, chunk_shape, 2, 2);
     for (size_t which = 0; which < 2; which++) {
-        bool ok = false;
-        for (size_t k = 1; !ok; k++) {
+        bool all_failed = false; /* each once */
+        for (size_t k = 1; !all_failed; k++) {
             struct td_decode_cache cache;
             struct td_error err;
             struct td_blob *blob = NULL;
@@ -527,86 +530,223 @@ static void every_allocation_may_fail(void **state)
             td_error_init(&err);
             assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
             released = 0;
+            alloc_count_start();
             alloc_fail_at(k);
-            ok = open_blob(which == 0 ? s.source : c->source, which == 0 ? &s.coding : &c->coding, &cache,
-                           &blob, &err) &&
-                 td_blob_read(blob, which == 0 ? 2900000 : 1000, got, sizeof got, &err);
+            bool ok = open_blob(which == 0 ? s.source : c->source, which == 0 ? &s.coding : &c->coding,
+                                &cache, &blob, &err) &&
+                      td_blob_read(blob, which == 0 ? 2900000 : 1000, got, sizeof got, &err);
             alloc_fail_at(0);
+            all_failed = alloc_count_get().calls < k;
+            assert_true(ok || !all_failed);
             CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "%zu: %s", k, err.message);
             CHECK(!ok || memcmp(got, which == 0 ? s.bytes + 2900000 : c->bytes + 1000, sizeof got) == 0,
                   "%zu", k);
             td_blob_unref(blob);
             assert_int_equal(released, 1);
             td_decode_cache_fini(&cache);
-            if (k > 10 && ok)
-                break;
-            ok = ok && k > 3;
         }
     }
     chunked_destroy(c);
     stream_destroy(&s);
 }
 
-/* A hundred open readers that each read a little in turn: what lives is the cache alone. */
+/* ---- threads ------------------------------------------------------------------------------------------- */
+
+/* A source that counts what is read of it. */
+struct counting {
+    struct td_blob blob;
+    struct td_blob *source;
+    _Atomic uint64_t read_bytes;
+};
+
+static bool counting_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
+{
+    struct counting *c = (struct counting *)(void *)blob;
+    atomic_fetch_add(&c->read_bytes, len);
+    return td_blob_read(c->source, off, out, len, err);
+}
+
+static void keep(struct td_blob *blob)
+{
+    (void)blob;
+}
+
+static const struct td_blob_class counting_class = {.destroy = keep, .read = counting_read};
+
+static void counting_init(struct counting *c, struct td_blob *source)
+{
+    *c = (struct counting){.blob = {.class = &counting_class, .refs = 1, .len_bytes = source->len_bytes},
+                           .source = source};
+}
+
+enum { THREADS = 40, MEMORY = 4 * 1024 * 1024, ROUNDS = 4 };
+
+struct reading {
+    pthread_t thread;
+    struct td_blob *blob;
+    const uint8_t *want;
+    uint64_t off;
+    bool damaged;
+    bool may_be_busy; /* memory is so short that reading may fail for it */
+    size_t wrong, right;
+};
+
+static void *read_in_turn(void *argument)
+{
+    struct reading *r = argument;
+    for (size_t i = 0; i < ROUNDS; i++) {
+        uint8_t got[1000];
+        struct td_error err;
+        td_error_init(&err);
+        bool ok = td_blob_read(r->blob, r->off, got, sizeof got, &err);
+        if (r->damaged)
+            r->wrong += ok || err.code != TD_FAILED_PRECONDITION;
+        else
+            r->wrong += ok ? memcmp(got, r->want + r->off, sizeof got) != 0
+                           : !r->may_be_busy || err.code != TD_RESOURCE_EXHAUSTED;
+        r->right += ok;
+        r->off += 1400000;
+    }
+    return NULL;
+}
+
+static void run_readings(struct reading *readings, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(pthread_create(&readings[i].thread, NULL, read_in_turn, &readings[i]), 0);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(pthread_join(readings[i].thread, NULL), 0);
+        CHECK(readings[i].wrong == 0, "reader %zu: %zu wrong", i, readings[i].wrong);
+    }
+}
+
+/* Readers in threads, of ten tensors of which every fourth is damaged, in memory for the making of two: they make parts, wait
+ * for others, wait for memory and fail, and what lives is the cache alone. */
 static void memory_is_bounded_whoever_reads(void **state)
 {
     (void)state;
-    enum { READERS = 100, MEMORY = 4 * 1024 * 1024 };
+    enum { TENSORS = 10, WAITER_BYTES = 2 * TD_DECODE_PART_BYTES };
+    static struct td_decode_cache cache;
+    static struct reading readings[THREADS];
     struct stream s = stream_create(6000000, 3);
-    struct td_coding codings[READERS];
-    struct td_blob *blobs[READERS];
-    struct td_decode_cache cache;
+    struct td_coding codings[TENSORS];
     assert_true(td_decode_cache_init(&cache, MEMORY, NULL));
-    for (uint32_t i = 0; i < READERS; i++) {
+    cache.wait_ms = cache.made_ms = 600000;
+    for (uint32_t i = 0; i < TENSORS; i++) {
         codings[i] = s.coding;
-        codings[i].number = i; /* as many tensors */
-        assert_true(open_blob(s.source, &codings[i], &cache, &blobs[i], NULL));
+        codings[i].number = i;
+        codings[i].crc32 ^= i % 4 == 3;
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        readings[i] = (struct reading){
+            .want = s.bytes, .off = i * 1000, .damaged = i % TENSORS % 4 == 3, .may_be_busy = true};
+        assert_true(open_blob(s.source, &codings[i % TENSORS], &cache, &readings[i].blob, NULL));
     }
     alloc_count_start();
-    for (size_t i = 0; i < READERS; i++)
-        check_range(blobs[i], s.bytes, i * 1000, 1000);
+    run_readings(readings, THREADS);
     struct alloc_count count = alloc_count_get();
-    CHECK(count.peak_bytes < MEMORY + 1024 * 1024, "%zu bytes", count.peak_bytes);
+    CHECK(count.peak_bytes < MEMORY + THREADS * WAITER_BYTES, "%zu bytes", count.peak_bytes);
     assert_true(td_decode_cache_used(&cache) <= MEMORY);
-    for (size_t i = 0; i < READERS; i++)
-        td_blob_unref(blobs[i]);
+    size_t right = 0;
+    for (size_t i = 0; i < THREADS; i++) {
+        right += readings[i].right;
+        td_blob_unref(readings[i].blob);
+    }
+    assert_true(right > THREADS);
     td_decode_cache_fini(&cache);
     stream_destroy(&s);
 }
 
-static bool make_nothing(void *context, struct td_decoded_part *part, size_t *kept_bytes,
-                         struct td_error *err)
+/* Many readers of one tensor at once: its stored bytes are read once, be they inflated in one go or part by part. Where they
+ * are damaged, they are read once in each way that there is memory for. */
+static void a_stream_is_inflated_once(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned damaged = i % 2;
+        bool in_one_go = i / 2 == 0;
+        static struct td_decode_cache cache;
+        static struct reading readings[THREADS];
+        struct stream s = stream_create(6000000, 5);
+        struct counting source;
+        counting_init(&source, s.source);
+        s.coding.crc32 ^= damaged;
+        assert_true(td_decode_cache_init(
+            &cache, in_one_go ? (size_t)TD_DECODE_MEMORY_BYTES : (size_t)16 * 1024 * 1024, NULL));
+        cache.wait_ms = cache.made_ms = 600000;
+        for (size_t k = 0; k < THREADS; k++) {
+            readings[k] = (struct reading){.want = s.bytes, .off = k * 1000, .damaged = damaged != 0};
+            assert_true(open_blob(&source.blob, &s.coding, &cache, &readings[k].blob, NULL));
+        }
+        run_readings(readings, THREADS);
+        uint64_t times = in_one_go && damaged ? 2 : 1;
+        CHECK(source.read_bytes == times * s.coding.stored_bytes, "%llu bytes were read of %llu",
+              (unsigned long long)source.read_bytes, (unsigned long long)s.coding.stored_bytes);
+        for (size_t k = 0; k < THREADS; k++)
+            td_blob_unref(readings[k].blob);
+        td_decode_cache_fini(&cache);
+        stream_destroy(&s);
+    }
+}
+
+static bool always(void *context)
 {
     (void)context;
-    (void)part;
-    (void)err;
-    *kept_bytes = 10000;
     return true;
 }
 
-/* What does not come free in time is an error that passes; a part in use is never taken away. */
-static void waiting_for_memory_ends(void **state)
+/* A request that nobody waits for ends within a part, and leaves nothing behind that would fail the next one. */
+static void inflating_stops_when_nobody_waits(void **state)
 {
     (void)state;
+    struct stream s = stream_create(6000000, 6);
     struct td_decode_cache cache;
-    struct td_decode_key key = {.part = 1};
-    struct td_decoded_part *held;
-    struct td_decoded_part *more;
+    struct counting source;
+    struct td_blob *blob;
     struct td_error err;
-    assert_true(td_decode_cache_init(&cache, 15000, NULL));
-    cache.wait_ms = 20;
+    uint8_t byte;
+    const struct td_cancel cancel = {.is_asked = always};
+    struct td_decoded_owner owner = {.release = release, .cancel = &cancel};
+    counting_init(&source, s.source);
     td_error_init(&err);
-    assert_true(td_decode_cache_get(&cache, &key, 10000, make_nothing, NULL, &held, &err));
-    key.part = 2;
-    assert_false(td_decode_cache_get(&cache, &key, 10000, make_nothing, NULL, &more, &err));
-    assert_int_equal(err.code, TD_UNAVAILABLE);
-    td_decode_cache_release(&cache, held);
-    td_error_init(&err);
-    assert_true(td_decode_cache_get(&cache, &key, 10000, make_nothing, NULL, &more, &err));
-    td_decode_cache_release(&cache, more);
-    key.part = 1;
-    assert_null(td_decode_cache_find(&cache, &key)); /* it made room */
+    assert_true(td_decode_cache_init(&cache, (size_t)8 * 1024 * 1024, NULL)); /* too little for one go */
+    assert_true(td_blob_decoded(&source.blob, &s.coding, tag, &cache, &owner, &blob, NULL));
+    assert_false(td_blob_read(blob, 5000000, &byte, 1, &err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    CHECK(source.read_bytes < s.coding.stored_bytes / 2, "%llu bytes", (unsigned long long)source.read_bytes);
+    td_blob_unref(blob);
+    assert_true(open_blob(s.source, &s.coding, &cache, &blob, NULL));
+    check_ranges(blob, s.bytes, s.len, 5, 1);
+    td_blob_unref(blob);
     td_decode_cache_fini(&cache);
+    stream_destroy(&s);
+}
+
+/* Errors about the stored bytes name the tensor and its file, wherever they were found first. */
+static void damage_is_told_by_name(void **state)
+{
+    (void)state;
+    struct stream s = stream_create(1000, 3);
+    struct td_decode_cache cache;
+    s.coding.crc32 ^= 1;
+    assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
+    for (size_t i = 0; i < 2; i++) {
+        static const char *const files[] = {"a.npz", "link.npz"};
+        struct td_decoded_owner owner = {.release = release, .tensor = "w", .file = files[i]};
+        struct td_blob *blob;
+        struct td_error err;
+        uint8_t byte;
+        char wanted[64];
+        td_error_init(&err);
+        assert_true(td_blob_decoded(s.source, &s.coding, tag, &cache, &owner, &blob, NULL));
+        assert_false(td_blob_read(blob, 0, &byte, 1, &err));
+        (void)snprintf(wanted, sizeof wanted, "tensor \"w\" of \"%s\": its deflated bytes", files[i]);
+        assert_int_equal(err.code, TD_FAILED_PRECONDITION);
+        CHECK(strncmp(err.message, wanted, strlen(wanted)) == 0, "%s", err.message);
+        td_blob_unref(blob);
+    }
+    td_decode_cache_fini(&cache);
+    stream_destroy(&s);
 }
 
 /* Bytes that change while they are read look damaged; that passes. */
@@ -646,7 +786,8 @@ int main(void)
         cmocka_unit_test(streams_are_what_they_say), cmocka_unit_test(a_bomb_stops_at_its_size),
         cmocka_unit_test(ranges_of_chunks),          cmocka_unit_test(chunks_are_what_they_say),
         cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(memory_is_bounded_whoever_reads),
-        cmocka_unit_test(waiting_for_memory_ends),   cmocka_unit_test(a_file_that_changes_is_no_damage),
+        cmocka_unit_test(a_stream_is_inflated_once), cmocka_unit_test(inflating_stops_when_nobody_waits),
+        cmocka_unit_test(damage_is_told_by_name),    cmocka_unit_test(a_file_that_changes_is_no_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

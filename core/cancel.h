@@ -1,0 +1,19 @@
+/* Cancellation: work that takes long asks now and then whether anybody still waits for its result. */
+#ifndef TD_CORE_CANCEL_H
+#define TD_CORE_CANCEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct td_cancel {
+    bool (*is_asked)(void *context); /* quick; may be called by any thread that works for the same request */
+    void *context;
+};
+
+/* Returns whether the work can stop. NULL: it cannot be cancelled. */
+static inline bool td_cancel_is_asked(const struct td_cancel *cancel)
+{
+    return cancel != NULL && cancel->is_asked(cancel->context);
+}
+
+#endif
