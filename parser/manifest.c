@@ -121,6 +121,107 @@ struct td_coding *td_manifest_add_coding(struct td_manifest *manifest)
     return coding;
 }
 
+/* ---- copies ------------------------------------------------------------------------------------------------ */
+
+/* A copy of count items of `size` bytes; NULL stays NULL. False: out of memory. */
+static bool copy_array(struct td_arena *arena, const void *items, size_t count, size_t size, const void **out)
+{
+    *out = NULL;
+    if (items == NULL)
+        return true;
+    void *copy = td_arena_array(arena, count, size);
+    if (copy == NULL)
+        return false;
+    memcpy(copy, items, count * size);
+    *out = copy;
+    return true;
+}
+
+static bool copy_text(struct td_arena *arena, const char *text, const char **out)
+{
+    *out = text == NULL ? NULL : td_arena_strndup(arena, text, strlen(text));
+    return text == NULL || *out != NULL;
+}
+
+static bool copy_numbers(struct td_arena *arena, const uint64_t *numbers, uint32_t count,
+                         const uint64_t **out)
+{
+    const void *copy;
+    bool ok = copy_array(arena, numbers, count, sizeof *numbers, &copy);
+    *out = copy;
+    return ok;
+}
+
+static bool copy_grid(struct td_arena *arena, const struct td_coding_grid *from, struct td_coding_grid *to)
+{
+    const void *fill;
+    const void *chunks;
+    if (!copy_numbers(arena, from->shape, from->rank, &to->shape) ||
+        !copy_numbers(arena, from->chunk_shape, from->rank, &to->chunk_shape) ||
+        !copy_array(arena, from->fill, from->elem_bytes, 1, &fill) ||
+        !copy_array(arena, from->chunks, from->chunk_count, sizeof *from->chunks, &chunks))
+        return false;
+    to->fill = fill;
+    to->chunks = chunks;
+    return true;
+}
+
+static struct td_coding *copy_coding(struct td_manifest *to, const struct td_coding *from)
+{
+    struct td_coding *made = td_manifest_add_coding(to);
+    if (made == NULL)
+        return NULL;
+    const uint32_t number = made->number;
+    struct td_coding *next = made->next;
+    *made = *from;
+    made->number = number;
+    made->next = next;
+    return copy_text(&to->arena, from->text, &made->text) && copy_grid(&to->arena, &from->grid, &made->grid)
+               ? made
+               : NULL;
+}
+
+bool td_manifest_copy_codings(struct td_manifest *to, const struct td_manifest *from, uint64_t off,
+                              const struct td_coding ***copies, struct td_error *err)
+{
+    *copies = td_arena_array(&to->arena, from->coding_count, sizeof(**copies));
+    if (*copies == NULL)
+        return td_error_no_memory(err);
+    for (const struct td_coding *coding = from->codings; coding != NULL; coding = coding->next) {
+        struct td_coding *made = copy_coding(to, coding);
+        if (made == NULL)
+            return td_error_no_memory(err);
+        if (!td_add_u64(made->base, off, &made->base))
+            return td_error_set(err, TD_INVALID_ARGUMENT, "what a tensor is stored in lies past 2^64-1");
+        (*copies)[coding->number] = made;
+    }
+    return true;
+}
+
+bool td_manifest_copy_tensor(struct td_manifest *to, const struct td_tensor *from, const char *name,
+                             const struct td_coding *const *codings, uint64_t off, struct td_tensor *out,
+                             struct td_error *err)
+{
+    struct td_tensor made = *from;
+    made.name = name;
+    made.name_len = (uint32_t)strlen(name);
+    made.alias_of = NULL;
+    made.pieces = NULL;
+    made.piece_count = 0;
+    if (!copy_numbers(&to->arena, from->shape, from->rank, &made.shape) ||
+        !copy_numbers(&to->arena, from->strides, from->rank, &made.strides) ||
+        !copy_text(&to->arena, from->reason, &made.reason))
+        return td_error_no_memory(err);
+    if (from->coding != NULL)
+        made.coding = codings[from->coding->number];
+    else if (!td_add_u64(from->offset, off, &made.offset))
+        return td_error_set(err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" lies past 2^64-1", made.name);
+    *out = made;
+    return true;
+}
+
+/* ---- the end of a parse ------------------------------------------------------------------------------------- */
+
 bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_error *err)
 {
     for (struct td_coding *coding = manifest->codings; coding != NULL; coding = coding->next)

@@ -114,6 +114,20 @@ const char *td_tensor_stored(const struct td_tensor *tensor);
 /* A new coding, all zeros but its number, among those of the manifest; NULL when out of memory. */
 struct td_coding *td_manifest_add_coding(struct td_manifest *manifest);
 
+/* Copies the codings of another manifest, which may end afterwards: number i of its codings is (*copies)[i], in the arena of
+ * `to`. off is added to the base of each: where the other file begins in that of `to`. False: out of memory, or an offset past
+ * 2^64-1. */
+bool td_manifest_copy_codings(struct td_manifest *to, const struct td_manifest *from, uint64_t off,
+                              const struct td_coding ***copies, struct td_error *err);
+
+/* Copies a tensor of another manifest, which may end afterwards, to *out, which is not yet among the tensors of `to`; its name
+ * is then `name`, which is in the arena of `to`. codings are what td_manifest_copy_codings made of the other's, and may be NULL
+ * for a tensor without one. off is added to the offset of a tensor without a coding. Aliases and pieces are not copied. False:
+ * out of memory, or an offset past 2^64-1. */
+bool td_manifest_copy_tensor(struct td_manifest *to, const struct td_tensor *from, const char *name,
+                             const struct td_coding *const *codings, uint64_t off, struct td_tensor *out,
+                             struct td_error *err);
+
 /* Adds off to every offset: what was parsed through a window that begins there. */
 bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_error *err);
 

@@ -42,6 +42,15 @@ static inline uint64_t fuzz_size_of_storage(const struct td_tensor *t, uint64_t 
     return t->coding != NULL ? t->coding->size_bytes : size;
 }
 
+/* What it is stored by is among the manifest's codings, so it lives as long, and nothing of another manifest does. */
+static inline void fuzz_check_coding(const struct td_manifest *m, const struct td_tensor *t)
+{
+    const struct td_coding *coding = m->codings;
+    while (coding != NULL && coding != t->coding)
+        coding = coding->next;
+    FUZZ_CHECK(t->coding == NULL || (coding == t->coding && coding->number < m->coding_count));
+}
+
 /* Sizes are what shapes and types say; all bytes that can be served lie in [begin, size) of the file, or within what their
  * coding stands for. */
 static inline void fuzz_check_bytes(const struct td_tensor *t, uint64_t begin, uint64_t size)
@@ -94,6 +103,7 @@ static inline void fuzz_check_manifest(const struct td_manifest *m, uint64_t beg
     uint64_t sum = 0;
     for (size_t i = 0; i < m->tensor_count; i++) {
         fuzz_check_listed(m, i);
+        fuzz_check_coding(m, &m->tensors[i]);
         if (is_opaque == NULL || !is_opaque(&m->tensors[i]))
             fuzz_check_bytes(&m->tensors[i], begin, size);
         sum += m->tensors[i].nbytes;

@@ -126,6 +126,131 @@ static void sum_must_fit_64_bits(void **state)
     td_manifest_fini(&manifest);
 }
 
+/* A manifest of one tensor in chunks, as HDF5's reader makes them, and one in a deflated stream. */
+static void fill_coded(struct td_manifest *manifest)
+{
+    static const char *const names[] = {"chunked", "deflated", "plain"};
+    static const uint64_t numbers[] = {4, 6, 2, 3};
+    static const struct td_coding_chunk chunks[] = {{.number = 1, .offset = 7, .bytes = 24},
+                                                    {.number = 3, .offset = 40}};
+    struct td_arena *arena = &manifest->arena;
+    fill(manifest, names, NULL, COUNT_OF(names));
+    uint64_t *sizes = td_arena_array(arena, COUNT_OF(numbers), sizeof *sizes);
+    struct td_coding_chunk *kept = td_arena_array(arena, COUNT_OF(chunks), sizeof *kept);
+    uint8_t *filled = td_arena_alloc(arena, 4);
+    struct td_coding *grid = td_manifest_add_coding(manifest);
+    struct td_coding *stream = td_manifest_add_coding(manifest);
+    assert_true(sizes != NULL && kept != NULL && filled != NULL && grid != NULL && stream != NULL);
+    memcpy(sizes, numbers, sizeof numbers);
+    memcpy(kept, chunks, sizeof chunks);
+    memcpy(filled, "fill", 4);
+    grid->kind = TD_CODING_CHUNKS;
+    grid->text = td_arena_strndup(arena, "chunked", 7);
+    grid->grid = (struct td_coding_grid){.rank = 2,
+                                         .elem_bytes = 4,
+                                         .shape = sizes,
+                                         .chunk_shape = sizes + 2,
+                                         .fill = filled,
+                                         .chunks = kept,
+                                         .chunk_count = COUNT_OF(chunks)};
+    stream->base = 50;
+    stream->text = td_arena_strndup(arena, "compressed (deflate)", 20);
+    manifest->tensors[0].coding = grid;
+    manifest->tensors[0].shape = sizes;
+    manifest->tensors[0].strides = sizes + 2;
+    manifest->tensors[0].rank = 2;
+    manifest->tensors[1].coding = stream;
+    manifest->tensors[1].alias_of = names[0];
+    manifest->tensors[2].reason = td_arena_strndup(arena, "why not", 7);
+}
+
+/* Copies all of a manifest's tensors, and ends it: what AddressSanitizer sees then still belonged to it. */
+static bool copy_all(struct td_manifest *to, struct td_tensor tensors[3], struct td_error *err)
+{
+    struct td_manifest from;
+    const struct td_coding **codings;
+    bool ok = true;
+    fill_coded(&from);
+    td_manifest_init(to, 0);
+    assert_non_null(td_manifest_add_coding(to)); /* numbers begin elsewhere */
+    ok = td_manifest_copy_codings(to, &from, 1000, &codings, err);
+    for (size_t i = 0; ok && i < 3; i++) {
+        const char *name = td_arena_strndup(&to->arena, from.tensors[i].name, from.tensors[i].name_len);
+        ok = name != NULL
+                 ? td_manifest_copy_tensor(to, &from.tensors[i], name, codings, 1000, &tensors[i], err)
+                 : td_error_no_memory(err);
+    }
+    td_manifest_fini(&from);
+    return ok;
+}
+
+static void copies_outlive_what_they_came_from(void **state)
+{
+    (void)state;
+    struct td_manifest to;
+    struct td_tensor t[3];
+    struct td_error err;
+    td_error_init(&err);
+    assert_true(copy_all(&to, t, &err));
+    const struct td_coding_grid *grid = &t[0].coding->grid;
+    assert_string_equal(t[0].name, "chunked");
+    assert_true(t[0].rank == 2 && t[0].shape[0] == 4 && t[0].shape[1] == 6 && t[0].strides[1] == 3);
+    assert_true(t[0].offset == 1000 && t[0].coding->base == 1000 && t[0].coding->number == 2);
+    assert_string_equal(t[0].coding->text, "chunked");
+    assert_true(grid->shape[1] == 6 && grid->chunk_shape[0] == 2 && memcmp(grid->fill, "fill", 4) == 0);
+    assert_true(grid->chunk_count == 2 && grid->chunks[0].bytes == 24 && grid->chunks[1].offset == 40);
+    assert_true(t[1].offset == 1001 && t[1].coding->base == 1050 && t[1].coding->number == 1 &&
+                t[1].alias_of == NULL);
+    assert_string_equal(t[1].coding->text, "compressed (deflate)");
+    assert_true(t[2].offset == 2002 && t[2].coding == NULL);
+    assert_string_equal(t[2].reason, "why not");
+    assert_true(to.coding_count == 3 && to.codings->next->next->next == NULL);
+    td_manifest_fini(&to);
+}
+
+static void copies_report_want_of_memory(void **state)
+{
+    (void)state;
+    struct td_tensor t[3];
+    for (size_t limit = 1;; limit += 16) {
+        struct td_manifest from;
+        struct td_manifest to;
+        const struct td_coding **codings;
+        struct td_error err;
+        fill_coded(&from);
+        td_manifest_init(&to, limit);
+        td_error_init(&err);
+        bool ok = td_manifest_copy_codings(&to, &from, 0, &codings, &err);
+        for (size_t i = 0; ok && i < 3; i++)
+            ok = td_manifest_copy_tensor(&to, &from.tensors[i], "", codings, 0, &t[i], &err);
+        td_manifest_fini(&from);
+        td_manifest_fini(&to);
+        if (ok)
+            break;
+        assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    }
+}
+
+static void copies_past_2_64_are_refused(void **state)
+{
+    (void)state;
+    struct td_manifest from;
+    struct td_manifest to;
+    struct td_tensor t;
+    const struct td_coding **codings;
+    struct td_error err;
+    fill_coded(&from);
+    td_manifest_init(&to, 0);
+    td_error_init(&err);
+    assert_false(td_manifest_copy_codings(&to, &from, UINT64_MAX - 49, &codings, &err));
+    assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    td_error_init(&err);
+    assert_false(td_manifest_copy_tensor(&to, &from.tensors[2], "plain", NULL, UINT64_MAX - 1001, &t, &err));
+    assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    td_manifest_fini(&from);
+    td_manifest_fini(&to);
+}
+
 static void finish_reports_want_of_memory(void **state)
 {
     (void)state;
@@ -191,6 +316,9 @@ int main(void)
         cmocka_unit_test(duplicate_is_named),
         cmocka_unit_test(sum_must_fit_64_bits),
         cmocka_unit_test(finish_reports_want_of_memory),
+        cmocka_unit_test(copies_outlive_what_they_came_from),
+        cmocka_unit_test(copies_report_want_of_memory),
+        cmocka_unit_test(copies_past_2_64_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
