@@ -12,7 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYOUT_STRIDED = 7, SMALL_RECORD_MAX = 64 };
+enum {
+    LAYOUT_STRIDED = 7,
+    SMALL_RECORD_MAX = 64,
+    /* What names take that begin with another's: of a model, or of the entry that a file of torch.save stands for. */
+    NAMES_FREE_BYTES = 1024 * 1024,
+    NAMES_PER_BYTE = 16, /* of the file */
+};
 
 /* schema.ScalarType. */
 static const char *const types[] = {
@@ -23,6 +29,12 @@ static const char *const types[] = {
     [35] = "U64",
 };
 
+/* What was made of a member of the archive. */
+struct member {
+    const struct td_coding *coding; /* of one that is deflated and holds a storage; NULL: none was made yet */
+    bool is_read;                   /* as a file of torch.save */
+};
+
 struct reader {
     const struct td_input *input;
     const struct td_limits *limits;
@@ -31,8 +43,9 @@ struct reader {
     struct td_zip zip;
     const char *root; /* of the archive, with its slash; not terminated */
     size_t root_len;
-    const struct td_coding *
-        *codings; /* of each member that is deflated and holds a storage; NULL: none was made yet */
+    struct member *members;  /* by their numbers in zip.entries */
+    uint64_t structure_left; /* bytes of members that may still be loaded as a whole, of all together */
+    uint64_t names_left;     /* of NAMES_FREE_BYTES and NAMES_PER_BYTE */
     size_t tensor_capacity;
     bool several_models; /* names then begin with the model's */
     bool big_endian;
@@ -55,6 +68,12 @@ struct payload {
 static char *join_name(struct reader *r, const char *prefix, size_t prefix_len, const char *name, size_t len)
 {
     size_t dot = prefix_len > 0 && len > 0 ? 1 : 0;
+    if (prefix_len > r->names_left) {
+        (void)td_error_set(r->err, TD_INVALID_ARGUMENT, "names that begin with \"%.*s\" unfold without end",
+                           prefix_len < 96 ? (int)prefix_len : 96, prefix);
+        return NULL;
+    }
+    r->names_left -= prefix_len;
     char *text = td_arena_array(&r->manifest->arena, prefix_len + dot + len + 1, 1);
     if (text == NULL) {
         (void)td_error_no_memory(r->err);
@@ -106,60 +125,28 @@ struct saved {
     struct td_manifest manifest;
 };
 
-/* What deflated records of the member are decoded by, for this archive: number i stands at [i]. The others end with the
- * member's manifest. */
-static const struct td_coding **copy_codings(struct reader *r, const struct saved *saved)
-{
-    const struct td_coding **copies =
-        td_arena_array(&r->manifest->arena, saved->manifest.coding_count + (size_t)1, sizeof *copies);
-    if (copies == NULL)
-        return NULL;
-    for (const struct td_coding *from = saved->manifest.codings; from != NULL; from = from->next) {
-        struct td_coding *made = td_manifest_add_coding(r->manifest);
-        if (made == NULL)
-            return NULL;
-        uint32_t number = made->number;
-        struct td_coding *next = made->next;
-        *made = *from; /* one of a zip archive: its text is static, nothing else is pointed to */
-        made->number = number;
-        made->next = next;
-        made->base += saved->entry->offset; /* within the archive, as the member is */
-        copies[from->number] = made;
-    }
-    return copies;
-}
-
-/* Where a tensor of the member is in this archive. */
-static void move_tensor(const struct saved *saved, const struct td_coding **codings, struct td_tensor *tensor)
-{
-    if (saved->entry->deflated && tensor->coding != NULL && tensor->reason == NULL)
-        tensor->reason = "compressed twice";
-    if (saved->entry->deflated && tensor->reason == NULL)
-        tensor->reason = saved->too_large;
-    if (saved->entry->deflated)
-        tensor->coding = tensor->reason == NULL ? saved->packed : NULL;
-    else if (tensor->coding != NULL)
-        tensor->coding = codings[tensor->coding->number];
-    else
-        tensor->offset += saved->entry->offset;
-}
-
+/* Copies the member's tensors, which are where the member is in this archive or, if it is deflated, in what it unpacks to. */
 static bool copy_tensors(struct reader *r, const struct saved *saved, const char *prefix, size_t prefix_len)
 {
     const struct td_coding **codings = NULL;
-    if (!saved->entry->deflated && (codings = copy_codings(r, saved)) == NULL)
-        return td_error_no_memory(r->err);
+    const bool packed = saved->entry->deflated;
+    const uint64_t off = packed ? 0 : saved->entry->offset;
+    if (!packed && !td_manifest_copy_codings(r->manifest, &saved->manifest, off, &codings, r->err))
+        return false;
     for (size_t i = 0; i < saved->manifest.tensor_count; i++) {
         struct td_tensor tensor = saved->manifest.tensors[i];
-        const uint64_t *shape = tensor.shape;
-        const uint64_t *strides = tensor.strides;
-        tensor.name = join_name(r, prefix, prefix_len, tensor.name, tensor.name_len);
-        tensor.alias_of = NULL;
-        if (tensor.name == NULL || !copy_numbers(r, shape, tensor.rank, &tensor.shape) ||
-            !copy_numbers(r, strides, tensor.rank, &tensor.strides))
+        const char *name = join_name(r, prefix, prefix_len, tensor.name, tensor.name_len);
+        if (packed && tensor.coding != NULL && tensor.reason == NULL)
+            tensor.reason = "compressed twice";
+        if (packed && tensor.reason == NULL)
+            tensor.reason = saved->too_large;
+        if (packed)
+            tensor.coding = NULL;
+        if (name == NULL ||
+            !td_manifest_copy_tensor(r->manifest, &tensor, name, codings, off, &tensor, r->err))
             return false;
-        tensor.name_len = (uint32_t)strlen(tensor.name);
-        move_tensor(saved, codings, &tensor);
+        if (packed && tensor.reason == NULL)
+            tensor.coding = saved->packed;
         if (add_tensor(r, &tensor) == NULL)
             return false;
     }
@@ -168,14 +155,14 @@ static bool copy_tensors(struct reader *r, const struct saved *saved, const char
 
 /* Reads a member, given as a file of its own, by the reader of files of torch.save: nothing in it is run. */
 static bool parse_saved(struct reader *r, struct saved *saved, const struct td_input *inner,
-                        const char *prefix, size_t prefix_len)
+                        const struct td_limits *limits, const char *prefix, size_t prefix_len)
 {
     struct td_error why;
     const struct td_zip_entry *entry = saved->entry;
     const size_t limit = r->manifest->arena.limit_bytes;
     td_error_init(&why);
     td_manifest_init(&saved->manifest, td_arena_left(&r->manifest->arena));
-    bool ok = td_format_torch.parse(inner, r->limits, &saved->manifest, &why);
+    bool ok = td_format_torch.parse(inner, limits, &saved->manifest, &why);
     if (!ok) {
         bool has_place = why.pos != TD_ERROR_POS_NONE && !entry->deflated;
         (void)td_error_at(r->err, why.code, has_place ? entry->offset + why.pos : entry->header_at,
@@ -190,11 +177,16 @@ static bool parse_saved(struct reader *r, struct saved *saved, const struct td_i
     return ok;
 }
 
-/* What may be unpacked into memory at once. */
-static uint64_t most_to_load(const struct reader *r)
+/* A member's bytes, unpacked (free()), which count as structure of the file. */
+static uint8_t *load_structure(struct reader *r, const struct td_zip_entry *entry)
 {
     uint64_t most = td_arena_left(&r->manifest->arena);
-    return most == 0 || most > r->limits->max_header_bytes ? r->limits->max_header_bytes : most;
+    if (most == 0 || most > r->structure_left)
+        most = r->structure_left;
+    uint8_t *bytes = td_zip_load(r->input, entry, most, r->err);
+    if (bytes != NULL)
+        r->structure_left -= entry->size_bytes;
+    return bytes;
 }
 
 /* Lists the tensors of a deflated member, which is unpacked for that. */
@@ -205,28 +197,37 @@ static bool read_deflated(struct reader *r, const struct td_zip_entry *entry, co
     const size_t limit = r->manifest->arena.limit_bytes;
     if (!td_zip_set_coding(r->manifest, entry, &saved.packed, &saved.too_large))
         return td_error_no_memory(r->err);
-    uint8_t *bytes = td_zip_load(r->input, entry, most_to_load(r), r->err);
+    uint8_t *bytes = load_structure(r, entry);
     if (bytes == NULL)
         return false;
     struct td_input inner = td_input_memory(bytes, (size_t)entry->size_bytes);
+    struct td_limits limits = td_torch_inner_limits(r->limits, entry->size_bytes, 1);
     bool ok = td_arena_claim(&r->manifest->arena, (size_t)entry->size_bytes) || td_error_no_memory(r->err);
-    ok = ok && parse_saved(r, &saved, &inner, prefix, prefix_len);
+    ok = ok && parse_saved(r, &saved, &inner, &limits, prefix, prefix_len);
     r->manifest->arena.limit_bytes = limit;
     free(bytes);
     return ok;
 }
 
-/* Lists the tensors of a member that torch.save wrote. */
+/* Lists the tensors of a member that torch.save wrote. Each is read once, however many entries of configs name it. */
 static bool read_saved(struct reader *r, const struct td_zip_entry *entry, const char *prefix,
                        size_t prefix_len)
 {
     struct saved saved = {.entry = entry};
+    struct member *member = &r->members[entry - r->zip.entries];
     struct td_window window;
     struct td_input inner;
+    if (member->is_read)
+        return td_error_at(
+            r->err, TD_INVALID_ARGUMENT, entry->header_at,
+            "\"%.96s\" is named twice as a pickled tensor; torch.export.save writes a file for each",
+            entry->name);
+    member->is_read = true;
     if (entry->deflated)
         return read_deflated(r, entry, prefix, prefix_len);
+    struct td_limits limits = td_torch_inner_limits(r->limits, entry->stored_bytes, TD_TORCH_INNER_UNPACKED);
     return td_input_window(r->input, entry->offset, entry->stored_bytes, &window, &inner, r->err) &&
-           parse_saved(r, &saved, &inner, prefix, prefix_len);
+           parse_saved(r, &saved, &inner, &limits, prefix, prefix_len);
 }
 
 /* ---- configs -------------------------------------------------------------------------------------------- */
@@ -356,7 +357,7 @@ static const struct td_zip_entry *find_record(const struct reader *r, const char
 /* Sets how the bytes of a deflated record come out of the archive, one coding for all tensors in it, or why they do not. */
 static bool set_coding(struct reader *r, const struct td_zip_entry *record, struct td_tensor *tensor)
 {
-    const struct td_coding **coding = &r->codings[record - r->zip.entries];
+    const struct td_coding **coding = &r->members[record - r->zip.entries].coding;
     if (*coding == NULL && !td_zip_set_coding(r->manifest, record, coding, &tensor->reason))
         return td_error_no_memory(r->err);
     tensor->coding = *coding;
@@ -447,7 +448,7 @@ static bool read_config(struct reader *r, const struct td_zip_entry *entry, cons
 {
     struct td_json json;
     const size_t limit = r->manifest->arena.limit_bytes;
-    uint8_t *text = td_zip_load(r->input, entry, most_to_load(r), r->err);
+    uint8_t *text = load_structure(r, entry);
     if (text == NULL)
         return false;
     bool ok = td_arena_claim(&r->manifest->arena, (size_t)entry->size_bytes) || td_error_no_memory(r->err);
@@ -559,13 +560,13 @@ static bool read_old_archive(struct reader *r)
     return true;
 }
 
-static bool make_room_for_codings(struct reader *r, struct td_arena *arena)
+static bool make_members(struct reader *r, struct td_arena *arena)
 {
-    r->codings = td_arena_array(arena, r->zip.count + 1, sizeof *r->codings);
-    if (r->codings == NULL)
+    r->members = td_arena_array(arena, r->zip.count, sizeof *r->members);
+    if (r->members == NULL)
         return td_error_no_memory(r->err);
     for (size_t i = 0; i < r->zip.count; i++)
-        r->codings[i] = NULL;
+        r->members[i] = (struct member){0};
     return true;
 }
 
@@ -573,13 +574,20 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
                   struct td_error *err)
 {
     static const char old[] = "serialized_exported_program.json";
-    struct reader r = {.input = input, .limits = limits, .manifest = manifest, .err = err};
+    struct reader r = {.input = input,
+                       .limits = limits,
+                       .manifest = manifest,
+                       .err = err,
+                       .structure_left = limits->max_header_bytes};
     struct td_arena arena;
     const size_t limit = manifest->arena.limit_bytes;
     td_arena_init(&arena, td_arena_left(&manifest->arena));
     manifest->shares_bytes = true;
+    if (!td_mul_u64(input->size_bytes, NAMES_PER_BYTE, &r.names_left) ||
+        !td_add_u64(r.names_left, NAMES_FREE_BYTES, &r.names_left))
+        r.names_left = UINT64_MAX;
     bool ok = td_zip_read(&r.zip, input, limits, &arena, err);
-    ok = ok && make_room_for_codings(&r, &arena);
+    ok = ok && make_members(&r, &arena);
     if (ok && !td_arena_claim(&manifest->arena, arena.used_bytes))
         ok = td_error_no_memory(err);
     ok = ok && (td_zip_find(&r.zip, old, sizeof old - 1) != NULL ? read_old_archive(&r) : read_archive(&r));

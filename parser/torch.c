@@ -342,6 +342,14 @@ bool td_torch_parse_item(const struct td_input *input, const struct td_limits *l
     return parse_zip(input, ROOT_ALONE, limits, manifest, err);
 }
 
+struct td_limits td_torch_inner_limits(const struct td_limits *limits, uint64_t bytes, uint64_t times)
+{
+    struct td_limits inner = *limits;
+    if (bytes < inner.max_header_bytes / times)
+        inner.max_header_bytes = bytes * times;
+    return inner;
+}
+
 /* ---- the format ---------------------------------------------------------------------------------------- */
 
 /* Before 0.4 torch.save wrote tar archives: the first member's header has "ustar" at 257. */

@@ -8,6 +8,13 @@
 
 #include "parser/format.h"
 
+/* How many times as many bytes as a file of torch.save takes within another file its pickle may unpack to: a file can hold very
+ * many, each of which could otherwise be small and unpack to the limit of a whole file. torch.save deflates none. */
+enum { TD_TORCH_INNER_UNPACKED = 64 };
+
+/* The limits for such a file of `bytes` bytes, whose structure may have so many times as many. */
+struct td_limits td_torch_inner_limits(const struct td_limits *limits, uint64_t bytes, uint64_t times);
+
 extern const struct td_format td_format_torch; /* "pytorch": dispatches on the first bytes */
 
 struct td_torch_record {

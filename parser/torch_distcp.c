@@ -71,18 +71,6 @@ static bool grow(struct items *items)
     return true;
 }
 
-static bool copy_numbers(struct items *items, const uint64_t **numbers, uint32_t count)
-{
-    if (*numbers == NULL)
-        return true;
-    uint64_t *copy = td_arena_array(&items->manifest->arena, count, sizeof *copy);
-    if (copy == NULL)
-        return td_error_no_memory(items->err);
-    memcpy(copy, *numbers, count * sizeof *copy);
-    *numbers = copy;
-    return true;
-}
-
 size_t td_dcp_item_name(char out[TD_DCP_ITEM_NAME_MAX], uint64_t offset, uint64_t nbytes)
 {
     return (size_t)snprintf(out, TD_DCP_ITEM_NAME_MAX, "@%" PRIu64 "+%" PRIu64, offset, nbytes);
@@ -91,23 +79,17 @@ size_t td_dcp_item_name(char out[TD_DCP_ITEM_NAME_MAX], uint64_t offset, uint64_
 static bool add_tensor(struct items *items, uint64_t start, uint64_t end, const struct td_tensor *found)
 {
     char name[TD_DCP_ITEM_NAME_MAX];
+    size_t name_len = td_dcp_item_name(name, start, end - start);
     struct td_tensor tensor = *found;
-    struct td_arena *arena = &items->manifest->arena;
-    tensor.name_len = (uint32_t)td_dcp_item_name(name, start, end - start);
-    tensor.name = td_arena_strndup(arena, name, tensor.name_len);
-    tensor.alias_of = NULL;
-    tensor.offset += start;    /* both within the file */
     if (tensor.reason == NULL) /* pieces are put together from where they lie */
         tensor.reason = td_tensor_stored(&tensor);
     tensor.coding = NULL;
     tensor.big_endian = false;
-    if (tensor.reason != NULL)
-        tensor.reason = td_arena_strndup(arena, tensor.reason, strlen(tensor.reason));
-    if (tensor.name == NULL ||
-        ((found->reason != NULL || td_tensor_stored(found) != NULL) && tensor.reason == NULL))
+    const char *copy = td_arena_strndup(&items->manifest->arena, name, name_len);
+    if (copy == NULL)
         return td_error_no_memory(items->err);
-    if (!copy_numbers(items, &tensor.shape, tensor.rank) ||
-        !copy_numbers(items, &tensor.strides, tensor.rank) || !grow(items))
+    if (!grow(items) ||
+        !td_manifest_copy_tensor(items->manifest, &tensor, copy, NULL, start, &tensor, items->err))
         return false;
     items->manifest->tensors[items->manifest->tensor_count++] = tensor;
     return true;
@@ -123,7 +105,8 @@ static bool read_item(struct items *items, uint64_t start, uint64_t end)
     if (!td_input_window(items->input, start, end - start, &window, &input, items->err))
         return false;
     td_manifest_init(&found, td_arena_left(&items->manifest->arena));
-    bool ok = td_torch_parse_item(&input, items->limits, &found, items->err);
+    struct td_limits limits = td_torch_inner_limits(items->limits, end - start, TD_TORCH_INNER_UNPACKED);
+    bool ok = td_torch_parse_item(&input, &limits, &found, items->err);
     if (!ok)
         td_error_shift(items->err, start);
     if (ok && found.tensor_count == 1 && found.tensors[0].name_len == 0)

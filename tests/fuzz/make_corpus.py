@@ -340,21 +340,25 @@ def onnx_seeds():
 
 def pt2_seeds():
     """Archives of the real writer (tests/data/pt2) without the program, which is passed over: what is left is small."""
-    def members(config):
+    def members(config, record):
         return [(b"m/archive_format", b"pt2"), (b"m/archive_version", b"0"), (b"m/models/model.json", b"{}"),
-                (b"m/data/weights/weight_0", bytes(range(24))), (b"m/data/weights/model_weights_config.json", config)]
+                (b"m/data/weights/weight_0", record), (b"m/data/weights/model_weights_config.json", config)]
+    saved = (HERE.parent / "data" / "torch" / "legacy_bare.pt").read_bytes()
+    pickled = b'"%s": {"path_name": "weight_0", "is_param": false, "use_pickle": true, "tensor_meta": null}'
     entry = (b'"%s": {"path_name": "weight_0", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}, '
              b'{"as_int": 3}], "requires_grad": true, "device": {"type": "cpu", "index": null}, "strides": [{"as_int": 3}, {"as_int": 1}], '
              b'"storage_offset": {"as_int": 0}, "layout": 7}}')
-    def archive(config, method=zipfile.ZIP_STORED):
+    def archive(config, method=zipfile.ZIP_STORED, record=bytes(range(24))):
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w", method) as file:
-            for name, data in members(config):
+            for name, data in members(config, record):
                 file.writestr(zipfile.ZipInfo(name.decode()), data, method)
         return out.getvalue()
     fixtures = HERE.parent / "data" / "pt2"
     return {"empty": archive(b'{"config": {}}'), "one": archive(b'{"config": {' + entry % b"w" + b"}}"),
             "two": archive(b'{"config": {' + entry % b"w" + b", " + entry % b"v" + b"}}"),
+            "pickled": archive(b'{"config": {' + pickled % b"w" + b"}}", record=saved),
+            "pickled_twice": archive(b'{"config": {' + pickled % b"w" + b", " + pickled % b"v" + b"}}", record=saved),
             "two_deflated": archive(b'{"config": {' + entry % b"w" + b", " + entry % b"v" + b"}}", zipfile.ZIP_DEFLATED),
             "deflated": (fixtures / "deflated.pt2").read_bytes(), "torch_2_8_deflated": (fixtures / "torch_2_8_deflated.pt2").read_bytes(),
             "object": archive(b'{"config": {"o": {"path_name": "custom_obj_0", "is_param": false, "use_pickle": true, "tensor_meta": null}}}')}

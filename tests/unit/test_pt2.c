@@ -1,6 +1,6 @@
 #include "parser/pt2.h"
 
-#include "tests/unit/format_fixture.h"
+#include "tests/unit/torch_fixture.h"
 
 static void as_torch_reads(const struct fixture *f)
 {
@@ -56,6 +56,213 @@ static void any_byte_may_change(void **state)
     each_fixture("pt2", ".pt2", 6, changes);
 }
 
+/* ---- work in proportion to the file ------------------------------------------------------------------------ */
+
+enum { RECORDS_MAX = 16, NAME_BYTES = 40 };
+
+/* An archive by hand: what torch.export.save writes of a model, with records that are pickled tensors. */
+struct archive {
+    struct td_buffer config;
+    char names[RECORDS_MAX][NAME_BYTES];
+    struct zip_spec spec;
+    struct zip_file file;
+};
+
+static void add_member(struct archive *a, const char *name, const void *data, size_t len, bool deflated)
+{
+    assert_true(a->spec.count < ZIP_MEMBERS_MAX);
+    a->spec.members[a->spec.count++] =
+        (struct zip_member){.name = name, .data = data, .data_len = len, .deflated = deflated};
+}
+
+static void begin(struct archive *a)
+{
+    memset(a, 0, sizeof *a);
+    td_buffer_init(&a->config);
+    td_buffer_puts(&a->config, "{\"config\": {");
+    add_member(a, "m/archive_format", "pt2", 3, false);
+    add_member(a, "m/archive_version", "0", 1, false);
+    add_member(a, "m/models/model.json", "{}", 2, false);
+}
+
+static void add_entry(struct archive *a, unsigned number, const char *name, unsigned record)
+{
+    td_buffer_printf(&a->config,
+                     "%s\"%s%u\": {\"path_name\": \"weight_%u\", \"is_param\": false, \"use_pickle\": true, "
+                     "\"tensor_meta\": null}",
+                     number > 0 ? ", " : "", name, number, record);
+}
+
+static void add_record(struct archive *a, unsigned number, const void *data, size_t len, bool deflated)
+{
+    assert_true(number < RECORDS_MAX);
+    (void)snprintf(a->names[number], NAME_BYTES, "m/data/weights/weight_%u", number);
+    add_member(a, a->names[number], data, len, deflated);
+}
+
+/* Parses it as it is now; *read_sum: bytes that were read of it. end() follows. */
+static void parse(struct archive *a, const struct td_limits *limits, struct parsed *p, uint64_t *read_sum)
+{
+    struct watched watched;
+    td_buffer_puts(&a->config, "}}");
+    add_member(a, "m/data/weights/model_weights_config.json", a->config.data, a->config.len, false);
+    a->file = zip_build(&a->spec);
+    struct td_input input = watched_input(&watched, a->file.bytes, a->file.len);
+    parse_input(&td_format_pt2, &input, limits, p);
+    *read_sum = watched.read_sum;
+}
+
+static void end(struct archive *a, struct parsed *p)
+{
+    td_manifest_fini(&p->manifest);
+    __real_free(a->file.bytes);
+    td_buffer_fini(&a->config);
+}
+
+static struct zip_file saved_tensor(const char *pickle, size_t len, bool deflated)
+{
+    struct zip_spec spec = archive_of(pickle, len);
+    spec.members[0].deflated = deflated;
+    spec.torch = !deflated;
+    return zip_build(&spec);
+}
+
+/* Entries that all name one record would have it read once for each: 4,000 of them in 562 KB took 23 s. */
+static void a_record_is_read_once(void **state)
+{
+    (void)state;
+    struct zip_file saved = saved_tensor(FLOATS ".", sizeof FLOATS, false);
+    struct td_limits limits = td_limits_default();
+    struct archive a;
+    struct parsed p;
+    uint64_t read;
+    begin(&a);
+    add_record(&a, 0, saved.bytes, saved.len, false);
+    for (unsigned k = 0; k < 60; k++)
+        add_entry(&a, k, "w", 0);
+    parse(&a, &limits, &p, &read);
+    CHECK(read <= 3 * a.file.len, "%" PRIu64 " bytes read of %zu", read, a.file.len);
+    check_refused(&p, 0, "\"m/data/weights/weight_0\" is named twice", a.file.len);
+    end(&a, &p);
+    __real_free(saved.bytes);
+}
+
+/* Twice as many records: twice as many bytes are read. */
+static void records_are_read_in_proportion(void **state)
+{
+    (void)state;
+    struct zip_file saved = saved_tensor(FLOATS ".", sizeof FLOATS, false);
+    struct td_limits limits = td_limits_default();
+    uint64_t reads[2];
+    for (unsigned i = 0; i < 2; i++) {
+        const unsigned count = i == 0 ? RECORDS_MAX / 2 : RECORDS_MAX;
+        struct archive a;
+        struct parsed p;
+        begin(&a);
+        for (unsigned k = 0; k < count; k++) {
+            add_record(&a, k, saved.bytes, saved.len, false);
+            add_entry(&a, k, "w", k);
+        }
+        parse(&a, &limits, &p, &reads[i]);
+        CHECK(p.ok && p.manifest.tensor_count == count, "%s", p.err.message);
+        assert_int_equal(tensor(&p, "w1")->offset, a.file.data_at[4] + saved.data_at[1]);
+        end(&a, &p);
+    }
+    CHECK(reads[1] <= 2 * reads[0] + reads[0] / 4, "%" PRIu64 " and %" PRIu64 " bytes", reads[0], reads[1]);
+    __real_free(saved.bytes);
+}
+
+/* What is unpacked to be read is bounded for all members together, not for each. */
+static void unpacked_structure_is_one_budget(void **state)
+{
+    (void)state;
+    static const char much[20000];
+    struct zip_spec inner = archive_of(FLOATS ".", sizeof FLOATS);
+    inner.members[inner.count++] =
+        (struct zip_member){.name = "archive/data/1", .data = much, .data_len = sizeof much};
+    struct zip_file saved = zip_build(&inner);
+    struct td_limits limits = td_limits_default();
+    limits.max_header_bytes = 100000;
+    for (unsigned count = 4; count <= 5; count++) {
+        struct archive a;
+        struct parsed p;
+        uint64_t read;
+        begin(&a);
+        for (unsigned k = 0; k < count; k++) {
+            add_record(&a, k, saved.bytes, saved.len, true);
+            add_entry(&a, k, "w", k);
+        }
+        parse(&a, &limits, &p, &read);
+        if (count == 4)
+            CHECK(p.ok, "%s", p.err.message);
+        else
+            check_refused(&p, (int)count, "more than the limit of", a.file.len);
+        end(&a, &p);
+    }
+    __real_free(saved.bytes);
+}
+
+/* A pickle that is deflated within a stored record: a few hundred bytes that would unpack to the limit of a file, each. */
+static void packed_pickles_are_in_proportion(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {10000, 100000};
+    struct td_limits limits = td_limits_default();
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        struct td_buffer pickle;
+        struct archive a;
+        struct parsed p;
+        uint64_t read;
+        td_buffer_init(&pickle);
+        for (size_t k = 0; k < lengths[i] / 2; k++)
+            td_buffer_puts(&pickle, "N0"); /* None, and dropped */
+        td_buffer_puts(&pickle, FLOATS ".");
+        struct zip_file saved = saved_tensor(pickle.data, pickle.len, true);
+        begin(&a);
+        add_record(&a, 0, saved.bytes, saved.len, false);
+        add_entry(&a, 0, "w", 0);
+        parse(&a, &limits, &p, &read);
+        if (i == 0)
+            CHECK(p.ok && saved.len < lengths[i], "%s", p.err.message);
+        else
+            check_refused(&p, 0, "more than the limit of", a.file.len);
+        end(&a, &p);
+        __real_free(saved.bytes);
+        td_buffer_fini(&pickle);
+    }
+}
+
+/* A long name before each of many names. */
+static void names_are_in_proportion(void **state)
+{
+    (void)state;
+    enum { LENGTH = 8000, TENSORS = 300 };
+    struct td_limits limits = td_limits_default();
+    struct td_buffer pickle;
+    char name[LENGTH + 1];
+    struct archive a;
+    struct parsed p;
+    uint64_t read;
+    memset(name, 'n', LENGTH);
+    name[LENGTH] = '\0';
+    td_buffer_init(&pickle);
+    td_buffer_puts(&pickle, "(l" FLOATS "p1\na");
+    for (int i = 0; i < TENSORS; i++)
+        td_buffer_puts(&pickle, "g1\na");
+    td_buffer_putc(&pickle, '.');
+    struct zip_file saved = saved_tensor(pickle.data, pickle.len, false);
+    begin(&a);
+    add_record(&a, 0, saved.bytes, saved.len, false);
+    add_entry(&a, 0, name, 0);
+    parse(&a, &limits, &p, &read);
+    check_refused(&p, 0, "unfold without end", a.file.len);
+    size_t used = p.manifest.arena.used_bytes;
+    CHECK(used <= 2 * 1024 * 1024 + 32 * a.file.len, "%zu bytes for a file of %zu", used, a.file.len);
+    end(&a, &p);
+    __real_free(saved.bytes);
+    td_buffer_fini(&pickle);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -63,6 +270,11 @@ int main(void)
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(any_byte_may_change),
+        cmocka_unit_test(a_record_is_read_once),
+        cmocka_unit_test(records_are_read_in_proportion),
+        cmocka_unit_test(unpacked_structure_is_one_budget),
+        cmocka_unit_test(packed_pickles_are_in_proportion),
+        cmocka_unit_test(names_are_in_proportion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -266,6 +266,34 @@ static void items_are_not_walked(void **state)
     __real_free(tensor.bytes);
 }
 
+/* Items whose pickles are deflated: each unpacks to 64 times as many bytes as the item has at most. */
+static void packed_items_are_in_proportion(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {10000, 100000};
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        struct td_buffer text;
+        struct parsed p;
+        td_buffer_init(&text);
+        for (size_t k = 0; k < lengths[i] / 2; k++)
+            td_buffer_puts(&text, "N0"); /* None, and dropped */
+        td_buffer_puts(&text, FLOATS ".");
+        struct zip_spec spec = archive_of(text.data, text.len);
+        spec.members[0].deflated = true;
+        spec.torch = false;
+        struct zip_file item = zip_build(&spec);
+        assert_true(item.len < lengths[0] / 2 && item.len > lengths[0] / 64);
+        parse_bytes(&td_format_distcp, item.bytes, item.len, &p);
+        if (i == 0)
+            CHECK(p.ok && p.manifest.tensor_count == 1, "%s", p.err.message);
+        else
+            check_refused(&p, 0, "more than the limit of", item.len);
+        td_manifest_fini(&p.manifest);
+        __real_free(item.bytes);
+        td_buffer_fini(&text);
+    }
+}
+
 /* Items that share one object, whose state is a list of very many pairs: looking each member up must not look at all. */
 static void shared_states_are_bounded(void **state)
 {
@@ -335,6 +363,7 @@ int main(void)
         cmocka_unit_test(every_allocation_of_items_may_fail),
         cmocka_unit_test(changed_metadata_is_refused),
         cmocka_unit_test(items_are_not_walked),
+        cmocka_unit_test(packed_items_are_in_proportion),
         cmocka_unit_test(shared_states_are_bounded),
         cmocka_unit_test(an_empty_file_has_no_items),
         cmocka_unit_test(an_object_with_a_tensor_is_no_tensor),

@@ -6,7 +6,7 @@
 
 #include <zlib.h>
 
-enum { ZIP_MEMBERS_MAX = 4, ZIP_FILE_MAX = 8192 };
+enum { ZIP_MEMBERS_MAX = 24, ZIP_FILE_MAX = 32768 };
 
 struct zip_member {
     const char *name;
