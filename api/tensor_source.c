@@ -37,8 +37,6 @@ static bool open_pieces(struct td_catalog *catalog, const struct td_snapshot *sn
     return ok;
 }
 
-_Static_assert((int)TD_DECODE_FILE_TAG_BYTES < (int)TD_TAG_BYTES, "a file's tag names what is decoded of it");
-
 static void release_file(void *file)
 {
     td_file_unref(file);
@@ -62,8 +60,8 @@ static bool decode(struct td_catalog *catalog, struct td_file *file, const struc
                                      .release = release_file,
                                      .tensor = tensor->name,
                                      .file = file->source.path};
-    bool made = td_blob_decoded(*blob, tensor->coding, file->identity_tag, td_catalog_decode_cache(catalog),
-                                &owner, &over, err);
+    bool made = td_blob_decoded(*blob, tensor->coding, file->number, td_catalog_decode_cache(catalog), &owner,
+                                &over, err);
     return replace(made, over, blob);
 }
 

@@ -1,4 +1,4 @@
-"""Compressed tensors: reading them over HTTP, unpacked by tensord, beside h5py and NumPy that read the same file themselves."""
+"""Compressed tensors: reading them over HTTP, unpacked by tensord, beside h5py and NumPy that read the same file."""
 
 import hashlib
 import http.client
@@ -103,13 +103,14 @@ def measure_case(server_of, peer, work, case, options):
 
 
 def run(server_of, work, options):
-    about = ["F32 tensors of 8192 x 1024 in chunks of 64 rows; one client in Python reads all of eight tensors, or 32 windows "
-             "of 64 rows at random places, over HTTP from a server that was just started; h5py and NumPy read the same from "
-             "the file, in a process that has imported everything"]
+    about = ["F32 tensors of 8192 x 1024 in chunks of 64 rows; one client in Python reads all of eight tensors, or 32 "
+             "windows of 64 rows at random places, over HTTP from a server that was just started; h5py and NumPy read "
+             "the same from the file, in a process that has imported everything"]
     targets, rows = Targets(), []
     python = find_python(options)
     if python is None:
-        about.append("**nothing compared**: no Python with h5py and NumPy; ./test.sh makes .venv, or name one with --python")
+        about.append("**nothing compared**: no Python with h5py and NumPy; ./test.sh makes .venv, or name one with "
+                     "--python")
     else:
         with Peer(python) as peer:
             if peer.about["missing"]:
@@ -119,7 +120,8 @@ def run(server_of, work, options):
     for row in rows:
         targets.at_least("faster than %s, whole: %s" % (row["peer"], row["what"]), row["whole_times"], 1)
         targets.at_least("faster than %s, windows: %s" % (row["peer"], row["what"]), row["window_times"], 1)
-    cells = [[row["what"], row["peer"], number(row["peer_whole"] / 1e6, 0), number(row["whole"] / 1e6, 0), times(row["whole_times"]),
+    cells = [[row["what"], row["peer"],
+              number(row["peer_whole"] / 1e6, 0), number(row["whole"] / 1e6, 0), times(row["whole_times"]),
               number(row["peer_window"] / row["windows"] / 1e6, 2), number(row["window"] / row["windows"] / 1e6, 2),
               times(row["window_times"])] for row in rows]
     return {"mode": "decode", "title": "Compressed tensors", "about": about, "targets": targets, "rows": rows,

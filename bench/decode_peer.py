@@ -1,5 +1,5 @@
-"""h5py and NumPy in one running Python: makes files of compressed tensors, then times one reading for every line of standard
-input. bench_decode.py starts it with a Python that has both packages, and talks with it in lines of JSON."""
+"""h5py and NumPy in one running Python: makes files of compressed tensors, then times one reading for every line of
+standard input. bench_decode.py starts it with a Python that has both packages, and talks with it in lines of JSON."""
 
 import hashlib
 import json

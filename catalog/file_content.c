@@ -88,6 +88,8 @@ void td_file_fail(struct td_file *file, const struct td_error *why)
         file->transient = why->code != TD_PERMISSION_DENIED && why->code != TD_INVALID_ARGUMENT;
 }
 
+static _Atomic uint64_t last_number;
+
 struct td_file *td_file_create(const char *path, const char *name, const struct td_file_id *id,
                                struct td_mapping_cache *maps, const struct td_limits *limits)
 {
@@ -95,6 +97,7 @@ struct td_file *td_file_create(const char *path, const char *name, const struct 
     if (file == NULL)
         return NULL;
     atomic_init(&file->refs, 1);
+    file->number = atomic_fetch_add(&last_number, 1) + 1;
     file->maps = maps;
     file->source.path = strdup(path);
     file->source.id = *id;

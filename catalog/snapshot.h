@@ -32,6 +32,8 @@ struct td_memory {
 /* One regular file, with its parsed manifest when it is a checkpoint file. */
 struct td_file {
     _Atomic int refs;
+    uint64_t
+        number; /* of no other file that this process has parsed, not of the same one under another name */
     struct td_mapping_cache *maps;
     struct td_memory *memory;       /* or NULL */
     uint64_t memory_bytes;          /* taken of it */

@@ -58,14 +58,13 @@ void td_decode_cache_fini(struct td_decode_cache *cache)
 
 static bool same_key(const struct td_decode_key *a, const struct td_decode_key *b)
 {
-    return a->part == b->part && a->coding == b->coding && memcmp(a->file, b->file, sizeof a->file) == 0;
+    return a->part == b->part && a->coding == b->coding && a->file == b->file;
 }
 
 static struct td_decoded_part **slot_of(struct td_decode_cache *cache, const struct td_decode_key *key)
 {
     uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < sizeof key->file; i++)
-        hash = (hash ^ (uint8_t)key->file[i]) * UINT64_C(1099511628211); /* FNV-1a */
+    hash = (hash ^ key->file) * UINT64_C(1099511628211); /* FNV-1a */
     hash = (hash ^ key->coding) * UINT64_C(1099511628211);
     hash = (hash ^ key->part) * UINT64_C(0x9e3779b97f4a7c15);
     return &cache->slots[(hash >> 32) % TD_DECODE_TABLE_SLOTS];

@@ -15,7 +15,6 @@
 #include <stdint.h>
 
 enum {
-    TD_DECODE_FILE_TAG_BYTES = 32,
     TD_DECODE_TABLE_SLOTS = 8192,
     TD_DECODE_PART_BYTES = 1024, /* counted for every part beside its data, so that there are not too many */
     TD_DECODE_MEMORY_BYTES = 256 * 1024 * 1024, /* by default, and at least: any one part can be made in it */
@@ -28,9 +27,10 @@ enum {
 #define TD_DECODE_INDEX UINT64_MAX         /* where decoding can begin */
 #define TD_DECODE_CHECKED (UINT64_MAX - 1) /* all of it is right; nothing else */
 
-/* Names a part: of which file (its identity, as text), by which of its codings, and which part. */
+/* Names a part. `file` is the number of a parsed file (struct td_file): two parsers may read one file under two names and
+ * number their codings alike, so its identity would not do. */
 struct td_decode_key {
-    char file[TD_DECODE_FILE_TAG_BYTES];
+    uint64_t file;
     uint32_t coding;
     uint64_t part;
 };

@@ -114,7 +114,7 @@ static bool is_sound(const struct td_coding *coding)
            grid->elem_bytes > 0 && grid->filter_count <= TD_CODING_FILTERS_MAX;
 }
 
-bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, const char *file_tag,
+bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, uint64_t file,
                      struct td_decode_cache *cache, const struct td_decoded_owner *owner,
                      struct td_blob **out, struct td_error *err)
 {
@@ -131,7 +131,7 @@ bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, con
     d->coding = coding;
     d->cache = cache;
     d->owner = *owner;
-    memcpy(d->key.file, file_tag, sizeof d->key.file);
+    d->key.file = file;
     d->key.coding = coding->number;
     *out = &d->blob;
     return true;

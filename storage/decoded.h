@@ -17,14 +17,14 @@ struct td_decoded_owner {
     const struct td_cancel *cancel; /* of the request that reads the blob, which outlives it; NULL: none */
 };
 
-/* A blob of coding->size_bytes bytes. source is the whole file; file_tag names its bytes (TD_DECODE_FILE_TAG_BYTES are
- * read): no other bytes have the same tag. One reference for the caller; holds one on source, changes when source does.
+/* A blob of coding->size_bytes bytes. source is the whole file; `file` is the number of the parsed file
+ * that the coding belongs to (struct td_decode_key). One reference for the caller; holds one on source, changes when source does.
  * Takes the owner over, also on failure. Nothing is decoded yet. Reading is thread-safe. Errors: TD_INTERNAL when the coding
  * cannot be, TD_RESOURCE_EXHAUSTED. Reading fails with TD_FAILED_PRECONDITION when the stored bytes are damaged, which
  * names tensor and file, with TD_UNAVAILABLE when the file changed meanwhile, with TD_RESOURCE_EXHAUSTED when no memory
  * comes free or the request is cancelled, and as source does; it never gives bytes that are not right by all checksums that
  * the file has for them. */
-bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, const char *file_tag,
+bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, uint64_t file,
                      struct td_decode_cache *cache, const struct td_decoded_owner *owner,
                      struct td_blob **out, struct td_error *err);
 

@@ -159,10 +159,11 @@ static bool copy_chunk(const struct td_decoded *d, const struct array *a, uint64
     struct td_decoded_part *part;
     if (!td_decoded_get(d, number, &making, &part, err))
         return false;
-    for (uint64_t i = 0; i < rows; i++, off += row_bytes, out += to->pitch)
+    bool sound = part->len == job.chunk_bytes; /* the caller's rows lie within a chunk of this coding */
+    for (uint64_t i = 0; sound && i < rows; i++, off += row_bytes, out += to->pitch)
         memcpy(out, (const uint8_t *)part->data + off, (size_t)len);
     td_decode_cache_release(d->cache, part);
-    return true;
+    return sound || td_error_set(err, TD_INTERNAL, "a decoded chunk has another length than its coding says");
 }
 
 /* ---- ranges -------------------------------------------------------------------------------------------- */

@@ -448,7 +448,13 @@ bool td_decoded_stream_read(const struct td_decoded *d, uint64_t off, void *out,
         size_t within = (size_t)(off % part_bytes(d->coding));
         if (!get_part(d, number, &part, err))
             return false;
-        size_t taken = part->len - within < len ? part->len - within : len;
+        size_t taken = 0;
+        if (part->len == len_of_part(d->coding, number) && within < part->len)
+            taken = part->len - within < len ? part->len - within : len;
+        if (taken == 0) {
+            td_decode_cache_release(d->cache, part);
+            return td_error_set(err, TD_INTERNAL, "a decoded part has another length than its coding says");
+        }
         memcpy(to, (const uint8_t *)part->data + within, taken);
         td_decode_cache_release(d->cache, part);
         to += taken;

@@ -69,14 +69,14 @@ static void replace(bool ok, struct td_blob *made, struct td_blob **blob)
 static struct td_blob *open_tensor(struct td_blob *file, const struct td_tensor *t,
                                    struct td_decode_cache *cache, uint64_t *off)
 {
-    static const char tag[TD_DECODE_FILE_TAG_BYTES + 1] = "0123456789abcdef0123456789abcdef";
+    static const uint64_t file_number = 1;
     struct td_blob *made = NULL;
     struct td_blob *blob = td_blob_ref(file);
     struct td_decoded_owner owner = {.release = release};
     struct td_swap order;
     *off = t->offset;
     if (t->coding != NULL) {
-        bool ok = td_blob_decoded(blob, t->coding, tag, cache, &owner, &made, NULL);
+        bool ok = td_blob_decoded(blob, t->coding, file_number, cache, &owner, &made, NULL);
         replace(ok, made, &blob);
     }
     if (blob != NULL && t->strides != NULL) {

@@ -4,6 +4,7 @@ Objects are taken as closed here: a member, a header or a status that the docume
 cannot fall behind the program.
 """
 import datetime
+import json
 import os
 import re
 import shutil
@@ -244,6 +245,22 @@ def test_every_status_of_every_path(srv, contract):
             assert contract.check(path, srv.request(target, {"Content-Length": "99999999"}, "POST"), method).status == 413
         missing = promised - contract.seen[path] - NOT_ON_EVERY_PATH
         assert not missing, f"{path}: the document has {sorted(missing)}, which nothing here brings about"
+
+
+def test_an_incomplete_manifest(contract, tmp_path):
+    """A checkpoint whose index names a shard that is missing, as ?partial=1 shows it."""
+    model = tmp_path / "root" / "m"
+    model.mkdir(parents=True)
+    shards = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    write_by_hand(model / shards[0], [tensor("w", "U8", [1])])
+    (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": shards[0], "v": shards[1]}}))
+    age(model)
+    with Server(tmp_path / "root") as s:
+        r = contract.check("/models/{id}/tensors", s.get("/models/m/tensors?partial=1"))
+        assert r.status == 200 and "incomplete" in r.json() and [t["name"] for t in r.json()["tensors"]] == ["w"], r.body
+        for name, status in (("w", 200), ("v", 404)):
+            answer = s.get(f"/models/m/tensors/{name}?partial=1")
+            assert contract.check("/models/{id}/tensors/{name}", answer).status == status, answer
 
 
 def test_a_pointer_in_the_place_of_a_file(contract, tmp_path):

@@ -495,3 +495,45 @@ def test_legacy_torch_is_little_endian_whatever_it_says(tmp_path):
         for name, t in want.items():
             assert torch.equal(t, STATE[name])
             assert get(server, got[name]["href"]).body == torch_bytes(t), name
+
+
+@pytest.mark.parametrize("place", ["hard link", "cache of the Hub"])
+@pytest.mark.parametrize("first", ["p.pt", "p.npz"])
+def test_one_file_that_two_formats_read(tmp_path, place, first):
+    """A zip archive that torch.load and numpy.load both read, under two names that lead to one inode: each name's tensors
+    have their own bytes, whichever is unpacked first."""
+    big, small = torch.full((1 << 20,), 0x41, dtype=torch.uint8), np.full(64, 0x42, "u1")
+    torch.save({"x": big}, tmp_path / "source.pt")
+    member = io.BytesIO()
+    np.save(member, small)
+    if place == "hard link":
+        names = [tmp_path / "root/m" / name for name in ("p.pt", "p.npz")]
+        names[0].parent.mkdir(parents=True)
+        file, model = names[0], "m"
+    else:
+        commit = "a" * 40
+        cache = tmp_path / "root/models--org--m"
+        for folder in ("blobs", f"snapshots/{commit}", "refs"):
+            (cache / folder).mkdir(parents=True)
+        (cache / "refs/main").write_text(commit)
+        names = [cache / f"snapshots/{commit}/{name}" for name in ("p.pt", "p.npz")]
+        file, model = cache / "blobs/b", "org/m"
+    with zipfile.ZipFile(tmp_path / "source.pt") as source, zipfile.ZipFile(file, "w") as archive:
+        for name in source.namelist():
+            archive.writestr(name, source.read(name), zipfile.ZIP_DEFLATED if "/data/" in name else zipfile.ZIP_STORED)
+        archive.writestr("source/b.npy", member.getvalue(), zipfile.ZIP_DEFLATED)
+    for name in names:
+        if name != file:
+            os.link(file, name) if place == "hard link" else name.symlink_to("../../blobs/b")
+    assert torch.load(names[0])["x"].equal(big) and (np.load(names[1])["source/b"] == small).all()
+    harness.age(tmp_path / "root")
+    want = {"p.pt": ("x", big.numpy().tobytes()), "p.npz": ("source%2Fb", small.tobytes())}
+    with Server(tmp_path / "root", "--hash-threads", "0") as server:
+        for checkpoint in (first, *(n for n in want if n != first)) * 2:
+            name, data = want[checkpoint]
+            href = f"/models/{model}/tensors/{name}?checkpoint={checkpoint}"
+            for begin, end in ((0, 63), (20, 40), (1000, 9000), (1000, 262143)):
+                if end < len(data):
+                    answer = get(server, href, Range=f"bytes={begin}-{end}")
+                    assert answer.status == 206 and answer.body == data[begin:end + 1], (checkpoint, begin)
+            assert get(server, href).body == data, checkpoint

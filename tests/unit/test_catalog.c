@@ -288,6 +288,58 @@ static void settling_needs_no_request(void **state)
     finish(&place);
 }
 
+struct waiter {
+    const struct place *place;
+    _Atomic bool *stop;
+    pthread_t thread;
+    struct td_rescan rescan;
+    bool ok, sees_model;
+};
+
+static void *rescan(void *argument)
+{
+    struct waiter *w = argument;
+    struct td_error err;
+    td_error_init(&err);
+    w->ok = td_catalog_rescan(w->place->catalog, w->stop, &w->rescan, &err);
+    w->sees_model = has_model(w->place, "m");
+    return NULL;
+}
+
+/* Nobody can say whether a young file is finished (no leases): all who ask for a scan wait until it has settled, and whoever
+ * is told to stop does not. */
+static void waiting_for_a_scan(void **state)
+{
+    (void)state;
+    enum { WAITERS = 8 };
+    struct waiter waiters[WAITERS];
+    for (int round = 0; round < 2; round++) {
+        struct place place;
+        _Atomic bool stop = false;
+        bool stopped = round == 1;
+        prepare(&place);
+        place.config.scan.settle_ns = stopped ? UINT64_C(15) * SECOND : 300000000;
+        start(&place);
+        WAIT_FOR(&place, status.ready);
+        tree_simple(&place.tree, "root/m/a.safetensors", "a");
+        tree_set_age(&place.tree, "root/m/a.safetensors", 0);
+        for (size_t i = 0; i < WAITERS; i++) {
+            waiters[i] = (struct waiter){.place = &place, .stop = &stop};
+            assert_int_equal(pthread_create(&waiters[i].thread, NULL, rescan, &waiters[i]), 0);
+        }
+        if (stopped)
+            WAIT_FOR(&place, status.unsettled_count == 1);
+        atomic_store(&stop, stopped);
+        for (size_t i = 0; i < WAITERS; i++) {
+            assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);
+            assert_true(waiters[i].ok && !waiters[i].rescan.failed);
+            assert_int_equal(waiters[i].rescan.settled, !stopped);
+            assert_int_equal(waiters[i].sees_model, !stopped);
+        }
+        finish(&place);
+    }
+}
+
 /* A file that is written to for ever does not hold readiness up for ever. */
 static void endless_writer_does_not_block_readiness(void **state)
 {
@@ -655,6 +707,7 @@ int main(void)
         cmocka_unit_test(scans_come_by_themselves),
         cmocka_unit_test(many_requests_are_few_scans),
         cmocka_unit_test(settling_needs_no_request),
+        cmocka_unit_test(waiting_for_a_scan),
         cmocka_unit_test(endless_writer_does_not_block_readiness),
         cmocka_unit_test(a_missing_root_keeps_the_last_state),
         cmocka_unit_test(a_suddenly_empty_root_is_looked_at_twice),

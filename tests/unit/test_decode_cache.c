@@ -58,7 +58,7 @@ static void *ask(void *argument)
 static struct td_decode_job job_of(struct act *act, uint64_t part, size_t need_bytes)
 {
     return (struct td_decode_job){
-        .key = {.file = "f", .part = part}, .need_bytes = need_bytes, .make = play, .context = act};
+        .key = {.file = 1, .part = part}, .need_bytes = need_bytes, .make = play, .context = act};
 }
 
 static void begin(struct asker *asker, struct td_decode_cache *cache, const struct td_decode_job *job)
@@ -349,7 +349,7 @@ static void a_part_is_wanted_by_who_waits(void **state)
 
 static bool is_there(struct td_decode_cache *cache, uint64_t number)
 {
-    const struct td_decode_key key = {.file = "f", .part = number};
+    const struct td_decode_key key = {.file = 1, .part = number};
     struct td_decoded_part *part = td_decode_cache_find(cache, &key);
     if (part != NULL)
         td_decode_cache_release(cache, part);
@@ -367,7 +367,7 @@ static void make_now(struct td_decode_cache *cache, uint64_t number, size_t byte
 
 static void offer(struct td_decode_cache *cache, uint64_t number, size_t bytes)
 {
-    const struct td_decode_key key = {.file = "f", .part = number};
+    const struct td_decode_key key = {.file = 1, .part = number};
     char *data = malloc(bytes);
     assert_non_null(data);
     td_decode_cache_offer(cache, &key, data, bytes);
