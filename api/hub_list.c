@@ -118,7 +118,7 @@ static void write_target(const struct td_hub_call *hub, const struct listing *li
     add_parameter(target, "pipeline_tag", listing->task);
 }
 
-/* Says where the next page is. A list that cannot be gone on with would look whole, so it is refused. */
+/* Says where the next page is. Refuses the list when that cannot be said, since its first page would look whole. */
 static void add_next_link(const struct td_hub_call *hub, const struct listing *listing, uint64_t offset)
 {
     enum { MOST_TARGET_BYTES = TD_HEADER_VALUE_BYTES - 128 }; /* the rest is for the host's name */
@@ -133,6 +133,11 @@ static void add_next_link(const struct td_hub_call *hub, const struct listing *l
             "limit of up to 10000");
     else if (td_hub_next_link(hub, &target, link))
         td_hub_add_link(hub, link);
+    else
+        (void)td_hub_fail(
+            hub, 400, NULL,
+            "the list has several pages, and the Host header is no plain host name that could lead to "
+            "the next: send one, or ask for a limit of up to 10000");
     td_buffer_fini(&target);
 }
 

@@ -3,7 +3,6 @@
 #include "core/clock.h"
 #include "storage/file_system.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <unistd.h>
@@ -12,16 +11,17 @@
 static const int64_t clock_tick_ns = 40000000;
 static const int64_t second_ns = 1000000000;
 
-/* fcntl(2): a read lease is granted only when nobody has the file open for writing; else EAGAIN. */
 static enum td_rest look_for_writers(int fd, int lease_signal)
 {
-    if (!td_sees_every_writer(fd) || fcntl(fd, F_SETOWN, getpid()) != 0 ||
-        fcntl(fd, F_SETSIG, lease_signal) != 0)
-        return TD_REST_UNKNOWN;
-    if (fcntl(fd, F_SETLEASE, F_RDLCK) != 0)
-        return errno == EAGAIN ? TD_REST_WRITTEN : TD_REST_UNKNOWN;
-    (void)fcntl(fd, F_SETLEASE, F_UNLCK);
-    return TD_REST_YES;
+    switch (td_find_writers(fd, lease_signal)) {
+    case TD_WRITERS_NONE:
+        return TD_REST_YES;
+    case TD_WRITERS_SOME:
+        return TD_REST_WRITTEN;
+    case TD_WRITERS_UNKNOWN:
+        break;
+    }
+    return TD_REST_UNKNOWN;
 }
 
 /* Whether a change from wall_ns on leaves another change time. One without fractions of a second may come from a file

@@ -119,12 +119,16 @@ static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
 }
 
-/* Whether nobody has written to the file since its identity was checked, though its ctime has moved. Under a lease that
- * still stands nobody could open it for writing. */
+/* Returns whether nobody has written to the file since its identity was checked, though its ctime has moved. Under a lease
+ * that still stands nobody could open it for writing. A watch hears of all writes but those by Linux AIO (io_submit) and by
+ * shared mappings, so it is believed only while nobody has the file open for writing, as far as that can be told. */
 static bool is_unwritten(struct td_mapping *mapping)
 {
-    return (mapping->leased && fcntl(mapping->fd, F_GETLEASE) == F_RDLCK) ||
-           td_write_watch_is_quiet(&mapping->cache->watcher, &mapping->watch);
+    struct td_mapping_cache *cache = mapping->cache;
+    if (mapping->leased)
+        return fcntl(mapping->fd, F_GETLEASE) == F_RDLCK;
+    return td_write_watch_is_quiet(&cache->watcher, &mapping->watch) &&
+           (cache->lease_signal == 0 || td_find_writers(mapping->fd, cache->lease_signal) != TD_WRITERS_SOME);
 }
 
 /* The times are looked at before the watch: a write that is under way has moved the mtime and is not heard of yet; once

@@ -1,9 +1,12 @@
 #include "storage/file_system.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 bool td_sees_every_writer(int fd)
 {
@@ -20,4 +23,14 @@ bool td_sees_every_writer(int fd)
         if ((uint32_t)fs.f_type == local[i])
             return true;
     return false;
+}
+
+enum td_writers td_find_writers(int fd, int signal)
+{
+    if (!td_sees_every_writer(fd) || fcntl(fd, F_SETOWN, getpid()) != 0 || fcntl(fd, F_SETSIG, signal) != 0)
+        return TD_WRITERS_UNKNOWN;
+    if (fcntl(fd, F_SETLEASE, F_RDLCK) != 0)
+        return errno == EAGAIN ? TD_WRITERS_SOME : TD_WRITERS_UNKNOWN;
+    (void)fcntl(fd, F_SETLEASE, F_UNLCK);
+    return TD_WRITERS_NONE;
 }

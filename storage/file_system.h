@@ -10,4 +10,15 @@
  * counts as one of those. */
 bool td_sees_every_writer(int fd);
 
+enum td_writers {
+    TD_WRITERS_NONE, /* at that moment */
+    TD_WRITERS_SOME,
+    TD_WRITERS_UNKNOWN, /* neither the file's owner nor CAP_LEASE, or a file system whose writers are not all seen */
+};
+
+/* Returns whether anybody has the file open for writing, or mapped so. The kernel grants a read lease only when nobody has
+ * (fcntl(2)); this one is given back at once. Should a writer come in between, the kernel announces it by `signal`, which
+ * must be blocked in all threads. fd must hold no lease. */
+enum td_writers td_find_writers(int fd, int signal);
+
 #endif

@@ -3,6 +3,7 @@
  * writes alone, can be put back. A watch tells these apart: it hears of every write, truncation and clone, and of the end
  * of every descriptor that was open for writing. It does not hear of
  *   - stores into a shared mapping, until that mapping and its descriptor are closed;
+ *   - writes by Linux AIO (io_submit), until their descriptor is closed;
  *   - writes on other hosts: files of network file systems and of FUSE are therefore not watched.
  * The kernel ends a watch when a file with several names has lost them all; such a file counts as written. Thread-safe. */
 #ifndef TD_STORAGE_WRITE_WATCH_H

@@ -5,9 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/magic.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static int lease_signal(void)
@@ -192,6 +194,50 @@ static void no_lease_where_others_write_unseen(void **state)
     }
 }
 
+/* Linux AIO, of which inotify hears nothing. */
+static void write_by_aio(int fd, const void *bytes, size_t len)
+{
+    aio_context_t context = 0;
+    struct io_event event;
+    struct iocb control = {.aio_lio_opcode = IOCB_CMD_PWRITE,
+                           .aio_fildes = (uint32_t)fd,
+                           .aio_buf = (uint64_t)(uintptr_t)bytes,
+                           .aio_nbytes = len};
+    struct iocb *list[] = {&control};
+    assert_int_equal(syscall(SYS_io_setup, 1, &context), 0);
+    assert_int_equal(syscall(SYS_io_submit, context, 1, list), 1);
+    assert_int_equal(syscall(SYS_io_getevents, context, 1, 1, &event, NULL), 1);
+    assert_int_equal(event.res, len);
+    assert_int_equal(syscall(SYS_io_destroy, context), 0);
+}
+
+/* A writer that had the file open before it was mapped, writes unheard and puts the mtime back. */
+static void unheard_writes_are_changes(void **state)
+{
+    (void)state;
+    struct place place;
+    struct stat before;
+    char path[TREE_PATH_BYTES];
+    open_place(&place, 1, 10, lease_signal());
+    if (grants_leases(&place)) {
+        tree_at(&place.tree, place.names[0], path);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        assert_true(fd >= 0);
+        stat_first(&place, &before);
+        struct td_blob *blob = map(&place, 0);
+        assert_int_equal(leased_count(&place), 0);
+        assert_true(td_blob_unchanged(blob));
+        struct timespec tick = {.tv_nsec = 20000000}; /* past the file system's clock tick */
+        (void)nanosleep(&tick, NULL);
+        write_by_aio(fd, "new", 3);
+        put_mtime_back(&place, &before);
+        assert_false(td_blob_unchanged(blob));
+        td_blob_unref(blob);
+        assert_int_equal(close(fd), 0);
+    }
+    close_place(&place);
+}
+
 static void open_writer_means_no_lease(void **state)
 {
     (void)state;
@@ -370,6 +416,7 @@ int main(void)
         cmocka_unit_test(writer_waits_for_the_last_blob),
         cmocka_unit_test(writer_does_not_wait_for_copies),
         cmocka_unit_test(no_lease_where_others_write_unseen),
+        cmocka_unit_test(unheard_writes_are_changes),
         cmocka_unit_test(open_writer_means_no_lease),
         cmocka_unit_test(only_writers_break_leases),
         cmocka_unit_test(many_leases_break_at_once),

@@ -171,7 +171,7 @@ static void hosts_in_links(void **state)
 {
     (void)state;
     static const struct {
-        const char *lines, *begins; /* NULL: there is no link */
+        const char *lines, *begins; /* NULL: no link, and so no page that would look like the whole list */
     } cases[] = {
         {"Host: h", "<http://h/api/models?"},
         {"Host: [::1]:8080", "<http://[::1]:8080/api/models?"},
@@ -207,6 +207,8 @@ static void hosts_in_links(void **state)
         loopback_ask(&place.loop, "GET", "/api/models?limit=1", cases[i].lines, &answer);
         const char *link = answer_header(&answer, "Link", buffer);
         CHECK((link == NULL) == (cases[i].begins == NULL), "%s: %s", cases[i].lines, link);
+        CHECK(answer.response.status == (cases[i].begins == NULL ? 400 : 200), "%s: %s", cases[i].lines,
+              answer.body);
         CHECK(link == NULL || strncmp(link, cases[i].begins, strlen(cases[i].begins)) == 0, "%s", link);
         const char *vary = answer_header(&answer, "Vary", buffer);
         CHECK((vary == NULL) == (cases[i].begins == NULL), "%s: %s", cases[i].lines, vary);
@@ -220,6 +222,7 @@ static void hosts_in_links(void **state)
     host[sizeof host - 1] = '\0';
     loopback_ask(&place.loop, "GET", "/api/models?limit=1", host, &answer);
     assert_false(next_page(&answer, next)); /* half a link is none */
+    assert_int_equal(answer.response.status, 400);
     answer_fini(&answer);
     close_place(&place);
 }
