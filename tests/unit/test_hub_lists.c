@@ -130,7 +130,11 @@ static void lists(void **state)
     expect_list(&place, "/api/datasets", "local/rows ns/rows");
     tree_set_age(&place.tree, "solo/model.safetensors", 1000000000);
     loopback_rescan(&place.loop);
-    cJSON *json = get_json(&place, "/api/models?sort=lastModified&direction=-1&full=true&limit=1");
+    struct answer answer;
+    loopback_ask(&place.loop, "GET", "/api/models?sort=lastModified&direction=-1&full=true&limit=1",
+                 "Host: h", &answer);
+    cJSON *json = cJSON_Parse(answer.body);
+    answer_fini(&answer);
     expect_joined(json, "id", "local/solo");
     expect_joined(member(cJSON_GetArrayItem(json, 0), "siblings"), "rfilename", "model.safetensors");
     cJSON_Delete(json);
