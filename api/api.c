@@ -271,7 +271,21 @@ static void advise_path(const struct td_call *call, struct td_text path, const s
                         char out[TD_NAME_ADVICE_BYTES])
 {
     static const char resolve[] = "/resolve/";
+    static const struct {
+        const char *path, *advice;
+    } known[] = {
+        {"", "that is a page for browsers (Accept: text/html); "},
+        {"/datasets", "GET /api/datasets lists the datasets; "},
+        {"/api", "clients of the Hugging Face Hub ask for what is below /api/models and /api/datasets; "},
+    };
     out[0] = '\0';
+    struct td_text bare = {.p = path.p, .len = path.len - (path.p[path.len - 1] == '/' ? 1 : 0)};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (!td_text_equals(bare, known[i].path))
+            continue;
+        (void)snprintf(out, TD_NAME_ADVICE_BYTES, "%s", known[i].advice);
+        return;
+    }
     if (page != NULL) {
         const char *id = page->model != NULL ? page->model->id : page->repo->hub_id;
         const char *place = page->model != NULL ? "/models"

@@ -78,7 +78,7 @@ static bool read_selection(const struct td_call *call, struct wanted *wanted, st
     return td_selection_nbytes(&wanted->selection, tensor->shape, tensor->dtype, &wanted->nbytes, err);
 }
 
-/* The part as a file that lies nowhere: with a safetensors header, with NumPy's, or bare. */
+/* Appends the part as a made file: with a safetensors header, with NumPy's, or bare. */
 static bool append_part(const struct td_call *call, const struct td_checkpoint *checkpoint,
                         const struct wanted *wanted, struct td_error *err)
 {

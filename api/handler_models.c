@@ -127,10 +127,14 @@ static bool write_model(struct description *description, const struct td_model *
         td_buffer_printf(out, ",\"format\":\"%s\",\"tensor_count\":%zu,\"total_bytes\":%" PRIu64 "}",
                          checkpoint->format, checkpoint->tensor_count, checkpoint->total_bytes);
     }
-    (void)td_wall_rfc3339(td_wall_of_ns(model->updated_ns), updated, sizeof updated);
     td_buffer_printf(
-        out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":\"%s\"",
-        model->entry_count, model->total_bytes, model->file_bytes, updated);
+        out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":",
+        model->entry_count, model->total_bytes, model->file_bytes);
+    (void)td_wall_rfc3339(td_wall_of_ns(model->updated_ns), updated, sizeof updated);
+    if (model->entry_count > 0)
+        td_buffer_printf(out, "\"%s\"", updated);
+    else
+        td_buffer_puts(out, "null");
     return true;
 }
 

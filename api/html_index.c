@@ -55,8 +55,26 @@ static void write_text(struct td_buffer *out, const char *text, size_t len)
     }
 }
 
-/* What begins every page, with the snapshot's rows to come. */
-static void begin_page(const struct td_call *call, struct td_html_page *page, const char *title, size_t len)
+/* The headings of the columns. */
+static const char headings_of_models[] = "<tr><th>model</th><th>tensors</th><th>format</th></tr>\n";
+static const char headings_of_files[] = "<tr><th>file</th><th>size</th><th></th></tr>\n";
+
+/* Writes the links to the start and to the page above (encoded; empty: none). The start is "/#": the http file system of
+ * fsspec takes a plain "/" for an item of the folder. */
+static void write_ways(struct td_buffer *out, struct td_text above)
+{
+    td_buffer_puts(out, "<p><a href=\"/#\">all models</a>");
+    if (above.len > 0) {
+        td_buffer_puts(out, " &middot; <a href=\"");
+        td_buffer_append(out, above.p, above.len);
+        td_buffer_puts(out, "\">up</a>");
+    }
+    td_buffer_puts(out, "</p>\n");
+}
+
+/* Writes what begins every page but for the links to other pages; the rows follow. */
+static void begin_page(const struct td_call *call, struct td_html_page *page, struct td_text title,
+                       const struct td_text *above, const char *headings)
 {
     struct td_buffer *out = &page->head;
     memset(page, 0, sizeof *page);
@@ -66,24 +84,42 @@ static void begin_page(const struct td_call *call, struct td_html_page *page, co
     td_buffer_init(&page->base);
     td_buffer_init(out);
     td_buffer_puts(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>");
-    write_text(out, title, len);
-    td_buffer_puts(out, "</title>\n<style>body{font:16px/1.5 sans-serif;margin:2em}"
+    write_text(out, title.p, title.len);
+    td_buffer_puts(out, "</title>\n<style>body{font:16px/1.5 sans-serif;margin:2em}th{text-align:left}"
                         "td{padding:0 2em 0 0}td.n{text-align:right}</style>\n</head>\n<body>\n<h1>");
-    write_text(out, title, len);
-    td_buffer_puts(out, "</h1>\n<table>\n");
+    write_text(out, title.p, title.len);
+    td_buffer_puts(out, "</h1>\n");
+    if (above != NULL)
+        write_ways(out, *above);
+    td_buffer_puts(out, "<table>\n");
+    td_buffer_puts(out, headings);
 }
 
-/* A row is a link, `prefix` as it is and `path` encoded, and two columns: a size (NULL: none) and a text. */
+/* A row is a link, `prefix` as it is and `path` encoded, and two columns: a size (NULL: none) and a text, with what it is
+ * about before it (NULL: nothing). */
 struct row {
     struct td_text prefix, path, shown;
     const char *suffix; /* of the link */
     const uint64_t *bytes;
-    const char *what;
+    const char *about, *what;
 };
 
 static struct td_text text_of(const char *text)
 {
     return (struct td_text){.p = text, .len = strlen(text)};
+}
+
+/* Writes "1.5 MiB" for a reader, the exact number as the cell's title. */
+static void write_size_cell(struct td_buffer *out, uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1024; unit++)
+        value /= 1024;
+    td_buffer_puts(out, "<td class=\"n\" title=\"");
+    td_buffer_u64(out, bytes);
+    td_buffer_printf(out, unit == 0 ? " bytes\">%.0f %s</td>" : " bytes\">%.1f %s</td>", value, units[unit]);
 }
 
 static void write_row(struct td_buffer *out, const struct row *row)
@@ -94,11 +130,17 @@ static void write_row(struct td_buffer *out, const struct row *row)
     td_buffer_puts(out, row->suffix);
     td_buffer_puts(out, "\">");
     write_text(out, row->shown.p, row->shown.len);
-    td_buffer_puts(out, "</a></td><td class=\"n\">");
+    td_buffer_puts(out, "</a></td>");
     if (row->bytes != NULL)
-        td_buffer_u64(out, *row->bytes);
-    td_buffer_puts(out, "</td><td>");
-    td_buffer_puts(out, row->what);
+        write_size_cell(out, *row->bytes);
+    else
+        td_buffer_puts(out, "<td></td>");
+    td_buffer_puts(out, "<td>");
+    if (row->about != NULL) {
+        write_text(out, row->about, strlen(row->about));
+        td_buffer_puts(out, ": ");
+    }
+    write_text(out, row->what, strlen(row->what));
     td_buffer_puts(out, "</td></tr>\n");
 }
 
@@ -139,8 +181,14 @@ static size_t write_model(const struct td_html_page *page, size_t at, struct td_
     const struct td_model *model = &page->snapshot->models[at];
     struct td_text id = text_of(model->id);
     struct row row = {.prefix = text_of("/models/"), .path = id, .suffix = "/", .shown = id};
-    row.bytes = &model->total_bytes;
-    row.what = model->checkpoint_count > 0 ? model->checkpoints[0].format : "";
+    row.what = "";
+    if (model->checkpoint_count > 0) {
+        row.bytes = &model->total_bytes;
+        row.what = model->checkpoints[0].format;
+    } else if (model->problems.count > 0) {
+        row.about = model->problems.items[0].path;
+        row.what = model->problems.items[0].message;
+    }
     if (!model->is_other_revision)
         write_row(out, &row);
     return at + 1;
@@ -165,8 +213,9 @@ void td_html_models(const struct td_call *call)
 {
     bool is_start = td_text_equals(call->uri->path, "/");
     struct td_text title = text_of(is_start ? "Models and datasets" : "Models");
+    const struct td_text none = {.p = "", .len = 0};
     struct td_html_page page;
-    begin_page(call, &page, title.p, title.len);
+    begin_page(call, &page, title, is_start ? NULL : &none, headings_of_models);
     page.end_row = call->snapshot->model_count + (is_start ? call->snapshot->repo_count : 0);
     page.write_row = is_start ? write_start : write_model;
     answer_page(call, &page);
@@ -176,12 +225,14 @@ void td_html_models(const struct td_call *call)
 
 static const struct {
     const char *suffix, *shown, *what;
-    bool of_checkpoint;
+    enum { OF_ANY, OF_CHECKPOINT, OF_PARTIAL } of;
 } links[] = {
-    {"/files/", "files/", "the files", false},
-    {"/tensors", "tensors", "the manifest, as JSON", true},
-    {"/model.safetensors", "model.safetensors", "all tensors in one file", true},
-    {"", "description", "as JSON", false},
+    {"/files/", "files/", "the files", OF_ANY},
+    {"/tensors", "tensors", "the manifest, as JSON", OF_CHECKPOINT},
+    {"/tensors?partial=1", "tensors?partial=1",
+     "the tensors that are there of an incomplete checkpoint, as JSON", OF_PARTIAL},
+    {"/model.safetensors", "model.safetensors", "all tensors in one file", OF_CHECKPOINT},
+    {"", "description", "as JSON", OF_ANY},
 };
 
 enum { LINKS = sizeof links / sizeof *links };
@@ -197,7 +248,8 @@ static size_t write_of_model(const struct td_html_page *page, size_t at, struct 
         td_buffer_puts(out, "</td><td></td><td>");
         write_text(out, problem->message, strlen(problem->message));
         td_buffer_puts(out, "</td></tr>\n");
-    } else if (!links[at].of_checkpoint || model->checkpoint_count > 0) {
+    } else if (links[at].of == OF_ANY ||
+               (links[at].of == OF_CHECKPOINT ? model->checkpoint_count : model->partial_count) > 0) {
         struct row row = {.prefix = text_of("/models/"), .path = text_of(model->id)};
         row.suffix = links[at].suffix;
         row.shown = text_of(links[at].shown);
@@ -209,8 +261,9 @@ static size_t write_of_model(const struct td_html_page *page, size_t at, struct 
 
 void td_html_model(const struct td_call *call)
 {
+    const struct td_text above = text_of("/models/");
     struct td_html_page page;
-    begin_page(call, &page, call->model->id, strlen(call->model->id));
+    begin_page(call, &page, text_of(call->model->id), &above, "");
     page.end_row = LINKS + call->model->problems.count;
     page.write_row = write_of_model;
     answer_page(call, &page);
@@ -229,6 +282,8 @@ static size_t write_item(const struct td_html_page *page, size_t at, struct td_b
     struct row row = {.path = shown, .shown = shown, .suffix = "", .what = ""};
     row.prefix = (struct td_text){.p = page->base.data, .len = page->base.len};
     row.bytes = is_folder ? NULL : &entry->file->source.id.size_bytes;
+    if (!is_folder && entry->file->error != NULL)
+        row.what = entry->file->error;
     write_row(out, &row);
     if (!is_folder)
         return at + 1;
@@ -262,22 +317,41 @@ static bool find_run(const struct td_snapshot *snapshot, const struct td_html_fi
     return ok;
 }
 
+/* Writes the link to the page above a folder. */
+static void write_above(struct td_buffer *out, const struct td_html_files *files, struct td_text path)
+{
+    size_t len = path.len;
+    while (len > 0 && path.p[len - 1] != '/')
+        len--;
+    if (path.len == 0) {
+        td_buffer_append(out, files->above.p, files->above.len);
+        return;
+    }
+    td_buffer_append(out, files->base.p, files->base.len);
+    td_uri_encode(out, path.p, len, true);
+}
+
 bool td_html_files_page(const struct td_call *call, const struct td_html_files *files, struct td_text path,
                         struct td_error *err)
 {
     size_t first;
     size_t count;
     struct td_buffer title;
+    struct td_buffer above;
     struct td_html_page page;
     if (!find_run(call->snapshot, files, path, &first, &count, err))
         return false;
     td_buffer_init(&title);
+    td_buffer_init(&above);
     td_buffer_append(&title, files->name.p, files->name.len);
     td_buffer_puts(&title, ": files/");
     td_buffer_append(&title, path.p, path.len);
-    begin_page(call, &page, title.data, title.len);
-    page.head.failed = page.head.failed || title.failed;
+    write_above(&above, files, path);
+    begin_page(call, &page, (struct td_text){.p = title.data, .len = title.len},
+               &(struct td_text){.p = above.data, .len = above.len}, headings_of_files);
+    page.head.failed = page.head.failed || title.failed || above.failed;
     td_buffer_fini(&title);
+    td_buffer_fini(&above);
     td_buffer_append(&page.base, files->base.p, files->base.len);
     td_uri_encode(&page.base, path.p, path.len, true);
     td_buffer_puts(&page.base, path.len > 0 ? "/" : "");
@@ -300,6 +374,8 @@ bool td_html_folder(const struct td_call *call, struct td_text path)
     td_uri_encode(&base, model->id, strlen(model->id), true);
     td_buffer_puts(&base, "/files/");
     files.base = (struct td_text){.p = base.data, .len = base.len};
+    files.above = files.base;
+    files.above.len -= base.failed ? files.above.len : strlen("files/");
     files.first_entry = model->first_entry;
     files.entry_count = model->entry_count;
     files.prefix_len = model->directory_len > 0 ? model->directory_len + 1 : 0;

@@ -27,6 +27,7 @@ bool td_html_folder(const struct td_call *call, struct td_text path);
 struct td_html_files {
     struct td_text name;             /* whose they are, for the title */
     struct td_text base;             /* what their links begin with: encoded, with a '/' at its end */
+    struct td_text above;            /* link to the page above all of them, encoded; empty: none */
     size_t first_entry, entry_count; /* a run of the snapshot's entries */
     size_t prefix_len;               /* of their paths that is not part of their links */
 };

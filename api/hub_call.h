@@ -98,7 +98,7 @@ void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
 bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count,
                        struct td_error *err);
 
-/* The namespace of an id; `local` of one of one segment. */
+/* Returns the namespace of an id: what is before its '/', else `local`. */
 struct td_text td_hub_author_of(const char *id);
 
 /* Appends what lists and descriptions have in common: {"_id","id",... without tags and the closing brace. The id is the same

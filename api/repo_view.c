@@ -24,7 +24,7 @@ static void set_files(struct td_repo_view *view, const struct td_repo *repo)
     memcpy(view->commit, repo->commit, TD_COMMIT_BYTES);
 }
 
-/* Makes a view of the files one of a revision that lies nowhere, made of those that have `base` for their commit. */
+/* Turns a view of the files into one of a made revision; the files have the commit `base`. */
 static bool set_made(struct td_repo_view *view, const struct td_made_revision *made, const char *base,
                      struct td_error *err)
 {
@@ -36,8 +36,8 @@ static bool set_made(struct td_repo_view *view, const struct td_made_revision *m
     return td_made_revision_write_commit(made, base, view->commit) || td_error_no_memory(err);
 }
 
-/* By the commit of a revision that lies nowhere, made of any revision of the repository by one of its commits. False: it is
- * none (err is not set), or memory is short. */
+/* Opens a made revision by its commit; any revision of the repository may be the one that it is made of. False: it is no
+ * such commit (err is not set), or memory is short. */
 static bool open_commit(struct td_repo_view *view, const struct td_repo *repo, struct td_text commit,
                         struct td_error *err)
 {

@@ -1,5 +1,5 @@
-/* What a repository shows at a revision: its files as they lie, or those of a revision that lies nowhere, in which
- * checkpoints are replaced by safetensors files made for the occasion. Shared by the facades for stock clients. */
+/* What a repository shows at a revision: its files as they lie, or those of a made revision, which does not exist on disk:
+ * in it checkpoints are replaced by safetensors files made for the occasion. Shared by the facades for stock clients. */
 #ifndef TD_API_REPO_VIEW_H
 #define TD_API_REPO_VIEW_H
 

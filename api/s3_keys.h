@@ -6,7 +6,7 @@
 #include "api/repo_view.h"
 #include "catalog/bucket.h"
 
-/* Keys that lie nowhere: {model}/shards/{engine}/tp{n}/... */
+/* Keys of made files, which do not exist on disk: {model}/shards/{engine}/tp{n}/... */
 struct td_s3_shards {
     struct td_repo_view view;
     struct td_text base; /* what they begin with, the last '/' included; in the arena */

@@ -67,8 +67,8 @@ bool td_shard_store_former_tag(const struct td_shard_want *want, uint64_t rank, 
 bool td_shard_store_get(struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
                         struct td_shard_file **out, char tag[TD_TAG_BYTES], struct td_error *err);
 
-/* Has malloc give freed memory back to the system, after planning that took so many bytes: plans are many small pieces, which
- * malloc's arenas would keep, beyond the budget. Once they are freed. */
+/* Makes malloc give freed memory back to the system. Call it when a plan of that many bytes was freed: plans are many small
+ * pieces, which malloc's arenas would otherwise keep, beyond the budget. */
 void td_shard_store_trim(size_t planned_bytes);
 
 /* Makes several files of one want, or describes them: names are matched once. From the first that is not there already it

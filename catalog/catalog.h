@@ -27,7 +27,7 @@ struct td_catalog_config {
 /* What /readyz and /metrics tell; a copy. */
 struct td_catalog_status {
     bool ready; /* a first complete snapshot is published, the root is there, and enough models are usable */
-    bool too_few_models;    /* only that is wanting: fewer than require_models are usable */
+    bool too_few_models;    /* too few models are usable (require_models); all else is ready */
     bool root_missing;      /* the root vanished or is suddenly empty; the last good snapshot is kept */
     bool first_scan_failed; /* nothing was ever published, since all scans so far failed */
     bool scanning;
@@ -36,7 +36,7 @@ struct td_catalog_status {
     uint64_t last_scan_age_ns;
     uint64_t files_found, files_to_read, files_read; /* of the running or last scan */
     size_t file_count, model_count, refused_count, problem_count, unsettled_count;
-    size_t usable_count; /* models but for those of which everything was refused */
+    size_t usable_count; /* models that have a checkpoint, or no refused file */
     uint64_t tensor_count, generation;
     struct td_mapping_counts maps;
     struct td_decode_counts decoding;
@@ -72,7 +72,7 @@ struct td_rescan {
     char message[256];
 };
 
-/* Does the same and waits until such a scan has published everything that is not being written to: as a rule some 0.1 s,
+/* Asks for such a scan and waits until it has published everything that is not being written to: as a rule some 0.1 s,
  * without leases until it has settled; at most for the settling time and 3 s, 20 s in all, or until *stop. Callers share
  * scans; at most TD_RESCAN_WAITERS wait at once, TD_RESOURCE_EXHAUSTED beyond. Any thread. */
 bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,

@@ -28,7 +28,7 @@ struct td_fact_tag {
         repeats; /* the same tag of a model stands before, under another key: "en" in `language` and in `tags` */
 };
 
-/* Immutable, and one file's. Texts that are not there are NULL. */
+/* The facts of one file; they do not change. Texts that are not there are NULL. */
 struct td_facts {
     struct td_arena arena;
     const char
@@ -41,7 +41,7 @@ struct td_facts {
     size_t tag_count;
 };
 
-/* By the last component of path. */
+/* Returns the kind by the last component of the path. */
 enum td_facts_kind td_facts_kind_of(const char *path);
 
 /* Reads a file of this kind, TD_FACTS_NONE aside. Sets *out to NULL when it says nothing. Errors: TD_INVALID_ARGUMENT and a
@@ -50,8 +50,8 @@ bool td_facts_read(enum td_facts_kind kind, const struct td_input *input, struct
                    struct td_error *err);
 void td_facts_destroy(struct td_facts *facts); /* NULL is fine */
 
-/* What the Hub writes before the value of a tag, of a model's repository or a dataset's: "license:", ""; NULL: it is no tag
- * there, or stands before. */
+/* Returns what the Hub writes before the value of a tag in a model's repository or a dataset's: "license:", or "". NULL: the
+ * Hub has no such tag there, or the same tag came before. */
 const char *td_fact_tag_prefix(const struct td_fact_tag *tag, bool of_dataset);
 
 /* How many elements the tensors of one type have together. */

@@ -240,7 +240,7 @@ static uint64_t coding_rank(const struct td_tensor *tensor)
     return tensor->coding == NULL ? 0 : (uint64_t)tensor->coding->number + 1;
 }
 
-/* The width of the numbers whose bytes are the other way round, which makes tensors of one place different. */
+/* Returns the width of the numbers that are stored big-endian, else 0: tensors of one place differ by it. */
 static unsigned swap_width(const struct td_tensor *tensor)
 {
     struct td_swap swap = {0};

@@ -35,7 +35,7 @@ struct td_tensor {
         offset; /* of the element at index 0,...,0, from the start of the file or, with a coding, of its bytes */
     const struct td_coding
         *coding;     /* how what it lies in is stored; NULL: as it is answered. One for all tensors in it */
-    bool big_endian; /* its numbers' bytes are the other way round: td_dtype_swap says which */
+    bool big_endian; /* its numbers are stored big-endian: td_dtype_swap says which bytes change places */
     /* Why its bytes cannot be served ("compressed (gzip)"); NULL: they can. With a reason, offset may be 0 for want of a
      * better one. */
     const char *reason;
@@ -101,7 +101,7 @@ enum td_access {
     TD_ACCESS_NONE,     /* not at all: there is a reason */
     TD_ACCESS_DIRECT,   /* they lie in the file as they are answered */
     TD_ACCESS_GATHERED, /* they lie there, in another order or in several pieces */
-    TD_ACCESS_SWAPPED,  /* each number's bytes are the other way round there */
+    TD_ACCESS_SWAPPED,  /* they are stored big-endian */
     TD_ACCESS_DECODED,  /* they are unpacked */
 };
 enum td_access td_tensor_access(const struct td_tensor *tensor);

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+LOOKED_AT = 10  # models, for one that an engine can split
 MANY = 50  # tensors; more than this are shown a page at a time
 # od's format for the types it can print as numbers.
 NUMBERS = {"F64": "f8", "F32": "f4", "I64": "d8", "I32": "d4", "I16": "d2", "I8": "d1", "U8": "u1"}
@@ -28,11 +29,12 @@ def get(url):
         return json.load(answer)
 
 
-def find_model(base, preferred):
+def find_models(base, preferred):
+    """Those with tensors, the preferred one first."""
     models = get(base + "/models?page_size=1000")["models"]
     usable = [m for m in models if any(c["tensor_count"] > 0 for c in m["checkpoints"])]
     usable.sort(key=lambda m: m["id"] != preferred)
-    return usable[0] if usable else None
+    return usable
 
 
 def find_tensor(base, manifest_url):
@@ -43,15 +45,16 @@ def find_tensor(base, manifest_url):
     return usable[0] if usable else None
 
 
-def find_rank_file(base, model):
-    """The path of a rank's file: two ranks of vLLM where it can lay the model out, else the whole as one rank."""
-    for engine in ("vllm/tp2", "none/tp1"):
-        path = f"/models/{urllib.parse.quote(model['id'])}/shards/{engine}/rank-0"
-        try:
-            get(f"{base}{path}.json")
-        except urllib.error.HTTPError:
-            continue
-        return path + ".safetensors"
+def find_rank_file(base, models):
+    """The path of a rank's file: of two ranks, of the first model that vLLM, else fsdp, can split; else a whole model."""
+    for engine in ("vllm/tp2", "fsdp/tp2", "none/tp1"):
+        for model in models[:LOOKED_AT]:
+            path = f"/models/{urllib.parse.quote(model['id'])}/shards/{engine}/rank-0"
+            try:
+                get(f"{base}{path}.json")
+            except urllib.error.HTTPError:
+                continue
+            return path + ".safetensors"
     return None
 
 
@@ -61,7 +64,8 @@ def find_repository(base, model):
     return next((id for id in (model["id"], "local/" + model["id"]) if id in known), None)
 
 
-def commands(base, model):
+def commands(base, models):
+    model = models[0]
     manifest = f"{base}/models/{urllib.parse.quote(model['id'])}/tensors"
     shown = manifest
     if sum(c["tensor_count"] for c in model["checkpoints"]) > MANY:
@@ -72,7 +76,7 @@ def commands(base, model):
         url = shlex.quote(urllib.parse.urljoin(base + "/", tensor["href"]))
         form = NUMBERS.get(tensor["dtype"], "x1")
         lines.append(f"  curl -s -r 0-63 {url} | od -A d -t {form}")
-    rank_file = find_rank_file(base, model)
+    rank_file = find_rank_file(base, models)
     if rank_file is not None:
         lines += ["", "One rank's part of the weights, as a file that is put together while it is sent:", "",
                   f"  curl -o rank-0.safetensors {shlex.quote(base + rank_file)}"]
@@ -90,17 +94,17 @@ def main():
     parser.add_argument("--requests", default="-")
     asked = parser.parse_args()
     base, preferred = asked.url.rstrip("/"), asked.preferred
-    model = find_model(base, preferred)
+    models = find_models(base, preferred)
     for _ in range(50):  # a model written a moment ago is published once it has settled
-        if model or not preferred:
+        if models or not preferred:
             break
         time.sleep(0.2)
-        model = find_model(base, preferred)
+        models = find_models(base, preferred)
     lines = ["", f"Serving {base}   (Ctrl-C ends it)"]
-    if model is None:
-        lines += ["No model with tensors was found there yet. Once one is:", "", f"  curl {base}/models"]
+    if models:
+        lines += ["Try, in another terminal:", "", *commands(base, models)]
     else:
-        lines += ["Try, in another terminal:", "", *commands(base, model)]
+        lines += ["There is no model with tensors yet. When there is one, try:", "", f"  curl {base}/models"]
     lines += ["", f"In a browser: {base}/"]
     if asked.requests not in ("-", "off"):
         lines.append(f"Requests are logged to {asked.requests}")

@@ -1,4 +1,4 @@
-/* Shard files: a plan as a safetensors file that lies nowhere: its header, and the layout of its bytes over the
+/* Rank files: a plan as a safetensors file that does not exist on disk: its header, and the layout of its bytes over the
  * checkpoint's tensors. Computed once, immutable, reference-counted, shared by every request on it. It holds no more than sending needs:
  * some 80 bytes for a piece that lies by itself, and the header. */
 #ifndef TD_SLICING_SHARD_FILE_H
@@ -41,7 +41,7 @@ void td_shard_file_unref(struct td_shard_file *file); /* NULL is fine */
  * may have one of these alone. */
 bool td_shard_file_is_shared(const struct td_shard_file *file);
 
-/* Memory it takes, for caches. So much of the budget it holds, until nobody has its header and its layout any more. */
+/* Returns the memory that it takes. The budget holds as much until the last reference to its header and its layout goes. */
 size_t td_shard_file_memory_bytes(const struct td_shard_file *file);
 
 #endif

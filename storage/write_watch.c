@@ -41,7 +41,7 @@ static struct td_write_watch **bucket_of(struct td_write_watcher *watcher, int n
     return &watcher->buckets[(unsigned)number % TD_WATCH_BUCKETS];
 }
 
-/* Something was heard of this number's file; the kernel has dropped it. */
+/* Marks the watches of this number as written; the kernel has ended its own. */
 static void mark_written(struct td_write_watcher *watcher, int number)
 {
     struct td_write_watch **at = bucket_of(watcher, number);
@@ -70,7 +70,7 @@ static void mark_all_written(struct td_write_watcher *watcher)
     }
 }
 
-/* Takes in all that the kernel has told so far. */
+/* Reads the events that the kernel has queued. */
 static void hear(struct td_write_watcher *watcher)
 {
     char events[4096];

@@ -56,8 +56,10 @@ def test_mirror(srv, root, tmp_path):
 
 def test_rank_files_for_vllm(srv, root, tmp_path):
     """What sharded_state looks for: config.json and model-rank-{rank}-part-0.safetensors of both ranks."""
-    (block,) = shell_of("Rank files for vLLM")
-    run(srv, tmp_path, block)
+    block, why = shell_of("Rank files for vLLM")
+    run(srv, tmp_path, block + "\ntest -d demo")      # vllm serve demo comes next: the shell is where it was
+    assert json.loads(run(srv, tmp_path, why))["tensors"]
+    assert "cannot be dealt to 4096 ranks" in run(srv, tmp_path, why.replace("tp2", "tp4096"))
     config = json.loads((tmp_path / "demo/config.json").read_text())
     for rank in range(2):
         with safe_open(tmp_path / f"demo/model-rank-{rank}-part-0.safetensors", "pt") as f:

@@ -1,4 +1,5 @@
 """The documents against the program: options, metrics, routes, links, and the tests that docs/security.md names."""
+import json
 import os
 import re
 import subprocess
@@ -101,6 +102,22 @@ def test_the_lines_to_try_come_at_once(tmp_path):
         assert len(lines) == 4 and set(load_file(tmp_path / "rank-0.safetensors")) == {"w"}, text
         assert f"\n  HF_ENDPOINT={url} hf download local/m\n" in text and f"\nIn a browser: {url}/\n" in text, text
         assert s.get("/api/models/local/m").status == 200
+
+
+def test_the_rank_file_to_try_is_a_part(tmp_path):
+    """Of several models one that vLLM can split is named, though it is not the first."""
+    write_by_hand(tmp_path / "a/model.safetensors", [tensor("w", "F32", [4])])
+    write_by_hand(tmp_path / "b/model.safetensors", [tensor("model.norm.weight", "F32", [8])])
+    (tmp_path / "b/config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "num_attention_heads": 2, "hidden_size": 8}))
+    age(tmp_path)
+    with Server(tmp_path) as s:
+        url = f"http://127.0.0.1:{s.port}"
+        text = subprocess.run([sys.executable, REPO / "scripts/curl_lines.py", url], capture_output=True, text=True, check=True).stdout
+    assert f"curl {url}/models/a/tensors\n" in text and f"{url}/models/b/shards/vllm/tp2/rank-0.safetensors\n" in text, text
+    (tmp_path / "none").mkdir()
+    with Server(tmp_path / "none") as s:
+        text = subprocess.run([sys.executable, REPO / "scripts/curl_lines.py", f"http://127.0.0.1:{s.port}"], capture_output=True, text=True, check=True).stdout
+    assert "\nThere is no model with tensors yet. When there is one, try:\n" in text, text
 
 
 def shell_blocks(path):

@@ -56,7 +56,7 @@ class Page(html.parser.HTMLParser):
 
 
 OURS = {("html", "lang"), ("head",), ("meta", "charset"), ("title",), ("style",), ("body",), ("h1",), ("table",), ("tr",),
-        ("td",), ("td", "class"), ("a", "href")}
+        ("td",), ("td", "class", "title"), ("a", "href"), ("p",), ("th",)}
 
 
 def get_page(srv, target, accept="text/html,*/*;q=0.8"):
@@ -74,7 +74,7 @@ def test_from_the_start_to_every_file(srv):
         target = todo.pop()
         page, _ = get_page(srv, target)
         for link in page.links:
-            where = urllib.parse.urljoin(target, link)
+            where = urllib.parse.urldefrag(urllib.parse.urljoin(target, link)).url
             if where in seen:
                 continue
             seen.add(where)
@@ -93,20 +93,23 @@ def test_from_the_start_to_every_file(srv):
 
 
 def test_a_folder_as_fsspec_reads_it(srv):
-    """Accept: */*; every link of the page is an item of the folder, absolute on this host or relative to it."""
+    """Accept: */*; every link of the page is an item of the folder, but for those that lead up or to the start: _ls_real of
+    fsspec passes over "..", "../" and absolute paths that are not below the folder, and takes "/" alone for an item."""
     for target, wanted in (("/models/org/m/files/", {*NAMES, "model.safetensors", "sub/"}), ("/models/org/m/files/sub/", {"deeper/"}),
                            ("/datasets/ns/rows/resolve/main/", {EVIL + "/", "train.parquet"})):
         r = srv.get(target, {"Accept": "*/*"})
         links = {m.group("url") for m in FSSPEC_LINKS.finditer(r.body.decode())}
+        assert "/" not in links
+        links = {u for u in links if not u.startswith("/") or u.startswith(target)}
         assert {urllib.parse.unquote(urllib.parse.urljoin(target, u))[len(target):] for u in links} == wanted
         assert "http:" not in r.body.decode() and "https:" not in r.body.decode()
 
 
 def test_names_are_shown_as_they_are(srv):
     page, _ = get_page(srv, "/models/org/m/files/")
-    assert set(page.links.values()) == {*NAMES, "model.safetensors", "sub/"}
+    assert set(page.links.values()) == {*NAMES, "model.safetensors", "sub/", "all models", "up"}
     page, _ = get_page(srv, "/models/")
-    assert set(page.links.values()) == {"org/m", EVIL}
+    assert set(page.links.values()) == {"org/m", EVIL, "all models"}
 
 
 def test_head_ranges_and_conditions(srv):
@@ -123,6 +126,9 @@ def test_programs_get_json(srv):
     for target in ("/models", "/models/", "/models/org/m", "/models/org/m/"):
         for accept in ("*/*", "application/json", "text/htmlx"):
             assert srv.get(target, {"Accept": accept}).get("Content-Type") == "application/json", (target, accept)
+    for path, says in (("/", "page for browsers"), ("/datasets", "GET /api/datasets"), ("/datasets/", "GET /api/datasets"), ("/api", "/api/models")):
+        r = srv.get(path)
+        assert r.status == 404 and says in r.body.decode() and "begin with GET /models" in r.body.decode(), r
     assert srv.get("/").status == 404 and srv.get("/models/org/m/files/none/").status == 404
 
 
@@ -136,7 +142,7 @@ def test_many_readers_of_a_large_folder(tmp_path):
     age(tmp_path)
     with Server(tmp_path, hash_threads=0) as s:
         whole = s.get("/models/m/files/data/")
-        assert whole.length > files * 100 and len(FSSPEC_LINKS.findall(whole.body.decode())) == files
+        assert whole.length > files * 100 and len(FSSPEC_LINKS.findall(whole.body.decode())) == files + 2
         assert whole.body[5000:7000] == s.get("/models/m/files/data/", {"Range": "bytes=5000-6999"}).body
         before = s.anon_bytes()
         conns = [Conn(s.port, rcvbuf=4096) for _ in range(readers)]

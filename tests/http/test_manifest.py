@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import DTYPE_BITS, check_error, enc
+from harness import DTYPE_BITS, Server, check_error, enc
 
 
 def entry(srv, id):
@@ -84,6 +84,14 @@ def test_model_updated_is_the_newest_file(srv, tree):
         assert got.endswith("Z") and "T" in got, f"{id}: updated is not RFC 3339 UTC: {got}"
         when = datetime.datetime.fromisoformat(got.replace("Z", "+00:00")).timestamp()
         assert int(when) == newest // 10**9, f"{id}: updated {got}, newest file {newest}"
+
+
+def test_updated_is_null_where_no_file_is_listed(tmp_path):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/model.safetensors").symlink_to("nowhere")
+    with Server(tmp_path) as s:
+        m = s.json("/models/m")
+    assert m["file_count"] == 0 and m["updated"] is None, m
 
 
 def test_model_config_is_the_file_parsed(srv, tree):

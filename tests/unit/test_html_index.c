@@ -33,12 +33,14 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
-/* All hrefs of a page, parted by blanks. */
+/* All hrefs of a page's table, parted by blanks. */
 static void hrefs(const char *page, char out[1024])
 {
     size_t used = 0;
     out[0] = '\0';
-    for (const char *at = strstr(page, "href=\""); at != NULL; at = strstr(at, "href=\"")) {
+    const char *table = strstr(page, "<table>");
+    assert_non_null(table);
+    for (const char *at = strstr(table, "href=\""); at != NULL; at = strstr(at, "href=\"")) {
         at += strlen("href=\"");
         used += (size_t)snprintf(out + used, 1024 - used, "%s%.*s", used > 0 ? " " : "",
                                  (int)strcspn(at, "\""), at);
@@ -117,8 +119,9 @@ static void hostile_names_are_text(void **state)
     static const char *const targets[] = {"/models/", "/models/" EVIL_HREF "/",
                                           "/models/" EVIL_HREF "/files/",
                                           "/models/" EVIL_HREF "/files/" EVIL_HREF "/"};
-    static const char *const tags[] = {"!DOCTYPE html", "html", "head",  "meta", "title", "style",
-                                       "body",          "h1",   "table", "tr",   "td",    "a"};
+    static const char *const tags[] = {
+        "!DOCTYPE html", "html", "head", "meta", "title", "style", "body", "h1",
+        "table",         "tr",   "td",   "a",    "p",     "th"};
     struct place place;
     open_place(&place);
     for (size_t i = 0; i + 1 < COUNT_OF(targets); i++) {
@@ -141,6 +144,79 @@ static void hostile_names_are_text(void **state)
     loopback_get(&place.loop, targets[3], &answer);
     assert_int_equal(answer.response.status, 404);
     answer_fini(&answer);
+    close_place(&place);
+}
+
+/* The links above the table, parted by blanks. */
+static void expect_ways(struct place *place, const char *target, const char *wanted)
+{
+    struct answer answer;
+    char got[1024] = "";
+    size_t used = 0;
+    loopback_ask(&place->loop, "GET", target, "Accept: text/html", &answer);
+    CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
+    const char *table = strstr(answer.body, "<table>");
+    assert_non_null(table);
+    for (const char *at = strstr(answer.body, "href=\""); at != NULL && at < table;
+         at = strstr(at, "href=\"")) {
+        at += strlen("href=\"");
+        used += (size_t)snprintf(got + used, sizeof got - used, "%s%.*s", used > 0 ? " " : "",
+                                 (int)strcspn(at, "\""), at);
+    }
+    CHECK(strcmp(got, wanted) == 0, "%s: %s, wanted %s", target, got, wanted);
+    answer_fini(&answer);
+}
+
+static void every_page_leads_back(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    expect_ways(&place, "/", "");
+    expect_ways(&place, "/models/", "/#");
+    expect_ways(&place, "/models/org/m/", "/# /models/");
+    expect_ways(&place, "/models/org/m/files/", "/# /models/org/m/");
+    expect_ways(&place, "/models/org/m/files/a/", "/# /models/org/m/files/");
+    expect_ways(&place, "/models/org/m/files/a/y/", "/# /models/org/m/files/a/");
+    expect_ways(&place, "/models/org/m/files/a%2Fy", "/# /models/org/m/files/a/");
+    expect_ways(&place, "/models/" EVIL_HREF "/files/", "/# /models/" EVIL_HREF "/");
+    expect_ways(&place, "/org/m/resolve/main/a/y/", "/# /org/m/resolve/main/a/");
+    expect_ways(&place, "/org/m/resolve/main/", "/#");
+    close_place(&place);
+}
+
+static void expect_text(struct place *place, const char *target, const char *part)
+{
+    struct answer answer;
+    loopback_ask(&place->loop, "GET", target, "Accept: text/html", &answer);
+    CHECK(answer.response.status == 200 && strstr(answer.body, part) != NULL, "%s lacks %s: %s", target, part,
+          answer.body);
+    answer_fini(&answer);
+}
+
+/* What JSON says in `error` stands beside the name; sizes have units. */
+static void refused_files_say_why(void **state)
+{
+    (void)state;
+    struct place place;
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "good/model.safetensors", "a");
+    tree_text(&place.tree, "good/lfs.bin",
+              "version https://git-lfs.github.com/spec/v1\n"
+              "oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n");
+    tree_text(&place.tree, "bad/x<y>.safetensors", "rubbish!");
+    tree_simple(&place.tree, "part/model-00001-of-00002.safetensors", "a");
+    tree_index(&place.tree, "part/model.safetensors.index.json",
+               "a model-00001-of-00002.safetensors b model-00002-of-00002.safetensors");
+    loopback_open(&place.loop, &place.tree);
+    expect_text(&place, "/", "<a href=\"/models/bad/\">bad</a></td><td></td><td>x&lt;y&gt;.safetensors: ");
+    expect_text(&place, "/", "good</a></td><td class=\"n\" title=\"8 bytes\">8 B</td><td>safetensors</td>");
+    expect_text(&place, "/",
+                "<a href=\"/models/part/\">part</a></td><td></td><td>model.safetensors.index.json: ");
+    expect_text(&place, "/models/good/files/", "git lfs pull");
+    expect_text(&place, "/models/bad/files/",
+                "title=\"8 bytes\">8 B</td><td>header length 2407300897288910194 is larger");
+    expect_text(&place, "/models/part/", "<a href=\"/models/part/tensors?partial=1\">");
     close_place(&place);
 }
 
@@ -299,6 +375,8 @@ int main(void)
         cmocka_unit_test(links_of_every_page),
         cmocka_unit_test(links_lead_somewhere),
         cmocka_unit_test(hostile_names_are_text),
+        cmocka_unit_test(every_page_leads_back),
+        cmocka_unit_test(refused_files_say_why),
         cmocka_unit_test(who_gets_a_page),
         cmocka_unit_test(no_page_where_there_is_no_folder),
         cmocka_unit_test(datasets_are_found),

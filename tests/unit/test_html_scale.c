@@ -150,12 +150,13 @@ static void every_file_is_on_it(void **state)
     open_place(&place, FILES);
     for (size_t folder = 0; folder < 2; folder++) {
         char *text = text_of(&place, page_of(&place, folder == 0 ? "" : "sub", &response));
-        const char *at = strstr(text, "<tr>");
+        const char *at = strstr(text, "<tr><td>");
         char row[256];
         for (size_t i = folder * (FILES / 2); i < (folder + 1) * (FILES / 2); i++) {
             int len = snprintf(row, sizeof row,
                                "<tr><td><a href=\"/b/%spart%%20%%3C%06zu%%3E%%20of%%20a%%20data%%20set.bin\">"
-                               "part &lt;%06zu&gt; of a data set.bin</a></td><td class=\"n\">12345</td>",
+                               "part &lt;%06zu&gt; of a data set.bin</a></td><td class=\"n\" "
+                               "title=\"12345 bytes\">12.1 KiB</td>",
                                folder == 0 ? "" : "sub/", i, i);
             CHECK(strncmp(at, row, (size_t)len) == 0, "%zu: %.300s", i, at);
             at = strstr(at + len, "\n") + 1;
