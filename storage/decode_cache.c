@@ -91,6 +91,16 @@ static void idle_remove(struct td_decode_cache *cache, struct td_decoded_part *p
     part->newer = part->older = NULL;
 }
 
+/* There is one. */
+static struct td_decoded_part *idle_take_oldest(struct td_decode_idle *idle)
+{
+    struct td_decoded_part *part = idle->oldest;
+    idle->oldest = part->newer;
+    *(part->newer != NULL ? &part->newer->older : &idle->newest) = NULL;
+    part->newer = NULL;
+    return part;
+}
+
 static void idle_add(struct td_decode_cache *cache, struct td_decoded_part *part)
 {
     struct td_decode_idle *idle = idle_of(cache, part);
@@ -144,25 +154,23 @@ static void let_go(struct td_decode_cache *cache, struct td_decoded_part *part)
         free(part);
 }
 
-/* Returns the idle part that goes first. Costly parts stay longer, up to half of the memory: other parts are made from
- * them. */
-static struct td_decoded_part *least_wanted(const struct td_decode_cache *cache, bool spare_costly)
+/* Returns the list whose oldest part goes first; NULL: none can go. Costly parts stay longer, up to half of the memory: other
+ * parts are made from them. */
+static struct td_decode_idle *least_wanted(struct td_decode_cache *cache, bool spare_costly)
 {
-    struct td_decoded_part *part = cache->idle.oldest;
-    struct td_decoded_part *costly = cache->costly_idle.oldest;
-    if (costly == NULL || spare_costly)
-        return part;
-    return part == NULL || cache->costly_bytes > cache->max_bytes / 2 ? costly : part;
+    struct td_decode_idle *idle = cache->idle.oldest != NULL ? &cache->idle : NULL;
+    if (cache->costly_idle.oldest == NULL || spare_costly)
+        return idle;
+    return idle == NULL || cache->costly_bytes > cache->max_bytes / 2 ? &cache->costly_idle : idle;
 }
 
 /* Makes room for so many bytes, letting go of what was used longest ago. */
 static bool make_room(struct td_decode_cache *cache, size_t bytes, bool spare_costly)
 {
-    struct td_decoded_part *part;
+    struct td_decode_idle *idle;
     while (bytes > cache->max_bytes - cache->used_bytes &&
-           (part = least_wanted(cache, spare_costly)) != NULL) {
-        idle_remove(cache, part);
-        let_go(cache, part);
+           (idle = least_wanted(cache, spare_costly)) != NULL) {
+        let_go(cache, idle_take_oldest(idle));
         cache->evictions++;
     }
     return bytes <= cache->max_bytes - cache->used_bytes;
