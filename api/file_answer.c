@@ -51,7 +51,8 @@ bool td_shard_file_answer(const struct td_shard_store *store, const struct td_sh
 {
     char former[TD_TAG_BYTES];
     if (!td_shard_store_former_tag(want, rank, former, err) ||
-        !td_shard_file_append(store->catalog, want->snapshot, want->checkpoint, file, &response->body, err))
+        !td_shard_file_append(store->catalog, want->snapshot, want->checkpoint, file, response->cancel,
+                              &response->body, err))
         return false;
     td_response_describe(response, "application/octet-stream");
     td_response_set_etag(response, "%s", tag);

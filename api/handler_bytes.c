@@ -101,8 +101,8 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     ok = ok && td_plan_from_selection(&tensors, wanted->number, &wanted->selection, budget, &plan, err) &&
          td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, budget,
                               &file, err) &&
-         td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, &call->response->body,
-                              err);
+         td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
+                              &call->response->body, err);
     td_plan_fini(&plan);
     td_shard_file_unref(file);
     return ok;
@@ -117,8 +117,8 @@ static bool set_tensor_bytes(const struct td_call *call, const struct td_checkpo
     if (!wanted->part && wanted->format == FORMAT_RAW) {
         struct td_blob *blob = NULL;
         uint64_t base = 0;
-        bool opened =
-            td_tensor_open(call->api->catalog, call->snapshot, checkpoint, wanted->ref, &blob, &base, &err);
+        bool opened = td_tensor_open(call->api->catalog, call->snapshot, checkpoint, wanted->ref,
+                                     call->request->cancel, &blob, &base, &err);
         return set_body(call, opened, blob, base, wanted->nbytes, &err);
     }
     if (append_part(call, checkpoint, wanted, &err))
@@ -386,7 +386,7 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
               td_plan_from_items(batch->items.items, batch->items.count, &tensors, budget, &plan, &err) &&
               td_shard_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
               td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file,
-                                   &call->response->body, &err);
+                                   call->request->cancel, &call->response->body, &err);
     size_t planned_bytes =
         ok ? plan.arena.used_bytes : TD_SHARD_TRIM_BYTES; /* part of it may be freed already */
     td_plan_fini(&plan);

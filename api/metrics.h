@@ -16,6 +16,7 @@ enum td_cut {
     TD_CUT_CLIENT,   /* the client went away */
     TD_CUT_CHANGED,  /* the file changed or shrank under the transfer */
     TD_CUT_DAMAGED,  /* what had to be unpacked for it is damaged */
+    TD_CUT_BUSY,     /* no memory, or no turn, to unpack in time what it needs */
     TD_CUT_STALLED,  /* no progress for the send timeout */
     TD_CUT_SLOW,     /* below the minimum rate */
     TD_CUT_DEADLINE, /* request header not complete in time */

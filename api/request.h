@@ -2,6 +2,8 @@
 #ifndef TD_API_REQUEST_H
 #define TD_API_REQUEST_H
 
+#include "core/cancel.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -25,6 +27,8 @@ struct td_request {
     const struct td_header *headers;
     size_t header_count;
     struct td_text body; /* all of it; empty without one */
+    const struct td_cancel
+        *cancel; /* asks when nobody waits for the answer any more; outlives the answer. NULL: never */
 };
 
 bool td_text_equals(struct td_text text, const char *word);

@@ -70,6 +70,7 @@ void td_response_init(struct td_response *response)
     response->header_count = 0;
     response->announced_bytes = 0;
     response->facade = TD_FACADE_API;
+    response->cancel = NULL;
     response->resource = (struct td_text){.p = "", .len = 0};
     response->request_id[0] = '\0';
     td_body_init(&response->body);
@@ -87,6 +88,7 @@ void td_response_init_for(struct td_response *response, const struct td_request 
 {
     td_response_init(response);
     response->facade = request->facade;
+    response->cancel = request->cancel;
     if (request->facade != TD_FACADE_S3)
         return;
     const char *query = request->target.len == 0 ? NULL : memchr(request->target.p, '?', request->target.len);

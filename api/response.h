@@ -69,6 +69,7 @@ struct td_response {
     struct td_response_header headers[TD_RESPONSE_HEADERS];
     size_t header_count;
     struct td_body body;
+    const struct td_cancel *cancel;       /* the request's */
     uint64_t announced_bytes;             /* 304: the length that a 200 would have had */
     enum td_facade facade;                /* in whose form its errors are */
     struct td_text resource;              /* S3: what was asked for, for these; borrowed from the request */

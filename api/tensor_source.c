@@ -53,10 +53,11 @@ static bool replace(bool made, struct td_blob *over, struct td_blob **blob)
 
 /* A tensor with a coding is one of its file's manifest: its name lives as long as the file. */
 static bool decode(struct td_catalog *catalog, struct td_file *file, const struct td_tensor *tensor,
-                   struct td_blob **blob, struct td_error *err)
+                   const struct td_cancel *cancel, struct td_blob **blob, struct td_error *err)
 {
     struct td_blob *over = NULL;
-    struct td_decoded_owner owner = {.context = td_file_ref(file),
+    struct td_decoded_owner owner = {.cancel = cancel,
+                                     .context = td_file_ref(file),
                                      .release = release_file,
                                      .tensor = tensor->name,
                                      .file = file->source.path};
@@ -84,8 +85,9 @@ static bool swap(const struct td_tensor *tensor, uint64_t off, struct td_blob **
 }
 
 bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapshot,
-                    const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, struct td_blob **blob,
-                    uint64_t *base, struct td_error *err)
+                    const struct td_checkpoint *checkpoint, struct td_tensor_ref ref,
+                    const struct td_cancel *cancel, struct td_blob **blob, uint64_t *base,
+                    struct td_error *err)
 {
     const struct td_tensor *tensor = ref.tensor;
     *base = 0;
@@ -93,7 +95,8 @@ bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapsh
         return open_pieces(catalog, snapshot, checkpoint, tensor, blob, err);
     if (!map_part(catalog, snapshot, checkpoint, ref.part, blob, err))
         return false;
-    if (tensor->coding != NULL && !decode(catalog, checkpoint->parts[ref.part]->file, tensor, blob, err))
+    if (tensor->coding != NULL &&
+        !decode(catalog, checkpoint->parts[ref.part]->file, tensor, cancel, blob, err))
         return false;
     if (tensor->strides != NULL && !gather(tensor, blob, err))
         return false;
@@ -124,6 +127,7 @@ struct sources {
     struct td_snapshot *snapshot;
     const struct td_checkpoint *checkpoint;
     struct td_shard_file *file;
+    const struct td_cancel *cancel;
 };
 
 static bool open_source(void *context, uint32_t source, struct td_blob **blob, uint64_t *base,
@@ -136,8 +140,8 @@ static bool open_source(void *context, uint32_t source, struct td_blob **blob, u
         return true;
     }
     return td_tensor_open(s->catalog, s->snapshot, s->checkpoint,
-                          td_checkpoint_tensor(s->checkpoint, source - TD_SHARD_SOURCE_TENSOR), blob, base,
-                          err);
+                          td_checkpoint_tensor(s->checkpoint, source - TD_SHARD_SOURCE_TENSOR), s->cancel,
+                          blob, base, err);
 }
 
 static void close_sources(void *context)
@@ -150,7 +154,7 @@ static void close_sources(void *context)
 
 bool td_shard_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot,
                         const struct td_checkpoint *checkpoint, struct td_shard_file *file,
-                        struct td_blob **out, struct td_error *err)
+                        const struct td_cancel *cancel, struct td_blob **out, struct td_error *err)
 {
     struct sources *s = malloc(sizeof *s);
     if (s == NULL)
@@ -158,17 +162,18 @@ bool td_shard_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot
     *s = (struct sources){.catalog = catalog,
                           .snapshot = td_snapshot_ref(snapshot),
                           .checkpoint = checkpoint,
-                          .file = td_shard_file_ref(file)};
+                          .file = td_shard_file_ref(file),
+                          .cancel = cancel};
     struct td_source_opener opener = {.context = s, .open = open_source, .close = close_sources};
     return td_blob_composed(file->layout, &opener, out, err);
 }
 
 bool td_shard_file_append(struct td_catalog *catalog, struct td_snapshot *snapshot,
                           const struct td_checkpoint *checkpoint, struct td_shard_file *file,
-                          struct td_body *body, struct td_error *err)
+                          const struct td_cancel *cancel, struct td_body *body, struct td_error *err)
 {
     struct td_blob *blob = NULL;
-    bool ok = td_shard_file_open(catalog, snapshot, checkpoint, file, &blob, err) &&
+    bool ok = td_shard_file_open(catalog, snapshot, checkpoint, file, cancel, &blob, err) &&
               td_body_append(body, blob, 0, file->nbytes, err);
     td_blob_unref(blob);
     return ok;

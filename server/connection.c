@@ -4,6 +4,7 @@
 
 #include <linux/sockios.h>
 #include <linux/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -207,6 +208,15 @@ struct td_connection *td_registry_find(struct td_registry *registry, int fd)
     return connection;
 }
 
+/* Looks without waiting. A client that shuts down only its sending side is taken for gone: TCP does not tell them apart. */
+static bool is_gone(void *context)
+{
+    const struct td_connection *connection = context;
+    struct pollfd look = {.fd = connection->fd, .events = POLLRDHUP};
+    return atomic_load(&connection->cut) != TD_CUT_NONE ||
+           (poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0);
+}
+
 struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address)
 {
     /* libmicrohttpd does not tell when it drops a connection for want of memory before it began; the descriptor's
@@ -219,6 +229,7 @@ struct td_connection *td_connection_open(struct td_registry *registry, int fd, c
         return NULL;
     connection->registry = registry;
     connection->fd = fd;
+    connection->cancel = (struct td_cancel){.is_asked = is_gone, .context = connection};
     connection->address = *address;
     atomic_init(&connection->phase, TD_PHASE_FIRST);
     atomic_init(&connection->phase_since_ns, td_clock_ns());

@@ -45,8 +45,9 @@ struct td_connection {
     enum td_facade facade; /* of the port by which it came in; set before its first request */
     _Atomic int phase;
     _Atomic uint64_t phase_since_ns;
-    _Atomic int cut; /* enum td_cut: why the reaper ended it */
-    bool near;       /* its send queue is short; for its own thread alone */
+    _Atomic int cut;         /* enum td_cut: why the reaper ended it */
+    struct td_cancel cancel; /* asks when the connection was cut, or the client ended its side */
+    bool near;               /* its send queue is short; for its own thread alone */
     /* progress of an answer, for the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
     /* bytes of a next request on an idle connection, for the reaper alone */

@@ -246,6 +246,7 @@ static struct td_request request_of(const struct session *session)
         .headers = exchange->headers,
         .header_count = exchange->header_count,
         .body = {.p = exchange->upload.data, .len = exchange->upload.len},
+        .cancel = &session->connection->cancel,
     };
 }
 

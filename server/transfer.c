@@ -54,7 +54,9 @@ static ssize_t abort_transfer(struct transfer *transfer, const struct td_error *
 {
     int none = TD_CUT_NONE;
     /* a file that changed may look damaged, too: who reads has looked (storage/decoded.c) */
-    enum td_cut cut = err->code == TD_FAILED_PRECONDITION ? TD_CUT_DAMAGED : TD_CUT_CHANGED;
+    enum td_cut cut = err->code == TD_FAILED_PRECONDITION  ? TD_CUT_DAMAGED
+                      : err->code == TD_RESOURCE_EXHAUSTED ? TD_CUT_BUSY
+                                                           : TD_CUT_CHANGED;
     if (cut == TD_CUT_DAMAGED)
         tell_damage(transfer->connection->registry, err);
     (void)atomic_compare_exchange_strong(&transfer->connection->cut, &none, (int)cut);

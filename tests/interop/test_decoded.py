@@ -344,6 +344,7 @@ def test_a_damaged_npz_is_an_error_for_every_range(tmp_path):
         for headers in ({}, {"Range": "bytes=0-10"}, {"Range": "bytes=-10"}):
             answer = get(server, href, **headers)
             assert answer.status == 422 and b"CRC" in answer.body
+            assert server.request(href, method="HEAD").status == 422
         assert get(server, manifest(server, "x.npz")["b"]["href"]).status == 200
 
 

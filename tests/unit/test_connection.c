@@ -447,6 +447,29 @@ static void a_reused_descriptor_replaces_its_connection(void **state)
     td_registry_fini(&place.registry);
 }
 
+/* Work for an answer can stop when the client has ended its side, or the connection was cut; not before. */
+static void work_is_cancelled_when_nobody_waits(void **state)
+{
+    (void)state;
+    for (int cut = 0; cut <= 1; cut++) {
+        struct place place = {.limits = long_limits()};
+        open_place(&place);
+        struct pair pair = connect_pair();
+        struct td_connection *connection = open_connection(&place, &pair);
+        td_connection_set_phase(connection, TD_PHASE_HANDLING);
+        assert_int_equal(send(pair.client, "GET", 3, 0), 3); /* a next request is no end */
+        assert_false(td_cancel_is_asked(&connection->cancel));
+        if (cut)
+            td_registry_cut_all(&place.registry);
+        else
+            assert_int_equal(shutdown(pair.client, SHUT_WR), 0);
+        assert_true(td_cancel_is_asked(&connection->cancel));
+        td_connection_close(connection);
+        close_pair(&pair);
+        td_registry_fini(&place.registry);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +484,7 @@ int main(void)
         cmocka_unit_test(sent_bytes_are_counted),
         cmocka_unit_test(long_answers_over_short_paths_queue_little),
         cmocka_unit_test(a_reused_descriptor_replaces_its_connection),
+        cmocka_unit_test(work_is_cancelled_when_nobody_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,8 @@ struct actor {
     struct td_blob blob;
     _Atomic bool unchanged, pinned;
     _Atomic uint64_t fails_at; /* reading this byte fails; UINT64_MAX: none does */
-    _Atomic bool changes_when_read, is_damaged;
+    _Atomic bool changes_when_read;
+    _Atomic int fails_with; /* enum td_code; TD_OK: TD_UNAVAILABLE */
     _Atomic int destroyed;
 };
 
@@ -32,7 +33,10 @@ static bool actor_read(struct td_blob *blob, uint64_t off, void *out, size_t len
 {
     struct actor *actor = (struct actor *)(void *)blob;
     if (off <= atomic_load(&actor->fails_at) && atomic_load(&actor->fails_at) - off < len)
-        return td_error_set(err, atomic_load(&actor->is_damaged) ? TD_FAILED_PRECONDITION : TD_UNAVAILABLE,
+        return td_error_set(err,
+                            atomic_load(&actor->fails_with) != TD_OK
+                                ? (enum td_code)atomic_load(&actor->fails_with)
+                                : TD_UNAVAILABLE,
                             "the actor failed");
     for (size_t i = 0; i < len; i++)
         ((uint8_t *)out)[i] = wire_byte(off + i);
@@ -343,18 +347,18 @@ static void many_runs(void **state)
 
 /* ---- files that change --------------------------------------------------------------------------------- */
 
-/* Damage that is met behind the first byte breaks the answer off, under a name of its own. */
-static void damaged_files_never_complete(void **state)
+/* Damage that is met behind the first byte breaks the answer off, and so does want of memory: each under a name of its own. */
+static void check_broken_off(enum td_code code, enum td_cut cut)
 {
-    (void)state;
     static struct scene scene;
     struct reply reply;
+    memset(&scene, 0, sizeof scene);
     scene.fill = fill_actor;
     scene.status = 200;
     open_scene(&scene);
     scene.len = LARGE;
     set_actor(&scene, false);
-    atomic_store(&scene.actor.is_damaged, true);
+    atomic_store(&scene.actor.fails_with, (int)code);
     atomic_store(&scene.actor.fails_at, scene.len - 1);
     atomic_store(&scene.cut, TD_CUT_NONE);
     ask(&scene, "GET", &reply);
@@ -362,9 +366,21 @@ static void damaged_files_never_complete(void **state)
     uint64_t until_ns = td_clock_ns() + UINT64_C(10000000000);
     while (atomic_load(&scene.cut) == TD_CUT_NONE && td_clock_ns() < until_ns)
         (void)poll(NULL, 0, 1);
-    assert_int_equal(atomic_load(&scene.cut), TD_CUT_DAMAGED);
+    assert_int_equal(atomic_load(&scene.cut), cut);
     free(reply.bytes);
     close_scene(&scene);
+}
+
+static void damaged_files_never_complete(void **state)
+{
+    (void)state;
+    check_broken_off(TD_FAILED_PRECONDITION, TD_CUT_DAMAGED);
+}
+
+static void want_of_memory_is_no_change(void **state)
+{
+    (void)state;
+    check_broken_off(TD_RESOURCE_EXHAUSTED, TD_CUT_BUSY);
 }
 
 /* A small answer is checked after the copy and becomes a 503; a large one is broken off before its end. */
@@ -487,6 +503,7 @@ int main(void)
         cmocka_unit_test(many_runs),
         cmocka_unit_test(changed_files_never_complete),
         cmocka_unit_test(damaged_files_never_complete),
+        cmocka_unit_test(want_of_memory_is_no_change),
         cmocka_unit_test(what_is_not_pinned_is_checked),
         cmocka_unit_test(pinned_transfers_can_be_cut),
     };
