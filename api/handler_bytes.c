@@ -127,28 +127,30 @@ static bool set_tensor_bytes(const struct td_call *call, const struct td_checkpo
     return false;
 }
 
+/* Answers that the checkpoint does not have the tensor that the path names. */
+static void fail_absent(const struct td_call *call, const struct td_checkpoint *checkpoint)
+{
+    struct td_buffer absence;
+    td_buffer_init(&absence);
+    if (checkpoint->lacks != NULL)
+        td_partial_write_absence(call->snapshot, checkpoint, call->rest.p, call->rest.len, &absence);
+    const char *text = absence.len > 0 ? td_buffer_terminate(&absence) : NULL;
+    if (text != NULL)
+        td_response_fail(call->response, 404, NULL, "%s", text);
+    else
+        td_response_fail(call->response, 404, NULL,
+                         "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"", checkpoint->id,
+                         call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
+    td_buffer_fini(&absence);
+}
+
 /* The tensor that the path names. False: an error was answered. */
 static bool find_tensor(const struct td_call *call, const struct td_checkpoint *checkpoint,
                         struct wanted *wanted)
 {
     struct td_response *response = call->response;
     if (!td_checkpoint_find_number(checkpoint, call->rest.p, call->rest.len, &wanted->number)) {
-        bool is_usable = true;
-        const char *file = checkpoint->index == NULL
-                               ? NULL
-                               : td_partial_file_of(checkpoint, call->rest.p, call->rest.len, &is_usable);
-        if (file != NULL)
-            td_response_fail(
-                response, 404, NULL,
-                "tensor \"%.*s\" is not there: the index says that it is in \"%.200s\", which %s",
-                (int)(call->rest.len > 200 ? 200 : call->rest.len), call->rest.p, file,
-                is_usable                                                ? "does not have it"
-                : td_partial_is_listed(call->snapshot, checkpoint, file) ? "cannot be read"
-                                                                         : "is missing");
-        else
-            td_response_fail(response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
-                             checkpoint->id, call->model->id,
-                             (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
+        fail_absent(call, checkpoint);
         return false;
     }
     wanted->ref = td_checkpoint_tensor(checkpoint, wanted->number);

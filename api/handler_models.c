@@ -385,9 +385,11 @@ static bool dtype_filter(const struct td_call *call, const struct td_dtype **dty
 static void manifest_etag(const struct td_call *call, const struct td_checkpoint *checkpoint)
 {
     char tag[TD_TAG_BYTES];
+    const struct td_model *model = call->model;
+    bool is_default = checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, checkpoint->tag);
-    td_digest_add_cstring(digest, checkpoint == &call->model->checkpoints[0] ? "default" : "");
+    td_digest_add_cstring(digest, is_default ? "default" : "");
     for (size_t i = 0; i < call->uri->parameter_count; i++) {
         const struct td_parameter *parameter = &call->uri->parameters[i];
         if (td_text_equals(parameter->name, "checkpoint"))

@@ -2,6 +2,7 @@
 
 #include "api/page_token.h"
 #include "api/uri.h"
+#include "catalog/partial_checkpoint.h"
 #include "core/buffer.h"
 #include "core/glob.h"
 #include "core/json.h"
@@ -12,6 +13,9 @@
 /* Text rendered at a time; a piece ends with the tensor that crosses this. Up to so much text is kept until it is sent;
  * more is measured first and rendered again. */
 enum { PIECE_BYTES = 32 * 1024, KEPT_BYTES = 256 * 1024 };
+
+/* Missing files that a manifest names: the names of a group can claim 99,999. */
+enum { MISSING_FILES_MAX = 1000 };
 
 /* A piece: where its text begins and which tensor it begins with. */
 struct piece {
@@ -78,7 +82,7 @@ static void write_dotted_name(struct td_buffer *out, const struct td_tensor *ten
 /* Whether the checkpoint is the one without ?checkpoint=, among the incomplete ones or among the others. */
 static bool is_default(const struct td_model *model, const struct td_checkpoint *checkpoint)
 {
-    return checkpoint == (checkpoint->index != NULL ? model->partials : model->checkpoints);
+    return checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
 }
 
 void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
@@ -91,10 +95,10 @@ void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
         write_dotted_name(out, tensor);
     else
         td_uri_encode(out, tensor->name, tensor->name_len, true);
-    if (checkpoint->index != NULL)
+    if (checkpoint->lacks != NULL)
         td_buffer_puts(out, "?partial=1");
     if (!is_default(model, checkpoint)) {
-        td_buffer_puts(out, checkpoint->index != NULL ? "&checkpoint=" : "?checkpoint=");
+        td_buffer_puts(out, checkpoint->lacks != NULL ? "&checkpoint=" : "?checkpoint=");
         td_uri_encode(out, checkpoint->id, strlen(checkpoint->id), false);
     }
 }
@@ -223,24 +227,26 @@ static void render_piece(const struct view *view, size_t *at, size_t *emitted, s
     }
 }
 
-/* Says what an incomplete checkpoint lacks. */
+static void write_missing_file(void *context, const char *file)
+{
+    struct td_buffer *out = context;
+    if (out->failed)
+        return;
+    if (out->data[out->len - 1] != '[')
+        td_buffer_putc(out, ',');
+    td_json_write_cstring(out, file);
+}
+
+/* Says what an incomplete checkpoint lacks. A group's names do not say which tensors its missing files have. */
 static void write_incomplete(const struct td_checkpoint *checkpoint, struct td_buffer *out)
 {
-    size_t left_out = checkpoint->index->file->index.entry_count - checkpoint->tensor_count;
-    size_t count = checkpoint->missing_count;
     td_buffer_puts(out, ",\"incomplete\":{\"reason\":\"");
-    if (count == 0)
-        td_buffer_printf(out, "the index names %zu tensor%s not there\"", left_out,
-                         left_out == 1 ? " that is" : "s that are");
-    else
-        td_buffer_printf(out, "%zu file%s of the index %s missing or refused\"", count, count == 1 ? "" : "s",
-                         count == 1 ? "is" : "are");
-    td_buffer_printf(out, ",\"missing_tensor_count\":%zu,\"missing_files\":[", left_out);
-    for (size_t i = 0; i < checkpoint->missing_count; i++) {
-        if (i > 0)
-            td_buffer_putc(out, ',');
-        td_json_write_cstring(out, checkpoint->missing[i]);
-    }
+    td_partial_write_reason(checkpoint, out);
+    td_buffer_putc(out, '"');
+    if (checkpoint->lacks->index != NULL)
+        td_buffer_printf(out, ",\"missing_tensor_count\":%zu", checkpoint->lacks->tensor_count);
+    td_buffer_printf(out, ",\"missing_file_count\":%zu,\"missing_files\":[", checkpoint->lacks->file_count);
+    td_partial_each_missing(checkpoint, MISSING_FILES_MAX, write_missing_file, out);
     td_buffer_puts(out, "]}");
 }
 
@@ -260,7 +266,7 @@ static void write_head(const struct view *view, const struct td_view_layout *lay
         td_buffer_puts(out, ",\"matched_count\":");
         td_buffer_u64(out, layout->matched);
     }
-    if (checkpoint->index != NULL)
+    if (checkpoint->lacks != NULL)
         write_incomplete(checkpoint, out);
     td_buffer_puts(out, ",\"metadata\":{");
     for (size_t i = 0; i < checkpoint->metadata_count; i++) {

@@ -2,7 +2,7 @@
 
 #include "api/file_answer.h"
 #include "api/tensor_source.h"
-#include "catalog/checkpoint.h"
+#include "catalog/shard_group.h"
 #include "core/clock.h"
 #include "core/extension.h"
 #include "slicing/engine.h"

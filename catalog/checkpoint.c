@@ -3,8 +3,8 @@
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/external_data.h"
 #include "catalog/partial_checkpoint.h"
+#include "catalog/shard_group.h"
 #include "core/checked.h"
-#include "core/digits.h"
 #include "core/extension.h"
 #include "parser/names.h"
 #include "parser/safetensors.h"
@@ -45,8 +45,7 @@ struct unit {
 struct shard {
     const char *name;
     size_t candidate;
-    size_t stem_len;
-    unsigned number, total;
+    struct td_shard_of of;
 };
 
 struct builder {
@@ -189,24 +188,36 @@ static void claim_beside_refused_indexes(struct builder *b, const bool refused[F
     }
 }
 
-/* Keeps what is there of a checkpoint that is not published. */
-static bool add_partial(struct builder *b, const struct td_candidate *candidate)
+static const struct td_model *previous_model(const struct builder *b)
 {
-    const struct td_shard_index *index = &candidate->entry->file->index;
-    const char *name = td_base_name(candidate->path);
-    enum family family = family_of(name);
-    bool is_default = family != FAMILY_OTHER && strcmp(name, families[family].index) == 0;
-    const struct td_entry **parts = calloc(index->file_count + 1, sizeof(*parts));
+    const char *id = b->model->id;
+    return b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, id, strlen(id));
+}
+
+/* Keeps what is there of the files of an index or of a .metadata that is not published. */
+static bool add_partial(struct builder *b, const struct td_candidate *candidate, const char *id,
+                        const char *const *files, size_t file_count)
+{
+    const struct td_entry **parts = calloc(file_count + 1, sizeof(*parts));
     if (parts == NULL)
         return td_error_no_memory(b->err);
-    for (size_t i = 0; i < index->file_count; i++) {
-        size_t at = candidate_find(b, index->files[i]);
+    for (size_t i = 0; i < file_count; i++) {
+        size_t at = candidate_find(b, files[i]);
         parts[i] = at != SIZE_MAX && is_usable(&b->candidates[at]) ? b->candidates[at].entry : NULL;
     }
-    bool ok = td_partial_add(b->snapshot, b->model, is_default ? families[family].id : name, candidate->entry,
-                             parts, b->err);
+    const struct td_partial_set set = {
+        .id = id, .index = candidate->entry, .parts = parts, .part_count = file_count};
+    bool ok = td_partial_add(b->snapshot, previous_model(b), b->model, &set, b->err);
     free(parts);
     return ok;
+}
+
+/* The id of what is there of an index. */
+static const char *partial_index_id(const char *name)
+{
+    enum family family = family_of(name);
+    bool is_default = family != FAMILY_OTHER && strcmp(name, families[family].index) == 0;
+    return is_default ? families[family].id : name;
 }
 
 static bool collect_indexes(struct builder *b)
@@ -231,7 +242,8 @@ static bool collect_indexes(struct builder *b)
             index_tensors_present(b, candidate, index, unit))
             continue;
         unit_drop_last(b); // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
-        if (!add_partial(b, candidate))
+        const char *id = partial_index_id(td_base_name(candidate->path));
+        if (!add_partial(b, candidate, id, index->files, index->file_count))
             return false;
     }
     if (any_refused)
@@ -253,10 +265,13 @@ static bool collect_distributed(struct builder *b)
         if (unit == NULL)
             return false;
         unit->index_entry = candidate->entry;
-        if (index_parts(b, candidate, dcp->files, dcp->file_count, unit))
+        if (index_parts(b, candidate, dcp->files, dcp->file_count, unit)) {
             unit->parts[unit->part_count++] = candidate->entry; /* the file of tensors that are in no other */
-        else
+        } else {
             unit_drop_last(b);
+            if (!add_partial(b, candidate, distributed_id, dcp->files, dcp->file_count))
+                return false;
+        }
     }
     for (size_t i = 0; i < b->count; i++) {
         if (b->candidates[i].kind == TD_FILE_DCP_PART && !b->claimed[i] && stray == SIZE_MAX)
@@ -271,51 +286,25 @@ static bool collect_distributed(struct builder *b)
 
 /* ---- sharded by name ----------------------------------------------------------------------------------- */
 
-/* Five digits as a number; false when one is none. */
-static bool five_digits(const char *p, unsigned *out)
-{
-    uint64_t value;
-    if (!td_number_read(p, 5, 99999, &value))
-        return false;
-    *out = (unsigned)value;
-    return true;
-}
-
-/* stem-00001-of-00003.safetensors, or with another format's extension: the stem's length, the shard's number and how
- * many there are. */
-static bool shard_name(const char *name, size_t *stem_len, unsigned *number, unsigned *total)
-{
-    static const char pattern[] = "-00001-of-00003";
-    const char *extension = strrchr(name, '.');
-    if (extension == NULL || (size_t)(extension - name) <= sizeof pattern - 1)
-        return false;
-    const char *at = extension - (sizeof pattern - 1);
-    *stem_len = (size_t)(at - name);
-    return at[0] == '-' && five_digits(at + 1, number) && strncmp(at + 6, "-of-", 4) == 0 &&
-           five_digits(at + 10, total) && *total > 0;
-}
-
-size_t td_shard_stem_len(const char *file_name)
-{
-    size_t stem_len;
-    unsigned number;
-    unsigned total;
-    return shard_name(file_name, &stem_len, &number, &total) ? stem_len : 0;
-}
-
 /* Behind the numbers: ".safetensors". */
 static const char *shard_extension(const struct shard *shard)
 {
-    return shard->name + shard->stem_len + strlen("-00001-of-00003");
+    return shard->name + shard->of.stem_len + TD_SHARD_NUMBERS_BYTES;
+}
+
+static bool is_same_stem(const struct shard *x, const struct shard *y)
+{
+    return td_name_compare(x->name, x->of.stem_len, y->name, y->of.stem_len) == 0 &&
+           strcmp(shard_extension(x), shard_extension(y)) == 0;
 }
 
 /* Shards of one group have the same stem, extension and total; they come together, by their numbers. */
 static int group_compare(const struct shard *x, const struct shard *y)
 {
-    int order = td_name_compare(x->name, x->stem_len, y->name, y->stem_len);
+    int order = td_name_compare(x->name, x->of.stem_len, y->name, y->of.stem_len);
     if (order == 0)
         order = strcmp(shard_extension(x), shard_extension(y));
-    return order != 0 ? order : (x->total > y->total) - (x->total < y->total);
+    return order != 0 ? order : (x->of.total > y->of.total) - (x->of.total < y->of.total);
 }
 
 static int shard_compare(const void *a, const void *b)
@@ -323,7 +312,7 @@ static int shard_compare(const void *a, const void *b)
     const struct shard *x = a;
     const struct shard *y = b;
     int order = group_compare(x, y);
-    return order != 0 ? order : (x->number > y->number) - (x->number < y->number);
+    return order != 0 ? order : (x->of.number > y->of.number) - (x->of.number < y->of.number);
 }
 
 /* Ids that other sets get in any case. */
@@ -335,18 +324,19 @@ static bool is_fixed_id(const char *id)
     return strcmp(id, distributed_id) == 0;
 }
 
-/* Notes the id that a group is to have: its stem with the extension, where the format splits its files the stem alone. A
- * file that is called so comes first. False: no memory. */
-static bool wish_id(struct builder *b, struct unit *unit, const struct shard *first)
+/* Sets *wish to the id that a group is to have: its stem with the extension, where the format splits its files the stem
+ * alone; NULL when a file or another set is called so. False: no memory. */
+static bool wish_id(struct builder *b, const struct shard *first, const char **wish)
 {
     const struct td_format *format = td_format_for_name(first->name);
     const char *extension = format != NULL && format->splits ? "" : shard_extension(first);
     char id[512];
-    (void)snprintf(id, sizeof id, "%.*s%s", (int)first->stem_len, first->name, extension);
+    (void)snprintf(id, sizeof id, "%.*s%s", (int)first->of.stem_len, first->name, extension);
+    *wish = NULL;
     if (is_fixed_id(id) || candidate_find(b, id) != SIZE_MAX)
         return true;
-    unit->wished_id = td_arena_strndup(&b->snapshot->arena, id, strlen(id));
-    return unit->wished_id != NULL || td_error_no_memory(b->err);
+    *wish = td_arena_strndup(&b->snapshot->arena, id, strlen(id));
+    return *wish != NULL || td_error_no_memory(b->err);
 }
 
 static int wish_compare(const void *a, const void *b)
@@ -376,31 +366,64 @@ static bool grant_ids(struct builder *b)
     return true;
 }
 
-/* What the shards of a split GGUF say of themselves against their names. */
 static bool splits_agree(const struct unit *unit, char *message, size_t capacity)
 {
-    for (size_t i = 0; i < unit->part_count; i++) {
+    for (size_t i = 0; i < unit->part_count; i++)
         // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a complete group has all its parts
-        const struct td_manifest *manifest = &unit->parts[i]->file->manifest;
-        size_t number = manifest->split_number < 0 ? i : (size_t)manifest->split_number;
-        size_t total = manifest->split_count < 0 ? unit->shard_total : (size_t)manifest->split_count;
-        if (number == i && total == unit->shard_total)
-            continue;
-        (void)snprintf(
-            message, capacity,
-            "shard %zu of %zu by its name says that it is split.no %zu of split.count %zu, so this "
-            "sharded checkpoint is not published",
-            i + 1, unit->shard_total, number, total);
-        return false;
-    }
+        if (!td_shard_split_agrees(unit->parts[i], i, unit->shard_total, message, capacity))
+            return false;
     return true;
 }
 
-/* Makes a unit of a group, or reports what it lacks; its members are claimed in any case. */
-static bool collect_group(struct builder *b, const struct shard *shards, size_t count)
+/* Sets *id to that of what is there of a group: the id that the group wishes for, or its family's if the name is that of
+ * the family's whole file. Of groups that differ only in their totals the first gets it. False: no memory. */
+static bool partial_group_id(struct builder *b, const struct shard *first, bool is_first, const char **id)
+{
+    enum family family = family_of(first->name);
+    const char *wish;
+    *id = first->name;
+    if (!wish_id(b, first, &wish))
+        return false;
+    if (!is_first || wish == NULL)
+        return true;
+    bool is_split = strlen(wish) == first->of.stem_len;
+    if (family != FAMILY_OTHER && strcmp(wish, families[family].whole) == 0 &&
+        td_partial_find(b->model, families[family].id, strlen(families[family].id)) == NULL)
+        *id = families[family].id;
+    else if (!is_split ||
+             td_format_for_name(wish) == NULL) /* "a.bin" may be a split's stem and a group's id */
+        *id = wish;
+    return true;
+}
+
+/* Keeps what is there of a group that is not published. A shard of a split GGUF that says to be another is left out, as
+ * are numbers that the group cannot have. */
+static bool add_partial_group(struct builder *b, const struct shard *shards, size_t count, bool is_first)
+{
+    char message[512];
+    const struct td_entry **parts = calloc(count + 1, sizeof(*parts));
+    struct td_partial_set set = {.parts = parts};
+    if (parts == NULL)
+        return td_error_no_memory(b->err);
+    for (size_t i = 0; i < count; i++) {
+        const struct td_candidate *candidate = &b->candidates[shards[i].candidate];
+        const struct td_shard_of *of = &shards[i].of;
+        if (of->number >= 1 && of->number <= of->total && is_usable(candidate) &&
+            td_shard_split_agrees(candidate->entry, of->number - 1, of->total, message, sizeof message))
+            parts[set.part_count++] = candidate->entry;
+    }
+    bool ok = partial_group_id(b, shards, is_first, &set.id) &&
+              td_partial_add(b->snapshot, previous_model(b), b->model, &set, b->err);
+    free(parts);
+    return ok;
+}
+
+/* Makes a unit of a group, or reports what it lacks; its members are claimed in any case. is_first: of those with its stem
+ * and extension. */
+static bool collect_group(struct builder *b, const struct shard *shards, size_t count, bool is_first)
 {
     const struct td_candidate *broken = NULL;
-    unsigned total = shards[0].total;
+    unsigned total = shards[0].of.total;
     struct unit *unit = unit_add(b, shards[0].name, count);
     if (unit == NULL)
         return false;
@@ -410,7 +433,7 @@ static bool collect_group(struct builder *b, const struct shard *shards, size_t 
         b->claimed[shards[i].candidate] = true;
         if (broken == NULL && !is_usable(candidate))
             broken = candidate;
-        if (shards[i].number == unit->part_count + 1 && unit->part_count < total)
+        if (shards[i].of.number == unit->part_count + 1 && unit->part_count < total)
             unit->parts[unit->part_count++] = candidate->entry;
     }
     char message[512];
@@ -423,10 +446,10 @@ static bool collect_group(struct builder *b, const struct shard *shards, size_t 
                        "shard \"%.300s\" cannot be read, so the set is not published",
                        td_base_name(broken->path));
     else if (splits_agree(unit, message, sizeof message))
-        return wish_id(b, unit, &shards[0]);
+        return wish_id(b, &shards[0], &unit->wished_id);
     problem(b, b->candidates[shards[0].candidate].path, message);
     unit_drop_last(b);
-    return true;
+    return add_partial_group(b, shards, count, is_first);
 }
 
 static bool is_left(const struct builder *b, size_t i)
@@ -444,8 +467,7 @@ static bool collect_groups(struct builder *b)
     for (size_t i = 0; i < b->count; i++) {
         struct shard *shard = &shards[count];
         *shard = (struct shard){.name = td_base_name(b->candidates[i].path), .candidate = i};
-        if (is_left(b, i) && !b->candidates[i].alone &&
-            shard_name(shard->name, &shard->stem_len, &shard->number, &shard->total))
+        if (is_left(b, i) && !b->candidates[i].alone && td_shard_of_name(shard->name, &shard->of))
             count++;
     }
     if (count > 0)
@@ -453,7 +475,8 @@ static bool collect_groups(struct builder *b)
     for (size_t first = 0, end; ok && first < count; first = end) {
         for (end = first + 1; end < count && group_compare(&shards[first], &shards[end]) == 0;)
             end++;
-        ok = collect_group(b, &shards[first], end - first);
+        ok = collect_group(b, &shards[first], end - first,
+                           first == 0 || !is_same_stem(&shards[first - 1], &shards[first]));
     }
     free(shards);
     return ok && grant_ids(b);
@@ -491,13 +514,6 @@ static bool collect_singles(struct builder *b)
 
 /* ---- tensors of several parts -------------------------------------------------------------------------- */
 
-static int ref_compare(const void *a, const void *b)
-{
-    const struct td_tensor *x = ((const struct td_tensor_ref *)a)->tensor;
-    const struct td_tensor *y = ((const struct td_tensor_ref *)b)->tensor;
-    return td_name_compare(x->name, x->name_len, y->name, y->name_len);
-}
-
 static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const struct unit *unit,
                                     struct td_error *err)
 {
@@ -513,34 +529,6 @@ static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const stru
     }
     checkpoint->tensor_count = index->entry_count;
     return true;
-}
-
-static bool checkpoint_fill_merged(struct td_checkpoint *checkpoint, const struct unit *unit,
-                                   struct td_error *err)
-{
-    size_t total = 0;
-    for (size_t i = 0; i < unit->part_count; i++)
-        total += unit->parts[i]->file->manifest.tensor_count;
-    checkpoint->refs = malloc((total + 1) * sizeof *checkpoint->refs);
-    if (checkpoint->refs == NULL)
-        return td_error_no_memory(err);
-    for (size_t i = 0; i < unit->part_count; i++) {
-        const struct td_manifest *manifest = &unit->parts[i]->file->manifest;
-        for (size_t j = 0; j < manifest->tensor_count; j++)
-            checkpoint->refs[checkpoint->tensor_count++] =
-                (struct td_tensor_ref){.tensor = &manifest->tensors[j], .part = (uint32_t)i};
-    }
-    qsort(checkpoint->refs, checkpoint->tensor_count, sizeof *checkpoint->refs, ref_compare);
-    return true;
-}
-
-/* Index of the first tensor that has the same name as the one before it, or 0. */
-static size_t checkpoint_duplicate(const struct td_checkpoint *checkpoint)
-{
-    for (size_t i = 1; i < checkpoint->tensor_count; i++)
-        if (ref_compare(&checkpoint->refs[i - 1], &checkpoint->refs[i]) == 0)
-            return i;
-    return 0;
 }
 
 /* Whether some tensor is stored in another way than it is answered. */
@@ -636,13 +624,26 @@ static bool same_files(const struct td_checkpoint *checkpoint, const struct unit
 /* What the snapshot before made of the same files, or NULL. */
 static struct td_join *previous_join(const struct builder *b, const struct unit *unit)
 {
-    const char *id = b->model->id;
-    const struct td_model *before =
-        b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, id, strlen(id));
+    const struct td_model *before = previous_model(b);
     for (size_t i = 0; before != NULL && i < before->checkpoint_count; i++)
         if (before->checkpoints[i].join != NULL && same_files(&before->checkpoints[i], unit))
             return before->checkpoints[i].join;
     return NULL;
+}
+
+/* The join of a distributed checkpoint whose files are all there. */
+static struct td_join *join_distributed(const struct builder *b, const struct unit *unit)
+{
+    uint32_t *places = calloc(unit->part_count, sizeof *places);
+    if (places == NULL) {
+        (void)td_error_no_memory(b->err);
+        return NULL;
+    }
+    for (size_t i = 0; i < unit->part_count; i++)
+        places[i] = (uint32_t)i;
+    struct td_join *join = td_dcp_join(&unit->index_entry->file->dcp, unit->parts, places, b->err);
+    free(places);
+    return join;
 }
 
 /* The tensors that are put together from several files. */
@@ -653,7 +654,7 @@ static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint
     if (before != NULL)
         checkpoint->join = td_join_ref(before);
     else if (is_distributed(unit))
-        checkpoint->join = td_dcp_join(&unit->index_entry->file->dcp, unit->parts, b->err);
+        checkpoint->join = join_distributed(b, unit);
     else
         checkpoint->join = td_external_join(unit->parts, unit->part_count, b->err);
     if (checkpoint->join == NULL)
@@ -671,7 +672,7 @@ static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *check
     if (unit->index_entry != NULL)
         return checkpoint_fill_indexed(checkpoint, unit, b->err);
     if (unit->part_count > 1)
-        return checkpoint_fill_merged(checkpoint, unit, b->err);
+        return td_shards_merge(checkpoint, b->err);
     checkpoint->tensor_count = unit->parts[0]->file->manifest.tensor_count;
     return true;
 }
@@ -694,7 +695,7 @@ static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint
 {
     char message[512];
     size_t twice =
-        checkpoint->refs == NULL || unit->index_entry != NULL ? 0 : checkpoint_duplicate(checkpoint);
+        checkpoint->refs == NULL || unit->index_entry != NULL ? 0 : td_shards_duplicate(checkpoint);
     if (twice > 0)
         (void)snprintf(message, sizeof message,
                        "tensor \"%.200s\" is in two shards, so this sharded checkpoint is not published",
@@ -771,9 +772,9 @@ static bool join_singles(struct builder *b, enum family family, size_t kin, stru
         single = single && unit->index_entry == NULL && unit->shard_total == 0;
         all.parts[all.part_count++] = unit->part_count > 0 ? unit->parts[0] : NULL;
     }
-    struct td_checkpoint trial = {0};
-    bool ok = !single || checkpoint_fill_merged(&trial, &all, b->err);
-    bool disjoint = ok && single && checkpoint_duplicate(&trial) == 0;
+    struct td_checkpoint trial = {.parts = all.parts, .part_count = all.part_count};
+    bool ok = !single || td_shards_merge(&trial, b->err);
+    bool disjoint = ok && single && td_shards_duplicate(&trial) == 0;
     free(trial.refs);
     for (size_t i = 0; i < b->unit_count && disjoint; i++) {
         struct unit *unit = &b->units[i];

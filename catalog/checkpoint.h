@@ -34,7 +34,4 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot
                           struct td_model *model, const struct td_candidate *candidates, size_t count,
                           struct td_error *err);
 
-/* The length of "stem" in stem-00001-of-00003.safetensors, or with another format's extension; 0: no such name. */
-size_t td_shard_stem_len(const char *file_name);
-
 #endif

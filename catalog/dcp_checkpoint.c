@@ -17,13 +17,21 @@ static bool same_sizes(const uint64_t *a, const uint64_t *b, uint32_t rank)
     return rank == 0 || memcmp(a, b, rank * sizeof *a) == 0;
 }
 
+/* What a join is made of. */
+struct source {
+    const struct td_dcp *dcp;
+    const struct td_entry *const *parts;
+    const uint32_t *places; /* of each file in parts */
+};
+
 /* What stands at the piece's item in its file; NULL (and a reason) when it is not that piece. */
 static const struct td_tensor *find_item(const struct td_dcp_tensor *tensor, const struct td_dcp_piece *piece,
-                                         const struct td_entry *const *parts, const char **reason)
+                                         const struct source *source, const char **reason)
 {
     char name[TD_DCP_ITEM_NAME_MAX];
     size_t len = td_dcp_item_name(name, piece->item_offset, piece->item_bytes);
-    const struct td_tensor *item = td_manifest_find(&parts[piece->file]->file->manifest, name, len);
+    const struct td_entry *part = source->parts[source->places[piece->file]];
+    const struct td_tensor *item = td_manifest_find(&part->file->manifest, name, len);
     if (piece->reason != NULL)
         *reason = piece->reason;
     else if (item == NULL)
@@ -86,7 +94,7 @@ static bool join_pieces(const struct td_dcp_tensor *from, struct td_piece *piece
 
 /* Several pieces, each row-major in its file. */
 static bool fill_pieces(struct td_join *join, const struct td_dcp_tensor *from, uint32_t count,
-                        const struct td_entry *const *parts, struct td_tensor *tensor, struct td_grid **grid,
+                        const struct source *source, struct td_tensor *tensor, struct td_grid **grid,
                         struct td_error *err)
 {
     struct td_piece *pieces = td_arena_array(&join->arena, count, sizeof *pieces);
@@ -96,21 +104,23 @@ static bool fill_pieces(struct td_join *join, const struct td_dcp_tensor *from, 
     for (uint32_t i = next_piece(from, 0); i < from->piece_count && tensor->reason == NULL;
          i = next_piece(from, i + 1)) {
         const struct td_dcp_piece *piece = &from->pieces[i];
-        const struct td_tensor *item = find_item(from, piece, parts, &tensor->reason);
+        const struct td_tensor *item = find_item(from, piece, source, &tensor->reason);
         if (item != NULL && item->strides != NULL)
             tensor->reason = "a piece is not contiguous";
         else if (item != NULL)
-            pieces[at++] = (struct td_piece){
-                .part = piece->file, .offset = item->offset, .starts = piece->starts, .sizes = piece->sizes};
+            pieces[at++] = (struct td_piece){.part = source->places[piece->file],
+                                             .offset = item->offset,
+                                             .starts = piece->starts,
+                                             .sizes = piece->sizes};
     }
     return tensor->reason != NULL || join_pieces(from, pieces, count, tensor, grid, err);
 }
 
 /* One piece, which must be all of it. */
 static void fill_whole(const struct td_dcp_tensor *from, const struct td_dcp_piece *piece,
-                       const struct td_entry *const *parts, struct td_tensor *tensor)
+                       const struct source *source, struct td_tensor *tensor)
 {
-    const struct td_tensor *item = find_item(from, piece, parts, &tensor->reason);
+    const struct td_tensor *item = find_item(from, piece, source, &tensor->reason);
     if (item == NULL)
         return;
     for (uint32_t i = 0; i < from->rank; i++)
@@ -124,7 +134,7 @@ static void fill_whole(const struct td_dcp_tensor *from, const struct td_dcp_pie
 
 /* Its names and numbers are dcp's, which lives as long as its file, and so as the snapshots with this join. */
 static bool fill_tensor(struct td_join *join, size_t number, const struct td_dcp_tensor *from,
-                        const struct td_entry *const *parts, struct td_tensor *tensor, struct td_error *err)
+                        const struct source *source, struct td_tensor *tensor, struct td_error *err)
 {
     uint64_t elems = 1;
     bool fits = true;
@@ -135,7 +145,7 @@ static bool fill_tensor(struct td_join *join, size_t number, const struct td_dcp
                                  .dtype = from->dtype,
                                  .shape = from->shape};
     if (first < from->piece_count)
-        join->tensors[number].part = from->pieces[first].file;
+        join->tensors[number].part = source->places[from->pieces[first].file];
     for (uint32_t i = 0; i < from->rank; i++)
         fits = fits && td_mul_u64(elems, from->shape[i], &elems);
     if (!fits || !td_dtype_nbytes(from->dtype, elems, &tensor->nbytes) || tensor->nbytes > INT64_MAX) {
@@ -145,30 +155,33 @@ static bool fill_tensor(struct td_join *join, size_t number, const struct td_dcp
     }
     uint32_t count = count_pieces(from);
     if (count > 1)
-        return fill_pieces(join, from, count, parts, tensor, &join->grids[number], err);
+        return fill_pieces(join, from, count, source, tensor, &join->grids[number], err);
     if (count == 1)
-        fill_whole(from, &from->pieces[first], parts, tensor);
+        fill_whole(from, &from->pieces[first], source, tensor);
     else if (elems > 0)
         tensor->reason = "no piece of it is stored";
     return true;
 }
 
-static bool fill(struct td_join *join, const struct td_dcp *dcp, const struct td_entry *const *parts,
-                 struct td_error *err)
+static bool fill(struct td_join *join, const struct source *source, struct td_error *err)
 {
+    const struct td_dcp *dcp = source->dcp;
     struct td_tensor *tensors = td_arena_array(&join->arena, dcp->tensor_count, sizeof *tensors);
     join->tensors = td_arena_array(&join->arena, dcp->tensor_count, sizeof *join->tensors);
     join->grids = td_arena_array(&join->arena, dcp->tensor_count, sizeof(*join->grids));
     if (tensors == NULL || join->tensors == NULL || join->grids == NULL)
         return td_error_no_memory(err);
     for (size_t i = 0; i < dcp->tensor_count; i++) {
-        join->tensors[i] = (struct td_tensor_ref){.tensor = &tensors[i], .part = (uint32_t)dcp->file_count};
-        join->grids[i] = NULL;
-    }
-    join->tensor_count = dcp->tensor_count;
-    for (size_t i = 0; i < dcp->tensor_count; i++)
-        if (!fill_tensor(join, i, &dcp->tensors[i], parts, &tensors[i], err))
+        const struct td_dcp_tensor *from = &dcp->tensors[i];
+        if (td_dcp_missing_file(from, source->places) != SIZE_MAX)
+            continue;
+        size_t at = join->tensor_count++; /* counted first, so that a grid is freed in any case */
+        join->tensors[at] =
+            (struct td_tensor_ref){.tensor = &tensors[at], .part = source->places[dcp->file_count]};
+        join->grids[at] = NULL;
+        if (!fill_tensor(join, at, from, source, &tensors[at], err))
             return false;
+    }
     return true;
 }
 
@@ -203,11 +216,20 @@ bool td_dcp_check(const struct td_dcp *dcp, uint64_t metadata_bytes, size_t max_
     return true;
 }
 
-struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
-                            struct td_error *err)
+size_t td_dcp_missing_file(const struct td_dcp_tensor *tensor, const uint32_t *places)
 {
+    for (uint32_t i = next_piece(tensor, 0); i < tensor->piece_count; i = next_piece(tensor, i + 1))
+        if (places[tensor->pieces[i].file] == TD_DCP_NO_PART)
+            return tensor->pieces[i].file;
+    return SIZE_MAX;
+}
+
+struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
+                            const uint32_t *places, struct td_error *err)
+{
+    const struct source source = {.dcp = dcp, .parts = parts, .places = places};
     struct td_join *join = td_join_create(err);
-    if (join == NULL || fill(join, dcp, parts, err))
+    if (join == NULL || fill(join, &source, err))
         return join;
     td_join_unref(join);
     return NULL;

@@ -12,10 +12,17 @@ bool td_dcp_check(const struct td_dcp *dcp, uint64_t metadata_bytes, size_t max_
 /* What its join takes at most. */
 uint64_t td_dcp_join_bytes(const struct td_dcp *dcp);
 
-/* The tensors of dcp, whose i-th file is parts[i] (all there and readable), followed by the `.metadata` itself for
- * tensors that are in none. One whose pieces are not what dcp says is listed with a reason. One reference is the
- * caller's, who keeps the parts' files as long. NULL is TD_RESOURCE_EXHAUSTED. */
+/* In a list of places: the file is missing or refused. */
+#define TD_DCP_NO_PART UINT32_MAX
+
+/* Joins the tensors of dcp. Its i-th file is parts[places[i]], readable, or missing where places[i] is TD_DCP_NO_PART; the
+ * part at places[dcp->file_count] stands for tensors that are in no file. A tensor with a piece in a missing file is left
+ * out. One whose pieces are not what dcp says is listed with a reason. One reference is the caller's, who keeps the parts'
+ * files as long. NULL is TD_RESOURCE_EXHAUSTED. */
 struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
-                            struct td_error *err);
+                            const uint32_t *places, struct td_error *err);
+
+/* Returns the first missing file, by its number, that has a piece of the tensor; SIZE_MAX when there is none. */
+size_t td_dcp_missing_file(const struct td_dcp_tensor *tensor, const uint32_t *places);
 
 #endif

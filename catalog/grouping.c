@@ -3,6 +3,7 @@
 #include "catalog/bucket.h"
 #include "catalog/described.h"
 #include "catalog/repo.h"
+#include "catalog/shard_group.h"
 #include "core/checked.h"
 #include "core/utf8.h"
 #include "parser/names.h"

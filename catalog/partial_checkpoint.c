@@ -1,116 +1,218 @@
 #include "catalog/partial_checkpoint.h"
 
+#include "catalog/dcp_checkpoint.h"
+#include "catalog/shard_group.h"
 #include "core/checked.h"
 #include "parser/names.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Keeps the files that are there, and gives each file of the index its place among them; missing files are listed. */
-static bool take_parts(struct td_snapshot *snapshot, struct td_checkpoint *checkpoint,
-                       const struct td_entry *const *parts, uint32_t *places)
+/* Longer than the name of any file. */
+enum { NAME_BYTES = 512 };
+
+static bool is_distributed(const struct td_lacks *lacks)
 {
-    const struct td_shard_index *index = &checkpoint->index->file->index;
-    const char **missing = td_arena_array(&snapshot->arena, index->file_count + 1, sizeof *missing);
-    checkpoint->parts = calloc(index->file_count + 1, sizeof(*checkpoint->parts));
-    if (missing == NULL || checkpoint->parts == NULL)
+    return lacks->index != NULL && lacks->index->file->kind == TD_FILE_DCP_METADATA;
+}
+
+/* The names of the files of an index or of a .metadata. */
+static const char *const *files_of(const struct td_lacks *lacks)
+{
+    const struct td_file *file = lacks->index->file;
+    return is_distributed(lacks) ? file->dcp.files : file->index.files;
+}
+
+static size_t file_total(const struct td_lacks *lacks)
+{
+    const struct td_file *file = lacks->index->file;
+    return is_distributed(lacks) ? file->dcp.file_count : file->index.file_count;
+}
+
+/* ---- the tensors that are there ------------------------------------------------------------------------ */
+
+/* Keeps the files that are there, and gives each file of an index its place among them. */
+static bool take_parts(struct td_snapshot *snapshot, struct td_checkpoint *checkpoint, struct td_lacks *lacks,
+                       const struct td_partial_set *set)
+{
+    uint32_t *places = td_arena_array(&snapshot->arena, set->part_count + 1, sizeof *places);
+    checkpoint->parts = calloc(set->part_count + 1, sizeof(*checkpoint->parts));
+    if (places == NULL || checkpoint->parts == NULL)
         return false;
-    for (size_t i = 0; i < index->file_count; i++) {
-        if (parts[i] == NULL) {
-            missing[checkpoint->missing_count++] = index->files[i];
-            continue;
-        }
-        places[i] = (uint32_t)checkpoint->part_count;
-        checkpoint->parts[checkpoint->part_count++] = parts[i];
+    for (size_t i = 0; i < set->part_count; i++) {
+        places[i] = set->parts[i] == NULL ? TD_DCP_NO_PART : (uint32_t)checkpoint->part_count;
+        if (set->parts[i] == NULL)
+            lacks->file_count++;
+        else
+            checkpoint->parts[checkpoint->part_count++] = set->parts[i];
     }
-    checkpoint->missing = missing;
+    places[set->part_count] = (uint32_t)checkpoint->part_count;
+    lacks->places = places;
+    if (is_distributed(lacks)) /* the file of tensors that are in no other */
+        checkpoint->parts[checkpoint->part_count++] = set->index;
     return true;
 }
 
-/* Collects the tensors that are there. *fits is false when their bytes are no 64-bit number. */
-static bool take_tensors(struct td_checkpoint *checkpoint, const struct td_entry *const *parts,
-                         const uint32_t *places, bool *fits)
+/* Counts the files that a group lacks. */
+static bool count_members(struct td_lacks *lacks, const struct td_partial_set *set)
 {
-    const struct td_shard_index *index = &checkpoint->index->file->index;
+    struct td_shard_of of;
+    if (set->part_count == 0 || !td_shard_of_name(td_base_name(set->parts[0]->path), &of))
+        return false;
+    lacks->file_count = of.total - set->part_count;
+    return lacks->file_count > 0;
+}
+
+static bool take_indexed(struct td_checkpoint *checkpoint, struct td_lacks *lacks, struct td_error *err)
+{
+    const struct td_shard_index *index = &lacks->index->file->index;
     checkpoint->refs = malloc((index->entry_count + 1) * sizeof *checkpoint->refs);
     if (checkpoint->refs == NULL)
-        return false;
-    *fits = true;
-    for (size_t i = 0; i < index->entry_count && *fits; i++) {
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < index->entry_count; i++) {
         const struct td_shard_entry *entry = &index->entries[i];
-        const struct td_entry *part = parts[entry->file];
-        const struct td_tensor *tensor =
-            part == NULL ? NULL : td_manifest_find(&part->file->manifest, entry->tensor, entry->tensor_len);
-        if (tensor == NULL)
-            continue;
-        checkpoint->refs[checkpoint->tensor_count++] =
-            (struct td_tensor_ref){.tensor = tensor, .part = places[entry->file]};
-        if (tensor->reason == NULL)
-            *fits = td_add_u64(checkpoint->total_bytes, tensor->nbytes, &checkpoint->total_bytes);
+        uint32_t place = lacks->places[entry->file];
+        const struct td_tensor *tensor = NULL;
+        if (place != TD_DCP_NO_PART)
+            tensor =
+                td_manifest_find(&checkpoint->parts[place]->file->manifest, entry->tensor, entry->tensor_len);
+        if (tensor != NULL)
+            checkpoint->refs[checkpoint->tensor_count++] =
+                (struct td_tensor_ref){.tensor = tensor, .part = place};
+    }
+    lacks->tensor_count = index->entry_count - checkpoint->tensor_count;
+    return true;
+}
+
+static bool same_files(const struct td_checkpoint *a, const struct td_checkpoint *b)
+{
+    bool same = a->part_count == b->part_count;
+    for (size_t i = 0; same && i < a->part_count; i++)
+        same = a->parts[i]->file == b->parts[i]->file;
+    return same;
+}
+
+/* What the model before made of the same files, or NULL. */
+static struct td_join *previous_join(const struct td_model *previous, const struct td_checkpoint *checkpoint)
+{
+    for (size_t i = 0; previous != NULL && i < previous->partial_count; i++)
+        if (previous->partials[i].join != NULL && same_files(&previous->partials[i], checkpoint))
+            return previous->partials[i].join;
+    return NULL;
+}
+
+static bool take_joined(struct td_checkpoint *checkpoint, struct td_lacks *lacks,
+                        const struct td_model *previous, struct td_error *err)
+{
+    const struct td_dcp *dcp = &lacks->index->file->dcp;
+    struct td_join *before = previous_join(previous, checkpoint);
+    checkpoint->join =
+        before != NULL ? td_join_ref(before) : td_dcp_join(dcp, checkpoint->parts, lacks->places, err);
+    if (checkpoint->join == NULL)
+        return false;
+    checkpoint->refs = checkpoint->join->tensors;
+    checkpoint->tensor_count = checkpoint->join->tensor_count;
+    lacks->tensor_count = dcp->tensor_count - checkpoint->tensor_count;
+    return true;
+}
+
+static bool take_tensors(struct td_checkpoint *checkpoint, struct td_lacks *lacks,
+                         const struct td_model *previous, struct td_error *err)
+{
+    if (lacks->index == NULL)
+        return td_shards_merge(checkpoint, err);
+    return is_distributed(lacks) ? take_joined(checkpoint, lacks, previous, err)
+                                 : take_indexed(checkpoint, lacks, err);
+}
+
+/* Sums up the tensors that can be served; false when that is no 64-bit number. */
+static bool sum(struct td_checkpoint *checkpoint)
+{
+    for (size_t i = 0; i < checkpoint->tensor_count; i++) {
+        const struct td_tensor *tensor = checkpoint->refs[i].tensor;
+        if (tensor->reason == NULL &&
+            !td_add_u64(checkpoint->total_bytes, tensor->nbytes, &checkpoint->total_bytes))
+            return false;
     }
     return true;
 }
 
-/* Makes a tag of what is there, and of which files are missing. */
+/* Makes a tag of what is there, and of the set: together they say which files are missing. */
 static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_model *model, bool former,
                      char tag[TD_TAG_BYTES])
 {
     struct td_digest *digest = td_digest_create();
-    const struct td_file *index = checkpoint->index->file;
+    const struct td_entry *index = checkpoint->lacks->index;
     td_digest_add_cstring(digest, "partial");
     td_digest_add_cstring(digest, model->id);
     td_digest_add_cstring(digest, checkpoint->id);
-    td_digest_add_cstring(digest, former ? index->identity_tag : td_file_tag(index));
+    if (index != NULL)
+        td_digest_add_cstring(digest, former ? index->file->identity_tag : td_file_tag(index->file));
     for (size_t i = 0; i < checkpoint->part_count; i++) {
         const struct td_file *file = checkpoint->parts[i]->file;
         td_digest_add_cstring(digest, checkpoint->parts[i]->path);
         td_digest_add_cstring(digest, former ? file->identity_tag : td_file_tag(file));
     }
-    for (size_t i = 0; i < checkpoint->missing_count; i++)
-        td_digest_add_cstring(digest, checkpoint->missing[i]);
     return td_digest_finish(digest, tag);
 }
 
-/* Fills the checkpoint. *is_any is false when it would have no tensors. */
-static bool fill(struct td_snapshot *snapshot, const struct td_model *model, struct td_checkpoint *checkpoint,
-                 const struct td_entry *const *parts, bool *is_any)
+/* Fills the checkpoint. *is_any is false when there is nothing to offer. */
+static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, const struct td_model *model,
+                 struct td_checkpoint *checkpoint, const struct td_partial_set *set, bool *is_any,
+                 struct td_error *err)
 {
-    bool fits = false;
-    uint32_t *places = calloc(checkpoint->index->file->index.file_count + 1, sizeof *places);
-    bool ok = places != NULL && take_parts(snapshot, checkpoint, parts, places) &&
-              take_tensors(checkpoint, parts, places, &fits);
-    free(places);
-    *is_any = fits && checkpoint->tensor_count > 0;
-    if (!ok || !*is_any)
-        return ok;
+    struct td_lacks *lacks = td_arena_array(&snapshot->arena, 1, sizeof *lacks);
+    *is_any = false;
+    if (lacks == NULL)
+        return td_error_no_memory(err);
+    *lacks = (struct td_lacks){.index = set->index};
+    checkpoint->lacks = lacks;
+    if (set->index == NULL && !count_members(lacks, set))
+        return true;
+    if (!take_parts(snapshot, checkpoint, lacks, set))
+        return td_error_no_memory(err);
+    if (!take_tensors(checkpoint, lacks, previous, err))
+        return false;
+    bool is_twice = set->index == NULL && td_shards_duplicate(checkpoint) > 0;
+    if (checkpoint->tensor_count == 0 || is_twice || !sum(checkpoint))
+        return true;
+    *is_any = true;
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a part holds the tensors that were found
     const struct td_file *first = checkpoint->parts[0]->file;
-    checkpoint->format = first->format->name;
+    checkpoint->format = is_distributed(lacks) ? "dcp" : first->format->name;
     checkpoint->metadata = first->manifest.metadata;
     checkpoint->metadata_count = first->manifest.metadata_count;
-    return make_tag(checkpoint, model, false, checkpoint->tag) &&
-           make_tag(checkpoint, model, true, checkpoint->former_tag);
+    return (make_tag(checkpoint, model, false, checkpoint->tag) &&
+            make_tag(checkpoint, model, true, checkpoint->former_tag)) ||
+           td_error_no_memory(err);
 }
 
-bool td_partial_add(struct td_snapshot *snapshot, struct td_model *model, const char *id,
-                    const struct td_entry *index, const struct td_entry *const *parts, struct td_error *err)
+static bool append(struct td_model *model, const struct td_checkpoint *checkpoint)
 {
     struct td_checkpoint *partials =
         realloc(model->partials, (model->partial_count + 1) * sizeof *model->partials);
     if (partials == NULL)
-        return td_error_no_memory(err);
+        return false;
     model->partials = partials;
-    struct td_checkpoint *checkpoint = &partials[model->partial_count];
-    *checkpoint = (struct td_checkpoint){.id = id, .index = index};
-    bool is_any = false;
-    bool ok = fill(snapshot, model, checkpoint, parts, &is_any);
+    partials[model->partial_count++] = *checkpoint;
+    return true;
+}
+
+bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previous, struct td_model *model,
+                    const struct td_partial_set *set, struct td_error *err)
+{
+    struct td_checkpoint checkpoint = {.id = set->id};
+    bool is_any;
+    bool ok = fill(snapshot, previous, model, &checkpoint, set, &is_any, err);
     if (ok && is_any) {
-        model->partial_count++;
-        return true;
+        if (append(model, &checkpoint))
+            return true;
+        ok = td_error_no_memory(err);
     }
-    free(checkpoint->parts);
-    td_checkpoint_drop_refs(checkpoint);
-    return ok || td_error_no_memory(err);
+    free(checkpoint.parts);
+    td_checkpoint_drop_refs(&checkpoint);
+    return ok;
 }
 
 const struct td_checkpoint *td_partial_find(const struct td_model *model, const char *id, size_t len)
@@ -123,44 +225,141 @@ const struct td_checkpoint *td_partial_find(const struct td_model *model, const 
     return NULL;
 }
 
-static struct td_name tensor_at(const void *context, size_t i)
+/* ---- what is not there --------------------------------------------------------------------------------- */
+
+/* What says which files there should be. */
+static const char *source_of(const struct td_lacks *lacks)
+{
+    return lacks->index == NULL ? "the group" : is_distributed(lacks) ? ".metadata" : "the index";
+}
+
+void td_partial_write_reason(const struct td_checkpoint *checkpoint, struct td_buffer *out)
+{
+    const struct td_lacks *lacks = checkpoint->lacks;
+    if (lacks->file_count == 0)
+        td_buffer_printf(out, "%s names %zu tensor%s not there", source_of(lacks), lacks->tensor_count,
+                         lacks->tensor_count == 1 ? " that is" : "s that are");
+    else
+        td_buffer_printf(out, "%zu file%s of %s %s missing or refused", lacks->file_count,
+                         lacks->file_count == 1 ? "" : "s", source_of(lacks),
+                         lacks->file_count == 1 ? "is" : "are");
+}
+
+/* Lists the numbers that no member of a group has. A name can claim 99,999 members, so nothing is kept of them. */
+static void each_missing_member(const struct td_checkpoint *checkpoint, size_t max,
+                                void (*each)(void *context, const char *file), void *context)
+{
+    const char *first = td_base_name(checkpoint->parts[0]->path);
+    char name[NAME_BYTES];
+    struct td_shard_of of;
+    size_t next = 0; /* the first part whose number is not passed */
+    if (!td_shard_of_name(first, &of))
+        return;
+    unsigned total = of.total;
+    for (unsigned number = 1; number <= total && max > 0; number++) {
+        struct td_shard_of member = {0};
+        if (next < checkpoint->part_count &&
+            td_shard_of_name(td_base_name(checkpoint->parts[next]->path), &member) &&
+            member.number == number) {
+            next++;
+            continue;
+        }
+        (void)snprintf(name, sizeof name, "%.*s-%05u-of-%05u%s", (int)of.stem_len, first, number, total,
+                       first + of.stem_len + TD_SHARD_NUMBERS_BYTES);
+        each(context, name);
+        max--;
+    }
+}
+
+void td_partial_each_missing(const struct td_checkpoint *checkpoint, size_t max,
+                             void (*each)(void *context, const char *file), void *context)
+{
+    const struct td_lacks *lacks = checkpoint->lacks;
+    if (lacks->index == NULL) {
+        each_missing_member(checkpoint, max, each, context);
+        return;
+    }
+    for (size_t i = 0; i < file_total(lacks) && max > 0; i++) {
+        if (lacks->places[i] != TD_DCP_NO_PART)
+            continue;
+        each(context, files_of(lacks)[i]);
+        max--;
+    }
+}
+
+/* Returns whether the file is listed beside the others, refused or not. False when memory is short, too. */
+static bool is_listed(const struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
+                      const char *file)
+{
+    const struct td_lacks *lacks = checkpoint->lacks;
+    const char *beside = lacks->index != NULL ? lacks->index->path : checkpoint->parts[0]->path;
+    struct td_buffer path;
+    td_buffer_init(&path);
+    td_buffer_append(&path, beside, (size_t)(td_base_name(beside) - beside));
+    td_buffer_puts(&path, file);
+    bool listed = !path.failed && td_snapshot_find_entry(snapshot, path.data, path.len) != NULL;
+    td_buffer_fini(&path);
+    return listed;
+}
+
+static struct td_name indexed_name(const void *context, size_t i)
 {
     const struct td_shard_entry *entry = &((const struct td_shard_index *)context)->entries[i];
     return (struct td_name){.text = entry->tensor, .len = entry->tensor_len};
 }
 
-static struct td_name missing_at(const void *context, size_t i)
+static struct td_name joined_name(const void *context, size_t i)
 {
-    const char *file = ((const struct td_checkpoint *)context)->missing[i];
-    return (struct td_name){.text = file, .len = strlen(file)};
+    const struct td_dcp_tensor *tensor = &((const struct td_dcp *)context)->tensors[i];
+    return (struct td_name){.text = tensor->name, .len = tensor->name_len};
 }
 
-const char *td_partial_file_of(const struct td_checkpoint *checkpoint, const char *name, size_t len,
-                               bool *is_usable)
+/* Returns the file in which an index or a .metadata has the tensor, by its number; SIZE_MAX: in none. */
+static size_t file_of(const struct td_lacks *lacks, const char *name, size_t len)
 {
-    const struct td_shard_index *index = &checkpoint->index->file->index;
-    const struct td_names names = {.count = index->entry_count, .context = index, .get = tensor_at};
+    const struct td_shard_index *index = &lacks->index->file->index;
+    const struct td_dcp *dcp = &lacks->index->file->dcp;
+    struct td_names names = {.count = index->entry_count, .context = index, .get = indexed_name};
+    if (is_distributed(lacks))
+        names = (struct td_names){.count = dcp->tensor_count, .context = dcp, .get = joined_name};
     bool found;
     size_t at = td_names_search(&names, name, len, &found);
     if (!found)
-        return NULL;
-    const char *file = index->files[index->entries[at].file];
-    const struct td_names missing = {
-        .count = checkpoint->missing_count, .context = checkpoint, .get = missing_at};
-    (void)td_names_search(&missing, file, strlen(file), &found);
-    *is_usable = !found;
-    return file;
+        return SIZE_MAX;
+    return is_distributed(lacks) ? td_dcp_missing_file(&dcp->tensors[at], lacks->places)
+                                 : index->entries[at].file;
 }
 
-bool td_partial_is_listed(const struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
-                          const char *file)
+static void copy_name(void *context, const char *file)
 {
-    const char *index = checkpoint->index->path;
-    struct td_buffer path;
-    td_buffer_init(&path);
-    td_buffer_append(&path, index, (size_t)(td_base_name(index) - index));
-    td_buffer_puts(&path, file);
-    bool listed = !path.failed && td_snapshot_find_entry(snapshot, path.data, path.len) != NULL;
-    td_buffer_fini(&path);
-    return listed;
+    (void)snprintf(context, NAME_BYTES, "%s", file);
+}
+
+void td_partial_write_absence(const struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
+                              const char *name, size_t len, struct td_buffer *out)
+{
+    const struct td_lacks *lacks = checkpoint->lacks;
+    char member[NAME_BYTES] = "";
+    const char *file = member;
+    bool is_there = false;
+    if (lacks->index == NULL) {
+        td_partial_each_missing(checkpoint, 1, copy_name, member);
+    } else {
+        size_t number = file_of(lacks, name, len);
+        if (number == SIZE_MAX)
+            return;
+        file = files_of(lacks)[number];
+        is_there = lacks->places[number] != TD_DCP_NO_PART;
+    }
+    const char *fault = is_there                                ? "does not have it"
+                        : is_listed(snapshot, checkpoint, file) ? "cannot be read"
+                                                                : "is missing";
+    td_buffer_printf(out, "tensor \"%.*s\" is not there: ", (int)(len > 200 ? 200 : len), name);
+    if (lacks->index != NULL)
+        td_buffer_printf(out, "%s says that it is in \"%.200s\", which %s", source_of(lacks), file, fault);
+    else if (lacks->file_count == 1)
+        td_buffer_printf(out, "it may be in \"%.200s\", which %s", file, fault);
+    else
+        td_buffer_printf(out, "it may be in \"%.200s\", which %s, or in %zu other missing or refused files",
+                         file, fault, lacks->file_count - 1);
 }

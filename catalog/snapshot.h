@@ -104,12 +104,9 @@ struct td_checkpoint {
         total_bytes; /* of the tensors that can be served: the parts of one that cannot are tensors themselves */
     const struct td_metadata *metadata;
     size_t metadata_count;
-    /* Of an incomplete one (catalog/partial_checkpoint.h): the entry of its index, and the files that it names and that are
-     * missing or refused. NULL and 0 of a complete one. */
-    const struct td_entry *index;
-    const char *const *missing;
-    size_t missing_count;
-    char tag[TD_TAG_BYTES];        /* changes whenever anything in its manifest may */
+    const struct td_lacks
+        *lacks;             /* of an incomplete one (catalog/partial_checkpoint.h); NULL of a complete one */
+    char tag[TD_TAG_BYTES]; /* changes whenever anything in its manifest may */
     char former_tag[TD_TAG_BYTES]; /* what it was before its files were hashed */
 };
 

@@ -1,11 +1,13 @@
 """The readers of torch.distributed.checkpoint resume an FSDP run from the server, at another world size than it was saved,
 by the lines of docs/recipes.md."""
 import re
+import shutil
 import subprocess
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.distributed.checkpoint import FileSystemReader
 
 import harness
 from client import NEWEST, HERE, quiet_environment
@@ -79,3 +81,28 @@ def test_the_hugging_face_reader_loads_a_snapshot(srv, saved, tmp_path):
                    env=quiet_environment(tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{srv.port}"))
     run(tmp_path, "hf", 2, tmp_path / "weights", tmp_path / "full.pt")
     same(torch.load(tmp_path / "full.pt"), {n: t for n, t in state.items() if n.startswith("model.")})
+
+
+def test_what_is_there_of_a_run_that_lacks_a_file(saved, tmp_path):
+    """?partial=1: the tensors of which torch finds every box in the files that are there, and their bytes."""
+    root, state = saved
+    shutil.copytree(root / "run/step-3000", tmp_path / "root/run")
+    (tmp_path / "root/run/__3_0.distcp").unlink()
+    harness.age(tmp_path / "root")
+    boxes = FileSystemReader(root / "run/step-3000").read_metadata().storage_data
+    lost = {index.fqn for index, at in boxes.items() if at.relative_path == "__3_0.distcp"}
+    there = {name: t for name, t in state.items() if name not in lost}
+    assert there and lost & state.keys(), (there.keys(), lost)
+    with harness.Server(tmp_path / "root") as s:
+        assert s.get("/models/run/tensors").status == 404
+        manifest = s.get("/models/run/tensors?partial=1").json()
+        assert manifest["incomplete"]["missing_files"] == ["__3_0.distcp"]
+        assert manifest["incomplete"]["missing_tensor_count"] == len(state) - len(there)
+        assert {t["name"] for t in manifest["tensors"]} == there.keys()
+        assert any("pieces" in t for t in manifest["tensors"])
+        for t in manifest["tensors"]:
+            assert s.get(t["href"]).body == there[t["name"]].contiguous().numpy().tobytes(), t["name"]
+        for name in lost & state.keys():
+            answer = s.get(f"/models/run/tensors/{name}?partial=1")
+            message = answer.json()["error"]["message"]
+            assert answer.status == 404 and '.metadata says that it is in "__3_0.distcp", which is missing' in message

@@ -263,6 +263,30 @@ def test_an_incomplete_manifest(contract, tmp_path):
             assert contract.check("/models/{id}/tensors/{name}", answer).status == status, answer
 
 
+def test_an_incomplete_group(contract, tmp_path):
+    """A group by its names alone, as ?partial=1 shows it: at most 1,000 missing files are named."""
+    model = tmp_path / "root" / "m"
+    model.mkdir(parents=True)
+    write_by_hand(model / "x-00002-of-99999.safetensors", [tensor("w", "U8", [4])])
+    age(model)
+    with Server(tmp_path / "root") as s:
+        plain = contract.check("/models/{id}/tensors", s.get("/models/m/tensors"))
+        assert plain.status == 404 and "add ?partial=1" in plain.json()["error"]["message"], plain.body
+        message = s.get("/models/m").json()["errors"][0]["message"]
+        assert message == "shard 1 of 99999 is not there, so this sharded checkpoint is not published"
+        r = contract.check("/models/{id}/tensors", s.get("/models/m/tensors?partial=1"))
+        lacks = r.json()["incomplete"]
+        assert r.status == 200 and [t["name"] for t in r.json()["tensors"]] == ["w"], r.body
+        assert lacks["missing_files"] == [f"x-{i:05}-of-99999.safetensors" for i in range(1, 1002) if i != 2]
+        assert lacks["missing_file_count"] == 99998 and "missing_tensor_count" not in lacks
+        href = r.json()["tensors"][0]["href"]
+        whole = contract.check("/models/{id}/tensors/{name}", s.get(href))
+        part = contract.check("/models/{id}/tensors/{name}", s.get(href, headers={"Range": "bytes=1-2"}))
+        absent = contract.check("/models/{id}/tensors/{name}", s.get("/models/m/tensors/v?partial=1"))
+        assert (whole.status, part.status, absent.status) == (200, 206, 404)
+        assert len(whole.body) == 4 and part.body == whole.body[1:3]
+
+
 def test_a_pointer_in_the_place_of_a_file(contract, tmp_path):
     """409 at both paths of the file, and the mark in every list of it."""
     model = tmp_path / "root" / "m"

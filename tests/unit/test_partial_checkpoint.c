@@ -1,4 +1,4 @@
-/* What ?partial=1 answers of a sharded checkpoint whose index names files that are missing or refused. */
+/* What ?partial=1 answers of a checkpoint that lacks files: of an index, a group or a .metadata. */
 #include "catalog/partial_checkpoint.h"
 
 #include "tests/unit/api_place.h"
@@ -42,6 +42,7 @@ static void what_is_there_can_be_asked_for(void **state)
     const cJSON *lacks = member(json, "incomplete");
     assert_string_equal(string_at(lacks, "reason"), "2 files of the index are missing or refused");
     assert_int_equal(number_at(lacks, "missing_tensor_count"), 2);
+    assert_int_equal(number_at(lacks, "missing_file_count"), 2);
     const cJSON *files = member(lacks, "missing_files");
     assert_int_equal(cJSON_GetArraySize(files), 2);
     assert_string_equal(cJSON_GetArrayItem(files, 0)->valuestring, "model-00002-of-00003.safetensors");
@@ -140,6 +141,164 @@ static void the_tag_changes_when_a_shard_arrives(void **state)
     close_place(&place);
 }
 
+/* Checks the manifest of an incomplete group: its id, its hrefs, why it is incomplete and the files that it names. */
+static void check_group(struct place *place, const char *target, const char *id, const char *hrefs,
+                        const char *reason, const char *missing)
+{
+    char got[1024] = "";
+    cJSON *json = get_json(place, target);
+    CHECK(strcmp(string_at(json, "checkpoint"), id) == 0, "%s: %s", target, string_at(json, "checkpoint"));
+    join(member(json, "tensors"), "href", got);
+    CHECK(strcmp(got, hrefs) == 0, "%s: %s", target, got);
+    const cJSON *lacks = member(json, "incomplete");
+    CHECK(strcmp(string_at(lacks, "reason"), reason) == 0, "%s: %s", target, string_at(lacks, "reason"));
+    CHECK(cJSON_GetObjectItem(lacks, "missing_tensor_count") == NULL, "%s", target); /* nobody knows them */
+    const cJSON *file;
+    struct td_buffer files;
+    td_buffer_init(&files);
+    cJSON_ArrayForEach(file, member(lacks, "missing_files"))
+        td_buffer_printf(&files, "%s%s", files.len > 0 ? " " : "", file->valuestring);
+    const char *text = td_buffer_terminate(&files);
+    CHECK(text != NULL && strcmp(text, missing) == 0, "%s: %s", target, text);
+    td_buffer_fini(&files);
+    cJSON_Delete(json);
+}
+
+static void a_group_without_an_index(void **state)
+{
+    (void)state;
+    struct place place;
+    struct answer answer;
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "m/model-00002-of-00004.safetensors", "a b");
+    tree_text(&place.tree, "m/model-00003-of-00004.safetensors", "rubbish!");
+    tree_simple(&place.tree, "m/model-00004-of-00004.safetensors", "c");
+    tree_simple(&place.tree, "n/x-00001-of-00002.safetensors", "a");
+    tree_simple(&place.tree, "n/x-00001-of-00003.safetensors", "a b");
+    tree_simple(&place.tree, "n/x-00007-of-00003.safetensors", "c"); /* a number that the group cannot have */
+    loopback_open(&place.loop, &place.tree);
+    check_group(&place, MODEL "?partial=1", "safetensors",
+                MODEL "/a?partial=1 " MODEL "/b?partial=1 " MODEL "/c?partial=1",
+                "2 files of the group are missing or refused",
+                "model-00001-of-00004.safetensors model-00003-of-00004.safetensors");
+    check_group(&place, "/models/n/tensors?partial=1", "x.safetensors", "/models/n/tensors/a?partial=1",
+                "1 file of the group is missing or refused", "x-00002-of-00002.safetensors");
+    check_group(&place, "/models/n/tensors?partial=1&checkpoint=x-00001-of-00003.safetensors",
+                "x-00001-of-00003.safetensors",
+                "/models/n/tensors/a?partial=1&checkpoint=x-00001-of-00003.safetensors "
+                "/models/n/tensors/b?partial=1&checkpoint=x-00001-of-00003.safetensors",
+                "2 files of the group are missing or refused",
+                "x-00002-of-00003.safetensors x-00003-of-00003.safetensors");
+    loopback_get(&place.loop, MODEL "/c?partial=1", &answer);
+    assert_int_equal(answer.response.status, 200);
+    assert_int_equal(answer.len, 8);
+    answer_fini(&answer);
+    expect_error(&place, "GET", MODEL "/x?partial=1", 404,
+                 "may be in \"model-00001-of-00004.safetensors\", which is missing, or in 1 other");
+    expect_error(&place, "GET", MODEL, 404, "add ?partial=1"); /* unpublished, as without any ?partial= */
+    expect_error(&place, "GET", MODEL "/a", 404, "?partial=1");
+    cJSON *json = get_json(&place, "/models/m");
+    assert_int_equal(cJSON_GetArraySize(member(json, "checkpoints")), 0);
+    const cJSON *first = cJSON_GetArrayItem(member(json, "errors"), 1);
+    assert_non_null(strstr(string_at(first, "message"), "shard 1 of 4 is not there"));
+    cJSON_Delete(json);
+    close_place(&place);
+}
+
+/* A name can claim 99,999 shards: 1,000 of the missing ones are named, and all are counted. */
+static void few_missing_files_are_named(void **state)
+{
+    (void)state;
+    struct place place;
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "m/x-00002-of-99999.safetensors", "a");
+    loopback_open(&place.loop, &place.tree);
+    cJSON *json = get_json(&place, MODEL "?partial=1");
+    const cJSON *lacks = member(json, "incomplete");
+    const cJSON *files = member(lacks, "missing_files");
+    assert_int_equal(number_at(lacks, "missing_file_count"), 99998);
+    assert_int_equal(cJSON_GetArraySize(files), 1000);
+    assert_string_equal(cJSON_GetArrayItem(files, 0)->valuestring, "x-00001-of-99999.safetensors");
+    assert_string_equal(cJSON_GetArrayItem(files, 999)->valuestring, "x-01001-of-99999.safetensors");
+    cJSON_Delete(json);
+    expect_error(&place, "GET", MODEL "/x?partial=1", 404, "or in 99997 other");
+    close_place(&place);
+}
+
+/* A group that has a tensor twice, or that has all its shards, has no incomplete checkpoint. */
+static void groups_that_are_not_offered(void **state)
+{
+    (void)state;
+    struct place place;
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "m/x-00001-of-00003.safetensors", "a");
+    tree_simple(&place.tree, "m/x-00002-of-00003.safetensors", "a");
+    tree_simple(&place.tree, "n/x-00001-of-00001.safetensors", "a");
+    tree_text(&place.tree, "n/x-00002-of-00001.safetensors", "rubbish!");
+    loopback_open(&place.loop, &place.tree);
+    expect_error(&place, "GET", MODEL "?partial=1", 404, "no readable checkpoint");
+    expect_error(&place, "GET", "/models/n/tensors?partial=1", 404, "no readable checkpoint");
+    close_place(&place);
+}
+
+static void copy_data(const struct tree *tree, const char *name, const char *data)
+{
+    char bytes[4096];
+    FILE *file = fopen(data, "rb");
+    CHECK(file != NULL, "%s", data);
+    size_t len = fread(bytes, 1, sizeof bytes, file);
+    assert_true(len > 0 && len < sizeof bytes);
+    assert_int_equal(fclose(file), 0);
+    tree_write(tree, name, bytes, len);
+}
+
+/* The files are those of gguf-split. One that says to be another shard than its name does is left out. */
+static void a_split_gguf(void **state)
+{
+    (void)state;
+    struct place place;
+    tree_open(&place.tree);
+    copy_data(&place.tree, "m/q-00001-of-00003.gguf", TD_TEST_DATA "/gguf/split-00001-of-00003.gguf");
+    copy_data(&place.tree, "m/q-00003-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
+    copy_data(&place.tree, "n/q-00002-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
+    copy_data(&place.tree, "n/q-00003-of-00003.gguf", TD_TEST_DATA "/gguf/split-00003-of-00003.gguf");
+    loopback_open(&place.loop, &place.tree);
+    cJSON *json = get_json(&place, MODEL "?partial=1");
+    assert_string_equal(string_at(json, "format"), "gguf");
+    cJSON_Delete(json);
+    check_group(&place, MODEL "?partial=1", "q",
+                MODEL "/t0?partial=1 " MODEL "/t1?partial=1 " MODEL "/t4?partial=1",
+                "1 file of the group is missing or refused", "q-00002-of-00003.gguf");
+    check_group(&place, "/models/n/tensors?partial=1", "q", "/models/n/tensors/t4?partial=1",
+                "2 files of the group are missing or refused", "q-00001-of-00003.gguf q-00002-of-00003.gguf");
+    close_place(&place);
+}
+
+/* A .metadata alone: only a tensor without elements is in no file. */
+static void a_distributed_checkpoint(void **state)
+{
+    (void)state;
+    struct place place;
+    tree_open(&place.tree);
+    copy_data(&place.tree, "m/.metadata", TD_TEST_DATA "/dcp/.metadata");
+    tree_text(&place.tree, "m/__9_0.distcp", "rubbish!");
+    loopback_open(&place.loop, &place.tree);
+    cJSON *json = get_json(&place, MODEL "?partial=1");
+    assert_string_equal(string_at(json, "checkpoint"), "dcp");
+    assert_string_equal(string_at(json, "format"), "dcp");
+    assert_int_equal(number_at(json, "tensor_count"), 1);
+    const cJSON *lacks = member(json, "incomplete");
+    assert_string_equal(string_at(lacks, "reason"), "1 file of .metadata is missing or refused");
+    assert_int_equal(number_at(lacks, "missing_tensor_count"), 5);
+    assert_string_equal(cJSON_GetArrayItem(member(lacks, "missing_files"), 0)->valuestring, "__0_0.distcp");
+    cJSON_Delete(json);
+    expect_error(&place, "GET", MODEL "/model.weight?partial=1", 404,
+                 ".metadata says that it is in \"__0_0.distcp\", which is missing");
+    expect_error(&place, "GET", MODEL "/x?partial=1", 404, "has no tensor");
+    expect_error(&place, "GET", MODEL, 404, "?partial=1");
+    close_place(&place);
+}
+
 int main(void)
 {
     td_log_set_level(TD_LOG_ERROR);
@@ -148,6 +307,11 @@ int main(void)
         cmocka_unit_test(files_that_lack_tensors),
         cmocka_unit_test(nothing_else_knows_it),
         cmocka_unit_test(the_tag_changes_when_a_shard_arrives),
+        cmocka_unit_test(a_group_without_an_index),
+        cmocka_unit_test(few_missing_files_are_named),
+        cmocka_unit_test(groups_that_are_not_offered),
+        cmocka_unit_test(a_split_gguf),
+        cmocka_unit_test(a_distributed_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
