@@ -225,17 +225,32 @@ void td_html_models(const struct td_call *call)
 
 static const struct {
     const char *suffix, *shown, *what;
-    enum { OF_ANY, OF_CHECKPOINT, OF_PARTIAL } of;
+    enum { ALWAYS, WITH_CHECKPOINT, WITH_PARTIAL, WITH_SAFETENSORS } when;
 } links[] = {
-    {"/files/", "files/", "the files", OF_ANY},
-    {"/tensors", "tensors", "the manifest, as JSON", OF_CHECKPOINT},
+    {"/files/", "files/", "the files", ALWAYS},
+    {"/tensors", "tensors", "the manifest, as JSON", WITH_CHECKPOINT},
     {"/tensors?partial=1", "tensors?partial=1",
-     "the tensors that are there of an incomplete checkpoint, as JSON", OF_PARTIAL},
-    {"/model.safetensors", "model.safetensors", "all tensors in one file", OF_CHECKPOINT},
-    {"", "description", "as JSON", OF_ANY},
+     "the tensors that are there of an incomplete checkpoint, as JSON", WITH_PARTIAL},
+    {"/model.safetensors", "model.safetensors", "all tensors in one file", WITH_SAFETENSORS},
+    {"", "description", "as JSON", ALWAYS},
 };
 
 enum { LINKS = sizeof links / sizeof *links };
+
+static bool is_linked(const struct td_model *model, size_t at)
+{
+    switch (links[at].when) {
+    case ALWAYS:
+        return true;
+    case WITH_CHECKPOINT:
+        return model->checkpoint_count > 0;
+    case WITH_PARTIAL:
+        return model->partial_count > 0;
+    case WITH_SAFETENSORS:
+        return model->checkpoint_count > 0 && model->checkpoints[0].fits_safetensors;
+    }
+    return false;
+}
 
 /* The links, and behind them what was wrong with files. */
 static size_t write_of_model(const struct td_html_page *page, size_t at, struct td_buffer *out)
@@ -248,8 +263,7 @@ static size_t write_of_model(const struct td_html_page *page, size_t at, struct 
         td_buffer_puts(out, "</td><td></td><td>");
         write_text(out, problem->message, strlen(problem->message));
         td_buffer_puts(out, "</td></tr>\n");
-    } else if (links[at].of == OF_ANY ||
-               (links[at].of == OF_CHECKPOINT ? model->checkpoint_count : model->partial_count) > 0) {
+    } else if (is_linked(model, at)) {
         struct row row = {.prefix = text_of("/models/"), .path = text_of(model->id)};
         row.suffix = links[at].suffix;
         row.shown = text_of(links[at].shown);

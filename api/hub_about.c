@@ -48,18 +48,15 @@ static void derive(struct td_hub_about *about, const char *tag)
     about->derived[about->derived_count++] = tag;
 }
 
-/* The formats of the checkpoints, of folders below as well. */
+/* Derives the formats of the checkpoints, of folders below as well, by our names: safetensors, pytorch, gguf, keras and onnx
+ * are the Hub's, too. */
 static void derive_formats(struct td_hub_about *about)
 {
     enum { MOST_MODELS = 32 };
-    static const char *const formats[] = {"safetensors", "pytorch", "gguf",
-                                          "keras"}; /* which the Hub knows, too */
     const struct td_model *model;
     for (size_t i = 0; i < MOST_MODELS && (model = td_repo_view_model(about->view, i)) != NULL; i++)
         for (size_t j = 0; j < model->checkpoint_count; j++)
-            for (size_t k = 0; k < sizeof formats / sizeof *formats; k++)
-                if (strcmp(model->checkpoints[j].format, formats[k]) == 0)
-                    derive(about, formats[k]);
+            derive(about, model->checkpoints[j].format);
 }
 
 void td_hub_about_init(struct td_hub_about *about, const struct td_repo_view *view, bool of_dataset,

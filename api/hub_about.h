@@ -22,7 +22,7 @@ struct td_hub_parts {
     bool config, card, safetensors, gguf;
 };
 
-/* error_count: of the repository's files that are not what their names say. */
+/* error_count: of the repository's files that are not what their names say, and sets that are not whole. */
 void td_hub_about_init(struct td_hub_about *about, const struct td_repo_view *view, bool of_dataset,
                        size_t error_count);
 

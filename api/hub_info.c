@@ -157,7 +157,7 @@ static bool write_refs(struct td_hub_call *hub, struct td_buffer *out, bool pull
     return true;
 }
 
-/* The branch of what is made, where something can be. */
+/* Writes the branch of what is made, where all of it can be. */
 static bool write_made_ref(struct td_hub_call *hub, struct td_buffer *out, struct td_error *err)
 {
     static const char made[] = TD_SAFETENSORS_REVISION;
@@ -172,7 +172,7 @@ static bool write_made_ref(struct td_hub_call *hub, struct td_buffer *out, struc
         return false;
     }
     return view.kind != TD_VIEW_SAFETENSORS || /* a cache may have a ref of that name */
-           write_ref(hub, out, &first, made, "refs/heads/", view.commit, err);
+           !td_repo_view_fits(&view) || write_ref(hub, out, &first, made, "refs/heads/", view.commit, err);
 }
 
 void td_hub_answer_refs(struct td_hub_call *hub)

@@ -26,8 +26,8 @@ bool td_npy_header_write(struct td_buffer *out, const struct td_dtype *dtype, ui
     size_t begin = out->len;
     if (descr == NULL)
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "NumPy has no type %s: format=npy cannot express it; raw and safetensors can",
-                            dtype->name);
+                            "NumPy has no type %s: format=npy cannot express it; %s", dtype->name,
+                            td_dtype_is_safetensors(dtype) ? "raw and safetensors can" : "raw can");
     td_buffer_append(out, "\x93NUMPY\x01\x00\x00\x00", PREFIX_BYTES);
     td_buffer_printf(out, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
     for (uint32_t i = 0; i < rank; i++) {

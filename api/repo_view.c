@@ -121,6 +121,17 @@ static bool is_replaced(const struct td_repo_view *view, const struct td_model *
     return view->kind != TD_VIEW_SAFETENSORS || strcmp(model->checkpoints[0].format, "safetensors") != 0;
 }
 
+bool td_repo_view_fits(const struct td_repo_view *view)
+{
+    const struct model_run run = models_of(view);
+    for (size_t i = 0; i < model_run_count(&run); i++) {
+        const struct td_model *model = model_run_get(&run, i);
+        if (is_replaced(view, model) && !model->checkpoints[0].fits_safetensors)
+            return false;
+    }
+    return true;
+}
+
 /* Names of pickles, of those too that are no checkpoints of ours. */
 static bool is_pickles_name(const char *name)
 {

@@ -51,6 +51,9 @@ void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *mod
 bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_view_item **items,
                        size_t *count, struct td_error *err);
 
+/* Returns whether each checkpoint that the view has a safetensors file for can be written as one. */
+bool td_repo_view_fits(const struct td_repo_view *view);
+
 /* The i-th of the models whose files are among the view's; NULL past the last. */
 const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_t i);
 

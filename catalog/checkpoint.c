@@ -677,11 +677,19 @@ static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *check
     return true;
 }
 
-/* Sums up the tensors that can be served; false when that, or the model's total with it, is no 64-bit number. */
+static bool fits_safetensors(const struct td_tensor *tensor)
+{
+    return tensor->reason == NULL && td_dtype_is_safetensors(tensor->dtype) &&
+           strcmp(tensor->name, "__metadata__") != 0;
+}
+
+/* Sums up the tensors that can be served, and notes whether all fit into a safetensors file; false when that, or the model's total with it, is no 64-bit number. */
 static bool checkpoint_sum(const struct builder *b, struct td_checkpoint *checkpoint, uint64_t *model_bytes)
 {
+    checkpoint->fits_safetensors = true;
     for (size_t i = 0; i < checkpoint->tensor_count; i++) {
         const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, i).tensor;
+        checkpoint->fits_safetensors = checkpoint->fits_safetensors && fits_safetensors(tensor);
         if (tensor->reason == NULL &&
             !td_add_u64(checkpoint->total_bytes, tensor->nbytes, &checkpoint->total_bytes))
             return false;

@@ -217,7 +217,30 @@ static void commit_add(struct td_digest *digest, const char *path, const char *t
     td_digest_add_cstring(digest, tag);
 }
 
-/* Counts the files and makes both commits. */
+/* Counts what was refused of the models whose files are the repository's. */
+static size_t count_problems(const struct td_snapshot *snapshot, const struct td_repo *repo)
+{
+    size_t count = 0;
+    size_t at = 0;
+    const char *base =
+        repo->entry_count == 0 ? "" : snapshot->entries[repo->first_entry].path; /* with its '/' */
+    if (repo->prefix_len > 0) {
+        const struct td_model *model = td_snapshot_find_model(snapshot, base, repo->prefix_len - 1);
+        count += model == NULL ? 0 : model->problems.count;
+        at = td_snapshot_models_after(snapshot, base, repo->prefix_len);
+    }
+    for (; at < snapshot->model_count; at++) {
+        const struct td_model *model = &snapshot->models[at];
+        if (repo->prefix_len > 0 && strncmp(model->id, base, repo->prefix_len) != 0)
+            break;
+        if (repo->prefix_len > 0 ||
+            (model->first_entry == repo->first_entry && model->entry_count == repo->entry_count))
+            count += model->problems.count;
+    }
+    return count;
+}
+
+/* Counts the files and what was refused, and makes both commits. */
 static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, struct td_error *err)
 {
     struct td_digest *by_content = td_digest_create();
@@ -238,6 +261,7 @@ static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, s
         commit_add(by_content, path, sha256 == NULL ? "" : sha256);
         commit_add(by_identity, path, file->identity_tag);
     }
+    repo->error_count += count_problems(snapshot, repo);
     repo->has_data = td_repo_files_are_data(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len);
     bool ok = td_digest_finish_text(by_content, repo->commit, TD_COMMIT_BYTES);
     ok = td_digest_finish_text(by_identity, repo->identity_commit, TD_COMMIT_BYTES) && ok;

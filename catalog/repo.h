@@ -32,9 +32,11 @@ struct td_repo {
     size_t prefix_len;               /* of its entries' paths that is not part of their paths in it */
     bool has_checkpoint;             /* has checkpoint files */
     bool has_data;                   /* has files that datasets are made of: td_repo_files_are_data */
-    size_t error_count;              /* files that are not what their names say: td_file.error */
-    int64_t updated_ns;              /* mtime of the newest file */
-    uint64_t file_bytes;             /* 2^64-1 for more */
+    size_t
+        error_count; /* files that are not what their names say (td_file.error), and problems of its models: sets
+                         * that are not whole among them. A file may count twice */
+    int64_t updated_ns;  /* mtime of the newest file */
+    uint64_t file_bytes; /* 2^64-1 for more */
     /* The revision; else made of its files' paths and contents, of their identities until all contents are known. */
     char commit[TD_COMMIT_BYTES];
     /* Made of identities: what `commit` may have been before; equal for a cache. */

@@ -102,6 +102,7 @@ struct td_checkpoint {
     size_t tensor_count;
     uint64_t
         total_bytes; /* of the tensors that can be served: the parts of one that cannot are tensors themselves */
+    bool fits_safetensors; /* each of its tensors can be written to a safetensors file */
     const struct td_metadata *metadata;
     size_t metadata_count;
     const struct td_lacks

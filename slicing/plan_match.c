@@ -1,8 +1,10 @@
 #include "slicing/plan_match.h"
 
 #include "core/digits.h"
+#include "core/json.h"
 #include "parser/names.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* A match that is being made. */
@@ -19,6 +21,18 @@ struct matching {
 bool td_matched_refuse(const struct td_matched *matched, const char *reason, struct td_error *err)
 {
     return td_error_set(err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": %s", matched->tensor->name, reason);
+}
+
+void td_plan_write_drop_rule(const char *name, char out[TD_DROP_RULE_BYTES])
+{
+    enum { NAME_MAX_BYTES = 100 };
+    struct td_buffer json;
+    td_buffer_init(&json);
+    td_json_write_cstring(&json, name);
+    bool fits = !json.failed && json.len <= NAME_MAX_BYTES;
+    (void)snprintf(out, TD_DROP_RULE_BYTES, "{\"match\":%.*s,\"drop\":true}", fits ? (int)json.len : 6,
+                   fits ? json.data : "\"NAME\"");
+    td_buffer_fini(&json);
 }
 
 uint32_t td_matched_slot(const struct td_matched *matched)
@@ -135,8 +149,15 @@ static bool is_plain(const struct td_dtype *dtype)
 /* What no rule of the list changes. */
 static bool check_source(const struct matching *p, const struct td_matched *m)
 {
-    if (m->tensor->reason != NULL)
-        return refuse(p, m, m->tensor->reason);
+    char rule[TD_DROP_RULE_BYTES];
+    if (m->tensor->reason != NULL) {
+        td_plan_write_drop_rule(m->tensor->name, rule);
+        return td_error_set(
+            p->err, TD_FAILED_PRECONDITION,
+            "tensor \"%.120s\" has no bytes that could be put into a file (%.100s); a plan with the rule "
+            "%s leaves it out",
+            m->tensor->name, m->tensor->reason, rule);
+    }
     if (p->match->rules->plain_types_only && !is_plain(m->tensor->dtype))
         return td_error_set(
             p->err, TD_FAILED_PRECONDITION,

@@ -31,6 +31,11 @@ uint32_t td_matched_slot(const struct td_matched *matched);
 /* Sets TD_FAILED_PRECONDITION with the tensor's name and the reason; returns false. */
 bool td_matched_refuse(const struct td_matched *matched, const char *reason, struct td_error *err);
 
+enum { TD_DROP_RULE_BYTES = 256 };
+
+/* Writes the rule that leaves a tensor out of a plan, for messages; a long name is spelled NAME. */
+void td_plan_write_drop_rule(const char *name, char out[TD_DROP_RULE_BYTES]);
+
 struct td_plan_match {
     struct td_arena arena;            /* owns what follows the tensors */
     const struct td_rule_list *rules; /* borrowed, as the tensors are */

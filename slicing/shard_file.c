@@ -3,6 +3,7 @@
 #include "core/buffer.h"
 #include "core/checked.h"
 #include "core/json.h"
+#include "slicing/plan_match.h"
 #include "slicing/runs.h"
 
 #include <stdlib.h>
@@ -44,10 +45,15 @@ static void write_tensor(struct td_buffer *out, const struct td_plan_output *out
 /* Whether safetensors can say it. */
 static bool check_output(const struct td_plan_output *output, struct td_error *err)
 {
-    if (!td_dtype_is_safetensors(output->dtype))
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "tensor \"%.160s\": safetensors has no word for the type %s", output->name,
-                            output->dtype->name);
+    char rule[TD_DROP_RULE_BYTES];
+    if (!td_dtype_is_safetensors(output->dtype)) {
+        td_plan_write_drop_rule(output->name, rule);
+        return td_error_set(
+            err, TD_FAILED_PRECONDITION,
+            "tensor \"%.120s\": safetensors has no word for the type %s; format=raw and the model's "
+            "own files have it, a plan with the rule %s leaves it out",
+            output->name, output->dtype->name, rule);
+    }
     if (strcmp(output->name, "__metadata__") == 0)
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "tensor \"%.160s\": safetensors keeps this name for itself", output->name);

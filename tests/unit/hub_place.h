@@ -15,15 +15,23 @@
 #define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define EMPTY_OID "fc8e42b32efb9a9bf3ae0234a18a948e499490f8"
 
-static inline void copy_pickle(const struct tree *tree, const char *name)
+/* Copies a file of tests/data into the tree. */
+static inline void copy_data(const struct tree *tree, const char *data, const char *name)
 {
     char bytes[65536];
-    FILE *file = fopen(TD_TEST_DATA "/torch/checkpoint.pt", "rb");
+    char path[512];
+    (void)snprintf(path, sizeof path, TD_TEST_DATA "/%s", data);
+    FILE *file = fopen(path, "rb");
     assert_non_null(file);
     size_t len = fread(bytes, 1, sizeof bytes, file);
     (void)fclose(file);
     assert_true(len > 0 && len < sizeof bytes);
     tree_write(tree, name, bytes, len);
+}
+
+static inline void copy_pickle(const struct tree *tree, const char *name)
+{
+    copy_data(tree, "torch/checkpoint.pt", name);
 }
 
 static inline void fill_hub(const struct tree *tree)
