@@ -331,6 +331,8 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
         atomic_fetch_add(&server->api->metrics.refused_total, 1);
         return refuse(mhd, session, head, 503, "all connections are in use (--max-connections); try again");
     }
+    if (verdict.has_unread_body)
+        return answer(mhd, session, true);
     if (verdict.body_bytes > 0 || verdict.status != 0)
         return expect_upload(mhd, session, &request);
     td_connection_set_phase(session->connection, TD_PHASE_HANDLING);

@@ -132,9 +132,16 @@ static void note_framing(const struct td_header *header, struct framing *framing
     }
 }
 
-static struct td_guard_verdict judge_framing(const struct framing *framing, bool is_post,
+/* The methods that the service has are judged strictly. Another one is refused by the router whatever its body is like: not
+ * a byte behind its header is looked at. */
+static struct td_guard_verdict judge_framing(const struct framing *framing, struct td_text method,
                                              uint64_t max_body_bytes)
 {
+    bool is_post = td_text_equals(method, "POST");
+    bool is_read = td_text_equals(method, "GET") || td_text_equals(method, "HEAD");
+    if (!is_post && !is_read)
+        return (struct td_guard_verdict){.has_unread_body = framing->encodings > 0 || framing->lengths > 1 ||
+                                                            (framing->lengths == 1 && !framing->is_zero)};
     if (is_post && framing->encodings == 1 && framing->is_chunked && framing->lengths == 0)
         return refuse(411, "the body must come with a Content-Length: Transfer-Encoding is not accepted");
     if (framing->encodings > 0)
@@ -170,8 +177,7 @@ static struct td_guard_verdict judge_fields(const struct td_request *request, bo
     }
     if (hosts == 0 && is_http_1_1)
         return refuse(400, "the Host header is missing");
-    struct td_guard_verdict verdict =
-        judge_framing(&framing, td_text_equals(request->method, "POST"), limits->max_body_bytes);
+    struct td_guard_verdict verdict = judge_framing(&framing, request->method, limits->max_body_bytes);
     if (verdict.status == 0 && bytes > limits->max_header_bytes)
         return refuse(431, "the request line and header are too large");
     return verdict;

@@ -21,6 +21,8 @@ struct td_guard_verdict {
     int status;          /* 0: let it pass; else the status to answer with, closing the connection */
     const char *message; /* static */
     uint64_t body_bytes; /* that will follow, when it passes */
+    bool
+        has_unread_body; /* passes with a body that is not to be read: for the router to say 405, and closing the connection */
 };
 
 /* Judges a request. `version` is the protocol text ("HTTP/1.1"); header_count may exceed what request->headers

@@ -82,6 +82,20 @@ def test_where_there_is_no_use_for_one(srv, target):
         assert c.ended()
 
 
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("fields", [[("Content-Length", "5")], [("Transfer-Encoding", "chunked")]])
+@pytest.mark.parametrize("target,allow", [("/models", ("GET", "HEAD")), ("/models/m/files/model.safetensors", ("GET", "HEAD")),
+                                          (READ, ("POST",)), ("/api/models/m", ("GET", "HEAD"))])
+def test_methods_that_there_are_not(srv, method, fields, target, allow):
+    """RFC 9110 15.5.6: 405 with Allow. The body is not read, so the connection ends."""
+    with srv.conn() as c:
+        c.send(request_bytes(target, fields, method) + b"5\r\nhello\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        r = c.read_response(method)
+        assert r.status == 405 and r.get("Connection") == "close", r
+        assert {word.strip() for word in r.get("Allow").split(",")} == set(allow), r
+        assert c.ended(), "the body was taken for a request"
+
+
 def test_one_that_never_comes(srv):
     began = time.monotonic()
     with srv.conn() as c:

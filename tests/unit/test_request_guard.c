@@ -179,9 +179,10 @@ static const struct {
     {"POST, Content-Length: 5 5", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length: 5 5"},
     {"POST, an empty Content-Length", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length:"},
     {"POST, a folded Content-Length", "9112 5.2", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length5: 5"},
-    {"a method that is not quite POST", "9110 9.1: case-sensitive", 400, "post", "/", "HTTP/1.1",
+    {"a method that is not quite POST; the router says 405", "9110 9.1: case-sensitive", 0, "post", "/",
+     "HTTP/1.1", H "\nContent-Length: 5"},
+    {"PUT with a body; the router says 405", "9110 15.5.6", 0, "PUT", "/", "HTTP/1.1",
      H "\nContent-Length: 5"},
-    {"PUT with a body", "only POST has one here", 400, "PUT", "/", "HTTP/1.1", H "\nContent-Length: 5"},
     /* --- field lines */
     {"an empty field name", "9112 5", 400, "GET", "/", "HTTP/1.1", H "\n: x"},
     {"a blank before the colon", "9112 5.1: MUST reject", 400, "GET", "/", "HTTP/1.1", H "\nX : y"},
@@ -321,6 +322,23 @@ static void bodies_have_a_length(void **state)
     assert_true(judge("GET", "/", "HTTP/1.1", H "\nContent-Length: 0").body_bytes == 0);
 }
 
+/* RFC 9112 section 9.6: who does not read a body closes the connection, lest the body be taken for a request. */
+static void bodies_of_other_methods_are_not_read(void **state)
+{
+    (void)state;
+    static const char *const bodies[] = {H "\nContent-Length: 5", H "\nTransfer-Encoding: chunked",
+                                         H "\nContent-Length: x", H "\nContent-Length: 0\nContent-Length: 0",
+                                         H "\nContent-Length: 5\nTransfer-Encoding: chunked"};
+    static const char *const methods[] = {"PUT", "DELETE", "PATCH", "post"};
+    for (size_t i = 0; i < COUNT_OF(methods); i++) {
+        for (size_t k = 0; k < COUNT_OF(bodies); k++)
+            assert_true(judge(methods[i], "/", "HTTP/1.1", bodies[k]).has_unread_body);
+        assert_false(judge(methods[i], "/", "HTTP/1.1", H).has_unread_body);
+        assert_false(judge(methods[i], "/", "HTTP/1.1", H "\nContent-Length: 0").has_unread_body);
+    }
+    assert_false(judge("POST", "/", "HTTP/1.1", bodies[0]).has_unread_body);
+}
+
 static void refusals_close_with_a_message(void **state)
 {
     (void)state;
@@ -336,9 +354,13 @@ static void refusals_close_with_a_message(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_are_judged),     cmocka_unit_test(nul_is_refused_everywhere),
-        cmocka_unit_test(every_byte_in_its_place), cmocka_unit_test(sizes_are_limited),
-        cmocka_unit_test(bodies_have_a_length),    cmocka_unit_test(refusals_close_with_a_message),
+        cmocka_unit_test(requests_are_judged),
+        cmocka_unit_test(nul_is_refused_everywhere),
+        cmocka_unit_test(every_byte_in_its_place),
+        cmocka_unit_test(sizes_are_limited),
+        cmocka_unit_test(bodies_have_a_length),
+        cmocka_unit_test(refusals_close_with_a_message),
+        cmocka_unit_test(bodies_of_other_methods_are_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
