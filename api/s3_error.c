@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-/* What a client may not retry is 4xx; 503 it tries again. */
+/* What a client may not retry is 4xx; 503 it tries again. GitLfsPointer is none of S3's codes: those for 409 make clients say
+ * what is not so (rclone: "Object in GLACIER, restore first") or try again. */
 const char *td_s3_code_of(int *status)
 {
     static const struct {
@@ -14,7 +15,7 @@ const char *td_s3_code_of(int *status)
     } codes[] = {
         {400, 400, "InvalidArgument"},    {403, 403, "AccessDenied"},
         {404, 404, "NoSuchKey"},          {405, 405, "MethodNotAllowed"},
-        {409, 409, "InvalidObjectState"}, {411, 411, "MissingContentLength"},
+        {409, 409, "GitLfsPointer"},      {411, 411, "MissingContentLength"},
         {412, 412, "PreconditionFailed"}, {413, 400, "EntityTooLarge"},
         {416, 416, "InvalidRange"},       {422, 400, "InvalidArgument"},
         {429, 503, "SlowDown"},           {431, 400, "RequestHeaderSectionTooLarge"},

@@ -82,7 +82,7 @@ def test_boto3(srv, s3):
     before = asked(srv)
     with pytest.raises(botocore.exceptions.ClientError) as caught:
         s3.get_object(Bucket="ns", Key="cloned/model.safetensors")
-    assert caught.value.response["Error"]["Code"] == "InvalidObjectState"
+    assert caught.value.response["Error"]["Code"] == "GitLfsPointer"
     assert ADVICE in str(caught.value)
     with pytest.raises(botocore.exceptions.ClientError) as caught:
         s3.head_object(Bucket="ns", Key="cloned/model.safetensors")
@@ -97,6 +97,24 @@ def test_aws(srv, tmp_path):
                           capture_output=True, text=True, timeout=120)
     assert done.returncode != 0 and ADVICE in done.stderr
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("command, words", [
+    (["/usr/bin/rclone", "copy", "--retries", "1", "T:ns/cloned", "out"], ["GitLfsPointer", ADVICE]),
+    (["/usr/bin/s3cmd", "--host={host}", "--host-bucket={host}", "--no-ssl", "--no-progress", "--access_key=any", "--secret_key=any",
+      "get", "s3://ns/cloned/model.safetensors", "out"], ["409 (Conflict)"])])        # it asks with HEAD, which has no words
+def test_tools_say_what_it_is(srv, tmp_path, command, words):
+    """A code of S3's own would be translated: rclone makes of InvalidObjectState that the object is in Glacier."""
+    host = f"127.0.0.1:{s3_port(srv)}"
+    remote = {"TYPE": "s3", "PROVIDER": "Other", "ENDPOINT": f"http://{host}", "ENV_AUTH": "false",
+              "ACCESS_KEY_ID": "any", "SECRET_ACCESS_KEY": "any", "REGION": "us-east-1"}
+    env = quiet_environment(tmp_path, **{f"RCLONE_CONFIG_T_{k}": v for k, v in remote.items()})
+    before = asked(srv)
+    done = subprocess.run([word.format(host=host) for word in command], env=env, cwd=tmp_path, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=120)
+    said = done.stdout + done.stderr
+    assert done.returncode != 0 and all(word in said for word in words) and "GLACIER" not in said.upper(), said
+    assert asked(srv) - before <= 12, "not again and again"
 
 
 def test_lists(hub):

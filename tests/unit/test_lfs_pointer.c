@@ -57,7 +57,7 @@ static void pointers_are_refused(void **state)
         (void)snprintf(target, sizeof target, "/ns/cloned/%s", paths[i / 2]);
         loopback_ask_s3(&place.loop, methods[i % 2], target, NULL, &answer);
         CHECK(answer.response.status == 409, "%s: %d", target, answer.response.status);
-        CHECK(strstr(answer.body, "<Code>InvalidObjectState</Code>") != NULL, "%s", answer.body);
+        CHECK(strstr(answer.body, "<Code>GitLfsPointer</Code>") != NULL, "%s", answer.body);
         CHECK(strstr(answer.body, "git lfs pull") != NULL, "%s", answer.body);
         answer_fini(&answer);
     }
