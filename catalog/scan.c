@@ -533,8 +533,10 @@ bool td_scan_file(const char *path, const struct td_limits *limits, struct td_sn
     if (!check_name(name, err) || !open_by_path(path, &fd, &id, err))
         return false;
     struct td_file *file = td_file_create(name, name, &id, NULL, limits);
-    bool ok = file != NULL ? parse_alone(file, fd, limits, err) : td_error_no_memory(err);
+    bool ok = file != NULL && parse_alone(file, fd, limits, err);
     (void)close(fd);
+    if (file == NULL)
+        return td_error_no_memory(err);
     struct td_snapshot *snapshot = ok ? snapshot_create(NULL, NULL) : NULL;
     if (snapshot == NULL) {
         td_file_unref(file);

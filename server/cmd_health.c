@@ -124,7 +124,8 @@ int td_cmd_health(int argc, char **argv)
     }
     ssize_t n = fetch(fd, host, path, answer, sizeof answer);
     (void)close(fd);
-    if (n < 12 || strncmp(answer, "HTTP/1.", 7) != 0) {
+    if (n < 12 || strncmp(answer, "HTTP/1.", 7) != 0 || !isdigit((unsigned char)answer[9]) ||
+        !isdigit((unsigned char)answer[10]) || !isdigit((unsigned char)answer[11])) {
         td_terminal_complain("%s did not answer", argv[0]);
         return TD_EXIT_FAILED;
     }
@@ -132,7 +133,7 @@ int td_cmd_health(int argc, char **argv)
     const char *body = strstr(answer, "\r\n\r\n");
     if (!healthy)
         td_terminal_complain("%s answered %.3s", argv[0], answer + 9);
-    (void)printf("%.3s ", healthy || isdigit((unsigned char)answer[9]) ? answer + 9 : "???");
+    (void)printf("%.3s ", answer + 9);
     td_terminal_text(stdout, body == NULL || body[4] == '\0' ? "\n" : body + 4);
     return healthy ? TD_EXIT_OK : TD_EXIT_FAILED;
 }

@@ -310,12 +310,12 @@ static void end_making(struct td_decode_cache *cache, const struct td_decode_job
         part->state = made ? TD_DECODE_READY : TD_DECODE_DAMAGED;
         part->is_costly = job->is_long || damaged;
         hold(cache, part, kept_bytes + TD_DECODE_PART_BYTES);
+        if (damaged) {
+            part->users = 0;
+            idle_add(cache, part);
+        }
     } else {
         let_go(cache, part);
-    }
-    if (damaged) {
-        part->users = 0;
-        idle_add(cache, part);
     }
     pthread_mutex_unlock(&cache->lock);
 }
