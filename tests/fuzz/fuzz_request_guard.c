@@ -132,14 +132,17 @@ static bool is_length(struct td_text text)
     return text.len > 0 && is_digits(text) && !is_longer(text, "18446744073709551615");
 }
 
-/* 400 or, sizes aside, 0; 411 and 413 of a body (RFC 9110 sections 15.5.12 and 15.5.14). */
-static int status_of(const struct td_request *request, bool is_1_1)
+/* Returns 400 or, sizes aside, 0; 411 and 413 of a body (RFC 9110 sections 15.5.12 and 15.5.14). Sets *unread to whether the
+ * router gets a request of another method whose body nobody reads. */
+static int status_of(const struct td_request *request, bool is_1_1, bool *unread)
 {
     size_t hosts = 0;
     size_t lengths = 0;
     size_t encodings = 0;
     bool chunked = false;
     bool post = td_text_equals(request->method, "POST");
+    bool other = !post && !td_text_equals(request->method, "GET") && !td_text_equals(request->method, "HEAD");
+    bool is_zero = false;
     struct td_text length = {.p = "0", .len = 1};
     bool ok = is_token(request->method) && is_target(request->target);
     for (size_t i = 0; i < request->header_count; i++) {
@@ -151,14 +154,19 @@ static int status_of(const struct td_request *request, bool is_1_1)
         } else if (begins_like(header->name, "Content-Length")) {
             lengths++;
             length = header->value;
-            ok = ok && same_name(header->name, "Content-Length") &&
-                 (post ? is_length(header->value) : td_text_equals(header->value, "0"));
+            is_zero = same_name(header->name, "Content-Length") && td_text_equals(header->value, "0");
+            ok = ok && (other || (post ? same_name(header->name, "Content-Length") && is_length(header->value)
+                                       : is_zero));
         } else if (begins_like(header->name, "Transfer-Encoding")) {
             encodings++;
             chunked = same_name(header->name, "Transfer-Encoding") && same_name(header->value, "chunked");
         }
     }
-    ok = ok && lengths <= 1 && (hosts == 1 || (hosts == 0 && !is_1_1));
+    ok = ok && (hosts == 1 || (hosts == 0 && !is_1_1));
+    *unread = other && ok && (encodings > 0 || lengths > 1 || (lengths == 1 && !is_zero));
+    if (other)
+        return ok ? 0 : 400;
+    ok = ok && lengths <= 1;
     if (!ok || (encodings > 0 && !(post && encodings == 1 && chunked && lengths == 0)))
         return 400;
     return encodings > 0 ? 411 : is_longer(length, "1000") ? 413 : 0;
@@ -181,10 +189,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bytes += text.headers[i].name.len + text.headers[i].value.len;
     bool is_1_1 = strcmp(version, "HTTP/1.1") == 0;
     bool spoken = is_1_1 || strcmp(version, "HTTP/1.0") == 0;
-    int wanted = spoken ? status_of(&text.request, is_1_1) : 400;
+    bool unread = false;
+    int wanted = spoken ? status_of(&text.request, is_1_1, &unread) : 400;
     if (wanted == 0 && bytes > MOST_BYTES)
         wanted = 431;
     FUZZ_CHECK(verdict.status == wanted);
     FUZZ_CHECK((verdict.message == NULL) == (wanted == 0));
+    FUZZ_CHECK(wanted != 0 || verdict.has_unread_body == unread);
     return 0;
 }
