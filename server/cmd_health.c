@@ -126,7 +126,7 @@ int td_cmd_health(int argc, char **argv)
     (void)close(fd);
     if (n < 12 || strncmp(answer, "HTTP/1.", 7) != 0 || !isdigit((unsigned char)answer[9]) ||
         !isdigit((unsigned char)answer[10]) || !isdigit((unsigned char)answer[11])) {
-        td_terminal_complain("%s did not answer", argv[0]);
+        td_terminal_complain(n <= 0 ? "%s did not answer" : "what %s answered is not HTTP", argv[0]);
         return TD_EXIT_FAILED;
     }
     bool healthy = answer[9] == '2';

@@ -110,19 +110,21 @@ def test_logs_do_not_act_on_a_terminal(hostile):
         assert_harmless(s.log().encode())
 
 
-def test_what_a_server_answers_does_not_act_on_a_terminal():
-    """`health` prints the body of whoever answers there."""
+@pytest.mark.parametrize("status", [b"503", b"\x1b[3", b"2\x1bc", b"20\x1b"])
+def test_what_a_server_answers_does_not_act_on_a_terminal(status):
+    """`health` prints the status and the body of whoever answers there."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def answer():
             c, _ = listener.accept()
             with c:
                 c.recv(65536)
-                c.sendall(b"HTTP/1.1 \x1b[3 bad\r\nContent-Length: 5\r\n\r\n" + HOSTILE + b"\nline two\n")
+                c.sendall(b"HTTP/1.1 " + status + b" bad\r\nContent-Length: 5\r\n\r\n" + HOSTILE + b"\nline two\n")
         thread = threading.Thread(target=answer)
         thread.start()
         p = run("health", f"http://127.0.0.1:{listener.getsockname()[1]}/x")
         thread.join()
-    assert p.returncode == 1 and p.stdout.endswith(b"line two\n")
+    assert p.returncode == 1 and p.stdout.endswith(b"line two\n") == status.isdigit()
+    assert status.isdigit() or b"is not HTTP" in p.stderr
     assert_harmless(p.stdout)
     assert_harmless(p.stderr, 1)
 

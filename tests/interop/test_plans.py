@@ -935,7 +935,7 @@ def test_rules_join_stack_drop_and_rename(tmp_path):
 @pytest.mark.parametrize("model,rules,words", [
     (lambda: one(4, 4), [], ['"w"', "no rule"]),
     (lambda: one(4, 4), [{"match": "w", "refuse": "not today"}], ['"w"', "not today"]),
-    (lambda: one(4), [{"match": "w", "dim": 1}], ['"w"', "1 dimensions"]),
+    (lambda: one(4), [{"match": "w", "dim": 1}], ['"w"', "1 dimension, numbered from 0"]),
     (lambda: one(4, 4), [{"match": "w", "parts": [{"count": 3}]}], ['"w"', "not the 4 elements"]),
     (lambda: one(4, 4), [{"match": "w", "parts": [{"count": 5}]}], ['"w"', "not the 4 elements"]),
     (lambda: one(4, 4), [{"match": "w", "parts": [{"count": 2 ** 63, "unit": 4}]}], ['"w"', "not the 4 elements"]),

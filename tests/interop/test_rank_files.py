@@ -377,7 +377,7 @@ def test_a_model_that_no_engine_knows(tmp_path):
     (d / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["Qwen9ForCausalLM"], "model_type": "qwen9"}))
     age(tmp_path)
     with Server(tmp_path) as s:
-        check_error(s.get("/models/m/shards/vllm/tp2/rank-0.safetensors"), 422, "Qwen9ForCausalLM", "Qwen3ForCausalLM", "plan with rules")
+        check_error(s.get("/models/m/shards/vllm/tp2/rank-0.safetensors"), 422, "Qwen9ForCausalLM", "Qwen3ForCausalLM", "use rules")
         check_error(s.get("/models/n/shards/vllm/tp2/rank-0.safetensors"), 422, "config.json")
         assert s.get("/models/m/shards/fsdp/tp2/rank-0.safetensors").status == 200
 
