@@ -1,5 +1,5 @@
-/* What a repository shows at a revision: its files as they lie, or those of a made revision, which does not exist on disk:
- * in it checkpoints are replaced by safetensors files made for the occasion. Shared by the facades for stock clients. */
+/* The view of a repository at a revision: its files on disk, or the files of a made revision. A made revision does not exist
+ * on disk; it has safetensors files, made on request, in the place of checkpoints. Shared by the facades for stock clients. */
 #ifndef TD_API_REPO_VIEW_H
 #define TD_API_REPO_VIEW_H
 

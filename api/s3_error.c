@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* What a client may not retry is 4xx; 503 it tries again. GitLfsPointer is none of S3's codes: those for 409 make clients say
- * what is not so (rclone: "Object in GLACIER, restore first") or try again. */
+/* Clients retry a 503 and never a 4xx. GitLfsPointer is a code of our own: S3's codes for 409 make clients retry, or print a
+ * wrong reason (rclone: "Object in GLACIER, restore first"). */
 const char *td_s3_code_of(int *status)
 {
     static const struct {

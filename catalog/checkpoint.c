@@ -683,7 +683,7 @@ static bool fits_safetensors(const struct td_tensor *tensor)
            strcmp(tensor->name, "__metadata__") != 0;
 }
 
-/* Sums up the tensors that can be served, and notes whether all fit into a safetensors file; false when that, or the model's total with it, is no 64-bit number. */
+/* Sums up the tensors that can be served and notes whether all fit into a safetensors file. False: a sum is past 2^64-1. */
 static bool checkpoint_sum(const struct builder *b, struct td_checkpoint *checkpoint, uint64_t *model_bytes)
 {
     checkpoint->fits_safetensors = true;

@@ -17,7 +17,7 @@ static bool same_sizes(const uint64_t *a, const uint64_t *b, uint32_t rank)
     return rank == 0 || memcmp(a, b, rank * sizeof *a) == 0;
 }
 
-/* What a join is made of. */
+/* The input of a join. */
 struct source {
     const struct td_dcp *dcp;
     const struct td_entry *const *parts;

@@ -93,7 +93,7 @@ static bool same_files(const struct td_checkpoint *a, const struct td_checkpoint
     return same;
 }
 
-/* What the model before made of the same files, or NULL. */
+/* Returns the join that the model before made of the same files, or NULL. */
 static struct td_join *previous_join(const struct td_model *previous, const struct td_checkpoint *checkpoint)
 {
     for (size_t i = 0; previous != NULL && i < previous->partial_count; i++)
@@ -227,7 +227,7 @@ const struct td_checkpoint *td_partial_find(const struct td_model *model, const 
 
 /* ---- what is not there --------------------------------------------------------------------------------- */
 
-/* What says which files there should be. */
+/* Returns the name of the document that lists the set's files, for messages. */
 static const char *source_of(const struct td_lacks *lacks)
 {
     return lacks->index == NULL ? "the group" : is_distributed(lacks) ? ".metadata" : "the index";
