@@ -183,9 +183,14 @@ static void check_multipart(const struct td_response *response, const char *body
 static void check_partial(const struct td_request *request, const struct td_response *response,
                           const char *body)
 {
+    struct td_header accept[REQUEST_TEXT_HEADERS]; /* it chooses between a page and JSON */
     struct td_request plain = *request;
     struct td_response all;
+    plain.headers = accept;
     plain.header_count = 0;
+    const struct td_header *header;
+    for (size_t at = 0; (header = td_request_next_header(request, "Accept", &at)) != NULL;)
+        accept[plain.header_count++] = *header;
     const char *query = memchr(plain.target.p, '?', plain.target.len);
     if (plain.facade == TD_FACADE_S3 && query != NULL) /* ?partNumber=1 is a range as well */
         plain.target.len = (size_t)(query - plain.target.p);

@@ -244,6 +244,7 @@ def router_seeds():
         "s3_acl": "S3 GET\n/local/m/notes.txt?acl", "s3_none": "S3 GET\n/org/absent", "s3_put": "S3 PUT\n/local/new",
         "s3_no_bucket": "S3 GET\n/m/notes.txt", "s3_root": "S3 GET\n/local/root.safetensors\nRange: bytes=0-0,2-2",
         "html": "GET\n/\nAccept: text/html", "html_models": "GET\n/models/\nAccept: text/html,*/*",
+        "html_range": "GET\n/\nAccept: text/html\nRange: bytes=1-3",
         "html_model": "GET\n/models/m/\nAccept: text/html", "html_folder": "GET\n/models/m/files/", "html_hub": "GET\n/m/resolve/main/sub/",
         "html_sub": "GET\n/models/m/files/sub/deeper/",
         "hub_file": "GET\n/m/resolve/main/notes.txt\nRange: bytes=1-3", "hub_raw": "HEAD\n/local/m/raw/HEAD/notes.txt",
