@@ -173,7 +173,8 @@ static void print(const struct job *job, const struct td_plan_basis *basis, cons
     bool by_rules = job->spec.engine == NULL && job->spec.ranks == NULL;
     const struct td_plan_report report = {.model = job->model,
                                           .checkpoint = job->checkpoint,
-                                          .engine = job->plan_id[0] != '\0' ? "plan" : job->spec.engine,
+                                          .engine = job->spec.engine,
+                                          .by_plan = job->plan_id[0] != '\0',
                                           .tp_size = job->spec.tp_size,
                                           .ranks = ranks,
                                           .plan = plan,

@@ -90,9 +90,13 @@ static void print_heading(const struct td_plan_report *report)
     td_terminal_bytes(report->checkpoint->total_bytes, size, sizeof size);
     (void)printf("%s", td_terminal_name(report->model->id, &memory));
     size_t count = report->checkpoint->tensor_count;
-    (void)printf("  checkpoint %s, %zu tensor%s, %s; engine %s, tp %" PRIu64 "\n",
+    (void)printf("  checkpoint %s, %zu tensor%s, %s; %s%s, tp %" PRIu64 "\n",
                  td_terminal_name(report->checkpoint->id, &memory), count, count == 1 ? "" : "s", size,
-                 report->engine, report->tp_size);
+                 report->engine != NULL ? "engine " : "",
+                 report->engine != NULL ? report->engine
+                 : report->covers       ? "a plan with rules"
+                                        : "a plan with ranks",
+                 report->tp_size);
     (void)printf("  %-5s %12s %10s %12s %12s %12s\n", "RANK", "BYTES", "SHARE", "RUNS", "SMALLEST",
                  "LARGEST");
     td_buffer_fini(&memory);
@@ -114,6 +118,39 @@ static void print_surplus(const struct td_plan_report *report, const struct td_p
     (void)printf("\n");
 }
 
+/* People count rules from 1. */
+static void print_rule(const struct td_plan_match *match, size_t rule, const char *of)
+{
+    struct td_buffer memory;
+    td_buffer_init(&memory);
+    (void)printf("rule %zu%s (\"%s\")", rule + 1, of,
+                 td_terminal_name(match->rules->rules[rule].match, &memory));
+    td_buffer_fini(&memory);
+}
+
+/* Says of each rule that no tensor has whether its pattern is at fault or its place in the list. */
+static void print_unused_rules(const struct td_plan_match *match)
+{
+    char of[32];
+    uint64_t steps = TD_PLAN_MAX_STEPS;
+    (void)snprintf(of, sizeof of, " of %zu", match->rules->count);
+    for (size_t i = 0; i < match->unused_count; i++) {
+        struct td_unused_rule why = td_plan_match_explain(match, match->unused[i], &steps);
+        (void)printf("  ");
+        print_rule(match, match->unused[i], of);
+        (void)printf(" is used for no tensor: ");
+        if (!why.known) {
+            (void)printf("it matches no tensor's name, or earlier rules take every tensor that it matches\n");
+        } else if (why.taker == NULL) {
+            (void)printf("it matches no tensor's name\n");
+        } else {
+            print_rule(match, (size_t)(why.taker - match->rules->rules), "");
+            (void)printf("%s every tensor that it matches\n",
+                         why.several ? " and others before it take" : " takes");
+        }
+    }
+}
+
 void td_plan_report_table(const struct td_plan_report *report)
 {
     struct td_buffer memory;
@@ -129,12 +166,9 @@ void td_plan_report_table(const struct td_plan_report *report)
     print_surplus(report, &all);
     for (size_t i = 0; i < report->plan->dropped_count; i++)
         (void)printf("  dropped %s\n", td_terminal_name(report->plan->dropped[i], &memory));
-    for (size_t i = 0; report->match != NULL && i < report->match->unused_count; i++) {
-        uint32_t rule = report->match->unused[i];
-        (void)printf("  rule %" PRIu32 ", %s, matches no tensor\n", rule,
-                     td_terminal_name(report->match->rules->rules[rule].match, &memory));
-    }
     td_buffer_fini(&memory);
+    if (report->match != NULL)
+        print_unused_rules(report->match);
 }
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
@@ -163,7 +197,7 @@ void td_plan_report_json(const struct td_plan_report *report)
     struct td_plan_tally all = tally_all(report);
     print_json_text("{\"model\":", report->model->id);
     print_json_text(",\"checkpoint\":", report->checkpoint->id);
-    print_json_text(",\"engine\":", report->engine);
+    print_json_text(",\"engine\":", report->by_plan ? "plan" : report->engine);
     (void)printf(",\"tp_size\":%" PRIu64 ",\"checkpoint_bytes\":%" PRIu64 ",\"ranks\":[", report->tp_size,
                  report->checkpoint->total_bytes);
     for (uint64_t rank = 0; rank < report->tp_size; rank++) {

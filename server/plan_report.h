@@ -18,7 +18,8 @@ struct td_plan_tally {
 struct td_plan_report {
     const struct td_model *model;
     const struct td_checkpoint *checkpoint;
-    const char *engine;
+    const char *engine; /* NULL: rules or ranks that were given */
+    bool by_plan;       /* a plan was given: JSON then says "plan" for the engine, as the server does */
     uint64_t tp_size;
     const struct td_plan_tally *ranks; /* tp_size of them */
     const struct td_plan *plan;        /* of any rank: the dropped tensors are those of all */

@@ -272,6 +272,24 @@ void td_plan_match_fini(struct td_plan_match *match)
     *match = (struct td_plan_match){0};
 }
 
+struct td_unused_rule td_plan_match_explain(const struct td_plan_match *match, uint32_t rule, uint64_t *steps)
+{
+    const struct td_rule_list itself = {.rules = match->rules->rules + rule, .count = 1};
+    const struct td_rule_list earlier = {.rules = match->rules->rules, .count = rule};
+    struct td_unused_rule why = {.known = *steps > 0};
+    for (size_t i = 0; why.known && !why.several && i < match->tensors.count; i++) {
+        const struct td_tensor *tensor = match->tensors.get(match->tensors.context, i);
+        struct td_captures captures;
+        const struct td_rule *taker = NULL;
+        if (td_rules_find(&itself, tensor->name, tensor->name_len, &captures, steps) != NULL)
+            taker = td_rules_find(&earlier, tensor->name, tensor->name_len, &captures, steps);
+        why.known = *steps > 0;
+        why.several = taker != NULL && why.taker != NULL && taker != why.taker;
+        why.taker = why.taker == NULL ? taker : why.taker;
+    }
+    return why;
+}
+
 bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
                    struct td_budget *budget, struct td_plan_match *out, struct td_error *err)
 {

@@ -65,4 +65,16 @@ bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list
 
 void td_plan_match_fini(struct td_plan_match *match); /* of an empty or failed one too */
 
+/* Why no tensor has a rule: it matches no name, or earlier rules take every tensor that it matches. */
+struct td_unused_rule {
+    bool known;                  /* false: the steps did not suffice to tell */
+    const struct td_rule *taker; /* has the first tensor that the rule matches; NULL: the rule matches none */
+    bool several;                /* another rule has a further tensor that it matches */
+};
+
+/* Says why no tensor has this rule, one of match->unused. *steps, at first TD_PLAN_MAX_STEPS for all rules of a plan, goes
+ * down by the work. */
+struct td_unused_rule td_plan_match_explain(const struct td_plan_match *match, uint32_t rule,
+                                            uint64_t *steps);
+
 #endif

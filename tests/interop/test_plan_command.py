@@ -155,11 +155,35 @@ def test_the_table(root):
     assert lines[8:] == [f"  dropped model.layers.0.self_attn.rotary_emb.{n}" for n in ("cos_cached", "inv_freq")]
 
 
-def test_rules_that_match_nothing_are_told(root, tmp_path):
-    path = tmp_path / "plan.json"
-    path.write_text(json.dumps({"tp_size": 2, "rules": [{"match": "lm_head.weights"}, {"match": "**", "uneven": "chunk"}]}))
-    assert good(root, "llama", "--plan", path).splitlines()[-1] == "  rule 0, lm_head.weights, matches no tensor"
-    assert json.loads(good(root, "llama", "--plan", path, "--json"))["unused_rules"] == [0]
+def test_rules_without_a_tensor_are_told_with_the_cause(root, tmp_path):
+    """A pattern that is mistyped, or earlier rules. People count rules from 1, the field of the JSON is an index from 0."""
+    def lines(*patterns):
+        rules = [{"match": m, "whole": True} for m in patterns]
+        (tmp_path / "plan.json").write_text(json.dumps({"tp_size": 2, "rules": rules}))
+        path = tmp_path / "plan.json"
+        unused = json.loads(good(root, "llama", "--plan", path, "--json"))["unused_rules"]
+        found = [x.strip() for x in good(root, "llama", "--plan", path).splitlines() if x.startswith("  rule ")]
+        assert [int(x.split()[1]) - 1 for x in found] == unused
+        return found
+
+    assert lines("**") == []
+    assert lines("lm_head.weights", "**") == ['rule 1 of 2 ("lm_head.weights") is used for no tensor: it matches no tensor\'s name']
+    assert lines("**", "lm_head.weight") == ['rule 2 of 2 ("lm_head.weight") is used for no tensor: rule 1 ("**") takes every tensor that it matches']
+    assert lines("nope", "model.**", "**", "model.norm.*", "lm_head", "**.weight") == [
+        'rule 1 of 6 ("nope") is used for no tensor: it matches no tensor\'s name',
+        'rule 4 of 6 ("model.norm.*") is used for no tensor: rule 2 ("model.**") takes every tensor that it matches',
+        'rule 5 of 6 ("lm_head") is used for no tensor: it matches no tensor\'s name',
+        'rule 6 of 6 ("**.weight") is used for no tensor: rule 3 ("**") and others before it take every tensor that it matches']
+
+
+def test_the_heading_says_what_the_plan_asks_for(root, tmp_path):
+    """The engine that the file names; JSON says "plan" for it, as the server does of the files of a registered plan."""
+    for body, says in (({"engine": "vllm", "tp_size": 2}, "engine vllm, tp 2"),
+                       ({"tp_size": 2, "rules": [{"match": "**", "whole": True}]}, "a plan with rules, tp 2"),
+                       ({"ranks": [{"tensors": [{"name": "lm_head.weight"}]}]}, "a plan with ranks, tp 1")):
+        (tmp_path / "plan.json").write_text(json.dumps(body))
+        assert good(root, "llama", "--plan", tmp_path / "plan.json").splitlines()[0].endswith(f" KiB; {says}")
+        assert json.loads(good(root, "llama", "--plan", tmp_path / "plan.json", "--json"))["engine"] == "plan"
 
 
 def test_a_checkpoint_of_several(root):

@@ -200,6 +200,49 @@ static void a_match_serves_all_ranks(void **state)
 }
 
 /* GGUF's blocks lie along the last dimension, types below a byte have several elements to a block. */
+/* A rule without a tensor matches none, or earlier rules take all that it matches, dropped tensors among them; the
+ * answer is "not known" where the steps do not suffice. */
+static void unused_rules_are_explained(void **state)
+{
+    (void)state;
+    static const struct tensor_spec specs[] = {
+        {"a.bias", "F32", 1, {4}, NULL}, {"a.weight", "F32", 1, {4}, NULL}, {"b.bias", "F32", 1, {4}, NULL}};
+    struct td_rule rules[] = {{.match = "c.*"},  {.match = "a.weight", .drop = true},
+                              {.match = "**"},   {.match = "*.weight"},
+                              {.match = "a.**"}, {.match = "b.bias"}};
+    static const struct {
+        uint32_t rule;
+        int taker; /* -1: none */
+        bool several;
+    } wanted[] = {{0, -1, false}, {3, 1, false}, {4, 2, true}, {5, 2, false}};
+    const struct td_rule_list list = {.rules = rules, .count = COUNT_OF(rules)};
+    struct td_plan_match match;
+    struct tensor_set set;
+    struct td_error err;
+    td_error_init(&err);
+    tensor_set_init(&set, specs, COUNT_OF(specs));
+    assert_true(td_plan_match(&list, &set.list, NULL, &match, &err));
+    assert_int_equal(match.unused_count, COUNT_OF(wanted));
+    uint64_t steps = TD_PLAN_MAX_STEPS;
+    for (size_t i = 0; i < COUNT_OF(wanted); i++) {
+        assert_int_equal(match.unused[i], wanted[i].rule);
+        struct td_unused_rule why = td_plan_match_explain(&match, wanted[i].rule, &steps);
+        assert_true(why.known);
+        assert_int_equal(why.taker == NULL ? -1 : why.taker - rules, wanted[i].taker);
+        assert_int_equal(why.several, wanted[i].several);
+    }
+    uint64_t needed = TD_PLAN_MAX_STEPS;
+    (void)td_plan_match_explain(&match, 5, &needed);
+    needed = TD_PLAN_MAX_STEPS - needed;
+    assert_true(needed > 0 && needed < 100);
+    for (uint64_t few = 0; few <= needed + 1; few++) {
+        steps = few;
+        assert_int_equal(td_plan_match_explain(&match, 5, &steps).known, few > needed);
+    }
+    td_plan_match_fini(&match);
+    tensor_set_fini(&set);
+}
+
 static void blocks(void **state)
 {
     (void)state;
@@ -485,6 +528,7 @@ int main(void)
         cmocka_unit_test(empty_and_dropped),
         cmocka_unit_test(a_match_serves_all_ranks),
         cmocka_unit_test(budgets_are_never_exceeded),
+        cmocka_unit_test(unused_rules_are_explained),
         cmocka_unit_test(blocks),
         cmocka_unit_test(refusals),
         cmocka_unit_test(overflow),
