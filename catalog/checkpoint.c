@@ -80,6 +80,12 @@ static bool is_usable(const struct td_candidate *candidate)
     return candidate->entry != NULL && candidate->entry->file->readable;
 }
 
+/* Returns whether the candidate can be a shard. An index and a .metadata can be read, but hold no tensors. */
+static bool has_tensors(const struct td_candidate *candidate)
+{
+    return is_usable(candidate) && candidate->entry->file->format != NULL;
+}
+
 static struct unit *unit_add(struct builder *b, const char *name, size_t capacity)
 {
     if (b->unit_count == b->unit_capacity) {
@@ -144,6 +150,8 @@ static bool index_parts(struct builder *b, const struct td_candidate *candidate,
             fault = "is not there";
         else if (!is_usable(&b->candidates[at]))
             fault = "cannot be read";
+        else if (!has_tensors(&b->candidates[at]))
+            fault = "holds no tensors";
         if (fault != NULL) {
             (void)snprintf(message, sizeof message,
                            "shard \"%s\" %s, so this sharded checkpoint is not published", files[i], fault);
@@ -203,7 +211,7 @@ static bool add_partial(struct builder *b, const struct td_candidate *candidate,
         return td_error_no_memory(b->err);
     for (size_t i = 0; i < file_count; i++) {
         size_t at = candidate_find(b, files[i]);
-        parts[i] = at != SIZE_MAX && is_usable(&b->candidates[at]) ? b->candidates[at].entry : NULL;
+        parts[i] = at != SIZE_MAX && has_tensors(&b->candidates[at]) ? b->candidates[at].entry : NULL;
     }
     const struct td_partial_set set = {
         .id = id, .index = candidate->entry, .parts = parts, .part_count = file_count};

@@ -11,9 +11,9 @@
 struct td_partial_set {
     const char *id;
     const struct td_entry *index; /* an index or a .metadata; NULL: a group */
-    const struct td_entry *const
-        *parts; /* of an index: one for each of its files, NULL for one that is missing or
-                                            refused; of a group: the readable members of it, by number */
+    /* Of an index: one for each of its files, NULL for one that is missing, refused or without tensors. Of a group: the
+     * readable members of it, by number. */
+    const struct td_entry *const *parts;
     size_t part_count;
 };
 

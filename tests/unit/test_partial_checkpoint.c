@@ -5,6 +5,17 @@
 
 #define MODEL "/models/m/tensors"
 
+static void copy_data(const struct tree *tree, const char *name, const char *data)
+{
+    char bytes[4096];
+    FILE *file = fopen(data, "rb");
+    CHECK(file != NULL, "%s", data);
+    size_t len = fread(bytes, 1, sizeof bytes, file);
+    assert_true(len > 0 && len < sizeof bytes);
+    assert_int_equal(fclose(file), 0);
+    tree_write(tree, name, bytes, len);
+}
+
 static void open_partial(struct place *place)
 {
     tree_open(&place->tree);
@@ -88,6 +99,38 @@ static void files_that_lack_tensors(void **state)
     json = get_json(&place, "/models/n/tensors?partial=1");
     assert_string_equal(string_at(member(json, "incomplete"), "reason"),
                         "1 file of the index is missing or refused");
+    cJSON_Delete(json);
+    close_place(&place);
+}
+
+/* An index may name any file beside it: another index and itself hold no tensors, and have no format. */
+static void indexes_are_no_shards(void **state)
+{
+    (void)state;
+    struct place place;
+    char got[1024];
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "m/x.safetensors", "b");
+    tree_index(&place.tree, "m/a.safetensors.index.json", "b x.safetensors");
+    tree_index(&place.tree, "m/model.safetensors.index.json",
+               "a a.safetensors.index.json b x.safetensors c model.safetensors.index.json");
+    tree_simple(&place.tree, "n/x.safetensors", "b");
+    copy_data(&place.tree, "n/.metadata", TD_TEST_DATA "/dcp/.metadata");
+    tree_text(&place.tree, "n/__9_0.distcp", "rubbish!");
+    tree_index(&place.tree, "n/model.safetensors.index.json", "a .metadata b x.safetensors");
+    loopback_open(&place.loop, &place.tree);
+    cJSON *json = get_json(&place, MODEL "?partial=1&checkpoint=safetensors");
+    assert_string_equal(string_at(json, "format"), "safetensors");
+    assert_int_equal(number_at(json, "tensor_count"), 1);
+    const cJSON *lacks = member(json, "incomplete");
+    assert_string_equal(string_at(lacks, "reason"), "2 files of the index are missing or refused");
+    cJSON_Delete(json);
+    json = get_json(&place, "/models/m");
+    join(member(json, "errors"), "message", got);
+    assert_non_null(strstr(got, "shard \"a.safetensors.index.json\" holds no tensors"));
+    cJSON_Delete(json);
+    json = get_json(&place, "/models/n/tensors?partial=1&checkpoint=safetensors");
+    assert_string_equal(string_at(json, "format"), "safetensors");
     cJSON_Delete(json);
     close_place(&place);
 }
@@ -241,17 +284,6 @@ static void groups_that_are_not_offered(void **state)
     close_place(&place);
 }
 
-static void copy_data(const struct tree *tree, const char *name, const char *data)
-{
-    char bytes[4096];
-    FILE *file = fopen(data, "rb");
-    CHECK(file != NULL, "%s", data);
-    size_t len = fread(bytes, 1, sizeof bytes, file);
-    assert_true(len > 0 && len < sizeof bytes);
-    assert_int_equal(fclose(file), 0);
-    tree_write(tree, name, bytes, len);
-}
-
 /* The files are those of gguf-split. One that says to be another shard than its name does is left out. */
 static void a_split_gguf(void **state)
 {
@@ -305,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_there_can_be_asked_for),
         cmocka_unit_test(files_that_lack_tensors),
+        cmocka_unit_test(indexes_are_no_shards),
         cmocka_unit_test(nothing_else_knows_it),
         cmocka_unit_test(the_tag_changes_when_a_shard_arrives),
         cmocka_unit_test(a_group_without_an_index),
