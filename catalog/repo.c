@@ -179,6 +179,7 @@ static bool add_root_models(struct builder *b)
         repo->folder = model->id;
         repo->first_entry = model->first_entry;
         repo->entry_count = model->entry_count;
+        repo->error_count = model->problems.count;
     }
     return true;
 }
@@ -217,25 +218,20 @@ static void commit_add(struct td_digest *digest, const char *path, const char *t
     td_digest_add_cstring(digest, tag);
 }
 
-/* Counts what was refused of the models whose files are the repository's. */
+/* Counts what was refused of the models at the repository's directory and below. */
 static size_t count_problems(const struct td_snapshot *snapshot, const struct td_repo *repo)
 {
-    size_t count = 0;
-    size_t at = 0;
-    const char *base =
-        repo->entry_count == 0 ? "" : snapshot->entries[repo->first_entry].path; /* with its '/' */
-    if (repo->prefix_len > 0) {
-        const struct td_model *model = td_snapshot_find_model(snapshot, base, repo->prefix_len - 1);
-        count += model == NULL ? 0 : model->problems.count;
-        at = td_snapshot_models_after(snapshot, base, repo->prefix_len);
-    }
-    for (; at < snapshot->model_count; at++) {
-        const struct td_model *model = &snapshot->models[at];
-        if (repo->prefix_len > 0 && strncmp(model->id, base, repo->prefix_len) != 0)
+    if (repo->prefix_len == 0 || repo->entry_count == 0)
+        return 0; /* a root model's are counted by add_root_models */
+    const char *base = snapshot->entries[repo->first_entry].path; /* with its '/' */
+    const struct td_model *model = td_snapshot_find_model(snapshot, base, repo->prefix_len - 1);
+    size_t count = model == NULL ? 0 : model->problems.count;
+    for (size_t at = td_snapshot_models_after(snapshot, base, repo->prefix_len); at < snapshot->model_count;
+         at++) {
+        model = &snapshot->models[at];
+        if (strncmp(model->id, base, repo->prefix_len) != 0)
             break;
-        if (repo->prefix_len > 0 ||
-            (model->first_entry == repo->first_entry && model->entry_count == repo->entry_count))
-            count += model->problems.count;
+        count += model->problems.count;
     }
     return count;
 }

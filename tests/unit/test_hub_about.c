@@ -312,8 +312,10 @@ static void a_set_that_is_not_whole_is_marked(void **state)
     }
     tree_simple(&place.tree, "ns/deep/vae/model.safetensors", "a");
     tree_simple(&place.tree, "ns/whole/model.safetensors", "a");
+    tree_simple(&place.tree, "loose-00001-of-00002.safetensors", "a"); /* a model of the root */
+    tree_simple(&place.tree, "whole.safetensors", "a");
     loopback_open(&place.loop, &place.tree);
-    expect_list(&place, "/api/models?filter=unreadable-files", "ns/deep ns/lacking local/one");
+    expect_list(&place, "/api/models?filter=unreadable-files", "local/loose ns/deep ns/lacking local/one");
     cJSON *json = get_json(&place, "/api/models?search=lacking");
     const cJSON *listed = cJSON_GetArrayItem(json, 0);
     const cJSON *error = cJSON_GetArrayItem(member(listed, "errors"), 0);
