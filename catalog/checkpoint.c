@@ -639,21 +639,6 @@ static struct td_join *previous_join(const struct builder *b, const struct unit 
     return NULL;
 }
 
-/* The join of a distributed checkpoint whose files are all there. */
-static struct td_join *join_distributed(const struct builder *b, const struct unit *unit)
-{
-    uint32_t *places = calloc(unit->part_count, sizeof *places);
-    if (places == NULL) {
-        (void)td_error_no_memory(b->err);
-        return NULL;
-    }
-    for (size_t i = 0; i < unit->part_count; i++)
-        places[i] = (uint32_t)i;
-    struct td_join *join = td_dcp_join(&unit->index_entry->file->dcp, unit->parts, places, b->err);
-    free(places);
-    return join;
-}
-
 /* The tensors that are put together from several files. */
 static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint *checkpoint,
                                    const struct unit *unit)
@@ -662,7 +647,7 @@ static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint
     if (before != NULL)
         checkpoint->join = td_join_ref(before);
     else if (is_distributed(unit))
-        checkpoint->join = join_distributed(b, unit);
+        checkpoint->join = td_dcp_join(&unit->index_entry->file->dcp, unit->parts, NULL, b->err);
     else
         checkpoint->join = td_external_join(unit->parts, unit->part_count, b->err);
     if (checkpoint->join == NULL)

@@ -224,8 +224,8 @@ size_t td_dcp_missing_file(const struct td_dcp_tensor *tensor, const uint32_t *p
     return SIZE_MAX;
 }
 
-struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
-                            const uint32_t *places, struct td_error *err)
+static struct td_join *join_at(const struct td_dcp *dcp, const struct td_entry *const *parts,
+                               const uint32_t *places, struct td_error *err)
 {
     const struct source source = {.dcp = dcp, .parts = parts, .places = places};
     struct td_join *join = td_join_create(err);
@@ -233,4 +233,21 @@ struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *con
         return join;
     td_join_unref(join);
     return NULL;
+}
+
+struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
+                            const uint32_t *places, struct td_error *err)
+{
+    if (places != NULL)
+        return join_at(dcp, parts, places, err);
+    uint32_t *own = calloc(dcp->file_count + 1, sizeof *own);
+    if (own == NULL) {
+        (void)td_error_no_memory(err);
+        return NULL;
+    }
+    for (size_t i = 0; i <= dcp->file_count; i++)
+        own[i] = (uint32_t)i;
+    struct td_join *join = join_at(dcp, parts, own, err);
+    free(own);
+    return join;
 }

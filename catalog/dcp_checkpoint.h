@@ -16,7 +16,8 @@ uint64_t td_dcp_join_bytes(const struct td_dcp *dcp);
 #define TD_DCP_NO_PART UINT32_MAX
 
 /* Joins the tensors of dcp. Its i-th file is parts[places[i]], readable, or missing where places[i] is TD_DCP_NO_PART; the
- * part at places[dcp->file_count] stands for tensors that are in no file. A tensor with a piece in a missing file is left
+ * part at places[dcp->file_count] stands for tensors that are in no file. places NULL: all files are there, the i-th is
+ * parts[i], and parts[dcp->file_count] stands for those tensors. A tensor with a piece in a missing file is left
  * out. One whose pieces are not what dcp says is listed with a reason. One reference is the caller's, who keeps the parts'
  * files as long. NULL is TD_RESOURCE_EXHAUSTED. */
 struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
