@@ -34,18 +34,6 @@ static bool drop_file(void *context)
     return td_lru_drop_idle(&store->files);
 }
 
-/* A condition that is waited for by the monotonic clock. */
-static bool condition_init(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes) != 0)
-        return false;
-    bool ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
-              pthread_cond_init(condition, &attributes) == 0;
-    (void)pthread_condattr_destroy(&attributes);
-    return ok;
-}
-
 bool td_shard_store_init(struct td_shard_store *store, struct td_catalog *catalog)
 {
     *store = (struct td_shard_store){.catalog = catalog, .wait_ns = TD_SHARD_WAIT_NS};
@@ -55,7 +43,7 @@ bool td_shard_store_init(struct td_shard_store *store, struct td_catalog *catalo
     if (!td_lru_init(&store->files, &file_class, TD_SHARD_CACHE_BYTES))
         return false;
     if (pthread_mutex_init(&store->lock, NULL) == 0) {
-        if (condition_init(&store->changed))
+        if (td_clock_condition_init(&store->changed))
             return true;
         (void)pthread_mutex_destroy(&store->lock);
     }

@@ -406,14 +406,8 @@ static bool create_hasher(struct td_catalog *catalog, struct td_error *err)
 
 static bool init_sync(struct td_catalog *catalog)
 {
-    pthread_condattr_t attr;
-    if (pthread_condattr_init(&attr) != 0)
-        return false;
-    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
-              pthread_cond_init(&catalog->wake, &attr) == 0 &&
-              pthread_cond_init(&catalog->scanned, &attr) == 0;
-    (void)pthread_condattr_destroy(&attr);
-    return ok && pthread_mutex_init(&catalog->lock, NULL) == 0;
+    return td_clock_condition_init(&catalog->wake) && td_clock_condition_init(&catalog->scanned) &&
+           pthread_mutex_init(&catalog->lock, NULL) == 0;
 }
 
 /* Returns whether the root can be listed at all. A mount that belongs to another user would else only be told in the log. */

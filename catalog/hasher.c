@@ -508,14 +508,8 @@ void td_hasher_get_status(struct td_hasher *hasher, struct td_hasher_status *sta
 
 static bool init_sync(struct td_hasher *hasher)
 {
-    pthread_condattr_t attr;
-    if (pthread_condattr_init(&attr) != 0)
-        return false;
-    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 &&
-              pthread_cond_init(&hasher->work, NULL) == 0 && pthread_cond_init(&hasher->done, &attr) == 0 &&
-              pthread_mutex_init(&hasher->lock, NULL) == 0;
-    (void)pthread_condattr_destroy(&attr);
-    return ok;
+    return pthread_cond_init(&hasher->work, NULL) == 0 && td_clock_condition_init(&hasher->done) &&
+           pthread_mutex_init(&hasher->lock, NULL) == 0;
 }
 
 static bool start_worker(struct td_hasher *hasher)

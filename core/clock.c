@@ -26,6 +26,17 @@ struct timespec td_clock_timespec(uint64_t ns)
     return (struct timespec){.tv_sec = (time_t)(ns / SECOND_NS), .tv_nsec = (long)(ns % SECOND_NS)};
 }
 
+bool td_clock_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0)
+        return false;
+    bool ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
+              pthread_cond_init(condition, &attributes) == 0;
+    (void)pthread_condattr_destroy(&attributes);
+    return ok;
+}
+
 struct td_wall td_wall_of_ns(int64_t since_1970_ns)
 {
     uint64_t ns = since_1970_ns < 0 ? 0 : (uint64_t)since_1970_ns;

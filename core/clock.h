@@ -2,6 +2,7 @@
 #ifndef TD_CORE_CLOCK_H
 #define TD_CORE_CLOCK_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,6 +18,9 @@ uint64_t td_clock_ns(void);
 
 /* The same as the waits of the system take it. */
 struct timespec td_clock_timespec(uint64_t ns);
+
+/* Makes a condition whose timed waits end by this clock. False, and nothing to destroy, when the system refuses. */
+bool td_clock_condition_init(pthread_cond_t *condition);
 
 struct td_wall td_wall_now(void);
 

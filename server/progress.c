@@ -1,5 +1,6 @@
 #include "server/progress.h"
 
+#include "core/clock.h"
 #include "server/terminal.h"
 
 #include <errno.h>
@@ -69,18 +70,12 @@ void td_progress_start(struct td_progress *progress, const char *path,
                        void (*describe)(const void *context, char *text, size_t capacity),
                        const void *context)
 {
-    pthread_condattr_t attributes;
     memset(progress, 0, sizeof *progress);
     progress->path = path;
     progress->describe = describe;
     progress->terminal = isatty(STDERR_FILENO) == 1;
     progress->context = context;
-    if (pthread_condattr_init(&attributes) != 0)
-        return;
-    bool ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
-              pthread_cond_init(&progress->wake, &attributes) == 0;
-    (void)pthread_condattr_destroy(&attributes);
-    if (!ok)
+    if (!td_clock_condition_init(&progress->wake))
         return;
     (void)pthread_mutex_init(&progress->lock, NULL);
     progress->started = pthread_create(&progress->thread, NULL, progress_main, progress) == 0;

@@ -5,18 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A condition that is waited for by the monotonic clock. */
-static bool condition_init(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes) != 0)
-        return false;
-    bool ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
-              pthread_cond_init(condition, &attributes) == 0;
-    (void)pthread_condattr_destroy(&attributes);
-    return ok;
-}
-
 bool td_decode_cache_init(struct td_decode_cache *cache, size_t max_bytes, struct td_error *err)
 {
     memset(cache, 0, sizeof *cache);
@@ -25,8 +13,8 @@ bool td_decode_cache_init(struct td_decode_cache *cache, size_t max_bytes, struc
     cache->made_ms = TD_DECODE_MADE_WAIT_MS;
     if (pthread_mutex_init(&cache->lock, NULL) != 0)
         return td_error_no_memory(err);
-    if (condition_init(&cache->made)) {
-        if (condition_init(&cache->room))
+    if (td_clock_condition_init(&cache->made)) {
+        if (td_clock_condition_init(&cache->room))
             return true;
         (void)pthread_cond_destroy(&cache->made);
     }

@@ -1,6 +1,7 @@
 #include "core/clock.h"
 #include "tests/unit/unit.h"
 
+#include <errno.h>
 #include <time.h>
 
 static void monotonic_never_steps_back(void **state)
@@ -15,6 +16,25 @@ static void monotonic_never_steps_back(void **state)
     struct timespec pause = {.tv_nsec = 2000000};
     (void)nanosleep(&pause, NULL);
     assert_true(td_clock_ns() - before >= 2000000);
+}
+
+/* By another clock, whose time is later since 1970, the wait would be over at once. */
+static void conditions_wait_by_the_monotonic_clock(void **state)
+{
+    (void)state;
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t condition;
+    assert_true(td_clock_condition_init(&condition));
+    uint64_t due = td_clock_ns() + 20000000;
+    struct timespec until = td_clock_timespec(due);
+    int status = 0;
+    pthread_mutex_lock(&lock);
+    while (status == 0) /* a wait may end for no reason */
+        status = pthread_cond_timedwait(&condition, &lock, &until);
+    pthread_mutex_unlock(&lock);
+    assert_int_equal(status, ETIMEDOUT);
+    assert_true(td_clock_ns() >= due);
+    assert_int_equal(pthread_cond_destroy(&condition), 0);
 }
 
 static void wall_is_the_hosts(void **state)
@@ -231,6 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(monotonic_never_steps_back),
+        cmocka_unit_test(conditions_wait_by_the_monotonic_clock),
         cmocka_unit_test(wall_is_the_hosts),
         cmocka_unit_test(rfc3339_in_utc),
         cmocka_unit_test(nanoseconds_are_taken_apart),
