@@ -188,14 +188,18 @@ static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, 
            td_error_no_memory(err);
 }
 
+/* Appends to model->partials, which has room for the next power of two that is not below its count. */
 static bool append(struct td_model *model, const struct td_checkpoint *checkpoint)
 {
-    struct td_checkpoint *partials =
-        realloc(model->partials, (model->partial_count + 1) * sizeof *model->partials);
-    if (partials == NULL)
-        return false;
-    model->partials = partials;
-    partials[model->partial_count++] = *checkpoint;
+    size_t count = model->partial_count;
+    if ((count & (count - 1)) == 0) { /* full: 0 is, and each power of two */
+        size_t capacity = count == 0 ? 1 : count * 2;
+        struct td_checkpoint *partials = realloc(model->partials, capacity * sizeof *partials);
+        if (partials == NULL)
+            return false;
+        model->partials = partials;
+    }
+    model->partials[model->partial_count++] = *checkpoint;
     return true;
 }
 

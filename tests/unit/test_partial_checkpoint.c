@@ -135,6 +135,54 @@ static void indexes_are_no_shards(void **state)
     close_place(&place);
 }
 
+/* Missing files between files that are there are all named. */
+static void every_missing_file_is_named(void **state)
+{
+    (void)state;
+    struct place place;
+    char names[256] = "";
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "m/s2.safetensors", "b");
+    tree_simple(&place.tree, "m/s4.safetensors", "d");
+    tree_index(&place.tree, "m/model.safetensors.index.json",
+               "a s1.safetensors b s2.safetensors c s3.safetensors d s4.safetensors e s5.safetensors");
+    loopback_open(&place.loop, &place.tree);
+    cJSON *json = get_json(&place, MODEL "?partial=1");
+    const cJSON *lacks = member(json, "incomplete");
+    const cJSON *file;
+    cJSON_ArrayForEach(file, member(lacks, "missing_files"))(void)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s ", file->valuestring);
+    assert_string_equal(names, "s1.safetensors s3.safetensors s5.safetensors ");
+    assert_int_equal(number_at(lacks, "missing_file_count"), 3);
+    cJSON_Delete(json);
+    close_place(&place);
+}
+
+/* More than any first capacity of a list. */
+static void many_incomplete_sets(void **state)
+{
+    (void)state;
+    enum { SETS = 19 };
+    struct place place;
+    char text[64];
+    tree_open(&place.tree);
+    for (int i = 0; i < SETS; i++) {
+        (void)snprintf(text, sizeof text, "m/s%02d-00001-of-00002.safetensors", i);
+        char name[16];
+        (void)snprintf(name, sizeof name, "t%02d", i);
+        tree_simple(&place.tree, text, name);
+    }
+    loopback_open(&place.loop, &place.tree);
+    for (int i = 1; i < SETS; i++) {
+        (void)snprintf(text, sizeof text, MODEL "/t%02d?partial=1&checkpoint=s%02d.safetensors", i, i);
+        struct answer answer;
+        loopback_get(&place.loop, text, &answer);
+        CHECK(answer.response.status == 200 && answer.len == 8, "%s: %s", text, answer.body);
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
 static void nothing_else_knows_it(void **state)
 {
     (void)state;
@@ -338,6 +386,8 @@ int main(void)
         cmocka_unit_test(what_is_there_can_be_asked_for),
         cmocka_unit_test(files_that_lack_tensors),
         cmocka_unit_test(indexes_are_no_shards),
+        cmocka_unit_test(every_missing_file_is_named),
+        cmocka_unit_test(many_incomplete_sets),
         cmocka_unit_test(nothing_else_knows_it),
         cmocka_unit_test(the_tag_changes_when_a_shard_arrives),
         cmocka_unit_test(a_group_without_an_index),
