@@ -213,6 +213,30 @@ static void long_texts(void **state)
     }
 }
 
+/* The limit holds for the whole object, with the brace that ends it. */
+static void the_length_as_json(void **state)
+{
+    (void)state;
+    static const size_t around = sizeof "{'a':''}" - 1;
+    for (size_t excess = 0; excess <= 1; excess++) {
+        struct td_buffer text;
+        struct td_buffer json;
+        struct td_error err;
+        td_buffer_init(&text);
+        td_buffer_puts(&text, "---\na: '");
+        repeat(&text, "x", TD_CARD_MAX_JSON_BYTES - around + excess);
+        td_buffer_puts(&text, "'\n---\n");
+        assert_false(text.failed);
+        bool ok = read_card(text.data, text.len, false, &json, &err);
+        if (excess == 0)
+            CHECK(ok && json.len == TD_CARD_MAX_JSON_BYTES, "%zu: %s", json.len, err.message);
+        else
+            CHECK(!ok && strstr(err.message, "too long as JSON") != NULL, "%zu: %s", json.len, err.message);
+        td_buffer_fini(&json);
+        td_buffer_fini(&text);
+    }
+}
+
 /* Reads front matter of `count` directives, each with a tag handle of its own, between two texts. *calls: allocations. */
 static bool read_directives(const char *before, size_t count, const char *newline, size_t *calls,
                             struct td_error *err)
@@ -329,6 +353,7 @@ int main(void)
         cmocka_unit_test(structures),
         cmocka_unit_test(refused),
         cmocka_unit_test(long_texts),
+        cmocka_unit_test(the_length_as_json),
         cmocka_unit_test(directives_are_bounded),
         cmocka_unit_test(percent_signs_are_text),
         cmocka_unit_test(every_prefix),

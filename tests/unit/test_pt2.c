@@ -127,6 +127,94 @@ static struct zip_file saved_tensor(const char *pickle, size_t len, bool deflate
     return zip_build(&spec);
 }
 
+/* Adds an entry of a record that is a tensor's storage as it is; type 7 is float32, 6 float16, 2 int8. */
+static void add_plain(struct archive *a, unsigned number, unsigned type, unsigned offset, unsigned size)
+{
+    td_buffer_printf(&a->config,
+                     "%s\"w%u\": {\"path_name\": \"weight_%u\", \"is_param\": true, \"use_pickle\": false, "
+                     "\"tensor_meta\": {\"dtype\": %u, \"layout\": 7, \"storage_offset\": {\"as_int\": %u}, "
+                     "\"sizes\": [{\"as_int\": %u}], \"strides\": [{\"as_int\": 1}]}}",
+                     number > 0 ? ", " : "", number, number, type, offset, size);
+}
+
+/* A record without bytes stands for weights that were fake when they were saved: there is nothing to serve. */
+static void tensors_without_bytes_have_a_reason(void **state)
+{
+    (void)state;
+    struct td_limits limits = td_limits_default();
+    struct archive a;
+    struct parsed p;
+    uint64_t read;
+    begin(&a);
+    add_record(&a, 0, "", 0, false);
+    add_plain(&a, 0, 7, 0, 4);
+    add_record(&a, 1, "", 0, false);
+    add_plain(&a, 1, 7, 0, 0); /* no elements: nothing is missing */
+    parse(&a, &limits, &p, &read);
+    CHECK(p.ok, "%s", p.err.message);
+    const struct td_tensor *fake = tensor(&p, "w0");
+    CHECK(fake->reason != NULL && strcmp(fake->reason, "no bytes of it are stored") == 0, "%s", fake->reason);
+    assert_int_equal(fake->nbytes, 16);
+    assert_null(tensor(&p, "w1")->reason);
+    end(&a, &p);
+}
+
+/* The bytes of such tensors must not be answered as little-endian ones. */
+static void big_endian_tensors_have_a_reason(void **state)
+{
+    (void)state;
+    static const char *const orders[] = {"little", "big"};
+    for (size_t i = 0; i < COUNT_OF(orders); i++) {
+        struct td_limits limits = td_limits_default();
+        struct archive a;
+        struct parsed p;
+        uint64_t read;
+        begin(&a);
+        add_member(&a, "m/byteorder", orders[i], strlen(orders[i]), false);
+        add_record(&a, 0, RECORD, 16, false);
+        add_plain(&a, 0, 7, 0, 4);
+        add_record(&a, 1, RECORD, 16, false);
+        add_plain(&a, 1, 2, 0, 16); /* single bytes have no order */
+        parse(&a, &limits, &p, &read);
+        CHECK(p.ok, "%s", p.err.message);
+        const char *reason = tensor(&p, "w0")->reason;
+        CHECK(i == 0 ? reason == NULL : reason != NULL && strcmp(reason, "big-endian") == 0, "%s: %s",
+              orders[i], reason);
+        assert_null(tensor(&p, "w1")->reason);
+        end(&a, &p);
+    }
+}
+
+/* Other members follow the record in the archive: their bytes are not the tensor's. */
+static void tensors_end_with_their_records(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned type, offset, size;
+        bool ok;
+    } cases[] = {
+        {7, 0, 4, true},  {7, 3, 1, true},  {7, 0, 5, false},  {7, 1, 4, false},
+        {7, 4, 1, false}, {2, 0, 16, true}, {2, 0, 17, false}, {6, 1, 8, false},
+    };
+    for (size_t i = 0; i < 2 * COUNT_OF(cases); i++) {
+        const bool deflated = i >= COUNT_OF(cases);
+        struct td_limits limits = td_limits_default();
+        struct archive a;
+        struct parsed p;
+        uint64_t read;
+        begin(&a);
+        add_record(&a, 0, RECORD, 16, deflated);
+        add_plain(&a, 0, cases[i % COUNT_OF(cases)].type, cases[i % COUNT_OF(cases)].offset,
+                  cases[i % COUNT_OF(cases)].size);
+        parse(&a, &limits, &p, &read);
+        if (cases[i % COUNT_OF(cases)].ok)
+            CHECK(p.ok, "case %zu: %s", i, p.err.message);
+        else
+            check_refused(&p, (int)i, "leaves its storage", a.file.len);
+        end(&a, &p);
+    }
+}
+
 /* Entries that all name one record would have it read once for each: 4,000 of them in 562 KB took 23 s. */
 static void a_record_is_read_once(void **state)
 {
@@ -270,6 +358,9 @@ int main(void)
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(any_byte_may_change),
+        cmocka_unit_test(tensors_without_bytes_have_a_reason),
+        cmocka_unit_test(big_endian_tensors_have_a_reason),
+        cmocka_unit_test(tensors_end_with_their_records),
         cmocka_unit_test(a_record_is_read_once),
         cmocka_unit_test(records_are_read_in_proportion),
         cmocka_unit_test(unpacked_structure_is_one_budget),
