@@ -10,7 +10,7 @@ static const uint64_t bucket_us[TD_LATENCY_BUCKETS] = {
 const char *td_cut_name(enum td_cut cut)
 {
     static const char *const names[TD_CUT_COUNT] = {"none",    "client", "changed",  "damaged", "busy",
-                                                    "stalled", "slow",   "deadline", "shutdown"};
+                                                    "stalled", "slow",   "deadline", "idle",    "shutdown"};
     return names[cut];
 }
 

@@ -49,9 +49,9 @@ static void cut_connection(struct td_connection *connection, enum td_cut why)
     int none = TD_CUT_NONE;
     /* A cut answer is reset: its queue goes at once instead of staying with the kernel for a client that does not
      * read, and the client cannot take the end for a good one. An idle connection may still have the end of its last
-     * answer on the way. */
+     * answer on the way, and a silent one has nothing to be told. */
     struct linger reset = {.l_onoff = 1};
-    if (atomic_load(&connection->phase) != TD_PHASE_IDLE)
+    if (why != TD_CUT_IDLE && atomic_load(&connection->phase) != TD_PHASE_IDLE)
         (void)setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     (void)atomic_compare_exchange_strong(&connection->cut, &none, (int)why);
     (void)shutdown(connection->fd, SHUT_RDWR); /* never close: the descriptor is libmicrohttpd's */
@@ -84,8 +84,22 @@ static enum td_cut judge_sending(struct td_connection *connection, const struct 
     return slow ? TD_CUT_SLOW : TD_CUT_NONE;
 }
 
-/* Between requests. libmicrohttpd ends a silent connection; this ends one whose next request line dribbles in: from
- * its first byte on it has as long as any header. */
+/* Judges a connection before its first request line is complete. It has as long as any header, or as long as any silence
+ * while it has said nothing. When draining, one that says nothing holds nobody up. */
+static enum td_cut judge_first(const struct td_connection *connection, const struct td_registry *registry,
+                               uint64_t age_ns)
+{
+    const struct td_registry_limits *limits = &registry->limits;
+    if (atomic_load(&registry->draining) && age_ns >= drain_silence_ns)
+        return TD_CUT_SHUTDOWN;
+    if (age_ns >= limits->header_timeout_ns)
+        return TD_CUT_DEADLINE;
+    bool silent = age_ns >= limits->idle_timeout_ns && info_of(connection->fd).tcpi_bytes_received == 0;
+    return silent ? TD_CUT_IDLE : TD_CUT_NONE;
+}
+
+/* Judges a connection between requests: how long it is silent and, once bytes of the next request have come, whether its
+ * request line dribbles in. From its first byte on that has as long as any header. */
 static enum td_cut judge_idle(struct td_connection *connection, const struct td_registry_limits *limits,
                               uint64_t since_ns, uint64_t now_ns)
 {
@@ -97,8 +111,9 @@ static enum td_cut judge_idle(struct td_connection *connection, const struct td_
     }
     if (connection->dribble_ns == 0 && bytes != connection->idle_bytes)
         connection->dribble_ns = now_ns;
-    bool late = connection->dribble_ns != 0 && now_ns - connection->dribble_ns >= limits->header_timeout_ns;
-    return late ? TD_CUT_DEADLINE : TD_CUT_NONE;
+    if (connection->dribble_ns != 0)
+        return now_ns - connection->dribble_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
+    return now_ns > since_ns && now_ns - since_ns >= limits->idle_timeout_ns ? TD_CUT_IDLE : TD_CUT_NONE;
 }
 
 static enum td_cut judge(struct td_connection *connection, const struct td_registry *registry,
@@ -108,10 +123,8 @@ static enum td_cut judge(struct td_connection *connection, const struct td_regis
     uint64_t since_ns = atomic_load(&connection->phase_since_ns);
     uint64_t age_ns = now_ns > since_ns ? now_ns - since_ns : 0;
     switch ((enum td_phase)atomic_load(&connection->phase)) {
-    case TD_PHASE_FIRST: /* when draining, one that says nothing holds nobody up */
-        if (atomic_load(&registry->draining) && age_ns >= drain_silence_ns)
-            return TD_CUT_SHUTDOWN;
-        return age_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
+    case TD_PHASE_FIRST:
+        return judge_first(connection, registry, age_ns);
     case TD_PHASE_HEADER:
         return age_ns >= limits->header_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
     case TD_PHASE_BODY:

@@ -1,5 +1,5 @@
-/* Connections: the registry of open ones, the limits on them, and the reaper that enforces deadlines which
- * libmicrohttpd does not have (its idle timeout is reset by any byte in either direction). */
+/* Connections: the registry of open ones, the limits on them, and the reaper that enforces all deadlines.
+ * libmicrohttpd has only one, which any byte in either direction resets and which runs in every phase; it is not used. */
 #ifndef TD_SERVER_CONNECTION_H
 #define TD_SERVER_CONNECTION_H
 

@@ -443,7 +443,7 @@ static enum td_cut cut_reason(const struct session *session, enum MHD_RequestTer
         return cut;
     if (code == MHD_REQUEST_TERMINATED_DAEMON_SHUTDOWN)
         return TD_CUT_SHUTDOWN;
-    return code == MHD_REQUEST_TERMINATED_TIMEOUT_REACHED ? TD_CUT_STALLED : TD_CUT_CLIENT;
+    return TD_CUT_CLIENT;
 }
 
 static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
@@ -524,10 +524,10 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     server->api = api;
     server->registry = registry;
     server->log = log;
-    unsigned int idle_s = (unsigned int)((config->idle_timeout_ns + 999999999) / 1000000000);
     size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
-    /* Not MHD_OPTION_STRICT_FOR_CLIENT: it answers a missing Host with two status lines; the guard does it well. */
+    /* Not MHD_OPTION_STRICT_FOR_CLIENT: it answers a missing Host with two status lines; the guard does it well. Not
+     * MHD_OPTION_CONNECTION_TIMEOUT: it ends silent bodies and stalled answers too; server/connection has all deadlines. */
     server->daemon =
         td_mhd.start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
                                 MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
@@ -540,7 +540,6 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
                             MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
                             MHD_OPTION_CONNECTION_LIMIT, limit,                   //
-                            MHD_OPTION_CONNECTION_TIMEOUT, idle_s,                //
                             MHD_OPTION_END);
     if (server->daemon == NULL) {
         free(server);

@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -259,3 +260,28 @@ def hf_cache(t):
     one("models--hf-org--with-main", "hf-org/with-main", [COMMIT_A, COMMIT_B], COMMIT_A, COMMIT_A)
     one("models--hf-org--no.refs", "hf-org/no.refs", [COMMIT_C], None, COMMIT_C)
     one("models--solo", "solo", [COMMIT_B], COMMIT_B, COMMIT_B)
+
+
+def write_zeros_npz(path, nbytes, damaged=False):
+    """An .npz with one array "a" of so many zero bytes (a multiple of 16 MiB below 4 GiB), deflated to a thousandth. One block
+    is compressed once and repeated, so this takes seconds where a zip writer takes minutes. damaged: its CRC is another."""
+    unit = 16 << 20
+    assert nbytes % unit == 0 and nbytes < 1 << 32
+    head = b"{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }" % nbytes
+    head = b"\x93NUMPY\x01\x00\x76\x00" + head.ljust(117) + b"\n"
+
+    def block(data, end):
+        packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+        return packer.compress(data) + packer.flush(end)
+    stream = block(head, zlib.Z_FULL_FLUSH) + block(bytes(unit), zlib.Z_FULL_FLUSH) * (nbytes // unit) + block(b"", zlib.Z_FINISH)
+    crc = zlib.crc32(head)
+    for _ in range(nbytes // unit):
+        crc = zlib.crc32(bytes(unit), crc)
+    crc ^= 1 if damaged else 0
+    name, size = b"a.npy", len(head) + nbytes
+    fields = struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 33, crc, len(stream), size, len(name), 0)
+    local = struct.pack("<I", 0x04034B50) + fields + name + stream
+    central = struct.pack("<IH", 0x02014B50, 20) + fields + struct.pack("<HHHII", 0, 0, 0, 0, 0) + name
+    end = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 1, 1, len(central), len(local), 0)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_bytes(local + central + end)

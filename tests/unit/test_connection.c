@@ -195,13 +195,45 @@ static void phases_begin_anew(void **state)
     td_connection_set_phase(connection, TD_PHASE_HANDLING);
     assert_false(ends_within(&pair, 1500));
     td_connection_set_phase(connection, TD_PHASE_IDLE);
-    assert_false(ends_within(&pair, 1500)); /* silence is libmicrohttpd's to end */
+    assert_false(ends_within(&pair, 1500)); /* silence has a time of its own */
     assert_int_equal(send(pair.client, "G", 1, MSG_NOSIGNAL), 1);
     assert_true(ends_within(&pair, 10000)); /* the next request has begun: its header is due */
     assert_int_equal(atomic_load(&connection->cut), TD_CUT_DEADLINE);
     td_connection_close(connection);
     close_pair(&pair);
     td_registry_fini(&place.registry);
+}
+
+/* A connection that says nothing is ended, before the first request and between two; one that says something is not. */
+static void silence_has_a_deadline(void **state)
+{
+    (void)state;
+    static const enum td_phase phases[] = {TD_PHASE_FIRST, TD_PHASE_IDLE};
+    for (size_t i = 0; i < COUNT_OF(phases); i++) {
+        struct place place = {.limits = long_limits()};
+        place.limits.idle_timeout_ns = (uint64_t)600 * MILLION;
+        open_place(&place);
+        struct pair silent = connect_pair();
+        struct pair other = connect_pair();
+        struct td_connection *connections[] = {open_connection(&place, &silent),
+                                               open_connection(&place, &other)};
+        uint64_t began_ns = td_clock_ns();
+        for (size_t k = 0; k < COUNT_OF(connections); k++)
+            if (phases[i] != TD_PHASE_FIRST)
+                td_connection_set_phase(connections[k], phases[i]);
+        assert_false(ends_within(&other, 250)); /* the reaper has looked */
+        assert_int_equal(send(other.client, "G", 1, MSG_NOSIGNAL), 1);
+        assert_true(ends_within(&silent, 10000));
+        assert_true(td_clock_ns() - began_ns >= (uint64_t)590 * MILLION);
+        assert_int_equal(atomic_load(&connections[0]->cut), TD_CUT_IDLE);
+        assert_false(ends_within(&other, 1000)); /* its header has a minute */
+        for (size_t k = 0; k < COUNT_OF(connections); k++)
+            td_connection_close(connections[k]);
+        assert_true(place.metrics.cuts[TD_CUT_IDLE] == 0);
+        close_pair(&silent);
+        close_pair(&other);
+        td_registry_fini(&place.registry);
+    }
 }
 
 static void draining_ends_the_idle(void **state)
@@ -477,6 +509,7 @@ int main(void)
         cmocka_unit_test(limits_decide_who_is_taken_in),
         cmocka_unit_test(headers_have_a_deadline),
         cmocka_unit_test(phases_begin_anew),
+        cmocka_unit_test(silence_has_a_deadline),
         cmocka_unit_test(draining_ends_the_idle),
         cmocka_unit_test(stalled_answers_are_cut),
         cmocka_unit_test(cut_answers_are_reset),
