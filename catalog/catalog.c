@@ -1,5 +1,6 @@
 #include "catalog/catalog.h"
 
+#include "catalog/refusals.h"
 #include "core/clock.h"
 #include "core/log.h"
 
@@ -19,6 +20,12 @@ static const uint64_t empty_confirm_ns = 1000000000;
 static const uint64_t rescan_grace_ns = 3000000000;
 static const uint64_t rescan_max_ns = 20000000000;
 
+/* What the log has said, so that it says it again only when it changes. */
+struct told {
+    bool ready, no_model, too_few;
+    size_t usable_count; /* beside too_few */
+};
+
 struct td_catalog {
     struct td_catalog_config config;
     char *root_path;
@@ -27,8 +34,10 @@ struct td_catalog {
     struct td_memory memory;
     struct td_hasher *hasher;
     struct td_scan_progress progress;
-    struct td_unsettled_list unsettled; /* scanner thread only */
     pthread_t scanner;
+    /* scanner thread only */
+    struct td_unsettled_list unsettled;
+    struct told told;
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -106,41 +115,54 @@ static const char *plural(uint64_t count)
     return count == 1 ? "" : "s";
 }
 
-static void log_snapshot(const struct td_snapshot *snapshot, const struct td_catalog_status *status,
-                         uint64_t took_ns)
+static void log_snapshot(const struct td_snapshot *old, const struct td_snapshot *snapshot,
+                         const struct td_catalog_status *status, uint64_t took_ns)
 {
     td_log(TD_LOG_INFO, "indexed %zu model%s, %" PRIu64 " tensor%s in %zu file%s in %.2f s",
            status->model_count, plural(status->model_count), status->tensor_count,
            plural(status->tensor_count), status->file_count, plural(status->file_count),
            (double)took_ns / 1e9);
-    for (size_t i = 0; i < snapshot->model_count; i++) {
-        const struct td_model *model = &snapshot->models[i];
-        for (size_t j = 0; j < model->problems.count; j++)
-            td_log(TD_LOG_WARN, "model \"%s\": %s: %s", model->id, model->problems.items[j].path,
-                   model->problems.items[j].message);
-    }
-    for (size_t i = 0; i < snapshot->problems.count; i++)
-        td_log(TD_LOG_WARN, "%s: %s", snapshot->problems.items[i].path, snapshot->problems.items[i].message);
+    td_refusals_log(old, snapshot);
     if (status->unsettled_count > 0)
         td_log(TD_LOG_INFO, "%zu file%s changed too recently to be trusted; looked at again when quiet",
                status->unsettled_count, plural(status->unsettled_count));
 }
 
-/* Says what an operator would wonder about: that nothing is served, or not enough to be ready. A mount that was forgotten
- * looks like this. */
-static void log_missing_models(const struct td_catalog *catalog, const struct td_catalog_status *status)
+/* Says what an operator would wonder about, once until it changes: that nothing is served, or not enough to be ready. A
+ * mount that was forgotten looks like this. */
+static void log_missing_models(struct td_catalog *catalog, const struct td_catalog_status *status)
 {
     size_t wanted = catalog->config.require_models;
+    struct told *told = &catalog->told;
     if (status->unsettled_count > 0)
         return; /* perhaps these are what is missing */
-    if (status->model_count == 0)
+    if (status->model_count == 0 && !told->no_model)
         td_log(TD_LOG_WARN,
                "\"%s\" holds no model (%zu file%s): a model is a directory with a checkpoint in it, such as "
                "model.safetensors",
                catalog->root_path, status->file_count, plural(status->file_count));
-    if (status->usable_count < wanted)
+    bool too_few = status->usable_count < wanted;
+    if (too_few && (!told->too_few || told->usable_count != status->usable_count))
         td_log(TD_LOG_WARN, "not ready: %zu of the %zu models that --require-models asks for %s published",
                status->usable_count, wanted, status->usable_count == 1 ? "is" : "are");
+    told->no_model = status->model_count == 0;
+    told->too_few = too_few;
+    told->usable_count = status->usable_count;
+}
+
+/* Says when /readyz begins to answer otherwise; why it no longer answers 200 is told in a line before. */
+static void log_readiness(struct td_catalog *catalog)
+{
+    struct td_catalog_status status;
+    td_catalog_get_status(catalog, &status);
+    if (status.ready == catalog->told.ready)
+        return;
+    catalog->told.ready = status.ready;
+    if (status.ready)
+        td_log(TD_LOG_INFO, "ready: /readyz answers 200 from now on");
+    else
+        td_log(TD_LOG_INFO, "not ready any more: /readyz answers 503 from now on (%s)",
+               status.root_missing ? "root missing" : "too few models");
 }
 
 /* huggingface_hub refuses larger files from a server without its chunk store (constants.py, MAX_HTTP_DOWNLOAD_SIZE). */
@@ -259,7 +281,7 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     status->message[0] = '\0';
     pthread_mutex_unlock(&catalog->lock);
     if (news)
-        log_snapshot(snapshot, &counted, took_ns);
+        log_snapshot(old, snapshot, &counted, took_ns);
     if (news)
         log_missing_models(catalog, &counted);
     if (news)
@@ -374,6 +396,7 @@ static void *scanner_main(void *argument)
     while (go) {
         scan_once(catalog);
         update_ready(catalog, started_ns);
+        log_readiness(catalog);
         pthread_mutex_lock(&catalog->lock);
         catalog->status.scan_count++;
         catalog->status.scanning = false;

@@ -1,4 +1,5 @@
 """--require-models: when a server without models, or with too few, says that it is ready."""
+import re
 import shutil
 import subprocess
 
@@ -66,6 +67,38 @@ def test_not_ready_any_more_when_models_vanish(tmp_path):
         shutil.rmtree(tmp_path / "b")
         s.wait_for(lambda: readiness(s)[1] == "root missing", "all is gone at once: perhaps unmounted")
         s.wait_for(lambda: readiness(s)[1] == "too few models", "that is believed at the second look")
+
+
+def test_each_change_of_readiness_is_one_line_of_the_log(tmp_path):
+    """Both ways, for both reasons that come at run time; a scan that changes nothing of it says nothing."""
+    root, away = tmp_path / "root", tmp_path / "away"
+    publish(root, "a", "b")
+
+    def changes(s):
+        return re.findall(r" info  ((?:not )?ready.*)", s.stderr())
+
+    ready = "ready: /readyz answers 200 from now on"
+    lost = "not ready any more: /readyz answers 503 from now on "
+    with Server(root, "--require-models", "2") as s:
+        s.wait_for(lambda: changes(s) == [ready], "the start")
+        publish(root, "c")
+        s.wait_for(lambda: s.ids() == ["a", "b", "c"], "another model")
+        for name in ("b", "c"):
+            shutil.rmtree(root / name)
+        s.wait_for(lambda: changes(s) == [ready, lost + "(too few models)"], "one model is left")
+        assert readiness(s)[0] == 503
+        (root / "a/more.txt").write_text("x")
+        age(root)
+        s.wait_for(lambda: s.get("/models/a/files/more.txt").status == 200, "a change that is none of readiness")
+        publish(root, "b")
+        s.wait_for(lambda: changes(s) == [ready, lost + "(too few models)", ready], "both are there")
+        assert readiness(s)[0] == 200
+        assert s.stderr().count("warn  not ready: 1 of the 2 models ") == 1
+        root.rename(away)
+        s.wait_for(lambda: changes(s)[3:] == [lost + "(root missing)"], "DIR is gone")
+        away.rename(root)
+        s.wait_for(lambda: changes(s)[4:] == [ready], "DIR is back")
+        assert readiness(s)[0] == 200
 
 
 def test_a_model_of_which_all_was_refused_does_not_count(tmp_path):

@@ -228,6 +228,72 @@ static void files_that_the_hubs_clients_refuse_are_told_once(void **state)
     finish(&place);
 }
 
+struct said {
+    const char *word;
+    size_t count;
+};
+
+/* Scans, and checks how often each word is in what the log says of that; a NULL ends the words. */
+static void check_log(const struct place *place, const struct said *said)
+{
+    struct caught caught;
+    char text[16384];
+    catch_log(&caught);
+    scan_and_wait(place);
+    end_catch(&caught, text, sizeof text);
+    for (; said->word != NULL; said++)
+        CHECK(count_of(text, said->word) == said->count, "not %zu times \"%s\":\n%s", said->count, said->word,
+              text);
+}
+
+/* A refusal is told when it is new or says something else, and when it is over; in between it is only counted. */
+static void refusals_are_told_when_they_change(void **state)
+{
+    (void)state;
+    struct place place;
+    struct caught caught;
+    char text[16384];
+    prepare(&place);
+    tree_simple(&place.tree, "root/m/good.safetensors", "a");
+    tree_text(&place.tree, "root/m/first.safetensors", "x");
+    tree_text(&place.tree, "root/m/second.safetensors", "x");
+    tree_text(&place.tree, "root/n/third.safetensors", "x");
+    tree_symlink(&place.tree, "root/link.txt", "/etc/hostname");
+    catch_log(&caught);
+    start(&place);
+    loopback_wait_scans(place.catalog, 1);
+    end_catch(&caught, text, sizeof text);
+    assert_int_equal(count_of(text, " warn  "), 4);
+    assert_int_equal(count_of(text, "model \"m\": first.safetensors: "), 1);
+    assert_int_equal(count_of(text, "link.txt: "), 1);
+    assert_int_equal(count_of(text, "as before"), 0);
+    tree_simple(&place.tree, "root/m/more.safetensors", "b");
+    check_log(&place,
+              (struct said[]){{" warn  ", 0}, {"4 refused as before", 1}, {"no longer", 0}, {NULL, 0}});
+    tree_text(&place.tree, "root/m/second.safetensors", "123456789"); /* another fault */
+    tree_text(&place.tree, "root/m/fourth.safetensors", "x");
+    check_log(&place, (struct said[]){{" warn  ", 2},
+                                      {"warn  model \"m\": fourth.safetensors: ", 1},
+                                      {"warn  model \"m\": second.safetensors: ", 1},
+                                      {"3 refused as before", 1},
+                                      {"no longer", 0},
+                                      {NULL, 0}});
+    tree_simple(&place.tree, "root/m/first.safetensors", "c");
+    tree_remove(&place.tree, "root/m/second.safetensors");
+    tree_remove(&place.tree, "root/n");
+    tree_remove(&place.tree, "root/link.txt");
+    check_log(&place, (struct said[]){{" warn  ", 0},
+                                      {"info  model \"m\": first.safetensors: is no longer refused", 1},
+                                      {"info  model \"m\": second.safetensors: was refused, and is gone", 1},
+                                      {"info  model \"n\": third.safetensors: was refused, and is gone", 1},
+                                      {"info  link.txt: is no longer refused", 1},
+                                      {"1 refused as before", 1},
+                                      {NULL, 0}});
+    tree_remove(&place.tree, "root/m/fourth.safetensors");
+    check_log(&place, (struct said[]){{" warn  ", 0}, {"refused as before", 0}, {NULL, 0}});
+    finish(&place);
+}
+
 static void scans_come_by_themselves(void **state)
 {
     (void)state;
@@ -704,6 +770,7 @@ int main(void)
         cmocka_unit_test(an_empty_root_is_ready_too),
         cmocka_unit_test(scans_come_when_asked_for),
         cmocka_unit_test(files_that_the_hubs_clients_refuse_are_told_once),
+        cmocka_unit_test(refusals_are_told_when_they_change),
         cmocka_unit_test(scans_come_by_themselves),
         cmocka_unit_test(many_requests_are_few_scans),
         cmocka_unit_test(settling_needs_no_request),
