@@ -1,5 +1,7 @@
 #include "server/commands.h"
 
+#include "core/digits.h"
+#include "core/error.h"
 #include "server/terminal.h"
 
 #include <ctype.h>
@@ -9,24 +11,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-/* Takes http://host[:port][/path] apart; all of it printable ASCII, as in any URL (RFC 3986 section 2). */
-static int split_url(const char *url, char *host, size_t host_capacity, char *port, size_t port_capacity,
-                     const char **path)
+struct target {
+    char host[256], port[8];
+    const char *path;
+};
+
+/* Copies what stands between the scheme and the path: host[:port], an IPv6 address in brackets. */
+static bool split_authority(const char *start, size_t len, struct target *out)
 {
-    static const char scheme[] = "http://";
-    if (strncmp(url, scheme, sizeof scheme - 1) != 0)
-        return -1;
-    for (const char *c = url; *c != '\0'; c++)
-        if (*c <= ' ' || *c >= 0x7F)
-            return -1;
-    const char *start = url + sizeof scheme - 1;
-    size_t len = strcspn(start, "/");
-    *path = start[len] == '/' ? start + len : "/readyz";
     const char *colon = NULL;
+    uint64_t port = 80;
     for (size_t i = 0; i < len; i++) {
         if (start[i] == ':')
             colon = start + i;
@@ -39,37 +38,73 @@ static int split_url(const char *url, char *host, size_t host_capacity, char *po
         start++;
         host_len -= 2;
     }
-    if (host_len == 0 || host_len >= host_capacity || port_len >= port_capacity)
-        return -1;
-    memcpy(host, start, host_len);
-    host[host_len] = '\0';
-    if (colon == NULL)
-        (void)snprintf(port, port_capacity, "80");
-    else
-        (void)snprintf(port, port_capacity, "%.*s", (int)port_len, colon + 1);
-    return 0;
+    if (host_len == 0 || host_len >= sizeof out->host ||
+        (port_len > 0 && !td_number_read(colon + 1, port_len, 65535, &port)))
+        return false;
+    memcpy(out->host, start, host_len);
+    out->host[host_len] = '\0';
+    (void)snprintf(out->port, sizeof out->port, "%u", (unsigned)port);
+    return true;
 }
 
-static int connect_to(const char *host, const char *port)
+/* Takes http://host[:port][/path] apart; all of it printable ASCII, as in any URL (RFC 3986 section 2). False after it has
+ * said what is wrong. */
+static bool split_url(const char *url, struct target *out)
+{
+    static const char scheme[] = "http://";
+    bool printable = url[0] != '\0';
+    for (const char *c = url; *c != '\0'; c++)
+        printable = printable && *c > ' ' && *c < 0x7F;
+    if (printable && strncasecmp(url, scheme, sizeof scheme - 1) != 0) {
+        bool has_scheme = strstr(url, "://") != NULL;
+        td_terminal_complain(
+            "the URL must begin with http:// (health does without TLS), but it is \"%.200s\"%s%.200s%s", url,
+            has_scheme ? "" : "; did you mean http://", has_scheme ? "" : url, has_scheme ? "" : "?");
+        return false;
+    }
+    if (printable) {
+        const char *start = url + sizeof scheme - 1;
+        size_t len = strcspn(start, "/");
+        out->path = start[len] == '/' ? start + len : "/readyz";
+        if (split_authority(start, len, out))
+            return true;
+    }
+    td_terminal_complain("health takes one URL, such as http://127.0.0.1:8080/readyz, not \"%.200s\"", url);
+    return false;
+}
+
+/* Returns a connection, or -1 with the reason of the last address that was tried. */
+static int connect_to(const struct target *target, struct td_error *err)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     struct timeval patience = {.tv_sec = 3};
+    int sys = 0;
     int fd = -1;
-    if (getaddrinfo(host, port, &hints, &found) != 0)
+    int failed = getaddrinfo(target->host, target->port, &hints, &found);
+    if (failed != 0) {
+        (void)td_error_set(err, TD_UNAVAILABLE, "cannot connect to %s port %s: %s", target->host,
+                           target->port, gai_strerror(failed));
         return -1;
-    for (const struct addrinfo *info = found; info != NULL; info = info->ai_next) {
-        fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC, info->ai_protocol);
-        if (fd < 0)
+    }
+    for (const struct addrinfo *info = found; fd < 0 && info != NULL; info = info->ai_next) {
+        int one = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC, info->ai_protocol);
+        if (one >= 0) {
+            (void)setsockopt(one, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+            (void)setsockopt(one, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        }
+        if (one >= 0 && connect(one, info->ai_addr, info->ai_addrlen) == 0) {
+            fd = one;
             continue;
-        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-        (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-        if (connect(fd, info->ai_addr, info->ai_addrlen) == 0)
-            break;
-        (void)close(fd);
-        fd = -1;
+        }
+        sys = errno == EINPROGRESS || errno == EAGAIN ? ETIMEDOUT : errno; /* what SO_SNDTIMEO makes of it */
+        if (one >= 0)
+            (void)close(one);
     }
     freeaddrinfo(found);
+    if (fd < 0)
+        (void)td_error_sys(err, TD_UNAVAILABLE, sys, "cannot connect to %s port %s", target->host,
+                           target->port);
     return fd;
 }
 
@@ -109,20 +144,22 @@ void td_cmd_health_help(FILE *out)
 
 int td_cmd_health(int argc, char **argv)
 {
-    char host[256];
-    char port[8];
-    const char *path;
+    struct target target;
+    struct td_error err;
     char answer[8192];
-    if (argc != 1 || split_url(argv[0], host, sizeof host, port, sizeof port, &path) != 0) {
+    if (argc != 1) {
         td_terminal_complain("health takes one URL, such as http://127.0.0.1:8080/readyz");
         return TD_EXIT_USAGE;
     }
-    int fd = connect_to(host, port);
+    if (!split_url(argv[0], &target))
+        return TD_EXIT_USAGE;
+    td_error_init(&err);
+    int fd = connect_to(&target, &err);
     if (fd < 0) {
-        td_terminal_complain("cannot connect to %s port %s", host, port);
+        td_terminal_complain("%s", err.message);
         return TD_EXIT_FAILED;
     }
-    ssize_t n = fetch(fd, host, path, answer, sizeof answer);
+    ssize_t n = fetch(fd, target.host, target.path, answer, sizeof answer);
     (void)close(fd);
     if (n < 12 || strncmp(answer, "HTTP/1.", 7) != 0 || !isdigit((unsigned char)answer[9]) ||
         !isdigit((unsigned char)answer[10]) || !isdigit((unsigned char)answer[11])) {

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Everything that runs, in the order in which it is made; taken down in the reverse order. */
 struct service {
@@ -238,7 +239,8 @@ static void drain(struct service *service)
     atomic_store(&service->api.draining, true);
     uint64_t now_ns = td_clock_ns();
     uint64_t accept_until_ns = now_ns + service->config.drain_delay_ns;
-    td_log(TD_LOG_INFO, "draining: %zu connections open", td_registry_count(&service->registry));
+    td_log(TD_LOG_INFO, "draining: %zu connections open; /readyz answers 503 from now on",
+           td_registry_count(&service->registry));
     while (td_clock_ns() < accept_until_ns)
         if (is_end(wait_signal(service, STEP_NS)))
             return;
@@ -266,6 +268,22 @@ static bool check_listen(const char *option, const char *listen, const char *exa
         return true;
     td_terminal_complain("%s takes ADDRESS:PORT, such as %s, not \"%s\"", option, example, listen);
     return false;
+}
+
+/* Tells of variables that look like options and are none: whoever set them expects an effect. */
+static void check_environment(void)
+{
+    char near[TD_VARIABLE_BYTES];
+    for (char *const *variable = environ; *variable != NULL; variable++) {
+        enum td_variable judged = td_config_judge_variable(*variable, near);
+        int len = (int)strcspn(*variable, "=");
+        if (judged == TD_VARIABLE_MISSPELLED)
+            td_log(TD_LOG_WARN, "%.*s is no option and has no effect (did you mean %s?)", len, *variable,
+                   near);
+        else if (judged == TD_VARIABLE_UNKNOWN)
+            td_log(TD_LOG_INFO, "%.*s is no option and has no effect; tensord serve --help lists them", len,
+                   *variable);
+    }
 }
 
 void td_cmd_serve_help(FILE *out)
@@ -307,6 +325,7 @@ int td_cmd_serve(int argc, char **argv)
          !check_listen("--s3-listen", service.config.s3_listen, "127.0.0.1:8081")))
         return TD_EXIT_USAGE;
     td_log_set_level(level);
+    check_environment();
     bound_free_memory();
     bool ok = start(&service, &err);
     if (ok) {

@@ -141,18 +141,16 @@ static bool set_option(struct td_config *config, const struct option *option, co
     return td_error_set(err, TD_INTERNAL, "unknown kind of option");
 }
 
-enum { ENVIRONMENT_NAME_BYTES = 64 };
-
-static void environment_name(const char *option, char out[ENVIRONMENT_NAME_BYTES])
+static void environment_name(const char *option, char out[TD_VARIABLE_BYTES])
 {
-    (void)snprintf(out, ENVIRONMENT_NAME_BYTES, "TENSORD_%s", option);
+    (void)snprintf(out, TD_VARIABLE_BYTES, "TENSORD_%s", option);
     for (char *c = out; *c != '\0'; c++)
         *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
 }
 
 const char *td_config_environment(const char *option)
 {
-    char name[ENVIRONMENT_NAME_BYTES];
+    char name[TD_VARIABLE_BYTES];
     environment_name(option, name);
     const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): before any thread starts
     return value == NULL || value[0] == '\0' ? NULL : value;
@@ -166,14 +164,21 @@ static const struct option *find_option(const char *name, size_t len)
     return NULL;
 }
 
+/* Returns the index of what follows the list. */
+static size_t list_names(const char *names[OPTION_COUNT])
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        names[i] = options[i].name;
+    return OPTION_COUNT;
+}
+
 static bool unknown_option(const char *argument, struct td_error *err)
 {
     const char *names[OPTION_COUNT + 2];
     char near[TD_SUGGEST_BYTES];
-    for (size_t i = 0; i < OPTION_COUNT; i++)
-        names[i] = options[i].name;
-    names[OPTION_COUNT] = "help";
-    names[OPTION_COUNT + 1] = NULL;
+    size_t end = list_names(names);
+    names[end] = "help";
+    names[end + 1] = NULL;
     td_suggest(argument, "--", names, near);
     return td_error_set(err, TD_INVALID_ARGUMENT, "unknown option \"%.200s\"%s; see tensord serve --help",
                         argument, near);
@@ -182,7 +187,7 @@ static bool unknown_option(const char *argument, struct td_error *err)
 static bool apply_defaults(struct td_config *config, struct td_error *err)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++) {
-        char name[ENVIRONMENT_NAME_BYTES];
+        char name[TD_VARIABLE_BYTES];
         const char *value = td_config_environment(options[i].name);
         environment_name(options[i].name, name);
         if (!set_option(config, &options[i], name, value != NULL ? value : options[i].fallback, err))
@@ -230,6 +235,73 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
     if (config->directory == NULL)
         return td_error_set(err, TD_INVALID_ARGUMENT, "which directory? tensord serve DIR");
     return true;
+}
+
+static bool ends_with(const char *text, size_t len, const char *end)
+{
+    size_t n = strlen(end);
+    return len >= n && memcmp(text + len - n, end, n) == 0;
+}
+
+/* Whether "_PORT_80_TCP", with "_PROTO", "_PORT" or "_ADDR" behind it or without, is the end of a name. */
+static bool ends_with_port(const char *name, size_t len)
+{
+    static const char *const details[] = {"_PROTO", "_PORT", "_ADDR"};
+    static const char *const protocols[] = {"_TCP", "_UDP", "_SCTP"};
+    for (size_t i = 0; i < sizeof details / sizeof *details; i++) {
+        if (ends_with(name, len, details[i])) {
+            len -= strlen(details[i]);
+            break;
+        }
+    }
+    for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++) {
+        if (!ends_with(name, len, protocols[i]))
+            continue;
+        size_t end = len - strlen(protocols[i]);
+        size_t start = end;
+        while (start > 0 && isdigit((unsigned char)name[start - 1]))
+            start--;
+        return start < end && ends_with(name, start, "_PORT_");
+    }
+    return false;
+}
+
+/* Whether Kubernetes or Docker sets such a variable for a service ("service links"). */
+static bool is_service_link(const char *name, size_t len, const char *value)
+{
+    static const char named_port[] = "_SERVICE_PORT_";
+    const char *at = strstr(name, named_port);
+    return ends_with(name, len, "_SERVICE_HOST") || ends_with(name, len, "_SERVICE_PORT") ||
+           (at != NULL && at + sizeof named_port - 1 < name + len) || ends_with_port(name, len) ||
+           (ends_with(name, len, "_PORT") && strstr(value, "://") != NULL);
+}
+
+enum td_variable td_config_judge_variable(const char *variable, char near[TD_VARIABLE_BYTES])
+{
+    static const char prefix[] = "TENSORD_";
+    const char *names[OPTION_COUNT + 1];
+    char word[TD_VARIABLE_BYTES] = "";
+    size_t len = strcspn(variable, "=");
+    const char *value = variable[len] == '=' ? variable + len + 1 : "";
+    if (strncmp(variable, prefix, sizeof prefix - 1) != 0 || value[0] == '\0' ||
+        is_service_link(variable, len, value))
+        return TD_VARIABLE_KNOWN;
+    size_t word_len = len - (sizeof prefix - 1);
+    if (word_len + sizeof prefix > sizeof word) /* longer than any option's name */
+        return TD_VARIABLE_UNKNOWN;
+    for (size_t i = 0; i < word_len; i++) {
+        char c = variable[sizeof prefix - 1 + i];
+        word[i] = c == '_' ? '-' : (char)tolower((unsigned char)c);
+    }
+    environment_name(word, near);
+    if (find_option(word, word_len) != NULL && strlen(near) == len && memcmp(near, variable, len) == 0)
+        return TD_VARIABLE_KNOWN;
+    names[list_names(names)] = NULL;
+    const char *meant = td_suggest_nearest(word, word_len, names);
+    if (meant == NULL)
+        return TD_VARIABLE_UNKNOWN;
+    environment_name(meant, near);
+    return TD_VARIABLE_MISSPELLED;
 }
 
 void td_config_help(FILE *out)

@@ -47,6 +47,19 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
  * to be called when threads run. */
 const char *td_config_environment(const char *option);
 
+enum td_variable {
+    TD_VARIABLE_KNOWN,      /* an option, or none of this program's concern */
+    TD_VARIABLE_MISSPELLED, /* an option's name is near */
+    TD_VARIABLE_UNKNOWN,    /* it begins with TENSORD_, but no option's name is near */
+};
+
+enum { TD_VARIABLE_BYTES = 64 };
+
+/* Judges a variable of the environment ("NAME=value"): whether somebody who set it expects an effect that it has not. Empty
+ * ones are none, and what Kubernetes and Docker set for a service that is called tensord, or tensord-something, is known
+ * (TENSORD_PORT=tcp://10.0.0.1:80, TENSORD_SERVICE_HOST). `near` gets the name that was meant, where one is near. */
+enum td_variable td_config_judge_variable(const char *variable, char near[TD_VARIABLE_BYTES]);
+
 /* Writes the table for --help. */
 void td_config_help(FILE *out);
 

@@ -40,9 +40,11 @@ static size_t tolerance(size_t len)
     return third == 0 ? 1 : least(third, 3);
 }
 
-static const char *nearest(const char *word, size_t len, const char *const *known)
+const char *td_suggest_nearest(const char *word, size_t len, const char *const *known)
 {
     const char *best = NULL;
+    if (len == 0 || len > WORD_MAX_BYTES)
+        return NULL;
     size_t best_distance = tolerance(len) + 1;
     for (; *known != NULL; known++) {
         size_t known_len = strlen(*known);
@@ -64,7 +66,7 @@ void td_suggest(const char *word, const char *prefix, const char *const *known, 
     bool has_prefix = dashes == strlen(prefix);
     word += dashes;
     size_t len = strcspn(word, "=");
-    const char *found = len == 0 || len > WORD_MAX_BYTES ? NULL : nearest(word, len, known);
+    const char *found = td_suggest_nearest(word, len, known);
     bool is_right = found != NULL && has_prefix && strlen(found) == len && memcmp(found, word, len) == 0;
     out[0] = '\0';
     if (found != NULL && !is_right)

@@ -1,4 +1,6 @@
 """The program as somebody meets it who has just found it: help, slips of the pen, exit codes, and what is printed."""
+import contextlib
+import errno
 import os
 import pty
 import re
@@ -221,6 +223,77 @@ def test_addresses_that_are_none_are_told_with_an_example():
 def test_a_directory_in_place_of_a_command(tmp_path):
     p = run(tmp_path)
     assert p.returncode == 2 and f"tensord serve {tmp_path}" in p.stderr.decode()
+
+
+# ------------------------------------------------------------------------------------------------ health
+
+@pytest.mark.parametrize("url, says", [
+    ("https://127.0.0.1:8443", b'must begin with http:// (health does without TLS), but it is "https://127.0.0.1:8443"\n'),
+    ("ftp://127.0.0.1", b'must begin with http:// (health does without TLS), but it is "ftp://127.0.0.1"\n'),
+    ("127.0.0.1:8080", b'but it is "127.0.0.1:8080"; did you mean http://127.0.0.1:8080?\n'),
+    ("localhost:8080/readyz", b"did you mean http://localhost:8080/readyz?\n"),
+    ("http://", b'such as http://127.0.0.1:8080/readyz, not "http://"\n'),
+    ("http://127.0.0.1:65536", b'not "http://127.0.0.1:65536"\n'),
+    ("http://127.0.0.1:http", b'not "http://127.0.0.1:http"\n'),
+    ("", b'not ""\n'),
+])
+def test_health_says_what_url_it_takes(url, says):
+    p = run("health", url)
+    assert p.returncode == 2 and p.stderr.endswith(says) and p.stderr.count(b"\n") == 1, p
+
+
+def test_health_says_why_it_cannot_connect():
+    """As the C library names the reasons (strerror, gai_strerror). A name with an empty label is not asked for anywhere."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        p = run("health", f"HTTP://127.0.0.1:{port}")      # RFC 3986 3.1: schemes are case-insensitive
+        assert p.returncode == 1 and p.stderr.decode() == f"tensord: cannot connect to 127.0.0.1 port {port}: {os.strerror(errno.ECONNREFUSED)}\n", p
+    p = run("health", "http://a..b:80/readyz")
+    assert p.returncode == 1 and p.stderr == b"tensord: cannot connect to a..b port 80: Name or service not known\n", p
+    with socket.socket() as full, contextlib.ExitStack() as waiting:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)          # whose queue is filled: more attempts have no answer
+        for _ in range(4):
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        port = full.getsockname()[1]
+        p = run("health", f"http://127.0.0.1:{port}")
+        assert p.returncode == 1 and p.stderr.decode() == f"tensord: cannot connect to 127.0.0.1 port {port}: {os.strerror(errno.ETIMEDOUT)}\n", p
+
+
+# ------------------------------------------------------------------------------------------------ the environment
+
+# What a container gets in the namespace of a Service that is called tensord, with a port "http", as the Kubernetes
+# documentation shows it ("Discovering services: environment variables").
+SERVICE_LINKS = {"TENSORD_SERVICE_HOST": "10.0.0.11", "TENSORD_SERVICE_PORT": "8080", "TENSORD_SERVICE_PORT_HTTP": "8080",
+                 "TENSORD_PORT": "tcp://10.0.0.11:8080", "TENSORD_PORT_8080_TCP": "tcp://10.0.0.11:8080",
+                 "TENSORD_PORT_8080_TCP_PROTO": "tcp", "TENSORD_PORT_8080_TCP_PORT": "8080", "TENSORD_PORT_8080_TCP_ADDR": "10.0.0.11"}
+
+
+def variables_told(log):
+    return re.findall(r" (warn|info)  (TENSORD_\S+) is no option and has no effect(.*)", log)
+
+
+def test_mistyped_variables_are_told_at_the_start(tmp_path):
+    with Server(tmp_path, env={"TENSORD_LISTENN": "127.0.0.1:1", "TENSORD_SETTLES": "9", "TENSORD_COLOUR": "red", "TENSORD_STATE_DIRR": ""}) as s:
+        told = [t for t in variables_told(s.stderr()) if t[1] not in os.environ]
+    assert sorted(told) == [("info", "TENSORD_COLOUR", "; tensord serve --help lists them"),
+                            ("warn", "TENSORD_LISTENN", " (did you mean TENSORD_LISTEN?)"),
+                            ("warn", "TENSORD_SETTLES", " (did you mean TENSORD_SETTLE?)")]
+
+
+def test_a_kubernetes_service_of_the_same_name_is_no_option(tmp_path):
+    """It starts, nothing is taken for an option, and nothing is told; no option has a name that a Service could take."""
+    with Server(tmp_path, env=SERVICE_LINKS) as s:
+        assert s.get("/readyz").status == 200
+        assert [t for t in variables_told(s.stderr()) if t[1] not in os.environ] == []
+    options = re.findall(r"^  --([a-z0-9-]+) ", run("help", "serve").stdout.decode(), re.MULTILINE)
+    assert len(options) > 20
+    for option in options:
+        name = "TENSORD_" + option.upper().replace("-", "_")
+        assert not re.search(r"(_SERVICE_HOST|_SERVICE_PORT(_.+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$", name), name
 
 
 # ------------------------------------------------------------------------------------------------ verify's exit status

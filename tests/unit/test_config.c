@@ -231,6 +231,59 @@ static void borders_of_numbers(void **state)
 }
 
 /* --help names every option with its default, one line each, for a terminal of 100 columns or so. */
+/* Names and values as Kubernetes documents them for a Service with the name "tensord" or "tensord-s3" ("Discovering
+ * services", environment variables), and Docker for links. */
+static void variables_are_judged(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *variable;
+        enum td_variable judged;
+        const char *near;
+    } rows[] = {
+        {"TENSORD_LISTEN=127.0.0.1:1", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_MAX_CONNECTIONS=1", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_MAX_CONNECTIONS_PER_ADDRESS=1", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_LISTENN=127.0.0.1:1", TD_VARIABLE_MISSPELLED, "TENSORD_LISTEN"},
+        {"TENSORD_SETTLES=1", TD_VARIABLE_MISSPELLED, "TENSORD_SETTLE"},
+        {"TENSORD_STATEDIR=/s", TD_VARIABLE_MISSPELLED, "TENSORD_STATE_DIR"},
+        {"TENSORD_STATE-DIR=/s", TD_VARIABLE_MISSPELLED, "TENSORD_STATE_DIR"},
+        {"TENSORD_state_dir=/s", TD_VARIABLE_MISSPELLED, "TENSORD_STATE_DIR"},
+        {"TENSORD_REQUIRE_MODEL=1", TD_VARIABLE_MISSPELLED, "TENSORD_REQUIRE_MODELS"},
+        {"TENSORD_LISTENN=", TD_VARIABLE_KNOWN, NULL}, /* an empty variable is none */
+        {"TENSORD_LISTENN", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_=x", TD_VARIABLE_UNKNOWN, NULL},
+        {"TENSORD_COLOUR=red", TD_VARIABLE_UNKNOWN, NULL},
+        {"TENSORD_PORT=8080", TD_VARIABLE_UNKNOWN, NULL}, /* somebody wants another port */
+        {"TENSORD_A_NAME_THAT_IS_LONGER_THAN_THE_ONE_OF_ANY_OPTION_THAT_THERE_IS=1", TD_VARIABLE_UNKNOWN,
+         NULL},
+        {"TENSOR_LISTENN=x", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD=x", TD_VARIABLE_KNOWN, NULL},
+        {"=TENSORD_X=x", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_SERVICE_HOST=10.0.0.11", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_SERVICE_PORT=8080", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_SERVICE_PORT_HTTP=8080", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_PORT=tcp://10.0.0.11:8080", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_PORT_8080_TCP=tcp://10.0.0.11:8080", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_PORT_8080_TCP_PROTO=tcp", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_PORT_8080_TCP_PORT=8080", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_PORT_8080_TCP_ADDR=10.0.0.11", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_PORT_53_UDP_ADDR=10.0.0.11", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_S3_SERVICE_HOST=10.0.0.12", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_S3_SERVICE_PORT_S3=8081", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_S3_PORT=tcp://10.0.0.12:8081", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_S3_PORT_8081_TCP_ADDR=10.0.0.12", TD_VARIABLE_KNOWN, NULL},
+        {"TENSORD_PORT__TCP=1", TD_VARIABLE_UNKNOWN, NULL},
+        {"TENSORD_X=1_SERVICE_PORT_2", TD_VARIABLE_UNKNOWN, NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char near[TD_VARIABLE_BYTES] = "";
+        enum td_variable judged = td_config_judge_variable(rows[i].variable, near);
+        CHECK(judged == rows[i].judged, "%s: %d", rows[i].variable, (int)judged);
+        CHECK(rows[i].near == NULL || strcmp(near, rows[i].near) == 0, "%s: %s", rows[i].variable, near);
+    }
+}
+
 static void help_lists_all(void **state)
 {
     (void)state;
@@ -271,6 +324,7 @@ int main(void)
         cmocka_unit_test(directories_with_strange_names),
         cmocka_unit_test(mistakes_are_explained),
         cmocka_unit_test(borders_of_numbers),
+        cmocka_unit_test(variables_are_judged),
         cmocka_unit_test(help_lists_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
