@@ -41,13 +41,6 @@ struct unit {
     const char *wished_id; /* of a group: what it is called if nothing else is; NULL otherwise */
 };
 
-/* A file that by its name is one of a group. */
-struct shard {
-    const char *name;
-    size_t candidate;
-    struct td_shard_of of;
-};
-
 struct builder {
     struct td_snapshot *snapshot;
     const struct td_snapshot *previous; /* or NULL */
@@ -294,35 +287,6 @@ static bool collect_distributed(struct builder *b)
 
 /* ---- sharded by name ----------------------------------------------------------------------------------- */
 
-/* Behind the numbers: ".safetensors". */
-static const char *shard_extension(const struct shard *shard)
-{
-    return shard->name + shard->of.stem_len + TD_SHARD_NUMBERS_BYTES;
-}
-
-static bool is_same_stem(const struct shard *x, const struct shard *y)
-{
-    return td_name_compare(x->name, x->of.stem_len, y->name, y->of.stem_len) == 0 &&
-           strcmp(shard_extension(x), shard_extension(y)) == 0;
-}
-
-/* Shards of one group have the same stem, extension and total; they come together, by their numbers. */
-static int group_compare(const struct shard *x, const struct shard *y)
-{
-    int order = td_name_compare(x->name, x->of.stem_len, y->name, y->of.stem_len);
-    if (order == 0)
-        order = strcmp(shard_extension(x), shard_extension(y));
-    return order != 0 ? order : (x->of.total > y->of.total) - (x->of.total < y->of.total);
-}
-
-static int shard_compare(const void *a, const void *b)
-{
-    const struct shard *x = a;
-    const struct shard *y = b;
-    int order = group_compare(x, y);
-    return order != 0 ? order : (x->of.number > y->of.number) - (x->of.number < y->of.number);
-}
-
 /* Ids that other sets get in any case. */
 static bool is_fixed_id(const char *id)
 {
@@ -334,10 +298,10 @@ static bool is_fixed_id(const char *id)
 
 /* Sets *wish to the id that a group is to have: its stem with the extension, where the format splits its files the stem
  * alone; NULL when a file or another set is called so. False: no memory. */
-static bool wish_id(struct builder *b, const struct shard *first, const char **wish)
+static bool wish_id(struct builder *b, const struct td_shard *first, const char **wish)
 {
     const struct td_format *format = td_format_for_name(first->name);
-    const char *extension = format != NULL && format->splits ? "" : shard_extension(first);
+    const char *extension = format != NULL && format->splits ? "" : td_shard_extension(first);
     char id[512];
     (void)snprintf(id, sizeof id, "%.*s%s", (int)first->of.stem_len, first->name, extension);
     *wish = NULL;
@@ -385,7 +349,7 @@ static bool splits_agree(const struct unit *unit, char *message, size_t capacity
 
 /* Sets *id to that of what is there of a group: the id that the group wishes for, or its family's if the name is that of
  * the family's whole file. Of groups that differ only in their totals the first gets it. False: no memory. */
-static bool partial_group_id(struct builder *b, const struct shard *first, bool is_first, const char **id)
+static bool partial_group_id(struct builder *b, const struct td_shard *first, bool is_first, const char **id)
 {
     enum family family = family_of(first->name);
     const char *wish;
@@ -406,7 +370,7 @@ static bool partial_group_id(struct builder *b, const struct shard *first, bool 
 
 /* Keeps what is there of a group that is not published. A shard of a split GGUF that says to be another is left out, as
  * are numbers that the group cannot have. */
-static bool add_partial_group(struct builder *b, const struct shard *shards, size_t count, bool is_first)
+static bool add_partial_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
 {
     char message[512];
     const struct td_entry **parts = calloc(count + 1, sizeof(*parts));
@@ -428,7 +392,7 @@ static bool add_partial_group(struct builder *b, const struct shard *shards, siz
 
 /* Makes a unit of a group, or reports what it lacks; its members are claimed in any case. is_first: of those with its stem
  * and extension. */
-static bool collect_group(struct builder *b, const struct shard *shards, size_t count, bool is_first)
+static bool collect_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
 {
     const struct td_candidate *broken = NULL;
     unsigned total = shards[0].of.total;
@@ -467,24 +431,24 @@ static bool is_left(const struct builder *b, size_t i)
 
 static bool collect_groups(struct builder *b)
 {
-    struct shard *shards = calloc(b->count + 1, sizeof *shards);
+    struct td_shard *shards = calloc(b->count + 1, sizeof *shards);
     size_t count = 0;
     bool ok = true;
     if (shards == NULL)
         return td_error_no_memory(b->err);
     for (size_t i = 0; i < b->count; i++) {
-        struct shard *shard = &shards[count];
-        *shard = (struct shard){.name = td_base_name(b->candidates[i].path), .candidate = i};
+        struct td_shard *shard = &shards[count];
+        *shard = (struct td_shard){.name = td_base_name(b->candidates[i].path), .candidate = i};
         if (is_left(b, i) && !b->candidates[i].alone && td_shard_of_name(shard->name, &shard->of))
             count++;
     }
     if (count > 0)
-        qsort(shards, count, sizeof *shards, shard_compare);
+        qsort(shards, count, sizeof *shards, td_shard_compare);
     for (size_t first = 0, end; ok && first < count; first = end) {
-        for (end = first + 1; end < count && group_compare(&shards[first], &shards[end]) == 0;)
+        for (end = first + 1; end < count && td_shard_group_compare(&shards[first], &shards[end]) == 0;)
             end++;
         ok = collect_group(b, &shards[first], end - first,
-                           first == 0 || !is_same_stem(&shards[first - 1], &shards[first]));
+                           first == 0 || !td_shard_is_same_stem(&shards[first - 1], &shards[first]));
     }
     free(shards);
     return ok && grant_ids(b);
@@ -587,38 +551,6 @@ static bool is_external(const struct builder *b, const struct unit *unit)
 {
     return b->snapshot->root != NULL && unit->index_entry == NULL && unit->shard_total == 0 &&
            unit->part_count > 0 && unit->parts[0]->file->manifest.file_count > 0;
-}
-
-/* The parts' metadata, each key once: the first part that has it wins. */
-static bool checkpoint_metadata(const struct builder *b, struct td_checkpoint *checkpoint,
-                                const struct unit *unit)
-{
-    const struct td_manifest *first = &unit->parts[0]->file->manifest;
-    checkpoint->metadata = first->metadata;
-    checkpoint->metadata_count = first->metadata_count;
-    size_t total = 0;
-    for (size_t i = 0; i < unit->part_count; i++)
-        total += unit->parts[i]->file->manifest.metadata_count;
-    enum { MERGE_MAX = 1024 }; /* beyond this the first part's stands for all */
-    if (unit->part_count == 1 || total > MERGE_MAX || is_external(b, unit))
-        return true;
-    struct td_metadata *merged = td_arena_array(&b->snapshot->arena, total, sizeof *merged);
-    if (merged == NULL)
-        return td_error_no_memory(b->err);
-    size_t count = 0;
-    for (size_t i = 0; i < unit->part_count; i++) {
-        const struct td_manifest *manifest = &unit->parts[i]->file->manifest;
-        for (size_t j = 0; j < manifest->metadata_count; j++) {
-            size_t k = 0;
-            while (k < count && strcmp(merged[k].key, manifest->metadata[j].key) != 0)
-                k++;
-            if (k == count)
-                merged[count++] = manifest->metadata[j];
-        }
-    }
-    checkpoint->metadata = merged;
-    checkpoint->metadata_count = count;
-    return true;
 }
 
 static bool same_files(const struct td_checkpoint *checkpoint, const struct unit *unit)
@@ -737,7 +669,8 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
         td_checkpoint_drop_refs(checkpoint);
         return true;
     }
-    if ((unit->part_count > 0 && !checkpoint_metadata(b, checkpoint, unit)) ||
+    size_t telling = is_external(b, unit) ? 1 : unit->part_count; /* parts whose metadata count */
+    if (!td_shards_metadata(checkpoint, telling, &b->snapshot->arena, b->err) ||
         !checkpoint_tag(checkpoint, b->model, unit, b->err)) {
         td_checkpoint_drop_refs(checkpoint);
         return false;

@@ -34,6 +34,33 @@ size_t td_shard_stem_len(const char *file_name)
     return td_shard_of_name(file_name, &shard) ? shard.stem_len : 0;
 }
 
+const char *td_shard_extension(const struct td_shard *shard)
+{
+    return shard->name + shard->of.stem_len + TD_SHARD_NUMBERS_BYTES;
+}
+
+bool td_shard_is_same_stem(const struct td_shard *x, const struct td_shard *y)
+{
+    return td_name_compare(x->name, x->of.stem_len, y->name, y->of.stem_len) == 0 &&
+           strcmp(td_shard_extension(x), td_shard_extension(y)) == 0;
+}
+
+int td_shard_group_compare(const struct td_shard *x, const struct td_shard *y)
+{
+    int order = td_name_compare(x->name, x->of.stem_len, y->name, y->of.stem_len);
+    if (order == 0)
+        order = strcmp(td_shard_extension(x), td_shard_extension(y));
+    return order != 0 ? order : (x->of.total > y->of.total) - (x->of.total < y->of.total);
+}
+
+int td_shard_compare(const void *a, const void *b)
+{
+    const struct td_shard *x = a;
+    const struct td_shard *y = b;
+    int order = td_shard_group_compare(x, y);
+    return order != 0 ? order : (x->of.number > y->of.number) - (x->of.number < y->of.number);
+}
+
 bool td_shard_split_agrees(const struct td_entry *part, size_t i, size_t shard_total, char *message,
                            size_t capacity)
 {
@@ -71,6 +98,39 @@ bool td_shards_merge(struct td_checkpoint *checkpoint, struct td_error *err)
                 (struct td_tensor_ref){.tensor = &manifest->tensors[j], .part = (uint32_t)i};
     }
     qsort(checkpoint->refs, checkpoint->tensor_count, sizeof *checkpoint->refs, ref_compare);
+    return true;
+}
+
+bool td_shards_metadata(struct td_checkpoint *checkpoint, size_t part_count, struct td_arena *arena,
+                        struct td_error *err)
+{
+    enum { MERGE_MAX = 1024 };
+    size_t total = 0;
+    if (part_count == 0)
+        return true;
+    const struct td_manifest *first = &checkpoint->parts[0]->file->manifest;
+    checkpoint->metadata = first->metadata;
+    checkpoint->metadata_count = first->metadata_count;
+    for (size_t i = 0; i < part_count; i++)
+        total += checkpoint->parts[i]->file->manifest.metadata_count;
+    if (part_count == 1 || total > MERGE_MAX)
+        return true;
+    struct td_metadata *merged = td_arena_array(arena, total, sizeof *merged);
+    if (merged == NULL)
+        return td_error_no_memory(err);
+    size_t count = 0;
+    for (size_t i = 0; i < part_count; i++) {
+        const struct td_manifest *manifest = &checkpoint->parts[i]->file->manifest;
+        for (size_t j = 0; j < manifest->metadata_count; j++) {
+            size_t k = 0;
+            while (k < count && strcmp(merged[k].key, manifest->metadata[j].key) != 0)
+                k++;
+            if (k == count)
+                merged[count++] = manifest->metadata[j];
+        }
+    }
+    checkpoint->metadata = merged;
+    checkpoint->metadata_count = count;
     return true;
 }
 

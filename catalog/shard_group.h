@@ -12,6 +12,24 @@ struct td_shard_of {
     unsigned number, total;
 };
 
+/* A file that by its name is one of a group. */
+struct td_shard {
+    const char *name;
+    size_t candidate; /* its number in the caller's list */
+    struct td_shard_of of;
+};
+
+/* Returns what follows the numbers: ".safetensors". */
+const char *td_shard_extension(const struct td_shard *shard);
+
+bool td_shard_is_same_stem(const struct td_shard *x, const struct td_shard *y); /* and extension */
+
+/* Orders groups: shards of one group have the same stem, extension and total. */
+int td_shard_group_compare(const struct td_shard *x, const struct td_shard *y);
+
+/* Orders shards by group and number, for qsort. */
+int td_shard_compare(const void *a, const void *b);
+
 /* Returns false when the name is not a shard's. */
 bool td_shard_of_name(const char *file_name, struct td_shard_of *out);
 
@@ -25,6 +43,11 @@ bool td_shard_split_agrees(const struct td_entry *part, size_t i, size_t shard_t
 
 /* Lists all tensors of the checkpoint's parts as its refs, sorted by name. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_shards_merge(struct td_checkpoint *checkpoint, struct td_error *err);
+
+/* Sets the checkpoint's metadata to those of its first part_count parts, each key once: the first part that has it wins. Past
+ * 1,024 keys the first part's stand for all. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_shards_metadata(struct td_checkpoint *checkpoint, size_t part_count, struct td_arena *arena,
+                        struct td_error *err);
 
 /* Index of the first tensor that has the same name as the one before it, or 0. */
 size_t td_shards_duplicate(const struct td_checkpoint *checkpoint);
