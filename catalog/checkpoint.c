@@ -50,6 +50,8 @@ struct builder {
     size_t count;
     struct unit *units;
     size_t unit_count, unit_capacity;
+    struct unit *asides; /* units that lack files */
+    size_t aside_count, aside_capacity;
     struct td_error *err;
 };
 
@@ -79,18 +81,24 @@ static bool has_tensors(const struct td_candidate *candidate)
     return is_usable(candidate) && candidate->entry->file->format != NULL;
 }
 
+/* Makes room for one more unit. */
+static bool units_grow(struct unit **units, size_t count, size_t *capacity, struct td_error *err)
+{
+    if (count < *capacity)
+        return true;
+    size_t grown = *capacity == 0 ? 4 : *capacity * 2;
+    struct unit *items = realloc(*units, grown * sizeof *items);
+    if (items == NULL)
+        return td_error_no_memory(err);
+    *units = items;
+    *capacity = grown;
+    return true;
+}
+
 static struct unit *unit_add(struct builder *b, const char *name, size_t capacity)
 {
-    if (b->unit_count == b->unit_capacity) {
-        size_t grown = b->unit_capacity == 0 ? 4 : b->unit_capacity * 2;
-        struct unit *units = realloc(b->units, grown * sizeof *units);
-        if (units == NULL) {
-            (void)td_error_no_memory(b->err);
-            return NULL;
-        }
-        b->units = units;
-        b->unit_capacity = grown;
-    }
+    if (!units_grow(&b->units, b->unit_count, &b->unit_capacity, b->err))
+        return NULL;
     struct unit *unit = &b->units[b->unit_count];
     memset(unit, 0, sizeof *unit);
     unit->parts = calloc(capacity + 1, sizeof(*unit->parts));
@@ -105,9 +113,15 @@ static struct unit *unit_add(struct builder *b, const char *name, size_t capacit
     return unit;
 }
 
-static void unit_drop_last(struct builder *b)
+/* Moves the last unit to those that lack files. Returns it, without parts: its list is to be filled again. NULL: no memory. */
+static struct unit *unit_set_aside(struct builder *b)
 {
-    free(b->units[--b->unit_count].parts);
+    if (!units_grow(&b->asides, b->aside_count, &b->aside_capacity, b->err))
+        return NULL;
+    struct unit *aside = &b->asides[b->aside_count++];
+    *aside = b->units[--b->unit_count];
+    aside->part_count = 0;
+    return aside;
 }
 
 static struct td_name candidate_name(const void *context, size_t i)
@@ -195,30 +209,18 @@ static const struct td_model *previous_model(const struct builder *b)
     return b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, id, strlen(id));
 }
 
-/* Keeps what is there of the files of an index or of a .metadata that is not published. */
-static bool add_partial(struct builder *b, const struct td_candidate *candidate, const char *id,
-                        const char *const *files, size_t file_count)
+/* Sets the last unit aside with what is there of the files of its index or .metadata: NULL stands for the others. */
+static bool set_aside_indexed(struct builder *b, const char *const *files, size_t file_count)
 {
-    const struct td_entry **parts = calloc(file_count + 1, sizeof(*parts));
-    if (parts == NULL)
-        return td_error_no_memory(b->err);
+    struct unit *unit = unit_set_aside(b);
+    if (unit == NULL)
+        return false;
     for (size_t i = 0; i < file_count; i++) {
         size_t at = candidate_find(b, files[i]);
-        parts[i] = at != SIZE_MAX && has_tensors(&b->candidates[at]) ? b->candidates[at].entry : NULL;
+        unit->parts[i] = at != SIZE_MAX && has_tensors(&b->candidates[at]) ? b->candidates[at].entry : NULL;
     }
-    const struct td_partial_set set = {
-        .id = id, .index = candidate->entry, .parts = parts, .part_count = file_count};
-    bool ok = td_partial_add(b->snapshot, previous_model(b), b->model, &set, b->err);
-    free(parts);
-    return ok;
-}
-
-/* The id of what is there of an index. */
-static const char *partial_index_id(const char *name)
-{
-    enum family family = family_of(name);
-    bool is_default = family != FAMILY_OTHER && strcmp(name, families[family].index) == 0;
-    return is_default ? families[family].id : name;
+    unit->part_count = file_count;
+    return true;
 }
 
 static bool collect_indexes(struct builder *b)
@@ -242,9 +244,8 @@ static bool collect_indexes(struct builder *b)
         if (index_parts(b, candidate, index->files, index->file_count, unit) &&
             index_tensors_present(b, candidate, index, unit))
             continue;
-        unit_drop_last(b); // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
-        const char *id = partial_index_id(td_base_name(candidate->path));
-        if (!add_partial(b, candidate, id, index->files, index->file_count))
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the builder holds every unit
+        if (!set_aside_indexed(b, index->files, index->file_count))
             return false;
     }
     if (any_refused)
@@ -268,10 +269,8 @@ static bool collect_distributed(struct builder *b)
         unit->index_entry = candidate->entry;
         if (index_parts(b, candidate, dcp->files, dcp->file_count, unit)) {
             unit->parts[unit->part_count++] = candidate->entry; /* the file of tensors that are in no other */
-        } else {
-            unit_drop_last(b);
-            if (!add_partial(b, candidate, distributed_id, dcp->files, dcp->file_count))
-                return false;
+        } else if (!set_aside_indexed(b, dcp->files, dcp->file_count)) {
+            return false;
         }
     }
     for (size_t i = 0; i < b->count; i++) {
@@ -347,47 +346,38 @@ static bool splits_agree(const struct unit *unit, char *message, size_t capacity
     return true;
 }
 
-/* Sets *id to that of what is there of a group: the id that the group wishes for, or its family's if the name is that of
- * the family's whole file. Of groups that differ only in their totals the first gets it. False: no memory. */
-static bool partial_group_id(struct builder *b, const struct td_shard *first, bool is_first, const char **id)
+/* Names a group that lacks files as the complete group: as the group wishes. Of groups that differ only in their totals the
+ * first gets it. False: no memory. */
+static bool name_partial_group(struct builder *b, const struct td_shard *first, bool is_first,
+                               struct unit *unit)
 {
-    enum family family = family_of(first->name);
     const char *wish;
-    *id = first->name;
     if (!wish_id(b, first, &wish))
         return false;
     if (!is_first || wish == NULL)
         return true;
     bool is_split = strlen(wish) == first->of.stem_len;
-    if (family != FAMILY_OTHER && strcmp(wish, families[family].whole) == 0 &&
-        td_partial_find(b->model, families[family].id, strlen(families[family].id)) == NULL)
-        *id = families[family].id;
-    else if (!is_split ||
-             td_format_for_name(wish) == NULL) /* "a.bin" may be a split's stem and a group's id */
-        *id = wish;
+    if (!is_split || td_format_for_name(wish) == NULL) /* "a.bin" may be a split's stem and a group's id */
+        unit->name = wish;
     return true;
 }
 
-/* Keeps what is there of a group that is not published. A shard of a split GGUF that says to be another is left out, as
+/* Sets the last unit aside with what is there of its group. A shard of a split GGUF that says to be another is left out, as
  * are numbers that the group cannot have. */
-static bool add_partial_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
+static bool set_aside_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
 {
     char message[512];
-    const struct td_entry **parts = calloc(count + 1, sizeof(*parts));
-    struct td_partial_set set = {.parts = parts};
-    if (parts == NULL)
-        return td_error_no_memory(b->err);
+    struct unit *unit = unit_set_aside(b);
+    if (unit == NULL)
+        return false;
     for (size_t i = 0; i < count; i++) {
         const struct td_candidate *candidate = &b->candidates[shards[i].candidate];
         const struct td_shard_of *of = &shards[i].of;
         if (of->number >= 1 && of->number <= of->total && is_usable(candidate) &&
             td_shard_split_agrees(candidate->entry, of->number - 1, of->total, message, sizeof message))
-            parts[set.part_count++] = candidate->entry;
+            unit->parts[unit->part_count++] = candidate->entry;
     }
-    bool ok = partial_group_id(b, shards, is_first, &set.id) &&
-              td_partial_add(b->snapshot, previous_model(b), b->model, &set, b->err);
-    free(parts);
-    return ok;
+    return name_partial_group(b, shards, is_first, unit);
 }
 
 /* Makes a unit of a group, or reports what it lacks; its members are claimed in any case. is_first: of those with its stem
@@ -420,8 +410,7 @@ static bool collect_group(struct builder *b, const struct td_shard *shards, size
     else if (splits_agree(unit, message, sizeof message))
         return wish_id(b, &shards[0], &unit->wished_id);
     problem(b, b->candidates[shards[0].candidate].path, message);
-    unit_drop_last(b);
-    return add_partial_group(b, shards, count, is_first);
+    return set_aside_group(b, shards, count, is_first);
 }
 
 static bool is_left(const struct builder *b, size_t i)
@@ -683,12 +672,17 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
 
 /* ---- ids ----------------------------------------------------------------------------------------------- */
 
+static struct unit *find_named(struct unit *units, size_t count, enum family family, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (units[i].family == family && strcmp(units[i].name, name) == 0)
+            return &units[i];
+    return NULL;
+}
+
 static struct unit *unit_named(const struct builder *b, enum family family, const char *name)
 {
-    for (size_t i = 0; i < b->unit_count; i++)
-        if (b->units[i].family == family && strcmp(b->units[i].name, name) == 0)
-            return &b->units[i];
-    return NULL;
+    return find_named(b->units, b->unit_count, family, name);
 }
 
 /* Joins a family's units into the first one, if all are single files and share no tensor name. */
@@ -795,6 +789,57 @@ static bool publish_units(struct builder *b)
     return true;
 }
 
+/* ---- incomplete ones ----------------------------------------------------------------------------------- */
+
+static bool has_any_part(const struct unit *unit)
+{
+    for (size_t i = 0; i < unit->part_count; i++)
+        if (unit->parts[i] != NULL)
+            return true;
+    return false;
+}
+
+/* Returns the unit that lacks files and has its family's id, which it would have if it were complete, or NULL. Where several
+ * could be the only set there is, the first is it. */
+static const struct unit *choose_aside(const struct builder *b, enum family family)
+{
+    const struct unit *aside = find_named(b->asides, b->aside_count, family, families[family].whole);
+    if (aside != NULL || unit_named(b, family, families[family].whole) != NULL)
+        return aside;
+    aside = find_named(b->asides, b->aside_count, family, families[family].index);
+    if (aside != NULL)
+        return aside;
+    for (size_t i = 0; i < b->unit_count; i++)
+        if (b->units[i].family == family)
+            return NULL;
+    for (size_t i = 0; i < b->aside_count; i++)
+        if (b->asides[i].family == family && has_any_part(&b->asides[i]))
+            return &b->asides[i];
+    return NULL;
+}
+
+/* Keeps what is there of the units that lack files, in the order of complete checkpoints. */
+static bool add_partials(struct builder *b)
+{
+    struct td_model *model = b->model;
+    const struct unit *chosen[FAMILY_OTHER + 1] = {NULL};
+    for (size_t family = 0; family < FAMILY_OTHER; family++)
+        chosen[family] = choose_aside(b, (enum family)family);
+    for (size_t i = 0; i < b->aside_count; i++) {
+        const struct unit *unit = &b->asides[i];
+        bool is_family = unit == chosen[unit->family];
+        const struct td_partial_set set = {.id = is_family ? families[unit->family].id : unit->name,
+                                           .index = unit->index_entry,
+                                           .parts = unit->parts,
+                                           .part_count = unit->part_count};
+        if (!td_partial_add(b->snapshot, previous_model(b), model, &set, b->err))
+            return false;
+    }
+    if (model->partial_count > 0)
+        qsort(model->partials, model->partial_count, sizeof *model->partials, checkpoint_compare);
+    return true;
+}
+
 bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous,
                           struct td_model *model, const struct td_candidate *candidates, size_t count,
                           struct td_error *err)
@@ -818,11 +863,14 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot
             problem(&b, candidates[i].path, error);
     }
     ok = collect_indexes(&b) && collect_distributed(&b) && collect_groups(&b) && collect_singles(&b) &&
-         publish_units(&b);
+         publish_units(&b) && add_partials(&b);
 out:
     for (size_t i = 0; i < b.unit_count; i++)
         free(b.units[i].parts);
+    for (size_t i = 0; i < b.aside_count; i++)
+        free(b.asides[i].parts);
     free(b.units);
+    free(b.asides);
     free(b.claimed);
     return ok;
 }

@@ -210,6 +210,97 @@ static void nothing_else_knows_it(void **state)
     close_place(&place);
 }
 
+/* The id of what is there of a set is that of the complete set, so that a URL with ?partial=1 stays right. */
+static void the_id_stays_when_the_set_is_complete(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id, *files,
+            *index; /* files: the second one comes last, the others are there from the beginning */
+    } cases[] = {
+        {"safetensors", "s1.safetensors s2.safetensors", "model.safetensors.index.json"},
+        {"safetensors", "s1.safetensors s2.safetensors", "diffusion_pytorch_model.safetensors.index.json"},
+        {"safetensors", "s1.safetensors s2.safetensors", "model.safetensors.index.fp16.json"},
+        {"safetensors", "x-00001-of-00002.safetensors x-00002-of-00002.safetensors", NULL},
+        {"safetensors", "model-00001-of-00002.safetensors model-00002-of-00002.safetensors", NULL},
+        /* beside another set of the kind it has its own name */
+        {"x.safetensors", "x-00001-of-00002.safetensors x-00002-of-00002.safetensors model.safetensors",
+         NULL},
+        {"x.safetensors", "x-00001-of-00002.safetensors x-00002-of-00002.safetensors y.safetensors", NULL},
+        {"a.safetensors.index.json", "s1.safetensors s2.safetensors y.safetensors",
+         "a.safetensors.index.json"},
+        {"model.safetensors.index.json", "s1.safetensors s2.safetensors model.safetensors",
+         "model.safetensors.index.json"},
+        {"safetensors", "s1.safetensors s2.safetensors y.safetensors", "model.safetensors.index.json"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct place place;
+        char files[3][64] = {""};
+        char path[96];
+        char target[160];
+        char index[160];
+        tree_open(&place.tree);
+        int count = sscanf(cases[i].files, "%63s %63s %63s", files[0], files[1], files[2]);
+        for (int k = 0; k < count; k++) {
+            (void)snprintf(path, sizeof path, "m/%s", files[k]);
+            if (k != 1)
+                tree_simple(&place.tree, path, k == 0 ? "a" : "other");
+        }
+        (void)snprintf(path, sizeof path, "m/%s", cases[i].index == NULL ? "" : cases[i].index);
+        (void)snprintf(index, sizeof index, "a %s b %s", files[0], files[1]);
+        if (cases[i].index != NULL)
+            tree_index(&place.tree, path, index);
+        loopback_open(&place.loop, &place.tree);
+        (void)snprintf(target, sizeof target, MODEL "?partial=1&checkpoint=%s", cases[i].id);
+        cJSON *json = get_json(&place, target);
+        CHECK(cJSON_GetObjectItem(json, "incomplete") != NULL, "case %zu", i);
+        CHECK(number_at(json, "tensor_count") == 1, "case %zu", i);
+        cJSON_Delete(json);
+        (void)snprintf(path, sizeof path, "m/%s", files[1]);
+        tree_simple(&place.tree, path, "b");
+        loopback_rescan(&place.loop);
+        json = get_json(&place, target);
+        CHECK(cJSON_GetObjectItem(json, "incomplete") == NULL, "case %zu", i);
+        CHECK(strcmp(string_at(json, "checkpoint"), cases[i].id) == 0, "case %zu", i);
+        CHECK(number_at(json, "tensor_count") == 2, "case %zu", i);
+        cJSON_Delete(json);
+        close_place(&place);
+    }
+}
+
+/* Of several incomplete sets the one that would be the default is it, else the first that has a tensor. */
+static void incomplete_sets_beside_each_other(void **state)
+{
+    (void)state;
+    struct place place;
+    char got[1024] = "";
+    tree_open(&place.tree);
+    tree_simple(&place.tree, "m/s1.safetensors", "a");
+    tree_index(&place.tree, "m/a.safetensors.index.json", "a s1.safetensors b gone.safetensors");
+    tree_index(&place.tree, "m/model.safetensors.index.json", "a s1.safetensors c gone.safetensors");
+    tree_simple(&place.tree, "n/s1.safetensors", "a");
+    tree_index(&place.tree, "n/a.safetensors.index.json", "b gone.safetensors");
+    tree_index(&place.tree, "n/b.safetensors.index.json", "a s1.safetensors b gone.safetensors");
+    tree_index(&place.tree, "n/c.safetensors.index.json", "a s1.safetensors c gone.safetensors");
+    loopback_open(&place.loop, &place.tree);
+    cJSON *json = get_json(&place, MODEL "?partial=1");
+    assert_string_equal(string_at(json, "checkpoint"), "safetensors");
+    join(member(json, "tensors"), "href", got);
+    assert_string_equal(got, MODEL "/a?partial=1");
+    cJSON_Delete(json);
+    expect_error(&place, "GET", MODEL "/c?partial=1&checkpoint=safetensors", 404, "gone.safetensors");
+    expect_error(&place, "GET", MODEL "/b?partial=1&checkpoint=a.safetensors.index.json", 404,
+                 "gone.safetensors");
+    json = get_json(&place, "/models/n/tensors?partial=1");
+    assert_string_equal(string_at(json, "checkpoint"), "safetensors");
+    cJSON_Delete(json);
+    expect_error(&place, "GET", "/models/n/tensors/b?partial=1&checkpoint=safetensors", 404,
+                 "gone.safetensors");
+    expect_error(&place, "GET", "/models/n/tensors/c?partial=1&checkpoint=c.safetensors.index.json", 404,
+                 "gone.safetensors");
+    close_place(&place);
+}
+
 static void the_tag_changes_when_a_shard_arrives(void **state)
 {
     (void)state;
@@ -272,7 +363,7 @@ static void a_group_without_an_index(void **state)
                 MODEL "/a?partial=1 " MODEL "/b?partial=1 " MODEL "/c?partial=1",
                 "2 files of the group are missing or refused",
                 "model-00001-of-00004.safetensors model-00003-of-00004.safetensors");
-    check_group(&place, "/models/n/tensors?partial=1", "x.safetensors", "/models/n/tensors/a?partial=1",
+    check_group(&place, "/models/n/tensors?partial=1", "safetensors", "/models/n/tensors/a?partial=1",
                 "1 file of the group is missing or refused", "x-00002-of-00002.safetensors");
     check_group(&place, "/models/n/tensors?partial=1&checkpoint=x-00001-of-00003.safetensors",
                 "x-00001-of-00003.safetensors",
@@ -389,6 +480,8 @@ int main(void)
         cmocka_unit_test(every_missing_file_is_named),
         cmocka_unit_test(many_incomplete_sets),
         cmocka_unit_test(nothing_else_knows_it),
+        cmocka_unit_test(the_id_stays_when_the_set_is_complete),
+        cmocka_unit_test(incomplete_sets_beside_each_other),
         cmocka_unit_test(the_tag_changes_when_a_shard_arrives),
         cmocka_unit_test(a_group_without_an_index),
         cmocka_unit_test(few_missing_files_are_named),
