@@ -61,14 +61,16 @@ void td_handle_readyz(const struct td_call *call)
     td_buffer_init(&json);
     td_buffer_printf(&json, "{\"ready\":%s,\"state\":\"%s\",\"message\":", ready ? "true" : "false", state);
     td_json_write_cstring(&json, status.message);
-    td_buffer_printf(
-        &json,
-        ",\"models\":%zu,\"tensors\":%" PRIu64 ",\"files\":%zu,\"unreadable\":%zu,\"unpublished\":%zu,"
-        "\"unsettled\":%zu,\"scan\":{\"running\":%s,\"completed\":%" PRIu64 ",\"files_found\":%" PRIu64
-        ",\"files_to_read\":%" PRIu64 ",\"files_read\":%" PRIu64 ",\"last_seconds\":%.3f}",
-        status.model_count, status.tensor_count, status.file_count, status.refused_count,
-        status.problem_count, status.unsettled_count, status.scanning ? "true" : "false", status.scan_count,
-        status.files_found, status.files_to_read, status.files_read, (double)status.last_scan_ns / 1e9);
+    td_buffer_printf(&json,
+                     ",\"models\":%zu,\"tensors\":%" PRIu64
+                     ",\"files\":%zu,\"unreadable\":%zu,\"unpublished\":%zu,"
+                     "\"unsettled\":%zu,\"scan\":{\"running\":%s,\"failed\":%s,\"completed\":%" PRIu64
+                     ",\"files_found\":%" PRIu64 ",\"files_to_read\":%" PRIu64 ",\"files_read\":%" PRIu64
+                     ",\"last_seconds\":%.3f}",
+                     status.model_count, status.tensor_count, status.file_count, status.refused_count,
+                     status.problem_count, status.unsettled_count, status.scanning ? "true" : "false",
+                     status.scan_failed ? "true" : "false", status.scan_count, status.files_found,
+                     status.files_to_read, status.files_read, (double)status.last_scan_ns / 1e9);
     td_buffer_printf(
         &json,
         ",\"digests\":{\"enabled\":%s,\"stored\":%s,\"files\":%zu,\"known_files\":%zu,\"published_files\":%zu,\"bytes\":%" PRIu64

@@ -208,16 +208,20 @@ static struct td_root *current_root(struct td_catalog *catalog, struct td_error 
     return same;
 }
 
+/* Logs a failure once for as long as it lasts, not with every scan. */
 static void note_failure(struct td_catalog *catalog, const struct td_error *why, bool root_missing)
 {
+    char message[sizeof catalog->status.message];
+    (void)snprintf(message, sizeof message, "%.255s", why->message);
     pthread_mutex_lock(&catalog->lock);
     bool published = catalog->current != NULL;
-    bool news = !catalog->status.root_missing || !root_missing;
+    bool news = !catalog->scan_failed || catalog->status.root_missing != root_missing ||
+                (!root_missing && strcmp(catalog->status.message, message) != 0);
     catalog->status.failed_scan_count++;
     catalog->scan_failed = true;
     catalog->has_racy = false;
     catalog->status.root_missing = root_missing;
-    (void)snprintf(catalog->status.message, sizeof catalog->status.message, "%.255s", why->message);
+    memcpy(catalog->status.message, message, sizeof message);
     pthread_mutex_unlock(&catalog->lock);
     if (news)
         td_log(TD_LOG_ERROR, "cannot scan \"%s\": %s; %s", catalog->root_path, why->message,
@@ -276,10 +280,14 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     catalog->settle_due_ns = snapshot->next_due_ns;
     catalog->pending_count = snapshot->pending_count;
     catalog->has_racy = snapshot->racy_count > 0;
+    bool is_mended =
+        catalog->scan_failed && !status->root_missing; /* the latter's end is told with readiness */
     catalog->scan_failed = false;
     status->root_missing = false;
     status->message[0] = '\0';
     pthread_mutex_unlock(&catalog->lock);
+    if (is_mended)
+        td_log(TD_LOG_INFO, "\"%s\" can be scanned again", catalog->root_path);
     if (news)
         log_snapshot(old, snapshot, &counted, took_ns);
     if (news)
@@ -587,6 +595,7 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
 {
     pthread_mutex_lock(&catalog->lock);
     *status = catalog->status;
+    status->scan_failed = catalog->scan_failed;
     status->first_scan_failed = catalog->current == NULL && catalog->scan_failed;
     uint64_t end_ns = catalog->last_scan_end_ns;
     pthread_mutex_unlock(&catalog->lock);

@@ -30,6 +30,8 @@ struct td_catalog_status {
     bool too_few_models;    /* too few models are usable (require_models); all else is ready */
     bool root_missing;      /* the root vanished or is suddenly empty; the last good snapshot is kept */
     bool first_scan_failed; /* nothing was ever published, since all scans so far failed */
+    bool
+        scan_failed; /* the last scan failed, for the reason in the message; what was published before stays */
     bool scanning;
     uint64_t scan_count, failed_scan_count;
     uint64_t last_scan_ns; /* how long the last one took */

@@ -71,3 +71,33 @@ def test_a_directory_that_cannot_be_read_is_refused_by_name(place, command):
     root.chmod(0o755)
     assert p.returncode == 1, p
     assert f'cannot open "{root}": Permission denied' in p.stderr and p.stdout == "", p
+
+
+def test_a_directory_that_can_no_longer_be_listed(place):
+    """The last good state is served on, and the log, /readyz and /metrics say what is wrong; the log once, not with every scan."""
+    root = place / "root"
+    (root / "m").mkdir(parents=True)
+    data = tensor("a", "F32", [4])
+    write_by_hand(root / "m/model.safetensors", [data])
+    with Server(root, "--rescan-interval", "0.1", binary=as_nobody(place)) as s:
+        assert s.gauge("tensord_scan_failed") == 0
+        assert s.get("/readyz").json()["scan"]["failed"] is False
+        try:
+            root.chmod(0o311)
+            s.wait_for(lambda: s.gauge("tensord_scan_failed") == 1, "the scan fails")
+            failed = s.gauge("tensord_failed_scans_total")
+            s.wait_for(lambda: s.gauge("tensord_failed_scans_total") > failed + 3, "further scans")
+            ready = s.get("/readyz")
+            assert ready.status == 200, ready.body
+            told = ready.json()
+            assert told["ready"] and told["scan"]["failed"] and "Permission denied" in told["message"], told
+            assert s.get("/models/m/tensors/a").body == data.data
+        finally:
+            root.chmod(0o755)
+        s.wait_for(lambda: s.gauge("tensord_scan_failed") == 0, "the scan succeeds")
+        told = s.get("/readyz").json()
+        assert told["message"] == "" and not told["scan"]["failed"], told
+        lines = s.stderr().splitlines()
+        faults = [line for line in lines if "cannot scan" in line]
+        assert len(faults) == 1 and "Permission denied" in faults[0] and "the last good state stays" in faults[0], faults
+        assert len([line for line in lines if "can be scanned again" in line]) == 1, lines
