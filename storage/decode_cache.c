@@ -314,6 +314,8 @@ bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_j
     *out = td_decode_cache_find(cache, &job->key);
     if (*out != NULL)
         return true;
+    if (td_cancel_is_asked(job->cancel)) /* one answer may need any number of parts */
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
     if (job->need_bytes > cache->max_bytes ||
         cache->max_bytes - job->need_bytes < TD_DECODE_PART_BYTES) /* waiting would not help */
         return td_error_set(err, TD_FAILED_PRECONDITION,

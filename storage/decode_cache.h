@@ -98,8 +98,8 @@ bool td_decode_cache_init(struct td_decode_cache *cache, size_t max_bytes, struc
 void td_decode_cache_fini(struct td_decode_cache *cache); /* nobody uses a part any more */
 
 /* Gets the part, made by the job unless it is there. Waits for another thread that makes it, for memory and for a maker's
- * place; each wait is bounded, and ends when job->cancel asks. The caller holds no other part meanwhile. Release it soon.
- * Errors: TD_RESOURCE_EXHAUSTED when a wait ended or there is no memory, TD_FAILED_PRECONDITION when all of the cache's
+ * place; each wait is bounded, and ends when job->cancel asks. Nothing is made when it asks already. The caller holds no other
+ * part meanwhile. Release it soon. Errors: TD_RESOURCE_EXHAUSTED when a wait ended or there is no memory, TD_FAILED_PRECONDITION when all of the cache's
  * memory would not do, and the maker's; damage is told without decoding again. */
 bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_job *job,
                          struct td_decoded_part **out, struct td_error *err);

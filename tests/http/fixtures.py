@@ -262,12 +262,14 @@ def hf_cache(t):
     one("models--solo", "solo", [COMMIT_B], COMMIT_B, COMMIT_B)
 
 
-def write_zeros_npz(path, nbytes, damaged=False):
+def write_zeros_npz(path, nbytes, damaged=False, columns=1):
     """An .npz with one array "a" of so many zero bytes (a multiple of 16 MiB below 4 GiB), deflated to a thousandth. One block
-    is compressed once and repeated, so this takes seconds where a zip writer takes minutes. damaged: its CRC is another."""
+    is compressed once and repeated, so this takes seconds where a zip writer takes minutes. damaged: its CRC is another.
+    columns: with several, it is a matrix that is stored column by column."""
     unit = 16 << 20
     assert nbytes % unit == 0 and nbytes < 1 << 32
-    head = b"{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }" % nbytes
+    head = b"{'descr': '|u1', 'fortran_order': %s, 'shape': (%d, %d), }" % (
+        b"True" if columns > 1 else b"False", nbytes // columns, columns)
     head = b"\x93NUMPY\x01\x00\x76\x00" + head.ljust(117) + b"\n"
 
     def block(data, end):
