@@ -355,18 +355,6 @@ struct td_decoded_part *td_decode_cache_find(struct td_decode_cache *cache, cons
     return part;
 }
 
-bool td_decode_cache_is_damaged(struct td_decode_cache *cache, const struct td_decode_key *key,
-                                struct td_error *err)
-{
-    pthread_mutex_lock(&cache->lock);
-    struct td_decoded_part *part = find(cache, key);
-    bool damaged = part != NULL && part->state == TD_DECODE_DAMAGED;
-    if (damaged)
-        (void)tell_damage(cache, part, err);
-    pthread_mutex_unlock(&cache->lock);
-    return damaged;
-}
-
 bool td_decode_cache_is_wanted(struct td_decode_cache *cache, const struct td_decoded_part *part,
                                const struct td_cancel *cancel)
 {
@@ -424,12 +412,4 @@ struct td_decode_counts td_decode_cache_counts(struct td_decode_cache *cache)
                                       .evictions = cache->evictions};
     pthread_mutex_unlock(&cache->lock);
     return counts;
-}
-
-size_t td_decode_cache_used(struct td_decode_cache *cache)
-{
-    pthread_mutex_lock(&cache->lock);
-    size_t used = cache->used_bytes;
-    pthread_mutex_unlock(&cache->lock);
-    return used;
 }

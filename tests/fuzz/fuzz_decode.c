@@ -224,7 +224,7 @@ static void check_windows(struct td_blob *file, const struct td_tensor *t, const
         FUZZ_CHECK(!ok || read);            /* what can be read whole can be read in parts */
         FUZZ_CHECK(!read || !stream || ok); /* a stream gives nothing before all of it is checked */
         FUZZ_CHECK(!ok || memcmp(got, whole + off, taken) == 0);
-        FUZZ_CHECK(td_decode_cache_used(&cache) <= memory);
+        FUZZ_CHECK(td_decode_cache_counts(&cache).used_bytes <= memory);
     }
     free(got);
     td_blob_unref(blob);
@@ -252,7 +252,7 @@ static void check_tensor(struct td_blob *file, const struct td_tensor *t, uint32
     uint8_t *whole = malloc((size_t)t->nbytes + 1);
     FUZZ_CHECK(whole != NULL);
     bool ok = read_range(blob, begin, whole, (size_t)t->nbytes);
-    FUZZ_CHECK(td_decode_cache_used(&cache) <= MEMORY_BYTES);
+    FUZZ_CHECK(td_decode_cache_counts(&cache).used_bytes <= MEMORY_BYTES);
     td_blob_unref(blob);
     td_decode_cache_fini(&cache);
     check_elements(file, t, whole, ok);
