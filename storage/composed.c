@@ -402,8 +402,34 @@ static bool composed_read(struct td_blob *blob, uint64_t off, void *out, size_t 
     return true;
 }
 
-static const struct td_blob_class composed_class = {
-    .destroy = composed_destroy, .read = composed_read, .unchanged = composed_unchanged};
+/* Prepares the first source among few that can fail by its file's contents: a header comes before the first tensor. A block
+ * that begins before off is passed over, since its beginning may not be read. */
+static bool composed_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+{
+    enum { LOOKED_AT = 4 };
+    struct composed *c = composed_of(blob);
+    const struct td_layout *layout = c->layout;
+    size_t first = find_block(layout, off);
+    for (size_t i = first; i < layout->block_count && i - first < LOOKED_AT; i++) {
+        struct td_extent extent;
+        const struct td_run *run = &layout->runs[layout->blocks[i].first_run];
+        uint64_t start = block_start(layout, i);
+        if (start < off || run->source == TD_RUN_ZEROS)
+            continue;
+        if (start - off >= len)
+            return true;
+        if (!run_extent(c, run, 0, &extent, err))
+            return false;
+        if (extent.blob->class->prepare != NULL)
+            return td_blob_prepare(extent.blob, extent.off, extent.len, err);
+    }
+    return true;
+}
+
+static const struct td_blob_class composed_class = {.destroy = composed_destroy,
+                                                    .read = composed_read,
+                                                    .unchanged = composed_unchanged,
+                                                    .prepare = composed_prepare};
 
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err)

@@ -75,7 +75,7 @@ struct td_source_opener {
  * Reading is thread-safe when that of the sources is. Takes from the layout's budget 16 bytes for every source
  * number below its source_count and, since it can only be sent by copying, a window of TD_COMPOSED_WINDOW_BYTES (or all its
  * bytes, where these are fewer) for whoever sends it. Errors: TD_RESOURCE_EXHAUSTED; reading fails as `open` and the sources do, and with TD_INTERNAL
- * when a run leaves its source. */
+ * when a run leaves its source. Preparing a range prepares the first of its blocks that can fail by its file's contents. */
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err);
 

@@ -345,6 +345,11 @@ def test_a_damaged_npz_is_an_error_for_every_range(tmp_path):
             answer = get(server, href, **headers)
             assert answer.status == 422 and b"CRC" in answer.body
             assert server.request(href, method="HEAD").status == 422
+        for query in ("?format=npy", "?format=safetensors", "?slice=1:", "?slice=1:9&format=npy"):
+            assert get(server, href + query).status == 422
+            assert server.request(href + query, method="HEAD").status == 422, query
+        for target in ("shards/none/tp1/rank-0.safetensors", "model.safetensors"):
+            assert server.request(f"/models/x.npz/{target}", method="HEAD").status == 422, target
         assert get(server, manifest(server, "x.npz")["b"]["href"]).status == 200
 
 

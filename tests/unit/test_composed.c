@@ -740,6 +740,53 @@ static void changes_of_opened_sources_count(void **state)
         assert_int_equal(atomic_load(&watched[i].blob.refs), 1);
 }
 
+static uint64_t prepared_at; /* UINT64_MAX: nothing was */
+
+static bool damaged_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+{
+    (void)blob;
+    (void)len;
+    prepared_at = off;
+    return td_error_set(err, TD_FAILED_PRECONDITION, "damaged");
+}
+
+/* What a range begins with is prepared: not what lies before it, nor what lies far behind. */
+static void damage_is_met_before_reading(void **state)
+{
+    (void)state;
+    static const struct td_blob_class damaged_class = {
+        .destroy = watched_destroy, .read = watched_read, .prepare = damaged_prepare};
+    static const struct {
+        size_t damaged;
+        uint64_t off, len, prepared;
+    } cases[] = {
+        {0, 0, 70050, 0},           {0, 1, 70049, UINT64_MAX},  {1, 0, 70050, 3}, {1, 10, 1, 3},
+        {1, 0, 10, UINT64_MAX},     {1, 11, 70039, UINT64_MAX}, {2, 0, 70050, 0}, {2, 70030, 20, 0},
+        {2, 70033, 17, UINT64_MAX}, {3, 0, 70050, UINT64_MAX},
+    };
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        struct watched watched[SOURCES];
+        struct td_blob *blob;
+        struct td_error err;
+        struct td_layout *layout = mixed_layout();
+        const struct td_source_opener opener = {watched, watched_open, watched_close};
+        for (size_t i = 0; i < SOURCES; i++)
+            watched[i] = (struct watched){{.class = i == cases[k].damaged ? &damaged_class : &watched_class,
+                                           .refs = 1,
+                                           .len_bytes = SOURCE_BYTES},
+                                          .unchanged = true};
+        assert_true(td_blob_composed(layout, &opener, &blob, NULL));
+        td_layout_unref(layout);
+        td_error_init(&err);
+        prepared_at = UINT64_MAX;
+        bool ok = td_blob_prepare(blob, cases[k].off, cases[k].len, &err);
+        CHECK(prepared_at == cases[k].prepared, "%zu: %llu", k, (unsigned long long)prepared_at);
+        CHECK(ok == (cases[k].prepared == UINT64_MAX) && (ok || err.code == TD_FAILED_PRECONDITION), "%zu",
+              k);
+        td_blob_unref(blob);
+    }
+}
+
 static void want_of_memory_is_an_error(void **state)
 {
     (void)state;
@@ -860,6 +907,7 @@ int main(void)
         cmocka_unit_test(budgets_are_held_by_what_takes_memory),
         cmocka_unit_test(runs_stay_within_their_sources),
         cmocka_unit_test(changes_of_opened_sources_count),
+        cmocka_unit_test(damage_is_met_before_reading),
         cmocka_unit_test(want_of_memory_is_an_error),
         cmocka_unit_test(want_of_memory_while_resolving),
         cmocka_unit_test(threads_share_a_blob),
