@@ -86,7 +86,7 @@ static void free_retired(struct td_catalog *catalog)
 /* Whether there is something of it to serve: a checkpoint was read, or nothing was refused. */
 static bool is_usable(const struct td_model *model)
 {
-    return model->checkpoint_count > 0 || model->problems.count == 0;
+    return model->checkpoint_count > 0 || model->problems.count == model->damaged_count;
 }
 
 static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog_status *status)

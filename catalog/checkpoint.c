@@ -859,7 +859,8 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot
     for (size_t i = 0; i < count; i++) {
         const char *error =
             candidates[i].entry == NULL ? candidates[i].error : candidates[i].entry->file->error;
-        if (error != NULL)
+        if (error != NULL &&
+            candidates[i].kind != TD_FILE_PLAIN) /* those are told with the other plain files */
             problem(&b, candidates[i].path, error);
     }
     ok = collect_indexes(&b) && collect_distributed(&b) && collect_groups(&b) && collect_singles(&b) &&

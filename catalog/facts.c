@@ -244,10 +244,21 @@ static bool read_members(struct reader *r, const char *const *members, struct td
         if (is_new ? !keep_member(r, members[i], out) : !td_json_skip(&r->json))
             return false;
     }
-    return r->err->code == TD_OK;
+    return r->err->code == TD_OK && td_json_expect(&r->json, TD_JSON_END, "the end of the file");
 }
 
-/* What comes before a fault is kept: Python writes Infinity into configurations, which is no JSON. */
+/* Returns whether one of the numbers stands there that Python writes and reads, though they are no JSON. */
+static bool is_python_number(const char *text, size_t len, uint64_t pos)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (pos <= len && len - pos >= strlen(words[i]) &&
+            memcmp(text + pos, words[i], strlen(words[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Keeps what comes before a fault. Python writes Infinity into configurations: that is none, but nothing after it is kept. */
 static bool read_config(struct reader *r, const char *const *members, const char *text, size_t len)
 {
     struct td_buffer out;
@@ -259,6 +270,7 @@ static bool read_config(struct reader *r, const char *const *members, const char
     td_json_init(&r->json, text, len, 0, &inner);
     bool ok = read_members(r, members, &out) || inner.code == TD_INVALID_ARGUMENT;
     r->err = err;
+    bool is_fault = ok && inner.code == TD_INVALID_ARGUMENT && !is_python_number(text, len, inner.pos);
     if (!ok) {
         *err = inner;
     } else if (out.len > 0) {
@@ -269,7 +281,9 @@ static bool read_config(struct reader *r, const char *const *members, const char
     }
     ok = ok && (!out.failed || td_error_no_memory(err));
     td_buffer_fini(&out);
-    return ok;
+    if (ok && is_fault)
+        *err = inner;
+    return ok && !is_fault;
 }
 
 /* ---- files --------------------------------------------------------------------------------------------- */
@@ -292,7 +306,7 @@ bool td_facts_read(enum td_facts_kind kind, const struct td_input *input, struct
     bool ok = text != NULL && (is_card ? read_card(&r, text, (size_t)len, len < input->size_bytes)
                                        : read_config(&r, kinds[kind].members, text, (size_t)len));
     free(text);
-    if (ok && r.facts->json != NULL)
+    if (r.facts->json != NULL && (ok || err->code == TD_INVALID_ARGUMENT))
         *out = r.facts;
     else
         td_facts_destroy(r.facts);

@@ -45,7 +45,8 @@ struct td_facts {
 enum td_facts_kind td_facts_kind_of(const char *path);
 
 /* Reads a file of this kind, TD_FACTS_NONE aside. Sets *out to NULL when it says nothing. Errors: TD_INVALID_ARGUMENT and a
- * reason when it cannot be understood, TD_RESOURCE_EXHAUSTED, or those of the input. */
+ * reason when it cannot be understood (*out then has what stands before the fault, or is NULL), TD_RESOURCE_EXHAUSTED, or
+ * those of the input. */
 bool td_facts_read(enum td_facts_kind kind, const struct td_input *input, struct td_facts **out,
                    struct td_error *err);
 void td_facts_destroy(struct td_facts *facts); /* NULL is fine */

@@ -9,14 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void set_error(struct td_file *file, const char *before, const struct td_error *why)
+{
+    char message[TD_ERROR_MESSAGE_BYTES + 128];
+    if (why->pos == TD_ERROR_POS_NONE)
+        (void)snprintf(message, sizeof message, "%s%s", before, why->message);
+    else
+        (void)snprintf(message, sizeof message, "%s%s (at byte %" PRIu64 ")", before, why->message, why->pos);
+    file->error = strdup(message);
+}
+
 void td_file_refuse(struct td_file *file, const struct td_error *why)
 {
-    char message[TD_ERROR_MESSAGE_BYTES + 64];
-    if (why->pos == TD_ERROR_POS_NONE)
-        (void)snprintf(message, sizeof message, "%s", why->message);
-    else
-        (void)snprintf(message, sizeof message, "%s (at byte %" PRIu64 ")", why->message, why->pos);
-    file->error = strdup(message);
+    set_error(file, "", why);
     file->transient = why->code != TD_INVALID_ARGUMENT ||
                       file->error == NULL; /* without memory for the message the next scan says it */
     td_file_forget_content(file);
@@ -80,12 +85,21 @@ bool td_file_is_read(const struct td_file *file)
            file->source.id.size_bytes < TD_LFS_POINTER_BYTES;
 }
 
+/* Says why a file tells nothing, or not all, of the model beside it. What it does tell stays. */
+static void set_damaged(struct td_file *file, const struct td_error *why)
+{
+    set_error(file, "damaged, so the model may lack metadata: ", why);
+    file->transient = file->error == NULL; /* without memory for the message the next scan says it */
+}
+
 void td_file_fail(struct td_file *file, const struct td_error *why)
 {
     if (file->kind != TD_FILE_PLAIN || file->is_lfs_pointer)
         td_file_refuse(file, why);
-    else
-        file->transient = why->code != TD_PERMISSION_DENIED && why->code != TD_INVALID_ARGUMENT;
+    else if (why->code != TD_INVALID_ARGUMENT)
+        file->transient = why->code != TD_PERMISSION_DENIED;
+    else if (file->facts_kind != TD_FACTS_NONE)
+        set_damaged(file, why);
 }
 
 static _Atomic uint64_t last_number;

@@ -164,16 +164,19 @@ static bool check_id(struct td_grouping *g, const struct td_candidate *first, co
     return false;
 }
 
-/* Adds a problem to the model for each plain file that is a Git LFS pointer. */
-static void add_pointers(const struct td_grouping *g, struct td_model *model)
+/* Adds a problem to the model for each plain file that is a Git LFS pointer, or is damaged. */
+static void add_plain_errors(const struct td_grouping *g, struct td_model *model)
 {
     struct td_snapshot *snapshot = g->snapshot;
     bool owns = model->directory_len > 0 || g->root_is_model; /* the files between its own */
     for (size_t i = 0; owns && i < model->entry_count; i++) {
         const struct td_entry *entry = &snapshot->entries[model->first_entry + i];
-        if (entry->file->kind == TD_FILE_PLAIN && entry->file->is_lfs_pointer)
+        size_t before = model->problems.count;
+        if (entry->file->kind == TD_FILE_PLAIN && entry->file->error != NULL)
             td_problems_add(&model->problems, &snapshot->arena, td_model_relative(model, entry),
                             entry->file->error);
+        if (!entry->file->is_lfs_pointer)
+            model->damaged_count += model->problems.count - before;
     }
 }
 
@@ -193,7 +196,7 @@ static bool build_model(struct td_grouping *g, size_t first, size_t end)
     model_files(g, model, first, end);
     if (!td_checkpoints_build(snapshot, g->previous, model, candidate, end - first, g->err))
         return false;
-    add_pointers(g, model);
+    add_plain_errors(g, model);
     return true;
 }
 

@@ -221,7 +221,7 @@ static void file_read(struct scan *s, struct td_file *file, const char *name, bo
         file->readable = ok && file->kind != TD_FILE_PLAIN;
         if (!ok)
             td_file_fail(file, &why);
-        else if (file->readable || file->facts != NULL)
+        if (file->readable || file->facts != NULL)
             take_memory(s, file);
         struct stat st;
         if (fstat(fd, &st) == 0)

@@ -51,7 +51,7 @@ struct td_file {
     size_t count_count;
     enum td_facts_kind facts_kind; /* of PLAIN: what it may tell of the model beside it */
     struct td_facts *facts;        /* what it does tell, or NULL */
-    char *error;                   /* why it was refused, one line; NULL when readable or nothing to parse */
+    char *error; /* why it was refused, or is damaged, one line; NULL: it is right, or nobody looked */
     char identity_tag[TD_TAG_BYTES];   /* strong validator of its bytes until these are hashed */
     char sha256[TD_SHA256_TEXT_BYTES]; /* of its bytes, once; valid when hash_state says so */
     _Atomic int hash_state;            /* 0 not known, 1 being written, 2 known */
@@ -124,6 +124,7 @@ struct td_model {
     struct td_checkpoint *partials; /* incomplete ones */
     size_t partial_count;
     struct td_problems problems;
+    size_t damaged_count; /* how many of these are of files that tell of the model, such as config.json */
     uint64_t total_bytes; /* tensor bytes of all checkpoints */
     uint64_t file_bytes;  /* 2^64-1 for more */
     int64_t updated_ns;   /* mtime of the newest file */

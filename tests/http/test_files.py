@@ -12,6 +12,7 @@ import threading
 import time
 
 import pytest
+import yaml
 
 from fixtures import COMMIT_A, COMMIT_B, hf_snapshot, st
 from harness import age, check_error, enc, frame, header_json, parse_metrics, pattern, tensor, write_by_hand
@@ -615,6 +616,63 @@ def test_hostile_config_json(start, tmp_path):
         assert s.get(f"/models/{name}/files/config.json").body == raw, name
         if name == "numbers":
             assert b"12345678901234567890" in r.body, "64-bit integers are exact"
+
+
+def python_reads(raw):
+    """Whether Python's json, which transformers uses, gives a dict."""
+    try:
+        return isinstance(json.loads(raw.decode("utf-8")), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def test_damaged_metadata_is_listed(start, tmp_path):
+    """A config.json or a model card that cannot be understood is told where refused files are; the model stays."""
+    root = tmp_path / "root"
+    whole = b'{"model_type": "bert", "architectures": ["BertModel"], "x": 1}'
+    configs = {"whole": whole, "cut": whole[:-5], "text": b"hello", "list": b"[1]", "empty": b"", "not-utf8": b'{"model_type": "\xff"}',
+               "behind": whole + b"}", "nan": b'{"model_type": "bert", "x": NaN, "y": [Infinity, -Infinity]}', "infinity": b'{"x": -Infinity}'}
+    for name, raw in configs.items():
+        good(root / name / "model.safetensors")
+        (root / name / "config.json").write_bytes(raw)
+    cards = {"card-whole": ("---\nlicense: mit\n---\n# a model\n", True), "card-none": ("# a model\n", True),
+             "card-open": ("---\nlicense: [mit\n---\n# a model\n", False), "card-list": ("---\n- mit\n---\n", False),
+             "card-tab": ("---\nlicense:\n\t- mit\n---\n", False)}
+    for name, (text, is_good) in cards.items():
+        if text.count("---") == 2:  # the reference reader agrees
+            try:
+                assert isinstance(yaml.safe_load(text.split("---")[1]), dict) == is_good, name
+            except yaml.YAMLError:
+                assert not is_good, name
+        good(root / name / "model.safetensors")
+        (root / name / "README.md").write_text(text)
+    (root / "described").mkdir()
+    (root / "described/config.json").write_bytes(b"{")
+    (root / "described/weights.tensors").write_bytes(b"x" * 2000)
+    age(root)
+    s = start(root, "--require-models", str(len(configs) + len(cards) + 1))
+    wanted = {name: None if python_reads(raw) else "config.json" for name, raw in configs.items()}
+    wanted.update({name: None if is_good else "README.md" for name, (_, is_good) in cards.items()})
+    assert wanted["whole"] is wanted["nan"] is None and wanted["behind"] == "config.json"
+    for name, file in wanted.items():
+        doc = s.json(f"/models/{name}")
+        assert doc["checkpoints"], f"{name} stays"
+        assert [e["file"] for e in doc["errors"]] == ([] if file is None else [file]), f"{name}: {doc['errors']}"
+        assert all("may lack metadata: " in e["message"] for e in doc["errors"]), doc["errors"]
+        assert [f["path"] for f in doc["files"] if "error" in f] == ([] if file is None else [file]), doc["files"]
+        if file is not None:
+            assert s.get(f"/models/{name}/files/{file}").status == 200, "it can be fetched as it is"
+            assert f'model "{name}": {file}: damaged' in s.stderr()
+    assert "(at byte " in s.json("/models/cut")["errors"][0]["message"]
+    assert "(line " in s.json("/models/card-open")["errors"][0]["message"]
+    assert s.json("/api/models/local/cut")["config"]["model_type"] == "bert", "what stands before the fault is told"
+    assert [e["file"] for e in s.json("/models/described")["errors"]] == ["config.json"]
+    assert s.get("/readyz").status == 200, "it is not taken for a model whose files were all refused"
+    import subprocess
+    from harness import tensord_binary
+    p = subprocess.run([tensord_binary(), "inspect", str(root), "--json"], capture_output=True, timeout=60, text=True)
+    told = {(e["model"], e["file"]) for e in json.loads(p.stdout)["errors"]}
+    assert told == {(name, file) for name, file in wanted.items() if file is not None} | {("described", "config.json")}, told
 
 
 def test_empty_root_and_missing_root(start, tmp_path):
