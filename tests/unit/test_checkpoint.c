@@ -219,7 +219,7 @@ static const struct row rows[] = {
      S2, "header"},
     {"index: a tensor is not in its shard", "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " c " S2, "", IX,
      "\"c\""},
-    {"index: it names itself", "index " IX " a " IX, "", IX, "not in shard"},
+    {"index: it names itself", "index " IX " a " IX, "", IX, "holds no tensors"},
     {"index: a directory above",
      "st a.safetensors a\ntext " IX " {\"weight_map\":{\"a\":\"../a.safetensors\"}}", "", IX, ".."},
     {"index: no map", "st a.safetensors a\ntext " IX " {}", "", IX, "weight_map"},
