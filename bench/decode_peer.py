@@ -2,24 +2,14 @@
 standard input. bench_decode.py starts it with a Python that has both packages, and talks with it in lines of JSON."""
 
 import hashlib
-import json
 import random
-import sys
 import time
+
+import peer
 
 COLUMNS = 1024
 FILTERS = {"gzip.h5": {"compression": "gzip"}, "shuffle.h5": {"compression": "gzip", "shuffle": True},
            "lzf.h5": {"compression": "lzf", "shuffle": True}}
-
-
-def missing():
-    lacking = []
-    for name in ("h5py", "numpy"):
-        try:
-            __import__(name)
-        except ImportError:
-            lacking.append(name)
-    return lacking
 
 
 def make(path, kind, tensors, rows):
@@ -74,11 +64,5 @@ def windows_of(tensors, rows, count, seed):
     return [(rng.randrange(tensors), rng.randrange(rows - 64), 64) for _ in range(count)]
 
 
-def main():
-    print(json.dumps({"missing": missing(), "python": sys.version.split()[0]}), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    peer.serve(("h5py", "numpy"), answer)

@@ -2,20 +2,9 @@
 file for every line of standard input. Needs torch, h5py and safetensors; bench_parse.py starts it with a Python that has
 them, and talks with it in lines of JSON."""
 
-import json
-import sys
 import time
 
-
-def missing():
-    """Which packages this Python lacks; importing them is not part of any time."""
-    lacking = []
-    for name in ("torch", "h5py", "safetensors", "numpy"):
-        try:
-            __import__(name)
-        except ImportError:
-            lacking.append(name)
-    return lacking
+import peer
 
 
 def llama_names():
@@ -89,11 +78,5 @@ def answer(request):
     return {"ns": ns}  # the result is given back after the clock was stopped
 
 
-def main():
-    print(json.dumps({"missing": missing(), "python": sys.version.split()[0]}), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    peer.serve(("torch", "h5py", "safetensors", "numpy"), answer)

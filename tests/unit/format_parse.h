@@ -154,6 +154,15 @@ static inline void check_each_change(const struct sample *s, const struct change
     }
 }
 
+/* Turns the bits of `by` over in every step-th byte from `begin` to the file's end, and frees the file's bytes. */
+static inline void check_each_flip(struct sample *s, struct changes changes)
+{
+    changes.end = s->len;
+    changes.flip = true;
+    check_each_change(s, &changes);
+    __real_free(s->bytes);
+}
+
 /* Each allocation in turn fails: an error that says so, and nothing left behind. When none does, the verdict is `code`.
  * Returns how many there were. */
 static inline size_t check_each_allocation(const struct sample *s, enum td_code code)

@@ -240,14 +240,9 @@ static void every_byte_changed(void **state)
     static const uint8_t by[] = {0x01, 0x80, 0xFF};
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         struct sample file = file_load(files[i]);
-        const struct changes changes = {.end = file.len,
-                                        .step = SANITIZED ? 3 : 1,
-                                        .by = by,
-                                        .count = sizeof by,
-                                        .flip = true,
-                                        .unplaced = is_unplaced};
-        check_each_change(&file, &changes);
-        __real_free(file.bytes);
+        check_each_flip(
+            &file, (struct changes){
+                       .step = SANITIZED ? 3 : 1, .by = by, .count = sizeof by, .unplaced = is_unplaced});
     }
 }
 

@@ -712,15 +712,12 @@ static void every_byte_changed(void **state)
     static const uint8_t by[] = {0x01, 0xFF};
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         struct sample file = file_load(files[i]);
-        const struct changes changes = {.begin = file.len > 1300 ? 400 : 0,
-                                        .end = file.len,
-                                        .step = SANITIZED ? 7 : 1,
-                                        .by = by,
-                                        .count = sizeof by,
-                                        .flip = true,
-                                        .unplaced = is_unplaced};
-        check_each_change(&file, &changes);
-        __real_free(file.bytes);
+        size_t begin = file.len > 1300 ? 400 : 0;
+        check_each_flip(&file, (struct changes){.begin = begin,
+                                                .step = SANITIZED ? 7 : 1,
+                                                .by = by,
+                                                .count = sizeof by,
+                                                .unplaced = is_unplaced});
     }
 }
 
