@@ -214,6 +214,7 @@ void td_handle_models(const struct td_call *call)
         begin(&description, call);
         finish(&description,
                write_models(&description, at, limit, (struct td_text){.p = name.data, .len = name.len}));
+        td_html_add_vary(call);
     }
     td_buffer_fini(&name);
     td_buffer_fini(&after);
@@ -291,6 +292,7 @@ void td_handle_model(const struct td_call *call)
               write_files(&description) && write_problems(&description, &call->model->problems);
     td_buffer_puts(&description.json, "}\n");
     finish(&description, ok);
+    td_html_add_vary(call);
 }
 
 /* ---- the manifest -------------------------------------------------------------------------------------- */

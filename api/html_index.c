@@ -38,6 +38,13 @@ bool td_html_is_wanted(const struct td_call *call)
     return path.p[path.len - 1] == '/' && td_html_is_accepted(call);
 }
 
+void td_html_add_vary(const struct td_call *call)
+{
+    const struct td_text path = call->uri->path;
+    if (call->response->status == 200 && path.p[path.len - 1] == '/')
+        td_response_add_header(call->response, "Vary", "Accept");
+}
+
 /* ---- pieces -------------------------------------------------------------------------------------------- */
 
 static void write_text(struct td_buffer *out, const char *text, size_t len)

@@ -27,6 +27,8 @@ BODIES = {"/models/{id}/tensors:read": {"tensors": [{"name": "model.norm.weight"
           "/api/models/{id}/paths-info/{revision}": {"paths": ["config.json"]},
           "/api/datasets/{id}/paths-info/{revision}": {"paths": ["train.jsonl"]},
           "/rescan": {}}
+# What GET has to send to get a page where there is nothing else.
+FIELDS = {"/": {"Accept": "text/html"}}
 ETAG = re.compile(r'^"[!#-~]+"$')
 # What the tests below cannot bring about on every path.
 NOT_ON_EVERY_PATH = {"201", "403", "409", "422", "429", "500", "503"}
@@ -44,7 +46,7 @@ def names_for(path):
 
 
 def bad_query(path):
-    return "?x=%zz" if is_hub(path) else "?no_such_parameter=1"
+    return "?x=%zz" if is_hub(path) or path == "/" else "?no_such_parameter=1"
 
 
 def resolve(doc, node):
@@ -175,6 +177,7 @@ def contract(srv):
 
 def ask(srv, path, target, headers=()):
     """The path's own method, with what it takes."""
+    headers = {**FIELDS.get(path, {}), **dict(headers)}
     return srv.post(target, BODIES[path], headers) if path in BODIES else srv.get(target, headers)
 
 
@@ -237,8 +240,10 @@ def test_every_status_of_every_path(srv, contract):
         for headers, where, status in tries:
             r = contract.check(path, ask(srv, path, where, headers), method)
             assert r.status == status, f"wanted {status}: {r}"
-        r = contract.check(path, srv.request(target, method="GET" if path in BODIES else "POST"), method)
+        r = contract.check(path, srv.request(target, FIELDS.get(path, ()), "GET" if path in BODIES else "POST"), method)
         assert r.status == 405, r
+        if path in FIELDS:
+            assert contract.check(path, srv.get(target)).status == 404
         if path in BODIES:
             assert contract.check(path, ask(srv, path, target), method).status == 200  # the same again
             assert contract.check(path, srv.request(target, {"Transfer-Encoding": "chunked"}, "POST"), method).status == 411
@@ -340,14 +345,34 @@ def test_a_tensor_that_cannot_be_served(contract, tmp_path):
 
 def test_head_of_every_path(srv, contract):
     for path in set(contract.paths) - set(BODIES):
-        target = contract.target(path)
-        good = contract.check(path, srv.head(target), "HEAD")
+        target, fields = contract.target(path), FIELDS.get(path, {})
+
+        def head(where, more=(), path=path, fields=fields):
+            return contract.check(path, srv.head(where, {**fields, **dict(more)}), "HEAD")
+        good = head(target)
         assert good.status == 200, good
-        assert contract.check(path, srv.head(target, {"Range": "bytes=0-0"}), "HEAD").status == 200
-        assert contract.check(path, srv.head(target + bad_query(path)), "HEAD").status == 400
+        assert head(target, {"Range": "bytes=0-0"}).status == 200
+        assert head(target + bad_query(path)).status == 400
         if good.etag:
-            assert contract.check(path, srv.head(target, {"If-None-Match": "*"}), "HEAD").status == 304
-            assert contract.check(path, srv.head(target, {"If-Match": '"other"'}), "HEAD").status == 412
+            assert head(target, {"If-None-Match": "*"}).status == 304
+            assert head(target, {"If-Match": '"other"'}).status == 412
+
+
+@pytest.mark.parametrize("path", ["/", "/models/", "/models/{id}/"])
+def test_pages_beside_json(srv, contract, path):
+    """RFC 9110 12.5.5: what Accept chooses varies by it, the JSON as well as the page."""
+    target, html = contract.target(path), {"Accept": "text/html"}
+    page = contract.check(path, srv.get(target, html))
+    assert page.status == 200 and page.get("Content-Type").startswith("text/html") and page.get("Vary") == "Accept", page
+    for fields, status in (({"Range": "bytes=0-1"}, 206), ({"Range": "bytes=0-1,4-5"}, 206), ({"If-None-Match": page.etag}, 304)):
+        assert contract.check(path, srv.get(target, {**html, **fields})).status == status
+    assert contract.check(path, srv.head(target, html), "HEAD").get("Vary") == "Accept"
+    other = contract.check(path, srv.get(target))
+    if path == "/":
+        assert other.status == 404, other
+    else:
+        assert other.status == 200 and other.json() == srv.json(target[:-1]) and other.get("Vary") == "Accept", other
+        assert other.etag != page.etag
 
 
 def test_every_query_parameter_is_known_and_no_other(srv, contract):
@@ -361,7 +386,7 @@ def test_every_query_parameter_is_known_and_no_other(srv, contract):
         for name in names:
             r = contract.check(path, ask(srv, path, f"{contract.target(path)}?{name}={examples[name]}"), method)
             assert r.status in (200, 201), f"{name}: {r}"
-        if is_hub(path):
+        if is_hub(path) or path == "/":
             continue
         r = contract.check(path, ask(srv, path, contract.target(path) + "?no_such_parameter=1"), method)
         assert r.json()["error"]["details"]["known"] == names or set(r.json()["error"]["details"]["known"]) == set(names), r
