@@ -618,6 +618,28 @@ def test_hostile_config_json(start, tmp_path):
             assert b"12345678901234567890" in r.body, "64-bit integers are exact"
 
 
+def test_where_paths_that_cannot_be_listed_are_told(start, tmp_path):
+    """docs/formats.md, "What is listed": those with the name of a checkpoint file at the model, others in GET /models."""
+    root = tmp_path / "root"
+    good(root / "m/model.safetensors")
+    (root / "m/gone.safetensors").symlink_to("nowhere")
+    os.mkfifo(root / "m/pipe.safetensors")
+    (root / "m/notes.txt").symlink_to("nowhere")
+    (root / "m/self").symlink_to("self")
+    (root / "m/up").symlink_to("..")
+    (root / "m/here").symlink_to(".")
+    os.mkfifo(root / "m/pipe")
+    os.mkdir(os.fsencode(root) + b"/m/\xff")
+    age(root / "m/model.safetensors")
+    s = start(root)
+    told = {e["file"]: e["message"] for e in s.json("/models/m")["errors"]}
+    assert set(told) == {"gone.safetensors", "pipe.safetensors"}, told
+    others = {e["file"]: e["message"] for e in s.json("/models")["errors"]}
+    assert {"m/notes.txt", "m/self", "m/pipe"} <= set(others) and len(others) == 4, others
+    assert "circle" in others["m/self"] and "does not exist" in others["m/notes.txt"], others
+    assert [f["path"] for f in s.json("/models/m")["files"]] == ["model.safetensors"], "nothing is listed twice by way of a circle"
+
+
 def python_reads(raw):
     """Whether Python's json, which transformers uses, gives a dict."""
     try:
