@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPO, Conn, Server, age, check_error, is_sanitized, release_binary, request_bytes
+from harness import REPO, Conn, Server, age, check_error, is_sanitized, release_binary, request_bytes, tensor, write_by_hand
 
 TENSORS, NAME_BYTES = 20000, 1500          # a header of some 32 MB, which every rank's file has too
 COUNTED = 480 << 20                        # TD_SHARD_LIVE_BYTES
@@ -232,3 +232,22 @@ def test_what_two_hundred_slow_readers_hold_is_counted(srv, kind):
     assert srv.get("/models/wide").status == 200
     with two_hundred_readers(srv, kind, "wide") as good:
         assert 40 <= good < SLOW
+
+
+def test_a_checkpoint_file_takes_no_more_than_is_counted(tmp_path):
+    """--max-memory counts a constant for each checkpoint file, which docs/operations.md tells: what one of one tensor takes, its model
+    and its folder included, is no more."""
+    count = 4000
+    counted = re.search(r"`--max-memory` counts ([\d,]+) per checkpoint file", (REPO / "docs/operations.md").read_text())
+    per_file = int(counted.group(1).replace(",", ""))
+    taken = []
+    for name, models in (("empty", 0), ("full", count)):
+        (tmp_path / name).mkdir()
+        for i in range(models):
+            write_by_hand(tmp_path / name / f"m{i:05d}" / "model.safetensors", [tensor("w", "F32", [4])])
+        age(tmp_path / name)
+        with serve(tmp_path / name, binary=release_binary()) as s:
+            s.wait_for(lambda n=models: s.gauge("tensord_models") == n, "all is listed")
+            taken.append(s.anon_bytes())
+    grown = taken[1] - taken[0]
+    assert 1000 * count < grown <= per_file * count, f"{grown / count:.0f} bytes for each of {count} files, {per_file} are counted"
