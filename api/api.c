@@ -380,7 +380,7 @@ void td_call_finish(const struct td_call *call, bool head)
     if (response->status == 200 && !call->is_post && td_conditional_apply(call->request, response) && !head &&
         td_conditional_range_allowed(call->request, response)) /* RFC 9110 section 14.2: Range is for GET */
         td_range_apply(call->request, response);
-    if ((!head && !td_body_resolve(&response->body, &err)) || !td_body_prepare(&response->body, &err))
+    if ((!head && !td_body_resolve(&response->body, &err)) || !td_body_prepare(&response->body, head, &err))
         td_response_fail_error(response, &err);
 }
 

@@ -42,9 +42,9 @@ bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t c
     return true;
 }
 
-bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
-    return len == 0 || blob->class->prepare == NULL || blob->class->prepare(blob, off, len, err);
+    return len == 0 || blob->class->prepare == NULL || blob->class->prepare(blob, off, len, for_head, err);
 }
 
 bool td_blob_unchanged(struct td_blob *blob)

@@ -35,8 +35,9 @@ struct td_blob_class {
     /* Brings the range into memory, waiting for the disk; NULL: nothing to do. */
     void (*prefetch)(struct td_blob *blob, uint64_t off, uint64_t len);
     /* Does what of reading the range may fail by the file's contents, as far as that can be known at its beginning, so
-     * that it fails before anything was sent; NULL: reading fails for passing reasons only. */
-    bool (*prepare)(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err);
+     * that it fails before anything was sent; NULL: reading fails for passing reasons only. for_head: nothing will be sent,
+     * so work that takes long is not begun; what is known already still fails. */
+    bool (*prepare)(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err);
 };
 
 struct td_blob {
@@ -63,7 +64,7 @@ bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t c
                     void *out, struct td_error *err);
 
 /* Errors as td_blob_read. */
-bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err);
+bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err);
 
 bool td_blob_unchanged(struct td_blob *blob);
 

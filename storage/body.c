@@ -258,13 +258,13 @@ void td_body_prefetch(const struct td_body *body, uint64_t len)
         len -= prefetch_extent(&body->extents[i], len);
 }
 
-bool td_body_prepare(const struct td_body *body, struct td_error *err)
+bool td_body_prepare(const struct td_body *body, bool for_head, struct td_error *err)
 {
     enum { LOOKED_AT = 4 }; /* a header comes before the first tensor */
     for (size_t i = 0; i < body->extent_count && i < LOOKED_AT; i++) {
         const struct td_extent *extent = &body->extents[i];
         if (extent->blob->class->prepare != NULL)
-            return td_blob_prepare(extent->blob, extent->off, extent->len, err);
+            return td_blob_prepare(extent->blob, extent->off, extent->len, for_head, err);
     }
     return true;
 }

@@ -66,8 +66,9 @@ bool td_body_is_cached(const struct td_body *body);
 void td_body_prefetch(const struct td_body *body, uint64_t len);
 
 /* Decodes what the body begins with, where that may fail by the file's contents: then it fails before anything was sent.
- * Errors as reading. */
-bool td_body_prepare(const struct td_body *body, struct td_error *err);
+ * for_head: nothing will be sent, so no deflated stream is unpacked; one that is known to be damaged still fails. Errors as
+ * reading. */
+bool td_body_prepare(const struct td_body *body, bool for_head, struct td_error *err);
 
 /* How many contiguous runs the body has; saturates. */
 uint64_t td_body_run_count(const struct td_body *body);

@@ -404,7 +404,8 @@ static bool composed_read(struct td_blob *blob, uint64_t off, void *out, size_t 
 
 /* Prepares the first source among few that can fail by its file's contents: a header comes before the first tensor. A block
  * that begins before off is passed over, since its beginning may not be read. */
-static bool composed_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+static bool composed_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head,
+                             struct td_error *err)
 {
     enum { LOOKED_AT = 4 };
     struct composed *c = composed_of(blob);
@@ -421,7 +422,7 @@ static bool composed_prepare(struct td_blob *blob, uint64_t off, uint64_t len, s
         if (!run_extent(c, run, 0, &extent, err))
             return false;
         if (extent.blob->class->prepare != NULL)
-            return td_blob_prepare(extent.blob, extent.off, extent.len, err);
+            return td_blob_prepare(extent.blob, extent.off, extent.len, for_head, err);
     }
     return true;
 }

@@ -355,6 +355,18 @@ struct td_decoded_part *td_decode_cache_find(struct td_decode_cache *cache, cons
     return part;
 }
 
+bool td_decode_cache_is_damaged(struct td_decode_cache *cache, const struct td_decode_key *key,
+                                struct td_error *err)
+{
+    pthread_mutex_lock(&cache->lock);
+    struct td_decoded_part *part = find(cache, key);
+    bool damaged = part != NULL && part->state == TD_DECODE_DAMAGED;
+    if (damaged)
+        (void)tell_damage(cache, part, err);
+    pthread_mutex_unlock(&cache->lock);
+    return damaged;
+}
+
 bool td_decode_cache_is_wanted(struct td_decode_cache *cache, const struct td_decoded_part *part,
                                const struct td_cancel *cancel)
 {

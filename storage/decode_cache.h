@@ -107,6 +107,10 @@ bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_j
 /* The part with this key if it is there, else NULL. */
 struct td_decoded_part *td_decode_cache_find(struct td_decode_cache *cache, const struct td_decode_key *key);
 
+/* Returns whether the part with this key is known to be damaged, and then why. */
+bool td_decode_cache_is_damaged(struct td_decode_cache *cache, const struct td_decode_key *key,
+                                struct td_error *err);
+
 /* For a maker: returns whether anybody still waits for the part, who asked for it or another thread. */
 bool td_decode_cache_is_wanted(struct td_decode_cache *cache, const struct td_decoded_part *part,
                                const struct td_cancel *cancel);

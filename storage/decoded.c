@@ -85,11 +85,24 @@ static bool decoded_read(struct td_blob *blob, uint64_t off, void *out, size_t l
     return ok || report_named(d, &own, err);
 }
 
-/* The first byte brings its part, and of a stream the check of all. */
-static bool decoded_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+/* Returns whether the stream is not known to be damaged; unpacks nothing. */
+static bool check_known(const struct td_decoded *d, struct td_error *err)
+{
+    struct td_error own;
+    struct td_decode_key key = d->key;
+    key.part = TD_DECODE_INDEX;
+    td_error_init(&own);
+    return !td_decode_cache_is_damaged(d->cache, &key, &own) || report_named(d, &own, err);
+}
+
+/* The first byte brings its part, and of a stream the check of all, which HEAD does not wait for. */
+static bool decoded_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head,
+                            struct td_error *err)
 {
     uint8_t first;
     (void)len;
+    if (for_head && decoded_of(blob)->coding->kind == TD_CODING_DEFLATE)
+        return check_known(decoded_of(blob), err);
     return decoded_read(blob, off, &first, sizeof first, err);
 }
 

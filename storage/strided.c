@@ -36,12 +36,13 @@ static bool strided_unchanged(struct td_blob *blob)
 }
 
 /* Any byte of the array may lie anywhere in it. */
-static bool strided_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+static bool strided_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head,
+                            struct td_error *err)
 {
     const struct strided *s = strided_of(blob);
     (void)off;
     (void)len;
-    return td_blob_prepare(s->source, s->off, 1, err);
+    return td_blob_prepare(s->source, s->off, 1, for_head, err);
 }
 
 /* Where unit number `unit` lies, and how many from it on follow one another by one stride (0: it is the only one). */

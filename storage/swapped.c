@@ -28,10 +28,11 @@ static bool swapped_unchanged(struct td_blob *blob)
     return td_blob_unchanged(swapped_of(blob)->source);
 }
 
-static bool swapped_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+static bool swapped_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head,
+                            struct td_error *err)
 {
     const struct swapped *s = swapped_of(blob);
-    return td_blob_prepare(s->source, s->off + off, len, err);
+    return td_blob_prepare(s->source, s->off + off, len, for_head, err);
 }
 
 static bool swapped_cached(struct td_blob *blob, uint64_t off, uint64_t len)

@@ -52,6 +52,24 @@ def test_damage_is_found_once(root, start):
     assert unpacked(s) == before
 
 
+def test_head_unpacks_no_stream(root, start):
+    """The length is known without it. Damage that is known is told; a condition that holds is a 304 at once."""
+    s = start(root)
+    for query, length in (("", DAMAGED_BYTES), ("?slice=0:9", 9)):
+        target = "/models/damaged.npz/tensors/a" + query
+        head = s.head(target)
+        assert (head.status, head.length) == (200, length), head
+        assert s.head(target, [("If-None-Match", head.etag)]).status == 304
+        assert s.get(target, [("If-None-Match", head.etag)]).status == 304
+    assert s.head("/models/damaged.npz/model.safetensors").status == 200
+    assert unpacked(s) == 0
+    check_error(s.get("/models/damaged.npz/tensors/a", timeout=300), 422, "CRC")
+    before = unpacked(s)
+    for target in ("tensors/a", "tensors/a?slice=0:9", "model.safetensors"):
+        assert s.head("/models/damaged.npz/" + target).status == 422, target
+    assert unpacked(s) == before
+
+
 def ends_within_the_drain(s, count):
     """SIGTERM while `count` requests need unpacking: they are cut after the drain, and unpacking ends with them."""
     s.term()

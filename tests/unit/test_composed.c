@@ -742,10 +742,12 @@ static void changes_of_opened_sources_count(void **state)
 
 static uint64_t prepared_at; /* UINT64_MAX: nothing was */
 
-static bool damaged_prepare(struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
+static bool damaged_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head,
+                            struct td_error *err)
 {
     (void)blob;
     (void)len;
+    (void)for_head;
     prepared_at = off;
     return td_error_set(err, TD_FAILED_PRECONDITION, "damaged");
 }
@@ -779,7 +781,7 @@ static void damage_is_met_before_reading(void **state)
         td_layout_unref(layout);
         td_error_init(&err);
         prepared_at = UINT64_MAX;
-        bool ok = td_blob_prepare(blob, cases[k].off, cases[k].len, &err);
+        bool ok = td_blob_prepare(blob, cases[k].off, cases[k].len, k % 2 == 0, &err);
         CHECK(prepared_at == cases[k].prepared, "%zu: %llu", k, (unsigned long long)prepared_at);
         CHECK(ok == (cases[k].prepared == UINT64_MAX) && (ok || err.code == TD_FAILED_PRECONDITION), "%zu",
               k);

@@ -146,7 +146,7 @@ static void ranges_of_a_stream(void **state)
             released = 0;
             assert_true(open_blob(s.source, &s.coding, &cache, &blob, NULL));
             assert_int_equal(blob->len_bytes, s.len);
-            assert_true(td_blob_prepare(blob, 0, s.len, NULL));
+            assert_true(td_blob_prepare(blob, 0, s.len, false, NULL));
             check_ranges(blob, s.bytes, s.len, 30, 5);
             assert_true(td_blob_unchanged(blob));
             assert_true(td_decode_cache_counts(&cache).used_bytes <= memory[k]);
