@@ -81,25 +81,27 @@ static bool has_tensors(const struct td_candidate *candidate)
     return is_usable(candidate) && candidate->entry->file->format != NULL;
 }
 
-/* Makes room for one more unit. */
-static bool units_grow(struct unit **units, size_t count, size_t *capacity, struct td_error *err)
+/* Returns the place for one more unit, or NULL for want of memory. */
+static struct unit *units_next(struct unit **units, size_t count, size_t *capacity, struct td_error *err)
 {
-    if (count < *capacity)
-        return true;
-    size_t grown = *capacity == 0 ? 4 : *capacity * 2;
-    struct unit *items = realloc(*units, grown * sizeof *items);
-    if (items == NULL)
-        return td_error_no_memory(err);
-    *units = items;
-    *capacity = grown;
-    return true;
+    if (count == *capacity) {
+        size_t grown = *capacity == 0 ? 4 : *capacity * 2;
+        struct unit *items = realloc(*units, grown * sizeof *items);
+        if (items == NULL) {
+            (void)td_error_no_memory(err);
+            return NULL;
+        }
+        *units = items;
+        *capacity = grown;
+    }
+    return &(*units)[count];
 }
 
 static struct unit *unit_add(struct builder *b, const char *name, size_t capacity)
 {
-    if (!units_grow(&b->units, b->unit_count, &b->unit_capacity, b->err))
+    struct unit *unit = units_next(&b->units, b->unit_count, &b->unit_capacity, b->err);
+    if (unit == NULL)
         return NULL;
-    struct unit *unit = &b->units[b->unit_count];
     memset(unit, 0, sizeof *unit);
     unit->parts = calloc(capacity + 1, sizeof(*unit->parts));
     unit->name = td_arena_strndup(&b->snapshot->arena, name, strlen(name));
@@ -116,9 +118,10 @@ static struct unit *unit_add(struct builder *b, const char *name, size_t capacit
 /* Moves the last unit to those that lack files. Returns it, without parts: its list is to be filled again. NULL: no memory. */
 static struct unit *unit_set_aside(struct builder *b)
 {
-    if (!units_grow(&b->asides, b->aside_count, &b->aside_capacity, b->err))
+    struct unit *aside = units_next(&b->asides, b->aside_count, &b->aside_capacity, b->err);
+    if (aside == NULL)
         return NULL;
-    struct unit *aside = &b->asides[b->aside_count++];
+    b->aside_count++;
     *aside = b->units[--b->unit_count];
     aside->part_count = 0;
     return aside;
