@@ -41,6 +41,7 @@ class Fake:
     name: str = "f"
     how: str = "inplace"
     published: tuple = ((0, -10.0, -10.0, "first"), (1, 10.0, 10.5, "inplace"))
+    stalls: tuple = ()
 
 
 def rec(t0, t1, op="get", status=200, etag='"a"', gens=(0,), sent_etag=None, sent_range=None, whole=True, note="", target="/t"):
@@ -77,3 +78,20 @@ def test_the_checker_lets_good_histories_pass():
     allowed = [rec(3, 4, gens=None, whole=False), rec(10.1, 10.2, status=503, etag=None, gens=None),
                rec(10.6, 10.9, gens=(0,)), rec(3, 4, "if-none-match", 304, '"a"', None, sent_etag='"a"')]
     assert history.check([Fake()], GOOD + allowed, 0.0) == []
+
+
+def test_half_a_generation_may_be_served_while_its_writer_is_kept_waiting():
+    half = rec(10.2, 10.3, "head", gens=None, note="HEAD says 0 bytes")
+    stalled = Fake(stalls=((10.0, 10.45),))
+    assert history.check([stalled], GOOD + [half], 0.0) == []
+    assert history.check([stalled], GOOD + [half._replace(t0=3, t1=4)], 0.0), "another time is judged"
+
+
+def test_a_writer_notes_its_pauses(tmp_path, monkeypatch):
+    f = history.File(tmp_path, 0, "f", "truncate", 64 << 10)
+    writer = history.Writer(f, 1, None)
+    writer.write("truncate")
+    assert f.stalls == []
+    monkeypatch.setattr(history, "SETTLE", 0.0)
+    writer.write("truncate")
+    assert f.stalls
