@@ -67,8 +67,7 @@ bool td_api_is_probe(const struct td_request *request)
 
 bool td_call_no_memory(const struct td_call *call)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     (void)td_error_no_memory(&err);
     td_response_fail_error(call->response, &err);
     return false;
@@ -375,8 +374,7 @@ static void (*route(struct td_call *call))(const struct td_call *)
 void td_call_finish(const struct td_call *call, bool head)
 {
     struct td_response *response = call->response;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (response->status == 200 && !call->is_post && td_conditional_apply(call->request, response) && !head &&
         td_conditional_range_allowed(call->request, response)) /* RFC 9110 section 14.2: Range is for GET */
         td_range_apply(call->request, response);
@@ -448,8 +446,7 @@ static void answer(struct td_call *call, bool head)
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response)
 {
     struct td_uri uri;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_response_init_for(response, request);
     bool head = td_text_equals(request->method, "HEAD");
     /* the Hub's clients repeat parameters */

@@ -112,8 +112,7 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
 static bool set_tensor_bytes(const struct td_call *call, const struct td_checkpoint *checkpoint,
                              const struct wanted *wanted)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (!wanted->part && wanted->format == FORMAT_RAW) {
         struct td_blob *blob = NULL;
         uint64_t base = 0;
@@ -250,8 +249,7 @@ void td_handle_tensor(const struct td_call *call)
     static const char *const known[] = {"checkpoint", "partial", "slice", "shard", "format", NULL};
     struct td_response *response = call->response;
     struct wanted wanted = {.format = FORMAT_RAW};
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     const struct td_text *format = td_uri_parameter(call->uri, "format");
     const struct td_checkpoint *checkpoint = NULL;
     if (!td_call_check_parameters(call, known) || (checkpoint = td_call_checkpoint_or_part(call)) == NULL ||
@@ -272,7 +270,7 @@ void td_handle_file(const struct td_call *call)
 {
     static const char *const known[] = {NULL};
     struct td_response *response = call->response;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     if (!td_call_check_parameters(call, known))
         return;
     const struct td_entry *entry =
@@ -286,7 +284,6 @@ void td_handle_file(const struct td_call *call)
                          (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
         return;
     }
-    td_error_init(&err);
     if (!td_file_answer(call->api->catalog, call->snapshot, entry, response, &err))
         td_response_fail_error(response, &err);
 }
@@ -381,8 +378,7 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
     struct td_budget *budget = &call->api->shards.live;
     struct td_plan plan = {0};
     struct td_shard_file *file = NULL;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     bool is_raw = batch->format == FORMAT_RAW;
     bool ok = (!is_raw || name_results(batch, &err)) &&
               td_plan_from_items(batch->items.items, batch->items.count, &tensors, budget, &plan, &err) &&
@@ -406,9 +402,8 @@ void td_handle_read(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", NULL};
     struct batch batch = {.format = FORMAT_COUNT};
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     const struct td_checkpoint *checkpoint = NULL;
-    td_error_init(&err);
     td_arena_init_budget(&batch.arena, 0, &call->api->shards.live); /* the body's length bounds it */
     if (td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint(call)) != NULL) {
         if (read_batch(call, &batch, &err))

@@ -415,10 +415,9 @@ void td_handle_manifest(const struct td_call *call)
                                        td_uri_parameter(call->uri, "partial")};
     struct td_buffer name;
     struct td_buffer after;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&name);
     td_buffer_init(&after);
-    td_error_init(&err);
     const struct td_checkpoint *checkpoint = NULL;
     bool ok = td_call_check_parameters(call, known) &&
               (checkpoint = td_call_checkpoint_or_part(call)) != NULL && dtype_filter(call, &query.dtype) &&

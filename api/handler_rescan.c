@@ -96,11 +96,10 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
 void td_handle_rescan(const struct td_call *call)
 {
     static const char *const no_parameters[] = {NULL};
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_rescan done;
     if (!td_call_check_parameters(call, no_parameters) || !check_sender(call))
         return;
-    td_error_init(&err);
     uint64_t began_ns = td_clock_ns();
     struct td_snapshot *before = td_catalog_acquire(call->api->catalog);
     if (!td_catalog_rescan(call->api->catalog, &call->api->draining, &done, &err))

@@ -78,12 +78,11 @@ static void describe(const struct stored_plan *stored, struct td_shard_want *wan
 /* Makes the JSON the answer; it may be as large as a plan, so it is of the same budget. */
 static void send_json(const struct td_call *call, struct td_buffer *json)
 {
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     if (!json->failed) {
         td_response_set_json_from(call->response, json, json->budget);
         return;
     }
-    td_error_init(&err);
     (void)td_buffer_refuse(json, &err);
     td_response_fail_error(call->response, &err);
 }
@@ -94,8 +93,7 @@ static void describe_file(const struct td_call *call, const struct td_shard_want
     char engine[32] = "plan";
     const struct td_text *name = &want->name.engine;
     struct td_buffer json;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_buffer_init_budget(&json, &call->api->shards.live);
     if (name->len > 0 && name->len < sizeof engine) {
         memcpy(engine, name->p, name->len);
@@ -116,8 +114,7 @@ static void answer_file(const struct td_call *call, const struct td_shard_want *
     struct td_shard_file *file = NULL;
     struct td_plan plan = {0};
     char tag[TD_TAG_BYTES];
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_shard_maker_init(&maker, &call->api->shards, want);
     bool ok =
         td_shard_maker_get(&maker, rank, &file, tag, &err) &&
@@ -184,8 +181,7 @@ static bool read_file_name(const struct td_call *call, struct td_text text, uint
 static void fail_engine(const struct td_call *call, struct td_text engine)
 {
     const char *known[TD_ENGINE_COUNT + 1] = {NULL};
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
         known[i] = td_engine_name(i);
     (void)td_engine_not_found(engine.p, engine.len, &err);
@@ -304,8 +300,7 @@ static void write_plan(const struct td_call *call, const struct td_shard_want *w
 {
     struct td_shard_maker maker;
     struct td_buffer json;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_buffer_init_budget(&json, &call->api->shards.live);
     td_shard_maker_init(&maker, &call->api->shards, want);
     td_buffer_printf(&json, "{\"id\":\"%.*s\",\"model\":", (int)want->name.id.len, want->name.id.p);
@@ -389,11 +384,10 @@ void td_handle_plans(const struct td_call *call)
     static const char *const known[] = {"checkpoint", NULL};
     struct td_plan_spec spec = {0};
     struct td_buffer text;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_text body = call->request->body;
     if (!td_call_check_parameters(call, known))
         return;
-    td_error_init(&err);
     td_buffer_init(&text);
     if (td_plan_spec_parse(&spec, body.p == NULL ? "" : body.p, body.len, &err) &&
         td_json_canonical(body.p, body.len, &text, &err))
@@ -410,8 +404,7 @@ static void answer_stored(const struct td_call *call, const struct td_shard_name
 {
     struct td_shard_want want = {.name = *name};
     struct td_plan_spec spec = {0};
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     describe(stored, &want);
     if (td_plan_spec_parse(&spec, want.plan.p, want.plan.len, &err))
         (void)answer_plan(call, &want.name, &spec);

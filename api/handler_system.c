@@ -12,8 +12,7 @@ static const char *const no_parameters[] = {NULL};
 /* A small text answer that is not a representation to cut: health and metrics. */
 static void set_plain(struct td_response *response, const char *type, struct td_buffer *text)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     size_t len;
     char *data = td_buffer_release(text, &len);
     if (data == NULL)

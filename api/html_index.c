@@ -174,8 +174,7 @@ static bool set_page(const struct td_call *call, const struct td_html_page *page
 /* The same for one that only those get who ask for HTML. */
 static void answer_page(const struct td_call *call, const struct td_html_page *page)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (!set_page(call, page, &err))
         td_response_fail_error(call->response, &err);
     td_response_add_header(call->response, "Vary", "Accept");
@@ -388,8 +387,7 @@ bool td_html_folder(const struct td_call *call, struct td_text path)
     const struct td_model *model = call->model;
     struct td_html_files files = {.name = text_of(model->id)};
     struct td_buffer base;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&base);
     td_buffer_puts(&base, "/models/");
     td_uri_encode(&base, model->id, strlen(model->id), true);
@@ -418,8 +416,7 @@ static void answer_repository(const struct td_call *call, const struct td_named_
                                   .entry_count = repo->entry_count,
                                   .prefix_len = repo->prefix_len};
     struct td_buffer base;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&base);
     td_buffer_puts(&base, page->as_dataset ? "/datasets/" : "/");
     td_uri_encode(&base, repo->hub_id, strlen(repo->hub_id), true);

@@ -186,10 +186,9 @@ static bool answer_folder(struct td_hub_call *hub, struct td_text path)
     const struct td_repo_view *view = &hub->view;
     struct td_html_files files = {.name = hub->id};
     struct td_buffer base;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     if (!hub->path.is_folder || view->kind != TD_VIEW_FILES)
         return false;
-    td_error_init(&err);
     td_buffer_init(&base);
     td_buffer_puts(&base, hub->as_dataset ? "/datasets/" : "/");
     td_uri_encode(&base, hub->id.p, hub->id.len, true);
@@ -214,8 +213,7 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
 {
     const struct td_call *call = hub->call;
     struct td_view_item item;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     call->response->route = TD_ROUTE_HUB_FILE;
     if (!td_repo_view_find(&hub->view, path.p, path.len, &hub->arena, &item, &err)) {
         if (err.code == TD_NOT_FOUND && answer_folder(hub, path))
@@ -317,8 +315,7 @@ static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
 static bool take_revision(struct td_hub_call *hub, size_t at, size_t *rest)
 {
     enum { MOST = 4 };
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     for (size_t n = 1; n <= MOST && at + n <= hub->path.count; n++) {
         hub->revision = td_hub_path_join(&hub->path, at, at + n);
         *rest = at + n;
@@ -446,8 +443,7 @@ static void answer_api(struct td_hub_call *hub)
 void td_handle_hub(const struct td_call *call)
 {
     struct td_hub_call hub = {.call = call, .held = {.budget = &call->api->lists}};
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_arena_init(&hub.arena, 0); /* a view's items: in proportion to the repository */
     if (!td_hub_path_parse(&hub.path, call->uri->raw_path, &err))
         (void)td_hub_fail_error(&hub, &err);

@@ -72,8 +72,7 @@ static bool can_be_split(const struct td_hub_call *hub)
 {
     static const char any[] = "tp1-rank0-none";
     struct td_repo_view view;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     return td_repo_view_open(hub->call->snapshot, hub->repo, any, strlen(any), &view, &err);
 }
 
@@ -103,8 +102,7 @@ bool td_hub_no_revision(const struct td_hub_call *hub)
 {
     char there[768];
     struct td_text revision = hub->revision;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     bool splits = can_be_split(hub);
     struct td_made_revision made;
     bool is_made = td_made_revision_read_name(revision, &made, &err) || err.code != TD_OK; /* or nearly */
@@ -122,8 +120,7 @@ bool td_hub_no_revision(const struct td_hub_call *hub)
 
 void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (td_held_answer_json(&hub->held, json, hub->call->response, &err))
         add_commit(hub);
     else

@@ -100,10 +100,9 @@ static bool write_about(struct td_hub_call *hub, struct td_buffer *out, struct t
 void td_hub_answer_info(struct td_hub_call *hub)
 {
     struct td_buffer json;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     if (hub->view.commit[0] == '\0' && !td_hub_open_view(hub))
         return;
-    td_error_init(&err);
     td_buffer_init(&json);
     if (td_hub_write_head(hub, &json, hub->repo, hub->view.commit, &err) && write_about(hub, &json, &err) &&
         td_hub_write_errors(hub, &json, &hub->view, &err) && write_siblings(hub, &json, &err)) {
@@ -162,9 +161,8 @@ static bool write_made_ref(struct td_hub_call *hub, struct td_buffer *out, struc
 {
     static const char made[] = TD_SAFETENSORS_REVISION;
     struct td_repo_view view;
-    struct td_error none;
+    struct td_error none = TD_ERROR_INIT;
     bool first = false;
-    td_error_init(&none);
     if (!td_repo_view_open(hub->call->snapshot, hub->repo, made, strlen(made), &view, &none)) {
         if (none.code == TD_NOT_FOUND)
             return true;
@@ -178,9 +176,8 @@ static bool write_made_ref(struct td_hub_call *hub, struct td_buffer *out, struc
 void td_hub_answer_refs(struct td_hub_call *hub)
 {
     struct td_buffer json;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     bool first = true;
-    td_error_init(&err);
     td_buffer_init(&json);
     td_buffer_puts(&json, "{\"branches\":[");
     bool ok = write_ref(hub, &json, &first, "main", "refs/heads/", hub->repo->commit, &err) &&

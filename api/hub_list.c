@@ -306,10 +306,9 @@ static bool decode(struct td_hub_call *hub, struct td_text raw, struct td_text *
 static bool read_query(struct td_hub_call *hub, struct listing *listing)
 {
     struct td_text target = hub->call->request->target;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     const char *end = target.p + target.len;
     const char *at = target.len == 0 ? NULL : memchr(target.p, '?', target.len);
-    td_error_init(&err);
     while (at != NULL && at < end) {
         at++;
         const char *stop = at == end ? NULL : memchr(at, '&', (size_t)(end - at));
@@ -364,14 +363,13 @@ void td_hub_answer_list(struct td_hub_call *hub)
 {
     struct listing listing;
     struct td_buffer json;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     size_t count = 0;
     uint64_t end = 0;
     size_t most = hub->call->snapshot->repo_count + 1;
     const struct td_repo **repos = NULL;
     if (!read_listing(hub, &listing))
         return;
-    td_error_init(&err);
     td_buffer_init(&json);
     bool ok = td_held_take(&hub->held, most * sizeof *repos, &err);
     if (ok)

@@ -245,8 +245,7 @@ void td_hub_answer_tree(struct td_hub_call *hub)
 {
     struct tree tree;
     struct td_buffer json;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&json);
     td_buffer_putc(&json, '[');
     struct td_text path = without_slashes(hub->below);
@@ -399,8 +398,7 @@ static bool read_json_paths(struct tree *tree, struct td_json *json)
 static bool json_expands(struct td_text body)
 {
     struct td_json json;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_json_init(&json, body.p, body.len, 0, &err);
     if (td_json_next(&json) != TD_JSON_OBJECT_BEGIN)
         return false;
@@ -436,10 +434,9 @@ void td_hub_answer_paths_info(struct td_hub_call *hub)
 {
     struct tree tree;
     struct td_buffer out;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_text body = hub->call->request->body;
     size_t blank = 0;
-    td_error_init(&err);
     td_buffer_init(&out);
     td_buffer_putc(&out, '[');
     while (blank < body.len && strchr(" \t\r\n", body.p[blank]) != NULL)

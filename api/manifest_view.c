@@ -3,6 +3,7 @@
 #include "api/page_token.h"
 #include "api/uri.h"
 #include "catalog/partial_checkpoint.h"
+#include "core/array.h"
 #include "core/buffer.h"
 #include "core/glob.h"
 #include "core/json.h"
@@ -304,14 +305,8 @@ static void layout_unref(struct td_view_layout *layout)
 
 static bool layout_add_piece(struct td_view_layout *layout, struct piece piece)
 {
-    if (layout->piece_count == layout->piece_capacity) {
-        size_t capacity = layout->piece_capacity == 0 ? 16 : layout->piece_capacity * 2;
-        struct piece *pieces = realloc(layout->pieces, capacity * sizeof *pieces);
-        if (pieces == NULL)
-            return false;
-        layout->pieces = pieces;
-        layout->piece_capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(layout->pieces, layout->piece_count, layout->piece_capacity, NULL))
+        return false;
     layout->pieces[layout->piece_count++] = piece;
     return true;
 }

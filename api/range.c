@@ -234,8 +234,7 @@ void td_range_apply(const struct td_request *request, struct td_response *respon
     struct td_byte_range ranges[TD_MAX_RANGES];
     size_t count;
     uint64_t size = response->body.total_bytes;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     switch (td_range_parse(header->value, size, ranges, &count)) {
     case TD_RANGE_IGNORE:
         return;

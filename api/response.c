@@ -262,8 +262,7 @@ static void fail(struct td_response *response, int status, const char *code, con
         td_response_add_header(response, "Retry-After", "1");
     size_t len;
     char *data = td_buffer_release(&text, &len);
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (data == NULL || !td_body_append_heap(&response->body, data, len, &err)) {
         /* no memory even for this: an empty answer says so by its status */
         response_reset(response, 503);
@@ -315,8 +314,7 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
 static void set_text(struct td_response *response, const char *type, struct td_buffer *text,
                      struct td_budget *budget)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     char tag[TD_TAG_BYTES];
     struct td_blob *blob = NULL;
     size_t len;

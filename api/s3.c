@@ -239,8 +239,7 @@ static bool answer_made(const struct td_call *call, const struct td_bucket *buck
 
 static void answer_object(const struct td_call *call, const struct td_bucket *bucket, struct td_text key)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (!check_object_query(call))
         return;
     const struct td_entry *entry = td_bucket_find_entry(call->snapshot, bucket, key.p, key.len);

@@ -105,9 +105,8 @@ void td_s3_shards_advise(struct td_snapshot *snapshot, const struct td_bucket *b
 {
     struct td_arena arena;
     struct parts parts;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char engines[256];
-    td_error_init(&err);
     td_arena_init(&arena, 0);
     out[0] = '\0';
     if (split_key(snapshot, bucket, key, &arena, &parts, &err)) {

@@ -293,9 +293,8 @@ static void write_page(const struct page *page, const struct td_bucket *bucket, 
 
 void td_s3_set_xml(const struct td_call *call, struct td_buffer *xml)
 {
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     size_t len;
-    td_error_init(&err);
     char *data = td_buffer_release(xml, &len);
     if (data == NULL) {
         (void)td_call_no_memory(call);

@@ -1,6 +1,7 @@
 #include "catalog/bucket.h"
 
 #include "catalog/repo.h"
+#include "core/array.h"
 #include "parser/names.h"
 
 #include <stdlib.h>
@@ -90,20 +91,6 @@ static void mark(struct builder *b)
     b->has_local_keys = b->local_count > 0 && (b->marks[b->local_first] & BEGINS_LOCAL) == 0;
 }
 
-/* Room for one more item. */
-static bool grow(void **items, size_t count, size_t *capacity, size_t size)
-{
-    if (count < *capacity)
-        return true;
-    size_t more = *capacity == 0 ? 16 : *capacity * 2;
-    void *grown = realloc(*items, more * size);
-    if (grown == NULL)
-        return false;
-    *items = grown;
-    *capacity = more;
-    return true;
-}
-
 /* Adds an entry to the runs of a bucket that begin at `begin`. */
 static bool add_entry(struct run_list *runs, size_t begin, size_t entry)
 {
@@ -113,21 +100,16 @@ static bool add_entry(struct run_list *runs, size_t begin, size_t entry)
         return true;
     }
     size_t before = last == NULL ? 0 : last->before + last->count;
-    void *items = runs->items;
-    if (!grow(&items, runs->count, &runs->capacity, sizeof *runs->items))
+    if (!TD_ARRAY_GROW(runs->items, runs->count, runs->capacity, NULL))
         return false;
-    runs->items = items;
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): grow has made room
     runs->items[runs->count++] = (struct td_bucket_run){.first = entry, .count = 1, .before = before};
     return true;
 }
 
 static struct td_bucket *add_bucket(struct builder *b, struct bucket_list *list, const char *name, size_t len)
 {
-    void *buckets = list->items;
-    if (!grow(&buckets, list->count, &list->capacity, sizeof *list->items))
+    if (!TD_ARRAY_GROW(list->items, list->count, list->capacity, NULL))
         return NULL;
-    list->items = buckets;
     struct td_bucket *bucket = &list->items[list->count];
     *bucket = (struct td_bucket){.name = td_arena_strndup(&b->snapshot->arena, name, len)};
     list->count += bucket->name != NULL ? 1 : 0;

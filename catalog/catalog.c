@@ -313,8 +313,7 @@ static void update_ready(struct td_catalog *catalog, uint64_t started_ns)
 
 static void scan_once(struct td_catalog *catalog)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     struct td_root *root = current_root(catalog, &err);
     if (root == NULL) {
         note_failure(catalog, &err, true);

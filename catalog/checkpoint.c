@@ -4,6 +4,7 @@
 #include "catalog/external_data.h"
 #include "catalog/partial_checkpoint.h"
 #include "catalog/shard_group.h"
+#include "core/array.h"
 #include "core/checked.h"
 #include "core/extension.h"
 #include "parser/names.h"
@@ -84,17 +85,7 @@ static bool has_tensors(const struct td_candidate *candidate)
 /* Returns the place for one more unit, or NULL for want of memory. */
 static struct unit *units_next(struct unit **units, size_t count, size_t *capacity, struct td_error *err)
 {
-    if (count == *capacity) {
-        size_t grown = *capacity == 0 ? 4 : *capacity * 2;
-        struct unit *items = realloc(*units, grown * sizeof *items);
-        if (items == NULL) {
-            (void)td_error_no_memory(err);
-            return NULL;
-        }
-        *units = items;
-        *capacity = grown;
-    }
-    return &(*units)[count];
+    return TD_ARRAY_GROW(*units, count, *capacity, err) ? *units + count : NULL;
 }
 
 static struct unit *unit_add(struct builder *b, const char *name, size_t capacity)
@@ -449,11 +440,10 @@ static bool collect_groups(struct builder *b)
 /* A problem when a file with tensors of this one is not there: these are listed, but cannot be served. */
 static void report_missing(struct builder *b, const struct unit *unit)
 {
-    struct td_error why;
+    struct td_error why = TD_ERROR_INIT;
     const char *missing = td_external_missing(unit->parts, unit->part_count);
     if (missing == NULL)
         return;
-    td_error_init(&why);
     (void)td_error_set(&why, TD_NOT_FOUND,
                        "\"%.300s\", which holds tensors of it, is not there or not served", missing);
     problem(b, unit->parts[0]->path, why.message);

@@ -73,7 +73,7 @@ static bool join_pieces(const struct td_dcp_tensor *from, struct td_piece *piece
                         struct td_tensor *tensor, struct td_grid **grid, struct td_error *err)
 {
     struct td_tile *tiles = calloc(count, sizeof *tiles);
-    struct td_error why;
+    struct td_error why = TD_ERROR_INIT;
     if (tiles == NULL)
         return td_error_no_memory(err);
     for (uint32_t i = 0; i < count; i++)
@@ -81,7 +81,6 @@ static bool join_pieces(const struct td_dcp_tensor *from, struct td_piece *piece
                                     .off = pieces[i].offset,
                                     .starts = pieces[i].starts,
                                     .sizes = pieces[i].sizes};
-    td_error_init(&why);
     if (td_grid_create(tiles, count, from->dtype->block_bytes, from->rank, from->shape, grid, &why)) {
         tensor->pieces = pieces;
         tensor->piece_count = count;

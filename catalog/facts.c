@@ -80,10 +80,9 @@ struct reader {
 static bool keep_word(struct reader *r, const char **out)
 {
     char word[WORD_BYTES];
-    struct td_error none;
+    struct td_error none = TD_ERROR_INIT;
     struct td_json json = r->json; /* a NUL in it is no reason to stop */
     size_t len;
-    td_error_init(&none);
     json.err = &none;
     if (json.value_len >= sizeof word || !td_json_string(&json, word, sizeof word, &len) || len == 0)
         return true;
@@ -262,10 +261,9 @@ static bool is_python_number(const char *text, size_t len, uint64_t pos)
 static bool read_config(struct reader *r, const char *const *members, const char *text, size_t len)
 {
     struct td_buffer out;
-    struct td_error inner;
+    struct td_error inner = TD_ERROR_INIT;
     struct td_error *err = r->err;
     td_buffer_init(&out);
-    td_error_init(&inner);
     r->err = &inner;
     td_json_init(&r->json, text, len, 0, &inner);
     bool ok = read_members(r, members, &out) || inner.code == TD_INVALID_ARGUMENT;

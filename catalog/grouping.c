@@ -4,6 +4,7 @@
 #include "catalog/described.h"
 #include "catalog/repo.h"
 #include "catalog/shard_group.h"
+#include "core/array.h"
 #include "core/checked.h"
 #include "core/utf8.h"
 #include "parser/names.h"
@@ -17,14 +18,8 @@ static const char *const reserved_names[] = {"tensors", "files", "plans", "shard
 
 bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_entry *entry, const char *error)
 {
-    if (g->candidate_count == g->candidate_capacity) {
-        size_t capacity = g->candidate_capacity == 0 ? 64 : g->candidate_capacity * 2;
-        struct td_candidate *candidates = realloc(g->candidates, capacity * sizeof *candidates);
-        if (candidates == NULL)
-            return td_error_no_memory(g->err);
-        g->candidates = candidates;
-        g->candidate_capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(g->candidates, g->candidate_count, g->candidate_capacity, g->err))
+        return false;
     const char *name = td_base_name(path);
     g->candidates[g->candidate_count++] =
         (struct td_candidate){.path = path,

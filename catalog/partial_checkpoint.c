@@ -2,6 +2,7 @@
 
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/shard_group.h"
+#include "core/array.h"
 #include "core/checked.h"
 #include "parser/names.h"
 
@@ -188,21 +189,6 @@ static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, 
            td_error_no_memory(err);
 }
 
-/* Appends to model->partials, which has room for the next power of two that is not below its count. */
-static bool append(struct td_model *model, const struct td_checkpoint *checkpoint)
-{
-    size_t count = model->partial_count;
-    if ((count & (count - 1)) == 0) { /* full: 0 is, and each power of two */
-        size_t capacity = count == 0 ? 1 : count * 2;
-        struct td_checkpoint *partials = realloc(model->partials, capacity * sizeof *partials);
-        if (partials == NULL)
-            return false;
-        model->partials = partials;
-    }
-    model->partials[model->partial_count++] = *checkpoint;
-    return true;
-}
-
 bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previous, struct td_model *model,
                     const struct td_partial_set *set, struct td_error *err)
 {
@@ -210,10 +196,12 @@ bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previou
     bool is_any;
     bool ok = fill(snapshot, previous, model, &checkpoint, set, &is_any, err);
     if (ok && is_any) {
-        if (append(model, &checkpoint))
-            return true;
-        ok = td_error_no_memory(err);
+        ok = TD_ARRAY_GROW(model->partials, model->partial_count, model->partial_capacity, err);
+        if (ok)
+            model->partials[model->partial_count++] = checkpoint;
     }
+    if (ok && is_any)
+        return true;
     free(checkpoint.parts);
     td_checkpoint_drop_refs(&checkpoint);
     return ok;

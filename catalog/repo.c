@@ -1,5 +1,6 @@
 #include "catalog/repo.h"
 
+#include "core/array.h"
 #include "core/checked.h"
 #include "core/digits.h"
 #include "core/extension.h"
@@ -28,16 +29,8 @@ struct builder {
 static struct td_repo *add_repo(struct builder *b)
 {
     struct td_snapshot *snapshot = b->snapshot;
-    if (snapshot->repo_count == b->capacity) {
-        size_t capacity = b->capacity == 0 ? 16 : b->capacity * 2;
-        struct td_repo *repos = realloc(snapshot->repos, capacity * sizeof *repos);
-        if (repos == NULL) {
-            (void)td_error_no_memory(b->err);
-            return NULL;
-        }
-        snapshot->repos = repos;
-        b->capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(snapshot->repos, snapshot->repo_count, b->capacity, b->err))
+        return NULL;
     struct td_repo *repo = &snapshot->repos[snapshot->repo_count++];
     memset(repo, 0, sizeof *repo);
     return repo;

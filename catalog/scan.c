@@ -179,7 +179,7 @@ static bool has_memory(struct scan *s, uint64_t bytes)
 static void take_memory(struct scan *s, struct td_file *file)
 {
     struct td_memory *memory = s->config->memory;
-    struct td_error why;
+    struct td_error why = TD_ERROR_INIT;
     uint64_t bytes = td_file_content_bytes(file);
     if (memory == NULL)
         return;
@@ -189,7 +189,6 @@ static void take_memory(struct scan *s, struct td_file *file)
         atomic_fetch_add_explicit(&memory->used_bytes, bytes, memory_order_relaxed);
         return;
     }
-    td_error_init(&why);
     (void)td_error_set(&why, TD_INVALID_ARGUMENT,
                        "what is known of it takes %" PRIu64
                        " bytes of memory, more than is left of the %" PRIu64
@@ -206,10 +205,9 @@ static void take_memory(struct scan *s, struct td_file *file)
  * another file has taken its place since the walk. */
 static void file_read(struct scan *s, struct td_file *file, const char *name, bool *same)
 {
-    struct td_error why;
+    struct td_error why = TD_ERROR_INIT;
     struct td_file_id id;
     int fd;
-    td_error_init(&why);
     *same = true;
     if (!td_root_open_file(s->snapshot->root, file->source.path, &fd, &id, &why)) {
         td_file_fail(file, &why);

@@ -1,5 +1,6 @@
 #include "catalog/snapshot.h"
 
+#include "core/array.h"
 #include "core/digits.h"
 #include "parser/names.h"
 
@@ -341,24 +342,13 @@ struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const
     return tensor->piece_count == 0 ? NULL : join->grids[tensor - join->tensors[0].tensor];
 }
 
-static bool problems_grow(struct td_problems *problems)
-{
-    size_t capacity = problems->capacity == 0 ? 4 : problems->capacity * 2;
-    struct td_problem *items = realloc(problems->items, capacity * sizeof *items);
-    if (items == NULL)
-        return false;
-    problems->items = items;
-    problems->capacity = capacity;
-    return true;
-}
-
 void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,
                      const char *message)
 {
     enum { PROBLEMS_MAX = 1000 };
     if (problems->count >= PROBLEMS_MAX)
         return;
-    bool room = problems->count < problems->capacity || problems_grow(problems);
+    bool room = TD_ARRAY_GROW(problems->items, problems->count, problems->capacity, NULL);
     char *path_copy = room ? td_arena_strndup(arena, path, strlen(path)) : NULL;
     char *message_copy = room ? td_arena_strndup(arena, message, strlen(message)) : NULL;
     if (path_copy == NULL || message_copy == NULL)

@@ -122,7 +122,7 @@ struct td_model {
     struct td_checkpoint *checkpoints; /* the default one first, the others by id */
     size_t checkpoint_count;
     struct td_checkpoint *partials; /* incomplete ones */
-    size_t partial_count;
+    size_t partial_count, partial_capacity;
     struct td_problems problems;
     size_t damaged_count; /* how many of these are of files that tell of the model, such as config.json */
     uint64_t total_bytes; /* tensor bytes of all checkpoints */

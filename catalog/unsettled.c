@@ -1,5 +1,6 @@
 #include "catalog/unsettled.h"
 
+#include "core/array.h"
 #include "parser/names.h"
 
 #include <stdlib.h>
@@ -30,14 +31,8 @@ const struct td_unsettled *td_unsettled_find(const struct td_unsettled_list *lis
 bool td_unsettled_add(struct td_unsettled_list *list, const char *path, const struct td_file_id *id,
                       uint64_t first_seen_ns, bool half_changed, struct td_error *err)
 {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 8 : list->capacity * 2;
-        struct td_unsettled *items = realloc(list->items, capacity * sizeof *items);
-        if (items == NULL)
-            return td_error_no_memory(err);
-        list->items = items;
-        list->capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(list->items, list->count, list->capacity, err))
+        return false;
     char *copy = strdup(path);
     if (copy == NULL)
         return td_error_no_memory(err);

@@ -2,6 +2,7 @@
 
 #include "catalog/file_kind.h"
 #include "catalog/hub_cache.h"
+#include "core/array.h"
 #include "core/extension.h"
 #include "core/utf8.h"
 #include "parser/names.h"
@@ -65,14 +66,8 @@ static bool add_found(struct walker *w, const struct directory *directory, const
         w->files_cut = true;
         return true;
     }
-    if (walk->count == walk->capacity) {
-        size_t capacity = walk->capacity == 0 ? 64 : walk->capacity * 2;
-        struct td_found *found = realloc(walk->found, capacity * sizeof *found);
-        if (found == NULL)
-            return td_error_no_memory(w->err);
-        walk->found = found;
-        walk->capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(walk->found, walk->count, walk->capacity, w->err))
+        return false;
     struct td_found *item = &walk->found[walk->count];
     memset(item, 0, sizeof *item);
     item->path = join(walk->names, directory->path, name);
@@ -100,14 +95,8 @@ static bool push_directory(struct walker *w, const char *physical, const char *p
         w->directories_cut = true;
         return true;
     }
-    if (w->directory_count == w->directory_capacity) {
-        size_t capacity = w->directory_capacity == 0 ? 64 : w->directory_capacity * 2;
-        struct directory *directories = realloc(w->directories, capacity * sizeof *directories);
-        if (directories == NULL)
-            return td_error_no_memory(w->err);
-        w->directories = directories;
-        w->directory_capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(w->directories, w->directory_count, w->directory_capacity, w->err))
+        return false;
     unsigned depth = parent == SIZE_MAX ? 0 : w->directories[parent].depth + 1;
     if (depth > WALK_MAX_DEPTH) {
         td_problems_add(w->walk->problems, w->walk->names, path,
@@ -133,14 +122,8 @@ struct cache {
 static bool add_cache(struct walker *w, const struct td_cache_folder *folder)
 {
     struct td_walk *walk = w->walk;
-    if (walk->cache_count == walk->cache_capacity) {
-        size_t capacity = walk->cache_capacity == 0 ? 8 : walk->cache_capacity * 2;
-        struct td_cache_folder *caches = realloc(walk->caches, capacity * sizeof *caches);
-        if (caches == NULL)
-            return td_error_no_memory(w->err);
-        walk->caches = caches;
-        walk->cache_capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(walk->caches, walk->cache_count, walk->cache_capacity, w->err))
+        return false;
     walk->caches[walk->cache_count++] = *folder;
     return true;
 }
@@ -292,9 +275,8 @@ static const char *broken_link(const struct td_error *why)
 static bool visit_link(struct walker *w, size_t parent, const char *name)
 {
     const char *physical = join(&w->walk->scratch, w->directories[parent].physical, name);
-    struct td_error why;
+    struct td_error why = TD_ERROR_INIT;
     struct stat st;
-    td_error_init(&why);
     if (physical == NULL)
         return td_error_no_memory(w->err);
     if (!td_root_stat(w->root, physical, &st, &why))
@@ -345,9 +327,8 @@ static bool is_own_ancestor(const struct walker *w, size_t at)
 static bool visit_all(struct walker *w, size_t at)
 {
     int fd;
-    struct td_error why;
+    struct td_error why = TD_ERROR_INIT;
     struct stat st;
-    td_error_init(&why);
     if (!td_root_open_directory(w->root, w->directories[at].physical, &fd, &why)) {
         if (at == 0)
             return td_error_set(w->err, why.code, "%s", why.message);

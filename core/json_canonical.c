@@ -1,5 +1,7 @@
 #include "core/json_canonical.h"
 
+#include "core/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,15 +91,8 @@ static bool write_string(struct writer *w)
 /* Begins a member of the innermost object with the latest KEY. */
 static bool write_name(struct writer *w)
 {
-    if (w->member_count == w->member_capacity) {
-        size_t capacity = w->member_capacity == 0 ? 64 : 2 * w->member_capacity;
-        struct member *members =
-            capacity > SIZE_MAX / sizeof *members ? NULL : realloc(w->members, capacity * sizeof *members);
-        if (members == NULL)
-            return td_error_no_memory(w->err);
-        w->members = members;
-        w->member_capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(w->members, w->member_count, w->member_capacity, w->err))
+        return false;
     size_t off = w->out->len;
     if (!write_string(w))
         return false;

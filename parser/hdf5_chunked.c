@@ -314,10 +314,9 @@ static bool damaged_index(struct td_h5 *h, const struct td_error *own, const cha
 static bool read_index(struct td_h5_chunk_reader *r, struct td_coding_grid *grid, const char **reason)
 {
     struct td_h5 *h = r->h;
-    struct td_error own;
+    struct td_error own = TD_ERROR_INIT;
     struct td_error *outer = h->err;
     uint64_t budget = h->budget_bytes;
-    td_error_init(&own);
     h->err = &own;
     h->budget_bytes = h->chunk_budget_bytes;
     r->list->count = 0;

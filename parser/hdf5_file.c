@@ -1,5 +1,6 @@
 #include "parser/hdf5_file.h"
 
+#include "core/array.h"
 #include "core/checked.h"
 
 #include <inttypes.h>
@@ -59,21 +60,16 @@ void *td_h5_grow(struct td_h5 *h, void *items, size_t *capacity, size_t count, s
 {
     if (count < *capacity)
         return items;
-    size_t wanted;
-    size_t bytes;
-    if (!td_mul_size(*capacity < 16 ? 16 : *capacity, 2, &wanted) || !td_mul_size(wanted, size, &bytes)) {
+    size_t next = td_array_next_capacity(*capacity, count < 32 ? 32 : count + 1);
+    size_t more;
+    if (!td_mul_size(next - *capacity, size, &more)) {
         (void)td_h5_no_memory(h);
         return NULL;
     }
-    if (!account(h, bytes - *capacity * size))
+    if (!account(h, more) ||
+        (!td_array_reserve(&items, capacity, next, size, NULL, NULL) && !td_h5_no_memory(h)))
         return NULL;
-    void *grown = realloc(items, bytes);
-    if (grown == NULL) {
-        (void)td_h5_no_memory(h);
-        return NULL;
-    }
-    *capacity = wanted;
-    return grown;
+    return items;
 }
 
 void td_h5_buffer_fini(struct td_h5_buffer *buffer)

@@ -85,9 +85,8 @@ static bool read_metadata(const struct td_input *input, const struct td_zip *zip
     uint8_t *text = td_zip_load(input, entry, METADATA_MAX_BYTES, err);
     if (text == NULL)
         return false;
-    struct td_error json_err;
+    struct td_error json_err = TD_ERROR_INIT;
     struct td_json json;
-    td_error_init(&json_err);
     td_json_init(&json, (const char *)text, (size_t)entry->size_bytes, 0, &json_err);
     bool ok = read_members(&json, arena, metadata);
     free(text);
@@ -128,8 +127,7 @@ static bool read_weights(const struct td_input *input, const struct td_zip *zip,
             "does, to be served");
     struct td_window window;
     struct td_input weights;
-    struct td_error weights_err;
-    td_error_init(&weights_err);
+    struct td_error weights_err = TD_ERROR_INIT;
     if (!td_input_window(input, entry->offset, entry->stored_bytes, &window, &weights, err))
         return false;
     if (td_format_hdf5.parse(&weights, limits, manifest, &weights_err))

@@ -1,5 +1,6 @@
 #include "parser/model_card.h"
 
+#include "core/array.h"
 #include "core/json.h"
 
 #include <inttypes.h>
@@ -110,14 +111,8 @@ static bool fail(const struct writer *w, const char *what)
 
 static bool push_key(struct writer *w, struct key key)
 {
-    if (w->key_count == w->key_capacity) {
-        size_t capacity = w->key_capacity == 0 ? 32 : w->key_capacity * 2; /* at most as many as bytes read */
-        struct key *grown = realloc(w->keys, capacity * sizeof *grown);
-        if (grown == NULL)
-            return td_error_no_memory(w->err);
-        w->keys = grown;
-        w->key_capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(w->keys, w->key_count, w->key_capacity, w->err)) /* at most as many as bytes read */
+        return false;
     w->keys[w->key_count++] = key;
     return true;
 }

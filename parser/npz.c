@@ -101,8 +101,7 @@ static bool npz_parse(const struct td_input *input, const struct td_limits *limi
     if (manifest->tensors == NULL)
         return td_error_no_memory(err);
     for (size_t i = 0; i < zip.count; i++) {
-        struct td_error member_err;
-        td_error_init(&member_err);
+        struct td_error member_err = TD_ERROR_INIT;
         if (!add_member(&r, &zip.entries[i], &member_err))
             return member_error(&r, &zip.entries[i], &member_err);
     }

@@ -52,7 +52,8 @@ static bool within_limit(const struct td_pickle_store *store, size_t more)
            (store->used_bytes <= store->limit_bytes && more <= store->limit_bytes - store->used_bytes);
 }
 
-/* While it grows a pool is held twice, and both count. Item 0 is "none", and all zeros. */
+/* Makes room for `more` items in the pool. Not td_array_reserve: pools count in 32 bits and share one limit. Item 0 means
+ * "none" and is all zeros. */
 bool td_pickle_store_reserve(struct td_pickle_store *store, struct td_pool *pool, uint64_t more, size_t size)
 {
     bool is_new = pool->items == NULL;

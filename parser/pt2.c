@@ -157,10 +157,9 @@ static bool copy_tensors(struct reader *r, const struct saved *saved, const char
 static bool parse_saved(struct reader *r, struct saved *saved, const struct td_input *inner,
                         const struct td_limits *limits, const char *prefix, size_t prefix_len)
 {
-    struct td_error why;
+    struct td_error why = TD_ERROR_INIT;
     const struct td_zip_entry *entry = saved->entry;
     const size_t limit = r->manifest->arena.limit_bytes;
-    td_error_init(&why);
     td_manifest_init(&saved->manifest, td_arena_left(&r->manifest->arena));
     bool ok = td_format_torch.parse(inner, limits, &saved->manifest, &why);
     if (!ok) {
@@ -249,8 +248,7 @@ static bool read_ints(struct td_json *json, uint64_t out[TD_MAX_RANK], uint32_t 
         return false;
     for (;;) {
         struct td_json ahead = *json; /* whether the list ends here */
-        struct td_error ignored;
-        td_error_init(&ignored);
+        struct td_error ignored = TD_ERROR_INIT;
         ahead.err = &ignored;
         if (td_json_next(&ahead) == TD_JSON_ARRAY_END)
             return td_json_expect(json, TD_JSON_ARRAY_END, "the end of the list");

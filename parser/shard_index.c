@@ -1,5 +1,6 @@
 #include "parser/shard_index.h"
 
+#include "core/array.h"
 #include "core/checked.h"
 #include "core/json.h"
 #include "parser/names.h"
@@ -43,16 +44,8 @@ static bool push_file(struct index_reader *r, struct td_name file)
 {
     if (r->file_count == UINT32_MAX)
         return td_json_fail(&r->json, "more than 2^32-1 files");
-    if (r->file_count == r->file_capacity) {
-        size_t capacity = r->file_capacity == 0 ? 16 : r->file_capacity + r->file_capacity / 2;
-        size_t bytes;
-        struct td_name *grown =
-            td_mul_size(capacity, sizeof *grown, &bytes) ? realloc(r->files, bytes) : NULL;
-        if (grown == NULL)
-            return td_error_no_memory(r->err);
-        r->files = grown;
-        r->file_capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(r->files, r->file_count, r->file_capacity, r->err))
+        return false;
     r->files[r->file_count++] = file;
     return true;
 }

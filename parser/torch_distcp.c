@@ -58,16 +58,11 @@ static bool find_start(const struct items *items, uint64_t end, uint64_t *start)
 static bool grow(struct items *items)
 {
     struct td_manifest *manifest = items->manifest;
-    if (manifest->tensor_count < items->capacity)
-        return true;
-    size_t capacity = items->capacity == 0 ? 16 : items->capacity * 2;
-    struct td_tensor *tensors = td_arena_array(&manifest->arena, capacity, sizeof *tensors);
+    struct td_tensor *tensors = td_arena_grow(&manifest->arena, manifest->tensors, manifest->tensor_count,
+                                              &items->capacity, sizeof *tensors);
     if (tensors == NULL)
         return td_error_no_memory(items->err);
-    if (manifest->tensor_count > 0)
-        memcpy(tensors, manifest->tensors, manifest->tensor_count * sizeof *tensors);
     manifest->tensors = tensors;
-    items->capacity = capacity;
     return true;
 }
 

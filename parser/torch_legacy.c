@@ -90,8 +90,7 @@ static bool read_pickles(struct legacy *l)
         uint64_t most = l->input->size_bytes < l->limits->max_header_bytes ? l->input->size_bytes
                                                                            : l->limits->max_header_bytes;
         bool last = wanted >= most;
-        struct td_error why;
-        td_error_init(&why);
+        struct td_error why = TD_ERROR_INIT;
         l->len = (size_t)(last ? most : wanted);
         l->budget->limit_bytes = limit;
         if (!td_arena_claim(l->budget, l->len))

@@ -1,5 +1,6 @@
 #include "parser/torch_walk.h"
 
+#include "core/array.h"
 #include "core/buffer.h"
 #include "parser/torch_key.h"
 #include "parser/torch_metadata.h"
@@ -123,14 +124,8 @@ static bool push(struct td_torch_walker *w, const struct td_torch_frame *frame)
 {
     if (w->depth == DEPTH_MAX)
         return td_torch_refuse(w->err, w->pickle, frame->ref, "containers lie more than 1,000 deep");
-    if (w->depth == w->frame_capacity) {
-        size_t capacity = w->frame_capacity == 0 ? 32 : w->frame_capacity * 2;
-        struct td_torch_frame *frames = realloc(w->frames, capacity * sizeof *frames);
-        if (frames == NULL)
-            return td_error_no_memory(w->err);
-        w->frames = frames;
-        w->frame_capacity = capacity;
-    }
+    if (!TD_ARRAY_GROW(w->frames, w->depth, w->frame_capacity, w->err))
+        return false;
     w->frames[w->depth++] = *frame;
     return true;
 }

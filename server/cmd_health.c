@@ -145,7 +145,7 @@ void td_cmd_health_help(FILE *out)
 int td_cmd_health(int argc, char **argv)
 {
     struct target target;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char answer[8192];
     if (argc != 1) {
         td_terminal_complain("health takes one URL, such as http://127.0.0.1:8080/readyz");
@@ -153,7 +153,6 @@ int td_cmd_health(int argc, char **argv)
     }
     if (!split_url(argv[0], &target))
         return TD_EXIT_USAGE;
-    td_error_init(&err);
     int fd = connect_to(&target, &err);
     if (fd < 0) {
         td_terminal_complain("%s", err.message);

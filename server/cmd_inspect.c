@@ -173,11 +173,10 @@ int td_cmd_inspect(int argc, char **argv)
     }
     if (path == NULL)
         return usage("a file or directory has to be named", "");
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct stat st;
     struct td_snapshot *snapshot = NULL;
     struct td_limits limits = td_limits_default();
-    td_error_init(&err);
     bool found = stat(path, &st) == 0;
     if (!found && errno == ENOENT) {
         td_terminal_complain("\"%s\" does not exist", path);

@@ -77,10 +77,9 @@ static bool parse_plan(struct job *job, const char *text, size_t len, struct td_
 static bool read_plan(struct job *job, struct td_error *err)
 {
     const char *path = job->arguments->plan;
-    struct td_error why;
+    struct td_error why = TD_ERROR_INIT;
     char *text = NULL;
     size_t len = 0;
-    td_error_init(&why);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return td_error_set(err, TD_NOT_FOUND, "\"%.200s\" does not exist", path);
@@ -275,8 +274,7 @@ static bool take_option(int argc, char **argv, int *i, const char *name, const c
 /* 0, or what the process is to exit with. */
 static int check_engine(struct arguments *arguments)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (!td_engine_exists(arguments->engine, strlen(arguments->engine))) {
         (void)td_engine_not_found(arguments->engine, strlen(arguments->engine), &err);
         return usage("--engine: ", err.message);
@@ -327,11 +325,10 @@ int td_cmd_plan(int argc, char **argv)
 {
     struct arguments arguments;
     struct job job = {.arguments = &arguments};
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     int status = parse(argc, argv, &arguments);
     if (status != 0)
         return status;
-    td_error_init(&err);
     bool ok = run(&job, &err);
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
         ok = td_error_set(&err, TD_IO, "cannot write to standard output");

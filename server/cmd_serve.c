@@ -305,9 +305,8 @@ void td_cmd_serve_help(FILE *out)
 int td_cmd_serve(int argc, char **argv)
 {
     struct service service;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     enum td_log_level level;
-    td_error_init(&err);
     memset(&service, 0, sizeof service);
     if (!td_config_parse(&service.config, argc, argv, &err)) {
         td_terminal_complain("%s", err.message);

@@ -282,8 +282,7 @@ static void verify_file(struct verification *v, const struct td_found *const *na
 {
     const struct td_content_hash_options options = {.git_sha1 = true, .hashed_bytes = &v->hashed_bytes};
     struct td_content_sums sums;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (!td_content_hash(v->root, names[0]->physical, &names[0]->id, &options, &sums, &err)) {
         print_unreadable(v, names[0]->physical, err.message);
         return;
@@ -445,11 +444,10 @@ int td_cmd_verify(int argc, char **argv)
 {
     struct arguments arguments;
     struct verification v = {0};
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     int status = parse(argc, argv, &arguments);
     if (status != 0)
         return status;
-    td_error_init(&err);
     td_arena_init(&v.names, 0);
     td_buffer_init(&v.path);
     td_buffer_init(&v.shown);

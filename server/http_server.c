@@ -1,5 +1,6 @@
 #include "server/http_server.h"
 
+#include "core/array.h"
 #include "core/clock.h"
 #include "core/json.h"
 #include "core/log.h"
@@ -159,13 +160,8 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
     struct exchange *exchange = &session->exchange;
     exchange->active = exchange->judged = exchange->answered = exchange->direct = false;
     size_t len = strlen(target);
-    if (len + 1 > session->target_capacity) {
-        char *grown = realloc(session->target, len + 1);
-        if (grown == NULL)
-            return NULL;
-        session->target = grown;
-        session->target_capacity = len + 1;
-    }
+    if (!td_array_reserve(&session->target, &session->target_capacity, len + 1, 1, NULL, NULL))
+        return NULL;
     memcpy(session->target, target, len + 1);
     session->target_len = len;
     hide_query(target);

@@ -55,8 +55,7 @@ static void help(FILE *out)
 /* Says too whether this machine can serve: libmicrohttpd is not linked, but loaded. */
 static int version(void)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     (void)puts("tensord " TD_VERSION);
     (void)fflush(stdout);
     if (!td_mhd_load(&err)) {

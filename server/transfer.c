@@ -67,8 +67,7 @@ static ssize_t abort_transfer(struct transfer *transfer, const struct td_error *
 static ssize_t read_window(void *cls, uint64_t pos, char *out, size_t max)
 {
     struct transfer *transfer = cls;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     uint64_t left = transfer->body.total_bytes - transfer->done;
     size_t n = left < max ? (size_t)left : max;
     if (pos != transfer->done || n == 0)
@@ -100,9 +99,8 @@ static struct MHD_Response *create_bodiless(uint64_t announced_bytes)
 
 static struct MHD_Response *create_flat(struct td_response *response)
 {
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_body_cursor cursor = {0};
-    td_error_init(&err);
     size_t len = (size_t)response->body.total_bytes;
     char *bytes = malloc(len + 1);
     if (bytes == NULL)

@@ -197,10 +197,9 @@ static bool read_text_config(struct config_reader *outer, const struct td_json *
 
 bool td_model_config_read(const char *text, size_t len, struct td_model_config *out, struct td_error *err)
 {
-    struct td_error inner;
+    struct td_error inner = TD_ERROR_INIT;
     struct config_reader r = {.seen = 0};
     struct td_json text_config = {.text = NULL};
-    td_error_init(&inner);
     if (len > TD_CONFIG_MAX_BYTES)
         return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has %zu bytes; at most %d are read",
                             len, TD_CONFIG_MAX_BYTES);

@@ -1,5 +1,6 @@
 #include "slicing/plan.h"
 
+#include "core/array.h"
 #include "core/checked.h"
 #include "slicing/split.h"
 
@@ -225,29 +226,16 @@ static bool refuse_memory(const struct planner *p)
     return td_arena_refuse(&p->plan->arena, this_plan, p->err);
 }
 
-/* Room for one more item in an array that is not in the arena, but of its budget. */
-static bool grow(struct planner *p, void **items, size_t count, size_t *capacity, size_t size)
+/* Makes room for one more item in an array that lies outside of the arena but takes its memory from the same budget. `items`
+ * is the address of the array's pointer. */
+static bool grow(struct planner *p, void *items, size_t count, size_t *capacity, size_t size)
 {
     struct td_arena *arena = &p->plan->arena;
-    size_t wanted = *capacity == 0 ? 64 : *capacity + *capacity / 2;
-    size_t bytes;
-    if (count < *capacity)
-        return true;
-    if (!td_mul_size(wanted, size, &bytes) || bytes > TD_PLAN_MAX_MEMORY_BYTES) {
+    if (td_array_next_capacity(count, count + 1) > TD_PLAN_MAX_MEMORY_BYTES / size) {
         arena->lack = TD_ARENA_LACKS_LIMIT;
         return refuse_memory(p);
     }
-    size_t added = bytes - *capacity * size;
-    if (!td_budget_take(arena->budget, added))
-        return td_budget_refuse(arena->budget, added, p->err);
-    void *grown = realloc(*items, bytes);
-    if (grown == NULL) {
-        td_budget_give(arena->budget, added);
-        return td_error_no_memory(p->err);
-    }
-    *items = grown;
-    *capacity = wanted;
-    return true;
+    return td_array_reserve(items, capacity, count + 1, size, arena->budget, p->err);
 }
 
 static bool append_pieces(struct planner *p, const struct td_matched *m, const struct td_split *split)
@@ -255,10 +243,7 @@ static bool append_pieces(struct planner *p, const struct td_matched *m, const s
     struct td_plan *plan = p->plan;
     for (uint32_t i = 0; i < split->count; i++) {
         const struct td_split_piece *piece = &split->pieces[i];
-        void *pieces = plan->pieces;
-        bool room = grow(p, &pieces, plan->piece_count, &p->piece_capacity, sizeof *plan->pieces);
-        plan->pieces = pieces;
-        if (!room)
+        if (!grow(p, &plan->pieces, plan->piece_count, &p->piece_capacity, sizeof *plan->pieces))
             return false;
         plan->pieces[plan->piece_count++] =
             (struct td_plan_piece){.tensor = piece->zeros ? TD_PIECE_ZEROS : m->number,
@@ -327,12 +312,8 @@ static bool plan_group(struct planner *p, struct group *group)
     const struct td_matched *head = &group->matches[0];
     struct td_plan_output out = {.dtype = head->tensor->dtype, .first_piece = plan->piece_count};
     uint64_t size;
-    void *outputs = plan->outputs;
-    bool room = grow(p, &outputs, plan->output_count, &p->output_capacity, sizeof *plan->outputs);
-    plan->outputs = outputs;
-    if (!room)
-        return false;
-    if (!check_group(p, group) || !check_shapes(p, group) || !plan_cells(p, group, &size) ||
+    if (!grow(p, &plan->outputs, plan->output_count, &p->output_capacity, sizeof *plan->outputs) ||
+        !check_group(p, group) || !check_shapes(p, group) || !plan_cells(p, group, &size) ||
         !set_shape(p, group, size, &out))
         return false;
     out.name = td_arena_strndup(&plan->arena, head->out, strlen(head->out));

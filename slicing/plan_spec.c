@@ -149,8 +149,7 @@ enum { HAS_ENGINE = 1, HAS_TP_SIZE = 2, HAS_RULES = 4, HAS_RANKS = 8 };
 
 static bool read_tp_size(struct td_json *json, struct td_plan_spec *spec, struct td_error *err)
 {
-    struct td_error why;
-    td_error_init(&why);
+    struct td_error why = TD_ERROR_INIT;
     if (!td_json_expect(json, TD_JSON_NUMBER, "\"tp_size\", the number of ranks,"))
         return false;
     json->err = &why;
@@ -248,8 +247,7 @@ bool td_plan_spec_rank(const struct td_plan_spec *spec, const struct td_plan_bas
     if (spec->ranks == NULL)
         return td_plan_from_match(&basis->match, spec->tp_size, tp_rank, out, err);
     const struct td_plan_items *items = &spec->ranks[tp_rank];
-    struct td_error why;
-    td_error_init(&why);
+    struct td_error why = TD_ERROR_INIT;
     if (!td_plan_from_items(items->items, items->count, tensors, basis->budget, out, &why))
         return td_error_set(err, why.code, "rank %" PRIu64 ": %s", tp_rank, why.message);
     out->tp_size = spec->tp_size;

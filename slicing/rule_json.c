@@ -270,8 +270,7 @@ static size_t count_elements(struct td_json json)
 {
     size_t count = 0;
     unsigned depth = json.depth;
-    struct td_error ignored;
-    td_error_init(&ignored);
+    struct td_error ignored = TD_ERROR_INIT;
     json.err = &ignored;
     for (;;) {
         enum td_json_token token = td_json_next(&json);

@@ -204,9 +204,8 @@ static bool selection_of(const struct job *job, const struct td_plan_piece *piec
 /* A cell that is one box: no rows to join, and all of a tensor is one run also where its rows end within a block. */
 static bool append_box_cell(const struct job *job, const struct td_plan_piece *piece, struct td_error *err)
 {
-    struct td_error why;
+    struct td_error why = TD_ERROR_INIT;
     struct td_selection selection;
-    td_error_init(&why);
     const struct td_tensor *tensor = tensor_of(job, piece);
     if (tensor == NULL || !selection_of(job, piece, tensor, &selection))
         return bad_plan(job->output, err);

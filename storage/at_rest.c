@@ -41,11 +41,10 @@ static enum td_rest judge_change_time(int64_t ctime_ns, int64_t wall_ns, uint64_
 enum td_rest td_file_at_rest(const struct td_root *root, const char *path, const struct td_file_id *id,
                              int lease_signal, uint64_t *wait_ns)
 {
-    struct td_error ignored;
+    struct td_error ignored = TD_ERROR_INIT;
     struct td_file_id now;
     struct stat st;
     int fd;
-    td_error_init(&ignored);
     if (lease_signal == 0)
         return TD_REST_UNKNOWN;
     if (!td_root_open_file(root, path, &fd, &now, &ignored))

@@ -1,5 +1,6 @@
 #include "storage/body.h"
 
+#include "core/array.h"
 #include "core/checked.h"
 
 #include <assert.h>
@@ -19,22 +20,6 @@ void td_body_fini(struct td_body *body)
     memset(body, 0, sizeof *body);
 }
 
-static bool body_reserve(struct td_body *body, struct td_error *err)
-{
-    if (body->extent_count < body->capacity)
-        return true;
-    size_t capacity = body->capacity == 0 ? 2 : body->capacity * 2;
-    size_t bytes;
-    if (!td_mul_size(capacity, sizeof *body->extents, &bytes))
-        return td_error_no_memory(err);
-    struct td_extent *extents = realloc(body->extents, bytes);
-    if (extents == NULL)
-        return td_error_no_memory(err);
-    body->extents = extents;
-    body->capacity = capacity;
-    return true;
-}
-
 bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len,
                          uint64_t count, uint64_t stride, struct td_error *err)
 {
@@ -49,7 +34,7 @@ bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t of
         !td_range_within(last, len, blob->len_bytes) || !td_mul_u64(count, len, &bytes) ||
         !td_add_u64(body->total_bytes, bytes, &total))
         return td_error_set(err, TD_INTERNAL, "an extent leaves its file");
-    if (!body_reserve(body, err))
+    if (!TD_ARRAY_GROW(body->extents, body->extent_count, body->capacity, err))
         return false;
     body->extents[body->extent_count++] = (struct td_extent){
         .blob = td_blob_ref(blob), .off = off, .len = len, .count = count, .stride = stride};

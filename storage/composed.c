@@ -1,5 +1,6 @@
 #include "storage/composed.h"
 
+#include "core/array.h"
 #include "core/checked.h"
 
 #include <assert.h>
@@ -55,50 +56,22 @@ size_t td_layout_memory_bytes(const struct td_layout *layout)
            layout->block_capacity * sizeof *layout->blocks + layout->end_capacity * sizeof *layout->ends;
 }
 
-/* Room for `wanted` items of `size` bytes in the array, of which it has *capacity: half as much again. */
-static bool reserve(struct td_layout *layout, void **items, size_t *capacity, size_t wanted, size_t size,
-                    struct td_error *err)
-{
-    size_t count;
-    size_t bytes;
-    if (wanted <= *capacity)
-        return true;
-    if (!td_add_size(wanted, wanted / 2, &count) || !td_mul_size(count, size, &bytes))
-        return td_error_no_memory(err);
-    size_t added = bytes - *capacity * size;
-    if (!td_budget_take(layout->budget, added))
-        return td_budget_refuse(layout->budget, added, err);
-    void *grown = realloc(*items, bytes);
-    if (grown == NULL) {
-        td_budget_give(layout->budget, added);
-        return td_error_no_memory(err);
-    }
-    *items = grown;
-    *capacity = count;
-    return true;
-}
-
 static bool reserve_runs(struct td_layout *layout, size_t runs, struct td_error *err)
 {
     size_t wanted;
-    void *items = layout->runs;
     if (!td_add_size(layout->run_count, runs, &wanted))
         return td_error_no_memory(err);
-    bool ok = reserve(layout, &items, &layout->run_capacity, wanted, sizeof *layout->runs, err);
-    layout->runs = items;
-    return ok;
+    return td_array_reserve(&layout->runs, &layout->run_capacity, wanted, sizeof *layout->runs,
+                            layout->budget, err);
 }
 
 static bool reserve_block(struct td_layout *layout, struct td_error *err)
 {
     size_t wanted = layout->block_count < 8 ? 8 : layout->block_count + 1;
-    void *blocks = layout->blocks;
-    void *ends = layout->ends;
-    bool ok = reserve(layout, &blocks, &layout->block_capacity, wanted, sizeof *layout->blocks, err) &&
-              reserve(layout, &ends, &layout->end_capacity, wanted, sizeof *layout->ends, err);
-    layout->blocks = blocks;
-    layout->ends = ends;
-    return ok;
+    return td_array_reserve(&layout->blocks, &layout->block_capacity, wanted, sizeof *layout->blocks,
+                            layout->budget, err) &&
+           td_array_reserve(&layout->ends, &layout->end_capacity, wanted, sizeof *layout->ends,
+                            layout->budget, err);
 }
 
 /* Gives back what the array has room for beyond `count` items, unless there is nowhere to move them to. */

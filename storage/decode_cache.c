@@ -335,8 +335,7 @@ bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_j
         return ok;
     }
     size_t kept_bytes = 0;
-    struct td_error own;
-    td_error_init(&own);
+    struct td_error own = TD_ERROR_INIT;
     bool made = job->make(job->context, fresh, &kept_bytes, &own);
     end_making(cache, job, fresh, made, kept_bytes, &own);
     *out = made ? fresh : NULL;

@@ -42,8 +42,7 @@ static bool make_reported(void *context, struct td_decoded_part *part, size_t *k
                           struct td_error *err)
 {
     const struct reported_job *reported = context;
-    struct td_error own;
-    td_error_init(&own);
+    struct td_error own = TD_ERROR_INIT;
     return reported->job->make(reported->job->context, part, kept_bytes, &own) ||
            report_error(reported->d, &own, err);
 }
@@ -78,8 +77,7 @@ static bool report_named(const struct td_decoded *d, const struct td_error *own,
 static bool decoded_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     const struct td_decoded *d = decoded_of(blob);
-    struct td_error own;
-    td_error_init(&own);
+    struct td_error own = TD_ERROR_INIT;
     bool ok = d->coding->kind == TD_CODING_DEFLATE ? td_decoded_stream_read(d, off, out, len, &own)
                                                    : td_decoded_chunks_read(d, off, out, len, &own);
     return ok || report_named(d, &own, err);
@@ -88,10 +86,9 @@ static bool decoded_read(struct td_blob *blob, uint64_t off, void *out, size_t l
 /* Returns whether the stream is not known to be damaged; unpacks nothing. */
 static bool check_known(const struct td_decoded *d, struct td_error *err)
 {
-    struct td_error own;
+    struct td_error own = TD_ERROR_INIT;
     struct td_decode_key key = d->key;
     key.part = TD_DECODE_INDEX;
-    td_error_init(&own);
     return !td_decode_cache_is_damaged(d->cache, &key, &own) || report_named(d, &own, err);
 }
 

@@ -301,12 +301,11 @@ static bool is_there(const struct td_decoded *d, uint64_t part)
 static bool try_at_once(const struct td_decoded *d, struct td_error *err)
 {
     struct td_decoded_part *checked;
-    struct td_error why;
+    struct td_error why = TD_ERROR_INIT;
     const struct td_decode_job job = {
         .need_bytes = once_bytes(d), .is_long = true, .make = make_checked, .context = (void *)(uintptr_t)d};
     if (job.need_bytes == 0 || is_there(d, TD_DECODE_CHECKED) || is_there(d, TD_DECODE_INDEX))
         return true;
-    td_error_init(&why);
     if (td_decoded_get(d, TD_DECODE_CHECKED, &job, &checked, &why)) {
         td_decode_cache_release(d->cache, checked);
         return true;
@@ -417,10 +416,9 @@ static bool get_part(const struct td_decoded *d, uint64_t part, struct td_decode
                      struct td_error *err)
 {
     enum { TRIES = 4 };
-    struct td_error own;
+    struct td_error own = TD_ERROR_INIT;
     bool again = true;
     struct td_decode_key key = d->key;
-    td_error_init(&own);
     key.part = part;
     *out = find_part(d, &key);
     if (*out == NULL) {

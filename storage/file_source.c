@@ -205,8 +205,7 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
 {
     int fd;
     struct td_file_id id;
-    struct td_error why;
-    td_error_init(&why);
+    struct td_error why = TD_ERROR_INIT;
     if (!td_root_open_file(root, source->path, &fd, &id, &why)) {
         bool no_right = why.code == TD_PERMISSION_DENIED && (why.sys == EACCES || why.sys == EPERM);
         if (why.code == TD_RESOURCE_EXHAUSTED || why.code == TD_IO || no_right)
@@ -431,8 +430,7 @@ bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *ro
     struct td_mapping *mapping = cache_find(cache, source);
     if (mapping == NULL) {
         struct td_mapping *fresh = NULL;
-        struct td_error why;
-        td_error_init(&why);
+        struct td_error why = TD_ERROR_INIT;
         /* Out of maps or descriptors: let the oldest go and try once more, as journald does. */
         if (!mapping_create(cache, root, source, &fresh, &why)) {
             bool retry = why.code == TD_RESOURCE_EXHAUSTED && evict_oldest(cache);

@@ -96,8 +96,7 @@ static struct td_blob *open_tensor(struct td_blob *file, const struct td_tensor 
 
 static bool read_range(struct td_blob *blob, uint64_t off, uint8_t *out, size_t len)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (td_blob_read(blob, off, out, len, &err))
         return true;
     FUZZ_CHECK(err.code == TD_FAILED_PRECONDITION); /* damaged: never out of memory, never "try again" */

@@ -103,8 +103,7 @@ static void check(struct td_digest_log *log, const uint8_t *bytes, size_t good, 
 static struct td_digest_log *open_log(enum td_digest_log_mode mode)
 {
     struct td_digest_log *log = NULL;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     FUZZ_CHECK(td_digest_log_open(directory, NULL, mode, &log, &err));
     return log;
 }

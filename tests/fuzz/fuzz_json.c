@@ -159,9 +159,8 @@ static void check_string(struct td_json json)
 {
     char *out = malloc(json.value_len + 1);
     size_t len;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     FUZZ_CHECK(out != NULL);
-    td_error_init(&err);
     json.err = &err;
     if (!td_json_string(&json, out, json.value_len + 1, &len)) {
         FUZZ_CHECK(json.escaped && strstr(err.message, "NUL") != NULL);
@@ -252,8 +251,7 @@ static void check_canonical(const char *data, size_t size, bool good)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     bool good = walk(text, size, &err);
     FUZZ_CHECK(good == is_json(text, size));
     FUZZ_CHECK(good == (err.code == TD_OK));

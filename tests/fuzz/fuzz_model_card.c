@@ -9,8 +9,7 @@
 static void check_json(const struct td_buffer *json)
 {
     struct td_json reader;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_json_init(&reader, json->data, json->len, 0, &err);
     FUZZ_CHECK(td_json_next(&reader) == TD_JSON_OBJECT_BEGIN);
     for (enum td_json_token token = TD_JSON_OBJECT_BEGIN; token != TD_JSON_END;
@@ -34,10 +33,9 @@ static void check_again(const struct td_buffer *json)
 {
     struct td_buffer text;
     struct td_buffer again;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&text);
     td_buffer_init(&again);
-    td_error_init(&err);
     td_buffer_puts(&text, "---\n");
     td_buffer_append(&text, json->data, json->len);
     td_buffer_puts(&text, "\n---\n");
@@ -52,11 +50,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct td_buffer json;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     if (size > TD_CARD_MAX_BYTES)
         return 0;
     td_buffer_init(&json);
-    td_error_init(&err);
     if (td_model_card_read((const char *)data, size, true, &json, &err)) {
         FUZZ_CHECK(json.len <= TD_CARD_MAX_JSON_BYTES + 64);
         if (json.len > 0) {

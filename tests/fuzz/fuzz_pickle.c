@@ -138,8 +138,7 @@ static bool parse(const uint8_t *data, size_t size, struct td_pickle_options opt
                   enum td_code *code)
 {
     struct td_pickle pickle;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     bool ok = td_pickle_parse(&pickle, data, size, 0, &options, &err);
     FUZZ_CHECK(ok == (err.code == TD_OK));
     if (ok)

@@ -280,8 +280,7 @@ static void check_ranks(const struct td_plan_spec *spec, struct line config)
     bool all = spec->ranks == NULL && spec->tp_size <= MOST_RANKS;
     uint64_t ranks = spec->tp_size < MOST_RANKS ? spec->tp_size : MOST_RANKS;
     struct td_plan_basis basis;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     memset(world.seen, 0, sizeof world.seen);
     bool matched = td_plan_spec_match(spec, config.p, config.len, world_list(), NULL, &basis, &err);
     if (!matched)
@@ -307,8 +306,7 @@ static void check_ranks(const struct td_plan_spec *spec, struct line config)
 static void check_config(struct line config)
 {
     struct td_model_config read;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (!td_model_config_read(config.p, config.len, &read, &err)) {
         FUZZ_CHECK(err.code == TD_FAILED_PRECONDITION && strncmp(err.message, "config.json", 11) == 0);
         check_refusal(&err);
@@ -325,14 +323,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *p = (const char *)data;
     const char *end = p + size;
     struct td_plan_spec spec;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     if (size == 0)
         return 0;
     struct line body = next_line(&p, end);
     struct line config = next_line(&p, end);
     read_world(p, end);
     check_config(config);
-    td_error_init(&err);
     if (td_plan_spec_parse(&spec, body.p, body.len, &err)) {
         check_patterns(&spec.rules);
         check_ranks(&spec, config);

@@ -66,8 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
     struct td_shard_index index;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     bool ok = td_shard_index_parse(&index, text, size, &err);
     FUZZ_CHECK(ok == (err.code == TD_OK));
     if (ok) {

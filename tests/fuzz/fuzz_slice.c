@@ -264,9 +264,8 @@ static struct td_layout *new_layout(void)
 static void check_selection(const struct td_dtype *dtype, uint32_t rank, const uint64_t *shape,
                             const struct td_selection *selection, struct stream *in)
 {
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     uint64_t nbytes = 0;
-    td_error_init(&err);
     if (!add_tensor(dtype, rank, shape))
         return;
     struct td_layout *layout = new_layout();
@@ -288,8 +287,7 @@ static void fuzz_text(struct stream *in, bool slice)
 {
     uint64_t shape[TD_MAX_RANK];
     struct td_selection selection;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     const struct td_dtype *dtype = pick_dtype(in);
     uint32_t rank = (uint32_t)below(in, MOST_RANK + 1);
     uint64_t elems = 1;
@@ -419,12 +417,11 @@ static void check_plan(struct td_plan_piece *pieces, size_t count, uint64_t cell
 {
     static const struct td_tensor_list none;
     struct td_tensor_list list = none;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     uint64_t unused[1] = {0};
     struct td_plan plan = {.pieces = pieces, .piece_count = count};
     struct td_plan_output output = {"out", world.tensors[0].dtype, 0, unused, world.len, axis, cells, 0,
                                     count};
-    td_error_init(&err);
     list.count = world.count;
     list.get = world_get;
     struct td_layout *layout = new_layout();
@@ -471,12 +468,11 @@ static void probe_layout(struct td_layout *layout, struct stream *in)
     static uint8_t got[1024];
     struct td_blob *blob;
     struct td_body body;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     const struct td_source_opener opener = {NULL, world_open, world_close};
     uint64_t off = layout->total_bytes == 0 ? 0 : any_number(in) % layout->total_bytes;
     uint64_t left = layout->total_bytes - off;
     size_t len = left < sizeof got ? (size_t)left : sizeof got;
-    td_error_init(&err);
     FUZZ_CHECK(td_blob_composed(layout, &opener, &blob, NULL));
     FUZZ_CHECK(td_blob_read(blob, off, got, len, &err) || err.code == TD_INTERNAL);
     td_error_init(&err);

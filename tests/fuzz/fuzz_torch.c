@@ -68,9 +68,8 @@ static bool parse_dcp(const uint8_t *data, size_t size, size_t memory)
     struct td_input input = td_input_memory(data, size);
     struct td_limits limits = td_limits_default();
     struct td_dcp dcp;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     limits.max_memory_bytes = memory;
-    td_error_init(&err);
     bool ok = td_dcp_parse(&dcp, &input, &limits, &err);
     FUZZ_CHECK(ok == (err.code == TD_OK));
     if (ok)

@@ -100,10 +100,9 @@ static void read_zip(const struct td_input *input, size_t memory, const uint8_t 
     struct td_limits limits = td_limits_default();
     struct td_arena arena;
     struct td_zip zip;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     limits.max_memory_bytes = memory;
     td_arena_init(&arena, memory);
-    td_error_init(&err);
     bool ok = td_zip_read(&zip, input, &limits, &arena, &err);
     FUZZ_CHECK(ok == (err.code == TD_OK) && arena.limit_bytes == memory);
     if (!ok)

@@ -21,9 +21,8 @@ void loopback_wait_scans(struct td_catalog *catalog, uint64_t count)
 void loopback_open(struct loopback *loop, const struct tree *tree)
 {
     struct td_catalog_config config = {.root = tree->path, .max_maps = 64, .scan = td_scan_config_default()};
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     config.scan.settle_ns = 0;
-    td_error_init(&err);
     KIT_CHECK(td_catalog_create(&config, &loop->catalog, &err));
     KIT_CHECK(td_api_init(&loop->api, loop->catalog, &err));
     loopback_wait_scans(loop->catalog, 1);
@@ -76,8 +75,7 @@ static void read_body(struct answer *out)
 {
     static const size_t pieces[] = {1, 7, 4096, 64, 100000, 3};
     struct td_body_cursor cursor = {0};
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     out->len = (size_t)out->response.body.total_bytes;
     out->body = malloc(out->len + 1);
     KIT_CHECK(out->body != NULL);

@@ -114,10 +114,9 @@ static void put_error(struct td_buffer *out, const struct td_error *err)
 static bool dump(const uint8_t *bytes, size_t len)
 {
     struct td_pickle pickle;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_buffer out;
     const struct td_pickle_options options = {.max_memory_bytes = (size_t)256 << 20};
-    td_error_init(&err);
     td_buffer_init(&out);
     if (td_pickle_parse(&pickle, bytes, len, 0, &options, &err))
         put_pickle(&out, &pickle);

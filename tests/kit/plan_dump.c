@@ -131,8 +131,7 @@ static void put_rank(struct td_buffer *out, const char *dir, const char *engine,
     struct td_arena arena;
     struct td_rule_list rules;
     struct td_plan plan;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_arena_init(&arena, 0);
     if (!find_rules(dir, engine, tensors, tp, &arena, &rules, &err) ||
         !td_plan_from_rules(&rules, tensors, tp, rank, &plan, &err)) {
@@ -153,9 +152,8 @@ int main(int argc, char **argv)
     char *bytes = load(argv[1], "model.safetensors", &len);
     struct td_limits limits = td_limits_default();
     struct td_manifest manifest;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_buffer out;
-    td_error_init(&err);
     td_buffer_init(&out);
     td_manifest_init(&manifest, 0);
     struct td_input input = td_input_memory(bytes, len);

@@ -4,8 +4,7 @@
 
 void scanner_open(struct scanner *scanner, const struct tree *tree)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     memset(scanner, 0, sizeof *scanner);
     KIT_CHECK(td_root_create(tree->path, &scanner->root, &err));
     KIT_CHECK(td_mapping_cache_init(&scanner->maps, 64, 0, &err));
@@ -34,8 +33,7 @@ bool scanner_try(struct scanner *scanner, struct td_error *err)
 
 const struct td_snapshot *scanner_scan(struct scanner *scanner)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     KIT_CHECK(scanner_try(scanner, &err));
     return scanner->snapshot;
 }

@@ -28,8 +28,7 @@ static inline void place_open(struct place *place)
 static inline struct td_digest_log *open_log(const struct place *place, enum td_digest_log_mode mode)
 {
     struct td_digest_log *log = NULL;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     CHECK(td_digest_log_open(place->state, NULL, mode, &log, &err), "%s", err.message);
     return log;
 }

@@ -44,8 +44,7 @@ static inline void look(struct place *place, size_t i)
 
 static inline void open_place(struct place *place, size_t files, size_t capacity, int lease_signal)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     memset(place, 0, sizeof *place);
     assert_true(td_fault_guard_install());
     tree_open(&place->tree);
@@ -84,8 +83,7 @@ static inline size_t watched_count(struct place *place)
 static inline struct td_blob *map(struct place *place, size_t i)
 {
     struct td_blob *blob = NULL;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     CHECK(td_file_source_map(&place->cache, place->root, &place->sources[i], &blob, &err), "%s", err.message);
     return blob;
 }
@@ -93,8 +91,7 @@ static inline struct td_blob *map(struct place *place, size_t i)
 static inline void expect_changed(struct place *place, size_t i, const char *what)
 {
     struct td_blob *blob = NULL;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     CHECK(!td_file_source_map(&place->cache, place->root, &place->sources[i], &blob, &err), "%s", what);
     CHECK(err.code == TD_UNAVAILABLE, "%s: %s", what, err.message);
     CHECK(strstr(err.message, place->names[i]) != NULL, "%s: %s", what, err.message);
@@ -104,8 +101,7 @@ static inline void expect_changed(struct place *place, size_t i, const char *wha
 static inline bool holds(struct td_blob *blob, size_t len, unsigned salt)
 {
     uint8_t out[FILE_BYTES];
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (blob->len_bytes != len || !td_blob_read(blob, 0, out, len, &err))
         return false;
     for (size_t i = 0; i < len; i++)

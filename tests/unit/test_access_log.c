@@ -28,9 +28,8 @@ static void off_is_nothing(void **state)
 {
     (void)state;
     struct td_access_log *log;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     _Atomic uint64_t dropped = 0;
-    td_error_init(&err);
     assert_true(td_access_log_create("off", &dropped, &log, &err));
     assert_false(td_access_log_is_on(log));
     td_access_log_write(log, "line\n", 5);
@@ -60,11 +59,10 @@ static void lines_are_appended_in_order(void **state)
     (void)state;
     struct tree tree;
     struct td_access_log *log;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     _Atomic uint64_t dropped = 0;
     char path[TREE_PATH_BYTES];
     size_t len;
-    td_error_init(&err);
     tree_open(&tree);
     tree_at(&tree, "access.log", path);
     for (int round = 0; round < 2; round++) {
@@ -114,14 +112,13 @@ static void threads_share_the_log(void **state)
     enum { THREADS = 4 };
     struct tree tree;
     struct td_access_log *log;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     _Atomic uint64_t dropped = 0;
     struct writer writers[THREADS];
     pthread_t threads[THREADS];
     int next[THREADS] = {0};
     char path[TREE_PATH_BYTES];
     size_t len;
-    td_error_init(&err);
     tree_open(&tree);
     tree_at(&tree, "access.log", path);
     assert_true(td_access_log_create(path, &dropped, &log, &err));
@@ -155,11 +152,10 @@ static void stopped_reader_costs_lines_only(void **state)
     enum { LINES = 40000, LINE = 100 };
     struct tree tree;
     struct td_access_log *log;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     _Atomic uint64_t dropped = 0;
     char path[TREE_PATH_BYTES];
     char line[LINE];
-    td_error_init(&err);
     tree_open(&tree);
     tree_fifo(&tree, "pipe");
     tree_at(&tree, "pipe", path);
@@ -197,9 +193,8 @@ static void full_disk_costs_lines_only(void **state)
 {
     (void)state;
     struct td_access_log *log;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     _Atomic uint64_t dropped = 0;
-    td_error_init(&err);
     assert_true(td_access_log_create("/dev/full", &dropped, &log, &err));
     for (int i = 0; i < 1000; i++)
         td_access_log_write(log, "line\n", 5);

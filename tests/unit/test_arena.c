@@ -201,14 +201,13 @@ static void budgets_are_held_until_the_end(void **state)
     (void)state;
     struct td_budget budget;
     struct td_arena arena;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     td_budget_init(&budget, 10000, "things");
     td_arena_init_budget(&arena, 20000, &budget);
     assert_non_null(td_arena_alloc(&arena, 8000));
     assert_true(td_budget_used(&budget) >= 8000);
     assert_null(td_arena_alloc(&arena, 4000));
     assert_non_null(td_arena_alloc(&arena, 8)); /* which does not change why the other failed */
-    td_error_init(&err);
     assert_false(td_arena_refuse(&arena, "the plan", &err));
     assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "things"));
     assert_null(td_arena_alloc(&arena, 16000));

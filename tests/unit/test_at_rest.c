@@ -25,8 +25,7 @@ static int lease_signal(void)
 static void open_place(struct place *place)
 {
     char root[TREE_PATH_BYTES];
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     tree_open(&place->tree);
     tree_directory(&place->tree, "root");
     tree_at(&place->tree, "root", root);

@@ -8,13 +8,12 @@
 static void heap_bytes_are_read_anywhere(void **state)
 {
     (void)state;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_blob *blob;
     char *data = malloc(11);
     char out[11];
     assert_non_null(data);
     memcpy(data, "hello world", 11);
-    td_error_init(&err);
     assert_true(td_blob_from_heap(data, 11, &blob, &err));
     assert_true(blob->len_bytes == 11);
     for (size_t off = 0; off <= 11; off++) {
@@ -37,7 +36,7 @@ static void budgets_get_it_back(void **state)
     (void)state;
     struct td_budget budget;
     struct td_blob *blob = NULL;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char byte = 0;
     td_budget_init(&budget, 100, "things");
     char *data = malloc(11);
@@ -53,7 +52,6 @@ static void budgets_get_it_back(void **state)
     data = malloc(100);
     assert_non_null(data);
     assert_true(td_budget_take(&budget, 100));
-    td_error_init(&err);
     alloc_fail_at(1);
     assert_false(td_blob_from_budget(data, 100, &budget, &blob, &err));
     alloc_fail_at(0);
@@ -63,9 +61,8 @@ static void budgets_get_it_back(void **state)
 static void empty_blob_needs_no_memory(void **state)
 {
     (void)state;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_blob *blob;
-    td_error_init(&err);
     assert_true(td_blob_from_heap(NULL, 0, &blob, &err));
     assert_true(blob->len_bytes == 0);
     assert_true(td_blob_read(blob, 0, NULL, 0, &err));
@@ -76,9 +73,8 @@ static void empty_blob_needs_no_memory(void **state)
 static void data_is_owned_on_failure_too(void **state)
 {
     (void)state;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_blob *blob = NULL;
-    td_error_init(&err);
     alloc_count_start();
     char *data = malloc(100);
     assert_non_null(data);

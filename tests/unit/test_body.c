@@ -15,14 +15,13 @@ struct pair {
 
 static struct td_blob *random_blob(uint64_t *seed)
 {
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_blob *blob;
     size_t len = 1 + random_below(seed, 400);
     char *data = malloc(len);
     assert_non_null(data);
     for (size_t i = 0; i < len; i++)
         data[i] = (char)random_next(seed);
-    td_error_init(&err);
     assert_true(td_blob_from_heap(data, len, &blob, &err));
     return blob;
 }
@@ -53,8 +52,7 @@ static void oracle_append(struct pair *pair, const struct td_extent *e)
 
 static void pair_make(struct pair *pair, uint64_t *seed)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_body_init(&pair->body);
     pair->oracle = malloc(MOST_BYTES);
     pair->oracle_len = 0;
@@ -87,9 +85,8 @@ static void pair_free(struct pair *pair)
 static void check_read(const struct td_body *body, const uint8_t *wanted, size_t len, uint64_t *seed)
 {
     struct td_body_cursor cursor = {0};
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     uint8_t out[1024];
-    td_error_init(&err);
     assert_true(body->total_bytes == len);
     for (size_t at = 0; at < len;) {
         size_t n = 1 + random_below(seed, sizeof out);
@@ -148,8 +145,7 @@ static void cutting_equals_slicing(void **state)
     for (int round = 0; round < 5000; round++) {
         struct pair pair;
         struct td_body cut, again;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         pair_make(&pair, &seed);
         size_t off = random_below(&seed, pair.oracle_len + 1);
         size_t len = random_below(&seed, pair.oracle_len - off + 1);
@@ -173,7 +169,7 @@ static void cutting_equals_slicing(void **state)
 static void every_cut_of_a_progression(void **state)
 {
     (void)state;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_blob *blob;
     uint64_t seed = 3;
     char *data = malloc(40);
@@ -181,7 +177,6 @@ static void every_cut_of_a_progression(void **state)
     assert_non_null(data);
     for (int i = 0; i < 40; i++)
         data[i] = (char)i;
-    td_error_init(&err);
     assert_true(td_blob_from_heap(data, 40, &blob, &err));
     for (uint64_t stride = 0; stride <= 11; stride++) {
         struct td_body body;
@@ -209,9 +204,8 @@ static void cutting_appends(void **state)
     (void)state;
     struct pair pair;
     struct td_body out;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     uint64_t seed = 4;
-    td_error_init(&err);
     pair_make(&pair, &seed);
     assert_true(pair.oracle_len > 10);
     td_body_init(&out);
@@ -232,9 +226,8 @@ static void nothing_appends_nothing(void **state)
 {
     (void)state;
     struct td_body body;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_blob *blob;
-    td_error_init(&err);
     td_body_init(&body);
     assert_true(td_blob_from_heap(strdup("x"), 1, &blob, &err));
     assert_true(td_body_append(&body, blob, 0, 0, &err));
@@ -295,8 +288,7 @@ static void extents_that_leave_the_blob_are_refused(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_blob blob = {.class = &vast_class, .refs = 1, .len_bytes = cases[i].size};
         struct td_body body;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         td_body_init(&body);
         bool ok = td_body_append_runs(&body, &blob, cases[i].off, cases[i].len, cases[i].count,
                                       cases[i].stride, &err);
@@ -315,8 +307,7 @@ static void total_must_fit_64_bits(void **state)
     (void)state;
     struct td_blob blob = {.class = &vast_class, .refs = 1, .len_bytes = UINT64_MAX};
     struct td_body body, cut;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_body_init(&body);
     assert_true(td_body_append(&body, &blob, 0, UINT64_MAX - 5, &err));
     assert_false(td_body_append(&body, &blob, 0, 6, &err));
@@ -340,8 +331,7 @@ static void want_of_memory_is_an_error(void **state)
     struct td_blob blob = {.class = &vast_class, .refs = 1, .len_bytes = 100};
     for (size_t k = 1; k <= 6; k++) {
         struct td_body body;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         td_body_init(&body);
         alloc_count_start();
         alloc_fail_at(k);
@@ -358,8 +348,7 @@ static void want_of_memory_is_an_error(void **state)
         assert_true(failed || k > 5);
     }
     struct td_body body;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_body_init(&body);
     for (size_t k = 1; k <= 2; k++) { /* the data handed over is freed */
         alloc_count_start();
@@ -400,8 +389,7 @@ static void one_blob_decides(void **state)
         for (size_t repeat = 1; repeat <= 3; repeat++) {
             struct watched blobs[COUNT];
             struct td_body body;
-            struct td_error err;
-            td_error_init(&err);
+            struct td_error err = TD_ERROR_INIT;
             td_body_init(&body);
             for (size_t i = 0; i < COUNT; i++) {
                 blobs[i].blob =

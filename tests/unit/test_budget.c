@@ -33,7 +33,7 @@ static void room_is_made_while_there_is_some(void **state)
 {
     (void)state;
     struct td_budget budget;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     td_budget_init(&budget, 100, "things");
     budget.make_room = make_room;
     budget.context = &budget;
@@ -42,7 +42,6 @@ static void room_is_made_while_there_is_some(void **state)
     assert_int_equal(td_budget_used(&budget), 90);
     assert_false(td_budget_take(&budget, 101)); /* no room would be enough: none is made */
     assert_int_equal(td_budget_used(&budget), 90);
-    td_error_init(&err);
     assert_false(td_budget_refuse(&budget, 100, &err));
     assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "things") &&
                 strstr(err.message, "try again"));

@@ -171,7 +171,7 @@ static void budgets_are_held_while_it_grows(void **state)
     (void)state;
     struct td_budget budget;
     struct td_buffer b;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     size_t len;
     td_budget_init(&budget, 5000, "things");
     td_buffer_init_budget(&b, &budget);
@@ -185,7 +185,6 @@ static void budgets_are_held_while_it_grows(void **state)
     td_buffer_init_budget(&b, &budget);
     for (int i = 0; i < 3000; i++)
         td_buffer_putc(&b, 'x');
-    td_error_init(&err);
     assert_true(b.failed && !td_buffer_refuse(&b, &err));
     assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "things"));
     assert_true(td_budget_used(&budget) <= 5000);

@@ -32,8 +32,7 @@ static void prepare(struct place *place)
 
 static void start(struct place *place)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     CHECK(td_catalog_create(&place->config, &place->catalog, &err), "%s", err.message);
 }
 
@@ -86,10 +85,9 @@ static void a_root_is_needed(void **state)
 {
     (void)state;
     struct place place;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     prepare(&place);
     tree_remove(&place.tree, "root");
-    td_error_init(&err);
     assert_false(td_catalog_create(&place.config, &place.catalog, &err));
     assert_int_equal(err.code, TD_NOT_FOUND);
     tree_text(&place.tree, "root", "a file");
@@ -365,8 +363,7 @@ struct waiter {
 static void *rescan(void *argument)
 {
     struct waiter *w = argument;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     w->ok = td_catalog_rescan(w->place->catalog, w->stop, &w->rescan, &err);
     w->sees_model = has_model(w->place, "m");
     return NULL;
@@ -603,11 +600,10 @@ static void a_bad_state_directory_is_told(void **state)
 {
     (void)state;
     struct place place;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     prepare(&place);
     place.config.state_dir = place.root;
     place.config.hash_threads = 1;
-    td_error_init(&err);
     size_t before = open_descriptors();
     assert_false(td_catalog_create(&place.config, &place.catalog, &err));
     assert_int_equal(open_descriptors(), before);
@@ -648,9 +644,8 @@ static void check_tensor(struct traffic *traffic, const struct td_snapshot *snap
     struct td_tensor_ref ref = td_checkpoint_tensor(c, i);
     struct td_file *file = c->parts[ref.part]->file;
     struct td_blob *blob = NULL;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     uint8_t out[TENSOR_BYTES];
-    td_error_init(&err);
     if (!td_file_source_map(td_catalog_maps(traffic->place->catalog), snapshot->root, &file->source, &blob,
                             &err)) {
         if (err.code != TD_UNAVAILABLE)

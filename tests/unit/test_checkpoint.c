@@ -486,9 +486,8 @@ static double group_seconds(const char *format, size_t n)
     struct td_model model = {.id = "m"};
     struct td_candidate *candidates = calloc(n, sizeof *candidates);
     char(*paths)[64] = calloc(n, sizeof *paths);
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     assert_true(candidates != NULL && paths != NULL);
-    td_error_init(&err);
     td_arena_init(&snapshot.arena, 0);
     for (size_t i = 0; i < n; i++) {
         char number[8];

@@ -327,8 +327,7 @@ static void numbers_past_64_bits_are_refused(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_layout *layout = td_layout_create(NULL, NULL);
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         assert_non_null(layout);
         bool ok = td_layout_append(layout, cases[i].rounds, &cases[i].run, 1, &err);
         CHECK(ok == cases[i].ok, "case %zu", i);
@@ -338,9 +337,8 @@ static void numbers_past_64_bits_are_refused(void **state)
         td_layout_unref(layout);
     }
     struct td_layout *layout = td_layout_create(NULL, NULL);
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     const struct td_run two[] = {{0, 0, half, 1, 0, 0}, {1, 0, half, 1, 0, 0}};
-    td_error_init(&err);
     assert_non_null(layout);
     assert_false(td_layout_append(layout, 1, two, 2, &err));
     assert_true(td_layout_append(layout, 1, two, 1, NULL));
@@ -558,7 +556,7 @@ static void budgets_are_held_by_what_takes_memory(void **state)
     struct td_blob *blob = NULL;
     struct td_body body;
     struct td_budget budget;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_source_opener opener = opener_of(&library);
     library_make(&library);
     td_budget_init(&budget, 100000, "files");
@@ -577,7 +575,6 @@ static void budgets_are_held_by_what_takes_memory(void **state)
     assert_int_equal(td_budget_used(&budget), layout_bytes);
     td_body_fini(&body);
     budget.max_bytes = layout_bytes + 10;
-    td_error_init(&err);
     assert_false(td_blob_composed(layout, &opener, &blob, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     td_layout_unref(layout);
@@ -637,13 +634,12 @@ static void runs_stay_within_their_sources(void **state)
         struct library library;
         struct td_blob *blob;
         struct td_body body;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         char out[1024];
         struct td_source_opener opener = opener_of(&library);
         struct td_layout *layout = td_layout_create(NULL, NULL);
         library_make(&library);
         library.bases[0] = cases[i].base;
-        td_error_init(&err);
         assert_non_null(layout);
         assert_true(td_layout_append(layout, cases[i].rounds, &cases[i].run, 1, NULL));
         assert_true(td_blob_composed(layout, &opener, &blob, NULL));
@@ -769,7 +765,7 @@ static void damage_is_met_before_reading(void **state)
     for (size_t k = 0; k < COUNT_OF(cases); k++) {
         struct watched watched[SOURCES];
         struct td_blob *blob;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         struct td_layout *layout = mixed_layout();
         const struct td_source_opener opener = {watched, watched_open, watched_close};
         for (size_t i = 0; i < SOURCES; i++)
@@ -779,7 +775,6 @@ static void damage_is_met_before_reading(void **state)
                                           .unchanged = true};
         assert_true(td_blob_composed(layout, &opener, &blob, NULL));
         td_layout_unref(layout);
-        td_error_init(&err);
         prepared_at = UINT64_MAX;
         bool ok = td_blob_prepare(blob, cases[k].off, cases[k].len, k % 2 == 0, &err);
         CHECK(prepared_at == cases[k].prepared, "%zu: %llu", k, (unsigned long long)prepared_at);
@@ -797,8 +792,7 @@ static void want_of_memory_is_an_error(void **state)
     for (size_t i = 0; i < COUNT_OF(runs); i++)
         runs[i] = (struct td_run){.source = (uint32_t)i, .len = 1, .count = 1, .step = 9};
     for (size_t k = 1; appended < 40; k++) { /* each allocation of forty blocks fails once */
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
         struct td_layout *layout = td_layout_create(NULL, NULL);
@@ -823,11 +817,10 @@ static void want_of_memory_while_resolving(void **state)
     struct library library;
     struct td_blob *blob = NULL;
     struct td_body body;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_layout *layout = mixed_layout();
     struct td_source_opener opener = opener_of(&library);
     library_make(&library);
-    td_error_init(&err);
     alloc_fail_at(1);
     assert_false(td_blob_composed(layout, &opener, &blob, &err));
     alloc_fail_at(0);

@@ -16,11 +16,10 @@ enum { BODY_BYTES = 10 };
 /* A 200 answer with ETag "abc" and Last-Modified DATE. */
 static void representation(struct td_response *response)
 {
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char *data = malloc(BODY_BYTES);
     assert_non_null(data);
     memset(data, 'x', BODY_BYTES);
-    td_error_init(&err);
     td_response_init(response);
     assert_true(td_body_append_heap(&response->body, data, BODY_BYTES, &err));
     response->content_type = "text/plain";

@@ -20,8 +20,7 @@ struct place {
 
 static void open_place(struct place *place)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     memset(&place->metrics, 0, sizeof place->metrics);
     assert_true(td_registry_init(&place->registry, &place->limits, &place->metrics, &err));
 }
@@ -363,8 +362,7 @@ static void only_who_sends_a_blob_is_cut(void **state)
     struct pair pairs[3];
     struct td_connection *connections[3];
     struct td_body body;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     open_place(&place);
     for (size_t i = 0; i < BLOBS; i++)
         blobs[i] = (struct td_blob){.class = &mapped, .refs = 1, .len_bytes = 10};

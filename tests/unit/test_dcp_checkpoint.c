@@ -8,8 +8,7 @@ static void pieces_are_in_proportion_to_the_pickle(void **state)
     (void)state;
     struct td_dcp_tensor tensors[] = {{.rank = 1, .piece_count = 1000}, {.rank = 2, .piece_count = 24}, {0}};
     const struct td_dcp dcp = {.tensors = tensors, .tensor_count = COUNT_OF(tensors)};
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_true(td_dcp_check(&dcp, 16 * 1024, SIZE_MAX, &err));
     assert_false(td_dcp_check(&dcp, 16 * 1024 - 1, SIZE_MAX, &err));
     assert_int_equal(err.code, TD_INVALID_ARGUMENT);
@@ -25,8 +24,7 @@ static void the_join_is_charged(void **state)
     assert_true(join >=
                 1024 * (sizeof(struct td_piece) + 3 * sizeof(uint64_t))); /* a line and a place of each */
     dcp.arena.used_bytes = 5000;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_true(td_dcp_check(&dcp, UINT64_MAX, (size_t)join + 5000, &err));
     assert_false(td_dcp_check(&dcp, UINT64_MAX, (size_t)join + 4999, &err));
     assert_int_equal(err.code, TD_INVALID_ARGUMENT);

@@ -111,8 +111,7 @@ static void stream_destroy(struct stream *s)
 
 static void check_range(struct td_blob *blob, const uint8_t *want, size_t off, size_t len)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     uint8_t *got = malloc(len + 1);
     assert_non_null(got);
     CHECK(td_blob_read(blob, off, got, len, &err), "%zu+%zu: %s", off, len, err.message);
@@ -216,8 +215,7 @@ static void check_damage(struct td_blob *source, const struct td_coding *coding,
     assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
     assert_true(open_blob(source, coding, &cache, &blob, NULL));
     for (size_t i = 0; i < 4; i++) {
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         CHECK(!td_blob_read(blob, offs[i % 2], &byte, 1, &err), "%s", says);
         CHECK(err.code == TD_FAILED_PRECONDITION && strstr(err.message, says) != NULL, "\"%s\", not \"%s\"",
               err.message, says);
@@ -451,11 +449,10 @@ static void every_bit_changed(const struct chunked *c)
     for (size_t bit = 0; bit < 8 * (size_t)c->chunks[0].bytes; bit++) {
         struct td_decode_cache cache;
         struct td_blob *blob;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         uint8_t *got = malloc(c->len + 1);
         uint8_t *at = bytes + c->chunks[0].offset + bit / 8;
         *at ^= (uint8_t)(1U << bit % 8);
-        td_error_init(&err);
         assert_non_null(got);
         assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
         assert_true(open_blob(c->source, &c->coding, &cache, &blob, NULL));
@@ -524,10 +521,9 @@ static void every_allocation_may_fail(void **state)
         bool all_failed = false; /* each once */
         for (size_t k = 1; !all_failed; k++) {
             struct td_decode_cache cache;
-            struct td_error err;
+            struct td_error err = TD_ERROR_INIT;
             struct td_blob *blob = NULL;
             uint8_t got[64];
-            td_error_init(&err);
             assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
             released = 0;
             alloc_count_start();
@@ -596,8 +592,7 @@ static void *read_in_turn(void *argument)
     struct reading *r = argument;
     for (size_t i = 0; i < ROUNDS; i++) {
         uint8_t got[1000];
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         bool ok = td_blob_read(r->blob, r->off, got, sizeof got, &err);
         if (r->damaged)
             r->wrong += ok || err.code != TD_FAILED_PRECONDITION;
@@ -709,13 +704,12 @@ static void inflating_stops_when_nobody_waits(void **state)
     struct td_decode_cache cache;
     struct counting source;
     struct td_blob *blob;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     uint8_t byte;
     int times = 0;
     const struct td_cancel cancel = {.is_asked = from_third_time, .context = &times};
     struct td_decoded_owner owner = {.release = release, .cancel = &cancel};
     counting_init(&source, s.source);
-    td_error_init(&err);
     assert_true(td_decode_cache_init(&cache, (size_t)8 * 1024 * 1024, NULL)); /* too little for one go */
     assert_true(td_blob_decoded(&source.blob, &s.coding, file_number, &cache, &owner, &blob, NULL));
     assert_false(td_blob_read(blob, 5000000, &byte, 1, &err));
@@ -739,12 +733,11 @@ static void no_part_is_made_when_nobody_waits(void **state)
     struct td_decode_cache cache;
     struct counting source;
     struct td_blob *blob;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     uint8_t byte;
     const struct td_cancel cancel = {.is_asked = always};
     struct td_decoded_owner owner = {.release = release, .cancel = &cancel};
     counting_init(&source, s.source);
-    td_error_init(&err);
     assert_true(td_decode_cache_init(&cache, (size_t)4 * 1024 * 1024, NULL)); /* too little for all parts */
     assert_true(open_blob(&source.blob, &s.coding, &cache, &blob, NULL));
     check_ranges(blob, s.bytes, s.len, 5, 1);
@@ -779,10 +772,9 @@ static void damage_is_told_by_name(void **state)
         static const char *const files[] = {"a.npz", "link.npz"};
         struct td_decoded_owner owner = {.release = release, .tensor = "w", .file = files[i]};
         struct td_blob *blob;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         uint8_t byte;
         char wanted[64];
-        td_error_init(&err);
         assert_true(td_blob_decoded(s.source, &s.coding, file_number, &cache, &owner, &blob, NULL));
         assert_false(td_blob_read(blob, 0, &byte, 1, &err));
         (void)snprintf(wanted, sizeof wanted, "tensor \"w\" of \"%s\": its deflated bytes", files[i]);
@@ -808,12 +800,11 @@ static void a_file_that_changes_is_no_damage(void **state)
     struct td_blob_class class = *s.source->class;
     struct td_decode_cache cache;
     struct td_blob *blob;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     uint8_t byte;
     class.unchanged = never_unchanged;
     s.source->class = &class;
     s.coding.crc32 ^= 1;
-    td_error_init(&err);
     assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
     assert_true(open_blob(s.source, &s.coding, &cache, &blob, NULL));
     assert_false(td_blob_read(blob, 0, &byte, 1, &err));

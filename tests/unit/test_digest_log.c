@@ -208,9 +208,8 @@ static void garbage_is_an_empty_log(void **state)
 static bool exercise(const struct place *place, size_t *known)
 {
     struct td_digest_log *log;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct keeper keeper = {.below = 20};
-    td_error_init(&err);
     if (!td_digest_log_open(place->state, NULL, TD_DIGEST_LOG_WRITE, &log, &err)) {
         assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
         return false;

@@ -10,8 +10,7 @@
 static void refused(const char *state, const char *root, enum td_code code, const char *says)
 {
     struct td_digest_log *log = NULL;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     CHECK(!td_digest_log_open(state, root, TD_DIGEST_LOG_WRITE, &log, &err), "%s is accepted", state);
     CHECK(err.code == code, "%d: %s", err.code, err.message);
     check_says(&err, says, state);
@@ -93,7 +92,7 @@ static void what_others_put_there_is_refused(void **state)
     static const char says[] = "somebody else put it there";
     struct place place;
     struct td_digest_log *log;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char own[TREE_PATH_BYTES];
     char file[TREE_PATH_BYTES];
     char name[64];
@@ -103,7 +102,6 @@ static void what_others_put_there_is_refused(void **state)
     tree_directory(&place.tree, "state");
     tree_directory(&place.tree, "ours"); /* a link to it must not be followed, though it is ours alone */
     assert_int_equal(chmod(place.state, 01777), 0);
-    td_error_init(&err);
     assert_false(td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_READ, &log, &err));
     check_says(&err, "there is no sub-directory", "reading alone makes nothing");
     assert_int_equal(access(own, F_OK), -1);
@@ -183,8 +181,7 @@ static void many_make_it_at_once(void **state)
         assert_true(pids[i] >= 0);
         if (pids[i] == 0) {
             struct td_digest_log *log = NULL;
-            struct td_error err;
-            td_error_init(&err);
+            struct td_error err = TD_ERROR_INIT;
             bool ok = td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_WRITE, &log, &err);
             td_digest_log_close(log);
             _exit(ok ? 0 : 1);
@@ -222,12 +219,11 @@ static void a_log_that_others_can_write_to_is_refused(void **state)
     (void)state;
     struct place place;
     struct td_digest_log *log;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     place_open(&place);
     fill(&place, 2);
     assert_int_equal(chmod(place.file, 0620), 0);
     refused(place.state, NULL, TD_PERMISSION_DENIED, "nobody else can write; remove it");
-    td_error_init(&err);
     assert_false(td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_READ, &log, &err));
     assert_int_equal(chmod(place.file, 0644), 0);
     td_digest_log_close(open_log(&place, TD_DIGEST_LOG_READ));
@@ -313,9 +309,8 @@ static void a_directory_in_the_root_is_refused(void **state)
         assert_int_equal(access(path, F_OK), -1); /* nothing is left in there */
         for (size_t i = 0; i < COUNT_OF(outside); i++) {
             struct td_digest_log *log;
-            struct td_error err;
+            struct td_error err = TD_ERROR_INIT;
             tree_at(&place.tree, outside[i], path);
-            td_error_init(&err);
             CHECK(td_digest_log_open(path, root, TD_DIGEST_LOG_WRITE, &log, &err), "%s", err.message);
             td_digest_log_close(log);
         }
@@ -359,9 +354,8 @@ static void reading_makes_nothing(void **state)
     (void)state;
     struct place place;
     struct td_digest_log *log;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     place_open(&place);
-    td_error_init(&err);
     assert_false(td_digest_log_open(place.state, NULL, TD_DIGEST_LOG_READ, &log, &err));
     assert_int_equal(access(place.state, F_OK), -1);
     tree_directory(&place.tree, "state");

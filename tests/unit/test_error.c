@@ -17,8 +17,7 @@ static void starts_empty(void **state)
 static void first_failure_wins(void **state)
 {
     (void)state;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_false(td_error_at(&err, TD_NOT_FOUND, 42, "no tensor \"%s\"", "a"));
     assert_false(td_error_set(&err, TD_INTERNAL, "later"));
     assert_false(td_error_at(&err, TD_INTERNAL, 43, "later"));
@@ -42,8 +41,7 @@ static void null_is_allowed(void **state)
 static void sys_appends_the_hosts_words(void **state)
 {
     (void)state;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_false(td_error_sys(&err, TD_NOT_FOUND, ENOENT, "open \"%s\"", "x"));
     assert_int_equal(err.sys, ENOENT);
     assert_true(err.pos == TD_ERROR_POS_NONE);
@@ -53,8 +51,7 @@ static void sys_appends_the_hosts_words(void **state)
 static void out_of_memory_has_a_code(void **state)
 {
     (void)state;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_false(td_error_no_memory(&err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     check_error(&err, 0, false, "no memory");
@@ -64,8 +61,7 @@ static void out_of_memory_has_a_code(void **state)
 static void control_bytes_are_escaped(void **state)
 {
     (void)state;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     (void)td_error_set(&err, TD_INTERNAL, "%s",
                        "a\nb\x1b[31m\x7f\xc2\x9b"
                        "1m\xff\xc3\xa9");
@@ -83,8 +79,7 @@ static void long_messages_are_cut_to_utf8(void **state)
                 strcat(text, "x");
             while (strlen(text) + 8 < sizeof text)
                 strcat(text, units[i]);
-            struct td_error err;
-            td_error_init(&err);
+            struct td_error err = TD_ERROR_INIT;
             (void)td_error_sys(&err, TD_INTERNAL, ENOENT, "%s", text);
             check_error(&err, 0, false, units[i]);
             assert_true(strlen(err.message) > TD_ERROR_MESSAGE_BYTES - 8);

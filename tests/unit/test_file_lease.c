@@ -346,9 +346,8 @@ static void *use_files(void *argument)
     while (!atomic_load(&shared->stop)) {
         size_t i = random_below(&seed, shared->files);
         struct td_blob *blob = NULL;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         uint8_t out[64];
-        td_error_init(&err);
         if (!td_file_source_map(&place->cache, place->root, &place->sources[i], &blob, &err)) {
             atomic_fetch_add(err.code == TD_UNAVAILABLE ? &shared->changed : &shared->wrong, 1);
             continue;

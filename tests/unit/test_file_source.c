@@ -314,11 +314,10 @@ static void reading_past_a_new_end_fails(void **state)
     (void)state;
     struct place place;
     uint8_t out[FILE_BYTES];
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     open_place(&place, 1, 8, 0);
     struct td_blob *blob = map(&place, 0);
     tree_truncate(&place.tree, place.names[0], 100);
-    td_error_init(&err);
     assert_false(td_blob_read(blob, 0, out, FILE_BYTES, &err));
     assert_int_equal(err.code, TD_UNAVAILABLE);
     td_error_init(&err);
@@ -375,15 +374,13 @@ static void descriptors_are_taken_from_the_oldest(void **state)
     struct rlimit few = {.rlim_cur = (rlim_t)next, .rlim_max = old.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     struct td_blob *blob = NULL;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     bool ok = td_file_source_map(&place.cache, place.root, &place.sources[6], &blob, &err);
     struct td_blob *all[6] = {NULL};
     for (size_t i = 0; i < 6; i++) /* now everything is in use */
         (void)td_file_source_map(&place.cache, place.root, &place.sources[i], &all[i], NULL);
     struct td_blob *none = NULL;
-    struct td_error why;
-    td_error_init(&why);
+    struct td_error why = TD_ERROR_INIT;
     bool more = td_file_source_map(&place.cache, place.root, &place.sources[7], &none, &why);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     assert_true(ok);
@@ -403,13 +400,12 @@ static void descriptors_are_inputs(void **state)
     struct place place;
     char path[TREE_PATH_BYTES];
     uint8_t out[FILE_BYTES];
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     open_place(&place, 1, 8, 0);
     tree_at(&place.tree, place.names[0], path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     struct td_input input = td_input_descriptor(&fd, FILE_BYTES);
-    td_error_init(&err);
     assert_true(td_input_read(&input, 10, out, FILE_BYTES - 10, &err));
     for (size_t i = 10; i < FILE_BYTES; i++)
         assert_int_equal(out[i - 10], tree_data_byte(i, 0));

@@ -176,8 +176,7 @@ static void bare_tensors_are_named_by_the_file(void **state)
         struct td_limits limits = td_limits_default();
         struct td_input input = td_input_memory(file, 10 + sizeof header - 1 + 4);
         struct td_manifest manifest;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         td_manifest_init(&manifest, limits.max_memory_bytes);
         CHECK(td_format_parse(cases[i].name, &input, &limits, &format, &manifest, &err), "%s", err.message);
         assert_int_equal(manifest.tensor_count, 1);
@@ -206,8 +205,7 @@ static void only_bare_tensors_are(void **state)
         struct td_limits limits = td_limits_default();
         struct td_input input = td_input_memory(bytes, len);
         struct td_manifest manifest;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         td_manifest_init(&manifest, limits.max_memory_bytes);
         (void)snprintf(name, sizeof name, "%s%s", cases[i].file, cases[i].extension);
         CHECK(td_format_parse(name, &input, &limits, &format, &manifest, &err), "%s", err.message);

@@ -145,8 +145,7 @@ static void place_open(struct place *place)
 
 static void start(struct place *place)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     CHECK(td_hasher_create(&place->config, &place->hasher, &err), "%s", err.message);
     place->scanner.config.hasher = place->hasher;
 }
@@ -565,10 +564,9 @@ static void a_bad_state_directory_is_told(void **state)
 {
     (void)state;
     struct place place;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     place_open(&place);
     place.config.state_dir = place.root;
-    td_error_init(&err);
     assert_false(td_hasher_create(&place.config, &place.hasher, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     td_hasher_destroy(NULL);

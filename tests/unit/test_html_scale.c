@@ -72,8 +72,7 @@ static struct td_blob *page_of(struct place *place, const char *path, struct td_
 
 static void read_at(struct place *place, struct td_blob *blob, uint64_t off, size_t len)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_true(td_blob_read(blob, off, place->window, len, &err));
 }
 
@@ -206,11 +205,10 @@ static void any_part_can_be_read(void **state)
     struct place place;
     struct td_html_page page = {.write_row = write_numbered, .tail = "", .end_row = ROWS};
     struct td_blob *blob;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char tag[TD_TAG_BYTES];
     uint64_t seed = 7;
     open_place(&place, 1);
-    td_error_init(&err);
     page.snapshot = &place.snapshot;
     (void)write_numbered(&page, page.first_row++,
                          &page.head); /* the head looks like the row before the first */

@@ -100,8 +100,7 @@ struct place {
 
 static void open_place(struct place *place)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     tree_open(&place->tree);
     tree_directory(&place->tree, "root");
     char path[TREE_PATH_BYTES];

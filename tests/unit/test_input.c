@@ -8,9 +8,8 @@ static void reads_within_the_bounds(void **state)
     (void)state;
     static const char bytes[] = "0123456789";
     struct td_input input = td_input_memory(bytes, 10);
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char out[16];
-    td_error_init(&err);
     assert_true(input.size_bytes == 10);
     for (size_t off = 0; off <= 10; off++) {
         for (size_t len = 0; off + len <= 10; len++) {
@@ -47,9 +46,8 @@ static void refuses_everything_else(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_input input = {.size_bytes = cases[i].size, .read = never_called};
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         char out[1];
-        td_error_init(&err);
         CHECK(!td_input_read(&input, cases[i].off, out, cases[i].len, &err), "case %zu", i);
         assert_int_equal(err.code, TD_INVALID_ARGUMENT);
         assert_true(err.pos == cases[i].off);
@@ -61,8 +59,7 @@ static void nothing_is_read_without_a_call(void **state)
 {
     (void)state;
     struct td_input input = {.size_bytes = 10, .read = never_called};
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_true(td_input_read(&input, 10, NULL, 0, &err));
 }
 
@@ -78,9 +75,8 @@ static void the_hosts_failure_passes_through(void **state)
 {
     (void)state;
     struct td_input input = {.size_bytes = 10, .read = host_fails};
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char out[4];
-    td_error_init(&err);
     assert_false(td_input_read(&input, 3, out, 4, &err));
     assert_int_equal(err.code, TD_IO);
     assert_true(err.pos == 3);
@@ -106,9 +102,8 @@ static void windows_show_a_part(void **state)
     struct td_input inmost;
     struct td_window window;
     struct td_window second;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char out[11] = "";
-    td_error_init(&err);
     assert_true(td_input_window(&outer, 2, 6, &window, &inner, &err));
     assert_int_equal(inner.size_bytes, 6);
     assert_true(td_input_read(&inner, 1, out, 5, &err));
@@ -130,8 +125,7 @@ static void parts_are_loaded_within_limits(void **state)
     (void)state;
     static const char text[] = "0123456789";
     struct td_input input = td_input_memory(text, 10);
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     uint8_t *bytes = td_input_load(&input, 3, 4, 4, &err);
     assert_non_null(bytes);
     assert_memory_equal(bytes, "3456", 4);

@@ -160,8 +160,7 @@ static void tokens_come_in_order(void **state)
         {TD_JSON_END, NULL},
     };
     struct td_json json;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_json_init(&json, text, sizeof text - 1, 0, &err);
     for (size_t i = 0; i < COUNT_OF(wanted); i++) {
         CHECK(td_json_next(&json) == wanted[i].token, "token %zu: %s", i, err.message);
@@ -180,8 +179,7 @@ static void skip_passes_one_value(void **state)
     (void)state;
     static const char text[] = "{\"a\":{\"x\":[1,{\"y\":[]}],\"z\":2},\"b\":7,\"c\":[[],[]],\"d\":\"e\"}";
     struct td_json json;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_json_init(&json, text, sizeof text - 1, 0, &err);
     assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
     for (const char *key = "abcd"; *key != '\0'; key++) {
@@ -214,8 +212,7 @@ static void expect_says_what(void **state)
 {
     (void)state;
     struct td_json json;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_json_init(&json, "  [1]", 5, 100, &err);
     assert_false(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
     assert_string_equal(err.message, "an object expected");
@@ -369,8 +366,7 @@ static void equals_compares_what_is_meant(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_json json;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         td_json_init(&json, cases[i].json, strlen(cases[i].json), 0, &err);
         assert_int_equal(td_json_next(&json), TD_JSON_STRING);
         CHECK(td_json_equals(&json, cases[i].text) == cases[i].equal, "%s and %s", cases[i].json,
@@ -401,9 +397,8 @@ static void minify_drops_blanks_and_nothing_else(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_buffer out;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&out);
-        td_error_init(&err);
         assert_true(td_json_minify(cases[i].text, strlen(cases[i].text), &out, &err));
         assert_string_equal(td_buffer_terminate(&out), cases[i].wanted);
         td_buffer_fini(&out);
@@ -418,10 +413,9 @@ static void minify_settles_at_once(void **state)
         bool good = i < COUNT_OF(json_accept);
         const struct json_case *c = good ? &json_accept[i] : &json_reject[i - COUNT_OF(json_accept)];
         struct td_buffer once, twice;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&once);
         td_buffer_init(&twice);
-        td_error_init(&err);
         CHECK(td_json_minify(c->text, c->len, &once, &err) == good, "%s: %s", c->text, err.message);
         if (good) {
             assert_true(once.len <= c->len);
@@ -455,9 +449,8 @@ static void canonical_form(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_buffer out;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&out);
-        td_error_init(&err);
         CHECK(td_json_canonical(cases[i].text, strlen(cases[i].text), &out, &err), "%s: %s", cases[i].text,
               err.message);
         assert_string_equal(td_buffer_terminate(&out), cases[i].wanted);
@@ -473,9 +466,8 @@ static void canonical_form_reports_want_of_memory(void **state)
     bool ok = false;
     for (size_t k = 1; !ok; k++) {
         struct td_buffer out;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&out);
-        td_error_init(&err);
         alloc_fail_at(k);
         ok = td_json_canonical(text, sizeof text - 1, &out, &err);
         alloc_fail_at(0);
@@ -489,9 +481,8 @@ static void minify_reports_want_of_memory(void **state)
     (void)state;
     static const char text[] = "{\"a\":[1,2,3]}";
     struct td_buffer out;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&out);
-    td_error_init(&err);
     alloc_fail_at(1);
     assert_false(td_json_minify(text, sizeof text - 1, &out, &err));
     alloc_fail_at(0);
@@ -505,8 +496,7 @@ static void reading_takes_no_heap(void **state)
     alloc_count_start();
     for (size_t i = 0; i < COUNT_OF(json_accept); i++) {
         struct td_json json;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         td_json_init(&json, json_accept[i].text, json_accept[i].len, 0, &err);
         while (td_json_next(&json) != TD_JSON_END)
             ;

@@ -102,8 +102,7 @@ static void what_is_wrong_is_said(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_made_revision revision;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         assert_false(td_made_revision_read_name(text_of(cases[i].name), &revision, &err));
         if (cases[i].part == NULL)
             CHECK(err.code == TD_OK, "%s: %s", cases[i].name, err.message);

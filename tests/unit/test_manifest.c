@@ -60,8 +60,7 @@ static void finish_sorts_and_sums(void **state)
     static const char *const sorted[] = {"", "a", "a.0", "b", "b.weight", "c"};
     static const size_t came[] = {4, 1, 5, 3, 0, 2};
     struct td_manifest manifest;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     fill(&manifest, names, NULL, COUNT_OF(names));
     assert_true(td_manifest_finish(&manifest, &err));
     assert_true(manifest.total_bytes == 0 + 1 + 2 + 3 + 4 + 5);
@@ -83,8 +82,7 @@ static void empty_manifest_is_one(void **state)
 {
     (void)state;
     struct td_manifest manifest;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_manifest_init(&manifest, 0);
     assert_true(td_manifest_finish(&manifest, &err));
     assert_true(manifest.total_bytes == 0);
@@ -97,8 +95,7 @@ static void duplicate_is_named(void **state)
     (void)state;
     static const char *const names[] = {"x", "layer\n", "a", "layer\n"};
     struct td_manifest manifest;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     fill(&manifest, names, NULL, COUNT_OF(names));
     assert_false(td_manifest_finish(&manifest, &err));
     assert_int_equal(err.code, TD_INVALID_ARGUMENT);
@@ -114,8 +111,7 @@ static void sum_must_fit_64_bits(void **state)
     static const uint64_t most[] = {UINT64_MAX - 5, 3, 2};
     static const uint64_t more[] = {UINT64_MAX - 5, 3, 3};
     struct td_manifest manifest;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     fill(&manifest, names, most, COUNT_OF(names));
     assert_true(td_manifest_finish(&manifest, &err));
     assert_true(manifest.total_bytes == UINT64_MAX);
@@ -189,8 +185,7 @@ static void copies_outlive_what_they_came_from(void **state)
     (void)state;
     struct td_manifest to;
     struct td_tensor t[3];
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_true(copy_all(&to, t, &err));
     const struct td_coding_grid *grid = &t[0].coding->grid;
     assert_string_equal(t[0].name, "chunked");
@@ -216,10 +211,9 @@ static void copies_report_want_of_memory(void **state)
         struct td_manifest from;
         struct td_manifest to;
         const struct td_coding **codings;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         fill_coded(&from);
         td_manifest_init(&to, limit);
-        td_error_init(&err);
         bool ok = td_manifest_copy_codings(&to, &from, 0, &codings, &err);
         for (size_t i = 0; ok && i < 3; i++)
             ok = td_manifest_copy_tensor(&to, &from.tensors[i], "", codings, 0, &t[i], &err);
@@ -238,10 +232,9 @@ static void copies_past_2_64_are_refused(void **state)
     struct td_manifest to;
     struct td_tensor t;
     const struct td_coding **codings;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     fill_coded(&from);
     td_manifest_init(&to, 0);
-    td_error_init(&err);
     assert_false(td_manifest_copy_codings(&to, &from, UINT64_MAX - 49, &codings, &err));
     assert_int_equal(err.code, TD_INVALID_ARGUMENT);
     td_error_init(&err);
@@ -258,8 +251,7 @@ static void finish_reports_want_of_memory(void **state)
     size_t k = 1;
     for (bool ok = false; !ok; k++) {
         struct td_manifest manifest;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         fill(&manifest, names, NULL, COUNT_OF(names));
         alloc_fail_at(k);
@@ -291,14 +283,13 @@ static void a_tensor_has_less_than_2_63_bytes(void **state)
         {"U8", {(uint64_t)1 << 62, 4}, false},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         struct td_tensor tensor = {.name = "w",
                                    .name_len = 1,
                                    .rank = 2,
                                    .dtype = td_dtype_find(rows[i].dtype, strlen(rows[i].dtype)),
                                    .shape = rows[i].shape,
                                    .strides = none};
-        td_error_init(&err);
         CHECK(td_tensor_place(&tensor, 0, 16, 7, &err) == rows[i].ok, "%zu: %s", i, err.message);
         if (!rows[i].ok)
             assert_true(err.code == TD_INVALID_ARGUMENT && err.pos == 7);

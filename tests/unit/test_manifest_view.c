@@ -87,9 +87,8 @@ static void check_shape(const cJSON *entry, const struct td_tensor *tensor)
 static void check_href(const char *href, const struct td_model *model, const char *name)
 {
     struct td_uri uri;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char wanted[512];
-    td_error_init(&err);
     assert_int_equal(strspn(href, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/%?="),
                      strlen(href));
     assert_true(td_uri_parse(&uri, (struct td_text){.p = href, .len = strlen(href)}, TD_URI_STRICT, &err));
@@ -198,10 +197,9 @@ static void windows_equal_the_whole(void **state)
 {
     (void)state;
     struct place place;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     uint64_t seed = 11;
     open_place(&place);
-    td_error_init(&err);
     static const char *const ids[] = {"org/big", "parted", "empty"};
     static const struct view_options options[] = {
         {0},
@@ -520,9 +518,8 @@ static void *read_views(void *argument)
     size_t len = strlen(reader->wanted);
     for (int round = 0; round < 30; round++) {
         struct td_blob *blob = NULL;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         char window[3000];
-        td_error_init(&err);
         if (!td_manifest_view_create(&reader->place->cache, snapshot, model, &model->checkpoints[0], &whole,
                                      &blob, &err)) {
             reader->wrong++;

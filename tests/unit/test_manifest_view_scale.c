@@ -24,8 +24,7 @@ static void open_big(struct tree *tree, struct scanner *scanner, size_t count)
 /* Reads the text once, window by window; returns its length. */
 static uint64_t read_all(struct td_blob *blob, char *window, uint64_t *sum)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     for (uint64_t off = 0; off < blob->len_bytes;) {
         uint64_t n = blob->len_bytes - off < WINDOW ? blob->len_bytes - off : WINDOW;
         assert_true(td_blob_read(blob, off, window, (size_t)n, &err));
@@ -123,8 +122,7 @@ static void want_of_memory_is_an_error(void **state)
     assert_non_null(window);
     for (size_t k = 1;; k++) {
         struct td_blob *blob = NULL;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
         bool ok = td_manifest_view_create(NULL, scanner.snapshot, model, &model->checkpoints[0], &query,

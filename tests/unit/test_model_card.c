@@ -330,9 +330,8 @@ static void every_allocation_may_fail(void **state)
     size_t failed = 0;
     for (size_t k = 1;; k++) {
         struct td_buffer json;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&json);
-        td_error_init(&err);
         alloc_fail_at(k);
         bool ok = td_model_card_read(whole, sizeof whole - 1, false, &json, &err);
         alloc_fail_at(0);

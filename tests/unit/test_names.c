@@ -28,11 +28,10 @@ static size_t sort_and_check(size_t count)
     static uint64_t keys[MAX_ITEMS];
     struct ties ties = {.second = second_keys};
     const struct ties *context = &ties;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     memset(seen, 0, sizeof seen);
     for (size_t i = 0; i < count; i++)
         keys[items[i].index] = items[i].key;
-    td_error_init(&err);
     assert_true(td_order_sort(items, count, by_second, &context, &err));
     for (size_t i = 0; i < count; i++) {
         size_t here = items[i].index;
@@ -113,10 +112,9 @@ static void sort_reports_want_of_memory(void **state)
     (void)state;
     struct ties ties = {.second = second_keys};
     const struct ties *context = &ties;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     items[0] = (struct td_order){.key = 2, .index = 0};
     items[1] = (struct td_order){.key = 1, .index = 1};
-    td_error_init(&err);
     alloc_count_start();
     alloc_fail_at(1);
     assert_false(td_order_sort(items, 2, by_second, &context, &err));
@@ -143,8 +141,7 @@ static void check_order(const char *const *strings, size_t count, const char *wa
     char joined[256] = "";
     struct td_names names = {.count = count, .context = strings, .get = string_at};
     struct td_order *order;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     alloc_count_start();
     assert_true(td_names_order(&names, &order, &err));
     assert_int_equal(td_names_duplicate(&names, order), duplicate);
@@ -195,8 +192,7 @@ static void names_end_where_their_length_says(void **state)
     memset(text, 'a', 30);
     struct td_names names = {.count = 11, .context = text, .get = beginning_at};
     struct td_order *order;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_true(td_names_order(&names, &order, &err));
     assert_int_equal(td_names_duplicate(&names, order), names.count);
     for (size_t i = 0; i < names.count; i++)
@@ -224,8 +220,7 @@ static void order_looks_at_few_names(void **state)
     for (size_t i = 0; i < COUNT_OF(steps); i++) {
         struct td_names names = {.count = COUNT_OF(numbers), .get = numbered};
         struct td_order *order;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         for (size_t n = 0; n < names.count; n++)
             (void)snprintf(numbers[n], sizeof numbers[n], "model.layers.%05u",
                            (unsigned)(n * steps[i] % 5000));
@@ -261,8 +256,7 @@ static void order_survives_want_of_memory(void **state)
     size_t k = 1;
     for (bool ok = false; !ok; k++) {
         struct td_order *order;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
         ok = td_names_order(&names, &order, &err);
@@ -280,8 +274,7 @@ static void check_numbered(const char *const *strings, const char *const *wanted
     struct td_names names = {.count = count, .context = strings, .get = string_at};
     struct td_name *fresh;
     struct td_arena arena;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_arena_init(&arena, 0);
     assert_true(td_names_number_repeated(&names, &arena, &fresh, &err));
     for (size_t i = 0; i < count; i++) {
@@ -325,8 +318,7 @@ static uint64_t work_of_numbering(size_t count)
     struct td_names names = {.count = count, .get = half_repeated};
     struct td_name *fresh;
     struct td_arena arena;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_arena_init(&arena, 0);
     uint64_t work = work_now();
     assert_true(td_names_number_repeated(&names, &arena, &fresh, &err));
@@ -358,8 +350,7 @@ static void numbering_survives_want_of_memory(void **state)
     for (bool ok = false; !ok; k++) {
         struct td_name *fresh;
         struct td_arena arena;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         td_arena_init(&arena, 0);
         alloc_count_start();
         alloc_fail_at(k);
@@ -444,8 +435,7 @@ static void members_are_counted_and_found(void **state)
     static const char text[] =
         " { \"a\" : {\"x\":[1,{\"a\":2}]} , \"b\\u0063\":null,\"a\":[[]], \"\":\"a\" ,\"a\":1}";
     struct td_json json;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_json_init(&json, text, sizeof text - 1, 0, &err);
     assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
     assert_int_equal(td_json_count_members(json), 5);
@@ -465,8 +455,7 @@ static void faults_are_left_to_the_callers_pass(void **state)
     (void)state;
     static const char text[] = "{\"a\":1,\"b\":2,oops";
     struct td_json json;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_json_init(&json, text, sizeof text - 1, 0, &err);
     assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
     assert_int_equal(td_json_count_members(json), 2);

@@ -373,8 +373,7 @@ static char *describe_clean_scan(const struct tree *tree)
 static bool torture_scan(const struct tree *tree, size_t k, const char *wanted, size_t *refused)
 {
     struct scanner scanner;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     alloc_count_start();
     scanner_open(&scanner, tree);
     size_t before = alloc_count_get().calls;
@@ -419,8 +418,7 @@ static void every_allocation_of_a_rescan(void **state)
     fill(&tree);
     for (size_t k = 1;; k++) {
         struct scanner scanner;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         tree_simple(&tree, "n/x.safetensors", "p");
         alloc_count_start();
         scanner_open(&scanner, &tree);
@@ -468,8 +466,7 @@ static void every_allocation_of_a_file_by_itself(void **state)
     tree_at(&tree, "x.safetensors", path);
     for (size_t k = 1;; k++) {
         struct td_snapshot *snapshot = NULL;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
         bool ok = td_scan_file(path, &limits, &snapshot, &err);
@@ -491,8 +488,7 @@ static void every_allocation_of_a_root(void **state)
     tree_open(&tree);
     for (size_t k = 1;; k++) {
         struct td_root *root = NULL;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
         bool ok = td_root_create(tree.path, &root, &err);

@@ -34,9 +34,8 @@ static void check_plan(const struct td_rule *rules, size_t count, const struct t
 {
     struct td_rule_list list = {.rules = (struct td_rule *)(uintptr_t)rules, .count = count};
     struct td_plan plan;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_buffer text;
-    td_error_init(&err);
     td_buffer_init(&text);
     bool ok = td_plan_from_rules(&list, &set->list, t, r, &plan, &err);
     CHECK(ok, "%s: %s", wanted, err.message);
@@ -57,8 +56,7 @@ static void check_refused(const struct td_rule_list *list, const struct tensor_s
                           uint64_t r, enum td_code code, const char *const *words)
 {
     struct td_plan plan;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     CHECK(!td_plan_from_rules(list, &set->list, t, r, &plan, &err), "%s", words[0]);
     assert_int_equal(err.code, code);
     check_error(&err, 0, false, words[0]);
@@ -177,7 +175,7 @@ static void a_match_serves_all_ranks(void **state)
     struct tensor_set set;
     struct td_plan_match match;
     struct td_buffer text;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&text);
     tensor_set_init(&set, specs, COUNT_OF(specs));
     assert_true(td_plan_match(&list, &set.list, NULL, &match, NULL));
@@ -189,7 +187,6 @@ static void a_match_serves_all_ranks(void **state)
         td_plan_fini(&plan);
     }
     struct td_plan none;
-    td_error_init(&err);
     assert_false(td_plan_from_match(&match, 3, 0, &none, &err)); /* 8 rows for 3 ranks */
     assert_true(err.code == TD_FAILED_PRECONDITION && none.outputs == NULL);
     td_error_init(&err);
@@ -219,8 +216,7 @@ static void unused_rules_are_explained(void **state)
     const struct td_rule_list list = {.rules = rules, .count = COUNT_OF(rules)};
     struct td_plan_match match;
     struct tensor_set set;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     tensor_set_init(&set, specs, COUNT_OF(specs));
     assert_true(td_plan_match(&list, &set.list, NULL, &match, &err));
     assert_int_equal(match.unused_count, COUNT_OF(wanted));
@@ -272,8 +268,7 @@ static void blocks(void **state)
         struct td_rule_list list = {.rules = &rule, .count = 1};
         struct td_rule whole = {.match = "*", .whole = true, .dim = 1};
         struct td_plan plan;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         tensor_set_init(&set, cases[i].spec, 1);
         if (cases[i].wanted != NULL)
             check_plan(&rule, 1, &set, cases[i].t, 1, cases[i].wanted);
@@ -407,8 +402,7 @@ static uint64_t plan_work(size_t count, size_t *peak_bytes)
     struct td_rule_list list = {.rules = rules, .count = COUNT_OF(rules)};
     struct many many;
     struct td_plan plan;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     many_init(&many, count);
     alloc_count_start();
     uint64_t work = work_now();
@@ -443,11 +437,10 @@ static void matching_is_bounded(void **state)
     struct td_rule_list list = {.rules = rules, .count = RULES};
     struct many many;
     struct td_plan plan;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     assert_non_null(rules);
     for (size_t i = 0; i < RULES; i++)
         rules[i].match = i + 1 < RULES ? "**e**e**e**e**e**x**p" : "**";
-    td_error_init(&err);
     many_init(&many, MANY / 64 * 64);
     assert_false(td_plan_from_rules(&list, &many.list, 8, 3, &plan, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
@@ -473,8 +466,7 @@ static void failing_allocations(void **state)
     tensor_set_init(&set, specs, COUNT_OF(specs));
     for (size_t k = 1; !ok; k++) {
         struct td_plan plan;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
         ok = td_plan_from_rules(&list, &set.list, 2, 1, &plan, &err);
@@ -503,8 +495,7 @@ static void budgets_are_never_exceeded(void **state)
         struct td_budget budget;
         struct td_plan_match match = {0};
         struct td_plan plan = {0};
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         td_budget_init(&budget, max, "plans");
         alloc_count_start();
         ok = td_plan_match(&list, &many.list, &budget, &match, &err) &&

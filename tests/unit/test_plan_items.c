@@ -17,8 +17,7 @@ static void in_the_order_given(void **state)
                                                 {"d", NULL, NULL}};
     struct tensor_set set;
     struct td_plan plan;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     tensor_set_init(&set, specs, COUNT_OF(specs));
     CHECK(td_plan_from_items(items, COUNT_OF(items), &set.list, NULL, &plan, &err), "%s", err.message);
     assert_int_equal(plan.output_count, 5);
@@ -79,8 +78,7 @@ static void a_selection_is_an_item(void **state)
     td_selection_all(2, set.tensors[0].shape, &selection);
     bool ok = false;
     for (size_t k = 1; !ok; k++) {
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_fail_at(k);
         ok = td_plan_from_selection(&set.list, 0, &selection, NULL, &plan, &err);
         alloc_fail_at(0);
@@ -112,8 +110,7 @@ static void refusals(void **state)
     tensor_set_init(&set, specs, COUNT_OF(specs));
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_plan plan;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         CHECK(!td_plan_from_items(cases[i].items, cases[i].count, &set.list, NULL, &plan, &err), "case %zu",
               i);
         CHECK(err.code == cases[i].code, "case %zu: %s", i, err.message);
@@ -133,8 +130,7 @@ static void failing_allocations(void **state)
     tensor_set_init(&set, specs, COUNT_OF(specs));
     for (size_t k = 1; !ok; k++) {
         struct td_plan plan;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
         ok = td_plan_from_items(items, COUNT_OF(items), &set.list, NULL, &plan, &err);

@@ -139,8 +139,7 @@ static void repeats(const char *before, const char *item, size_t count, const ch
 {
     struct td_buffer text;
     struct td_plan_spec spec;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&text);
     td_buffer_puts(&text, before);
     for (size_t i = 0; i < count; i++) {

@@ -99,8 +99,7 @@ static void hash_all(struct place *place)
 static bool try_open(const struct place *place, const char *id, const char *revision,
                      struct td_repo_view *view)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     const struct td_repo *repo = td_repo_find(place->snapshot, false, id, strlen(id));
     CHECK(repo != NULL, "%s", id);
     bool ok = td_repo_view_open(place->snapshot, repo, revision, strlen(revision), view, &err);
@@ -298,10 +297,9 @@ static void expect_items(struct place *place, const char *id, const char *revisi
     struct td_repo_view view = open_view(place, id, revision);
     struct td_view_item *items;
     size_t count;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char got[1024] = "";
     size_t used = 0;
-    td_error_init(&err);
     assert_true(td_repo_view_list(&view, &place->arena, &items, &count, &err));
     for (size_t i = 0; i < count; i++) {
         struct td_view_item found;
@@ -381,8 +379,7 @@ static void what_is_not_there_is_not_found(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_repo_view view = open_view(&place, cases[i].id, cases[i].revision);
         struct td_view_item item;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         bool found =
             td_repo_view_find(&view, cases[i].path, strlen(cases[i].path), &place.arena, &item, &err);
         CHECK(found == cases[i].there, "%s at %s: \"%s\"", cases[i].id, cases[i].revision, cases[i].path);
@@ -399,9 +396,8 @@ static void all_ranks_of_a_model(void **state)
     struct td_shard_name name;
     struct td_repo_view view;
     struct td_view_item *items;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     size_t count;
-    td_error_init(&err);
     open_place(&place);
     const struct td_model *model = td_snapshot_find_model(place.snapshot, "ns/plain", strlen("ns/plain"));
     assert_non_null(model);
@@ -446,9 +442,8 @@ static void sizes_and_tags_are_those_of_the_answers(void **state)
             struct td_view_item item;
             struct td_view_stat stat;
             struct td_response response;
-            struct td_error err;
+            struct td_error err = TD_ERROR_INIT;
             char quoted[TD_ETAG_BYTES];
-            td_error_init(&err);
             td_response_init(&response);
             assert_true(
                 td_repo_view_find(&view, cases[i][2], strlen(cases[i][2]), &place.arena, &item, &err));
@@ -489,9 +484,8 @@ static void expect_same_stats(struct place *place, const struct td_repo_view *vi
     struct td_shard_store *store = &place->loop.api.shards;
     struct td_view_stats stats;
     struct td_view_item *items;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     size_t count;
-    td_error_init(&err);
     assert_true(td_repo_view_list(view, &place->arena, &items, &count, &err));
     struct td_view_stat *found = calloc(count, sizeof *found);
     assert_non_null(found);

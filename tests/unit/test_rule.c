@@ -429,8 +429,7 @@ static void failing_allocations(void **state)
         struct td_arena arena;
         struct td_rule_list rules;
         struct td_json json;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         td_arena_init(&arena, 0);
         td_json_init(&json, good, sizeof good - 1, 0, &err);
         alloc_count_start();

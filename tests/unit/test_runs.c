@@ -200,7 +200,7 @@ static void blocks_are_not_split(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct tensor_library library = {0};
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         (void)library_add(&library, "blk.0.w", "Q8_0", 2, shape);
         struct td_plan_piece piece = cases[i].piece;
         struct td_plan plan = {.pieces = &piece, .piece_count = 1};
@@ -210,7 +210,6 @@ static void blocks_are_not_split(void **state)
         struct td_tensor_list list = library_list(&library);
         struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
-        td_error_init(&err);
         bool ok = td_layout_append_output(layout, 1, &plan, &output, &list, &err);
         CHECK(ok == (cases[i].code == TD_OK) && err.code == cases[i].code, "case %zu: %s", i, err.message);
         CHECK(!ok || (layout->runs[0].off == cases[i].off && layout->runs[0].len == cases[i].len &&
@@ -238,7 +237,7 @@ static void odd_rows_below_a_byte(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct tensor_library library = {0};
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         (void)library_add(&library, "odd", "F4", 2, shape);
         struct td_plan_piece piece = cases[i].piece;
         struct td_plan plan = {.pieces = &piece, .piece_count = 1};
@@ -254,7 +253,6 @@ static void odd_rows_below_a_byte(void **state)
         struct td_tensor_list list = library_list(&library);
         struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
-        td_error_init(&err);
         bool ok = td_layout_append_output(layout, 1, &plan, &output, &list, &err);
         CHECK(ok == (cases[i].nbytes > 0), "case %zu: %s", i, err.message);
         CHECK(err.code == (ok ? TD_OK : TD_FAILED_PRECONDITION), "case %zu: %s", i, err.message);
@@ -306,7 +304,7 @@ static void wrong_plans_are_refused(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct tensor_library library = {0};
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         (void)library_add(&library, "a", "F32", 2, shape);
         (void)library_add(&library, "b", "F32", 2, other);
         (void)library_add(&library, "c", "F32", 1, flat);
@@ -319,7 +317,6 @@ static void wrong_plans_are_refused(void **state)
         struct td_tensor_list list = library_list(&library);
         struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
-        td_error_init(&err);
         bool ok = td_layout_append_output(layout, 1, &plan, &output, &list, &err);
         CHECK(ok == cases[i].ok, "case %zu: %s", i, err.message);
         CHECK(err.code == (ok ? TD_OK : TD_INTERNAL), "case %zu: %s", i, err.message);
@@ -373,7 +370,7 @@ static void deep_boxes_are_bounded(void **state)
     (void)state;
     uint64_t shape[24];
     struct td_selection selection = {.rank = 24};
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     const struct td_dtype *u8 = td_dtype_find("U8", 2);
     for (uint32_t i = 0; i < 24; i++) {
         shape[i] = 3;
@@ -387,7 +384,6 @@ static void deep_boxes_are_bounded(void **state)
     assert_true(layout->block_count == 4096 && layout->total_bytes == 1 << 15);
     assert_true(layout->blocks[0].rounds == 2 && layout->runs[0].count == 2 && layout->runs[0].len == 2);
     selection.sizes[8] = 2;
-    td_error_init(&err);
     assert_false(td_layout_append_selection(layout, 0, &tensor, &selection, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     assert_int_equal(layout->block_count, 4096);
@@ -439,10 +435,9 @@ static void want_of_memory_is_an_error(void **state)
     struct td_tensor_list list = library_list(&library);
     size_t k = 1;
     for (;; k++) {
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
-        td_error_init(&err);
         alloc_fail_at(k);
         bool ok = td_layout_append_output(layout, 1, &plan, &output, &list, &err);
         alloc_fail_at(0);

@@ -659,8 +659,7 @@ static void before_the_first_scan_is_503(void **state)
     }
     struct td_catalog_config config = {
         .root = place.tree.path, .max_maps = 16, .scan = td_scan_config_default()};
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_true(td_catalog_create(&config, &place.loop.catalog, &err));
     assert_true(td_api_init(&place.loop.api, place.loop.catalog, &err));
     for (bool there = false; !there;) {

@@ -16,8 +16,7 @@ struct place {
 /* All in one bucket, a thousand files in each of a thousand folders. */
 static void open_place(struct place *place)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     memset(place, 0, sizeof *place);
     td_arena_init(&place->snapshot.arena, 0);
     place->paths = malloc(sizeof(char[PATH_BYTES]) * FILES);
@@ -61,8 +60,7 @@ static void list(struct place *place, const char *target, struct td_response *re
     struct td_api api = {0};
     struct td_request request = {.facade = TD_FACADE_S3, .target = {.p = target, .len = strlen(target)}};
     struct td_uri uri;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     td_response_init_for(response, &request);
     assert_true(td_uri_parse(&uri, request.target, TD_URI_STRICT, &err));
     struct td_call call = {

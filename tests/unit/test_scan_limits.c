@@ -239,9 +239,8 @@ static void one_file_may_be_refused(void **state)
     tree_directory(&place.tree, "folder.safetensors");
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_snapshot *snapshot = NULL;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         char path[TREE_PATH_BYTES];
-        td_error_init(&err);
         tree_at(&place.tree, cases[i].name, path);
         CHECK(!td_scan_file(path, &limits, &snapshot, &err), "%s", cases[i].name);
         CHECK(err.code == cases[i].code, "%s: %s", cases[i].name, err.message);

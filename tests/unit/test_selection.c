@@ -86,8 +86,7 @@ static void check_line(char *line)
     struct shape shape = shape_of(strtok_r(NULL, " ", &rest));
     char *wanted = strtok_r(NULL, " ", &rest);
     struct td_selection selection;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     bool ok = parse(kind, text, &shape, &selection, &err);
     CHECK(ok == (strcmp(wanted, "error") != 0), "%s", kept);
     if (!ok) {
@@ -177,8 +176,7 @@ static void what_has_no_meaning_here_is_refused(void **state)
     static const struct shape shape = {2, {6, 7}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_selection selection;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         CHECK(!parse(cases[i].kind, cases[i].text, &shape, &selection, &err), "\"%s\"", cases[i].text);
         CHECK(err.code == TD_INVALID_ARGUMENT, "\"%s\"", cases[i].text);
         CHECK(strstr(err.message, cases[i].says) != NULL, "\"%s\": %s", cases[i].text, err.message);
@@ -276,12 +274,11 @@ static void sizes_count_whole_blocks(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_selection selection;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         uint64_t nbytes = 77;
         const struct td_dtype *dtype = td_dtype_find(cases[i].dtype, strlen(cases[i].dtype));
         assert_non_null(dtype);
         assert_true(parse("slice", cases[i].slice, &cases[i].shape, &selection, NULL));
-        td_error_init(&err);
         bool ok = td_selection_nbytes(&selection, cases[i].shape.sizes, dtype, &nbytes, &err);
         CHECK(ok == !cases[i].refused, "case %zu: %s", i, err.message);
         CHECK(!ok || nbytes == cases[i].nbytes, "case %zu: %llu", i, (unsigned long long)nbytes);

@@ -25,8 +25,7 @@ struct place {
 static void open_place(struct place *place)
 {
     char path[TREE_PATH_BYTES];
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     tree_open(&place->tree);
     tree_text(&place->tree, "secret", "SECRET");
     tree_text(&place->tree, "root-beside/secret", "SECRET");
@@ -54,10 +53,9 @@ static void link_to(const struct place *place, const char *name, const char *tar
 /* The file's text, or the error's code as text. */
 static enum td_code read_text(const struct td_root *root, const char *path, char out[64])
 {
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct td_file_id id;
     int fd = -1;
-    td_error_init(&err);
     out[0] = '\0';
     if (!td_root_open_file(root, path, &fd, &id, &err)) {
         check_error(&err, 0, false, path);
@@ -84,9 +82,8 @@ static void roots_are_directories(void **state)
     struct place place;
     char path[TREE_PATH_BYTES];
     struct td_root *root = NULL;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     open_place(&place);
-    td_error_init(&err);
     tree_at(&place.tree, "absent", path);
     assert_false(td_root_create(path, &root, &err));
     assert_int_equal(err.code, TD_NOT_FOUND);
@@ -224,10 +221,9 @@ static void links_that_leave_are_refused(void **state)
                                         "folder-up/root/a.txt" /* out and in again */};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         struct stat st;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         int fd;
         expect(&place, names[i], TD_PERMISSION_DENIED, NULL);
-        td_error_init(&err);
         CHECK(!td_root_stat(place.root, names[i], &st, &err) && err.code == TD_PERMISSION_DENIED, "%s",
               names[i]);
         td_error_init(&err);
@@ -259,10 +255,9 @@ static void no_magic_links(void **state)
 {
     (void)state;
     struct td_root *root;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char name[64];
     char out[64];
-    td_error_init(&err);
     assert_true(td_root_create("/proc/self", &root, &err));
     int fd = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
@@ -307,9 +302,8 @@ static void special_files_are_not_opened(void **state)
     else /* no right to make one: the host's own */
         assert_true(errno == EPERM);
     struct td_root *dev;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char out[64];
-    td_error_init(&err);
     assert_true(td_root_create("/dev", &dev, &err));
     assert_int_equal(read_text(dev, "zero", out), TD_FAILED_PRECONDITION);
     td_root_unref(dev);
@@ -366,11 +360,10 @@ static void directories_are_listed(void **state)
 {
     (void)state;
     struct place place;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     struct stat st;
     int fd;
     open_place(&place);
-    td_error_init(&err);
     assert_true(td_root_open_directory(place.root, "", &fd, &err));
     assert_true(fstat(fd, &st) == 0 && st.st_ino == place.root->inode);
     assert_int_equal(close(fd), 0);

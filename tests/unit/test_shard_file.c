@@ -194,12 +194,11 @@ static void plans_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
     struct td_shard_file *file = NULL;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     fill_library();
     struct td_plan plan = plan_all();
     struct td_tensor_list list = library_list(&library);
     plan.outputs[0].nbytes++;
-    td_error_init(&err);
     assert_false(td_shard_file_create(&plan, &list, pt, 1, true, NULL, &file, &err));
     assert_int_equal(err.code, TD_INTERNAL);
     td_plan_fini(&plan);
@@ -218,7 +217,7 @@ static void headers_stay_within_what_is_read(void **state)
     (void)state;
     enum { MOST = 100000000 };
     struct td_shard_file *file = NULL;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     const size_t around = strlen("{\"__metadata__\":{\"k\":\"\"}}");
     char *value = malloc(MOST);
     assert_non_null(value);
@@ -231,7 +230,6 @@ static void headers_stay_within_what_is_read(void **state)
     td_shard_file_unref(file);
     value[MOST - around] = 'x';
     value[MOST - around + 1] = '\0';
-    td_error_init(&err);
     assert_false(create(metadata, 1, true, &file, &err));
     assert_int_equal(err.code, TD_FAILED_PRECONDITION);
     assert_non_null(strstr(err.message, "100000000"));
@@ -244,11 +242,10 @@ static void want_of_memory_is_an_error(void **state)
     fill_library();
     size_t k = 1;
     for (bool failed = true; failed; k++) {
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         struct td_shard_file *file = NULL;
         struct td_plan plan = plan_all();
         struct td_tensor_list list = library_list(&library);
-        td_error_init(&err);
         alloc_count_start();
         alloc_fail_at(k);
         bool ok = td_shard_file_create(&plan, &list, pt, 1, true, NULL, &file, &err);
@@ -271,10 +268,9 @@ static void budgets_are_never_exceeded(void **state)
     bool ok = false;
     for (size_t max = 0; !ok; max += 7) {
         struct td_budget budget;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         struct td_shard_file *file = NULL;
         struct td_plan plan = plan_all();
-        td_error_init(&err);
         td_budget_init(&budget, max, "files");
         ok = td_shard_file_create(&plan, &list, pt, 1, true, &budget, &file, &err);
         CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED || err.code == TD_FAILED_PRECONDITION, "%zu: %s", max,

@@ -227,8 +227,7 @@ static double parse_seconds(size_t count, size_t step, size_t files)
     double best = 1e9;
     for (int round = 0; round < 3; round++) {
         struct td_shard_index index;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         double before = cpu_seconds();
         CHECK(td_shard_index_parse(&index, text.data, text.len, &err), "%s", err.message);

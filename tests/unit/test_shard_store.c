@@ -51,8 +51,7 @@ static struct td_shard_file *get(struct place *place, uint64_t rank)
 {
     struct td_shard_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     bool ok = td_shard_store_get(&place->store, &place->want, rank, &file, tag, &err);
     CHECK(ok && file != NULL, "rank %u: %s", (unsigned)rank, err.message);
     return file;
@@ -62,8 +61,7 @@ static void fails(struct place *place, uint64_t rank, enum td_code code, const c
 {
     struct td_shard_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_false(td_shard_store_get(&place->store, &place->want, rank, &file, tag, &err));
     assert_null(file);
     CHECK(err.code == code && strstr(err.message, part) != NULL, "%d %s", (int)err.code, err.message);
@@ -174,13 +172,12 @@ static void what_is_taken_makes_room_first(void **state)
 {
     (void)state;
     struct place place;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     open_place(&place, "fsdp");
     td_shard_file_unref(get(&place, 0));
     place.store.live.max_bytes = td_budget_used(&place.store.live);
     assert_true(td_budget_take(&place.store.live, place.store.live.max_bytes));
     assert_int_equal(place.store.files.count, 0);
-    td_error_init(&err);
     assert_false(td_budget_take(&place.store.live, 1));
     assert_false(td_budget_refuse(&place.store.live, 1, &err));
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);

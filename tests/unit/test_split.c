@@ -106,8 +106,7 @@ static void agrees_with_the_walk(void **state)
         size_t t = sizes[random_below(&random, COUNT_OF(sizes))];
         size_t r = random_below(&random, t);
         struct td_split split;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         bool ok = td_split_dimension(&rule, "w", size, t, r, &split, &err);
         if (!dealable(&rule, t))
             continue;
@@ -126,10 +125,9 @@ static void agrees_with_the_walk(void **state)
 static void check(const struct td_rule *rule, uint64_t size, uint64_t t, uint64_t r, const char *wanted)
 {
     struct td_split split;
-    struct td_error err;
+    struct td_error err = TD_ERROR_INIT;
     char text[256] = "";
     size_t len = 0;
-    td_error_init(&err);
     if (!td_split_dimension(rule, "w", size, t, r, &split, &err)) {
         assert_int_equal(err.code, TD_FAILED_PRECONDITION);
         check_error(&err, 0, false, wanted);

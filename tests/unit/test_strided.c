@@ -111,8 +111,7 @@ static void arrays_stay_within_their_source(void **state)
     struct td_blob *blob = NULL;
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         const struct array *a = &bad[i];
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         CHECK(!td_blob_strided(source, a->off, a->elem, a->rank, a->shape, a->strides, &blob, &err),
               "array %zu", i);
         assert_int_equal(err.code, TD_INTERNAL);
@@ -128,8 +127,7 @@ static void lack_of_memory_is_an_error(void **state)
     static const uint64_t strides[] = {1, 2};
     struct td_blob *source = source_create();
     struct td_blob *blob = NULL;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     alloc_fail_at(1);
     assert_false(td_blob_strided(source, 0, 4, 2, shape, strides, &blob, &err));
     alloc_fail_at(0);

@@ -160,8 +160,7 @@ static void gaps_and_overlaps_are_refused(void **state)
                                                l->shape[d], UINT64_MAX, UINT64_C(1) << 63};
                     for (size_t o = 0; o < COUNT_OF(others); o++) {
                         struct td_grid *grid;
-                        struct td_error err;
-                        td_error_init(&err);
+                        struct td_error err = TD_ERROR_INIT;
                         if (others[o] == was)
                             continue;
                         *numbers[k] = others[o];
@@ -193,8 +192,7 @@ static void pieces_stay_within_their_sources(void **state)
         for (size_t k = 0; k < COUNT_OF(others); k++) {
             struct td_grid *grid = NULL;
             struct td_blob *blob = NULL;
-            struct td_error err;
-            td_error_init(&err);
+            struct td_error err = TD_ERROR_INIT;
             t.tiles[i].off = others[k];
             bool ok = make_grid(l, &t, t.count, &grid, &err);
             assert_int_equal(ok, k == 0); /* the other ends past 2^64 */
@@ -295,8 +293,7 @@ static void lack_of_memory_is_an_error(void **state)
     for (size_t n = 1;; n++) {
         struct td_grid *grid = NULL;
         struct td_blob *blob = NULL;
-        struct td_error err;
-        td_error_init(&err);
+        struct td_error err = TD_ERROR_INIT;
         alloc_fail_at(n);
         bool ok = make_grid(l, &t, t.count, &grid, &err) && td_blob_tiled(grid, t.sources, &blob, &err);
         alloc_fail_at(0);

@@ -138,8 +138,7 @@ static void open_scene(struct scene *scene)
                                         .send_timeout_ns = UINT64_C(60000000000),
                                         .max_connections = 10,
                                         .max_per_address = 10};
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_true(td_mhd_load(&err));
     for (size_t i = 0; i < LARGE; i++)
         memory[i] = wire_byte(i);
@@ -219,8 +218,7 @@ static void check_body(const struct reply *reply, uint64_t off, uint64_t len)
 
 static void fill_actor(struct scene *scene, struct td_response *response)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     (void)td_body_append(&response->body, &scene->actor.blob, 0, scene->len, &err);
     response->content_type = "application/octet-stream";
     if (scene->with_all_headers) {
@@ -312,8 +310,7 @@ static void header_lengths_are_exact(void **state)
 
 static void fill_runs(struct scene *scene, struct td_response *response)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     (void)td_body_append_runs(&response->body, &scene->actor.blob, 5, 100, scene->len / 100, 300, &err);
     response->content_type = "application/octet-stream";
 }

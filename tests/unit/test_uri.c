@@ -11,8 +11,7 @@ static struct td_text text_of(const char *text)
 static void describe_as(struct td_text target, enum td_uri_query query, char *out, size_t capacity)
 {
     struct td_uri uri;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (!td_uri_parse(&uri, target, query, &err)) {
         assert_int_equal(err.code, TD_INVALID_ARGUMENT);
         check_error(&err, 0, false, "target");
@@ -151,8 +150,7 @@ static void parameters_are_found(void **state)
 {
     (void)state;
     struct td_uri uri;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     assert_true(td_uri_parse(&uri, text_of("/?page_size=10&match=&MATCH=x"), TD_URI_STRICT, &err));
     assert_true(td_text_equals(*td_uri_parameter(&uri, "page_size"), "10"));
     assert_true(td_uri_parameter(&uri, "match")->len == 0);
@@ -173,12 +171,11 @@ static void any_bytes_come_back(void **state)
         size_t len = random_below(&seed, sizeof target);
         char *exact = malloc(len + (len == 0));
         struct td_uri uri;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         assert_non_null(exact);
         memcpy(exact, target, len);
         for (size_t i = random_below(&seed, 3); len > 0 && i > 0; i--)
             exact[random_below(&seed, len)] = (char)random_next(&seed);
-        td_error_init(&err);
         enum td_uri_query query = round % 2 == 0 ? TD_URI_STRICT : TD_URI_REPEATS;
         if (td_uri_parse(&uri, (struct td_text){.p = exact, .len = len}, query, &err)) {
             assert_true(uri.path.len > 0 && uri.path.p[0] == '/');
@@ -230,7 +227,7 @@ static void encoding_is_undone_by_parsing(void **state)
         size_t len = 0;
         struct td_buffer out;
         struct td_uri uri;
-        struct td_error err;
+        struct td_error err = TD_ERROR_INIT;
         while (len < 50) {
             char encoded[4];
             uint32_t cp = (uint32_t)random_below(&seed, random_below(&seed, 2) == 0 ? 0x80 : 0x11000);
@@ -240,7 +237,6 @@ static void encoding_is_undone_by_parsing(void **state)
             memcpy(name + len, encoded, n);
             len += n;
         }
-        td_error_init(&err);
         td_buffer_init(&out);
         td_buffer_putc(&out, '/');
         td_uri_encode(&out, name, len, random_below(&seed, 2) == 0);

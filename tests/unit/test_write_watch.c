@@ -28,8 +28,7 @@ struct place {
 static void open_place(struct place *place)
 {
     static const char zeros[BYTES];
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     memset(place, 0, sizeof *place);
     tree_open(&place->tree);
     tree_write(&place->tree, "file", zeros, sizeof zeros);

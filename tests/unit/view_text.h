@@ -20,8 +20,7 @@ static inline struct td_blob *view_create(struct td_view_cache *cache, struct td
     struct td_view_query query = {.page_size = options->page_size, .page_first = options->after == NULL};
     struct td_text match = {.p = options->match, .len = options->match == NULL ? 0 : strlen(options->match)};
     struct td_blob *blob = NULL;
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     if (options->match != NULL)
         query.match = &match;
     if (options->dtype != NULL)
@@ -37,8 +36,7 @@ static inline struct td_blob *view_create(struct td_view_cache *cache, struct td
 /* The whole text, NUL-terminated; the caller frees it. Gives up the blob. */
 static inline char *view_flatten(struct td_blob *blob)
 {
-    struct td_error err;
-    td_error_init(&err);
+    struct td_error err = TD_ERROR_INIT;
     char *text = malloc((size_t)blob->len_bytes + 1);
     assert_non_null(text);
     assert_true(td_blob_read(blob, 0, text, (size_t)blob->len_bytes, &err));
