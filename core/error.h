@@ -30,7 +30,13 @@ struct td_error {
     char message[TD_ERROR_MESSAGE_BYTES];
 };
 
-/* Clears *err. Every td_error must start this way. */
+/* Every td_error starts with this value: no failure yet. */
+#define TD_ERROR_INIT            \
+    {                            \
+        .pos = TD_ERROR_POS_NONE \
+    }
+
+/* Clears *err, for an error that is used again or lies in memory that was not initialised. */
 void td_error_init(struct td_error *err);
 
 /* Records a failure unless one is recorded already. Always returns false, so `return td_error_set(...)`
