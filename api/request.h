@@ -3,17 +3,14 @@
 #define TD_API_REQUEST_H
 
 #include "core/cancel.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-struct td_text {
-    const char *p;
-    size_t len;
-};
-
 struct td_header {
-    struct td_text name, value; /* value without surrounding blanks */
+    struct td_text name;  /* compares without case (RFC 9110 section 5.1) */
+    struct td_text value; /* without surrounding blanks */
 };
 
 /* By whose rules a request is answered: ports are of API or S3, and on the first the Hub has its paths (td_api_facade). */
@@ -30,11 +27,6 @@ struct td_request {
     const struct td_cancel
         *cancel; /* asks when nobody waits for the answer any more; outlives the answer. NULL: never */
 };
-
-bool td_text_equals(struct td_text text, const char *word);
-
-/* Field names compare without case (RFC 9110 section 5.1). */
-bool td_text_equals_ignore_case(struct td_text text, const char *word);
 
 /* The next header line with this name at or after *at, which then points behind it; NULL when there is none.
  * Several lines of one name are one list (RFC 9110 section 5.3): loop over them. */

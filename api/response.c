@@ -16,16 +16,6 @@
 
 static const char json_type[] = "application/json";
 
-bool td_text_equals(struct td_text text, const char *word)
-{
-    return text.len == strlen(word) && memcmp(text.p, word, text.len) == 0;
-}
-
-bool td_text_equals_ignore_case(struct td_text text, const char *word)
-{
-    return text.len == strlen(word) && strncasecmp(text.p, word, text.len) == 0;
-}
-
 const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at)
 {
     while (*at < request->header_count) {

@@ -155,10 +155,10 @@ static void skip_hidden(struct td_s3_keys *keys)
         keys->at++;
 }
 
-static struct td_name run_name(const void *context, size_t i)
+static struct td_text run_name(const void *context, size_t i)
 {
     const char *path = run_path(context, i);
-    return (struct td_name){.text = path, .len = strlen(path)};
+    return (struct td_text){.p = path, .len = strlen(path)};
 }
 
 /* By what the paths of the view are; all come after the empty one. */

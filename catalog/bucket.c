@@ -305,10 +305,10 @@ bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err)
 
 /* ---- finding ------------------------------------------------------------------------------------------- */
 
-static struct td_name bucket_name(const void *context, size_t i)
+static struct td_text bucket_name(const void *context, size_t i)
 {
     const char *name = ((const struct td_bucket *)context)[i].name;
-    return (struct td_name){.text = name, .len = strlen(name)};
+    return (struct td_text){.p = name, .len = strlen(name)};
 }
 
 static size_t find_bucket(const struct td_bucket *buckets, size_t count, const char *name, size_t len,
@@ -375,11 +375,11 @@ struct bucket_keys {
     const struct td_bucket *bucket;
 };
 
-static struct td_name key_at(const void *context, size_t i)
+static struct td_text key_at(const void *context, size_t i)
 {
     const struct bucket_keys *keys = context;
     const char *key = td_bucket_key(keys->bucket, td_bucket_entry(keys->snapshot, keys->bucket, i));
-    return (struct td_name){.text = key, .len = strlen(key)};
+    return (struct td_text){.p = key, .len = strlen(key)};
 }
 
 static size_t search(const struct td_snapshot *snapshot, const struct td_bucket *bucket, const char *key,

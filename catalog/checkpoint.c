@@ -118,10 +118,10 @@ static struct unit *unit_set_aside(struct builder *b)
     return aside;
 }
 
-static struct td_name candidate_name(const void *context, size_t i)
+static struct td_text candidate_name(const void *context, size_t i)
 {
     const char *name = td_base_name(((const struct td_candidate *)context)[i].path);
-    return (struct td_name){.text = name, .len = strlen(name)};
+    return (struct td_text){.p = name, .len = strlen(name)};
 }
 
 /* The candidate with this base name. Candidates of one directory share a prefix, so their order is that of

@@ -217,7 +217,7 @@ static bool keep_member(struct reader *r, const char *member, struct td_buffer *
         return true;
     struct td_buffer value;
     td_buffer_init(&value);
-    bool ok = td_json_minify(before.text + from, len, &value, r->err);
+    bool ok = td_json_minify(before.text.p + from, len, &value, r->err);
     if (ok) {
         td_buffer_puts(out, out->len == 0 ? "{" : ",");
         td_json_write_cstring(out, member);

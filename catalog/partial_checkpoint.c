@@ -294,16 +294,16 @@ static bool is_listed(const struct td_snapshot *snapshot, const struct td_checkp
     return listed;
 }
 
-static struct td_name indexed_name(const void *context, size_t i)
+static struct td_text indexed_name(const void *context, size_t i)
 {
     const struct td_shard_entry *entry = &((const struct td_shard_index *)context)->entries[i];
-    return (struct td_name){.text = entry->tensor, .len = entry->tensor_len};
+    return (struct td_text){.p = entry->tensor, .len = entry->tensor_len};
 }
 
-static struct td_name joined_name(const void *context, size_t i)
+static struct td_text joined_name(const void *context, size_t i)
 {
     const struct td_dcp_tensor *tensor = &((const struct td_dcp *)context)->tensors[i];
-    return (struct td_name){.text = tensor->name, .len = tensor->name_len};
+    return (struct td_text){.p = tensor->name, .len = tensor->name_len};
 }
 
 /* Returns the file in which an index or a .metadata has the tensor, by its number; SIZE_MAX: in none. */

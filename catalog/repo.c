@@ -21,7 +21,7 @@ struct builder {
     struct td_snapshot *snapshot;
     size_t capacity;
     bool *in_cache;              /* per entry: lies in a cache's folder */
-    struct td_name *directories; /* that directly hold a file, outside caches; sorted, each once */
+    struct td_text *directories; /* that directly hold a file, outside caches; sorted, each once */
     size_t directory_count;
     struct td_error *err;
 };
@@ -73,9 +73,9 @@ static bool add_caches(struct builder *b, const struct td_cache_folder *caches, 
 
 static int name_compare(const void *a, const void *b)
 {
-    const struct td_name *x = a;
-    const struct td_name *y = b;
-    return td_name_compare(x->text, x->len, y->text, y->len);
+    const struct td_text *x = a;
+    const struct td_text *y = b;
+    return td_name_compare(x->p, x->len, y->p, y->len);
 }
 
 /* Collects the directories that directly hold a file. */
@@ -90,7 +90,7 @@ static bool find_directories(struct builder *b)
         const char *path = snapshot->entries[i].path;
         const char *name = td_base_name(path);
         if (!b->in_cache[i] && name != path)
-            b->directories[count++] = (struct td_name){.text = path, .len = (size_t)(name - path) - 1};
+            b->directories[count++] = (struct td_text){.p = path, .len = (size_t)(name - path) - 1};
     }
     if (count > 0)
         qsort(b->directories, count, sizeof *b->directories, name_compare);
@@ -100,19 +100,19 @@ static bool find_directories(struct builder *b)
     return true;
 }
 
-static struct td_name directory_at(const void *context, size_t i)
+static struct td_text directory_at(const void *context, size_t i)
 {
-    return ((const struct td_name *)context)[i];
+    return ((const struct td_text *)context)[i];
 }
 
 /* Whether no directory above it holds a file directly. */
-static bool is_topmost(const struct builder *b, const struct td_name *directory)
+static bool is_topmost(const struct builder *b, const struct td_text *directory)
 {
     struct td_names names = {.count = b->directory_count, .context = b->directories, .get = directory_at};
     for (size_t len = 1; len < directory->len; len++) {
         bool found = false;
-        if (directory->text[len] == '/')
-            (void)td_names_search(&names, directory->text, len, &found);
+        if (directory->p[len] == '/')
+            (void)td_names_search(&names, directory->p, len, &found);
         if (found)
             return false;
     }
@@ -121,14 +121,14 @@ static bool is_topmost(const struct builder *b, const struct td_name *directory)
 
 /* What of it can be an id: two segments, behind datasets/ if it begins so. Clients know no longer ones, so a directory that
  * lies deeper is a part of the repository above it. */
-static struct td_name id_part(const struct td_name *directory)
+static struct td_text id_part(const struct td_text *directory)
 {
     bool in_datasets = directory->len > DATASETS_PREFIX_LEN &&
-                       memcmp(directory->text, datasets_prefix, DATASETS_PREFIX_LEN) == 0;
+                       memcmp(directory->p, datasets_prefix, DATASETS_PREFIX_LEN) == 0;
     int segments = in_datasets ? 3 : 2;
-    struct td_name part = *directory;
+    struct td_text part = *directory;
     for (size_t i = 0; i < directory->len; i++) {
-        if (directory->text[i] == '/' && --segments == 0) {
+        if (directory->p[i] == '/' && --segments == 0) {
             part.len = i;
             break;
         }
@@ -138,20 +138,20 @@ static struct td_name id_part(const struct td_name *directory)
 
 static bool add_directories(struct builder *b)
 {
-    struct td_name last = {.text = "", .len = 0};
+    struct td_text last = {.p = "", .len = 0};
     for (size_t i = 0; i < b->directory_count; i++) {
-        const struct td_name part = id_part(&b->directories[i]);
-        const struct td_name *directory = &part;
+        const struct td_text part = id_part(&b->directories[i]);
+        const struct td_text *directory = &part;
         if (!is_topmost(b, &b->directories[i]) || name_compare(directory, &last) == 0)
             continue;
         last = part;
         struct td_repo *repo = add_repo(b);
-        const char *id = td_arena_strndup(&b->snapshot->arena, directory->text, directory->len);
+        const char *id = td_arena_strndup(&b->snapshot->arena, directory->p, directory->len);
         if (repo == NULL || id == NULL)
             return td_error_no_memory(b->err);
         set_id(repo, id);
         repo->folder = id;
-        td_snapshot_entries_below(b->snapshot, directory->text, directory->len, &repo->first_entry,
+        td_snapshot_entries_below(b->snapshot, directory->p, directory->len, &repo->first_entry,
                                   &repo->entry_count);
         repo->prefix_len = directory->len + 1;
     }

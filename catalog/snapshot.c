@@ -64,11 +64,11 @@ struct entry_run {
     size_t prefix_len;
 };
 
-static struct td_name entry_path(const void *context, size_t i)
+static struct td_text entry_path(const void *context, size_t i)
 {
     const struct entry_run *run = context;
     const char *path = run->entries[i].path + run->prefix_len;
-    return (struct td_name){.text = path, .len = strlen(path)};
+    return (struct td_text){.p = path, .len = strlen(path)};
 }
 
 /* Number of the first name that is not less than directory + border. */
@@ -78,7 +78,7 @@ static size_t lower_bound(const struct td_names *names, const char *directory, s
     size_t high = names->count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
-        const char *path = names->get(names->context, mid).text;
+        const char *path = names->get(names->context, mid).p;
         int order = strncmp(path, directory, len);
         if (order == 0)
             order = (unsigned char)path[len] < (unsigned char)border ? -1 : 1;
@@ -200,10 +200,10 @@ void td_file_unref(struct td_file *file)
     free(file);
 }
 
-static struct td_name model_id(const void *context, size_t i)
+static struct td_text model_id(const void *context, size_t i)
 {
     const char *id = ((const struct td_model *)context)[i].id;
-    return (struct td_name){.text = id, .len = strlen(id)};
+    return (struct td_text){.p = id, .len = strlen(id)};
 }
 
 static size_t find_model(const struct td_snapshot *snapshot, const char *id, size_t len, bool *found)
@@ -299,10 +299,10 @@ struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint
     return (struct td_tensor_ref){.tensor = &checkpoint->parts[0]->file->manifest.tensors[i], .part = 0};
 }
 
-static struct td_name tensor_name(const void *context, size_t i)
+static struct td_text tensor_name(const void *context, size_t i)
 {
     const struct td_tensor *tensor = td_checkpoint_tensor(context, i).tensor;
-    return (struct td_name){.text = tensor->name, .len = tensor->name_len};
+    return (struct td_text){.p = tensor->name, .len = tensor->name_len};
 }
 
 static size_t find_tensor(const struct td_checkpoint *checkpoint, const char *name, size_t len, bool *found)

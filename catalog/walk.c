@@ -385,10 +385,10 @@ static int cache_compare(const void *a, const void *b)
     return strcmp(((const struct td_cache_folder *)a)->path, ((const struct td_cache_folder *)b)->path);
 }
 
-static struct td_name cache_path(const void *context, size_t i)
+static struct td_text cache_path(const void *context, size_t i)
 {
     const char *path = ((const struct td_cache_folder *)context)[i].path;
-    return (struct td_name){.text = path, .len = strlen(path)};
+    return (struct td_text){.p = path, .len = strlen(path)};
 }
 
 /* Whether the cache's id begins with another's: models--gpt2 and models--gpt2--sub. */

@@ -22,8 +22,7 @@ enum json_expect {
 void td_json_init(struct td_json *json, const char *text, size_t len, uint64_t base, struct td_error *err)
 {
     memset(json, 0, sizeof *json);
-    json->text = text;
-    json->len = len;
+    json->text = (struct td_text){.p = text, .len = len};
     json->base = base;
     json->expect = EXPECT_VALUE;
     json->err = err;
@@ -43,13 +42,13 @@ bool td_json_fail(struct td_json *json, const char *format, ...)
 bool td_json_unknown_key(struct td_json *json, const char *known)
 {
     int shown = json->value_len > 64 ? 64 : (int)json->value_len; /* as it is spelled in the text */
-    return td_json_fail(json, "unknown key \"%.*s\"; %s", shown, json->text + json->value, known);
+    return td_json_fail(json, "unknown key \"%.*s\"; %s", shown, json->text.p + json->value, known);
 }
 
 static enum td_json_token json_error_here(struct td_json *json, const char *what)
 {
     json->start = json->pos;
-    if (json->pos >= json->len)
+    if (json->pos >= json->text.len)
         (void)td_json_fail(json, "JSON ends too early: %s expected", what);
     else
         (void)td_json_fail(json, "not JSON: %s expected", what);
@@ -58,8 +57,8 @@ static enum td_json_token json_error_here(struct td_json *json, const char *what
 
 static void json_skip_space(struct td_json *json)
 {
-    while (json->pos < json->len) {
-        char c = json->text[json->pos];
+    while (json->pos < json->text.len) {
+        char c = json->text.p[json->pos];
         if (c != ' ' && c != '\t' && c != '\n' && c != '\r')
             return;
         json->pos++;
@@ -114,13 +113,13 @@ static size_t json_escape(const char *p, size_t len, uint32_t *cp)
 /* Scans the string whose opening quote is at pos; leaves pos after the closing one. */
 static bool json_scan_string(struct td_json *json)
 {
-    const char *text = json->text;
+    const char *text = json->text.p;
     size_t pos = json->pos + 1;
     json->value = pos;
     json->escaped = false;
     for (;;) {
-        if (pos >= json->len) {
-            json->start = json->len;
+        if (pos >= json->text.len) {
+            json->start = json->text.len;
             return td_json_fail(json, "JSON ends within a string");
         }
         uint8_t byte = (uint8_t)text[pos];
@@ -128,7 +127,7 @@ static bool json_scan_string(struct td_json *json)
             break;
         if (byte == '\\') {
             uint32_t cp;
-            size_t n = json_escape(text + pos, json->len - pos, &cp);
+            size_t n = json_escape(text + pos, json->text.len - pos, &cp);
             if (n == 0) {
                 json->start = pos;
                 return td_json_fail(json, "bad escape or lone surrogate in a JSON string");
@@ -138,7 +137,7 @@ static bool json_scan_string(struct td_json *json)
         } else if (byte >= 0x20 && byte < 0x80) {
             pos++;
         } else {
-            size_t n = byte < 0x20 ? 0 : td_utf8_sequence((const uint8_t *)text + pos, json->len - pos);
+            size_t n = byte < 0x20 ? 0 : td_utf8_sequence((const uint8_t *)text + pos, json->text.len - pos);
             if (n == 0) {
                 json->start = pos;
                 return td_json_fail(json, byte < 0x20 ? "raw control byte in a JSON string"
@@ -154,31 +153,31 @@ static bool json_scan_string(struct td_json *json)
 
 static bool is_digit(const struct td_json *json, size_t pos)
 {
-    return pos < json->len && json->text[pos] >= '0' && json->text[pos] <= '9';
+    return pos < json->text.len && json->text.p[pos] >= '0' && json->text.p[pos] <= '9';
 }
 
 /* RFC 8259 section 6: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
 static bool json_scan_number(struct td_json *json)
 {
     size_t pos = json->pos;
-    if (json->text[pos] == '-')
+    if (json->text.p[pos] == '-')
         pos++;
     if (!is_digit(json, pos))
         return td_json_fail(json, "bad number in JSON");
-    if (json->text[pos] == '0')
+    if (json->text.p[pos] == '0')
         pos++;
     else
         while (is_digit(json, pos))
             pos++;
-    if (pos < json->len && json->text[pos] == '.') {
+    if (pos < json->text.len && json->text.p[pos] == '.') {
         if (!is_digit(json, ++pos))
             return td_json_fail(json, "bad number in JSON");
         while (is_digit(json, pos))
             pos++;
     }
-    if (pos < json->len && (json->text[pos] == 'e' || json->text[pos] == 'E')) {
+    if (pos < json->text.len && (json->text.p[pos] == 'e' || json->text.p[pos] == 'E')) {
         pos++;
-        if (pos < json->len && (json->text[pos] == '+' || json->text[pos] == '-'))
+        if (pos < json->text.len && (json->text.p[pos] == '+' || json->text.p[pos] == '-'))
             pos++;
         if (!is_digit(json, pos))
             return td_json_fail(json, "bad number in JSON");
@@ -229,7 +228,7 @@ static enum td_json_token json_close(struct td_json *json)
 static enum td_json_token json_literal(struct td_json *json, const char *word, enum td_json_token token)
 {
     size_t n = strlen(word);
-    if (json->len - json->pos < n || memcmp(json->text + json->pos, word, n) != 0)
+    if (json->text.len - json->pos < n || memcmp(json->text.p + json->pos, word, n) != 0)
         return json_error_here(json, "a value");
     json->pos += n;
     json_after_value(json);
@@ -238,7 +237,7 @@ static enum td_json_token json_literal(struct td_json *json, const char *word, e
 
 static enum td_json_token json_value(struct td_json *json)
 {
-    switch (json->text[json->pos]) {
+    switch (json->text.p[json->pos]) {
     case '{':
         return json_open(json, false);
     case '[':
@@ -276,12 +275,12 @@ static enum td_json_token json_value(struct td_json *json)
 
 static enum td_json_token json_key(struct td_json *json)
 {
-    if (json->text[json->pos] != '"')
+    if (json->text.p[json->pos] != '"')
         return json_error_here(json, "a key in quotes");
     if (!json_scan_string(json))
         return TD_JSON_ERROR;
     json_skip_space(json);
-    if (json->pos >= json->len || json->text[json->pos] != ':')
+    if (json->pos >= json->text.len || json->text.p[json->pos] != ':')
         return json_error_here(json, "':'");
     json->pos++;
     json->expect = EXPECT_VALUE;
@@ -311,8 +310,8 @@ enum td_json_token td_json_next(struct td_json *json)
         return TD_JSON_ERROR;
     json_skip_space(json);
     json->start = json->pos;
-    bool at_end = json->pos >= json->len;
-    char c = at_end ? '\0' : json->text[json->pos];
+    bool at_end = json->pos >= json->text.len;
+    char c = at_end ? '\0' : json->text.p[json->pos];
     if (json->expect == EXPECT_END) {
         if (!at_end)
             return json_error_here(json, "the end");
@@ -330,9 +329,9 @@ enum td_json_token td_json_next(struct td_json *json)
         json_skip_space(json);
         json->start = json->pos;
         json->expect = array ? EXPECT_VALUE : EXPECT_KEY;
-        if (json->pos >= json->len)
+        if (json->pos >= json->text.len)
             return json_error_here(json, array ? "a value" : "a key");
-        c = json->text[json->pos];
+        c = json->text.p[json->pos];
     }
     if ((json->expect == EXPECT_VALUE_OR_END && c == ']') || (json->expect == EXPECT_KEY_OR_END && c == '}'))
         return json_close(json);
@@ -364,7 +363,7 @@ bool td_json_skip(struct td_json *json)
 
 bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *len)
 {
-    const char *p = json->text + json->value;
+    const char *p = json->text.p + json->value;
     const char *end = p + json->value_len;
     size_t used = 0;
     if (!json->escaped && json->value_len < capacity) { /* nearly every name */
@@ -401,7 +400,7 @@ bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *le
 
 bool td_json_equals_n(const struct td_json *json, const char *text, size_t len)
 {
-    const char *p = json->text + json->value;
+    const char *p = json->text.p + json->value;
     if (!json->escaped)
         return json->value_len == len && memcmp(p, text, len) == 0;
     const char *end = p + json->value_len;
@@ -430,7 +429,7 @@ bool td_json_equals(const struct td_json *json, const char *text)
 
 bool td_json_u64(struct td_json *json, uint64_t *out)
 {
-    const char *p = json->text + json->value;
+    const char *p = json->text.p + json->value;
     int shown = json->value_len < 40 ? (int)json->value_len : 40;
     uint64_t value = 0;
     for (size_t i = 0; i < json->value_len; i++) {

@@ -8,6 +8,7 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,8 +32,7 @@ enum td_json_token {
 };
 
 struct td_json {
-    const char *text; /* borrowed */
-    size_t len;
+    struct td_text text;     /* borrowed */
     uint64_t base;           /* added to positions in errors: where the text begins in its file */
     size_t pos;              /* next byte to read */
     size_t start;            /* where the latest token begins */

@@ -75,7 +75,7 @@ static bool write_string(struct writer *w)
 {
     struct td_json *json = &w->json;
     if (!json->escaped) {
-        td_json_write_string(w->out, json->text + json->value, json->value_len);
+        td_json_write_string(w->out, json->text.p + json->value, json->value_len);
         return true;
     }
     size_t len = 0;
@@ -134,7 +134,7 @@ static bool write_token(struct writer *w, enum td_json_token token)
             return false;
         break;
     default: /* a number or a word */
-        td_buffer_append(w->out, json->text + json->start, json->pos - json->start);
+        td_buffer_append(w->out, json->text.p + json->start, json->pos - json->start);
     }
     end_value(w);
     return true;

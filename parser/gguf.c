@@ -521,10 +521,10 @@ static bool read_pair(struct gguf *g)
     return true;
 }
 
-static struct td_name metadata_name(const void *context, size_t i)
+static struct td_text metadata_name(const void *context, size_t i)
 {
     const struct td_metadata *metadata = context;
-    return (struct td_name){.text = metadata[i].key, .len = strlen(metadata[i].key)};
+    return (struct td_text){.p = metadata[i].key, .len = strlen(metadata[i].key)};
 }
 
 static bool check_keys_unique(struct gguf *g)

@@ -583,10 +583,10 @@ static bool add_metadata(void *context, const struct td_h5_attribute *attribute)
     return true;
 }
 
-static struct td_name metadata_name(const void *context, size_t i)
+static struct td_text metadata_name(const void *context, size_t i)
 {
     const struct td_metadata *metadata = context;
-    return (struct td_name){.text = metadata[i].key, .len = strlen(metadata[i].key)};
+    return (struct td_text){.p = metadata[i].key, .len = strlen(metadata[i].key)};
 }
 
 /* Of several items with one key, the first stays. */

@@ -23,7 +23,7 @@ struct metadata {
 /* One member of metadata.json, whose key the reader is at: *out is a copy in the arena. */
 static bool read_member(struct td_json *json, struct td_arena *arena, struct td_metadata *out)
 {
-    char *key = td_arena_strndup(arena, json->text + json->value, json->value_len);
+    char *key = td_arena_strndup(arena, json->text.p + json->value, json->value_len);
     if (key == NULL) {
         (void)td_error_no_memory(json->err);
         return false;
@@ -36,7 +36,7 @@ static bool read_member(struct td_json *json, struct td_arena *arena, struct td_
         return false;
     struct td_buffer value;
     td_buffer_init(&value);
-    bool ok = td_json_minify(json->text + begin, json->pos - begin, &value, json->err);
+    bool ok = td_json_minify(json->text.p + begin, json->pos - begin, &value, json->err);
     if (ok) {
         char *copy = value.failed ? NULL : td_arena_strndup(arena, value.data, value.len);
         *out = (struct td_metadata){.key = key, .value = copy};

@@ -26,10 +26,10 @@ int td_name_compare(const char *a, size_t a_len, const char *b, size_t b_len)
     return order != 0 ? order : (a_len > b_len) - (a_len < b_len);
 }
 
-static struct td_name tensor_name(const void *context, size_t i)
+static struct td_text tensor_name(const void *context, size_t i)
 {
     const struct td_tensor *tensors = context;
-    return (struct td_name){.text = tensors[i].name, .len = tensors[i].name_len};
+    return (struct td_text){.p = tensors[i].name, .len = tensors[i].name_len};
 }
 
 bool td_tensor_is_row_major(const struct td_tensor *tensor, uint64_t elems)

@@ -85,9 +85,9 @@ bool td_order_sort(struct td_order *items, size_t count, int (*tie)(const void *
 static int names_tie(const void *context, size_t a, size_t b)
 {
     const struct td_names *names = context;
-    struct td_name left = names->get(names->context, a);
-    struct td_name right = names->get(names->context, b);
-    return td_name_compare(left.text, left.len, right.text, right.len);
+    struct td_text left = names->get(names->context, a);
+    struct td_text right = names->get(names->context, b);
+    return td_name_compare(left.p, left.len, right.p, right.len);
 }
 
 static bool names_in_order(const struct td_names *names)
@@ -101,12 +101,12 @@ static bool names_in_order(const struct td_names *names)
 /* How many bytes all names begin with in common ("model.layers."): they say nothing about the order. */
 static size_t common_prefix(const struct td_names *names)
 {
-    struct td_name first = names->get(names->context, 0);
+    struct td_text first = names->get(names->context, 0);
     size_t common = first.len;
     for (size_t i = 1; i < names->count && common > 0; i++) {
-        struct td_name name = names->get(names->context, i);
+        struct td_text name = names->get(names->context, i);
         size_t same = 0;
-        while (same < common && same < name.len && name.text[same] == first.text[same])
+        while (same < common && same < name.len && name.p[same] == first.p[same])
             same++;
         common = same;
     }
@@ -134,8 +134,8 @@ bool td_names_order(const struct td_names *names, struct td_order **order, struc
         return td_error_no_memory(err);
     size_t common = common_prefix(names);
     for (size_t i = 0; i < names->count; i++) {
-        struct td_name name = names->get(names->context, i);
-        items[i] = (struct td_order){.key = name_key(name.text + common, name.len - common), .index = i};
+        struct td_text name = names->get(names->context, i);
+        items[i] = (struct td_order){.key = name_key(name.p + common, name.len - common), .index = i};
     }
     if (!td_order_sort(items, names->count, names_tie, names, err)) {
         free(items);
@@ -183,8 +183,8 @@ size_t td_names_search(const struct td_names *names, const char *name, size_t le
     bool met = false; /* the last one that `high` came to stand at */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        struct td_name here = names->get(names->context, middle);
-        int order = td_name_compare(here.text, here.len, name, len);
+        struct td_text here = names->get(names->context, middle);
+        int order = td_name_compare(here.p, here.len, name, len);
         if (order < 0) {
             low = middle + 1;
         } else {
@@ -210,8 +210,8 @@ bool td_names_distinct(const struct td_names *names, struct td_arena *arena, con
         size_t here = order != NULL ? order[i].index : i;
         size_t before = i == 0 || order == NULL ? i - 1 : order[i - 1].index;
         if (i == 0 || names_tie(names, before, here) != 0) {
-            struct td_name name = names->get(names->context, here);
-            (*distinct)[*distinct_count] = td_arena_strndup(arena, name.text, name.len);
+            struct td_text name = names->get(names->context, here);
+            (*distinct)[*distinct_count] = td_arena_strndup(arena, name.p, name.len);
             ok = (*distinct)[(*distinct_count)++] != NULL;
         }
         number[here] = (uint32_t)(*distinct_count - 1);
@@ -232,8 +232,8 @@ static bool names_have(const struct td_names *names, const struct td_order *orde
     size_t high = names->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        struct td_name name = names->get(names->context, place_of(order, middle));
-        int compared = td_name_compare(text, len, name.text, name.len);
+        struct td_text name = names->get(names->context, place_of(order, middle));
+        int compared = td_name_compare(text, len, name.p, name.len);
         if (compared == 0)
             return true;
         if (compared < 0)
@@ -247,15 +247,15 @@ static bool names_have(const struct td_names *names, const struct td_order *orde
 /* The name with the next free number after *number. What is tried for one name is not tried again, and two different
  * names never become the same, since a number has no '#': so all that is in the way is met once. */
 static bool number_name(const struct td_names *names, const struct td_order *order, size_t at,
-                        struct td_arena *arena, size_t *number, struct td_name *fresh)
+                        struct td_arena *arena, size_t *number, struct td_text *fresh)
 {
     enum { SUFFIX_MAX = 24 };
-    struct td_name name = names->get(names->context, at);
+    struct td_text name = names->get(names->context, at);
     char *text = td_arena_array(arena, 1, name.len + SUFFIX_MAX);
     if (text == NULL)
         return false;
-    memcpy(text, name.text, name.len);
-    fresh->text = text;
+    memcpy(text, name.p, name.len);
+    fresh->p = text;
     do {
         ++*number;
         fresh->len = name.len + (size_t)snprintf(text + name.len, SUFFIX_MAX, "#%zu", *number);
@@ -263,7 +263,7 @@ static bool number_name(const struct td_names *names, const struct td_order *ord
     return true;
 }
 
-bool td_names_number_repeated(const struct td_names *names, struct td_arena *arena, struct td_name **fresh,
+bool td_names_number_repeated(const struct td_names *names, struct td_arena *arena, struct td_text **fresh,
                               struct td_error *err)
 {
     struct td_order *order;

@@ -7,21 +7,17 @@
 #include "core/arena.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct td_name {
-    const char *text; /* borrowed */
-    size_t len;
-};
-
 /* A list of names, wherever they are kept. */
 struct td_names {
     size_t count;
     const void *context;
-    struct td_name (*get)(const void *context, size_t i);
+    struct td_text (*get)(const void *context, size_t i);
 };
 
 /* One item of a list that is being sorted: a key that decides most comparisons without touching the item. */
@@ -56,9 +52,9 @@ bool td_names_distinct(const struct td_names *names, struct td_arena *arena, con
                        size_t *distinct_count, uint32_t *number, struct td_error *err);
 
 /* Names made unique: of equal ones the first in the list keeps its own, the others get "#2", "#3" and so on, each the next
- * number with which it is none of the names that are there. (*fresh)[i].text is the i-th name's new text, in the arena and
+ * number with which it is none of the names that are there. (*fresh)[i].p is the i-th name's new text, in the arena and
  * terminated, or NULL where it stays; *fresh is NULL where all stay. The caller frees it. */
-bool td_names_number_repeated(const struct td_names *names, struct td_arena *arena, struct td_name **fresh,
+bool td_names_number_repeated(const struct td_names *names, struct td_arena *arena, struct td_text **fresh,
                               struct td_error *err);
 
 /* Whether this can only be a file beside the one that names it: not empty, no '/', no NUL, neither "." nor "..". */

@@ -274,10 +274,10 @@ static bool read_pair(struct reader *r, const struct td_protobuf_field *message,
     return value.wire == TD_WIRE_VARINT ? add_number(r, copy, value.value) : add_text(r, copy, &value);
 }
 
-static struct td_name metadata_key(const void *context, size_t i)
+static struct td_text metadata_key(const void *context, size_t i)
 {
     const char *key = ((const struct td_metadata *)context)[i].key;
-    return (struct td_name){.text = key, .len = strlen(key)};
+    return (struct td_text){.p = key, .len = strlen(key)};
 }
 
 /* Keys must be unique: the reference's checker says so of metadata_props, and JSON needs it. */
@@ -361,10 +361,10 @@ static bool check_model(struct reader *r)
                                         "no %s in it, so it is no ONNX model or cut off", lacks);
 }
 
-static struct td_name location_path(const void *context, size_t i)
+static struct td_text location_path(const void *context, size_t i)
 {
     const char *path = ((const struct location *)context)[i].path;
-    return (struct td_name){.text = path, .len = strlen(path)};
+    return (struct td_text){.p = path, .len = strlen(path)};
 }
 
 /* Numbers the other files, and says of each tensor which one it is in. */

@@ -116,7 +116,7 @@ static bool run_text(struct td_machine *m, const struct td_operand *operand)
 
 /* ---- globals, persistent ids, calls ---- */
 
-static td_pickle_ref add_name(struct td_machine *m, struct td_text_span span)
+static td_pickle_ref add_name(struct td_machine *m, struct td_pickle_span span)
 {
     struct td_pickle_value value = {.kind = TD_PICKLE_STRING, .as.text = {.off = span.off, .len = span.len}};
     if (td_utf8_valid(td_machine_text(m, span), span.len))

@@ -62,7 +62,7 @@ static bool take_number(struct td_machine *m, unsigned width, uint64_t *number)
     return true;
 }
 
-static bool take_text(struct td_machine *m, unsigned width, bool is_signed, struct td_text_span *text)
+static bool take_text(struct td_machine *m, unsigned width, bool is_signed, struct td_pickle_span *text)
 {
     uint64_t len;
     const uint8_t *p;
@@ -73,17 +73,17 @@ static bool take_text(struct td_machine *m, unsigned width, bool is_signed, stru
     size_t off = m->pos;
     if (!take(m, len, &p))
         return false;
-    *text = (struct td_text_span){.off = (uint32_t)off, .len = (uint32_t)len};
+    *text = (struct td_pickle_span){.off = (uint32_t)off, .len = (uint32_t)len};
     return true;
 }
 
-static bool take_line(struct td_machine *m, struct td_text_span *text)
+static bool take_line(struct td_machine *m, struct td_pickle_span *text)
 {
     const uint8_t *line = m->bytes + m->pos;
     const uint8_t *newline = memchr(line, '\n', m->len - m->pos);
     if (newline == NULL)
         return TD_REFUSE(m, "has no newline after its text");
-    *text = (struct td_text_span){.off = (uint32_t)m->pos, .len = (uint32_t)(newline - line)};
+    *text = (struct td_pickle_span){.off = (uint32_t)m->pos, .len = (uint32_t)(newline - line)};
     m->pos += text->len + (size_t)1;
     return true;
 }
@@ -187,7 +187,7 @@ int64_t td_load_twos_complement(const uint8_t *bytes, uint32_t len)
 }
 
 bool td_machine_push_text(struct td_machine *m, enum td_pickle_kind kind, const char *text,
-                          struct td_text_span span, unsigned flags)
+                          struct td_pickle_span span, unsigned flags)
 {
     if (kind == TD_PICKLE_STRING && td_utf8_valid(text, span.len))
         flags |= TD_PICKLE_FLAG_UTF8;

@@ -26,13 +26,13 @@ enum td_operand_kind {
     TD_OPERAND_TWO_LINES,
 };
 
-struct td_text_span {
+struct td_pickle_span {
     uint32_t off, len; /* in the caller's bytes */
 };
 
 struct td_operand {
     uint64_t number;
-    struct td_text_span text, second;
+    struct td_pickle_span text, second;
 };
 
 struct td_memo_slot {
@@ -84,7 +84,7 @@ bool td_machine_no_memory(const struct td_machine *m);
 /* Reads what follows the current opcode. */
 bool td_machine_take_operand(struct td_machine *m, struct td_operand *operand);
 
-static inline const char *td_machine_text(const struct td_machine *m, struct td_text_span span)
+static inline const char *td_machine_text(const struct td_machine *m, struct td_pickle_span span)
 {
     return (const char *)m->bytes + span.off;
 }
@@ -130,7 +130,7 @@ bool td_machine_push_int(struct td_machine *m, int64_t integer);
 /* A value whose bytes are `text`, which lies at `span` of the caller's bytes, or of the store's text with
  * TD_PICKLE_FLAG_DECODED. */
 bool td_machine_push_text(struct td_machine *m, enum td_pickle_kind kind, const char *text,
-                          struct td_text_span span, unsigned flags);
+                          struct td_pickle_span span, unsigned flags);
 
 /* Two's complement without the bytes that only repeat the sign. */
 uint32_t td_twos_complement_len(const uint8_t *bytes, uint32_t len);

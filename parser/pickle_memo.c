@@ -141,7 +141,7 @@ bool td_run_memoize(struct td_machine *m, const struct td_operand *operand)
 }
 
 /* The index of a text PUT or GET: digits only. */
-static bool line_index(const struct td_machine *m, struct td_text_span line, uint32_t *index)
+static bool line_index(const struct td_machine *m, struct td_pickle_span line, uint32_t *index)
 {
     const char *text = td_machine_text(m, line);
     uint64_t number = 0;

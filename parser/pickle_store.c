@@ -236,13 +236,12 @@ enum key_class { KEY_NONE, KEY_NUMBER, KEY_FLOAT, KEY_BIG_INT, KEY_STRING, KEY_B
 struct key {
     uint64_t prefix; /* of texts the first bytes; of the rest all that counts */
     enum key_class class;
-    const char *text;
-    size_t len;
+    struct td_text text;
 };
 
 static struct key key_of_text(enum key_class class, const char *text, size_t len)
 {
-    struct key key = {.class = class, .text = text, .len = len};
+    struct key key = {.class = class, .text = {.p = text, .len = len}};
     for (size_t i = 0; i < sizeof key.prefix; i++)
         key.prefix = key.prefix << 8 | (i < len ? (uint8_t)text[i] : 0);
     return key;
@@ -292,7 +291,7 @@ static int key_compare(const struct key *a, const struct key *b)
         return a->prefix < b->prefix ? -1 : 1;
     if (a->class != b->class)
         return a->class < b->class ? -1 : 1;
-    return a->text == NULL ? 0 : td_name_compare(a->text, a->len, b->text, b->len);
+    return a->text.p == NULL ? 0 : td_name_compare(a->text.p, a->text.len, b->text.p, b->text.len);
 }
 
 static int key_tie(const void *context, size_t a, size_t b)

@@ -250,7 +250,7 @@ static bool push_decoded(struct td_machine *m, const char *text, size_t len,
         i += read;
     }
     pool->count += (uint32_t)used;
-    struct td_text_span span = {.off = off, .len = (uint32_t)used};
+    struct td_pickle_span span = {.off = off, .len = (uint32_t)used};
     return td_machine_push_text(m, TD_PICKLE_STRING, out, span, TD_PICKLE_FLAG_DECODED);
 }
 

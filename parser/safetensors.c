@@ -60,7 +60,7 @@ static bool header_no_memory(const struct header *h)
 static const char *copy_string(struct header *h, size_t *len)
 {
     struct td_json *json = &h->json;
-    char *copy = td_arena_strndup(&h->manifest->arena, json->text + json->value, json->value_len);
+    char *copy = td_arena_strndup(&h->manifest->arena, json->text.p + json->value, json->value_len);
     if (copy == NULL) {
         (void)header_no_memory(h);
         return NULL;
@@ -85,7 +85,7 @@ static bool read_dtype(struct header *h, struct entry *e)
     if (token != TD_JSON_STRING)
         return entry_wants(h, e, token, "dtype must be a string such as \"F32\"");
     char decoded[64];
-    const char *name = h->json.text + h->json.value;
+    const char *name = h->json.text.p + h->json.value;
     size_t len = h->json.value_len;
     if (h->json.escaped && len < sizeof decoded) {
         if (!td_json_string(&h->json, decoded, sizeof decoded, &len))
@@ -260,10 +260,10 @@ static bool read_tensor(struct header *h)
     return check_entry(h, &e) && add_tensor(h, &e);
 }
 
-static struct td_name metadata_name(const void *context, size_t i)
+static struct td_text metadata_name(const void *context, size_t i)
 {
     const struct td_metadata *metadata = context;
-    return (struct td_name){.text = metadata[i].key, .len = strlen(metadata[i].key)};
+    return (struct td_text){.p = metadata[i].key, .len = strlen(metadata[i].key)};
 }
 
 /* `object` is the reader as it stood at the first key. */
@@ -278,10 +278,10 @@ static bool check_metadata_unique(struct header *h, const struct td_json *object
     free(order);
     if (twice == names.count)
         return true;
-    struct td_name name = metadata_name(metadata, twice);
+    struct td_text name = metadata_name(metadata, twice);
     return td_error_at(h->err, TD_INVALID_ARGUMENT,
-                       PREFIX_BYTES + td_json_find_member(*object, name.text, name.len, 1),
-                       "__metadata__ holds \"%.96s\" twice", name.text);
+                       PREFIX_BYTES + td_json_find_member(*object, name.p, name.len, 1),
+                       "__metadata__ holds \"%.96s\" twice", name.p);
 }
 
 /* The latest token is the key "__metadata__". Values are kept as they are spelled: they are JSON already. */
@@ -312,7 +312,7 @@ static bool read_metadata(struct header *h)
             return token != TD_JSON_ERROR &&
                    td_json_fail(json, "__metadata__ \"%.96s\" must be a string", key);
         const char *value =
-            td_arena_strndup(&manifest->arena, json->text + json->start, json->pos - json->start);
+            td_arena_strndup(&manifest->arena, json->text.p + json->start, json->pos - json->start);
         if (value == NULL)
             return header_no_memory(h);
         manifest->metadata[manifest->metadata_count++] = (struct td_metadata){.key = key, .value = value};

@@ -13,34 +13,34 @@ struct index_reader {
     struct td_json map; /* as it stood at weight_map's first key, to find positions for errors */
     struct td_shard_index *index;
     struct td_arena scratch;
-    struct td_name *files; /* file names as they come, the same as before not repeated */
+    struct td_text *files; /* file names as they come, the same as before not repeated */
     size_t file_count, file_capacity;
     bool has_map;
     struct td_error *err;
 };
 
-static bool copy_string(struct index_reader *r, struct td_arena *arena, struct td_name *out)
+static bool copy_string(struct index_reader *r, struct td_arena *arena, struct td_text *out)
 {
     struct td_json *json = &r->json;
-    char *copy = td_arena_strndup(arena, json->text + json->value, json->value_len);
+    char *copy = td_arena_strndup(arena, json->text.p + json->value, json->value_len);
     if (copy == NULL)
         return td_error_no_memory(r->err);
-    *out = (struct td_name){.text = copy, .len = json->value_len};
+    *out = (struct td_text){.p = copy, .len = json->value_len};
     return !json->escaped || td_json_string(json, copy, json->value_len + 1, &out->len);
 }
 
 /* One plain name in the index's own directory, so that no index can point outside it. */
-static bool check_file_name(struct index_reader *r, const struct td_name *file)
+static bool check_file_name(struct index_reader *r, const struct td_text *file)
 {
     if (file->len == 0)
         return td_json_fail(&r->json, "a file name is empty; a shard's file name expected");
-    if (!td_is_plain_file_name(file->text, file->len))
+    if (!td_is_plain_file_name(file->p, file->len))
         return td_json_fail(&r->json, "\"%.96s\" is not a plain file name; shards lie beside their index",
-                            file->text);
+                            file->p);
     return true;
 }
 
-static bool push_file(struct index_reader *r, struct td_name file)
+static bool push_file(struct index_reader *r, struct td_text file)
 {
     if (r->file_count == UINT32_MAX)
         return td_json_fail(&r->json, "more than 2^32-1 files");
@@ -54,7 +54,7 @@ static bool push_file(struct index_reader *r, struct td_name file)
 static bool read_entry(struct index_reader *r)
 {
     struct td_shard_index *index = r->index;
-    struct td_name tensor = {0};
+    struct td_text tensor = {0};
     if (!copy_string(r, &index->arena, &tensor))
         return false;
     if (tensor.len > UINT32_MAX)
@@ -62,15 +62,15 @@ static bool read_entry(struct index_reader *r)
     enum td_json_token token = td_json_next(&r->json);
     if (token != TD_JSON_STRING)
         return token != TD_JSON_ERROR &&
-               td_json_fail(&r->json, "weight_map \"%.96s\" must be a file name in quotes", tensor.text);
-    const struct td_name *last = r->file_count > 0 ? &r->files[r->file_count - 1] : NULL;
-    if (last == NULL || !td_json_equals_n(&r->json, last->text, last->len)) {
-        struct td_name file = {0};
+               td_json_fail(&r->json, "weight_map \"%.96s\" must be a file name in quotes", tensor.p);
+    const struct td_text *last = r->file_count > 0 ? &r->files[r->file_count - 1] : NULL;
+    if (last == NULL || !td_json_equals_n(&r->json, last->p, last->len)) {
+        struct td_text file = {0};
         if (!copy_string(r, &r->scratch, &file) || !check_file_name(r, &file) || !push_file(r, file))
             return false;
     }
     index->entries[index->entry_count++] = (struct td_shard_entry){
-        .tensor = tensor.text,
+        .tensor = tensor.p,
         .tensor_len = (uint32_t)tensor.len,
         .file = (uint32_t)(r->file_count - 1),
     };
@@ -113,9 +113,9 @@ static bool read_root(struct index_reader *r)
     return td_json_expect(&r->json, TD_JSON_END, "the end of the index");
 }
 
-static struct td_name file_name(const void *context, size_t i)
+static struct td_text file_name(const void *context, size_t i)
 {
-    const struct td_name *files = context;
+    const struct td_text *files = context;
     return files[i];
 }
 
@@ -134,10 +134,10 @@ static bool number_files(struct index_reader *r)
     return true;
 }
 
-static struct td_name entry_name(const void *context, size_t i)
+static struct td_text entry_name(const void *context, size_t i)
 {
     const struct td_shard_entry *entries = context;
-    return (struct td_name){.text = entries[i].tensor, .len = entries[i].tensor_len};
+    return (struct td_text){.p = entries[i].tensor, .len = entries[i].tensor_len};
 }
 
 static bool sort_entries(struct index_reader *r)
@@ -152,9 +152,9 @@ static bool sort_entries(struct index_reader *r)
     size_t twice = td_names_duplicate(&names, NULL);
     if (twice == names.count)
         return true;
-    struct td_name name = entry_name(index->entries, twice);
-    return td_error_at(r->err, TD_INVALID_ARGUMENT, td_json_find_member(r->map, name.text, name.len, 1),
-                       "weight_map holds \"%.96s\" twice; names must be unique", name.text);
+    struct td_text name = entry_name(index->entries, twice);
+    return td_error_at(r->err, TD_INVALID_ARGUMENT, td_json_find_member(r->map, name.p, name.len, 1),
+                       "weight_map holds \"%.96s\" twice; names must be unique", name.p);
 }
 
 bool td_shard_index_parse(struct td_shard_index *index, const char *text, size_t len, struct td_error *err)

@@ -165,16 +165,16 @@ static bool parse_pickle(const struct td_torch_records *records, const struct pa
 
 /* ---- names that occur twice ---------------------------------------------------------------------------- */
 
-static struct td_name tensor_name(const void *context, size_t i)
+static struct td_text tensor_name(const void *context, size_t i)
 {
     const struct td_tensor *tensors = context;
-    return (struct td_name){.text = tensors[i].name, .len = tensors[i].name_len};
+    return (struct td_text){.p = tensors[i].name, .len = tensors[i].name_len};
 }
 
-static struct td_name metadata_name(const void *context, size_t i)
+static struct td_text metadata_name(const void *context, size_t i)
 {
     const struct td_metadata *metadata = context;
-    return (struct td_name){.text = metadata[i].key, .len = strlen(metadata[i].key)};
+    return (struct td_text){.p = metadata[i].key, .len = strlen(metadata[i].key)};
 }
 
 /* {"a": {"b": x}, "a.b": y} has two tensors of one path, {1: x, "1": y} too. */
@@ -182,13 +182,13 @@ static bool number_tensors(struct td_manifest *manifest, struct td_error *err)
 {
     struct td_names names = {
         .count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
-    struct td_name *fresh;
+    struct td_text *fresh;
     if (!td_names_number_repeated(&names, &manifest->arena, &fresh, err))
         return false;
     for (size_t i = 0; fresh != NULL && i < names.count; i++) {
-        if (fresh[i].text == NULL)
+        if (fresh[i].p == NULL)
             continue;
-        manifest->tensors[i].name = fresh[i].text;
+        manifest->tensors[i].name = fresh[i].p;
         manifest->tensors[i].name_len = (uint32_t)fresh[i].len;
     }
     free(fresh);
@@ -199,12 +199,12 @@ static bool number_metadata(struct td_manifest *manifest, struct td_error *err)
 {
     struct td_names names = {
         .count = manifest->metadata_count, .context = manifest->metadata, .get = metadata_name};
-    struct td_name *fresh;
+    struct td_text *fresh;
     if (!td_names_number_repeated(&names, &manifest->arena, &fresh, err))
         return false;
     for (size_t i = 0; fresh != NULL && i < names.count; i++)
-        if (fresh[i].text != NULL)
-            manifest->metadata[i].key = fresh[i].text;
+        if (fresh[i].p != NULL)
+            manifest->metadata[i].key = fresh[i].p;
     free(fresh);
     return true;
 }

@@ -15,9 +15,9 @@
 
 /* One entry of storage_data: which item of which file holds the box that begins at `offsets` of the tensor `name`. */
 struct stored {
-    struct td_name name;
+    struct td_text name;
     td_pickle_ref offsets; /* a tuple, or NIL */
-    struct td_name file;
+    struct td_text file;
     uint64_t item_offset, item_bytes;
     const char *reason;
 };
@@ -89,13 +89,13 @@ static bool read_sizes(const struct reader *r, td_pickle_ref ref, uint32_t rank,
     return true;
 }
 
-static struct td_name text_of(const struct reader *r, td_pickle_ref ref)
+static struct td_text text_of(const struct reader *r, td_pickle_ref ref)
 {
-    struct td_name name = {0};
+    struct td_text name = {0};
     if (td_pickle_is_utf8(&r->pickle, ref))
-        name.text = td_pickle_text(&r->pickle, ref, &name.len);
-    if (name.text != NULL && memchr(name.text, '\0', name.len) != NULL)
-        name.text = NULL;
+        name.p = td_pickle_text(&r->pickle, ref, &name.len);
+    if (name.p != NULL && memchr(name.p, '\0', name.len) != NULL)
+        name.p = NULL;
     return name;
 }
 
@@ -109,9 +109,9 @@ static bool read_stored(struct reader *r, td_pickle_ref key, td_pickle_ref value
     s->name = text_of(r, member(r, key, "fqn"));
     s->offsets = sizes_of(r, member(r, key, "offset"));
     s->file = text_of(r, member(r, value, "relative_path"));
-    if (s->name.text == NULL)
+    if (s->name.p == NULL)
         return refuse(r, key, "a key of storage_data has no fqn, the tensor's name");
-    if (s->file.text == NULL || !td_is_plain_file_name(s->file.text, s->file.len))
+    if (s->file.p == NULL || !td_is_plain_file_name(s->file.p, s->file.len))
         return refuse(r, value, "an item's relative_path is not the name of a file beside this one");
     if (!td_pickle_int(p, member(r, value, "offset"), &offset) || offset < 0)
         return refuse(r, value, "an item's offset is no whole number from 0 on");
@@ -123,12 +123,12 @@ static bool read_stored(struct reader *r, td_pickle_ref key, td_pickle_ref value
     return true;
 }
 
-static struct td_name stored_name(const void *context, size_t i)
+static struct td_text stored_name(const void *context, size_t i)
 {
     return ((const struct stored *)context)[i].name;
 }
 
-static struct td_name stored_file(const void *context, size_t i)
+static struct td_text stored_file(const void *context, size_t i)
 {
     return ((const struct stored *)context)[i].file;
 }
@@ -168,9 +168,9 @@ static size_t stored_find(const struct reader *r, const struct td_dcp_tensor *te
 
 static bool is_stored_as(const struct reader *r, size_t i, const struct td_dcp_tensor *tensor)
 {
-    const struct td_name *name = &r->stored[i].name;
+    const struct td_text *name = &r->stored[i].name;
     return i < r->stored_count && name->len == tensor->name_len &&
-           memcmp(name->text, tensor->name, name->len) == 0;
+           memcmp(name->p, tensor->name, name->len) == 0;
 }
 
 /* Boxes in the order of their starts. */
@@ -278,15 +278,15 @@ static const struct td_dtype *dtype_of(const struct reader *r, td_pickle_ref pro
 static bool read_tensor(struct reader *r, td_pickle_ref key, td_pickle_ref value)
 {
     const struct td_pickle *p = &r->pickle;
-    struct td_name name = text_of(r, key);
+    struct td_text name = text_of(r, key);
     td_pickle_ref size = sizes_of(r, member(r, value, "size"));
     td_pickle_ref chunks = member(r, value, "chunks");
     if (size == TD_PICKLE_NIL) /* BytesStorageMetadata: some other object */
         return true;
-    if (name.text == NULL || name.len > UINT32_MAX)
+    if (name.p == NULL || name.len > UINT32_MAX)
         return refuse(r, key, "a tensor's name is no UTF-8 text without NUL");
     struct td_dcp_tensor *tensor = &r->dcp->tensors[r->dcp->tensor_count++];
-    tensor->name = td_arena_strndup(&r->dcp->arena, name.text, name.len);
+    tensor->name = td_arena_strndup(&r->dcp->arena, name.p, name.len);
     tensor->name_len = (uint32_t)name.len;
     tensor->rank = td_pickle_count(p, size);
     if (tensor->name == NULL)
@@ -305,10 +305,10 @@ static bool check_memory(const struct reader *r, td_pickle_ref at)
            refuse(r, at, "values are shared so often that they unfold without end");
 }
 
-static struct td_name tensor_name(const void *context, size_t i)
+static struct td_text tensor_name(const void *context, size_t i)
 {
     const struct td_dcp_tensor *tensors = context;
-    return (struct td_name){.text = tensors[i].name, .len = tensors[i].name_len};
+    return (struct td_text){.p = tensors[i].name, .len = tensors[i].name_len};
 }
 
 static bool read_tensors(struct reader *r, td_pickle_ref ref)

@@ -5,16 +5,16 @@
 
 #include <stdlib.h>
 
-static struct td_name storage_key(const void *context, size_t i)
+static struct td_text storage_key(const void *context, size_t i)
 {
     const struct td_torch_storage *storages = context;
-    return (struct td_name){.text = storages[i].key, .len = storages[i].key_len};
+    return (struct td_text){.p = storages[i].key, .len = storages[i].key_len};
 }
 
-static struct td_name view_key(const void *context, size_t i)
+static struct td_text view_key(const void *context, size_t i)
 {
     const struct td_torch_storage *storages = context;
-    return (struct td_name){.text = storages[i].view_key, .len = storages[i].view_key_len};
+    return (struct td_text){.p = storages[i].view_key, .len = storages[i].view_key_len};
 }
 
 static bool same_key(const struct td_torch_storage *a, const struct td_torch_storage *b)
@@ -48,7 +48,7 @@ static bool read_all(struct td_torch_ids *ids, struct td_pickle *pickle, bool is
 }
 
 static bool sort(struct td_torch_storage *storages, size_t count,
-                 struct td_name (*key)(const void *context, size_t i), struct td_error *err)
+                 struct td_text (*key)(const void *context, size_t i), struct td_error *err)
 {
     struct td_order *order;
     struct td_names names = {.count = count, .context = storages, .get = key};

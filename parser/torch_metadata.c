@@ -35,8 +35,7 @@ static void write_text(struct td_buffer *out, const char *text, size_t len, bool
 
 /* A bytes or bytearray, however the protocol spells it. */
 struct bytes {
-    const char *text;
-    size_t len;
+    struct td_text text;
     bool latin1; /* UTF-8 with a character for each byte */
 };
 
@@ -50,7 +49,7 @@ static bool is_builtin_call(const struct td_pickle *p, td_pickle_ref ref, const 
 static bool find_bytes(const struct td_pickle *p, td_pickle_ref ref, struct bytes *out)
 {
     td_pickle_ref args = td_pickle_args(p, ref);
-    *out = (struct bytes){.text = ""};
+    *out = (struct bytes){.text = TD_TEXT("")};
     if (is_builtin_call(p, ref, "bytearray") || is_builtin_call(p, ref, "bytes")) {
         if (td_pickle_count(p, args) == 0)
             return true;
@@ -65,21 +64,21 @@ static bool find_bytes(const struct td_pickle *p, td_pickle_ref ref, struct byte
     } else if (td_pickle_kind(p, ref) != TD_PICKLE_BYTES && td_pickle_kind(p, ref) != TD_PICKLE_BYTEARRAY) {
         return false;
     }
-    out->text = td_pickle_text(p, ref, &out->len);
+    out->text.p = td_pickle_text(p, ref, &out->text.len);
     return true;
 }
 
 /* Copies as many as there is room for; *total is how many there are. False where a character is no byte. */
 static bool copy_bytes(const struct bytes *bytes, uint8_t *out, size_t room, size_t *total)
 {
-    const uint8_t *text = (const uint8_t *)bytes->text;
+    const uint8_t *text = (const uint8_t *)bytes->text.p;
     *total = 0;
     if (!bytes->latin1) {
-        memcpy(out, text, bytes->len < room ? bytes->len : room);
-        *total = bytes->len;
+        memcpy(out, text, bytes->text.len < room ? bytes->text.len : room);
+        *total = bytes->text.len;
         return true;
     }
-    for (size_t i = 0; i < bytes->len; i++, ++*total) {
+    for (size_t i = 0; i < bytes->text.len; i++, ++*total) {
         uint8_t byte = text[i];
         if (byte > 0xC3)
             return false;
@@ -113,10 +112,10 @@ static bool read_number_bytes(const struct td_pickle *p, td_pickle_ref ref, uint
     struct bytes bytes = {0};
     size_t total;
     if (td_pickle_kind(p, ref) == TD_PICKLE_STRING)
-        bytes.text = td_pickle_text(p, ref, &bytes.len);
+        bytes.text.p = td_pickle_text(p, ref, &bytes.text.len);
     else if (!find_bytes(p, ref, &bytes))
         return false;
-    return bytes.len <= 2 * wanted && copy_bytes(&bytes, out, wanted, &total) && total == wanted;
+    return bytes.text.len <= 2 * wanted && copy_bytes(&bytes, out, wanted, &total) && total == wanted;
 }
 
 enum {
@@ -284,7 +283,7 @@ bool td_torch_is_array(const struct td_pickle *p, td_pickle_ref ref)
 static uint64_t counted_bytes(const struct td_pickle *p, td_pickle_ref ref)
 {
     struct bytes bytes;
-    return find_bytes(p, ref, &bytes) && bytes.latin1 ? bytes.len : 0;
+    return find_bytes(p, ref, &bytes) && bytes.latin1 ? bytes.text.len : 0;
 }
 
 uint64_t td_torch_metadata_bytes(const struct td_pickle *p, td_pickle_ref ref)

@@ -11,10 +11,10 @@ bool td_zip_no_memory(const struct td_zip_reader *r)
     return false;
 }
 
-static struct td_name entry_name(const void *context, size_t i)
+static struct td_text entry_name(const void *context, size_t i)
 {
     const struct td_zip_entry *entries = context;
-    return (struct td_name){.text = entries[i].name, .len = entries[i].name_len};
+    return (struct td_text){.p = entries[i].name, .len = entries[i].name_len};
 }
 
 /* Folders go, and names are sorted. */
@@ -83,10 +83,10 @@ bool td_zip_read(struct td_zip *zip, const struct td_input *input, const struct 
     return ok;
 }
 
-static struct td_name by_name(const void *context, size_t i)
+static struct td_text by_name(const void *context, size_t i)
 {
     struct td_zip_entry *const *entries = context;
-    return (struct td_name){.text = entries[i]->name, .len = entries[i]->name_len};
+    return (struct td_text){.p = entries[i]->name, .len = entries[i]->name_len};
 }
 
 const struct td_zip_entry *td_zip_find(const struct td_zip *zip, const char *name, size_t len)

@@ -199,13 +199,13 @@ bool td_model_config_read(const char *text, size_t len, struct td_model_config *
 {
     struct td_error inner = TD_ERROR_INIT;
     struct config_reader r = {.seen = 0};
-    struct td_json text_config = {.text = NULL};
+    struct td_json text_config = {.text = {NULL, 0}}; /* until it is found */
     if (len > TD_CONFIG_MAX_BYTES)
         return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has %zu bytes; at most %d are read",
                             len, TD_CONFIG_MAX_BYTES);
     td_json_init(&r.json, text, len, 0, &inner);
     if (!read_object(&r, &text_config) || !td_json_expect(&r.json, TD_JSON_END, "the end of the file") ||
-        (text_config.text != NULL && !read_text_config(&r, &text_config)))
+        (text_config.text.p != NULL && !read_text_config(&r, &text_config)))
         return td_error_set(err, TD_FAILED_PRECONDITION, "config.json: %s (at byte %" PRIu64 ")",
                             inner.message, inner.pos);
     struct td_model_config *config = &r.config;

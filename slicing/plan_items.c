@@ -130,10 +130,10 @@ static bool add_item(struct item_planner *p, const struct td_plan_item *item)
     return append_result(p, tensor, name, &piece, &out);
 }
 
-static struct td_name output_name(const void *context, size_t i)
+static struct td_text output_name(const void *context, size_t i)
 {
     const struct td_plan *plan = context;
-    return (struct td_name){.text = plan->outputs[i].name, .len = strlen(plan->outputs[i].name)};
+    return (struct td_text){.p = plan->outputs[i].name, .len = strlen(plan->outputs[i].name)};
 }
 
 static bool check_names(const struct td_plan *plan, struct td_error *err)

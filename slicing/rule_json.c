@@ -105,7 +105,7 @@ static bool read_dim(struct rule_reader *r, int32_t *out)
     enum td_json_token token = td_json_next(json);
     if (token != TD_JSON_NUMBER)
         return token != TD_JSON_ERROR && td_json_fail(json, "dim must be a number");
-    const char *text = json->text + json->value;
+    const char *text = json->text.p + json->value;
     bool negative = text[0] == '-';
     size_t sign = negative ? 1 : 0;
     uint64_t value;

@@ -1,6 +1,7 @@
 #include "slicing/selection.h"
 
 #include "core/checked.h"
+#include "core/text.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -17,23 +18,13 @@ void td_selection_all(uint32_t rank, const uint64_t *shape, struct td_selection 
     }
 }
 
-struct text {
-    const char *p;
-    size_t len;
-};
-
-static int shown(struct text text)
-{
-    return text.len < SHOWN_BYTES ? (int)text.len : SHOWN_BYTES;
-}
-
 struct number {
     bool negative;
     uint64_t magnitude; /* 2^64-1 stands for all above it */
 };
 
 /* Takes a number off the front of the text; nothing when there is none. */
-static bool take_number(struct text *text, bool may_be_negative, struct number *out)
+static bool take_number(struct td_text *text, bool may_be_negative, struct number *out)
 {
     bool minus = may_be_negative && text->len > 0 && text->p[0] == '-';
     size_t begin = minus ? 1 : 0;
@@ -51,15 +42,6 @@ static bool take_number(struct text *text, bool may_be_negative, struct number *
     return true;
 }
 
-static bool take_char(struct text *text, char c)
-{
-    if (text->len == 0 || text->p[0] != c)
-        return false;
-    text->p++;
-    text->len--;
-    return true;
-}
-
 /* Where a start or a stop lies, within the dimension. */
 static uint64_t clip(const struct number *number, uint64_t size)
 {
@@ -74,18 +56,19 @@ static bool index_of(const struct number *number, uint64_t size, uint64_t *index
     return number->negative ? number->magnitude <= size : number->magnitude < size;
 }
 
-static bool refuse_item(struct text item, uint32_t dim, uint64_t size, const char *why, struct td_error *err)
+static bool refuse_item(struct td_text item, uint32_t dim, uint64_t size, const char *why,
+                        struct td_error *err)
 {
     return td_error_set(err, TD_INVALID_ARGUMENT,
-                        "slice: \"%.*s\" for dimension %" PRIu32 " of size %" PRIu64 " %s", shown(item),
-                        item.p, dim, size, why);
+                        "slice: \"%.*s\" for dimension %" PRIu32 " of size %" PRIu64 " %s",
+                        TD_SHOW(item, SHOWN_BYTES), dim, size, why);
 }
 
-static bool read_integer(struct text item, uint32_t dim, uint64_t size, struct td_selection *out,
+static bool read_integer(struct td_text item, uint32_t dim, uint64_t size, struct td_selection *out,
                          struct td_error *err)
 {
     struct number number;
-    struct text rest = item;
+    struct td_text rest = item;
     if (!take_number(&rest, true, &number) || rest.len > 0)
         return refuse_item(item, dim, size, "is not an index, start:stop or ...", err);
     if (!index_of(&number, size, &out->starts[dim]))
@@ -95,10 +78,10 @@ static bool read_integer(struct text item, uint32_t dim, uint64_t size, struct t
     return true;
 }
 
-static bool read_item(struct text item, uint32_t dim, uint64_t size, struct td_selection *out,
+static bool read_item(struct td_text item, uint32_t dim, uint64_t size, struct td_selection *out,
                       struct td_error *err)
 {
-    struct text rest = item;
+    struct td_text rest = item;
     struct number number;
     uint64_t start = 0;
     uint64_t stop = size;
@@ -106,7 +89,7 @@ static bool read_item(struct text item, uint32_t dim, uint64_t size, struct td_s
         return read_integer(item, dim, size, out, err);
     if (take_number(&rest, true, &number))
         start = clip(&number, size);
-    bool ok = take_char(&rest, ':');
+    bool ok = td_text_take_char(&rest, ':');
     if (ok && take_number(&rest, true, &number))
         stop = clip(&number, size);
     if (ok && rest.len > 0 && rest.p[0] == ':')
@@ -119,22 +102,22 @@ static bool read_item(struct text item, uint32_t dim, uint64_t size, struct td_s
 }
 
 /* Takes the text up to the next comma, and the comma. */
-static struct text next_item(struct text *text)
+static struct td_text next_item(struct td_text *text)
 {
     const char *comma = memchr(text->p, ',', text->len);
-    struct text item = {text->p, comma == NULL ? text->len : (size_t)(comma - text->p)};
+    struct td_text item = {text->p, comma == NULL ? text->len : (size_t)(comma - text->p)};
     size_t past = item.len + (comma == NULL ? 0 : 1);
     text->p += past;
     text->len -= past;
     return item;
 }
 
-static bool is_ellipsis(struct text item)
+static bool is_ellipsis(struct td_text item)
 {
     return item.len == 3 && memcmp(item.p, "...", 3) == 0;
 }
 
-static void count_items(struct text text, size_t *items, size_t *ellipses)
+static void count_items(struct td_text text, size_t *items, size_t *ellipses)
 {
     *items = 1;
     *ellipses = 0;
@@ -147,24 +130,25 @@ static void count_items(struct text text, size_t *items, size_t *ellipses)
 bool td_slice_parse(const char *text, size_t len, uint32_t rank, const uint64_t *shape,
                     struct td_selection *out, struct td_error *err)
 {
-    struct text left = {text, len};
+    struct td_text whole = {text, len};
+    struct td_text left = whole;
     size_t items;
     size_t ellipses;
     if (len == 0)
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "slice: is empty; it needs an item per dimension, such as 0:128,:");
-    count_items(left, &items, &ellipses);
+    count_items(whole, &items, &ellipses);
     if (ellipses > 1)
         return td_error_set(err, TD_INVALID_ARGUMENT, "slice: \"%.*s\" has %zu ellipses; one is allowed",
-                            shown(left), text, ellipses);
+                            TD_SHOW(whole, SHOWN_BYTES), ellipses);
     if (items - ellipses > rank)
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "slice: \"%.*s\" has %zu items; the tensor has %" PRIu32 " dimensions",
-                            shown(left), text, items - ellipses, rank);
+                            TD_SHOW(whole, SHOWN_BYTES), items - ellipses, rank);
     td_selection_all(rank, shape, out);
     uint32_t dim = 0;
     for (size_t i = 0; i < items; i++) {
-        struct text item = next_item(&left);
+        struct td_text item = next_item(&left);
         if (is_ellipsis(item)) {
             dim += rank - (uint32_t)(items - 1);
             continue;
@@ -191,25 +175,27 @@ static void take_chunk(uint64_t chunk, uint64_t count, uint64_t *start, uint64_t
 bool td_shard_parse(const char *text, size_t len, uint32_t rank, const uint64_t *shape,
                     struct td_selection *out, struct td_error *err)
 {
-    struct text rest = {text, len};
+    struct td_text whole = {text, len};
+    struct td_text rest = whole;
     struct number dim;
     struct number chunk;
     struct number count;
-    int n = shown(rest);
-    if (!take_number(&rest, true, &dim) || !take_char(&rest, ':') || !take_number(&rest, false, &chunk) ||
-        !take_char(&rest, '/') || !take_number(&rest, false, &count) || rest.len > 0)
+    if (!take_number(&rest, true, &dim) || !td_text_take_char(&rest, ':') ||
+        !take_number(&rest, false, &chunk) || !td_text_take_char(&rest, '/') ||
+        !take_number(&rest, false, &count) || rest.len > 0)
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "shard: \"%.*s\" is not of the form DIM:RANK/SIZE, such as 0:1/8", n, text);
+                            "shard: \"%.*s\" is not of the form DIM:RANK/SIZE, such as 0:1/8",
+                            TD_SHOW(whole, SHOWN_BYTES));
     uint64_t index;
     if (!index_of(&dim, rank, &index))
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "shard: \"%.*s\" names a dimension that the tensor lacks; it has %" PRIu32, n,
-                            text, rank);
+                            "shard: \"%.*s\" names a dimension that the tensor lacks; it has %" PRIu32,
+                            TD_SHOW(whole, SHOWN_BYTES), rank);
     if (chunk.magnitude >= count.magnitude)
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "shard: \"%.*s\" for dimension %" PRIu64 " of size %" PRIu64
                             ": RANK has to be below SIZE",
-                            n, text, index, shape[index]);
+                            TD_SHOW(whole, SHOWN_BYTES), index, shape[index]);
     td_selection_all(rank, shape, out);
     take_chunk(chunk.magnitude, count.magnitude, &out->starts[index], &out->sizes[index]);
     return true;

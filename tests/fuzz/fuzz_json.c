@@ -183,7 +183,7 @@ static void check_string(struct td_json json)
 
 static void check_number(struct td_json json)
 {
-    const char *p = json.text + json.value;
+    const char *p = json.text.p + json.value;
     unsigned __int128 wanted = 0;
     bool whole = true;
     for (size_t i = 0; i < json.value_len; i++) {

@@ -128,10 +128,10 @@ static void sort_reports_want_of_memory(void **state)
     assert_int_equal(alloc_count_get().live_bytes, 0);
 }
 
-static struct td_name string_at(const void *context, size_t i)
+static struct td_text string_at(const void *context, size_t i)
 {
     const char *const *strings = context;
-    return (struct td_name){.text = strings[i], .len = strlen(strings[i])};
+    return (struct td_text){.p = strings[i], .len = strlen(strings[i])};
 }
 
 /* What the order makes of a list of strings, joined by spaces. */
@@ -179,9 +179,9 @@ static void names_go_by_bytes(void **state)
 }
 
 /* Names that are the beginnings of one text: what counts is the length, for nothing ends them. */
-static struct td_name beginning_at(const void *context, size_t i)
+static struct td_text beginning_at(const void *context, size_t i)
 {
-    return (struct td_name){.text = context, .len = 30 - 3 * i};
+    return (struct td_text){.p = context, .len = 30 - 3 * i};
 }
 
 static void names_end_where_their_length_says(void **state)
@@ -206,11 +206,11 @@ static size_t looked_at;
 
 static char numbers[5000][24];
 
-static struct td_name numbered(const void *context, size_t i)
+static struct td_text numbered(const void *context, size_t i)
 {
     (void)context;
     looked_at++;
-    return (struct td_name){.text = numbers[i], .len = strlen(numbers[i])};
+    return (struct td_text){.p = numbers[i], .len = strlen(numbers[i])};
 }
 
 static void order_looks_at_few_names(void **state)
@@ -272,13 +272,13 @@ static void order_survives_want_of_memory(void **state)
 static void check_numbered(const char *const *strings, const char *const *wanted, size_t count)
 {
     struct td_names names = {.count = count, .context = strings, .get = string_at};
-    struct td_name *fresh;
+    struct td_text *fresh;
     struct td_arena arena;
     struct td_error err = TD_ERROR_INIT;
     td_arena_init(&arena, 0);
     assert_true(td_names_number_repeated(&names, &arena, &fresh, &err));
     for (size_t i = 0; i < count; i++) {
-        const char *text = fresh == NULL || fresh[i].text == NULL ? strings[i] : fresh[i].text;
+        const char *text = fresh == NULL || fresh[i].p == NULL ? strings[i] : fresh[i].p;
         assert_string_equal(text, wanted[i]);
         assert_true(text == strings[i] || fresh[i].len == strlen(text));
     }
@@ -303,20 +303,20 @@ static void repeated_names_are_numbered(void **state)
     check_numbered(NULL, NULL, 0);
 }
 
-static struct td_name half_repeated(const void *context, size_t i)
+static struct td_text half_repeated(const void *context, size_t i)
 {
     static char texts[2][16];
     static size_t turn;
     char *text = texts[turn++ % 2]; /* two are compared at a time */
     (void)context;
     (void)snprintf(text, sizeof texts[0], i % 2 == 0 ? "x" : "x#%zu", i / 2 + 2);
-    return (struct td_name){.text = text, .len = strlen(text)};
+    return (struct td_text){.p = text, .len = strlen(text)};
 }
 
 static uint64_t work_of_numbering(size_t count)
 {
     struct td_names names = {.count = count, .get = half_repeated};
-    struct td_name *fresh;
+    struct td_text *fresh;
     struct td_arena arena;
     struct td_error err = TD_ERROR_INIT;
     td_arena_init(&arena, 0);
@@ -325,8 +325,8 @@ static uint64_t work_of_numbering(size_t count)
     work = work_now() - work;
     char last[16];
     (void)snprintf(last, sizeof last, "x#%zu", count);
-    assert_null(fresh[0].text);
-    assert_string_equal(fresh[count - 2].text, last);
+    assert_null(fresh[0].p);
+    assert_string_equal(fresh[count - 2].p, last);
     free(fresh);
     td_arena_fini(&arena);
     return work;
@@ -348,7 +348,7 @@ static void numbering_survives_want_of_memory(void **state)
     struct td_names names = {.count = 4, .context = strings, .get = string_at};
     size_t k = 1;
     for (bool ok = false; !ok; k++) {
-        struct td_name *fresh;
+        struct td_text *fresh;
         struct td_arena arena;
         struct td_error err = TD_ERROR_INIT;
         td_arena_init(&arena, 0);
@@ -392,10 +392,10 @@ static void apply_moves_whole_items(void **state)
     }
 }
 
-static struct td_name pointer_name(const void *context, size_t i)
+static struct td_text pointer_name(const void *context, size_t i)
 {
     const char *text = ((const char *const *)context)[i];
-    return (struct td_name){.text = text, .len = strlen(text)};
+    return (struct td_text){.p = text, .len = strlen(text)};
 }
 
 /* Every name and every gap between two, in lists of every length; and a name that stands there more than once. */

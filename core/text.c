@@ -1,0 +1,38 @@
+#include "core/text.h"
+
+#include <string.h>
+#include <strings.h>
+
+struct td_text td_text_of(const char *string)
+{
+    return (struct td_text){.p = string, .len = strlen(string)};
+}
+
+bool td_text_equals(struct td_text text, const char *word)
+{
+    return text.len == strlen(word) && (text.len == 0 || memcmp(text.p, word, text.len) == 0);
+}
+
+bool td_text_equals_ignore_case(struct td_text text, const char *word)
+{
+    return text.len == strlen(word) && (text.len == 0 || strncasecmp(text.p, word, text.len) == 0);
+}
+
+bool td_text_take_char(struct td_text *text, char c)
+{
+    if (text->len == 0 || text->p[0] != c)
+        return false;
+    text->p++;
+    text->len--;
+    return true;
+}
+
+bool td_text_take(struct td_text *text, const char *word)
+{
+    size_t len = strlen(word);
+    if (text->len < len || (len > 0 && memcmp(text->p, word, len) != 0))
+        return false;
+    text->p += len;
+    text->len -= len;
+    return true;
+}

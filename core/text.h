@@ -1,0 +1,30 @@
+/* Borrowed text: a pointer and a length, not NUL-terminated. The only type for a piece of text that somebody else owns. */
+#ifndef TD_CORE_TEXT_H
+#define TD_CORE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct td_text {
+    const char *p; /* borrowed; may be NULL when len is 0 */
+    size_t len;    /* bytes */
+};
+
+/* The text of a string literal. */
+#define TD_TEXT(literal) ((struct td_text){.p = (literal), .len = sizeof(literal) - 1})
+
+/* Two arguments for "%.*s": at most the first `most` bytes of the text. */
+#define TD_SHOW(text, most) (int)((text).len < (most) ? (text).len : (most)), (text).p
+
+/* Returns the text of a NUL-terminated string, which it borrows. */
+struct td_text td_text_of(const char *string);
+
+/* Returns whether the text is this NUL-terminated word. The second compares ASCII letters without case. */
+bool td_text_equals(struct td_text text, const char *word);
+bool td_text_equals_ignore_case(struct td_text text, const char *word);
+
+/* Takes the character or the word off the text's beginning. Returns false and takes nothing when it begins otherwise. */
+bool td_text_take_char(struct td_text *text, char c);
+bool td_text_take(struct td_text *text, const char *word);
+
+#endif

@@ -1,0 +1,68 @@
+#include "core/text.h"
+
+#include "tests/unit/unit.h"
+
+static void texts_compare_by_length_and_bytes(void **state)
+{
+    (void)state;
+    struct td_text text = TD_TEXT("Range");
+    assert_int_equal(text.len, 5);
+    assert_true(td_text_equals(text, "Range"));
+    assert_false(td_text_equals(text, "range"));
+    assert_false(td_text_equals(text, "Rang"));
+    assert_false(td_text_equals(text, "Ranges"));
+    assert_true(td_text_equals_ignore_case(text, "rANGE"));
+    assert_false(td_text_equals_ignore_case(text, "ranges"));
+    text.len = 4; /* borrowed text ends where its length says */
+    assert_true(td_text_equals(text, "Rang"));
+    assert_int_equal(td_text_of("two").len, 3);
+}
+
+static void an_empty_text_needs_no_pointer(void **state)
+{
+    (void)state;
+    struct td_text text = {.p = NULL, .len = 0};
+    assert_true(td_text_equals(text, ""));
+    assert_true(td_text_equals_ignore_case(text, ""));
+    assert_false(td_text_equals(text, "a"));
+    assert_true(td_text_take(&text, ""));
+    assert_false(td_text_take(&text, "a"));
+    assert_false(td_text_take_char(&text, 'a'));
+}
+
+static void what_is_taken_is_gone(void **state)
+{
+    (void)state;
+    struct td_text text = TD_TEXT("bytes=0-");
+    assert_false(td_text_take(&text, "byte="));
+    assert_int_equal(text.len, 8);
+    assert_true(td_text_take(&text, "bytes="));
+    assert_true(td_text_equals(text, "0-"));
+    assert_false(td_text_take_char(&text, '-'));
+    assert_true(td_text_take_char(&text, '0'));
+    assert_true(td_text_take_char(&text, '-'));
+    assert_int_equal(text.len, 0);
+    assert_false(td_text_take(&text, "bytes=")); /* nothing behind the end is read */
+}
+
+static void messages_show_the_beginning(void **state)
+{
+    (void)state;
+    char out[16];
+    struct td_text text = TD_TEXT("0:128,:");
+    (void)snprintf(out, sizeof out, "%.*s", TD_SHOW(text, 5));
+    assert_string_equal(out, "0:128");
+    (void)snprintf(out, sizeof out, "%.*s", TD_SHOW(text, 60));
+    assert_string_equal(out, "0:128,:");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_compare_by_length_and_bytes),
+        cmocka_unit_test(an_empty_text_needs_no_pointer),
+        cmocka_unit_test(what_is_taken_is_gone),
+        cmocka_unit_test(messages_show_the_beginning),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
