@@ -156,10 +156,11 @@ static bool names_a_tensor(const struct td_call *call, struct td_text rest)
     struct td_tensor_ref ref;
     const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
     const struct td_checkpoint *checkpoint =
-        td_model_find_checkpoint(call->model, id == NULL ? NULL : id->p, id == NULL ? 0 : id->len);
+        td_model_find_checkpoint(call->model, td_text_n(id == NULL ? NULL : id->p, id == NULL ? 0 : id->len));
     if (call->rest.len > 0)
         return true;
-    return rest.p[rest.len - 1] == '/' && checkpoint != NULL && td_checkpoint_find(checkpoint, "", 0, &ref);
+    return rest.p[rest.len - 1] == '/' && checkpoint != NULL &&
+           td_checkpoint_find(checkpoint, TD_TEXT(""), &ref);
 }
 
 static bool is_below_models(struct td_text raw_path)
@@ -229,7 +230,7 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
     struct td_response *response = call->response;
     size_t at;
     path.p = td_repo_resolve(call->snapshot, path.p, &path.len);
-    call->model = td_snapshot_route(call->snapshot, path.p, path.len, &at);
+    call->model = td_snapshot_route(call->snapshot, path, &at);
     if (call->model == NULL) {
         struct td_text id = supposed_id(path);
         char advice[TD_NAME_ADVICE_BYTES];

@@ -79,8 +79,7 @@ static bool date_field(const struct td_request *request, const struct td_respons
                        const char *field, int64_t *seconds)
 {
     const struct td_header *header = td_request_single_header(request, field);
-    return header != NULL && response->last_modified_s >= 0 &&
-           td_http_date_parse(header->value.p, header->value.len, seconds);
+    return header != NULL && response->last_modified_s >= 0 && td_http_date_parse(header->value, seconds);
 }
 
 /* A client that knows these bytes by the name that they had before goes on with it. */

@@ -11,13 +11,13 @@ static int shown(size_t len)
 }
 
 /* Writes "; below it are a, b, ...". False when nothing is below. */
-static bool advise_below(const struct td_snapshot *snapshot, const char *id, size_t len,
+static bool advise_below(const struct td_snapshot *snapshot, struct td_text id,
                          char out[TD_NAME_ADVICE_BYTES])
 {
     size_t first;
     size_t count;
     size_t listed = 0;
-    td_snapshot_models_below(snapshot, id, len, &first, &count);
+    td_snapshot_models_below(snapshot, id, &first, &count);
     size_t used = (size_t)snprintf(out, TD_NAME_ADVICE_BYTES, "; below it are");
     for (size_t i = first; i < first + count && listed <= MOST_MODELS; i++) {
         const struct td_model *model = &snapshot->models[i];
@@ -36,11 +36,11 @@ void td_name_advise(const struct td_snapshot *snapshot, struct td_text id, char 
 {
     size_t len = id.len > 0 && id.p[id.len - 1] == '/' ? id.len - 1 : id.len;
     const char *name = td_repo_resolve(snapshot, id.p, &len);
-    const struct td_repo *repo = td_repo_find(snapshot, false, name, len);
+    const struct td_repo *repo = td_repo_find(snapshot, false, td_text_n(name, len));
     bool is_dataset = repo == NULL || td_repo_is_dataset(repo);
     if (repo == NULL)
-        repo = td_repo_find(snapshot, true, name, len);
-    if (advise_below(snapshot, name, len, out))
+        repo = td_repo_find(snapshot, true, td_text_n(name, len));
+    if (advise_below(snapshot, td_text_n(name, len), out))
         return;
     out[0] = '\0';
     if (repo != NULL)
@@ -53,7 +53,7 @@ void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, st
                          char out[TD_NAME_ADVICE_BYTES])
 {
     const char *folder;
-    const struct td_repo *repo = td_repo_above(snapshot, as_dataset, path.p, path.len, &folder);
+    const struct td_repo *repo = td_repo_above(snapshot, as_dataset, path, &folder);
     out[0] = '\0';
     if (repo == NULL)
         return;
@@ -76,15 +76,15 @@ bool td_name_find_page(const struct td_snapshot *snapshot, struct td_text path, 
         path.len--;
     size_t len = path.len;
     const char *name = td_repo_resolve(snapshot, path.p, &len);
-    out->model = td_snapshot_find_model(snapshot, name, len);
+    out->model = td_snapshot_find_model(snapshot, td_text_n(name, len));
     if (out->model != NULL)
         return true;
     out->as_dataset = path.len > datasets_len && memcmp(path.p, datasets, datasets_len) == 0;
     if (out->as_dataset)
-        out->repo = td_repo_find(snapshot, true, path.p + datasets_len, path.len - datasets_len);
+        out->repo = td_repo_find(snapshot, true, td_text_n(path.p + datasets_len, path.len - datasets_len));
     if (out->repo == NULL) {
         out->as_dataset = false;
-        out->repo = td_repo_find(snapshot, false, name, len);
+        out->repo = td_repo_find(snapshot, false, td_text_n(name, len));
     }
     return out->repo != NULL;
 }

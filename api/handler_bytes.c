@@ -68,11 +68,9 @@ static bool read_selection(const struct td_call *call, struct wanted *wanted, st
     td_selection_all(tensor->rank, tensor->shape, &wanted->selection);
     if (slice != NULL && shard != NULL)
         return td_error_set(err, TD_INVALID_ARGUMENT, "slice and shard exclude each other");
-    if (slice != NULL &&
-        !td_slice_parse(slice->p, slice->len, tensor->rank, tensor->shape, &wanted->selection, err))
+    if (slice != NULL && !td_slice_parse(*slice, tensor->rank, tensor->shape, &wanted->selection, err))
         return false;
-    if (shard != NULL &&
-        !td_shard_parse(shard->p, shard->len, tensor->rank, tensor->shape, &wanted->selection, err))
+    if (shard != NULL && !td_shard_parse(*shard, tensor->rank, tensor->shape, &wanted->selection, err))
         return false;
     wanted->rank = td_selection_shape(&wanted->selection, wanted->shape);
     return td_selection_nbytes(&wanted->selection, tensor->shape, tensor->dtype, &wanted->nbytes, err);
@@ -132,7 +130,7 @@ static void fail_absent(const struct td_call *call, const struct td_checkpoint *
     struct td_buffer absence;
     td_buffer_init(&absence);
     if (checkpoint->lacks != NULL)
-        td_partial_write_absence(call->snapshot, checkpoint, call->rest.p, call->rest.len, &absence);
+        td_partial_write_absence(call->snapshot, checkpoint, call->rest, &absence);
     const char *text = absence.len > 0 ? td_buffer_terminate(&absence) : NULL;
     if (text != NULL)
         td_response_fail(call->response, 404, NULL, "%s", text);
@@ -148,7 +146,7 @@ static bool find_tensor(const struct td_call *call, const struct td_checkpoint *
                         struct wanted *wanted)
 {
     struct td_response *response = call->response;
-    if (!td_checkpoint_find_number(checkpoint, call->rest.p, call->rest.len, &wanted->number)) {
+    if (!td_checkpoint_find_number(checkpoint, call->rest, &wanted->number)) {
         fail_absent(call, checkpoint);
         return false;
     }
@@ -273,8 +271,7 @@ void td_handle_file(const struct td_call *call)
     struct td_error err = TD_ERROR_INIT;
     if (!td_call_check_parameters(call, known))
         return;
-    const struct td_entry *entry =
-        td_model_find_file(call->snapshot, call->model, call->rest.p, call->rest.len);
+    const struct td_entry *entry = td_model_find_file(call->snapshot, call->model, call->rest);
     struct td_text folder = call->rest; /* with a '/' at its end or, as fsspec asks for it, without */
     folder.len -= folder.p[folder.len - 1] == '/' ? 1 : 0;
     if (entry == NULL && folder.len > 0 && td_html_folder(call, folder))
@@ -325,7 +322,7 @@ static bool read_batch(const struct td_call *call, struct batch *batch, struct t
 {
     struct td_text body = call->request->body;
     struct td_json json;
-    td_json_init(&json, body.p == NULL ? "" : body.p, body.len, 0, err);
+    td_json_init(&json, td_text_n(body.p == NULL ? "" : body.p, body.len), 0, err);
     if (!td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object with \"tensors\" and \"format\""))
         return false;
     for (;;) {
@@ -362,7 +359,7 @@ static bool name_results(struct batch *batch, struct td_error *err)
     for (size_t i = 0; i < batch->items.count; i++) {
         int len = snprintf(name, sizeof name, "%zu", i);
         items[i] = batch->items.items[i];
-        items[i].as = td_arena_strndup(&batch->arena, name, (size_t)len);
+        items[i].as = td_arena_strndup(&batch->arena, td_text_n(name, (size_t)len));
         if (items[i].as == NULL)
             return td_error_no_memory(err);
     }

@@ -27,7 +27,7 @@ static bool page_size(const struct td_call *call, size_t *size)
     uint64_t value = 0;
     if (text == NULL)
         return true;
-    if (!td_number_read(text->p, text->len, PAGE_SIZE_MAX, &value) || value < 1) {
+    if (!td_number_read(*text, PAGE_SIZE_MAX, &value) || value < 1) {
         td_response_fail(call->response, 400, NULL, "page_size must be a whole number from 1 to %d",
                          PAGE_SIZE_MAX);
         return false;
@@ -167,8 +167,7 @@ static bool write_models(struct description *description, size_t at, size_t limi
     td_buffer_puts(out, "{\"models\":[");
     for (; at < snapshot->model_count && !more; at++) {
         const struct td_model *model = &snapshot->models[at];
-        if (model->is_other_revision ||
-            (match != NULL && !td_glob_match(match->p, match->len, model->id, strlen(model->id))))
+        if (model->is_other_revision || (match != NULL && !td_glob_match(*match, td_text_of(model->id))))
             continue;
         more = shown == limit;
         if (more)
@@ -209,7 +208,7 @@ void td_handle_models(const struct td_call *call)
     if (td_call_check_parameters(call, known) && page_size(call, &limit) &&
         listing_name(call, &name, "models", "", filters, 1) &&
         page_token(call, (struct td_text){.p = name.data, .len = name.len}, &after, &first)) {
-        size_t at = first ? 0 : td_snapshot_models_after(call->snapshot, after.data, after.len);
+        size_t at = first ? 0 : td_snapshot_models_after(call->snapshot, td_buffer_text(&after));
         struct description description;
         begin(&description, call);
         finish(&description,
@@ -232,7 +231,7 @@ static bool write_config(struct description *description)
     td_buffer_init(&json);
     bool ok = td_model_config_text(td_catalog_maps(call->api->catalog), call->snapshot, call->model, &text,
                                    &len, err) &&
-              text != NULL && td_json_minify(text, len, &json, err);
+              text != NULL && td_json_minify(td_text_n(text, len), &json, err);
     td_buffer_puts(&description->json, ",\"config\":");
     if (ok)
         td_buffer_append(&description->json, json.data, json.len);
@@ -316,8 +315,7 @@ static const struct td_checkpoint *find_checkpoint(const struct td_call *call, b
     const struct td_text *id = given == NULL ? &empty : given;
     bool names_nothing =
         given != NULL && given->len == 0; /* ?checkpoint= is no id, and not the default either */
-    const struct td_checkpoint *found =
-        names_nothing ? NULL : td_model_find_checkpoint(call->model, id->p, id->len);
+    const struct td_checkpoint *found = names_nothing ? NULL : td_model_find_checkpoint(call->model, *id);
     if (found != NULL)
         return found;
     struct td_buffer details;
@@ -356,7 +354,7 @@ const struct td_checkpoint *td_call_checkpoint_or_part(const struct td_call *cal
     }
     const struct td_checkpoint *found = NULL;
     if (partial != NULL && (id == NULL || id->len > 0))
-        found = td_partial_find(call->model, id == NULL ? "" : id->p, id == NULL ? 0 : id->len);
+        found = td_partial_find(call->model, td_text_n(id == NULL ? "" : id->p, id == NULL ? 0 : id->len));
     return found != NULL ? found : find_checkpoint(call, partial == NULL);
 }
 
@@ -367,7 +365,7 @@ static bool dtype_filter(const struct td_call *call, const struct td_dtype **dty
     *dtype = NULL;
     if (name == NULL)
         return true;
-    *dtype = td_dtype_find(name->p, name->len);
+    *dtype = td_dtype_find(*name);
     if (*dtype != NULL)
         return true;
     struct td_buffer details;

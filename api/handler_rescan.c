@@ -62,7 +62,7 @@ static void write_ids(struct td_buffer *json, const struct td_snapshot *of, cons
     for (size_t i = 0; of != NULL && of != other && i < of->model_count && count < NAMED_MAX; i++) {
         const struct td_model *model = &of->models[i];
         const struct td_model *there =
-            other == NULL ? NULL : td_snapshot_find_model(other, model->id, strlen(model->id));
+            other == NULL ? NULL : td_snapshot_find_model(other, td_text_of(model->id));
         if (model->is_other_revision ||
             (there != NULL && (!changed || is_same_model(of, model, other, there))))
             continue;

@@ -184,7 +184,7 @@ static void fail_engine(const struct td_call *call, struct td_text engine)
     struct td_error err = TD_ERROR_INIT;
     for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
         known[i] = td_engine_name(i);
-    (void)td_engine_not_found(engine.p, engine.len, &err);
+    (void)td_engine_not_found(engine, &err);
     td_call_fail_known(call, 404, known, "%s", err.message);
 }
 
@@ -234,12 +234,12 @@ static void write_rank(const struct td_shard_want *want, uint64_t rank, const st
                        const char *tag, struct td_buffer *out)
 {
     td_buffer_printf(out, "%s{\"rank\":%" PRIu64 ",\"href\":\"/models/", rank > 0 ? "," : "", rank);
-    td_uri_encode(out, want->model->id, strlen(want->model->id), true);
+    td_uri_encode(out, td_text_of(want->model->id), true);
     td_buffer_printf(out, "/plans/%.*s/rank-%" PRIu64 ".safetensors", (int)want->name.id.len, want->name.id.p,
                      rank);
     if (want->checkpoint != &want->model->checkpoints[0]) {
         td_buffer_puts(out, "?checkpoint=");
-        td_uri_encode(out, want->checkpoint->id, strlen(want->checkpoint->id), false);
+        td_uri_encode(out, td_text_of(want->checkpoint->id), false);
     }
     td_buffer_printf(out, "\",\"nbytes\":%" PRIu64 ",\"etag\":\"%s\"}", file->nbytes, tag);
 }
@@ -360,7 +360,7 @@ static void register_plan(const struct td_call *call, const struct td_buffer *te
 {
     char id[TD_TAG_BYTES];
     bool is_new = false;
-    if (spec->engine != NULL && !td_engine_exists(spec->engine, strlen(spec->engine))) {
+    if (spec->engine != NULL && !td_engine_exists(td_text_of(spec->engine))) {
         fail_engine(call, (struct td_text){.p = spec->engine, .len = strlen(spec->engine)});
         return;
     }
@@ -370,7 +370,7 @@ static void register_plan(const struct td_call *call, const struct td_buffer *te
     }
     struct td_shard_name name = {
         .id = {.p = id, .len = strlen(id)}, .tp_size = spec->tp_size, .by_engine = spec->engine != NULL};
-    name.by_config = name.by_engine && td_engine_needs_config(spec->engine, strlen(spec->engine));
+    name.by_config = name.by_engine && td_engine_needs_config(td_text_of(spec->engine));
     if (!answer_plan(call, &name, spec) || !store_plan(call, text, &name, &is_new))
         return;
     if (is_new) {
@@ -389,8 +389,8 @@ void td_handle_plans(const struct td_call *call)
     if (!td_call_check_parameters(call, known))
         return;
     td_buffer_init(&text);
-    if (td_plan_spec_parse(&spec, body.p == NULL ? "" : body.p, body.len, &err) &&
-        td_json_canonical(body.p, body.len, &text, &err))
+    if (td_plan_spec_parse(&spec, td_text_n(body.p == NULL ? "" : body.p, body.len), &err) &&
+        td_json_canonical(body, &text, &err))
         register_plan(call, &text, &spec);
     else
         td_call_fail_json(call, &err);
@@ -406,7 +406,7 @@ static void answer_stored(const struct td_call *call, const struct td_shard_name
     struct td_plan_spec spec = {0};
     struct td_error err = TD_ERROR_INIT;
     describe(stored, &want);
-    if (td_plan_spec_parse(&spec, want.plan.p, want.plan.len, &err))
+    if (td_plan_spec_parse(&spec, want.plan, &err))
         (void)answer_plan(call, &want.name, &spec);
     else
         td_response_fail_error(call->response, &err);

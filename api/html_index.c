@@ -47,18 +47,18 @@ void td_html_add_vary(const struct td_call *call)
 
 /* ---- pieces -------------------------------------------------------------------------------------------- */
 
-static void write_text(struct td_buffer *out, const char *text, size_t len)
+static void write_text(struct td_buffer *out, struct td_text text)
 {
-    for (size_t i = 0; i < len; i++) {
-        const char *entity = text[i] == '&'   ? "&amp;"
-                             : text[i] == '<' ? "&lt;"
-                             : text[i] == '>' ? "&gt;"
-                             : text[i] == '"' ? "&quot;"
-                                              : NULL;
+    for (size_t i = 0; i < text.len; i++) {
+        const char *entity = text.p[i] == '&'   ? "&amp;"
+                             : text.p[i] == '<' ? "&lt;"
+                             : text.p[i] == '>' ? "&gt;"
+                             : text.p[i] == '"' ? "&quot;"
+                                                : NULL;
         if (entity != NULL)
             td_buffer_puts(out, entity);
         else
-            td_buffer_putc(out, text[i]);
+            td_buffer_putc(out, text.p[i]);
     }
 }
 
@@ -91,10 +91,10 @@ static void begin_page(const struct td_call *call, struct td_html_page *page, st
     td_buffer_init(&page->base);
     td_buffer_init(out);
     td_buffer_puts(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>");
-    write_text(out, title.p, title.len);
+    write_text(out, title);
     td_buffer_puts(out, "</title>\n<style>body{font:16px/1.5 sans-serif;margin:2em}th{text-align:left}"
                         "td{padding:0 2em 0 0}td.n{text-align:right}</style>\n</head>\n<body>\n<h1>");
-    write_text(out, title.p, title.len);
+    write_text(out, title);
     td_buffer_puts(out, "</h1>\n");
     if (above != NULL)
         write_ways(out, *above);
@@ -133,10 +133,10 @@ static void write_row(struct td_buffer *out, const struct row *row)
 {
     td_buffer_puts(out, "<tr><td><a href=\"");
     td_buffer_append(out, row->prefix.p, row->prefix.len);
-    td_uri_encode(out, row->path.p, row->path.len, true);
+    td_uri_encode(out, row->path, true);
     td_buffer_puts(out, row->suffix);
     td_buffer_puts(out, "\">");
-    write_text(out, row->shown.p, row->shown.len);
+    write_text(out, row->shown);
     td_buffer_puts(out, "</a></td>");
     if (row->bytes != NULL)
         write_size_cell(out, *row->bytes);
@@ -144,10 +144,10 @@ static void write_row(struct td_buffer *out, const struct row *row)
         td_buffer_puts(out, "<td></td>");
     td_buffer_puts(out, "<td>");
     if (row->about != NULL) {
-        write_text(out, row->about, strlen(row->about));
+        write_text(out, td_text_of(row->about));
         td_buffer_puts(out, ": ");
     }
-    write_text(out, row->what, strlen(row->what));
+    write_text(out, td_text_of(row->what));
     td_buffer_puts(out, "</td></tr>\n");
 }
 
@@ -265,9 +265,9 @@ static size_t write_of_model(const struct td_html_page *page, size_t at, struct 
     if (at >= LINKS) {
         const struct td_problem *problem = &model->problems.items[at - LINKS];
         td_buffer_puts(out, "<tr><td>");
-        write_text(out, problem->path, strlen(problem->path));
+        write_text(out, td_text_of(problem->path));
         td_buffer_puts(out, "</td><td></td><td>");
-        write_text(out, problem->message, strlen(problem->message));
+        write_text(out, td_text_of(problem->message));
         td_buffer_puts(out, "</td></tr>\n");
     } else if (is_linked(model, at)) {
         struct row row = {.prefix = text_of("/models/"), .path = text_of(model->id)};
@@ -309,7 +309,7 @@ static size_t write_item(const struct td_html_page *page, size_t at, struct td_b
         return at + 1;
     size_t first;
     size_t count;
-    td_snapshot_entries_below(page->snapshot, entry->path, page->name_at + len, &first, &count);
+    td_snapshot_entries_below(page->snapshot, td_text_n(entry->path, page->name_at + len), &first, &count);
     return first + count;
 }
 
@@ -328,7 +328,7 @@ static bool find_run(const struct td_snapshot *snapshot, const struct td_html_fi
     td_buffer_append(&folder, path.p, path.len);
     bool ok = !folder.failed || td_error_no_memory(err);
     if (ok)
-        td_snapshot_entries_below(snapshot, folder.data, folder.len, first, count);
+        td_snapshot_entries_below(snapshot, td_buffer_text(&folder), first, count);
     td_buffer_fini(&folder);
     /* files directly in the root are a model each: what lies below is not theirs */
     if (ok && (*count == 0 || *first < files->first_entry ||
@@ -348,7 +348,7 @@ static void write_above(struct td_buffer *out, const struct td_html_files *files
         return;
     }
     td_buffer_append(out, files->base.p, files->base.len);
-    td_uri_encode(out, path.p, len, true);
+    td_uri_encode(out, td_text_n(path.p, len), true);
 }
 
 bool td_html_files_page(const struct td_call *call, const struct td_html_files *files, struct td_text path,
@@ -373,7 +373,7 @@ bool td_html_files_page(const struct td_call *call, const struct td_html_files *
     td_buffer_fini(&title);
     td_buffer_fini(&above);
     td_buffer_append(&page.base, files->base.p, files->base.len);
-    td_uri_encode(&page.base, path.p, path.len, true);
+    td_uri_encode(&page.base, path, true);
     td_buffer_puts(&page.base, path.len > 0 ? "/" : "");
     page.name_at = files->prefix_len + (path.len > 0 ? path.len + 1 : 0);
     page.first_row = first;
@@ -390,7 +390,7 @@ bool td_html_folder(const struct td_call *call, struct td_text path)
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&base);
     td_buffer_puts(&base, "/models/");
-    td_uri_encode(&base, model->id, strlen(model->id), true);
+    td_uri_encode(&base, td_text_of(model->id), true);
     td_buffer_puts(&base, "/files/");
     files.base = (struct td_text){.p = base.data, .len = base.len};
     files.above = files.base;
@@ -419,7 +419,7 @@ static void answer_repository(const struct td_call *call, const struct td_named_
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&base);
     td_buffer_puts(&base, page->as_dataset ? "/datasets/" : "/");
-    td_uri_encode(&base, repo->hub_id, strlen(repo->hub_id), true);
+    td_uri_encode(&base, td_text_of(repo->hub_id), true);
     td_buffer_puts(&base, "/resolve/main/");
     files.base = (struct td_text){.p = base.data, .len = base.len};
     bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(call, &files, text_of(""), &err);

@@ -22,7 +22,7 @@ uint64_t td_hub_number(const struct td_hub_call *hub, const char *name, uint64_t
     const struct td_text *text = td_uri_parameter(hub->call->uri, name);
     uint64_t value = fallback;
     if (text != NULL)
-        (void)td_number_read(text->p, text->len, 999999999, &value);
+        (void)td_number_read(*text, 999999999, &value);
     return value;
 }
 
@@ -81,8 +81,7 @@ bool td_hub_flag(const struct td_hub_call *hub, const char *name)
 static bool try_view(struct td_hub_call *hub, struct td_error *err)
 {
     td_error_init(err);
-    bool ok = td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision.p, hub->revision.len,
-                                &hub->view, err);
+    bool ok = td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision, &hub->view, err);
     if (!ok)
         hub->view.commit[0] = '\0';
     return ok;
@@ -112,15 +111,15 @@ bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, siz
 }
 
 /* Git's name of a text. */
-static void git_blob_name(const char *text, size_t len, char name[TD_COMMIT_BYTES])
+static void git_blob_name(struct td_text text, char name[TD_COMMIT_BYTES])
 {
     char prefix[32];
     uint8_t sum[SHA_DIGEST_LENGTH];
     SHA_CTX sha;
-    int prefix_len = snprintf(prefix, sizeof prefix, "blob %zu", len);
+    int prefix_len = snprintf(prefix, sizeof prefix, "blob %zu", text.len);
     (void)SHA1_Init(&sha);
     (void)SHA1_Update(&sha, prefix, (size_t)prefix_len + 1);
-    (void)SHA1_Update(&sha, text, len);
+    (void)SHA1_Update(&sha, text.p, text.len);
     (void)SHA1_Final(sum, &sha);
     td_hex_write(sum, sizeof sum, name);
 }
@@ -141,14 +140,14 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *it
         return false;
     blob->size_bytes = stat.size_bytes;
     if (!stat.is_sha256) {
-        git_blob_name(stat.tag, strlen(stat.tag), blob->oid);
+        git_blob_name(td_text_of(stat.tag), blob->oid);
         return true;
     }
     char pointer[256];
     int len = snprintf(pointer, sizeof pointer,
                        "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n",
                        stat.tag, stat.size_bytes);
-    git_blob_name(pointer, (size_t)len, blob->oid);
+    git_blob_name(td_text_n(pointer, (size_t)len), blob->oid);
     memcpy(blob->sha256, stat.tag, sizeof blob->sha256);
     blob->pointer_bytes = (size_t)len;
     return true;
@@ -191,9 +190,9 @@ static bool answer_folder(struct td_hub_call *hub, struct td_text path)
         return false;
     td_buffer_init(&base);
     td_buffer_puts(&base, hub->as_dataset ? "/datasets/" : "/");
-    td_uri_encode(&base, hub->id.p, hub->id.len, true);
+    td_uri_encode(&base, hub->id, true);
     td_buffer_puts(&base, "/resolve/");
-    td_uri_encode(&base, hub->revision.p, hub->revision.len, false);
+    td_uri_encode(&base, hub->revision, false);
     td_buffer_putc(&base, '/');
     files.base = (struct td_text){.p = base.data, .len = base.len};
     files.first_entry = view->first_entry;
@@ -215,7 +214,7 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
     struct td_view_item item;
     struct td_error err = TD_ERROR_INIT;
     call->response->route = TD_ROUTE_HUB_FILE;
-    if (!td_repo_view_find(&hub->view, path.p, path.len, &hub->arena, &item, &err)) {
+    if (!td_repo_view_find(&hub->view, path, &hub->arena, &item, &err)) {
         if (err.code == TD_NOT_FOUND && answer_folder(hub, path))
             return;
         (void)(err.code == TD_NOT_FOUND ? td_hub_no_file(hub, "file", path) : td_hub_fail_error(hub, &err));
@@ -293,7 +292,7 @@ static bool no_repository(struct td_hub_call *hub)
 {
     static const char *const kinds[] = {"model", "dataset"};
     const char *other = kinds[hub->as_dataset ? 0 : 1];
-    bool is_other = td_repo_find(hub->call->snapshot, !hub->as_dataset, hub->id.p, hub->id.len) != NULL;
+    bool is_other = td_repo_find(hub->call->snapshot, !hub->as_dataset, hub->id) != NULL;
     char advice[TD_NAME_ADVICE_BYTES];
     td_name_advise_repo(hub->call->snapshot, hub->as_dataset, hub->id, advice);
     return td_hub_fail(hub, 404, "RepoNotFound", "no %s \"%.*s\"; %s%s%s%sGET /api/%ss lists what there is",
@@ -306,7 +305,7 @@ static bool no_repository(struct td_hub_call *hub)
 static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
 {
     hub->id = td_hub_path_join(&hub->path, first, first + n);
-    hub->repo = td_repo_find(hub->call->snapshot, hub->as_dataset, hub->id.p, hub->id.len);
+    hub->repo = td_repo_find(hub->call->snapshot, hub->as_dataset, hub->id);
     return hub->repo != NULL;
 }
 

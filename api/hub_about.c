@@ -13,7 +13,7 @@
 static const struct td_entry *find_file(const struct td_repo_view *view, const char *name)
 {
     const struct td_entry *entry = td_snapshot_find_in_run(
-        view->snapshot, view->first_entry, view->entry_count, view->prefix_len, name, strlen(name));
+        view->snapshot, view->first_entry, view->entry_count, view->prefix_len, td_text_of(name));
     return entry != NULL && td_repo_view_keeps(view, entry) ? entry : NULL;
 }
 

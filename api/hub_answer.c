@@ -73,7 +73,7 @@ static bool can_be_split(const struct td_hub_call *hub)
     static const char any[] = "tp1-rank0-none";
     struct td_repo_view view;
     struct td_error err = TD_ERROR_INIT;
-    return td_repo_view_open(hub->call->snapshot, hub->repo, any, strlen(any), &view, &err);
+    return td_repo_view_open(hub->call->snapshot, hub->repo, td_text_of(any), &view, &err);
 }
 
 /* "it has main, v1.0, refs/pr/1, safetensors, tp{n}-rank{r}-{engine}"; of many refs some. */
@@ -87,7 +87,7 @@ static void list_revisions(const struct td_hub_call *hub, bool splits, char *out
         used += (size_t)snprintf(out + used, capacity - used, " (%s)", repo->commit);
     for (size_t i = 0; i < repo->ref_count && count <= MOST_REFS; i++) {
         const char *name = repo->refs[i].name;
-        if (strcmp(name, "main") == 0 || td_repo_at(repo, name, strlen(name)) == NULL)
+        if (strcmp(name, "main") == 0 || td_repo_at(repo, td_text_of(name)) == NULL)
             continue;
         count++;
         if (used < capacity)

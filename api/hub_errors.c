@@ -27,7 +27,7 @@ static bool write_one(struct errors *errors, struct td_text directory, const cha
               td_held_json_room(&errors->hub->held, out, path.len + strlen(message), errors->err);
     if (ok) {
         td_buffer_puts(out, errors->count++ == 0 ? ",\"errors\":[{\"file\":" : ",{\"file\":");
-        td_json_write_string(out, path.data, path.len);
+        td_json_write_string(out, td_buffer_text(&path));
         td_hub_write_error(out, message);
         td_buffer_putc(out, '}');
     }
@@ -53,8 +53,7 @@ static bool write_sets(struct errors *errors, const struct td_repo_view *view, c
     struct td_text directory = td_repo_view_directory(view, model);
     for (size_t i = 0; i < model->problems.count; i++) {
         const struct td_problem *problem = &model->problems.items[i];
-        const struct td_entry *entry =
-            td_model_find_file(view->snapshot, model, problem->path, strlen(problem->path));
+        const struct td_entry *entry = td_model_find_file(view->snapshot, model, td_text_of(problem->path));
         if ((entry == NULL || entry->file->error == NULL) &&
             !write_one(errors, directory, problem->path, problem->message))
             return false;

@@ -31,7 +31,7 @@ bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const str
         td_json_write_cstring(out, id);
     }
     td_buffer_puts(out, ",\"author\":");
-    td_json_write_string(out, author.p, author.len);
+    td_json_write_string(out, author);
     td_buffer_printf(out, ",\"sha\":\"%s\",\"lastModified\":", commit);
     td_hub_write_date(out, repo->updated_ns);
     td_buffer_puts(out, ",\"createdAt\":");
@@ -148,7 +148,7 @@ static bool write_refs(struct td_hub_call *hub, struct td_buffer *out, bool pull
     const struct td_repo *repo = hub->repo;
     for (size_t i = 0; i < repo->ref_count; i++) {
         const struct td_repo_ref *ref = &repo->refs[i];
-        const struct td_repo *at = td_repo_at(repo, ref->name, strlen(ref->name));
+        const struct td_repo *at = td_repo_at(repo, td_text_of(ref->name));
         if (at != NULL && is_pull_request(ref->name) == pull_requests && strcmp(ref->name, "main") != 0 &&
             !write_ref(hub, out, &first, ref->name, pull_requests ? "" : "refs/heads/", at->commit, err))
             return false;
@@ -163,7 +163,7 @@ static bool write_made_ref(struct td_hub_call *hub, struct td_buffer *out, struc
     struct td_repo_view view;
     struct td_error none = TD_ERROR_INIT;
     bool first = false;
-    if (!td_repo_view_open(hub->call->snapshot, hub->repo, made, strlen(made), &view, &none)) {
+    if (!td_repo_view_open(hub->call->snapshot, hub->repo, td_text_of(made), &view, &none)) {
         if (none.code == TD_NOT_FOUND)
             return true;
         *err = none;

@@ -94,7 +94,7 @@ static void add_parameter(struct td_buffer *target, const char *name, struct td_
     if (value.p == NULL)
         return;
     td_buffer_printf(target, "&%s=", name);
-    td_uri_encode(target, value.p, value.len, false);
+    td_uri_encode(target, value, false);
 }
 
 /* The next page's path and query. */

@@ -72,18 +72,18 @@ static bool write_file(struct tree *tree, const struct td_view_item *item)
 }
 
 /* path[0, len) is a directory. */
-static bool write_directory(struct tree *tree, const char *path, size_t len)
+static bool write_directory(struct tree *tree, struct td_text path)
 {
     char oid[TD_COMMIT_BYTES];
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, tree->hub->view.commit);
-    td_digest_add(digest, path, len);
+    td_digest_add(digest, path.p, path.len);
     if (!td_digest_finish_text(digest, oid, sizeof oid))
         return td_error_no_memory(tree->err);
-    if (!begin_item(tree, len))
+    if (!begin_item(tree, path.len))
         return false;
     td_buffer_printf(tree->out, "{\"type\":\"directory\",\"oid\":\"%s\",\"size\":0,\"path\":", oid);
-    td_json_write_string(tree->out, path, len);
+    td_json_write_string(tree->out, path);
     end_item(tree);
     return true;
 }
@@ -135,7 +135,7 @@ static bool write_new_directories(struct tree *tree, const char *before, const c
     for (size_t i = shared < from ? from : shared; path[i] != '\0'; i++) {
         if (path[i] != '/')
             continue;
-        if (!write_directory(tree, path, i))
+        if (!write_directory(tree, td_text_n(path, i)))
             return false;
         if (!recursive)
             return true;
@@ -150,9 +150,9 @@ static bool set_next(struct tree *tree, struct td_text directory, bool recursive
     struct td_buffer target;
     td_buffer_init(&target);
     td_buffer_printf(&target, "/api/%s/", hub->as_dataset ? "datasets" : "models");
-    td_uri_encode(&target, hub->id.p, hub->id.len, true);
+    td_uri_encode(&target, hub->id, true);
     td_buffer_printf(&target, "/tree/%s/", hub->view.commit);
-    td_uri_encode(&target, directory.p, directory.len, false);
+    td_uri_encode(&target, directory, false);
     td_buffer_printf(&target, "?recursive=%s&expand=%s&cursor=%zu", recursive ? "true" : "false",
                      tree->expand ? "true" : "false", i);
     bool ok = td_hub_next_link(hub, &target, tree->link);
@@ -203,8 +203,7 @@ static bool is_directory(const struct tree *tree, struct td_text path)
 static const struct td_view_item *find_file(const struct tree *tree, struct td_text path)
 {
     size_t at = bound(tree, path, '\0'); /* the path itself comes first of those that begin with it */
-    if (at < tree->count &&
-        td_name_compare(tree->items[at].path, strlen(tree->items[at].path), path.p, path.len) == 0)
+    if (at < tree->count && td_text_compare(td_text_of(tree->items[at].path), path) == 0)
         return &tree->items[at];
     return NULL;
 }
@@ -290,7 +289,7 @@ static int by_path(const void *a, const void *b)
 {
     const struct asked *x = a;
     const struct asked *y = b;
-    int order = td_name_compare(x->path.p, x->path.len, y->path.p, y->path.len);
+    int order = td_text_compare(x->path, y->path);
     return order != 0 ? order : by_turn(a, b);
 }
 
@@ -305,7 +304,7 @@ static void drop_repeated(struct tree *tree)
     for (size_t i = 0; i < tree->asked_count; i++) {
         const struct asked *next = &tree->asked[i];
         const struct asked *last = kept > 0 ? &tree->asked[kept - 1] : NULL;
-        if (last == NULL || td_name_compare(last->path.p, last->path.len, next->path.p, next->path.len) != 0)
+        if (last == NULL || td_text_compare(last->path, next->path) != 0)
             tree->asked[kept++] = *next;
     }
     tree->asked_count = kept;
@@ -318,7 +317,7 @@ static bool write_path(struct tree *tree, struct td_text path)
     const struct td_view_item *file = path.len == 0 ? NULL : find_file(tree, path);
     if (file != NULL)
         return write_file(tree, file);
-    return path.len == 0 || !is_directory(tree, path) || write_directory(tree, path.p, path.len);
+    return path.len == 0 || !is_directory(tree, path) || write_directory(tree, path);
 }
 
 static bool write_paths(struct tree *tree)
@@ -399,7 +398,7 @@ static bool json_expands(struct td_text body)
 {
     struct td_json json;
     struct td_error err = TD_ERROR_INIT;
-    td_json_init(&json, body.p, body.len, 0, &err);
+    td_json_init(&json, body, 0, &err);
     if (td_json_next(&json) != TD_JSON_OBJECT_BEGIN)
         return false;
     while (td_json_next(&json) == TD_JSON_KEY) {
@@ -416,7 +415,7 @@ static bool read_json(struct tree *tree, struct td_text body)
 {
     struct td_json json;
     tree->expand = tree->expand || json_expands(body);
-    td_json_init(&json, body.p, body.len, 0, tree->err);
+    td_json_init(&json, body, 0, tree->err);
     if (!td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object with \"paths\""))
         return false;
     for (;;) {

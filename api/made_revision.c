@@ -70,7 +70,7 @@ static bool read_rank(struct td_text name, struct td_made_revision *out, struct 
         return td_error_set(err, TD_NOT_FOUND,
                             "\"%.*s\" is no rank of %" PRIu64 "; there are rank0 to rank%" PRIu64,
                             shown(rank), rank.p, out->tp_size, out->tp_size - 1);
-    return find_engine(engine, &out->engine) || td_engine_not_found(engine.p, engine.len, err);
+    return find_engine(engine, &out->engine) || td_engine_not_found(engine, err);
 }
 
 static bool is_rank(const struct td_made_revision *revision)
@@ -125,9 +125,10 @@ bool td_made_revision_read_commit(struct td_text commit, struct td_made_revision
     if (commit.len != TD_COMMIT_BYTES - 1)
         return false;
     const char *p = commit.p + DIGEST_DIGITS;
-    if (!td_hex_read(p, KIND_DIGITS, &number) || !td_hex_read(p + KIND_DIGITS, ENGINE_DIGITS, &engine) ||
-        !td_hex_read(p + KIND_DIGITS + ENGINE_DIGITS, COUNT_DIGITS, &out->tp_size) ||
-        !td_hex_read(p + KIND_DIGITS + ENGINE_DIGITS + COUNT_DIGITS, COUNT_DIGITS, &out->rank))
+    if (!td_hex_read(td_text_n(p, KIND_DIGITS), &number) ||
+        !td_hex_read(td_text_n(p + KIND_DIGITS, ENGINE_DIGITS), &engine) ||
+        !td_hex_read(td_text_n(p + KIND_DIGITS + ENGINE_DIGITS, COUNT_DIGITS), &out->tp_size) ||
+        !td_hex_read(td_text_n(p + KIND_DIGITS + ENGINE_DIGITS + COUNT_DIGITS, COUNT_DIGITS), &out->rank))
         return false;
     const struct kind *kind = find_kind(number);
     if (kind == NULL || td_engine_name((size_t)engine) == NULL)

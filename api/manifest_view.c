@@ -76,7 +76,7 @@ static void write_dotted_name(struct td_buffer *out, const struct td_tensor *ten
         if (tensor->name[i] == '.')
             td_buffer_puts(out, "%2E");
         else
-            td_uri_encode(out, tensor->name + i, 1, false);
+            td_uri_encode(out, td_text_n(tensor->name + i, 1), false);
     }
 }
 
@@ -90,17 +90,17 @@ void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
                             const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
 {
     td_buffer_puts(out, "/models/");
-    td_uri_encode(out, model->id, strlen(model->id), true);
+    td_uri_encode(out, td_text_of(model->id), true);
     td_buffer_puts(out, "/tensors/");
     if (has_dot_segment(tensor->name))
         write_dotted_name(out, tensor);
     else
-        td_uri_encode(out, tensor->name, tensor->name_len, true);
+        td_uri_encode(out, td_tensor_name(tensor), true);
     if (checkpoint->lacks != NULL)
         td_buffer_puts(out, "?partial=1");
     if (!is_default(model, checkpoint)) {
         td_buffer_puts(out, checkpoint->lacks != NULL ? "&checkpoint=" : "?checkpoint=");
-        td_uri_encode(out, checkpoint->id, strlen(checkpoint->id), false);
+        td_uri_encode(out, td_text_of(checkpoint->id), false);
     }
 }
 
@@ -173,7 +173,7 @@ static void write_tensor(struct td_buffer *out, const struct td_model *model,
 {
     const struct td_tensor *tensor = ref.tensor;
     td_buffer_puts(out, "{\"name\":");
-    td_json_write_string(out, tensor->name, tensor->name_len);
+    td_json_write_string(out, td_tensor_name(tensor));
     td_buffer_puts(out, ",\"dtype\":\"");
     td_buffer_puts(out, tensor->dtype->name);
     td_buffer_puts(out, "\",\"shape\":");
@@ -207,7 +207,8 @@ static bool is_shown(const struct view *view, const struct td_tensor *tensor)
 {
     if (view->dtype != NULL && tensor->dtype != view->dtype)
         return false;
-    return view->match == NULL || td_glob_match(view->match, view->match_len, tensor->name, tensor->name_len);
+    return view->match == NULL ||
+           td_glob_match(td_text_n(view->match, view->match_len), td_tensor_name(tensor));
 }
 
 /* Renders from tensor *at (the emitted-th shown) until the piece is full or `limit` tensors are shown. */
@@ -336,8 +337,7 @@ static struct td_view_layout *layout_create(struct view *view, const struct td_v
     atomic_init(&layout->refs, 1);
     memcpy(layout->tag, view->checkpoint->tag, sizeof layout->tag);
     layout->is_default = is_default(view->model, view->checkpoint);
-    size_t at =
-        query->page_first ? 0 : td_checkpoint_after(view->checkpoint, query->after.p, query->after.len);
+    size_t at = query->page_first ? 0 : td_checkpoint_after(view->checkpoint, query->after);
     size_t limit = query->page_size == 0 ? SIZE_MAX : query->page_size;
     struct td_buffer text;
     td_buffer_init(&text);

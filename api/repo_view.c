@@ -84,8 +84,8 @@ static struct model_run models_of(const struct td_repo_view *view)
         return run;
     }
     const char *base = snapshot->entries[view->first_entry].path; /* with its '/' */
-    run.at = td_snapshot_find_model(snapshot, base, view->prefix_len - 1);
-    size_t first = td_snapshot_models_after(snapshot, base, view->prefix_len);
+    run.at = td_snapshot_find_model(snapshot, td_text_n(base, view->prefix_len - 1));
+    size_t first = td_snapshot_models_after(snapshot, td_text_n(base, view->prefix_len));
     run.below = &snapshot->models[first];
     while (first + run.below_count < snapshot->model_count &&
            strncmp(run.below[run.below_count].id, base, view->prefix_len) == 0)
@@ -157,8 +157,7 @@ static bool is_kept(const struct td_repo_view *view, const struct model_run *run
         return false;
     size_t rest;
     const struct td_model *model =
-        run->root != NULL ? run->root
-                          : td_snapshot_route(view->snapshot, entry->path, strlen(entry->path), &rest);
+        run->root != NULL ? run->root : td_snapshot_route(view->snapshot, td_text_of(entry->path), &rest);
     return model == NULL || !is_replaced(view, model);
 }
 
@@ -217,9 +216,10 @@ static uint64_t made_per_model(const struct td_repo_view *view)
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
-static bool no_revision(const char *revision, size_t len, struct td_error *err)
+static bool no_revision(struct td_text revision, struct td_error *err)
 {
-    return td_error_set(err, TD_NOT_FOUND, "no revision \"%.*s\"", (int)(len > 100 ? 100 : len), revision);
+    return td_error_set(err, TD_NOT_FOUND, "no revision.p \"%.*s\"",
+                        (int)(revision.len > 100 ? 100 : revision.len), revision.p);
 }
 
 /* Whether the view has a model of which something could be made. */
@@ -232,11 +232,11 @@ static bool has_checkpoint(const struct td_repo_view *view)
     return false;
 }
 
-bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, const char *revision,
-                       size_t len, struct td_repo_view *view, struct td_error *err)
+bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, struct td_text revision,
+                       struct td_repo_view *view, struct td_error *err)
 {
-    const struct td_repo *there = td_repo_at(repo, revision, len);
-    struct td_text text = {.p = revision, .len = len};
+    const struct td_repo *there = td_repo_at(repo, revision);
+    struct td_text text = {.p = revision.p, .len = revision.len};
     struct td_made_revision made;
     memset(view, 0, sizeof *view);
     view->snapshot = snapshot;
@@ -250,7 +250,7 @@ bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo,
                                                             : open_commit(view, repo, text, err);
     if (err->code != TD_OK)
         return false;
-    return (ok && has_checkpoint(view)) || no_revision(revision, len, err);
+    return (ok && has_checkpoint(view)) || no_revision(revision, err);
 }
 
 void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model,
@@ -346,14 +346,14 @@ static bool find_made(const struct td_repo_view *view, const struct td_model *mo
     return is_made_name(view, model, path, rank);
 }
 
-bool td_repo_view_find(const struct td_repo_view *view, const char *path, size_t len, struct td_arena *arena,
+bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
                        struct td_view_item *item, struct td_error *err)
 {
     struct model_run run = {0};
     if (view->kind != TD_VIEW_FILES)
         run = models_of(view);
-    const struct td_entry *entry = td_snapshot_find_in_run(view->snapshot, view->first_entry,
-                                                           view->entry_count, view->prefix_len, path, len);
+    const struct td_entry *entry =
+        td_snapshot_find_in_run(view->snapshot, view->first_entry, view->entry_count, view->prefix_len, path);
     if (entry != NULL && is_kept(view, &run, entry)) {
         *item = (struct td_view_item){.path = entry->path + view->prefix_len, .entry = entry};
         return true;
@@ -362,13 +362,13 @@ bool td_repo_view_find(const struct td_repo_view *view, const char *path, size_t
         const struct td_model *model = model_run_get(&run, i);
         uint64_t rank;
         if (!is_replaced(view, model) ||
-            !find_made(view, model, (struct td_text){.p = path, .len = len}, &rank))
+            !find_made(view, model, (struct td_text){.p = path.p, .len = path.len}, &rank))
             continue;
-        *item =
-            (struct td_view_item){.path = td_arena_strndup(arena, path, len), .model = model, .rank = rank};
+        *item = (struct td_view_item){.path = td_arena_strndup(arena, path), .model = model, .rank = rank};
         return item->path != NULL || td_error_no_memory(err);
     }
-    return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", (int)(len > 200 ? 200 : len), path);
+    return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", (int)(path.len > 200 ? 200 : path.len),
+                        path.p);
 }
 
 static struct td_shard_want want_of(const struct td_repo_view *view, const struct td_model *model)

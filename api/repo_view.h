@@ -7,6 +7,7 @@
 #include "api/response.h"
 #include "api/shard_store.h"
 #include "catalog/repo.h"
+#include "core/text.h"
 
 /* Points to the snapshot, of which a reference must be held. */
 struct td_repo_view {
@@ -39,8 +40,8 @@ struct td_view_stat {
 
 /* The repository at a revision: "main", "HEAD", a commit, a ref, or the name or the commit of a revision that lies
  * nowhere. repo is as td_repo_find gave it. False: no such revision (err TD_NOT_FOUND), or memory is short. */
-bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, const char *revision,
-                       size_t len, struct td_repo_view *view, struct td_error *err);
+bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, struct td_text revision,
+                       struct td_repo_view *view, struct td_error *err);
 
 /* A model's files, with the files of all ranks of this engine in place of its checkpoint, which it must have; models below
  * it lose theirs. */
@@ -69,7 +70,7 @@ bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td
 
 /* The item at this path, which is copied into the arena; TD_NOT_FOUND when there is none. The view of one rank has that
  * rank's file by the name of a sharded state as well, unlisted. */
-bool td_repo_view_find(const struct td_repo_view *view, const char *path, size_t len, struct td_arena *arena,
+bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
                        struct td_view_item *item, struct td_error *err);
 
 /* Tells it of many items of a view: an engine's rules are matched once for all ranks of a model, when these follow each

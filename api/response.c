@@ -238,7 +238,7 @@ static void fail(struct td_response *response, int status, const char *code, con
                  const char *message)
 {
     char shown[2048];
-    td_utf8_escape(message, strlen(message), shown, sizeof shown); /* a cut may have split a character */
+    td_utf8_escape(td_text_of(message), shown, sizeof shown); /* a cut may have split a character */
     bool is_s3 = response->facade == TD_FACADE_S3;
     if (is_s3 && code == NULL)
         code = td_s3_code_of(&status);

@@ -38,7 +38,7 @@ static bool read_bucket_token(const struct td_call *call, struct td_text scope, 
     td_buffer_init(&last);
     bool ok = td_page_token_read(*token, scope, &last);
     if (ok)
-        *first = td_buckets_after(call->snapshot, last.data, last.len);
+        *first = td_buckets_after(call->snapshot, td_buffer_text(&last));
     else if (last.failed)
         (void)td_call_no_memory(call);
     else
@@ -230,8 +230,8 @@ static bool answer_made(const struct td_call *call, const struct td_bucket *buck
     td_arena_init(&arena, 0);
     bool ok = td_s3_shards_find(call->snapshot, bucket, key, &arena, &shards, err) &&
               key.len > shards.base.len &&
-              td_repo_view_find(&shards.view, key.p + shards.base.len, key.len - shards.base.len, &arena,
-                                &item, err) &&
+              td_repo_view_find(&shards.view, td_text_n(key.p + shards.base.len, key.len - shards.base.len),
+                                &arena, &item, err) &&
               td_view_item_answer(&call->api->shards, &shards.view, &item, call->response, err);
     td_arena_fini(&arena);
     return ok;
@@ -242,7 +242,7 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
     struct td_error err = TD_ERROR_INIT;
     if (!check_object_query(call))
         return;
-    const struct td_entry *entry = td_bucket_find_entry(call->snapshot, bucket, key.p, key.len);
+    const struct td_entry *entry = td_bucket_find_entry(call->snapshot, bucket, key);
     bool ok = entry != NULL ? td_file_answer(call->api->catalog, call->snapshot, entry, call->response, &err)
                             : answer_made(call, bucket, key, &err);
     if (ok)
@@ -283,7 +283,7 @@ static void route(const struct td_call *call, struct td_text path)
         answer_root(call);
         return;
     }
-    const struct td_bucket *bucket = td_bucket_find(call->snapshot, path.p, name_len);
+    const struct td_bucket *bucket = td_bucket_find(call->snapshot, td_text_n(path.p, name_len));
     if (bucket == NULL)
         td_response_fail_as(call->response, 404, "NoSuchBucket",
                             "The specified bucket \"%.*s\" does not exist; GET / lists them%s",

@@ -44,7 +44,7 @@ void td_s3_write_error(struct td_buffer *out, const char *code, const char *mess
     td_buffer_puts(out, "<Error>");
     element(out, "Code", code);
     element(out, "Message", message);
-    td_utf8_escape(resource.p, resource.len, shown, sizeof shown);
+    td_utf8_escape(resource, shown, sizeof shown);
     element(out, "Resource", shown);
     element(out, "RequestId", request_id);
     td_buffer_puts(out, "</Error>\n");

@@ -56,7 +56,7 @@ static bool split_below(struct td_snapshot *snapshot, const char *directory, str
         return false;
     }
     out->len = strlen(out->path) - 1;
-    out->model = td_snapshot_route(snapshot, out->path, out->len, &at);
+    out->model = td_snapshot_route(snapshot, td_text_n(out->path, out->len), &at);
     if (out->model == NULL || out->model->checkpoint_count == 0 || strlen(out->model->id) < strlen(directory))
         return false;
     struct td_text rest = {.p = out->path + at, .len = out->len - at};
@@ -77,7 +77,7 @@ static bool split_key(struct td_snapshot *snapshot, const struct td_bucket *buck
         return true;
     if (err->code != TD_OK || !bucket->is_local || !split_below(snapshot, "", key, arena, out, err))
         return false;
-    return td_bucket_of(snapshot, out->model->id, strlen(out->model->id)) == bucket;
+    return td_bucket_of(snapshot, td_text_of(out->model->id)) == bucket;
 }
 
 bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
@@ -91,7 +91,7 @@ bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *buc
         !td_shard_name_engine(parts.engine, 0, &name) || !td_shard_name_read_size(parts.size, &name.tp_size))
         return false;
     size_t base_len = (size_t)(parts.size.p - parts.path) + parts.size.len;
-    td_snapshot_entries_below(snapshot, parts.path, base_len, &first, &count);
+    td_snapshot_entries_below(snapshot, td_text_n(parts.path, base_len), &first, &count);
     if (count > 0)
         return false;
     size_t name_len = parts.len - key.len;
@@ -162,30 +162,30 @@ static struct td_text run_name(const void *context, size_t i)
 }
 
 /* By what the paths of the view are; all come after the empty one. */
-static void seek_shards(struct td_s3_keys *keys, const char *path, size_t len)
+static void seek_shards(struct td_s3_keys *keys, struct td_text path)
 {
     char name[64];
     struct td_names names = {.count = keys->shards.view.entry_count, .context = keys, .get = run_name};
-    keys->at = td_names_search(&names, path, len, NULL);
+    keys->at = td_names_search(&names, path, NULL);
     skip_hidden(keys);
     for (keys->rank = 0; keys->rank < tp_size(keys); keys->rank = next_rank(keys->rank, tp_size(keys))) {
         int n = td_shard_name_write_state(keys->rank, name, sizeof name);
-        if (td_name_compare(name, (size_t)n, path, len) >= 0)
+        if (td_text_compare(td_text_n(name, (size_t)n), path) >= 0)
             break;
     }
 }
 
-void td_s3_keys_seek(struct td_s3_keys *keys, const char *key, size_t len)
+void td_s3_keys_seek(struct td_s3_keys *keys, struct td_text key)
 {
     if (!keys->is_shards) {
-        keys->at = td_bucket_lower(keys->snapshot, keys->bucket, key, len);
+        keys->at = td_bucket_lower(keys->snapshot, keys->bucket, key);
         return;
     }
     struct td_text base = keys->shards.base;
-    if (len >= base.len && memcmp(key, base.p, base.len) == 0) {
-        seek_shards(keys, key + base.len, len - base.len);
-    } else if (td_name_compare(key, len, base.p, base.len) < 0) {
-        seek_shards(keys, "", 0);
+    if (key.len >= base.len && memcmp(key.p, base.p, base.len) == 0) {
+        seek_shards(keys, td_text_n(key.p + base.len, key.len - base.len));
+    } else if (td_text_compare(key, base) < 0) {
+        seek_shards(keys, TD_TEXT(""));
     } else {
         keys->at = keys->shards.view.entry_count;
         keys->rank = tp_size(keys);
@@ -201,7 +201,7 @@ bool td_s3_keys_open(struct td_s3_keys *keys, struct td_snapshot *snapshot, cons
     keys->is_shards = td_s3_shards_find(snapshot, bucket, prefix, arena, &keys->shards, err);
     if (err->code != TD_OK)
         return false;
-    td_s3_keys_seek(keys, "", 0);
+    td_s3_keys_seek(keys, TD_TEXT(""));
     return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include "api/repo_view.h"
 #include "catalog/bucket.h"
+#include "core/text.h"
 
 /* Keys of made files, which do not exist on disk: {model}/shards/{engine}/tp{n}/... */
 struct td_s3_shards {
@@ -38,7 +39,7 @@ bool td_s3_keys_open(struct td_s3_keys *keys, struct td_snapshot *snapshot, cons
                      struct td_text prefix, struct td_arena *arena, struct td_error *err);
 
 /* Goes to the first that does not come before this one. */
-void td_s3_keys_seek(struct td_s3_keys *keys, const char *key, size_t len);
+void td_s3_keys_seek(struct td_s3_keys *keys, struct td_text key);
 
 /* The one that this place is at: its text to *text (emptied first) and its item, whose path is in the arena or a file's.
  * False at the end, or, with err, for want of memory. */

@@ -52,7 +52,7 @@ bool td_s3_count(const struct td_call *call, const char *name, size_t least, siz
     *out = most;
     if (value == NULL)
         return true;
-    if (!td_number_read(value->p, value->len, INT32_MAX, &number) || number < least) {
+    if (!td_number_read(*value, INT32_MAX, &number) || number < least) {
         td_response_fail(call->response, 400, NULL, "%s must be a number from %zu to %d", name, least,
                          INT32_MAX);
         return false;
@@ -135,7 +135,7 @@ static bool skip_prefix(struct page *page, const struct td_buffer *text, size_t 
     td_buffer_append(&behind, text->data, len);
     td_buffer_putc(&behind, (char)0xFF);
     if (!behind.failed)
-        td_s3_keys_seek(&page->keys, behind.data, behind.len);
+        td_s3_keys_seek(&page->keys, td_buffer_text(&behind));
     bool ok = !behind.failed;
     td_buffer_fini(&behind);
     return ok || td_error_no_memory(&page->err);
@@ -150,11 +150,10 @@ static bool seek_start(struct page *page)
     struct td_view_item item;
     if (common > 0)
         return skip_prefix(page, after, common);
-    td_s3_keys_seek(&page->keys, listing->prefix.p, listing->prefix.len);
-    if (after->len == 0 ||
-        td_name_compare(after->data, after->len, listing->prefix.p, listing->prefix.len) < 0)
+    td_s3_keys_seek(&page->keys, listing->prefix);
+    if (after->len == 0 || td_text_compare(td_buffer_text(after), listing->prefix) < 0)
         return true;
-    td_s3_keys_seek(&page->keys, after->data, after->len);
+    td_s3_keys_seek(&page->keys, td_buffer_text(after));
     if (td_s3_keys_get(&page->keys, &page->arena, &page->key, &item, &page->err) &&
         page->key.len == after->len && begins_with(&page->key, (struct td_text){after->data, after->len}))
         td_s3_keys_next(&page->keys);
@@ -169,7 +168,7 @@ static void write_text(const struct page *page, struct td_buffer *out, const cha
         return;
     }
     td_buffer_init(&encoded);
-    td_uri_encode(&encoded, text.p, text.len, true);
+    td_uri_encode(&encoded, text, true);
     out->failed = out->failed || encoded.failed;
     td_xml_element(out, name, (struct td_text){.p = encoded.data, .len = encoded.len});
     td_buffer_fini(&encoded);

@@ -10,13 +10,13 @@
 bool td_shard_name_engine(struct td_text engine, uint64_t tp_size, struct td_shard_name *out)
 {
     *out = (struct td_shard_name){.engine = engine, .tp_size = tp_size, .by_engine = true};
-    out->by_config = td_engine_needs_config(engine.p, engine.len);
-    return td_engine_exists(engine.p, engine.len);
+    out->by_config = td_engine_needs_config(engine);
+    return td_engine_exists(engine);
 }
 
 static bool read_number(struct td_text text, uint64_t *out)
 {
-    return td_number_read_strict(text.p, text.len, 999999999, out);
+    return td_number_read_strict(text, 999999999, out);
 }
 
 /* What lies between a prefix and a suffix. */

@@ -189,15 +189,14 @@ static bool prepare(struct td_shard_maker *maker, struct td_error *err)
     td_plan_spec_fini(&maker->spec); /* of an attempt that failed */
     td_plan_basis_fini(&maker->basis);
     if (want->spec == NULL &&
-        !(engine->len > 0
-              ? td_plan_spec_init_engine(&maker->spec, engine->p, engine->len, want->name.tp_size, err)
-              : td_plan_spec_parse(&maker->spec, want->plan.p, want->plan.len, err)))
+        !(engine->len > 0 ? td_plan_spec_init_engine(&maker->spec, *engine, want->name.tp_size, err)
+                          : td_plan_spec_parse(&maker->spec, want->plan, err)))
         return false;
     maker->has_basis =
         (!want->name.by_config || td_model_config_text(td_catalog_maps(maker->store->catalog), want->snapshot,
                                                        want->model, &config, &config_len, err)) &&
-        td_plan_spec_match(spec_of(maker), config, config_len, &tensors, &maker->store->live, &maker->basis,
-                           err);
+        td_plan_spec_match(spec_of(maker), td_text_n(config, config_len), &tensors, &maker->store->live,
+                           &maker->basis, err);
     free(config);
     return maker->has_basis;
 }

@@ -66,7 +66,7 @@ static void write_place(const struct td_call *call, const struct td_checkpoint *
     if (in_file)
         td_json_write_cstring(out, td_model_relative(call->model, checkpoint->parts[ref.part]));
     else
-        td_json_write_string(out, ref.tensor->name, ref.tensor->name_len);
+        td_json_write_string(out, td_tensor_name(ref.tensor));
     write_number(out, ",\"offset\":", run->off + (in_file ? ref.tensor->offset : 0));
     write_number(out, ",\"length\":", run->len);
 }

@@ -143,18 +143,18 @@ static bool is_unreserved(unsigned char c)
            c == '.' || c == '_' || c == '~';
 }
 
-void td_uri_encode(struct td_buffer *out, const char *text, size_t len, bool keep_slash)
+void td_uri_encode(struct td_buffer *out, struct td_text text, bool keep_slash)
 {
     static const char hex[] = "0123456789ABCDEF";
     size_t plain = 0; /* start of the run not yet written */
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.p[i];
         if (is_unreserved(c) || (c == '/' && keep_slash))
             continue;
         char escape[3] = {'%', hex[c >> 4], hex[c & 15]};
-        td_buffer_append(out, text + plain, i - plain);
+        td_buffer_append(out, text.p + plain, i - plain);
         td_buffer_append(out, escape, 3);
         plain = i + 1;
     }
-    td_buffer_append(out, text + plain, len - plain);
+    td_buffer_append(out, text.p + plain, text.len - plain);
 }

@@ -5,6 +5,7 @@
 #include "api/request.h"
 #include "core/buffer.h"
 #include "core/error.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,6 +46,6 @@ bool td_uri_decode(struct td_text text, bool plus_is_blank, char *out, size_t *l
 const struct td_text *td_uri_parameter(const struct td_uri *uri, const char *name);
 
 /* Appends text with everything but unreserved characters (and '/', when keep_slash) percent-encoded. */
-void td_uri_encode(struct td_buffer *out, const char *text, size_t len, bool keep_slash);
+void td_uri_encode(struct td_buffer *out, struct td_text text, bool keep_slash);
 
 #endif

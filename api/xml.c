@@ -37,21 +37,21 @@ static const char *replacement(const unsigned char *p, size_t len, size_t *used)
     return NULL;
 }
 
-void td_xml_escape(struct td_buffer *out, const char *text, size_t len)
+void td_xml_escape(struct td_buffer *out, struct td_text text)
 {
-    const unsigned char *p = (const unsigned char *)text;
+    const unsigned char *p = (const unsigned char *)text.p;
     size_t plain = 0; /* start of the run not yet written */
     size_t used = 1;
-    for (size_t i = 0; i < len; i += used) {
-        const char *instead = replacement(p + i, len - i, &used);
+    for (size_t i = 0; i < text.len; i += used) {
+        const char *instead = replacement(p + i, text.len - i, &used);
         if (instead == NULL)
             continue;
-        td_buffer_append(out, text + plain, i - plain);
+        td_buffer_append(out, text.p + plain, i - plain);
         td_buffer_puts(out, instead);
         plain = i + used;
     }
-    if (len > plain)
-        td_buffer_append(out, text + plain, len - plain);
+    if (text.len > plain)
+        td_buffer_append(out, text.p + plain, text.len - plain);
 }
 
 void td_xml_element(struct td_buffer *out, const char *name, struct td_text text)
@@ -59,7 +59,7 @@ void td_xml_element(struct td_buffer *out, const char *name, struct td_text text
     td_buffer_putc(out, '<');
     td_buffer_puts(out, name);
     td_buffer_putc(out, '>');
-    td_xml_escape(out, text.p, text.len);
+    td_xml_escape(out, text);
     td_buffer_puts(out, "</");
     td_buffer_puts(out, name);
     td_buffer_putc(out, '>');

@@ -4,6 +4,7 @@
 
 #include "api/request.h"
 #include "core/buffer.h"
+#include "core/text.h"
 
 #define TD_XML_TYPE "application/xml"
 
@@ -12,7 +13,7 @@ void td_xml_begin(struct td_buffer *out);
 
 /* Appends text, which is UTF-8, as character data. What no document can hold, such as most control bytes, becomes
  * U+FFFD; line ends and tabs are written so that they stay what they are. */
-void td_xml_escape(struct td_buffer *out, const char *text, size_t len);
+void td_xml_escape(struct td_buffer *out, struct td_text text);
 
 /* Appends <name>text</name>. */
 void td_xml_element(struct td_buffer *out, const char *name, struct td_text text);

@@ -34,10 +34,10 @@ struct builder {
 static const char local_name[] = TD_REPO_DEFAULT_NAMESPACE;
 static const char local_prefix[] = TD_REPO_DEFAULT_NAMESPACE "/";
 
-static size_t segment_len(const char *path, size_t len)
+static size_t segment_len(struct td_text path)
 {
-    const char *slash = len == 0 ? NULL : memchr(path, '/', len);
-    return slash == NULL ? len : (size_t)(slash - path);
+    const char *slash = path.len == 0 ? NULL : memchr(path.p, '/', path.len);
+    return slash == NULL ? path.len : (size_t)(slash - path.p);
 }
 
 static bool in_root(const struct td_entry *entry)
@@ -58,7 +58,7 @@ static void mark_root_model(struct builder *b, const struct td_repo *repo)
 static bool is_of_one_segment(const struct td_snapshot *snapshot, const struct td_repo *repo)
 {
     const char *path = snapshot->entries[repo->first_entry].path;
-    return repo->prefix_len > 0 && segment_len(path, repo->prefix_len) + 1 == repo->prefix_len;
+    return repo->prefix_len > 0 && segment_len(td_text_n(path, repo->prefix_len)) + 1 == repo->prefix_len;
 }
 
 /* Whether a repository of one segment is in `local`: "local/name" is another name of "name", or it is `local` itself. */
@@ -85,7 +85,7 @@ static void mark(struct builder *b)
             for (size_t k = 0; k < repo->entry_count; k++)
                 b->marks[repo->first_entry + k] |= IS_HIDDEN;
     }
-    td_snapshot_entries_below(snapshot, local_name, sizeof local_name - 1, &b->local_first, &b->local_count);
+    td_snapshot_entries_below(snapshot, TD_TEXT(local_name), &b->local_first, &b->local_count);
     if (b->all_local)
         b->local_count = 0;
     b->has_local_keys = b->local_count > 0 && (b->marks[b->local_first] & BEGINS_LOCAL) == 0;
@@ -106,12 +106,12 @@ static bool add_entry(struct run_list *runs, size_t begin, size_t entry)
     return true;
 }
 
-static struct td_bucket *add_bucket(struct builder *b, struct bucket_list *list, const char *name, size_t len)
+static struct td_bucket *add_bucket(struct builder *b, struct bucket_list *list, struct td_text name)
 {
     if (!TD_ARRAY_GROW(list->items, list->count, list->capacity, NULL))
         return NULL;
     struct td_bucket *bucket = &list->items[list->count];
-    *bucket = (struct td_bucket){.name = td_arena_strndup(&b->snapshot->arena, name, len)};
+    *bucket = (struct td_bucket){.name = td_arena_strndup(&b->snapshot->arena, name)};
     list->count += bucket->name != NULL ? 1 : 0;
     return bucket->name != NULL ? bucket : NULL;
 }
@@ -121,7 +121,7 @@ static bool is_same_directory(const struct td_entry *x, const struct td_entry *y
 {
     size_t local_len = sizeof local_prefix - 1;
     const char *key = y->path + local_len;
-    size_t directory_len = segment_len(key, strlen(key)) + 1;
+    size_t directory_len = segment_len(td_text_of(key)) + 1;
     return strncmp(x->path + local_len, key, directory_len) == 0;
 }
 
@@ -150,7 +150,7 @@ static bool add_named(struct builder *b, size_t first, size_t count, size_t len)
     for (size_t i = first; i < first + count; i++)
         if ((b->marks[i] & IS_HIDDEN) == 0 && !add_entry(&b->named, begin, i))
             return false;
-    struct td_bucket *bucket = add_bucket(b, &b->buckets, b->snapshot->entries[first].path, len);
+    struct td_bucket *bucket = add_bucket(b, &b->buckets, td_text_n(b->snapshot->entries[first].path, len));
     if (bucket == NULL)
         return false;
     bucket->prefix_len = len + 1;
@@ -165,7 +165,7 @@ static bool add_segments(struct builder *b)
     const struct td_snapshot *snapshot = b->snapshot;
     for (size_t i = 0; i < snapshot->entry_count;) {
         const char *path = snapshot->entries[i].path;
-        size_t len = segment_len(path, strlen(path));
+        size_t len = segment_len(td_text_of(path));
         size_t first = i;
         bool alone = in_root(&snapshot->entries[i]);
         bool is_local = b->all_local || alone || (b->marks[i] & BEGINS_LOCAL) != 0 ||
@@ -195,7 +195,7 @@ static int keyed_compare(const void *a, const void *b)
 /* Adds the bucket `local`, and puts its runs into the order of their keys. */
 static bool add_local(struct builder *b)
 {
-    struct td_bucket *bucket = add_bucket(b, &b->buckets, local_name, sizeof local_name - 1);
+    struct td_bucket *bucket = add_bucket(b, &b->buckets, TD_TEXT(local_name));
     if (bucket == NULL)
         return false;
     bucket->is_local = true;
@@ -232,7 +232,7 @@ static bool add_other_name(struct builder *b, const struct td_repo *repo)
         if (is_own && (b->marks[i] & IS_HIDDEN) == 0 && !add_entry(&b->other, begin, i))
             return false;
     }
-    struct td_bucket *bucket = add_bucket(b, &b->other_buckets, repo->id, strlen(repo->id));
+    struct td_bucket *bucket = add_bucket(b, &b->other_buckets, td_text_of(repo->id));
     if (bucket == NULL)
         return false;
     bucket->is_other_name = true;
@@ -311,42 +311,42 @@ static struct td_text bucket_name(const void *context, size_t i)
     return (struct td_text){.p = name, .len = strlen(name)};
 }
 
-static size_t find_bucket(const struct td_bucket *buckets, size_t count, const char *name, size_t len,
-                          bool *found)
+static size_t find_bucket(const struct td_bucket *buckets, size_t count, struct td_text name, bool *found)
 {
     struct td_names names = {.count = count, .context = buckets, .get = bucket_name};
-    return td_names_search(&names, name, len, found);
+    return td_names_search(&names, name, found);
 }
 
-static const struct td_bucket *find_listed(const struct td_snapshot *snapshot, const char *name, size_t len)
+static const struct td_bucket *find_listed(const struct td_snapshot *snapshot, struct td_text name)
 {
     bool found;
-    size_t at = find_bucket(snapshot->buckets, snapshot->bucket_count, name, len, &found);
+    size_t at = find_bucket(snapshot->buckets, snapshot->bucket_count, name, &found);
     return found ? &snapshot->buckets[at] : NULL;
 }
 
-const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, const char *name, size_t len)
+const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, struct td_text name)
 {
     bool found;
-    const struct td_bucket *bucket = find_listed(snapshot, name, len);
+    const struct td_bucket *bucket = find_listed(snapshot, name);
     if (bucket != NULL)
         return bucket;
-    size_t at = find_bucket(snapshot->other_buckets, snapshot->other_bucket_count, name, len, &found);
+    size_t at = find_bucket(snapshot->other_buckets, snapshot->other_bucket_count, name, &found);
     return found ? &snapshot->other_buckets[at] : NULL;
 }
 
-size_t td_buckets_after(const struct td_snapshot *snapshot, const char *name, size_t len)
+size_t td_buckets_after(const struct td_snapshot *snapshot, struct td_text name)
 {
     bool found;
-    size_t at = find_bucket(snapshot->buckets, snapshot->bucket_count, name, len, &found);
+    size_t at = find_bucket(snapshot->buckets, snapshot->bucket_count, name, &found);
     return at + found;
 }
 
-const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, const char *path, size_t len)
+const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, struct td_text path)
 {
-    size_t segment = segment_len(path, len);
-    const struct td_bucket *bucket = segment == len ? NULL : find_listed(snapshot, path, segment);
-    return bucket != NULL ? bucket : find_listed(snapshot, local_name, sizeof local_name - 1);
+    size_t segment = segment_len(path);
+    const struct td_bucket *bucket =
+        segment == path.len ? NULL : find_listed(snapshot, td_text_n(path.p, segment));
+    return bucket != NULL ? bucket : find_listed(snapshot, TD_TEXT(local_name));
 }
 
 const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
@@ -382,43 +382,42 @@ static struct td_text key_at(const void *context, size_t i)
     return (struct td_text){.p = key, .len = strlen(key)};
 }
 
-static size_t search(const struct td_snapshot *snapshot, const struct td_bucket *bucket, const char *key,
-                     size_t len, bool *found)
+static size_t search(const struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
+                     bool *found)
 {
     struct bucket_keys keys = {.snapshot = snapshot, .bucket = bucket};
     struct td_names names = {.count = bucket->key_count, .context = &keys, .get = key_at};
-    return td_names_search(&names, key, len, found);
+    return td_names_search(&names, key, found);
 }
 
-size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucket *bucket, const char *key,
-                       size_t len)
+size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key)
 {
-    return search(snapshot, bucket, key, len, NULL);
+    return search(snapshot, bucket, key, NULL);
 }
 
 /* Finds a key of `local` that is not listed: of another revision, or with its whole path below DIR. */
 static const struct td_entry *find_unlisted(const struct td_snapshot *snapshot,
-                                            const struct td_bucket *bucket, const char *key, size_t len)
+                                            const struct td_bucket *bucket, struct td_text key)
 {
     const struct td_entry *entry = NULL;
     if (bucket->entry_count > 0)
         entry = td_snapshot_find_in_run(snapshot, bucket->first_entry, bucket->entry_count,
-                                        sizeof local_prefix - 1, key, len);
-    bool is_in_directory = segment_len(key, len) < len; /* of files directly in DIR some are not published */
-    if (entry == NULL && is_in_directory && td_bucket_of(snapshot, key, len) == bucket)
-        entry = td_snapshot_find_entry(snapshot, key, len);
+                                        sizeof local_prefix - 1, key);
+    bool is_in_directory = segment_len(key) < key.len; /* of files directly in DIR some are not published */
+    if (entry == NULL && is_in_directory && td_bucket_of(snapshot, key) == bucket)
+        entry = td_snapshot_find_entry(snapshot, key);
     return entry;
 }
 
 const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot,
-                                            const struct td_bucket *bucket, const char *key, size_t len)
+                                            const struct td_bucket *bucket, struct td_text key)
 {
     bool found;
     if (!bucket->is_local && !bucket->is_other_name)
         return td_snapshot_find_in_run(snapshot, bucket->first_entry, bucket->entry_count, bucket->prefix_len,
-                                       key, len);
-    size_t at = search(snapshot, bucket, key, len, &found);
+                                       key);
+    size_t at = search(snapshot, bucket, key, &found);
     if (found)
         return td_bucket_entry(snapshot, bucket, at);
-    return bucket->is_local ? find_unlisted(snapshot, bucket, key, len) : NULL;
+    return bucket->is_local ? find_unlisted(snapshot, bucket, key) : NULL;
 }

@@ -8,6 +8,7 @@
 #define TD_CATALOG_BUCKET_H
 
 #include "catalog/snapshot.h"
+#include "core/text.h"
 
 /* Entries that follow each other both in the snapshot and in a bucket. */
 struct td_bucket_run {
@@ -34,13 +35,13 @@ struct td_bucket {
 bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err);
 
 /* Listed or not. NULL when there is none. */
-const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, const char *name, size_t len);
+const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, struct td_text name);
 
 /* Index of the first bucket whose name is greater than the given one (where a page continues). */
-size_t td_buckets_after(const struct td_snapshot *snapshot, const char *name, size_t len);
+size_t td_buckets_after(const struct td_snapshot *snapshot, struct td_text name);
 
 /* The listed bucket that a path's files are in, by its first segment; NULL when there is none. */
-const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, const char *path, size_t len);
+const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, struct td_text path);
 
 /* The i-th listed key, i below key_count. */
 const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
@@ -50,11 +51,11 @@ const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const
 const char *td_bucket_key(const struct td_bucket *bucket, const struct td_entry *entry);
 
 /* The place of the first listed key that does not come before this one in byte order; key_count when all do. */
-size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucket *bucket, const char *key,
-                       size_t len);
+size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
+                       struct td_text key);
 
 /* The file with this key, listed or not; NULL when there is none. */
 const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot,
-                                            const struct td_bucket *bucket, const char *key, size_t len);
+                                            const struct td_bucket *bucket, struct td_text key);
 
 #endif

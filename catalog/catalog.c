@@ -178,7 +178,7 @@ static void log_large_files(const struct td_snapshot *snapshot, const struct td_
         if (entry->file->source.id.size_bytes <= hub_file_max_bytes)
             continue;
         const struct td_entry *before =
-            old == NULL ? NULL : td_snapshot_find_entry(old, entry->path, strlen(entry->path));
+            old == NULL ? NULL : td_snapshot_find_entry(old, td_text_of(entry->path));
         if ((before == NULL || before->file != entry->file) && count++ < NAMED_MAX)
             td_log(TD_LOG_INFO,
                    "%s: %" PRIu64 " bytes; huggingface_hub downloads files of up to 50,000,000,000",

@@ -95,7 +95,7 @@ static struct unit *unit_add(struct builder *b, const char *name, size_t capacit
         return NULL;
     memset(unit, 0, sizeof *unit);
     unit->parts = calloc(capacity + 1, sizeof(*unit->parts));
-    unit->name = td_arena_strndup(&b->snapshot->arena, name, strlen(name));
+    unit->name = td_arena_strndup(&b->snapshot->arena, td_text_of(name));
     if (unit->parts == NULL || unit->name == NULL) {
         free(unit->parts);
         (void)td_error_no_memory(b->err);
@@ -130,7 +130,7 @@ static size_t candidate_find(const struct builder *b, const char *name)
 {
     struct td_names names = {.count = b->count, .context = b->candidates, .get = candidate_name};
     bool found;
-    size_t at = td_names_search(&names, name, strlen(name), &found);
+    size_t at = td_names_search(&names, td_text_of(name), &found);
     return found ? at : SIZE_MAX;
 }
 
@@ -170,8 +170,8 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
 {
     for (size_t i = 0; i < index->entry_count; i++) {
         const struct td_shard_entry *entry = &index->entries[i];
-        if (td_manifest_find(&unit->parts[entry->file]->file->manifest, entry->tensor, entry->tensor_len) !=
-            NULL)
+        if (td_manifest_find(&unit->parts[entry->file]->file->manifest,
+                             td_text_n(entry->tensor, entry->tensor_len)) != NULL)
             continue;
         char message[512];
         (void)snprintf(
@@ -200,7 +200,7 @@ static void claim_beside_refused_indexes(struct builder *b, const bool refused[F
 static const struct td_model *previous_model(const struct builder *b)
 {
     const char *id = b->model->id;
-    return b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, id, strlen(id));
+    return b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, td_text_of(id));
 }
 
 /* Sets the last unit aside with what is there of the files of its index or .metadata: NULL stands for the others. */
@@ -300,7 +300,7 @@ static bool wish_id(struct builder *b, const struct td_shard *first, const char 
     *wish = NULL;
     if (is_fixed_id(id) || candidate_find(b, id) != SIZE_MAX)
         return true;
-    *wish = td_arena_strndup(&b->snapshot->arena, id, strlen(id));
+    *wish = td_arena_strndup(&b->snapshot->arena, td_text_of(id));
     return *wish != NULL || td_error_no_memory(b->err);
 }
 
@@ -479,7 +479,8 @@ static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const stru
         const struct td_shard_entry *entry = &index->entries[i];
         const struct td_manifest *manifest = &unit->parts[entry->file]->file->manifest;
         checkpoint->refs[i] = (struct td_tensor_ref){
-            .tensor = td_manifest_find(manifest, entry->tensor, entry->tensor_len), .part = entry->file};
+            .tensor = td_manifest_find(manifest, td_text_n(entry->tensor, entry->tensor_len)),
+            .part = entry->file};
     }
     checkpoint->tensor_count = index->entry_count;
     return true;

@@ -156,7 +156,7 @@ enum td_blob_name td_blob_name_of(const struct td_root *root, const char *path,
                                   char name[TD_SHA256_TEXT_BYTES])
 {
     if (strstr(path, "snapshots/") == NULL || !td_root_link_name(root, path, name, TD_SHA256_TEXT_BYTES) ||
-        !td_hex_is_lower(name, strlen(name)))
+        !td_hex_is_lower(td_text_of(name)))
         return TD_BLOB_NAME_NONE;
     if (strlen(name) == 2 * (size_t)TD_SHA256_BYTES)
         return TD_BLOB_NAME_SHA256;

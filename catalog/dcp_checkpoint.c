@@ -31,7 +31,7 @@ static const struct td_tensor *find_item(const struct td_dcp_tensor *tensor, con
     char name[TD_DCP_ITEM_NAME_MAX];
     size_t len = td_dcp_item_name(name, piece->item_offset, piece->item_bytes);
     const struct td_entry *part = source->parts[source->places[piece->file]];
-    const struct td_tensor *item = td_manifest_find(&part->file->manifest, name, len);
+    const struct td_tensor *item = td_manifest_find(&part->file->manifest, td_text_n(name, len));
     if (piece->reason != NULL)
         *reason = piece->reason;
     else if (item == NULL)

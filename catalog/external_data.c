@@ -22,7 +22,7 @@ size_t td_external_parts(const struct td_snapshot *snapshot, const struct td_ent
     size_t part_count = 1;
     parts[0] = entry;
     if (prefix_len > 0) {
-        td_snapshot_entries_below(snapshot, entry->path, prefix_len - 1, &first, &count);
+        td_snapshot_entries_below(snapshot, td_text_n(entry->path, prefix_len - 1), &first, &count);
     } else {
         first = 0;
         count = snapshot->entry_count;
@@ -30,7 +30,7 @@ size_t td_external_parts(const struct td_snapshot *snapshot, const struct td_ent
     for (size_t i = 0; i < manifest->file_count; i++) {
         const char *path = manifest->files[i];
         const struct td_entry *found =
-            td_snapshot_find_in_run(snapshot, first, count, prefix_len, path, strlen(path));
+            td_snapshot_find_in_run(snapshot, first, count, prefix_len, td_text_of(path));
         if (found != NULL && found != entry)
             parts[part_count++] = found;
     }

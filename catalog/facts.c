@@ -86,7 +86,7 @@ static bool keep_word(struct reader *r, const char **out)
     json.err = &none;
     if (json.value_len >= sizeof word || !td_json_string(&json, word, sizeof word, &len) || len == 0)
         return true;
-    *out = td_arena_strndup(&r->facts->arena, word, len);
+    *out = td_arena_strndup(&r->facts->arena, td_text_n(word, len));
     return *out != NULL || td_error_no_memory(r->err);
 }
 
@@ -164,21 +164,21 @@ static bool read_card_member(struct reader *r)
     return td_json_skip(&r->json);
 }
 
-static bool read_card(struct reader *r, const char *text, size_t len, bool is_cut)
+static bool read_card(struct reader *r, struct td_text text, bool is_cut)
 {
     struct td_buffer json;
     td_buffer_init(&json);
-    bool ok = td_model_card_read(text, len, is_cut, &json, r->err);
+    bool ok = td_model_card_read(text, is_cut, &json, r->err);
     if (ok && json.len > 0) {
         struct td_facts *facts = r->facts;
-        facts->json = td_arena_strndup(&facts->arena, json.data, json.len);
+        facts->json = td_arena_strndup(&facts->arena, td_buffer_text(&json));
         facts->json_len = json.len;
         ok = facts->json != NULL || td_error_no_memory(r->err);
     }
     td_buffer_fini(&json);
     if (!ok || r->facts->json == NULL)
         return ok;
-    td_json_init(&r->json, r->facts->json, r->facts->json_len, 0, r->err);
+    td_json_init(&r->json, td_text_n(r->facts->json, r->facts->json_len), 0, r->err);
     ok = td_json_expect(&r->json, TD_JSON_OBJECT_BEGIN, "an object");
     while (ok && td_json_next(&r->json) == TD_JSON_KEY)
         ok = read_card_member(r);
@@ -217,7 +217,7 @@ static bool keep_member(struct reader *r, const char *member, struct td_buffer *
         return true;
     struct td_buffer value;
     td_buffer_init(&value);
-    bool ok = td_json_minify(before.text.p + from, len, &value, r->err);
+    bool ok = td_json_minify(td_text_n(before.text.p + from, len), &value, r->err);
     if (ok) {
         td_buffer_puts(out, out->len == 0 ? "{" : ",");
         td_json_write_cstring(out, member);
@@ -247,33 +247,34 @@ static bool read_members(struct reader *r, const char *const *members, struct td
 }
 
 /* Returns whether one of the numbers stands there that Python writes and reads, though they are no JSON. */
-static bool is_python_number(const char *text, size_t len, uint64_t pos)
+static bool is_python_number(struct td_text text, uint64_t pos)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (pos <= len && len - pos >= strlen(words[i]) &&
-            memcmp(text + pos, words[i], strlen(words[i])) == 0)
+        if (pos <= text.len && text.len - pos >= strlen(words[i]) &&
+            memcmp(text.p + pos, words[i], strlen(words[i])) == 0)
             return true;
     return false;
 }
 
 /* Keeps what comes before a fault. Python writes Infinity into configurations: that is none, but nothing after it is kept. */
-static bool read_config(struct reader *r, const char *const *members, const char *text, size_t len)
+static bool read_config(struct reader *r, const char *const *members, struct td_text text)
 {
     struct td_buffer out;
     struct td_error inner = TD_ERROR_INIT;
     struct td_error *err = r->err;
     td_buffer_init(&out);
     r->err = &inner;
-    td_json_init(&r->json, text, len, 0, &inner);
+    td_json_init(&r->json, text, 0, &inner);
     bool ok = read_members(r, members, &out) || inner.code == TD_INVALID_ARGUMENT;
     r->err = err;
-    bool is_fault = ok && inner.code == TD_INVALID_ARGUMENT && !is_python_number(text, len, inner.pos);
+    bool is_fault = ok && inner.code == TD_INVALID_ARGUMENT && !is_python_number(text, inner.pos);
     if (!ok) {
         *err = inner;
     } else if (out.len > 0) {
         td_buffer_putc(&out, '}');
-        ok = !out.failed && (r->facts->json = td_arena_strndup(&r->facts->arena, out.data, out.len)) != NULL;
+        ok = !out.failed &&
+             (r->facts->json = td_arena_strndup(&r->facts->arena, td_buffer_text(&out))) != NULL;
         r->facts->json_len = out.len;
         ok = ok || td_error_no_memory(err);
     }
@@ -301,8 +302,8 @@ bool td_facts_read(enum td_facts_kind kind, const struct td_input *input, struct
         return td_error_no_memory(err);
     td_arena_init(&r.facts->arena, 0); /* in proportion to the file, which is short */
     char *text = (char *)td_input_load(input, 0, len, most, err);
-    bool ok = text != NULL && (is_card ? read_card(&r, text, (size_t)len, len < input->size_bytes)
-                                       : read_config(&r, kinds[kind].members, text, (size_t)len));
+    bool ok = text != NULL && (is_card ? read_card(&r, td_text_n(text, (size_t)len), len < input->size_bytes)
+                                       : read_config(&r, kinds[kind].members, td_text_n(text, (size_t)len)));
     free(text);
     if (r.facts->json != NULL && (ok || err->code == TD_INVALID_ARGUMENT))
         *out = r.facts;

@@ -38,7 +38,8 @@ static bool read_index(struct td_file *file, const struct td_input *input, const
     char *text = malloc(len + 1);
     if (text == NULL)
         return td_error_no_memory(err);
-    bool ok = td_input_read(input, 0, text, len, err) && td_shard_index_parse(&file->index, text, len, err);
+    bool ok = td_input_read(input, 0, text, len, err) &&
+              td_shard_index_parse(&file->index, td_text_n(text, len), err);
     free(text);
     return ok;
 }

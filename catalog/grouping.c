@@ -37,14 +37,14 @@ static int candidate_compare(const void *a, const void *b)
     const struct td_candidate *y = b;
     int order = (x->directory_len == 0 ? 1 : 0) - (y->directory_len == 0 ? 1 : 0);
     if (order == 0)
-        order = td_name_compare(x->path, x->model_len, y->path, y->model_len);
+        order = td_text_compare(td_text_n(x->path, x->model_len), td_text_n(y->path, y->model_len));
     return order != 0 ? order : strcmp(x->path, y->path);
 }
 
 static bool same_model(const struct td_candidate *a, const struct td_candidate *b)
 {
     return (a->directory_len == 0) == (b->directory_len == 0) &&
-           td_name_compare(a->path, a->model_len, b->path, b->model_len) == 0;
+           td_text_compare(td_text_n(a->path, a->model_len), td_text_n(b->path, b->model_len)) == 0;
 }
 
 /* Sets the run of the model's entries: all below its directory; for a model directly in the root, those from its first to
@@ -53,7 +53,7 @@ static void model_range(struct td_model *model, const struct td_grouping *g, siz
 {
     const struct td_snapshot *snapshot = g->snapshot;
     if (model->directory_len > 0) {
-        td_snapshot_entries_below(snapshot, model->id, model->directory_len, &model->first_entry,
+        td_snapshot_entries_below(snapshot, td_text_n(model->id, model->directory_len), &model->first_entry,
                                   &model->entry_count);
         return;
     }
@@ -93,7 +93,7 @@ static void model_files(struct td_grouping *g, struct td_model *model, size_t fi
         model->is_other_revision = found->other_revision;
     }
     if (model->directory_len > 0 || g->root_is_model)
-        model->config = td_model_find_file(snapshot, model, "config.json", strlen("config.json"));
+        model->config = td_model_find_file(snapshot, model, td_text_of("config.json"));
 }
 
 static bool ends_in_reserved(const char *id)
@@ -108,7 +108,7 @@ static int directory_compare(const void *a, const void *b)
 {
     const struct td_candidate *x = a;
     const struct td_candidate *y = b;
-    return td_name_compare(x->path, x->directory_len, y->path, y->directory_len);
+    return td_text_compare(td_text_n(x->path, x->directory_len), td_text_n(y->path, y->directory_len));
 }
 
 /* Returns whether this directory has files of a model. The candidates are sorted. */
@@ -132,8 +132,8 @@ static const char *model_id(struct td_grouping *g, const struct td_candidate *fi
 {
     struct td_arena *arena = &g->snapshot->arena;
     if (first->directory_len == 0 && g->root_is_model)
-        return td_arena_strndup(arena, root_id(g), strlen(root_id(g)));
-    const char *id = td_arena_strndup(arena, first->path, first->model_len);
+        return td_arena_strndup(arena, td_text_of(root_id(g)));
+    const char *id = td_arena_strndup(arena, td_text_n(first->path, first->model_len));
     bool is_stem = first->directory_len == 0 && first->path[first->model_len] != '\0';
     if (id != NULL && is_stem && (is_directory_id(g, id) || ends_in_reserved(id)))
         return first->path;
@@ -206,7 +206,7 @@ static int model_compare(const void *a, const void *b)
 static void part_root(struct td_grouping *g)
 {
     static const char config[] = "config.json";
-    bool described = td_snapshot_find_entry(g->snapshot, config, sizeof config - 1) != NULL;
+    bool described = td_snapshot_find_entry(g->snapshot, TD_TEXT(config)) != NULL;
     for (size_t i = 0; i < g->candidate_count; i++) {
         bool in_root = g->candidates[i].directory_len == 0;
         g->in_directories += in_root ? 0 : 1;

@@ -76,8 +76,8 @@ static bool take_indexed(struct td_checkpoint *checkpoint, struct td_lacks *lack
         uint32_t place = lacks->places[entry->file];
         const struct td_tensor *tensor = NULL;
         if (place != TD_DCP_NO_PART)
-            tensor =
-                td_manifest_find(&checkpoint->parts[place]->file->manifest, entry->tensor, entry->tensor_len);
+            tensor = td_manifest_find(&checkpoint->parts[place]->file->manifest,
+                                      td_text_n(entry->tensor, entry->tensor_len));
         if (tensor != NULL)
             checkpoint->refs[checkpoint->tensor_count++] =
                 (struct td_tensor_ref){.tensor = tensor, .part = place};
@@ -207,11 +207,11 @@ bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previou
     return ok;
 }
 
-const struct td_checkpoint *td_partial_find(const struct td_model *model, const char *id, size_t len)
+const struct td_checkpoint *td_partial_find(const struct td_model *model, struct td_text id)
 {
     for (size_t i = 0; i < model->partial_count; i++) {
         const char *known = model->partials[i].id;
-        if (len == 0 || td_name_compare(known, strlen(known), id, len) == 0)
+        if (id.len == 0 || td_text_compare(td_text_of(known), id) == 0)
             return &model->partials[i];
     }
     return NULL;
@@ -289,7 +289,7 @@ static bool is_listed(const struct td_snapshot *snapshot, const struct td_checkp
     td_buffer_init(&path);
     td_buffer_append(&path, beside, (size_t)(td_base_name(beside) - beside));
     td_buffer_puts(&path, file);
-    bool listed = !path.failed && td_snapshot_find_entry(snapshot, path.data, path.len) != NULL;
+    bool listed = !path.failed && td_snapshot_find_entry(snapshot, td_buffer_text(&path)) != NULL;
     td_buffer_fini(&path);
     return listed;
 }
@@ -307,7 +307,7 @@ static struct td_text joined_name(const void *context, size_t i)
 }
 
 /* Returns the file in which an index or a .metadata has the tensor, by its number; SIZE_MAX: in none. */
-static size_t file_of(const struct td_lacks *lacks, const char *name, size_t len)
+static size_t file_of(const struct td_lacks *lacks, struct td_text name)
 {
     const struct td_shard_index *index = &lacks->index->file->index;
     const struct td_dcp *dcp = &lacks->index->file->dcp;
@@ -315,7 +315,7 @@ static size_t file_of(const struct td_lacks *lacks, const char *name, size_t len
     if (is_distributed(lacks))
         names = (struct td_names){.count = dcp->tensor_count, .context = dcp, .get = joined_name};
     bool found;
-    size_t at = td_names_search(&names, name, len, &found);
+    size_t at = td_names_search(&names, name, &found);
     if (!found)
         return SIZE_MAX;
     return is_distributed(lacks) ? td_dcp_missing_file(&dcp->tensors[at], lacks->places)
@@ -328,7 +328,7 @@ static void copy_name(void *context, const char *file)
 }
 
 void td_partial_write_absence(const struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
-                              const char *name, size_t len, struct td_buffer *out)
+                              struct td_text name, struct td_buffer *out)
 {
     const struct td_lacks *lacks = checkpoint->lacks;
     char member[NAME_BYTES] = "";
@@ -337,7 +337,7 @@ void td_partial_write_absence(const struct td_snapshot *snapshot, const struct t
     if (lacks->index == NULL) {
         td_partial_each_missing(checkpoint, 1, copy_name, member);
     } else {
-        size_t number = file_of(lacks, name, len);
+        size_t number = file_of(lacks, name);
         if (number == SIZE_MAX)
             return;
         file = files_of(lacks)[number];
@@ -346,7 +346,7 @@ void td_partial_write_absence(const struct td_snapshot *snapshot, const struct t
     const char *fault = is_there                                ? "does not have it"
                         : is_listed(snapshot, checkpoint, file) ? "cannot be read"
                                                                 : "is missing";
-    td_buffer_printf(out, "tensor \"%.*s\" is not there: ", (int)(len > 200 ? 200 : len), name);
+    td_buffer_printf(out, "tensor \"%.*s\" is not there: ", (int)(name.len > 200 ? 200 : name.len), name.p);
     if (lacks->index != NULL)
         td_buffer_printf(out, "%s says that it is in \"%.200s\", which %s", source_of(lacks), file, fault);
     else if (lacks->file_count == 1)

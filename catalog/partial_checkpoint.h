@@ -6,6 +6,7 @@
 
 #include "catalog/snapshot.h"
 #include "core/buffer.h"
+#include "core/text.h"
 
 /* The files of a set of which some may be missing or refused. */
 struct td_partial_set {
@@ -32,7 +33,7 @@ bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previou
                     const struct td_partial_set *set, struct td_error *err);
 
 /* Returns the incomplete checkpoint of this id, or the first one for an empty id; NULL when there is none. */
-const struct td_checkpoint *td_partial_find(const struct td_model *model, const char *id, size_t len);
+const struct td_checkpoint *td_partial_find(const struct td_model *model, struct td_text id);
 
 /* Appends why the checkpoint is incomplete, as a sentence without a full stop. */
 void td_partial_write_reason(const struct td_checkpoint *checkpoint, struct td_buffer *out);
@@ -44,6 +45,6 @@ void td_partial_each_missing(const struct td_checkpoint *checkpoint, size_t max,
 /* Appends why a tensor of this name is not there, as a message. Appends nothing when the set is known to have no such
  * tensor. */
 void td_partial_write_absence(const struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
-                              const char *name, size_t len, struct td_buffer *out);
+                              struct td_text name, struct td_buffer *out);
 
 #endif

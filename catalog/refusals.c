@@ -52,7 +52,7 @@ static void warn(const struct td_model *model, const struct td_problem *problem)
 
 static bool has_file(const struct sorted *list, const char *path)
 {
-    return list->model != NULL && td_model_find_file(list->snapshot, list->model, path, strlen(path)) != NULL;
+    return list->model != NULL && td_model_find_file(list->snapshot, list->model, td_text_of(path)) != NULL;
 }
 
 /* A refused path need not be a file: it may be a directory or a symlink. */

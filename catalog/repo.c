@@ -51,9 +51,9 @@ static bool add_caches(struct builder *b, const struct td_cache_folder *caches, 
         size_t len = strlen(folder->path);
         size_t first;
         size_t entry_count;
-        td_snapshot_entries_below(b->snapshot, folder->path, len, &first, &entry_count);
+        td_snapshot_entries_below(b->snapshot, td_text_n(folder->path, len), &first, &entry_count);
         struct td_repo *repo = add_repo(b);
-        const char *id = td_arena_strndup(&b->snapshot->arena, folder->id, strlen(folder->id));
+        const char *id = td_arena_strndup(&b->snapshot->arena, td_text_of(folder->id));
         if (repo == NULL || id == NULL)
             return td_error_no_memory(b->err);
         set_id(repo, id);
@@ -75,7 +75,7 @@ static int name_compare(const void *a, const void *b)
 {
     const struct td_text *x = a;
     const struct td_text *y = b;
-    return td_name_compare(x->p, x->len, y->p, y->len);
+    return td_text_compare(*x, *y);
 }
 
 /* Collects the directories that directly hold a file. */
@@ -112,7 +112,7 @@ static bool is_topmost(const struct builder *b, const struct td_text *directory)
     for (size_t len = 1; len < directory->len; len++) {
         bool found = false;
         if (directory->p[len] == '/')
-            (void)td_names_search(&names, directory->p, len, &found);
+            (void)td_names_search(&names, td_text_n(directory->p, len), &found);
         if (found)
             return false;
     }
@@ -146,13 +146,12 @@ static bool add_directories(struct builder *b)
             continue;
         last = part;
         struct td_repo *repo = add_repo(b);
-        const char *id = td_arena_strndup(&b->snapshot->arena, directory->p, directory->len);
+        const char *id = td_arena_strndup(&b->snapshot->arena, *directory);
         if (repo == NULL || id == NULL)
             return td_error_no_memory(b->err);
         set_id(repo, id);
         repo->folder = id;
-        td_snapshot_entries_below(b->snapshot, directory->p, directory->len, &repo->first_entry,
-                                  &repo->entry_count);
+        td_snapshot_entries_below(b->snapshot, *directory, &repo->first_entry, &repo->entry_count);
         repo->prefix_len = directory->len + 1;
     }
     return true;
@@ -197,8 +196,8 @@ static bool is_data_file(const char *path, bool beside_config)
 
 bool td_repo_files_are_data(const struct td_snapshot *snapshot, size_t first, size_t count, size_t prefix_len)
 {
-    bool has_config = td_snapshot_find_in_run(snapshot, first, count, prefix_len, "config.json",
-                                              strlen("config.json")) != NULL;
+    bool has_config =
+        td_snapshot_find_in_run(snapshot, first, count, prefix_len, td_text_of("config.json")) != NULL;
     for (size_t i = first; i < first + count; i++)
         if (is_data_file(snapshot->entries[i].path + prefix_len, has_config))
             return true;
@@ -217,10 +216,10 @@ static size_t count_problems(const struct td_snapshot *snapshot, const struct td
     if (repo->prefix_len == 0 || repo->entry_count == 0)
         return 0; /* a root model's are counted by add_root_models */
     const char *base = snapshot->entries[repo->first_entry].path; /* with its '/' */
-    const struct td_model *model = td_snapshot_find_model(snapshot, base, repo->prefix_len - 1);
+    const struct td_model *model = td_snapshot_find_model(snapshot, td_text_n(base, repo->prefix_len - 1));
     size_t count = model == NULL ? 0 : model->problems.count;
-    for (size_t at = td_snapshot_models_after(snapshot, base, repo->prefix_len); at < snapshot->model_count;
-         at++) {
+    for (size_t at = td_snapshot_models_after(snapshot, td_text_n(base, repo->prefix_len));
+         at < snapshot->model_count; at++) {
         model = &snapshot->models[at];
         if (strncmp(model->id, base, repo->prefix_len) != 0)
             break;
@@ -263,7 +262,7 @@ static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, s
 static void take_revision(struct td_repo *repo)
 {
     if (repo->revision == NULL || strlen(repo->revision) != TD_COMMIT_BYTES - 1 ||
-        !td_hex_is_lower(repo->revision, TD_COMMIT_BYTES - 1))
+        !td_hex_is_lower(td_text_n(repo->revision, TD_COMMIT_BYTES - 1)))
         return;
     memcpy(repo->commit, repo->revision, TD_COMMIT_BYTES);
     memcpy(repo->identity_commit, repo->revision, TD_COMMIT_BYTES);
@@ -328,12 +327,12 @@ static void keep_one_of_each(struct td_snapshot *snapshot)
 }
 
 /* Whether files are at this path or below. */
-static bool is_taken(const struct td_snapshot *snapshot, const char *path, size_t len)
+static bool is_taken(const struct td_snapshot *snapshot, struct td_text path)
 {
     size_t first;
     size_t count;
-    td_snapshot_entries_below(snapshot, path, len, &first, &count);
-    return count > 0 || td_snapshot_find_model(snapshot, path, len) != NULL;
+    td_snapshot_entries_below(snapshot, path, &first, &count);
+    return count > 0 || td_snapshot_find_model(snapshot, path) != NULL;
 }
 
 /* Sets the id in answers of the Hub. */
@@ -350,8 +349,8 @@ static bool set_hub_id(struct td_snapshot *snapshot, struct td_repo *repo, struc
     memcpy(path, both, sizeof both - 1);
     memcpy(path + sizeof both - 1, repo->id, len + 1);
     const char *id = path + DATASETS_PREFIX_LEN;
-    bool taken = is_taken(snapshot, id, strlen(id)) ||
-                 (td_repo_is_dataset(repo) && is_taken(snapshot, path, strlen(path)));
+    bool taken = is_taken(snapshot, td_text_of(id)) ||
+                 (td_repo_is_dataset(repo) && is_taken(snapshot, td_text_of(path)));
     if (!taken)
         repo->hub_id = id;
     return true;
@@ -387,17 +386,15 @@ bool td_repo_is_dataset(const struct td_repo *repo)
 }
 
 /* The first with this id in one of the two parts of the list. */
-static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool folder, const char *id,
-                                     size_t len)
+static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool folder, struct td_text id)
 {
     size_t low = 0;
     size_t high = snapshot->repo_count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         const struct td_repo *repo = &snapshot->repos[mid];
-        bool before = repo->is_dataset_folder != folder
-                          ? folder
-                          : td_name_compare(repo->id, strlen(repo->id), id, len) < 0;
+        bool before =
+            repo->is_dataset_folder != folder ? folder : td_text_compare(td_text_of(repo->id), id) < 0;
         if (before)
             low = mid + 1;
         else
@@ -405,78 +402,74 @@ static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool fo
     }
     const struct td_repo *repo = low < snapshot->repo_count ? &snapshot->repos[low] : NULL;
     bool found = repo != NULL && repo->is_dataset_folder == folder && !repo->is_other_revision &&
-                 td_name_compare(repo->id, strlen(repo->id), id, len) == 0;
+                 td_text_compare(td_text_of(repo->id), id) == 0;
     return found ? repo : NULL;
 }
 
 /* Takes the default namespace off "local/demo" or "local/demo/rest". NULL: the path has another namespace, or something
  * owns the name local/demo. */
-static const char *without_namespace(const struct td_snapshot *snapshot, const char *path, size_t len)
+static const char *without_namespace(const struct td_snapshot *snapshot, struct td_text path)
 {
     const size_t space_len = sizeof default_space - 1;
-    if (len <= space_len || memcmp(path, default_space, space_len) != 0)
+    if (path.len <= space_len || memcmp(path.p, default_space, space_len) != 0)
         return NULL;
-    const char *slash = memchr(path + space_len, '/', len - space_len);
-    size_t name_end = slash == NULL ? len : (size_t)(slash - path);
-    return is_taken(snapshot, path, name_end) ? NULL : path + space_len;
+    const char *slash = memchr(path.p + space_len, '/', path.len - space_len);
+    size_t name_end = slash == NULL ? path.len : (size_t)(slash - path.p);
+    return is_taken(snapshot, td_text_n(path.p, name_end)) ? NULL : path.p + space_len;
 }
 
 const char *td_repo_resolve(const struct td_snapshot *snapshot, const char *path, size_t *len)
 {
-    const char *name = without_namespace(snapshot, path, *len);
+    const char *name = without_namespace(snapshot, td_text_n(path, *len));
     if (name == NULL)
         return path;
     size_t rest_len = *len - (size_t)(name - path);
     const char *slash = memchr(name, '/', rest_len);
     size_t name_len = slash == NULL ? rest_len : (size_t)(slash - name);
-    if (find_in(snapshot, false, name, name_len) == NULL)
+    if (find_in(snapshot, false, td_text_n(name, name_len)) == NULL)
         return path;
     *len = rest_len;
     return name;
 }
 
 /* Finds a repository by its own id, not by another name. */
-static const struct td_repo *find_own(const struct td_snapshot *snapshot, bool as_dataset, const char *id,
-                                      size_t len)
+static const struct td_repo *find_own(const struct td_snapshot *snapshot, bool as_dataset, struct td_text id)
 {
-    const struct td_repo *repo = as_dataset ? find_in(snapshot, true, id, len) : NULL;
+    const struct td_repo *repo = as_dataset ? find_in(snapshot, true, id) : NULL;
     if (repo == NULL)
-        repo = find_in(snapshot, false, id, len);
+        repo = find_in(snapshot, false, id);
     return repo != NULL && as_dataset && repo->has_checkpoint && !repo->is_dataset_folder ? NULL : repo;
 }
 
-const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, const char *id,
-                                   size_t len)
+const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, struct td_text id)
 {
-    const struct td_repo *repo = find_own(snapshot, as_dataset, id, len);
-    const char *name = repo == NULL ? without_namespace(snapshot, id, len) : NULL;
-    size_t name_len = name == NULL ? 0 : len - (size_t)(name - id);
+    const struct td_repo *repo = find_own(snapshot, as_dataset, id);
+    const char *name = repo == NULL ? without_namespace(snapshot, id) : NULL;
+    size_t name_len = name == NULL ? 0 : id.len - (size_t)(name - id.p);
     bool is_alias = name != NULL && memchr(name, '/', name_len) == NULL;
-    return is_alias ? find_own(snapshot, as_dataset, name, name_len) : repo;
+    return is_alias ? find_own(snapshot, as_dataset, td_text_n(name, name_len)) : repo;
 }
 
 /* Whether the repository has a file or a folder at this path. */
-static bool has_path(const struct td_snapshot *snapshot, const struct td_repo *repo, const char *path,
-                     size_t len)
+static bool has_path(const struct td_snapshot *snapshot, const struct td_repo *repo, struct td_text path)
 {
-    return td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path,
-                                   len) != NULL ||
-           td_snapshot_run_has_folder(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path,
-                                      len);
+    return td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path) !=
+               NULL ||
+           td_snapshot_run_has_folder(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path);
 }
 
-const struct td_repo *td_repo_above(const struct td_snapshot *snapshot, bool as_dataset, const char *path,
-                                    size_t len, const char **folder)
+const struct td_repo *td_repo_above(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
+                                    const char **folder)
 {
     size_t end = 0;
     for (int segments = 0; segments < 2; segments++) {
-        const char *slash = end < len ? memchr(path + end, '/', len - end) : NULL;
+        const char *slash = end < path.len ? memchr(path.p + end, '/', path.len - end) : NULL;
         if (slash == NULL)
             return NULL;
-        end = (size_t)(slash - path) + 1;
-        const struct td_repo *repo = td_repo_find(snapshot, as_dataset, path, end - 1);
-        if (repo != NULL && has_path(snapshot, repo, path + end, len - end)) {
-            *folder = path + end;
+        end = (size_t)(slash - path.p) + 1;
+        const struct td_repo *repo = td_repo_find(snapshot, as_dataset, td_text_n(path.p, end - 1));
+        if (repo != NULL && has_path(snapshot, repo, td_text_n(path.p + end, path.len - end))) {
+            *folder = path.p + end;
             return repo;
         }
     }
@@ -490,21 +483,22 @@ static bool is_text(const char *text, const char *p, size_t len)
 }
 
 /* Whether this is a name of its commit. */
-static bool is_commit_of(const struct td_repo *repo, const char *revision, size_t len)
+static bool is_commit_of(const struct td_repo *repo, struct td_text revision)
 {
-    return is_text(repo->commit, revision, len) || is_text(repo->identity_commit, revision, len) ||
-           is_text(repo->revision, revision, len);
+    return is_text(repo->commit, revision.p, revision.len) ||
+           is_text(repo->identity_commit, revision.p, revision.len) ||
+           is_text(repo->revision, revision.p, revision.len);
 }
 
 /* Another revision of the cache; they follow it, sorted. */
-static const struct td_repo *find_other(const struct td_repo *repo, const char *revision, size_t len)
+static const struct td_repo *find_other(const struct td_repo *repo, struct td_text revision)
 {
     size_t low = 1;
     size_t high = 1 + repo->other_count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         const char *name = repo[mid].revision;
-        int order = name == NULL ? -1 : td_name_compare(name, strlen(name), revision, len);
+        int order = name == NULL ? -1 : td_text_compare(td_text_of(name), revision);
         if (order == 0)
             return &repo[mid];
         if (order < 0)
@@ -516,26 +510,28 @@ static const struct td_repo *find_other(const struct td_repo *repo, const char *
 }
 
 /* The same by the commit that was made for one whose name is none. */
-static const struct td_repo *find_other_made(const struct td_repo *repo, const char *commit, size_t len)
+static const struct td_repo *find_other_made(const struct td_repo *repo, struct td_text commit)
 {
     for (const struct td_repo *other = repo + 1; other <= repo + repo->other_count; other++)
-        if (is_text(other->commit, commit, len) || is_text(other->identity_commit, commit, len))
+        if (is_text(other->commit, commit.p, commit.len) ||
+            is_text(other->identity_commit, commit.p, commit.len))
             return other;
     return NULL;
 }
 
-const struct td_repo *td_repo_at(const struct td_repo *repo, const char *revision, size_t len)
+const struct td_repo *td_repo_at(const struct td_repo *repo, struct td_text revision)
 {
-    if (is_commit_of(repo, revision, len) || is_text("main", revision, len) || is_text("HEAD", revision, len))
+    if (is_commit_of(repo, revision) || is_text("main", revision.p, revision.len) ||
+        is_text("HEAD", revision.p, revision.len))
         return repo;
     for (size_t i = 0; i < repo->ref_count; i++) {
         const char *commit = repo->refs[i].commit;
-        if (is_text(repo->refs[i].name, revision, len))
+        if (is_text(repo->refs[i].name, revision.p, revision.len))
             return is_text(repo->revision, commit, strlen(commit)) ? repo
-                                                                   : find_other(repo, commit, strlen(commit));
+                                                                   : find_other(repo, td_text_of(commit));
     }
-    const struct td_repo *other = find_other(repo, revision, len);
-    return other != NULL ? other : find_other_made(repo, revision, len);
+    const struct td_repo *other = find_other(repo, revision);
+    return other != NULL ? other : find_other_made(repo, revision);
 }
 
 const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *entry)

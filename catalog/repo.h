@@ -6,6 +6,7 @@
 #define TD_CATALOG_REPO_H
 
 #include "catalog/snapshot.h"
+#include "core/text.h"
 
 /* In hexadecimal, as Git's, and a NUL. */
 enum { TD_COMMIT_BYTES = 41 };
@@ -69,17 +70,16 @@ const char *td_repo_resolve(const struct td_snapshot *snapshot, const char *path
 
 /* The repository of this id (one segment: also with the default namespace before it) as `main` means it; NULL when there
  * is none, or one of the other kind. One without checkpoints may be asked for as either kind. */
-const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, const char *id,
-                                   size_t len);
+const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, struct td_text id);
 
 /* The repository that has something at this path below its id, as org/name has for "org/name/unet"; *folder is the rest
  * of the path ("unet"). NULL when there is none. */
-const struct td_repo *td_repo_above(const struct td_snapshot *snapshot, bool as_dataset, const char *path,
-                                    size_t len, const char **folder);
+const struct td_repo *td_repo_above(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
+                                    const char **folder);
 
 /* The same repository at another commit of its cache, or by a ref of it; itself for "main", "HEAD" and its own commits.
  * NULL: no such revision. */
-const struct td_repo *td_repo_at(const struct td_repo *repo, const char *revision, size_t len);
+const struct td_repo *td_repo_at(const struct td_repo *repo, struct td_text revision);
 
 /* Whether clients should see it as a dataset. */
 bool td_repo_is_dataset(const struct td_repo *repo);

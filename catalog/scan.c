@@ -125,7 +125,7 @@ static bool is_finished(const struct scan *s, const struct td_found *found, stru
 
 static const struct td_entry *previous_entry(const struct scan *s, const char *path)
 {
-    return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, path, strlen(path));
+    return s->previous == NULL ? NULL : td_snapshot_find_entry(s->previous, td_text_of(path));
 }
 
 static bool is_same_place(const struct td_entry *before, const struct td_found *found)

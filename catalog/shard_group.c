@@ -11,7 +11,7 @@
 static bool five_digits(const char *p, unsigned *out)
 {
     uint64_t value;
-    if (!td_number_read(p, 5, 99999, &value))
+    if (!td_number_read(td_text_n(p, 5), 99999, &value))
         return false;
     *out = (unsigned)value;
     return true;
@@ -41,13 +41,13 @@ const char *td_shard_extension(const struct td_shard *shard)
 
 bool td_shard_is_same_stem(const struct td_shard *x, const struct td_shard *y)
 {
-    return td_name_compare(x->name, x->of.stem_len, y->name, y->of.stem_len) == 0 &&
+    return td_text_compare(td_text_n(x->name, x->of.stem_len), td_text_n(y->name, y->of.stem_len)) == 0 &&
            strcmp(td_shard_extension(x), td_shard_extension(y)) == 0;
 }
 
 int td_shard_group_compare(const struct td_shard *x, const struct td_shard *y)
 {
-    int order = td_name_compare(x->name, x->of.stem_len, y->name, y->of.stem_len);
+    int order = td_text_compare(td_text_n(x->name, x->of.stem_len), td_text_n(y->name, y->of.stem_len));
     if (order == 0)
         order = strcmp(td_shard_extension(x), td_shard_extension(y));
     return order != 0 ? order : (x->of.total > y->of.total) - (x->of.total < y->of.total);
@@ -80,7 +80,7 @@ static int ref_compare(const void *a, const void *b)
 {
     const struct td_tensor *x = ((const struct td_tensor_ref *)a)->tensor;
     const struct td_tensor *y = ((const struct td_tensor_ref *)b)->tensor;
-    return td_name_compare(x->name, x->name_len, y->name, y->name_len);
+    return td_text_compare(td_tensor_name(x), td_tensor_name(y));
 }
 
 bool td_shards_merge(struct td_checkpoint *checkpoint, struct td_error *err)

@@ -72,16 +72,16 @@ static struct td_text entry_path(const void *context, size_t i)
 }
 
 /* Number of the first name that is not less than directory + border. */
-static size_t lower_bound(const struct td_names *names, const char *directory, size_t len, char border)
+static size_t lower_bound(const struct td_names *names, struct td_text directory, char border)
 {
     size_t low = 0;
     size_t high = names->count;
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         const char *path = names->get(names->context, mid).p;
-        int order = strncmp(path, directory, len);
+        int order = strncmp(path, directory.p, directory.len);
         if (order == 0)
-            order = (unsigned char)path[len] < (unsigned char)border ? -1 : 1;
+            order = (unsigned char)path[directory.len] < (unsigned char)border ? -1 : 1;
         if (order < 0)
             low = mid + 1;
         else
@@ -90,21 +90,21 @@ static size_t lower_bound(const struct td_names *names, const char *directory, s
     return low;
 }
 
-void td_snapshot_entries_below(const struct td_snapshot *snapshot, const char *directory, size_t len,
-                               size_t *first, size_t *count)
+void td_snapshot_entries_below(const struct td_snapshot *snapshot, struct td_text directory, size_t *first,
+                               size_t *count)
 {
     const struct entry_run run = {.entries = snapshot->entries};
     const struct td_names names = {.count = snapshot->entry_count, .context = &run, .get = entry_path};
-    *first = lower_bound(&names, directory, len, '/');
-    *count = lower_bound(&names, directory, len, '/' + 1) - *first;
+    *first = lower_bound(&names, directory, '/');
+    *count = lower_bound(&names, directory, '/' + 1) - *first;
 }
 
 bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first, size_t count,
-                                size_t prefix_len, const char *folder, size_t len)
+                                size_t prefix_len, struct td_text folder)
 {
     const struct entry_run run = {.entries = snapshot->entries + first, .prefix_len = prefix_len};
     const struct td_names names = {.count = count, .context = &run, .get = entry_path};
-    return lower_bound(&names, folder, len, '/') < lower_bound(&names, folder, len, '/' + 1);
+    return lower_bound(&names, folder, '/') < lower_bound(&names, folder, '/' + 1);
 }
 
 struct td_join *td_join_create(struct td_error *err)
@@ -206,60 +206,59 @@ static struct td_text model_id(const void *context, size_t i)
     return (struct td_text){.p = id, .len = strlen(id)};
 }
 
-static size_t find_model(const struct td_snapshot *snapshot, const char *id, size_t len, bool *found)
+static size_t find_model(const struct td_snapshot *snapshot, struct td_text id, bool *found)
 {
     struct td_names names = {.count = snapshot->model_count, .context = snapshot->models, .get = model_id};
-    return td_names_search(&names, id, len, found);
+    return td_names_search(&names, id, found);
 }
 
-const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot, const char *id, size_t len)
+const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot, struct td_text id)
 {
     bool found;
-    size_t at = find_model(snapshot, id, len, &found);
+    size_t at = find_model(snapshot, id, &found);
     return found ? &snapshot->models[at] : NULL;
 }
 
-void td_snapshot_models_below(const struct td_snapshot *snapshot, const char *id, size_t len, size_t *first,
+void td_snapshot_models_below(const struct td_snapshot *snapshot, struct td_text id, size_t *first,
                               size_t *count)
 {
     const struct td_names names = {
         .count = snapshot->model_count, .context = snapshot->models, .get = model_id};
-    *first = lower_bound(&names, id, len, '/');
-    *count = lower_bound(&names, id, len, '/' + 1) - *first;
+    *first = lower_bound(&names, id, '/');
+    *count = lower_bound(&names, id, '/' + 1) - *first;
 }
 
-size_t td_snapshot_models_after(const struct td_snapshot *snapshot, const char *id, size_t len)
+size_t td_snapshot_models_after(const struct td_snapshot *snapshot, struct td_text id)
 {
     bool found;
-    size_t at = find_model(snapshot, id, len, &found);
+    size_t at = find_model(snapshot, id, &found);
     return at + found;
 }
 
 const struct td_entry *td_snapshot_find_in_run(const struct td_snapshot *snapshot, size_t first, size_t count,
-                                               size_t prefix_len, const char *path, size_t len)
+                                               size_t prefix_len, struct td_text path)
 {
     struct entry_run run = {.entries = snapshot->entries + first, .prefix_len = prefix_len};
     struct td_names names = {.count = count, .context = &run, .get = entry_path};
     bool found;
-    size_t at = td_names_search(&names, path, len, &found);
+    size_t at = td_names_search(&names, path, &found);
     return found ? &run.entries[at] : NULL;
 }
 
-const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path,
-                                              size_t len)
+const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, struct td_text path)
 {
-    return td_snapshot_find_in_run(snapshot, 0, snapshot->entry_count, 0, path, len);
+    return td_snapshot_find_in_run(snapshot, 0, snapshot->entry_count, 0, path);
 }
 
-const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, const char *path, size_t len,
+const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, struct td_text path,
                                          size_t *rest)
 {
-    for (size_t end = len; end > 0; end--) {
-        if (end != len && path[end] != '/')
+    for (size_t end = path.len; end > 0; end--) {
+        if (end != path.len && path.p[end] != '/')
             continue;
-        const struct td_model *model = td_snapshot_find_model(snapshot, path, end);
+        const struct td_model *model = td_snapshot_find_model(snapshot, td_text_n(path.p, end));
         if (model != NULL) {
-            *rest = end < len ? end + 1 : len;
+            *rest = end < path.len ? end + 1 : path.len;
             return model;
         }
     }
@@ -272,21 +271,21 @@ const char *td_model_relative(const struct td_model *model, const struct td_entr
 }
 
 const struct td_entry *td_model_find_file(const struct td_snapshot *snapshot, const struct td_model *model,
-                                          const char *path, size_t len)
+                                          struct td_text path)
 {
     size_t prefix_len = model->directory_len == 0 ? 0 : model->directory_len + 1;
-    return td_snapshot_find_in_run(snapshot, model->first_entry, model->entry_count, prefix_len, path, len);
+    return td_snapshot_find_in_run(snapshot, model->first_entry, model->entry_count, prefix_len, path);
 }
 
-const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, const char *id, size_t len)
+const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, struct td_text id)
 {
     if (model->checkpoint_count == 0)
         return NULL;
-    if (id == NULL || len == 0)
+    if (id.p == NULL || id.len == 0)
         return &model->checkpoints[0];
     for (size_t i = 0; i < model->checkpoint_count; i++) {
         const char *known = model->checkpoints[i].id;
-        if (td_name_compare(known, strlen(known), id, len) == 0)
+        if (td_text_compare(td_text_of(known), id) == 0)
             return &model->checkpoints[i];
     }
     return NULL;
@@ -305,32 +304,31 @@ static struct td_text tensor_name(const void *context, size_t i)
     return (struct td_text){.p = tensor->name, .len = tensor->name_len};
 }
 
-static size_t find_tensor(const struct td_checkpoint *checkpoint, const char *name, size_t len, bool *found)
+static size_t find_tensor(const struct td_checkpoint *checkpoint, struct td_text name, bool *found)
 {
     struct td_names names = {.count = checkpoint->tensor_count, .context = checkpoint, .get = tensor_name};
-    return td_names_search(&names, name, len, found);
+    return td_names_search(&names, name, found);
 }
 
-size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, const char *name, size_t len)
+size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, struct td_text name)
 {
     bool found;
-    size_t at = find_tensor(checkpoint, name, len, &found);
+    size_t at = find_tensor(checkpoint, name, &found);
     return at + found;
 }
 
-bool td_checkpoint_find_number(const struct td_checkpoint *checkpoint, const char *name, size_t len,
-                               size_t *out)
+bool td_checkpoint_find_number(const struct td_checkpoint *checkpoint, struct td_text name, size_t *out)
 {
     bool found;
-    *out = find_tensor(checkpoint, name, len, &found);
+    *out = find_tensor(checkpoint, name, &found);
     return found;
 }
 
-bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name, size_t len,
+bool td_checkpoint_find(const struct td_checkpoint *checkpoint, struct td_text name,
                         struct td_tensor_ref *out)
 {
     size_t at;
-    bool found = td_checkpoint_find_number(checkpoint, name, len, &at);
+    bool found = td_checkpoint_find_number(checkpoint, name, &at);
     if (found)
         *out = td_checkpoint_tensor(checkpoint, at);
     return found;
@@ -349,8 +347,8 @@ void td_problems_add(struct td_problems *problems, struct td_arena *arena, const
     if (problems->count >= PROBLEMS_MAX)
         return;
     bool room = TD_ARRAY_GROW(problems->items, problems->count, problems->capacity, NULL);
-    char *path_copy = room ? td_arena_strndup(arena, path, strlen(path)) : NULL;
-    char *message_copy = room ? td_arena_strndup(arena, message, strlen(message)) : NULL;
+    char *path_copy = room ? td_arena_strndup(arena, td_text_of(path)) : NULL;
+    char *message_copy = room ? td_arena_strndup(arena, td_text_of(message)) : NULL;
     if (path_copy == NULL || message_copy == NULL)
         problems->incomplete = true;
     else

@@ -11,6 +11,7 @@
 #include "catalog/facts.h"
 #include "catalog/file_kind.h"
 #include "core/arena.h"
+#include "core/text.h"
 #include "parser/format.h"
 #include "parser/manifest.h"
 #include "parser/shard_index.h"
@@ -188,31 +189,30 @@ void td_join_unref(struct td_join *join); /* NULL is fine */
 void td_checkpoint_drop_refs(struct td_checkpoint *checkpoint);
 
 /* Binary searches; NULL when there is none. Lengths in bytes. */
-const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot, const char *id, size_t len);
-const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, const char *path,
-                                              size_t len);
+const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot, struct td_text id);
+const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot, struct td_text path);
 
 /* The entries below a directory of the snapshot (no '/' at its end): a run. */
-void td_snapshot_entries_below(const struct td_snapshot *snapshot, const char *directory, size_t len,
-                               size_t *first, size_t *count);
+void td_snapshot_entries_below(const struct td_snapshot *snapshot, struct td_text directory, size_t *first,
+                               size_t *count);
 
 /* Whether files are below a folder of a run of entries, whose paths count from byte prefix_len on. */
 bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first, size_t count,
-                                size_t prefix_len, const char *folder, size_t len);
+                                size_t prefix_len, struct td_text folder);
 
 /* In a run of entries, whose paths count from byte prefix_len on: the one at this path, or NULL. */
 const struct td_entry *td_snapshot_find_in_run(const struct td_snapshot *snapshot, size_t first, size_t count,
-                                               size_t prefix_len, const char *path, size_t len);
+                                               size_t prefix_len, struct td_text path);
 
 /* The models whose ids are below this one, as "org/name/unet" is below "org/name": a run. */
-void td_snapshot_models_below(const struct td_snapshot *snapshot, const char *id, size_t len, size_t *first,
+void td_snapshot_models_below(const struct td_snapshot *snapshot, struct td_text id, size_t *first,
                               size_t *count);
 
 /* Index of the first model whose id is greater than the given one (where a page continues). */
-size_t td_snapshot_models_after(const struct td_snapshot *snapshot, const char *id, size_t len);
+size_t td_snapshot_models_after(const struct td_snapshot *snapshot, struct td_text id);
 
 /* The model whose id is the longest prefix of path at a '/' border; *rest is what follows that '/', or the end. */
-const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, const char *path, size_t len,
+const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, struct td_text path,
                                          size_t *rest);
 
 /* The path of an entry below its model. */
@@ -220,26 +220,24 @@ const char *td_model_relative(const struct td_model *model, const struct td_entr
 
 /* The file of the model at this relative path, or NULL. */
 const struct td_entry *td_model_find_file(const struct td_snapshot *snapshot, const struct td_model *model,
-                                          const char *path, size_t len);
+                                          struct td_text path);
 
 /* id NULL or empty: the default one. NULL when there is none. */
-const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, const char *id,
-                                                     size_t len);
+const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *model, struct td_text id);
 
 /* The i-th tensor in name order. */
 struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint, size_t i);
-bool td_checkpoint_find(const struct td_checkpoint *checkpoint, const char *name, size_t len,
+bool td_checkpoint_find(const struct td_checkpoint *checkpoint, struct td_text name,
                         struct td_tensor_ref *out);
 
 /* The same, by its number. */
-bool td_checkpoint_find_number(const struct td_checkpoint *checkpoint, const char *name, size_t len,
-                               size_t *out);
+bool td_checkpoint_find_number(const struct td_checkpoint *checkpoint, struct td_text name, size_t *out);
 
 /* How a tensor of the checkpoint that lies in several pieces is put together; NULL for all others. Borrowed. */
 struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const struct td_tensor *tensor);
 
 /* Index of the first tensor whose name is greater than the given one (where a page continues). */
-size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, const char *name, size_t len);
+size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, struct td_text name);
 
 /* Appends a problem; strings are copied into the arena. Past 1,000 they are dropped: a list that long helps nobody. */
 void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,

@@ -24,7 +24,7 @@ const struct td_unsettled *td_unsettled_find(const struct td_unsettled_list *lis
 {
     struct td_names names = {.count = list->count, .context = list->items, .get = unsettled_path};
     bool found;
-    size_t at = td_names_search(&names, path, strlen(path), &found);
+    size_t at = td_names_search(&names, td_text_of(path), &found);
     return found ? &list->items[at] : NULL;
 }
 

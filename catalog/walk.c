@@ -77,7 +77,7 @@ static bool add_found(struct walker *w, const struct directory *directory, const
     if (id != NULL)
         item->id = *id;
     if (error != NULL)
-        item->error = td_arena_strndup(walk->names, error, strlen(error));
+        item->error = td_arena_strndup(walk->names, td_text_of(error));
     if (item->path == NULL || item->physical == NULL || (error != NULL && item->error == NULL))
         return td_error_no_memory(w->err);
     walk->count++;
@@ -160,7 +160,7 @@ static bool push_revision(void *context, const char *commit)
             snprintf(at, sizeof at, "%s@%s", cache->path, commit) >= (int)sizeof at ||
             is_taken(cache, commit, at))
             return true;
-        folder.path = td_arena_strndup(walk->names, at, strlen(at));
+        folder.path = td_arena_strndup(walk->names, td_text_of(at));
         folder.commit = folder.path == NULL ? NULL : folder.path + strlen(cache->path) + 1;
     } else {
         folder.refs = cache->refs;
@@ -170,7 +170,7 @@ static bool push_revision(void *context, const char *commit)
         return true;
     size_t before = w->directory_count;
     if (folder.path == NULL ||
-        !push_directory(w, td_arena_strndup(&walk->scratch, at, strlen(at)), folder.path, folder.commit,
+        !push_directory(w, td_arena_strndup(&walk->scratch, td_text_of(at)), folder.path, folder.commit,
                         cache->parent) ||
         !add_cache(w, &folder))
         return folder.path == NULL ? td_error_no_memory(w->err) : false;
@@ -190,8 +190,8 @@ static bool add_ref(void *context, const char *name, const char *commit)
 {
     struct cache *cache = context;
     struct td_arena *names = cache->walker->walk->names;
-    struct td_repo_ref ref = {.name = td_arena_strndup(names, name, strlen(name)),
-                              .commit = td_arena_strndup(names, commit, strlen(commit))};
+    struct td_repo_ref ref = {.name = td_arena_strndup(names, td_text_of(name)),
+                              .commit = td_arena_strndup(names, td_text_of(commit))};
     struct td_repo_ref *refs =
         td_arena_grow(names, cache->refs, cache->ref_count, &cache->ref_capacity, sizeof *refs);
     if (ref.name == NULL || ref.commit == NULL || refs == NULL)
@@ -221,7 +221,7 @@ static bool push_hub_cache(struct walker *w, size_t parent, const char *physical
     struct cache cache = {.walker = w,
                           .parent = parent,
                           .physical = physical,
-                          .id = td_arena_strndup(walk->names, id, strlen(id)),
+                          .id = td_arena_strndup(walk->names, td_text_of(id)),
                           .path = join(walk->names, w->directories[parent].path, id)};
     if (cache.path == NULL || cache.id == NULL || physical == NULL)
         return td_error_no_memory(w->err);
@@ -237,7 +237,7 @@ static bool push_hub_cache(struct walker *w, size_t parent, const char *physical
     }
     if (!td_hub_cache_commit(w->root, physical, commit, sizeof commit))
         return true; /* nothing downloaded yet */
-    cache.commit = td_arena_strndup(walk->names, commit, strlen(commit));
+    cache.commit = td_arena_strndup(walk->names, td_text_of(commit));
     return cache.commit == NULL ? td_error_no_memory(w->err) : push_snapshots(&cache);
 }
 
@@ -297,7 +297,7 @@ static bool visit_item(struct walker *w, size_t parent, int fd, const char *name
         return true;
     if (!td_utf8_valid(name, strlen(name))) {
         char shown[4 * NAME_MAX + 1];
-        td_utf8_escape(name, strlen(name), shown, sizeof shown);
+        td_utf8_escape(td_text_of(name), shown, sizeof shown);
         td_problems_add(w->walk->problems, w->walk->names, shown, "its name is not UTF-8, so it has no URL");
         return true;
     }
@@ -398,7 +398,7 @@ static bool lies_in_another(const struct td_walk *walk, const struct td_cache_fo
     bool found = false;
     for (size_t len = 1; cache->path[len] != '\0' && !found; len++)
         if (cache->path[len] == '/')
-            (void)td_names_search(&names, cache->path, len, &found);
+            (void)td_names_search(&names, td_text_n(cache->path, len), &found);
     return found;
 }
 
@@ -438,8 +438,8 @@ static bool push_first(struct walker *w, const struct td_hub_place *place)
     struct td_arena *names = w->walk->names;
     if (place == NULL)
         return push_directory(w, "", "", NULL, SIZE_MAX);
-    const char *path = td_arena_strndup(names, place->id, strlen(place->id));
-    const char *revision = td_arena_strndup(names, place->commit, strlen(place->commit));
+    const char *path = td_arena_strndup(names, td_text_of(place->id));
+    const char *revision = td_arena_strndup(names, td_text_of(place->commit));
     if (revision == NULL)
         return td_error_no_memory(w->err);
     return push_directory(w, place->below, path, revision, SIZE_MAX);

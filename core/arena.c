@@ -187,17 +187,17 @@ void *td_arena_grow(struct td_arena *arena, void *items, size_t count, size_t *c
     return grown;
 }
 
-char *td_arena_strndup(struct td_arena *arena, const char *text, size_t len)
+char *td_arena_strndup(struct td_arena *arena, struct td_text text)
 {
     size_t need;
-    if (!td_add_size(len, 1, &need))
+    if (!td_add_size(text.len, 1, &need))
         return lack_memory(arena);
     struct td_arena_chunk *chunk = arena_room(arena, need);
     if (chunk == NULL)
         return NULL;
     chunk->high -= need;
     char *given = (char *)chunk->bytes + chunk->high;
-    memcpy(given, text, len);
-    given[len] = '\0';
+    memcpy(given, text.p, text.len);
+    given[text.len] = '\0';
     return given;
 }

@@ -3,6 +3,7 @@
 #define TD_CORE_ARENA_H
 
 #include "core/budget.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,6 +52,6 @@ void *td_arena_array(struct td_arena *arena, size_t count, size_t size);
 void *td_arena_grow(struct td_arena *arena, void *items, size_t count, size_t *capacity, size_t size);
 
 /* A NUL-terminated copy of text[0..len). Byte-aligned: strings do not pad each other. */
-char *td_arena_strndup(struct td_arena *arena, const char *text, size_t len);
+char *td_arena_strndup(struct td_arena *arena, struct td_text text);
 
 #endif

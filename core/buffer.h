@@ -4,6 +4,7 @@
 #define TD_CORE_BUFFER_H
 
 #include "core/budget.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +29,12 @@ void td_buffer_init_budget(struct td_buffer *buffer, struct td_budget *budget);
 bool td_buffer_refuse(const struct td_buffer *buffer, struct td_error *err);
 
 void td_buffer_fini(struct td_buffer *buffer);
+
+/* Returns what the buffer holds, which is borrowed until the next change. */
+static inline struct td_text td_buffer_text(const struct td_buffer *buffer)
+{
+    return td_text_n(buffer->data == NULL ? "" : buffer->data, buffer->len);
+}
 
 /* Forgets the contents, keeps the memory, clears `failed`. */
 void td_buffer_clear(struct td_buffer *buffer);

@@ -86,7 +86,8 @@ struct date_cursor {
 static int take_digits(struct date_cursor *c, int count)
 {
     uint64_t value = 0;
-    c->ok = c->end - c->p >= count && td_number_read(c->p, (size_t)count, INT_MAX, &value) && c->ok;
+    c->ok =
+        c->end - c->p >= count && td_number_read(td_text_n(c->p, (size_t)count), INT_MAX, &value) && c->ok;
     c->p += c->ok ? count : 0;
     return (int)value;
 }
@@ -178,12 +179,12 @@ static void take_asctime(struct date_cursor *c, struct tm *tm)
     tm->tm_year = take_digits(c, 4) - 1900;
 }
 
-bool td_http_date_parse(const char *text, size_t len, int64_t *seconds)
+bool td_http_date_parse(struct td_text text, int64_t *seconds)
 {
     static void (*const forms[])(struct date_cursor *, struct tm *) = {take_imf_fixdate, take_rfc850,
                                                                        take_asctime};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct date_cursor cursor = {.p = text, .end = text + len, .ok = true};
+        struct date_cursor cursor = {.p = text.p, .end = text.p + text.len, .ok = true};
         struct tm tm = {0};
         forms[i](&cursor, &tm);
         if (!cursor.ok || cursor.p != cursor.end)

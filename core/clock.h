@@ -2,7 +2,11 @@
 #ifndef TD_CORE_CLOCK_H
 #define TD_CORE_CLOCK_H
 
+#include "core/text.h"
+
+#include "core/text.h"
 #include <pthread.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +38,6 @@ size_t td_wall_rfc3339(struct td_wall wall, char *out, size_t capacity);
 void td_http_date_format(int64_t seconds, char out[30]);
 
 /* Any of the three HTTP date forms of RFC 9110 section 5.6.7; false when it is none of them. */
-bool td_http_date_parse(const char *text, size_t len, int64_t *seconds);
+bool td_http_date_parse(struct td_text text, int64_t *seconds);
 
 #endif

@@ -2,23 +2,23 @@
 
 #include "core/checked.h"
 
-bool td_number_read(const char *text, size_t len, uint64_t max, uint64_t *out)
+bool td_number_read(struct td_text text, uint64_t max, uint64_t *out)
 {
     uint64_t value = 0;
-    for (size_t i = 0; i < len; i++)
-        if (text[i] < '0' || text[i] > '9' || !td_mul_u64(value, 10, &value) ||
-            !td_add_u64(value, (uint64_t)(text[i] - '0'), &value) || value > max)
+    for (size_t i = 0; i < text.len; i++)
+        if (text.p[i] < '0' || text.p[i] > '9' || !td_mul_u64(value, 10, &value) ||
+            !td_add_u64(value, (uint64_t)(text.p[i] - '0'), &value) || value > max)
             return false;
-    if (len == 0)
+    if (text.len == 0)
         return false;
     *out = value;
     return true;
 }
 
-bool td_number_read_strict(const char *text, size_t len, uint64_t max, uint64_t *out)
+bool td_number_read_strict(struct td_text text, uint64_t max, uint64_t *out)
 {
-    bool padded = len > 1 && text[0] == '0';
-    return !padded && td_number_read(text, len, max, out);
+    bool padded = text.len > 1 && text.p[0] == '0';
+    return !padded && td_number_read(text, max, out);
 }
 
 int td_hex_digit(char c)
@@ -30,10 +30,10 @@ int td_hex_digit(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-bool td_hex_is_lower(const char *text, size_t len)
+bool td_hex_is_lower(struct td_text text)
 {
-    for (size_t i = 0; i < len; i++)
-        if (td_hex_digit(text[i]) < 0 || (text[i] >= 'A' && text[i] <= 'F'))
+    for (size_t i = 0; i < text.len; i++)
+        if (td_hex_digit(text.p[i]) < 0 || (text.p[i] >= 'A' && text.p[i] <= 'F'))
             return false;
     return true;
 }
@@ -48,13 +48,13 @@ void td_hex_write(const uint8_t *bytes, size_t len, char *text)
     text[2 * len] = '\0';
 }
 
-bool td_hex_read(const char *text, size_t len, uint64_t *out)
+bool td_hex_read(struct td_text text, uint64_t *out)
 {
     uint64_t value = 0;
-    if (len == 0 || len > 16 || !td_hex_is_lower(text, len))
+    if (text.len == 0 || text.len > 16 || !td_hex_is_lower(text))
         return false;
-    for (size_t i = 0; i < len; i++)
-        value = value << 4 | (uint64_t)td_hex_digit(text[i]);
+    for (size_t i = 0; i < text.len; i++)
+        value = value << 4 | (uint64_t)td_hex_digit(text.p[i]);
     *out = value;
     return true;
 }

@@ -34,7 +34,7 @@ __attribute__((format(printf, 5, 0))) static bool error_record(struct td_error *
         (void)snprintf(raw + len, sizeof raw - len, ": %s", known);
         len = strlen(raw);
     }
-    td_utf8_escape(raw, len, err->message, sizeof err->message);
+    td_utf8_escape(td_text_n(raw, len), err->message, sizeof err->message);
     return false;
 }
 

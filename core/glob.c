@@ -73,36 +73,36 @@ static bool match_one(const char *p, size_t p_len, size_t set_len, const char *t
     return p[0] == t[0];
 }
 
-bool td_glob_match(const char *pattern, size_t pattern_len, const char *text, size_t text_len)
+bool td_glob_match(struct td_text pattern, struct td_text text)
 {
     size_t p = 0;
     size_t t = 0;
-    size_t star = SIZE_MAX; /* the latest '*' seen, and the text it has swallowed so far */
+    size_t star = SIZE_MAX; /* the latest '*' seen, and the text.p it has swallowed so far */
     size_t star_text = 0;
     size_t sets_end =
-        pattern_len; /* past the last ']': no '[' after it need look for its end again and again */
-    while (sets_end > 0 && pattern[sets_end - 1] != ']')
+        pattern.len; /* past the last ']': no '[' after it need look for its end again and again */
+    while (sets_end > 0 && pattern.p[sets_end - 1] != ']')
         sets_end--;
-    while (t < text_len) {
+    while (t < text.len) {
         size_t p_step;
         size_t t_step;
         size_t set_len = sets_end > p ? sets_end - p : 0;
-        if (p < pattern_len && pattern[p] == '*') {
+        if (p < pattern.len && pattern.p[p] == '*') {
             star = p++;
             star_text = t;
-        } else if (p < pattern_len && match_one(pattern + p, pattern_len - p, set_len, text + t, text_len - t,
-                                                &p_step, &t_step)) {
+        } else if (p < pattern.len && match_one(pattern.p + p, pattern.len - p, set_len, text.p + t,
+                                                text.len - t, &p_step, &t_step)) {
             p += p_step;
             t += t_step;
         } else if (star != SIZE_MAX) { /* whole characters only: `?` must not match the rest of one */
-            star_text += character(text + star_text, text_len - star_text);
+            star_text += character(text.p + star_text, text.len - star_text);
             p = star + 1;
             t = star_text;
         } else {
             return false;
         }
     }
-    while (p < pattern_len && pattern[p] == '*')
+    while (p < pattern.len && pattern.p[p] == '*')
         p++;
-    return p == pattern_len;
+    return p == pattern.len;
 }

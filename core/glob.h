@@ -4,9 +4,11 @@
 #ifndef TD_CORE_GLOB_H
 #define TD_CORE_GLOB_H
 
+#include "core/text.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
-bool td_glob_match(const char *pattern, size_t pattern_len, const char *text, size_t text_len);
+bool td_glob_match(struct td_text pattern, struct td_text text);
 
 #endif

@@ -19,10 +19,10 @@ enum json_expect {
     EXPECT_NOTHING
 };
 
-void td_json_init(struct td_json *json, const char *text, size_t len, uint64_t base, struct td_error *err)
+void td_json_init(struct td_json *json, struct td_text text, uint64_t base, struct td_error *err)
 {
     memset(json, 0, sizeof *json);
-    json->text = (struct td_text){.p = text, .len = len};
+    json->text = (struct td_text){.p = text.p, .len = text.len};
     json->base = base;
     json->expect = EXPECT_VALUE;
     json->err = err;
@@ -398,11 +398,11 @@ bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *le
     return true;
 }
 
-bool td_json_equals_n(const struct td_json *json, const char *text, size_t len)
+bool td_json_equals_n(const struct td_json *json, struct td_text text)
 {
     const char *p = json->text.p + json->value;
     if (!json->escaped)
-        return json->value_len == len && memcmp(p, text, len) == 0;
+        return json->value_len == text.len && memcmp(p, text.p, text.len) == 0;
     const char *end = p + json->value_len;
     while (p < end) {
         char utf8[4] = {*p};
@@ -413,18 +413,18 @@ bool td_json_equals_n(const struct td_json *json, const char *text, size_t len)
             taken = json_escape(p, (size_t)(end - p), &cp);
             n = td_utf8_encode(cp, utf8);
         }
-        if (n > len || memcmp(utf8, text, n) != 0)
+        if (n > text.len || memcmp(utf8, text.p, n) != 0)
             return false;
-        text += n;
-        len -= n;
+        text.p += n;
+        text.len -= n;
         p += taken;
     }
-    return len == 0;
+    return text.len == 0;
 }
 
 bool td_json_equals(const struct td_json *json, const char *text)
 {
-    return td_json_equals_n(json, text, strlen(text));
+    return td_json_equals_n(json, td_text_of(text));
 }
 
 bool td_json_u64(struct td_json *json, uint64_t *out)
@@ -443,10 +443,10 @@ bool td_json_u64(struct td_json *json, uint64_t *out)
     return true;
 }
 
-bool td_json_minify(const char *text, size_t len, struct td_buffer *out, struct td_error *err)
+bool td_json_minify(struct td_text text, struct td_buffer *out, struct td_error *err)
 {
     struct td_json json;
-    td_json_init(&json, text, len, 0, err);
+    td_json_init(&json, text, 0, err);
     bool comma = false; /* a value stands before, at this level */
     for (;;) {
         enum td_json_token token = td_json_next(&json);
@@ -458,24 +458,24 @@ bool td_json_minify(const char *text, size_t len, struct td_buffer *out, struct 
         if (comma && !closes)
             td_buffer_putc(out, ',');
         if (token == TD_JSON_KEY) { /* without the blanks around its colon */
-            td_buffer_append(out, text + json.start, json.value_len + 2);
+            td_buffer_append(out, text.p + json.start, json.value_len + 2);
             td_buffer_putc(out, ':');
         } else {
-            td_buffer_append(out, text + json.start, json.pos - json.start);
+            td_buffer_append(out, text.p + json.start, json.pos - json.start);
         }
         comma = token != TD_JSON_KEY && token != TD_JSON_OBJECT_BEGIN && token != TD_JSON_ARRAY_BEGIN;
     }
 }
 
-void td_json_write_string(struct td_buffer *out, const char *text, size_t len)
+void td_json_write_string(struct td_buffer *out, struct td_text text)
 {
     td_buffer_putc(out, '"');
     size_t plain = 0; /* start of the run not yet written */
-    for (size_t i = 0; i < len; i++) {
-        uint8_t byte = (uint8_t)text[i];
+    for (size_t i = 0; i < text.len; i++) {
+        uint8_t byte = (uint8_t)text.p[i];
         if (byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F)
             continue;
-        td_buffer_append(out, text + plain, i - plain);
+        td_buffer_append(out, text.p + plain, i - plain);
         plain = i + 1;
         if (byte == '"' || byte == '\\') {
             td_buffer_putc(out, '\\');
@@ -486,13 +486,13 @@ void td_json_write_string(struct td_buffer *out, const char *text, size_t len)
             td_buffer_printf(out, "\\u%04x", byte);
         }
     }
-    td_buffer_append(out, text + plain, len - plain);
+    td_buffer_append(out, text.p + plain, text.len - plain);
     td_buffer_putc(out, '"');
 }
 
 void td_json_write_cstring(struct td_buffer *out, const char *text)
 {
-    td_json_write_string(out, text, strlen(text));
+    td_json_write_string(out, td_text_of(text));
 }
 
 void td_json_write_real(struct td_buffer *out, double value, bool single)

@@ -45,7 +45,7 @@ struct td_json {
 };
 
 /* Starts reading text[0..len), which must outlive the reader. Faults are reported in *err at base + position. */
-void td_json_init(struct td_json *json, const char *text, size_t len, uint64_t base, struct td_error *err);
+void td_json_init(struct td_json *json, struct td_text text, uint64_t base, struct td_error *err);
 
 enum td_json_token td_json_next(struct td_json *json);
 
@@ -59,9 +59,15 @@ bool td_json_skip(struct td_json *json);
  * NUL is refused, so a C string is never a truncated name. value_len + 1 bytes always suffice. */
 bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *len);
 
+/* Returns the latest KEY or STRING as it stands in the text, between its quotes and still escaped, or the latest NUMBER. */
+static inline struct td_text td_json_raw(const struct td_json *json)
+{
+    return td_text_n(json->text.p + json->value, json->value_len);
+}
+
 /* True when the latest KEY or STRING decodes to exactly this UTF-8 text. */
 bool td_json_equals(const struct td_json *json, const char *text);
-bool td_json_equals_n(const struct td_json *json, const char *text, size_t len);
+bool td_json_equals_n(const struct td_json *json, struct td_text text);
 
 /* The latest NUMBER as an exact unsigned integer; false (and an error) for a sign, a fraction, an exponent or
  * anything past 2^64-1. */
@@ -75,10 +81,10 @@ bool td_json_unknown_key(struct td_json *json, const char *known);
 
 /* Appends text[0..len), one JSON value, to out without insignificant whitespace and otherwise byte for byte,
  * so numbers keep every digit. Returns false (out is then rubbish) when it is not JSON. */
-bool td_json_minify(const char *text, size_t len, struct td_buffer *out, struct td_error *err);
+bool td_json_minify(struct td_text text, struct td_buffer *out, struct td_error *err);
 
 /* Appends text[0..len) as a JSON string with quotes. The text must be UTF-8; DEL and controls are escaped. */
-void td_json_write_string(struct td_buffer *out, const char *text, size_t len);
+void td_json_write_string(struct td_buffer *out, struct td_text text);
 void td_json_write_cstring(struct td_buffer *out, const char *text);
 
 /* Appends a number as td_write_decimal spells it. JSON has no word for the others, so "NaN", "Infinity" and "-Infinity"

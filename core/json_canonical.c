@@ -75,7 +75,7 @@ static bool write_string(struct writer *w)
 {
     struct td_json *json = &w->json;
     if (!json->escaped) {
-        td_json_write_string(w->out, json->text.p + json->value, json->value_len);
+        td_json_write_string(w->out, td_json_raw(json));
         return true;
     }
     size_t len = 0;
@@ -83,7 +83,7 @@ static bool write_string(struct writer *w)
     bool ok = decoded != NULL ? td_json_string(json, decoded, json->value_len + 1, &len)
                               : td_error_no_memory(w->err);
     if (ok)
-        td_json_write_string(w->out, decoded, len);
+        td_json_write_string(w->out, td_text_n(decoded, len));
     free(decoded);
     return ok;
 }
@@ -159,10 +159,10 @@ static bool write_all(struct writer *w)
     }
 }
 
-bool td_json_canonical(const char *text, size_t len, struct td_buffer *out, struct td_error *err)
+bool td_json_canonical(struct td_text text, struct td_buffer *out, struct td_error *err)
 {
     struct writer w = {.out = out, .err = err};
-    td_json_init(&w.json, text, len, 0, err);
+    td_json_init(&w.json, text, 0, err);
     td_buffer_init(&w.aside);
     bool ok = write_all(&w);
     td_buffer_fini(&w.aside);

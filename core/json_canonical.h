@@ -3,6 +3,7 @@
 #define TD_CORE_JSON_CANONICAL_H
 
 #include "core/json.h"
+#include "core/text.h"
 
 /* Appends text[0..len), one JSON value, to out in canonical form: no insignificant blanks, the members of every object
  * sorted by the bytes of their names as they are written, with the closing quote (so "a!" comes before "a", since '!' comes
@@ -11,6 +12,6 @@
  * time for its length at each level of nesting (at most TD_JSON_MAX_DEPTH). Returns false, and out is then rubbish, when
  * the text is not JSON (TD_INVALID_ARGUMENT with the position), when a string holds an escaped NUL, or when memory is
  * short (TD_RESOURCE_EXHAUSTED). */
-bool td_json_canonical(const char *text, size_t len, struct td_buffer *out, struct td_error *err);
+bool td_json_canonical(struct td_text text, struct td_buffer *out, struct td_error *err);
 
 #endif

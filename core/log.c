@@ -42,7 +42,7 @@ void td_log(enum td_log_level level, const char *format, ...)
     struct td_wall now = td_wall_now();
     to += td_wall_rfc3339(now, to, 40);
     to += snprintf(to, 16, " %-5s ", level_names[level]);
-    td_utf8_escape(message, strlen(message), to, sizeof line - (size_t)(to - line) - 1);
+    td_utf8_escape(td_text_of(message), to, sizeof line - (size_t)(to - line) - 1);
     to += strlen(to);
     *to++ = '\n';
     ssize_t written = write(STDERR_FILENO, line, (size_t)(to - line));

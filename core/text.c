@@ -18,6 +18,13 @@ bool td_text_equals_ignore_case(struct td_text text, const char *word)
     return text.len == strlen(word) && (text.len == 0 || strncasecmp(text.p, word, text.len) == 0);
 }
 
+int td_text_compare(struct td_text a, struct td_text b)
+{
+    size_t shorter = a.len < b.len ? a.len : b.len;
+    int order = shorter == 0 ? 0 : memcmp(a.p, b.p, shorter);
+    return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
+}
+
 bool td_text_take_char(struct td_text *text, char c)
 {
     if (text->len == 0 || text->p[0] != c)

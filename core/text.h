@@ -2,6 +2,8 @@
 #ifndef TD_CORE_TEXT_H
 #define TD_CORE_TEXT_H
 
+#include "core/text.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -16,12 +18,21 @@ struct td_text {
 /* Two arguments for "%.*s": at most the first `most` bytes of the text. */
 #define TD_SHOW(text, most) (int)((text).len < (most) ? (text).len : (most)), (text).p
 
+/* Returns the text of `len` bytes at `p`, which it borrows. */
+static inline struct td_text td_text_n(const char *p, size_t len)
+{
+    return (struct td_text){.p = p, .len = len};
+}
+
 /* Returns the text of a NUL-terminated string, which it borrows. */
 struct td_text td_text_of(const char *string);
 
 /* Returns whether the text is this NUL-terminated word. The second compares ASCII letters without case. */
 bool td_text_equals(struct td_text text, const char *word);
 bool td_text_equals_ignore_case(struct td_text text, const char *word);
+
+/* Compares byte by byte, a prefix before what it begins: the order of every listing. Returns <0, 0 or >0. */
+int td_text_compare(struct td_text a, struct td_text b);
 
 /* Takes the character or the word off the text's beginning. Returns false and takes nothing when it begins otherwise. */
 bool td_text_take_char(struct td_text *text, char c);

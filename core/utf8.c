@@ -72,15 +72,15 @@ static bool is_shown(const uint8_t *p, size_t n)
     return n > 1 && !is_c1 && !is_separator && !is_bidi;
 }
 
-void td_utf8_escape(const char *p, size_t len, char *out, size_t capacity)
+void td_utf8_escape(struct td_text p, char *out, size_t capacity)
 {
     static const char hex[] = "0123456789abcdef";
-    const uint8_t *bytes = (const uint8_t *)p;
+    const uint8_t *bytes = (const uint8_t *)p.p;
     size_t used = 0;
     if (capacity == 0)
         return;
-    while (len > 0) {
-        size_t n = td_utf8_sequence(bytes, len);
+    while (p.len > 0) {
+        size_t n = td_utf8_sequence(bytes, p.len);
         bool shown = is_shown(bytes, n);
         if (n == 0)
             n = 1;
@@ -100,7 +100,7 @@ void td_utf8_escape(const char *p, size_t len, char *out, size_t capacity)
         }
         used += need;
         bytes += n;
-        len -= n;
+        p.len -= n;
     }
     out[used] = '\0';
 }

@@ -2,6 +2,8 @@
 #ifndef TD_CORE_UTF8_H
 #define TD_CORE_UTF8_H
 
+#include "core/text.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,7 +17,7 @@ bool td_utf8_valid(const void *p, size_t len);
 /* Copies p[0..len) to out (capacity bytes, NUL-terminated, cut when too long, never within a sequence), with
  * controls, DEL, bidirectional controls, separators of lines and bytes that are not UTF-8 written as \xNN: safe for
  * terminals, logs and JSON strings. */
-void td_utf8_escape(const char *p, size_t len, char *out, size_t capacity);
+void td_utf8_escape(struct td_text p, char *out, size_t capacity);
 
 /* Writes code point cp (<= 0x10FFFF, no surrogate) to out[4]; returns its length. */
 size_t td_utf8_encode(uint32_t cp, char out[4]);

@@ -95,10 +95,10 @@ bool td_dtype_is_safetensors(const struct td_dtype *dtype)
     return dtype - dtypes < SAFETENSORS_COUNT;
 }
 
-const struct td_dtype *td_dtype_find(const char *name, size_t len)
+const struct td_dtype *td_dtype_find(struct td_text name)
 {
     for (size_t i = 0; i < DTYPE_COUNT; i++)
-        if (strlen(dtypes[i].name) == len && memcmp(dtypes[i].name, name, len) == 0)
+        if (strlen(dtypes[i].name) == name.len && memcmp(dtypes[i].name, name.p, name.len) == 0)
             return &dtypes[i];
     return NULL;
 }

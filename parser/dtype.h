@@ -3,6 +3,7 @@
 #define TD_PARSER_DTYPE_H
 
 #include "core/swap.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +20,7 @@ struct td_dtype {
 };
 
 /* The entry with this name, or NULL. Names are case-sensitive, as in the formats. The pointer is static. */
-const struct td_dtype *td_dtype_find(const char *name, size_t len);
+const struct td_dtype *td_dtype_find(struct td_text name);
 
 /* Whether safetensors has this type. */
 bool td_dtype_is_safetensors(const struct td_dtype *dtype);

@@ -49,9 +49,9 @@ const struct td_format *td_format_for_name(const char *file_name)
     return NULL;
 }
 
-static bool begins_with(const uint8_t *head, size_t head_len, const char *bytes, size_t len)
+static bool begins_with(const uint8_t *head, size_t head_len, struct td_text bytes)
 {
-    return head_len >= len && memcmp(head, bytes, len) == 0;
+    return head_len >= bytes.len && memcmp(head, bytes.p, bytes.len) == 0;
 }
 
 /* PyTorch's extensions and HDF5's are used for each other's files too, and .bin for anything: there the first bytes
@@ -62,7 +62,7 @@ static const struct td_format *choose(const char *file_name, const uint8_t *head
     if (by_name != &td_format_torch && by_name != &td_format_hdf5)
         return by_name;
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
-        if (begins_with(head, len, magics[i].bytes, magics[i].len))
+        if (begins_with(head, len, td_text_n(magics[i].bytes, magics[i].len)))
             return magics[i].format;
     if (td_torch_is_legacy(head, len))
         return &td_format_torch;
@@ -79,7 +79,7 @@ static bool name_bare_tensor(struct td_manifest *manifest, const char *file_name
         return true;
     const char *dot = strrchr(file_name, '.');
     size_t len = dot == NULL ? strlen(file_name) : (size_t)(dot - file_name);
-    char *name = td_arena_strndup(&manifest->arena, file_name, len);
+    char *name = td_arena_strndup(&manifest->arena, td_text_n(file_name, len));
     if (name == NULL)
         return td_error_no_memory(err);
     manifest->tensors[0].name = name;

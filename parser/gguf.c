@@ -276,7 +276,7 @@ static size_t whole_characters(const uint8_t *text, size_t len)
 static void write_escaped(struct td_buffer *out, const uint8_t *text, size_t len)
 {
     char escaped[4 * SHOWN_BYTES + 1];
-    td_utf8_escape((const char *)text, len, escaped, sizeof escaped);
+    td_utf8_escape(td_text_n((const char *)text, len), escaped, sizeof escaped);
     td_json_write_cstring(out, escaped);
 }
 
@@ -284,7 +284,7 @@ static void write_escaped(struct td_buffer *out, const uint8_t *text, size_t len
 static void write_text(struct td_buffer *out, const uint8_t *text, size_t len)
 {
     if (td_utf8_valid(text, len))
-        td_json_write_string(out, (const char *)text, len);
+        td_json_write_string(out, td_text_n((const char *)text, len));
     else
         write_escaped(out, text, len);
 }
@@ -418,11 +418,11 @@ static const char *keep_name(struct gguf *g, const uint8_t *text, size_t len)
     struct td_arena *arena = &g->manifest->arena;
     char *kept = NULL;
     if (td_utf8_valid(text, len)) {
-        kept = td_arena_strndup(arena, (const char *)text, len);
+        kept = td_arena_strndup(arena, td_text_n((const char *)text, len));
     } else {
         kept = td_arena_alloc(arena, 4 * len + 1); /* of a key 256 KiB at most */
         if (kept != NULL)
-            td_utf8_escape((const char *)text, len, kept, 4 * len + 1);
+            td_utf8_escape(td_text_n((const char *)text, len), kept, 4 * len + 1);
     }
     if (kept == NULL)
         (void)no_memory(g);
@@ -514,7 +514,7 @@ static bool read_pair(struct gguf *g)
         ok = type == VALUE_ARRAY ? read_array(g, key) : read_scalar(g, type);
     if (!ok)
         return false;
-    const char *value = g->text.failed ? NULL : td_arena_strndup(&manifest->arena, g->text.data, g->text.len);
+    const char *value = g->text.failed ? NULL : td_arena_strndup(&manifest->arena, td_buffer_text(&g->text));
     if (value == NULL)
         return no_memory(g);
     manifest->metadata[manifest->metadata_count++] = (struct td_metadata){.key = key, .value = value};
@@ -760,7 +760,7 @@ static bool finish_manifest(struct gguf *g, uint64_t infos_at)
         return true;
     for (size_t i = 1; err != NULL && err->pos == TD_ERROR_POS_NONE && i < manifest->tensor_count; i++) {
         const struct td_tensor *t = &manifest->tensors[i];
-        if (td_name_compare(t[-1].name, t[-1].name_len, t->name, t->name_len) == 0)
+        if (td_text_compare(td_tensor_name(&t[-1]), td_tensor_name(t)) == 0)
             err->pos = second_info(g, infos_at, t);
     }
     return false;
@@ -807,7 +807,7 @@ static bool read_file(struct gguf *g)
         return no_memory(g);
     for (size_t id = 0; id < TYPE_COUNT; id++)
         if (type_names[id] != NULL)
-            g->types[id] = td_dtype_find(type_names[id], strlen(type_names[id]));
+            g->types[id] = td_dtype_find(td_text_of(type_names[id]));
     if (!read_counts(g) || !read_pairs(g))
         return false;
     uint64_t infos_at = g->pos;

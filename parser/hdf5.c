@@ -57,17 +57,17 @@ struct walk {
 
 static const struct td_dtype *dtype(const char *name)
 {
-    return td_dtype_find(name, strlen(name));
+    return td_dtype_find(td_text_of(name));
 }
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
 /* Appends raw bytes as UTF-8: what is not is written \xNN, and so is `separator`, which must not occur in them. */
-static void append_escaped(struct td_buffer *out, const char *raw, size_t len, char separator)
+static void append_escaped(struct td_buffer *out, struct td_text raw, char separator)
 {
-    const uint8_t *p = (const uint8_t *)raw;
-    while (len > 0) {
-        size_t n = td_utf8_sequence(p, len);
+    const uint8_t *p = (const uint8_t *)raw.p;
+    while (raw.len > 0) {
+        size_t n = td_utf8_sequence(p, raw.len);
         if (n == 0 || *p == 0 || (separator != 0 && *p == (uint8_t)separator)) {
             td_buffer_printf(out, "\\x%02X", *p);
             n = 1;
@@ -75,7 +75,7 @@ static void append_escaped(struct td_buffer *out, const char *raw, size_t len, c
             td_buffer_append(out, p, n);
         }
         p += n;
-        len -= n;
+        raw.len -= n;
     }
 }
 
@@ -84,7 +84,8 @@ static const char *keep_text(struct walk *w)
 {
     const char *kept = NULL;
     if (!w->text.failed)
-        kept = td_arena_strndup(&w->h.manifest->arena, w->text.data == NULL ? "" : w->text.data, w->text.len);
+        kept = td_arena_strndup(&w->h.manifest->arena,
+                                td_text_n(w->text.data == NULL ? "" : w->text.data, w->text.len));
     if (kept == NULL)
         (void)td_h5_no_memory(&w->h);
     return kept;
@@ -102,7 +103,7 @@ static const char *path_of(struct walk *w, const struct td_h5_link *link, uint32
         td_buffer_append(&w->text, w->here.name, w->here.name_len);
         if (!w->is_root)
             td_buffer_putc(&w->text, '/');
-        append_escaped(&w->text, link->name, link->name_len, '/');
+        append_escaped(&w->text, td_text_n(link->name, link->name_len), '/');
     }
     if (link->name_len > NAME_BYTES_MAX || w->text.len > NAME_BYTES_MAX) {
         (void)td_error_at(w->h.err, TD_RESOURCE_EXHAUSTED, w->h.base + link->at,
@@ -135,11 +136,11 @@ static bool add_other(struct walk *w, const char *name, uint32_t name_len, const
 
 /* ---- links --------------------------------------------------------------------------------------------- */
 
-static void append_shortened(struct td_buffer *out, const char *raw, size_t len)
+static void append_shortened(struct td_buffer *out, struct td_text raw)
 {
     enum { SHOWN = REASON_BYTES_MAX - 40 };
-    append_escaped(out, raw, len < SHOWN ? len : SHOWN, 0);
-    if (len > SHOWN)
+    append_escaped(out, td_text_n(raw.p, raw.len < SHOWN ? raw.len : SHOWN), 0);
+    if (raw.len > SHOWN)
         td_buffer_puts(out, "...");
 }
 
@@ -148,12 +149,12 @@ static const char *link_reason(struct walk *w, const struct td_h5_link *link)
     td_buffer_clear(&w->text);
     if (link->kind == TD_H5_SOFT) {
         td_buffer_puts(&w->text, "soft link to ");
-        append_shortened(&w->text, link->path, link->path_len);
+        append_shortened(&w->text, td_text_n(link->path, link->path_len));
     } else if (link->kind == TD_H5_EXTERNAL_LINK) {
         td_buffer_puts(&w->text, "external link to ");
-        append_shortened(&w->text, link->file, link->file_len);
+        append_shortened(&w->text, td_text_n(link->file, link->file_len));
         td_buffer_putc(&w->text, ':');
-        append_shortened(&w->text, link->path, link->path_len);
+        append_shortened(&w->text, td_text_n(link->path, link->path_len));
     } else {
         td_buffer_puts(&w->text, "user-defined link");
     }
@@ -572,7 +573,7 @@ static bool add_metadata(void *context, const struct td_h5_attribute *attribute)
         td_buffer_append(&w->text, w->here.name, w->here.name_len);
         td_buffer_putc(&w->text, '@');
     }
-    append_escaped(&w->text, attribute->name, attribute->name_len, 0);
+    append_escaped(&w->text, td_text_n(attribute->name, attribute->name_len), 0);
     item.key = keep_text(w);
     struct td_metadata *grown =
         td_h5_grow(&w->h, w->metadata, &w->metadata_capacity, w->metadata_count, sizeof *w->metadata);
@@ -626,7 +627,7 @@ static bool link_again(struct walk *w, const struct task *task, const struct obj
         return true;
     td_buffer_clear(&w->text);
     td_buffer_puts(&w->text, "hard link to /");
-    append_shortened(&w->text, object->name, strlen(object->name));
+    append_shortened(&w->text, td_text_of(object->name));
     const char *reason = keep_text(w);
     return reason != NULL && add_other(w, task->name, task->name_len, reason);
 }
@@ -703,19 +704,19 @@ struct records {
     const struct td_manifest *listing; /* the datasets, sorted */
 };
 
-static const struct td_tensor *record_tensor(const struct records *records, const char *name, size_t len)
+static const struct td_tensor *record_tensor(const struct records *records, struct td_text name)
 {
     char path[sizeof archive + NAME_BYTES_MAX];
-    if (len > NAME_BYTES_MAX)
+    if (name.len > NAME_BYTES_MAX)
         return NULL;
     memcpy(path, archive, sizeof archive - 1);
-    memcpy(path + sizeof archive - 1, name, len);
-    return td_manifest_find(records->listing, path, sizeof archive - 1 + len);
+    memcpy(path + sizeof archive - 1, name.p, name.len);
+    return td_manifest_find(records->listing, td_text_n(path, sizeof archive - 1 + name.len));
 }
 
-static bool record_find(const void *context, const char *name, size_t len, struct td_torch_record *out)
+static bool record_find(const void *context, struct td_text name, struct td_torch_record *out)
 {
-    const struct td_tensor *tensor = record_tensor(context, name, len);
+    const struct td_tensor *tensor = record_tensor(context, name);
     if (tensor == NULL)
         return false;
     *out = (struct td_torch_record){.offset = tensor->offset,
@@ -727,18 +728,18 @@ static bool record_find(const void *context, const char *name, size_t len, struc
     return true;
 }
 
-static uint8_t *record_load(const void *context, const char *name, size_t len, uint64_t limit_bytes,
-                            size_t *out_len, struct td_error *err)
+static uint8_t *record_load(const void *context, struct td_text name, uint64_t limit_bytes, size_t *out_len,
+                            struct td_error *err)
 {
     const struct records *records = context;
     struct td_torch_record record;
-    if (!record_find(context, name, len, &record)) {
-        (void)td_error_set(err, TD_INVALID_ARGUMENT, "no dataset \"%s%.96s\"", archive, name);
+    if (!record_find(context, name, &record)) {
+        (void)td_error_set(err, TD_INVALID_ARGUMENT, "no dataset \"%s%.96s\"", archive, name.p);
         return NULL;
     }
     if (record.reason != NULL || record.coding != NULL) {
-        (void)td_error_set(err, TD_INVALID_ARGUMENT, "dataset \"%s%.96s\" cannot be read: %s", archive, name,
-                           record.reason != NULL ? record.reason : record.coding->text);
+        (void)td_error_set(err, TD_INVALID_ARGUMENT, "dataset \"%s%.96s\" cannot be read: %s", archive,
+                           name.p, record.reason != NULL ? record.reason : record.coding->text);
         return NULL;
     }
     *out_len = (size_t)record.nbytes;

@@ -207,21 +207,21 @@ static bool heap_string(struct td_h5 *h, struct td_h5_strings *strings, struct t
 
 /* ---- values as JSON ------------------------------------------------------------------------------------ */
 
-static void write_string(struct td_buffer *out, const char *text, size_t len)
+static void write_string(struct td_buffer *out, struct td_text text)
 {
     char escaped[4 * STRING_BYTES_MAX + 1];
-    size_t shown = len < STRING_BYTES_MAX ? len : STRING_BYTES_MAX;
-    while (shown < len && shown > 0 && ((uint8_t)text[shown] & 0xC0) == 0x80)
+    size_t shown = text.len < STRING_BYTES_MAX ? text.len : STRING_BYTES_MAX;
+    while (shown < text.len && shown > 0 && ((uint8_t)text.p[shown] & 0xC0) == 0x80)
         shown--; /* not within a character */
-    if (shown < len)
-        td_buffer_printf(out, "{\"length\":%zu,\"first\":", len);
-    if (td_utf8_valid(text, shown)) {
-        td_json_write_string(out, text, shown);
+    if (shown < text.len)
+        td_buffer_printf(out, "{\"length\":%zu,\"first\":", text.len);
+    if (td_utf8_valid(text.p, shown)) {
+        td_json_write_string(out, td_text_n(text.p, shown));
     } else {
-        td_utf8_escape(text, shown, escaped, sizeof escaped);
+        td_utf8_escape(td_text_n(text.p, shown), escaped, sizeof escaped);
         td_json_write_cstring(out, escaped);
     }
-    if (shown < len)
+    if (shown < text.len)
         td_buffer_putc(out, '}');
 }
 
@@ -289,7 +289,7 @@ static bool write_item(struct td_h5 *h, struct td_h5_strings *strings, const str
     if (text == NULL)
         td_buffer_puts(out, "null");
     else
-        write_string(out, text, len);
+        write_string(out, td_text_n(text, len));
     return true;
 }
 

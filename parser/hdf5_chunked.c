@@ -306,7 +306,7 @@ static bool damaged_index(struct td_h5 *h, const struct td_error *own, const cha
 {
     char text[TD_ERROR_MESSAGE_BYTES + 64];
     int len = snprintf(text, sizeof text, "chunked, with a damaged index: %s", own->message);
-    *reason = td_arena_strndup(&h->manifest->arena, text, (size_t)len);
+    *reason = td_arena_strndup(&h->manifest->arena, td_text_n(text, (size_t)len));
     return *reason != NULL || td_h5_no_memory(h);
 }
 

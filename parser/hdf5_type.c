@@ -42,7 +42,7 @@ static struct type_head take_head(struct td_h5_cursor *c)
 
 static const struct td_dtype *dtype(const char *name)
 {
-    return td_dtype_find(name, strlen(name));
+    return td_dtype_find(td_text_of(name));
 }
 
 static void set_type(struct td_h5_type *out, const char *name, const char *reason, enum td_h5_kind kind)

@@ -23,7 +23,7 @@ struct metadata {
 /* One member of metadata.json, whose key the reader is at: *out is a copy in the arena. */
 static bool read_member(struct td_json *json, struct td_arena *arena, struct td_metadata *out)
 {
-    char *key = td_arena_strndup(arena, json->text.p + json->value, json->value_len);
+    char *key = td_arena_strndup(arena, td_json_raw(json));
     if (key == NULL) {
         (void)td_error_no_memory(json->err);
         return false;
@@ -36,9 +36,9 @@ static bool read_member(struct td_json *json, struct td_arena *arena, struct td_
         return false;
     struct td_buffer value;
     td_buffer_init(&value);
-    bool ok = td_json_minify(json->text.p + begin, json->pos - begin, &value, json->err);
+    bool ok = td_json_minify(td_text_n(json->text.p + begin, json->pos - begin), &value, json->err);
     if (ok) {
-        char *copy = value.failed ? NULL : td_arena_strndup(arena, value.data, value.len);
+        char *copy = value.failed ? NULL : td_arena_strndup(arena, td_buffer_text(&value));
         *out = (struct td_metadata){.key = key, .value = copy};
         ok = copy != NULL;
         if (!ok)
@@ -78,7 +78,7 @@ static bool read_members(struct td_json *json, struct td_arena *arena, struct me
 static bool read_metadata(const struct td_input *input, const struct td_zip *zip, struct td_arena *arena,
                           struct metadata *metadata, struct td_error *err)
 {
-    const struct td_zip_entry *entry = td_zip_find(zip, metadata_name, sizeof metadata_name - 1);
+    const struct td_zip_entry *entry = td_zip_find(zip, TD_TEXT(metadata_name));
     metadata->count = 0;
     if (entry == NULL)
         return true;
@@ -87,7 +87,7 @@ static bool read_metadata(const struct td_input *input, const struct td_zip *zip
         return false;
     struct td_error json_err = TD_ERROR_INIT;
     struct td_json json;
-    td_json_init(&json, (const char *)text, (size_t)entry->size_bytes, 0, &json_err);
+    td_json_init(&json, td_text_n((const char *)text, (size_t)entry->size_bytes), 0, &json_err);
     bool ok = read_members(&json, arena, metadata);
     free(text);
     if (ok)
@@ -117,7 +117,7 @@ static bool add_metadata(struct td_manifest *manifest, const struct metadata *fi
 static bool read_weights(const struct td_input *input, const struct td_zip *zip,
                          const struct td_limits *limits, struct td_manifest *manifest, struct td_error *err)
 {
-    const struct td_zip_entry *entry = td_zip_find(zip, weights_name, sizeof weights_name - 1);
+    const struct td_zip_entry *entry = td_zip_find(zip, TD_TEXT(weights_name));
     if (entry == NULL)
         return td_error_at(err, TD_INVALID_ARGUMENT, 0, "keras archive holds no model.weights.h5");
     if (entry->deflated)

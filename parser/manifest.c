@@ -20,12 +20,6 @@ void td_manifest_fini(struct td_manifest *manifest)
     memset(manifest, 0, sizeof *manifest);
 }
 
-int td_name_compare(const char *a, size_t a_len, const char *b, size_t b_len)
-{
-    int order = memcmp(a, b, a_len < b_len ? a_len : b_len);
-    return order != 0 ? order : (a_len > b_len) - (a_len < b_len);
-}
-
 static struct td_text tensor_name(const void *context, size_t i)
 {
     const struct td_tensor *tensors = context;
@@ -139,7 +133,7 @@ static bool copy_array(struct td_arena *arena, const void *items, size_t count, 
 
 static bool copy_text(struct td_arena *arena, const char *text, const char **out)
 {
-    *out = text == NULL ? NULL : td_arena_strndup(arena, text, strlen(text));
+    *out = text == NULL ? NULL : td_arena_strndup(arena, td_text_of(text));
     return text == NULL || *out != NULL;
 }
 
@@ -323,11 +317,11 @@ bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err)
     return !manifest->shares_bytes || find_aliases(manifest, err);
 }
 
-const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, const char *name, size_t len)
+const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, struct td_text name)
 {
     struct td_names names = {
         .count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
     bool found;
-    size_t at = td_names_search(&names, name, len, &found);
+    size_t at = td_names_search(&names, name, &found);
     return found ? &manifest->tensors[at] : NULL;
 }

@@ -6,6 +6,7 @@
 #include "core/arena.h"
 #include "core/coding.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "parser/dtype.h"
 
 #include <stdbool.h>
@@ -131,10 +132,12 @@ bool td_manifest_copy_tensor(struct td_manifest *to, const struct td_tensor *fro
 /* Adds off to every offset: what was parsed through a window that begins there. */
 bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_error *err);
 
-/* The tensor with this name, or NULL. Binary search. */
-const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, const char *name, size_t len);
+static inline struct td_text td_tensor_name(const struct td_tensor *tensor)
+{
+    return td_text_n(tensor->name, tensor->name_len);
+}
 
-/* Byte order of two names, the order of every listing: <0, 0, >0. */
-int td_name_compare(const char *a, size_t a_len, const char *b, size_t b_len);
+/* The tensor with this name, or NULL. Binary search. */
+const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, struct td_text name);
 
 #endif

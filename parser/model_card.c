@@ -266,7 +266,7 @@ static void write_real(struct td_buffer *out, const char *digits, bool negative)
 }
 
 /* Writes a plain scalar as what it means. False: it is a text, and nothing was written. */
-static bool write_plain(struct td_buffer *out, const char *text, size_t len)
+static bool write_plain(struct td_buffer *out, struct td_text text)
 {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
     static const char *const trues[] = {"true", "True", "TRUE", NULL};
@@ -274,17 +274,17 @@ static bool write_plain(struct td_buffer *out, const char *text, size_t len)
     static const char *const odd[] = {".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN", NULL};
     char digits[64];
     bool negative;
-    if (strlen(text) != len)
+    if (strlen(text.p) != text.len)
         return false;
-    if (is_one_of(text, nulls)) {
+    if (is_one_of(text.p, nulls)) {
         td_buffer_puts(out, "null");
         return true;
     }
-    if (is_one_of(text, trues) || is_one_of(text, falses)) {
-        td_buffer_puts(out, is_one_of(text, trues) ? "true" : "false");
+    if (is_one_of(text.p, trues) || is_one_of(text.p, falses)) {
+        td_buffer_puts(out, is_one_of(text.p, trues) ? "true" : "false");
         return true;
     }
-    if (!plain_digits(text, len, digits, &negative))
+    if (!plain_digits(text.p, text.len, digits, &negative))
         return false;
     if (write_whole(out, digits, negative))
         return true;
@@ -309,13 +309,13 @@ static bool is_text(const yaml_event_t *event, bool *known)
     return true;
 }
 
-static bool write_key(struct writer *w, const char *text, size_t len)
+static bool write_key(struct writer *w, struct td_text text)
 {
     struct level *level = &w->levels[w->depth - 1];
     if (level->count++ > 0)
         td_buffer_putc(w->out, ',');
     struct key key = {.off = w->out->len};
-    td_json_write_string(w->out, text, len);
+    td_json_write_string(w->out, text);
     key.len = w->out->len - key.off;
     td_buffer_putc(w->out, ':');
     level->has_key = true;
@@ -333,11 +333,11 @@ static bool write_scalar(struct writer *w)
     if (w->depth == 0 && len == 0)
         return true; /* an empty document */
     if (w->depth > 0 && w->levels[w->depth - 1].is_map && !w->levels[w->depth - 1].has_key)
-        return write_key(w, text, len);
+        return write_key(w, td_text_n(text, len));
     if (!begin_value(w))
         return false;
-    if (as_text || !write_plain(w->out, text, len))
-        td_json_write_string(w->out, text, len);
+    if (as_text || !write_plain(w->out, td_text_n(text, len)))
+        td_json_write_string(w->out, td_text_n(text, len));
     return true;
 }
 
@@ -395,23 +395,22 @@ static bool write_document(struct writer *w, yaml_parser_t *parser)
     return true;
 }
 
-bool td_model_card_read(const char *text, size_t len, bool is_cut, struct td_buffer *json,
-                        struct td_error *err)
+bool td_model_card_read(struct td_text text, bool is_cut, struct td_buffer *json, struct td_error *err)
 {
     size_t begin;
     size_t end;
     bool open;
     yaml_parser_t parser;
-    if (!find_front_matter(text, len, &begin, &end, &open))
+    if (!find_front_matter(text.p, text.len, &begin, &end, &open))
         return !open || !is_cut ||
                td_error_set(err, TD_INVALID_ARGUMENT, "its front matter has no end in the first %d bytes",
                             TD_CARD_MAX_BYTES);
-    if (!check_directives(text + begin, end - begin, err))
+    if (!check_directives(text.p + begin, end - begin, err))
         return false;
     if (!yaml_parser_initialize(&parser))
         return td_error_no_memory(err);
     yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text + begin, end - begin);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text.p + begin, end - begin);
     struct writer w = {.out = json, .start = json->len, .err = err};
     bool ok = write_document(&w, &parser);
     free(w.keys);

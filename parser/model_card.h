@@ -7,6 +7,7 @@
 
 #include "core/buffer.h"
 #include "core/error.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,7 +22,6 @@ enum {
 /* Appends the front matter of text[0..len), the beginning of a README.md, to json: an object, or nothing where there is no
  * front matter or an empty one. is_cut: the file goes on behind len. Errors: TD_INVALID_ARGUMENT (then json is rubbish),
  * TD_RESOURCE_EXHAUSTED when memory is short. */
-bool td_model_card_read(const char *text, size_t len, bool is_cut, struct td_buffer *json,
-                        struct td_error *err);
+bool td_model_card_read(struct td_text text, bool is_cut, struct td_buffer *json, struct td_error *err);
 
 #endif

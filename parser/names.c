@@ -87,7 +87,7 @@ static int names_tie(const void *context, size_t a, size_t b)
     const struct td_names *names = context;
     struct td_text left = names->get(names->context, a);
     struct td_text right = names->get(names->context, b);
-    return td_name_compare(left.p, left.len, right.p, right.len);
+    return td_text_compare(left, right);
 }
 
 static bool names_in_order(const struct td_names *names)
@@ -176,7 +176,7 @@ size_t td_names_duplicate(const struct td_names *names, const struct td_order *o
     return names->count;
 }
 
-size_t td_names_search(const struct td_names *names, const char *name, size_t len, bool *found)
+size_t td_names_search(const struct td_names *names, struct td_text name, bool *found)
 {
     size_t low = 0;
     size_t high = names->count;
@@ -184,7 +184,7 @@ size_t td_names_search(const struct td_names *names, const char *name, size_t le
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         struct td_text here = names->get(names->context, middle);
-        int order = td_name_compare(here.p, here.len, name, len);
+        int order = td_text_compare(here, name);
         if (order < 0) {
             low = middle + 1;
         } else {
@@ -211,7 +211,7 @@ bool td_names_distinct(const struct td_names *names, struct td_arena *arena, con
         size_t before = i == 0 || order == NULL ? i - 1 : order[i - 1].index;
         if (i == 0 || names_tie(names, before, here) != 0) {
             struct td_text name = names->get(names->context, here);
-            (*distinct)[*distinct_count] = td_arena_strndup(arena, name.p, name.len);
+            (*distinct)[*distinct_count] = td_arena_strndup(arena, name);
             ok = (*distinct)[(*distinct_count)++] != NULL;
         }
         number[here] = (uint32_t)(*distinct_count - 1);
@@ -225,15 +225,14 @@ static size_t place_of(const struct td_order *order, size_t i)
     return order != NULL ? order[i].index : i;
 }
 
-static bool names_have(const struct td_names *names, const struct td_order *order, const char *text,
-                       size_t len)
+static bool names_have(const struct td_names *names, const struct td_order *order, struct td_text text)
 {
     size_t low = 0;
     size_t high = names->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         struct td_text name = names->get(names->context, place_of(order, middle));
-        int compared = td_name_compare(text, len, name.p, name.len);
+        int compared = td_text_compare(text, name);
         if (compared == 0)
             return true;
         if (compared < 0)
@@ -259,7 +258,7 @@ static bool number_name(const struct td_names *names, const struct td_order *ord
     do {
         ++*number;
         fresh->len = name.len + (size_t)snprintf(text + name.len, SUFFIX_MAX, "#%zu", *number);
-    } while (names_have(names, order, text, fresh->len));
+    } while (names_have(names, order, td_text_n(text, fresh->len)));
     return true;
 }
 
@@ -291,10 +290,12 @@ bool td_names_number_repeated(const struct td_names *names, struct td_arena *are
     return td_error_no_memory(err);
 }
 
-bool td_is_plain_file_name(const char *text, size_t len)
+bool td_is_plain_file_name(struct td_text text)
 {
-    bool dots = (len == 1 && text[0] == '.') || (len == 2 && text[0] == '.' && text[1] == '.');
-    return len > 0 && !dots && memchr(text, '/', len) == NULL && memchr(text, '\0', len) == NULL;
+    bool dots =
+        (text.len == 1 && text.p[0] == '.') || (text.len == 2 && text.p[0] == '.' && text.p[1] == '.');
+    return text.len > 0 && !dots && memchr(text.p, '/', text.len) == NULL &&
+           memchr(text.p, '\0', text.len) == NULL;
 }
 
 size_t td_json_count_members(struct td_json json)
@@ -306,11 +307,11 @@ size_t td_json_count_members(struct td_json json)
     return count;
 }
 
-size_t td_json_find_member(struct td_json json, const char *name, size_t len, unsigned nth)
+size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nth)
 {
     json.err = NULL;
     while (td_json_next(&json) == TD_JSON_KEY) {
-        if (td_json_equals_n(&json, name, len) && nth-- == 0)
+        if (td_json_equals_n(&json, name) && nth-- == 0)
             return json.start;
         if (!td_json_skip(&json))
             break;

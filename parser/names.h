@@ -44,7 +44,7 @@ size_t td_names_duplicate(const struct td_names *names, const struct td_order *o
 
 /* In names that are in byte order: the place of the first that does not come before `name`, count when they all do.
  * *found (or NULL) tells whether that is the name itself. */
-size_t td_names_search(const struct td_names *names, const char *name, size_t len, bool *found);
+size_t td_names_search(const struct td_names *names, struct td_text name, bool *found);
 
 /* The different names in byte order, copied into the arena: *distinct, *distinct_count. number[i], count of them given
  * by the caller, becomes the place of the list's i-th name among them. At most 2^32-1 names. */
@@ -58,13 +58,13 @@ bool td_names_number_repeated(const struct td_names *names, struct td_arena *are
                               struct td_error *err);
 
 /* Whether this can only be a file beside the one that names it: not empty, no '/', no NUL, neither "." nor "..". */
-bool td_is_plain_file_name(const char *text, size_t len);
+bool td_is_plain_file_name(struct td_text text);
 
 /* Members of the object that `json` has just begun. The reader is a copy: the caller's does not move. */
 size_t td_json_count_members(struct td_json json);
 
 /* Where in the text that object's nth member (from 0) with this name begins; 0 when there is none. For
  * errors only: positions are not worth keeping for every name of a good file. */
-size_t td_json_find_member(struct td_json json, const char *name, size_t len, unsigned nth);
+size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nth);
 
 #endif

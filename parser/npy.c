@@ -181,7 +181,7 @@ static const struct {
 
 static const struct td_dtype *dtype_named(const char *name)
 {
-    return td_dtype_find(name, strlen(name));
+    return td_dtype_find(td_text_of(name));
 }
 
 static const struct td_dtype *plain_type(char kind, uint64_t bytes)
@@ -193,22 +193,22 @@ static const struct td_dtype *plain_type(char kind, uint64_t bytes)
 }
 
 /* "[ns]", "[10D]" or nothing, after M8 and m8. */
-static bool is_time_unit(const char *text, size_t len)
+static bool is_time_unit(struct td_text text)
 {
     static const char *const units[] = {"Y",  "M",  "W",  "D",  "h",  "m",  "s",
                                         "ms", "us", "ns", "ps", "fs", "as", "generic"};
-    if (len == 0)
+    if (text.len == 0)
         return true;
-    if (len < 3 || text[0] != '[' || text[len - 1] != ']')
+    if (text.len < 3 || text.p[0] != '[' || text.p[text.len - 1] != ']')
         return false;
-    text++;
-    len -= 2;
-    for (unsigned digits = 0; digits < 10 && len > 0 && *text >= '0' && *text <= '9'; digits++) {
-        text++;
-        len--;
+    text.p++;
+    text.len -= 2;
+    for (unsigned digits = 0; digits < 10 && text.len > 0 && *text.p >= '0' && *text.p <= '9'; digits++) {
+        text.p++;
+        text.len--;
     }
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strlen(units[i]) == len && memcmp(units[i], text, len) == 0)
+        if (strlen(units[i]) == text.len && memcmp(units[i], text.p, text.len) == 0)
             return true;
     return false;
 }
@@ -225,24 +225,24 @@ static bool set_sized_type(struct type *type, char kind, uint64_t number)
 }
 
 /* numpy.dtype(text) for the type strings of the array protocol, which is what numpy.save writes. */
-static bool find_type(const char *text, size_t len, struct type *type)
+static bool find_type(struct td_text text, struct type *type)
 {
     size_t at = 0;
     char order = '|';
-    if (at < len && strchr("<>|=", text[at]) != NULL && text[at] != '\0')
-        order = text[at++];
-    if (at == len)
+    if (at < text.len && strchr("<>|=", text.p[at]) != NULL && text.p[at] != '\0')
+        order = text.p[at++];
+    if (at == text.len)
         return false;
-    char kind = text[at++];
+    char kind = text.p[at++];
     uint64_t number = 0;
-    for (; at < len && text[at] >= '0' && text[at] <= '9'; at++) {
-        number = number * 10 + (uint64_t)(text[at] - '0');
+    for (; at < text.len && text.p[at] >= '0' && text.p[at] <= '9'; at++) {
+        number = number * 10 + (uint64_t)(text.p[at] - '0');
         if (number > MAX_ITEM_BYTES)
             return false;
     }
     *type = (struct type){.item_bytes = number};
     if (set_sized_type(type, kind, number))
-        return at == len;
+        return at == text.len;
     type->dtype = plain_type(kind, number);
     if (type->dtype == NULL)
         return false;
@@ -255,8 +255,8 @@ static bool find_type(const char *text, size_t len, struct type *type)
         type->big_endian = true;
     }
     if (kind == 'M' || kind == 'm')
-        return is_time_unit(text + at, len - at);
-    return at == len;
+        return is_time_unit(td_text_n(text.p + at, text.len - at));
+    return at == text.len;
 }
 
 static bool read_type_string(struct header *h, struct type *type)
@@ -267,7 +267,7 @@ static bool read_type_string(struct header *h, struct type *type)
     size_t begin = h->pos;
     if (!read_string(h, "descr must be a type such as '<f4' or a list of fields", &text, &len))
         return false;
-    if (find_type(text, len, type))
+    if (find_type(td_text_n(text, len), type))
         return true;
     h->pos = begin;
     return fail(h, "descr must be a type that NumPy knows, such as '<f4'");

@@ -55,7 +55,7 @@ static void set_name(struct td_tensor *tensor, const struct td_zip_entry *entry,
     if (len >= sizeof suffix - 1 &&
         memcmp(entry->name + len - (sizeof suffix - 1), suffix, sizeof suffix - 1) == 0) {
         len -= (uint32_t)sizeof suffix - 1;
-        tensor->name = td_arena_strndup(arena, entry->name, len);
+        tensor->name = td_arena_strndup(arena, td_text_n(entry->name, len));
     }
     tensor->name_len = len;
 }

@@ -82,7 +82,7 @@ static bool add_tensor(struct reader *r, const struct td_onnx_tensor *read, cons
         td_buffer_init(&text);
         td_buffer_puts(&text, name);
         td_buffer_puts(&text, suffix);
-        tensor->name = text.failed ? NULL : td_arena_strndup(&manifest->arena, text.data, text.len);
+        tensor->name = text.failed ? NULL : td_arena_strndup(&manifest->arena, td_buffer_text(&text));
         td_buffer_fini(&text);
         if (tensor->name == NULL)
             return td_error_no_memory(r->onnx.err);
@@ -187,7 +187,7 @@ static bool add_metadata(struct reader *r, const char *key, const struct td_buff
         td_arena_grow(&manifest->arena, manifest->metadata, manifest->metadata_count, &r->metadata_capacity,
                       sizeof *metadata);
     char *value =
-        json->failed || metadata == NULL ? NULL : td_arena_strndup(&manifest->arena, json->data, json->len);
+        json->failed || metadata == NULL ? NULL : td_arena_strndup(&manifest->arena, td_buffer_text(json));
     if (value == NULL)
         return td_error_no_memory(r->onnx.err);
     manifest->metadata = metadata;
@@ -222,9 +222,9 @@ static bool add_text(struct reader *r, const char *key, const struct td_protobuf
     if (len < field->len)
         td_buffer_printf(&json, "{\"length\":%" PRIu64 ",\"first\":", field->len);
     if (td_utf8_valid(text, len)) {
-        td_json_write_string(&json, text, len);
+        td_json_write_string(&json, td_text_n(text, len));
     } else {
-        td_utf8_escape(text, len, shown, sizeof shown);
+        td_utf8_escape(td_text_n(text, len), shown, sizeof shown);
         td_json_write_cstring(&json, shown);
     }
     if (len < field->len)
@@ -265,7 +265,7 @@ static bool read_pair(struct reader *r, const struct td_protobuf_field *message,
         td_buffer_putc(&key, '.');
         td_buffer_puts(&key, name);
     }
-    char *copy = key.failed ? NULL : td_arena_strndup(&r->onnx.manifest->arena, key.data, key.len);
+    char *copy = key.failed ? NULL : td_arena_strndup(&r->onnx.manifest->arena, td_buffer_text(&key));
     td_buffer_fini(&key);
     if (copy == NULL)
         return td_error_no_memory(r->onnx.err);
@@ -300,7 +300,7 @@ static bool check_metadata(struct reader *r)
     (void)snprintf(text, sizeof text, "%zu", r->omitted + 1); /* it takes the place of one */
     struct td_metadata *last = &manifest->metadata[METADATA_MAX - 1];
     *last = (struct td_metadata){.key = "(further entries)",
-                                 .value = td_arena_strndup(&manifest->arena, text, strlen(text))};
+                                 .value = td_arena_strndup(&manifest->arena, td_text_of(text))};
     return last->value != NULL || td_error_no_memory(r->onnx.err);
 }
 

@@ -208,7 +208,7 @@ static bool set_external(struct td_onnx *onnx, const struct td_protobuf_field *a
     }
     uint64_t *number = k == OFFSET ? &m->offset : &m->length;
     *(k == OFFSET ? &m->has_offset : &m->has_length) = true;
-    m->bad_number = m->bad_number || !td_number_read(value, strlen(value), INT64_MAX, number);
+    m->bad_number = m->bad_number || !td_number_read(td_text_of(value), INT64_MAX, number);
     return true;
 }
 
@@ -288,7 +288,7 @@ static bool set_shape(struct td_onnx *onnx, const struct message *m, struct td_o
     if (m->data_type == 0 ||
         m->data_type > INT32_MAX) /* UNDEFINED, none, or cut to 32 bits by other readers */
         return tensor_refuse(onnx, out, "it has no data_type");
-    tensor->dtype = td_dtype_find(name, strlen(name));
+    tensor->dtype = td_dtype_find(td_text_of(name));
     tensor->rank = m->rank;
     if (m->rank > 0) {
         uint64_t *shape = td_arena_array(&onnx->manifest->arena, m->rank, sizeof *shape);

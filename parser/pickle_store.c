@@ -239,11 +239,11 @@ struct key {
     struct td_text text;
 };
 
-static struct key key_of_text(enum key_class class, const char *text, size_t len)
+static struct key key_of_text(enum key_class class, struct td_text text)
 {
-    struct key key = {.class = class, .text = {.p = text, .len = len}};
+    struct key key = {.class = class, .text = {.p = text.p, .len = text.len}};
     for (size_t i = 0; i < sizeof key.prefix; i++)
-        key.prefix = key.prefix << 8 | (i < len ? (uint8_t)text[i] : 0);
+        key.prefix = key.prefix << 8 | (i < text.len ? (uint8_t)text.p[i] : 0);
     return key;
 }
 
@@ -273,13 +273,13 @@ static struct key key_of(const struct td_pickle *pickle, td_pickle_ref ref)
         if ((value->flags & TD_PICKLE_FLAG_BIG) == 0)
             return (struct key){.class = KEY_NUMBER, .prefix = (uint64_t)value->as.integer};
         text = (const char *)td_pickle_big_int(pickle, ref, &len);
-        return key_of_text(KEY_BIG_INT, text, len);
+        return key_of_text(KEY_BIG_INT, td_text_n(text, len));
     case TD_PICKLE_FLOAT:
         return key_of_float(value->as.real, ref);
     case TD_PICKLE_STRING:
     case TD_PICKLE_BYTES:
         text = td_pickle_text(pickle, ref, &len);
-        return key_of_text(value->kind == TD_PICKLE_STRING ? KEY_STRING : KEY_BYTES, text, len);
+        return key_of_text(value->kind == TD_PICKLE_STRING ? KEY_STRING : KEY_BYTES, td_text_n(text, len));
     default:
         return (struct key){.class = KEY_IDENTITY, .prefix = ref};
     }
@@ -291,7 +291,7 @@ static int key_compare(const struct key *a, const struct key *b)
         return a->prefix < b->prefix ? -1 : 1;
     if (a->class != b->class)
         return a->class < b->class ? -1 : 1;
-    return a->text.p == NULL ? 0 : td_name_compare(a->text.p, a->text.len, b->text.p, b->text.len);
+    return a->text.p == NULL ? 0 : td_text_compare(a->text, b->text);
 }
 
 static int key_tie(const void *context, size_t a, size_t b)
@@ -708,7 +708,7 @@ static td_pickle_ref find_in_order(const struct td_pickle *pickle, const struct 
                                    const char *text)
 {
     const td_pickle_ref *cells = td_pickle_store_cells(pickle->store);
-    struct key wanted = key_of_text(KEY_STRING, text, strlen(text));
+    struct key wanted = key_of_text(KEY_STRING, td_text_of(text));
     uint32_t low = 0;
     uint32_t high = bag->count / 2;
     while (low < high) {

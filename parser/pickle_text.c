@@ -14,12 +14,12 @@ enum {
 
 /* ---- numbers ---- */
 
-static bool is_decimal(const char *text, size_t len)
+static bool is_decimal(struct td_text text)
 {
-    if (len == 0 || (text[0] == '0' && len > 1))
+    if (text.len == 0 || (text.p[0] == '0' && text.len > 1))
         return false;
-    for (size_t i = 0; i < len; i++)
-        if (text[i] < '0' || text[i] > '9')
+    for (size_t i = 0; i < text.len; i++)
+        if (text.p[i] < '0' || text.p[i] > '9')
             return false;
     return true;
 }
@@ -41,15 +41,15 @@ static size_t multiply_add(uint32_t *limbs, size_t count, uint32_t factor, uint3
 /* Nine digits fill less than a limb, and one more byte is for the sign. */
 enum { MAX_LIMBS = MAX_DIGITS / LIMB_DIGITS + 2 };
 
-static size_t limbs_of_decimal(const char *digits, size_t len, uint32_t limbs[MAX_LIMBS])
+static size_t limbs_of_decimal(struct td_text digits, uint32_t limbs[MAX_LIMBS])
 {
     size_t count = 0;
-    for (size_t i = 0; i < len;) {
+    for (size_t i = 0; i < digits.len;) {
         uint32_t factor = 1;
         uint32_t chunk = 0;
-        for (int k = 0; k < LIMB_DIGITS && i < len; k++, i++) {
+        for (int k = 0; k < LIMB_DIGITS && i < digits.len; k++, i++) {
             factor *= 10;
-            chunk = chunk * 10 + (uint32_t)(digits[i] - '0');
+            chunk = chunk * 10 + (uint32_t)(digits.p[i] - '0');
         }
         count = multiply_add(limbs, count, factor, chunk);
     }
@@ -68,11 +68,11 @@ static void negate(uint32_t *limbs, size_t count)
 }
 
 /* A decimal of any size: its bytes go to the store's text when it does not fit. */
-static bool push_decimal(struct td_machine *m, const char *digits, size_t len, bool negative)
+static bool push_decimal(struct td_machine *m, struct td_text digits, bool negative)
 {
     uint32_t limbs[MAX_LIMBS];
     uint8_t bytes[sizeof limbs];
-    size_t count = limbs_of_decimal(digits, len, limbs);
+    size_t count = limbs_of_decimal(digits, limbs);
     if (negative)
         negate(limbs, count);
     for (size_t i = 0; i < count * sizeof *limbs; i++)
@@ -91,15 +91,17 @@ static bool push_decimal(struct td_machine *m, const char *digits, size_t len, b
     return td_machine_push_value(m, value);
 }
 
-static bool push_int_line(struct td_machine *m, const char *text, size_t len)
+static bool push_int_line(struct td_machine *m, struct td_text text)
 {
-    bool negative = len > 0 && text[0] == '-';
+    bool negative = text.len > 0 && text.p[0] == '-';
     size_t sign = negative ? 1 : 0;
-    if (!is_decimal(text + sign, len - sign))
-        return TD_REFUSE(m, "has \"%.*s\", which is not a decimal number", (int)(len < 32 ? len : 32), text);
-    if (len - sign > MAX_DIGITS)
-        return TD_REFUSE(m, "has a number of %zu digits; Python reads at most %d", len - sign, MAX_DIGITS);
-    return push_decimal(m, text + sign, len - sign, negative);
+    if (!is_decimal(td_text_n(text.p + sign, text.len - sign)))
+        return TD_REFUSE(m, "has \"%.*s\", which is not a decimal number",
+                         (int)(text.len < 32 ? text.len : 32), text.p);
+    if (text.len - sign > MAX_DIGITS)
+        return TD_REFUSE(m, "has a number of %zu digits; Python reads at most %d", text.len - sign,
+                         MAX_DIGITS);
+    return push_decimal(m, td_text_n(text.p + sign, text.len - sign), negative);
 }
 
 /* INT is also how protocols 0 and 1 spell bools: 00 and 01. */
@@ -109,7 +111,7 @@ bool td_run_int_line(struct td_machine *m, const struct td_operand *operand)
     uint32_t len = operand->text.len;
     if (len == 2 && text[0] == '0' && (text[1] == '0' || text[1] == '1'))
         return td_machine_push_bool(m, text[1] == '1');
-    return push_int_line(m, text, len);
+    return push_int_line(m, td_text_n(text, len));
 }
 
 bool td_run_long_line(struct td_machine *m, const struct td_operand *operand)
@@ -118,7 +120,7 @@ bool td_run_long_line(struct td_machine *m, const struct td_operand *operand)
     uint32_t len = operand->text.len;
     if (len > 0 && text[len - 1] == 'L')
         len--;
-    return push_int_line(m, text, len);
+    return push_int_line(m, td_text_n(text, len));
 }
 
 /* What Python's repr writes; strtod alone would read hexadecimal and "infinity" too. */
@@ -229,22 +231,22 @@ static size_t decode_escape(const char *text, size_t len, char *out, size_t *out
 }
 
 /* Decodes to the store's text and pushes a STRING. No character grows to more than twice its length. */
-static bool push_decoded(struct td_machine *m, const char *text, size_t len,
+static bool push_decoded(struct td_machine *m, struct td_text text,
                          size_t (*decode)(const char *text, size_t len, char *out, size_t *out_len))
 {
     struct td_pool *pool = &m->store->text;
-    if (!td_pickle_store_reserve(m->store, pool, 2 * (uint64_t)len, 1))
+    if (!td_pickle_store_reserve(m->store, pool, 2 * (uint64_t)text.len, 1))
         return td_machine_no_memory(m);
     uint32_t off = pool->count;
     char *out = (char *)pool->items + off;
     size_t used = 0;
-    for (size_t i = 0; i < len;) {
+    for (size_t i = 0; i < text.len;) {
         char decoded[8];
         size_t out_len;
-        size_t read = decode(text + i, len - i, decoded, &out_len);
+        size_t read = decode(text.p + i, text.len - i, decoded, &out_len);
         if (read == 0)
-            return TD_REFUSE(m, "has a malformed escape \"%.*s\"", (int)(len - i < 10 ? len - i : 10),
-                             text + i);
+            return TD_REFUSE(m, "has a malformed escape \"%.*s\"",
+                             (int)(text.len - i < 10 ? text.len - i : 10), text.p + i);
         memcpy(out + used, decoded, out_len);
         used += out_len;
         i += read;
@@ -256,7 +258,8 @@ static bool push_decoded(struct td_machine *m, const char *text, size_t len,
 
 bool td_run_unicode_line(struct td_machine *m, const struct td_operand *operand)
 {
-    return push_decoded(m, td_machine_text(m, operand->text), operand->text.len, decode_raw_unicode);
+    return push_decoded(m, td_text_n(td_machine_text(m, operand->text), operand->text.len),
+                        decode_raw_unicode);
 }
 
 bool td_run_string_line(struct td_machine *m, const struct td_operand *operand)
@@ -265,5 +268,5 @@ bool td_run_string_line(struct td_machine *m, const struct td_operand *operand)
     uint32_t len = operand->text.len;
     if (len < 2 || text[0] != text[len - 1] || (text[0] != '\'' && text[0] != '"'))
         return TD_REFUSE(m, "has a text that is not in quotes");
-    return push_decoded(m, text + 1, len - 2, decode_escape);
+    return push_decoded(m, td_text_n(text + 1, len - 2), decode_escape);
 }

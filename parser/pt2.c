@@ -65,25 +65,25 @@ struct payload {
 /* ---- names --------------------------------------------------------------------------------------------- */
 
 /* prefix.name, either of which may be empty, in the arena. */
-static char *join_name(struct reader *r, const char *prefix, size_t prefix_len, const char *name, size_t len)
+static char *join_name(struct reader *r, struct td_text prefix, struct td_text name)
 {
-    size_t dot = prefix_len > 0 && len > 0 ? 1 : 0;
-    if (prefix_len > r->names_left) {
+    size_t dot = prefix.len > 0 && name.len > 0 ? 1 : 0;
+    if (prefix.len > r->names_left) {
         (void)td_error_set(r->err, TD_INVALID_ARGUMENT, "names that begin with \"%.*s\" unfold without end",
-                           prefix_len < 96 ? (int)prefix_len : 96, prefix);
+                           prefix.len < 96 ? (int)prefix.len : 96, prefix.p);
         return NULL;
     }
-    r->names_left -= prefix_len;
-    char *text = td_arena_array(&r->manifest->arena, prefix_len + dot + len + 1, 1);
+    r->names_left -= prefix.len;
+    char *text = td_arena_array(&r->manifest->arena, prefix.len + dot + name.len + 1, 1);
     if (text == NULL) {
         (void)td_error_no_memory(r->err);
         return NULL;
     }
-    memcpy(text, prefix, prefix_len);
+    memcpy(text, prefix.p, prefix.len);
     if (dot > 0)
-        text[prefix_len] = '.';
-    memcpy(text + prefix_len + dot, name, len);
-    text[prefix_len + dot + len] = '\0';
+        text[prefix.len] = '.';
+    memcpy(text + prefix.len + dot, name.p, name.len);
+    text[prefix.len + dot + name.len] = '\0';
     return text;
 }
 
@@ -126,7 +126,7 @@ struct saved {
 };
 
 /* Copies the member's tensors, which are where the member is in this archive or, if it is deflated, in what it unpacks to. */
-static bool copy_tensors(struct reader *r, const struct saved *saved, const char *prefix, size_t prefix_len)
+static bool copy_tensors(struct reader *r, const struct saved *saved, struct td_text prefix)
 {
     const struct td_coding **codings = NULL;
     const bool packed = saved->entry->deflated;
@@ -135,7 +135,7 @@ static bool copy_tensors(struct reader *r, const struct saved *saved, const char
         return false;
     for (size_t i = 0; i < saved->manifest.tensor_count; i++) {
         struct td_tensor tensor = saved->manifest.tensors[i];
-        const char *name = join_name(r, prefix, prefix_len, tensor.name, tensor.name_len);
+        const char *name = join_name(r, prefix, td_tensor_name(&tensor));
         if (packed && tensor.coding != NULL && tensor.reason == NULL)
             tensor.reason = "compressed twice";
         if (packed && tensor.reason == NULL)
@@ -155,7 +155,7 @@ static bool copy_tensors(struct reader *r, const struct saved *saved, const char
 
 /* Reads a member, given as a file of its own, by the reader of files of torch.save: nothing in it is run. */
 static bool parse_saved(struct reader *r, struct saved *saved, const struct td_input *inner,
-                        const struct td_limits *limits, const char *prefix, size_t prefix_len)
+                        const struct td_limits *limits, struct td_text prefix)
 {
     struct td_error why = TD_ERROR_INIT;
     const struct td_zip_entry *entry = saved->entry;
@@ -169,7 +169,7 @@ static bool parse_saved(struct reader *r, struct saved *saved, const struct td_i
     } else if (!td_arena_claim(&r->manifest->arena, saved->manifest.arena.used_bytes)) {
         ok = td_error_no_memory(r->err);
     } else {
-        ok = copy_tensors(r, saved, prefix, prefix_len);
+        ok = copy_tensors(r, saved, prefix);
     }
     r->manifest->arena.limit_bytes = limit;
     td_manifest_fini(&saved->manifest);
@@ -189,8 +189,7 @@ static uint8_t *load_structure(struct reader *r, const struct td_zip_entry *entr
 }
 
 /* Lists the tensors of a deflated member, which is unpacked for that. */
-static bool read_deflated(struct reader *r, const struct td_zip_entry *entry, const char *prefix,
-                          size_t prefix_len)
+static bool read_deflated(struct reader *r, const struct td_zip_entry *entry, struct td_text prefix)
 {
     struct saved saved = {.entry = entry};
     const size_t limit = r->manifest->arena.limit_bytes;
@@ -202,15 +201,14 @@ static bool read_deflated(struct reader *r, const struct td_zip_entry *entry, co
     struct td_input inner = td_input_memory(bytes, (size_t)entry->size_bytes);
     struct td_limits limits = td_torch_inner_limits(r->limits, entry->size_bytes, 1);
     bool ok = td_arena_claim(&r->manifest->arena, (size_t)entry->size_bytes) || td_error_no_memory(r->err);
-    ok = ok && parse_saved(r, &saved, &inner, &limits, prefix, prefix_len);
+    ok = ok && parse_saved(r, &saved, &inner, &limits, prefix);
     r->manifest->arena.limit_bytes = limit;
     free(bytes);
     return ok;
 }
 
 /* Lists the tensors of a member that torch.save wrote. Each is read once, however many entries of configs name it. */
-static bool read_saved(struct reader *r, const struct td_zip_entry *entry, const char *prefix,
-                       size_t prefix_len)
+static bool read_saved(struct reader *r, const struct td_zip_entry *entry, struct td_text prefix)
 {
     struct saved saved = {.entry = entry};
     struct member *member = &r->members[entry - r->zip.entries];
@@ -223,10 +221,10 @@ static bool read_saved(struct reader *r, const struct td_zip_entry *entry, const
             entry->name);
     member->is_read = true;
     if (entry->deflated)
-        return read_deflated(r, entry, prefix, prefix_len);
+        return read_deflated(r, entry, prefix);
     struct td_limits limits = td_torch_inner_limits(r->limits, entry->stored_bytes, TD_TORCH_INNER_UNPACKED);
     return td_input_window(r->input, entry->offset, entry->stored_bytes, &window, &inner, r->err) &&
-           parse_saved(r, &saved, &inner, &limits, prefix, prefix_len);
+           parse_saved(r, &saved, &inner, &limits, prefix);
 }
 
 /* ---- configs -------------------------------------------------------------------------------------------- */
@@ -307,7 +305,7 @@ static bool read_path(struct reader *r, struct td_json *json, struct payload *p)
     if (p->path == NULL)
         return td_error_no_memory(json->err);
     return td_json_string(json, p->path, json->value_len + 1, &p->path_len) &&
-           (td_is_plain_file_name(p->path, p->path_len) ||
+           (td_is_plain_file_name(td_text_n(p->path, p->path_len)) ||
             td_json_fail(json, "path_name is not the plain name of a record"));
 }
 
@@ -344,12 +342,12 @@ static bool read_payload(struct reader *r, struct td_json *json, struct payload 
            (p->path != NULL || td_json_fail(json, "an entry has no path_name"));
 }
 
-static const struct td_zip_entry *find_record(const struct reader *r, const char *folder, const char *name,
-                                              size_t len)
+static const struct td_zip_entry *find_record(const struct reader *r, const char *folder, struct td_text name)
 {
     char path[1024];
-    int at = snprintf(path, sizeof path, "%.*s%s%.*s", (int)r->root_len, r->root, folder, (int)len, name);
-    return at < 0 || (size_t)at >= sizeof path ? NULL : td_zip_find(&r->zip, path, (size_t)at);
+    int at =
+        snprintf(path, sizeof path, "%.*s%s%.*s", (int)r->root_len, r->root, folder, (int)name.len, name.p);
+    return at < 0 || (size_t)at >= sizeof path ? NULL : td_zip_find(&r->zip, td_text_n(path, (size_t)at));
 }
 
 /* Sets how the bytes of a deflated record come out of the archive, one coding for all tensors in it, or why they do not. */
@@ -368,7 +366,7 @@ static bool place(struct reader *r, const struct payload *p, const struct td_zip
 {
     const char *type = p->dtype < sizeof types / sizeof *types ? types[p->dtype] : NULL;
     uint64_t skipped;
-    tensor->dtype = type == NULL ? td_dtype_find("OPAQUE", 6) : td_dtype_find(type, strlen(type));
+    tensor->dtype = type == NULL ? td_dtype_find(TD_TEXT("OPAQUE")) : td_dtype_find(td_text_of(type));
     tensor->rank = p->size_count;
     if (!copy_numbers(r, p->sizes, p->size_count, &tensor->shape))
         return false;
@@ -400,7 +398,7 @@ static bool place(struct reader *r, const struct payload *p, const struct td_zip
 /* One entry of a config, under its name. Objects that are no tensors are passed over. */
 static bool add_payload(struct reader *r, const struct payload *p, const char *folder, const char *name)
 {
-    const struct td_zip_entry *record = find_record(r, folder, p->path, p->path_len);
+    const struct td_zip_entry *record = find_record(r, folder, td_text_n(p->path, p->path_len));
     bool is_object = strncmp(p->path, "custom_obj_", 11) == 0 || strncmp(p->path, "opaque_obj_", 11) == 0;
     if (is_object)
         return true;
@@ -408,7 +406,7 @@ static bool add_payload(struct reader *r, const struct payload *p, const char *f
         return td_error_set(r->err, TD_INVALID_ARGUMENT,
                             "\"%.96s\" of tensor \"%.96s\" is not in the archive", p->path, name);
     if (p->use_pickle)
-        return read_saved(r, record, name, strlen(name));
+        return read_saved(r, record, td_text_of(name));
     if (!p->has_meta)
         return td_error_set(r->err, TD_INVALID_ARGUMENT, "tensor \"%.96s\" has no tensor_meta", name);
     struct td_tensor tensor = {.name = name, .name_len = (uint32_t)strlen(name)};
@@ -416,8 +414,7 @@ static bool add_payload(struct reader *r, const struct payload *p, const char *f
 }
 
 /* {"config": {name: payload, ...}} */
-static bool read_entries(struct reader *r, struct td_json *json, const char *folder, const char *prefix,
-                         size_t prefix_len)
+static bool read_entries(struct reader *r, struct td_json *json, const char *folder, struct td_text prefix)
 {
     enum td_json_token token;
     if (!td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object") ||
@@ -433,7 +430,7 @@ static bool read_entries(struct reader *r, struct td_json *json, const char *fol
             return td_error_no_memory(r->err);
         if (!td_json_string(json, text, json->value_len + 1, &len))
             return false;
-        const char *name = prefix_len == 0 ? text : join_name(r, prefix, prefix_len, text, len);
+        const char *name = prefix.len == 0 ? text : join_name(r, prefix, td_text_n(text, len));
         if (name == NULL || !read_payload(r, json, &payload) || !add_payload(r, &payload, folder, name))
             return false;
     }
@@ -442,7 +439,7 @@ static bool read_entries(struct reader *r, struct td_json *json, const char *fol
 }
 
 static bool read_config(struct reader *r, const struct td_zip_entry *entry, const char *folder,
-                        const char *prefix, size_t prefix_len)
+                        struct td_text prefix)
 {
     struct td_json json;
     const size_t limit = r->manifest->arena.limit_bytes;
@@ -450,9 +447,9 @@ static bool read_config(struct reader *r, const struct td_zip_entry *entry, cons
     if (text == NULL)
         return false;
     bool ok = td_arena_claim(&r->manifest->arena, (size_t)entry->size_bytes) || td_error_no_memory(r->err);
-    td_json_init(&json, (const char *)text, (size_t)entry->size_bytes, entry->deflated ? 0 : entry->offset,
-                 r->err);
-    ok = ok && read_entries(r, &json, folder, prefix, prefix_len);
+    td_json_init(&json, td_text_n((const char *)text, (size_t)entry->size_bytes),
+                 entry->deflated ? 0 : entry->offset, r->err);
+    ok = ok && read_entries(r, &json, folder, prefix);
     r->manifest->arena.limit_bytes = limit;
     free(text);
     return ok;
@@ -460,10 +457,10 @@ static bool read_config(struct reader *r, const struct td_zip_entry *entry, cons
 
 /* ---- archives ------------------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *name, size_t len, const char *suffix)
+static bool ends_with(struct td_text name, const char *suffix)
 {
     size_t suffix_len = strlen(suffix);
-    return len > suffix_len && memcmp(name + len - suffix_len, suffix, suffix_len) == 0;
+    return name.len > suffix_len && memcmp(name.p + name.len - suffix_len, suffix, suffix_len) == 0;
 }
 
 /* One member below the root: a config, or tensors of torch 2.8. */
@@ -480,14 +477,14 @@ static bool read_member(struct reader *r, const struct td_zip_entry *entry)
             continue;
         const char *base = name + folder_len;
         size_t base_len = len - folder_len;
-        bool is_config = ends_with(base, base_len, kinds[i].config);
-        if (!is_config && !ends_with(base, base_len, ".pt"))
+        bool is_config = ends_with(td_text_n(base, base_len), kinds[i].config);
+        if (!is_config && !ends_with(td_text_n(base, base_len), ".pt"))
             continue;
         size_t model_len = base_len - (is_config ? strlen(kinds[i].config) : strlen(".pt"));
         if (!r->several_models)
             model_len = 0;
-        return is_config ? read_config(r, entry, kinds[i].folder, base, model_len)
-                         : read_saved(r, entry, base, model_len);
+        return is_config ? read_config(r, entry, kinds[i].folder, td_text_n(base, model_len))
+                         : read_saved(r, entry, td_text_n(base, model_len));
     }
     return true;
 }
@@ -496,7 +493,7 @@ static bool read_member(struct reader *r, const struct td_zip_entry *entry)
 static bool record_is(struct reader *r, const char *name, const char *text, bool *is)
 {
     char bytes[SMALL_RECORD_MAX];
-    const struct td_zip_entry *entry = find_record(r, "", name, strlen(name));
+    const struct td_zip_entry *entry = find_record(r, "", td_text_of(name));
     size_t len = strlen(text);
     *is = entry != NULL && entry->size_bytes == len && len <= sizeof bytes;
     if (*is && !td_zip_load_head(r->input, entry, bytes, len, r->err))
@@ -549,10 +546,10 @@ static bool read_old_archive(struct reader *r)
 {
     static const char *const names[] = {"serialized_state_dict.pt", "serialized_constants.pt"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const struct td_zip_entry *entry = td_zip_find(&r->zip, names[i], strlen(names[i]));
+        const struct td_zip_entry *entry = td_zip_find(&r->zip, td_text_of(names[i]));
         if (entry == NULL)
             return td_error_at(r->err, TD_INVALID_ARGUMENT, 0, "\"%s\" is not in the archive", names[i]);
-        if (!read_saved(r, entry, "", 0))
+        if (!read_saved(r, entry, TD_TEXT("")))
             return false;
     }
     return true;
@@ -588,7 +585,7 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
     ok = ok && make_members(&r, &arena);
     if (ok && !td_arena_claim(&manifest->arena, arena.used_bytes))
         ok = td_error_no_memory(err);
-    ok = ok && (td_zip_find(&r.zip, old, sizeof old - 1) != NULL ? read_old_archive(&r) : read_archive(&r));
+    ok = ok && (td_zip_find(&r.zip, TD_TEXT(old)) != NULL ? read_old_archive(&r) : read_archive(&r));
     ok = ok && td_manifest_finish(manifest, err);
     td_arena_fini(&arena);
     manifest->arena.limit_bytes = limit;

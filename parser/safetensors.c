@@ -60,7 +60,7 @@ static bool header_no_memory(const struct header *h)
 static const char *copy_string(struct header *h, size_t *len)
 {
     struct td_json *json = &h->json;
-    char *copy = td_arena_strndup(&h->manifest->arena, json->text.p + json->value, json->value_len);
+    char *copy = td_arena_strndup(&h->manifest->arena, td_json_raw(json));
     if (copy == NULL) {
         (void)header_no_memory(h);
         return NULL;
@@ -92,7 +92,7 @@ static bool read_dtype(struct header *h, struct entry *e)
             return false;
         name = decoded;
     }
-    e->dtype = td_dtype_find(name, len);
+    e->dtype = td_dtype_find(td_text_n(name, len));
     if (e->dtype != NULL && td_dtype_is_safetensors(e->dtype))
         return true;
     char known[256] = "";
@@ -279,8 +279,7 @@ static bool check_metadata_unique(struct header *h, const struct td_json *object
     if (twice == names.count)
         return true;
     struct td_text name = metadata_name(metadata, twice);
-    return td_error_at(h->err, TD_INVALID_ARGUMENT,
-                       PREFIX_BYTES + td_json_find_member(*object, name.p, name.len, 1),
+    return td_error_at(h->err, TD_INVALID_ARGUMENT, PREFIX_BYTES + td_json_find_member(*object, name, 1),
                        "__metadata__ holds \"%.96s\" twice", name.p);
 }
 
@@ -311,8 +310,8 @@ static bool read_metadata(struct header *h)
         if (token != TD_JSON_STRING)
             return token != TD_JSON_ERROR &&
                    td_json_fail(json, "__metadata__ \"%.96s\" must be a string", key);
-        const char *value =
-            td_arena_strndup(&manifest->arena, json->text.p + json->start, json->pos - json->start);
+        const char *value = td_arena_strndup(&manifest->arena,
+                                             td_text_n(json->text.p + json->start, json->pos - json->start));
         if (value == NULL)
             return header_no_memory(h);
         manifest->metadata[manifest->metadata_count++] = (struct td_metadata){.key = key, .value = value};
@@ -322,14 +321,14 @@ static bool read_metadata(struct header *h)
 
 /* An upper bound on the entries in the text: each opens an object. Exact for what writers write, and never
  * more than the text has room for, so a hostile header cannot make it large. */
-static size_t count_entries_at_most(const char *text, size_t len)
+static size_t count_entries_at_most(struct td_text text)
 {
     size_t braces = 0;
-    const char *end = text + len;
-    // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): read_header has set the text
-    for (const char *p = text; (p = memchr(p, '{', (size_t)(end - p))) != NULL; p++)
+    const char *end = text.p + text.len;
+    // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): read_header has set the text.p
+    for (const char *p = text.p; (p = memchr(p, '{', (size_t)(end - p))) != NULL; p++)
         braces++;
-    size_t room = len / SHORTEST_ENTRY_BYTES;
+    size_t room = text.len / SHORTEST_ENTRY_BYTES;
     return braces < room ? braces : room;
 }
 
@@ -351,7 +350,7 @@ static bool set_arena_limit(struct header *h, size_t max_memory_bytes)
 static bool read_entries(struct header *h)
 {
     struct td_json *json = &h->json;
-    td_json_init(json, h->text, h->len, PREFIX_BYTES, h->err);
+    td_json_init(json, td_text_n(h->text, h->len), PREFIX_BYTES, h->err);
     h->manifest->tensors = td_arena_array(&h->manifest->arena, h->capacity, sizeof *h->manifest->tensors);
     if (h->manifest->tensors == NULL)
         return header_no_memory(h);
@@ -369,9 +368,9 @@ static bool read_entries(struct header *h)
 static uint64_t entry_position(const struct header *h, const struct td_tensor *tensor, unsigned nth)
 {
     struct td_json json;
-    td_json_init(&json, h->text, h->len, 0, NULL);
+    td_json_init(&json, td_text_n(h->text, h->len), 0, NULL);
     (void)td_json_next(&json);
-    return PREFIX_BYTES + td_json_find_member(json, tensor->name, tensor->name_len, nth);
+    return PREFIX_BYTES + td_json_find_member(json, td_tensor_name(tensor), nth);
 }
 
 static bool finish_manifest(struct header *h)
@@ -382,7 +381,7 @@ static bool finish_manifest(struct header *h)
     for (size_t i = 1; h->err != NULL && h->err->pos == TD_ERROR_POS_NONE && i < manifest->tensor_count;
          i++) {
         const struct td_tensor *t = &manifest->tensors[i];
-        if (td_name_compare(t[-1].name, t[-1].name_len, t->name, t->name_len) == 0)
+        if (td_text_compare(td_tensor_name(&t[-1]), td_tensor_name(t)) == 0)
             h->err->pos = entry_position(h, t, 1);
     }
     return false;
@@ -479,7 +478,7 @@ static bool safetensors_parse(const struct td_input *input, const struct td_limi
     size_t arena_limit = manifest->arena.limit_bytes;
     bool ok = read_header(&h, input, limits);
     if (ok) {
-        h.capacity = count_entries_at_most(h.text, h.len);
+        h.capacity = count_entries_at_most(td_text_n(h.text, h.len));
         ok = set_arena_limit(&h, limits->max_memory_bytes) && read_entries(&h) && finish_manifest(&h) &&
              check_coverage(&h);
     }

@@ -22,7 +22,7 @@ struct index_reader {
 static bool copy_string(struct index_reader *r, struct td_arena *arena, struct td_text *out)
 {
     struct td_json *json = &r->json;
-    char *copy = td_arena_strndup(arena, json->text.p + json->value, json->value_len);
+    char *copy = td_arena_strndup(arena, td_json_raw(json));
     if (copy == NULL)
         return td_error_no_memory(r->err);
     *out = (struct td_text){.p = copy, .len = json->value_len};
@@ -34,7 +34,7 @@ static bool check_file_name(struct index_reader *r, const struct td_text *file)
 {
     if (file->len == 0)
         return td_json_fail(&r->json, "a file name is empty; a shard's file name expected");
-    if (!td_is_plain_file_name(file->p, file->len))
+    if (!td_is_plain_file_name(*file))
         return td_json_fail(&r->json, "\"%.96s\" is not a plain file name; shards lie beside their index",
                             file->p);
     return true;
@@ -64,7 +64,7 @@ static bool read_entry(struct index_reader *r)
         return token != TD_JSON_ERROR &&
                td_json_fail(&r->json, "weight_map \"%.96s\" must be a file name in quotes", tensor.p);
     const struct td_text *last = r->file_count > 0 ? &r->files[r->file_count - 1] : NULL;
-    if (last == NULL || !td_json_equals_n(&r->json, last->p, last->len)) {
+    if (last == NULL || !td_json_equals_n(&r->json, *last)) {
         struct td_text file = {0};
         if (!copy_string(r, &r->scratch, &file) || !check_file_name(r, &file) || !push_file(r, file))
             return false;
@@ -153,17 +153,17 @@ static bool sort_entries(struct index_reader *r)
     if (twice == names.count)
         return true;
     struct td_text name = entry_name(index->entries, twice);
-    return td_error_at(r->err, TD_INVALID_ARGUMENT, td_json_find_member(r->map, name.p, name.len, 1),
+    return td_error_at(r->err, TD_INVALID_ARGUMENT, td_json_find_member(r->map, name, 1),
                        "weight_map holds \"%.96s\" twice; names must be unique", name.p);
 }
 
-bool td_shard_index_parse(struct td_shard_index *index, const char *text, size_t len, struct td_error *err)
+bool td_shard_index_parse(struct td_shard_index *index, struct td_text text, struct td_error *err)
 {
     memset(index, 0, sizeof *index);
     td_arena_init(&index->arena, 0);
     struct index_reader reader = {.index = index, .err = err};
     td_arena_init(&reader.scratch, 0);
-    td_json_init(&reader.json, text, len, 0, err);
+    td_json_init(&reader.json, text, 0, err);
     bool ok = read_root(&reader) && number_files(&reader) && sort_entries(&reader);
     free(reader.files);
     td_arena_fini(&reader.scratch);

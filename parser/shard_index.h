@@ -4,6 +4,7 @@
 
 #include "core/arena.h"
 #include "core/error.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,7 +26,7 @@ struct td_shard_index {
 
 /* Parses text[0..len): an object whose "weight_map" maps tensor names to file names, each a plain base name
  * in the same directory. Other members ("metadata") are passed over. Call fini in every case. */
-bool td_shard_index_parse(struct td_shard_index *index, const char *text, size_t len, struct td_error *err);
+bool td_shard_index_parse(struct td_shard_index *index, struct td_text text, struct td_error *err);
 void td_shard_index_fini(struct td_shard_index *index);
 
 #endif

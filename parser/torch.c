@@ -24,7 +24,7 @@ struct storages {
 
 static bool record_find(const struct td_torch_records *records, const char *name, struct td_torch_record *out)
 {
-    return records->find(records->context, name, strlen(name), out);
+    return records->find(records->context, td_text_of(name), out);
 }
 
 static bool find_storage(const void *context, const struct td_torch_storage *storage, uint64_t pos,
@@ -36,7 +36,7 @@ static bool find_storage(const void *context, const struct td_torch_storage *sto
     int len = snprintf(name, sizeof name, "%s%.*s", storages->folder,
                        (int)(storage->key_len < 256 ? storage->key_len : 256), storage->key);
     if (storage->key_len > 255 ||
-        !storages->records->find(storages->records->context, name, (size_t)len, &record))
+        !storages->records->find(storages->records->context, td_text_n(name, (size_t)len), &record))
         return td_error_at(err, TD_INVALID_ARGUMENT, pos, "storage \"%.96s\" is not in the file", name);
     *out = (struct td_torch_place){
         .begin = record.offset, .nbytes = record.nbytes, .reason = record.reason, .coding = record.coding};
@@ -60,7 +60,7 @@ static bool load_text(const struct td_torch_records *records, const char *name,
     out[0] = '\0';
     if (!record_find(records, name, &record))
         return true;
-    uint8_t *bytes = records->load(records->context, name, strlen(name), SMALL_RECORD_MAX, len, err);
+    uint8_t *bytes = records->load(records->context, td_text_of(name), SMALL_RECORD_MAX, len, err);
     if (bytes == NULL)
         return false;
     memcpy(out, bytes, *len);
@@ -140,7 +140,7 @@ static bool parse_pickle(const struct td_torch_records *records, const struct pa
     uint64_t most = td_arena_left(&manifest->arena);
     if (most == 0 || most > limits->max_header_bytes)
         most = limits->max_header_bytes;
-    uint8_t *bytes = records->load(records->context, part->pickle, strlen(part->pickle), most, &len, err);
+    uint8_t *bytes = records->load(records->context, td_text_of(part->pickle), most, &len, err);
     if (bytes == NULL)
         return false;
     (void)record_find(records, part->pickle, &record);
@@ -260,20 +260,20 @@ struct archive {
     size_t root_len;
 };
 
-static const struct td_zip_entry *entry_of(const struct archive *archive, const char *name, size_t len)
+static const struct td_zip_entry *entry_of(const struct archive *archive, struct td_text name)
 {
     char path[1024];
-    if (archive->root_len + len > sizeof path)
+    if (archive->root_len + name.len > sizeof path)
         return NULL;
     memcpy(path, archive->root, archive->root_len);
-    memcpy(path + archive->root_len, name, len);
-    return td_zip_find(&archive->zip, path, archive->root_len + len);
+    memcpy(path + archive->root_len, name.p, name.len);
+    return td_zip_find(&archive->zip, td_text_n(path, archive->root_len + name.len));
 }
 
-static bool zip_record_find(const void *context, const char *name, size_t len, struct td_torch_record *out)
+static bool zip_record_find(const void *context, struct td_text name, struct td_torch_record *out)
 {
     const struct archive *archive = context;
-    const struct td_zip_entry *entry = entry_of(archive, name, len);
+    const struct td_zip_entry *entry = entry_of(archive, name);
     if (entry == NULL)
         return false;
     const struct packed *packed = &archive->packed[entry - archive->zip.entries];
@@ -298,11 +298,11 @@ static bool set_packed(struct archive *archive, struct td_arena *arena, struct t
     return archive->packed != NULL;
 }
 
-static uint8_t *zip_record_load(const void *context, const char *name, size_t len, uint64_t limit_bytes,
+static uint8_t *zip_record_load(const void *context, struct td_text name, uint64_t limit_bytes,
                                 size_t *out_len, struct td_error *err)
 {
     const struct archive *archive = context;
-    const struct td_zip_entry *entry = entry_of(archive, name, len);
+    const struct td_zip_entry *entry = entry_of(archive, name);
     if (entry == NULL) {
         (void)td_error_set(err, TD_INTERNAL, "a record was not looked for before it was loaded");
         return NULL;

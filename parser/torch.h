@@ -27,9 +27,9 @@ struct td_torch_record {
 struct td_torch_records {
     const void *context;
     /* The record with this name below the archive's root ("data.pkl", "data/0"); false when there is none. */
-    bool (*find)(const void *context, const char *name, size_t len, struct td_torch_record *out);
+    bool (*find)(const void *context, struct td_text name, struct td_torch_record *out);
     /* Its bytes, unpacked, in memory of its own (free()), at most limit_bytes; NULL on failure. */
-    uint8_t *(*load)(const void *context, const char *name, size_t len, uint64_t limit_bytes, size_t *out_len,
+    uint8_t *(*load)(const void *context, struct td_text name, uint64_t limit_bytes, size_t *out_len,
                      struct td_error *err);
     uint64_t file_bytes;
 };

@@ -111,7 +111,7 @@ static bool read_stored(struct reader *r, td_pickle_ref key, td_pickle_ref value
     s->file = text_of(r, member(r, value, "relative_path"));
     if (s->name.p == NULL)
         return refuse(r, key, "a key of storage_data has no fqn, the tensor's name");
-    if (s->file.p == NULL || !td_is_plain_file_name(s->file.p, s->file.len))
+    if (s->file.p == NULL || !td_is_plain_file_name(s->file))
         return refuse(r, value, "an item's relative_path is not the name of a file beside this one");
     if (!td_pickle_int(p, member(r, value, "offset"), &offset) || offset < 0)
         return refuse(r, value, "an item's offset is no whole number from 0 on");
@@ -163,7 +163,7 @@ static bool read_storage(struct reader *r, td_pickle_ref ref)
 static size_t stored_find(const struct reader *r, const struct td_dcp_tensor *tensor)
 {
     struct td_names names = {.count = r->stored_count, .context = r->stored, .get = stored_name};
-    return td_names_search(&names, tensor->name, tensor->name_len, NULL);
+    return td_names_search(&names, td_text_n(tensor->name, tensor->name_len), NULL);
 }
 
 static bool is_stored_as(const struct reader *r, size_t i, const struct td_dcp_tensor *tensor)
@@ -286,7 +286,7 @@ static bool read_tensor(struct reader *r, td_pickle_ref key, td_pickle_ref value
     if (name.p == NULL || name.len > UINT32_MAX)
         return refuse(r, key, "a tensor's name is no UTF-8 text without NUL");
     struct td_dcp_tensor *tensor = &r->dcp->tensors[r->dcp->tensor_count++];
-    tensor->name = td_arena_strndup(&r->dcp->arena, name.p, name.len);
+    tensor->name = td_arena_strndup(&r->dcp->arena, name);
     tensor->name_len = (uint32_t)name.len;
     tensor->rank = td_pickle_count(p, size);
     if (tensor->name == NULL)

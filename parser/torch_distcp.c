@@ -80,7 +80,7 @@ static bool add_tensor(struct items *items, uint64_t start, uint64_t end, const 
         tensor.reason = td_tensor_stored(&tensor);
     tensor.coding = NULL;
     tensor.big_endian = false;
-    const char *copy = td_arena_strndup(&items->manifest->arena, name, name_len);
+    const char *copy = td_arena_strndup(&items->manifest->arena, td_text_n(name, name_len));
     if (copy == NULL)
         return td_error_no_memory(items->err);
     if (!grow(items) ||

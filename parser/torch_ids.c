@@ -19,7 +19,7 @@ static struct td_text view_key(const void *context, size_t i)
 
 static bool same_key(const struct td_torch_storage *a, const struct td_torch_storage *b)
 {
-    return td_name_compare(a->key, a->key_len, b->key, b->key_len) == 0;
+    return td_text_compare(td_text_n(a->key, a->key_len), td_text_n(b->key, b->key_len)) == 0;
 }
 
 static bool refuse(const struct td_pickle *pickle, const struct td_torch_storage *storage, const char *what,
@@ -70,10 +70,10 @@ static bool check_views(const struct td_torch_ids *ids, const struct td_pickle *
         const struct td_torch_storage *before = i > 0 ? &views[i - 1] : here;
         bool is_same = same_key(before, here) && before->view_offset == here->view_offset &&
                        before->view_numel == here->view_numel;
-        if (!is_same &&
-            td_name_compare(before->view_key, before->view_key_len, here->view_key, here->view_key_len) == 0)
+        if (!is_same && td_text_compare(td_text_n(before->view_key, before->view_key_len),
+                                        td_text_n(here->view_key, here->view_key_len)) == 0)
             return refuse(pickle, here, "has a view whose key stands for another one too", err);
-        if (td_torch_ids_find(ids, here->view_key, here->view_key_len) < ids->count)
+        if (td_torch_ids_find(ids, td_text_n(here->view_key, here->view_key_len)) < ids->count)
             return refuse(pickle, here, "has a view whose key is a storage's", err);
     }
     return true;
@@ -133,14 +133,14 @@ void td_torch_ids_fini(struct td_torch_ids *ids)
     *ids = (struct td_torch_ids){0};
 }
 
-size_t td_torch_ids_find(const struct td_torch_ids *ids, const char *key, size_t len)
+size_t td_torch_ids_find(const struct td_torch_ids *ids, struct td_text key)
 {
     size_t low = 0;
     size_t high = ids->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct td_torch_storage *storage = &ids->storages[middle];
-        int order = td_name_compare(key, len, storage->key, storage->key_len);
+        int order = td_text_compare(key, td_text_n(storage->key, storage->key_len));
         if (order == 0)
             return middle;
         if (order < 0)

@@ -3,6 +3,7 @@
 #define TD_PARSER_TORCH_IDS_H
 
 #include "core/arena.h"
+#include "core/text.h"
 #include "parser/torch_storage.h"
 
 struct td_torch_ids {
@@ -18,6 +19,6 @@ bool td_torch_ids_read(struct td_torch_ids *ids, struct td_pickle *pickle, bool 
 void td_torch_ids_fini(struct td_torch_ids *ids);
 
 /* The place of the storage with this key among them, or count. */
-size_t td_torch_ids_find(const struct td_torch_ids *ids, const char *key, size_t len);
+size_t td_torch_ids_find(const struct td_torch_ids *ids, struct td_text key);
 
 #endif

@@ -12,26 +12,26 @@ static size_t room(const struct td_buffer *out, size_t max_bytes)
     return out->len > max_bytes ? 0 : max_bytes + 1 - out->len;
 }
 
-static void write_escaped(const char *text, size_t len, size_t max_bytes, struct td_buffer *out)
+static void write_escaped(struct td_text text, size_t max_bytes, struct td_buffer *out)
 {
     static const char hex[] = "0123456789abcdef";
-    for (size_t i = 0; i < len && room(out, max_bytes) > 0; i++) {
-        unsigned char c = (unsigned char)text[i];
+    for (size_t i = 0; i < text.len && room(out, max_bytes) > 0; i++) {
+        unsigned char c = (unsigned char)text.p[i];
         const char escape[] = {'\\', 'x', hex[c >> 4], hex[c & 15]};
         if (c >= 0x20 && c < 0x7f)
-            td_buffer_putc(out, text[i]);
+            td_buffer_putc(out, text.p[i]);
         else
             td_buffer_append(out, escape, sizeof escape);
     }
 }
 
-static void write_text(const char *text, size_t len, bool utf8, size_t max_bytes, struct td_buffer *out)
+static void write_text(struct td_text text, bool utf8, size_t max_bytes, struct td_buffer *out)
 {
     size_t left = room(out, max_bytes);
-    if (utf8 && memchr(text, '\0', len < left ? len : left) == NULL)
-        td_buffer_append(out, text, len < left ? len : left);
+    if (utf8 && memchr(text.p, '\0', text.len < left ? text.len : left) == NULL)
+        td_buffer_append(out, text.p, text.len < left ? text.len : left);
     else
-        write_escaped(text, len, max_bytes, out);
+        write_escaped(text, max_bytes, out);
 }
 
 /* None, a bool, an int or a float. */
@@ -92,7 +92,7 @@ bool td_torch_write_key(const struct td_pickle *p, td_pickle_ref key, size_t max
     size_t len;
     const char *text = td_pickle_text(p, key, &len);
     if (text != NULL)
-        write_text(text, len, td_pickle_is_utf8(p, key), max_bytes, out);
+        write_text(td_text_n(text, len), td_pickle_is_utf8(p, key), max_bytes, out);
     else if (td_pickle_kind(p, key) == TD_PICKLE_TUPLE)
         return write_tuple(p, key, max_bytes, out);
     else

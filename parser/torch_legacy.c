@@ -145,7 +145,7 @@ static bool place_storage(const struct legacy *l, td_pickle_ref key_ref, uint64_
     uint8_t count[8];
     const char *key = td_pickle_text(keys, key_ref, &len);
     bool is_string = td_pickle_kind(keys, key_ref) == TD_PICKLE_STRING;
-    size_t i = is_string ? td_torch_ids_find(&l->ids, key, len) : l->ids.count;
+    size_t i = is_string ? td_torch_ids_find(&l->ids, td_text_n(key, len)) : l->ids.count;
     if (i == l->ids.count)
         return refuse(l, PART_KEYS, key_ref, "the list of storages has one that no tensor refers to");
     const struct td_torch_storage *storage = &l->ids.storages[i];
@@ -189,7 +189,7 @@ static bool find_storage(const void *context, const struct td_torch_storage *sto
                          struct td_torch_place *out, struct td_error *err)
 {
     const struct legacy *l = context;
-    size_t i = td_torch_ids_find(&l->ids, storage->key, storage->key_len);
+    size_t i = td_torch_ids_find(&l->ids, td_text_n(storage->key, storage->key_len));
     if (i == l->ids.count)
         return td_error_at(err, TD_INTERNAL, pos, "a storage was not met before");
     *out = (struct td_torch_place){.begin = l->offsets[i], .nbytes = l->ids.storages[i].nbytes};

@@ -13,21 +13,21 @@ enum {
     METADATA_ARRAY_MAX = 64,  /* items of an array */
 };
 
-static void write_text(struct td_buffer *out, const char *text, size_t len, bool utf8)
+static void write_text(struct td_buffer *out, struct td_text text, bool utf8)
 {
     char shown[4 * METADATA_TEXT_MAX + 1];
-    size_t head = len < METADATA_TEXT_MAX ? len : METADATA_TEXT_MAX;
-    while (utf8 && head < len && head > 0 && ((unsigned char)text[head] & 0xC0) == 0x80)
+    size_t head = text.len < METADATA_TEXT_MAX ? text.len : METADATA_TEXT_MAX;
+    while (utf8 && head < text.len && head > 0 && ((unsigned char)text.p[head] & 0xC0) == 0x80)
         head--; /* not within a character */
-    if (head < len)
-        td_buffer_printf(out, "{\"length\":%zu,\"first\":", len);
+    if (head < text.len)
+        td_buffer_printf(out, "{\"length\":%zu,\"first\":", text.len);
     if (utf8) {
-        td_json_write_string(out, text, head);
+        td_json_write_string(out, td_text_n(text.p, head));
     } else {
-        td_utf8_escape(text, head, shown, sizeof shown);
+        td_utf8_escape(td_text_n(text.p, head), shown, sizeof shown);
         td_json_write_cstring(out, shown);
     }
-    if (head < len)
+    if (head < text.len)
         td_buffer_putc(out, '}');
 }
 
@@ -100,7 +100,7 @@ static bool write_bytes(const struct td_pickle *p, td_pickle_ref ref, struct td_
     size_t shown = len < METADATA_TEXT_MAX ? len : METADATA_TEXT_MAX;
     for (int i = 0; i < 3 && shown < len && shown > 0 && (head[shown] & 0xC0) == 0x80; i++)
         shown--; /* not within a character */
-    write_text(out, (const char *)head, len, td_utf8_valid(head, shown));
+    write_text(out, td_text_n((const char *)head, len), td_utf8_valid(head, shown));
     return true;
 }
 
@@ -258,7 +258,7 @@ static bool write_scalar(const struct td_pickle *p, td_pickle_ref ref, struct td
         return true;
     case TD_PICKLE_STRING:
         text = td_pickle_text(p, ref, &len);
-        write_text(out, text, len, td_pickle_is_utf8(p, ref));
+        write_text(out, td_text_n(text, len), td_pickle_is_utf8(p, ref));
         return true;
     case TD_PICKLE_BYTES:
     case TD_PICKLE_BYTEARRAY:

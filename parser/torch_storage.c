@@ -87,12 +87,11 @@ static const struct type_name types[] = {
     {"bits4x2", "BITS4x2"},
 };
 
-static const struct td_dtype *find_type(const struct type_name *list, size_t count, const char *name,
-                                        size_t len)
+static const struct td_dtype *find_type(const struct type_name *list, size_t count, struct td_text name)
 {
     for (size_t i = 0; i < count; i++)
-        if (strlen(list[i].torch) == len && memcmp(list[i].torch, name, len) == 0)
-            return td_dtype_find(list[i].dtype, strlen(list[i].dtype));
+        if (strlen(list[i].torch) == name.len && memcmp(list[i].torch, name.p, name.len) == 0)
+            return td_dtype_find(td_text_of(list[i].dtype));
     return NULL;
 }
 
@@ -102,7 +101,7 @@ const struct td_dtype *td_torch_dtype(const struct td_pickle *pickle, uint32_t r
     const char *name = td_pickle_text(pickle, td_pickle_name(pickle, ref), &len);
     if (name == NULL || !td_pickle_string_is(pickle, td_pickle_module(pickle, ref), "torch"))
         return NULL;
-    return find_type(types, sizeof types / sizeof *types, name, len);
+    return find_type(types, sizeof types / sizeof *types, td_text_n(name, len));
 }
 
 const struct td_dtype *td_torch_numpy_dtype(const struct td_pickle *p, td_pickle_ref ref)
@@ -116,7 +115,7 @@ const struct td_dtype *td_torch_numpy_dtype(const struct td_pickle *p, td_pickle
     const char *name = td_pickle_is_call(p, ref, "numpy", "dtype")
                            ? td_pickle_text(p, td_pickle_item(p, td_pickle_args(p, ref), 0), &len)
                            : NULL;
-    return name == NULL ? NULL : find_type(names, sizeof names / sizeof *names, name, len);
+    return name == NULL ? NULL : find_type(names, sizeof names / sizeof *names, td_text_n(name, len));
 }
 
 /* ---- storages ------------------------------------------------------------------------------------------ */
@@ -167,7 +166,7 @@ bool td_torch_storage_read(const struct td_pickle *pickle, td_pickle_ref ref, bo
         return td_torch_refuse(err, pickle, ref, "a persistent id is not ('storage', ...)");
     storage->key = td_pickle_text(pickle, td_pickle_item(pickle, id, 2), &storage->key_len);
     if (!td_pickle_is_utf8(pickle, td_pickle_item(pickle, id, 2)) ||
-        !td_is_plain_file_name(storage->key, storage->key_len))
+        !td_is_plain_file_name(td_text_n(storage->key, storage->key_len)))
         return td_torch_refuse(err, pickle, ref, "a storage's key is not the plain name of a record");
     if (!td_torch_read_count(pickle, td_pickle_item(pickle, id, 4), &storage->numel))
         return td_torch_refuse(err, pickle, ref,
@@ -175,7 +174,7 @@ bool td_torch_storage_read(const struct td_pickle *pickle, td_pickle_ref ref, bo
     const char *name = td_pickle_text(pickle, td_pickle_name(pickle, class), &len);
     if (name == NULL)
         return td_torch_refuse(err, pickle, ref, "a storage's class is no global");
-    storage->dtype = find_type(storages, sizeof storages / sizeof *storages, name, len);
+    storage->dtype = find_type(storages, sizeof storages / sizeof *storages, td_text_n(name, len));
     if (storage->dtype != NULL && !td_mul_u64(storage->numel, storage->dtype->block_bytes, &storage->nbytes))
         return td_torch_refuse(err, pickle, ref, "a storage has more than 2^64-1 bytes");
     return read_view(pickle, td_pickle_item(pickle, id, 5), storage, err);

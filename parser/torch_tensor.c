@@ -77,7 +77,7 @@ static const char *bits_reason(const struct td_pickle *p, td_pickle_ref metadata
 
 static const struct td_dtype *opaque(void)
 {
-    return td_dtype_find("OPAQUE", strlen("OPAQUE"));
+    return td_dtype_find(td_text_of("OPAQUE"));
 }
 
 /* torch turns the bytes of a storage round by the storage's type, which is not always the tensor's; bytes without a type

@@ -59,7 +59,8 @@ static bool check_memory(const struct td_torch_walker *w, td_pickle_ref at)
 /* The path as a name; NULL when out of memory. */
 static const char *copy_path(struct td_torch_walker *w)
 {
-    char *copy = td_arena_strndup(&w->manifest->arena, w->path.len > 0 ? w->path.data : "", w->path.len);
+    char *copy =
+        td_arena_strndup(&w->manifest->arena, td_text_n(w->path.len > 0 ? w->path.data : "", w->path.len));
     if (copy == NULL)
         (void)td_error_no_memory(w->err);
     return copy;
@@ -95,7 +96,7 @@ static bool push_metadata(struct td_torch_walker *w, const struct td_buffer *jso
         return td_error_no_memory(w->err);
     manifest->metadata = metadata;
     const char *key = copy_path(w);
-    const char *value = td_arena_strndup(&manifest->arena, json->data, json->len);
+    const char *value = td_arena_strndup(&manifest->arena, td_buffer_text(json));
     if (key == NULL || value == NULL)
         return td_error_no_memory(w->err);
     metadata[manifest->metadata_count++] = (struct td_metadata){.key = key, .value = value};
@@ -360,7 +361,7 @@ static bool add_omitted(struct td_torch_walker *w)
         return true;
     (void)snprintf(text, sizeof text, "%zu", w->omitted + 1); /* it takes the place of one */
     manifest->metadata[METADATA_MAX - 1] = (struct td_metadata){
-        .key = "(further entries)", .value = td_arena_strndup(&manifest->arena, text, strlen(text))};
+        .key = "(further entries)", .value = td_arena_strndup(&manifest->arena, td_text_of(text))};
     return manifest->metadata[METADATA_MAX - 1].value != NULL || td_error_no_memory(w->err);
 }
 

@@ -89,11 +89,11 @@ static struct td_text by_name(const void *context, size_t i)
     return (struct td_text){.p = entries[i]->name, .len = entries[i]->name_len};
 }
 
-const struct td_zip_entry *td_zip_find(const struct td_zip *zip, const char *name, size_t len)
+const struct td_zip_entry *td_zip_find(const struct td_zip *zip, struct td_text name)
 {
     struct td_names names = {.count = zip->count, .context = zip->by_name, .get = by_name};
     bool found;
-    size_t at = td_names_search(&names, name, len, &found);
+    size_t at = td_names_search(&names, name, &found);
     return found ? zip->by_name[at] : NULL;
 }
 

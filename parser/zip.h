@@ -8,6 +8,7 @@
 
 #include "core/arena.h"
 #include "core/input.h"
+#include "core/text.h"
 #include "parser/limits.h"
 #include "parser/manifest.h"
 
@@ -39,7 +40,7 @@ bool td_zip_read(struct td_zip *zip, const struct td_input *input, const struct 
                  struct td_arena *arena, struct td_error *err);
 
 /* The member with exactly this name, or NULL. */
-const struct td_zip_entry *td_zip_find(const struct td_zip *zip, const char *name, size_t len);
+const struct td_zip_entry *td_zip_find(const struct td_zip *zip, struct td_text name);
 
 /* For PyTorch, whose reader looks members up without regard to case: refuses two names that differ in the case of
  * ASCII letters only. */

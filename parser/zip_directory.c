@@ -20,16 +20,16 @@ enum {
     MODE_REGULAR = 0100000,
 };
 
-static bool name_is_safe(const char *name, size_t len)
+static bool name_is_safe(struct td_text name)
 {
-    if (len == 0 || name[0] == '/' || name[0] == '\\' || memchr(name, '\0', len) != NULL ||
-        !td_utf8_valid(name, len))
+    if (name.len == 0 || name.p[0] == '/' || name.p[0] == '\\' || memchr(name.p, '\0', name.len) != NULL ||
+        !td_utf8_valid(name.p, name.len))
         return false;
-    for (size_t begin = 0; begin <= len;) {
+    for (size_t begin = 0; begin <= name.len;) {
         size_t end = begin;
-        while (end < len && name[end] != '/' && name[end] != '\\')
+        while (end < name.len && name.p[end] != '/' && name.p[end] != '\\')
             end++;
-        if (end - begin == 2 && memcmp(name + begin, "..", 2) == 0)
+        if (end - begin == 2 && memcmp(name.p + begin, "..", 2) == 0)
             return false;
         begin = end + 1;
     }
@@ -128,7 +128,7 @@ static bool read_central(const struct td_zip_reader *r, const uint8_t *p, uint64
     struct td_zip_central c = td_zip_load_central(p);
     const uint8_t *data;
     size_t data_len;
-    char *name = td_arena_strndup(r->arena, (const char *)p + CENTRAL_BYTES, c.name_len);
+    char *name = td_arena_strndup(r->arena, td_text_n((const char *)p + CENTRAL_BYTES, c.name_len));
     if (name == NULL)
         return td_zip_no_memory(r);
     *e = (struct td_zip_entry){
@@ -140,7 +140,7 @@ static bool read_central(const struct td_zip_reader *r, const uint8_t *p, uint64
         .size_bytes = td_load_le32(p + 24),
         .header_at = td_load_le32(p + 42),
     };
-    if (!name_is_safe(name, c.name_len))
+    if (!name_is_safe(td_text_n(name, c.name_len)))
         return td_error_at(
             r->err, TD_INVALID_ARGUMENT, pos + CENTRAL_BYTES,
             "zip member \"%.96s\": a name must be a relative path in UTF-8 without \"..\" and NUL", name);

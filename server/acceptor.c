@@ -51,7 +51,7 @@ static bool split_listen(const char *listen, char *address, size_t capacity, con
     address[len] = '\0';
     *port = colon + 1;
     uint64_t number;
-    return td_number_read(*port, strlen(*port), UINT16_MAX, &number);
+    return td_number_read(td_text_of(*port), UINT16_MAX, &number);
 }
 
 bool td_acceptor_is_listen(const char *listen)

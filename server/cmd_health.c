@@ -22,26 +22,26 @@ struct target {
 };
 
 /* Copies what stands between the scheme and the path: host[:port], an IPv6 address in brackets. */
-static bool split_authority(const char *start, size_t len, struct target *out)
+static bool split_authority(struct td_text start, struct target *out)
 {
     const char *colon = NULL;
     uint64_t port = 80;
-    for (size_t i = 0; i < len; i++) {
-        if (start[i] == ':')
-            colon = start + i;
-        else if (start[i] == ']')
+    for (size_t i = 0; i < start.len; i++) {
+        if (start.p[i] == ':')
+            colon = start.p + i;
+        else if (start.p[i] == ']')
             colon = NULL;
     }
-    size_t host_len = colon == NULL ? len : (size_t)(colon - start);
-    size_t port_len = colon == NULL ? 0 : len - host_len - 1;
-    if (host_len > 2 && start[0] == '[' && start[host_len - 1] == ']') {
-        start++;
+    size_t host_len = colon == NULL ? start.len : (size_t)(colon - start.p);
+    size_t port_len = colon == NULL ? 0 : start.len - host_len - 1;
+    if (host_len > 2 && start.p[0] == '[' && start.p[host_len - 1] == ']') {
+        start.p++;
         host_len -= 2;
     }
     if (host_len == 0 || host_len >= sizeof out->host ||
-        (port_len > 0 && !td_number_read(colon + 1, port_len, 65535, &port)))
+        (port_len > 0 && !td_number_read(td_text_n(colon + 1, port_len), 65535, &port)))
         return false;
-    memcpy(out->host, start, host_len);
+    memcpy(out->host, start.p, host_len);
     out->host[host_len] = '\0';
     (void)snprintf(out->port, sizeof out->port, "%u", (unsigned)port);
     return true;
@@ -66,7 +66,7 @@ static bool split_url(const char *url, struct target *out)
         const char *start = url + sizeof scheme - 1;
         size_t len = strcspn(start, "/");
         out->path = start[len] == '/' ? start + len : "/readyz";
-        if (split_authority(start, len, out))
+        if (split_authority(td_text_n(start, len), out))
             return true;
     }
     td_terminal_complain("health takes one URL, such as http://127.0.0.1:8080/readyz, not \"%.200s\"", url);

@@ -63,12 +63,11 @@ static bool read_descriptor(int fd, char **text, size_t *len, struct td_error *e
 }
 
 /* Reads the plan, and makes the id that the server would give it. */
-static bool parse_plan(struct job *job, const char *text, size_t len, struct td_error *err)
+static bool parse_plan(struct job *job, struct td_text text, struct td_error *err)
 {
     struct td_buffer canonical;
     td_buffer_init(&canonical);
-    bool ok = td_plan_spec_parse(&job->spec, text, len, err) &&
-              td_json_canonical(text, len, &canonical, err) &&
+    bool ok = td_plan_spec_parse(&job->spec, text, err) && td_json_canonical(text, &canonical, err) &&
               (td_digest_tag(canonical.data, canonical.len, job->plan_id) || td_error_no_memory(err));
     td_buffer_fini(&canonical);
     return ok;
@@ -84,7 +83,8 @@ static bool read_plan(struct job *job, struct td_error *err)
     if (fd < 0 && errno == ENOENT)
         return td_error_set(err, TD_NOT_FOUND, "\"%.200s\" does not exist", path);
     bool ok = fd >= 0 || td_error_sys(&why, TD_NOT_FOUND, errno, "cannot open it");
-    ok = ok && read_descriptor(fd, &text, &len, &why) && parse_plan(job, text == NULL ? "" : text, len, &why);
+    ok = ok && read_descriptor(fd, &text, &len, &why) &&
+         parse_plan(job, td_text_n(text == NULL ? "" : text, len), &why);
     if (fd >= 0)
         (void)close(fd);
     free(text);
@@ -98,7 +98,7 @@ static bool read_config(struct job *job, struct td_error *err)
 {
     struct td_mapping_cache maps;
     const char *engine = job->spec.engine;
-    if (engine == NULL || !td_engine_needs_config(engine, strlen(engine)) || job->model->config == NULL)
+    if (engine == NULL || !td_engine_needs_config(td_text_of(engine)) || job->model->config == NULL)
         return true;
     if (!td_mapping_cache_init(&maps, 1, 0, err))
         return false;
@@ -139,11 +139,11 @@ static bool find_checkpoint(struct job *job, struct td_error *err)
         return false;
     size_t len = strlen(arguments->model);
     const char *name = td_repo_resolve(job->snapshot, arguments->model, &len);
-    job->model = td_snapshot_find_model(job->snapshot, name, len);
+    job->model = td_snapshot_find_model(job->snapshot, td_text_n(name, len));
     if (job->model == NULL)
         return td_error_set(err, TD_NOT_FOUND, "no model \"%.200s\" in %.200s; tensord inspect lists them",
                             arguments->model, arguments->directory);
-    job->checkpoint = td_model_find_checkpoint(job->model, id, id == NULL ? 0 : strlen(id));
+    job->checkpoint = td_model_find_checkpoint(job->model, td_text_n(id, id == NULL ? 0 : strlen(id)));
     return job->checkpoint != NULL || no_checkpoint(job, err);
 }
 
@@ -191,7 +191,8 @@ static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, str
     struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
     struct td_plan_basis basis;
     struct td_plan plan = {0};
-    bool ok = td_plan_spec_match(&job->spec, job->config, job->config_len, &tensors, NULL, &basis, err);
+    bool ok =
+        td_plan_spec_match(&job->spec, td_text_n(job->config, job->config_len), &tensors, NULL, &basis, err);
     for (uint64_t rank = 0; ok && rank < job->spec.tp_size; rank++)
         ok = tally_rank(job, &basis, rank, &plan, &ranks[rank], err);
     if (ok)
@@ -204,10 +205,9 @@ static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, str
 static bool run(struct job *job, struct td_error *err)
 {
     const struct arguments *arguments = job->arguments;
-    bool ok = arguments->plan != NULL
-                  ? read_plan(job, err)
-                  : td_plan_spec_init_engine(&job->spec, arguments->engine, strlen(arguments->engine),
-                                             arguments->tp_size, err);
+    bool ok = arguments->plan != NULL ? read_plan(job, err)
+                                      : td_plan_spec_init_engine(&job->spec, td_text_of(arguments->engine),
+                                                                 arguments->tp_size, err);
     if (!ok || !find_checkpoint(job, err) || !read_config(job, err))
         return false;
     struct td_plan_tally *ranks = calloc(job->spec.tp_size, sizeof *ranks);
@@ -275,11 +275,11 @@ static bool take_option(int argc, char **argv, int *i, const char *name, const c
 static int check_engine(struct arguments *arguments)
 {
     struct td_error err = TD_ERROR_INIT;
-    if (!td_engine_exists(arguments->engine, strlen(arguments->engine))) {
-        (void)td_engine_not_found(arguments->engine, strlen(arguments->engine), &err);
+    if (!td_engine_exists(td_text_of(arguments->engine))) {
+        (void)td_engine_not_found(td_text_of(arguments->engine), &err);
         return usage("--engine: ", err.message);
     }
-    if (!td_number_read(arguments->tp, strlen(arguments->tp), TD_MAX_TP_SIZE, &arguments->tp_size) ||
+    if (!td_number_read(td_text_of(arguments->tp), TD_MAX_TP_SIZE, &arguments->tp_size) ||
         !td_tp_size_check(arguments->tp_size, &err))
         return usage("--tp takes a number of ranks from 1 to 4096, not ", arguments->tp);
     return 0;

@@ -124,7 +124,7 @@ static bool set_option(struct td_config *config, const struct option *option, co
         *(bool *)to = strcmp(value, "on") == 0;
         return true;
     case KIND_COUNT:
-        if (!td_number_read(value, strlen(value), UINT64_MAX, &number) || number < option->min ||
+        if (!td_number_read(td_text_of(value), UINT64_MAX, &number) || number < option->min ||
             number > option->max)
             return td_error_set(err, TD_INVALID_ARGUMENT,
                                 "%s takes a whole number from %" PRIu64 " to %" PRIu64 ", not \"%s\"", source,
@@ -156,10 +156,10 @@ const char *td_config_environment(const char *option)
     return value == NULL || value[0] == '\0' ? NULL : value;
 }
 
-static const struct option *find_option(const char *name, size_t len)
+static const struct option *find_option(struct td_text name)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (strlen(options[i].name) == len && memcmp(options[i].name, name, len) == 0)
+        if (strlen(options[i].name) == name.len && memcmp(options[i].name, name.p, name.len) == 0)
             return &options[i];
     return NULL;
 }
@@ -220,7 +220,7 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         }
         const char *equals = strchr(argument, '=');
         size_t len = equals == NULL ? strlen(argument) - 2 : (size_t)(equals - argument) - 2;
-        const struct option *option = find_option(argument + 2, len);
+        const struct option *option = find_option(td_text_n(argument + 2, len));
         if (option == NULL)
             return unknown_option(argument, err);
         if (equals == NULL && i + 1 >= argc)
@@ -237,43 +237,43 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
     return true;
 }
 
-static bool ends_with(const char *text, size_t len, const char *end)
+static bool ends_with(struct td_text text, const char *end)
 {
     size_t n = strlen(end);
-    return len >= n && memcmp(text + len - n, end, n) == 0;
+    return text.len >= n && memcmp(text.p + text.len - n, end, n) == 0;
 }
 
 /* Whether "_PORT_80_TCP", with "_PROTO", "_PORT" or "_ADDR" behind it or without, is the end of a name. */
-static bool ends_with_port(const char *name, size_t len)
+static bool ends_with_port(struct td_text name)
 {
     static const char *const details[] = {"_PROTO", "_PORT", "_ADDR"};
     static const char *const protocols[] = {"_TCP", "_UDP", "_SCTP"};
     for (size_t i = 0; i < sizeof details / sizeof *details; i++) {
-        if (ends_with(name, len, details[i])) {
-            len -= strlen(details[i]);
+        if (ends_with(name, details[i])) {
+            name.len -= strlen(details[i]);
             break;
         }
     }
     for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++) {
-        if (!ends_with(name, len, protocols[i]))
+        if (!ends_with(name, protocols[i]))
             continue;
-        size_t end = len - strlen(protocols[i]);
+        size_t end = name.len - strlen(protocols[i]);
         size_t start = end;
-        while (start > 0 && isdigit((unsigned char)name[start - 1]))
+        while (start > 0 && isdigit((unsigned char)name.p[start - 1]))
             start--;
-        return start < end && ends_with(name, start, "_PORT_");
+        return start < end && ends_with(td_text_n(name.p, start), "_PORT_");
     }
     return false;
 }
 
 /* Whether Kubernetes or Docker sets such a variable for a service ("service links"). */
-static bool is_service_link(const char *name, size_t len, const char *value)
+static bool is_service_link(struct td_text name, const char *value)
 {
     static const char named_port[] = "_SERVICE_PORT_";
-    const char *at = strstr(name, named_port);
-    return ends_with(name, len, "_SERVICE_HOST") || ends_with(name, len, "_SERVICE_PORT") ||
-           (at != NULL && at + sizeof named_port - 1 < name + len) || ends_with_port(name, len) ||
-           (ends_with(name, len, "_PORT") && strstr(value, "://") != NULL);
+    const char *at = strstr(name.p, named_port);
+    return ends_with(name, "_SERVICE_HOST") || ends_with(name, "_SERVICE_PORT") ||
+           (at != NULL && at + sizeof named_port - 1 < name.p + name.len) || ends_with_port(name) ||
+           (ends_with(name, "_PORT") && strstr(value, "://") != NULL);
 }
 
 enum td_variable td_config_judge_variable(const char *variable, char near[TD_VARIABLE_BYTES])
@@ -284,7 +284,7 @@ enum td_variable td_config_judge_variable(const char *variable, char near[TD_VAR
     size_t len = strcspn(variable, "=");
     const char *value = variable[len] == '=' ? variable + len + 1 : "";
     if (strncmp(variable, prefix, sizeof prefix - 1) != 0 || value[0] == '\0' ||
-        is_service_link(variable, len, value))
+        is_service_link(td_text_n(variable, len), value))
         return TD_VARIABLE_KNOWN;
     size_t word_len = len - (sizeof prefix - 1);
     if (word_len + sizeof prefix > sizeof word) /* longer than any option's name */
@@ -294,10 +294,11 @@ enum td_variable td_config_judge_variable(const char *variable, char near[TD_VAR
         word[i] = c == '_' ? '-' : (char)tolower((unsigned char)c);
     }
     environment_name(word, near);
-    if (find_option(word, word_len) != NULL && strlen(near) == len && memcmp(near, variable, len) == 0)
+    if (find_option(td_text_n(word, word_len)) != NULL && strlen(near) == len &&
+        memcmp(near, variable, len) == 0)
         return TD_VARIABLE_KNOWN;
     names[list_names(names)] = NULL;
-    const char *meant = td_suggest_nearest(word, word_len, names);
+    const char *meant = td_suggest_nearest(td_text_n(word, word_len), names);
     if (meant == NULL)
         return TD_VARIABLE_UNKNOWN;
     environment_name(meant, near);

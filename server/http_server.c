@@ -175,15 +175,15 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
-static struct td_text trimmed(const char *p, size_t len)
+static struct td_text trimmed(struct td_text p)
 {
-    while (len > 0 && (p[0] == ' ' || p[0] == '\t')) {
-        p++;
-        len--;
+    while (p.len > 0 && (p.p[0] == ' ' || p.p[0] == '\t')) {
+        p.p++;
+        p.len--;
     }
-    while (len > 0 && (p[len - 1] == ' ' || p[len - 1] == '\t'))
-        len--;
-    return (struct td_text){.p = p, .len = len};
+    while (p.len > 0 && (p.p[p.len - 1] == ' ' || p.p[p.len - 1] == '\t'))
+        p.len--;
+    return (struct td_text){.p = p.p, .len = p.len};
 }
 
 static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const char *name, size_t name_len,
@@ -197,7 +197,7 @@ static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const 
     }
     struct td_header *header = &exchange->headers[exchange->header_count++];
     header->name = (struct td_text){.p = name, .len = name_len};
-    header->value = trimmed(value == NULL ? "" : value, value == NULL ? 0 : value_len);
+    header->value = trimmed(td_text_n(value == NULL ? "" : value, value == NULL ? 0 : value_len));
     return MHD_YES;
 }
 
@@ -376,7 +376,7 @@ static void address_text(const struct in6_addr *address, char out[INET6_ADDRSTRL
 static void log_text(struct td_buffer *line, const char *key, struct td_text value)
 {
     char shown[1024];
-    td_utf8_escape(value.p, value.len, shown, sizeof shown);
+    td_utf8_escape(value, shown, sizeof shown);
     td_buffer_printf(line, " %s=", key);
     td_json_write_cstring(line, shown);
 }

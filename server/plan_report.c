@@ -55,7 +55,7 @@ static uint64_t repeated_bytes(const struct td_plan_report *report, const struct
     for (size_t i = 0; i < report->plan->dropped_count; i++) {
         struct td_tensor_ref ref;
         const char *name = report->plan->dropped[i];
-        if (td_checkpoint_find(report->checkpoint, name, strlen(name), &ref) && ref.tensor->reason == NULL)
+        if (td_checkpoint_find(report->checkpoint, td_text_of(name), &ref) && ref.tensor->reason == NULL)
             once -= ref.tensor->nbytes;
     }
     return all->nbytes - all->header_bytes - all->padding_bytes - once;

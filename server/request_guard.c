@@ -127,7 +127,7 @@ static void note_framing(const struct td_header *header, struct framing *framing
     } else if (begins_ignoring_case(header->name, "Content-Length")) {
         framing->lengths++;
         framing->is_number = td_text_equals_ignore_case(header->name, "Content-Length") &&
-                             td_number_read(header->value.p, header->value.len, UINT64_MAX, &framing->length);
+                             td_number_read(header->value, UINT64_MAX, &framing->length);
         framing->is_zero = framing->is_number && td_text_equals(header->value, "0");
     }
 }

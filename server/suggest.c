@@ -40,18 +40,18 @@ static size_t tolerance(size_t len)
     return third == 0 ? 1 : least(third, 3);
 }
 
-const char *td_suggest_nearest(const char *word, size_t len, const char *const *known)
+const char *td_suggest_nearest(struct td_text word, const char *const *known)
 {
     const char *best = NULL;
-    if (len == 0 || len > WORD_MAX_BYTES)
+    if (word.len == 0 || word.len > WORD_MAX_BYTES)
         return NULL;
-    size_t best_distance = tolerance(len) + 1;
+    size_t best_distance = tolerance(word.len) + 1;
     for (; *known != NULL; known++) {
         size_t known_len = strlen(*known);
         if (known_len > WORD_MAX_BYTES)
             continue;
-        bool begins = len >= PREFIX_MIN_BYTES && strncmp(*known, word, len) == 0;
-        size_t far = begins ? 1 : distance(word, len, *known, known_len);
+        bool begins = word.len >= PREFIX_MIN_BYTES && strncmp(*known, word.p, word.len) == 0;
+        size_t far = begins ? 1 : distance(word.p, word.len, *known, known_len);
         if (far < best_distance && far < known_len) {
             best = *known;
             best_distance = far;
@@ -66,7 +66,7 @@ void td_suggest(const char *word, const char *prefix, const char *const *known, 
     bool has_prefix = dashes == strlen(prefix);
     word += dashes;
     size_t len = strcspn(word, "=");
-    const char *found = td_suggest_nearest(word, len, known);
+    const char *found = td_suggest_nearest(td_text_n(word, len), known);
     bool is_right = found != NULL && has_prefix && strlen(found) == len && memcmp(found, word, len) == 0;
     out[0] = '\0';
     if (found != NULL && !is_right)

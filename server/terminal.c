@@ -7,14 +7,14 @@
 #include <string.h>
 
 /* Writes text[0..len), and what comes before and after it, in one piece. */
-static void write_shown(FILE *out, const char *before, const char *text, size_t len, const char *after)
+static void write_shown(FILE *out, const char *before, struct td_text text, const char *after)
 {
     char small[1024];
     struct td_buffer memory;
     td_buffer_init(&memory);
-    bool fits = td_buffer_reserve(&memory, 4 * len + 1);
+    bool fits = td_buffer_reserve(&memory, 4 * text.len + 1);
     char *shown = fits ? memory.data : small;
-    td_utf8_escape(text, len, shown, fits ? 4 * len + 1 : sizeof small);
+    td_utf8_escape(text, shown, fits ? 4 * text.len + 1 : sizeof small);
     (void)fprintf(out, "%s%s%s", before, shown, after);
     td_buffer_fini(&memory);
 }
@@ -35,7 +35,7 @@ __attribute__((format(printf, 3, 0))) static void write_line(FILE *out, const ch
         text = memory.data;
     }
     va_end(again);
-    write_shown(out, before, text, strlen(text), "\n");
+    write_shown(out, before, td_text_of(text), "\n");
     td_buffer_fini(&memory);
 }
 
@@ -59,7 +59,7 @@ void td_terminal_text(FILE *out, const char *text)
 {
     while (*text != '\0') {
         size_t len = strcspn(text, "\n");
-        write_shown(out, "", text, len, "\n");
+        write_shown(out, "", td_text_n(text, len), "\n");
         text += text[len] == '\n' ? len + 1 : len;
     }
 }
@@ -70,7 +70,7 @@ const char *td_terminal_name(const char *text, struct td_buffer *memory)
     td_buffer_clear(memory);
     if (!td_buffer_reserve(memory, 4 * len + 1))
         return "?";
-    td_utf8_escape(text, len, memory->data, 4 * len + 1);
+    td_utf8_escape(td_text_n(text, len), memory->data, 4 * len + 1);
     return memory->data;
 }
 

@@ -21,17 +21,17 @@ const char *td_engine_name(size_t i)
     return i < TD_ENGINE_COUNT ? engines[i]->name : NULL;
 }
 
-static const struct td_table_engine *find_engine(const char *name, size_t len)
+static const struct td_table_engine *find_engine(struct td_text name)
 {
     for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
-        if (strlen(engines[i]->name) == len && memcmp(engines[i]->name, name, len) == 0)
+        if (strlen(engines[i]->name) == name.len && memcmp(engines[i]->name, name.p, name.len) == 0)
             return engines[i];
     return NULL;
 }
 
-bool td_engine_exists(const char *name, size_t len)
+bool td_engine_exists(struct td_text name)
 {
-    return find_engine(name, len) != NULL;
+    return find_engine(name) != NULL;
 }
 
 void td_engine_list(char *out, size_t capacity)
@@ -42,17 +42,17 @@ void td_engine_list(char *out, size_t capacity)
         n += (size_t)snprintf(out + n, capacity - n, "%s%s", i > 0 ? ", " : "", engines[i]->name);
 }
 
-bool td_engine_not_found(const char *name, size_t len, struct td_error *err)
+bool td_engine_not_found(struct td_text name, struct td_error *err)
 {
     char known[TD_ERROR_MESSAGE_BYTES];
     td_engine_list(known, sizeof known);
-    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; there are %s", (int)(len > 64 ? 64 : len),
-                        name, known);
+    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; there are %s",
+                        (int)(name.len > 64 ? 64 : name.len), name.p, known);
 }
 
-bool td_engine_needs_config(const char *name, size_t len)
+bool td_engine_needs_config(struct td_text name)
 {
-    const struct td_table_engine *engine = find_engine(name, len);
+    const struct td_table_engine *engine = find_engine(name);
     return engine != NULL && engine->any == NULL;
 }
 
@@ -282,7 +282,7 @@ static bool drop_nextn(struct builder *b, struct td_arena *arena, struct td_erro
     for (uint64_t i = 0; ok && i < config->nextn_layers; i++) {
         td_buffer_clear(&text);
         td_buffer_printf(&text, "model.layers.%" PRIu64 ".**", config->layers + i);
-        char *match = text.failed ? NULL : td_arena_strndup(arena, text.data, text.len);
+        char *match = text.failed ? NULL : td_arena_strndup(arena, td_buffer_text(&text));
         ok = match != NULL || td_error_no_memory(err);
         b->list->rules[b->list->count++] = (struct td_rule){.match = match, .drop = true};
     }
@@ -329,7 +329,7 @@ static bool refuse_model(const struct td_table_engine *engine, const struct td_r
     for (size_t i = 0; i < tensors->count; i++) {
         const struct td_tensor *tensor = tensors->get(tensors->context, i);
         struct td_captures captures;
-        const struct td_rule *rule = td_rules_find(rules, tensor->name, tensor->name_len, &captures, &steps);
+        const struct td_rule *rule = td_rules_find(rules, td_tensor_name(tensor), &captures, &steps);
         if (rule != NULL && rule->refuse != NULL)
             return td_error_set(err, TD_FAILED_PRECONDITION, "%stensor \"%.160s\": %s", why, tensor->name,
                                 rule->refuse);
@@ -355,16 +355,16 @@ static bool check_tp_size(const struct td_table_engine *engine, uint64_t tp_size
     return true;
 }
 
-bool td_engine_rules(const char *engine_name, const char *config_text, size_t config_len,
+bool td_engine_rules(const char *engine_name, struct td_text config_text,
                      const struct td_tensor_list *tensors, uint64_t tp_size, struct td_arena *arena,
                      struct td_rule_list *out, struct td_error *err)
 {
-    const struct td_table_engine *engine = find_engine(engine_name, strlen(engine_name));
+    const struct td_table_engine *engine = find_engine(td_text_of(engine_name));
     struct td_model_config config = {.heads = 0};
     struct builder b = {.engine = engine, .config = &config, .list = out};
     *out = (struct td_rule_list){.count = 0};
     if (engine == NULL)
-        return td_engine_not_found(engine_name, strlen(engine_name), err);
+        return td_engine_not_found(td_text_of(engine_name), err);
     if (!check_tp_size(engine, tp_size, err))
         return false;
     if (engine->any != NULL) {
@@ -373,11 +373,11 @@ bool td_engine_rules(const char *engine_name, const char *config_text, size_t co
         add_fragment(&b, engine->any);
         return true;
     }
-    if (config_text == NULL)
+    if (config_text.p == NULL)
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "the model has no config.json, from which engine %s learns the architecture",
                             engine->name);
-    if (!td_model_config_read(config_text, config_len, &config, err))
+    if (!td_model_config_read(config_text, &config, err))
         return false;
     const struct td_table_model *model = find_model(engine, &config);
     if (model == NULL)

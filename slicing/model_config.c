@@ -195,15 +195,15 @@ static bool read_text_config(struct config_reader *outer, const struct td_json *
     return true;
 }
 
-bool td_model_config_read(const char *text, size_t len, struct td_model_config *out, struct td_error *err)
+bool td_model_config_read(struct td_text text, struct td_model_config *out, struct td_error *err)
 {
     struct td_error inner = TD_ERROR_INIT;
     struct config_reader r = {.seen = 0};
     struct td_json text_config = {.text = {NULL, 0}}; /* until it is found */
-    if (len > TD_CONFIG_MAX_BYTES)
+    if (text.len > TD_CONFIG_MAX_BYTES)
         return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has %zu bytes; at most %d are read",
-                            len, TD_CONFIG_MAX_BYTES);
-    td_json_init(&r.json, text, len, 0, &inner);
+                            text.len, TD_CONFIG_MAX_BYTES);
+    td_json_init(&r.json, text, 0, &inner);
     if (!read_object(&r, &text_config) || !td_json_expect(&r.json, TD_JSON_END, "the end of the file") ||
         (text_config.text.p != NULL && !read_text_config(&r, &text_config)))
         return td_error_set(err, TD_FAILED_PRECONDITION, "config.json: %s (at byte %" PRIu64 ")",

@@ -4,6 +4,7 @@
 #define TD_SLICING_MODEL_CONFIG_H
 
 #include "core/error.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,6 +38,6 @@ struct td_model_config {
 /* Reads config.json. With a text_config that has heads of its own all numbers and flags are from there, and names too where
  * the outer object has none. Errors (TD_FAILED_PRECONDITION): it is too long, no JSON, a key that matters twice, of the
  * wrong type or out of range, a number given under two names. */
-bool td_model_config_read(const char *text, size_t len, struct td_model_config *out, struct td_error *err);
+bool td_model_config_read(struct td_text text, struct td_model_config *out, struct td_error *err);
 
 #endif

@@ -316,7 +316,7 @@ static bool plan_group(struct planner *p, struct group *group)
         !check_group(p, group) || !check_shapes(p, group) || !plan_cells(p, group, &size) ||
         !set_shape(p, group, size, &out))
         return false;
-    out.name = td_arena_strndup(&plan->arena, head->out, strlen(head->out));
+    out.name = td_arena_strndup(&plan->arena, td_text_of(head->out));
     if (out.name == NULL)
         return refuse_memory(p);
     out.axis = group->axis;
@@ -383,7 +383,7 @@ static bool list_dropped(struct planner *p)
         return refuse_memory(p);
     for (size_t i = 0; i < match->dropped_count; i++) {
         const struct td_tensor *tensor = match->tensors.get(match->tensors.context, match->dropped[i]);
-        plan->dropped[i] = td_arena_strndup(&plan->arena, tensor->name, tensor->name_len);
+        plan->dropped[i] = td_arena_strndup(&plan->arena, td_tensor_name(tensor));
         if (plan->dropped[i] == NULL)
             return refuse_memory(p);
         plan->dropped_count++;

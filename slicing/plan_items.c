@@ -27,7 +27,7 @@ static const struct td_tensor *find_tensor(const struct td_tensor_list *tensors,
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct td_tensor *tensor = tensors->get(tensors->context, middle);
-        int order = td_name_compare(name, len, tensor->name, tensor->name_len);
+        int order = td_text_compare(td_text_n(name, len), td_tensor_name(tensor));
         if (order == 0) {
             *number = (uint32_t)middle;
             return tensor;
@@ -70,7 +70,7 @@ static bool take_slice(struct item_planner *p, const struct td_tensor *tensor, c
     struct td_error why;
     struct item_planner inner = {.tensors = p->tensors, .plan = p->plan, .err = &why};
     td_error_init(&why);
-    return (td_slice_parse(slice, strlen(slice), tensor->rank, tensor->shape, &selection, &why) &&
+    return (td_slice_parse(td_text_of(slice), tensor->rank, tensor->shape, &selection, &why) &&
             take_selection(&inner, tensor, &selection, piece, out)) ||
            td_error_set(p->err, why.code, "tensor \"%.160s\": %s", tensor->name, why.message);
 }
@@ -101,7 +101,7 @@ static bool append_result(struct item_planner *p, const struct td_tensor *tensor
                             "2^64-1 bytes",
                             tensor->name);
     out->dtype = tensor->dtype;
-    out->name = td_arena_strndup(&plan->arena, name, strlen(name));
+    out->name = td_arena_strndup(&plan->arena, td_text_of(name));
     if (out->name == NULL)
         return refuse_memory(p->plan, p->err);
     if (piece->selection == NULL && piece->size == 0)

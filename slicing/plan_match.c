@@ -131,7 +131,7 @@ static bool read_index(const struct matching *p, struct td_matched *m, const str
     const char *text = m->tensor->name + captures->at[captures->count - 1].off;
     uint32_t len = captures->at[captures->count - 1].len;
     uint64_t value;
-    if (!td_number_read_strict(text, len, 999999999, &value))
+    if (!td_number_read_strict(td_text_n(text, len), 999999999, &value))
         return refuse(p, m, "its last wildcard is not an index of a stack");
     m->index = (uint32_t)value;
     return true;
@@ -177,7 +177,7 @@ static bool set_out(struct matching *p, struct td_matched *m, const struct td_ca
     td_rule_write_out(m->rule, m->tensor->name, captures, &p->name);
     if (p->name.failed)
         return td_error_no_memory(p->err);
-    m->out = td_arena_strndup(&p->match->arena, p->name.data, p->name.len);
+    m->out = td_arena_strndup(&p->match->arena, td_buffer_text(&p->name));
     return m->out != NULL || refuse_memory(p);
 }
 
@@ -186,7 +186,7 @@ static bool match_tensor(struct matching *p, uint32_t number)
     const struct td_tensor *tensor = p->match->tensors.get(p->match->tensors.context, number);
     struct td_matched m = {.tensor = tensor, .number = number};
     struct td_captures captures;
-    m.rule = td_rules_find(p->match->rules, tensor->name, tensor->name_len, &captures, &p->steps);
+    m.rule = td_rules_find(p->match->rules, td_tensor_name(tensor), &captures, &p->steps);
     if (m.rule != NULL)
         p->used[m.rule - p->match->rules->rules] = true;
     if (p->steps == 0)
@@ -281,8 +281,8 @@ struct td_unused_rule td_plan_match_explain(const struct td_plan_match *match, u
         const struct td_tensor *tensor = match->tensors.get(match->tensors.context, i);
         struct td_captures captures;
         const struct td_rule *taker = NULL;
-        if (td_rules_find(&itself, tensor->name, tensor->name_len, &captures, steps) != NULL)
-            taker = td_rules_find(&earlier, tensor->name, tensor->name_len, &captures, steps);
+        if (td_rules_find(&itself, td_tensor_name(tensor), &captures, steps) != NULL)
+            taker = td_rules_find(&earlier, td_tensor_name(tensor), &captures, steps);
         why.known = *steps > 0;
         why.several = taker != NULL && why.taker != NULL && taker != why.taker;
         why.taker = why.taker == NULL ? taker : why.taker;

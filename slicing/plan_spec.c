@@ -21,12 +21,12 @@ void td_plan_spec_fini(struct td_plan_spec *spec)
     td_arena_fini(&spec->arena);
 }
 
-bool td_plan_spec_init_engine(struct td_plan_spec *spec, const char *engine, size_t engine_len,
-                              uint64_t tp_size, struct td_error *err)
+bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, uint64_t tp_size,
+                              struct td_error *err)
 {
-    init(spec, engine_len);
+    init(spec, engine.len);
     spec->tp_size = tp_size;
-    spec->engine = td_arena_strndup(&spec->arena, engine, engine_len);
+    spec->engine = td_arena_strndup(&spec->arena, engine);
     return td_tp_size_check(tp_size, err) && (spec->engine != NULL || td_error_no_memory(err));
 }
 
@@ -199,13 +199,13 @@ static bool is_complete(struct td_plan_spec *spec, unsigned has, uint64_t rank_c
                         "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
 }
 
-bool td_plan_spec_parse(struct td_plan_spec *spec, const char *text, size_t len, struct td_error *err)
+bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_error *err)
 {
     struct td_json json;
     unsigned has = 0;
     uint64_t rank_count = 0;
-    init(spec, len);
-    td_json_init(&json, text, len, 0, err);
+    init(spec, text.len);
+    td_json_init(&json, text, 0, err);
     if (!td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "a plan, an object,"))
         return false;
     for (;;) {
@@ -221,7 +221,7 @@ bool td_plan_spec_parse(struct td_plan_spec *spec, const char *text, size_t len,
 
 /* ---- plans --------------------------------------------------------------------------------------------- */
 
-bool td_plan_spec_match(const struct td_plan_spec *spec, const char *config, size_t config_len,
+bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config,
                         const struct td_tensor_list *tensors, struct td_budget *budget,
                         struct td_plan_basis *out, struct td_error *err)
 {
@@ -229,8 +229,8 @@ bool td_plan_spec_match(const struct td_plan_spec *spec, const char *config, siz
     td_arena_init(&out->arena, 0);
     if (spec->ranks != NULL)
         return true;
-    return (spec->engine == NULL || td_engine_rules(spec->engine, config, config_len, tensors, spec->tp_size,
-                                                    &out->arena, &out->rules, err)) &&
+    return (spec->engine == NULL ||
+            td_engine_rules(spec->engine, config, tensors, spec->tp_size, &out->arena, &out->rules, err)) &&
            td_plan_match(&out->rules, tensors, budget, &out->match, err);
 }
 

@@ -6,6 +6,7 @@
 #ifndef TD_SLICING_PLAN_SPEC_H
 #define TD_SLICING_PLAN_SPEC_H
 
+#include "core/text.h"
 #include "slicing/engine.h"
 #include "slicing/plan.h"
 
@@ -23,12 +24,12 @@ struct td_plan_spec {
 };
 
 /* The specification of a built-in engine. Fini in every case. */
-bool td_plan_spec_init_engine(struct td_plan_spec *spec, const char *engine, size_t engine_len,
-                              uint64_t tp_size, struct td_error *err);
+bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, uint64_t tp_size,
+                              struct td_error *err);
 
 /* Reads a specification; nothing points into the text afterwards. Fini in every case. Errors: TD_INVALID_ARGUMENT with
  * the position. */
-bool td_plan_spec_parse(struct td_plan_spec *spec, const char *text, size_t len, struct td_error *err);
+bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_error *err);
 
 /* Reads a list of tensors, [{"name", "as"?, "slice"?}...], at the reader (the next token is its '['); what it holds lives
  * in the arena. */
@@ -48,7 +49,7 @@ struct td_plan_basis {
 
 /* Fini in every case. The specification, and what the tensors point to, are to outlive it. config and errors as in
  * td_engine_rules; errors as td_plan_match too. Matches and plans are taken from the budget (borrowed; NULL: none). */
-bool td_plan_spec_match(const struct td_plan_spec *spec, const char *config, size_t config_len,
+bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config,
                         const struct td_tensor_list *tensors, struct td_budget *budget,
                         struct td_plan_basis *out, struct td_error *err);
 void td_plan_basis_fini(struct td_plan_basis *basis);

@@ -108,18 +108,18 @@ static bool match_all(struct matcher *m)
     return n == m->name_len;
 }
 
-bool td_rule_match(const char *pattern, const char *name, size_t name_len, struct td_captures *captures)
+bool td_rule_match(const char *pattern, struct td_text name, struct td_captures *captures)
 {
-    struct matcher m = {.pattern = pattern, .name = name, .name_len = name_len, .captures = captures};
+    struct matcher m = {.pattern = pattern, .name = name.p, .name_len = name.len, .captures = captures};
     return match_all(&m);
 }
 
-const struct td_rule *td_rules_find(const struct td_rule_list *rules, const char *name, size_t name_len,
+const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_text name,
                                     struct td_captures *captures, uint64_t *steps)
 {
     for (size_t i = 0; i < rules->count; i++) {
         struct matcher m = {
-            .pattern = rules->rules[i].match, .name = name, .name_len = name_len, .captures = captures};
+            .pattern = rules->rules[i].match, .name = name.p, .name_len = name.len, .captures = captures};
         bool found = match_all(&m);
         if (steps != NULL) {
             *steps -= m.steps < *steps ? m.steps + 1 : *steps;

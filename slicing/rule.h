@@ -7,6 +7,7 @@
 #include "core/buffer.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -100,11 +101,11 @@ struct td_captures {
 };
 
 /* Whether the whole name matches. Time is at most pattern x name. Captures are the shortest from the left. */
-bool td_rule_match(const char *pattern, const char *name, size_t name_len, struct td_captures *captures);
+bool td_rule_match(const char *pattern, struct td_text name, struct td_captures *captures);
 
 /* The first rule that matches, or NULL. *steps, when given, is how much work is left: it goes down by about the
  * characters looked at, and at 0 the search ends with NULL. */
-const struct td_rule *td_rules_find(const struct td_rule_list *rules, const char *name, size_t name_len,
+const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_text name,
                                     struct td_captures *captures, uint64_t *steps);
 
 /* Appends the rule's result for a tensor's name, no NUL after it. */

@@ -109,7 +109,7 @@ static bool read_dim(struct rule_reader *r, int32_t *out)
     bool negative = text[0] == '-';
     size_t sign = negative ? 1 : 0;
     uint64_t value;
-    if (!td_number_read(text + sign, json->value_len - sign, negative ? 64 : 63, &value))
+    if (!td_number_read(td_text_n(text + sign, json->value_len - sign), negative ? 64 : 63, &value))
         return td_json_fail(json, "dim must be a whole number from -64 to 63");
     *out = negative ? -(int32_t)value : (int32_t)value;
     return true;

@@ -127,14 +127,14 @@ static void count_items(struct td_text text, size_t *items, size_t *ellipses)
         *ellipses += is_ellipsis(next_item(&text));
 }
 
-bool td_slice_parse(const char *text, size_t len, uint32_t rank, const uint64_t *shape,
-                    struct td_selection *out, struct td_error *err)
+bool td_slice_parse(struct td_text text, uint32_t rank, const uint64_t *shape, struct td_selection *out,
+                    struct td_error *err)
 {
-    struct td_text whole = {text, len};
+    struct td_text whole = {text.p, text.len};
     struct td_text left = whole;
     size_t items;
     size_t ellipses;
-    if (len == 0)
+    if (text.len == 0)
         return td_error_set(err, TD_INVALID_ARGUMENT,
                             "slice: is empty; it needs an item per dimension, such as 0:128,:");
     count_items(whole, &items, &ellipses);
@@ -172,10 +172,10 @@ static void take_chunk(uint64_t chunk, uint64_t count, uint64_t *start, uint64_t
     *size = left < each ? left : each;
 }
 
-bool td_shard_parse(const char *text, size_t len, uint32_t rank, const uint64_t *shape,
-                    struct td_selection *out, struct td_error *err)
+bool td_shard_parse(struct td_text text, uint32_t rank, const uint64_t *shape, struct td_selection *out,
+                    struct td_error *err)
 {
-    struct td_text whole = {text, len};
+    struct td_text whole = {text.p, text.len};
     struct td_text rest = whole;
     struct number dim;
     struct number chunk;

@@ -3,6 +3,7 @@
 #define TD_SLICING_SELECTION_H
 
 #include "core/error.h"
+#include "core/text.h"
 #include "parser/manifest.h"
 
 #include <stdbool.h>
@@ -25,14 +26,14 @@ void td_selection_all(uint32_t rank, const uint64_t *shape, struct td_selection 
  * dimension, separated by commas: "0:128,:", "-4:", "...,0:8", "5". Stops and starts clip as in NumPy; an integer drops
  * its dimension. Errors (TD_INVALID_ARGUMENT, the message has the item and the dimension's size): an empty text, a step,
  * an integer out of range, more items than dimensions, two ellipses, anything else. */
-bool td_slice_parse(const char *text, size_t len, uint32_t rank, const uint64_t *shape,
-                    struct td_selection *out, struct td_error *err);
+bool td_slice_parse(struct td_text text, uint32_t rank, const uint64_t *shape, struct td_selection *out,
+                    struct td_error *err);
 
 /* "DIM:RANK/SIZE": torch.chunk's RANK-th of SIZE pieces of dimension DIM (negative: from the end); pieces past the last
  * are empty, as DTensor's Shard has them. Errors (TD_INVALID_ARGUMENT): not of that form, DIM none of the tensor's,
  * RANK not below SIZE, SIZE 0. */
-bool td_shard_parse(const char *text, size_t len, uint32_t rank, const uint64_t *shape,
-                    struct td_selection *out, struct td_error *err);
+bool td_shard_parse(struct td_text text, uint32_t rank, const uint64_t *shape, struct td_selection *out,
+                    struct td_error *err);
 
 /* The shape of the result, dropped dimensions left out; returns its rank. shape has room for TD_MAX_RANK. */
 uint32_t td_selection_shape(const struct td_selection *selection, uint64_t *shape);

@@ -51,7 +51,7 @@ static uint64_t check_metadata(const struct td_manifest *m)
         struct td_json json;
         FUZZ_CHECK(pair->key[0] != '\0');
         FUZZ_CHECK(td_utf8_valid(pair->value, len) && memchr(pair->value, '\n', len) == NULL);
-        td_json_init(&json, pair->value, len, 0, NULL);
+        td_json_init(&json, td_text_n(pair->value, len), 0, NULL);
         enum td_json_token first = td_json_next(&json);
         FUZZ_CHECK(first != TD_JSON_NULL && first != TD_JSON_ERROR);
         if (strcmp(pair->key, "general.alignment") == 0)

@@ -168,15 +168,15 @@ static void check_string(struct td_json json)
         return;
     }
     FUZZ_CHECK(len <= json.value_len && strlen(out) == len && td_utf8_valid(out, len));
-    FUZZ_CHECK(td_json_equals_n(&json, out, len) && td_json_equals(&json, out));
+    FUZZ_CHECK(td_json_equals_n(&json, td_text_n(out, len)) && td_json_equals(&json, out));
     FUZZ_CHECK(json.escaped || len == json.value_len);
     struct td_buffer written;
     td_buffer_init(&written);
-    td_json_write_string(&written, out, len);
+    td_json_write_string(&written, td_text_n(out, len));
     FUZZ_CHECK(!written.failed && is_json(written.data, written.len));
     struct td_json again;
-    td_json_init(&again, written.data, written.len, 0, &err);
-    FUZZ_CHECK(td_json_next(&again) == TD_JSON_STRING && td_json_equals_n(&again, out, len));
+    td_json_init(&again, td_buffer_text(&written), 0, &err);
+    FUZZ_CHECK(td_json_next(&again) == TD_JSON_STRING && td_json_equals_n(&again, td_text_n(out, len)));
     td_buffer_fini(&written);
     free(out);
 }
@@ -200,7 +200,7 @@ static void check_number(struct td_json json)
 static bool walk(const char *data, size_t size, struct td_error *err)
 {
     struct td_json json;
-    td_json_init(&json, data, size, 0, err);
+    td_json_init(&json, td_text_n(data, size), 0, err);
     for (;;) {
         size_t before = json.pos;
         enum td_json_token token = td_json_next(&json);
@@ -220,10 +220,10 @@ static void check_minify(const char *data, size_t size, bool good)
     struct td_buffer once, twice;
     td_buffer_init(&once);
     td_buffer_init(&twice);
-    FUZZ_CHECK(td_json_minify(data, size, &once, NULL) == good);
+    FUZZ_CHECK(td_json_minify(td_text_n(data, size), &once, NULL) == good);
     if (good) {
         FUZZ_CHECK(once.len <= size && is_json(once.data, once.len));
-        FUZZ_CHECK(td_json_minify(once.data, once.len, &twice, NULL));
+        FUZZ_CHECK(td_json_minify(td_buffer_text(&once), &twice, NULL));
         FUZZ_CHECK(once.len == twice.len && memcmp(once.data, twice.data, once.len) == 0);
     }
     td_buffer_fini(&once);
@@ -237,11 +237,11 @@ static void check_canonical(const char *data, size_t size, bool good)
     struct td_buffer once, twice;
     td_buffer_init(&once);
     td_buffer_init(&twice);
-    bool ok = td_json_canonical(data, size, &once, NULL);
+    bool ok = td_json_canonical(td_text_n(data, size), &once, NULL);
     FUZZ_CHECK(good || !ok);
     if (ok) {
         FUZZ_CHECK(is_json(once.data, once.len));
-        FUZZ_CHECK(td_json_canonical(once.data, once.len, &twice, NULL));
+        FUZZ_CHECK(td_json_canonical(td_buffer_text(&once), &twice, NULL));
         FUZZ_CHECK(once.len == twice.len && memcmp(once.data, twice.data, once.len) == 0);
     }
     td_buffer_fini(&once);
@@ -260,7 +260,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_minify(text, size, good);
     check_canonical(text, size, good);
     struct td_json json;
-    td_json_init(&json, text, size, 0, NULL);
+    td_json_init(&json, td_text_n(text, size), 0, NULL);
     FUZZ_CHECK((td_json_skip(&json) && td_json_next(&json) == TD_JSON_END) == good);
     return 0;
 }

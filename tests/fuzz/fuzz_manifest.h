@@ -15,7 +15,7 @@ typedef unsigned __int128 fuzz_u128;
 static inline void fuzz_check_name(const char *name, size_t len, const char *before, size_t before_len)
 {
     FUZZ_CHECK(strlen(name) == len && td_utf8_valid(name, len));
-    FUZZ_CHECK(before == NULL || td_name_compare(before, before_len, name, len) < 0);
+    FUZZ_CHECK(before == NULL || td_text_compare(td_text_n(before, before_len), td_text_n(name, len)) < 0);
 }
 
 /* What holds for a tensor of which nothing but its description is known, too. */
@@ -23,14 +23,14 @@ static inline void fuzz_check_listed(const struct td_manifest *m, size_t i)
 {
     const struct td_tensor *t = &m->tensors[i];
     fuzz_check_name(t->name, t->name_len, i == 0 ? NULL : t[-1].name, i == 0 ? 0 : t[-1].name_len);
-    FUZZ_CHECK(td_manifest_find(m, t->name, t->name_len) == t);
+    FUZZ_CHECK(td_manifest_find(m, td_tensor_name(t)) == t);
     FUZZ_CHECK(t->dtype != NULL && t->rank <= TD_MAX_RANK && (t->rank == 0) == (t->shape == NULL));
     if (t->reason == NULL)
         FUZZ_CHECK(t->dtype->block_bytes > 0);
     else
         FUZZ_CHECK(t->reason[0] != '\0' && td_utf8_valid(t->reason, strlen(t->reason)));
     if (t->alias_of != NULL) {
-        const struct td_tensor *first = td_manifest_find(m, t->alias_of, strlen(t->alias_of));
+        const struct td_tensor *first = td_manifest_find(m, td_text_of(t->alias_of));
         FUZZ_CHECK(first != NULL && first < t && first->alias_of == NULL && first->reason == NULL);
         FUZZ_CHECK(t->reason == NULL && first->offset == t->offset && first->nbytes == t->nbytes);
     }
@@ -83,7 +83,7 @@ static inline void fuzz_check_metadata(const struct td_manifest *m)
         const struct td_metadata *pair = &m->metadata[i];
         struct td_json json;
         FUZZ_CHECK(td_utf8_valid(pair->key, strlen(pair->key)));
-        td_json_init(&json, pair->value, strlen(pair->value), 0, NULL);
+        td_json_init(&json, td_text_of(pair->value), 0, NULL);
         FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END && json.depth == 0);
     }
 }

@@ -10,7 +10,7 @@ static void check_json(const struct td_buffer *json)
 {
     struct td_json reader;
     struct td_error err = TD_ERROR_INIT;
-    td_json_init(&reader, json->data, json->len, 0, &err);
+    td_json_init(&reader, td_buffer_text(json), 0, &err);
     FUZZ_CHECK(td_json_next(&reader) == TD_JSON_OBJECT_BEGIN);
     for (enum td_json_token token = TD_JSON_OBJECT_BEGIN; token != TD_JSON_END;
          token = td_json_next(&reader)) {
@@ -40,7 +40,7 @@ static void check_again(const struct td_buffer *json)
     td_buffer_append(&text, json->data, json->len);
     td_buffer_puts(&text, "\n---\n");
     FUZZ_CHECK(!text.failed);
-    if (td_model_card_read(text.data, text.len, false, &again, &err))
+    if (td_model_card_read(td_buffer_text(&text), false, &again, &err))
         FUZZ_CHECK(again.len == json->len && memcmp(again.data, json->data, json->len) == 0);
     td_buffer_fini(&text);
     td_buffer_fini(&again);
@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > TD_CARD_MAX_BYTES)
         return 0;
     td_buffer_init(&json);
-    if (td_model_card_read((const char *)data, size, true, &json, &err)) {
+    if (td_model_card_read(td_text_n((const char *)data, size), true, &json, &err)) {
         FUZZ_CHECK(json.len <= TD_CARD_MAX_JSON_BYTES + 64);
         if (json.len > 0) {
             check_json(&json);

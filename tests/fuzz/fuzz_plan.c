@@ -14,11 +14,6 @@
 
 enum { MOST_TENSORS = 24, MOST_RANK = 5, MOST_SIZE = 4096, MOST_NAME = 96, MOST_RANKS = 16 };
 
-struct line {
-    const char *p;
-    size_t len;
-};
-
 struct world {
     struct td_tensor tensors[MOST_TENSORS];
     char names[MOST_TENSORS][MOST_NAME + 1];
@@ -45,30 +40,30 @@ static const struct td_tensor_list *world_list(void)
 
 /* ---- the model ---- */
 
-static struct line next_line(const char **p, const char *end)
+static struct td_text next_line(const char **p, const char *end)
 {
     const char *stop = memchr(*p, '\n', (size_t)(end - *p));
-    struct line line = {.p = *p, .len = (size_t)((stop == NULL ? end : stop) - *p)};
+    struct td_text line = {.p = *p, .len = (size_t)((stop == NULL ? end : stop) - *p)};
     *p = stop == NULL ? end : stop + 1;
     return line;
 }
 
 /* What stands before the next blank, taken off the front. */
-static struct line next_word(struct line *line)
+static struct td_text next_word(struct td_text *line)
 {
     const char *stop = memchr(line->p, ' ', line->len);
-    struct line word = {.p = line->p, .len = stop == NULL ? line->len : (size_t)(stop - line->p)};
+    struct td_text word = {.p = line->p, .len = stop == NULL ? line->len : (size_t)(stop - line->p)};
     size_t used = word.len + (stop == NULL ? 0 : 1);
-    *line = (struct line){.p = line->p + used, .len = line->len - used};
+    *line = (struct td_text){.p = line->p + used, .len = line->len - used};
     return word;
 }
 
 /* False when it is none that a manifest could hold. */
-static bool read_tensor(struct line line, size_t i)
+static bool read_tensor(struct td_text line, size_t i)
 {
     struct td_tensor *tensor = &world.tensors[i];
-    struct line name = next_word(&line);
-    struct line sizes = next_word(&line);
+    struct td_text name = next_word(&line);
+    struct td_text sizes = next_word(&line);
     uint64_t elems = 1;
     if (name.len > MOST_NAME || !td_utf8_valid(name.p, name.len) || memchr(name.p, '\0', name.len) != NULL)
         return false;
@@ -76,7 +71,7 @@ static bool read_tensor(struct line line, size_t i)
     world.names[i][name.len] = '\0';
     *tensor =
         (struct td_tensor){.name = world.names[i], .name_len = (uint32_t)name.len, .shape = world.shapes[i]};
-    tensor->dtype = line.len > 0 ? td_dtype_find(line.p, line.len) : td_dtype_find("F32", 3);
+    tensor->dtype = line.len > 0 ? td_dtype_find(line) : td_dtype_find(TD_TEXT("F32"));
     if (tensor->dtype == NULL)
         return false;
     while (sizes.len > 0) {
@@ -96,7 +91,7 @@ static bool read_tensor(struct line line, size_t i)
 
 static int compare(const struct td_tensor *a, const struct td_tensor *b)
 {
-    return td_name_compare(a->name, a->name_len, b->name, b->name_len);
+    return td_text_compare(td_tensor_name(a), td_tensor_name(b));
 }
 
 /* Sorted by name, none twice, as a checkpoint's are. */
@@ -178,7 +173,7 @@ static void check_patterns(const struct td_rule_list *rules)
         for (size_t k = 0; k < world.count; k++) {
             const struct td_tensor *tensor = &world.tensors[k];
             struct td_captures captures;
-            bool matches = td_rule_match(pattern, tensor->name, tensor->name_len, &captures);
+            bool matches = td_rule_match(pattern, td_tensor_name(tensor), &captures);
             fill_table(pattern, strlen(pattern), tensor->name, tensor->name_len);
             FUZZ_CHECK(matches == table[0][0]);
             if (matches)
@@ -237,7 +232,7 @@ static bool is_dropped(const struct td_plan *plan, const char *name)
 static bool may_repeat(const struct td_plan_spec *spec, const struct td_tensor *tensor)
 {
     struct td_captures captures;
-    const struct td_rule *rule = td_rules_find(&spec->rules, tensor->name, tensor->name_len, &captures, NULL);
+    const struct td_rule *rule = td_rules_find(&spec->rules, td_tensor_name(tensor), &captures, NULL);
     bool repeats = spec->engine != NULL || rule == NULL || rule->whole || tensor->rank == 0;
     for (uint32_t i = 0; rule != NULL && i < rule->part_count; i++)
         repeats = repeats || rule->parts[i].replicate;
@@ -275,14 +270,14 @@ static void check_refusal(const struct td_error *err)
     FUZZ_CHECK(len > 0 && len < TD_ERROR_MESSAGE_BYTES && td_utf8_valid(err->message, len));
 }
 
-static void check_ranks(const struct td_plan_spec *spec, struct line config)
+static void check_ranks(const struct td_plan_spec *spec, struct td_text config)
 {
     bool all = spec->ranks == NULL && spec->tp_size <= MOST_RANKS;
     uint64_t ranks = spec->tp_size < MOST_RANKS ? spec->tp_size : MOST_RANKS;
     struct td_plan_basis basis;
     struct td_error err = TD_ERROR_INIT;
     memset(world.seen, 0, sizeof world.seen);
-    bool matched = td_plan_spec_match(spec, config.p, config.len, world_list(), NULL, &basis, &err);
+    bool matched = td_plan_spec_match(spec, config, world_list(), NULL, &basis, &err);
     if (!matched)
         check_refusal(&err);
     for (uint64_t rank = 0; matched && rank < ranks; rank++) {
@@ -303,11 +298,11 @@ static void check_ranks(const struct td_plan_spec *spec, struct line config)
 
 /* ---- config.json ---- */
 
-static void check_config(struct line config)
+static void check_config(struct td_text config)
 {
     struct td_model_config read;
     struct td_error err = TD_ERROR_INIT;
-    if (!td_model_config_read(config.p, config.len, &read, &err)) {
+    if (!td_model_config_read(config, &read, &err)) {
         FUZZ_CHECK(err.code == TD_FAILED_PRECONDITION && strncmp(err.message, "config.json", 11) == 0);
         check_refusal(&err);
         return;
@@ -326,11 +321,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct td_error err = TD_ERROR_INIT;
     if (size == 0)
         return 0;
-    struct line body = next_line(&p, end);
-    struct line config = next_line(&p, end);
+    struct td_text body = next_line(&p, end);
+    struct td_text config = next_line(&p, end);
     read_world(p, end);
     check_config(config);
-    if (td_plan_spec_parse(&spec, body.p, body.len, &err)) {
+    if (td_plan_spec_parse(&spec, body, &err)) {
         check_patterns(&spec.rules);
         check_ranks(&spec, config);
     } else {

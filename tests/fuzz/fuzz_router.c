@@ -120,7 +120,7 @@ static void check_error(const struct td_response *response, const char *body)
     }
     struct td_json json;
     size_t len = (size_t)response->body.total_bytes;
-    td_json_init(&json, body, len, 0, NULL);
+    td_json_init(&json, td_text_n(body, len), 0, NULL);
     FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
     if (response->facade == TD_FACADE_HUB)
         check_hub_error(response, body);
@@ -234,7 +234,7 @@ static void check_json(const struct td_response *response, const char *body)
     FUZZ_CHECK(names_tree || strstr(body, tree.path) == NULL);
     if (response->status != 200 || is_file || strcmp(response->content_type, "application/json") != 0)
         return;
-    td_json_init(&json, body, (size_t)response->body.total_bytes, 0, NULL);
+    td_json_init(&json, td_text_n(body, (size_t)response->body.total_bytes), 0, NULL);
     FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
 }
 

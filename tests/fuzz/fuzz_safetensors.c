@@ -63,7 +63,7 @@ static void check_manifest(const struct td_manifest *m, uint64_t data_start, uin
     }
     for (size_t i = 0; i < m->metadata_count; i++) {
         struct td_json json;
-        td_json_init(&json, m->metadata[i].value, strlen(m->metadata[i].value), 0, NULL);
+        td_json_init(&json, td_text_of(m->metadata[i].value), 0, NULL);
         FUZZ_CHECK(td_json_next(&json) == TD_JSON_STRING);
     }
 }
@@ -72,7 +72,7 @@ static void check_manifest(const struct td_manifest *m, uint64_t data_start, uin
 static bool is_json(const char *text, size_t len)
 {
     struct td_json json;
-    td_json_init(&json, text, len, 0, NULL);
+    td_json_init(&json, td_text_n(text, len), 0, NULL);
     return td_json_skip(&json) && td_json_next(&json) == TD_JSON_END;
 }
 

@@ -36,7 +36,7 @@ static void check_entries(const struct td_shard_index *index)
 static const char *file_of(const struct td_shard_index *index, const struct td_json *key)
 {
     for (size_t i = 0; i < index->entry_count; i++)
-        if (td_json_equals_n(key, index->entries[i].tensor, index->entries[i].tensor_len))
+        if (td_json_equals_n(key, td_text_n(index->entries[i].tensor, index->entries[i].tensor_len)))
             return index->files[index->entries[i].file];
     return NULL;
 }
@@ -46,7 +46,7 @@ static void check_against_text(const struct td_shard_index *index, const char *t
 {
     struct td_json json;
     size_t pairs = 0;
-    td_json_init(&json, text, size, 0, NULL);
+    td_json_init(&json, td_text_n(text, size), 0, NULL);
     FUZZ_CHECK(td_json_next(&json) == TD_JSON_OBJECT_BEGIN);
     while (td_json_next(&json) == TD_JSON_KEY) {
         if (!td_json_equals(&json, "weight_map")) {
@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *text = (const char *)data;
     struct td_shard_index index;
     struct td_error err = TD_ERROR_INIT;
-    bool ok = td_shard_index_parse(&index, text, size, &err);
+    bool ok = td_shard_index_parse(&index, td_text_n(text, size), &err);
     FUZZ_CHECK(ok == (err.code == TD_OK));
     if (ok) {
         check_files(&index);

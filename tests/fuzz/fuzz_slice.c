@@ -146,7 +146,7 @@ static const struct td_dtype *pick_dtype(struct stream *in)
     static const char *const names[] = {"U8",   "BF16", "F32",     "C128",    "F4",
                                         "Q8_0", "Q4_K", "F6_E2M3", "F6_E3M2", "F64"};
     const char *name = names[next(in) % (sizeof names / sizeof *names)];
-    return td_dtype_find(name, strlen(name));
+    return td_dtype_find(td_text_of(name));
 }
 
 /* Wants elements [from, from + count) of a tensor, one after the other. */
@@ -296,8 +296,8 @@ static void fuzz_text(struct stream *in, bool slice)
         shape[i] = any_number(in);
         vast = vast || __builtin_mul_overflow(elems, shape[i], &elems);
     }
-    bool ok = (slice ? td_slice_parse : td_shard_parse)((const char *)in->p, in->len, rank, shape, &selection,
-                                                        &err);
+    bool ok = (slice ? td_slice_parse : td_shard_parse)(td_text_n((const char *)in->p, in->len), rank, shape,
+                                                        &selection, &err);
     if (!ok) {
         FUZZ_CHECK(err.code == TD_INVALID_ARGUMENT);
         fuzz_check_refusal(&err, UINT64_MAX);

@@ -89,28 +89,29 @@ struct made_records {
     uint8_t options; /* 1: big-endian, 2: compressed, 4: with constants */
 };
 
-static bool find_record(const void *context, const char *name, size_t len, struct td_torch_record *out)
+static bool find_record(const void *context, struct td_text name, struct td_torch_record *out)
 {
     const struct made_records *made = context;
     bool constants = (made->options & 4) != 0;
     *out = (struct td_torch_record){.offset = 0, .nbytes = made->len};
-    if ((len == 8 && memcmp(name, "data.pkl", 8) == 0) ||
-        (constants && len == 13 && memcmp(name, "constants.pkl", 13) == 0))
+    if ((name.len == 8 && memcmp(name.p, "data.pkl", 8) == 0) ||
+        (constants && name.len == 13 && memcmp(name.p, "constants.pkl", 13) == 0))
         return true;
     *out = (struct td_torch_record){.offset = made->len, .nbytes = 3};
-    if (len == 9 && memcmp(name, "byteorder", 9) == 0)
+    if (name.len == 9 && memcmp(name.p, "byteorder", 9) == 0)
         return (made->options & 1) != 0;
     out->nbytes = RECORD_BYTES;
     out->reason = (made->options & 2) != 0 ? "compressed (deflate)" : NULL;
-    FUZZ_CHECK(len < 300 && memchr(name, '\0', len) == NULL);
-    return len > 5 && (memcmp(name, "data/", 5) == 0 || (len > 10 && memcmp(name, "constants/", 10) == 0));
+    FUZZ_CHECK(name.len < 300 && memchr(name.p, '\0', name.len) == NULL);
+    return name.len > 5 &&
+           (memcmp(name.p, "data/", 5) == 0 || (name.len > 10 && memcmp(name.p, "constants/", 10) == 0));
 }
 
-static uint8_t *load_record(const void *context, const char *name, size_t len, uint64_t limit_bytes,
-                            size_t *out_len, struct td_error *err)
+static uint8_t *load_record(const void *context, struct td_text name, uint64_t limit_bytes, size_t *out_len,
+                            struct td_error *err)
 {
     const struct made_records *made = context;
-    bool order = len == 9 && memcmp(name, "byteorder", 9) == 0;
+    bool order = name.len == 9 && memcmp(name.p, "byteorder", 9) == 0;
     *out_len = order ? 3 : made->len;
     FUZZ_CHECK(*out_len <= limit_bytes);
     uint8_t *bytes = malloc(*out_len + 1);

@@ -12,13 +12,13 @@ static void check_entry(const struct td_zip *zip, size_t i, const struct td_inpu
     const struct td_zip_entry *e = &zip->entries[i];
     FUZZ_CHECK(strlen(e->name) == e->name_len && e->name_len > 0 && td_utf8_valid(e->name, e->name_len));
     FUZZ_CHECK(e->name[0] != '/' && e->name[e->name_len - 1] != '/');
-    FUZZ_CHECK(td_zip_find(zip, e->name, e->name_len) == e);
+    FUZZ_CHECK(td_zip_find(zip, td_text_n(e->name, e->name_len)) == e);
     FUZZ_CHECK(e->deflated || e->stored_bytes == e->size_bytes);
     FUZZ_CHECK(e->header_at < e->offset && e->offset <= input->size_bytes);
     FUZZ_CHECK(e->stored_bytes <= input->size_bytes - e->offset);
     const struct td_zip_entry *const *by_name = (const struct td_zip_entry *const *)zip->by_name;
-    FUZZ_CHECK(i == 0 || td_name_compare(by_name[i - 1]->name, by_name[i - 1]->name_len, by_name[i]->name,
-                                         by_name[i]->name_len) < 0);
+    FUZZ_CHECK(i == 0 || td_text_compare(td_text_n(by_name[i - 1]->name, by_name[i - 1]->name_len),
+                                         td_text_n(by_name[i]->name, by_name[i]->name_len)) < 0);
     /* a part unpacked alone is what the whole begins with */
     uint8_t *all = td_zip_load(input, e, LOAD_LIMIT, NULL);
     if (all != NULL) {

@@ -116,10 +116,10 @@ static bool find_rules(const char *dir, const char *engine, const struct td_tens
     char *text = engine[0] == '@' ? load("", engine + 1, &len) : load(dir, "config.json", &len);
     if (engine[0] == '@') {
         struct td_json json;
-        td_json_init(&json, text != NULL ? text : "", len, 0, err);
+        td_json_init(&json, td_text_n(text != NULL ? text : "", len), 0, err);
         ok = td_rules_read(&json, arena, rules, err);
     } else {
-        ok = td_engine_rules(engine, text, len, tensors, tp, arena, rules, err);
+        ok = td_engine_rules(engine, td_text_n(text, len), tensors, tp, arena, rules, err);
     }
     free(text);
     return ok;

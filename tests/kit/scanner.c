@@ -40,12 +40,12 @@ const struct td_snapshot *scanner_scan(struct scanner *scanner)
 
 const struct td_model *scanner_model(const struct scanner *scanner, const char *id)
 {
-    return td_snapshot_find_model(scanner->snapshot, id, strlen(id));
+    return td_snapshot_find_model(scanner->snapshot, td_text_of(id));
 }
 
 const struct td_entry *scanner_entry(const struct scanner *scanner, const char *path)
 {
-    return td_snapshot_find_entry(scanner->snapshot, path, strlen(path));
+    return td_snapshot_find_entry(scanner->snapshot, td_text_of(path));
 }
 
 const char *scanner_problem(const struct scanner *scanner, const struct td_model *model, const char *path)

@@ -38,7 +38,7 @@ static inline void tensor_set_init(struct tensor_set *set, const struct tensor_s
             elems *= specs[i].shape[d];
         tensor->name = specs[i].name;
         tensor->name_len = (uint32_t)strlen(specs[i].name);
-        tensor->dtype = td_dtype_find(specs[i].dtype, strlen(specs[i].dtype));
+        tensor->dtype = td_dtype_find(td_text_of(specs[i].dtype));
         tensor->rank = specs[i].rank;
         tensor->shape = specs[i].shape;
         tensor->reason = specs[i].reason;

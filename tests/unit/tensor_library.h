@@ -55,7 +55,7 @@ static inline uint8_t *library_add(struct tensor_library *library, const char *n
         elems *= shape[i];
     *tensor =
         (struct td_tensor){.name = name, .name_len = (uint32_t)strlen(name), .rank = rank, .shape = shape};
-    tensor->dtype = td_dtype_find(dtype, strlen(dtype));
+    tensor->dtype = td_dtype_find(td_text_of(dtype));
     assert_non_null(tensor->dtype);
     assert_true(td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes));
     size_t len = LIBRARY_BASE + (size_t)tensor->nbytes;

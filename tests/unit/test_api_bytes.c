@@ -246,7 +246,7 @@ static void dates_of_a_file(void **state)
     loopback_get(&place.loop, OLD, &answer);
     assert_non_null(answer_header(&answer, "Last-Modified", date));
     int64_t modified_s;
-    assert_true(td_http_date_parse(date, strlen(date), &modified_s));
+    assert_true(td_http_date_parse(td_text_of(date), &modified_s));
     assert_true(td_wall_now().seconds - modified_s >= 60 && td_wall_now().seconds - modified_s < 600);
     answer_fini(&answer);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

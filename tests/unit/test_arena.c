@@ -17,7 +17,7 @@ static void blocks_are_aligned_and_apart(void **state)
         sizes[i] = random_below(&seed, i % 100 == 0 ? 300000 : 600);
         memset(text, (int)(i & 0xFF), sizeof text);
         if (i % 3 == 0 && sizes[i] < sizeof text) {
-            blocks[i] = (unsigned char *)td_arena_strndup(&arena, text, sizes[i]);
+            blocks[i] = (unsigned char *)td_arena_strndup(&arena, td_text_n(text, sizes[i]));
             assert_non_null(blocks[i]);
             assert_int_equal(blocks[i][sizes[i]], 0);
         } else {
@@ -40,9 +40,9 @@ static void strings_keep_their_bytes(void **state)
     (void)state;
     struct td_arena arena;
     td_arena_init(&arena, 0);
-    char *empty = td_arena_strndup(&arena, "", 0);
-    char *part = td_arena_strndup(&arena, "abcdef", 3);
-    char *nul = td_arena_strndup(&arena, "a\0b", 3);
+    char *empty = td_arena_strndup(&arena, TD_TEXT(""));
+    char *part = td_arena_strndup(&arena, td_text_n("abcdef", 3));
+    char *nul = td_arena_strndup(&arena, TD_TEXT("a\0b"));
     assert_string_equal(empty, "");
     assert_string_equal(part, "abc");
     assert_memory_equal(nul, "a\0b", 4);
@@ -72,7 +72,7 @@ static void sizes_that_do_not_fit_are_refused(void **state)
     assert_null(td_arena_alloc(&arena, SIZE_MAX - 64));
     assert_null(td_arena_array(&arena, SIZE_MAX / 2, 3));
     assert_null(td_arena_array(&arena, SIZE_MAX / 8 + 1, 8));
-    assert_null(td_arena_strndup(&arena, "x", SIZE_MAX));
+    assert_null(td_arena_strndup(&arena, td_text_n("x", SIZE_MAX)));
     assert_int_equal(alloc_count_get().calls, 0);
     assert_non_null(td_arena_alloc(&arena, 100));
     td_arena_fini(&arena);
@@ -85,10 +85,10 @@ static void limit_bounds_the_sum(void **state)
     td_arena_init(&arena, 1000);
     assert_non_null(td_arena_alloc(&arena, 992));
     assert_null(td_arena_alloc(&arena, 16));
-    assert_null(td_arena_strndup(&arena, "123456789", 8)); /* 9 with its NUL */
-    assert_non_null(td_arena_strndup(&arena, "12345678", 7));
+    assert_null(td_arena_strndup(&arena, td_text_n("123456789", 8))); /* 9 with its NUL */
+    assert_non_null(td_arena_strndup(&arena, td_text_n("12345678", 7)));
     assert_int_equal(arena.used_bytes, 1000);
-    assert_null(td_arena_strndup(&arena, "", 0));
+    assert_null(td_arena_strndup(&arena, TD_TEXT("")));
     td_arena_fini(&arena);
     assert_int_equal(arena.limit_bytes, 1000);
     assert_non_null(td_arena_alloc(&arena, 1000));
@@ -106,7 +106,7 @@ static void little_is_wasted(void **state)
         td_arena_init(&arena, 0);
         for (size_t i = 0; i < blocks; i++) {
             assert_non_null(td_arena_alloc(&arena, 8 + i % 5 * 8));
-            assert_non_null(td_arena_strndup(&arena, "model.layers.12.mlp.weight", 26));
+            assert_non_null(td_arena_strndup(&arena, TD_TEXT("model.layers.12.mlp.weight")));
         }
         size_t peak = alloc_count_get().peak_bytes;
         assert_true(peak <= 2048 + 2 * arena.used_bytes);

@@ -7,12 +7,12 @@
 
 static const struct td_bucket *find(const struct place *place, const char *name)
 {
-    return td_bucket_find(place->scanner.snapshot, name, strlen(name));
+    return td_bucket_find(place->scanner.snapshot, td_text_of(name));
 }
 
 static const struct td_entry *get(const struct place *place, const char *name, const char *key)
 {
-    return td_bucket_find_entry(place->scanner.snapshot, find(place, name), key, strlen(key));
+    return td_bucket_find_entry(place->scanner.snapshot, find(place, name), td_text_of(key));
 }
 
 /* Every bucket with its keys: "name: key key; name: key". */
@@ -28,8 +28,8 @@ static void expect_buckets(const struct place *place, const char *wanted)
             const struct td_entry *entry = td_bucket_entry(snapshot, bucket, k);
             const char *key = td_bucket_key(bucket, entry);
             used += (size_t)snprintf(got + used, sizeof got - used, " %s", key);
-            assert_true(td_bucket_find_entry(snapshot, bucket, key, strlen(key)) == entry);
-            assert_true(td_bucket_of(snapshot, entry->path, strlen(entry->path)) == bucket);
+            assert_true(td_bucket_find_entry(snapshot, bucket, td_text_of(key)) == entry);
+            assert_true(td_bucket_of(snapshot, td_text_of(entry->path)) == bucket);
         }
     }
     assert_string_equal(got, wanted);
@@ -68,7 +68,7 @@ static void first_segments_are_buckets(void **state)
     assert_null(get(&place, "Qwen", "Qwen3-0.6B"));
     assert_null(get(&place, "Qwen", ""));
     assert_null(get(&place, "Qwen", "/Qwen3-0.6B/config.json"));
-    assert_true(td_bucket_of(place.scanner.snapshot, "Qwen", 4) == find(&place, "local"));
+    assert_true(td_bucket_of(place.scanner.snapshot, TD_TEXT("Qwen")) == find(&place, "local"));
     close_place(&place);
 }
 
@@ -79,7 +79,7 @@ static void nothing_is_no_bucket(void **state)
     open_place_of_revisions(&place);
     (void)scanner_scan(&place.scanner);
     expect_buckets(&place, "");
-    assert_null(td_bucket_of(place.scanner.snapshot, "x/y", 3));
+    assert_null(td_bucket_of(place.scanner.snapshot, TD_TEXT("x/y")));
     tree_text(&place.tree, "README.md", "");
     (void)scanner_scan(&place.scanner);
     expect_buckets(&place, "");
@@ -280,7 +280,7 @@ static void lower_bounds(const struct td_snapshot *snapshot, const struct td_buc
                     break;
                 wanted++;
             }
-            assert_int_equal(td_bucket_lower(snapshot, bucket, key, len), wanted);
+            assert_int_equal(td_bucket_lower(snapshot, bucket, td_text_n(key, len)), wanted);
         }
     }
 }
@@ -304,13 +304,13 @@ static void every_file_is_in_one_bucket(void **state)
             const char *path = snapshot->entries[i].path;
             size_t len = strcspn(path, "/");
             bool local = is_local(snapshot, path);
-            const struct td_bucket *bucket = td_bucket_of(snapshot, path, strlen(path));
+            const struct td_bucket *bucket = td_bucket_of(snapshot, td_text_of(path));
             assert_non_null(bucket);
             CHECK(bucket->is_local == local && (local || strncmp(bucket->name, path, len) == 0), "%s in %s",
                   path, bucket->name);
             bool is_below = local && is_local_a_namespace(snapshot) && strncmp(path, "local/", 6) == 0;
             const char *key = local && !is_below ? path : path + len + 1;
-            assert_true(td_bucket_find_entry(snapshot, bucket, key, strlen(key)) == &snapshot->entries[i]);
+            assert_true(td_bucket_find_entry(snapshot, bucket, td_text_of(key)) == &snapshot->entries[i]);
         }
         close_place(&place);
     }

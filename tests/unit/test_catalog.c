@@ -76,7 +76,7 @@ static void scan_and_wait(const struct place *place)
 static bool has_model(const struct place *place, const char *id)
 {
     struct td_snapshot *snapshot = td_catalog_acquire(place->catalog);
-    bool found = snapshot != NULL && td_snapshot_find_model(snapshot, id, strlen(id)) != NULL;
+    bool found = snapshot != NULL && td_snapshot_find_model(snapshot, td_text_of(id)) != NULL;
     td_snapshot_unref(snapshot);
     return found;
 }
@@ -155,7 +155,7 @@ static void scans_come_when_asked_for(void **state)
     assert_false(has_model(&place, "n"));
     scan_and_wait(&place);
     assert_true(has_model(&place, "n"));
-    assert_null(td_snapshot_find_model(first, "n", 1)); /* a snapshot never changes */
+    assert_null(td_snapshot_find_model(first, TD_TEXT("n"))); /* a snapshot never changes */
     td_snapshot_unref(first);
     td_snapshot_unref(second);
     finish(&place);
@@ -672,7 +672,7 @@ static void check_snapshot(struct traffic *traffic, const struct td_snapshot *sn
 {
     for (size_t i = 0; i < snapshot->model_count; i++) {
         const struct td_model *model = &snapshot->models[i];
-        if (td_snapshot_find_model(snapshot, model->id, strlen(model->id)) != model)
+        if (td_snapshot_find_model(snapshot, td_text_of(model->id)) != model)
             fault(traffic, "a model is not found");
         for (size_t k = 0; k < model->checkpoint_count; k++) {
             const struct td_checkpoint *c = &model->checkpoints[k];

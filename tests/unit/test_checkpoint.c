@@ -86,11 +86,10 @@ static void check_checkpoint(const struct td_checkpoint *c, const char *what)
         struct td_tensor_ref found;
         CHECK(ref.part < c->part_count, "%s", what);
         const struct td_manifest *manifest = &c->parts[ref.part]->file->manifest;
-        CHECK(c->join != NULL ||
-                  td_manifest_find(manifest, ref.tensor->name, ref.tensor->name_len) == ref.tensor,
-              "%s", what);
-        CHECK(td_checkpoint_find(c, ref.tensor->name, ref.tensor->name_len, &found) &&
-                  found.tensor == ref.tensor && found.part == ref.part,
+        CHECK(c->join != NULL || td_manifest_find(manifest, td_tensor_name(ref.tensor)) == ref.tensor, "%s",
+              what);
+        CHECK(td_checkpoint_find(c, td_tensor_name(ref.tensor), &found) && found.tensor == ref.tensor &&
+                  found.part == ref.part,
               "%s: %s", what, ref.tensor->name);
         CHECK(i == 0 || strcmp(td_checkpoint_tensor(c, i - 1).tensor->name, ref.tensor->name) < 0, "%s",
               what);
@@ -121,7 +120,7 @@ static void check_row(const struct row *row)
     for (size_t i = 0; i < model->checkpoint_count; i++) {
         const struct td_checkpoint *c = &model->checkpoints[i];
         check_checkpoint(c, row->name);
-        CHECK(td_model_find_checkpoint(model, c->id, strlen(c->id)) == c, "%s: two are called %s", row->name,
+        CHECK(td_model_find_checkpoint(model, td_text_of(c->id)) == c, "%s: two are called %s", row->name,
               c->id);
     }
     if (row->problem_path == NULL) {
@@ -442,7 +441,7 @@ static void unchanged_files_are_joined_once(void **state)
     assert_ptr_equal(c->refs, join->tensors);
     assert_int_equal(c->tensor_count, join->tensor_count);
     struct td_tensor_ref ref;
-    assert_true(td_checkpoint_find(c, "bytes", 5, &ref));
+    assert_true(td_checkpoint_find(c, TD_TEXT("bytes"), &ref));
     assert_true(ref.tensor->reason == NULL && ref.tensor->nbytes == 5);
     const struct td_dcp *dcp = &scanner_entry(&scanner, "m/.metadata")->file->dcp;
     assert_true(join->arena.used_bytes + sizeof *join <= td_dcp_join_bytes(dcp));

@@ -156,13 +156,12 @@ static void every_http_date_form(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(good_dates); i++) {
         int64_t seconds = -7;
-        CHECK(td_http_date_parse(good_dates[i].text, strlen(good_dates[i].text), &seconds), "%s",
-              good_dates[i].text);
+        CHECK(td_http_date_parse(td_text_of(good_dates[i].text), &seconds), "%s", good_dates[i].text);
         CHECK(seconds == good_dates[i].seconds, "%s: %lld", good_dates[i].text, (long long)seconds);
     }
     for (size_t i = 0; i < COUNT_OF(bad_dates); i++) {
         int64_t seconds = -7;
-        CHECK(!td_http_date_parse(bad_dates[i], strlen(bad_dates[i]), &seconds), "%s", bad_dates[i]);
+        CHECK(!td_http_date_parse(td_text_of(bad_dates[i]), &seconds), "%s", bad_dates[i]);
         assert_true(seconds == -7);
     }
 }
@@ -177,7 +176,8 @@ static void every_prefix_is_no_date(void **state)
             int64_t seconds;
             assert_non_null(text);
             memcpy(text, good_dates[i].text, len);
-            CHECK(!td_http_date_parse(text, len, &seconds), "%zu bytes of %s", len, good_dates[i].text);
+            CHECK(!td_http_date_parse(td_text_n(text, len), &seconds), "%zu bytes of %s", len,
+                  good_dates[i].text);
             free(text);
         }
     }
@@ -197,7 +197,7 @@ static void two_digit_years_look_back(void **state)
         char text[64];
         int64_t seconds;
         (void)snprintf(text, sizeof text, "Monday, 15-Jun-%02d 12:00:00 GMT", (this_year + ahead) % 100);
-        assert_true(td_http_date_parse(text, strlen(text), &seconds));
+        assert_true(td_http_date_parse(td_text_of(text), &seconds));
         time_t when = (time_t)seconds;
         assert_non_null(gmtime_r(&when, &tm));
         CHECK(tm.tm_year + 1900 == this_year + ahead, "%s read as %d, %d expected", text, tm.tm_year + 1900,
@@ -234,7 +234,7 @@ static void every_day_of_the_cycle(void **state)
         (void)snprintf(wanted, sizeof wanted, "%02d", day);
         CHECK(strncmp(out + 5, wanted, 2) == 0 && atoi(out + 12) == year, "%s, not %d-%d-%d", out, year,
               month + 1, day);
-        CHECK(td_http_date_parse(out, 29, &back) && back == n * 86400 + 86399, "%s", out);
+        CHECK(td_http_date_parse(td_text_n(out, 29), &back) && back == n * 86400 + 86399, "%s", out);
         bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
         if (++day > days_in[month] + (month == 1 && leap)) {
             day = 1;

@@ -39,16 +39,18 @@ static void decimal_numbers(void **state)
         size_t len = strlen(cases[i].text);
         uint64_t value = KEPT;
         uint64_t strict = KEPT;
-        CHECK(td_number_read(cases[i].text, len, cases[i].max, &value) == cases[i].ok, "%s", cases[i].text);
-        CHECK(value == cases[i].value, "%s", cases[i].text);
-        CHECK(td_number_read_strict(cases[i].text, len, cases[i].max, &strict) == cases[i].strict, "%s",
+        CHECK(td_number_read(td_text_n(cases[i].text, len), cases[i].max, &value) == cases[i].ok, "%s",
               cases[i].text);
+        CHECK(value == cases[i].value, "%s", cases[i].text);
+        CHECK(td_number_read_strict(td_text_n(cases[i].text, len), cases[i].max, &strict) == cases[i].strict,
+              "%s", cases[i].text);
         CHECK(strict == (cases[i].strict ? cases[i].value : KEPT), "%s", cases[i].text);
     }
     uint64_t value;
-    assert_true(td_number_read("12x", 2, 99, &value) && value == 12); /* what is behind it is not its */
-    assert_false(td_number_read(NULL, 0, 99, &value));
-    assert_false(td_number_read("1\0", 2, 99, &value));
+    assert_true(td_number_read(td_text_n("12x", 2), 99, &value) &&
+                value == 12); /* what is behind it is not its */
+    assert_false(td_number_read(td_text_n(NULL, 0), 99, &value));
+    assert_false(td_number_read(TD_TEXT("1\0"), 99, &value));
 }
 
 static void hexadecimal_digits(void **state)
@@ -63,10 +65,11 @@ static void hexadecimal_digits(void **state)
                                      : upper != NULL ? (int)(upper - digits)
                                                      : -1),
               "%d", c);
-        CHECK(td_hex_is_lower(&text, 1) == (lower != NULL), "%d", c);
+        CHECK(td_hex_is_lower(td_text_n(&text, 1)) == (lower != NULL), "%d", c);
     }
-    assert_true(td_hex_is_lower(digits, 16) && td_hex_is_lower("", 0));
-    assert_false(td_hex_is_lower("00g0", 4) || td_hex_is_lower("000A", 4) || td_hex_is_lower("00\0", 3));
+    assert_true(td_hex_is_lower(td_text_n(digits, 16)) && td_hex_is_lower(TD_TEXT("")));
+    assert_false(td_hex_is_lower(TD_TEXT("00g0")) || td_hex_is_lower(TD_TEXT("000A")) ||
+                 td_hex_is_lower(TD_TEXT("00\0")));
 }
 
 static void hexadecimal_numbers(void **state)
@@ -91,7 +94,7 @@ static void hexadecimal_numbers(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         uint64_t value = KEPT;
-        CHECK(td_hex_read(cases[i].text, strlen(cases[i].text), &value) == cases[i].ok, "%s", cases[i].text);
+        CHECK(td_hex_read(td_text_of(cases[i].text), &value) == cases[i].ok, "%s", cases[i].text);
         CHECK(value == cases[i].value, "%s", cases[i].text);
     }
 }

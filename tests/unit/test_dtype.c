@@ -37,7 +37,7 @@ static void sizes_are_the_references(void **state)
                                      UINT64_MAX - 3,
                                      UINT64_MAX};
     for (size_t i = 0; i < COUNT_OF(reference); i++) {
-        const struct td_dtype *dtype = td_dtype_find(reference[i].name, strlen(reference[i].name));
+        const struct td_dtype *dtype = td_dtype_find(td_text_of(reference[i].name));
         CHECK(dtype != NULL, "%s", reference[i].name);
         assert_string_equal(dtype->name, reference[i].name);
         for (size_t j = 0; j < COUNT_OF(elems); j++) {
@@ -62,11 +62,11 @@ static void list_holds_each_once(void **state)
         in_safetensors += td_dtype_is_safetensors(td_dtype_at(i)) ? 1 : 0;
     assert_int_equal(in_safetensors, COUNT_OF(reference));
     for (size_t i = 0; i < COUNT_OF(reference); i++)
-        assert_true(td_dtype_is_safetensors(td_dtype_find(reference[i].name, strlen(reference[i].name))));
+        assert_true(td_dtype_is_safetensors(td_dtype_find(td_text_of(reference[i].name))));
     assert_null(td_dtype_at(count + 1));
     assert_null(td_dtype_at(SIZE_MAX));
     for (size_t i = 0; i < count; i++)
-        assert_ptr_equal(td_dtype_find(td_dtype_at(i)->name, strlen(td_dtype_at(i)->name)), td_dtype_at(i));
+        assert_ptr_equal(td_dtype_find(td_text_of(td_dtype_at(i)->name)), td_dtype_at(i));
 }
 
 /* ggml.h and ggml-common.h (QK_K 256): type, elements and bytes of a block. */
@@ -86,7 +86,7 @@ static void block_types_are_ggmls(void **state)
         {"NVFP4", 64, 36},    {"Q1_0", 128, 18},   {"Q2_0", 64, 18},
     };
     for (size_t i = 0; i < COUNT_OF(blocks); i++) {
-        const struct td_dtype *dtype = td_dtype_find(blocks[i].name, strlen(blocks[i].name));
+        const struct td_dtype *dtype = td_dtype_find(td_text_of(blocks[i].name));
         uint64_t nbytes = 0;
         CHECK(dtype != NULL && !td_dtype_is_safetensors(dtype), "%s", blocks[i].name);
         assert_true(td_dtype_nbytes(dtype, 3 * (uint64_t)blocks[i].elems, &nbytes));
@@ -104,7 +104,7 @@ static void packed_integers_are_onnxs(void **state)
         unsigned elems;
     } types[] = {{"U4", 2}, {"I4", 2}, {"U2", 4}, {"I2", 4}};
     for (size_t i = 0; i < COUNT_OF(types); i++) {
-        const struct td_dtype *dtype = td_dtype_find(types[i].name, 2);
+        const struct td_dtype *dtype = td_dtype_find(td_text_n(types[i].name, 2));
         uint64_t nbytes;
         CHECK(dtype != NULL && !td_dtype_is_safetensors(dtype), "%s", types[i].name);
         assert_true(td_dtype_nbytes(dtype, UINT64_C(5) * types[i].elems, &nbytes));
@@ -121,9 +121,9 @@ static void other_names_are_unknown(void **state)
         "U1", "bf16", "BF",   "F8",   "F8_E4M3FN",   "F8_E4M", "F8_E5M2FNUZX", "q4_k",
         "I3", "C129", "F64x", "INT8", "F8_E4M3FNUZZ"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
-        CHECK(td_dtype_find(names[i], strlen(names[i])) == NULL, "%s", names[i]);
-    assert_null(td_dtype_find("F32\0", 4));
-    assert_non_null(td_dtype_find("F32xyz", 3));
+        CHECK(td_dtype_find(td_text_of(names[i])) == NULL, "%s", names[i]);
+    assert_null(td_dtype_find(TD_TEXT("F32\0")));
+    assert_non_null(td_dtype_find(td_text_n("F32xyz", 3)));
 }
 
 int main(void)

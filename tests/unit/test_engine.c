@@ -14,8 +14,8 @@ static bool get_rules(const char *engine, const char *config, const struct tenso
 {
     td_error_init(err);
     td_arena_init(arena, 0);
-    bool ok = td_engine_rules(engine, config, config == NULL ? 0 : strlen(config), &set->list, tp, arena,
-                              rules, err);
+    bool ok = td_engine_rules(engine, td_text_n(config, config == NULL ? 0 : strlen(config)), &set->list, tp,
+                              arena, rules, err);
     assert_int_equal(ok, err->code == TD_OK);
     return ok;
 }
@@ -26,12 +26,12 @@ static void names(void **state)
     static const char *const wanted[] = {"fsdp", "nano-vllm", "none", "vllm"};
     for (size_t i = 0; i < COUNT_OF(wanted); i++) {
         assert_string_equal(td_engine_name(i), wanted[i]);
-        assert_true(td_engine_exists(wanted[i], strlen(wanted[i])));
+        assert_true(td_engine_exists(td_text_of(wanted[i])));
     }
     assert_null(td_engine_name(COUNT_OF(wanted)));
-    assert_false(td_engine_exists("vllm ", 5));
-    assert_false(td_engine_exists("vll", 3));
-    assert_false(td_engine_exists("", 0));
+    assert_false(td_engine_exists(TD_TEXT("vllm ")));
+    assert_false(td_engine_exists(TD_TEXT("vll")));
+    assert_false(td_engine_exists(TD_TEXT("")));
 }
 
 /* What the tables promise: sorted architectures, lists that end, patterns that td_rule_check takes. */

@@ -41,7 +41,7 @@ static char *list_manifest(const struct td_manifest *m)
     for (size_t i = 0; i < m->tensor_count; i++) {
         const struct td_tensor *t = &m->tensors[i];
         assert_int_equal(strlen(t->name), t->name_len);
-        assert_ptr_equal(td_manifest_find(m, t->name, t->name_len), t);
+        assert_ptr_equal(td_manifest_find(m, td_tensor_name(t)), t);
         assert_true(t->strides == NULL && t->reason == NULL && t->alias_of == NULL);
         assert_true((t->rank == 0) == (t->shape == NULL));
         td_buffer_printf(&out, "%s %s ", t->name, t->dtype->name);

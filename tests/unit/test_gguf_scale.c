@@ -56,7 +56,7 @@ static void headers_longer_than_a_window(void **state)
         uint64_t bits;
         memcpy(&bits, &value, sizeof bits);
         assert_true(bits == 0x3FF0000000000000 + i);
-        td_json_init(&json, m[2].value, strlen(m[2].value), 0, NULL);
+        td_json_init(&json, td_text_of(m[2].value), 0, NULL);
         assert_true(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
     }
     assert_true(watched.read_to <= header + 65536 && watched.read_sum <= header + header / 8 + 65536);

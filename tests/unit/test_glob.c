@@ -4,7 +4,7 @@
 
 static bool match(const char *pattern, const char *text)
 {
-    return td_glob_match(pattern, strlen(pattern), text, strlen(text));
+    return td_glob_match(td_text_of(pattern), td_text_of(text));
 }
 
 static void table(void **state)
@@ -118,11 +118,11 @@ static void table(void **state)
 static void lengths_count_not_terminators(void **state)
 {
     (void)state;
-    assert_true(td_glob_match("a?c", 3, "a\0c", 3));
-    assert_true(td_glob_match("a*xyz", 2, "abc", 3));
-    assert_false(td_glob_match("abc", 3, "abc", 2));
-    assert_true(td_glob_match("a\0c", 3, "a\0c", 3));
-    assert_false(td_glob_match("a\0c", 3, "a\0d", 3));
+    assert_true(td_glob_match(TD_TEXT("a?c"), TD_TEXT("a\0c")));
+    assert_true(td_glob_match(td_text_n("a*xyz", 2), TD_TEXT("abc")));
+    assert_false(td_glob_match(TD_TEXT("abc"), td_text_n("abc", 2)));
+    assert_true(td_glob_match(TD_TEXT("a\0c"), TD_TEXT("a\0c")));
+    assert_false(td_glob_match(TD_TEXT("a\0c"), TD_TEXT("a\0d")));
 }
 
 static size_t random_text(uint64_t *seed, const char *const *alphabet, size_t letters, size_t max, char *out)
@@ -154,8 +154,9 @@ static void random_patterns_against_the_oracle(void **state)
         assert_true(glob_oracle_points(pattern, pattern_len, &p) && glob_oracle_points(text, text_len, &t));
         bool wanted = glob_oracle(&p, &t);
         matches += wanted;
-        CHECK(td_glob_match(pattern, pattern_len, text, text_len) == wanted, "'%.*s' %s '%.*s'",
-              (int)pattern_len, pattern, wanted ? "should match" : "should not match", (int)text_len, text);
+        CHECK(td_glob_match(td_text_n(pattern, pattern_len), td_text_n(text, text_len)) == wanted,
+              "'%.*s' %s '%.*s'", (int)pattern_len, pattern, wanted ? "should match" : "should not match",
+              (int)text_len, text);
     }
     assert_true(matches > ROUNDS / 50 && matches < ROUNDS / 2); /* the test is about something */
 }
@@ -172,18 +173,18 @@ static void stars_cost_pattern_times_text(void **state)
     for (size_t i = 0; i < STARS; i++)
         memcpy(pattern + 2 * i, "*a", 2);
     pattern[2 * STARS] = 'b';
-    assert_false(td_glob_match(pattern, 2 * STARS + 1, text, TEXT));
-    assert_true(td_glob_match(pattern, 2 * STARS, text, TEXT));
+    assert_false(td_glob_match(td_text_n(pattern, 2 * STARS + 1), td_text_n(text, TEXT)));
+    assert_true(td_glob_match(td_text_n(pattern, 2 * STARS), td_text_n(text, TEXT)));
     for (size_t i = 0; i < STARS; i++)
         memcpy(pattern + 3 * i, "*?a", 3);
     pattern[3 * STARS] = 'b';
-    assert_false(td_glob_match(pattern, 3 * STARS + 1, text, TEXT));
+    assert_false(td_glob_match(td_text_n(pattern, 3 * STARS + 1), td_text_n(text, TEXT)));
     memset(pattern, '[',
            sizeof pattern); /* brackets that never close: their ends must not be sought each time */
     memset(text, '[', TEXT);
     pattern[0] = '*';
     pattern[3 * STARS] = 'b';
-    assert_false(td_glob_match(pattern, sizeof pattern, text, TEXT));
+    assert_false(td_glob_match(td_text_n(pattern, sizeof pattern), td_text_n(text, TEXT)));
     free(text);
 }
 

@@ -44,7 +44,7 @@ static void parse(const struct sample *file, struct parsed *p)
 
 static const struct td_tensor *tensor(const struct parsed *p, const char *name)
 {
-    const struct td_tensor *found = td_manifest_find(&p->manifest, name, strlen(name));
+    const struct td_tensor *found = td_manifest_find(&p->manifest, td_text_of(name));
     CHECK(found != NULL, "no tensor \"%s\"", name);
     return found;
 }

@@ -14,7 +14,7 @@ static bool accepts(const char *text, size_t len, struct td_error *err)
     memcpy(exact, text, len);
     struct td_json json;
     td_error_init(err);
-    td_json_init(&json, exact, len, 1000, err);
+    td_json_init(&json, td_text_n(exact, len), 1000, err);
     enum td_json_token token;
     do
         token = td_json_next(&json);
@@ -161,7 +161,7 @@ static void tokens_come_in_order(void **state)
     };
     struct td_json json;
     struct td_error err = TD_ERROR_INIT;
-    td_json_init(&json, text, sizeof text - 1, 0, &err);
+    td_json_init(&json, TD_TEXT(text), 0, &err);
     for (size_t i = 0; i < COUNT_OF(wanted); i++) {
         CHECK(td_json_next(&json) == wanted[i].token, "token %zu: %s", i, err.message);
         if (wanted[i].value != NULL) {
@@ -180,7 +180,7 @@ static void skip_passes_one_value(void **state)
     static const char text[] = "{\"a\":{\"x\":[1,{\"y\":[]}],\"z\":2},\"b\":7,\"c\":[[],[]],\"d\":\"e\"}";
     struct td_json json;
     struct td_error err = TD_ERROR_INIT;
-    td_json_init(&json, text, sizeof text - 1, 0, &err);
+    td_json_init(&json, TD_TEXT(text), 0, &err);
     assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
     for (const char *key = "abcd"; *key != '\0'; key++) {
         assert_int_equal(td_json_next(&json), TD_JSON_KEY);
@@ -191,17 +191,17 @@ static void skip_passes_one_value(void **state)
     assert_int_equal(td_json_next(&json), TD_JSON_END);
     assert_false(td_json_skip(&json)); /* nothing left to skip */
 
-    td_json_init(&json, text, sizeof text - 1, 0, &err); /* at a key: the whole member */
+    td_json_init(&json, TD_TEXT(text), 0, &err); /* at a key: the whole member */
     assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
     assert_true(td_json_skip(&json));
     assert_int_equal(td_json_next(&json), TD_JSON_KEY);
     assert_int_equal(text[json.value], 'b');
 
-    td_json_init(&json, text, sizeof text - 1, 0, &err);
+    td_json_init(&json, TD_TEXT(text), 0, &err);
     assert_true(td_json_skip(&json));
     assert_int_equal(td_json_next(&json), TD_JSON_END);
 
-    td_json_init(&json, "[1,[2", 5, 0, &err);
+    td_json_init(&json, TD_TEXT("[1,[2"), 0, &err);
     assert_int_equal(td_json_next(&json), TD_JSON_ARRAY_BEGIN);
     assert_true(td_json_skip(&json));
     assert_false(td_json_skip(&json));
@@ -213,7 +213,7 @@ static void expect_says_what(void **state)
     (void)state;
     struct td_json json;
     struct td_error err = TD_ERROR_INIT;
-    td_json_init(&json, "  [1]", 5, 100, &err);
+    td_json_init(&json, td_text_n("  [1]", 5), 100, &err);
     assert_false(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
     assert_string_equal(err.message, "an object expected");
     assert_true(err.pos == 102);
@@ -224,7 +224,7 @@ static bool read_u64(const char *text, uint64_t *out, struct td_error *err)
 {
     struct td_json json;
     td_error_init(err);
-    td_json_init(&json, text, strlen(text), 0, err);
+    td_json_init(&json, td_text_of(text), 0, err);
     return td_json_expect(&json, TD_JSON_NUMBER, "a number") && td_json_u64(&json, out);
 }
 
@@ -282,7 +282,7 @@ static bool decode(const char *text, char *out, size_t capacity, size_t *len, st
 {
     struct td_json json;
     td_error_init(err);
-    td_json_init(&json, text, strlen(text), 0, err);
+    td_json_init(&json, td_text_of(text), 0, err);
     assert_int_equal(td_json_next(&json), TD_JSON_STRING);
     char *exact = malloc(capacity + (capacity == 0));
     assert_non_null(exact);
@@ -367,7 +367,7 @@ static void equals_compares_what_is_meant(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_json json;
         struct td_error err = TD_ERROR_INIT;
-        td_json_init(&json, cases[i].json, strlen(cases[i].json), 0, &err);
+        td_json_init(&json, td_text_of(cases[i].json), 0, &err);
         assert_int_equal(td_json_next(&json), TD_JSON_STRING);
         CHECK(td_json_equals(&json, cases[i].text) == cases[i].equal, "%s and %s", cases[i].json,
               cases[i].text);
@@ -375,7 +375,7 @@ static void equals_compares_what_is_meant(void **state)
         char *exact = malloc(len + (len == 0)); /* without a terminator to stop at */
         assert_non_null(exact);
         memcpy(exact, cases[i].text, len);
-        assert_int_equal(td_json_equals_n(&json, exact, len), cases[i].equal);
+        assert_int_equal(td_json_equals_n(&json, td_text_n(exact, len)), cases[i].equal);
         free(exact);
     }
 }
@@ -399,7 +399,7 @@ static void minify_drops_blanks_and_nothing_else(void **state)
         struct td_buffer out;
         struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&out);
-        assert_true(td_json_minify(cases[i].text, strlen(cases[i].text), &out, &err));
+        assert_true(td_json_minify(td_text_of(cases[i].text), &out, &err));
         assert_string_equal(td_buffer_terminate(&out), cases[i].wanted);
         td_buffer_fini(&out);
     }
@@ -416,10 +416,11 @@ static void minify_settles_at_once(void **state)
         struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&once);
         td_buffer_init(&twice);
-        CHECK(td_json_minify(c->text, c->len, &once, &err) == good, "%s: %s", c->text, err.message);
+        CHECK(td_json_minify(td_text_n(c->text, c->len), &once, &err) == good, "%s: %s", c->text,
+              err.message);
         if (good) {
             assert_true(once.len <= c->len);
-            assert_true(td_json_minify(once.data, once.len, &twice, &err));
+            assert_true(td_json_minify(td_buffer_text(&once), &twice, &err));
             assert_int_equal(once.len, twice.len);
             assert_memory_equal(once.data, twice.data, once.len);
         }
@@ -451,8 +452,7 @@ static void canonical_form(void **state)
         struct td_buffer out;
         struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&out);
-        CHECK(td_json_canonical(cases[i].text, strlen(cases[i].text), &out, &err), "%s: %s", cases[i].text,
-              err.message);
+        CHECK(td_json_canonical(td_text_of(cases[i].text), &out, &err), "%s: %s", cases[i].text, err.message);
         assert_string_equal(td_buffer_terminate(&out), cases[i].wanted);
         td_buffer_fini(&out);
     }
@@ -469,7 +469,7 @@ static void canonical_form_reports_want_of_memory(void **state)
         struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&out);
         alloc_fail_at(k);
-        ok = td_json_canonical(text, sizeof text - 1, &out, &err);
+        ok = td_json_canonical(TD_TEXT(text), &out, &err);
         alloc_fail_at(0);
         assert_true(ok ? k > 3 : err.code == TD_RESOURCE_EXHAUSTED);
         td_buffer_fini(&out);
@@ -484,7 +484,7 @@ static void minify_reports_want_of_memory(void **state)
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init(&out);
     alloc_fail_at(1);
-    assert_false(td_json_minify(text, sizeof text - 1, &out, &err));
+    assert_false(td_json_minify(TD_TEXT(text), &out, &err));
     alloc_fail_at(0);
     assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
     td_buffer_fini(&out);
@@ -497,7 +497,7 @@ static void reading_takes_no_heap(void **state)
     for (size_t i = 0; i < COUNT_OF(json_accept); i++) {
         struct td_json json;
         struct td_error err = TD_ERROR_INIT;
-        td_json_init(&json, json_accept[i].text, json_accept[i].len, 0, &err);
+        td_json_init(&json, td_text_n(json_accept[i].text, json_accept[i].len), 0, &err);
         while (td_json_next(&json) != TD_JSON_END)
             ;
     }
@@ -530,7 +530,7 @@ static void written_strings_read_back(void **state)
     }
     struct td_buffer out;
     td_buffer_init(&out);
-    td_json_write_string(&out, "a\0b", 3);
+    td_json_write_string(&out, TD_TEXT("a\0b"));
     assert_string_equal(td_buffer_terminate(&out), "\"a\\u0000b\"");
     td_buffer_fini(&out);
 }

@@ -31,8 +31,8 @@ static void names_compare_as_bytes(void **state)
         {"\xc3\xa9", "\xf0\x9f\x98\x80", -1},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        int forth = td_name_compare(cases[i].a, strlen(cases[i].a), cases[i].b, strlen(cases[i].b));
-        int back = td_name_compare(cases[i].b, strlen(cases[i].b), cases[i].a, strlen(cases[i].a));
+        int forth = td_text_compare(td_text_of(cases[i].a), td_text_of(cases[i].b));
+        int back = td_text_compare(td_text_of(cases[i].b), td_text_of(cases[i].a));
         assert_int_equal((forth > 0) - (forth < 0), cases[i].order);
         assert_int_equal((back > 0) - (back < 0), -cases[i].order);
     }
@@ -46,7 +46,7 @@ static void fill(struct td_manifest *manifest, const char *const *names, const u
     assert_non_null(manifest->tensors);
     for (size_t i = 0; i < count; i++)
         manifest->tensors[i] =
-            (struct td_tensor){.name = td_arena_strndup(&manifest->arena, names[i], strlen(names[i])),
+            (struct td_tensor){.name = td_arena_strndup(&manifest->arena, td_text_of(names[i])),
                                .name_len = (uint32_t)strlen(names[i]),
                                .nbytes = sizes != NULL ? sizes[i] : i,
                                .offset = 1000 + i};
@@ -68,12 +68,12 @@ static void finish_sorts_and_sums(void **state)
         const struct td_tensor *t = &manifest.tensors[i];
         assert_string_equal(t->name, sorted[i]);
         assert_true(t->nbytes == came[i] && t->offset == 1000 + came[i]);
-        assert_ptr_equal(td_manifest_find(&manifest, sorted[i], strlen(sorted[i])), t);
+        assert_ptr_equal(td_manifest_find(&manifest, td_text_of(sorted[i])), t);
     }
     static const char *const absent[] = {"b.", "A", "aa", "d", "b.weightx", "b.weigh", "a.00"};
     for (size_t i = 0; i < COUNT_OF(absent); i++)
-        assert_null(td_manifest_find(&manifest, absent[i], strlen(absent[i])));
-    assert_null(td_manifest_find(&manifest, "a\0", 2));
+        assert_null(td_manifest_find(&manifest, td_text_of(absent[i])));
+    assert_null(td_manifest_find(&manifest, TD_TEXT("a\0")));
     td_manifest_fini(&manifest);
     assert_null(manifest.tensors);
 }
@@ -86,7 +86,7 @@ static void empty_manifest_is_one(void **state)
     td_manifest_init(&manifest, 0);
     assert_true(td_manifest_finish(&manifest, &err));
     assert_true(manifest.total_bytes == 0);
-    assert_null(td_manifest_find(&manifest, "", 0));
+    assert_null(td_manifest_find(&manifest, TD_TEXT("")));
     td_manifest_fini(&manifest);
 }
 
@@ -141,7 +141,7 @@ static void fill_coded(struct td_manifest *manifest)
     memcpy(kept, chunks, sizeof chunks);
     memcpy(filled, "fill", 4);
     grid->kind = TD_CODING_CHUNKS;
-    grid->text = td_arena_strndup(arena, "chunked", 7);
+    grid->text = td_arena_strndup(arena, TD_TEXT("chunked"));
     grid->grid = (struct td_coding_grid){.rank = 2,
                                          .elem_bytes = 4,
                                          .shape = sizes,
@@ -150,14 +150,14 @@ static void fill_coded(struct td_manifest *manifest)
                                          .chunks = kept,
                                          .chunk_count = COUNT_OF(chunks)};
     stream->base = 50;
-    stream->text = td_arena_strndup(arena, "compressed (deflate)", 20);
+    stream->text = td_arena_strndup(arena, TD_TEXT("compressed (deflate)"));
     manifest->tensors[0].coding = grid;
     manifest->tensors[0].shape = sizes;
     manifest->tensors[0].strides = sizes + 2;
     manifest->tensors[0].rank = 2;
     manifest->tensors[1].coding = stream;
     manifest->tensors[1].alias_of = names[0];
-    manifest->tensors[2].reason = td_arena_strndup(arena, "why not", 7);
+    manifest->tensors[2].reason = td_arena_strndup(arena, TD_TEXT("why not"));
 }
 
 /* Copies all of a manifest's tensors, and ends it: what AddressSanitizer sees then still belonged to it. */
@@ -171,7 +171,7 @@ static bool copy_all(struct td_manifest *to, struct td_tensor tensors[3], struct
     assert_non_null(td_manifest_add_coding(to)); /* numbers begin elsewhere */
     ok = td_manifest_copy_codings(to, &from, 1000, &codings, err);
     for (size_t i = 0; ok && i < 3; i++) {
-        const char *name = td_arena_strndup(&to->arena, from.tensors[i].name, from.tensors[i].name_len);
+        const char *name = td_arena_strndup(&to->arena, td_tensor_name(&from.tensors[i]));
         ok = name != NULL
                  ? td_manifest_copy_tensor(to, &from.tensors[i], name, codings, 1000, &tensors[i], err)
                  : td_error_no_memory(err);
@@ -287,7 +287,7 @@ static void a_tensor_has_less_than_2_63_bytes(void **state)
         struct td_tensor tensor = {.name = "w",
                                    .name_len = 1,
                                    .rank = 2,
-                                   .dtype = td_dtype_find(rows[i].dtype, strlen(rows[i].dtype)),
+                                   .dtype = td_dtype_find(td_text_of(rows[i].dtype)),
                                    .shape = rows[i].shape,
                                    .strides = none};
         CHECK(td_tensor_place(&tensor, 0, 16, 7, &err) == rows[i].ok, "%zu: %s", i, err.message);

@@ -513,7 +513,7 @@ static void *read_views(void *argument)
 {
     struct reader *reader = argument;
     struct td_snapshot *snapshot = reader->place->scanner.snapshot;
-    const struct td_model *model = td_snapshot_find_model(snapshot, "org/big", 7);
+    const struct td_model *model = td_snapshot_find_model(snapshot, TD_TEXT("org/big"));
     struct td_view_query whole = {.page_first = true};
     size_t len = strlen(reader->wanted);
     for (int round = 0; round < 30; round++) {

@@ -17,7 +17,7 @@ static bool read_card(const char *text, size_t len, bool is_cut, struct td_buffe
     memcpy(shrunk, text, len);
     td_buffer_init(json);
     td_error_init(err);
-    bool ok = td_model_card_read(shrunk, len, is_cut, json, err);
+    bool ok = td_model_card_read(td_text_n(shrunk, len), is_cut, json, err);
     free(shrunk);
     return ok;
 }
@@ -252,7 +252,7 @@ static bool read_directives(const char *before, size_t count, const char *newlin
     td_buffer_puts(&text, "--- \nb: 1\n---\n");
     assert_true(!text.failed && text.len <= TD_CARD_MAX_BYTES);
     alloc_count_start();
-    bool ok = td_model_card_read(text.data, text.len, false, &json, err);
+    bool ok = td_model_card_read(td_buffer_text(&text), false, &json, err);
     *calls = alloc_count_get().calls;
     td_buffer_fini(&json);
     td_buffer_fini(&text);
@@ -333,7 +333,7 @@ static void every_allocation_may_fail(void **state)
         struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&json);
         alloc_fail_at(k);
-        bool ok = td_model_card_read(whole, sizeof whole - 1, false, &json, &err);
+        bool ok = td_model_card_read(TD_TEXT(whole), false, &json, &err);
         alloc_fail_at(0);
         td_buffer_fini(&json);
         if (ok)

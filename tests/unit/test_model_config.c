@@ -8,7 +8,7 @@ static bool read_config(const char *text, struct td_model_config *config, struct
     assert_non_null(exact);
     memcpy(exact, text, len);
     td_error_init(err);
-    bool ok = td_model_config_read(exact, len, config, err);
+    bool ok = td_model_config_read(td_text_n(exact, len), config, err);
     assert_int_equal(ok, err->code == TD_OK);
     free(exact);
     return ok;

@@ -417,14 +417,14 @@ static void names_are_searched_by_bytes(void **state)
         const struct td_names names = {.count = count, .context = sorted, .get = pointer_name};
         for (size_t i = 0; i < COUNT_OF(cases); i++) {
             bool found;
-            size_t at = td_names_search(&names, cases[i].name, strlen(cases[i].name), &found);
+            size_t at = td_names_search(&names, td_text_of(cases[i].name), &found);
             CHECK(at == (cases[i].at < count ? cases[i].at : count), "\"%s\" of %zu: %zu", cases[i].name,
                   count, at);
             CHECK(found == (cases[i].found && cases[i].at < count), "\"%s\" of %zu", cases[i].name, count);
-            assert_int_equal(td_names_search(&names, cases[i].name, strlen(cases[i].name), NULL), at);
+            assert_int_equal(td_names_search(&names, td_text_of(cases[i].name), NULL), at);
         }
         bool found;
-        (void)td_names_search(&names, "a.b and more", 3, &found); /* the length counts */
+        (void)td_names_search(&names, td_text_n("a.b and more", 3), &found); /* the length counts */
         assert_int_equal(found, count > 3);
     }
 }
@@ -436,17 +436,17 @@ static void members_are_counted_and_found(void **state)
         " { \"a\" : {\"x\":[1,{\"a\":2}]} , \"b\\u0063\":null,\"a\":[[]], \"\":\"a\" ,\"a\":1}";
     struct td_json json;
     struct td_error err = TD_ERROR_INIT;
-    td_json_init(&json, text, sizeof text - 1, 0, &err);
+    td_json_init(&json, TD_TEXT(text), 0, &err);
     assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
     assert_int_equal(td_json_count_members(json), 5);
-    assert_int_equal(td_json_find_member(json, "a", 1, 0), strstr(text, "\"a\" :") - text);
-    assert_int_equal(td_json_find_member(json, "a", 1, 1), strstr(text, "\"a\":[") - text);
-    assert_int_equal(td_json_find_member(json, "a", 1, 2), strstr(text, "\"a\":1") - text);
-    assert_int_equal(td_json_find_member(json, "a", 1, 3), 0);
-    assert_int_equal(td_json_find_member(json, "bc", 2, 0), strstr(text, "\"b\\") - text);
-    assert_int_equal(td_json_find_member(json, "", 0, 0), strstr(text, "\"\":") - text);
-    assert_int_equal(td_json_find_member(json, "x", 1, 0), 0); /* not a member of this object */
-    assert_int_equal(td_json_next(&json), TD_JSON_KEY);        /* the reader has not moved */
+    assert_int_equal(td_json_find_member(json, TD_TEXT("a"), 0), strstr(text, "\"a\" :") - text);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("a"), 1), strstr(text, "\"a\":[") - text);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("a"), 2), strstr(text, "\"a\":1") - text);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("a"), 3), 0);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("bc"), 0), strstr(text, "\"b\\") - text);
+    assert_int_equal(td_json_find_member(json, TD_TEXT(""), 0), strstr(text, "\"\":") - text);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("x"), 0), 0); /* not a member of this object */
+    assert_int_equal(td_json_next(&json), TD_JSON_KEY);              /* the reader has not moved */
     assert_int_equal(err.code, TD_OK);
 }
 
@@ -456,10 +456,10 @@ static void faults_are_left_to_the_callers_pass(void **state)
     static const char text[] = "{\"a\":1,\"b\":2,oops";
     struct td_json json;
     struct td_error err = TD_ERROR_INIT;
-    td_json_init(&json, text, sizeof text - 1, 0, &err);
+    td_json_init(&json, TD_TEXT(text), 0, &err);
     assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
     assert_int_equal(td_json_count_members(json), 2);
-    assert_int_equal(td_json_find_member(json, "c", 1, 0), 0);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("c"), 0), 0);
     assert_int_equal(err.code, TD_OK);
 }
 

@@ -380,7 +380,7 @@ static void many_init(struct many *many, size_t count)
     for (size_t i = 0; i < count; i++)
         many->tensors[i] = (struct td_tensor){.name = many->names[i],
                                               .name_len = (uint32_t)strlen(many->names[i]),
-                                              .dtype = td_dtype_find("F32", 3),
+                                              .dtype = td_dtype_find(TD_TEXT("F32")),
                                               .rank = 2,
                                               .shape = shape,
                                               .nbytes = 256};

@@ -57,7 +57,7 @@ static void a_selection_is_an_item(void **state)
     struct td_plan listed;
     struct td_plan plan;
     tensor_set_init(&set, specs, COUNT_OF(specs));
-    assert_true(td_slice_parse("1:3,4", 5, 2, set.tensors[0].shape, &selection, NULL));
+    assert_true(td_slice_parse(TD_TEXT("1:3,4"), 2, set.tensors[0].shape, &selection, NULL));
     assert_true(td_plan_from_items(&item, 1, &set.list, NULL, &listed, NULL));
     assert_true(td_plan_from_selection(&set.list, 0, &selection, NULL, &plan, NULL));
     memset(&selection, 0xff, sizeof selection); /* the plan has its own */

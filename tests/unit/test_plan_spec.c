@@ -7,7 +7,7 @@
 static bool parse(struct td_plan_spec *spec, const char *text, struct td_error *err)
 {
     td_error_init(err);
-    return td_plan_spec_parse(spec, text, strlen(text), err);
+    return td_plan_spec_parse(spec, td_text_of(text), err);
 }
 
 static void engines(void **state)
@@ -23,10 +23,10 @@ static void engines(void **state)
     assert_string_equal(spec.engine, "a\xc3\xa9");
     td_plan_spec_fini(&spec);
     td_error_init(&err);
-    assert_true(td_plan_spec_init_engine(&spec, "fsdp!", 4, TD_MAX_TP_SIZE, &err));
+    assert_true(td_plan_spec_init_engine(&spec, td_text_n("fsdp!", 4), TD_MAX_TP_SIZE, &err));
     assert_string_equal(spec.engine, "fsdp");
     td_plan_spec_fini(&spec);
-    assert_false(td_plan_spec_init_engine(&spec, "fsdp", 4, 0, &err));
+    assert_false(td_plan_spec_init_engine(&spec, TD_TEXT("fsdp"), 0, &err));
     assert_int_equal(err.code, TD_INVALID_ARGUMENT);
     td_plan_spec_fini(&spec);
 }
@@ -147,7 +147,7 @@ static void repeats(const char *before, const char *item, size_t count, const ch
         td_buffer_puts(&text, item);
     }
     td_buffer_puts(&text, after);
-    CHECK(td_plan_spec_parse(&spec, text.data, text.len, &err), "%zu of %s: %s", count, item, err.message);
+    CHECK(td_plan_spec_parse(&spec, td_buffer_text(&text), &err), "%zu of %s: %s", count, item, err.message);
     td_plan_spec_fini(&spec);
     td_buffer_fini(&text);
 }
@@ -170,7 +170,7 @@ static void every_prefix_and_every_allocation(void **state)
     struct td_error err;
     for (size_t len = 0; len < sizeof text - 1; len++) {
         td_error_init(&err);
-        assert_false(td_plan_spec_parse(&spec, text, len, &err));
+        assert_false(td_plan_spec_parse(&spec, td_text_n(text, len), &err));
         td_plan_spec_fini(&spec);
     }
     bool ok = false;

@@ -6,18 +6,18 @@
 
 static const struct td_repo *find(const struct place *place, bool as_dataset, const char *id)
 {
-    return td_repo_find(place->scanner.snapshot, as_dataset, id, strlen(id));
+    return td_repo_find(place->scanner.snapshot, as_dataset, td_text_of(id));
 }
 
 static const struct td_repo *at(const struct td_repo *repo, const char *revision)
 {
-    return td_repo_at(repo, revision, strlen(revision));
+    return td_repo_at(repo, td_text_of(revision));
 }
 
 static const struct td_entry *file_of(const struct place *place, const struct td_repo *repo, const char *path)
 {
     return td_snapshot_find_in_run(place->scanner.snapshot, repo->first_entry, repo->entry_count,
-                                   repo->prefix_len, path, strlen(path));
+                                   repo->prefix_len, td_text_of(path));
 }
 
 /* All ids, datasets' folders marked, parted by blanks. */

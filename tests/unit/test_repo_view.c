@@ -100,9 +100,9 @@ static bool try_open(const struct place *place, const char *id, const char *revi
                      struct td_repo_view *view)
 {
     struct td_error err = TD_ERROR_INIT;
-    const struct td_repo *repo = td_repo_find(place->snapshot, false, id, strlen(id));
+    const struct td_repo *repo = td_repo_find(place->snapshot, false, td_text_of(id));
     CHECK(repo != NULL, "%s", id);
-    bool ok = td_repo_view_open(place->snapshot, repo, revision, strlen(revision), view, &err);
+    bool ok = td_repo_view_open(place->snapshot, repo, td_text_of(revision), view, &err);
     CHECK(ok || err.code == TD_NOT_FOUND, "%s: %s", revision, err.message);
     return ok;
 }
@@ -305,8 +305,8 @@ static void expect_items(struct place *place, const char *id, const char *revisi
         struct td_view_item found;
         used += (size_t)snprintf(got + used, sizeof got - used, "%s%s%s", i > 0 ? " " : "",
                                  items[i].entry == NULL ? "+" : "", items[i].path);
-        CHECK(td_repo_view_find(&view, items[i].path, strlen(items[i].path), &place->arena, &found, &err),
-              "%s: %s", items[i].path, err.message);
+        CHECK(td_repo_view_find(&view, td_text_of(items[i].path), &place->arena, &found, &err), "%s: %s",
+              items[i].path, err.message);
         assert_string_equal(found.path, items[i].path);
         assert_ptr_equal(found.entry, items[i].entry);
         assert_int_equal(found.rank, items[i].rank);
@@ -380,8 +380,7 @@ static void what_is_not_there_is_not_found(void **state)
         struct td_repo_view view = open_view(&place, cases[i].id, cases[i].revision);
         struct td_view_item item;
         struct td_error err = TD_ERROR_INIT;
-        bool found =
-            td_repo_view_find(&view, cases[i].path, strlen(cases[i].path), &place.arena, &item, &err);
+        bool found = td_repo_view_find(&view, td_text_of(cases[i].path), &place.arena, &item, &err);
         CHECK(found == cases[i].there, "%s at %s: \"%s\"", cases[i].id, cases[i].revision, cases[i].path);
         CHECK(found || err.code == TD_NOT_FOUND, "%s", cases[i].path);
     }
@@ -399,7 +398,7 @@ static void all_ranks_of_a_model(void **state)
     struct td_error err = TD_ERROR_INIT;
     size_t count;
     open_place(&place);
-    const struct td_model *model = td_snapshot_find_model(place.snapshot, "ns/plain", strlen("ns/plain"));
+    const struct td_model *model = td_snapshot_find_model(place.snapshot, td_text_of("ns/plain"));
     assert_non_null(model);
     assert_true(td_shard_name_engine((struct td_text){.p = "none", .len = 4}, 12, &name));
     td_repo_view_ranks(place.snapshot, model, &name, &view);
@@ -414,13 +413,12 @@ static void all_ranks_of_a_model(void **state)
         assert_int_equal(sscanf(items[i].path, "model-rank-%llu-part-0.safetensors", &rank), 1);
         assert_true(rank == items[i].rank && rank < 12 && !seen[rank]);
         seen[rank] = true;
-        assert_true(
-            td_repo_view_find(&view, items[i].path, strlen(items[i].path), &place.arena, &item, &err));
+        assert_true(td_repo_view_find(&view, td_text_of(items[i].path), &place.arena, &item, &err));
         assert_int_equal(item.rank, rank);
     }
     struct td_view_item item;
     static const char beyond[] = "model-rank-12-part-0.safetensors";
-    assert_false(td_repo_view_find(&view, beyond, strlen(beyond), &place.arena, &item, &err));
+    assert_false(td_repo_view_find(&view, td_text_of(beyond), &place.arena, &item, &err));
     close_place(&place);
 }
 
@@ -445,8 +443,7 @@ static void sizes_and_tags_are_those_of_the_answers(void **state)
             struct td_error err = TD_ERROR_INIT;
             char quoted[TD_ETAG_BYTES];
             td_response_init(&response);
-            assert_true(
-                td_repo_view_find(&view, cases[i][2], strlen(cases[i][2]), &place.arena, &item, &err));
+            assert_true(td_repo_view_find(&view, td_text_of(cases[i][2]), &place.arena, &item, &err));
             CHECK(td_view_item_stat(&place.loop.api.shards, &view, &item, &stat, &err), "%s", err.message);
             CHECK(td_view_item_answer(&place.loop.api.shards, &view, &item, &response, &err), "%s",
                   err.message);
@@ -519,7 +516,7 @@ static void names_are_matched_once_for_all_ranks(void **state)
     struct td_shard_name name;
     struct td_repo_view view;
     open_place(&place);
-    const struct td_model *model = td_snapshot_find_model(place.snapshot, "ns/plain", strlen("ns/plain"));
+    const struct td_model *model = td_snapshot_find_model(place.snapshot, td_text_of("ns/plain"));
     assert_true(td_shard_name_engine((struct td_text){.p = "fsdp", .len = 4}, 12, &name));
     td_repo_view_ranks(place.snapshot, model, &name, &view);
     expect_same_stats(&place, &view, 1, 12);

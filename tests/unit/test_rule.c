@@ -12,7 +12,7 @@ static const char *captured(const char *pattern, const char *name, char *out, si
 {
     struct td_captures captures;
     size_t len = 0;
-    if (!td_rule_match(pattern, name, strlen(name), &captures))
+    if (!td_rule_match(pattern, td_text_of(name), &captures))
         return "-";
     out[0] = '\0';
     for (uint32_t i = 0; i < captures.count; i++)
@@ -110,7 +110,7 @@ static void patterns_agree_with_trying_everything(void **state)
             continue;
         struct td_captures ours;
         struct td_captures theirs;
-        bool mine = td_rule_match(pattern, name, strlen(name), &ours);
+        bool mine = td_rule_match(pattern, td_text_of(name), &ours);
         bool yours = naive(pattern, name, name, &theirs, 0);
         CHECK(mine == yours, "%s on %s", pattern, name);
         if (!mine)
@@ -166,15 +166,15 @@ static void the_first_rule_counts(void **state)
     struct td_rule rules[] = {{.match = "a.*"}, {.match = "a.b"}, {.match = "**"}};
     struct td_rule_list list = {.rules = rules, .count = 3};
     struct td_captures captures;
-    assert_ptr_equal(td_rules_find(&list, "a.b", 3, &captures, NULL), &rules[0]);
-    assert_ptr_equal(td_rules_find(&list, "b", 1, &captures, NULL), &rules[2]);
+    assert_ptr_equal(td_rules_find(&list, TD_TEXT("a.b"), &captures, NULL), &rules[0]);
+    assert_ptr_equal(td_rules_find(&list, TD_TEXT("b"), &captures, NULL), &rules[2]);
     list.count = 2;
-    assert_null(td_rules_find(&list, "b", 1, &captures, NULL));
+    assert_null(td_rules_find(&list, TD_TEXT("b"), &captures, NULL));
     uint64_t steps = 1000;
-    assert_non_null(td_rules_find(&list, "a.b", 3, &captures, &steps));
+    assert_non_null(td_rules_find(&list, TD_TEXT("a.b"), &captures, &steps));
     assert_true(steps < 1000 && steps > 900);
     steps = 2;
-    assert_null(td_rules_find(&list, "b", 1, &captures, &steps));
+    assert_null(td_rules_find(&list, TD_TEXT("b"), &captures, &steps));
     assert_int_equal(steps, 0);
 }
 
@@ -192,14 +192,14 @@ static void matching_is_pattern_times_name(void **state)
     pattern[200] = 'b'; /* the ending fits */
     struct td_captures captures;
     uint64_t work = work_now();
-    assert_false(td_rule_match(pattern, name, LEN, &captures));
+    assert_false(td_rule_match(pattern, td_text_n(name, LEN), &captures));
     work = work_now() - work;
     CHECK(work > (uint64_t)LEN * 198 && work < (uint64_t)LEN * 402 * 8, "%.1f for each pair of characters",
           (double)work / LEN / 402);
     struct td_rule rules[] = {{.match = pattern}};
     struct td_rule_list list = {.rules = rules, .count = 1};
     uint64_t steps = UINT64_MAX;
-    assert_null(td_rules_find(&list, name, LEN, &captures, &steps));
+    assert_null(td_rules_find(&list, td_text_n(name, LEN), &captures, &steps));
     assert_true(UINT64_MAX - steps <= (uint64_t)LEN * 402 && UINT64_MAX - steps >= (uint64_t)LEN * 198);
     free(name);
 }
@@ -221,7 +221,7 @@ static void results(void **state)
         struct td_captures captures;
         struct td_buffer out;
         td_buffer_init(&out);
-        assert_true(td_rule_match(rule.match, cases[i].name, strlen(cases[i].name), &captures));
+        assert_true(td_rule_match(rule.match, td_text_of(cases[i].name), &captures));
         td_rule_write_out(&rule, cases[i].name, &captures, &out);
         assert_string_equal(td_buffer_terminate(&out), cases[i].wanted);
         td_buffer_fini(&out);
@@ -248,7 +248,7 @@ static void parse(struct parsed *p, const char *text)
     memcpy(p->text, text, len);
     td_error_init(&p->err);
     td_arena_init(&p->arena, 0);
-    td_json_init(&json, p->text, len, 0, &p->err);
+    td_json_init(&json, td_text_n(p->text, len), 0, &p->err);
     p->ok =
         td_rules_read(&json, &p->arena, &p->rules, &p->err) && td_json_expect(&json, TD_JSON_END, "the end");
     assert_int_equal(p->ok, p->err.code == TD_OK);
@@ -431,7 +431,7 @@ static void failing_allocations(void **state)
         struct td_json json;
         struct td_error err = TD_ERROR_INIT;
         td_arena_init(&arena, 0);
-        td_json_init(&json, good, sizeof good - 1, 0, &err);
+        td_json_init(&json, TD_TEXT(good), 0, &err);
         alloc_count_start();
         alloc_fail_at(k);
         ok = td_rules_read(&json, &arena, &rules, &err);

@@ -49,7 +49,7 @@ static bool select_line(char *line)
     struct tensor_library library = {0};
     struct td_layout *layout = td_layout_create(NULL, NULL);
     assert_non_null(layout);
-    assert_true((slice ? td_slice_parse : td_shard_parse)(text, strlen(text), shape.rank, shape.sizes,
+    assert_true((slice ? td_slice_parse : td_shard_parse)(td_text_of(text), shape.rank, shape.sizes,
                                                           &selection, NULL));
     add_range(&library, &shape, 0);
     CHECK(td_layout_append_selection(layout, 1, &library.tensors[0], &selection, NULL), "%s", kept);
@@ -106,7 +106,7 @@ static bool join_line(char *line)
     struct td_plan_piece pieces[MOST_PIECES];
     struct tensor_library library = {0};
     memcpy(kept, line, LINE_BYTES);
-    struct td_plan_output output = {.name = "joined", .dtype = td_dtype_find("I32", 3)};
+    struct td_plan_output output = {.name = "joined", .dtype = td_dtype_find(TD_TEXT("I32"))};
     output.axis = (uint32_t)strtoul(strtok_r(line, " ", &rest), NULL, 10);
     output.cell_count = strtoull(strtok_r(NULL, " ", &rest), NULL, 10);
     char *shapes_text = strtok_r(NULL, " ", &rest);
@@ -145,7 +145,7 @@ static void qwen3_on_two_ranks(void **state)
     (void)state;
     static const uint64_t q[] = {2048, 1024}, kv[] = {1024, 1024}, o[] = {1024, 2048}, down[] = {1024, 3072};
     static const uint64_t qkv[] = {2048, 1024}, half_o[] = {1024, 1024}, half_down[] = {1024, 1536};
-    const struct td_dtype *bf16 = td_dtype_find("BF16", 4);
+    const struct td_dtype *bf16 = td_dtype_find(TD_TEXT("BF16"));
     struct tensor_library library = {.count = 5};
     const uint64_t *shapes[] = {q, kv, kv, o, down};
     for (size_t i = 0; i < 5; i++)
@@ -371,7 +371,7 @@ static void deep_boxes_are_bounded(void **state)
     uint64_t shape[24];
     struct td_selection selection = {.rank = 24};
     struct td_error err = TD_ERROR_INIT;
-    const struct td_dtype *u8 = td_dtype_find("U8", 2);
+    const struct td_dtype *u8 = td_dtype_find(TD_TEXT("U8"));
     for (uint32_t i = 0; i < 24; i++) {
         shape[i] = 3;
         selection.starts[i] = 1;
@@ -398,7 +398,7 @@ static void vast_shapes_are_refused(void **state)
 {
     (void)state;
     static const uint64_t shape[] = {UINT64_C(1) << 61, 3}, huge[] = {UINT64_C(1) << 40, UINT64_C(1) << 40};
-    const struct td_dtype *f32 = td_dtype_find("F32", 3);
+    const struct td_dtype *f32 = td_dtype_find(TD_TEXT("F32"));
     struct tensor_library library = {.count = 2};
     struct td_error err;
     library.tensors[0] = (struct td_tensor){.name = "a", .rank = 2, .dtype = f32, .shape = shape};

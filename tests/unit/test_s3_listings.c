@@ -66,7 +66,7 @@ static void add_parameter(char *target, size_t capacity, const char *name, const
 {
     struct td_buffer encoded;
     td_buffer_init(&encoded);
-    td_uri_encode(&encoded, value, strlen(value), false);
+    td_uri_encode(&encoded, td_text_of(value), false);
     size_t used = strlen(target);
     (void)snprintf(target + used, capacity - used, "%c%s=%s", strchr(target, '?') == NULL ? '?' : '&', name,
                    encoded.len == 0 ? "" : td_buffer_terminate(&encoded));

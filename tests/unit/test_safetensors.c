@@ -49,7 +49,7 @@ static void check_accepted(const struct st_case *c, const struct st_file *file, 
     CHECK(p->ok, "%s: %s", c->name, p->err.message);
     for (size_t i = 0; i < p->manifest.tensor_count; i++) {
         const struct td_tensor *t = &p->manifest.tensors[i];
-        assert_ptr_equal(td_manifest_find(&p->manifest, t->name, t->name_len), t);
+        assert_ptr_equal(td_manifest_find(&p->manifest, td_tensor_name(t)), t);
         sum += t->nbytes;
     }
     assert_true(sum == c->data_len && p->manifest.total_bytes == sum);
@@ -259,10 +259,10 @@ static void offsets_are_exact_to_64_bits(void **state)
     struct parsed p;
     parse_input(&td_format_safetensors, &input, &limits, &p);
     CHECK(p.ok, "%s", p.err.message);
-    assert_true(td_manifest_find(&p.manifest, "b", 1)->nbytes == UINT64_C(9007199254740993));
-    assert_true(td_manifest_find(&p.manifest, "a", 1)->offset == start + UINT64_C(9007199254740993));
-    assert_true(td_manifest_find(&p.manifest, "a", 1)->nbytes == UINT64_C(9223372036854775807));
-    assert_true(td_manifest_find(&p.manifest, "c", 1)->offset == start + UINT64_C(9232379236109516800));
+    assert_true(td_manifest_find(&p.manifest, TD_TEXT("b"))->nbytes == UINT64_C(9007199254740993));
+    assert_true(td_manifest_find(&p.manifest, TD_TEXT("a"))->offset == start + UINT64_C(9007199254740993));
+    assert_true(td_manifest_find(&p.manifest, TD_TEXT("a"))->nbytes == UINT64_C(9223372036854775807));
+    assert_true(td_manifest_find(&p.manifest, TD_TEXT("c"))->offset == start + UINT64_C(9232379236109516800));
     assert_true(p.manifest.total_bytes == UINT64_C(9232379236109516806));
     parsed_fini(&p);
     input.size_bytes++; /* one byte too many, and one too few, at the far end */

@@ -56,7 +56,7 @@ static struct outcome parse(const struct td_buffer *header, uint64_t data_bytes)
     out.tensors = manifest.tensor_count;
     out.metadata = manifest.metadata_count;
     for (size_t i = 0; out.ok && i < manifest.tensor_count; i += 997)
-        assert_ptr_equal(td_manifest_find(&manifest, manifest.tensors[i].name, manifest.tensors[i].name_len),
+        assert_ptr_equal(td_manifest_find(&manifest, td_tensor_name(&manifest.tensors[i])),
                          &manifest.tensors[i]);
     td_manifest_fini(&manifest);
     assert_int_equal(alloc_count_get().live_bytes, 0);

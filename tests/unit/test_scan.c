@@ -199,8 +199,8 @@ static void groups_in_the_root_are_models(void **state)
     const struct td_model *model = scanner_model(&place.scanner, "q");
     assert_true(model->checkpoint_count == 1 && model->directory_len == 0 && model->config == NULL);
     assert_true(model->checkpoints[0].part_count == 2 && model->checkpoints[0].tensor_count == 2);
-    assert_non_null(td_model_find_file(snapshot, model, "q-00002-of-00002.safetensors", 28));
-    assert_null(td_model_find_file(snapshot, model, "one.safetensors", 15));
+    assert_non_null(td_model_find_file(snapshot, model, TD_TEXT("q-00002-of-00002.safetensors")));
+    assert_null(td_model_find_file(snapshot, model, TD_TEXT("one.safetensors")));
     model = scanner_model(&place.scanner, "half");
     assert_int_equal(model->checkpoint_count, 0);
     assert_non_null(
@@ -376,7 +376,7 @@ static void unchanged_files_are_shared(void **state)
     assert_ptr_equal(file_at(&place, "m/a.safetensors"), a);
     assert_true(place.scanner.progress.files_to_read == 1 && place.scanner.progress.files_read == 1);
     assert_string_not_equal(first->tag, place.scanner.snapshot->tag);
-    const struct td_model *old = td_snapshot_find_model(first, "m", 1);
+    const struct td_model *old = td_snapshot_find_model(first, TD_TEXT("m"));
     assert_string_equal(td_checkpoint_tensor(&old->checkpoints[0], 1).tensor->name, "b");
     assert_string_equal(
         td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 1).tensor->name, "c");

@@ -70,8 +70,8 @@ static bool parse(const char *kind, const char *text, const struct shape *shape,
     memcpy(exact, text, len);
     exact = realloc(exact, len > 0 ? len : 1);
     assert_non_null(exact);
-    bool ok = (strcmp(kind, "slice") == 0 ? td_slice_parse : td_shard_parse)(exact, len, shape->rank,
-                                                                             shape->sizes, out, err);
+    bool ok = (strcmp(kind, "slice") == 0 ? td_slice_parse : td_shard_parse)(
+        td_text_n(exact, len), shape->rank, shape->sizes, out, err);
     free(exact);
     return ok;
 }
@@ -196,10 +196,10 @@ static void long_texts_make_short_messages(void **state)
     for (size_t i = 0; i < sizeof fill; i++) {
         memset(text, fill[i], LONG);
         td_error_init(&err);
-        assert_false(td_slice_parse(text, LONG, shape.rank, shape.sizes, &selection, &err));
+        assert_false(td_slice_parse(td_text_n(text, LONG), shape.rank, shape.sizes, &selection, &err));
         check_error(&err, 0, false, "slice");
         td_error_init(&err);
-        assert_false(td_shard_parse(text, LONG, shape.rank, shape.sizes, &selection, &err));
+        assert_false(td_shard_parse(td_text_n(text, LONG), shape.rank, shape.sizes, &selection, &err));
         check_error(&err, 0, false, "shard");
     }
 }
@@ -223,17 +223,17 @@ static void shards_of_vast_dimensions(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_selection selection;
-        assert_true(td_shard_parse(cases[i].text, strlen(cases[i].text), 1, &cases[i].dim, &selection, NULL));
+        assert_true(td_shard_parse(td_text_of(cases[i].text), 1, &cases[i].dim, &selection, NULL));
         CHECK(selection.starts[0] == cases[i].start && selection.sizes[0] == cases[i].size, "case %zu", i);
     }
     struct td_selection selection;
     static const uint64_t dim = UINT64_MAX;
-    assert_true(td_slice_parse("-1:", 3, 1, &dim, &selection, NULL));
+    assert_true(td_slice_parse(TD_TEXT("-1:"), 1, &dim, &selection, NULL));
     assert_true(selection.starts[0] == UINT64_MAX - 1 && selection.sizes[0] == 1);
-    assert_true(td_slice_parse("18446744073709551614", 20, 1, &dim, &selection, NULL));
+    assert_true(td_slice_parse(TD_TEXT("18446744073709551614"), 1, &dim, &selection, NULL));
     assert_true(selection.starts[0] == UINT64_MAX - 1 && selection.dropped == 1);
-    assert_false(td_slice_parse("18446744073709551615", 20, 1, &dim, &selection, NULL));
-    assert_true(td_slice_parse("-18446744073709551615", 21, 1, &dim, &selection, NULL));
+    assert_false(td_slice_parse(TD_TEXT("18446744073709551615"), 1, &dim, &selection, NULL));
+    assert_true(td_slice_parse(TD_TEXT("-18446744073709551615"), 1, &dim, &selection, NULL));
     assert_true(selection.starts[0] == 0);
 }
 
@@ -276,7 +276,7 @@ static void sizes_count_whole_blocks(void **state)
         struct td_selection selection;
         struct td_error err = TD_ERROR_INIT;
         uint64_t nbytes = 77;
-        const struct td_dtype *dtype = td_dtype_find(cases[i].dtype, strlen(cases[i].dtype));
+        const struct td_dtype *dtype = td_dtype_find(td_text_of(cases[i].dtype));
         assert_non_null(dtype);
         assert_true(parse("slice", cases[i].slice, &cases[i].shape, &selection, NULL));
         bool ok = td_selection_nbytes(&selection, cases[i].shape.sizes, dtype, &nbytes, &err);

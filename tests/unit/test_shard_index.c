@@ -94,7 +94,7 @@ static void parse(const char *text, size_t len, size_t fail_at, struct parsed *p
     td_error_init(&p->err);
     alloc_count_start();
     alloc_fail_at(fail_at);
-    p->ok = td_shard_index_parse(&p->index, p->text, len, &p->err);
+    p->ok = td_shard_index_parse(&p->index, td_text_n(p->text, len), &p->err);
     alloc_fail_at(0);
     p->memory = alloc_count_get();
     assert_int_equal(p->ok, p->err.code == TD_OK);
@@ -230,7 +230,7 @@ static double parse_seconds(size_t count, size_t step, size_t files)
         struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         double before = cpu_seconds();
-        CHECK(td_shard_index_parse(&index, text.data, text.len, &err), "%s", err.message);
+        CHECK(td_shard_index_parse(&index, td_buffer_text(&text), &err), "%s", err.message);
         double seconds = cpu_seconds() - before;
         best = seconds < best ? seconds : best;
         assert_int_equal(index.entry_count, count);

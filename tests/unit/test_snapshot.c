@@ -41,14 +41,15 @@ static void models_are_found_by_id(void **state)
     assert_int_equal(snapshot->model_count, 10);
     for (size_t i = 0; i < snapshot->model_count; i++) {
         const char *id = snapshot->models[i].id;
-        assert_ptr_equal(td_snapshot_find_model(snapshot, id, strlen(id)), &snapshot->models[i]);
+        assert_ptr_equal(td_snapshot_find_model(snapshot, td_text_of(id)), &snapshot->models[i]);
         assert_true(i == 0 || strcmp(snapshot->models[i - 1].id, id) < 0);
     }
     static const char *const absent[] = {"",    "c",       "a/", "/a",   "A", "a/b/c/d",
                                          "org", "org/nam", "zz", "root", "~"};
     for (size_t i = 0; i < COUNT_OF(absent); i++)
-        assert_null(td_snapshot_find_model(snapshot, absent[i], strlen(absent[i])));
-    assert_non_null(td_snapshot_find_model(snapshot, "abc", 2)); /* the length counts, not the NUL */
+        assert_null(td_snapshot_find_model(snapshot, td_text_of(absent[i])));
+    assert_non_null(
+        td_snapshot_find_model(snapshot, td_text_n("abc", 2))); /* the length counts, not the NUL */
     close_place(&place);
 }
 
@@ -61,12 +62,12 @@ static void entries_are_found_by_path(void **state)
     assert_int_equal(snapshot->entry_count, 13);
     for (size_t i = 0; i < snapshot->entry_count; i++) {
         const char *path = snapshot->entries[i].path;
-        assert_ptr_equal(td_snapshot_find_entry(snapshot, path, strlen(path)), &snapshot->entries[i]);
+        assert_ptr_equal(td_snapshot_find_entry(snapshot, td_text_of(path)), &snapshot->entries[i]);
         assert_true(i == 0 || strcmp(snapshot->entries[i - 1].path, path) < 0);
     }
-    assert_null(td_snapshot_find_entry(snapshot, "a", 1));
-    assert_null(td_snapshot_find_entry(snapshot, "", 0));
-    assert_null(td_snapshot_find_entry(snapshot, "zzz", 3));
+    assert_null(td_snapshot_find_entry(snapshot, TD_TEXT("a")));
+    assert_null(td_snapshot_find_entry(snapshot, TD_TEXT("")));
+    assert_null(td_snapshot_find_entry(snapshot, TD_TEXT("zzz")));
     close_place(&place);
 }
 
@@ -106,7 +107,7 @@ static void the_longest_id_is_routed_to(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const char *path = cases[i].path;
         size_t rest = 0;
-        const struct td_model *model = td_snapshot_route(place.scanner.snapshot, path, strlen(path), &rest);
+        const struct td_model *model = td_snapshot_route(place.scanner.snapshot, td_text_of(path), &rest);
         CHECK((model != NULL) == (cases[i].id != NULL), "\"%s\"", path);
         if (model == NULL)
             continue;
@@ -141,15 +142,15 @@ static void models_own_what_lies_below(void **state)
             const struct td_entry *entry = &snapshot->entries[model->first_entry + k];
             const char *path = td_model_relative(model, entry);
             used += (size_t)snprintf(got + used, sizeof got - used, "%s%s", k > 0 ? " " : "", path);
-            CHECK(td_model_find_file(snapshot, model, path, strlen(path)) == entry, "%s: %s", cases[i].id,
+            CHECK(td_model_find_file(snapshot, model, td_text_of(path)) == entry, "%s: %s", cases[i].id,
                   path);
             bytes += entry->file->source.id.size_bytes;
         }
         CHECK(strcmp(got, cases[i].files) == 0, "%s: %s", cases[i].id, got);
         CHECK(model->file_bytes == bytes, "%s", cases[i].id);
-        CHECK(td_model_find_file(snapshot, model, "nothing", 7) == NULL, "%s", cases[i].id);
-        CHECK(td_model_find_file(snapshot, model, "", 0) == NULL, "%s", cases[i].id);
-        CHECK(td_model_find_file(snapshot, model, "../z/m.safetensors", 18) == NULL, "%s", cases[i].id);
+        CHECK(td_model_find_file(snapshot, model, TD_TEXT("nothing")) == NULL, "%s", cases[i].id);
+        CHECK(td_model_find_file(snapshot, model, TD_TEXT("")) == NULL, "%s", cases[i].id);
+        CHECK(td_model_find_file(snapshot, model, TD_TEXT("../z/m.safetensors")) == NULL, "%s", cases[i].id);
     }
     assert_string_equal(scanner_model(&place.scanner, "a")->config->path, "a/config.json");
     assert_null(scanner_model(&place.scanner, "a/b")->config);
@@ -168,13 +169,13 @@ static void checkpoints_are_found_by_id(void **state)
     scanner_open(&scanner, &tree);
     (void)scanner_scan(&scanner);
     const struct td_model *model = scanner_model(&scanner, "m");
-    assert_ptr_equal(td_model_find_checkpoint(model, NULL, 0), &model->checkpoints[0]);
-    assert_ptr_equal(td_model_find_checkpoint(model, "", 0), &model->checkpoints[0]);
-    assert_ptr_equal(td_model_find_checkpoint(model, "safetensors", 11), &model->checkpoints[0]);
-    assert_ptr_equal(td_model_find_checkpoint(model, "x.safetensors", 13), &model->checkpoints[1]);
-    assert_null(td_model_find_checkpoint(model, "x.safetensor", 12));
-    assert_null(td_model_find_checkpoint(model, "pytorch", 7));
-    assert_null(td_model_find_checkpoint(scanner_model(&scanner, "broken"), NULL, 0));
+    assert_ptr_equal(td_model_find_checkpoint(model, td_text_n(NULL, 0)), &model->checkpoints[0]);
+    assert_ptr_equal(td_model_find_checkpoint(model, TD_TEXT("")), &model->checkpoints[0]);
+    assert_ptr_equal(td_model_find_checkpoint(model, TD_TEXT("safetensors")), &model->checkpoints[0]);
+    assert_ptr_equal(td_model_find_checkpoint(model, TD_TEXT("x.safetensors")), &model->checkpoints[1]);
+    assert_null(td_model_find_checkpoint(model, TD_TEXT("x.safetensor")));
+    assert_null(td_model_find_checkpoint(model, TD_TEXT("pytorch")));
+    assert_null(td_model_find_checkpoint(scanner_model(&scanner, "broken"), td_text_n(NULL, 0)));
     scanner_close(&scanner);
     tree_close(&tree);
 }
@@ -203,19 +204,19 @@ static void pages_continue_after_a_name(void **state)
         for (size_t i = 0; i < COUNT_OF(cases); i++) {
             const char *name = cases[i].name;
             struct td_tensor_ref ref;
-            size_t after = td_checkpoint_after(c, name, strlen(name));
+            size_t after = td_checkpoint_after(c, td_text_of(name));
             CHECK(after == cases[i].after, "%s, \"%s\": %zu", ids[m], name, after);
             bool there = after > 0 && strcmp(td_checkpoint_tensor(c, after - 1).tensor->name, name) == 0;
             size_t number;
-            CHECK(td_checkpoint_find(c, name, strlen(name), &ref) == there, "%s, \"%s\"", ids[m], name);
-            CHECK(td_checkpoint_find_number(c, name, strlen(name), &number) == there, "\"%s\"", name);
+            CHECK(td_checkpoint_find(c, td_text_of(name), &ref) == there, "%s, \"%s\"", ids[m], name);
+            CHECK(td_checkpoint_find_number(c, td_text_of(name), &number) == there, "\"%s\"", name);
             CHECK(!there || number == after - 1, "%s, \"%s\": %zu", ids[m], name, number);
         }
     }
     const struct td_checkpoint *none = &scanner_model(&scanner, "none")->checkpoints[0];
     struct td_tensor_ref ref;
-    assert_int_equal(td_checkpoint_after(none, "x", 1), 0);
-    assert_false(td_checkpoint_find(none, "", 0, &ref));
+    assert_int_equal(td_checkpoint_after(none, TD_TEXT("x")), 0);
+    assert_false(td_checkpoint_find(none, TD_TEXT(""), &ref));
     scanner_close(&scanner);
     tree_close(&tree);
 }

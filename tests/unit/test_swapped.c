@@ -127,12 +127,12 @@ static void every_plain_type_has_an_order(void **state)
                       swap.off + swap.width * swap.count <= swap.block_bytes,
                   "%s", dtype->name);
     }
-    assert_true(td_dtype_swap(td_dtype_find("C64", 3), &swap));
+    assert_true(td_dtype_swap(td_dtype_find(TD_TEXT("C64")), &swap));
     assert_true(swap.width == 4 && swap.count == 2);
-    assert_true(td_dtype_swap(td_dtype_find("Q6_K", 4), &swap));
+    assert_true(td_dtype_swap(td_dtype_find(TD_TEXT("Q6_K")), &swap));
     assert_true(swap.off == 208 && swap.width == 2 && swap.count == 1);
-    assert_false(td_dtype_swap(td_dtype_find("IQ1_M", 5), &swap));
-    assert_false(td_dtype_swap(td_dtype_find("STRING", 6), &swap));
+    assert_false(td_dtype_swap(td_dtype_find(TD_TEXT("IQ1_M")), &swap));
+    assert_false(td_dtype_swap(td_dtype_find(TD_TEXT("STRING")), &swap));
 }
 
 int main(void)

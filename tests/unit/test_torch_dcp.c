@@ -46,7 +46,7 @@ static const struct td_tensor *item_at(const struct td_manifest *m, uint64_t off
 {
     char name[TD_DCP_ITEM_NAME_MAX];
     size_t len = td_dcp_item_name(name, offset, nbytes);
-    const struct td_tensor *found = td_manifest_find(m, name, len);
+    const struct td_tensor *found = td_manifest_find(m, td_text_n(name, len));
     CHECK(found != NULL, "no item %s", name);
     return found;
 }

@@ -193,15 +193,15 @@ static void encoding_keeps_the_unreserved(void **state)
     struct td_buffer out;
     char all[255];
     td_buffer_init(&out);
-    td_uri_encode(&out, "a/b c%d?e\xc3\xa9~._-Z9", 17, true);
+    td_uri_encode(&out, TD_TEXT("a/b c%d?e\xc3\xa9~._-Z9"), true);
     assert_string_equal(td_buffer_terminate(&out), "a/b%20c%25d%3Fe%C3%A9~._-Z9");
     td_buffer_clear(&out);
-    td_uri_encode(&out, "a/b", 3, false);
+    td_uri_encode(&out, TD_TEXT("a/b"), false);
     assert_string_equal(td_buffer_terminate(&out), "a%2Fb");
     td_buffer_clear(&out);
     for (size_t i = 0; i < sizeof all; i++)
         all[i] = (char)(i + 1);
-    td_uri_encode(&out, all, sizeof all, false);
+    td_uri_encode(&out, td_text_n(all, sizeof all), false);
     size_t kept = 0;
     for (size_t i = 0; i < out.len; i++) {
         if (out.data[i] != '%') {
@@ -239,9 +239,9 @@ static void encoding_is_undone_by_parsing(void **state)
         }
         td_buffer_init(&out);
         td_buffer_putc(&out, '/');
-        td_uri_encode(&out, name, len, random_below(&seed, 2) == 0);
+        td_uri_encode(&out, td_text_n(name, len), random_below(&seed, 2) == 0);
         td_buffer_puts(&out, "?p=");
-        td_uri_encode(&out, name, len, false);
+        td_uri_encode(&out, td_text_n(name, len), false);
         assert_true(td_uri_parse(&uri, (struct td_text){.p = out.data, .len = out.len}, TD_URI_STRICT, &err));
         assert_true(uri.path.len == len + 1 && uri.parameter_count == 1 &&
                     uri.parameters[0].value.len == len);

@@ -175,7 +175,7 @@ static void escape_shows_what_a_terminal_must_not_get(void **state)
     };
     char out[64];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        td_utf8_escape(cases[i].text, cases[i].len, out, sizeof out);
+        td_utf8_escape(td_text_n(cases[i].text, cases[i].len), out, sizeof out);
         assert_string_equal(out, cases[i].shown);
     }
 }
@@ -186,12 +186,12 @@ static void escape_into_every_capacity(void **state)
     (void)state;
     static const char text[] = "a\n\xc3\xa9\xff\xe6\x97\xa5\xc2\x80\xf0\x9f\x98\x80z";
     char whole[64];
-    td_utf8_escape(text, sizeof text - 1, whole, sizeof whole);
+    td_utf8_escape(TD_TEXT(text), whole, sizeof whole);
     for (size_t capacity = 0; capacity < sizeof whole; capacity++) {
         char *out = malloc(capacity + 1);
         assert_non_null(out);
         memset(out, '#', capacity + 1);
-        td_utf8_escape(text, sizeof text - 1, out, capacity);
+        td_utf8_escape(TD_TEXT(text), out, capacity);
         assert_int_equal(out[capacity], '#');
         if (capacity > 0) {
             size_t len = strlen(out);

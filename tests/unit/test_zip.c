@@ -106,7 +106,7 @@ static void check_members(const struct zip_spec *spec, const struct zip_file *f)
         assert_int_equal(e->header_at, f->local_at[i]);
         assert_int_equal(e->stored_bytes, f->stored_len[i]);
         assert_int_equal(e->size_bytes, m->data_len);
-        assert_ptr_equal(td_zip_find(&o.zip, m->name, strlen(m->name)), e);
+        assert_ptr_equal(td_zip_find(&o.zip, td_text_of(m->name)), e);
         uint8_t *bytes = td_zip_load(&input, e, m->data_len, &o.err);
         CHECK(bytes != NULL, "%s", o.err.message);
         assert_memory_equal(bytes, m->data, m->data_len);
@@ -116,11 +116,11 @@ static void check_members(const struct zip_spec *spec, const struct zip_file *f)
             assert_memory_equal(bytes, m->data, head);
         }
         free(bytes);
-        assert_null(td_zip_find(&o.zip, m->name, strlen(m->name) - 1));
+        assert_null(td_zip_find(&o.zip, td_text_n(m->name, strlen(m->name) - 1)));
         if (i > 0)
             assert_true(strcmp(o.zip.by_name[i - 1]->name, o.zip.by_name[i]->name) < 0);
     }
-    assert_null(td_zip_find(&o.zip, "", 0));
+    assert_null(td_zip_find(&o.zip, TD_TEXT("")));
     close_opened(&o);
 }
 

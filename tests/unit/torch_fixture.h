@@ -53,7 +53,7 @@ static inline void done(struct parsed *p, struct zip_file *f)
 
 static inline const struct td_tensor *tensor(const struct parsed *p, const char *name)
 {
-    const struct td_tensor *found = td_manifest_find(&p->manifest, name, strlen(name));
+    const struct td_tensor *found = td_manifest_find(&p->manifest, td_text_of(name));
     CHECK(found != NULL, "no tensor \"%s\"", name);
     return found;
 }

@@ -3,6 +3,7 @@
 #define TD_TESTS_VIEW_TEXT_H
 
 #include "api/manifest_view.h"
+#include "core/text.h"
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"
 
@@ -24,7 +25,7 @@ static inline struct td_blob *view_create(struct td_view_cache *cache, struct td
     if (options->match != NULL)
         query.match = &match;
     if (options->dtype != NULL)
-        query.dtype = td_dtype_find(options->dtype, strlen(options->dtype));
+        query.dtype = td_dtype_find(td_text_of(options->dtype));
     if (options->after != NULL)
         query.after = (struct td_text){.p = options->after, .len = strlen(options->after)};
     query.listing = (struct td_text){.p = "listing", .len = 7};
