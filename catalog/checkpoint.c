@@ -93,15 +93,15 @@ static struct unit *unit_add(struct builder *b, const char *name, size_t capacit
     struct unit *unit = units_next(&b->units, b->unit_count, &b->unit_capacity, b->err);
     if (unit == NULL)
         return NULL;
-    memset(unit, 0, sizeof *unit);
-    unit->parts = calloc(capacity + 1, sizeof(*unit->parts));
-    unit->name = td_arena_strndup(&b->snapshot->arena, td_text_of(name));
-    if (unit->parts == NULL || unit->name == NULL) {
-        free(unit->parts);
+    struct unit made = {.family = family_of(name),
+                        .name = td_arena_strndup(&b->snapshot->arena, td_text_of(name)),
+                        .parts = calloc(capacity + 1, sizeof(*made.parts))};
+    if (made.parts == NULL || made.name == NULL) {
+        free(made.parts);
         (void)td_error_no_memory(b->err);
         return NULL;
     }
-    unit->family = family_of(name);
+    *unit = made;
     b->unit_count++;
     return unit;
 }
