@@ -13,11 +13,10 @@ bool td_html_is_wanted(const struct td_call *call);
 
 /* Answers with the page of all models (at "/" also of the datasets), or of one model. */
 void td_html_models(const struct td_call *call);
-
-/* Tells caches, in a good answer that is no page, that Accept chose it, where the path has a page too. */
-void td_html_add_vary(const struct td_call *call);
-
 void td_html_model(const struct td_call *call);
+
+/* Adds Vary: Accept to a JSON answer of status 200 whose path also has a page, so that caches keep the two apart. */
+void td_html_add_vary(const struct td_call *call);
 
 /* Answers a path of the form of the Hub's site, /org/name (api/find_name.h): with the model's page, or with the files of a
  * repository without a model. 404 when nothing has that name. */

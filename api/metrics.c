@@ -137,7 +137,7 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
     count(out, "tensord_scans_total", "Scans of the served directory.", status->scan_count);
     count(out, "tensord_failed_scans_total", "Scans that failed; the last good state was kept.",
           status->failed_scan_count);
-    number(out, "tensord_scan_failed", "gauge", "1 while the last scan has failed, /readyz says why.",
+    number(out, "tensord_scan_failed", "gauge", "1 while the last scan failed; /readyz says why.",
            status->scan_failed ? 1 : 0);
     number(out, "tensord_last_scan_duration_seconds", "gauge", "How long the last scan took.",
            (double)status->last_scan_ns / 1e9);

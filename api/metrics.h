@@ -20,7 +20,7 @@ enum td_cut {
     TD_CUT_STALLED,  /* no progress for the send timeout */
     TD_CUT_SLOW,     /* below the minimum rate */
     TD_CUT_DEADLINE, /* a request's header or body was not complete in time */
-    TD_CUT_IDLE, /* no byte of a request came in time; an answer has it when one came at that very moment */
+    TD_CUT_IDLE,     /* no byte of a request came in time */
     TD_CUT_SHUTDOWN, /* drain timeout */
     TD_CUT_COUNT
 };
