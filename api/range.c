@@ -23,18 +23,10 @@ static void skip_blanks(struct scanner *s)
 /* 1*DIGIT, clamped to 2^64-1: a longer number is just as far past the end. */
 static bool take_number(struct scanner *s, uint64_t *out)
 {
-    const char *start = s->p;
-    uint64_t value = 0;
-    while (s->p < s->end && *s->p >= '0' && *s->p <= '9') {
-        uint64_t digit = (uint64_t)(*s->p++ - '0');
-        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, digit, &value))
-            value = UINT64_MAX;
-        if (value == UINT64_MAX)
-            while (s->p < s->end && *s->p >= '0' && *s->p <= '9')
-                s->p++;
-    }
-    *out = value;
-    return s->p > start;
+    struct td_text rest = td_text_n(s->p, (size_t)(s->end - s->p));
+    size_t digits = td_digits_take(&rest, out, NULL);
+    s->p = rest.p;
+    return digits > 0;
 }
 
 /* Whether a is a lesser number than b; both are digits, of any length. */

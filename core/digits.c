@@ -2,14 +2,26 @@
 
 #include "core/checked.h"
 
-bool td_number_read(struct td_text text, uint64_t max, uint64_t *out)
+size_t td_digits_take(struct td_text *text, uint64_t *out, bool *fits)
 {
     uint64_t value = 0;
-    for (size_t i = 0; i < text.len; i++)
-        if (text.p[i] < '0' || text.p[i] > '9' || !td_mul_u64(value, 10, &value) ||
-            !td_add_u64(value, (uint64_t)(text.p[i] - '0'), &value) || value > max)
-            return false;
-    if (text.len == 0)
+    bool in_range = true;
+    size_t n = 0;
+    for (; n < text->len && text->p[n] >= '0' && text->p[n] <= '9'; n++)
+        in_range = in_range && td_mul_u64(value, 10, &value) &&
+                   td_add_u64(value, (uint64_t)(text->p[n] - '0'), &value);
+    *text = td_text_n(n == 0 ? text->p : text->p + n, text->len - n); /* NULL + 0 is not defined */
+    *out = in_range ? value : UINT64_MAX;
+    if (fits != NULL)
+        *fits = in_range;
+    return n;
+}
+
+bool td_number_read(struct td_text text, uint64_t max, uint64_t *out)
+{
+    uint64_t value;
+    bool fits;
+    if (td_digits_take(&text, &value, &fits) == 0 || text.len > 0 || !fits || value > max)
         return false;
     *out = value;
     return true;

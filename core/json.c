@@ -429,16 +429,15 @@ bool td_json_equals(const struct td_json *json, const char *text)
 
 bool td_json_u64(struct td_json *json, uint64_t *out)
 {
-    const char *p = json->text.p + json->value;
-    int shown = json->value_len < 40 ? (int)json->value_len : 40;
-    uint64_t value = 0;
-    for (size_t i = 0; i < json->value_len; i++) {
-        if (p[i] < '0' || p[i] > '9')
-            return td_json_fail(json, "%.*s is not a whole number from 0 to 2^64-1", shown, p);
-        if (__builtin_mul_overflow(value, 10, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(p[i] - '0'), &value))
-            return td_json_fail(json, "%.*s is larger than 2^64-1", shown, p);
-    }
+    struct td_text raw = td_json_raw(json);
+    struct td_text rest = raw;
+    uint64_t value;
+    bool fits;
+    (void)td_digits_take(&rest, &value, &fits);
+    if (rest.len > 0)
+        return td_json_fail(json, "%.*s is not a whole number from 0 to 2^64-1", TD_SHOW(raw, 40));
+    if (!fits)
+        return td_json_fail(json, "%.*s is larger than 2^64-1", TD_SHOW(raw, 40));
     *out = value;
     return true;
 }

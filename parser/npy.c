@@ -4,6 +4,7 @@
 #include "parser/npy.h"
 
 #include "core/checked.h"
+#include "core/digits.h"
 #include "core/utf8.h"
 
 #include <inttypes.h>
@@ -116,26 +117,23 @@ static bool read_string(struct header *h, const char *wanted, const char **text,
 static bool read_u64(struct header *h, uint64_t *value)
 {
     char c = peek(h);
-    size_t begin = h->pos;
-    uint64_t sum = 0;
-    if (c < '0' || c > '9')
+    struct td_text rest = td_text_n(h->text + h->pos, h->len - h->pos);
+    uint64_t number;
+    bool fits;
+    size_t digits = td_digits_take(&rest, &number, &fits);
+    if (digits == 0)
         return fail(h, "dimensions must be whole numbers from 0 on");
-    for (; h->pos < h->len && h->text[h->pos] >= '0' && h->text[h->pos] <= '9'; h->pos++)
-        if (!td_mul_u64(sum, 10, &sum) || !td_add_u64(sum, (uint64_t)(h->text[h->pos] - '0'), &sum) ||
-            sum > INT64_MAX) {
-            h->pos = begin;
-            return fail(h, "dimensions must be below 2^63");
-        }
-    if (c == '0' && sum != 0) {
-        h->pos = begin;
+    if (!fits || number > INT64_MAX)
+        return fail(h, "dimensions must be below 2^63");
+    if (c == '0' && number != 0)
         return fail(h, "numbers must not begin with 0");
-    }
+    h->pos += digits;
     size_t end = h->pos;
     if (h->major >= 3 || !take_word(h, "L"))
         h->pos = end;
     if (h->pos < h->len && is_word_char(h->text[h->pos]))
         return fail(h, "a whole number must end here");
-    *value = sum;
+    *value = number;
     return true;
 }
 
@@ -227,22 +225,22 @@ static bool set_sized_type(struct type *type, char kind, uint64_t number)
 /* numpy.dtype(text) for the type strings of the array protocol, which is what numpy.save writes. */
 static bool find_type(struct td_text text, struct type *type)
 {
-    size_t at = 0;
     char order = '|';
-    if (at < text.len && strchr("<>|=", text.p[at]) != NULL && text.p[at] != '\0')
-        order = text.p[at++];
-    if (at == text.len)
-        return false;
-    char kind = text.p[at++];
-    uint64_t number = 0;
-    for (; at < text.len && text.p[at] >= '0' && text.p[at] <= '9'; at++) {
-        number = number * 10 + (uint64_t)(text.p[at] - '0');
-        if (number > MAX_ITEM_BYTES)
-            return false;
+    if (text.len > 0 && strchr("<>|=", *text.p) != NULL && *text.p != '\0') {
+        order = *text.p++;
+        text.len--;
     }
+    if (text.len == 0)
+        return false;
+    char kind = *text.p++;
+    text.len--;
+    uint64_t number;
+    (void)td_digits_take(&text, &number, NULL);
+    if (number > MAX_ITEM_BYTES)
+        return false;
     *type = (struct type){.item_bytes = number};
     if (set_sized_type(type, kind, number))
-        return at == text.len;
+        return text.len == 0;
     type->dtype = plain_type(kind, number);
     if (type->dtype == NULL)
         return false;
@@ -255,8 +253,8 @@ static bool find_type(struct td_text text, struct type *type)
         type->big_endian = true;
     }
     if (kind == 'M' || kind == 'm')
-        return is_time_unit(td_text_n(text.p + at, text.len - at));
-    return at == text.len;
+        return is_time_unit(text);
+    return text.len == 0;
 }
 
 static bool read_type_string(struct header *h, struct type *type)

@@ -1,6 +1,7 @@
 #include "slicing/selection.h"
 
 #include "core/checked.h"
+#include "core/digits.h"
 #include "core/text.h"
 
 #include <inttypes.h>
@@ -26,19 +27,13 @@ struct number {
 /* Takes a number off the front of the text; nothing when there is none. */
 static bool take_number(struct td_text *text, bool may_be_negative, struct number *out)
 {
-    bool minus = may_be_negative && text->len > 0 && text->p[0] == '-';
-    size_t begin = minus ? 1 : 0;
-    size_t end = begin;
-    uint64_t magnitude = 0;
-    for (; end < text->len && text->p[end] >= '0' && text->p[end] <= '9'; end++)
-        if (!td_mul_u64(magnitude, 10, &magnitude) ||
-            !td_add_u64(magnitude, (uint64_t)(text->p[end] - '0'), &magnitude))
-            magnitude = UINT64_MAX;
-    if (end == begin)
+    struct td_text rest = *text;
+    bool minus = may_be_negative && td_text_take_char(&rest, '-');
+    uint64_t magnitude;
+    if (td_digits_take(&rest, &magnitude, NULL) == 0)
         return false;
     *out = (struct number){.negative = minus && magnitude > 0, .magnitude = magnitude};
-    text->p += end;
-    text->len -= end;
+    *text = rest;
     return true;
 }
 

@@ -53,6 +53,33 @@ static void decimal_numbers(void **state)
     assert_false(td_number_read(TD_TEXT("1\0"), 99, &value));
 }
 
+static void digits_at_the_beginning(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *rest;
+        size_t count;
+        uint64_t value;
+        bool fits;
+    } cases[] = {
+        {"12:34", ":34", 2, 12, true},
+        {"007", "", 3, 7, true},
+        {"", "", 0, 0, true},
+        {"-1", "-1", 0, 0, true},
+        {"18446744073709551615-", "-", 20, UINT64_MAX, true},
+        {"18446744073709551616-", "-", 20, UINT64_MAX, false},
+        {"184467440737095516150000x", "x", 24, UINT64_MAX, false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct td_text text = td_text_of(cases[i].text);
+        uint64_t value = KEPT;
+        bool fits = !cases[i].fits;
+        CHECK(td_digits_take(&text, &value, &fits) == cases[i].count, "%s", cases[i].text);
+        CHECK(value == cases[i].value && fits == cases[i].fits, "%s", cases[i].text);
+        CHECK(td_text_equals(text, cases[i].rest), "%s", cases[i].text);
+    }
+}
+
 static void hexadecimal_digits(void **state)
 {
     (void)state;
@@ -113,9 +140,8 @@ static void bytes_in_hexadecimal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decimal_numbers),
-        cmocka_unit_test(hexadecimal_digits),
-        cmocka_unit_test(hexadecimal_numbers),
+        cmocka_unit_test(decimal_numbers),      cmocka_unit_test(digits_at_the_beginning),
+        cmocka_unit_test(hexadecimal_digits),   cmocka_unit_test(hexadecimal_numbers),
         cmocka_unit_test(bytes_in_hexadecimal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
