@@ -38,12 +38,14 @@ generator=()
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Passes a build's output on to the log. On a terminal one line shows the step it is at: "[12/140] Building C object ...".
+# Passes a build's output on to the log. On a terminal one line shows the step it is at: "[12/140] Building C ...".
 show_progress() {
     local line width=${COLUMNS:-80}
     while IFS= read -r line; do
         printf '%s\n' "$line" >>"$log"
-        if [ -t 2 ] && [[ $line =~ ^\[\ *[0-9]+(/[0-9]+|%)\] ]]; then printf '\r\033[K%s' "${line:0:$((width - 1))}" >&2; fi
+        if [ -t 2 ] && [[ $line =~ ^\[\ *[0-9]+(/[0-9]+|%)\] ]]; then
+            printf '\r\033[K%s' "${line:0:$((width - 1))}" >&2
+        fi
     done
     [ ! -t 2 ] || printf '\r\033[K' >&2
 }

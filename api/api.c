@@ -82,8 +82,7 @@ void td_call_fail_json(const struct td_call *call, const struct td_error *err)
         td_response_fail_error(call->response, err);
 }
 
-void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format,
-                        ...)
+void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format, ...)
 {
     char message[TD_ERROR_MESSAGE_BYTES];
     struct td_buffer details;
@@ -114,10 +113,9 @@ bool td_call_check_parameters(const struct td_call *call, const char *const *kno
         for (k = 0; known[k] != NULL; k++)
             td_buffer_printf(&list, "%s%s", k > 0 ? ", " : "", known[k]);
         const char *names = td_buffer_terminate(&list);
-        td_call_fail_known(
-            call, 400, known, "unknown query parameter \"%.*s\"; %s%s",
-            (int)(name->len > 64 ? 64 : name->len), name->p,
-            known[0] == NULL ? "none is known here" : "known here: ", names == NULL ? "" : names);
+        td_call_fail_known(call, 400, known, "unknown query parameter \"%.*s\"; %s%s",
+                           (int)(name->len > 64 ? 64 : name->len), name->p,
+                           known[0] == NULL ? "none is known here" : "known here: ", names == NULL ? "" : names);
         td_buffer_fini(&list);
         return false;
     }
@@ -159,16 +157,14 @@ static bool names_a_tensor(const struct td_call *call, struct td_text rest)
         td_model_find_checkpoint(call->model, td_text_n(id == NULL ? NULL : id->p, id == NULL ? 0 : id->len));
     if (call->rest.len > 0)
         return true;
-    return rest.p[rest.len - 1] == '/' && checkpoint != NULL &&
-           td_checkpoint_find(checkpoint, TD_TEXT(""), &ref);
+    return rest.p[rest.len - 1] == '/' && checkpoint != NULL && td_checkpoint_find(checkpoint, TD_TEXT(""), &ref);
 }
 
 static bool is_below_models(struct td_text raw_path)
 {
     static const char own[] = "/models";
     const size_t len = sizeof own - 1;
-    return raw_path.len >= len && memcmp(raw_path.p, own, len) == 0 &&
-           (raw_path.len == len || raw_path.p[len] == '/');
+    return raw_path.len >= len && memcmp(raw_path.p, own, len) == 0 && (raw_path.len == len || raw_path.p[len] == '/');
 }
 
 /* Ours come first and are many, so they are told at a glance. */
@@ -215,9 +211,8 @@ bool td_api_takes_body(const struct td_request *request)
     if (td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL)) {
         for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
             size_t n = strlen(model_routes[i].word);
-            takes = takes ||
-                    (model_routes[i].is_post && uri.path.len > n && uri.path.p[uri.path.len - n - 1] == '/' &&
-                     memcmp(uri.path.p + uri.path.len - n, model_routes[i].word, n) == 0);
+            takes = takes || (model_routes[i].is_post && uri.path.len > n && uri.path.p[uri.path.len - n - 1] == '/' &&
+                              memcmp(uri.path.p + uri.path.len - n, model_routes[i].word, n) == 0);
         }
     }
     td_uri_fini(&uri);
@@ -250,18 +245,16 @@ static void (*route_model(struct td_call *call, struct td_text path))(const stru
         return one ? td_handle_tensor : td_handle_manifest;
     }
     for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
-        if (!take_segment(rest, model_routes[i].word, &call->rest) ||
-            (call->rest.len > 0) != model_routes[i].has_rest)
+        if (!take_segment(rest, model_routes[i].word, &call->rest) || (call->rest.len > 0) != model_routes[i].has_rest)
             continue;
         response->route = model_routes[i].route;
         call->is_post = model_routes[i].is_post;
         return model_routes[i].handle;
     }
-    td_response_fail(
-        response, 404, NULL,
-        "nothing at \"%.*s\" of model \"%s\"; there are tensors, tensors/{name}, tensors:read, "
-        "files/{path}, plans, shards/{engine}/tp{size}/rank-{rank}.safetensors and model.safetensors",
-        (int)(rest.len > 200 ? 200 : rest.len), rest.p, call->model->id);
+    td_response_fail(response, 404, NULL,
+                     "nothing at \"%.*s\" of model \"%s\"; there are tensors, tensors/{name}, tensors:read, "
+                     "files/{path}, plans, shards/{engine}/tp{size}/rank-{rank}.safetensors and model.safetensors",
+                     (int)(rest.len > 200 ? 200 : rest.len), rest.p, call->model->id);
     return NULL;
 }
 
@@ -288,13 +281,10 @@ static void advise_path(const struct td_call *call, struct td_text path, const s
     }
     if (page != NULL) {
         const char *id = page->model != NULL ? page->model->id : page->repo->hub_id;
-        const char *place = page->model != NULL ? "/models"
-                            : page->as_dataset  ? "/api/datasets"
-                                                : "/api/models";
-        (void)snprintf(
-            out, TD_NAME_ADVICE_BYTES,
-            "that is a page for browsers (Accept: text/html), and GET %s/%.400s describes the same; ", place,
-            id);
+        const char *place = page->model != NULL ? "/models" : page->as_dataset ? "/api/datasets" : "/api/models";
+        (void)snprintf(out, TD_NAME_ADVICE_BYTES,
+                       "that is a page for browsers (Accept: text/html), and GET %s/%.400s describes the same; ", place,
+                       id);
         return;
     }
     size_t len = 1; /* up to /resolve/, or all */
@@ -332,8 +322,7 @@ bool td_call_take_snapshot(struct td_call *call)
         return true;
     td_catalog_get_status(call->api->catalog, &status);
     if (status.first_scan_failed)
-        td_response_fail(call->response, 503, NULL, "the first scan failed, the next follows: %s",
-                         status.message);
+        td_response_fail(call->response, 503, NULL, "the first scan failed, the next follows: %s", status.message);
     else
         td_response_fail(call->response, 503, NULL, "the first scan is still running; see /readyz");
     return false;
@@ -389,7 +378,8 @@ static bool begins_with(struct td_text text, const char *word)
     return text.len >= len && td_text_equals_ignore_case((struct td_text){.p = text.p, .len = len}, word);
 }
 
-/* Whether a client of S3 sent it: signed by header or in the query, or with what AWS's SDKs send and a listing asks for. */
+/* Whether a client of S3 sent it: signed by header or in the query, or with what AWS's SDKs send and a listing asks
+ * for. */
 static bool is_of_s3(const struct td_call *call)
 {
     static const char *const parameters[] = {"list-type", "x-id", "X-Amz-Signature"};
@@ -401,8 +391,7 @@ static bool is_of_s3(const struct td_call *call)
             return true;
     for (size_t i = 0; i < call->request->header_count; i++) {
         const struct td_header *header = &call->request->headers[i];
-        if (td_text_equals_ignore_case(header->name,
-                                       "X-Amz-Cf-Id")) /* CloudFront's, of whatever it passes on */
+        if (td_text_equals_ignore_case(header->name, "X-Amz-Cf-Id")) /* CloudFront's, of whatever it passes on */
             continue;
         for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
             if (begins_with(header->name, fields[k].name) && begins_with(header->value, fields[k].value))
@@ -411,17 +400,17 @@ static bool is_of_s3(const struct td_call *call)
     return false;
 }
 
-/* Says to a client of S3 that nothing here is for it. The Hub's errors stay as they are: what its clients do hangs on them. */
+/* Says to a client of S3 that nothing here is for it. The Hub's errors stay as they are: what its clients do hangs on
+ * them. */
 static void fail_s3(const struct td_call *call)
 {
     struct td_text path = call->uri->path;
     const char *listen = call->api->s3_listen;
     bool is_on = listen != NULL && listen[0] != '\0';
-    td_response_fail(
-        call->response, 404, NULL, "nothing at \"%.*s\": this is not the port for clients of S3; %s%s%s",
-        (int)(path.len > 200 ? 200 : path.len), path.p,
-        is_on ? "they are served on that of --s3-listen (" : "--s3-listen opens one, and is not set",
-        is_on ? listen : "", is_on ? ")" : "");
+    td_response_fail(call->response, 404, NULL, "nothing at \"%.*s\": this is not the port for clients of S3; %s%s%s",
+                     (int)(path.len > 200 ? 200 : path.len), path.p,
+                     is_on ? "they are served on that of --s3-listen (" : "--s3-listen opens one, and is not set",
+                     is_on ? listen : "", is_on ? ")" : "");
 }
 
 /* A request of the main port. */

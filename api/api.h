@@ -31,8 +31,7 @@ struct td_api {
     struct td_lru plans; /* registered plans' texts by id */
     struct td_shard_store shards;
     struct td_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
-    const char
-        *s3_listen; /* where clients of S3 are served, for messages; borrowed; NULL or empty: nowhere */
+    const char *s3_listen;  /* where clients of S3 are served, for messages; borrowed; NULL or empty: nowhere */
     enum td_rescan_from rescan_from;
     _Atomic bool draining; /* readyz answers 503, answers close their connections */
 };
@@ -41,8 +40,8 @@ struct td_api {
 bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
 void td_api_fini(struct td_api *api);
 
-/* Whose a request is that came by this port (API or S3): on the main one its raw target says it. Who makes a request asks
- * once, as soon as the target is known; all that is answered to it, refusals too, has that facade's form. */
+/* Whose a request is that came by this port (API or S3): on the main one its raw target says it. Who makes a request
+ * asks once, as soon as the target is known; all that is answered to it, refusals too, has that facade's form. */
 enum td_facade td_api_facade(enum td_facade port, struct td_text target);
 
 /* Answers the request; *response is initialised here and finished by the caller. Never fails: faults become error

@@ -57,8 +57,7 @@ static bool lists_tag(const struct td_request *request, const char *field, const
 }
 
 /* Whether any line of the field names the current representation. */
-static bool any_tag_matches(const struct td_request *request, const char *field, const char *etag,
-                            bool strong)
+static bool any_tag_matches(const struct td_request *request, const char *field, const char *etag, bool strong)
 {
     size_t at = 0;
     const struct td_header *header;
@@ -75,8 +74,8 @@ static bool has_field(const struct td_request *request, const char *field)
 }
 
 /* The field as a date; false when it is absent, malformed, or the representation has none to compare with. */
-static bool date_field(const struct td_request *request, const struct td_response *response,
-                       const char *field, int64_t *seconds)
+static bool date_field(const struct td_request *request, const struct td_response *response, const char *field,
+                       int64_t *seconds)
 {
     const struct td_header *header = td_request_single_header(request, field);
     return header != NULL && response->last_modified_s >= 0 && td_http_date_parse(header->value, seconds);
@@ -115,8 +114,7 @@ bool td_conditional_apply(const struct td_request *request, struct td_response *
             td_response_fail(response, 412, NULL, "If-Match does not name the current version, %s", current);
             return false;
         }
-    } else if (date_field(request, response, "If-Unmodified-Since", &seconds) &&
-               response->last_modified_s > seconds) {
+    } else if (date_field(request, response, "If-Unmodified-Since", &seconds) && response->last_modified_s > seconds) {
         td_response_fail(response, 412, NULL, "it was modified after the date in If-Unmodified-Since");
         return false;
     }
@@ -125,8 +123,7 @@ bool td_conditional_apply(const struct td_request *request, struct td_response *
             not_modified(response);
             return false;
         }
-    } else if (date_field(request, response, "If-Modified-Since", &seconds) &&
-               response->last_modified_s <= seconds) {
+    } else if (date_field(request, response, "If-Modified-Since", &seconds) && response->last_modified_s <= seconds) {
         not_modified(response);
         return false;
     }

@@ -20,20 +20,18 @@ const char *td_content_type_of(const char *path)
     return "application/octet-stream";
 }
 
-bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot,
-                    const struct td_entry *entry, struct td_response *response, struct td_error *err)
+bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot, const struct td_entry *entry,
+                    struct td_response *response, struct td_error *err)
 {
     const struct td_file_id *id = &entry->file->source.id;
     struct td_blob *blob = NULL;
     if (entry->file->is_lfs_pointer)
-        return td_error_set(
-            err, TD_CONFLICT,
-            "\"%s\" is a Git LFS pointer, not the file itself: on the server, run \"git lfs pull\" in "
-            "its directory",
-            entry->path);
-    bool ok =
-        td_file_source_map(td_catalog_maps(catalog), snapshot->root, &entry->file->source, &blob, err) &&
-        td_body_append(&response->body, blob, 0, id->size_bytes, err);
+        return td_error_set(err, TD_CONFLICT,
+                            "\"%s\" is a Git LFS pointer, not the file itself: on the server, run \"git lfs pull\" in "
+                            "its directory",
+                            entry->path);
+    bool ok = td_file_source_map(td_catalog_maps(catalog), snapshot->root, &entry->file->source, &blob, err) &&
+              td_body_append(&response->body, blob, 0, id->size_bytes, err);
     td_blob_unref(blob);
     if (!ok)
         return false;
@@ -51,8 +49,8 @@ bool td_shard_file_answer(const struct td_shard_store *store, const struct td_sh
 {
     char former[TD_TAG_BYTES];
     if (!td_shard_store_former_tag(want, rank, former, err) ||
-        !td_shard_file_append(store->catalog, want->snapshot, want->checkpoint, file, response->cancel,
-                              &response->body, err))
+        !td_shard_file_append(store->catalog, want->snapshot, want->checkpoint, file, response->cancel, &response->body,
+                              err))
         return false;
     td_response_describe(response, "application/octet-stream");
     td_response_set_etag(response, "%s", tag);

@@ -11,8 +11,7 @@ static int shown(size_t len)
 }
 
 /* Writes "; below it are a, b, ...". False when nothing is below. */
-static bool advise_below(const struct td_snapshot *snapshot, struct td_text id,
-                         char out[TD_NAME_ADVICE_BYTES])
+static bool advise_below(const struct td_snapshot *snapshot, struct td_text id, char out[TD_NAME_ADVICE_BYTES])
 {
     size_t first;
     size_t count;
@@ -24,10 +23,9 @@ static bool advise_below(const struct td_snapshot *snapshot, struct td_text id,
         if (model->is_other_revision)
             continue;
         listed++;
-        used += listed > MOST_MODELS
-                    ? (size_t)snprintf(out + used, TD_NAME_ADVICE_BYTES - used, ", ...")
-                    : (size_t)snprintf(out + used, TD_NAME_ADVICE_BYTES - used, "%s \"%.*s\"",
-                                       listed > 1 ? "," : "", shown(strlen(model->id)), model->id);
+        used += listed > MOST_MODELS ? (size_t)snprintf(out + used, TD_NAME_ADVICE_BYTES - used, ", ...")
+                                     : (size_t)snprintf(out + used, TD_NAME_ADVICE_BYTES - used, "%s \"%.*s\"",
+                                                        listed > 1 ? "," : "", shown(strlen(model->id)), model->id);
     }
     return listed > 0;
 }
@@ -59,8 +57,8 @@ void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, st
         return;
     int len = shown((size_t)(path.p + path.len - folder));
     (void)snprintf(out, TD_NAME_ADVICE_BYTES,
-                   "it is the folder \"%.*s\" of \"%.*s\": ask for that with subfolder=\"%.*s\"; ", len,
-                   folder, shown(strlen(repo->hub_id)), repo->hub_id, len, folder);
+                   "it is the folder \"%.*s\" of \"%.*s\": ask for that with subfolder=\"%.*s\"; ", len, folder,
+                   shown(strlen(repo->hub_id)), repo->hub_id, len, folder);
 }
 
 /* ---- pages --------------------------------------------------------------------------------------------- */

@@ -11,8 +11,8 @@ enum { TD_NAME_ADVICE_BYTES = 1024 };
  * "; ", or is empty. TD_NAME_ADVICE_BYTES suffice. */
 void td_name_advise(const struct td_snapshot *snapshot, struct td_text id, char out[TD_NAME_ADVICE_BYTES]);
 
-/* Writes a clause about a repository's id that is not there, or longer than ids are: of which repository it is a folder.
- * Ends with "; ", or is empty. */
+/* Writes a clause about a repository's id that is not there, or longer than ids are: of which repository it is a
+ * folder. Ends with "; ", or is empty. */
 void td_name_advise_repo(const struct td_snapshot *snapshot, bool as_dataset, struct td_text path,
                          char out[TD_NAME_ADVICE_BYTES]);
 

@@ -18,8 +18,8 @@ enum { SHAPE_HEADER_BYTES = 127 };
 static const char octets[] = "application/octet-stream";
 
 /* Makes [off, off+len) of the blob the body; drops the reference. False: an error was answered. */
-static bool set_body(const struct td_call *call, bool opened, struct td_blob *blob, uint64_t off,
-                     uint64_t len, struct td_error *err)
+static bool set_body(const struct td_call *call, bool opened, struct td_blob *blob, uint64_t off, uint64_t len,
+                     struct td_error *err)
 {
     bool ok = opened && td_body_append(&call->response->body, blob, off, len, err);
     td_blob_unref(blob);
@@ -77,8 +77,8 @@ static bool read_selection(const struct td_call *call, struct wanted *wanted, st
 }
 
 /* Appends the part as a made file: with a safetensors header, with NumPy's, or bare. */
-static bool append_part(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                        const struct wanted *wanted, struct td_error *err)
+static bool append_part(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct wanted *wanted,
+                        struct td_error *err)
 {
     static const struct td_shard_metadata metadata[] = {{"format", "pt"}};
     const struct td_tensor *tensor = wanted->ref.tensor;
@@ -88,8 +88,8 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     struct td_shard_file *file = NULL;
     struct td_buffer head;
     td_buffer_init(&head);
-    bool ok = wanted->format != FORMAT_NPY ||
-              td_npy_header_write(&head, tensor->dtype, wanted->rank, wanted->shape, err);
+    bool ok =
+        wanted->format != FORMAT_NPY || td_npy_header_write(&head, tensor->dtype, wanted->rank, wanted->shape, err);
     if (ok && head.len > 0) {
         size_t len;
         char *data = td_buffer_release(&head, &len);
@@ -97,8 +97,7 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     }
     td_buffer_fini(&head);
     ok = ok && td_plan_from_selection(&tensors, wanted->number, &wanted->selection, budget, &plan, err) &&
-         td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, budget,
-                              &file, err) &&
+         td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, budget, &file, err) &&
          td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
                               &call->response->body, err);
     td_plan_fini(&plan);
@@ -114,8 +113,8 @@ static bool set_tensor_bytes(const struct td_call *call, const struct td_checkpo
     if (!wanted->part && wanted->format == FORMAT_RAW) {
         struct td_blob *blob = NULL;
         uint64_t base = 0;
-        bool opened = td_tensor_open(call->api->catalog, call->snapshot, checkpoint, wanted->ref,
-                                     call->request->cancel, &blob, &base, &err);
+        bool opened = td_tensor_open(call->api->catalog, call->snapshot, checkpoint, wanted->ref, call->request->cancel,
+                                     &blob, &base, &err);
         return set_body(call, opened, blob, base, wanted->nbytes, &err);
     }
     if (append_part(call, checkpoint, wanted, &err))
@@ -135,15 +134,14 @@ static void fail_absent(const struct td_call *call, const struct td_checkpoint *
     if (text != NULL)
         td_response_fail(call->response, 404, NULL, "%s", text);
     else
-        td_response_fail(call->response, 404, NULL,
-                         "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"", checkpoint->id,
-                         call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
+        td_response_fail(call->response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
+                         checkpoint->id, call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len),
+                         call->rest.p);
     td_buffer_fini(&absence);
 }
 
 /* The tensor that the path names. False: an error was answered. */
-static bool find_tensor(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                        struct wanted *wanted)
+static bool find_tensor(const struct td_call *call, const struct td_checkpoint *checkpoint, struct wanted *wanted)
 {
     struct td_response *response = call->response;
     if (!td_checkpoint_find_number(checkpoint, call->rest, &wanted->number)) {
@@ -153,8 +151,8 @@ static bool find_tensor(const struct td_call *call, const struct td_checkpoint *
     wanted->ref = td_checkpoint_tensor(checkpoint, wanted->number);
     const struct td_tensor *tensor = wanted->ref.tensor;
     if (tensor->reason != NULL)
-        td_response_fail(response, 422, NULL, "the bytes of tensor \"%.400s\" cannot be served: %s",
-                         tensor->name, tensor->reason);
+        td_response_fail(response, 422, NULL, "the bytes of tensor \"%.400s\" cannot be served: %s", tensor->name,
+                         tensor->reason);
     return tensor->reason == NULL;
 }
 
@@ -226,8 +224,8 @@ static void write_tensor_tag(const struct wanted *wanted, const char *tag, char 
     else if (tensor->piece_count > 0)
         (void)snprintf(out, capacity, "%.32s-%" PRIx64, tag, hash);
     else
-        (void)snprintf(out, capacity, "%.32s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset,
-                       tensor->nbytes, hash);
+        (void)snprintf(out, capacity, "%.32s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes,
+                       hash);
 }
 
 static void set_tensor_etag(struct td_response *response, const struct td_checkpoint *checkpoint,
@@ -367,8 +365,7 @@ static bool name_results(struct batch *batch, struct td_error *err)
     return true;
 }
 
-static void answer_batch(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                         struct batch *batch)
+static void answer_batch(const struct td_call *call, const struct td_checkpoint *checkpoint, struct batch *batch)
 {
     static const struct td_shard_metadata metadata[] = {{"format", "pt"}};
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
@@ -380,10 +377,9 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
     bool ok = (!is_raw || name_results(batch, &err)) &&
               td_plan_from_items(batch->items.items, batch->items.count, &tensors, budget, &plan, &err) &&
               td_shard_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
-              td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file,
-                                   call->request->cancel, &call->response->body, &err);
-    size_t planned_bytes =
-        ok ? plan.arena.used_bytes : TD_SHARD_TRIM_BYTES; /* part of it may be freed already */
+              td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
+                                   &call->response->body, &err);
+    size_t planned_bytes = ok ? plan.arena.used_bytes : TD_SHARD_TRIM_BYTES; /* part of it may be freed already */
     td_plan_fini(&plan);
     td_shard_store_trim(planned_bytes);
     td_shard_file_unref(file);

@@ -28,8 +28,7 @@ static bool page_size(const struct td_call *call, size_t *size)
     if (text == NULL)
         return true;
     if (!td_number_read(*text, PAGE_SIZE_MAX, &value) || value < 1) {
-        td_response_fail(call->response, 400, NULL, "page_size must be a whole number from 1 to %d",
-                         PAGE_SIZE_MAX);
+        td_response_fail(call->response, 400, NULL, "page_size must be a whole number from 1 to %d", PAGE_SIZE_MAX);
         return false;
     }
     *size = (size_t)value;
@@ -37,8 +36,7 @@ static bool page_size(const struct td_call *call, size_t *size)
 }
 
 /* Reads page_token into *after; *first is true without one. False: an error was answered. */
-static bool page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after,
-                       bool *first)
+static bool page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after, bool *first)
 {
     const struct td_text *token = td_uri_parameter(call->uri, "page_token");
     *first = token == NULL || token->len == 0;
@@ -46,10 +44,9 @@ static bool page_token(const struct td_call *call, struct td_text listing, struc
         return true;
     if (after->failed)
         return td_call_no_memory(call);
-    td_response_fail(
-        call->response, 400, NULL,
-        "page_token is not one that this listing gave out: repeat the request that gave it, with the same "
-        "parameters, or leave it out to begin again");
+    td_response_fail(call->response, 400, NULL,
+                     "page_token is not one that this listing gave out: repeat the request that gave it, with the same "
+                     "parameters, or leave it out to begin again");
     return false;
 }
 
@@ -127,9 +124,8 @@ static bool write_model(struct description *description, const struct td_model *
         td_buffer_printf(out, ",\"format\":\"%s\",\"tensor_count\":%zu,\"total_bytes\":%" PRIu64 "}",
                          checkpoint->format, checkpoint->tensor_count, checkpoint->total_bytes);
     }
-    td_buffer_printf(
-        out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":",
-        model->entry_count, model->total_bytes, model->file_bytes);
+    td_buffer_printf(out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":",
+                     model->entry_count, model->total_bytes, model->file_bytes);
     (void)td_wall_rfc3339(td_wall_of_ns(model->updated_ns), updated, sizeof updated);
     if (model->entry_count > 0)
         td_buffer_printf(out, "\"%s\"", updated);
@@ -211,8 +207,7 @@ void td_handle_models(const struct td_call *call)
         size_t at = first ? 0 : td_snapshot_models_after(call->snapshot, td_buffer_text(&after));
         struct description description;
         begin(&description, call);
-        finish(&description,
-               write_models(&description, at, limit, (struct td_text){.p = name.data, .len = name.len}));
+        finish(&description, write_models(&description, at, limit, (struct td_text){.p = name.data, .len = name.len}));
         td_html_add_vary(call);
     }
     td_buffer_fini(&name);
@@ -229,9 +224,9 @@ static bool write_config(struct description *description)
     char *text = NULL;
     size_t len;
     td_buffer_init(&json);
-    bool ok = td_model_config_text(td_catalog_maps(call->api->catalog), call->snapshot, call->model, &text,
-                                   &len, err) &&
-              text != NULL && td_json_minify(td_text_n(text, len), &json, err);
+    bool ok =
+        td_model_config_text(td_catalog_maps(call->api->catalog), call->snapshot, call->model, &text, &len, err) &&
+        text != NULL && td_json_minify(td_text_n(text, len), &json, err);
     td_buffer_puts(&description->json, ",\"config\":");
     if (ok)
         td_buffer_append(&description->json, json.data, json.len);
@@ -287,8 +282,8 @@ void td_handle_model(const struct td_call *call)
     }
     begin(&description, call);
     td_buffer_putc(&description.json, '{');
-    bool ok = write_model(&description, call->model) && write_config(&description) &&
-              write_files(&description) && write_problems(&description, &call->model->problems);
+    bool ok = write_model(&description, call->model) && write_config(&description) && write_files(&description) &&
+              write_problems(&description, &call->model->problems);
     td_buffer_puts(&description.json, "}\n");
     finish(&description, ok);
     td_html_add_vary(call);
@@ -307,14 +302,14 @@ static void list_checkpoints(const struct td_model *model, struct td_buffer *out
     td_buffer_puts(out, "]}");
 }
 
-/* Returns the checkpoint that the request names; NULL: an error was answered. can_be_part: the route takes ?partial=1. */
+/* Returns the checkpoint that the request names; NULL: an error was answered. can_be_part: the route takes ?partial=1.
+ */
 static const struct td_checkpoint *find_checkpoint(const struct td_call *call, bool can_be_part)
 {
     static const struct td_text empty = {.p = "", .len = 0};
     const struct td_text *given = td_uri_parameter(call->uri, "checkpoint");
     const struct td_text *id = given == NULL ? &empty : given;
-    bool names_nothing =
-        given != NULL && given->len == 0; /* ?checkpoint= is no id, and not the default either */
+    bool names_nothing = given != NULL && given->len == 0; /* ?checkpoint= is no id, and not the default either */
     const struct td_checkpoint *found = names_nothing ? NULL : td_model_find_checkpoint(call->model, *id);
     if (found != NULL)
         return found;
@@ -327,13 +322,13 @@ static const struct td_checkpoint *find_checkpoint(const struct td_call *call, b
             ? ""
             : "; add ?partial=1 to .../tensors or .../tensors/{name} to get the tensors that are there";
     if (call->model->checkpoint_count == 0)
-        td_response_fail(
-            call->response, 404, text, "model \"%s\" has no readable checkpoint; GET /models/%s lists %s%s",
-            call->model->id, call->model->id,
-            call->model->problems.count > 0 ? "the errors" : "its files, all in other formats", advice);
+        td_response_fail(call->response, 404, text,
+                         "model \"%s\" has no readable checkpoint; GET /models/%s lists %s%s", call->model->id,
+                         call->model->id,
+                         call->model->problems.count > 0 ? "the errors" : "its files, all in other formats", advice);
     else
-        td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"%s",
-                         call->model->id, (int)(id->len > 200 ? 200 : id->len), id->p, advice);
+        td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"%s", call->model->id,
+                         (int)(id->len > 200 ? 200 : id->len), id->p, advice);
     td_buffer_fini(&details);
     return NULL;
 }
@@ -375,8 +370,8 @@ static bool dtype_filter(const struct td_call *call, const struct td_dtype **dty
         td_buffer_printf(&details, "%s\"%s\"", i > 0 ? "," : "", td_dtype_at(i)->name);
     td_buffer_puts(&details, "]}");
     td_response_fail(call->response, 400, td_buffer_terminate(&details),
-                     "unknown dtype \"%.*s\"; details list the known ones",
-                     (int)(name->len > 64 ? 64 : name->len), name->p);
+                     "unknown dtype \"%.*s\"; details list the known ones", (int)(name->len > 64 ? 64 : name->len),
+                     name->p);
     td_buffer_fini(&details);
     return false;
 }
@@ -405,8 +400,7 @@ static void manifest_etag(const struct td_call *call, const struct td_checkpoint
 
 void td_handle_manifest(const struct td_call *call)
 {
-    static const char *const known[] = {"checkpoint", "partial",    "match", "dtype",
-                                        "page_size",  "page_token", NULL};
+    static const char *const known[] = {"checkpoint", "partial", "match", "dtype", "page_size", "page_token", NULL};
     struct td_view_query query = {.match = td_uri_parameter(call->uri, "match")};
     const struct td_text *filters[] = {query.match, td_uri_parameter(call->uri, "dtype"),
                                        td_uri_parameter(call->uri, "checkpoint"),
@@ -417,16 +411,14 @@ void td_handle_manifest(const struct td_call *call)
     td_buffer_init(&name);
     td_buffer_init(&after);
     const struct td_checkpoint *checkpoint = NULL;
-    bool ok = td_call_check_parameters(call, known) &&
-              (checkpoint = td_call_checkpoint_or_part(call)) != NULL && dtype_filter(call, &query.dtype) &&
-              page_size(call, &query.page_size) &&
+    bool ok = td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint_or_part(call)) != NULL &&
+              dtype_filter(call, &query.dtype) && page_size(call, &query.page_size) &&
               listing_name(call, &name, "tensors", call->model->id, filters, 4);
     query.listing = (struct td_text){.p = name.data, .len = name.len};
     if (ok && page_token(call, query.listing, &after, &query.page_first)) {
         query.after = (struct td_text){.p = after.data, .len = after.len};
         struct td_blob *blob = NULL;
-        if (td_manifest_view_create(&call->api->views, call->snapshot, call->model, checkpoint, &query, &blob,
-                                    &err) &&
+        if (td_manifest_view_create(&call->api->views, call->snapshot, call->model, checkpoint, &query, &blob, &err) &&
             td_body_append(&call->response->body, blob, 0, blob->len_bytes, &err)) {
             td_response_describe(call->response, "application/json");
             manifest_etag(call, checkpoint);

@@ -9,8 +9,8 @@
 /* The most ids in each list of the answer. */
 enum { NAMED_MAX = 1000 };
 
-/* Returns whether somebody else than the connection's peer sent the request: a proxy adds one of these headers to what it
- * passes on, a browser to what scripts and forms of other pages send. */
+/* Returns whether somebody else than the connection's peer sent the request: a proxy adds one of these headers to what
+ * it passes on, a browser to what scripts and forms of other pages send. */
 static bool is_passed_on(const struct td_request *request)
 {
     static const char *const names[] = {"Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Real-IP",
@@ -29,12 +29,11 @@ static bool check_sender(const struct td_call *call)
     if (from == TD_RESCAN_FROM_ANY ||
         (from == TD_RESCAN_FROM_LOCAL && call->request->is_local && !is_passed_on(call->request)))
         return true;
-    td_response_fail(
-        call->response, 403, NULL,
-        from == TD_RESCAN_FROM_NONE
-            ? "POST /rescan is switched off (--rescan-from none)"
-            : "POST /rescan is for this machine alone, not through a proxy nor from a page in a browser "
-              "(--rescan-from any allows it)");
+    td_response_fail(call->response, 403, NULL,
+                     from == TD_RESCAN_FROM_NONE
+                         ? "POST /rescan is switched off (--rescan-from none)"
+                         : "POST /rescan is for this machine alone, not through a proxy nor from a page in a browser "
+                           "(--rescan-from any allows it)");
     return false;
 }
 
@@ -53,18 +52,16 @@ static bool is_same_model(const struct td_snapshot *a, const struct td_model *x,
     return true;
 }
 
-/* Writes the ids of the models in `of` that `other` lacks. With `changed` it also writes the ids of models that have other
- * files there. `of` and `other` may be NULL: a snapshot without models. */
+/* Writes the ids of the models in `of` that `other` lacks. With `changed` it also writes the ids of models that have
+ * other files there. `of` and `other` may be NULL: a snapshot without models. */
 static void write_ids(struct td_buffer *json, const struct td_snapshot *of, const struct td_snapshot *other,
                       bool changed)
 {
     size_t count = 0;
     for (size_t i = 0; of != NULL && of != other && i < of->model_count && count < NAMED_MAX; i++) {
         const struct td_model *model = &of->models[i];
-        const struct td_model *there =
-            other == NULL ? NULL : td_snapshot_find_model(other, td_text_of(model->id));
-        if (model->is_other_revision ||
-            (there != NULL && (!changed || is_same_model(of, model, other, there))))
+        const struct td_model *there = other == NULL ? NULL : td_snapshot_find_model(other, td_text_of(model->id));
+        if (model->is_other_revision || (there != NULL && (!changed || is_same_model(of, model, other, there))))
             continue;
         if (count++ > 0)
             td_buffer_putc(json, ',');
@@ -72,8 +69,7 @@ static void write_ids(struct td_buffer *json, const struct td_snapshot *of, cons
     }
 }
 
-static void write_report(const struct td_call *call, const struct td_snapshot *before, bool settled,
-                         uint64_t took_ns)
+static void write_report(const struct td_call *call, const struct td_snapshot *before, bool settled, uint64_t took_ns)
 {
     struct td_buffer json;
     struct td_catalog_status status;
@@ -87,8 +83,8 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
     td_buffer_printf(&json,
                      "],\"complete\":%s,\"unsettled\":%zu,\"models\":%zu,\"tensors\":%" PRIu64
                      ",\"files\":%zu,\"seconds\":%.3f}\n",
-                     settled ? "true" : "false", status.unsettled_count, status.model_count,
-                     status.tensor_count, status.file_count, (double)took_ns / 1e9);
+                     settled ? "true" : "false", status.unsettled_count, status.model_count, status.tensor_count,
+                     status.file_count, (double)took_ns / 1e9);
     td_snapshot_unref(after);
     td_call_answer_json(call, &json);
 }

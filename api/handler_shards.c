@@ -107,8 +107,7 @@ static void describe_file(const struct td_call *call, const struct td_shard_want
 }
 
 /* The rank's file, or what it is made of as JSON. */
-static void answer_file(const struct td_call *call, const struct td_shard_want *want, uint64_t rank,
-                        bool as_json)
+static void answer_file(const struct td_call *call, const struct td_shard_want *want, uint64_t rank, bool as_json)
 {
     struct td_shard_maker maker;
     struct td_shard_file *file = NULL;
@@ -116,10 +115,9 @@ static void answer_file(const struct td_call *call, const struct td_shard_want *
     char tag[TD_TAG_BYTES];
     struct td_error err = TD_ERROR_INIT;
     td_shard_maker_init(&maker, &call->api->shards, want);
-    bool ok =
-        td_shard_maker_get(&maker, rank, &file, tag, &err) &&
-        (as_json ? td_shard_maker_plan(&maker, rank, &plan, &err)
-                 : td_shard_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err));
+    bool ok = td_shard_maker_get(&maker, rank, &file, tag, &err) &&
+              (as_json ? td_shard_maker_plan(&maker, rank, &plan, &err)
+                       : td_shard_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err));
     if (!ok)
         td_response_fail_error(call->response, &err);
     else if (as_json)
@@ -129,8 +127,7 @@ static void answer_file(const struct td_call *call, const struct td_shard_want *
     td_shard_file_unref(file);
 }
 
-static void answer_rank(const struct td_call *call, const struct td_shard_name *name, uint64_t rank,
-                        bool as_json)
+static void answer_rank(const struct td_call *call, const struct td_shard_name *name, uint64_t rank, bool as_json)
 {
     struct td_shard_want want = {.snapshot = call->snapshot, .model = call->model, .name = *name};
     struct stored_plan *stored = NULL;
@@ -142,8 +139,7 @@ static void answer_rank(const struct td_call *call, const struct td_shard_name *
     if (rank < want.name.tp_size)
         answer_file(call, &want, rank, as_json);
     else
-        td_response_fail(call->response, 404, NULL,
-                         "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank,
+        td_response_fail(call->response, 404, NULL, "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank,
                          want.name.tp_size, want.name.tp_size - 1);
     stored_plan_unref(stored);
 }
@@ -167,11 +163,9 @@ static bool read_file_name(const struct td_call *call, struct td_text text, uint
 {
     if (td_shard_name_read_file(text, rank, as_json))
         return true;
-    static const char known[] =
-        "there are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
+    static const char known[] = "there are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
     if (text.len == 0)
-        td_response_fail(call->response, 404, NULL, "a rank's file is missing at the end of the path; %s",
-                         known);
+        td_response_fail(call->response, 404, NULL, "a rank's file is missing at the end of the path; %s", known);
     else
         td_response_fail(call->response, 404, NULL, "no file \"%.*s\"; %s",
                          (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len), text.p, known);
@@ -192,11 +186,10 @@ static void fail_size(const struct td_call *call, struct td_text engine, struct 
 {
     char fault[96] = "the number of ranks is missing";
     if (tp.len > 0)
-        (void)snprintf(fault, sizeof fault, "\"%.*s\" is not a valid number of ranks",
-                       (int)(tp.len > 64 ? 64 : tp.len), tp.p);
-    td_response_fail(call->response, 400, NULL,
-                     "%s; tp1 to tp%d are right, as in shards/%.*s/tp2/rank-0.safetensors", fault,
-                     TD_MAX_TP_SIZE, (int)engine.len, engine.p);
+        (void)snprintf(fault, sizeof fault, "\"%.*s\" is not a valid number of ranks", (int)(tp.len > 64 ? 64 : tp.len),
+                       tp.p);
+    td_response_fail(call->response, 400, NULL, "%s; tp1 to tp%d are right, as in shards/%.*s/tp2/rank-0.safetensors",
+                     fault, TD_MAX_TP_SIZE, (int)engine.len, engine.p);
 }
 
 /* {engine}/tp{n}/{file} */
@@ -235,8 +228,7 @@ static void write_rank(const struct td_shard_want *want, uint64_t rank, const st
 {
     td_buffer_printf(out, "%s{\"rank\":%" PRIu64 ",\"href\":\"/models/", rank > 0 ? "," : "", rank);
     td_uri_encode(out, td_text_of(want->model->id), true);
-    td_buffer_printf(out, "/plans/%.*s/rank-%" PRIu64 ".safetensors", (int)want->name.id.len, want->name.id.p,
-                     rank);
+    td_buffer_printf(out, "/plans/%.*s/rank-%" PRIu64 ".safetensors", (int)want->name.id.len, want->name.id.p, rank);
     if (want->checkpoint != &want->model->checkpoints[0]) {
         td_buffer_puts(out, "?checkpoint=");
         td_uri_encode(out, td_text_of(want->checkpoint->id), false);
@@ -282,8 +274,8 @@ static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker
             return td_error_set(err, TD_RESOURCE_EXHAUSTED, "the server is shutting down");
         if (td_clock_ns() > until_ns)
             return td_error_set(err, TD_FAILED_PRECONDITION,
-                                "planning %" PRIu64 " ranks takes more than %d s; use fewer or simpler rules",
-                                tp_size, PLANNING_S);
+                                "planning %" PRIu64 " ranks takes more than %d s; use fewer or simpler rules", tp_size,
+                                PLANNING_S);
         if (!td_shard_maker_get(maker, rank, &file, tag, err))
             return false;
         write_rank(maker->want, rank, file, tag, out);
@@ -317,18 +309,15 @@ static void write_plan(const struct td_call *call, const struct td_shard_want *w
 }
 
 /* Answers with the plan; 200. */
-static bool answer_plan(const struct td_call *call, const struct td_shard_name *name,
-                        const struct td_plan_spec *spec)
+static bool answer_plan(const struct td_call *call, const struct td_shard_name *name, const struct td_plan_spec *spec)
 {
-    struct td_shard_want want = {
-        .snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
+    struct td_shard_want want = {.snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
     want.checkpoint = td_call_checkpoint(call);
     if (want.checkpoint == NULL)
         return false;
     if (want.checkpoint->tensor_count > PLAN_WORK_MAX / name->tp_size) {
         td_response_fail(call->response, 422, NULL,
-                         "a plan of %zu tensors for %" PRIu64
-                         " ranks is too much at once; %d tensors times ranks "
+                         "a plan of %zu tensors for %" PRIu64 " ranks is too much at once; %d tensors times ranks "
                          "are the most",
                          want.checkpoint->tensor_count, name->tp_size, PLAN_WORK_MAX);
         return false;
@@ -338,8 +327,8 @@ static bool answer_plan(const struct td_call *call, const struct td_shard_name *
 }
 
 /* Keeps the text under its id; *is_new says whether it was not there. */
-static bool store_plan(const struct td_call *call, const struct td_buffer *text,
-                       const struct td_shard_name *name, bool *is_new)
+static bool store_plan(const struct td_call *call, const struct td_buffer *text, const struct td_shard_name *name,
+                       bool *is_new)
 {
     struct stored_plan *plan = malloc(sizeof *plan + text->len);
     if (plan == NULL)
@@ -355,7 +344,8 @@ static bool store_plan(const struct td_call *call, const struct td_buffer *text,
     return true;
 }
 
-/* The id is of the plan's canonical text: in whatever order and with whatever blanks it is written, a plan has one id. */
+/* The id is of the plan's canonical text: in whatever order and with whatever blanks it is written, a plan has one id.
+ */
 static void register_plan(const struct td_call *call, const struct td_buffer *text, struct td_plan_spec *spec)
 {
     char id[TD_TAG_BYTES];

@@ -61,22 +61,21 @@ void td_handle_readyz(const struct td_call *call)
     td_buffer_printf(&json, "{\"ready\":%s,\"state\":\"%s\",\"message\":", ready ? "true" : "false", state);
     td_json_write_cstring(&json, status.message);
     td_buffer_printf(&json,
-                     ",\"models\":%zu,\"tensors\":%" PRIu64
-                     ",\"files\":%zu,\"unreadable\":%zu,\"unpublished\":%zu,"
+                     ",\"models\":%zu,\"tensors\":%" PRIu64 ",\"files\":%zu,\"unreadable\":%zu,\"unpublished\":%zu,"
                      "\"unsettled\":%zu,\"scan\":{\"running\":%s,\"failed\":%s,\"completed\":%" PRIu64
                      ",\"files_found\":%" PRIu64 ",\"files_to_read\":%" PRIu64 ",\"files_read\":%" PRIu64
                      ",\"last_seconds\":%.3f}",
                      status.model_count, status.tensor_count, status.file_count, status.refused_count,
                      status.problem_count, status.unsettled_count, status.scanning ? "true" : "false",
-                     status.scan_failed ? "true" : "false", status.scan_count, status.files_found,
-                     status.files_to_read, status.files_read, (double)status.last_scan_ns / 1e9);
+                     status.scan_failed ? "true" : "false", status.scan_count, status.files_found, status.files_to_read,
+                     status.files_read, (double)status.last_scan_ns / 1e9);
     td_buffer_printf(
         &json,
-        ",\"digests\":{\"enabled\":%s,\"stored\":%s,\"files\":%zu,\"known_files\":%zu,\"published_files\":%zu,\"bytes\":%" PRIu64
-        ",\"known_bytes\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"mismatches\":%" PRIu64 "}}\n",
-        status.hasher.enabled ? "true" : "false", status.hasher.stored ? "true" : "false",
-        status.hasher.file_count, status.hasher.known_count, status.hashed_count, status.hasher.file_bytes,
-        status.hasher.known_bytes, status.hasher.failed_count, status.hasher.mismatch_count);
+        ",\"digests\":{\"enabled\":%s,\"stored\":%s,\"files\":%zu,\"known_files\":%zu,\"published_files\":%zu,"
+        "\"bytes\":%" PRIu64 ",\"known_bytes\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"mismatches\":%" PRIu64 "}}\n",
+        status.hasher.enabled ? "true" : "false", status.hasher.stored ? "true" : "false", status.hasher.file_count,
+        status.hasher.known_count, status.hashed_count, status.hasher.file_bytes, status.hasher.known_bytes,
+        status.hasher.failed_count, status.hasher.mismatch_count);
     set_plain(call->response, "application/json", &json);
     if (!ready && call->response->status == 200) {
         call->response->status = 503;

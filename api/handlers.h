@@ -23,8 +23,8 @@ extern const struct td_lru_class td_plan_store_class;
 bool td_call_check_parameters(const struct td_call *call, const char *const *known);
 
 /* Answers with an error whose details say what is known (NULL-terminated): {"known": [...]}. */
-void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format,
-                        ...) __attribute__((format(printf, 4, 5)));
+void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 void td_handle_models(const struct td_call *call);
 void td_handle_model(const struct td_call *call);
@@ -44,11 +44,12 @@ void td_handle_openapi(const struct td_call *call);
 void td_handle_version(const struct td_call *call);
 void td_handle_rescan(const struct td_call *call);
 
-/* Cuts a whole 200 answer down to what the conditions and ranges of the request leave of it, and says what is left in terms
- * of files. Once, when the handler is done. */
+/* Cuts a whole 200 answer down to what the conditions and ranges of the request leave of it, and says what is left in
+ * terms of files. Once, when the handler is done. */
 void td_call_finish(const struct td_call *call, bool head);
 
-/* Takes a reference on the current snapshot for the call; false when there is none yet (503 with the reason was answered). */
+/* Takes a reference on the current snapshot for the call; false when there is none yet (503 with the reason was
+ * answered). */
 bool td_call_take_snapshot(struct td_call *call);
 
 /* Answers with JSON that says how things stand at this moment: no validator, not to be kept. The buffer is emptied. */
@@ -60,7 +61,8 @@ bool td_api_has_path(struct td_text raw_path);
 /* Answers 503: out of memory. Returns false. */
 bool td_call_no_memory(const struct td_call *call);
 
-/* Answers 400 for a body that is no JSON of the right kind, with the position; other errors as td_response_fail_error. */
+/* Answers 400 for a body that is no JSON of the right kind, with the position; other errors as td_response_fail_error.
+ */
 void td_call_fail_json(const struct td_call *call, const struct td_error *err);
 
 /* The checkpoint that ?checkpoint= names, the default one without it. NULL: a 404 was answered. */

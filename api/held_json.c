@@ -41,8 +41,7 @@ bool td_held_json_room(struct td_held *held, struct td_buffer *json, size_t text
     if (need <= held->json_bytes)
         return true;
     /* half as much again, as the buffer itself would grow; counted before it is there */
-    return hold_json(held, grown, err) &&
-           (td_buffer_reserve(json, grown - json->len) || td_error_no_memory(err));
+    return hold_json(held, grown, err) && (td_buffer_reserve(json, grown - json->len) || td_error_no_memory(err));
 }
 
 bool td_held_answer_json(struct td_held *held, struct td_buffer *json, struct td_response *response,

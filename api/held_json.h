@@ -1,6 +1,6 @@
-/* Memory of an answer that grows with what is served, counted before it is taken: what calls list and their JSON come out of
- * one budget, so all such answers together are bounded. It is not that of the files that are made: slow readers of lists keep
- * nobody from those. */
+/* Memory of an answer that grows with what is served, counted before it is taken: what calls list and their JSON come
+ * out of one budget, so all such answers together are bounded. It is not that of the files that are made: slow readers
+ * of lists keep nobody from those. */
 #ifndef TD_API_HELD_JSON_H
 #define TD_API_HELD_JSON_H
 

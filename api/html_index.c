@@ -66,8 +66,8 @@ static void write_text(struct td_buffer *out, struct td_text text)
 static const char headings_of_models[] = "<tr><th>model</th><th>tensors</th><th>format</th></tr>\n";
 static const char headings_of_files[] = "<tr><th>file</th><th>size</th><th></th></tr>\n";
 
-/* Writes the links to the start and to the page above (encoded; empty: none). The start is "/#": the http file system of
- * fsspec takes a plain "/" for an item of the folder. */
+/* Writes the links to the start and to the page above (encoded; empty: none). The start is "/#": the http file system
+ * of fsspec takes a plain "/" for an item of the folder. */
 static void write_ways(struct td_buffer *out, struct td_text above)
 {
     td_buffer_puts(out, "<p><a href=\"/#\">all models</a>");
@@ -102,8 +102,8 @@ static void begin_page(const struct td_call *call, struct td_html_page *page, st
     td_buffer_puts(out, headings);
 }
 
-/* A row is a link, `prefix` as it is and `path` encoded, and two columns: a size (NULL: none) and a text, with what it is
- * about before it (NULL: nothing). */
+/* A row is a link, `prefix` as it is and `path` encoded, and two columns: a size (NULL: none) and a text, with what it
+ * is about before it (NULL: nothing). */
 struct row {
     struct td_text prefix, path, shown;
     const char *suffix; /* of the link */
@@ -157,16 +157,15 @@ static bool set_page(const struct td_call *call, const struct td_html_page *page
     struct td_response *response = call->response;
     struct td_blob *blob = NULL;
     char tag[TD_TAG_BYTES];
-    bool ok = td_html_view_create(page, &blob, tag, err) &&
-              td_body_append(&response->body, blob, 0, blob->len_bytes, err);
+    bool ok =
+        td_html_view_create(page, &blob, tag, err) && td_body_append(&response->body, blob, 0, blob->len_bytes, err);
     td_blob_unref(blob);
     if (!ok)
         return false;
     td_response_describe(response, html_type);
     td_response_set_etag(response, "%s", tag);
     /* nothing in a page of ours runs, whatever names files have */
-    td_response_add_header(response, "Content-Security-Policy",
-                           "default-src 'none'; style-src 'unsafe-inline'");
+    td_response_add_header(response, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");
     return true;
 }
@@ -235,8 +234,8 @@ static const struct {
 } links[] = {
     {"/files/", "files/", "the files", ALWAYS},
     {"/tensors", "tensors", "the manifest, as JSON", WITH_CHECKPOINT},
-    {"/tensors?partial=1", "tensors?partial=1",
-     "the tensors that are there of an incomplete checkpoint, as JSON", WITH_PARTIAL},
+    {"/tensors?partial=1", "tensors?partial=1", "the tensors that are there of an incomplete checkpoint, as JSON",
+     WITH_PARTIAL},
     {"/model.safetensors", "model.safetensors", "all tensors in one file", WITH_SAFETENSORS},
     {"", "description", "as JSON", ALWAYS},
 };
@@ -314,8 +313,8 @@ static size_t write_item(const struct td_html_page *page, size_t at, struct td_b
 }
 
 /* The entries below a folder of these files: a run, since paths are sorted. */
-static bool find_run(const struct td_snapshot *snapshot, const struct td_html_files *files,
-                     struct td_text path, size_t *first, size_t *count, struct td_error *err)
+static bool find_run(const struct td_snapshot *snapshot, const struct td_html_files *files, struct td_text path,
+                     size_t *first, size_t *count, struct td_error *err)
 {
     struct td_buffer folder;
     *first = files->first_entry;
@@ -331,8 +330,7 @@ static bool find_run(const struct td_snapshot *snapshot, const struct td_html_fi
         td_snapshot_entries_below(snapshot, td_buffer_text(&folder), first, count);
     td_buffer_fini(&folder);
     /* files directly in the root are a model each: what lies below is not theirs */
-    if (ok && (*count == 0 || *first < files->first_entry ||
-               *first + *count > files->first_entry + files->entry_count))
+    if (ok && (*count == 0 || *first < files->first_entry || *first + *count > files->first_entry + files->entry_count))
         ok = td_error_set(err, TD_NOT_FOUND, "no such folder");
     return ok;
 }

@@ -1,5 +1,5 @@
-/* HTML pages: for a person with a browser, and for clients that list folders by their links (fsspec). They are rendered while
- * they are sent (html_view.h), so a folder of any length is one page. */
+/* HTML pages: for a person with a browser, and for clients that list folders by their links (fsspec). They are rendered
+ * while they are sent (html_view.h), so a folder of any length is one page. */
 #ifndef TD_API_HTML_INDEX_H
 #define TD_API_HTML_INDEX_H
 
@@ -18,12 +18,12 @@ void td_html_model(const struct td_call *call);
 /* Adds Vary: Accept to a JSON answer of status 200 whose path also has a page, so that caches keep the two apart. */
 void td_html_add_vary(const struct td_call *call);
 
-/* Answers a path of the form of the Hub's site, /org/name (api/find_name.h): with the model's page, or with the files of a
- * repository without a model. 404 when nothing has that name. */
+/* Answers a path of the form of the Hub's site, /org/name (api/find_name.h): with the model's page, or with the files
+ * of a repository without a model. 404 when nothing has that name. */
 void td_html_named(const struct td_call *call);
 
-/* Answers with the page of a folder of a model's files. `path` has no '/' at its end; "" is the folder of all files. Returns
- * false, without an answer, when there is no such folder. */
+/* Answers with the page of a folder of a model's files. `path` has no '/' at its end; "" is the folder of all files.
+ * Returns false, without an answer, when there is no such folder. */
 bool td_html_folder(const struct td_call *call, struct td_text path);
 
 /* Files below one address, as they lie. */

@@ -58,7 +58,8 @@ static bool render(struct view *view, struct mark at)
     return ok;
 }
 
-/* Remembers where a piece begins. When the room is full every second mark goes, so they are as far apart as it takes. */
+/* Remembers where a piece begins. When the room is full every second mark goes, so they are as far apart as it takes.
+ */
 static void add_mark(struct view *view, struct mark mark)
 {
     if (view->mark_count > 0 && mark.off - view->marks[view->mark_count - 1].off < view->mark_step)
@@ -102,7 +103,8 @@ static struct mark find_mark(const struct view *view, uint64_t off)
     return view->marks[low];
 }
 
-/* Renders the piece that holds this byte, which lies within the blob. Who reads on gets the next piece without a search. */
+/* Renders the piece that holds this byte, which lies within the blob. Who reads on gets the next piece without a
+ * search. */
 static bool load(struct view *view, uint64_t off)
 {
     if (view->begin.off <= off && off < view->behind.off)

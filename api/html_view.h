@@ -1,6 +1,6 @@
-/* A page as a generated blob: rows between a head and a tail, rendered when they are sent. The whole is rendered once to
- * learn its length and its tag, and never held: one piece is, and a fixed number of marks where others begin. What a page
- * takes in memory does not grow with its rows. */
+/* A page as a generated blob: rows between a head and a tail, rendered when they are sent. The whole is rendered once
+ * to learn its length and its tag, and never held: one piece is, and a fixed number of marks where others begin. What a
+ * page takes in memory does not grow with its rows. */
 #ifndef TD_API_HTML_VIEW_H
 #define TD_API_HTML_VIEW_H
 

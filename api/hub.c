@@ -35,9 +35,9 @@ static bool is_plain_host(struct td_text host)
     return host.len > 0;
 }
 
-/* Whether the client came by TLS. Each proxy adds its scheme behind those that it was sent, so the client's is the first. A
- * client that forges the field spoils its own links. X-Forwarded-Host is not read: caches tell answers apart by Host, so a
- * forged one would lead others elsewhere. */
+/* Whether the client came by TLS. Each proxy adds its scheme behind those that it was sent, so the client's is the
+ * first. A client that forges the field spoils its own links. X-Forwarded-Host is not read: caches tell answers apart
+ * by Host, so a forged one would lead others elsewhere. */
 static bool is_https(const struct td_request *request)
 {
     size_t at = 0;
@@ -51,8 +51,7 @@ static bool is_https(const struct td_request *request)
     return is_whole && td_text_equals_ignore_case(scheme, "https");
 }
 
-bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target,
-                      char link[TD_HEADER_VALUE_BYTES])
+bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target, char link[TD_HEADER_VALUE_BYTES])
 {
     const struct td_header *host = td_request_single_header(hub->call->request, "Host");
     if (host == NULL || !is_plain_host(host->value) || target->failed)
@@ -98,16 +97,14 @@ bool td_hub_open_view(struct td_hub_call *hub)
     return try_view(hub, &err) || fail_view(hub, &err);
 }
 
-bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count,
-                       struct td_error *err)
+bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count, struct td_error *err)
 {
     /* no more items than files: what is made has a file's place; but where something is, they are sorted */
     size_t each = sizeof **items * (hub->view.kind == TD_VIEW_FILES ? 1 : 2);
     size_t bytes;
     if (!td_mul_size(hub->view.entry_count, each, &bytes))
         return td_error_no_memory(err);
-    return td_held_take(&hub->held, bytes, err) &&
-           td_repo_view_list(&hub->view, &hub->arena, items, count, err);
+    return td_held_take(&hub->held, bytes, err) && td_repo_view_list(&hub->view, &hub->arena, items, count, err);
 }
 
 /* Git's name of a text. */
@@ -145,8 +142,8 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *it
     }
     char pointer[256];
     int len = snprintf(pointer, sizeof pointer,
-                       "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n",
-                       stat.tag, stat.size_bytes);
+                       "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n", stat.tag,
+                       stat.size_bytes);
     git_blob_name(td_text_n(pointer, (size_t)len), blob->oid);
     memcpy(blob->sha256, stat.tag, sizeof blob->sha256);
     blob->pointer_bytes = (size_t)len;
@@ -227,8 +224,7 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
         (void)td_hub_fail_error(hub, &err);
         return;
     }
-    if (td_text_equals(hub->revision,
-                       hub->view.commit)) /* not by a ref, whatever it is called: it may move */
+    if (td_text_equals(hub->revision, hub->view.commit)) /* not by a ref, whatever it is called: it may move */
         call->response->cache_control = "public, max-age=31536000, immutable";
     td_response_add_header(call->response, "X-Repo-Commit", "%s", hub->view.commit);
 }
@@ -251,8 +247,7 @@ static size_t file_verb(const struct td_hub_path *path, bool *as_dataset)
     for (size_t skip = *as_dataset ? 1 : 0; skip < 2; skip--) { /* 1 and 0, or 0 alone */
         for (size_t n = 2; n > 0; n--) {
             size_t at = skip + n;
-            if (at + behind < path->count &&
-                (is_segment(path, at, "resolve") || is_segment(path, at, "raw"))) {
+            if (at + behind < path->count && (is_segment(path, at, "resolve") || is_segment(path, at, "raw"))) {
                 *as_dataset = skip == 1;
                 return at;
             }
@@ -265,8 +260,8 @@ static size_t file_verb(const struct td_hub_path *path, bool *as_dataset)
 static bool is_api(const struct td_hub_path *path)
 {
     bool as_dataset;
-    return is_segment(path, 0, "api") && (is_segment(path, 1, "models") || is_segment(path, 1, "datasets") ||
-                                          file_verb(path, &as_dataset) == 0);
+    return is_segment(path, 0, "api") &&
+           (is_segment(path, 1, "models") || is_segment(path, 1, "datasets") || file_verb(path, &as_dataset) == 0);
 }
 
 bool td_hub_has_path(struct td_text raw_path)
@@ -296,9 +291,9 @@ static bool no_repository(struct td_hub_call *hub)
     char advice[TD_NAME_ADVICE_BYTES];
     td_name_advise_repo(hub->call->snapshot, hub->as_dataset, hub->id, advice);
     return td_hub_fail(hub, 404, "RepoNotFound", "no %s \"%.*s\"; %s%s%s%sGET /api/%ss lists what there is",
-                       kinds[hub->as_dataset ? 1 : 0], (int)(hub->id.len > 200 ? 200 : hub->id.len),
-                       hub->id.p, advice, is_other ? "there is a " : "", is_other ? other : "",
-                       is_other ? " of that id; " : "", kinds[hub->as_dataset ? 1 : 0]);
+                       kinds[hub->as_dataset ? 1 : 0], (int)(hub->id.len > 200 ? 200 : hub->id.len), hub->id.p, advice,
+                       is_other ? "there is a " : "", is_other ? other : "", is_other ? " of that id; " : "",
+                       kinds[hub->as_dataset ? 1 : 0]);
 }
 
 /* The repository that segments [first, first + n) name. */
@@ -392,9 +387,8 @@ static void answer_verb(struct td_hub_call *hub, size_t at)
     if (whole && verb->has_revision && !take_revision(hub, at + 1, &rest))
         return;
     hub->below = td_hub_path_join(path, rest, path->count);
-    bool fits =
-        whole && (hub->below.len == 0 || (verb->below != NULL && (verb->below[0] == '\0' ||
-                                                                  td_text_equals(hub->below, verb->below))));
+    bool fits = whole && (hub->below.len == 0 ||
+                          (verb->below != NULL && (verb->below[0] == '\0' || td_text_equals(hub->below, verb->below))));
     if (fits) {
         verb->answer(hub);
         return;
@@ -418,11 +412,10 @@ static void answer_api(struct td_hub_call *hub)
     hub->call->response->route = TD_ROUTE_HUB_API;
     hub->as_dataset = is_segment(path, 1, "datasets");
     if (is_segment(path, 1, "whoami-v2") && path->count == 2) {
-        set_text(
-            hub,
-            "{\"type\":\"user\",\"id\":\"tensord\",\"name\":\"" TD_REPO_DEFAULT_NAMESPACE
-            "\",\"fullname\":\"tensord\",\"email\":null,\"isPro\":false,\"orgs\":[],"
-            "\"auth\":{\"type\":\"access_token\",\"accessToken\":{\"displayName\":\"any\",\"role\":\"read\"}}}\n");
+        set_text(hub,
+                 "{\"type\":\"user\",\"id\":\"tensord\",\"name\":\"" TD_REPO_DEFAULT_NAMESPACE
+                 "\",\"fullname\":\"tensord\",\"email\":null,\"isPro\":false,\"orgs\":[],"
+                 "\"auth\":{\"type\":\"access_token\",\"accessToken\":{\"displayName\":\"any\",\"role\":\"read\"}}}\n");
     } else if (!hub->as_dataset && !is_segment(path, 1, "models")) {
         (void)td_hub_fail(hub, 404, NULL,
                           "nothing at this path; there are /api/models, /api/datasets and /api/whoami-v2");
@@ -430,8 +423,7 @@ static void answer_api(struct td_hub_call *hub)
         td_hub_answer_list(hub);
     } else if (path->count > 3 && find_repo(hub, 2, 2)) {
         answer_verb(hub, 4);
-    } else if ((path->count == 3 || find_verb(path, 3) != NULL) &&
-               find_repo(hub, 2, 1)) { /* else name is not there */
+    } else if ((path->count == 3 || find_verb(path, 3) != NULL) && find_repo(hub, 2, 1)) { /* else name is not there */
         answer_verb(hub, 3);
     } else {
         hub->id = td_hub_path_join(path, 2, path->count > 4 ? 4 : path->count);

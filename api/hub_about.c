@@ -12,8 +12,8 @@
 
 static const struct td_entry *find_file(const struct td_repo_view *view, const char *name)
 {
-    const struct td_entry *entry = td_snapshot_find_in_run(
-        view->snapshot, view->first_entry, view->entry_count, view->prefix_len, td_text_of(name));
+    const struct td_entry *entry = td_snapshot_find_in_run(view->snapshot, view->first_entry, view->entry_count,
+                                                           view->prefix_len, td_text_of(name));
     return entry != NULL && td_repo_view_keeps(view, entry) ? entry : NULL;
 }
 
@@ -34,8 +34,7 @@ static const char *derive_library(const struct td_hub_about *about)
         return "sentence-transformers";
     if (about->diffusers != NULL)
         return "diffusers";
-    return config != NULL && (config->architecture != NULL || config->model_type != NULL) ? "transformers"
-                                                                                          : NULL;
+    return config != NULL && (config->architecture != NULL || config->model_type != NULL) ? "transformers" : NULL;
 }
 
 static void derive(struct td_hub_about *about, const char *tag)
@@ -48,8 +47,8 @@ static void derive(struct td_hub_about *about, const char *tag)
     about->derived[about->derived_count++] = tag;
 }
 
-/* Derives the formats of the checkpoints, of folders below as well, by our names: safetensors, pytorch, gguf, keras and onnx
- * are the Hub's, too. */
+/* Derives the formats of the checkpoints, of folders below as well, by our names: safetensors, pytorch, gguf, keras and
+ * onnx are the Hub's, too. */
 static void derive_formats(struct td_hub_about *about)
 {
     enum { MOST_MODELS = 32 };
@@ -59,11 +58,9 @@ static void derive_formats(struct td_hub_about *about)
             derive(about, model->checkpoints[j].format);
 }
 
-void td_hub_about_init(struct td_hub_about *about, const struct td_repo_view *view, bool of_dataset,
-                       size_t error_count)
+void td_hub_about_init(struct td_hub_about *about, const struct td_repo_view *view, bool of_dataset, size_t error_count)
 {
-    *about =
-        (struct td_hub_about){.view = view, .of_dataset = of_dataset, .card = facts_of(view, "README.md")};
+    *about = (struct td_hub_about){.view = view, .of_dataset = of_dataset, .card = facts_of(view, "README.md")};
     derive(about, error_count > 0 ? TD_HUB_UNREADABLE_TAG : NULL);
     if (of_dataset)
         return;
@@ -73,8 +70,7 @@ void td_hub_about_init(struct td_hub_about *about, const struct td_repo_view *vi
     about->adapter = facts_of(view, "adapter_config.json");
     const struct td_facts *card = about->card;
     const struct td_facts *config = about->config;
-    const char *task =
-        config != NULL && config->architecture != NULL ? td_pipeline_tag_of(config->architecture) : NULL;
+    const char *task = config != NULL && config->architecture != NULL ? td_pipeline_tag_of(config->architecture) : NULL;
     about->library = card != NULL && card->library_name != NULL ? card->library_name : derive_library(about);
     if (task == NULL && about->library != NULL && strcmp(about->library, "sentence-transformers") == 0)
         task = "sentence-similarity";
@@ -163,8 +159,7 @@ static bool write_word(struct td_hub_call *hub, const char *name, const char *wo
 bool td_hub_about_write(struct td_hub_call *hub, const struct td_hub_about *about, struct td_buffer *out,
                         struct td_error *err)
 {
-    return write_tags(hub, about, out, err) &&
-           write_word(hub, "pipeline_tag", about->pipeline_tag, out, err) &&
+    return write_tags(hub, about, out, err) && write_word(hub, "pipeline_tag", about->pipeline_tag, out, err) &&
            write_word(hub, "library_name", about->library, out, err);
 }
 
@@ -177,8 +172,8 @@ static bool json_room(struct td_hub_call *hub, struct td_buffer *out, size_t len
 }
 
 /* Appends a member of `config` that is an object of its own. */
-static bool write_config_part(struct td_hub_call *hub, const char *name, const struct td_facts *facts,
-                              bool *first, struct td_buffer *out, struct td_error *err)
+static bool write_config_part(struct td_hub_call *hub, const char *name, const struct td_facts *facts, bool *first,
+                              struct td_buffer *out, struct td_error *err)
 {
     if (facts == NULL)
         return true;
@@ -225,8 +220,7 @@ static bool write_card(struct td_hub_call *hub, const struct td_hub_about *about
 static const struct td_checkpoint *find_checkpoint(const struct td_hub_about *about, const char *format)
 {
     const struct td_model *model = td_repo_view_model(about->view, 0);
-    if (model == NULL || about->view->kind != TD_VIEW_FILES ||
-        td_repo_view_directory(about->view, model).len > 0)
+    if (model == NULL || about->view->kind != TD_VIEW_FILES || td_repo_view_directory(about->view, model).len > 0)
         return NULL;
     for (size_t i = 0; i < model->checkpoint_count; i++)
         if (strcmp(model->checkpoints[i].format, format) == 0)
@@ -262,8 +256,8 @@ static size_t sum_elements(const struct td_checkpoint *checkpoint, struct td_dty
     return count;
 }
 
-static bool write_safetensors(struct td_hub_call *hub, const struct td_hub_about *about,
-                              struct td_buffer *out, struct td_error *err)
+static bool write_safetensors(struct td_hub_call *hub, const struct td_hub_about *about, struct td_buffer *out,
+                              struct td_error *err)
 {
     const struct td_checkpoint *checkpoint = find_checkpoint(about, "safetensors");
     struct td_dtype_count counts[MOST_DTYPES];
@@ -289,8 +283,8 @@ static const char *metadata_of(const struct td_checkpoint *checkpoint, const cha
     return NULL;
 }
 
-static bool write_gguf_member(struct td_hub_call *hub, const struct td_checkpoint *checkpoint,
-                              const char *key, const char *name, struct td_buffer *out, struct td_error *err)
+static bool write_gguf_member(struct td_hub_call *hub, const struct td_checkpoint *checkpoint, const char *key,
+                              const char *name, struct td_buffer *out, struct td_error *err)
 {
     enum { MOST_BYTES = 64 * 1024 };
     const char *value = metadata_of(checkpoint, key);

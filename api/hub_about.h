@@ -1,5 +1,5 @@
-/* What a repository is about, as the Hub tells it: task, library, tags, and what its small files and its tensors say. Private
- * to api/hub*. */
+/* What a repository is about, as the Hub tells it: task, library, tags, and what its small files and its tensors say.
+ * Private to api/hub*. */
 #ifndef TD_API_HUB_ABOUT_H
 #define TD_API_HUB_ABOUT_H
 
@@ -12,7 +12,7 @@ struct td_hub_about {
     const struct td_repo_view *view;
     bool of_dataset;
     const struct td_facts *card, *config, *tokenizer, *diffusers, *adapter; /* NULL: there is none */
-    const char *pipeline_tag, *library;       /* the card's; else derived; or NULL */
+    const char *pipeline_tag, *library;                                     /* the card's; else derived; or NULL */
     const char *derived[TD_HUB_DERIVED_TAGS]; /* tags that the card does not say; each once */
     size_t derived_count;
 };

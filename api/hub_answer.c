@@ -18,8 +18,7 @@ static void add_message(const struct td_hub_call *hub, const char *text)
     char shown[TD_HEADER_VALUE_BYTES];
     size_t len = 0;
     for (; text[len] != '\0' && len < sizeof shown - 1; len++)
-        shown[len] =
-            text[len] < ' ' || text[len] > '~' ? '?' : text[len]; /* RFC 9110 5.5: what any client reads */
+        shown[len] = text[len] < ' ' || text[len] > '~' ? '?' : text[len]; /* RFC 9110 5.5: what any client reads */
     shown[len] = '\0';
     td_response_add_header(hub->call->response, "X-Error-Message", "%s", shown);
 }
@@ -60,8 +59,8 @@ bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_t
 {
     int id_len = shown(hub->id, 200);
     return td_hub_fail(hub, 404, "EntryNotFound",
-                       "%.*s has no %s \"%.*s\" at revision %s; GET /api/%s/%.*s/tree/%s lists what there is",
-                       id_len, hub->id.p, what, shown(path, 200), path.p, hub->view.commit,
+                       "%.*s has no %s \"%.*s\" at revision %s; GET /api/%s/%.*s/tree/%s lists what there is", id_len,
+                       hub->id.p, what, shown(path, 200), path.p, hub->view.commit,
                        hub->as_dataset ? "datasets" : "models", id_len, hub->id.p, hub->view.commit);
 }
 
@@ -91,8 +90,7 @@ static void list_revisions(const struct td_hub_call *hub, bool splits, char *out
             continue;
         count++;
         if (used < capacity)
-            used +=
-                (size_t)snprintf(out + used, capacity - used, count > MOST_REFS ? ", ..." : ", %.60s", name);
+            used += (size_t)snprintf(out + used, capacity - used, count > MOST_REFS ? ", ..." : ", %.60s", name);
     }
     for (size_t i = 0; splits && used < capacity && td_made_revision_names(i) != NULL; i++)
         used += (size_t)snprintf(out + used, capacity - used, ", %s", td_made_revision_names(i));

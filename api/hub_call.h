@@ -52,14 +52,13 @@ bool td_hub_no_revision(const struct td_hub_call *hub);
 /* Answers that there is no file (or `what` it should be) at this path of the view. Always false. */
 bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_text path);
 
-/* Makes the buffer (emptied) the JSON that is answered, with the commit of the view when one is open. What was held for a
- * large one becomes the answer's. 503 when memory is short. */
+/* Makes the buffer (emptied) the JSON that is answered, with the commit of the view when one is open. What was held for
+ * a large one becomes the answer's. 503 when memory is short. */
 void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json);
 
-/* Writes the Link field that leads to the next page at `target` (path and query), absolute because clients ask for it as
- * it stands. False when the request does not say where we are, or the field is too long. */
-bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target,
-                      char link[TD_HEADER_VALUE_BYTES]);
+/* Writes the Link field that leads to the next page at `target` (path and query), absolute because clients ask for it
+ * as it stands. False when the request does not say where we are, or the field is too long. */
+bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target, char link[TD_HEADER_VALUE_BYTES]);
 
 /* Adds that field, and tells caches which field it is made of: their keys have the host, but not the scheme. */
 void td_hub_add_link(const struct td_hub_call *hub, const char *link);
@@ -78,7 +77,7 @@ bool td_hub_open_view(struct td_hub_call *hub);
  * TD_HUB_PLAN_NS more have passed. */
 struct td_hub_blob {
     uint64_t size_bytes;
-    char oid[TD_COMMIT_BYTES]; /* Git's name of the pointer to it; made up when the digest is not known */
+    char oid[TD_COMMIT_BYTES];         /* Git's name of the pointer to it; made up when the digest is not known */
     char sha256[TD_SHA256_TEXT_BYTES]; /* empty: not known */
     size_t pointer_bytes;
 };
@@ -88,26 +87,26 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *it
 /* Why an item that is a file is not what its name says; "" for a good one. */
 const char *td_hub_error_of(const struct td_view_item *item);
 
-/* Appends ,"error":"..." to an object of a list; nothing for "". Clients of the Hub pass over members that they do not know. */
+/* Appends ,"error":"..." to an object of a list; nothing for "". Clients of the Hub pass over members that they do not
+ * know. */
 void td_hub_write_error(struct td_buffer *out, const char *error);
 
 /* "2026-01-02T03:04:05.678Z" */
 void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
 
 /* All items of the view by path, held. Errors as td_repo_view_list and td_held_take. */
-bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count,
-                       struct td_error *err);
+bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count, struct td_error *err);
 
 /* Returns the namespace of an id: what is before its '/', else `local`. */
 struct td_text td_hub_author_of(const char *id);
 
-/* Appends what lists and descriptions have in common: {"_id","id",... without tags and the closing brace. The id is the same
- * by whatever name the repository was asked for. */
-bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo,
-                       const char *commit, struct td_error *err);
+/* Appends what lists and descriptions have in common: {"_id","id",... without tags and the closing brace. The id is the
+ * same by whatever name the repository was asked for. */
+bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo, const char *commit,
+                       struct td_error *err);
 
-/* Appends ,"errors":[{"file","error"}...]: files of the view that are not what their names say, sets of files that are not
- * whole. Nothing where all is well. */
+/* Appends ,"errors":[{"file","error"}...]: files of the view that are not what their names say, sets of files that are
+ * not whole. Nothing where all is well. */
 bool td_hub_write_errors(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo_view *view,
                          struct td_error *err);
 

@@ -15,8 +15,8 @@ struct td_text td_hub_author_of(const char *id)
     return (struct td_text){.p = author, .len = slash == NULL ? strlen(author) : (size_t)(slash - id)};
 }
 
-bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo,
-                       const char *commit, struct td_error *err)
+bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const struct td_repo *repo, const char *commit,
+                       struct td_error *err)
 {
     const char *id = repo->hub_id;
     struct td_text author = td_hub_author_of(id);
@@ -44,8 +44,8 @@ bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const str
 }
 
 /* One of `siblings`: with blobs also what its content is. */
-static bool write_sibling(struct td_hub_call *hub, const struct td_view_item *item, bool blobs,
-                          uint64_t until_ns, struct td_buffer *out, struct td_error *err)
+static bool write_sibling(struct td_hub_call *hub, const struct td_view_item *item, bool blobs, uint64_t until_ns,
+                          struct td_buffer *out, struct td_error *err)
 {
     struct td_hub_blob blob;
     const char *error = td_hub_error_of(item);
@@ -58,8 +58,8 @@ static bool write_sibling(struct td_hub_call *hub, const struct td_view_item *it
             return false;
         td_buffer_printf(out, ",\"size\":%" PRIu64 ",\"blobId\":\"%s\"", blob.size_bytes, blob.oid);
         if (blob.sha256[0] != '\0')
-            td_buffer_printf(out, ",\"lfs\":{\"sha256\":\"%s\",\"size\":%" PRIu64 ",\"pointerSize\":%zu}",
-                             blob.sha256, blob.size_bytes, blob.pointer_bytes);
+            td_buffer_printf(out, ",\"lfs\":{\"sha256\":\"%s\",\"size\":%" PRIu64 ",\"pointerSize\":%zu}", blob.sha256,
+                             blob.size_bytes, blob.pointer_bytes);
     }
     td_hub_write_error(out, error);
     td_buffer_putc(out, '}');
@@ -116,8 +116,8 @@ void td_hub_answer_info(struct td_hub_call *hub)
 
 /* ---- refs and commits ---------------------------------------------------------------------------------- */
 
-static bool write_ref(struct td_hub_call *hub, struct td_buffer *out, bool *first, const char *name,
-                      const char *prefix, const char *commit, struct td_error *err)
+static bool write_ref(struct td_hub_call *hub, struct td_buffer *out, bool *first, const char *name, const char *prefix,
+                      const char *commit, struct td_error *err)
 {
     if (!td_held_json_room(&hub->held, out, 2 * strlen(name), err))
         return false;
@@ -196,10 +196,9 @@ void td_hub_answer_commits(struct td_hub_call *hub)
 {
     struct td_buffer json;
     td_buffer_init(&json);
-    td_buffer_printf(
-        &json,
-        "[{\"id\":\"%s\",\"title\":\"As it lies on the server\",\"message\":\"\",\"authors\":[],\"date\":",
-        hub->view.commit);
+    td_buffer_printf(&json,
+                     "[{\"id\":\"%s\",\"title\":\"As it lies on the server\",\"message\":\"\",\"authors\":[],\"date\":",
+                     hub->view.commit);
     td_hub_write_date(&json, hub->view.updated_ns);
     td_buffer_puts(&json, "}]\n");
     td_hub_answer_json(hub, &json);

@@ -46,9 +46,8 @@ static bool is_listed(const struct listing *listing, bool datasets, const struct
         if (!contains(id, listing->searches[i]))
             return false;
     struct td_text author = td_hub_author_of(id);
-    return !listing->none &&
-           (listing->author.p == NULL ||
-            (listing->author.len == author.len && memcmp(listing->author.p, author.p, author.len) == 0));
+    return !listing->none && (listing->author.p == NULL || (listing->author.len == author.len &&
+                                                            memcmp(listing->author.p, author.p, author.len) == 0));
 }
 
 /* The repository's files as they lie. */
@@ -72,8 +71,7 @@ static bool fits(const struct td_hub_call *hub, const struct listing *listing, c
     for (size_t i = 0; i < listing->tag_count; i++)
         if (!td_hub_about_has_tag(&about, listing->tags[i]))
             return false;
-    return listing->task.p == NULL ||
-           (about.pipeline_tag != NULL && td_text_equals(listing->task, about.pipeline_tag));
+    return listing->task.p == NULL || (about.pipeline_tag != NULL && td_text_equals(listing->task, about.pipeline_tag));
 }
 
 static int newest_first(const void *a, const void *b)
@@ -101,8 +99,8 @@ static void add_parameter(struct td_buffer *target, const char *name, struct td_
 static void write_target(const struct td_hub_call *hub, const struct listing *listing, uint64_t offset,
                          struct td_buffer *target)
 {
-    td_buffer_printf(target, "/api/%s?limit=%" PRIu64 "&cursor=%" PRIu64,
-                     hub->as_dataset ? "datasets" : "models", listing->limit, offset);
+    td_buffer_printf(target, "/api/%s?limit=%" PRIu64 "&cursor=%" PRIu64, hub->as_dataset ? "datasets" : "models",
+                     listing->limit, offset);
     td_buffer_puts(target, listing->by_date ? "&sort=lastModified" : "");
     td_buffer_puts(target, listing->ascending ? "&direction=1" : "");
     td_buffer_puts(target, listing->siblings ? "&full=true" : "");
@@ -127,17 +125,15 @@ static void add_next_link(const struct td_hub_call *hub, const struct listing *l
     td_buffer_init(&target);
     write_target(hub, listing, offset, &target);
     if (target.len > MOST_TARGET_BYTES)
-        (void)td_hub_fail(
-            hub, 400, NULL,
-            "search and filters are too long for a list of several pages: ask for less, or for a "
-            "limit of up to 10000");
+        (void)td_hub_fail(hub, 400, NULL,
+                          "search and filters are too long for a list of several pages: ask for less, or for a "
+                          "limit of up to 10000");
     else if (td_hub_next_link(hub, &target, link))
         td_hub_add_link(hub, link);
     else
-        (void)td_hub_fail(
-            hub, 400, NULL,
-            "the list has several pages, and the Host header is no plain host name that could lead to "
-            "the next: send one, or ask for a limit of up to 10000");
+        (void)td_hub_fail(hub, 400, NULL,
+                          "the list has several pages, and the Host header is no plain host name that could lead to "
+                          "the next: send one, or ask for a limit of up to 10000");
     td_buffer_fini(&target);
 }
 
@@ -169,14 +165,13 @@ static bool write_listed(struct td_hub_call *hub, const struct listing *listing,
 }
 
 /* All that are to be listed, in their order. */
-static void collect(const struct td_hub_call *hub, const struct listing *listing,
-                    const struct td_repo **repos, size_t *count)
+static void collect(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo **repos,
+                    size_t *count)
 {
     const struct td_snapshot *snapshot = hub->call->snapshot;
     *count = 0;
     for (size_t i = 0; i < snapshot->repo_count; i++)
-        if (is_listed(listing, hub->as_dataset, &snapshot->repos[i]) &&
-            fits(hub, listing, &snapshot->repos[i]))
+        if (is_listed(listing, hub->as_dataset, &snapshot->repos[i]) && fits(hub, listing, &snapshot->repos[i]))
             repos[(*count)++] = &snapshot->repos[i];
     if (listing->by_date && *count > 1)
         qsort(repos, *count, sizeof *repos, listing->ascending ? oldest_first : newest_first);
@@ -209,8 +204,7 @@ static bool add_tags(const struct td_hub_call *hub, struct listing *listing, str
     while (value.len > 0) {
         const char *comma = memchr(value.p, ',', value.len);
         size_t len = comma == NULL ? value.len : (size_t)(comma - value.p);
-        if (len > 0 &&
-            !add_word(hub, listing->tags, &listing->tag_count, (struct td_text){.p = value.p, .len = len}))
+        if (len > 0 && !add_word(hub, listing->tags, &listing->tag_count, (struct td_text){.p = value.p, .len = len}))
             return false;
         len += comma == NULL ? 0 : 1;
         value = (struct td_text){.p = value.p + len, .len = value.len - len};
@@ -235,9 +229,8 @@ static bool is_one_of(struct td_text value, const char *const *words)
 static bool set_sort(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
 {
     static const char *const dates[] = {"lastModified", "last_modified", "createdAt", "created_at", NULL};
-    static const char *const equals[] = {
-        "",      "id",       "author",        "downloads",      "downloadsAllTime",
-        "likes", "likes30d", "trendingScore", "trending_score", NULL};
+    static const char *const equals[] = {"",      "id",       "author",        "downloads",      "downloadsAllTime",
+                                         "likes", "likes30d", "trendingScore", "trending_score", NULL};
     listing->by_date = is_one_of(value, dates);
     return listing->by_date || is_one_of(value, equals) || refuse(hub, "sort", value);
 }
@@ -263,8 +256,7 @@ static void set_expand(struct listing *listing, struct td_text value)
 static bool take_parameter(const struct td_hub_call *hub, struct listing *listing, struct td_text name,
                            struct td_text value)
 {
-    static const char *const elsewhere[] = {"limit", "cursor",
-                                            NULL}; /* numbers, which are read by their name */
+    static const char *const elsewhere[] = {"limit", "cursor", NULL}; /* numbers, which are read by their name */
     if (td_text_equals(name, "search"))
         return add_word(hub, listing->searches, &listing->search_count, value);
     if (td_text_equals(name, "filter") || td_text_equals(name, "library"))
@@ -341,9 +333,8 @@ static bool read_listing(struct td_hub_call *hub, struct listing *listing)
 /* ---- the answer ---------------------------------------------------------------------------------------- */
 
 /* The page that begins at the listing's offset; *end is where the next one does. */
-static bool write_page(struct td_hub_call *hub, const struct listing *listing,
-                       const struct td_repo *const *repos, size_t count, struct td_buffer *json,
-                       uint64_t *end, struct td_error *err)
+static bool write_page(struct td_hub_call *hub, const struct listing *listing, const struct td_repo *const *repos,
+                       size_t count, struct td_buffer *json, uint64_t *end, struct td_error *err)
 {
     enum { PAGE_BYTES = 4 * 1024 * 1024 };
     bool ok = true;

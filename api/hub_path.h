@@ -1,5 +1,5 @@
-/* Paths of the Hub facade, taken apart. Clients quote a revision whole (refs%2Fpr%2F1) or not at all, so the raw path is
- * split first and its segments are decoded then. */
+/* Paths of the Hub facade, taken apart. Clients quote a revision whole (refs%2Fpr%2F1) or not at all, so the raw path
+ * is split first and its segments are decoded then. */
 #ifndef TD_API_HUB_PATH_H
 #define TD_API_HUB_PATH_H
 
@@ -19,11 +19,12 @@ struct td_hub_path {
     bool is_folder; /* the path ends in '/' */
 };
 
-/* Without memory of its own: the segments point into the raw path, not decoded. Empty segments (// or a '/' at the end) are
- * dropped; the last that there may be has all the rest. */
+/* Without memory of its own: the segments point into the raw path, not decoded. Empty segments (// or a '/' at the end)
+ * are dropped; the last that there may be has all the rest. */
 void td_hub_path_split(struct td_hub_path *path, struct td_text raw_path);
 
-/* Splits and decodes. Errors: TD_INVALID_ARGUMENT (a bad escape, not UTF-8), TD_RESOURCE_EXHAUSTED. Fini in every case. */
+/* Splits and decodes. Errors: TD_INVALID_ARGUMENT (a bad escape, not UTF-8), TD_RESOURCE_EXHAUSTED. Fini in every case.
+ */
 bool td_hub_path_parse(struct td_hub_path *path, struct td_text raw_path, struct td_error *err);
 void td_hub_path_fini(struct td_hub_path *path);
 

@@ -45,8 +45,7 @@ static void end_item(struct tree *tree)
     const struct td_repo_view *view = &tree->hub->view;
     if (tree->expand) {
         td_buffer_printf(
-            tree->out,
-            ",\"lastCommit\":{\"id\":\"%s\",\"title\":\"As it lies on the server\",\"date\":", view->commit);
+            tree->out, ",\"lastCommit\":{\"id\":\"%s\",\"title\":\"As it lies on the server\",\"date\":", view->commit);
         td_hub_write_date(tree->out, view->updated_ns);
         td_buffer_putc(tree->out, '}');
     }
@@ -64,8 +63,8 @@ static bool write_file(struct tree *tree, const struct td_view_item *item)
                      blob.size_bytes);
     td_json_write_cstring(tree->out, item->path);
     if (blob.sha256[0] != '\0')
-        td_buffer_printf(tree->out, ",\"lfs\":{\"oid\":\"%s\",\"size\":%" PRIu64 ",\"pointerSize\":%zu}",
-                         blob.sha256, blob.size_bytes, blob.pointer_bytes);
+        td_buffer_printf(tree->out, ",\"lfs\":{\"oid\":\"%s\",\"size\":%" PRIu64 ",\"pointerSize\":%zu}", blob.sha256,
+                         blob.size_bytes, blob.pointer_bytes);
     td_hub_write_error(tree->out, error);
     end_item(tree);
     return true;
@@ -124,10 +123,9 @@ static size_t shared_directories(const char *a, const char *b)
     return shared;
 }
 
-/* The directories that begin with this item: those above it, below path[0, from), that the item before did not lie in. Not
- * recursively the first of them alone. */
-static bool write_new_directories(struct tree *tree, const char *before, const char *path, size_t from,
-                                  bool recursive)
+/* The directories that begin with this item: those above it, below path[0, from), that the item before did not lie in.
+ * Not recursively the first of them alone. */
+static bool write_new_directories(struct tree *tree, const char *before, const char *path, size_t from, bool recursive)
 {
     size_t shared = before == NULL ? from : shared_directories(before, path);
     if (!recursive && shared > from)
@@ -268,8 +266,8 @@ static bool add_path(struct tree *tree, struct td_text path)
     enum { PATHS_MAX = 10000 };
     if (tree->asked_count == PATHS_MAX)
         return td_error_set(tree->err, TD_INVALID_ARGUMENT, "more than %d paths", PATHS_MAX);
-    struct asked *grown = td_arena_grow(&tree->hub->arena, tree->asked, tree->asked_count,
-                                        &tree->asked_capacity, sizeof *grown);
+    struct asked *grown =
+        td_arena_grow(&tree->hub->arena, tree->asked, tree->asked_count, &tree->asked_capacity, sizeof *grown);
     if (grown == NULL)
         return td_error_no_memory(tree->err);
     tree->asked = grown;
@@ -293,8 +291,8 @@ static int by_path(const void *a, const void *b)
     return order != 0 ? order : by_turn(a, b);
 }
 
-/* Leaves each path once, in the order in which they were first named. What the Hub answers to a path that is named twice is
- * not known; its clients ask for each once. */
+/* Leaves each path once, in the order in which they were first named. What the Hub answers to a path that is named
+ * twice is not known; its clients ask for each once. */
 static void drop_repeated(struct tree *tree)
 {
     size_t kept = 0;
@@ -441,8 +439,8 @@ void td_hub_answer_paths_info(struct td_hub_call *hub)
     while (blank < body.len && strchr(" \t\r\n", body.p[blank]) != NULL)
         blank++;
     bool is_json = blank < body.len && body.p[blank] == '{';
-    bool ok = open_tree(hub, &tree, &out, &err) &&
-              (is_json ? read_json(&tree, body) : read_form(&tree, body)) && write_paths(&tree);
+    bool ok = open_tree(hub, &tree, &out, &err) && (is_json ? read_json(&tree, body) : read_form(&tree, body)) &&
+              write_paths(&tree);
     if (!ok && err.code == TD_OK)
         (void)td_error_set(&err, TD_INVALID_ARGUMENT, "the body is no form and no JSON with \"paths\"");
     answer(hub, ok, &out, &err);

@@ -36,8 +36,7 @@ static bool read_safetensors(struct td_text name, struct td_made_revision *out, 
 
 static bool is_safetensors(const struct td_made_revision *revision)
 {
-    return strcmp(td_engine_name(revision->engine), "none") == 0 && revision->tp_size == 1 &&
-           revision->rank == 0;
+    return strcmp(td_engine_name(revision->engine), "none") == 0 && revision->tp_size == 1 && revision->rank == 0;
 }
 
 /* Takes what stands before the next '-' (or all) off the front, with the '-'. */
@@ -64,19 +63,17 @@ static bool read_rank(struct td_text name, struct td_made_revision *out, struct 
     if (name.len < 3 || memcmp(name.p, "tp", 2) != 0 || name.p[2] < '0' || name.p[2] > '9')
         return false;
     if (!td_shard_name_read_size(size, &out->tp_size))
-        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is no number of ranks; tp1 to tp%d are right",
-                            shown(size), size.p, TD_MAX_TP_SIZE);
+        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is no number of ranks; tp1 to tp%d are right", shown(size),
+                            size.p, TD_MAX_TP_SIZE);
     if (!td_shard_name_read_rank(rank, &out->rank) || out->rank >= out->tp_size)
-        return td_error_set(err, TD_NOT_FOUND,
-                            "\"%.*s\" is no rank of %" PRIu64 "; there are rank0 to rank%" PRIu64,
+        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is no rank of %" PRIu64 "; there are rank0 to rank%" PRIu64,
                             shown(rank), rank.p, out->tp_size, out->tp_size - 1);
     return find_engine(engine, &out->engine) || td_engine_not_found(engine, err);
 }
 
 static bool is_rank(const struct td_made_revision *revision)
 {
-    return revision->tp_size >= 1 && revision->tp_size <= TD_MAX_TP_SIZE &&
-           revision->rank < revision->tp_size;
+    return revision->tp_size >= 1 && revision->tp_size <= TD_MAX_TP_SIZE && revision->rank < revision->tp_size;
 }
 
 static const struct kind {

@@ -1,5 +1,5 @@
-/* Made revisions, which do not exist on disk: their names and their commits. A commit encodes its revision, so the server
- * keeps no table of them: clients turn a name into its commit first and ask by that alone. Pure. */
+/* Made revisions, which do not exist on disk: their names and their commits. A commit encodes its revision, so the
+ * server keeps no table of them: clients turn a name into its commit first and ask by that alone. Pure. */
 #ifndef TD_API_MADE_REVISION_H
 #define TD_API_MADE_REVISION_H
 

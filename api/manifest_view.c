@@ -86,8 +86,8 @@ static bool is_default(const struct td_model *model, const struct td_checkpoint 
     return checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
 }
 
-void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
-                            const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
+void td_manifest_write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
+                            const struct td_tensor *tensor)
 {
     td_buffer_puts(out, "/models/");
     td_uri_encode(out, td_text_of(model->id), true);
@@ -126,8 +126,8 @@ void td_manifest_write_strides(struct td_buffer *out, const struct td_tensor *te
 }
 
 /* Where the boxes of a tensor lie that is not in one place. */
-static void write_pieces(struct td_buffer *out, const struct td_model *model,
-                         const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
+static void write_pieces(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
+                         const struct td_tensor *tensor)
 {
     td_buffer_puts(out, ",\"pieces\":[");
     for (uint32_t i = 0; i < tensor->piece_count; i++) {
@@ -168,8 +168,8 @@ static void write_access(struct td_buffer *out, const struct td_tensor *tensor)
     }
 }
 
-static void write_tensor(struct td_buffer *out, const struct td_model *model,
-                         const struct td_checkpoint *checkpoint, struct td_tensor_ref ref)
+static void write_tensor(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
+                         struct td_tensor_ref ref)
 {
     const struct td_tensor *tensor = ref.tensor;
     td_buffer_puts(out, "{\"name\":");
@@ -207,16 +207,14 @@ static bool is_shown(const struct view *view, const struct td_tensor *tensor)
 {
     if (view->dtype != NULL && tensor->dtype != view->dtype)
         return false;
-    return view->match == NULL ||
-           td_glob_match(td_text_n(view->match, view->match_len), td_tensor_name(tensor));
+    return view->match == NULL || td_glob_match(td_text_n(view->match, view->match_len), td_tensor_name(tensor));
 }
 
 /* Renders from tensor *at (the emitted-th shown) until the piece is full or `limit` tensors are shown. */
 static void render_piece(const struct view *view, size_t *at, size_t *emitted, size_t limit, size_t *last,
                          struct td_buffer *out)
 {
-    while (*at < view->checkpoint->tensor_count && *emitted < limit && out->len < PIECE_BYTES &&
-           !out->failed) {
+    while (*at < view->checkpoint->tensor_count && *emitted < limit && out->len < PIECE_BYTES && !out->failed) {
         struct td_tensor_ref ref = td_checkpoint_tensor(view->checkpoint, *at);
         if (is_shown(view, ref.tensor)) {
             if (*emitted > 0)
@@ -259,8 +257,7 @@ static void write_head(const struct view *view, const struct td_view_layout *lay
     td_json_write_cstring(out, view->model->id);
     td_buffer_puts(out, ",\"checkpoint\":");
     td_json_write_cstring(out, checkpoint->id);
-    td_buffer_printf(out, ",\"format\":\"%s\",\"etag\":\"%s\",\"tensor_count\":", checkpoint->format,
-                     checkpoint->tag);
+    td_buffer_printf(out, ",\"format\":\"%s\",\"etag\":\"%s\",\"tensor_count\":", checkpoint->format, checkpoint->tag);
     td_buffer_u64(out, checkpoint->tensor_count);
     td_buffer_puts(out, ",\"total_bytes\":");
     td_buffer_u64(out, checkpoint->total_bytes);
@@ -504,9 +501,9 @@ static bool view_read(struct td_blob *blob, uint64_t off, void *out, size_t len,
 
 static const struct td_blob_class view_class = {.destroy = view_destroy, .read = view_read};
 
-bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *snapshot,
-                             const struct td_model *model, const struct td_checkpoint *checkpoint,
-                             const struct td_view_query *query, struct td_blob **out, struct td_error *err)
+bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *snapshot, const struct td_model *model,
+                             const struct td_checkpoint *checkpoint, const struct td_view_query *query,
+                             struct td_blob **out, struct td_error *err)
 {
     struct view *view = calloc(1, sizeof *view);
     if (view == NULL)

@@ -37,13 +37,13 @@ struct td_view_query {
 
 /* A generated blob over the manifest (one reference for the caller). cache may be NULL. The blob holds a
  * reference on the snapshot; it must be read by one thread at a time. */
-bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *snapshot,
-                             const struct td_model *model, const struct td_checkpoint *checkpoint,
-                             const struct td_view_query *query, struct td_blob **out, struct td_error *err);
+bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *snapshot, const struct td_model *model,
+                             const struct td_checkpoint *checkpoint, const struct td_view_query *query,
+                             struct td_blob **out, struct td_error *err);
 
 /* A tensor's path in the interface: /models/{id}/tensors/{name}[?checkpoint=]. */
-void td_manifest_write_href(struct td_buffer *out, const struct td_model *model,
-                            const struct td_checkpoint *checkpoint, const struct td_tensor *tensor);
+void td_manifest_write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,
+                            const struct td_tensor *tensor);
 
 /* A shape as JSON: [2,3]; and strides, which are there. */
 void td_manifest_write_shape(struct td_buffer *out, const struct td_tensor *tensor);

@@ -4,8 +4,8 @@
 
 static const int statuses[TD_STATUS_SLOTS - 1] = {200, 201, 206, 304, 400, 401, 403, 404, 405, 409,
                                                   411, 412, 413, 416, 422, 429, 431, 500, 501, 503};
-static const uint64_t bucket_us[TD_LATENCY_BUCKETS] = {
-    50, 100, 250, 1000, 5000, 25000, 100000, 500000, 2500000, 10000000, 60000000, 600000000};
+static const uint64_t bucket_us[TD_LATENCY_BUCKETS] = {50,     100,    250,     1000,     5000,     25000,
+                                                       100000, 500000, 2500000, 10000000, 60000000, 600000000};
 
 const char *td_cut_name(enum td_cut cut)
 {
@@ -80,20 +80,17 @@ static void write_latency(const struct td_metrics *metrics, struct td_buffer *ou
         td_buffer_printf(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, (double)bucket_us[i] / 1e6, below);
     }
     below += atomic_load(&metrics->latency[TD_LATENCY_BUCKETS]);
-    td_buffer_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n", name,
-                     below, name, (double)atomic_load(&metrics->latency_sum_ns) / 1e9, name, below);
+    td_buffer_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.9g\n%s_count %" PRIu64 "\n", name, below, name,
+                     (double)atomic_load(&metrics->latency_sum_ns) / 1e9, name, below);
 }
 
 static void write_connections(const struct td_metrics *metrics, struct td_buffer *out)
 {
     number(out, "tensord_http_requests_in_flight", "gauge", "Requests being answered now.",
            (double)atomic_load(&metrics->in_flight));
-    number(out, "tensord_http_connections", "gauge", "Open connections.",
-           (double)atomic_load(&metrics->connections));
-    count(out, "tensord_http_connections_accepted_total", "Connections accepted.",
-          atomic_load(&metrics->accepted));
-    head(out, "tensord_http_connections_refused_total", "counter",
-         "Connections refused, by the limit they exceeded.");
+    number(out, "tensord_http_connections", "gauge", "Open connections.", (double)atomic_load(&metrics->connections));
+    count(out, "tensord_http_connections_accepted_total", "Connections accepted.", atomic_load(&metrics->accepted));
+    head(out, "tensord_http_connections_refused_total", "counter", "Connections refused, by the limit they exceeded.");
     td_buffer_printf(out, "tensord_http_connections_refused_total{limit=\"total\"} %" PRIu64 "\n",
                      atomic_load(&metrics->refused_total));
     td_buffer_printf(out, "tensord_http_connections_refused_total{limit=\"address\"} %" PRIu64 "\n",
@@ -102,15 +99,12 @@ static void write_connections(const struct td_metrics *metrics, struct td_buffer
                      atomic_load(&metrics->refused_threads));
     count(out, "tensord_http_malformed_requests_total", "Requests refused by the request guard.",
           atomic_load(&metrics->malformed));
-    count(out, "tensord_http_sent_bytes_total", "Body bytes handed to the kernel.",
-          atomic_load(&metrics->sent_bytes));
-    head(out, "tensord_http_cut_transfers_total", "counter",
-         "Answers and connections that ended early, by reason.");
+    count(out, "tensord_http_sent_bytes_total", "Body bytes handed to the kernel.", atomic_load(&metrics->sent_bytes));
+    head(out, "tensord_http_cut_transfers_total", "counter", "Answers and connections that ended early, by reason.");
     for (int i = 1; i < TD_CUT_COUNT; i++)
         td_buffer_printf(out, "tensord_http_cut_transfers_total{reason=\"%s\"} %" PRIu64 "\n",
                          td_cut_name((enum td_cut)i), atomic_load(&metrics->cuts[i]));
-    count(out, "tensord_access_log_dropped_lines_total",
-          "Access log lines dropped because its reader was too slow.",
+    count(out, "tensord_access_log_dropped_lines_total", "Access log lines dropped because its reader was too slow.",
           atomic_load(&metrics->access_log_dropped));
 }
 
@@ -130,8 +124,8 @@ static void write_catalog(const struct td_catalog_status *status, struct td_buff
     number(out, "tensord_root_missing", "gauge", "1 while the served directory is missing or suddenly empty.",
            status->root_missing ? 1 : 0);
     number(out, "tensord_mapped_files", "gauge", "Files mapped now.", (double)status->maps.mapped);
-    number(out, "tensord_leased_files", "gauge",
-           "Mapped files that are pinned by a read lease, the fast way.", (double)status->maps.leased);
+    number(out, "tensord_leased_files", "gauge", "Mapped files that are pinned by a read lease, the fast way.",
+           (double)status->maps.leased);
     number(out, "tensord_watched_files", "gauge", "Mapped files without a lease that are watched for writes.",
            (double)status->maps.watched);
     count(out, "tensord_scans_total", "Scans of the served directory.", status->scan_count);
@@ -151,29 +145,26 @@ static void write_decoding(const struct td_decode_counts *counts, struct td_buff
            "Memory of parts of tensors that are being unpacked or were lately.", (double)counts->used_bytes);
     count(out, "tensord_decode_cache_hits_total", "Parts of tensors that were there, unpacked, when needed.",
           counts->hits);
-    count(out, "tensord_decode_cache_misses_total",
-          "Times that a part of a tensor, or all of it, was unpacked.", counts->misses);
+    count(out, "tensord_decode_cache_misses_total", "Times that a part of a tensor, or all of it, was unpacked.",
+          counts->misses);
     count(out, "tensord_decode_cache_evictions_total", "Parts that made room for others.", counts->evictions);
 }
 
 static void write_digests(const struct td_hasher_status *status, struct td_buffer *out)
 {
-    number(out, "tensord_hashed_files", "gauge", "Listed files whose SHA-256 is known.",
-           (double)status->known_count);
+    number(out, "tensord_hashed_files", "gauge", "Listed files whose SHA-256 is known.", (double)status->known_count);
     number(out, "tensord_hashed_file_bytes", "gauge", "Bytes of the listed files whose SHA-256 is known.",
            (double)status->known_bytes);
     number(out, "tensord_file_bytes", "gauge", "Bytes of all listed files.", (double)status->file_bytes);
     count(out, "tensord_hash_read_bytes_total", "Bytes read to be hashed.", status->hashed_bytes);
-    count(out, "tensord_hash_failures_total",
-          "Files that could not be read, or changed while they were hashed.", status->failed_count);
-    count(out, "tensord_hash_mismatches_total", "Cache blobs that do not hash to their names.",
-          status->mismatch_count);
-    number(out, "tensord_digest_store", "gauge", "1 while digests are kept in --state-dir.",
-           status->stored ? 1 : 0);
+    count(out, "tensord_hash_failures_total", "Files that could not be read, or changed while they were hashed.",
+          status->failed_count);
+    count(out, "tensord_hash_mismatches_total", "Cache blobs that do not hash to their names.", status->mismatch_count);
+    number(out, "tensord_digest_store", "gauge", "1 while digests are kept in --state-dir.", status->stored ? 1 : 0);
 }
 
-void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status,
-                      uint64_t shard_bytes, uint64_t list_bytes, bool draining, struct td_buffer *out)
+void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status, uint64_t shard_bytes,
+                      uint64_t list_bytes, bool draining, struct td_buffer *out)
 {
     head(out, "tensord_build_info", "gauge", "Constant 1, labelled with the version.");
     td_buffer_puts(out, "tensord_build_info{version=\"" TD_VERSION "\"} 1\n");

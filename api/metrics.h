@@ -50,7 +50,7 @@ void td_metrics_cut(struct td_metrics *metrics, enum td_cut cut);
 
 /* Appends the exposition text (version 0.0.4). shard_bytes: what rank files and slices take now; list_bytes:
  * what lists and descriptions that are being sent take. */
-void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status,
-                      uint64_t shard_bytes, uint64_t list_bytes, bool draining, struct td_buffer *out);
+void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status, uint64_t shard_bytes,
+                      uint64_t list_bytes, bool draining, struct td_buffer *out);
 
 #endif

@@ -5,9 +5,8 @@
 static const struct {
     const char *dtype, *descr;
 } types[] = {
-    {"BOOL", "|b1"}, {"U8", "|u1"},  {"I8", "|i1"},  {"U16", "<u2"},   {"I16", "<i2"},
-    {"F16", "<f2"},  {"U32", "<u4"}, {"I32", "<i4"}, {"F32", "<f4"},   {"U64", "<u8"},
-    {"I64", "<i8"},  {"F64", "<f8"}, {"C64", "<c8"}, {"C128", "<c16"},
+    {"BOOL", "|b1"}, {"U8", "|u1"},  {"I8", "|i1"},  {"U16", "<u2"}, {"I16", "<i2"}, {"F16", "<f2"}, {"U32", "<u4"},
+    {"I32", "<i4"},  {"F32", "<f4"}, {"U64", "<u8"}, {"I64", "<i8"}, {"F64", "<f8"}, {"C64", "<c8"}, {"C128", "<c16"},
 };
 
 static const char *descr_of(const struct td_dtype *dtype)
@@ -18,16 +17,15 @@ static const char *descr_of(const struct td_dtype *dtype)
     return NULL;
 }
 
-bool td_npy_header_write(struct td_buffer *out, const struct td_dtype *dtype, uint32_t rank,
-                         const uint64_t *shape, struct td_error *err)
+bool td_npy_header_write(struct td_buffer *out, const struct td_dtype *dtype, uint32_t rank, const uint64_t *shape,
+                         struct td_error *err)
 {
     enum { PREFIX_BYTES = 10, ALIGNMENT = 64 };
     const char *descr = descr_of(dtype);
     size_t begin = out->len;
     if (descr == NULL)
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "NumPy has no type %s: format=npy cannot express it; %s", dtype->name,
-                            td_dtype_is_safetensors(dtype) ? "raw and safetensors can" : "raw can");
+        return td_error_set(err, TD_INVALID_ARGUMENT, "NumPy has no type %s: format=npy cannot express it; %s",
+                            dtype->name, td_dtype_is_safetensors(dtype) ? "raw and safetensors can" : "raw can");
     td_buffer_append(out, "\x93NUMPY\x01\x00\x00\x00", PREFIX_BYTES);
     td_buffer_printf(out, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
     for (uint32_t i = 0; i < rank; i++) {

@@ -97,8 +97,7 @@ static bool is_overlapping(const struct td_byte_range *ranges, size_t count)
     return overlaps > 2;
 }
 
-enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct td_byte_range *ranges,
-                                    size_t *count)
+enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct td_byte_range *ranges, size_t *count)
 {
     static const char unit[] = "bytes=";
     struct scanner s = {.p = value.p, .end = value.p + value.len};
@@ -168,8 +167,8 @@ static bool append_text(struct td_body *body, struct td_buffer *text, struct td_
 }
 
 /* RFC 9110 section 14.6. Fills *multipart and *type. */
-static bool build_multipart(const struct td_response *response, const struct td_byte_range *ranges,
-                            size_t count, struct td_body *multipart, char **type, struct td_error *err)
+static bool build_multipart(const struct td_response *response, const struct td_byte_range *ranges, size_t count,
+                            struct td_body *multipart, char **type, struct td_error *err)
 {
     uint64_t size = response->body.total_bytes;
     char boundary[33];
@@ -180,8 +179,8 @@ static bool build_multipart(const struct td_response *response, const struct td_
         td_buffer_printf(&text, "%s--%s\r\n", i == 0 ? "" : "\r\n", boundary);
         if (response->content_type != NULL)
             td_buffer_printf(&text, "Content-Type: %s\r\n", response->content_type);
-        td_buffer_printf(&text, "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n\r\n",
-                         ranges[i].off, ranges[i].off + ranges[i].len - 1, size);
+        td_buffer_printf(&text, "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n\r\n", ranges[i].off,
+                         ranges[i].off + ranges[i].len - 1, size);
         ok = append_text(multipart, &text, err) &&
              td_body_cut(&response->body, ranges[i].off, ranges[i].len, multipart, err);
     }
@@ -240,8 +239,7 @@ void td_range_apply(const struct td_request *request, struct td_response *respon
         td_response_add_header(response, "Content-Range", "bytes */%" PRIu64, size);
         return;
     case TD_RANGE_PARTIAL:
-        if (count == 1 ? !cut_single(response, &ranges[0], size, &err)
-                       : !cut_multipart(response, ranges, count, &err))
+        if (count == 1 ? !cut_single(response, &ranges[0], size, &err) : !cut_multipart(response, ranges, count, &err))
             td_response_fail_error(response, &err);
         return;
     }

@@ -26,8 +26,7 @@ enum td_range_result {
 };
 
 /* Reads a Range field value against a representation of size bytes. ranges has room for TD_MAX_RANGES. */
-enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct td_byte_range *ranges,
-                                    size_t *count);
+enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct td_byte_range *ranges, size_t *count);
 
 /* Applies the request's Range field to a 200 answer: 206, 206 multipart/byteranges, 416, or untouched. */
 void td_range_apply(const struct td_request *request, struct td_response *response);

@@ -31,13 +31,12 @@ static bool set_made(struct td_repo_view *view, const struct td_made_revision *m
     const char *engine = td_engine_name(made->engine); /* outlives the request */
     view->kind = made->kind;
     view->rank = made->rank;
-    (void)td_shard_name_engine((struct td_text){.p = engine, .len = strlen(engine)}, made->tp_size,
-                               &view->name);
+    (void)td_shard_name_engine((struct td_text){.p = engine, .len = strlen(engine)}, made->tp_size, &view->name);
     return td_made_revision_write_commit(made, base, view->commit) || td_error_no_memory(err);
 }
 
-/* Opens a made revision by its commit; any revision of the repository may be the one that it is made of. False: it is no
- * such commit (err is not set), or memory is short. */
+/* Opens a made revision by its commit; any revision of the repository may be the one that it is made of. False: it is
+ * no such commit (err is not set), or memory is short. */
 static bool open_commit(struct td_repo_view *view, const struct td_repo *repo, struct td_text commit,
                         struct td_error *err)
 {
@@ -77,8 +76,7 @@ static struct model_run models_of(const struct td_repo_view *view)
         return run;
     if (view->prefix_len == 0) {
         for (size_t i = 0; i < snapshot->model_count && run.root == NULL; i++)
-            if (snapshot->models[i].directory_len == 0 &&
-                snapshot->models[i].first_entry == view->first_entry &&
+            if (snapshot->models[i].directory_len == 0 && snapshot->models[i].first_entry == view->first_entry &&
                 snapshot->models[i].entry_count == view->entry_count)
                 run.root = &snapshot->models[i];
         return run;
@@ -144,8 +142,7 @@ static bool is_pickles_name(const char *name)
 }
 
 /* Whether the view shows this file as it lies. What a checkpoint's name has, whatever is in it, may be a pickle. */
-static bool is_kept(const struct td_repo_view *view, const struct model_run *run,
-                    const struct td_entry *entry)
+static bool is_kept(const struct td_repo_view *view, const struct model_run *run, const struct td_entry *entry)
 {
     const char *name = td_base_name(entry->path);
     if (view->kind == TD_VIEW_FILES)
@@ -169,8 +166,8 @@ static size_t stem_len(const char *part)
 }
 
 /* What the file in place of a checkpoint is called: as the libraries that load it would look for it. */
-static void write_made_name(const struct td_repo_view *view, const struct td_model *model, uint64_t rank,
-                            char *out, size_t capacity)
+static void write_made_name(const struct td_repo_view *view, const struct td_model *model, uint64_t rank, char *out,
+                            size_t capacity)
 {
     const char *part = td_base_name(model->checkpoints[0].parts[0]->path);
     if (view->kind == TD_VIEW_RANKS)
@@ -186,8 +183,7 @@ struct td_text td_repo_view_directory(const struct td_repo_view *view, const str
 {
     if (model->directory_len <= view->prefix_len)
         return (struct td_text){.p = "", .len = 0};
-    return (struct td_text){.p = model->id + view->prefix_len,
-                            .len = model->directory_len - view->prefix_len};
+    return (struct td_text){.p = model->id + view->prefix_len, .len = model->directory_len - view->prefix_len};
 }
 
 /* Fills an item of a file that is made. */
@@ -218,8 +214,8 @@ static uint64_t made_per_model(const struct td_repo_view *view)
 
 static bool no_revision(struct td_text revision, struct td_error *err)
 {
-    return td_error_set(err, TD_NOT_FOUND, "no revision.p \"%.*s\"",
-                        (int)(revision.len > 100 ? 100 : revision.len), revision.p);
+    return td_error_set(err, TD_NOT_FOUND, "no revision.p \"%.*s\"", (int)(revision.len > 100 ? 100 : revision.len),
+                        revision.p);
 }
 
 /* Whether the view has a model of which something could be made. */
@@ -253,8 +249,8 @@ bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo,
     return (ok && has_checkpoint(view)) || no_revision(revision, err);
 }
 
-void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model,
-                        const struct td_shard_name *name, struct td_repo_view *view)
+void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model, const struct td_shard_name *name,
+                        struct td_repo_view *view)
 {
     *view = (struct td_repo_view){.snapshot = snapshot,
                                   .kind = TD_VIEW_RANKS,
@@ -295,8 +291,7 @@ bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, 
         const struct td_model *model = model_run_get(&run, i);
         uint64_t made = is_replaced(view, model) ? made_per_model(view) : 0;
         for (uint64_t k = 0; k < made; k++)
-            if (!set_made_item(view, model, view->kind == TD_VIEW_RANK ? view->rank : k, arena,
-                               &list[(*count)++]))
+            if (!set_made_item(view, model, view->kind == TD_VIEW_RANK ? view->rank : k, arena, &list[(*count)++]))
                 return td_error_no_memory(err);
     }
     if (*count > kept)
@@ -361,14 +356,12 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
     for (size_t i = 0; i < model_run_count(&run); i++) {
         const struct td_model *model = model_run_get(&run, i);
         uint64_t rank;
-        if (!is_replaced(view, model) ||
-            !find_made(view, model, (struct td_text){.p = path.p, .len = path.len}, &rank))
+        if (!is_replaced(view, model) || !find_made(view, model, (struct td_text){.p = path.p, .len = path.len}, &rank))
             continue;
         *item = (struct td_view_item){.path = td_arena_strndup(arena, path), .model = model, .rank = rank};
         return item->path != NULL || td_error_no_memory(err);
     }
-    return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", (int)(path.len > 200 ? 200 : path.len),
-                        path.p);
+    return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", (int)(path.len > 200 ? 200 : path.len), path.p);
 }
 
 static struct td_shard_want want_of(const struct td_repo_view *view, const struct td_model *model)
@@ -377,8 +370,7 @@ static struct td_shard_want want_of(const struct td_repo_view *view, const struc
         .snapshot = view->snapshot, .model = model, .checkpoint = &model->checkpoints[0], .name = view->name};
 }
 
-void td_view_stats_init(struct td_view_stats *stats, struct td_shard_store *store,
-                        const struct td_repo_view *view)
+void td_view_stats_init(struct td_view_stats *stats, struct td_shard_store *store, const struct td_repo_view *view)
 {
     *stats = (struct td_view_stats){.store = store, .view = view};
 }
@@ -422,8 +414,8 @@ bool td_view_stats_get(struct td_view_stats *stats, const struct td_view_item *i
     return true;
 }
 
-bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view,
-                       const struct td_view_item *item, struct td_view_stat *stat, struct td_error *err)
+bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view, const struct td_view_item *item,
+                       struct td_view_stat *stat, struct td_error *err)
 {
     struct td_view_stats stats;
     td_view_stats_init(&stats, store, view);
@@ -432,8 +424,8 @@ bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *
     return ok;
 }
 
-bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view *view,
-                         const struct td_view_item *item, struct td_response *response, struct td_error *err)
+bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view *view, const struct td_view_item *item,
+                         struct td_response *response, struct td_error *err)
 {
     if (item->entry != NULL)
         return td_file_answer(store->catalog, view->snapshot, item->entry, response, err);

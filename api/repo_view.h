@@ -1,5 +1,6 @@
-/* The view of a repository at a revision: its files on disk, or the files of a made revision. A made revision does not exist
- * on disk; it has safetensors files, made on request, in the place of checkpoints. Shared by the facades for stock clients. */
+/* The view of a repository at a revision: its files on disk, or the files of a made revision. A made revision does not
+ * exist on disk; it has safetensors files, made on request, in the place of checkpoints. Shared by the facades for
+ * stock clients. */
 #ifndef TD_API_REPO_VIEW_H
 #define TD_API_REPO_VIEW_H
 
@@ -43,10 +44,10 @@ struct td_view_stat {
 bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, struct td_text revision,
                        struct td_repo_view *view, struct td_error *err);
 
-/* A model's files, with the files of all ranks of this engine in place of its checkpoint, which it must have; models below
- * it lose theirs. */
-void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model,
-                        const struct td_shard_name *name, struct td_repo_view *view);
+/* A model's files, with the files of all ranks of this engine in place of its checkpoint, which it must have; models
+ * below it lose theirs. */
+void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model, const struct td_shard_name *name,
+                        struct td_repo_view *view);
 
 /* All items by path, in the arena. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_view_item **items,
@@ -74,8 +75,8 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
                        struct td_view_item *item, struct td_error *err);
 
 /* Tells it of many items of a view: an engine's rules are matched once for all ranks of a model, when these follow each
- * other. From the first file that is not there already it is one of the TD_SHARD_MAKERS until its end, so wait for nothing
- * meanwhile. One thread's; store and view are borrowed; not to be moved. */
+ * other. From the first file that is not there already it is one of the TD_SHARD_MAKERS until its end, so wait for
+ * nothing meanwhile. One thread's; store and view are borrowed; not to be moved. */
 struct td_view_stats {
     struct td_shard_store *store;
     const struct td_repo_view *view;
@@ -83,8 +84,7 @@ struct td_view_stats {
     struct td_shard_maker maker;
 };
 
-void td_view_stats_init(struct td_view_stats *stats, struct td_shard_store *store,
-                        const struct td_repo_view *view);
+void td_view_stats_init(struct td_view_stats *stats, struct td_shard_store *store, const struct td_repo_view *view);
 void td_view_stats_fini(struct td_view_stats *stats);
 
 /* Errors as td_shard_store_get. */
@@ -92,12 +92,12 @@ bool td_view_stats_get(struct td_view_stats *stats, const struct td_view_item *i
                        struct td_error *err);
 
 /* The same of one item alone. */
-bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view,
-                       const struct td_view_item *item, struct td_view_stat *stat, struct td_error *err);
+bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view, const struct td_view_item *item,
+                       struct td_view_stat *stat, struct td_error *err);
 
 /* Makes the item a whole 200 answer: body, type, validators, Last-Modified. False: as td_file_source_map and
  * td_shard_store_get; the response is as it was or to be failed. */
-bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view *view,
-                         const struct td_view_item *item, struct td_response *response, struct td_error *err);
+bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view *view, const struct td_view_item *item,
+                         struct td_response *response, struct td_error *err);
 
 #endif

@@ -13,7 +13,8 @@ struct td_header {
     struct td_text value; /* without surrounding blanks */
 };
 
-/* By whose rules a request is answered: ports are of API or S3, and on the first the Hub has its paths (td_api_facade). */
+/* By whose rules a request is answered: ports are of API or S3, and on the first the Hub has its paths (td_api_facade).
+ */
 enum td_facade { TD_FACADE_API, TD_FACADE_HUB, TD_FACADE_S3 };
 
 struct td_request {
@@ -30,8 +31,7 @@ struct td_request {
 
 /* The next header line with this name at or after *at, which then points behind it; NULL when there is none.
  * Several lines of one name are one list (RFC 9110 section 5.3): loop over them. */
-const struct td_header *td_request_next_header(const struct td_request *request, const char *name,
-                                               size_t *at);
+const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at);
 
 /* The header when there is exactly one line of this name, else NULL (two lines of a single-valued field are no
  * valid field). */

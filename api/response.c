@@ -202,8 +202,7 @@ static void response_reset(struct td_response *response, int status)
 
 static void write_json(struct td_buffer *json, int status, const char *details, const char *message)
 {
-    td_buffer_printf(json, "{\"error\":{\"code\":%d,\"status\":\"%s\",\"message\":", status,
-                     td_status_word(status));
+    td_buffer_printf(json, "{\"error\":{\"code\":%d,\"status\":\"%s\",\"message\":", status, td_status_word(status));
     td_json_write_cstring(json, message);
     td_buffer_printf(json, ",\"details\":%s}}\n", details == NULL ? "{}" : details);
 }
@@ -217,8 +216,8 @@ static void write_hub_json(struct td_buffer *json, const char *message)
 }
 
 /* In the form of the response's facade. */
-static void write_error(const struct td_response *response, const char *code, const char *details,
-                        const char *message, struct td_buffer *out)
+static void write_error(const struct td_response *response, const char *code, const char *details, const char *message,
+                        struct td_buffer *out)
 {
     switch (response->facade) {
     case TD_FACADE_API:
@@ -234,8 +233,7 @@ static void write_error(const struct td_response *response, const char *code, co
 }
 
 /* code: S3's, or NULL. */
-static void fail(struct td_response *response, int status, const char *code, const char *details,
-                 const char *message)
+static void fail(struct td_response *response, int status, const char *code, const char *details, const char *message)
 {
     char shown[2048];
     td_utf8_escape(td_text_of(message), shown, sizeof shown); /* a cut may have split a character */
@@ -301,8 +299,7 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
 }
 
 /* budget NULL: none. */
-static void set_text(struct td_response *response, const char *type, struct td_buffer *text,
-                     struct td_budget *budget)
+static void set_text(struct td_response *response, const char *type, struct td_buffer *text, struct td_budget *budget)
 {
     struct td_error err = TD_ERROR_INIT;
     char tag[TD_TAG_BYTES];

@@ -11,8 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Ends every entity tag of the S3 port. S3 writes "-N" behind the tag of an object that was uploaded in N parts. Without
- * it, clients take 32 hexadecimal digits for the MD5 of the content and drop what they fetched. Objects have one part here
+/* Ends every entity tag of the S3 port. S3 writes "-N" behind the tag of an object that was uploaded in N parts.
+ * Without it, clients take 32 hexadecimal digits for the MD5 of the content and drop what they fetched. Objects have
+ * one part here
  * (?partNumber=1), and clients that size their ranges by N then do as with a tag that has no "-N". */
 #define TD_S3_ETAG_END "-1"
 
@@ -55,17 +56,16 @@ struct td_response_header {
 struct td_response {
     int status;
     enum td_route route;
-    const char *content_type; /* static, or owned_type; NULL: no body */
-    char *owned_type;         /* freed with the response */
-    char etag[TD_ETAG_BYTES]; /* with its quotes; empty: none */
-    char former_etag
-        [TD_ETAG_BYTES]; /* what the same bytes were called before they were hashed: a client that has this
-                                        one is answered with it; empty: none */
-    int64_t last_modified_s;   /* since 1970; < 0: none */
-    const char *cache_control; /* static; NULL: none */
-    bool accept_ranges;        /* may be cut; also sends Accept-Ranges: bytes */
-    bool close;                /* end the connection after this answer */
-    bool changed;              /* a file changed since the snapshot: a scan should start */
+    const char *content_type;        /* static, or owned_type; NULL: no body */
+    char *owned_type;                /* freed with the response */
+    char etag[TD_ETAG_BYTES];        /* with its quotes; empty: none */
+    char former_etag[TD_ETAG_BYTES]; /* what the same bytes were called before they were hashed: a client that has this
+                                                    one is answered with it; empty: none */
+    int64_t last_modified_s;         /* since 1970; < 0: none */
+    const char *cache_control;       /* static; NULL: none */
+    bool accept_ranges;              /* may be cut; also sends Accept-Ranges: bytes */
+    bool close;                      /* end the connection after this answer */
+    bool changed;                    /* a file changed since the snapshot: a scan should start */
     struct td_response_header headers[TD_RESPONSE_HEADERS];
     size_t header_count;
     struct td_body body;
@@ -89,18 +89,18 @@ void td_response_add_header(struct td_response *response, const char *name, cons
     __attribute__((format(printf, 3, 4)));
 
 /* Sets the ETag: adds the quotes, and TD_S3_ETAG_END on the S3 port. */
-void td_response_set_etag(struct td_response *response, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void td_response_set_etag(struct td_response *response, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same with the former one. */
 void td_response_set_former_etag(struct td_response *response, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Sets Last-Modified to a file's mtime (ns since 1970), or to now where that lies in the future: RFC 9110 section 8.8.2.1 has
- * no date later than the answer's. */
+/* Sets Last-Modified to a file's mtime (ns since 1970), or to now where that lies in the future: RFC 9110
+ * section 8.8.2.1 has no date later than the answer's. */
 void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
 
-/* Says of a body that is a representation of a resource what type it is: it may be kept if it is revalidated, and cut. */
+/* Says of a body that is a representation of a resource what type it is: it may be kept if it is revalidated, and cut.
+ */
 void td_response_describe(struct td_response *response, const char *content_type);
 
 /* Turns the response into the error model of its facade, dropping what it held. The message is for the client;
@@ -120,10 +120,9 @@ void td_response_set_json(struct td_response *response, struct td_buffer *json);
 
 /* The same of another type, which must be static. */
 void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text);
-/* The same for a buffer whose len is taken from a budget, its own or one that the caller counts in: it is given back when
- * nothing holds the body any more. */
-void td_response_set_json_from(struct td_response *response, struct td_buffer *json,
-                               struct td_budget *budget);
+/* The same for a buffer whose len is taken from a budget, its own or one that the caller counts in: it is given back
+ * when nothing holds the body any more. */
+void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget);
 
 /* The canonical status word of an HTTP status: "NOT_FOUND". */
 const char *td_status_word(int status);

@@ -101,9 +101,9 @@ struct subresource {
     const char *document; /* of a bucket: the empty document that answers it; NULL: not served */
 };
 
-/* S3 tells them by the parameter's presence, whatever its value, and passes over parameters that it does not know. Source:
- * Amazon S3 API Reference, the request lines of all operations (one of objects has no request line of its own: ListParts
- * goes by uploadId). */
+/* S3 tells them by the parameter's presence, whatever its value, and passes over parameters that it does not know.
+ * Source: Amazon S3 API Reference, the request lines of all operations (one of objects has no request line of its own:
+ * ListParts goes by uploadId). */
 static const struct subresource subresources[] = {
     {"abac", NULL},
     {"accelerate", NULL},
@@ -228,10 +228,9 @@ static bool answer_made(const struct td_call *call, const struct td_bucket *buck
     struct td_view_item item;
     struct td_arena arena;
     td_arena_init(&arena, 0);
-    bool ok = td_s3_shards_find(call->snapshot, bucket, key, &arena, &shards, err) &&
-              key.len > shards.base.len &&
-              td_repo_view_find(&shards.view, td_text_n(key.p + shards.base.len, key.len - shards.base.len),
-                                &arena, &item, err) &&
+    bool ok = td_s3_shards_find(call->snapshot, bucket, key, &arena, &shards, err) && key.len > shards.base.len &&
+              td_repo_view_find(&shards.view, td_text_n(key.p + shards.base.len, key.len - shards.base.len), &arena,
+                                &item, err) &&
               td_view_item_answer(&call->api->shards, &shards.view, &item, call->response, err);
     td_arena_fini(&arena);
     return ok;
@@ -253,8 +252,8 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
     }
     char advice[TD_S3_ADVICE_BYTES];
     td_s3_shards_advise(call->snapshot, bucket, key, advice, sizeof advice);
-    td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"%s%s", bucket->name,
-                     shown(key), key.p, advice, port_hint(call));
+    td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"%s%s", bucket->name, shown(key),
+                     key.p, advice, port_hint(call));
 }
 
 /* ---- routing ------------------------------------------------------------------------------------------- */
@@ -265,9 +264,8 @@ static void answer_root(const struct td_call *call)
     if (td_uri_parameter(call->uri, "list-type") == NULL && asked_subresource(call) == NULL)
         list_buckets(call);
     else
-        td_response_fail(
-            call->response, 400, NULL,
-            "no bucket: it is read from the path (/bucket/key, \"path style\"), not from the host's name");
+        td_response_fail(call->response, 400, NULL,
+                         "no bucket: it is read from the path (/bucket/key, \"path style\"), not from the host's name");
 }
 
 /* path is after the first '/'. */

@@ -5,20 +5,18 @@
 
 #include <string.h>
 
-/* Clients retry a 503 and never a 4xx. GitLfsPointer is a code of our own: S3's codes for 409 make clients retry, or print a
- * wrong reason (rclone: "Object in GLACIER, restore first"). */
+/* Clients retry a 503 and never a 4xx. GitLfsPointer is a code of our own: S3's codes for 409 make clients retry, or
+ * print a wrong reason (rclone: "Object in GLACIER, restore first"). */
 const char *td_s3_code_of(int *status)
 {
     static const struct {
         int status, answered;
         const char *code;
     } codes[] = {
-        {400, 400, "InvalidArgument"},    {403, 403, "AccessDenied"},
-        {404, 404, "NoSuchKey"},          {405, 405, "MethodNotAllowed"},
-        {409, 409, "GitLfsPointer"},      {411, 411, "MissingContentLength"},
-        {412, 412, "PreconditionFailed"}, {413, 400, "EntityTooLarge"},
-        {416, 416, "InvalidRange"},       {422, 400, "InvalidArgument"},
-        {429, 503, "SlowDown"},           {431, 400, "RequestHeaderSectionTooLarge"},
+        {400, 400, "InvalidArgument"},    {403, 403, "AccessDenied"},       {404, 404, "NoSuchKey"},
+        {405, 405, "MethodNotAllowed"},   {409, 409, "GitLfsPointer"},      {411, 411, "MissingContentLength"},
+        {412, 412, "PreconditionFailed"}, {413, 400, "EntityTooLarge"},     {416, 416, "InvalidRange"},
+        {422, 400, "InvalidArgument"},    {429, 503, "SlowDown"},           {431, 400, "RequestHeaderSectionTooLarge"},
         {501, 501, "NotImplemented"},     {503, 503, "ServiceUnavailable"},
     };
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {

@@ -7,8 +7,8 @@
 
 #define TD_S3_REQUEST_ID "x-amz-request-id"
 
-/* S3's word for an answer of this status, where nothing better is known; static. S3 has not all statuses: *status becomes
- * the one that it answers then. */
+/* S3's word for an answer of this status, where nothing better is known; static. S3 has not all statuses: *status
+ * becomes the one that it answers then. */
 const char *td_s3_code_of(int *status);
 
 /* Appends the document. message is UTF-8. */

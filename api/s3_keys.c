@@ -46,8 +46,8 @@ struct parts {
 };
 
 /* False: it is none in this directory, or with err, memory is short. */
-static bool split_below(struct td_snapshot *snapshot, const char *directory, struct td_text key,
-                        struct td_arena *arena, struct parts *out, struct td_error *err)
+static bool split_below(struct td_snapshot *snapshot, const char *directory, struct td_text key, struct td_arena *arena,
+                        struct parts *out, struct td_error *err)
 {
     size_t at;
     out->path = path_of(directory, key, arena);
@@ -87,8 +87,8 @@ bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *buc
     struct td_shard_name name;
     size_t first;
     size_t count;
-    if (!split_key(snapshot, bucket, key, arena, &parts, err) ||
-        !td_shard_name_engine(parts.engine, 0, &name) || !td_shard_name_read_size(parts.size, &name.tp_size))
+    if (!split_key(snapshot, bucket, key, arena, &parts, err) || !td_shard_name_engine(parts.engine, 0, &name) ||
+        !td_shard_name_read_size(parts.size, &name.tp_size))
         return false;
     size_t base_len = (size_t)(parts.size.p - parts.path) + parts.size.len;
     td_snapshot_entries_below(snapshot, td_text_n(parts.path, base_len), &first, &count);
@@ -100,8 +100,8 @@ bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *buc
     return true;
 }
 
-void td_s3_shards_advise(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
-                         char *out, size_t capacity)
+void td_s3_shards_advise(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key, char *out,
+                         size_t capacity)
 {
     struct td_arena arena;
     struct parts parts;
@@ -111,11 +111,10 @@ void td_s3_shards_advise(struct td_snapshot *snapshot, const struct td_bucket *b
     out[0] = '\0';
     if (split_key(snapshot, bucket, key, &arena, &parts, &err)) {
         td_engine_list(engines, sizeof engines);
-        (void)snprintf(
-            out, capacity,
-            "; there are shards/{engine}/tp{n}/model-rank-{r}-part-0.safetensors below a model, with "
-            "n from 1 to %d, r from 0 to n-1, for the engines %s",
-            TD_MAX_TP_SIZE, engines);
+        (void)snprintf(out, capacity,
+                       "; there are shards/{engine}/tp{n}/model-rank-{r}-part-0.safetensors below a model, with "
+                       "n from 1 to %d, r from 0 to n-1, for the engines %s",
+                       TD_MAX_TP_SIZE, engines);
     }
     td_arena_fini(&arena);
 }

@@ -1,5 +1,5 @@
-/* The keys of a bucket in byte order: those of its files, or, below a prefix that names a model, an engine and a number of
- * ranks, those of the files that are made for these. */
+/* The keys of a bucket in byte order: those of its files, or, below a prefix that names a model, an engine and a number
+ * of ranks, those of the files that are made for these. */
 #ifndef TD_API_S3_KEYS_H
 #define TD_API_S3_KEYS_H
 
@@ -13,16 +13,16 @@ struct td_s3_shards {
     struct td_text base; /* what they begin with, the last '/' included; in the arena */
 };
 
-/* Whether this key, or prefix of keys, names such a directory; its last '/' may be missing. Files that lie in a directory
- * of that name are there instead. False with err: TD_RESOURCE_EXHAUSTED. */
+/* Whether this key, or prefix of keys, names such a directory; its last '/' may be missing. Files that lie in a
+ * directory of that name are there instead. False with err: TD_RESOURCE_EXHAUSTED. */
 bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
                        struct td_arena *arena, struct td_s3_shards *out, struct td_error *err);
 
 /* Of a key that is not there but looks like one of those: what would be right, to be put behind what is wrong. Else
  * empty. TD_S3_ADVICE_BYTES suffice. */
 enum { TD_S3_ADVICE_BYTES = 512 };
-void td_s3_shards_advise(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
-                         char *out, size_t capacity);
+void td_s3_shards_advise(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key, char *out,
+                         size_t capacity);
 
 /* A place among the keys. */
 struct td_s3_keys {
@@ -41,8 +41,8 @@ bool td_s3_keys_open(struct td_s3_keys *keys, struct td_snapshot *snapshot, cons
 /* Goes to the first that does not come before this one. */
 void td_s3_keys_seek(struct td_s3_keys *keys, struct td_text key);
 
-/* The one that this place is at: its text to *text (emptied first) and its item, whose path is in the arena or a file's.
- * False at the end, or, with err, for want of memory. */
+/* The one that this place is at: its text to *text (emptied first) and its item, whose path is in the arena or a
+ * file's. False at the end, or, with err, for want of memory. */
 bool td_s3_keys_get(const struct td_s3_keys *keys, struct td_arena *arena, struct td_buffer *text,
                     struct td_view_item *item, struct td_error *err);
 

@@ -53,8 +53,7 @@ bool td_s3_count(const struct td_call *call, const char *name, size_t least, siz
     if (value == NULL)
         return true;
     if (!td_number_read(*value, INT32_MAX, &number) || number < least) {
-        td_response_fail(call->response, 400, NULL, "%s must be a number from %zu to %d", name, least,
-                         INT32_MAX);
+        td_response_fail(call->response, 400, NULL, "%s must be a number from %zu to %d", name, least, INT32_MAX);
         return false;
     }
     *out = number < most ? (size_t)number : most;
@@ -122,8 +121,7 @@ static size_t common_prefix(const struct listing *listing, const struct td_buffe
     if (listing->delimiter.len == 0 || !begins_with(key, listing->prefix) || key->len == listing->prefix.len)
         return 0;
     const char *from = key->data + listing->prefix.len;
-    const char *at =
-        memmem(from, key->len - listing->prefix.len, listing->delimiter.p, listing->delimiter.len);
+    const char *at = memmem(from, key->len - listing->prefix.len, listing->delimiter.p, listing->delimiter.len);
     return at == NULL ? 0 : (size_t)(at - key->data) + listing->delimiter.len;
 }
 
@@ -154,8 +152,8 @@ static bool seek_start(struct page *page)
     if (after->len == 0 || td_text_compare(td_buffer_text(after), listing->prefix) < 0)
         return true;
     td_s3_keys_seek(&page->keys, td_buffer_text(after));
-    if (td_s3_keys_get(&page->keys, &page->arena, &page->key, &item, &page->err) &&
-        page->key.len == after->len && begins_with(&page->key, (struct td_text){after->data, after->len}))
+    if (td_s3_keys_get(&page->keys, &page->arena, &page->key, &item, &page->err) && page->key.len == after->len &&
+        begins_with(&page->key, (struct td_text){after->data, after->len}))
         td_s3_keys_next(&page->keys);
     return page->err.code == TD_OK;
 }
@@ -236,8 +234,7 @@ static bool fill_page(struct page *page)
            begins_with(&page->key, page->listing->prefix)) {
         bool is_long = page->contents.len + page->prefixes.len > PAGE_BYTES;
         bool is_late = item.model != NULL && td_clock_ns() > until_ns;
-        page->is_truncated =
-            page->count == page->listing->max_keys || (page->count > 0 && (is_long || is_late));
+        page->is_truncated = page->count == page->listing->max_keys || (page->count > 0 && (is_long || is_late));
         if (page->is_truncated)
             return true;
         if (!write_item(page, &item))

@@ -9,8 +9,8 @@
 
 enum { TD_S3_PAGE_KEYS = 1000 };
 
-/* Answers with the page that the query asks for. Work and memory are bounded by the page, whatever the bucket holds: what
- * a common prefix stands for is skipped. A page whose files have to be planned first ends early after a while. */
+/* Answers with the page that the query asks for. Work and memory are bounded by the page, whatever the bucket holds:
+ * what a common prefix stands for is skipped. A page whose files have to be planned first ends early after a while. */
 void td_s3_list(const struct td_call *call, const struct td_bucket *bucket);
 
 /* A query parameter as a number from `least` to `most`, more being taken for `most`. False: an error was answered. */

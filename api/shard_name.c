@@ -48,9 +48,8 @@ bool td_shard_name_read_file(struct td_text text, uint64_t *rank, bool *as_json)
 {
     struct td_text number;
     *as_json = take_between(text, "rank-", ".json", &number);
-    return *as_json || take_between(text, "rank-", ".safetensors", &number)
-               ? read_number(number, rank)
-               : td_shard_name_read_state(text, rank);
+    return *as_json || take_between(text, "rank-", ".safetensors", &number) ? read_number(number, rank)
+                                                                            : td_shard_name_read_state(text, rank);
 }
 
 bool td_shard_name_read_state(struct td_text text, uint64_t *rank)

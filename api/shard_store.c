@@ -79,8 +79,7 @@ static bool make_tag(const struct td_shard_want *want, uint64_t rank, bool forme
     return td_digest_finish(digest, tag);
 }
 
-bool td_shard_store_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES],
-                        struct td_error *err)
+bool td_shard_store_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err)
 {
     return make_tag(want, rank, false, tag) || td_error_no_memory(err);
 }
@@ -107,8 +106,9 @@ static bool is_being_made(const struct td_shard_store *store, const char *tag)
     return false;
 }
 
-/* Waits until the file is there (*out), or else until this maker has a place and nobody makes the file (tag NULL: none in
- * particular), which it then does: `mine` says so. Only who has a place makes a file: so it never waits for others. */
+/* Waits until the file is there (*out), or else until this maker has a place and nobody makes the file (tag NULL: none
+ * in particular), which it then does: `mine` says so. Only who has a place makes a file: so it never waits for others.
+ */
 static bool enter(struct td_shard_maker *maker, const char *tag, struct td_shard_making *mine,
                   struct td_shard_file **out, struct td_error *err)
 {
@@ -117,8 +117,7 @@ static bool enter(struct td_shard_maker *maker, const char *tag, struct td_shard
     bool in_time = true;
     pthread_mutex_lock(&store->lock);
     while (in_time && (tag == NULL || (*out = td_lru_get(&store->files, tag)) == NULL) &&
-           ((!maker->has_place && store->makers == TD_SHARD_MAKERS) ||
-            (tag != NULL && is_being_made(store, tag))))
+           ((!maker->has_place && store->makers == TD_SHARD_MAKERS) || (tag != NULL && is_being_made(store, tag))))
         in_time = pthread_cond_timedwait(&store->changed, &store->lock, &until) != ETIMEDOUT;
     if (in_time && (tag == NULL || *out == NULL)) {
         store->makers += maker->has_place ? 0 : 1;
@@ -129,8 +128,8 @@ static bool enter(struct td_shard_maker *maker, const char *tag, struct td_shard
         }
     }
     pthread_mutex_unlock(&store->lock);
-    return in_time || td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                                   "too many rank files are being planned at once; try again later");
+    return in_time ||
+           td_error_set(err, TD_RESOURCE_EXHAUSTED, "too many rank files are being planned at once; try again later");
 }
 
 static void leave(struct td_shard_store *store, const struct td_shard_making *mine)
@@ -150,8 +149,7 @@ void td_shard_store_trim(size_t planned_bytes)
         (void)malloc_trim(0);
 }
 
-void td_shard_maker_init(struct td_shard_maker *maker, struct td_shard_store *store,
-                         const struct td_shard_want *want)
+void td_shard_maker_init(struct td_shard_maker *maker, struct td_shard_store *store, const struct td_shard_want *want)
 {
     *maker = (struct td_shard_maker){.store = store, .want = want};
 }
@@ -195,21 +193,21 @@ static bool prepare(struct td_shard_maker *maker, struct td_error *err)
     maker->has_basis =
         (!want->name.by_config || td_model_config_text(td_catalog_maps(maker->store->catalog), want->snapshot,
                                                        want->model, &config, &config_len, err)) &&
-        td_plan_spec_match(spec_of(maker), td_text_n(config, config_len), &tensors, &maker->store->live,
-                           &maker->basis, err);
+        td_plan_spec_match(spec_of(maker), td_text_n(config, config_len), &tensors, &maker->store->live, &maker->basis,
+                           err);
     free(config);
     return maker->has_basis;
 }
 
-/* Nobody knows how much of what was planned has been freed on the way: it may have been all that the budget had left. */
+/* Nobody knows how much of what was planned has been freed on the way: it may have been all that the budget had left.
+ */
 static void note_failure(struct td_shard_maker *maker)
 {
     if (maker->planned_bytes < TD_SHARD_TRIM_BYTES)
         maker->planned_bytes = TD_SHARD_TRIM_BYTES;
 }
 
-bool td_shard_maker_plan(struct td_shard_maker *maker, uint64_t rank, struct td_plan *out,
-                         struct td_error *err)
+bool td_shard_maker_plan(struct td_shard_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(maker->want->checkpoint);
     *out = (struct td_plan){0};
@@ -235,13 +233,12 @@ static bool create_file(struct td_shard_maker *maker, const struct td_plan *plan
     struct td_tensor_list tensors = td_checkpoint_tensors(want->checkpoint);
     const struct td_text *plan_id = &want->name.id;
     memcpy(id, plan_id->p == NULL ? "" : plan_id->p, plan_id->len);
-    const struct td_rank_label label = {
-        .model = want->model->id, .engine = spec_of(maker)->engine, .plan_id = id};
+    const struct td_rank_label label = {.model = want->model->id, .engine = spec_of(maker)->engine, .plan_id = id};
     return td_rank_file_create(plan, &tensors, &label, &maker->store->live, out, err);
 }
 
-static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *tag,
-                      struct td_shard_file **out, struct td_error *err)
+static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *tag, struct td_shard_file **out,
+                      struct td_error *err)
 {
     struct td_plan plan;
     bool ok = td_shard_maker_plan(maker, rank, &plan, err) && create_file(maker, &plan, out, err);
@@ -253,8 +250,8 @@ static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *t
     return ok;
 }
 
-bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_shard_file **out,
-                        char tag[TD_TAG_BYTES], struct td_error *err)
+bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_shard_file **out, char tag[TD_TAG_BYTES],
+                        struct td_error *err)
 {
     struct td_shard_making mine;
     *out = NULL;

@@ -57,8 +57,8 @@ void td_shard_view_write_outputs(const struct td_plan *plan, struct td_buffer *o
 }
 
 /* Where a run begins: in a file, or, where a tensor does not lie in one row by row, in its bytes in logical order. */
-static void write_place(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                        const struct td_run *run, struct td_buffer *out)
+static void write_place(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_run *run,
+                        struct td_buffer *out)
 {
     struct td_tensor_ref ref = td_checkpoint_tensor(checkpoint, run->source - TD_SHARD_SOURCE_TENSOR);
     bool in_file = td_tensor_access(ref.tensor) == TD_ACCESS_DIRECT;
@@ -72,8 +72,8 @@ static void write_place(const struct td_call *call, const struct td_checkpoint *
 }
 
 /* A run of a block that recurs `rounds` times by itself; or, when the runs take turns, once in each, `step` further. */
-static void write_run(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                      const struct td_run *run, uint64_t rounds, bool turns, struct td_buffer *out)
+static void write_run(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_run *run,
+                      uint64_t rounds, bool turns, struct td_buffer *out)
 {
     if (run->source == TD_RUN_ZEROS) {
         write_number(out, "{\"zeros\":", run->len * run->count * rounds);
@@ -115,8 +115,8 @@ static void write_block(const struct td_call *call, const struct td_checkpoint *
 }
 
 static bool write_extents(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                          const struct td_plan *plan, const struct td_plan_output *output,
-                          struct td_buffer *out, struct td_error *err)
+                          const struct td_plan *plan, const struct td_plan_output *output, struct td_buffer *out,
+                          struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
     struct td_layout *layout = td_layout_create(out->budget, err);

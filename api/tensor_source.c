@@ -11,17 +11,16 @@ _Static_assert((int)TD_STRIDED_MAX_RANK >= (int)TD_MAX_RANK && (int)TD_TILED_MAX
                "every tensor that parses can be gathered");
 
 static bool map_part(struct td_catalog *catalog, const struct td_snapshot *snapshot,
-                     const struct td_checkpoint *checkpoint, uint32_t part, struct td_blob **out,
-                     struct td_error *err)
+                     const struct td_checkpoint *checkpoint, uint32_t part, struct td_blob **out, struct td_error *err)
 {
-    return td_file_source_map(td_catalog_maps(catalog), snapshot->root,
-                              &checkpoint->parts[part]->file->source, out, err);
+    return td_file_source_map(td_catalog_maps(catalog), snapshot->root, &checkpoint->parts[part]->file->source, out,
+                              err);
 }
 
 /* A tensor whose boxes lie in several files. */
 static bool open_pieces(struct td_catalog *catalog, const struct td_snapshot *snapshot,
-                        const struct td_checkpoint *checkpoint, const struct td_tensor *tensor,
-                        struct td_blob **out, struct td_error *err)
+                        const struct td_checkpoint *checkpoint, const struct td_tensor *tensor, struct td_blob **out,
+                        struct td_error *err)
 {
     struct td_grid *grid = td_checkpoint_grid(checkpoint, tensor);
     size_t count;
@@ -61,16 +60,16 @@ static bool decode(struct td_catalog *catalog, struct td_file *file, const struc
                                      .release = release_file,
                                      .tensor = tensor->name,
                                      .file = file->source.path};
-    bool made = td_blob_decoded(*blob, tensor->coding, file->number, td_catalog_decode_cache(catalog), &owner,
-                                &over, err);
+    bool made =
+        td_blob_decoded(*blob, tensor->coding, file->number, td_catalog_decode_cache(catalog), &owner, &over, err);
     return replace(made, over, blob);
 }
 
 static bool gather(const struct td_tensor *tensor, struct td_blob **blob, struct td_error *err)
 {
     struct td_blob *over = NULL;
-    bool made = td_blob_strided(*blob, tensor->offset, tensor->dtype->block_bytes, tensor->rank,
-                                tensor->shape, tensor->strides, &over, err);
+    bool made = td_blob_strided(*blob, tensor->offset, tensor->dtype->block_bytes, tensor->rank, tensor->shape,
+                                tensor->strides, &over, err);
     return replace(made, over, blob);
 }
 
@@ -78,16 +77,14 @@ static bool swap(const struct td_tensor *tensor, uint64_t off, struct td_blob **
 {
     struct td_swap order;
     struct td_blob *over = NULL;
-    bool made =
-        (td_dtype_swap(tensor->dtype, &order) || td_error_set(err, TD_INTERNAL, "an unknown byte order")) &&
-        td_blob_swapped(*blob, off, tensor->nbytes, &order, &over, err);
+    bool made = (td_dtype_swap(tensor->dtype, &order) || td_error_set(err, TD_INTERNAL, "an unknown byte order")) &&
+                td_blob_swapped(*blob, off, tensor->nbytes, &order, &over, err);
     return replace(made, over, blob);
 }
 
 bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapshot,
-                    const struct td_checkpoint *checkpoint, struct td_tensor_ref ref,
-                    const struct td_cancel *cancel, struct td_blob **blob, uint64_t *base,
-                    struct td_error *err)
+                    const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, const struct td_cancel *cancel,
+                    struct td_blob **blob, uint64_t *base, struct td_error *err)
 {
     const struct td_tensor *tensor = ref.tensor;
     *base = 0;
@@ -95,8 +92,7 @@ bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapsh
         return open_pieces(catalog, snapshot, checkpoint, tensor, blob, err);
     if (!map_part(catalog, snapshot, checkpoint, ref.part, blob, err))
         return false;
-    if (tensor->coding != NULL &&
-        !decode(catalog, checkpoint->parts[ref.part]->file, tensor, cancel, blob, err))
+    if (tensor->coding != NULL && !decode(catalog, checkpoint->parts[ref.part]->file, tensor, cancel, blob, err))
         return false;
     if (tensor->strides != NULL && !gather(tensor, blob, err))
         return false;
@@ -116,8 +112,7 @@ static const struct td_tensor *get_tensor(const void *context, size_t i)
 
 struct td_tensor_list td_checkpoint_tensors(const struct td_checkpoint *checkpoint)
 {
-    return (struct td_tensor_list){
-        .count = checkpoint->tensor_count, .get = get_tensor, .context = checkpoint};
+    return (struct td_tensor_list){.count = checkpoint->tensor_count, .get = get_tensor, .context = checkpoint};
 }
 
 /* ---- composed answers ---------------------------------------------------------------------------------- */
@@ -130,8 +125,7 @@ struct sources {
     const struct td_cancel *cancel;
 };
 
-static bool open_source(void *context, uint32_t source, struct td_blob **blob, uint64_t *base,
-                        struct td_error *err)
+static bool open_source(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err)
 {
     const struct sources *s = context;
     if (source == TD_SHARD_SOURCE_HEADER) {
@@ -140,8 +134,8 @@ static bool open_source(void *context, uint32_t source, struct td_blob **blob, u
         return true;
     }
     return td_tensor_open(s->catalog, s->snapshot, s->checkpoint,
-                          td_checkpoint_tensor(s->checkpoint, source - TD_SHARD_SOURCE_TENSOR), s->cancel,
-                          blob, base, err);
+                          td_checkpoint_tensor(s->checkpoint, source - TD_SHARD_SOURCE_TENSOR), s->cancel, blob, base,
+                          err);
 }
 
 static void close_sources(void *context)

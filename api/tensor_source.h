@@ -7,11 +7,11 @@
 
 /* The blob in which a tensor's bytes lie in logical order from byte *base on; one reference for the caller. A tensor
  * that lies so in its file: the file's mapping; any other: a generated blob. The tensor is addressable. Errors as
- * td_file_source_map, and TD_INTERNAL. cancel ends what takes long in reading; it outlives the blob. NULL: nothing does. */
+ * td_file_source_map, and TD_INTERNAL. cancel ends what takes long in reading; it outlives the blob. NULL: nothing
+ * does. */
 bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapshot,
-                    const struct td_checkpoint *checkpoint, struct td_tensor_ref ref,
-                    const struct td_cancel *cancel, struct td_blob **blob, uint64_t *base,
-                    struct td_error *err);
+                    const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, const struct td_cancel *cancel,
+                    struct td_blob **blob, uint64_t *base, struct td_error *err);
 
 /* The checkpoint's tensors as slicing sees them; points to the checkpoint. */
 struct td_tensor_list td_checkpoint_tensors(const struct td_checkpoint *checkpoint);

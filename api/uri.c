@@ -139,8 +139,8 @@ const struct td_text *td_uri_parameter(const struct td_uri *uri, const char *nam
 
 static bool is_unreserved(unsigned char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '.' || c == '_' || c == '~';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+           c == '_' || c == '~';
 }
 
 void td_uri_encode(struct td_buffer *out, struct td_text text, bool keep_slash)

@@ -106,9 +106,12 @@ def run(load, options, work, directory, fixture):
             what = "rate while hashing / rate, %s, %d connections" % (bytes_text(r["range_bytes"]), r["connections"])
             targets.at_least(what, r["rate_vs_quiet"], KEPT)
     note = disturbed_note([s for cell in samples.values() for of in cell.values() for s in of])
-    about = ["the same page-cached file from two servers that take turns; one of them hashes a file of zeros without end, and "
-             "stands still while the other is measured",
-             "%d interleaved rounds of %g s; %s hashed meanwhile" % (options.rounds, options.duration, bytes_text(int(hashed)))]
+    about = [
+        "the same page-cached file from two servers that take turns; one of them hashes a file of zeros without end, and "
+        "stands still while the other is measured",
+        "%d interleaved rounds of %g s; %s hashed meanwhile" %
+        (options.rounds, options.duration, bytes_text(int(hashed)))
+    ]
     return {"mode": "hashing", "title": "Serving while files are hashed", "about": about + ([note] if note else []),
             "table": rate_table(rows), "targets": targets, "rows": rows,
             "samples": [{"range_bytes": c[0], "connections": c[1], "servers": v} for c, v in samples.items()]}

@@ -179,7 +179,8 @@ def measure_memory(spawner, tensord, work, quick):
 
 
 def find_python(options):
-    for python in [options.python] if options.python else [os.path.join(os.path.dirname(HERE), ".venv", "bin", "python")]:
+    for python in [options.python
+                   ] if options.python else [os.path.join(os.path.dirname(HERE), ".venv", "bin", "python")]:
         if os.access(python, os.X_OK):
             return python
     return None
@@ -215,7 +216,8 @@ def memory_table(base, rows):
               number(row["resident_bytes"] / MIB, 1) if "ms" in row else "-", times(row.get("times_header")),
               "not supported by this build: " + row["refusal"] if row["refusal"] else ""] for row in rows]
     cells.append(["safetensors, one tensor", "0.0", "-", number(base / MIB, 1), "-", ""])
-    return table(["header", "MiB", "inspect ms", "peak resident MiB", "beyond that of one tensor, by header", "note"], cells)
+    return table(["header", "MiB", "inspect ms", "peak resident MiB", "beyond that of one tensor, by header", "note"],
+                 cells)
 
 
 def run(spawn_time, work, options):

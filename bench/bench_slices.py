@@ -65,16 +65,19 @@ def write_tensors(path, tensors):
 
 def llama(layers):
     """A Llama's tensors: nine for each layer, and three."""
-    shapes = {"model.embed_tokens.weight": [VOCAB, HIDDEN], "lm_head.weight": [VOCAB, HIDDEN], "model.norm.weight": [HIDDEN]}
+    shapes = {
+        "model.embed_tokens.weight": [VOCAB, HIDDEN], "lm_head.weight": [VOCAB, HIDDEN], "model.norm.weight": [HIDDEN]
+    }
     for i in range(layers):
         p = "model.layers.%d." % i
-        shapes.update({p + "self_attn.q_proj.weight": [HEADS * HEAD_DIM, HIDDEN],
-                       p + "self_attn.k_proj.weight": [KV_HEADS * HEAD_DIM, HIDDEN],
-                       p + "self_attn.v_proj.weight": [KV_HEADS * HEAD_DIM, HIDDEN],
-                       p + "self_attn.o_proj.weight": [HIDDEN, HEADS * HEAD_DIM],
-                       p + "mlp.gate_proj.weight": [INTERMEDIATE, HIDDEN], p + "mlp.up_proj.weight": [INTERMEDIATE, HIDDEN],
-                       p + "mlp.down_proj.weight": [HIDDEN, INTERMEDIATE], p + "input_layernorm.weight": [HIDDEN],
-                       p + "post_attention_layernorm.weight": [HIDDEN]})
+        shapes.update({
+            p + "self_attn.q_proj.weight": [HEADS * HEAD_DIM, HIDDEN], p + "self_attn.k_proj.weight":
+            [KV_HEADS * HEAD_DIM, HIDDEN], p + "self_attn.v_proj.weight": [KV_HEADS * HEAD_DIM,
+                                                                           HIDDEN], p + "self_attn.o_proj.weight":
+            [HIDDEN, HEADS * HEAD_DIM], p + "mlp.gate_proj.weight": [INTERMEDIATE, HIDDEN], p + "mlp.up_proj.weight":
+            [INTERMEDIATE, HIDDEN], p + "mlp.down_proj.weight": [HIDDEN, INTERMEDIATE], p + "input_layernorm.weight":
+            [HIDDEN], p + "post_attention_layernorm.weight": [HIDDEN]
+        })
     return shapes
 
 
@@ -83,7 +86,8 @@ def make_root(work, quick):
     os.makedirs(os.path.join(root, "llama"), exist_ok=True)
     os.makedirs(os.path.join(root, "rows"), exist_ok=True)
     rows = {run: [(64 if quick else 512) * MIB // (2 * columns), columns] for run, columns in RUNS.items()}
-    write_tensors(os.path.join(root, "rows", "model.safetensors"), {"rows%d" % run: shape for run, shape in rows.items()})
+    write_tensors(os.path.join(root, "rows", "model.safetensors"),
+                  {"rows%d" % run: shape for run, shape in rows.items()})
     write_tensors(os.path.join(root, "llama", "model.safetensors"), llama(2 if quick else 33))  # 300 tensors
     with open(os.path.join(root, "llama", "config.json"), "w") as f:
         json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_attention_heads": HEADS,
@@ -161,8 +165,11 @@ def together(load, parts):
     commands = []
     for part in parts:
         path, size, _ = part.target(None)
-        commands.append([load.binary, "--port", str(part.port), "--path", path, "--file-size", str(size), "--range-size", "0",
-                         "--connections", "1", "--threads", "1", "--requests", "1"] + (["--copy"] if load.reader == "copy" else []))
+        commands.append([
+            load.binary, "--port",
+            str(part.port), "--path", path, "--file-size",
+            str(size), "--range-size", "0", "--connections", "1", "--threads", "1", "--requests", "1"
+        ] + (["--copy"] if load.reader == "copy" else []))
     start = time.monotonic()
     clients = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for c in commands]
     for client in clients:
@@ -231,15 +238,23 @@ def run(load, options, work, make_nginx, make_tensord):
         ranks = measure_ranks(load, nginx, tensord, root, rounds)
         first, again = measure_first_byte(tensord, 1 if options.quick else 11)
         memory = measure_memory(tensord, 8 if options.quick else 64)
-    about = ["slices: `?shard=1:%d/%d`, one run of so many bytes out of each row, beside nginx's contiguous ranges of the same length"
-             % (RANK, TP),
-             "ranks: all %d of vLLM's for a Llama of %s, each fetched by a client of its own, all at once; beside %d clients that fetch "
-             "the whole" % (TP, bytes_text(ranks["whole_bytes"] // TP), TP),
-             "first byte: of a range of a rank's file of 300 tensors that nobody has asked for before, and of one that is planned"]
+    about = [
+        "slices: `?shard=1:%d/%d`, one run of so many bytes out of each row, beside nginx's contiguous ranges of the same length"
+        % (RANK, TP),
+        "ranks: all %d of vLLM's for a Llama of %s, each fetched by a client of its own, all at once; beside %d clients that fetch "
+        "the whole" % (TP, bytes_text(ranks["whole_bytes"] // TP), TP),
+        "first byte: of a range of a rank's file of 300 tensors that nobody has asked for before, and of one that is planned"
+    ]
     note = disturbed_note([s for row in rates for side in row["samples"].values() for s in side])
     about += [note] if note else []
-    lines = [[bytes_text(r["run"]) if r["run"] % 1024 == 0 else "%d B" % r["run"], bytes_text(r["bytes"]), r["connections"],
-              number(r["gb_per_s"]), number(r["nginx_gb_per_s"]), times(r["rate"]), times(r["cpu"])] for r in rates]
+    lines = [[
+        bytes_text(r["run"]) if r["run"] % 1024 == 0 else "%d B" % r["run"],
+        bytes_text(r["bytes"]), r["connections"],
+        number(r["gb_per_s"]),
+        number(r["nginx_gb_per_s"]),
+        times(r["rate"]),
+        times(r["cpu"])
+    ] for r in rates]
     text = table(["run", "answer", "conns", "GB/s", "nginx GB/s", "rate / nginx", "CPU per GB / nginx"], lines)
     seconds = ranks["seconds"]
     text += "\n\n" + table(["fetched at once", "bytes", "s", "beside the ranks"], [
@@ -258,5 +273,7 @@ def run(load, options, work, make_nginx, make_tensord):
         targets.at_most(what + "CPU per GB of nginx's", r["cpu"], 1.0)
     targets.at_most("eight ranks, of the time of eight whole checkpoints", ranks["of_whole"], 0.2)
     targets.at_most("first byte of a rank's file", first, 5.0, lambda v: "%.2f ms" % v)
-    return {"mode": "slices", "title": "Slices and rank files", "about": about, "table": text, "targets": targets,
-            "rates": rates, "ranks": ranks, "first_byte_ms": first, "planned_first_byte_ms": again, "memory_bytes": memory}
+    return {
+        "mode": "slices", "title": "Slices and rank files", "about": about, "table": text, "targets": targets, "rates":
+        rates, "ranks": ranks, "first_byte_ms": first, "planned_first_byte_ms": again, "memory_bytes": memory
+    }

@@ -434,8 +434,7 @@ static bool body_read(struct worker *w, struct connection *c)
     int flags = w->blocking ? MSG_WAITALL : 0;
     if (w->copy_buffer != NULL && want > COPY_BYTES)
         want = COPY_BYTES;
-    ssize_t n =
-        connection_recv(w, c, w->copy_buffer, want, w->copy_buffer != NULL ? flags : flags | MSG_TRUNC);
+    ssize_t n = connection_recv(w, c, w->copy_buffer, want, w->copy_buffer != NULL ? flags : flags | MSG_TRUNC);
     if (n <= 0)
         return n == 0;
     w->bytes += (uint64_t)n;
@@ -596,14 +595,13 @@ static void report_print(const struct worker *sum, const struct run *run, double
                    (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
     printf("{\"gb_per_s\":%.4f,\"requests_per_s\":%.2f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,"
            "\"mean_us\":%.1f,\"requests\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"errors\":%" PRIu64
-           ",\"reconnects\":%" PRIu64
-           ",\"seconds\":%.4f,\"client_cpu_s\":%.4f,\"connections\":%u,\"threads\":%u,"
+           ",\"reconnects\":%" PRIu64 ",\"seconds\":%.4f,\"client_cpu_s\":%.4f,\"connections\":%u,\"threads\":%u,"
            "\"first_error\":\"%s\"}\n",
            rate / 1e9, rate / per_request, histogram_quantile_us(sum->histogram, sum->requests, 0.5),
            histogram_quantile_us(sum->histogram, sum->requests, 0.99), (double)sum->max_ns / 1e3,
-           sum->requests != 0 ? (double)sum->sum_ns / (double)sum->requests / 1e3 : 0.0, sum->requests,
-           sum->bytes, sum->errors, sum->reconnects, (double)(sum->end_ns - run->start_ns) / 1e9, cpu_s,
-           o->connections, o->threads, sum->first_error);
+           sum->requests != 0 ? (double)sum->sum_ns / (double)sum->requests / 1e3 : 0.0, sum->requests, sum->bytes,
+           sum->errors, sum->reconnects, (double)(sum->end_ns - run->start_ns) / 1e9, cpu_s, o->connections, o->threads,
+           sum->first_error);
 }
 
 static bool run_all(struct run *run, struct worker *workers)

@@ -34,8 +34,11 @@ def make_hdf5(path):
 def make_safetensors(path):
     import numpy
     import safetensors.numpy
-    safetensors.numpy.save_file({"model.layers.%d.part%d.weight" % (i // 10, i % 10): numpy.full((16, 16), i, numpy.float16)
-                                 for i in range(1000)}, path)
+    safetensors.numpy.save_file(
+        {
+            "model.layers.%d.part%d.weight" % (i // 10, i % 10): numpy.full((16, 16), i, numpy.float16)
+            for i in range(1000)
+        }, path)
     return 1000
 
 

@@ -62,7 +62,9 @@ def main():
     root.mkdir()
     subprocess.run([sys.executable, REPO / "scripts/demo_model.py", source], check=True)
     with open(log, "wb") as err:
-        server = subprocess.Popen([arguments.binary, "serve", str(root), "--listen", "127.0.0.1:0", "--access-log", "off"], stderr=err)
+        server = subprocess.Popen(
+            [arguments.binary, "serve",
+             str(root), "--listen", "127.0.0.1:0", "--access-log", "off"], stderr=err)
     try:
         while not (found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text())):
             time.sleep(0.02)

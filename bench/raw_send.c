@@ -50,8 +50,7 @@ static char *put_u64(char *out, uint64_t value)
 /* Head and body in one call, then the rest of the body in a loop. */
 static bool answer_send(int fd, char *head, size_t head_bytes, uint8_t *body, size_t body_bytes)
 {
-    struct iovec parts[2] = {{.iov_base = head, .iov_len = head_bytes},
-                             {.iov_base = body, .iov_len = body_bytes}};
+    struct iovec parts[2] = {{.iov_base = head, .iov_len = head_bytes}, {.iov_base = body, .iov_len = body_bytes}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
     if (n < (ssize_t)head_bytes)
@@ -81,8 +80,8 @@ static bool request_answer(const struct client *c, const char *request)
             return false;
     }
     char head[256];
-    char *p = stpcpy(head, range != NULL ? "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes "
-                                         : "HTTP/1.1 200 OK\r\n");
+    char *p =
+        stpcpy(head, range != NULL ? "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes " : "HTTP/1.1 200 OK\r\n");
     if (range != NULL) {
         p = put_u64(p, first);
         p = stpcpy(p, "-");
@@ -188,8 +187,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (!file_map(argv[1], &file)) {
-        fprintf(stderr, "raw_send: cannot map %s: %s\n", argv[1],
-                errno != 0 ? strerror(errno) : "empty file");
+        fprintf(stderr, "raw_send: cannot map %s: %s\n", argv[1], errno != 0 ? strerror(errno) : "empty file");
         return 1;
     }
     signal(SIGPIPE, SIG_IGN);

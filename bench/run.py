@@ -73,7 +73,8 @@ def parse_arguments():
     p.add_argument("--duration", type=float, default=1.0, help="seconds per run")
     p.add_argument("--cold-rounds", type=int, default=3)
     p.add_argument("--parse-rounds", type=int, default=50)
-    p.add_argument("--python", help="one that has torch, h5py and safetensors, for --parse and --decode (.venv/bin/python)")
+    p.add_argument("--python",
+                   help="one that has torch, h5py and safetensors, for --parse and --decode (.venv/bin/python)")
     p.add_argument("--path", choices=["files", "tensors"], default="files", help="which URLs of tensord")
     p.add_argument("--reader", choices=("copy", "discard"), default="copy",
                    help="the client copies bodies to user space, as every real one does, and drops them there; or the "
@@ -98,7 +99,8 @@ def settle_arguments(options):
         options.rounds, options.duration, options.cold_rounds = 1, 0.25, 1
     if options.size is None:
         options.size = 4 << 30 if "throughput" in options.modes else 1 << 30
-    if min(options.rounds, options.cold_rounds, options.parse_rounds, min(options.connections)) < 1 or options.duration <= 0:
+    if min(options.rounds, options.cold_rounds, options.parse_rounds, min(
+            options.connections)) < 1 or options.duration <= 0:
         raise BenchError("rounds, connections and duration must be positive")
 
 
@@ -178,8 +180,10 @@ def run_modes(options, work, directory):
                 lambda root: bench_servers.Nginx(work, bench_fixture.Folder(root), options.nginx),
                 lambda root: bench_servers.Tensord(work, None, options.tensord, root)))
         elif mode == "decode":
-            results.append(bench_decode.run(
-                lambda root: bench_servers.Tensord(work, None, options.tensord, root, ["--settle", "0"]), work, options))
+            results.append(
+                bench_decode.run(
+                    lambda root: bench_servers.Tensord(work, None, options.tensord, root, ["--settle", "0"]), work,
+                    options))
         elif mode == "hashing":
             results.append(bench_hashing.run(load, options, work, directory, fixture))
         elif mode == "scale":

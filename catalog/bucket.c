@@ -61,7 +61,8 @@ static bool is_of_one_segment(const struct td_snapshot *snapshot, const struct t
     return repo->prefix_len > 0 && segment_len(td_text_n(path, repo->prefix_len)) + 1 == repo->prefix_len;
 }
 
-/* Whether a repository of one segment is in `local`: "local/name" is another name of "name", or it is `local` itself. */
+/* Whether a repository of one segment is in `local`: "local/name" is another name of "name", or it is `local` itself.
+ */
 static bool has_local_name(const struct td_repo *repo)
 {
     return repo->hub_id != repo->id || strcmp(repo->id, local_name) == 0;
@@ -245,9 +246,8 @@ static bool add_other_names(struct builder *b)
 {
     for (size_t i = 0; i < b->snapshot->repo_count; i++) {
         const struct td_repo *repo = &b->snapshot->repos[i];
-        bool is_in_local = strchr(repo->id, '/') == NULL && !repo->is_dataset_folder &&
-                           !repo->is_other_revision && repo->entry_count > 0 &&
-                           (repo->prefix_len == 0 || has_local_name(repo)) &&
+        bool is_in_local = strchr(repo->id, '/') == NULL && !repo->is_dataset_folder && !repo->is_other_revision &&
+                           repo->entry_count > 0 && (repo->prefix_len == 0 || has_local_name(repo)) &&
                            strcmp(repo->id, local_name) != 0;
         if (is_in_local && !add_other_name(b, repo))
             return false;
@@ -344,13 +344,11 @@ size_t td_buckets_after(const struct td_snapshot *snapshot, struct td_text name)
 const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, struct td_text path)
 {
     size_t segment = segment_len(path);
-    const struct td_bucket *bucket =
-        segment == path.len ? NULL : find_listed(snapshot, td_text_n(path.p, segment));
+    const struct td_bucket *bucket = segment == path.len ? NULL : find_listed(snapshot, td_text_n(path.p, segment));
     return bucket != NULL ? bucket : find_listed(snapshot, TD_TEXT(local_name));
 }
 
-const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
-                                       size_t i)
+const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket, size_t i)
 {
     size_t low = 0;
     size_t high = bucket->run_count - 1;
@@ -396,26 +394,25 @@ size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucke
 }
 
 /* Finds a key of `local` that is not listed: of another revision, or with its whole path below DIR. */
-static const struct td_entry *find_unlisted(const struct td_snapshot *snapshot,
-                                            const struct td_bucket *bucket, struct td_text key)
+static const struct td_entry *find_unlisted(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
+                                            struct td_text key)
 {
     const struct td_entry *entry = NULL;
     if (bucket->entry_count > 0)
-        entry = td_snapshot_find_in_run(snapshot, bucket->first_entry, bucket->entry_count,
-                                        sizeof local_prefix - 1, key);
+        entry =
+            td_snapshot_find_in_run(snapshot, bucket->first_entry, bucket->entry_count, sizeof local_prefix - 1, key);
     bool is_in_directory = segment_len(key) < key.len; /* of files directly in DIR some are not published */
     if (entry == NULL && is_in_directory && td_bucket_of(snapshot, key) == bucket)
         entry = td_snapshot_find_entry(snapshot, key);
     return entry;
 }
 
-const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot,
-                                            const struct td_bucket *bucket, struct td_text key)
+const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
+                                            struct td_text key)
 {
     bool found;
     if (!bucket->is_local && !bucket->is_other_name)
-        return td_snapshot_find_in_run(snapshot, bucket->first_entry, bucket->entry_count, bucket->prefix_len,
-                                       key);
+        return td_snapshot_find_in_run(snapshot, bucket->first_entry, bucket->entry_count, bucket->prefix_len, key);
     size_t at = search(snapshot, bucket, key, &found);
     if (found)
         return td_bucket_entry(snapshot, bucket, at);

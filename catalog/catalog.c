@@ -118,10 +118,9 @@ static const char *plural(uint64_t count)
 static void log_snapshot(const struct td_snapshot *old, const struct td_snapshot *snapshot,
                          const struct td_catalog_status *status, uint64_t took_ns)
 {
-    td_log(TD_LOG_INFO, "indexed %zu model%s, %" PRIu64 " tensor%s in %zu file%s in %.2f s",
-           status->model_count, plural(status->model_count), status->tensor_count,
-           plural(status->tensor_count), status->file_count, plural(status->file_count),
-           (double)took_ns / 1e9);
+    td_log(TD_LOG_INFO, "indexed %zu model%s, %" PRIu64 " tensor%s in %zu file%s in %.2f s", status->model_count,
+           plural(status->model_count), status->tensor_count, plural(status->tensor_count), status->file_count,
+           plural(status->file_count), (double)took_ns / 1e9);
     td_refusals_log(old, snapshot);
     if (status->unsettled_count > 0)
         td_log(TD_LOG_INFO, "%zu file%s changed too recently to be trusted; looked at again when quiet",
@@ -177,11 +176,9 @@ static void log_large_files(const struct td_snapshot *snapshot, const struct td_
         const struct td_entry *entry = &snapshot->entries[i];
         if (entry->file->source.id.size_bytes <= hub_file_max_bytes)
             continue;
-        const struct td_entry *before =
-            old == NULL ? NULL : td_snapshot_find_entry(old, td_text_of(entry->path));
+        const struct td_entry *before = old == NULL ? NULL : td_snapshot_find_entry(old, td_text_of(entry->path));
         if ((before == NULL || before->file != entry->file) && count++ < NAMED_MAX)
-            td_log(TD_LOG_INFO,
-                   "%s: %" PRIu64 " bytes; huggingface_hub downloads files of up to 50,000,000,000",
+            td_log(TD_LOG_INFO, "%s: %" PRIu64 " bytes; huggingface_hub downloads files of up to 50,000,000,000",
                    entry->path, entry->file->source.id.size_bytes);
     }
     if (count > NAMED_MAX)
@@ -233,8 +230,7 @@ static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_snapsh
                               const struct td_snapshot *snapshot)
 {
     uint64_t now = td_clock_ns();
-    if (previous == NULL || previous->entry_count == 0 || snapshot->entry_count > 0 ||
-        snapshot->unsettled_count > 0) {
+    if (previous == NULL || previous->entry_count == 0 || snapshot->entry_count > 0 || snapshot->unsettled_count > 0) {
         catalog->empty_since_ns = 0;
         return false;
     }
@@ -280,8 +276,7 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     catalog->settle_due_ns = snapshot->next_due_ns;
     catalog->pending_count = snapshot->pending_count;
     catalog->has_racy = snapshot->racy_count > 0;
-    bool is_mended =
-        catalog->scan_failed && !status->root_missing; /* the latter's end is told with readiness */
+    bool is_mended = catalog->scan_failed && !status->root_missing; /* the latter's end is told with readiness */
     catalog->scan_failed = false;
     status->root_missing = false;
     status->message[0] = '\0';
@@ -324,15 +319,14 @@ static void scan_once(struct td_catalog *catalog)
     uint64_t started_ns = td_clock_ns();
     struct td_scan_config config = catalog->config.scan;
     config.publish_complete = catalog->publishes;
-    bool ok = td_scan(root, &catalog->maps, previous, &config, &catalog->unsettled, &catalog->progress,
-                      &catalog->stop, &snapshot, &err);
+    bool ok = td_scan(root, &catalog->maps, previous, &config, &catalog->unsettled, &catalog->progress, &catalog->stop,
+                      &snapshot, &err);
     uint64_t took_ns = td_clock_ns() - started_ns;
     if (!ok) {
         if (!atomic_load(&catalog->stop))
             note_failure(catalog, &err, false);
     } else if (is_suddenly_empty(catalog, previous, snapshot)) {
-        (void)td_error_set(&err, TD_UNAVAILABLE,
-                           "all files are gone; waiting for a second look before believing it");
+        (void)td_error_set(&err, TD_UNAVAILABLE, "all files are gone; waiting for a second look before believing it");
         note_failure(catalog, &err, true);
         td_snapshot_unref(snapshot);
     } else {
@@ -385,8 +379,8 @@ static bool wait_for_turn(struct td_catalog *catalog)
         }
     }
     bool go = !atomic_load(&catalog->stop);
-    catalog->publishes = catalog->publish_requested || (catalog->has_racy && catalog->publishes &&
-                                                        td_clock_ns() < catalog->publish_until_ns);
+    catalog->publishes = catalog->publish_requested ||
+                         (catalog->has_racy && catalog->publishes && td_clock_ns() < catalog->publish_until_ns);
     catalog->scan_requested = false;
     catalog->publish_requested = false;
     catalog->started_count++;
@@ -440,7 +434,8 @@ static bool init_sync(struct td_catalog *catalog)
            pthread_mutex_init(&catalog->lock, NULL) == 0;
 }
 
-/* Returns whether the root can be listed at all. A mount that belongs to another user would else only be told in the log. */
+/* Returns whether the root can be listed at all. A mount that belongs to another user would else only be told in the
+ * log. */
 static bool check_readable(const struct td_root *root, struct td_error *err)
 {
     int fd;
@@ -566,8 +561,7 @@ bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, str
                        struct td_error *err)
 {
     uint64_t settle_ns = catalog->config.scan.settle_ns;
-    uint64_t most_ns =
-        settle_ns < rescan_max_ns - rescan_grace_ns ? settle_ns + rescan_grace_ns : rescan_max_ns;
+    uint64_t most_ns = settle_ns < rescan_max_ns - rescan_grace_ns ? settle_ns + rescan_grace_ns : rescan_max_ns;
     *out = (struct td_rescan){0};
     pthread_mutex_lock(&catalog->lock);
     if (catalog->waiter_count >= TD_RESCAN_WAITERS) {
@@ -608,17 +602,16 @@ void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status 
     size_t wanted = catalog->config.require_models;
     status->too_few_models = status->ready && !status->root_missing && status->usable_count < wanted;
     if (status->too_few_models && status->message[0] == '\0')
-        (void)snprintf(
-            status->message, sizeof status->message,
-            "%zu of the %zu models that --require-models asks for %s published%s", status->usable_count,
-            wanted, status->usable_count == 1 ? "is" : "are",
-            status->model_count > status->usable_count ? "; others were refused, GET /models says why" : "");
+        (void)snprintf(status->message, sizeof status->message,
+                       "%zu of the %zu models that --require-models asks for %s published%s", status->usable_count,
+                       wanted, status->usable_count == 1 ? "is" : "are",
+                       status->model_count > status->usable_count ? "; others were refused, GET /models says why" : "");
     if (status->root_missing || status->too_few_models)
         status->ready = false;
 }
 
-bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot *snapshot,
-                            struct td_file *file, uint64_t until_ns)
+bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_file *file,
+                            uint64_t until_ns)
 {
     return td_hasher_wait(catalog->hasher, snapshot->root, file, until_ns);
 }

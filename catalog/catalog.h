@@ -26,12 +26,11 @@ struct td_catalog_config {
 
 /* What /readyz and /metrics tell; a copy. */
 struct td_catalog_status {
-    bool ready; /* a first complete snapshot is published, the root is there, and enough models are usable */
-    bool too_few_models;    /* too few models are usable (require_models); all else is ready */
-    bool root_missing;      /* the root vanished or is suddenly empty; the last good snapshot is kept */
+    bool ready;          /* a first complete snapshot is published, the root is there, and enough models are usable */
+    bool too_few_models; /* too few models are usable (require_models); all else is ready */
+    bool root_missing;   /* the root vanished or is suddenly empty; the last good snapshot is kept */
     bool first_scan_failed; /* nothing was ever published, since all scans so far failed */
-    bool
-        scan_failed; /* the last scan failed, for the reason in the message; what was published before stays */
+    bool scan_failed;       /* the last scan failed, for the reason in the message; what was published before stays */
     bool scanning;
     uint64_t scan_count, failed_scan_count;
     uint64_t last_scan_ns; /* how long the last one took */
@@ -49,12 +48,13 @@ struct td_catalog_status {
 
 struct td_catalog;
 
-/* Opens the root, which must be there and readable, and starts scanning. Destroy stops the thread and waits for it; every snapshot reference must
- * have been dropped before. */
+/* Opens the root, which must be there and readable, and starts scanning. Destroy stops the thread and waits for it;
+ * every snapshot reference must have been dropped before. */
 bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog **out, struct td_error *err);
 void td_catalog_destroy(struct td_catalog *catalog);
 
-/* Returns the current snapshot with a reference for the caller, or NULL before a first scan has succeeded. Any thread. */
+/* Returns the current snapshot with a reference for the caller, or NULL before a first scan has succeeded. Any thread.
+ */
 struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
 
 /* Asks for a scan soon; many requests become one scan. Any thread, not a signal handler. */
@@ -67,24 +67,23 @@ enum { TD_RESCAN_WAITERS = 64 };
 
 /* What came of a scan that was waited for. */
 struct td_rescan {
-    bool done;   /* a scan that began after the call has ended */
-    bool failed; /* it failed, for the reason in the message: what was published before stays */
-    bool
-        settled; /* nothing is left that time alone will publish; there may be files that are being written to */
+    bool done;    /* a scan that began after the call has ended */
+    bool failed;  /* it failed, for the reason in the message: what was published before stays */
+    bool settled; /* nothing is left that time alone will publish; there may be files that are being written to */
     char message[256];
 };
 
 /* Asks for such a scan and waits until it has published everything that is not being written to: as a rule some 0.1 s,
- * without leases until it has settled; at most for the settling time and 3 s, 20 s in all, or until *stop. Callers share
- * scans; at most TD_RESCAN_WAITERS wait at once, TD_RESOURCE_EXHAUSTED beyond. Any thread. */
+ * without leases until it has settled; at most for the settling time and 3 s, 20 s in all, or until *stop. Callers
+ * share scans; at most TD_RESCAN_WAITERS wait at once, TD_RESOURCE_EXHAUSTED beyond. Any thread. */
 bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,
                        struct td_error *err);
 
 void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status *status);
 
 /* Has a file of the snapshot hashed and waits for that until until_ns (monotonic); whether its SHA-256 is known. */
-bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot *snapshot,
-                            struct td_file *file, uint64_t until_ns);
+bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_file *file,
+                            uint64_t until_ns);
 
 struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog);
 struct td_decode_cache *td_catalog_decode_cache(struct td_catalog *catalog);

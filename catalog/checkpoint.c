@@ -23,8 +23,7 @@ static const struct {
     const char *whole, *index; /* the files that are it, if they are there */
     const struct td_format *format;
 } families[] = {
-    [FAMILY_SAFETENSORS] = {"safetensors", "model.safetensors", "model.safetensors.index.json",
-                            &td_format_safetensors},
+    [FAMILY_SAFETENSORS] = {"safetensors", "model.safetensors", "model.safetensors.index.json", &td_format_safetensors},
     [FAMILY_PYTORCH] = {"pytorch", "pytorch_model.bin", "pytorch_model.bin.index.json", &td_format_torch},
 };
 
@@ -106,7 +105,8 @@ static struct unit *unit_add(struct builder *b, const char *name, size_t capacit
     return unit;
 }
 
-/* Moves the last unit to those that lack files. Returns it, without parts: its list is to be filled again. NULL: no memory. */
+/* Moves the last unit to those that lack files. Returns it, without parts: its list is to be filled again. NULL: no
+ * memory. */
 static struct unit *unit_set_aside(struct builder *b)
 {
     struct unit *aside = units_next(&b->asides, b->aside_count, &b->aside_capacity, b->err);
@@ -154,8 +154,8 @@ static bool index_parts(struct builder *b, const struct td_candidate *candidate,
         else if (!has_tensors(&b->candidates[at]))
             fault = "holds no tensors";
         if (fault != NULL) {
-            (void)snprintf(message, sizeof message,
-                           "shard \"%s\" %s, so this sharded checkpoint is not published", files[i], fault);
+            (void)snprintf(message, sizeof message, "shard \"%s\" %s, so this sharded checkpoint is not published",
+                           files[i], fault);
             problem(b, candidate->path, message);
             complete = false;
             continue;
@@ -170,14 +170,13 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
 {
     for (size_t i = 0; i < index->entry_count; i++) {
         const struct td_shard_entry *entry = &index->entries[i];
-        if (td_manifest_find(&unit->parts[entry->file]->file->manifest,
-                             td_text_n(entry->tensor, entry->tensor_len)) != NULL)
+        if (td_manifest_find(&unit->parts[entry->file]->file->manifest, td_text_n(entry->tensor, entry->tensor_len)) !=
+            NULL)
             continue;
         char message[512];
-        (void)snprintf(
-            message, sizeof message,
-            "tensor \"%.200s\" is not in shard \"%.200s\", so this sharded checkpoint is not published",
-            entry->tensor, index->files[entry->file]);
+        (void)snprintf(message, sizeof message,
+                       "tensor \"%.200s\" is not in shard \"%.200s\", so this sharded checkpoint is not published",
+                       entry->tensor, index->files[entry->file]);
         problem(b, candidate->path, message);
         return false;
     }
@@ -221,8 +220,7 @@ static bool collect_indexes(struct builder *b)
 {
     bool refused[FAMILY_OTHER + 1] = {false};
     bool any_refused = false;
-    for (size_t i = 0; i < b->count;
-         i++) { // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
+    for (size_t i = 0; i < b->count; i++) { // NOLINT(clang-analyzer-unix.Malloc): the builder holds every unit
         const struct td_candidate *candidate = &b->candidates[i];
         if (candidate->kind != TD_FILE_SHARD_INDEX)
             continue;
@@ -273,8 +271,7 @@ static bool collect_distributed(struct builder *b)
         b->claimed[i] = b->claimed[i] || b->candidates[i].kind == TD_FILE_DCP_PART || i == metadata;
     }
     if (stray != SIZE_MAX && metadata == SIZE_MAX)
-        problem(b, b->candidates[stray].path,
-                "without a .metadata beside it nobody knows which tensors it holds");
+        problem(b, b->candidates[stray].path, "without a .metadata beside it nobody knows which tensors it holds");
     return true;
 }
 
@@ -340,10 +337,9 @@ static bool splits_agree(const struct unit *unit, char *message, size_t capacity
     return true;
 }
 
-/* Names a group that lacks files as the complete group: as the group wishes. Of groups that differ only in their totals the
- * first gets it. False: no memory. */
-static bool name_partial_group(struct builder *b, const struct td_shard *first, bool is_first,
-                               struct unit *unit)
+/* Names a group that lacks files as the complete group: as the group wishes. Of groups that differ only in their totals
+ * the first gets it. False: no memory. */
+static bool name_partial_group(struct builder *b, const struct td_shard *first, bool is_first, struct unit *unit)
 {
     const char *wish;
     if (!wish_id(b, first, &wish))
@@ -356,8 +352,8 @@ static bool name_partial_group(struct builder *b, const struct td_shard *first, 
     return true;
 }
 
-/* Sets the last unit aside with what is there of its group. A shard of a split GGUF that says to be another is left out, as
- * are numbers that the group cannot have. */
+/* Sets the last unit aside with what is there of its group. A shard of a split GGUF that says to be another is left
+ * out, as are numbers that the group cannot have. */
 static bool set_aside_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
 {
     char message[512];
@@ -374,8 +370,8 @@ static bool set_aside_group(struct builder *b, const struct td_shard *shards, si
     return name_partial_group(b, shards, is_first, unit);
 }
 
-/* Makes a unit of a group, or reports what it lacks; its members are claimed in any case. is_first: of those with its stem
- * and extension. */
+/* Makes a unit of a group, or reports what it lacks; its members are claimed in any case. is_first: of those with its
+ * stem and extension. */
 static bool collect_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
 {
     const struct td_candidate *broken = NULL;
@@ -398,8 +394,7 @@ static bool collect_group(struct builder *b, const struct td_shard *shards, size
                        "shard %zu of %u is not there, so this sharded checkpoint is not published",
                        unit->part_count + 1, total);
     else if (broken != NULL)
-        (void)snprintf(message, sizeof message,
-                       "shard \"%.300s\" cannot be read, so the set is not published",
+        (void)snprintf(message, sizeof message, "shard \"%.300s\" cannot be read, so the set is not published",
                        td_base_name(broken->path));
     else if (splits_agree(unit, message, sizeof message))
         return wish_id(b, &shards[0], &unit->wished_id);
@@ -444,8 +439,8 @@ static void report_missing(struct builder *b, const struct unit *unit)
     const char *missing = td_external_missing(unit->parts, unit->part_count);
     if (missing == NULL)
         return;
-    (void)td_error_set(&why, TD_NOT_FOUND,
-                       "\"%.300s\", which holds tensors of it, is not there or not served", missing);
+    (void)td_error_set(&why, TD_NOT_FOUND, "\"%.300s\", which holds tensors of it, is not there or not served",
+                       missing);
     problem(b, unit->parts[0]->path, why.message);
 }
 
@@ -468,8 +463,7 @@ static bool collect_singles(struct builder *b)
 
 /* ---- tensors of several parts -------------------------------------------------------------------------- */
 
-static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const struct unit *unit,
-                                    struct td_error *err)
+static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const struct unit *unit, struct td_error *err)
 {
     const struct td_shard_index *index = &unit->index_entry->file->index;
     checkpoint->refs = malloc((index->entry_count + 1) * sizeof *checkpoint->refs);
@@ -479,8 +473,7 @@ static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const stru
         const struct td_shard_entry *entry = &index->entries[i];
         const struct td_manifest *manifest = &unit->parts[entry->file]->file->manifest;
         checkpoint->refs[i] = (struct td_tensor_ref){
-            .tensor = td_manifest_find(manifest, td_text_n(entry->tensor, entry->tensor_len)),
-            .part = entry->file};
+            .tensor = td_manifest_find(manifest, td_text_n(entry->tensor, entry->tensor_len)), .part = entry->file};
     }
     checkpoint->tensor_count = index->entry_count;
     return true;
@@ -495,8 +488,8 @@ static bool is_decoded(const struct td_checkpoint *checkpoint)
     return false;
 }
 
-static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_model *model,
-                     const struct unit *unit, bool former, char tag[TD_TAG_BYTES])
+static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_model *model, const struct unit *unit,
+                     bool former, char tag[TD_TAG_BYTES])
 {
     struct td_digest *digest = td_digest_create();
     td_digest_add_cstring(digest, model->id);
@@ -515,8 +508,8 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
     return td_digest_finish(digest, tag);
 }
 
-static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model,
-                           const struct unit *unit, struct td_error *err)
+static bool checkpoint_tag(struct td_checkpoint *checkpoint, const struct td_model *model, const struct unit *unit,
+                           struct td_error *err)
 {
     if (!make_tag(checkpoint, model, unit, false, checkpoint->tag) ||
         !make_tag(checkpoint, model, unit, true, checkpoint->former_tag))
@@ -532,8 +525,8 @@ static bool is_distributed(const struct unit *unit)
 /* One file, with tensors in others that it names. Of a file that is looked at by itself these are not sought. */
 static bool is_external(const struct builder *b, const struct unit *unit)
 {
-    return b->snapshot->root != NULL && unit->index_entry == NULL && unit->shard_total == 0 &&
-           unit->part_count > 0 && unit->parts[0]->file->manifest.file_count > 0;
+    return b->snapshot->root != NULL && unit->index_entry == NULL && unit->shard_total == 0 && unit->part_count > 0 &&
+           unit->parts[0]->file->manifest.file_count > 0;
 }
 
 static bool same_files(const struct td_checkpoint *checkpoint, const struct unit *unit)
@@ -555,8 +548,7 @@ static struct td_join *previous_join(const struct builder *b, const struct unit 
 }
 
 /* The tensors that are put together from several files. */
-static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint *checkpoint,
-                                   const struct unit *unit)
+static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit)
 {
     struct td_join *before = previous_join(b, unit);
     if (before != NULL)
@@ -572,8 +564,7 @@ static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint
     return true;
 }
 
-static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *checkpoint,
-                            const struct unit *unit)
+static bool checkpoint_fill(const struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit)
 {
     if (is_distributed(unit) || is_external(b, unit))
         return checkpoint_fill_joined(b, checkpoint, unit);
@@ -591,15 +582,15 @@ static bool fits_safetensors(const struct td_tensor *tensor)
            strcmp(tensor->name, "__metadata__") != 0;
 }
 
-/* Sums up the tensors that can be served and notes whether all fit into a safetensors file. False: a sum is past 2^64-1. */
+/* Sums up the tensors that can be served and notes whether all fit into a safetensors file. False: a sum is past
+ * 2^64-1. */
 static bool checkpoint_sum(const struct builder *b, struct td_checkpoint *checkpoint, uint64_t *model_bytes)
 {
     checkpoint->fits_safetensors = true;
     for (size_t i = 0; i < checkpoint->tensor_count; i++) {
         const struct td_tensor *tensor = td_checkpoint_tensor(checkpoint, i).tensor;
         checkpoint->fits_safetensors = checkpoint->fits_safetensors && fits_safetensors(tensor);
-        if (tensor->reason == NULL &&
-            !td_add_u64(checkpoint->total_bytes, tensor->nbytes, &checkpoint->total_bytes))
+        if (tensor->reason == NULL && !td_add_u64(checkpoint->total_bytes, tensor->nbytes, &checkpoint->total_bytes))
             return false;
     }
     return td_add_u64(b->model->total_bytes, checkpoint->total_bytes, model_bytes);
@@ -610,8 +601,7 @@ static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint
                              uint64_t *model_bytes)
 {
     char message[512];
-    size_t twice =
-        checkpoint->refs == NULL || unit->index_entry != NULL ? 0 : td_shards_duplicate(checkpoint);
+    size_t twice = checkpoint->refs == NULL || unit->index_entry != NULL ? 0 : td_shards_duplicate(checkpoint);
     if (twice > 0)
         (void)snprintf(message, sizeof message,
                        "tensor \"%.200s\" is in two shards, so this sharded checkpoint is not published",
@@ -636,8 +626,8 @@ static const char *format_name(const struct unit *unit)
 }
 
 /* Makes the unit a checkpoint. *published is false, and a problem noted, when it cannot be one. */
-static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id,
-                              struct td_checkpoint *checkpoint, bool *published)
+static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id, struct td_checkpoint *checkpoint,
+                              bool *published)
 {
     uint64_t model_bytes;
     memset(checkpoint, 0, sizeof *checkpoint);
@@ -793,8 +783,8 @@ static bool has_any_part(const struct unit *unit)
     return false;
 }
 
-/* Returns the unit that lacks files and has its family's id, which it would have if it were complete, or NULL. Where several
- * could be the only set there is, the first is it. */
+/* Returns the unit that lacks files and has its family's id, which it would have if it were complete, or NULL. Where
+ * several could be the only set there is, the first is it. */
 static const struct unit *choose_aside(const struct builder *b, enum family family)
 {
     const struct unit *aside = find_named(b->asides, b->aside_count, family, families[family].whole);
@@ -834,9 +824,8 @@ static bool add_partials(struct builder *b)
     return true;
 }
 
-bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous,
-                          struct td_model *model, const struct td_candidate *candidates, size_t count,
-                          struct td_error *err)
+bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous, struct td_model *model,
+                          const struct td_candidate *candidates, size_t count, struct td_error *err)
 {
     struct builder b = {.snapshot = snapshot,
                         .previous = previous,
@@ -851,10 +840,8 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot
         goto out;
     }
     for (size_t i = 0; i < count; i++) {
-        const char *error =
-            candidates[i].entry == NULL ? candidates[i].error : candidates[i].entry->file->error;
-        if (error != NULL &&
-            candidates[i].kind != TD_FILE_PLAIN) /* those are told with the other plain files */
+        const char *error = candidates[i].entry == NULL ? candidates[i].error : candidates[i].entry->file->error;
+        if (error != NULL && candidates[i].kind != TD_FILE_PLAIN) /* those are told with the other plain files */
             problem(&b, candidates[i].path, error);
     }
     ok = collect_indexes(&b) && collect_distributed(&b) && collect_groups(&b) && collect_singles(&b) &&

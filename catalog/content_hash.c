@@ -24,8 +24,8 @@ struct hashing {
     const struct td_content_hash_options *options;
 };
 
-/* cachestat(2), Linux 6.5, which the C library does not have yet: how many of these pages are in the page cache. False where
- * the kernel does not tell, or not about files of others. */
+/* cachestat(2), Linux 6.5, which the C library does not have yet: how many of these pages are in the page cache. False
+ * where the kernel does not tell, or not about files of others. */
 static bool count_cached(int fd, uint64_t off, size_t len, uint64_t *pages)
 {
     enum { SYS_CACHESTAT = 451 }; /* everywhere but on alpha */
@@ -41,10 +41,10 @@ static bool count_cached(int fd, uint64_t off, size_t len, uint64_t *pages)
     return true;
 }
 
-/* Whether most of the span is in the page cache before we read it: then others use it. Where the kernel does not tell, bytes
- * here and there are asked for that may not wait for a disk; but that begins to read them, and a fast disk may be in time.
- * mincore would need a mapping, and tells the truth only about files of our own; where nothing is to be had, what is read
- * stays. */
+/* Whether most of the span is in the page cache before we read it: then others use it. Where the kernel does not tell,
+ * bytes here and there are asked for that may not wait for a disk; but that begins to read them, and a fast disk may be
+ * in time. mincore would need a mapping, and tells the truth only about files of our own; where nothing is to be had,
+ * what is read stays. */
 static bool is_cached(const struct hashing *h, uint64_t off, size_t len)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -111,8 +111,7 @@ static bool hash_span(struct hashing *h, uint64_t off, size_t len, struct td_err
     return true;
 }
 
-static bool hash_all(struct hashing *h, const struct td_file_id *id, struct td_content_sums *sums,
-                     struct td_error *err)
+static bool hash_all(struct hashing *h, const struct td_file_id *id, struct td_content_sums *sums, struct td_error *err)
 {
     char prefix[40];
     uint64_t size_bytes = id->size_bytes;
@@ -133,8 +132,7 @@ static bool hash_all(struct hashing *h, const struct td_file_id *id, struct td_c
 }
 
 bool td_content_hash(const struct td_root *root, const char *path, const struct td_file_id *id,
-                     const struct td_content_hash_options *options, struct td_content_sums *sums,
-                     struct td_error *err)
+                     const struct td_content_hash_options *options, struct td_content_sums *sums, struct td_error *err)
 {
     struct hashing h = {.options = options};
     struct td_file_id found;
@@ -152,8 +150,7 @@ bool td_content_hash(const struct td_root *root, const char *path, const struct 
     return ok;
 }
 
-enum td_blob_name td_blob_name_of(const struct td_root *root, const char *path,
-                                  char name[TD_SHA256_TEXT_BYTES])
+enum td_blob_name td_blob_name_of(const struct td_root *root, const char *path, char name[TD_SHA256_TEXT_BYTES])
 {
     if (strstr(path, "snapshots/") == NULL || !td_root_link_name(root, path, name, TD_SHA256_TEXT_BYTES) ||
         !td_hex_is_lower(td_text_of(name)))

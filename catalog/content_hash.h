@@ -26,15 +26,14 @@ struct td_content_hash_options {
 /* The file at `path` (below the root), which must be the one that `id` names before and after. Errors as
  * td_root_open_file; TD_UNAVAILABLE when it changed, TD_IO, TD_RESOURCE_EXHAUSTED. */
 bool td_content_hash(const struct td_root *root, const char *path, const struct td_file_id *id,
-                     const struct td_content_hash_options *options, struct td_content_sums *sums,
-                     struct td_error *err);
+                     const struct td_content_hash_options *options, struct td_content_sums *sums, struct td_error *err);
 
 /* What the name of a Hugging Face cache's blob says of its content. */
 enum td_blob_name { TD_BLOB_NAME_NONE, TD_BLOB_NAME_SHA256, TD_BLOB_NAME_GIT_SHA1 };
 
-/* When the file at `path` is a symlink to a blob: the kind of its name, which is copied to name[TD_SHA256_TEXT_BYTES]. */
-enum td_blob_name td_blob_name_of(const struct td_root *root, const char *path,
-                                  char name[TD_SHA256_TEXT_BYTES]);
+/* When the file at `path` is a symlink to a blob: the kind of its name, which is copied to name[TD_SHA256_TEXT_BYTES].
+ */
+enum td_blob_name td_blob_name_of(const struct td_root *root, const char *path, char name[TD_SHA256_TEXT_BYTES]);
 
 /* Whether the content is what the blob's name says; true for TD_BLOB_NAME_NONE. */
 bool td_blob_name_fits(enum td_blob_name kind, const char *name, const struct td_content_sums *sums);

@@ -46,8 +46,8 @@ static const struct td_tensor *find_item(const struct td_dcp_tensor *tensor, con
     return NULL;
 }
 
-/* The first of the tensor's pieces from number i on that has elements; piece_count when there is none. Ranks that have no
- * part of a tensor store a box without elements; these say nothing. */
+/* The first of the tensor's pieces from number i on that has elements; piece_count when there is none. Ranks that have
+ * no part of a tensor store a box without elements; these say nothing. */
 static uint32_t next_piece(const struct td_dcp_tensor *from, uint32_t i)
 {
     for (; i < from->piece_count; i++) {
@@ -77,10 +77,8 @@ static bool join_pieces(const struct td_dcp_tensor *from, struct td_piece *piece
     if (tiles == NULL)
         return td_error_no_memory(err);
     for (uint32_t i = 0; i < count; i++)
-        tiles[i] = (struct td_tile){.part = pieces[i].part,
-                                    .off = pieces[i].offset,
-                                    .starts = pieces[i].starts,
-                                    .sizes = pieces[i].sizes};
+        tiles[i] = (struct td_tile){
+            .part = pieces[i].part, .off = pieces[i].offset, .starts = pieces[i].starts, .sizes = pieces[i].sizes};
     if (td_grid_create(tiles, count, from->dtype->block_bytes, from->rank, from->shape, grid, &why)) {
         tensor->pieces = pieces;
         tensor->piece_count = count;
@@ -116,8 +114,8 @@ static bool fill_pieces(struct td_join *join, const struct td_dcp_tensor *from, 
 }
 
 /* One piece, which must be all of it. */
-static void fill_whole(const struct td_dcp_tensor *from, const struct td_dcp_piece *piece,
-                       const struct source *source, struct td_tensor *tensor)
+static void fill_whole(const struct td_dcp_tensor *from, const struct td_dcp_piece *piece, const struct source *source,
+                       struct td_tensor *tensor)
 {
     const struct td_tensor *item = find_item(from, piece, source, &tensor->reason);
     if (item == NULL)
@@ -138,11 +136,8 @@ static bool fill_tensor(struct td_join *join, size_t number, const struct td_dcp
     uint64_t elems = 1;
     bool fits = true;
     uint32_t first = next_piece(from, 0);
-    *tensor = (struct td_tensor){.name = from->name,
-                                 .name_len = from->name_len,
-                                 .rank = from->rank,
-                                 .dtype = from->dtype,
-                                 .shape = from->shape};
+    *tensor = (struct td_tensor){
+        .name = from->name, .name_len = from->name_len, .rank = from->rank, .dtype = from->dtype, .shape = from->shape};
     if (first < from->piece_count)
         join->tensors[number].part = source->places[from->pieces[first].file];
     for (uint32_t i = 0; i < from->rank; i++)
@@ -175,8 +170,7 @@ static bool fill(struct td_join *join, const struct source *source, struct td_er
         if (td_dcp_missing_file(from, source->places) != SIZE_MAX)
             continue;
         size_t at = join->tensor_count++; /* counted first, so that a grid is freed in any case */
-        join->tensors[at] =
-            (struct td_tensor_ref){.tensor = &tensors[at], .part = source->places[dcp->file_count]};
+        join->tensors[at] = (struct td_tensor_ref){.tensor = &tensors[at], .part = source->places[dcp->file_count]};
         join->grids[at] = NULL;
         if (!fill_tensor(join, at, from, source, &tensors[at], err))
             return false;
@@ -186,8 +180,7 @@ static bool fill(struct td_join *join, const struct source *source, struct td_er
 
 uint64_t td_dcp_join_bytes(const struct td_dcp *dcp)
 {
-    const uint64_t per_tensor =
-        sizeof(struct td_tensor) + sizeof(struct td_tensor_ref) + sizeof(struct td_grid *);
+    const uint64_t per_tensor = sizeof(struct td_tensor) + sizeof(struct td_tensor_ref) + sizeof(struct td_grid *);
     uint64_t bytes = sizeof(struct td_join) + dcp->tensor_count * per_tensor;
     for (size_t i = 0; i < dcp->tensor_count; i++) {
         uint32_t count = dcp->tensors[i].piece_count;
@@ -197,21 +190,19 @@ uint64_t td_dcp_join_bytes(const struct td_dcp *dcp)
     return bytes;
 }
 
-bool td_dcp_check(const struct td_dcp *dcp, uint64_t metadata_bytes, size_t max_memory_bytes,
-                  struct td_error *err)
+bool td_dcp_check(const struct td_dcp *dcp, uint64_t metadata_bytes, size_t max_memory_bytes, struct td_error *err)
 {
     uint64_t pieces = 0;
     for (size_t i = 0; i < dcp->tensor_count; i++)
         pieces += dcp->tensors[i].piece_count;
     if (pieces > metadata_bytes / BYTES_PER_PIECE)
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "%" PRIu64 " pieces of tensors in %" PRIu64 " bytes: each takes at least %d",
-                            pieces, metadata_bytes, BYTES_PER_PIECE);
+                            "%" PRIu64 " pieces of tensors in %" PRIu64 " bytes: each takes at least %d", pieces,
+                            metadata_bytes, BYTES_PER_PIECE);
     uint64_t bytes = dcp->arena.used_bytes + td_dcp_join_bytes(dcp);
     if (bytes > max_memory_bytes)
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "its tensors take %" PRIu64 " bytes of memory, the limit is %zu", bytes,
-                            max_memory_bytes);
+        return td_error_set(err, TD_INVALID_ARGUMENT, "its tensors take %" PRIu64 " bytes of memory, the limit is %zu",
+                            bytes, max_memory_bytes);
     return true;
 }
 
@@ -223,8 +214,8 @@ size_t td_dcp_missing_file(const struct td_dcp_tensor *tensor, const uint32_t *p
     return SIZE_MAX;
 }
 
-static struct td_join *join_at(const struct td_dcp *dcp, const struct td_entry *const *parts,
-                               const uint32_t *places, struct td_error *err)
+static struct td_join *join_at(const struct td_dcp *dcp, const struct td_entry *const *parts, const uint32_t *places,
+                               struct td_error *err)
 {
     const struct source source = {.dcp = dcp, .parts = parts, .places = places};
     struct td_join *join = td_join_create(err);
@@ -234,8 +225,8 @@ static struct td_join *join_at(const struct td_dcp *dcp, const struct td_entry *
     return NULL;
 }
 
-struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
-                            const uint32_t *places, struct td_error *err)
+struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts, const uint32_t *places,
+                            struct td_error *err)
 {
     if (places != NULL)
         return join_at(dcp, parts, places, err);

@@ -39,8 +39,8 @@ static size_t count_files(const struct td_snapshot *snapshot, const struct folde
 /* Returns the config.json that makes the folder a model, or NULL. */
 static const struct td_entry *find_config(const struct td_snapshot *snapshot, const struct folder *folder)
 {
-    const struct td_entry *config = td_snapshot_find_in_run(snapshot, folder->first, folder->count,
-                                                            folder->prefix_len, td_text_of("config.json"));
+    const struct td_entry *config =
+        td_snapshot_find_in_run(snapshot, folder->first, folder->count, folder->prefix_len, td_text_of("config.json"));
     bool is_model = config != NULL && folder->count > 1 &&
                     !td_repo_files_are_data(snapshot, folder->first, folder->count, folder->prefix_len);
     return is_model ? config : NULL;
@@ -61,8 +61,8 @@ static bool visit_second(const struct td_snapshot *snapshot, const struct folder
     return true;
 }
 
-bool td_described_each(const struct td_snapshot *snapshot,
-                       bool (*found)(void *context, const struct td_entry *config), void *context)
+bool td_described_each(const struct td_snapshot *snapshot, bool (*found)(void *context, const struct td_entry *config),
+                       void *context)
 {
     static const char datasets[] = "datasets/";
     for (size_t i = 0; i < snapshot->entry_count;) {

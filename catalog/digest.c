@@ -1,6 +1,6 @@
-/* Not by EVP: that fetches providers and reads OpenSSL's configuration, a millisecond for the few dozen bytes of a tag. The
- * functions beneath it run the same code; they are called deprecated since 3.0, and so their older interface is asked
- * for. */
+/* Not by EVP: that fetches providers and reads OpenSSL's configuration, a millisecond for the few dozen bytes of a tag.
+ * The functions beneath it run the same code; they are called deprecated since 3.0, and so their older interface is
+ * asked for. */
 #define OPENSSL_API_COMPAT 0x10101000L
 #include "catalog/digest.h"
 

@@ -66,8 +66,7 @@ struct td_digest_log {
 
 static uint64_t hash_id(const struct td_file_id *id)
 {
-    const uint64_t words[] = {id->device, id->inode, id->size_bytes, (uint64_t)id->mtime_ns,
-                              (uint64_t)id->ctime_ns};
+    const uint64_t words[] = {id->device, id->inode, id->size_bytes, (uint64_t)id->mtime_ns, (uint64_t)id->ctime_ns};
     uint64_t hash = UINT64_C(14695981039346656037);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         hash = (hash ^ words[i]) * UINT64_C(1099511628211);
@@ -154,8 +153,8 @@ static bool is_good_record(const struct record *record)
 static void give_up(struct td_digest_log *log, const char *what, int sys)
 {
     char why[128];
-    td_log(TD_LOG_WARN, "--state-dir: cannot %s: %s; digests are kept in memory only until the next start",
-           what, strerror_r(sys, why, sizeof why));
+    td_log(TD_LOG_WARN, "--state-dir: cannot %s: %s; digests are kept in memory only until the next start", what,
+           strerror_r(sys, why, sizeof why));
     (void)close(log->fd);
     log->fd = -1;
     atomic_store(&log->stored, false);
@@ -229,17 +228,16 @@ static bool load(struct td_digest_log *log, int fd, uint64_t *good_bytes, int *s
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
-/* Opens the file; *fd stays -1 where there is none, or none that can be opened, which is warned of. False when it is not
- * to be trusted. */
-static bool open_file(const struct td_digest_log *log, int flags, int *fd, struct stat *st,
-                      struct td_error *err)
+/* Opens the file; *fd stays -1 where there is none, or none that can be opened, which is warned of. False when it is
+ * not to be trusted. */
+static bool open_file(const struct td_digest_log *log, int flags, int *fd, struct stat *st, struct td_error *err)
 {
     *fd = openat(log->dir_fd, log_name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
     if (*fd < 0 && errno != ELOOP && errno != EISDIR && errno != ENXIO) {
         char why[128];
         if (errno != ENOENT)
-            td_log(TD_LOG_WARN, "--state-dir: cannot open \"%s\": %s; digests are kept in memory only",
-                   log_name, strerror_r(errno, why, sizeof why));
+            td_log(TD_LOG_WARN, "--state-dir: cannot open \"%s\": %s; digests are kept in memory only", log_name,
+                   strerror_r(errno, why, sizeof why));
         return true;
     }
     if (*fd >= 0 && fstat(*fd, st) == 0 && S_ISREG(st->st_mode) && td_state_is_ours_alone(st))
@@ -256,8 +254,7 @@ static bool open_file(const struct td_digest_log *log, int flags, int *fd, struc
 /* Makes the open file an empty log. */
 static bool begin_log(int fd)
 {
-    return ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0 &&
-           write_fully(fd, &good_header, sizeof good_header);
+    return ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0 && write_fully(fd, &good_header, sizeof good_header);
 }
 
 /* Cuts off what is not good, so that it is written behind the last good record. */
@@ -313,20 +310,18 @@ static bool open_for_reading(struct td_digest_log *log, struct td_error *err)
 static bool take_lock(struct td_digest_log *log, const char *path)
 {
     char why[128];
-    log->lock_fd = openat(log->dir_fd, lock_name,
-                          O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
+    log->lock_fd =
+        openat(log->dir_fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
     if (log->lock_fd >= 0 && flock(log->lock_fd, LOCK_EX | LOCK_NB) == 0)
         return true;
     if (log->lock_fd >= 0 && errno == EWOULDBLOCK)
-        td_log(TD_LOG_WARN,
-               "--state-dir: \"%s\" is in use by another process; its digests are read, none are added",
+        td_log(TD_LOG_WARN, "--state-dir: \"%s\" is in use by another process; its digests are read, none are added",
                path);
     else
-        td_log(
-            TD_LOG_WARN,
-            "--state-dir: cannot %s \"%s\": %s; its digests are read, new ones are kept in memory only until the "
-            "next start",
-            log->lock_fd >= 0 ? "lock" : "write to", path, strerror_r(errno, why, sizeof why));
+        td_log(TD_LOG_WARN,
+               "--state-dir: cannot %s \"%s\": %s; its digests are read, new ones are kept in memory only until the "
+               "next start",
+               log->lock_fd >= 0 ? "lock" : "write to", path, strerror_r(errno, why, sizeof why));
     return false;
 }
 
@@ -343,10 +338,9 @@ bool td_digest_log_open(const char *state_dir, const char *root, enum td_digest_
         return td_error_no_memory(err);
     }
     bool writes = mode == TD_DIGEST_LOG_WRITE;
-    bool ok =
-        state_dir == NULL ||
-        (td_state_dir_open(state_dir, root, writes, &log->dir_fd, err) &&
-         (writes && take_lock(log, state_dir) ? open_for_writing(log, err) : open_for_reading(log, err)));
+    bool ok = state_dir == NULL ||
+              (td_state_dir_open(state_dir, root, writes, &log->dir_fd, err) &&
+               (writes && take_lock(log, state_dir) ? open_for_writing(log, err) : open_for_reading(log, err)));
     if (!ok) {
         td_digest_log_close(log);
         return false;
@@ -383,8 +377,7 @@ bool td_digest_log_find(struct td_digest_log *log, const struct td_file_id *id, 
     return found;
 }
 
-void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id,
-                       const uint8_t sum[TD_SHA256_BYTES])
+void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id, const uint8_t sum[TD_SHA256_BYTES])
 {
     bool news;
     pthread_mutex_lock(&log->lock);
@@ -439,8 +432,9 @@ static size_t next_records(struct td_digest_log *log, size_t *at)
     return count;
 }
 
-/* All of the table as a log of its own, in place of the old one. What is added meanwhile is in the batch; were the table
- * to grow meanwhile, records could be left out, and would be computed again after a restart. errno tells why not. */
+/* All of the table as a log of its own, in place of the old one. What is added meanwhile is in the batch; were the
+ * table to grow meanwhile, records could be left out, and would be computed again after a restart. errno tells why not.
+ */
 static bool write_anew(struct td_digest_log *log)
 {
     int fd = openat(log->dir_fd, new_name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -452,8 +446,7 @@ static bool write_anew(struct td_digest_log *log)
         count = next_records(log, &at);
         ok = write_fully(fd, log->writing, count * sizeof *log->writing);
     }
-    ok = ok && fsync(fd) == 0 && renameat(log->dir_fd, new_name, log->dir_fd, log_name) == 0 &&
-         fsync(log->dir_fd) == 0;
+    ok = ok && fsync(fd) == 0 && renameat(log->dir_fd, new_name, log->dir_fd, log_name) == 0 && fsync(log->dir_fd) == 0;
     if (!ok) {
         int sys = errno;
         (void)close(fd);
@@ -467,8 +460,7 @@ static bool write_anew(struct td_digest_log *log)
 }
 
 /* A table of those that are kept. */
-static bool sift(struct td_digest_log *log, bool (*keep)(void *context, const struct td_file_id *id),
-                 void *context)
+static bool sift(struct td_digest_log *log, bool (*keep)(void *context, const struct td_file_id *id), void *context)
 {
     struct slot *slots = calloc(log->slot_count, sizeof *slots);
     if (slots == NULL)
@@ -485,8 +477,8 @@ static bool sift(struct td_digest_log *log, bool (*keep)(void *context, const st
     return true;
 }
 
-void td_digest_log_compact(struct td_digest_log *log,
-                           bool (*keep)(void *context, const struct td_file_id *id), void *context)
+void td_digest_log_compact(struct td_digest_log *log, bool (*keep)(void *context, const struct td_file_id *id),
+                           void *context)
 {
     pthread_mutex_lock(&log->file_lock);
     pthread_mutex_lock(&log->lock);

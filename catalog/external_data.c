@@ -29,8 +29,7 @@ size_t td_external_parts(const struct td_snapshot *snapshot, const struct td_ent
     }
     for (size_t i = 0; i < manifest->file_count; i++) {
         const char *path = manifest->files[i];
-        const struct td_entry *found =
-            td_snapshot_find_in_run(snapshot, first, count, prefix_len, td_text_of(path));
+        const struct td_entry *found = td_snapshot_find_in_run(snapshot, first, count, prefix_len, td_text_of(path));
         if (found != NULL && found != entry)
             parts[part_count++] = found;
     }
@@ -38,12 +37,10 @@ size_t td_external_parts(const struct td_snapshot *snapshot, const struct td_ent
 }
 
 /* The part that the manifest's file `number` is, from `from` on: both are in the same order. */
-static uint32_t find_part(const struct td_entry *const *parts, size_t part_count, const char *path,
-                          size_t from)
+static uint32_t find_part(const struct td_entry *const *parts, size_t part_count, const char *path, size_t from)
 {
     const size_t prefix_len = directory_len(parts[0]);
-    return from < part_count && strcmp(parts[from]->path + prefix_len, path) == 0 ? (uint32_t)from
-                                                                                  : NOT_THERE;
+    return from < part_count && strcmp(parts[from]->path + prefix_len, path) == 0 ? (uint32_t)from : NOT_THERE;
 }
 
 const char *td_external_missing(const struct td_entry *const *parts, size_t part_count)
@@ -87,8 +84,7 @@ static void place(struct td_tensor_ref *ref, struct td_tensor *tensor, const uin
         tensor->reason = "its external data leave their file";
 }
 
-static bool fill(struct td_join *join, const struct td_entry *const *parts, size_t part_count,
-                 struct td_error *err)
+static bool fill(struct td_join *join, const struct td_entry *const *parts, size_t part_count, struct td_error *err)
 {
     const struct td_manifest *manifest = &parts[0]->file->manifest;
     const size_t count = manifest->tensor_count;
@@ -118,8 +114,7 @@ struct td_join *td_external_join(const struct td_entry *const *parts, size_t par
 
 uint64_t td_external_join_bytes(const struct td_manifest *manifest)
 {
-    const uint64_t per_tensor =
-        sizeof(struct td_tensor) + sizeof(struct td_tensor_ref) + sizeof(struct td_grid *);
+    const uint64_t per_tensor = sizeof(struct td_tensor) + sizeof(struct td_tensor_ref) + sizeof(struct td_grid *);
     if (manifest->file_count == 0)
         return 0;
     return sizeof(struct td_join) + manifest->tensor_count * per_tensor +

@@ -5,16 +5,15 @@
 
 #include "catalog/snapshot.h"
 
-/* The files that hold the tensors of `entry`, itself first, then those of its manifest's that the snapshot has, in their
- * order. parts has room for 1 + manifest.file_count. Returns how many there are. */
+/* The files that hold the tensors of `entry`, itself first, then those of its manifest's that the snapshot has, in
+ * their order. parts has room for 1 + manifest.file_count. Returns how many there are. */
 size_t td_external_parts(const struct td_snapshot *snapshot, const struct td_entry *entry,
                          const struct td_entry **parts);
 
 /* The tensors of parts[0], each with the part that it lies in. A tensor has a reason when its file is not among
- * the parts or is a Git LFS pointer, or when the tensor leaves its file. One reference is the caller's, who keeps the parts' files as long. NULL is
- * TD_RESOURCE_EXHAUSTED. */
-struct td_join *td_external_join(const struct td_entry *const *parts, size_t part_count,
-                                 struct td_error *err);
+ * the parts or is a Git LFS pointer, or when the tensor leaves its file. One reference is the caller's, who keeps the
+ * parts' files as long. NULL is TD_RESOURCE_EXHAUSTED. */
+struct td_join *td_external_join(const struct td_entry *const *parts, size_t part_count, struct td_error *err);
 
 /* What that takes at most; 0 where the manifest names no other files. */
 uint64_t td_external_join_bytes(const struct td_manifest *manifest);

@@ -22,15 +22,14 @@ static const struct {
     const char *const *members; /* those that are kept, as the Hub shows them; NULL: it is a card */
 } kinds[] = {
     [TD_FACTS_CARD] = {"README.md", NULL},
-    [TD_FACTS_CONFIG] = {"config.json", (const char *const[]){"architectures", "model_type", "auto_map",
-                                                              "quantization_config", NULL}},
+    [TD_FACTS_CONFIG] = {"config.json",
+                         (const char *const[]){"architectures", "model_type", "auto_map", "quantization_config", NULL}},
     [TD_FACTS_TOKENIZER] = {"tokenizer_config.json",
-                            (const char *const[]){"bos_token", "chat_template", "cls_token", "eos_token",
-                                                  "mask_token", "pad_token", "sep_token", "unk_token",
-                                                  "use_default_system_prompt", NULL}},
+                            (const char *const[]){"bos_token", "chat_template", "cls_token", "eos_token", "mask_token",
+                                                  "pad_token", "sep_token", "unk_token", "use_default_system_prompt",
+                                                  NULL}},
     [TD_FACTS_DIFFUSERS] = {"model_index.json", (const char *const[]){"_class_name", NULL}},
-    [TD_FACTS_ADAPTER] = {"adapter_config.json",
-                          (const char *const[]){"base_model_name_or_path", "task_type", NULL}},
+    [TD_FACTS_ADAPTER] = {"adapter_config.json", (const char *const[]){"base_model_name_or_path", "task_type", NULL}},
 };
 
 enum td_facts_kind td_facts_kind_of(const char *path)
@@ -76,7 +75,8 @@ struct reader {
     struct td_error *err;
 };
 
-/* The latest token, a string, in the arena; *out stays as it is when it is longer than words are. False: memory is short. */
+/* The latest token, a string, in the arena; *out stays as it is when it is longer than words are. False: memory is
+ * short. */
 static bool keep_word(struct reader *r, const char **out)
 {
     char word[WORD_BYTES];
@@ -116,8 +116,7 @@ static bool add_tag(struct reader *r, unsigned key)
             return true;
         const char *prefix = tag_keys[key].of_model;
         const char *other_prefix = tag_keys[other->key].of_model;
-        tag.repeats =
-            tag.repeats || (prefix != NULL && other_prefix != NULL && strcmp(prefix, other_prefix) == 0);
+        tag.repeats = tag.repeats || (prefix != NULL && other_prefix != NULL && strcmp(prefix, other_prefix) == 0);
     }
     struct td_fact_tag *grown =
         td_arena_grow(&facts->arena, facts->tags, facts->tag_count, &r->tag_capacity, sizeof *grown);
@@ -257,7 +256,8 @@ static bool is_python_number(struct td_text text, uint64_t pos)
     return false;
 }
 
-/* Keeps what comes before a fault. Python writes Infinity into configurations: that is none, but nothing after it is kept. */
+/* Keeps what comes before a fault. Python writes Infinity into configurations: that is none, but nothing after it is
+ * kept. */
 static bool read_config(struct reader *r, const char *const *members, struct td_text text)
 {
     struct td_buffer out;
@@ -273,8 +273,7 @@ static bool read_config(struct reader *r, const char *const *members, struct td_
         *err = inner;
     } else if (out.len > 0) {
         td_buffer_putc(&out, '}');
-        ok = !out.failed &&
-             (r->facts->json = td_arena_strndup(&r->facts->arena, td_buffer_text(&out))) != NULL;
+        ok = !out.failed && (r->facts->json = td_arena_strndup(&r->facts->arena, td_buffer_text(&out))) != NULL;
         r->facts->json_len = out.len;
         ok = ok || td_error_no_memory(err);
     }
@@ -287,16 +286,14 @@ static bool read_config(struct reader *r, const char *const *members, struct td_
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-bool td_facts_read(enum td_facts_kind kind, const struct td_input *input, struct td_facts **out,
-                   struct td_error *err)
+bool td_facts_read(enum td_facts_kind kind, const struct td_input *input, struct td_facts **out, struct td_error *err)
 {
     bool is_card = kinds[kind].members == NULL;
     uint64_t most = is_card ? TD_CARD_MAX_BYTES : CONFIG_BYTES;
     uint64_t len = input->size_bytes < most ? input->size_bytes : most;
     *out = NULL;
     if (len < input->size_bytes && !is_card)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "%s has more than %d bytes", kinds[kind].name,
-                            CONFIG_BYTES);
+        return td_error_set(err, TD_INVALID_ARGUMENT, "%s has more than %d bytes", kinds[kind].name, CONFIG_BYTES);
     struct reader r = {.facts = calloc(1, sizeof *r.facts), .err = err};
     if (r.facts == NULL)
         return td_error_no_memory(err);
@@ -348,8 +345,7 @@ bool td_facts_count_elements(struct td_manifest *manifest, struct td_dtype_count
         while (at < *count && (*out)[at].dtype != tensor->dtype)
             at++;
         if (at == *count) {
-            struct td_dtype_count *grown =
-                td_arena_grow(&manifest->arena, *out, *count, &capacity, sizeof *grown);
+            struct td_dtype_count *grown = td_arena_grow(&manifest->arena, *out, *count, &capacity, sizeof *grown);
             if (grown == NULL)
                 return td_error_no_memory(err);
             *out = grown;

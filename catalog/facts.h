@@ -1,5 +1,5 @@
-/* What the small files beside a checkpoint say of a model: its card and its configurations. A scan reads them once for each
- * identity; what is kept is bounded, and counted with what is known of all files. */
+/* What the small files beside a checkpoint say of a model: its card and its configurations. A scan reads them once for
+ * each identity; what is kept is bounded, and counted with what is known of all files. */
 #ifndef TD_CATALOG_FACTS_H
 #define TD_CATALOG_FACTS_H
 
@@ -24,15 +24,13 @@ enum td_facts_kind {
 struct td_fact_tag {
     const char *value;
     unsigned key;
-    bool
-        repeats; /* the same tag of a model stands before, under another key: "en" in `language` and in `tags` */
+    bool repeats; /* the same tag of a model stands before, under another key: "en" in `language` and in `tags` */
 };
 
 /* The facts of one file; they do not change. Texts that are not there are NULL. */
 struct td_facts {
     struct td_arena arena;
-    const char
-        *json; /* an object: the card's front matter, or the members of a configuration that are kept */
+    const char *json; /* an object: the card's front matter, or the members of a configuration that are kept */
     size_t json_len;
     const char *pipeline_tag, *library_name; /* of a card */
     const char *architecture, *model_type;   /* of a configuration: the first of its architectures */
@@ -44,15 +42,14 @@ struct td_facts {
 /* Returns the kind by the last component of the path. */
 enum td_facts_kind td_facts_kind_of(const char *path);
 
-/* Reads a file of this kind, TD_FACTS_NONE aside. Sets *out to NULL when it says nothing. Errors: TD_INVALID_ARGUMENT and a
- * reason when it cannot be understood (*out then has what stands before the fault, or is NULL), TD_RESOURCE_EXHAUSTED, or
- * those of the input. */
-bool td_facts_read(enum td_facts_kind kind, const struct td_input *input, struct td_facts **out,
-                   struct td_error *err);
+/* Reads a file of this kind, TD_FACTS_NONE aside. Sets *out to NULL when it says nothing. Errors: TD_INVALID_ARGUMENT
+ * and a reason when it cannot be understood (*out then has what stands before the fault, or is NULL),
+ * TD_RESOURCE_EXHAUSTED, or those of the input. */
+bool td_facts_read(enum td_facts_kind kind, const struct td_input *input, struct td_facts **out, struct td_error *err);
 void td_facts_destroy(struct td_facts *facts); /* NULL is fine */
 
-/* Returns what the Hub writes before the value of a tag in a model's repository or a dataset's: "license:", or "". NULL: the
- * Hub has no such tag there, or the same tag came before. */
+/* Returns what the Hub writes before the value of a tag in a model's repository or a dataset's: "license:", or "".
+ * NULL: the Hub has no such tag there, or the same tag came before. */
 const char *td_fact_tag_prefix(const struct td_fact_tag *tag, bool of_dataset);
 
 /* How many elements the tensors of one type have together. */

@@ -31,21 +31,19 @@ static bool read_index(struct td_file *file, const struct td_input *input, const
                        struct td_error *err)
 {
     if (input->size_bytes > limits->max_header_bytes)
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "index of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
+        return td_error_set(err, TD_INVALID_ARGUMENT, "index of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
                             input->size_bytes, limits->max_header_bytes);
     size_t len = (size_t)input->size_bytes;
     char *text = malloc(len + 1);
     if (text == NULL)
         return td_error_no_memory(err);
-    bool ok = td_input_read(input, 0, text, len, err) &&
-              td_shard_index_parse(&file->index, td_text_n(text, len), err);
+    bool ok = td_input_read(input, 0, text, len, err) && td_shard_index_parse(&file->index, td_text_n(text, len), err);
     free(text);
     return ok;
 }
 
-bool td_file_parse(struct td_file *file, const char *name, const struct td_input *input,
-                   const struct td_limits *limits, struct td_error *err)
+bool td_file_parse(struct td_file *file, const char *name, const struct td_input *input, const struct td_limits *limits,
+                   struct td_error *err)
 {
     if (!td_lfs_pointer_check(input, &file->is_lfs_pointer, err))
         return false;
@@ -61,14 +59,14 @@ bool td_file_parse(struct td_file *file, const char *name, const struct td_input
     bool ok = td_format_parse(name, input, limits, &file->format, &file->manifest, err);
     if (file->format == NULL)
         file->kind = TD_FILE_PLAIN;
-    return ok && (file->format == NULL ||
-                  td_facts_count_elements(&file->manifest, &file->counts, &file->count_count, err));
+    return ok &&
+           (file->format == NULL || td_facts_count_elements(&file->manifest, &file->counts, &file->count_count, err));
 }
 
 uint64_t td_file_content_bytes(const struct td_file *file)
 {
-    /* The struct, its names, its places in lists, its model and repository, and the unused rest of an arena's first chunk: the
-     * most that was measured for a checkpoint of one tensor. */
+    /* The struct, its names, its places in lists, its model and repository, and the unused rest of an arena's first
+     * chunk: the most that was measured for a checkpoint of one tensor. */
     enum { OWN_BYTES = 3072 };
     uint64_t bytes = OWN_BYTES;
     if (file->format != NULL)

@@ -30,7 +30,8 @@ bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_en
     return true;
 }
 
-/* Orders the files of directories before those of the root, keeps each model's files together, and sorts them by path. */
+/* Orders the files of directories before those of the root, keeps each model's files together, and sorts them by path.
+ */
 static int candidate_compare(const void *a, const void *b)
 {
     const struct td_candidate *x = a;
@@ -47,8 +48,8 @@ static bool same_model(const struct td_candidate *a, const struct td_candidate *
            td_text_compare(td_text_n(a->path, a->model_len), td_text_n(b->path, b->model_len)) == 0;
 }
 
-/* Sets the run of the model's entries: all below its directory; for a model directly in the root, those from its first to
- * its last candidate. */
+/* Sets the run of the model's entries: all below its directory; for a model directly in the root, those from its first
+ * to its last candidate. */
 static void model_range(struct td_model *model, const struct td_grouping *g, size_t first, size_t end)
 {
     const struct td_snapshot *snapshot = g->snapshot;
@@ -78,8 +79,7 @@ static void model_files(struct td_grouping *g, struct td_model *model, size_t fi
     model_range(model, g, first, end);
     for (size_t i = 0; i < model->entry_count; i++) {
         const struct td_file *file = snapshot->entries[model->first_entry + i].file;
-        const struct td_file_id id =
-            file->source.id; // NOLINT(clang-analyzer-core.*): every entry has its file
+        const struct td_file_id id = file->source.id; // NOLINT(clang-analyzer-core.*): every entry has its file
         if (!td_add_u64(model->file_bytes, id.size_bytes, &model->file_bytes))
             model->file_bytes = UINT64_MAX; /* of sparse files */
         if (id.mtime_ns > model->updated_ns)
@@ -168,8 +168,7 @@ static void add_plain_errors(const struct td_grouping *g, struct td_model *model
         const struct td_entry *entry = &snapshot->entries[model->first_entry + i];
         size_t before = model->problems.count;
         if (entry->file->kind == TD_FILE_PLAIN && entry->file->error != NULL)
-            td_problems_add(&model->problems, &snapshot->arena, td_model_relative(model, entry),
-                            entry->file->error);
+            td_problems_add(&model->problems, &snapshot->arena, td_model_relative(model, entry), entry->file->error);
         if (!entry->file->is_lfs_pointer)
             model->damaged_count += model->problems.count - before;
     }
@@ -200,9 +199,9 @@ static int model_compare(const void *a, const void *b)
     return strcmp(((const struct td_model *)a)->id, ((const struct td_model *)b)->id);
 }
 
-/* Decides which files directly in the root share a model. A config.json, an index, a .metadata or a part of a distributed
- * checkpoint makes all of them one model (a config.json alone only when there is no other model). Else each file is a
- * model, and so is each group of shards. */
+/* Decides which files directly in the root share a model. A config.json, an index, a .metadata or a part of a
+ * distributed checkpoint makes all of them one model (a config.json alone only when there is no other model). Else each
+ * file is a model, and so is each group of shards. */
 static void part_root(struct td_grouping *g)
 {
     static const char config[] = "config.json";
@@ -210,8 +209,7 @@ static void part_root(struct td_grouping *g)
     for (size_t i = 0; i < g->candidate_count; i++) {
         bool in_root = g->candidates[i].directory_len == 0;
         g->in_directories += in_root ? 0 : 1;
-        g->root_is_model =
-            g->root_is_model || (in_root && (described || g->candidates[i].kind != TD_FILE_TENSORS));
+        g->root_is_model = g->root_is_model || (in_root && (described || g->candidates[i].kind != TD_FILE_TENSORS));
     }
     for (size_t i = 0; i < g->candidate_count; i++) {
         struct td_candidate *candidate = &g->candidates[i];

@@ -6,8 +6,8 @@
 #include "catalog/snapshot.h"
 #include "catalog/walk.h"
 
-/* The files that belong to a checkpoint by their names, and what the grouping needs to know of the scan. The scan sets the
- * first block and owns `found`; all else is borrowed, except for `candidates`. */
+/* The files that belong to a checkpoint by their names, and what the grouping needs to know of the scan. The scan sets
+ * the first block and owns `found`; all else is borrowed, except for `candidates`. */
 struct td_grouping {
     struct td_snapshot *snapshot;       /* has its root and its entries */
     const struct td_snapshot *previous; /* may be NULL; lends what is still the same */
@@ -21,10 +21,9 @@ struct td_grouping {
     bool root_is_model;    /* the files directly in the root are one model */
 };
 
-/* Adds a file that belongs to a checkpoint by its name. `entry` is NULL when it could not be opened; then `error` is the
- * reason. Both strings are borrowed. Fails only for want of memory. */
-bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_entry *entry,
-                     const char *error);
+/* Adds a file that belongs to a checkpoint by its name. `entry` is NULL when it could not be opened; then `error` is
+ * the reason. Both strings are borrowed. Fails only for want of memory. */
+bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_entry *entry, const char *error);
 
 /* Sets the snapshot's models, repositories and buckets. A file or a model that cannot be published becomes a problem of
  * its model or of the snapshot. Fails only for want of memory. */

@@ -40,9 +40,9 @@ struct hashing_task {
     bool ok;
 };
 
-/* A background thread, and the one that reads and hashes for it when nothing else wants to run. The second touches no lock of
- * ours: held by a thread that others keep from running, a lock would hold up all who want it. So it only ever waits for a
- * task, and the first for its end. */
+/* A background thread, and the one that reads and hashes for it when nothing else wants to run. The second touches no
+ * lock of ours: held by a thread that others keep from running, a lock would hold up all who want it. So it only ever
+ * waits for a task, and the first for its end. */
 struct worker {
     struct td_hasher *hasher;
     pthread_t thread, reader;
@@ -154,13 +154,13 @@ static void note_failure(struct td_hasher *hasher, struct td_file *file, const s
     pthread_mutex_lock(&hasher->lock);
     uint64_t count = ++hasher->status.failed_count;
     pthread_mutex_unlock(&hasher->lock);
-    td_log(count <= MAX_FAILURES_LOGGED && why->code == TD_IO ? TD_LOG_WARN : TD_LOG_DEBUG,
-           "cannot hash \"%s\": %s", file->source.path, why->message);
+    td_log(count <= MAX_FAILURES_LOGGED && why->code == TD_IO ? TD_LOG_WARN : TD_LOG_DEBUG, "cannot hash \"%s\": %s",
+           file->source.path, why->message);
 }
 
 /* The name of a cache's blob is a hint that is verified. */
-static void check_name(struct td_hasher *hasher, const struct td_file *file, enum td_blob_name kind,
-                       const char *name, const struct td_content_sums *sums)
+static void check_name(struct td_hasher *hasher, const struct td_file *file, enum td_blob_name kind, const char *name,
+                       const struct td_content_sums *sums)
 {
     if (td_blob_name_fits(kind, name, sums))
         return;
@@ -177,8 +177,7 @@ static void flush_now_and_then(struct td_hasher *hasher)
 {
     uint64_t now_ns = td_clock_ns();
     uint64_t last_ns = atomic_load(&hasher->last_flush_ns);
-    if (now_ns - last_ns >= flush_ns &&
-        atomic_compare_exchange_strong(&hasher->last_flush_ns, &last_ns, now_ns))
+    if (now_ns - last_ns >= flush_ns && atomic_compare_exchange_strong(&hasher->last_flush_ns, &last_ns, now_ns))
         td_digest_log_flush(hasher->log);
 }
 
@@ -186,8 +185,7 @@ static void run_task(struct hashing_task *task)
 {
     const struct td_file_source *source = &task->job->file->source;
     td_error_init(&task->err);
-    task->ok =
-        td_content_hash(task->job->root, source->path, &source->id, &task->options, &task->sums, &task->err);
+    task->ok = td_content_hash(task->job->root, source->path, &source->id, &task->options, &task->sums, &task->err);
 }
 
 /* Does it by the worker's reader; without a worker by this thread. */
@@ -425,8 +423,7 @@ static uint64_t bytes_ahead(const struct td_hasher *hasher)
 }
 
 /* Under the lock. */
-static bool can_be_done(const struct td_hasher *hasher, const struct td_file *file, uint64_t now_ns,
-                        uint64_t until_ns)
+static bool can_be_done(const struct td_hasher *hasher, const struct td_file *file, uint64_t now_ns, uint64_t until_ns)
 {
     uint64_t left_us = until_ns > now_ns ? (until_ns - now_ns) / 1000 : 0;
     uint64_t bytes = file->source.id.size_bytes;
@@ -442,14 +439,12 @@ bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_fi
     pthread_mutex_lock(&hasher->lock);
     if (!is_wanted(hasher, file) && hasher->wanted_count < MAX_WANTED &&
         can_be_done(hasher, file, td_clock_ns(), until_ns)) {
-        hasher->wanted[hasher->wanted_count++] =
-            (struct job){.root = td_root_ref(root), .file = td_file_ref(file)};
+        hasher->wanted[hasher->wanted_count++] = (struct job){.root = td_root_ref(root), .file = td_file_ref(file)};
         pthread_cond_broadcast(&hasher->work);
     }
     const struct timespec until = td_clock_timespec(until_ns);
     int timed_out = 0;
-    while (timed_out == 0 && td_file_sha256(file) == NULL && is_wanted(hasher, file) &&
-           !atomic_load(&hasher->stop))
+    while (timed_out == 0 && td_file_sha256(file) == NULL && is_wanted(hasher, file) && !atomic_load(&hasher->stop))
         timed_out = pthread_cond_timedwait(&hasher->done, &hasher->lock, &until);
     pthread_mutex_unlock(&hasher->lock);
     return td_file_sha256(file) != NULL;
@@ -540,8 +535,8 @@ static bool start_threads(struct td_hasher *hasher, struct td_error *err)
     while (ok && hasher->worker_count < wanted)
         ok = start_worker(hasher);
     pthread_mutex_unlock(&hasher->lock);
-    return ok || td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start %zu threads for --hash-threads",
-                              2 * wanted + 1);
+    return ok ||
+           td_error_set(err, TD_RESOURCE_EXHAUSTED, "cannot start %zu threads for --hash-threads", 2 * wanted + 1);
 }
 
 static void join_threads(struct td_hasher *hasher)

@@ -1,6 +1,6 @@
-/* The hasher: computes the SHA-256 of every file of the current snapshot in the background, small files first, reading by
- * threads that run only when nothing else wants the processor or the disk; and of a file that somebody waits for by one
- * that runs like any other. Thread-safe. */
+/* The hasher: computes the SHA-256 of every file of the current snapshot in the background, small files first, reading
+ * by threads that run only when nothing else wants the processor or the disk; and of a file that somebody waits for by
+ * one that runs like any other. Thread-safe. */
 #ifndef TD_CATALOG_HASHER_H
 #define TD_CATALOG_HASHER_H
 

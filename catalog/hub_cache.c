@@ -59,8 +59,7 @@ bool td_hub_cache_place(const char *path, struct td_hub_place *place)
         place->commit[commit_len] = '\0';
         memcpy(place->below, at + 1, len - folder_len);
         /* the id is shorter than the folder's name: there is room */
-        memmove(place->id + strlen(place->id), at + between + commit_len,
-                len - folder_len - between - commit_len + 1);
+        memmove(place->id + strlen(place->id), at + between + commit_len, len - folder_len - between - commit_len + 1);
         return true;
     }
     return false;
@@ -87,8 +86,7 @@ static bool commit_of_main(const struct td_root *root, const char *path, char *c
 {
     char at[PATH_MAX];
     struct stat st;
-    return snprintf(at, sizeof at, "%s/refs/main", path) < (int)sizeof at &&
-           read_ref(root, at, commit, capacity) &&
+    return snprintf(at, sizeof at, "%s/refs/main", path) < (int)sizeof at && read_ref(root, at, commit, capacity) &&
            snprintf(at, sizeof at, "%s/snapshots/%s", path, commit) < (int)sizeof at &&
            td_root_stat(root, at, &st, NULL) && S_ISDIR(st.st_mode);
 }
@@ -141,8 +139,7 @@ struct pending {
 
 /* One item of refs/ or a directory in it. False when the visitor has enough. */
 static bool visit_ref(const struct td_root *root, const char *refs, const char *name, bool is_directory,
-                      struct pending *pending, bool (*visit)(void *, const char *, const char *),
-                      void *context)
+                      struct pending *pending, bool (*visit)(void *, const char *, const char *), void *context)
 {
     char at[PATH_MAX];
     char commit[NAME_MAX + 1];
@@ -151,8 +148,7 @@ static bool visit_ref(const struct td_root *root, const char *refs, const char *
             memcpy(pending->names[pending->count++], name, strlen(name) + 1);
         return true;
     }
-    if (snprintf(at, sizeof at, "%s/%s", refs, name) >= (int)sizeof at ||
-        !read_ref(root, at, commit, sizeof commit))
+    if (snprintf(at, sizeof at, "%s/%s", refs, name) >= (int)sizeof at || !read_ref(root, at, commit, sizeof commit))
         return true;
     return visit(context, name, commit);
 }
@@ -168,15 +164,13 @@ bool td_hub_cache_refs(const struct td_root *root, const char *path,
     while (ok && pending.count > 0) {
         char below[NAME_MAX + 1];
         memcpy(below, pending.names[--pending.count], sizeof below);
-        DIR *dir =
-            snprintf(at, sizeof at, "%s/%s", refs, below) < (int)sizeof at ? open_listing(root, at) : NULL;
+        DIR *dir = snprintf(at, sizeof at, "%s/%s", refs, below) < (int)sizeof at ? open_listing(root, at) : NULL;
         struct stat st;
         const char *name = NULL;
         while (ok && dir != NULL && left > 0 && (name = next_item(dir, 0, &st)) != NULL) {
             char whole[NAME_MAX + 1];
             left--;
-            if (snprintf(whole, sizeof whole, "%s%s%s", below, below[0] == '\0' ? "" : "/", name) <
-                (int)sizeof whole)
+            if (snprintf(whole, sizeof whole, "%s%s%s", below, below[0] == '\0' ? "" : "/", name) < (int)sizeof whole)
                 ok = visit_ref(root, refs, whole, S_ISDIR(st.st_mode), &pending, visit, context);
         }
         if (dir != NULL)
@@ -206,8 +200,8 @@ static bool look_at_commit(void *context, const char *commit)
         return true;
     int64_t changed_ns = td_file_id_of(&st).mtime_ns;
     /* equal times: the greater name, so that every scan chooses the same */
-    if (newest->found && (changed_ns < newest->changed_ns ||
-                          (changed_ns == newest->changed_ns && strcmp(commit, newest->commit) < 0)))
+    if (newest->found &&
+        (changed_ns < newest->changed_ns || (changed_ns == newest->changed_ns && strcmp(commit, newest->commit) < 0)))
         return true;
     newest->found = true;
     newest->changed_ns = changed_ns;

@@ -79,8 +79,7 @@ static bool take_indexed(struct td_checkpoint *checkpoint, struct td_lacks *lack
             tensor = td_manifest_find(&checkpoint->parts[place]->file->manifest,
                                       td_text_n(entry->tensor, entry->tensor_len));
         if (tensor != NULL)
-            checkpoint->refs[checkpoint->tensor_count++] =
-                (struct td_tensor_ref){.tensor = tensor, .part = place};
+            checkpoint->refs[checkpoint->tensor_count++] = (struct td_tensor_ref){.tensor = tensor, .part = place};
     }
     lacks->tensor_count = index->entry_count - checkpoint->tensor_count;
     return true;
@@ -103,13 +102,12 @@ static struct td_join *previous_join(const struct td_model *previous, const stru
     return NULL;
 }
 
-static bool take_joined(struct td_checkpoint *checkpoint, struct td_lacks *lacks,
-                        const struct td_model *previous, struct td_error *err)
+static bool take_joined(struct td_checkpoint *checkpoint, struct td_lacks *lacks, const struct td_model *previous,
+                        struct td_error *err)
 {
     const struct td_dcp *dcp = &lacks->index->file->dcp;
     struct td_join *before = previous_join(previous, checkpoint);
-    checkpoint->join =
-        before != NULL ? td_join_ref(before) : td_dcp_join(dcp, checkpoint->parts, lacks->places, err);
+    checkpoint->join = before != NULL ? td_join_ref(before) : td_dcp_join(dcp, checkpoint->parts, lacks->places, err);
     if (checkpoint->join == NULL)
         return false;
     checkpoint->refs = checkpoint->join->tensors;
@@ -118,13 +116,12 @@ static bool take_joined(struct td_checkpoint *checkpoint, struct td_lacks *lacks
     return true;
 }
 
-static bool take_tensors(struct td_checkpoint *checkpoint, struct td_lacks *lacks,
-                         const struct td_model *previous, struct td_error *err)
+static bool take_tensors(struct td_checkpoint *checkpoint, struct td_lacks *lacks, const struct td_model *previous,
+                         struct td_error *err)
 {
     if (lacks->index == NULL)
         return td_shards_merge(checkpoint, err);
-    return is_distributed(lacks) ? take_joined(checkpoint, lacks, previous, err)
-                                 : take_indexed(checkpoint, lacks, err);
+    return is_distributed(lacks) ? take_joined(checkpoint, lacks, previous, err) : take_indexed(checkpoint, lacks, err);
 }
 
 /* Sums up the tensors that can be served; false when that is no 64-bit number. */
@@ -132,8 +129,7 @@ static bool sum(struct td_checkpoint *checkpoint)
 {
     for (size_t i = 0; i < checkpoint->tensor_count; i++) {
         const struct td_tensor *tensor = checkpoint->refs[i].tensor;
-        if (tensor->reason == NULL &&
-            !td_add_u64(checkpoint->total_bytes, tensor->nbytes, &checkpoint->total_bytes))
+        if (tensor->reason == NULL && !td_add_u64(checkpoint->total_bytes, tensor->nbytes, &checkpoint->total_bytes))
             return false;
     }
     return true;
@@ -160,8 +156,7 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
 
 /* Fills the checkpoint. *is_any is false when there is nothing to offer. */
 static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, const struct td_model *model,
-                 struct td_checkpoint *checkpoint, const struct td_partial_set *set, bool *is_any,
-                 struct td_error *err)
+                 struct td_checkpoint *checkpoint, const struct td_partial_set *set, bool *is_any, struct td_error *err)
 {
     struct td_lacks *lacks = td_arena_array(&snapshot->arena, 1, sizeof *lacks);
     *is_any = false;
@@ -233,8 +228,7 @@ void td_partial_write_reason(const struct td_checkpoint *checkpoint, struct td_b
                          lacks->tensor_count == 1 ? " that is" : "s that are");
     else
         td_buffer_printf(out, "%zu file%s of %s %s missing or refused", lacks->file_count,
-                         lacks->file_count == 1 ? "" : "s", source_of(lacks),
-                         lacks->file_count == 1 ? "is" : "are");
+                         lacks->file_count == 1 ? "" : "s", source_of(lacks), lacks->file_count == 1 ? "is" : "are");
 }
 
 /* Lists the numbers that no member of a group has. A name can claim 99,999 members, so nothing is kept of them. */
@@ -250,8 +244,7 @@ static void each_missing_member(const struct td_checkpoint *checkpoint, size_t m
     unsigned total = of.total;
     for (unsigned number = 1; number <= total && max > 0; number++) {
         struct td_shard_of member = {0};
-        if (next < checkpoint->part_count &&
-            td_shard_of_name(td_base_name(checkpoint->parts[next]->path), &member) &&
+        if (next < checkpoint->part_count && td_shard_of_name(td_base_name(checkpoint->parts[next]->path), &member) &&
             member.number == number) {
             next++;
             continue;
@@ -280,8 +273,7 @@ void td_partial_each_missing(const struct td_checkpoint *checkpoint, size_t max,
 }
 
 /* Returns whether the file is listed beside the others, refused or not. False when memory is short, too. */
-static bool is_listed(const struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
-                      const char *file)
+static bool is_listed(const struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint, const char *file)
 {
     const struct td_lacks *lacks = checkpoint->lacks;
     const char *beside = lacks->index != NULL ? lacks->index->path : checkpoint->parts[0]->path;
@@ -318,8 +310,7 @@ static size_t file_of(const struct td_lacks *lacks, struct td_text name)
     size_t at = td_names_search(&names, name, &found);
     if (!found)
         return SIZE_MAX;
-    return is_distributed(lacks) ? td_dcp_missing_file(&dcp->tensors[at], lacks->places)
-                                 : index->entries[at].file;
+    return is_distributed(lacks) ? td_dcp_missing_file(&dcp->tensors[at], lacks->places) : index->entries[at].file;
 }
 
 static void copy_name(void *context, const char *file)
@@ -352,6 +343,6 @@ void td_partial_write_absence(const struct td_snapshot *snapshot, const struct t
     else if (lacks->file_count == 1)
         td_buffer_printf(out, "it may be in \"%.200s\", which %s", file, fault);
     else
-        td_buffer_printf(out, "it may be in \"%.200s\", which %s, or in %zu other missing or refused files",
-                         file, fault, lacks->file_count - 1);
+        td_buffer_printf(out, "it may be in \"%.200s\", which %s, or in %zu other missing or refused files", file,
+                         fault, lacks->file_count - 1);
 }

@@ -26,8 +26,8 @@ struct td_lacks {
     size_t tensor_count;          /* how many tensors are not there; of a group nobody knows */
 };
 
-/* Adds the tensors that are in the files that are there to model->partials. Adds nothing when no tensor is there, when a
- * group lacks nothing or has a tensor twice, or when the tensors have more than 2^64-1 bytes. `previous`, the model
+/* Adds the tensors that are in the files that are there to model->partials. Adds nothing when no tensor is there, when
+ * a group lacks nothing or has a tensor twice, or when the tensors have more than 2^64-1 bytes. `previous`, the model
  * before, may be NULL. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_partial_add(struct td_snapshot *snapshot, const struct td_model *previous, struct td_model *model,
                     const struct td_partial_set *set, struct td_error *err);

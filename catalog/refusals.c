@@ -122,9 +122,8 @@ void td_refusals_log(const struct td_snapshot *before, const struct td_snapshot 
                                           : strcmp(now->models[i].id, before->models[k].id);
         const struct td_model *new_model = order <= 0 ? &now->models[i++] : NULL;
         const struct td_model *old_model = order >= 0 ? &before->models[k++] : NULL;
-        same +=
-            tell((struct sorted){before, old_model, old_model == NULL ? &none : &old_model->problems, NULL},
-                 (struct sorted){now, new_model, new_model == NULL ? &none : &new_model->problems, NULL});
+        same += tell((struct sorted){before, old_model, old_model == NULL ? &none : &old_model->problems, NULL},
+                     (struct sorted){now, new_model, new_model == NULL ? &none : &new_model->problems, NULL});
     }
     same += tell((struct sorted){before, NULL, before == NULL ? &none : &before->problems, NULL},
                  (struct sorted){now, NULL, &now->problems, NULL});

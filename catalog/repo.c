@@ -39,8 +39,7 @@ static struct td_repo *add_repo(struct builder *b)
 /* Takes datasets/ off the id. */
 static void set_id(struct td_repo *repo, const char *id)
 {
-    repo->is_dataset_folder =
-        strncmp(id, datasets_prefix, DATASETS_PREFIX_LEN) == 0 && id[DATASETS_PREFIX_LEN] != '\0';
+    repo->is_dataset_folder = strncmp(id, datasets_prefix, DATASETS_PREFIX_LEN) == 0 && id[DATASETS_PREFIX_LEN] != '\0';
     repo->id = repo->is_dataset_folder ? id + DATASETS_PREFIX_LEN : id;
 }
 
@@ -119,12 +118,12 @@ static bool is_topmost(const struct builder *b, const struct td_text *directory)
     return true;
 }
 
-/* What of it can be an id: two segments, behind datasets/ if it begins so. Clients know no longer ones, so a directory that
- * lies deeper is a part of the repository above it. */
+/* What of it can be an id: two segments, behind datasets/ if it begins so. Clients know no longer ones, so a directory
+ * that lies deeper is a part of the repository above it. */
 static struct td_text id_part(const struct td_text *directory)
 {
-    bool in_datasets = directory->len > DATASETS_PREFIX_LEN &&
-                       memcmp(directory->p, datasets_prefix, DATASETS_PREFIX_LEN) == 0;
+    bool in_datasets =
+        directory->len > DATASETS_PREFIX_LEN && memcmp(directory->p, datasets_prefix, DATASETS_PREFIX_LEN) == 0;
     int segments = in_datasets ? 3 : 2;
     struct td_text part = *directory;
     for (size_t i = 0; i < directory->len; i++) {
@@ -196,8 +195,7 @@ static bool is_data_file(const char *path, bool beside_config)
 
 bool td_repo_files_are_data(const struct td_snapshot *snapshot, size_t first, size_t count, size_t prefix_len)
 {
-    bool has_config =
-        td_snapshot_find_in_run(snapshot, first, count, prefix_len, td_text_of("config.json")) != NULL;
+    bool has_config = td_snapshot_find_in_run(snapshot, first, count, prefix_len, td_text_of("config.json")) != NULL;
     for (size_t i = first; i < first + count; i++)
         if (is_data_file(snapshot->entries[i].path + prefix_len, has_config))
             return true;
@@ -214,12 +212,12 @@ static void commit_add(struct td_digest *digest, const char *path, const char *t
 static size_t count_problems(const struct td_snapshot *snapshot, const struct td_repo *repo)
 {
     if (repo->prefix_len == 0 || repo->entry_count == 0)
-        return 0; /* a root model's are counted by add_root_models */
+        return 0;                                                 /* a root model's are counted by add_root_models */
     const char *base = snapshot->entries[repo->first_entry].path; /* with its '/' */
     const struct td_model *model = td_snapshot_find_model(snapshot, td_text_n(base, repo->prefix_len - 1));
     size_t count = model == NULL ? 0 : model->problems.count;
-    for (size_t at = td_snapshot_models_after(snapshot, td_text_n(base, repo->prefix_len));
-         at < snapshot->model_count; at++) {
+    for (size_t at = td_snapshot_models_after(snapshot, td_text_n(base, repo->prefix_len)); at < snapshot->model_count;
+         at++) {
         model = &snapshot->models[at];
         if (strncmp(model->id, base, repo->prefix_len) != 0)
             break;
@@ -349,8 +347,8 @@ static bool set_hub_id(struct td_snapshot *snapshot, struct td_repo *repo, struc
     memcpy(path, both, sizeof both - 1);
     memcpy(path + sizeof both - 1, repo->id, len + 1);
     const char *id = path + DATASETS_PREFIX_LEN;
-    bool taken = is_taken(snapshot, td_text_of(id)) ||
-                 (td_repo_is_dataset(repo) && is_taken(snapshot, td_text_of(path)));
+    bool taken =
+        is_taken(snapshot, td_text_of(id)) || (td_repo_is_dataset(repo) && is_taken(snapshot, td_text_of(path)));
     if (!taken)
         repo->hub_id = id;
     return true;
@@ -363,8 +361,7 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
     b.in_cache = calloc(snapshot->entry_count + 1, sizeof *b.in_cache);
     if (b.in_cache == NULL)
         return td_error_no_memory(err);
-    bool ok = add_caches(&b, caches, cache_count) && find_directories(&b) && add_directories(&b) &&
-              add_root_models(&b);
+    bool ok = add_caches(&b, caches, cache_count) && find_directories(&b) && add_directories(&b) && add_root_models(&b);
     for (size_t i = 0; ok && i < snapshot->repo_count; i++) {
         ok = describe(snapshot, &snapshot->repos[i], err) && set_hub_id(snapshot, &snapshot->repos[i], err);
         take_revision(&snapshot->repos[i]);
@@ -393,8 +390,7 @@ static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool fo
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         const struct td_repo *repo = &snapshot->repos[mid];
-        bool before =
-            repo->is_dataset_folder != folder ? folder : td_text_compare(td_text_of(repo->id), id) < 0;
+        bool before = repo->is_dataset_folder != folder ? folder : td_text_compare(td_text_of(repo->id), id) < 0;
         if (before)
             low = mid + 1;
         else
@@ -453,8 +449,7 @@ const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_d
 /* Whether the repository has a file or a folder at this path. */
 static bool has_path(const struct td_snapshot *snapshot, const struct td_repo *repo, struct td_text path)
 {
-    return td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path) !=
-               NULL ||
+    return td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path) != NULL ||
            td_snapshot_run_has_folder(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path);
 }
 
@@ -513,8 +508,7 @@ static const struct td_repo *find_other(const struct td_repo *repo, struct td_te
 static const struct td_repo *find_other_made(const struct td_repo *repo, struct td_text commit)
 {
     for (const struct td_repo *other = repo + 1; other <= repo + repo->other_count; other++)
-        if (is_text(other->commit, commit.p, commit.len) ||
-            is_text(other->identity_commit, commit.p, commit.len))
+        if (is_text(other->commit, commit.p, commit.len) || is_text(other->identity_commit, commit.p, commit.len))
             return other;
     return NULL;
 }
@@ -527,8 +521,7 @@ const struct td_repo *td_repo_at(const struct td_repo *repo, struct td_text revi
     for (size_t i = 0; i < repo->ref_count; i++) {
         const char *commit = repo->refs[i].commit;
         if (is_text(repo->refs[i].name, revision.p, revision.len))
-            return is_text(repo->revision, commit, strlen(commit)) ? repo
-                                                                   : find_other(repo, td_text_of(commit));
+            return is_text(repo->revision, commit, strlen(commit)) ? repo : find_other(repo, td_text_of(commit));
     }
     const struct td_repo *other = find_other(repo, revision);
     return other != NULL ? other : find_other_made(repo, revision);

@@ -26,16 +26,15 @@ struct td_repo {
     const char *hub_id;
     /* It lies below datasets/, or is a cache's datasets--org--name; its id has no datasets/ then. */
     bool is_dataset_folder;
-    bool is_other_revision; /* of a cache: not what `main` means */
-    const char *folder;     /* where it lies, as clients know it; of other revisions, where main's does */
-    const char *revision;   /* its commit in a Hugging Face cache, or NULL */
+    bool is_other_revision;          /* of a cache: not what `main` means */
+    const char *folder;              /* where it lies, as clients know it; of other revisions, where main's does */
+    const char *revision;            /* its commit in a Hugging Face cache, or NULL */
     size_t first_entry, entry_count; /* its files, a run of the snapshot's entries */
     size_t prefix_len;               /* of its entries' paths that is not part of their paths in it */
     bool has_checkpoint;             /* has checkpoint files */
     bool has_data;                   /* has files that datasets are made of: td_repo_files_are_data */
-    size_t
-        error_count; /* files that are not what their names say (td_file.error), and problems of its models: sets
-                         * that are not whole among them. A file may count twice */
+    size_t error_count;  /* files that are not what their names say (td_file.error), and problems of its models: sets
+                          * that are not whole among them. A file may count twice */
     int64_t updated_ns;  /* mtime of the newest file */
     uint64_t file_bytes; /* 2^64-1 for more */
     /* The revision; else made of its files' paths and contents, of their identities until all contents are known. */
@@ -68,8 +67,8 @@ bool td_repos_build(struct td_snapshot *snapshot, const struct td_cache_folder *
  * path local/demo. Returns the path itself, or its end; *len is then the length of that. */
 const char *td_repo_resolve(const struct td_snapshot *snapshot, const char *path, size_t *len);
 
-/* The repository of this id (one segment: also with the default namespace before it) as `main` means it; NULL when there
- * is none, or one of the other kind. One without checkpoints may be asked for as either kind. */
+/* The repository of this id (one segment: also with the default namespace before it) as `main` means it; NULL when
+ * there is none, or one of the other kind. One without checkpoints may be asked for as either kind. */
 const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_dataset, struct td_text id);
 
 /* The repository that has something at this path below its id, as org/name has for "org/name/unet"; *folder is the rest
@@ -84,10 +83,9 @@ const struct td_repo *td_repo_at(const struct td_repo *repo, struct td_text revi
 /* Whether clients should see it as a dataset. */
 bool td_repo_is_dataset(const struct td_repo *repo);
 
-/* Returns whether a run of entries holds files that datasets are made of: .parquet, .jsonl, .arrow, .json or .csv. Beside
- * a config.json (at prefix_len) the last two say nothing, since models have them as well. */
-bool td_repo_files_are_data(const struct td_snapshot *snapshot, size_t first, size_t count,
-                            size_t prefix_len);
+/* Returns whether a run of entries holds files that datasets are made of: .parquet, .jsonl, .arrow, .json or .csv.
+ * Beside a config.json (at prefix_len) the last two say nothing, since models have them as well. */
+bool td_repo_files_are_data(const struct td_snapshot *snapshot, size_t first, size_t count, size_t prefix_len);
 
 /* An entry's path in the repository. */
 const char *td_repo_relative(const struct td_repo *repo, const struct td_entry *entry);

@@ -72,13 +72,13 @@ static bool unsettled_add(struct scan *s, const struct td_found *found, const st
 /* A truncation sets the size before the times: another size under the same mtime is a change seen half-way. */
 static bool is_half_changed(const struct td_file_id *before, const struct td_file_id *now)
 {
-    return before->inode == now->inode && before->device == now->device &&
-           before->mtime_ns == now->mtime_ns && before->size_bytes != now->size_bytes;
+    return before->inode == now->inode && before->device == now->device && before->mtime_ns == now->mtime_ns &&
+           before->size_bytes != now->size_bytes;
 }
 
 /* A file is settled when its mtime lies settle_ns back; for a mtime in the future (a skewed clock), and after a change
- * that was seen half-way, when it has been seen unchanged that long. Only then can a later write not leave the same mtime
- * behind ("racily clean"). published is what is shown now, or NULL. */
+ * that was seen half-way, when it has been seen unchanged that long. Only then can a later write not leave the same
+ * mtime behind ("racily clean"). published is what is shown now, or NULL. */
 static bool is_settled(const struct scan *s, const struct td_found *found, const struct td_file_id *published,
                        struct seen *seen)
 {
@@ -105,8 +105,9 @@ static bool is_settled(const struct scan *s, const struct td_found *found, const
     return false;
 }
 
-/* Returns whether a young file may be published at once: it was written from its beginning to its end, as cp does, and no
- * writer has it open. A checkpoint file must also parse. Only a scan that somebody asked for publishes such files. */
+/* Returns whether a young file may be published at once: it was written from its beginning to its end, as cp does, and
+ * no writer has it open. A checkpoint file must also parse. Only a scan that somebody asked for publishes such files.
+ */
 static bool is_finished(const struct scan *s, const struct td_found *found, struct seen *seen)
 {
     uint64_t wait_ns = 0;
@@ -190,8 +191,7 @@ static void take_memory(struct scan *s, struct td_file *file)
         return;
     }
     (void)td_error_set(&why, TD_INVALID_ARGUMENT,
-                       "what is known of it takes %" PRIu64
-                       " bytes of memory, more than is left of the %" PRIu64
+                       "what is known of it takes %" PRIu64 " bytes of memory, more than is left of the %" PRIu64
                        " that all files together may take (--max-memory)",
                        bytes, memory->max_bytes);
     if (file->kind == TD_FILE_PLAIN)
@@ -201,8 +201,8 @@ static void take_memory(struct scan *s, struct td_file *file)
     file->needed_bytes = bytes;
 }
 
-/* Opens and parses a file for which td_file_is_read holds. `name` is the one that clients know. Sets *same to false when
- * another file has taken its place since the walk. */
+/* Opens and parses a file for which td_file_is_read holds. `name` is the one that clients know. Sets *same to false
+ * when another file has taken its place since the walk. */
 static void file_read(struct scan *s, struct td_file *file, const char *name, bool *same)
 {
     struct td_error why = TD_ERROR_INIT;
@@ -242,8 +242,7 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         return true;
     }
     struct seen seen;
-    bool trusted =
-        is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen);
+    bool trusted = is_settled(s, found, is_same_place(before, found) ? &before->file->source.id : NULL, &seen);
     bool early = !trusted && is_finished(s, found, &seen);
     if (trusted || early) {
         trusted = true;
@@ -275,8 +274,8 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
     return true;
 }
 
-/* Returns whether a part of a distributed checkpoint lies beside this .metadata, which sorts before its parts. Without one
- * it is a dot-file like others. */
+/* Returns whether a part of a distributed checkpoint lies beside this .metadata, which sorts before its parts. Without
+ * one it is a dot-file like others. */
 static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
 {
     const char *path = walk->found[metadata].path;
@@ -375,8 +374,8 @@ static bool is_unchanged(const struct scan *s)
     const struct td_snapshot *now = s->snapshot;
     const struct td_snapshot *before = s->previous;
     return before != NULL && strcmp(before->tag, now->tag) == 0 && before->root == now->root &&
-           before->hashed_count == now->hashed_count && before->unsettled_count == 0 &&
-           now->unsettled_count == 0 && td_snapshot_has_all_problems(before);
+           before->hashed_count == now->hashed_count && before->unsettled_count == 0 && now->unsettled_count == 0 &&
+           td_snapshot_has_all_problems(before);
 }
 
 /* `root` is NULL for a snapshot of one file. */
@@ -415,8 +414,7 @@ bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snap
         return td_error_no_memory(err);
     struct td_walk walk = {0};
     s.walk = &walk;
-    s.grouping =
-        (struct td_grouping){.snapshot = s.snapshot, .previous = previous, .walk = &walk, .err = err};
+    s.grouping = (struct td_grouping){.snapshot = s.snapshot, .previous = previous, .walk = &walk, .err = err};
     const struct td_walk_limits limits = {.max_files = config->max_files,
                                           .max_directories = config->max_directories,
                                           .all_revisions = config->all_revisions};
@@ -466,11 +464,9 @@ static bool check_name(const char *name, struct td_error *err)
         return true;
     case TD_FILE_SHARD_INDEX:
     case TD_FILE_DCP_METADATA:
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "names the files of a sharded checkpoint; inspect its directory");
+        return td_error_set(err, TD_INVALID_ARGUMENT, "names the files of a sharded checkpoint; inspect its directory");
     case TD_FILE_DCP_PART:
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "is a part of a distributed checkpoint; inspect its directory");
+        return td_error_set(err, TD_INVALID_ARGUMENT, "is a part of a distributed checkpoint; inspect its directory");
     default:
         break;
     }
@@ -519,8 +515,7 @@ static bool add_alone(struct td_snapshot *snapshot, struct td_file *file, struct
     return td_checkpoints_build(snapshot, NULL, model, &candidate, 1, err);
 }
 
-bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out,
-                  struct td_error *err)
+bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out, struct td_error *err)
 {
     const char *name = td_base_name(path);
     struct td_file_id id;

@@ -61,8 +61,7 @@ int td_shard_compare(const void *a, const void *b)
     return order != 0 ? order : (x->of.number > y->of.number) - (x->of.number < y->of.number);
 }
 
-bool td_shard_split_agrees(const struct td_entry *part, size_t i, size_t shard_total, char *message,
-                           size_t capacity)
+bool td_shard_split_agrees(const struct td_entry *part, size_t i, size_t shard_total, char *message, size_t capacity)
 {
     const struct td_manifest *manifest = &part->file->manifest;
     size_t number = manifest->split_number < 0 ? i : (size_t)manifest->split_number;

@@ -36,16 +36,15 @@ bool td_shard_of_name(const char *file_name, struct td_shard_of *out);
 /* The length of "stem" in stem-00001-of-00003.safetensors; 0: no such name. */
 size_t td_shard_stem_len(const char *file_name);
 
-/* Returns whether a shard of a split GGUF, which is the i-th (from 0) of shard_total by its name, says the same of itself.
- * If not, `message` is the reason. */
-bool td_shard_split_agrees(const struct td_entry *part, size_t i, size_t shard_total, char *message,
-                           size_t capacity);
+/* Returns whether a shard of a split GGUF, which is the i-th (from 0) of shard_total by its name, says the same of
+ * itself. If not, `message` is the reason. */
+bool td_shard_split_agrees(const struct td_entry *part, size_t i, size_t shard_total, char *message, size_t capacity);
 
 /* Lists all tensors of the checkpoint's parts as its refs, sorted by name. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_shards_merge(struct td_checkpoint *checkpoint, struct td_error *err);
 
-/* Sets the checkpoint's metadata to those of its first part_count parts, each key once: the first part that has it wins. Past
- * 1,024 keys the first part's stand for all. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Sets the checkpoint's metadata to those of its first part_count parts, each key once: the first part that has it
+ * wins. Past 1,024 keys the first part's stand for all. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_shards_metadata(struct td_checkpoint *checkpoint, size_t part_count, struct td_arena *arena,
                         struct td_error *err);
 

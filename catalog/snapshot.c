@@ -99,8 +99,8 @@ void td_snapshot_entries_below(const struct td_snapshot *snapshot, struct td_tex
     *count = lower_bound(&names, directory, '/' + 1) - *first;
 }
 
-bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first, size_t count,
-                                size_t prefix_len, struct td_text folder)
+bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first, size_t count, size_t prefix_len,
+                                struct td_text folder)
 {
     const struct entry_run run = {.entries = snapshot->entries + first, .prefix_len = prefix_len};
     const struct td_names names = {.count = count, .context = &run, .get = entry_path};
@@ -219,11 +219,9 @@ const struct td_model *td_snapshot_find_model(const struct td_snapshot *snapshot
     return found ? &snapshot->models[at] : NULL;
 }
 
-void td_snapshot_models_below(const struct td_snapshot *snapshot, struct td_text id, size_t *first,
-                              size_t *count)
+void td_snapshot_models_below(const struct td_snapshot *snapshot, struct td_text id, size_t *first, size_t *count)
 {
-    const struct td_names names = {
-        .count = snapshot->model_count, .context = snapshot->models, .get = model_id};
+    const struct td_names names = {.count = snapshot->model_count, .context = snapshot->models, .get = model_id};
     *first = lower_bound(&names, id, '/');
     *count = lower_bound(&names, id, '/' + 1) - *first;
 }
@@ -250,8 +248,7 @@ const struct td_entry *td_snapshot_find_entry(const struct td_snapshot *snapshot
     return td_snapshot_find_in_run(snapshot, 0, snapshot->entry_count, 0, path);
 }
 
-const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, struct td_text path,
-                                         size_t *rest)
+const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, struct td_text path, size_t *rest)
 {
     for (size_t end = path.len; end > 0; end--) {
         if (end != path.len && path.p[end] != '/')
@@ -324,8 +321,7 @@ bool td_checkpoint_find_number(const struct td_checkpoint *checkpoint, struct td
     return found;
 }
 
-bool td_checkpoint_find(const struct td_checkpoint *checkpoint, struct td_text name,
-                        struct td_tensor_ref *out)
+bool td_checkpoint_find(const struct td_checkpoint *checkpoint, struct td_text name, struct td_tensor_ref *out)
 {
     size_t at;
     bool found = td_checkpoint_find_number(checkpoint, name, &at);
@@ -340,8 +336,7 @@ struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const
     return tensor->piece_count == 0 ? NULL : join->grids[tensor - join->tensors[0].tensor];
 }
 
-void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,
-                     const char *message)
+void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path, const char *message)
 {
     enum { PROBLEMS_MAX = 1000 };
     if (problems->count >= PROBLEMS_MAX)

@@ -33,8 +33,7 @@ struct td_memory {
 /* One regular file, with its parsed manifest when it is a checkpoint file. */
 struct td_file {
     _Atomic int refs;
-    uint64_t
-        number; /* of no other file that this process has parsed, not of the same one under another name */
+    uint64_t number; /* of no other file that this process has parsed, not of the same one under another name */
     struct td_mapping_cache *maps;
     struct td_memory *memory;       /* or NULL */
     uint64_t memory_bytes;          /* taken of it */
@@ -44,11 +43,11 @@ struct td_file {
     const struct td_format *format; /* of TENSORS and DCP_PART; else NULL */
     bool readable;                  /* parsed without fault: what belongs to its kind is valid */
     bool is_lfs_pointer;            /* what lies there stands for the file; error says so */
-    bool transient; /* refused for a reason that may pass (I/O, memory): parsed again next time */
-    struct td_manifest manifest;   /* of TENSORS and DCP_PART; else empty */
-    struct td_shard_index index;   /* of SHARD_INDEX */
-    struct td_dcp dcp;             /* of DCP_METADATA */
-    struct td_dtype_count *counts; /* elements of its tensors by type, in the manifest's arena */
+    bool transient;                 /* refused for a reason that may pass (I/O, memory): parsed again next time */
+    struct td_manifest manifest;    /* of TENSORS and DCP_PART; else empty */
+    struct td_shard_index index;    /* of SHARD_INDEX */
+    struct td_dcp dcp;              /* of DCP_METADATA */
+    struct td_dtype_count *counts;  /* elements of its tensors by type, in the manifest's arena */
     size_t count_count;
     enum td_facts_kind facts_kind; /* of PLAIN: what it may tell of the model beside it */
     struct td_facts *facts;        /* what it does tell, or NULL */
@@ -56,7 +55,7 @@ struct td_file {
     char identity_tag[TD_TAG_BYTES];   /* strong validator of its bytes until these are hashed */
     char sha256[TD_SHA256_TEXT_BYTES]; /* of its bytes, once; valid when hash_state says so */
     _Atomic int hash_state;            /* 0 not known, 1 being written, 2 known */
-    _Atomic bool hash_failed; /* it could not be read for that; tried again only for somebody who waits */
+    _Atomic bool hash_failed;          /* it could not be read for that; tried again only for somebody who waits */
 };
 
 /* A file under the name by which clients know it: models--org--name/snapshots/<commit>/x is org/name/x. */
@@ -82,8 +81,8 @@ struct td_tensor_ref {
     uint32_t part;
 };
 
-/* The tensors of a distributed checkpoint, or of a file with tensors in others. It needs the files that it was made of, so
- * it is shared by those snapshots that hold the same. */
+/* The tensors of a distributed checkpoint, or of a file with tensors in others. It needs the files that it was made of,
+ * so it is shared by those snapshots that hold the same. */
 struct td_join {
     _Atomic int refs;
     struct td_arena arena; /* owns the tensors, their pieces and all lists here */
@@ -101,23 +100,20 @@ struct td_checkpoint {
     struct td_tensor_ref *refs; /* sorted by name; NULL when it is exactly the first part's manifest */
     struct td_join *join;       /* of which refs are then part; NULL where the files say all */
     size_t tensor_count;
-    uint64_t
-        total_bytes; /* of the tensors that can be served: the parts of one that cannot are tensors themselves */
+    uint64_t total_bytes;  /* of the tensors that can be served: the parts of one that cannot are tensors themselves */
     bool fits_safetensors; /* each of its tensors can be written to a safetensors file */
     const struct td_metadata *metadata;
     size_t metadata_count;
-    const struct td_lacks
-        *lacks;             /* of an incomplete one (catalog/partial_checkpoint.h); NULL of a complete one */
-    char tag[TD_TAG_BYTES]; /* changes whenever anything in its manifest may */
+    const struct td_lacks *lacks;  /* of an incomplete one (catalog/partial_checkpoint.h); NULL of a complete one */
+    char tag[TD_TAG_BYTES];        /* changes whenever anything in its manifest may */
     char former_tag[TD_TAG_BYTES]; /* what it was before its files were hashed */
 };
 
 struct td_model {
     const char *id;
-    size_t
-        directory_len; /* of its files' directory, which is then its id; 0: they lie directly in the root */
-    const char *revision;              /* commit of a Hugging Face cache, or NULL */
-    bool is_other_revision;            /* of the cache than the one that has the plain id; not listed */
+    size_t directory_len;   /* of its files' directory, which is then its id; 0: they lie directly in the root */
+    const char *revision;   /* commit of a Hugging Face cache, or NULL */
+    bool is_other_revision; /* of the cache than the one that has the plain id; not listed */
     size_t first_entry, entry_count;   /* its files, a run of the snapshot's entries */
     const struct td_entry *config;     /* config.json, or NULL */
     struct td_checkpoint *checkpoints; /* the default one first, the others by id */
@@ -146,14 +142,13 @@ struct td_snapshot {
     size_t bucket_count;
     struct td_bucket *other_buckets; /* not listed: other names of what is in `local`; sorted by name */
     size_t other_bucket_count;
-    struct td_bucket_run
-        *bucket_runs[3];         /* which they point to: of the named ones, `local`, the unlisted ones */
-    struct td_problems problems; /* what could not be published at all */
-    size_t unsettled_count;      /* files seen but still too young to trust */
-    size_t pending_count; /* of those: nobody is known to write to them, so time alone publishes them */
-    size_t racy_count;    /* of the latter: finished, but the clock has to move on */
-    uint64_t next_due_ns; /* monotonic time by which the first of them settles; 0 = none */
-    size_t hashed_count;  /* files whose content was known when it was made */
+    struct td_bucket_run *bucket_runs[3]; /* which they point to: of the named ones, `local`, the unlisted ones */
+    struct td_problems problems;          /* what could not be published at all */
+    size_t unsettled_count;               /* files seen but still too young to trust */
+    size_t pending_count;                 /* of those: nobody is known to write to them, so time alone publishes them */
+    size_t racy_count;                    /* of the latter: finished, but the clock has to move on */
+    uint64_t next_due_ns;                 /* monotonic time by which the first of them settles; 0 = none */
+    size_t hashed_count;                  /* files whose content was known when it was made */
     char tag[TD_TAG_BYTES];
     void (*retire)(void *context, struct td_snapshot *snapshot); /* called when the last reference goes */
     void *retire_context;
@@ -167,8 +162,8 @@ void td_snapshot_free(struct td_snapshot *snapshot);  /* for retire functions on
 struct td_file *td_file_ref(struct td_file *file);
 void td_file_unref(struct td_file *file);
 
-/* The validator of its bytes: the SHA-256 once it is known (64 hexadecimal digits), else made of its identity (32). Valid
- * as long as the file. */
+/* The validator of its bytes: the SHA-256 once it is known (64 hexadecimal digits), else made of its identity (32).
+ * Valid as long as the file. */
 const char *td_file_tag(const struct td_file *file);
 
 /* Says what its bytes hash to; TD_SHA256_BYTES in binary. Any thread. False when it had been said before. */
@@ -197,23 +192,21 @@ void td_snapshot_entries_below(const struct td_snapshot *snapshot, struct td_tex
                                size_t *count);
 
 /* Whether files are below a folder of a run of entries, whose paths count from byte prefix_len on. */
-bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first, size_t count,
-                                size_t prefix_len, struct td_text folder);
+bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first, size_t count, size_t prefix_len,
+                                struct td_text folder);
 
 /* In a run of entries, whose paths count from byte prefix_len on: the one at this path, or NULL. */
 const struct td_entry *td_snapshot_find_in_run(const struct td_snapshot *snapshot, size_t first, size_t count,
                                                size_t prefix_len, struct td_text path);
 
 /* The models whose ids are below this one, as "org/name/unet" is below "org/name": a run. */
-void td_snapshot_models_below(const struct td_snapshot *snapshot, struct td_text id, size_t *first,
-                              size_t *count);
+void td_snapshot_models_below(const struct td_snapshot *snapshot, struct td_text id, size_t *first, size_t *count);
 
 /* Index of the first model whose id is greater than the given one (where a page continues). */
 size_t td_snapshot_models_after(const struct td_snapshot *snapshot, struct td_text id);
 
 /* The model whose id is the longest prefix of path at a '/' border; *rest is what follows that '/', or the end. */
-const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, struct td_text path,
-                                         size_t *rest);
+const struct td_model *td_snapshot_route(const struct td_snapshot *snapshot, struct td_text path, size_t *rest);
 
 /* The path of an entry below its model. */
 const char *td_model_relative(const struct td_model *model, const struct td_entry *entry);
@@ -227,8 +220,7 @@ const struct td_checkpoint *td_model_find_checkpoint(const struct td_model *mode
 
 /* The i-th tensor in name order. */
 struct td_tensor_ref td_checkpoint_tensor(const struct td_checkpoint *checkpoint, size_t i);
-bool td_checkpoint_find(const struct td_checkpoint *checkpoint, struct td_text name,
-                        struct td_tensor_ref *out);
+bool td_checkpoint_find(const struct td_checkpoint *checkpoint, struct td_text name, struct td_tensor_ref *out);
 
 /* The same, by its number. */
 bool td_checkpoint_find_number(const struct td_checkpoint *checkpoint, struct td_text name, size_t *out);
@@ -240,8 +232,7 @@ struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const
 size_t td_checkpoint_after(const struct td_checkpoint *checkpoint, struct td_text name);
 
 /* Appends a problem; strings are copied into the arena. Past 1,000 they are dropped: a list that long helps nobody. */
-void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path,
-                     const char *message);
+void td_problems_add(struct td_problems *problems, struct td_arena *arena, const char *path, const char *message);
 
 /* False when memory was short for some: another scan of the same files may tell more. */
 bool td_snapshot_has_all_problems(const struct td_snapshot *snapshot);

@@ -12,8 +12,8 @@ bool td_state_is_ours_alone(const struct stat *st)
     return st->st_uid == geteuid() && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* Whether the open directory is the served root or lies in it, by whatever path. False in *inside and as the result when
- * that cannot be told. */
+/* Whether the open directory is the served root or lies in it, by whatever path. False in *inside and as the result
+ * when that cannot be told. */
 static bool look_for_root(int dir_fd, const char *root, bool *inside)
 {
     struct stat wanted;
@@ -45,8 +45,7 @@ static bool check_outside(int fd, const char *path, const char *root, struct td_
                                    "--state-dir: \"%s\" lies in the served directory; choose another", path);
 }
 
-static bool open_named(const char *path, const char *root, bool create, int *fd, struct stat *st,
-                       struct td_error *err)
+static bool open_named(const char *path, const char *root, bool create, int *fd, struct stat *st, struct td_error *err)
 {
     bool made = create && mkdir(path, 0700) == 0;
     if (create && !made && errno != EEXIST)
@@ -64,8 +63,7 @@ static bool open_named(const char *path, const char *root, bool create, int *fd,
 }
 
 /* Opens our own sub-directory of the open directory, of which others may write to the latter. */
-static bool open_own(int dir_fd, const char *path, const char *root, bool create, int *fd,
-                     struct td_error *err)
+static bool open_own(int dir_fd, const char *path, const char *root, bool create, int *fd, struct td_error *err)
 {
     char name[32];
     struct stat st;
@@ -74,21 +72,19 @@ static bool open_own(int dir_fd, const char *path, const char *root, bool create
     if (create && !made && errno != EEXIST)
         return td_error_sys(
             err, TD_PERMISSION_DENIED, errno,
-            "--state-dir: others can write to \"%s\", and its own sub-directory \"%s\" cannot be created there",
-            path, name);
+            "--state-dir: others can write to \"%s\", and its own sub-directory \"%s\" cannot be created there", path,
+            name);
     *fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (*fd < 0 && errno == ENOENT)
-        return td_error_set(
-            err, TD_PERMISSION_DENIED,
-            "--state-dir: others can write to \"%s\", and there is no sub-directory \"%s\" of ours", path,
-            name);
+        return td_error_set(err, TD_PERMISSION_DENIED,
+                            "--state-dir: others can write to \"%s\", and there is no sub-directory \"%s\" of ours",
+                            path, name);
     if (*fd < 0 || fstat(*fd, &st) != 0 || !td_state_is_ours_alone(&st))
-        return td_error_set(
-            err, TD_PERMISSION_DENIED,
-            "--state-dir: others can write to \"%s\", and \"%s\" there is not a directory that "
-            "belongs to the user that tensord runs as (%u) and that nobody else can write to: "
-            "somebody else put it there; remove it or choose another directory",
-            path, name, (unsigned)geteuid());
+        return td_error_set(err, TD_PERMISSION_DENIED,
+                            "--state-dir: others can write to \"%s\", and \"%s\" there is not a directory that "
+                            "belongs to the user that tensord runs as (%u) and that nobody else can write to: "
+                            "somebody else put it there; remove it or choose another directory",
+                            path, name, (unsigned)geteuid());
     if (!check_outside(*fd, name, root, err))
         return false;
     if (create)
@@ -110,11 +106,10 @@ bool td_state_dir_open(const char *path, const char *root, bool create, int *fd,
         return true;
     }
     if (ok && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0)
-        ok = td_error_set(
-            err, TD_PERMISSION_DENIED,
-            "--state-dir: \"%s\" must belong to the user that tensord runs as (%u), or that user "
-            "must be able to write to it: whoever writes there says what files hash to",
-            path, (unsigned)geteuid());
+        ok = td_error_set(err, TD_PERMISSION_DENIED,
+                          "--state-dir: \"%s\" must belong to the user that tensord runs as (%u), or that user "
+                          "must be able to write to it: whoever writes there says what files hash to",
+                          path, (unsigned)geteuid());
     ok = ok && open_own(named_fd, path, root, create, fd, err);
     if (named_fd >= 0)
         (void)close(named_fd);

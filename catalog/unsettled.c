@@ -36,7 +36,7 @@ bool td_unsettled_add(struct td_unsettled_list *list, const char *path, const st
     char *copy = strdup(path);
     if (copy == NULL)
         return td_error_no_memory(err);
-    list->items[list->count++] = (struct td_unsettled){
-        .path = copy, .id = *id, .first_seen_ns = first_seen_ns, .half_changed = half_changed};
+    list->items[list->count++] =
+        (struct td_unsettled){.path = copy, .id = *id, .first_seen_ns = first_seen_ns, .half_changed = half_changed};
     return true;
 }

@@ -40,8 +40,8 @@ struct walker {
 
 static bool is_ignored(const char *name)
 {
-    return (name[0] == '.' && td_file_kind_of(name) != TD_FILE_DCP_METADATA) ||
-           td_has_extension(name, ".incomplete") || td_has_extension(name, ".tmp");
+    return (name[0] == '.' && td_file_kind_of(name) != TD_FILE_DCP_METADATA) || td_has_extension(name, ".incomplete") ||
+           td_has_extension(name, ".tmp");
 }
 
 static const char *join(struct td_arena *arena, const char *directory, const char *name)
@@ -99,12 +99,11 @@ static bool push_directory(struct walker *w, const char *physical, const char *p
         return false;
     unsigned depth = parent == SIZE_MAX ? 0 : w->directories[parent].depth + 1;
     if (depth > WALK_MAX_DEPTH) {
-        td_problems_add(w->walk->problems, w->walk->names, path,
-                        "nested deeper than 64 directories, not looked into");
+        td_problems_add(w->walk->problems, w->walk->names, path, "nested deeper than 64 directories, not looked into");
         return true;
     }
-    w->directories[w->directory_count++] = (struct directory){
-        .physical = physical, .path = path, .revision = revision, .parent = parent, .depth = depth};
+    w->directories[w->directory_count++] =
+        (struct directory){.physical = physical, .path = path, .revision = revision, .parent = parent, .depth = depth};
     return true;
 }
 
@@ -136,11 +135,10 @@ static bool is_taken(const struct cache *cache, const char *commit, const char *
     if (!td_root_stat(w->root, path, &st, NULL))
         return false;
     char why[PATH_MAX + 128];
-    (void)snprintf(
-        why, sizeof why,
-        "the snapshot \"%s/snapshots/%s\" of a Hugging Face cache is not published: this directory has its "
-        "id; remove or rename one of the two",
-        cache->physical, commit);
+    (void)snprintf(why, sizeof why,
+                   "the snapshot \"%s/snapshots/%s\" of a Hugging Face cache is not published: this directory has its "
+                   "id; remove or rename one of the two",
+                   cache->physical, commit);
     td_problems_add(w->walk->problems, w->walk->names, path, why);
     return true;
 }
@@ -157,8 +155,7 @@ static bool push_revision(void *context, const char *commit)
     folder.is_other_revision = strcmp(commit, cache->commit) != 0;
     if (folder.is_other_revision) {
         if (!td_utf8_valid(commit, strlen(commit)) ||
-            snprintf(at, sizeof at, "%s@%s", cache->path, commit) >= (int)sizeof at ||
-            is_taken(cache, commit, at))
+            snprintf(at, sizeof at, "%s@%s", cache->path, commit) >= (int)sizeof at || is_taken(cache, commit, at))
             return true;
         folder.path = td_arena_strndup(walk->names, td_text_of(at));
         folder.commit = folder.path == NULL ? NULL : folder.path + strlen(cache->path) + 1;
@@ -192,8 +189,7 @@ static bool add_ref(void *context, const char *name, const char *commit)
     struct td_arena *names = cache->walker->walk->names;
     struct td_repo_ref ref = {.name = td_arena_strndup(names, td_text_of(name)),
                               .commit = td_arena_strndup(names, td_text_of(commit))};
-    struct td_repo_ref *refs =
-        td_arena_grow(names, cache->refs, cache->ref_count, &cache->ref_capacity, sizeof *refs);
+    struct td_repo_ref *refs = td_arena_grow(names, cache->refs, cache->ref_count, &cache->ref_capacity, sizeof *refs);
     if (ref.name == NULL || ref.commit == NULL || refs == NULL)
         return td_error_no_memory(cache->walker->err);
     cache->refs = refs;
@@ -207,8 +203,7 @@ static bool push_snapshots(struct cache *cache)
     struct walker *w = cache->walker;
     if (!w->limits->all_revisions)
         return push_revision(cache, cache->commit);
-    return td_hub_cache_refs(w->root, cache->physical, add_ref, cache) &&
-           push_revision(cache, cache->commit) &&
+    return td_hub_cache_refs(w->root, cache->physical, add_ref, cache) && push_revision(cache, cache->commit) &&
            td_hub_cache_commits(w->root, cache->physical, push_other_revision, cache);
 }
 
@@ -227,11 +222,10 @@ static bool push_hub_cache(struct walker *w, size_t parent, const char *physical
         return td_error_no_memory(w->err);
     if (td_root_stat(w->root, cache.path, &st, NULL)) {
         char why[PATH_MAX + 128];
-        (void)snprintf(
-            why, sizeof why,
-            "this entry of a Hugging Face cache is not published: the directory \"%s\" has its id; remove "
-            "or rename one of the two",
-            cache.path);
+        (void)snprintf(why, sizeof why,
+                       "this entry of a Hugging Face cache is not published: the directory \"%s\" has its id; remove "
+                       "or rename one of the two",
+                       cache.path);
         td_problems_add(walk->problems, walk->names, physical, why);
         return true;
     }
@@ -266,8 +260,8 @@ static const char *broken_link(const struct td_error *why)
     if (why->sys == ELOOP)
         return "is a symlink that leads in a circle, or through too many others";
     if (why->code == TD_PERMISSION_DENIED && why->sys == 0)
-        return "is a symlink that leads outside DIR; if it belongs to a Hugging Face cache, serve the folder that holds "
-               "models--org--name";
+        return "is a symlink that leads outside DIR; if it belongs to a Hugging Face cache, serve the folder that "
+               "holds models--org--name";
     return "is a symlink that cannot be followed";
 }
 
@@ -353,8 +347,7 @@ static bool visit_all(struct walker *w, size_t at)
     bool ok = true;
     struct dirent *item;
     errno = 0;
-    while (ok &&
-           (item = readdir(dir)) != NULL) // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
+    while (ok && (item = readdir(dir)) != NULL) // NOLINT(concurrency-mt-unsafe): each DIR is used by one thread
         ok = visit_item(w, at, fd, item->d_name);
     (void)closedir(dir);
     return ok;
@@ -419,9 +412,8 @@ static bool drop_inner_caches(struct td_walk *walk, struct td_error *err)
             walk->caches[kept++] = *cache;
             continue;
         }
-        td_problems_add(
-            walk->problems, walk->names, cache->path,
-            "not published: the id of another Hugging Face cache entry is the beginning of this one's");
+        td_problems_add(walk->problems, walk->names, cache->path,
+                        "not published: the id of another Hugging Face cache entry is the beginning of this one's");
         size_t left = 0;
         for (size_t f = 0; f < walk->count; f++)
             if (walk->found[f].revision != cache->commit) /* the very string: each folder has its own */

@@ -8,13 +8,10 @@
 #include <string.h>
 
 /* Small files have a handful of tensors: start small, grow geometrically, so that neither 2,000 small
- * manifests nor one of a million tensors wastes much. Those of a budget end soon: malloc gives chunks of 1 MiB back to the
- * system as soon as they are freed (server/cmd_serve.c), while smaller ones would stay in the process, uncounted. */
-enum {
-    ARENA_CHUNK_MIN_BYTES = 1024,
-    ARENA_CHUNK_MAX_BYTES = 256 * 1024,
-    ARENA_BUDGET_CHUNK_MAX_BYTES = 1024 * 1024
-};
+ * manifests nor one of a million tensors wastes much. Those of a budget end soon: malloc gives chunks of 1 MiB back to
+ * the system as soon as they are freed (server/cmd_serve.c), while smaller ones would stay in the process, uncounted.
+ */
+enum { ARENA_CHUNK_MIN_BYTES = 1024, ARENA_CHUNK_MAX_BYTES = 256 * 1024, ARENA_BUDGET_CHUNK_MAX_BYTES = 1024 * 1024 };
 
 struct td_arena_chunk {
     struct td_arena_chunk *next;
@@ -38,8 +35,8 @@ bool td_arena_refuse(const struct td_arena *arena, const char *what, struct td_e
 {
     switch (arena->lack) {
     case TD_ARENA_LACKS_LIMIT:
-        return td_error_set(err, TD_FAILED_PRECONDITION, "%s needs more than the limit of %zu KiB of memory",
-                            what, arena->limit_bytes >> 10);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "%s needs more than the limit of %zu KiB of memory", what,
+                            arena->limit_bytes >> 10);
     case TD_ARENA_LACKS_BUDGET:
         return td_budget_refuse(arena->budget, arena->lacked_bytes, err);
     case TD_ARENA_LACKS_MEMORY:

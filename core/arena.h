@@ -23,12 +23,12 @@ struct td_arena {
 /* limit_bytes bounds the sum of all allocations; 0 means no bound. */
 void td_arena_init(struct td_arena *arena, size_t limit_bytes);
 
-/* The same with a budget, from which the arena takes what it gets from malloc, and to which it gives that back at its end.
- * The budget is borrowed; NULL: none. */
+/* The same with a budget, from which the arena takes what it gets from malloc, and to which it gives that back at its
+ * end. The budget is borrowed; NULL: none. */
 void td_arena_init_budget(struct td_arena *arena, size_t limit_bytes, struct td_budget *budget);
 
-/* Sets the error for the latest NULL that the arena returned: past its limit TD_FAILED_PRECONDITION, saying what would take
- * so much ("the plan"); else TD_RESOURCE_EXHAUSTED, or as td_budget_refuse. Returns false. */
+/* Sets the error for the latest NULL that the arena returned: past its limit TD_FAILED_PRECONDITION, saying what would
+ * take so much ("the plan"); else TD_RESOURCE_EXHAUSTED, or as td_budget_refuse. Returns false. */
 bool td_arena_refuse(const struct td_arena *arena, const char *what, struct td_error *err);
 
 void td_arena_fini(struct td_arena *arena);
@@ -40,7 +40,8 @@ size_t td_arena_left(const struct td_arena *arena);
  * limit_bytes back. False when that much is not left. */
 bool td_arena_claim(struct td_arena *arena, size_t bytes);
 
-/* size bytes aligned to 8, which is enough for all that manifests hold, not cleared; NULL when out of memory or past the limit. */
+/* size bytes aligned to 8, which is enough for all that manifests hold, not cleared; NULL when out of memory or past
+ * the limit. */
 void *td_arena_alloc(struct td_arena *arena, size_t size);
 
 /* count * size bytes, checked. count or size 0 gives a valid pointer. */

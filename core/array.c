@@ -18,8 +18,8 @@ size_t td_array_next_capacity(size_t capacity, size_t wanted)
     return next < wanted ? wanted : next;
 }
 
-bool td_array_reserve(void *items, size_t *capacity, size_t wanted, size_t item_bytes,
-                      struct td_budget *budget, struct td_error *err)
+bool td_array_reserve(void *items, size_t *capacity, size_t wanted, size_t item_bytes, struct td_budget *budget,
+                      struct td_error *err)
 {
     if (wanted <= *capacity)
         return true;

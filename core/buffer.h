@@ -21,8 +21,8 @@ struct td_buffer {
 
 void td_buffer_init(struct td_buffer *buffer);
 
-/* The same with a budget that the memory is taken from, and given back to with td_buffer_fini. The budget is borrowed; NULL:
- * none. */
+/* The same with a budget that the memory is taken from, and given back to with td_buffer_fini. The budget is borrowed;
+ * NULL: none. */
 void td_buffer_init_budget(struct td_buffer *buffer, struct td_budget *budget);
 
 /* Sets the error for a buffer that has failed. TD_RESOURCE_EXHAUSTED, or as td_budget_refuse. Returns false. */
@@ -45,8 +45,7 @@ bool td_buffer_reserve(struct td_buffer *buffer, size_t more);
 /* Inline: manifests are written in small pieces, many of them of constant length. */
 static inline void td_buffer_append(struct td_buffer *buffer, const void *bytes, size_t len)
 {
-    if (len == 0 ||
-        ((buffer->failed || len > buffer->capacity - buffer->len) && !td_buffer_reserve(buffer, len)))
+    if (len == 0 || ((buffer->failed || len > buffer->capacity - buffer->len) && !td_buffer_reserve(buffer, len)))
         return;
     memcpy(buffer->data + buffer->len, bytes, len);
     buffer->len += len;
@@ -63,14 +62,13 @@ static inline void td_buffer_putc(struct td_buffer *buffer, char c)
 }
 
 void td_buffer_u64(struct td_buffer *buffer, uint64_t value);
-void td_buffer_printf(struct td_buffer *buffer, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void td_buffer_printf(struct td_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* A NUL past the end (not counted in len); returns data, or NULL when failed. */
 char *td_buffer_terminate(struct td_buffer *buffer);
 
-/* Hands the memory over to the caller (free()); the buffer is empty afterwards. NULL when failed or empty. Of its budget *len
- * bytes stay taken: they are the caller's to give back. */
+/* Hands the memory over to the caller (free()); the buffer is empty afterwards. NULL when failed or empty. Of its
+ * budget *len bytes stay taken: they are the caller's to give back. */
 char *td_buffer_release(struct td_buffer *buffer, size_t *len);
 
 #endif

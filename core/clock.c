@@ -31,8 +31,8 @@ bool td_clock_condition_init(pthread_cond_t *condition)
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes) != 0)
         return false;
-    bool ok = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 &&
-              pthread_cond_init(condition, &attributes) == 0;
+    bool ok =
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0 && pthread_cond_init(condition, &attributes) == 0;
     (void)pthread_condattr_destroy(&attributes);
     return ok;
 }
@@ -56,8 +56,8 @@ size_t td_wall_rfc3339(struct td_wall wall, char *out, size_t capacity)
     time_t seconds = (time_t)wall.seconds;
     if (gmtime_r(&seconds, &tm) == NULL)
         memset(&tm, 0, sizeof tm);
-    int n = snprintf(out, capacity, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ", tm.tm_year + 1900, tm.tm_mon + 1,
-                     tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, (unsigned)(wall.nanoseconds / 1000000U));
+    int n = snprintf(out, capacity, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+                     tm.tm_hour, tm.tm_min, tm.tm_sec, (unsigned)(wall.nanoseconds / 1000000U));
     return n < 0 ? 0 : (size_t)n;
 }
 
@@ -70,8 +70,8 @@ void td_http_date_format(int64_t seconds, char out[30])
         (void)gmtime_r(&when, &tm);
     }
     char text[64];
-    (void)snprintf(text, sizeof text, "%s, %02d %s %04d %02d:%02d:%02d GMT", day_names[tm.tm_wday],
-                   tm.tm_mday, month_names[tm.tm_mon], tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
+    (void)snprintf(text, sizeof text, "%s, %02d %s %04d %02d:%02d:%02d GMT", day_names[tm.tm_wday], tm.tm_mday,
+                   month_names[tm.tm_mon], tm.tm_year + 1900, tm.tm_hour, tm.tm_min, tm.tm_sec);
     memcpy(out, text, 29);
     out[29] = '\0';
 }
@@ -86,8 +86,7 @@ struct date_cursor {
 static int take_digits(struct date_cursor *c, int count)
 {
     uint64_t value = 0;
-    c->ok =
-        c->end - c->p >= count && td_number_read(td_text_n(c->p, (size_t)count), INT_MAX, &value) && c->ok;
+    c->ok = c->end - c->p >= count && td_number_read(td_text_n(c->p, (size_t)count), INT_MAX, &value) && c->ok;
     c->p += c->ok ? count : 0;
     return (int)value;
 }
@@ -181,8 +180,7 @@ static void take_asctime(struct date_cursor *c, struct tm *tm)
 
 bool td_http_date_parse(struct td_text text, int64_t *seconds)
 {
-    static void (*const forms[])(struct date_cursor *, struct tm *) = {take_imf_fixdate, take_rfc850,
-                                                                       take_asctime};
+    static void (*const forms[])(struct date_cursor *, struct tm *) = {take_imf_fixdate, take_rfc850, take_asctime};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct date_cursor cursor = {.p = text.p, .end = text.p + text.len, .ok = true};
         struct tm tm = {0};

@@ -1,6 +1,6 @@
 /* Codings: how bytes are stored in a file that are not stored there as they are answered. A coding is plain numbers: a
- * parser fills it in, storage/decoded.h makes a blob of the decoded bytes of it. Everything that it points to lives in the
- * arena of the manifest that it belongs to, and is not changed once parsing has ended. */
+ * parser fills it in, storage/decoded.h makes a blob of the decoded bytes of it. Everything that it points to lives in
+ * the arena of the manifest that it belongs to, and is not changed once parsing has ended. */
 #ifndef TD_CORE_CODING_H
 #define TD_CORE_CODING_H
 

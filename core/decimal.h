@@ -6,9 +6,9 @@
 
 #include <stdbool.h>
 
-/* A decimal that reads back as the same double (as the same float when `single`), in the form of Python's repr: 0.1, 1.0,
- * 1e-05, 1e+16, inf, -inf, nan. It is the shortest, as repr's, but for 46 powers of two far from 1, which get a seventeenth
- * digit. */
+/* A decimal that reads back as the same double (as the same float when `single`), in the form of Python's repr:
+ * 0.1, 1.0, 1e-05, 1e+16, inf, -inf, nan. It is the shortest, as repr's, but for 46 powers of two far from 1, which get
+ * a seventeenth digit. */
 void td_write_decimal(struct td_buffer *out, double value, bool single);
 
 #endif

@@ -8,12 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Takes the decimal digits off the beginning of the text. Returns how many there were. *out is their number; above 2^64-1 it
- * is 2^64-1, and *fits is false. `fits` may be NULL. */
+/* Takes the decimal digits off the beginning of the text. Returns how many there were. *out is their number; above
+ * 2^64-1 it is 2^64-1, and *fits is false. `fits` may be NULL. */
 size_t td_digits_take(struct td_text *text, uint64_t *out, bool *fits);
 
-/* The number that all of the text is: decimal digits alone, one or more, no sign. False: it is none, or above max; *out is
- * as it was then. */
+/* The number that all of the text is: decimal digits alone, one or more, no sign. False: it is none, or above max; *out
+ * is as it was then. */
 bool td_number_read(struct td_text text, uint64_t max, uint64_t *out);
 
 /* The same without leading zeros: a number has one text. */

@@ -14,9 +14,8 @@ void td_error_init(struct td_error *err)
     err->message[0] = '\0';
 }
 
-__attribute__((format(printf, 5, 0))) static bool error_record(struct td_error *err, enum td_code code,
-                                                               uint64_t pos, int sys, const char *format,
-                                                               va_list args)
+__attribute__((format(printf, 5, 0))) static bool error_record(struct td_error *err, enum td_code code, uint64_t pos,
+                                                               int sys, const char *format, va_list args)
 {
     if (err == NULL || err->code != TD_OK)
         return false;

@@ -13,10 +13,10 @@ enum td_code {
     TD_NOT_FOUND,
     TD_PERMISSION_DENIED,   /* outside the root, or the host refuses */
     TD_FAILED_PRECONDITION, /* not a regular file, not addressable ... */
-    TD_CONFLICT, /* the file is a placeholder (a Git LFS pointer); an operator has to fetch the real one */
-    TD_RESOURCE_EXHAUSTED, /* a limit of ours, or memory */
-    TD_UNAVAILABLE,        /* the file changed, try again */
-    TD_IO,                 /* the host failed; sys holds errno */
+    TD_CONFLICT,            /* the file is a placeholder (a Git LFS pointer); an operator has to fetch the real one */
+    TD_RESOURCE_EXHAUSTED,  /* a limit of ours, or memory */
+    TD_UNAVAILABLE,         /* the file changed, try again */
+    TD_IO,                  /* the host failed; sys holds errno */
     TD_INTERNAL,
 };
 

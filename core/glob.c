@@ -50,8 +50,8 @@ static size_t match_set(const char *p, size_t len, const char *c, size_t c_len, 
 
 /* Matches the single pattern item at p (not '*') against text; how far both advance. set_len is how much of the
  * pattern can belong to a set. */
-static bool match_one(const char *p, size_t p_len, size_t set_len, const char *t, size_t t_len,
-                      size_t *p_step, size_t *t_step)
+static bool match_one(const char *p, size_t p_len, size_t set_len, const char *t, size_t t_len, size_t *p_step,
+                      size_t *t_step)
 {
     *t_step = character(t, t_len);
     *p_step = 1;
@@ -79,8 +79,7 @@ bool td_glob_match(struct td_text pattern, struct td_text text)
     size_t t = 0;
     size_t star = SIZE_MAX; /* the latest '*' seen, and the text.p it has swallowed so far */
     size_t star_text = 0;
-    size_t sets_end =
-        pattern.len; /* past the last ']': no '[' after it need look for its end again and again */
+    size_t sets_end = pattern.len; /* past the last ']': no '[' after it need look for its end again and again */
     while (sets_end > 0 && pattern.p[sets_end - 1] != ']')
         sets_end--;
     while (t < text.len) {
@@ -90,8 +89,8 @@ bool td_glob_match(struct td_text pattern, struct td_text text)
         if (p < pattern.len && pattern.p[p] == '*') {
             star = p++;
             star_text = t;
-        } else if (p < pattern.len && match_one(pattern.p + p, pattern.len - p, set_len, text.p + t,
-                                                text.len - t, &p_step, &t_step)) {
+        } else if (p < pattern.len &&
+                   match_one(pattern.p + p, pattern.len - p, set_len, text.p + t, text.len - t, &p_step, &t_step)) {
             p += p_step;
             t += t_step;
         } else if (star != SIZE_MAX) { /* whole characters only: `?` must not match the rest of one */

@@ -10,8 +10,8 @@ bool td_input_read(const struct td_input *input, uint64_t off, void *out, size_t
 {
     if (!td_range_within(off, len, input->size_bytes))
         return td_error_at(err, TD_INVALID_ARGUMENT, off,
-                           "file ends at byte %" PRIu64 ", %zu bytes at %" PRIu64 " are missing",
-                           input->size_bytes, len, off);
+                           "file ends at byte %" PRIu64 ", %zu bytes at %" PRIu64 " are missing", input->size_bytes,
+                           len, off);
     if (len == 0)
         return true;
     return input->read(input->context, off, out, len, err);
@@ -40,8 +40,8 @@ bool td_input_window(const struct td_input *outer, uint64_t off, uint64_t len, s
 {
     if (!td_range_within(off, len, outer->size_bytes))
         return td_error_at(err, TD_INVALID_ARGUMENT, off,
-                           "%" PRIu64 " bytes at %" PRIu64 " leave the file, which ends at byte %" PRIu64,
-                           len, off, outer->size_bytes);
+                           "%" PRIu64 " bytes at %" PRIu64 " leave the file, which ends at byte %" PRIu64, len, off,
+                           outer->size_bytes);
     *window = (struct td_window){.outer = outer, .off = off};
     *input = (struct td_input){.size_bytes = len, .read = window_read, .context = window};
     return true;
@@ -58,9 +58,8 @@ uint8_t *td_input_load(const struct td_input *input, uint64_t off, uint64_t len,
     }
     if (len > limit_bytes || len >= SIZE_MAX) {
         (void)td_error_at(err, TD_RESOURCE_EXHAUSTED, off,
-                          "%" PRIu64
-                          " bytes would have to be read into memory, more than the limit of %" PRIu64,
-                          len, limit_bytes);
+                          "%" PRIu64 " bytes would have to be read into memory, more than the limit of %" PRIu64, len,
+                          limit_bytes);
         return NULL;
     }
     uint8_t *bytes = malloc((size_t)len + 1);

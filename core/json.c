@@ -140,8 +140,8 @@ static bool json_scan_string(struct td_json *json)
             size_t n = byte < 0x20 ? 0 : td_utf8_sequence((const uint8_t *)text + pos, json->text.len - pos);
             if (n == 0) {
                 json->start = pos;
-                return td_json_fail(json, byte < 0x20 ? "raw control byte in a JSON string"
-                                                      : "JSON string is not UTF-8");
+                return td_json_fail(json,
+                                    byte < 0x20 ? "raw control byte in a JSON string" : "JSON string is not UTF-8");
             }
             pos += n;
         }

@@ -59,7 +59,8 @@ bool td_json_skip(struct td_json *json);
  * NUL is refused, so a C string is never a truncated name. value_len + 1 bytes always suffice. */
 bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *len);
 
-/* Returns the latest KEY or STRING as it stands in the text, between its quotes and still escaped, or the latest NUMBER. */
+/* Returns the latest KEY or STRING as it stands in the text, between its quotes and still escaped, or the latest
+ * NUMBER. */
 static inline struct td_text td_json_raw(const struct td_json *json)
 {
     return td_text_n(json->text.p + json->value, json->value_len);

@@ -80,8 +80,7 @@ static bool write_string(struct writer *w)
     }
     size_t len = 0;
     char *decoded = malloc(json->value_len + 1);
-    bool ok = decoded != NULL ? td_json_string(json, decoded, json->value_len + 1, &len)
-                              : td_error_no_memory(w->err);
+    bool ok = decoded != NULL ? td_json_string(json, decoded, json->value_len + 1, &len) : td_error_no_memory(w->err);
     if (ok)
         td_json_write_string(w->out, td_text_n(decoded, len));
     free(decoded);

@@ -1,4 +1,5 @@
-/* Borrowed text: a pointer and a length, not NUL-terminated. The only type for a piece of text that somebody else owns. */
+/* Borrowed text: a pointer and a length, not NUL-terminated. The only type for a piece of text that somebody else owns.
+ */
 #ifndef TD_CORE_TEXT_H
 #define TD_CORE_TEXT_H
 
@@ -34,7 +35,8 @@ bool td_text_equals_ignore_case(struct td_text text, const char *word);
 /* Compares byte by byte, a prefix before what it begins: the order of every listing. Returns <0, 0 or >0. */
 int td_text_compare(struct td_text a, struct td_text b);
 
-/* Takes the character or the word off the text's beginning. Returns false and takes nothing when it begins otherwise. */
+/* Takes the character or the word off the text's beginning. Returns false and takes nothing when it begins otherwise.
+ */
 bool td_text_take_char(struct td_text *text, char c);
 bool td_text_take(struct td_text *text, const char *word);
 

@@ -58,8 +58,8 @@ static uint32_t short_code_point(const uint8_t *p, size_t n)
     return n == 3 ? (p[0] & 0x0FU) << 12 | (p[1] & 0x3FU) << 6 | (p[2] & 0x3FU) : 0;
 }
 
-/* C0 and C1 controls act on a terminal; bidirectional controls (Unicode Standard Annex 9, table 2 and section 2.6) and the
- * separators of lines and paragraphs show the text around them in another order or place than it has. */
+/* C0 and C1 controls act on a terminal; bidirectional controls (Unicode Standard Annex 9, table 2 and section 2.6) and
+ * the separators of lines and paragraphs show the text around them in another order or place than it has. */
 static bool is_shown(const uint8_t *p, size_t n)
 {
     if (n == 1)

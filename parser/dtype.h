@@ -31,8 +31,8 @@ const struct td_dtype *td_dtype_at(size_t i);
 /* Bytes of elems elements; false on overflow or when elems does not fill whole blocks. */
 bool td_dtype_nbytes(const struct td_dtype *dtype, uint64_t elems, uint64_t *nbytes);
 
-/* Which bytes of a block change places when it is stored big-endian; false where that is not known: of GGUF's blocks it is
- * known of those that gguf-py's gguf_convert_endian.py converts. */
+/* Which bytes of a block change places when it is stored big-endian; false where that is not known: of GGUF's blocks it
+ * is known of those that gguf-py's gguf_convert_endian.py converts. */
 bool td_dtype_swap(const struct td_dtype *dtype, struct td_swap *swap);
 
 #endif

@@ -66,8 +66,7 @@ static const struct td_format *choose(const char *file_name, const uint8_t *head
             return magics[i].format;
     if (td_torch_is_legacy(head, len))
         return &td_format_torch;
-    if (td_has_extension(file_name, ".bin") &&
-        strncmp(file_name, "pytorch_model", strlen("pytorch_model")) != 0)
+    if (td_has_extension(file_name, ".bin") && strncmp(file_name, "pytorch_model", strlen("pytorch_model")) != 0)
         return NULL;
     return by_name;
 }

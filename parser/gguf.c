@@ -122,8 +122,7 @@ static bool charge(struct gguf *g, size_t bytes)
         return no_memory(g);
     left -= bytes;
     g->scratch_bytes += bytes;
-    arena->limit_bytes =
-        g->arena_limit_bytes != 0 && g->arena_limit_bytes < left ? g->arena_limit_bytes : left;
+    arena->limit_bytes = g->arena_limit_bytes != 0 && g->arena_limit_bytes < left ? g->arena_limit_bytes : left;
     return true;
 }
 
@@ -134,8 +133,8 @@ static bool require(const struct gguf *g, uint64_t n, const char *what)
 {
     if (n > g->input->size_bytes - g->pos)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, g->pos,
-                           "the file ends at byte %" PRIu64 ", but %s takes %" PRIu64 " bytes",
-                           g->input->size_bytes, what, n);
+                           "the file ends at byte %" PRIu64 ", but %s takes %" PRIu64 " bytes", g->input->size_bytes,
+                           what, n);
     if (n > g->end - g->pos)
         return td_error_at(g->err, TD_RESOURCE_EXHAUSTED, g->pos,
                            "the header goes on past the limit of %" PRIu64 " bytes", g->end);
@@ -197,13 +196,12 @@ static bool take_count(struct gguf *g, uint64_t *count, size_t shortest, const c
     uint64_t rest = g->input->size_bytes - g->pos;
     if (*count > rest / shortest)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
-                           "%s is %" PRId64 ", for which the %" PRIu64 " bytes that follow have no room",
-                           what, (int64_t)*count, rest);
+                           "%s is %" PRId64 ", for which the %" PRIu64 " bytes that follow have no room", what,
+                           (int64_t)*count, rest);
     if (*count > (g->end - g->pos) / shortest)
         return td_error_at(g->err, TD_RESOURCE_EXHAUSTED, at,
-                           "%s is %" PRIu64 ": the header would be longer than the limit of %" PRIu64
-                           " bytes",
-                           what, *count, g->end);
+                           "%s is %" PRIu64 ": the header would be longer than the limit of %" PRIu64 " bytes", what,
+                           *count, g->end);
     return true;
 }
 
@@ -296,8 +294,8 @@ static bool read_string(struct gguf *g)
     if (!take_u64(g, &len, "the length of a string"))
         return false;
     if (len > MAX_ITEMS)
-        return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
-                           "a string of %" PRIu64 " bytes; there may be %d at most", len, MAX_ITEMS);
+        return td_error_at(g->err, TD_INVALID_ARGUMENT, at, "a string of %" PRIu64 " bytes; there may be %d at most",
+                           len, MAX_ITEMS);
     if (!require(g, len, "a string"))
         return false;
     size_t shown = len < SHOWN_BYTES ? (size_t)len : SHOWN_BYTES;
@@ -372,9 +370,8 @@ static bool skip_items(struct gguf *g, uint32_t type, uint64_t count)
 static bool check_type(const struct gguf *g, uint32_t type, uint64_t at, const char *key)
 {
     return type < VALUE_TYPE_COUNT ||
-           td_error_at(g->err, TD_INVALID_ARGUMENT, at,
-                       "\"%.96s\": there is no value type %" PRIu32 "; the last is %d", key, type,
-                       VALUE_TYPE_COUNT - 1);
+           td_error_at(g->err, TD_INVALID_ARGUMENT, at, "\"%.96s\": there is no value type %" PRIu32 "; the last is %d",
+                       key, type, VALUE_TYPE_COUNT - 1);
 }
 
 static bool read_array(struct gguf *g, const char *key)
@@ -391,8 +388,7 @@ static bool read_array(struct gguf *g, const char *key)
         return false;
     if (count > MAX_ITEMS)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
-                           "\"%.96s\": an array of %" PRIu64 " items; there may be %d at most", key, count,
-                           MAX_ITEMS);
+                           "\"%.96s\": an array of %" PRIu64 " items; there may be %d at most", key, count, MAX_ITEMS);
     uint64_t shown = count < SHOWN_ITEMS ? count : SHOWN_ITEMS;
     if (count > shown) {
         td_buffer_puts(&g->text, "{\"length\":");
@@ -436,16 +432,15 @@ static const char *read_key(struct gguf *g)
     if (!take_u64(g, &len, "the length of a key"))
         return NULL;
     if (len == 0 || len > MAX_KEY_BYTES) {
-        (void)td_error_at(g->err, TD_INVALID_ARGUMENT, at, "a key of %" PRIu64 " bytes; it must have 1 to %d",
-                          len, MAX_KEY_BYTES);
+        (void)td_error_at(g->err, TD_INVALID_ARGUMENT, at, "a key of %" PRIu64 " bytes; it must have 1 to %d", len,
+                          MAX_KEY_BYTES);
         return NULL;
     }
     const uint8_t *key = take(g, (size_t)len, "a key");
     if (key == NULL)
         return NULL;
     if (memchr(key, 0, (size_t)len) != NULL) {
-        (void)td_error_at(g->err, TD_INVALID_ARGUMENT, at, "the key \"%.96s\" goes on after a NUL",
-                          (const char *)key);
+        (void)td_error_at(g->err, TD_INVALID_ARGUMENT, at, "the key \"%.96s\" goes on after a NUL", (const char *)key);
         return NULL;
     }
     return keep_name(g, key, (size_t)len);
@@ -456,8 +451,7 @@ static bool set_alignment(struct gguf *g, uint32_t type, uint64_t at)
 {
     if (type != VALUE_U32)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
-                           "general.alignment has value type %" PRIu32
-                           "; it must be %d, an unsigned 32-bit number",
+                           "general.alignment has value type %" PRIu32 "; it must be %d, an unsigned 32-bit number",
                            type, VALUE_U32);
     const uint8_t *p = take(g, sizeof(uint32_t), "general.alignment");
     if (p == NULL)
@@ -566,8 +560,7 @@ static const uint8_t *take_name(struct gguf *g, size_t *len)
         return NULL;
     if (bytes >= NAME_BYTES) {
         (void)td_error_at(g->err, TD_INVALID_ARGUMENT, at,
-                          "a tensor's name of %" PRIu64 " bytes; it may have %d at most", bytes,
-                          NAME_BYTES - 1);
+                          "a tensor's name of %" PRIu64 " bytes; it may have %d at most", bytes, NAME_BYTES - 1);
         return NULL;
     }
     *len = (size_t)bytes;
@@ -599,8 +592,8 @@ static bool read_dims(struct gguf *g, struct td_tensor *tensor, uint64_t *elems)
         return false;
     if (tensor->rank > MAX_DIMS)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
-                           "tensor \"%.96s\" has %" PRIu32 " dimensions; there may be %d at most",
-                           tensor->name, tensor->rank, MAX_DIMS);
+                           "tensor \"%.96s\" has %" PRIu32 " dimensions; there may be %d at most", tensor->name,
+                           tensor->rank, MAX_DIMS);
     const uint8_t *dims = take(g, tensor->rank * sizeof(uint64_t), "the dimensions of a tensor");
     if (dims == NULL)
         return false;
@@ -621,9 +614,9 @@ static bool read_dims(struct gguf *g, struct td_tensor *tensor, uint64_t *elems)
         fits = td_mul_u64(*elems, shape[i], elems) && *elems < INT64_MAX;
     tensor->shape = shape;
     *elems = empty ? 0 : *elems;
-    return fits || td_error_at(g->err, TD_INVALID_ARGUMENT, at + sizeof(uint32_t),
-                               "tensor \"%.96s\": a dimension or the number of elements is not below 2^63",
-                               tensor->name);
+    return fits ||
+           td_error_at(g->err, TD_INVALID_ARGUMENT, at + sizeof(uint32_t),
+                       "tensor \"%.96s\": a dimension or the number of elements is not below 2^63", tensor->name);
 }
 
 static void set_byte_order(const struct gguf *g, struct td_tensor *tensor)
@@ -642,15 +635,14 @@ static bool read_type(struct gguf *g, struct td_tensor *tensor, uint64_t elems)
         return false;
     if (id >= TYPE_COUNT || g->types[id] == NULL)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
-                           "tensor \"%.96s\" has type %" PRIu32 ", which was removed or is not known",
-                           tensor->name, id);
+                           "tensor \"%.96s\" has type %" PRIu32 ", which was removed or is not known", tensor->name,
+                           id);
     tensor->dtype = g->types[id];
     set_byte_order(g, tensor);
     uint64_t row = tensor->shape == NULL ? 1 : tensor->shape[tensor->rank - 1];
     if (row % tensor->dtype->block_elems != 0)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at,
-                           "tensor \"%.96s\" has rows of %" PRIu64
-                           " elements; of %s they must be a multiple of %u",
+                           "tensor \"%.96s\" has rows of %" PRIu64 " elements; of %s they must be a multiple of %u",
                            tensor->name, row, tensor->dtype->name, tensor->dtype->block_elems);
     if (!td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes))
         return td_error_at(g->err, TD_INVALID_ARGUMENT, at, "tensor \"%.96s\" takes more than 2^64-1 bytes",
@@ -716,8 +708,7 @@ static bool place_tensors(struct gguf *g)
         return true;
     if (!pad(g, g->pos, &start) || start > size)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, g->pos,
-                           "the file ends at byte %" PRIu64 ", before the padding to %" PRIu64
-                           " where the data begin",
+                           "the file ends at byte %" PRIu64 ", before the padding to %" PRIu64 " where the data begin",
                            size, g->alignment);
     for (size_t i = 0; i < manifest->tensor_count; i++) {
         struct td_tensor *tensor = &manifest->tensors[i];
@@ -777,8 +768,7 @@ static bool check_version(struct gguf *g, uint32_t version)
     }
     if (version == 2 || version == 3)
         return true;
-    return td_error_at(g->err, TD_INVALID_ARGUMENT, at, "GGUF version %" PRIu32 "; versions 2 and 3 are read",
-                       version);
+    return td_error_at(g->err, TD_INVALID_ARGUMENT, at, "GGUF version %" PRIu32 "; versions 2 and 3 are read", version);
 }
 
 static bool read_counts(struct gguf *g)
@@ -789,8 +779,8 @@ static bool read_counts(struct gguf *g)
         return false;
     if (memcmp(magic, "GGUF", 4) != 0)
         return td_error_at(g->err, TD_INVALID_ARGUMENT, 0,
-                           "the file begins with %02x %02x %02x %02x, not with \"GGUF\"", magic[0], magic[1],
-                           magic[2], magic[3]);
+                           "the file begins with %02x %02x %02x %02x, not with \"GGUF\"", magic[0], magic[1], magic[2],
+                           magic[3]);
     return take_u32(g, &version, "the version") && check_version(g, version) &&
            take_count(g, &g->tensor_count, SHORTEST_INFO_BYTES, "the number of tensors") &&
            take_count(g, &g->pair_count, SHORTEST_PAIR_BYTES, "the number of key-value pairs");
@@ -814,8 +804,8 @@ static bool read_file(struct gguf *g)
     return read_tensors(g) && place_tensors(g) && finish_manifest(g, infos_at);
 }
 
-static bool gguf_parse(const struct td_input *input, const struct td_limits *limits,
-                       struct td_manifest *manifest, struct td_error *err)
+static bool gguf_parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                       struct td_error *err)
 {
     struct gguf g = {
         .input = input,

@@ -84,8 +84,8 @@ static const char *keep_text(struct walk *w)
 {
     const char *kept = NULL;
     if (!w->text.failed)
-        kept = td_arena_strndup(&w->h.manifest->arena,
-                                td_text_n(w->text.data == NULL ? "" : w->text.data, w->text.len));
+        kept =
+            td_arena_strndup(&w->h.manifest->arena, td_text_n(w->text.data == NULL ? "" : w->text.data, w->text.len));
     if (kept == NULL)
         (void)td_h5_no_memory(&w->h);
     return kept;
@@ -117,8 +117,7 @@ static const char *path_of(struct walk *w, const struct td_h5_link *link, uint32
 
 static bool add_tensor(struct walk *w, const struct td_tensor *tensor)
 {
-    struct td_tensor *grown =
-        td_h5_grow(&w->h, w->tensors, &w->tensor_capacity, w->tensor_count, sizeof *w->tensors);
+    struct td_tensor *grown = td_h5_grow(&w->h, w->tensors, &w->tensor_capacity, w->tensor_count, sizeof *w->tensors);
     if (grown == NULL)
         return false;
     w->tensors = grown;
@@ -129,8 +128,7 @@ static bool add_tensor(struct walk *w, const struct td_tensor *tensor)
 /* Something with a name that is no dataset. */
 static bool add_other(struct walk *w, const char *name, uint32_t name_len, const char *reason)
 {
-    struct td_tensor tensor = {
-        .name = name, .name_len = name_len, .dtype = dtype("OBJECT"), .reason = reason};
+    struct td_tensor tensor = {.name = name, .name_len = name_len, .dtype = dtype("OBJECT"), .reason = reason};
     return add_tensor(w, &tensor);
 }
 
@@ -192,7 +190,8 @@ struct parts {
     bool has_type, has_space, has_layout, has_filters, has_fill, has_external, has_links, has_unknown;
 };
 
-/* Of these an object has one; of several libhdf5 takes the first, and nobody writes them. *seen has a bit for each type. */
+/* Of these an object has one; of several libhdf5 takes the first, and nobody writes them. *seen has a bit for each
+ * type. */
 static bool check_single(struct td_h5 *h, const struct td_h5_message *message, uint32_t *seen)
 {
     static const uint32_t single = 1U << TD_H5_DATATYPE | 1U << TD_H5_DATASPACE | 1U << TD_H5_LAYOUT |
@@ -481,8 +480,8 @@ static bool set_place(struct walk *w, const struct parts *parts, const struct td
         tensor->reason = place_dataset(&w->h, tensor, &layout);
     else
         return td_h5_chunked_tensor(&w->h, &layout.chunked, space, filters != NULL ? &parts->filters : NULL,
-                                    parts->has_fill ? &parts->fill : NULL,
-                                    filters != NULL ? filters : "chunked", &w->chunks, tensor);
+                                    parts->has_fill ? &parts->fill : NULL, filters != NULL ? filters : "chunked",
+                                    &w->chunks, tensor);
     return true;
 }
 
@@ -520,8 +519,7 @@ static bool read_dataset(struct walk *w, const struct task *task, const struct p
 static struct object *object_at(struct walk *w, uint64_t addr, bool *is_new)
 {
     size_t index = w->object_count;
-    struct object *grown =
-        td_h5_grow(&w->h, w->objects, &w->object_capacity, w->object_count, sizeof *w->objects);
+    struct object *grown = td_h5_grow(&w->h, w->objects, &w->object_capacity, w->object_count, sizeof *w->objects);
     if (grown == NULL)
         return NULL;
     w->objects = grown;
@@ -719,10 +717,8 @@ static bool record_find(const void *context, struct td_text name, struct td_torc
     const struct td_tensor *tensor = record_tensor(context, name);
     if (tensor == NULL)
         return false;
-    *out = (struct td_torch_record){.offset = tensor->offset,
-                                    .nbytes = tensor->nbytes,
-                                    .reason = tensor->reason,
-                                    .coding = tensor->coding};
+    *out = (struct td_torch_record){
+        .offset = tensor->offset, .nbytes = tensor->nbytes, .reason = tensor->reason, .coding = tensor->coding};
     if (tensor->reason == NULL && tensor->dtype->block_bytes != 1)
         out->reason = "not a byte dataset";
     return true;
@@ -738,8 +734,8 @@ static uint8_t *record_load(const void *context, struct td_text name, uint64_t l
         return NULL;
     }
     if (record.reason != NULL || record.coding != NULL) {
-        (void)td_error_set(err, TD_INVALID_ARGUMENT, "dataset \"%s%.96s\" cannot be read: %s", archive,
-                           name.p, record.reason != NULL ? record.reason : record.coding->text);
+        (void)td_error_set(err, TD_INVALID_ARGUMENT, "dataset \"%s%.96s\" cannot be read: %s", archive, name.p,
+                           record.reason != NULL ? record.reason : record.coding->text);
         return NULL;
     }
     *out_len = (size_t)record.nbytes;
@@ -813,8 +809,8 @@ static void walk_fini(struct walk *w)
     td_h5_close(&w->h);
 }
 
-static bool hdf5_parse(const struct td_input *input, const struct td_limits *limits,
-                       struct td_manifest *manifest, struct td_error *err)
+static bool hdf5_parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                       struct td_error *err)
 {
     struct td_error own; /* the walk asks whether something failed, also for a caller who does not */
     struct walk *w = calloc(1, sizeof *w);

@@ -78,15 +78,14 @@ static bool read_attribute_info(struct attributes *attributes, struct td_h5_curs
     uint64_t heap = td_h5_number(&c, attributes->h->offset_bytes);
     uint64_t tree = td_h5_number(&c, attributes->h->offset_bytes);
     if (c.bad || version != 0)
-        return td_h5_fail(attributes->h, at,
-                          "attribute info: version %u is unknown, or its message is too short", version);
+        return td_h5_fail(attributes->h, at, "attribute info: version %u is unknown, or its message is too short",
+                          version);
     if (td_h5_undefined(attributes->h, heap))
         return true;
     return td_h5_each_dense(attributes->h, heap, tree, TD_H5_TREE_ATTRIBUTES, read_attribute, attributes);
 }
 
-bool td_h5_each_attribute(struct td_h5 *h, const struct td_h5_header *header, td_h5_attribute_fn *each,
-                          void *context)
+bool td_h5_each_attribute(struct td_h5 *h, const struct td_h5_header *header, td_h5_attribute_fn *each, void *context)
 {
     struct attributes attributes = {.h = h, .each = each, .context = context};
     struct td_h5_place place = {0};
@@ -173,8 +172,8 @@ static bool find_object(struct td_h5 *h, struct td_h5_strings *strings, uint64_t
 }
 
 /* A string in the global heap, as much of it as is shown; *text is NULL when there is none. */
-static bool heap_string(struct td_h5 *h, struct td_h5_strings *strings, struct td_h5_cursor *c,
-                        const char **text, size_t *len)
+static bool heap_string(struct td_h5 *h, struct td_h5_strings *strings, struct td_h5_cursor *c, const char **text,
+                        size_t *len)
 {
     static const char what[] = "string in the global heap";
     uint32_t wanted = td_h5_u32(c);
@@ -310,8 +309,8 @@ static bool is_shown(const struct td_h5 *h, const struct td_h5_attribute *a)
     }
 }
 
-bool td_h5_attribute_json(struct td_h5 *h, struct td_h5_strings *strings,
-                          const struct td_h5_attribute *attribute, struct td_buffer *out)
+bool td_h5_attribute_json(struct td_h5 *h, struct td_h5_strings *strings, const struct td_h5_attribute *attribute,
+                          struct td_buffer *out)
 {
     if (!is_shown(h, attribute) || attribute->space.is_null || attribute->space.rank > 1)
         return true;
@@ -332,8 +331,8 @@ bool td_h5_attribute_json(struct td_h5 *h, struct td_h5_strings *strings,
     return true;
 }
 
-bool td_h5_attribute_string(struct td_h5 *h, struct td_h5_strings *strings,
-                            const struct td_h5_attribute *attribute, const char **text, size_t *len)
+bool td_h5_attribute_string(struct td_h5 *h, struct td_h5_strings *strings, const struct td_h5_attribute *attribute,
+                            const char **text, size_t *len)
 {
     struct td_h5_cursor c = attribute->data;
     if (!is_shown(h, attribute) || attribute->space.rank != 0 || attribute->elems != 1)

@@ -1,6 +1,6 @@
 /* Where the chunks of a dataset are: B-trees of version 1 (III.A.1 of the specification) and 2 (III.A.2), fixed arrays
- * (VII.C), extensible arrays (VII.D), and the two ways to do without an index. Every structure is read once and as a whole;
- * entries that say "none" are passed over, and so are those outside of the array as it is now. */
+ * (VII.C), extensible arrays (VII.D), and the two ways to do without an index. Every structure is read once and as a
+ * whole; entries that say "none" are passed over, and so are those outside of the array as it is now. */
 #include "parser/hdf5_chunked.h"
 
 #include "core/checked.h"
@@ -191,8 +191,7 @@ static bool check_prefix(struct entries *e, struct td_h5_cursor *c, const char *
     uint64_t at = c->addr;
     if (!td_h5_signature(c, letters) || td_h5_u8(c) != 0 || td_h5_u8(c) != e->client ||
         td_h5_number(c, h->offset_bytes) != e->header_at)
-        return td_h5_fail(h, at, "array of chunks: no signature \"%s\" of it at address %" PRIu64, letters,
-                          at);
+        return td_h5_fail(h, at, "array of chunks: no signature \"%s\" of it at address %" PRIu64, letters, at);
     return true;
 }
 
@@ -204,8 +203,7 @@ static bool read_entry_kind(struct entries *e, struct td_h5_cursor *c, const cha
     e->client = td_h5_u8(c);
     e->entry_bytes = td_h5_u8(c);
     unsigned plain = h->offset_bytes;
-    bool fits =
-        e->client == 1 ? e->entry_bytes > plain + 4 && e->entry_bytes <= plain + 12 : e->entry_bytes == plain;
+    bool fits = e->client == 1 ? e->entry_bytes > plain + 4 && e->entry_bytes <= plain + 12 : e->entry_bytes == plain;
     if (!known || e->client > 1 || (e->client == 1) != (e->r->filter_count > 0) || !fits)
         return td_h5_fail(h, e->header_at, "array of chunks: an unknown header, or entries of %u bytes",
                           e->entry_bytes);
@@ -229,22 +227,20 @@ static bool read_fixed_pages(struct entries *e, uint64_t addr, uint64_t count)
     uint64_t bitmap_bytes = (pages - 1) / 8 + 1;
     size_t head = 6 + (size_t)h->offset_bytes;
     struct td_h5_buffer bitmap = {0};
-    if (bitmap_bytes > h->size_bytes ||
-        !td_h5_load(h, &bitmap, 0, addr, head + bitmap_bytes + CHECKSUM_BYTES, what)) {
+    if (bitmap_bytes > h->size_bytes || !td_h5_load(h, &bitmap, 0, addr, head + bitmap_bytes + CHECKSUM_BYTES, what)) {
         td_h5_buffer_fini(&bitmap);
         return h->err->code != TD_OK ? false : td_h5_fail(h, addr, "%s: it leaves the file", what);
     }
     size_t len = head + (size_t)bitmap_bytes;
     struct td_h5_cursor c = {.p = bitmap.p, .left = len, .addr = addr};
-    bool ok = check_prefix(e, &c, "FADB") &&
-              td_h5_check_sum(h, bitmap.p, len, td_load_le32(bitmap.p + len), addr, what);
+    bool ok =
+        check_prefix(e, &c, "FADB") && td_h5_check_sum(h, bitmap.p, len, td_load_le32(bitmap.p + len), addr, what);
     uint64_t at = addr + len + CHECKSUM_BYTES;
     for (uint64_t i = 0; ok && i < pages; i++) {
         uint64_t here = i + 1 < pages ? page : count - i * page;
         if (is_initialised(bitmap.p + head, i))
-            ok = td_h5_within(h, at, 1)
-                     ? read_page(e, at, i * page, here)
-                     : td_h5_fail(h, addr, "%s: a page lies past the end of the file", what);
+            ok = td_h5_within(h, at, 1) ? read_page(e, at, i * page, here)
+                                        : td_h5_fail(h, addr, "%s: a page lies past the end of the file", what);
         at += page * e->entry_bytes + CHECKSUM_BYTES;
     }
     td_h5_buffer_fini(&bitmap);
@@ -277,8 +273,7 @@ static bool read_fixed(struct entries *e)
     struct td_h5 *h = e->r->h;
     uint8_t bytes[8 + 2 * 8 + CHECKSUM_BYTES];
     size_t len = 8 + (size_t)h->length_bytes + h->offset_bytes;
-    if (!td_h5_visit(h, e->header_at, what) ||
-        !td_h5_read(h, e->header_at, bytes, len + CHECKSUM_BYTES, what))
+    if (!td_h5_visit(h, e->header_at, what) || !td_h5_read(h, e->header_at, bytes, len + CHECKSUM_BYTES, what))
         return false;
     struct td_h5_cursor c = {.p = bytes, .left = len, .addr = e->header_at};
     if (!read_entry_kind(e, &c, "FAHD") ||
@@ -296,8 +291,7 @@ static bool read_fixed(struct entries *e)
         return true;
     if (!td_h5_visit(h, block, what))
         return false;
-    return count > UINT64_C(1) << e->page_bits ? read_fixed_pages(e, block, count)
-                                               : read_fixed_block(e, block, count);
+    return count > UINT64_C(1) << e->page_bits ? read_fixed_pages(e, block, count) : read_fixed_block(e, block, count);
 }
 
 /* ---- extensible arrays --------------------------------------------------------------------------------- */
@@ -325,8 +319,7 @@ static uint64_t entries_in(const struct extensible *x, unsigned super)
 }
 
 /* A data block of a super block; bitmap says which of its pages were written, from bit on. NULL: there is none. */
-static bool read_data_block(struct extensible *x, uint64_t addr, unsigned super, const uint8_t *bitmap,
-                            uint64_t bit)
+static bool read_data_block(struct extensible *x, uint64_t addr, unsigned super, const uint8_t *bitmap, uint64_t bit)
 {
     static const char what[] = "extensible array of chunks";
     struct entries *e = x->e;
@@ -390,8 +383,7 @@ static bool read_super_block(struct extensible *x, uint64_t addr, unsigned super
         bitmap = td_h5_take(&c, (size_t)(blocks * bitmap_bytes));
     }
     for (uint64_t i = 0; ok && i < blocks; i++)
-        ok = read_data_block(x, td_h5_number(&c, h->offset_bytes), super, bitmap_bytes > 0 ? bitmap : NULL,
-                             i * pages);
+        ok = read_data_block(x, td_h5_number(&c, h->offset_bytes), super, bitmap_bytes > 0 ? bitmap : NULL, i * pages);
     td_h5_buffer_fini(&bytes);
     return ok;
 }
@@ -403,12 +395,10 @@ static bool read_index_block(struct extensible *x, uint64_t addr)
     struct td_h5 *h = e->r->h;
     struct td_h5_buffer bytes = {0};
     size_t pointers = 2 * ((size_t)x->min_pointers - 1) + (x->super_count - x->direct_count);
-    size_t len =
-        6 + (size_t)h->offset_bytes + (size_t)x->in_index * e->entry_bytes + pointers * h->offset_bytes;
+    size_t len = 6 + (size_t)h->offset_bytes + (size_t)x->in_index * e->entry_bytes + pointers * h->offset_bytes;
     bool ok = td_h5_visit(h, addr, what) && td_h5_load(h, &bytes, 0, addr, len + CHECKSUM_BYTES, what);
     struct td_h5_cursor c = {.p = bytes.p, .left = len, .addr = addr};
-    ok = ok && check_prefix(e, &c, "EAIB") &&
-         td_h5_check_sum(h, bytes.p, len, td_load_le32(bytes.p + len), addr, what);
+    ok = ok && check_prefix(e, &c, "EAIB") && td_h5_check_sum(h, bytes.p, len, td_load_le32(bytes.p + len), addr, what);
     for (; ok && x->next < x->in_index; x->next++)
         ok = read_entry(e, &c, x->next);
     for (unsigned super = 0; ok && super < x->direct_count; super++)
@@ -435,8 +425,8 @@ static bool find_slowest(struct entries *e)
             unlimited++;
         }
     return unlimited == 1 ||
-           td_h5_fail(e->r->h, e->header_at,
-                      "extensible array of chunks: %u dimensions without bound, where one is", unlimited);
+           td_h5_fail(e->r->h, e->header_at, "extensible array of chunks: %u dimensions without bound, where one is",
+                      unlimited);
 }
 
 static bool read_extensible(struct entries *e)
@@ -447,8 +437,7 @@ static bool read_extensible(struct entries *e)
     uint8_t bytes[FIXED_BYTES + 7 * 8 + CHECKSUM_BYTES];
     size_t len = FIXED_BYTES + STATISTICS * (size_t)h->length_bytes + h->offset_bytes;
     struct extensible x = {.e = e};
-    if (!td_h5_visit(h, e->header_at, what) ||
-        !td_h5_read(h, e->header_at, bytes, len + CHECKSUM_BYTES, what))
+    if (!td_h5_visit(h, e->header_at, what) || !td_h5_read(h, e->header_at, bytes, len + CHECKSUM_BYTES, what))
         return false;
     struct td_h5_cursor c = {.p = bytes, .left = len, .addr = e->header_at};
     if (!read_entry_kind(e, &c, "EAHD") ||
@@ -491,8 +480,8 @@ static bool add_single(struct td_h5_chunk_reader *r)
     return td_h5_add_chunk(r, scaled, r->layout->addr, r->layout->single_bytes, r->layout->single_skipped);
 }
 
-/* All chunks one after the other, in the order that they have with the largest shape. Nothing in the file says where each is,
- * so each counts as if its address were read: the bound on what is read then holds for them too. */
+/* All chunks one after the other, in the order that they have with the largest shape. Nothing in the file says where
+ * each is, so each counts as if its address were read: the bound on what is read then holds for them too. */
 static bool add_implicit(struct td_h5_chunk_reader *r)
 {
     static const char what[] = "chunks without an index";
@@ -505,8 +494,7 @@ static bool add_implicit(struct td_h5_chunk_reader *r)
         uint64_t addr;
         bool fits = true;
         for (uint32_t i = 0; i < rank; i++)
-            fits = fits && td_mul_u64(number, r->max_along[i], &number) &&
-                   td_add_u64(number, scaled[i], &number);
+            fits = fits && td_mul_u64(number, r->max_along[i], &number) && td_add_u64(number, scaled[i], &number);
         if (!fits || !td_mul_u64(number, r->chunk_bytes, &addr) || !td_add_u64(addr, r->layout->addr, &addr))
             return td_h5_fail(r->h, r->layout->addr, "chunks past 2^64-1");
         if (!td_h5_add_chunk(r, scaled, addr, 0, 0))
@@ -536,8 +524,8 @@ bool td_h5_read_chunks(struct td_h5_chunk_reader *r)
         return read_entries(r, read_extensible);
     case TD_H5_INDEX_TREE_2:
         return td_h5_each_record(r->h, r->layout->addr,
-                                 r->filter_count > 0 ? TD_H5_TREE_FILTERED_CHUNKS : TD_H5_TREE_CHUNKS,
-                                 read_tree_record, r);
+                                 r->filter_count > 0 ? TD_H5_TREE_FILTERED_CHUNKS : TD_H5_TREE_CHUNKS, read_tree_record,
+                                 r);
     }
     return td_h5_fail(r->h, r->layout->addr, "an index of an unknown kind");
 }

@@ -32,8 +32,7 @@ static void read_shape(struct td_h5_cursor *c, unsigned rank, unsigned width, st
     out->elem_bytes = (uint32_t)elem_bytes;
 }
 
-static void read_version_4(struct td_h5 *h, struct td_h5_cursor *c, struct td_h5_chunked *out,
-                           const char **reason)
+static void read_version_4(struct td_h5 *h, struct td_h5_cursor *c, struct td_h5_chunked *out, const char **reason)
 {
     enum { PLAIN_EDGES = 0x01, SINGLE_FILTERED = 0x02 };
     unsigned flags = td_h5_u8(c);
@@ -82,14 +81,7 @@ bool td_h5_chunked_layout(struct td_h5 *h, struct td_h5_cursor c, unsigned versi
 /* One filter's description. False: it is not read, and the chunks that it was applied to are not either. */
 static bool take_filter(struct td_h5_cursor *c, unsigned version, struct td_coding_filter *out)
 {
-    enum {
-        DEFLATE = 1,
-        SHUFFLE = 2,
-        FLETCHER32 = 3,
-        LZF = 32000,
-        FIRST_WITH_NAME = 256,
-        DEFLATE_LEVEL_MAX = 9
-    };
+    enum { DEFLATE = 1, SHUFFLE = 2, FLETCHER32 = 3, LZF = 32000, FIRST_WITH_NAME = 256, DEFLATE_LEVEL_MAX = 9 };
     unsigned id = td_h5_u16(c);
     size_t name_len = version == 1 || id >= FIRST_WITH_NAME ? td_h5_u16(c) : 0;
     (void)td_h5_take(c, 2); /* flags */
@@ -162,8 +154,7 @@ static const uint8_t *fill_bytes(struct td_h5_message message, size_t *len)
 }
 
 /* False: the value is none of the dataset's type. */
-static bool read_fill(struct td_h5 *h, const struct td_h5_message *message, struct td_coding_grid *grid,
-                      bool *ok)
+static bool read_fill(struct td_h5 *h, const struct td_h5_message *message, struct td_coding_grid *grid, bool *ok)
 {
     *ok = true;
     if (message == NULL)
@@ -205,8 +196,7 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 static uint64_t times_unpacked(const struct td_coding_grid *grid, uint64_t chunk_bytes)
 {
     uint64_t times = 1;
-    uint64_t side_by_side =
-        chunk_bytes; /* chunks that are gone through before the next row of the first one */
+    uint64_t side_by_side = chunk_bytes; /* chunks that are gone through before the next row of the first one */
     for (uint32_t i = grid->rank; i-- > 1;) {
         uint64_t along = (grid->shape[i] - 1) / grid->chunk_shape[i] + 1;
         if (!td_mul_u64(side_by_side, along, &side_by_side))
@@ -240,15 +230,13 @@ bool td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint6
     if (bytes == 0 || (r->layout->plain_edges && at_edge))
         bytes = r->chunk_bytes;
     if (plain ? bytes != r->chunk_bytes : bytes > r->chunk_bytes + r->chunk_bytes / 4 + 1024)
-        return td_h5_fail(h, addr, "a chunk of %" PRIu64 " bytes is stored in %" PRIu64, r->chunk_bytes,
-                          bytes);
+        return td_h5_fail(h, addr, "a chunk of %" PRIu64 " bytes is stored in %" PRIu64, r->chunk_bytes, bytes);
     if (!td_h5_within(h, addr, bytes))
-        return td_h5_fail(h, addr, "a chunk at address %" PRIu64 " with %" PRIu64 " bytes leaves the file",
-                          addr, bytes);
+        return td_h5_fail(h, addr, "a chunk at address %" PRIu64 " with %" PRIu64 " bytes leaves the file", addr,
+                          bytes);
     if (list->count >= CHUNKS_MAX)
         return td_h5_fail(h, addr, "there are more than %d chunks", CHUNKS_MAX);
-    struct td_coding_chunk *grown =
-        td_h5_grow(h, list->chunks, &list->capacity, list->count, sizeof *list->chunks);
+    struct td_coding_chunk *grown = td_h5_grow(h, list->chunks, &list->capacity, list->count, sizeof *list->chunks);
     if (grown == NULL)
         return false;
     list->chunks = grown;
@@ -354,20 +342,17 @@ static bool keep_shapes(struct td_h5 *h, const struct td_h5_chunked *layout, con
 static bool is_sound(const struct td_h5_chunked *layout, const struct td_h5_space *space,
                      const struct td_tensor *tensor)
 {
-    if (layout->rank != space->rank || layout->elem_bytes != tensor->dtype->block_bytes ||
-        layout->elem_bytes == 0)
+    if (layout->rank != space->rank || layout->elem_bytes != tensor->dtype->block_bytes || layout->elem_bytes == 0)
         return false;
     for (uint32_t i = 0; i < layout->rank; i++)
-        if (layout->shape[i] == 0 ||
-            (space->max_dims[i] != TD_H5_UNLIMITED && space->max_dims[i] < space->dims[i]))
+        if (layout->shape[i] == 0 || (space->max_dims[i] != TD_H5_UNLIMITED && space->max_dims[i] < space->dims[i]))
             return false;
     return true;
 }
 
-bool td_h5_chunked_tensor(struct td_h5 *h, const struct td_h5_chunked *layout,
-                          const struct td_h5_space *space, const struct td_h5_message *filters,
-                          const struct td_h5_message *fill, const char *text, struct td_h5_chunk_list *list,
-                          struct td_tensor *tensor)
+bool td_h5_chunked_tensor(struct td_h5 *h, const struct td_h5_chunked *layout, const struct td_h5_space *space,
+                          const struct td_h5_message *filters, const struct td_h5_message *fill, const char *text,
+                          struct td_h5_chunk_list *list, struct td_tensor *tensor)
 {
     struct td_coding_grid grid = {0};
     struct td_h5_chunk_reader r = {.h = h, .layout = layout, .space = space, .list = list};

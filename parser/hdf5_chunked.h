@@ -27,7 +27,8 @@ struct td_h5_chunked {
     uint32_t single_skipped;
 };
 
-/* Reads the rest of a layout message, from behind its class on. *reason is set when it is of a kind that is not read. */
+/* Reads the rest of a layout message, from behind its class on. *reason is set when it is of a kind that is not read.
+ */
 bool td_h5_chunked_layout(struct td_h5 *h, struct td_h5_cursor c, unsigned version, unsigned rank,
                           struct td_h5_chunked *out, const char **reason);
 
@@ -57,11 +58,10 @@ bool td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint6
 /* Reads the index (hdf5_chunk_index.c). Errors are of the index alone. */
 bool td_h5_read_chunks(struct td_h5_chunk_reader *r);
 
-/* Makes the tensor's coding, or gives it a reason: its filters or its chunks are not read. text: what is shown of it, in the
- * arena. False: an error of the file. */
-bool td_h5_chunked_tensor(struct td_h5 *h, const struct td_h5_chunked *layout,
-                          const struct td_h5_space *space, const struct td_h5_message *filters,
-                          const struct td_h5_message *fill, const char *text, struct td_h5_chunk_list *list,
-                          struct td_tensor *tensor);
+/* Makes the tensor's coding, or gives it a reason: its filters or its chunks are not read. text: what is shown of it,
+ * in the arena. False: an error of the file. */
+bool td_h5_chunked_tensor(struct td_h5 *h, const struct td_h5_chunked *layout, const struct td_h5_space *space,
+                          const struct td_h5_message *filters, const struct td_h5_message *fill, const char *text,
+                          struct td_h5_chunk_list *list, struct td_tensor *tensor);
 
 #endif

@@ -43,9 +43,8 @@ bool td_h5_fail(struct td_h5 *h, uint64_t addr, const char *format, ...)
 
 bool td_h5_no_memory(struct td_h5 *h)
 {
-    return td_error_set(
-        h->err, TD_RESOURCE_EXHAUSTED,
-        "out of memory: the file's structure needs more than one file's limit, or than there is");
+    return td_error_set(h->err, TD_RESOURCE_EXHAUSTED,
+                        "out of memory: the file's structure needs more than one file's limit, or than there is");
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
@@ -66,8 +65,7 @@ void *td_h5_grow(struct td_h5 *h, void *items, size_t *capacity, size_t count, s
         (void)td_h5_no_memory(h);
         return NULL;
     }
-    if (!account(h, more) ||
-        (!td_array_reserve(&items, capacity, next, size, NULL, NULL) && !td_h5_no_memory(h)))
+    if (!account(h, more) || (!td_array_reserve(&items, capacity, next, size, NULL, NULL) && !td_h5_no_memory(h)))
         return NULL;
     return items;
 }
@@ -184,8 +182,7 @@ bool td_h5_visit(struct td_h5 *h, uint64_t addr, const char *what)
         return td_h5_fail(h, addr, "%s at address %" PRIu64 " lies past the end of the file", what, addr);
     if (!td_h5_map_add(h, &h->visited, addr, &value, &is_new))
         return false;
-    return is_new ||
-           td_h5_fail(h, addr, "%s at address %" PRIu64 " is used twice: a cycle, or two owners", what, addr);
+    return is_new || td_h5_fail(h, addr, "%s at address %" PRIu64 " is used twice: a cycle, or two owners", what, addr);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
@@ -210,8 +207,7 @@ static const uint8_t *page_get(struct td_h5 *h, uint64_t number)
     uint64_t off = number * TD_H5_PAGE_BYTES;
     uint64_t left = h->input->size_bytes - off;
     h->page_at[place] = 0;
-    if (!td_input_read(h->input, off, page, left < TD_H5_PAGE_BYTES ? (size_t)left : TD_H5_PAGE_BYTES,
-                       h->err))
+    if (!td_input_read(h->input, off, page, left < TD_H5_PAGE_BYTES ? (size_t)left : TD_H5_PAGE_BYTES, h->err))
         return NULL;
     h->page_at[place] = number + 1;
     return page;
@@ -220,8 +216,7 @@ static const uint8_t *page_get(struct td_h5 *h, uint64_t number)
 bool td_h5_spend(struct td_h5 *h, uint64_t addr, uint64_t len, const char *what)
 {
     if (!td_h5_within(h, addr, len))
-        return td_h5_fail(h, addr, "%s at address %" PRIu64 " with %" PRIu64 " bytes leaves the file", what,
-                          addr, len);
+        return td_h5_fail(h, addr, "%s at address %" PRIu64 " with %" PRIu64 " bytes leaves the file", what, addr, len);
     if (len > h->budget_bytes)
         return td_error_at(h->err, TD_RESOURCE_EXHAUSTED, h->base + addr,
                            "%s: the file's structure makes its reader read more than it may, by limit or by "
@@ -252,8 +247,7 @@ bool td_h5_read(struct td_h5 *h, uint64_t addr, void *out, size_t len, const cha
     return true;
 }
 
-bool td_h5_load(struct td_h5 *h, struct td_h5_buffer *buffer, size_t off, uint64_t addr, uint64_t len,
-                const char *what)
+bool td_h5_load(struct td_h5 *h, struct td_h5_buffer *buffer, size_t off, uint64_t addr, uint64_t len, const char *what)
 {
     size_t need;
     if (!td_h5_within(h, addr, len) || len > h->budget_bytes)
@@ -327,8 +321,8 @@ bool td_h5_check_sum(struct td_h5 *h, const uint8_t *bytes, size_t len, uint32_t
     computed = stored;
 #endif
     return stored == computed ||
-           td_h5_fail(h, addr, "%s: its checksum is 0x%08" PRIx32 ", but its bytes make 0x%08" PRIx32, what,
-                      stored, computed);
+           td_h5_fail(h, addr, "%s: its checksum is 0x%08" PRIx32 ", but its bytes make 0x%08" PRIx32, what, stored,
+                      computed);
 }
 
 /* ---- superblock ---------------------------------------------------------------------------------------- */
@@ -338,8 +332,7 @@ static bool find_signature(struct td_h5 *h)
 {
     uint8_t bytes[SIGNATURE_BYTES];
     uint64_t size = h->input->size_bytes;
-    for (uint64_t at = 0; td_range_within(at, SIGNATURE_BYTES, size);
-         at = at == 0 ? FIRST_USERBLOCK_BYTES : at * 2) {
+    for (uint64_t at = 0; td_range_within(at, SIGNATURE_BYTES, size); at = at == 0 ? FIRST_USERBLOCK_BYTES : at * 2) {
         if (!td_input_read(h->input, at, bytes, sizeof bytes, h->err))
             return false;
         if (memcmp(bytes, signature, sizeof bytes) == 0) {
@@ -372,18 +365,16 @@ static bool check_end(struct td_h5 *h, uint64_t base, uint64_t end, uint64_t at)
 {
     uint64_t length = end - base; /* both are from one place, wherever that was when they were written */
     if (end < base || length > h->size_bytes)
-        return td_h5_fail(h, at,
-                          "superblock: the file ends at address %" PRIu64 ", but it has only %" PRIu64
-                          " bytes: truncated",
-                          length, h->size_bytes);
+        return td_h5_fail(
+            h, at, "superblock: the file ends at address %" PRIu64 ", but it has only %" PRIu64 " bytes: truncated",
+            length, h->size_bytes);
     return true;
 }
 
 static bool read_superblock_0(struct td_h5 *h, struct td_h5_cursor c, unsigned version)
 {
     enum { SIZES_AT = 13 };
-    (void)td_h5_take(
-        &c, 4); /* versions of the free space and the root's entry; reserved; shared headers' version */
+    (void)td_h5_take(&c, 4); /* versions of the free space and the root's entry; reserved; shared headers' version */
     unsigned offset_bytes = td_h5_u8(&c);
     unsigned length_bytes = td_h5_u8(&c);
     if (!read_sizes(h, offset_bytes, length_bytes, SIZES_AT))
@@ -449,8 +440,7 @@ bool td_h5_open(struct td_h5 *h, const struct td_input *input, const struct td_l
     if (!find_signature(h))
         return false;
     if (!td_mul_u64(h->size_bytes, BUDGET_TIMES, &h->budget_bytes) ||
-        !td_add_u64(h->budget_bytes, BUDGET_BYTES_MIN, &h->budget_bytes) ||
-        h->budget_bytes > limits->max_header_bytes)
+        !td_add_u64(h->budget_bytes, BUDGET_BYTES_MIN, &h->budget_bytes) || h->budget_bytes > limits->max_header_bytes)
         h->budget_bytes = limits->max_header_bytes;
     h->chunk_budget_bytes = h->budget_bytes;
     if (!account(h, (size_t)TD_H5_PAGE_BYTES * TD_H5_PAGE_COUNT))

@@ -52,8 +52,8 @@ struct td_h5 {
     uint64_t budget_bytes;               /* of structure that may still be read */
     uint64_t chunk_budget_bytes;         /* the same, of where chunks are */
     struct td_h5_map visited;            /* structures that must not be met again */
-    uint8_t *pages; /* a cache: small structures lie close together, and a read is a system call */
-    uint64_t page_at[TD_H5_PAGE_COUNT]; /* which page each place holds: its number + 1, 0: none */
+    uint8_t *pages;                      /* a cache: small structures lie close together, and a read is a system call */
+    uint64_t page_at[TD_H5_PAGE_COUNT];  /* which page each place holds: its number + 1, 0: none */
 };
 
 /* Finds and reads the superblock. td_h5_close in every case. */
@@ -62,8 +62,7 @@ bool td_h5_open(struct td_h5 *h, const struct td_input *input, const struct td_l
 void td_h5_close(struct td_h5 *h);
 
 /* Records that the file is wrong at an address. Returns false. */
-bool td_h5_fail(struct td_h5 *h, uint64_t addr, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+bool td_h5_fail(struct td_h5 *h, uint64_t addr, const char *format, ...) __attribute__((format(printf, 3, 4)));
 bool td_h5_no_memory(struct td_h5 *h);
 
 /* Counts len bytes at addr as read. False, with an error: they are not in the file, or more are read than may be. */
@@ -151,8 +150,8 @@ static inline uint32_t td_h5_u32(struct td_h5_cursor *c)
 static inline bool td_h5_signature(struct td_h5_cursor *c, const char *letters)
 {
     const uint8_t *p = td_h5_take(c, 4);
-    return p != NULL && p[0] == (uint8_t)letters[0] && p[1] == (uint8_t)letters[1] &&
-           p[2] == (uint8_t)letters[2] && p[3] == (uint8_t)letters[3];
+    return p != NULL && p[0] == (uint8_t)letters[0] && p[1] == (uint8_t)letters[1] && p[2] == (uint8_t)letters[2] &&
+           p[3] == (uint8_t)letters[3];
 }
 
 /* ---- object headers (hdf5_object.c) -------------------------------------------------------------------- */
@@ -262,12 +261,11 @@ enum {
     TD_H5_TREE_CHUNKS = 10,
     TD_H5_TREE_FILTERED_CHUNKS = 11,
 };
-bool td_h5_each_dense(struct td_h5 *h, uint64_t heap, uint64_t tree, unsigned tree_type,
-                      td_h5_object_fn *each, void *context);
+bool td_h5_each_dense(struct td_h5 *h, uint64_t heap, uint64_t tree, unsigned tree_type, td_h5_object_fn *each,
+                      void *context);
 
 /* The same with every record of a B-tree that has all in itself, as trees of chunks do. */
-bool td_h5_each_record(struct td_h5 *h, uint64_t tree, unsigned tree_type, td_h5_object_fn *each,
-                       void *context);
+bool td_h5_each_record(struct td_h5 *h, uint64_t tree, unsigned tree_type, td_h5_object_fn *each, void *context);
 
 /* ---- groups (hdf5_group.c) ----------------------------------------------------------------------------- */
 
@@ -304,8 +302,7 @@ struct td_h5_attribute {
 typedef bool td_h5_attribute_fn(void *context, const struct td_h5_attribute *attribute);
 
 /* Calls `each` with every attribute whose value is stored in the usual way. */
-bool td_h5_each_attribute(struct td_h5 *h, const struct td_h5_header *header, td_h5_attribute_fn *each,
-                          void *context);
+bool td_h5_each_attribute(struct td_h5 *h, const struct td_h5_header *header, td_h5_attribute_fn *each, void *context);
 
 /* Strings of the global heap, whose collections are each gone through once. */
 struct td_h5_strings {
@@ -317,11 +314,11 @@ void td_h5_strings_fini(struct td_h5_strings *strings);
 
 /* The value as JSON in *out, or nothing in it when it is not of a kind that is shown. */
 struct td_buffer;
-bool td_h5_attribute_json(struct td_h5 *h, struct td_h5_strings *strings,
-                          const struct td_h5_attribute *attribute, struct td_buffer *out);
+bool td_h5_attribute_json(struct td_h5 *h, struct td_h5_strings *strings, const struct td_h5_attribute *attribute,
+                          struct td_buffer *out);
 
 /* The value as one string (raw bytes, borrowed); false when it is none. An error is in h->err. */
-bool td_h5_attribute_string(struct td_h5 *h, struct td_h5_strings *strings,
-                            const struct td_h5_attribute *attribute, const char **text, size_t *len);
+bool td_h5_attribute_string(struct td_h5 *h, struct td_h5_strings *strings, const struct td_h5_attribute *attribute,
+                            const char **text, size_t *len);
 
 #endif

@@ -71,8 +71,8 @@ static bool heap_string(struct table *table, uint64_t off, uint64_t at, const ch
     if (off < table->names_bytes)
         end = memchr(table->names.p + off, 0, table->names_bytes - (size_t)off);
     if (end == NULL)
-        return td_h5_fail(table->h, at, "a name at byte %" PRIu64 " of the local heap, which has %zu bytes",
-                          off, table->names_bytes);
+        return td_h5_fail(table->h, at, "a name at byte %" PRIu64 " of the local heap, which has %zu bytes", off,
+                          table->names_bytes);
     *text = (const char *)table->names.p + off;
     *len = (size_t)(end - table->names.p) - (size_t)off;
     return true;
@@ -252,8 +252,7 @@ static bool read_link_info(struct links *links, struct td_h5_cursor c)
     uint64_t heap = td_h5_number(&c, links->h->offset_bytes);
     uint64_t tree = td_h5_number(&c, links->h->offset_bytes);
     if (c.bad || version != 0)
-        return td_h5_fail(links->h, at, "link info: version %u is unknown, or its message is too short",
-                          version);
+        return td_h5_fail(links->h, at, "link info: version %u is unknown, or its message is too short", version);
     if (td_h5_undefined(links->h, heap))
         return true;
     return td_h5_each_dense(links->h, heap, tree, TD_H5_TREE_LINKS, read_link, links);

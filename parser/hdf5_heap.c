@@ -72,8 +72,7 @@ static bool add_block(struct heap *heap, uint64_t addr, uint64_t heap_off, uint6
     struct td_h5 *h = heap->h;
     unsigned off_bytes = (heap->max_bits + 7) / 8;
     size_t prefix = 4 + 1 + h->offset_bytes + off_bytes;
-    struct block *blocks =
-        td_h5_grow(h, heap->blocks, &heap->block_capacity, heap->block_count, sizeof *heap->blocks);
+    struct block *blocks = td_h5_grow(h, heap->blocks, &heap->block_capacity, heap->block_count, sizeof *heap->blocks);
     if (blocks == NULL)
         return false;
     heap->blocks = blocks;
@@ -81,9 +80,8 @@ static bool add_block(struct heap *heap, uint64_t addr, uint64_t heap_off, uint6
         return false;
     uint8_t *p = heap->bytes.p + heap->used_bytes;
     struct td_h5_cursor c = {.p = p, .left = (size_t)len, .addr = addr};
-    if (!td_h5_signature(&c, "FHDB") || td_h5_u8(&c) != 0 ||
-        td_h5_number(&c, h->offset_bytes) != heap->addr || td_h5_number(&c, off_bytes) != heap_off || c.bad ||
-        c.left < CHECKSUM_BYTES)
+    if (!td_h5_signature(&c, "FHDB") || td_h5_u8(&c) != 0 || td_h5_number(&c, h->offset_bytes) != heap->addr ||
+        td_h5_number(&c, off_bytes) != heap_off || c.bad || c.left < CHECKSUM_BYTES)
         return heap_fail(heap, addr, "its block is not one of it");
     if ((heap->flags & FLAG_CHECKSUM) != 0) { /* computed over the whole block with 0 in its place */
         uint8_t stored[CHECKSUM_BYTES];
@@ -100,8 +98,8 @@ static bool add_block(struct heap *heap, uint64_t addr, uint64_t heap_off, uint6
 
 static bool add_pending(struct heap *heap, uint64_t addr, uint64_t heap_off, unsigned rows)
 {
-    struct pending *grown = td_h5_grow(heap->h, heap->pending, &heap->pending_capacity, heap->pending_count,
-                                       sizeof *heap->pending);
+    struct pending *grown =
+        td_h5_grow(heap->h, heap->pending, &heap->pending_capacity, heap->pending_count, sizeof *heap->pending);
     if (grown == NULL)
         return false;
     heap->pending = grown;
@@ -127,12 +125,11 @@ static bool read_indirect(struct heap *heap, const struct pending *from)
     unsigned off_bytes = (heap->max_bits + 7) / 8;
     size_t prefix = 5 + h->offset_bytes + off_bytes;
     size_t len = prefix + (size_t)from->rows * heap->width * h->offset_bytes;
-    if (!td_h5_visit(h, from->addr, what) ||
-        !td_h5_load(h, &heap->node, 0, from->addr, len + CHECKSUM_BYTES, what))
+    if (!td_h5_visit(h, from->addr, what) || !td_h5_load(h, &heap->node, 0, from->addr, len + CHECKSUM_BYTES, what))
         return false;
     struct td_h5_cursor c = {.p = heap->node.p, .left = len, .addr = from->addr};
-    if (!td_h5_signature(&c, "FHIB") || td_h5_u8(&c) != 0 ||
-        td_h5_number(&c, h->offset_bytes) != heap->addr || td_h5_number(&c, off_bytes) != from->heap_off)
+    if (!td_h5_signature(&c, "FHIB") || td_h5_u8(&c) != 0 || td_h5_number(&c, h->offset_bytes) != heap->addr ||
+        td_h5_number(&c, off_bytes) != from->heap_off)
         return heap_fail(heap, from->addr, "its indirect block is not one of it");
     if (!td_h5_check_sum(h, heap->node.p, len, td_load_le32(heap->node.p + len), from->addr, what))
         return false;
@@ -196,8 +193,7 @@ static bool read_heap_header(struct heap *heap, uint64_t *root, unsigned *rows)
         return heap_fail(heap, heap->addr, "no signature \"FRHP\", or an unknown version");
     if (filter_bytes != 0)
         return heap_fail(heap, heap->addr, "it is compressed, which is not supported");
-    if (!td_h5_check_sum(h, heap->node.p, len, td_load_le32(heap->node.p + len), heap->addr,
-                         "fractal heap") ||
+    if (!td_h5_check_sum(h, heap->node.p, len, td_load_le32(heap->node.p + len), heap->addr, "fractal heap") ||
         !check_table(heap))
         return false;
     unsigned by_block = (log2_of(heap->max_direct_bytes) + 7) / 8;
@@ -334,8 +330,8 @@ static bool tree_widths(struct tree *tree, uint64_t addr)
 {
     if (tree->depth > TREE_DEPTH_MAX || tree->record_bytes == 0 ||
         tree->node_bytes < TREE_NODE_OVERHEAD_BYTES + tree->record_bytes)
-        return td_h5_fail(tree->h, addr, "B-tree: %u levels of nodes of %zu bytes with records of %zu",
-                          tree->depth, tree->node_bytes, tree->record_bytes);
+        return td_h5_fail(tree->h, addr, "B-tree: %u levels of nodes of %zu bytes with records of %zu", tree->depth,
+                          tree->node_bytes, tree->record_bytes);
     uint64_t total = (tree->node_bytes - TREE_NODE_OVERHEAD_BYTES) / tree->record_bytes;
     tree->records_max[0] = total;
     tree->count_width = width_of(total);
@@ -344,8 +340,7 @@ static bool tree_widths(struct tree *tree, uint64_t addr)
         size_t pointer = pointer_bytes(tree, depth);
         if (tree->node_bytes < TREE_NODE_OVERHEAD_BYTES + 2 * pointer + tree->record_bytes)
             return td_h5_fail(tree->h, addr, "B-tree: nodes of %zu bytes are too small", tree->node_bytes);
-        uint64_t most =
-            (tree->node_bytes - TREE_NODE_OVERHEAD_BYTES - pointer) / (tree->record_bytes + pointer);
+        uint64_t most = (tree->node_bytes - TREE_NODE_OVERHEAD_BYTES - pointer) / (tree->record_bytes + pointer);
         tree->records_max[depth] = most;
         if (!td_mul_u64(total, most + 1, &total) || !td_add_u64(total, most, &total))
             return td_h5_fail(tree->h, addr, "B-tree: %u levels hold more than 2^64 records", tree->depth);
@@ -391,8 +386,7 @@ static bool read_record(struct tree *tree, struct td_h5_cursor record)
     id.p = td_h5_take(&record, tree->heap->id_bytes);
     unsigned flags = tree->type == TD_H5_TREE_ATTRIBUTES ? td_h5_u8(&record) : 0;
     if (record.bad)
-        return td_h5_fail(tree->h, record.addr, "B-tree: records of %zu bytes are too short",
-                          tree->record_bytes);
+        return td_h5_fail(tree->h, record.addr, "B-tree: records of %zu bytes are too short", tree->record_bytes);
     if ((flags & TD_H5_MESSAGE_SHARED) != 0) /* in yet another heap: the attribute is left out */
         return true;
     if (!heap_get(tree->heap, id, &object, &is_huge))
@@ -408,17 +402,14 @@ static bool tree_node_read(struct tree *tree, const struct tree_node *node)
     struct td_h5 *h = tree->h;
     size_t pointer = node->depth > 0 ? pointer_bytes(tree, node->depth) : 0;
     if (node->records > tree->records_max[node->depth])
-        return td_h5_fail(h, node->addr, "%s: %" PRIu64 " records do not fit; %" PRIu64 " would", what,
-                          node->records, tree->records_max[node->depth]);
+        return td_h5_fail(h, node->addr, "%s: %" PRIu64 " records do not fit; %" PRIu64 " would", what, node->records,
+                          tree->records_max[node->depth]);
     size_t len = 6 + (size_t)node->records * (tree->record_bytes + pointer) + pointer;
-    if (!td_h5_visit(h, node->addr, what) ||
-        !td_h5_load(h, &tree->bytes, 0, node->addr, len + CHECKSUM_BYTES, what))
+    if (!td_h5_visit(h, node->addr, what) || !td_h5_load(h, &tree->bytes, 0, node->addr, len + CHECKSUM_BYTES, what))
         return false;
     struct td_h5_cursor c = {.p = tree->bytes.p, .left = len, .addr = node->addr};
-    if (!td_h5_signature(&c, node->depth > 0 ? "BTIN" : "BTLF") || td_h5_u8(&c) != 0 ||
-        td_h5_u8(&c) != tree->type)
-        return td_h5_fail(h, node->addr, "%s at address %" PRIu64 ": a wrong signature or type", what,
-                          node->addr);
+    if (!td_h5_signature(&c, node->depth > 0 ? "BTIN" : "BTLF") || td_h5_u8(&c) != 0 || td_h5_u8(&c) != tree->type)
+        return td_h5_fail(h, node->addr, "%s at address %" PRIu64 ": a wrong signature or type", what, node->addr);
     if (!td_h5_check_sum(h, tree->bytes.p, len, td_load_le32(tree->bytes.p + len), node->addr, what))
         return false;
     for (uint64_t i = 0; i < node->records; i++) {
@@ -459,8 +450,7 @@ bool td_h5_each_dense(struct td_h5 *h, uint64_t heap_addr, uint64_t tree_addr, u
     return ok;
 }
 
-bool td_h5_each_record(struct td_h5 *h, uint64_t tree_addr, unsigned tree_type, td_h5_object_fn *each,
-                       void *context)
+bool td_h5_each_record(struct td_h5 *h, uint64_t tree_addr, unsigned tree_type, td_h5_object_fn *each, void *context)
 {
     struct tree tree = {.h = h, .type = tree_type, .each = each, .context = context};
     return tree_walk(&tree, tree_addr);

@@ -27,8 +27,8 @@ void td_h5_header_fini(struct td_h5_header *header)
 }
 
 /* Loads len bytes at addr, of which the messages are those from `before` on, without the last `after`. */
-static bool add_chunk(struct td_h5 *h, struct td_h5_header *header, uint64_t addr, uint64_t len,
-                      size_t before, size_t after)
+static bool add_chunk(struct td_h5 *h, struct td_h5_header *header, uint64_t addr, uint64_t len, size_t before,
+                      size_t after)
 {
     struct td_h5_chunk *chunks =
         td_h5_grow(h, header->chunks, &header->chunk_capacity, header->chunk_count, sizeof *header->chunks);
@@ -47,12 +47,10 @@ static bool add_chunk(struct td_h5 *h, struct td_h5_header *header, uint64_t add
 }
 
 /* The checksum of the block that was loaded last, which begins at off and ends with it. */
-static bool check_block(struct td_h5 *h, const struct td_h5_header *header, size_t off, uint64_t addr,
-                        const char *what)
+static bool check_block(struct td_h5 *h, const struct td_h5_header *header, size_t off, uint64_t addr, const char *what)
 {
     size_t end = header->used_bytes - CHECKSUM_BYTES;
-    return td_h5_check_sum(h, header->bytes.p + off, end - off, td_load_le32(header->bytes.p + end), addr,
-                           what);
+    return td_h5_check_sum(h, header->bytes.p + off, end - off, td_load_le32(header->bytes.p + end), addr, what);
 }
 
 static bool read_v1(struct td_h5 *h, struct td_h5_header *header, const uint8_t *prefix)
@@ -74,13 +72,11 @@ static bool read_v2(struct td_h5 *h, struct td_h5_header *header, const uint8_t 
         (void)td_h5_take(&c, 4);
     uint64_t messages = td_h5_number(&c, 1U << (header->flags & 3));
     if (c.bad || version != 2)
-        return td_h5_fail(h, header->addr, "object header: version %u is unknown, or the file ends within it",
-                          version);
+        return td_h5_fail(h, header->addr, "object header: version %u is unknown, or the file ends within it", version);
     size_t before = len - c.left;
     uint64_t total;
     if (!td_add_u64(messages, before + CHECKSUM_BYTES, &total))
-        return td_h5_fail(h, header->addr, "object header: %" PRIu64 " bytes of messages are too many",
-                          messages);
+        return td_h5_fail(h, header->addr, "object header: %" PRIu64 " bytes of messages are too many", messages);
     return add_chunk(h, header, header->addr, total, before, CHECKSUM_BYTES) &&
            check_block(h, header, 0, header->addr, "object header");
 }
@@ -127,8 +123,7 @@ bool td_h5_header_read(struct td_h5 *h, struct td_h5_header *header, uint64_t ad
     else if (prefix[0] == 1)
         ok = read_v1(h, header, prefix);
     else
-        ok = td_h5_fail(h, addr, "no object header at address %" PRIu64 ": neither \"OHDR\" nor version 1",
-                        addr);
+        ok = td_h5_fail(h, addr, "no object header at address %" PRIu64 ": neither \"OHDR\" nor version 1", addr);
     /* Continuations add chunks while the messages are passed over, which then come to them in turn. */
     struct td_h5_place place = {0};
     struct td_h5_message message;

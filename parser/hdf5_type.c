@@ -83,13 +83,10 @@ struct float_layout {
 
 /* norm 2: the mantissa's first bit is implied; 0: it is stored. */
 static const struct float_layout floats[] = {
-    {"F16", 2, 15, 16, 15, 2, 10, 5, 0, 10},
-    {"F32", 4, 127, 32, 31, 2, 23, 8, 0, 23},
-    {"F64", 8, 1023, 64, 63, 2, 52, 11, 0, 52},
-    {"F128", 16, 16383, 80, 79, 0, 64, 15, 0, 64}, /* x86's long double */
-    {"BF16", 2, 127, 16, 15, 2, 7, 8, 0, 7},       /* these three: H5T_FLOAT_* of HDF5 2.0 */
-    {"F8_E4M3", 1, 7, 8, 7, 2, 3, 4, 0, 3},
-    {"F8_E5M2", 1, 15, 8, 7, 2, 2, 5, 0, 2},
+    {"F16", 2, 15, 16, 15, 2, 10, 5, 0, 10},    {"F32", 4, 127, 32, 31, 2, 23, 8, 0, 23},
+    {"F64", 8, 1023, 64, 63, 2, 52, 11, 0, 52}, {"F128", 16, 16383, 80, 79, 0, 64, 15, 0, 64}, /* x86's long double */
+    {"BF16", 2, 127, 16, 15, 2, 7, 8, 0, 7}, /* these three: H5T_FLOAT_* of HDF5 2.0 */
+    {"F8_E4M3", 1, 7, 8, 7, 2, 3, 4, 0, 3},     {"F8_E5M2", 1, 15, 8, 7, 2, 2, 5, 0, 2},
 };
 
 static void read_float(struct td_h5_cursor *c, const struct type_head *head, struct td_h5_type *out)
@@ -108,16 +105,14 @@ static void read_float(struct td_h5_cursor *c, const struct type_head *head, str
     unsigned order = head->bits & BYTE_ORDER_BITS;
     for (size_t i = 0; i < sizeof floats / sizeof *floats && offset == 0; i++) {
         const struct float_layout *f = &floats[i];
-        if (got.size != f->size || got.bias != f->bias || got.precision != f->precision ||
-            got.norm != f->norm || got.sign_at != f->sign_at || got.exponent_at != f->exponent_at ||
-            got.exponent_bits != f->exponent_bits || got.mantissa_at != f->mantissa_at ||
-            got.mantissa_bits != f->mantissa_bits)
+        if (got.size != f->size || got.bias != f->bias || got.precision != f->precision || got.norm != f->norm ||
+            got.sign_at != f->sign_at || got.exponent_at != f->exponent_at || got.exponent_bits != f->exponent_bits ||
+            got.mantissa_at != f->mantissa_at || got.mantissa_bits != f->mantissa_bits)
             continue;
         bool swapped = order != 0 && f->size > 1;
         bool is_vax = swapped && order != BIG_ENDIAN_BIT;
         out->big_endian = swapped && !is_vax;
-        set_type(out, f->name, is_vax ? "VAX byte order" : NULL,
-                 swapped ? TD_H5_KIND_OTHER : TD_H5_KIND_FLOAT);
+        set_type(out, f->name, is_vax ? "VAX byte order" : NULL, swapped ? TD_H5_KIND_OTHER : TD_H5_KIND_FLOAT);
         return;
     }
     set_type(out, "OPAQUE", "float of an unusual layout", TD_H5_KIND_OTHER);

@@ -114,17 +114,16 @@ static bool add_metadata(struct td_manifest *manifest, const struct metadata *fi
 }
 
 /* The weights are a file within the file: parsed through a window, then moved to where they are. */
-static bool read_weights(const struct td_input *input, const struct td_zip *zip,
-                         const struct td_limits *limits, struct td_manifest *manifest, struct td_error *err)
+static bool read_weights(const struct td_input *input, const struct td_zip *zip, const struct td_limits *limits,
+                         struct td_manifest *manifest, struct td_error *err)
 {
     const struct td_zip_entry *entry = td_zip_find(zip, TD_TEXT(weights_name));
     if (entry == NULL)
         return td_error_at(err, TD_INVALID_ARGUMENT, 0, "keras archive holds no model.weights.h5");
     if (entry->deflated)
-        return td_error_at(
-            err, TD_INVALID_ARGUMENT, entry->header_at,
-            "keras archive holds model.weights.h5 compressed (deflate); it must be stored, as Keras "
-            "does, to be served");
+        return td_error_at(err, TD_INVALID_ARGUMENT, entry->header_at,
+                           "keras archive holds model.weights.h5 compressed (deflate); it must be stored, as Keras "
+                           "does, to be served");
     struct td_window window;
     struct td_input weights;
     struct td_error weights_err = TD_ERROR_INIT;
@@ -135,12 +134,11 @@ static bool read_weights(const struct td_input *input, const struct td_zip *zip,
     if (weights_err.pos == TD_ERROR_POS_NONE)
         return td_error_set(err, weights_err.code, "model.weights.h5: %.400s", weights_err.message);
     td_error_shift(&weights_err, entry->offset);
-    return td_error_at(err, weights_err.code, weights_err.pos, "model.weights.h5: %.400s",
-                       weights_err.message);
+    return td_error_at(err, weights_err.code, weights_err.pos, "model.weights.h5: %.400s", weights_err.message);
 }
 
-static bool keras_parse(const struct td_input *input, const struct td_limits *limits,
-                        struct td_manifest *manifest, struct td_error *err)
+static bool keras_parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                        struct td_error *err)
 {
     struct td_zip zip;
     struct metadata metadata;

@@ -15,8 +15,8 @@ enum { TD_LFS_POINTER_BYTES = 1024 };
 /* Whether these first bytes of a file are a pointer's: it begins with `version` and the URL of the specification. */
 bool td_lfs_pointer_begins(const uint8_t *head, size_t len);
 
-/* Sets *is to whether the whole input is a pointer; reads some bytes of it when it is short enough for one. False: it could
- * not be read. */
+/* Sets *is to whether the whole input is a pointer; reads some bytes of it when it is short enough for one. False: it
+ * could not be read. */
 bool td_lfs_pointer_check(const struct td_input *input, bool *is, struct td_error *err);
 
 #endif

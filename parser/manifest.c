@@ -37,8 +37,7 @@ bool td_tensor_is_row_major(const struct td_tensor *tensor, uint64_t elems)
     return true;
 }
 
-bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos,
-                     struct td_error *err)
+bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos, struct td_error *err)
 {
     uint64_t elems = 1;
     bool empty = false;
@@ -63,8 +62,8 @@ bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uin
         uint64_t last = 0;
         uint64_t reach;
         for (uint32_t i = 0; i < tensor->rank; i++)
-            fits = fits && td_mul_u64(tensor->shape[i] - 1, tensor->strides[i], &reach) &&
-                   td_add_u64(last, reach, &last);
+            fits =
+                fits && td_mul_u64(tensor->shape[i] - 1, tensor->strides[i], &reach) && td_add_u64(last, reach, &last);
         fits = fits && td_add_u64(last, 1, &last) && td_mul_u64(last, tensor->dtype->block_bytes, &extent);
     }
     if (!fits || tensor->offset < begin || !td_range_within(tensor->offset - begin, extent, end - begin))
@@ -84,8 +83,7 @@ enum td_access td_tensor_access(const struct td_tensor *tensor)
         return TD_ACCESS_DECODED;
     if (tensor->big_endian)
         return TD_ACCESS_SWAPPED;
-    return coding != NULL || tensor->strides != NULL || tensor->piece_count > 0 ? TD_ACCESS_GATHERED
-                                                                                : TD_ACCESS_DIRECT;
+    return coding != NULL || tensor->strides != NULL || tensor->piece_count > 0 ? TD_ACCESS_GATHERED : TD_ACCESS_DIRECT;
 }
 
 const char *td_access_name(enum td_access access)
@@ -137,8 +135,7 @@ static bool copy_text(struct td_arena *arena, const char *text, const char **out
     return text == NULL || *out != NULL;
 }
 
-static bool copy_numbers(struct td_arena *arena, const uint64_t *numbers, uint32_t count,
-                         const uint64_t **out)
+static bool copy_numbers(struct td_arena *arena, const uint64_t *numbers, uint32_t count, const uint64_t **out)
 {
     const void *copy;
     bool ok = copy_array(arena, numbers, count, sizeof *numbers, &copy);
@@ -170,9 +167,8 @@ static struct td_coding *copy_coding(struct td_manifest *to, const struct td_cod
     *made = *from;
     made->number = number;
     made->next = next;
-    return copy_text(&to->arena, from->text, &made->text) && copy_grid(&to->arena, &from->grid, &made->grid)
-               ? made
-               : NULL;
+    return copy_text(&to->arena, from->text, &made->text) && copy_grid(&to->arena, &from->grid, &made->grid) ? made
+                                                                                                             : NULL;
 }
 
 bool td_manifest_copy_codings(struct td_manifest *to, const struct td_manifest *from, uint64_t off,
@@ -260,9 +256,7 @@ static int compare_places(const struct td_tensor *x, const struct td_tensor *y)
         return x->rank < y->rank ? -1 : 1;
     for (uint32_t i = 0; i < x->rank; i++)
         if (x->shape[i] != y->shape[i] || x->strides[i] != y->strides[i])
-            return x->shape[i] < y->shape[i] || (x->shape[i] == y->shape[i] && x->strides[i] < y->strides[i])
-                       ? -1
-                       : 1;
+            return x->shape[i] < y->shape[i] || (x->shape[i] == y->shape[i] && x->strides[i] < y->strides[i]) ? -1 : 1;
     return 0;
 }
 
@@ -311,16 +305,14 @@ bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err)
     uint64_t total = 0;
     for (size_t i = 0; i < count; i++)
         if (!td_add_u64(total, tensors[i].nbytes, &total))
-            return td_error_set(err, TD_INVALID_ARGUMENT,
-                                "the tensors' sizes add up to more than 2^64-1 bytes");
+            return td_error_set(err, TD_INVALID_ARGUMENT, "the tensors' sizes add up to more than 2^64-1 bytes");
     manifest->total_bytes = total;
     return !manifest->shares_bytes || find_aliases(manifest, err);
 }
 
 const struct td_tensor *td_manifest_find(const struct td_manifest *manifest, struct td_text name)
 {
-    struct td_names names = {
-        .count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
+    struct td_names names = {.count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
     bool found;
     size_t at = td_names_search(&names, name, &found);
     return found ? &manifest->tensors[at] : NULL;

@@ -32,22 +32,21 @@ struct td_tensor {
      * block. */
     const uint64_t *strides;
     uint64_t nbytes; /* all elements in logical order, which is what is served; 0 where unknown */
-    uint64_t
-        offset; /* of the element at index 0,...,0, from the start of the file or, with a coding, of its bytes */
+    uint64_t offset; /* of the element at index 0,...,0, from the start of the file or, with a coding, of its bytes */
     const struct td_coding
         *coding;     /* how what it lies in is stored; NULL: as it is answered. One for all tensors in it */
     bool big_endian; /* its numbers are stored big-endian: td_dtype_swap says which bytes change places */
-    /* Why its bytes cannot be served ("compressed (gzip)"); NULL: they can. With a reason, offset may be 0 for want of a
-     * better one. */
+    /* Why its bytes cannot be served ("compressed (gzip)"); NULL: they can. With a reason, offset may be 0 for want of
+     * a better one. */
     const char *reason;
     const struct td_piece *pieces; /* of a distributed checkpoint's tensor; offset is then of no meaning */
     uint32_t piece_count;          /* 0: the tensor lies at offset */
-    /* Of a tensor whose bytes are in another file, in manifests of files alone: number of that file among the manifest's
-     * from 1 on; 0: in the file itself. Such a tensor has the reason TD_REASON_OTHER_FILE, and offset counts in the other
-     * file. A checkpoint's tensors have 0 (catalog/external_data.h). */
+    /* Of a tensor whose bytes are in another file, in manifests of files alone: number of that file among the
+     * manifest's from 1 on; 0: in the file itself. Such a tensor has the reason TD_REASON_OTHER_FILE, and offset counts
+     * in the other file. A checkpoint's tensors have 0 (catalog/external_data.h). */
     uint32_t file;
-    /* Set by td_manifest_finish: the first name, in byte order, of the tensors that have exactly the same bytes; NULL for
-     * that one and where bytes are not shared. */
+    /* Set by td_manifest_finish: the first name, in byte order, of the tensors that have exactly the same bytes; NULL
+     * for that one and where bytes are not shared. */
     const char *alias_of;
 };
 
@@ -73,7 +72,8 @@ struct td_manifest {
     uint64_t total_bytes; /* sum of nbytes, aliases included */
     int32_t split_number; /* which file of a split model it says that it is, from 0; -1: it does not say */
     int32_t split_count;  /* of how many; -1: it does not say */
-    /* Set by a parser: the file is one tensor and nothing else, so it has no name but the file's and is called "" here. */
+    /* Set by a parser: the file is one tensor and nothing else, so it has no name but the file's and is called "" here.
+     */
     bool bare;
     /* Set by a parser whose tensors may overlap; td_manifest_finish then looks for aliases. */
     bool shares_bytes;
@@ -88,10 +88,10 @@ void td_manifest_fini(struct td_manifest *manifest);
 bool td_manifest_finish(struct td_manifest *manifest, struct td_error *err);
 
 /* Checks that a tensor's bytes lie within [begin, end) of the file, whatever its strides, and fills in nbytes; drops
- * strides that say row-major. dtype, rank, shape, strides and offset are set. False on an overflow, on 2^63 bytes or more (torch, NumPy and HDF5
- * count in signed 64 bits), or a tensor that leaves its bounds: *err at position pos names it. A tensor without elements lies anywhere. */
-bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos,
-                     struct td_error *err);
+ * strides that say row-major. dtype, rank, shape, strides and offset are set. False on an overflow, on 2^63 bytes or
+ * more (torch, NumPy and HDF5 count in signed 64 bits), or a tensor that leaves its bounds: *err at position pos names
+ * it. A tensor without elements lies anywhere. */
+bool td_tensor_place(struct td_tensor *tensor, uint64_t begin, uint64_t end, uint64_t pos, struct td_error *err);
 
 /* Whether the strides, which are set, say row-major without gaps: the steps that a shape of so many elements implies.
  * Steps over one element or fewer mean nothing. */
@@ -108,23 +108,23 @@ enum td_access {
 enum td_access td_tensor_access(const struct td_tensor *tensor);
 const char *td_access_name(enum td_access access);
 
-/* How they are stored, where that is neither direct nor told by strides and pieces: "big-endian", "compressed (gzip)"; else
- * NULL. */
+/* How they are stored, where that is neither direct nor told by strides and pieces: "big-endian", "compressed (gzip)";
+ * else NULL. */
 const char *td_tensor_stored(const struct td_tensor *tensor);
 
 /* A new coding, all zeros but its number, among those of the manifest; NULL when out of memory. */
 struct td_coding *td_manifest_add_coding(struct td_manifest *manifest);
 
-/* Copies the codings of another manifest, which may end afterwards: number i of its codings is (*copies)[i], in the arena of
- * `to`. off is added to the base of each: where the other file begins in that of `to`. False: out of memory, or an offset past
- * 2^64-1. */
+/* Copies the codings of another manifest, which may end afterwards: number i of its codings is (*copies)[i], in the
+ * arena of `to`. off is added to the base of each: where the other file begins in that of `to`. False: out of memory,
+ * or an offset past 2^64-1. */
 bool td_manifest_copy_codings(struct td_manifest *to, const struct td_manifest *from, uint64_t off,
                               const struct td_coding ***copies, struct td_error *err);
 
-/* Copies a tensor of another manifest, which may end afterwards, to *out, which is not yet among the tensors of `to`; its name
- * is then `name`, which is in the arena of `to`. codings are what td_manifest_copy_codings made of the other's, and may be NULL
- * for a tensor without one. off is added to the offset of a tensor without a coding. Aliases and pieces are not copied. False:
- * out of memory, or an offset past 2^64-1. */
+/* Copies a tensor of another manifest, which may end afterwards, to *out, which is not yet among the tensors of `to`;
+ * its name is then `name`, which is in the arena of `to`. codings are what td_manifest_copy_codings made of the
+ * other's, and may be NULL for a tensor without one. off is added to the offset of a tensor without a coding. Aliases
+ * and pieces are not copied. False: out of memory, or an offset past 2^64-1. */
 bool td_manifest_copy_tensor(struct td_manifest *to, const struct td_tensor *from, const char *name,
                              const struct td_coding *const *codings, uint64_t off, struct td_tensor *out,
                              struct td_error *err);

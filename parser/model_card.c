@@ -25,8 +25,8 @@ static bool is_end(const char *text, size_t len, size_t at)
     return at == len || text[at] == '\n' || (text[at] == '\r' && at + 1 < len && text[at + 1] == '\n');
 }
 
-/* As huggingface_hub finds it (repocard.py, REGEX_YAML_BLOCK): a line of three dashes, after blanks alone, up to the next
- * one. False: there is none; *open says that it begins and does not end. */
+/* As huggingface_hub finds it (repocard.py, REGEX_YAML_BLOCK): a line of three dashes, after blanks alone, up to the
+ * next one. False: there is none; *open says that it begins and does not end. */
 static bool find_front_matter(const char *text, size_t len, size_t *begin, size_t *end, bool *open)
 {
     size_t at = 0;
@@ -57,8 +57,8 @@ static size_t break_len(const char *p, size_t left)
     return 0;
 }
 
-/* Front matter needs no directives (%YAML, %TAG), and whoever writes them writes a few. A quoted text may have lines that look
- * like them, so a few are allowed wherever they stand. */
+/* Front matter needs no directives (%YAML, %TAG), and whoever writes them writes a few. A quoted text may have lines
+ * that look like them, so a few are allowed wherever they stand. */
 static bool check_directives(const char *text, size_t len, struct td_error *err)
 {
     size_t line = 1;
@@ -67,10 +67,9 @@ static bool check_directives(const char *text, size_t len, struct td_error *err)
     for (size_t at = 0; at < len;) {
         size_t skipped = break_len(text + at, len - at);
         if (begins && text[at] == '%' && ++count > TD_CARD_MAX_DIRECTIVES)
-            return td_error_set(
-                err, TD_INVALID_ARGUMENT,
-                "more than %d lines begin with %%, as directives do (line %zu of the front matter)",
-                TD_CARD_MAX_DIRECTIVES, line);
+            return td_error_set(err, TD_INVALID_ARGUMENT,
+                                "more than %d lines begin with %%, as directives do (line %zu of the front matter)",
+                                TD_CARD_MAX_DIRECTIVES, line);
         begins = skipped > 0;
         line += begins;
         at += begins ? skipped : 1;
@@ -186,8 +185,8 @@ static bool is_one_of(const char *text, const char *const *words)
     return false;
 }
 
-/* Takes a sign off, and the underscores that may stand between digits. False: this is no number's beginning or end, or it is
- * longer than numbers are. */
+/* Takes a sign off, and the underscores that may stand between digits. False: this is no number's beginning or end, or
+ * it is longer than numbers are. */
 static bool plain_digits(const char *text, size_t len, char out[64], bool *negative)
 {
     size_t used = 0;
@@ -211,8 +210,7 @@ static bool write_whole(struct td_buffer *out, const char *digits, bool negative
     static const struct {
         const char *prefix, *digits;
         unsigned base;
-    } kinds[] = {
-        {"0b", "01", 2}, {"0o", "01234567", 8}, {"0x", "0123456789abcdefABCDEF", 16}, {"", "0123456789", 10}};
+    } kinds[] = {{"0b", "01", 2}, {"0o", "01234567", 8}, {"0x", "0123456789abcdefABCDEF", 16}, {"", "0123456789", 10}};
     size_t kind = 0;
     while (strncmp(digits, kinds[kind].prefix, strlen(kinds[kind].prefix)) != 0)
         kind++; /* the last fits all */
@@ -297,8 +295,8 @@ static bool write_plain(struct td_buffer *out, struct td_text text)
 /* Whether a scalar is a text whatever it looks like; *known: its tag is one that is understood. */
 static bool is_text(const yaml_event_t *event, bool *known)
 {
-    static const char *const typed[] = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float",
-                                        "tag:yaml.org,2002:bool", "tag:yaml.org,2002:null", NULL};
+    static const char *const typed[] = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:bool",
+                                        "tag:yaml.org,2002:null", NULL};
     const char *tag = (const char *)event->data.scalar.tag;
     *known = true;
     if (tag == NULL)
@@ -380,8 +378,7 @@ static bool write_document(struct writer *w, yaml_parser_t *parser)
             return parser_failed(parser, w->err);
         w->event = &event;
         more = event.type != YAML_STREAM_END_EVENT;
-        bool ok = event.type != YAML_DOCUMENT_START_EVENT || documents++ == 0 ||
-                  fail(w, "a second document begins");
+        bool ok = event.type != YAML_DOCUMENT_START_EVENT || documents++ == 0 || fail(w, "a second document begins");
         ok = ok && write_event(w);
         if (ok && w->out->len - w->start > TD_CARD_MAX_JSON_BYTES)
             ok = fail(w, "it is too long as JSON");

@@ -28,8 +28,8 @@ static size_t run_end(const struct order_sort *sort, const struct td_order *item
     return i;
 }
 
-static void merge_runs(const struct order_sort *sort, const struct td_order *from, size_t begin,
-                       size_t middle, size_t end, struct td_order *to)
+static void merge_runs(const struct order_sort *sort, const struct td_order *from, size_t begin, size_t middle,
+                       size_t end, struct td_order *to)
 {
     size_t left = begin;
     size_t right = middle;
@@ -42,8 +42,7 @@ static void merge_runs(const struct order_sort *sort, const struct td_order *fro
 }
 
 /* One pass: every two neighbouring runs of `from` become one in `to`. Returns how many runs are left. */
-static size_t merge_pass(const struct order_sort *sort, const struct td_order *from, size_t count,
-                         struct td_order *to)
+static size_t merge_pass(const struct order_sort *sort, const struct td_order *from, size_t count, struct td_order *to)
 {
     size_t runs = 0;
     for (size_t begin = 0; begin < count; runs++) {
@@ -245,8 +244,8 @@ static bool names_have(const struct td_names *names, const struct td_order *orde
 
 /* The name with the next free number after *number. What is tried for one name is not tried again, and two different
  * names never become the same, since a number has no '#': so all that is in the way is met once. */
-static bool number_name(const struct td_names *names, const struct td_order *order, size_t at,
-                        struct td_arena *arena, size_t *number, struct td_text *fresh)
+static bool number_name(const struct td_names *names, const struct td_order *order, size_t at, struct td_arena *arena,
+                        size_t *number, struct td_text *fresh)
 {
     enum { SUFFIX_MAX = 24 };
     struct td_text name = names->get(names->context, at);
@@ -292,10 +291,8 @@ bool td_names_number_repeated(const struct td_names *names, struct td_arena *are
 
 bool td_is_plain_file_name(struct td_text text)
 {
-    bool dots =
-        (text.len == 1 && text.p[0] == '.') || (text.len == 2 && text.p[0] == '.' && text.p[1] == '.');
-    return text.len > 0 && !dots && memchr(text.p, '/', text.len) == NULL &&
-           memchr(text.p, '\0', text.len) == NULL;
+    bool dots = (text.len == 1 && text.p[0] == '.') || (text.len == 2 && text.p[0] == '.' && text.p[1] == '.');
+    return text.len > 0 && !dots && memchr(text.p, '/', text.len) == NULL && memchr(text.p, '\0', text.len) == NULL;
 }
 
 size_t td_json_count_members(struct td_json json)

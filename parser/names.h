@@ -51,9 +51,9 @@ size_t td_names_search(const struct td_names *names, struct td_text name, bool *
 bool td_names_distinct(const struct td_names *names, struct td_arena *arena, const char ***distinct,
                        size_t *distinct_count, uint32_t *number, struct td_error *err);
 
-/* Names made unique: of equal ones the first in the list keeps its own, the others get "#2", "#3" and so on, each the next
- * number with which it is none of the names that are there. (*fresh)[i].p is the i-th name's new text, in the arena and
- * terminated, or NULL where it stays; *fresh is NULL where all stay. The caller frees it. */
+/* Names made unique: of equal ones the first in the list keeps its own, the others get "#2", "#3" and so on, each the
+ * next number with which it is none of the names that are there. (*fresh)[i].p is the i-th name's new text, in the
+ * arena and terminated, or NULL where it stays; *fresh is NULL where all stay. The caller frees it. */
 bool td_names_number_repeated(const struct td_names *names, struct td_arena *arena, struct td_text **fresh,
                               struct td_error *err);
 

@@ -76,8 +76,7 @@ static bool need(struct header *h, char c, const char *wanted)
 
 static bool is_word_char(char c)
 {
-    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           (uint8_t)c >= 0x80;
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (uint8_t)c >= 0x80;
 }
 
 static bool take_word(struct header *h, const char *word)
@@ -169,11 +168,10 @@ static const struct {
     uint8_t bytes;
     const char *dtype;
 } plain_types[] = {
-    {'b', 1, "BOOL"},       {'i', 1, "I8"},          {'i', 2, "I16"},    {'i', 4, "I32"},
-    {'i', 8, "I64"},        {'u', 1, "U8"},          {'u', 2, "U16"},    {'u', 4, "U32"},
-    {'u', 8, "U64"},        {'f', 1, "OPAQUE"},      {'f', 2, "F16"},    {'f', 4, "F32"},
-    {'f', 8, "F64"},        {'f', 16, "F128"},       {'c', 8, "C64"},    {'c', 16, "C128"},
-    {'c', 32, "C256"},      {'O', 0, "OBJECT"},      {'O', 4, "OBJECT"}, {'O', 8, "OBJECT"},
+    {'b', 1, "BOOL"},       {'i', 1, "I8"},          {'i', 2, "I16"},    {'i', 4, "I32"},    {'i', 8, "I64"},
+    {'u', 1, "U8"},         {'u', 2, "U16"},         {'u', 4, "U32"},    {'u', 8, "U64"},    {'f', 1, "OPAQUE"},
+    {'f', 2, "F16"},        {'f', 4, "F32"},         {'f', 8, "F64"},    {'f', 16, "F128"},  {'c', 8, "C64"},
+    {'c', 16, "C128"},      {'c', 32, "C256"},       {'O', 0, "OBJECT"}, {'O', 4, "OBJECT"}, {'O', 8, "OBJECT"},
     {'M', 8, "DATETIME64"}, {'m', 8, "TIMEDELTA64"},
 };
 
@@ -280,8 +278,8 @@ static bool begin_field(struct header *h)
     if (!need(h, '(', wanted))
         return false;
     if (take(h, '(')) {
-        if (!read_string(h, wanted, &text, &len) || !need(h, ',', wanted) ||
-            !read_string(h, wanted, &text, &len) || !need(h, ')', wanted))
+        if (!read_string(h, wanted, &text, &len) || !need(h, ',', wanted) || !read_string(h, wanted, &text, &len) ||
+            !need(h, ')', wanted))
             return false;
     } else if (!read_string(h, wanted, &text, &len)) {
         return false;
@@ -384,8 +382,7 @@ static bool read_value(struct header *h, unsigned key, struct array *array)
         return read_dims(h, array->dims, &array->rank);
     default:
         array->fortran_order = take_word(h, "True");
-        return array->fortran_order || take_word(h, "False") ||
-               fail(h, "fortran_order must be True or False");
+        return array->fortran_order || take_word(h, "False") || fail(h, "fortran_order must be True or False");
     }
 }
 
@@ -416,8 +413,7 @@ static bool read_dict(struct header *h, struct array *array)
     }
     for (unsigned key = 0; key < KEY_COUNT; key++)
         if (!seen[key])
-            return td_error_at(h->err, TD_INVALID_ARGUMENT, h->base, "npy header: it has no %s",
-                               key_names[key]);
+            return td_error_at(h->err, TD_INVALID_ARGUMENT, h->base, "npy header: it has no %s", key_names[key]);
     (void)peek(h);
     return h->pos == h->len || fail(h, "nothing may follow the dict");
 }
@@ -435,8 +431,8 @@ static bool check_encoding(const struct header *h)
     for (size_t i = 0; i < h->len; i++)
         chars += ((uint8_t)h->text[i] & 0xc0) != 0x80;
     return chars <= TD_NPY_HEADER_MAX_CHARS ||
-           td_error_at(h->err, TD_INVALID_ARGUMENT, 8, "npy header has %zu characters, %d at most are read",
-                       chars, TD_NPY_HEADER_MAX_CHARS);
+           td_error_at(h->err, TD_INVALID_ARGUMENT, 8, "npy header has %zu characters, %d at most are read", chars,
+                       TD_NPY_HEADER_MAX_CHARS);
 }
 
 /* Reads the prefix and, once its length is known to be sound, the header. */
@@ -450,8 +446,8 @@ static bool load_header(struct header *h, const struct td_input *input, const st
         return td_error_at(h->err, TD_INVALID_ARGUMENT, 0, "no npy file: it does not begin with \\x93NUMPY");
     h->major = prefix[6];
     if (h->major < 1 || h->major > 3 || prefix[7] != 0)
-        return td_error_at(h->err, TD_INVALID_ARGUMENT, 6, "npy version %u.%u is none of 1.0, 2.0, 3.0",
-                           h->major, prefix[7]);
+        return td_error_at(h->err, TD_INVALID_ARGUMENT, 6, "npy version %u.%u is none of 1.0, 2.0, 3.0", h->major,
+                           prefix[7]);
     h->base = h->major == 1 ? PREFIX_SHORT_BYTES : PREFIX_LONG_BYTES;
     uint64_t len = h->major == 1 ? td_load_le16(prefix + 8) : td_load_le32(prefix + 8);
     if (prefix_len < h->base || len > input->size_bytes - h->base)
@@ -480,8 +476,7 @@ static bool check_data(const struct header *h, const struct array *array, uint64
     if (empty || (fits && bytes <= data_bytes))
         return true;
     if (!fits)
-        return td_error_at(h->err, TD_INVALID_ARGUMENT, h->base,
-                           "npy array would have more than 2^64-1 bytes");
+        return td_error_at(h->err, TD_INVALID_ARGUMENT, h->base, "npy array would have more than 2^64-1 bytes");
     return td_error_at(h->err, TD_INVALID_ARGUMENT, h->base,
                        "npy array has %" PRIu64 " bytes, but the file ends after %" PRIu64 " of them", bytes,
                        data_bytes);
@@ -549,15 +544,14 @@ bool td_npy_read(const struct td_input *input, const struct td_limits *limits, s
 {
     struct header h = {.err = err};
     struct array array = {.rank = 0};
-    bool ok = load_header(&h, input, limits) && read_dict(&h, &array) &&
-              make_tensor(&h, &array, input, arena, tensor);
+    bool ok = load_header(&h, input, limits) && read_dict(&h, &array) && make_tensor(&h, &array, input, arena, tensor);
     *header_bytes = h.base + h.len;
     free(h.text);
     return ok;
 }
 
-static bool npy_parse(const struct td_input *input, const struct td_limits *limits,
-                      struct td_manifest *manifest, struct td_error *err)
+static bool npy_parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                      struct td_error *err)
 {
     uint64_t header_bytes;
     manifest->tensors = td_arena_alloc(&manifest->arena, sizeof *manifest->tensors);

@@ -1,5 +1,5 @@
-/* NumPy's .npy files, versions 1.0 to 3.0: a magic, a Python dict of descr, fortran_order and shape, the array. The dict
- * is read as the literal that it is and never evaluated. Source: numpy/lib/_format_impl.py. */
+/* NumPy's .npy files, versions 1.0 to 3.0: a magic, a Python dict of descr, fortran_order and shape, the array. The
+ * dict is read as the literal that it is and never evaluated. Source: numpy/lib/_format_impl.py. */
 #ifndef TD_PARSER_NPY_H
 #define TD_PARSER_NPY_H
 

@@ -52,8 +52,7 @@ static void set_name(struct td_tensor *tensor, const struct td_zip_entry *entry,
     static const char suffix[] = ".npy";
     uint32_t len = entry->name_len;
     tensor->name = entry->name;
-    if (len >= sizeof suffix - 1 &&
-        memcmp(entry->name + len - (sizeof suffix - 1), suffix, sizeof suffix - 1) == 0) {
+    if (len >= sizeof suffix - 1 && memcmp(entry->name + len - (sizeof suffix - 1), suffix, sizeof suffix - 1) == 0) {
         len -= (uint32_t)sizeof suffix - 1;
         tensor->name = td_arena_strndup(arena, td_text_n(entry->name, len));
     }
@@ -90,8 +89,8 @@ static bool add_member(struct reader *r, const struct td_zip_entry *entry, struc
     return true;
 }
 
-static bool npz_parse(const struct td_input *input, const struct td_limits *limits,
-                      struct td_manifest *manifest, struct td_error *err)
+static bool npz_parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                      struct td_error *err)
 {
     struct reader r = {.input = input, .limits = limits, .manifest = manifest, .err = err};
     struct td_zip zip;

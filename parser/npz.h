@@ -1,5 +1,5 @@
-/* NumPy's .npz files: zip archives of .npy files (numpy.savez, numpy.savez_compressed). Source: numpy/lib/_npyio_impl.py,
- * NpzFile. */
+/* NumPy's .npz files: zip archives of .npy files (numpy.savez, numpy.savez_compressed). Source:
+ * numpy/lib/_npyio_impl.py, NpzFile. */
 #ifndef TD_PARSER_NPZ_H
 #define TD_PARSER_NPZ_H
 

@@ -58,14 +58,12 @@ static bool add_location(struct reader *r, const char *path)
     if (locations == NULL)
         return td_error_no_memory(r->onnx.err);
     r->locations = locations;
-    locations[r->location_count++] =
-        (struct location){.path = path, .tensor = r->onnx.manifest->tensor_count - 1};
+    locations[r->location_count++] = (struct location){.path = path, .tensor = r->onnx.manifest->tensor_count - 1};
     return true;
 }
 
 /* Lists the tensor under its own name with `suffix`, which may be "". */
-static bool add_tensor(struct reader *r, const struct td_onnx_tensor *read, const char *name,
-                       const char *suffix)
+static bool add_tensor(struct reader *r, const struct td_onnx_tensor *read, const char *name, const char *suffix)
 {
     struct td_manifest *manifest = r->onnx.manifest;
     struct td_buffer text;
@@ -101,22 +99,18 @@ static bool check_name(struct reader *r, const struct td_onnx_tensor *read)
 static bool read_initializer(struct reader *r, const struct td_protobuf_field *field)
 {
     struct td_onnx_tensor read;
-    return td_onnx_read_tensor(&r->onnx, field, &read) && check_name(r, &read) &&
-           add_tensor(r, &read, read.name, "");
+    return td_onnx_read_tensor(&r->onnx, field, &read) && check_name(r, &read) && add_tensor(r, &read, read.name, "");
 }
 
 /* The dense tensor that the values and indices stand for, which is nowhere as such. */
-static bool add_dense(struct reader *r, const struct td_onnx_tensor *values, const uint64_t *dims,
-                      uint32_t rank)
+static bool add_dense(struct reader *r, const struct td_onnx_tensor *values, const uint64_t *dims, uint32_t rank)
 {
-    struct td_onnx_tensor dense = {
-        .tensor = {.dtype = values->tensor.dtype, .rank = rank, .reason = "sparse"}};
+    struct td_onnx_tensor dense = {.tensor = {.dtype = values->tensor.dtype, .rank = rank, .reason = "sparse"}};
     uint64_t elems = 1;
     bool fits = true;
     for (uint32_t i = 0; i < rank; i++)
         fits = fits && td_mul_u64(elems, dims[i], &elems);
-    if (!fits || !td_dtype_nbytes(dense.tensor.dtype, elems, &dense.tensor.nbytes) ||
-        dense.tensor.nbytes > INT64_MAX)
+    if (!fits || !td_dtype_nbytes(dense.tensor.dtype, elems, &dense.tensor.nbytes) || dense.tensor.nbytes > INT64_MAX)
         dense.tensor.nbytes = 0;
     if (rank > 0) {
         uint64_t *shape = td_arena_array(&r->onnx.manifest->arena, rank, sizeof *shape);
@@ -183,11 +177,9 @@ static bool add_metadata(struct reader *r, const char *key, const struct td_buff
         r->omitted++;
         return true;
     }
-    struct td_metadata *metadata =
-        td_arena_grow(&manifest->arena, manifest->metadata, manifest->metadata_count, &r->metadata_capacity,
-                      sizeof *metadata);
-    char *value =
-        json->failed || metadata == NULL ? NULL : td_arena_strndup(&manifest->arena, td_buffer_text(json));
+    struct td_metadata *metadata = td_arena_grow(&manifest->arena, manifest->metadata, manifest->metadata_count,
+                                                 &r->metadata_capacity, sizeof *metadata);
+    char *value = json->failed || metadata == NULL ? NULL : td_arena_strndup(&manifest->arena, td_buffer_text(json));
     if (value == NULL)
         return td_error_no_memory(r->onnx.err);
     manifest->metadata = metadata;
@@ -284,8 +276,7 @@ static struct td_text metadata_key(const void *context, size_t i)
 static bool check_metadata(struct reader *r)
 {
     struct td_manifest *manifest = r->onnx.manifest;
-    struct td_names names = {
-        .count = manifest->metadata_count, .context = manifest->metadata, .get = metadata_key};
+    struct td_names names = {.count = manifest->metadata_count, .context = manifest->metadata, .get = metadata_key};
     struct td_order *order;
     if (!td_names_order(&names, &order, r->onnx.err))
         return false;
@@ -299,8 +290,8 @@ static bool check_metadata(struct reader *r)
     char text[32];
     (void)snprintf(text, sizeof text, "%zu", r->omitted + 1); /* it takes the place of one */
     struct td_metadata *last = &manifest->metadata[METADATA_MAX - 1];
-    *last = (struct td_metadata){.key = "(further entries)",
-                                 .value = td_arena_strndup(&manifest->arena, td_text_of(text))};
+    *last =
+        (struct td_metadata){.key = "(further entries)", .value = td_arena_strndup(&manifest->arena, td_text_of(text))};
     return last->value != NULL || td_error_no_memory(r->onnx.err);
 }
 
@@ -332,8 +323,7 @@ static bool read_model_field(struct reader *r, const struct td_protobuf_field *f
         return add_text(r, names[field->number], field);
     if (field->number == MODEL_IR_VERSION)
         r->ir_version = field->value;
-    return td_onnx_expect(&r->onnx, field, TD_WIRE_VARINT) &&
-           add_number(r, names[field->number], field->value);
+    return td_onnx_expect(&r->onnx, field, TD_WIRE_VARINT) && add_number(r, names[field->number], field->value);
 }
 
 static bool read_model(struct reader *r, uint64_t end)
@@ -377,8 +367,8 @@ static bool number_files(struct reader *r)
     uint32_t *numbers = malloc(names.count * sizeof *numbers);
     if (numbers == NULL)
         return td_error_no_memory(r->onnx.err);
-    bool ok = td_names_distinct(&names, &manifest->arena, &manifest->files, &manifest->file_count, numbers,
-                                r->onnx.err);
+    bool ok =
+        td_names_distinct(&names, &manifest->arena, &manifest->files, &manifest->file_count, numbers, r->onnx.err);
     for (size_t i = 0; ok && i < names.count; i++)
         manifest->tensors[r->locations[i].tensor].file = numbers[i] + 1;
     free(numbers);
@@ -391,8 +381,7 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
     struct reader r = {.onnx = {.manifest = manifest, .err = err}};
     if (input->size_bytes > INT32_MAX)
         return td_error_at(err, TD_INVALID_ARGUMENT, 0,
-                           "%" PRIu64
-                           " bytes; a protobuf message has at most 2,147,483,647, so the weights of "
+                           "%" PRIu64 " bytes; a protobuf message has at most 2,147,483,647, so the weights of "
                            "a larger model are in files beside it",
                            input->size_bytes);
     td_protobuf_init(&r.onnx.in, input, limits->max_header_bytes, err);

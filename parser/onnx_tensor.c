@@ -49,9 +49,8 @@ static const struct {
 };
 
 static const char *const field_names[VALUE_FIELDS_END] = {
-    [TENSOR_FLOAT_DATA] = "float_data",   [TENSOR_INT32_DATA] = "int32_data",
-    [TENSOR_STRING_DATA] = "string_data", [TENSOR_INT64_DATA] = "int64_data",
-    [TENSOR_RAW_DATA] = "raw_data",       [TENSOR_DOUBLE_DATA] = "double_data",
+    [TENSOR_FLOAT_DATA] = "float_data",   [TENSOR_INT32_DATA] = "int32_data", [TENSOR_STRING_DATA] = "string_data",
+    [TENSOR_INT64_DATA] = "int64_data",   [TENSOR_RAW_DATA] = "raw_data",     [TENSOR_DOUBLE_DATA] = "double_data",
     [TENSOR_UINT64_DATA] = "uint64_data",
 };
 
@@ -82,8 +81,8 @@ struct message {
 bool td_onnx_expect(struct td_onnx *onnx, const struct td_protobuf_field *field, enum td_protobuf_wire wire)
 {
     return field->wire == wire || td_error_at(onnx->err, TD_INVALID_ARGUMENT, field->tag_at,
-                                              "field %" PRIu32 " has wire type %d where ONNX has %d",
-                                              field->number, (int)field->wire, (int)wire);
+                                              "field %" PRIu32 " has wire type %d where ONNX has %d", field->number,
+                                              (int)field->wire, (int)wire);
 }
 
 bool td_onnx_once(struct td_onnx *onnx, const struct td_protobuf_field *field, uint64_t *seen)
@@ -109,8 +108,7 @@ char *td_onnx_text(struct td_onnx *onnx, const struct td_protobuf_field *field, 
     return NULL;
 }
 
-static bool add_dim(struct td_onnx *onnx, uint64_t at, uint64_t dim, uint64_t dims[TD_MAX_RANK],
-                    uint32_t *rank)
+static bool add_dim(struct td_onnx *onnx, uint64_t at, uint64_t dim, uint64_t dims[TD_MAX_RANK], uint32_t *rank)
 {
     if (dim > INT64_MAX)
         return td_error_at(onnx->err, TD_INVALID_ARGUMENT, at, "a dimension is negative");
@@ -120,8 +118,8 @@ static bool add_dim(struct td_onnx *onnx, uint64_t at, uint64_t dim, uint64_t di
     return true;
 }
 
-bool td_onnx_read_dims(struct td_onnx *onnx, const struct td_protobuf_field *field,
-                       uint64_t dims[TD_MAX_RANK], uint32_t *rank)
+bool td_onnx_read_dims(struct td_onnx *onnx, const struct td_protobuf_field *field, uint64_t dims[TD_MAX_RANK],
+                       uint32_t *rank)
 {
     if (field->wire == TD_WIRE_VARINT)
         return add_dim(onnx, field->at, field->value, dims, rank);
@@ -147,8 +145,7 @@ static bool add_values(struct td_onnx *onnx, const struct td_protobuf_field *fie
         [TENSOR_UINT64_DATA] = TD_WIRE_VARINT,
     };
     struct values *values = &m->values[field->number];
-    if (field->wire != TD_WIRE_BYTES &&
-        !td_onnx_expect(onnx, field, (enum td_protobuf_wire)alone[field->number]))
+    if (field->wire != TD_WIRE_BYTES && !td_onnx_expect(onnx, field, (enum td_protobuf_wire)alone[field->number]))
         return false;
     if (field->number == TENSOR_RAW_DATA && !td_onnx_once(onnx, field, &m->seen))
         return false;
@@ -189,8 +186,8 @@ static const char *plain_path(char *path)
 }
 
 /* Puts the value of a key of external_data where it belongs. Keys that are not known are passed over. */
-static bool set_external(struct td_onnx *onnx, const struct td_protobuf_field *at, struct message *m,
-                         const char *key, char *value)
+static bool set_external(struct td_onnx *onnx, const struct td_protobuf_field *at, struct message *m, const char *key,
+                         char *value)
 {
     static const char *const keys[] = {"location", "offset", "length"};
     enum { LOCATION, OFFSET, LENGTH, KEY_COUNT };
@@ -277,16 +274,15 @@ static bool tensor_refuse(struct td_onnx *onnx, const struct td_onnx_tensor *out
                        out->name == NULL ? "" : out->name, why);
 }
 
-/* Sets type and shape, and the size in bytes where the elements fill whole ones; *packed_bytes is that size, rounded up. */
-static bool set_shape(struct td_onnx *onnx, const struct message *m, struct td_onnx_tensor *out,
-                      uint64_t *packed_bytes)
+/* Sets type and shape, and the size in bytes where the elements fill whole ones; *packed_bytes is that size, rounded
+ * up. */
+static bool set_shape(struct td_onnx *onnx, const struct message *m, struct td_onnx_tensor *out, uint64_t *packed_bytes)
 {
     struct td_tensor *tensor = &out->tensor;
     const char *name = m->data_type < sizeof types / sizeof *types ? types[m->data_type].dtype : "OPAQUE";
     uint64_t elems = 1;
     bool fits = true;
-    if (m->data_type == 0 ||
-        m->data_type > INT32_MAX) /* UNDEFINED, none, or cut to 32 bits by other readers */
+    if (m->data_type == 0 || m->data_type > INT32_MAX) /* UNDEFINED, none, or cut to 32 bits by other readers */
         return tensor_refuse(onnx, out, "it has no data_type");
     tensor->dtype = td_dtype_find(td_text_of(name));
     tensor->rank = m->rank;
@@ -392,8 +388,7 @@ static bool place_values(struct td_onnx *onnx, const struct message *m, uint64_t
         return place_typed(onnx, m, field, packed_bytes, out);
     if (m->values[field].len != packed_bytes)
         return td_error_at(onnx->err, TD_INVALID_ARGUMENT, out->at,
-                           "tensor \"%.96s\": raw_data has %" PRIu64
-                           " bytes, its shape and type imply %" PRIu64,
+                           "tensor \"%.96s\": raw_data has %" PRIu64 " bytes, its shape and type imply %" PRIu64,
                            out->name == NULL ? "" : out->name, m->values[field].len, packed_bytes);
     tensor->offset = m->values[field].at;
     return true;
@@ -424,8 +419,7 @@ static bool place(struct td_onnx *onnx, const struct message *m, struct td_onnx_
     return true;
 }
 
-bool td_onnx_read_tensor(struct td_onnx *onnx, const struct td_protobuf_field *message,
-                         struct td_onnx_tensor *out)
+bool td_onnx_read_tensor(struct td_onnx *onnx, const struct td_protobuf_field *message, struct td_onnx_tensor *out)
 {
     const uint64_t end = message->at + message->len;
     struct message m = {0};

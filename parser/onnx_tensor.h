@@ -16,22 +16,20 @@ struct td_onnx {
 
 struct td_onnx_tensor {
     struct td_tensor
-        tensor; /* without a name: rank and shape, dtype, where its bytes are or why they cannot be served */
+        tensor;       /* without a name: rank and shape, dtype, where its bytes are or why they cannot be served */
     const char *name; /* its own, in the arena; NULL without one */
     size_t name_len;
-    const char *
-        location; /* of a tensor whose bytes are in another file: the path below the model's directory, without
-                             "." and empty components, in the arena; else NULL */
-    uint64_t at;  /* of the message: for errors */
+    const char *location; /* of a tensor whose bytes are in another file: the path below the model's directory, without
+                                     "." and empty components, in the arena; else NULL */
+    uint64_t at;          /* of the message: for errors */
 };
 
 /* Reads the TensorProto that the field holds. A tensor that the reference's checker refuses is refused. */
-bool td_onnx_read_tensor(struct td_onnx *onnx, const struct td_protobuf_field *message,
-                         struct td_onnx_tensor *out);
+bool td_onnx_read_tensor(struct td_onnx *onnx, const struct td_protobuf_field *message, struct td_onnx_tensor *out);
 
 /* Reads one of the dimensions, which a writer may also pack. */
-bool td_onnx_read_dims(struct td_onnx *onnx, const struct td_protobuf_field *field,
-                       uint64_t dims[TD_MAX_RANK], uint32_t *rank);
+bool td_onnx_read_dims(struct td_onnx *onnx, const struct td_protobuf_field *field, uint64_t dims[TD_MAX_RANK],
+                       uint32_t *rank);
 
 /* Whether the field has this wire type; refuses the file when not. */
 bool td_onnx_expect(struct td_onnx *onnx, const struct td_protobuf_field *field, enum td_protobuf_wire wire);

@@ -93,10 +93,9 @@ static bool run_long(struct td_machine *m, const struct td_operand *operand)
     uint32_t len = td_twos_complement_len(bytes, operand->text.len);
     if (len <= sizeof(int64_t))
         return td_machine_push_int(m, td_load_twos_complement(bytes, len));
-    return td_machine_push_value(m,
-                                 (struct td_pickle_value){.kind = TD_PICKLE_INT,
-                                                          .flags = TD_PICKLE_FLAG_BIG,
-                                                          .as.text = {.off = operand->text.off, .len = len}});
+    return td_machine_push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_INT,
+                                                             .flags = TD_PICKLE_FLAG_BIG,
+                                                             .as.text = {.off = operand->text.off, .len = len}});
 }
 
 /* Eight bytes, big-endian. */
@@ -110,8 +109,8 @@ static bool run_binfloat(struct td_machine *m, const struct td_operand *operand)
 
 static bool run_text(struct td_machine *m, const struct td_operand *operand)
 {
-    return td_machine_push_text(m, (enum td_pickle_kind)m->opcode->argument,
-                                td_machine_text(m, operand->text), operand->text, 0);
+    return td_machine_push_text(m, (enum td_pickle_kind)m->opcode->argument, td_machine_text(m, operand->text),
+                                operand->text, 0);
 }
 
 /* ---- globals, persistent ids, calls ---- */
@@ -144,8 +143,7 @@ static bool run_stack_global(struct td_machine *m, const struct td_operand *oper
         return false;
     td_pickle_ref module = td_machine_peek(m, 1);
     td_pickle_ref name = td_machine_peek(m, 0);
-    if (td_pickle_kind(m->pickle, module) != TD_PICKLE_STRING ||
-        td_pickle_kind(m->pickle, name) != TD_PICKLE_STRING)
+    if (td_pickle_kind(m->pickle, module) != TD_PICKLE_STRING || td_pickle_kind(m->pickle, name) != TD_PICKLE_STRING)
         return TD_REFUSE(m, "needs two strings, module and name");
     m->stack.count -= 2;
     return push_global(m, module, name);
@@ -331,8 +329,7 @@ static bool run_next(struct td_machine *m)
     m->opcode_at = m->pos;
     m->opcode = &opcodes[m->bytes[m->pos++]];
     if (m->opcode->run == NULL)
-        return td_error_at(m->err, TD_INVALID_ARGUMENT, at, "pickle: 0x%02x is no opcode",
-                           m->bytes[m->opcode_at]);
+        return td_error_at(m->err, TD_INVALID_ARGUMENT, at, "pickle: 0x%02x is no opcode", m->bytes[m->opcode_at]);
     m->pickle->op_count++;
     return td_machine_take_operand(m, &operand) && m->opcode->run(m, &operand);
 }
@@ -372,8 +369,8 @@ bool td_pickle_parse(struct td_pickle *pickle, const uint8_t *bytes, size_t len,
 {
     *pickle = (struct td_pickle){.bytes = bytes, .base = options->base};
     if (len > UINT32_MAX)
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "a pickle of %zu bytes; at most %" PRIu32 " are read",
-                            len, UINT32_MAX);
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "a pickle of %zu bytes; at most %" PRIu32 " are read", len,
+                            UINT32_MAX);
     if (start > len)
         return td_error_at(err, TD_INVALID_ARGUMENT, options->base + len, "pickle: begins past the end");
     struct td_machine m = {

@@ -81,8 +81,8 @@ struct td_pickle {
  * Refused beyond what Python refuses: EXT1/2/4, INST, OBJ, PERSID, NEXT_BUFFER and READONLY_BUFFER; values
  * or marks left on the stack at STOP (as pickletools); a persistent id that is not a tuple (as torch);
  * items or a state given to a tensor that torch would rebuild, or to a value of TorchScript; a second state;
- * an OrderedDict, defaultdict or Counter made of what is no dict and no list of pairs; numbers in text that no writer spells so (0x10, 1_000,
- * 010) or of more than 4,300 digits; memo indices made up to collide. */
+ * an OrderedDict, defaultdict or Counter made of what is no dict and no list of pairs; numbers in text that no writer
+ * spells so (0x10, 1_000, 010) or of more than 4,300 digits; memo indices made up to collide. */
 bool td_pickle_parse(struct td_pickle *pickle, const uint8_t *bytes, size_t len, size_t start,
                      const struct td_pickle_options *options, struct td_error *err);
 
@@ -134,8 +134,7 @@ td_pickle_ref td_pickle_module(const struct td_pickle *pickle, td_pickle_ref ref
 td_pickle_ref td_pickle_name(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* True for the GLOBAL `name` of `module`. */
-bool td_pickle_is_global(const struct td_pickle *pickle, td_pickle_ref ref, const char *module,
-                         const char *name);
+bool td_pickle_is_global(const struct td_pickle *pickle, td_pickle_ref ref, const char *module, const char *name);
 
 /* ---- TUPLE, LIST, SET, FROZENSET, and what was appended to an OBJECT ---- */
 
@@ -162,8 +161,7 @@ td_pickle_ref td_pickle_state(const struct td_pickle *pickle, td_pickle_ref ref)
 enum td_pickle_call td_pickle_call(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* True for an OBJECT made by `name` of `module`. */
-bool td_pickle_is_call(const struct td_pickle *pickle, td_pickle_ref ref, const char *module,
-                       const char *name);
+bool td_pickle_is_call(const struct td_pickle *pickle, td_pickle_ref ref, const char *module, const char *name);
 
 /* ---- mappings ---- */
 
@@ -182,12 +180,10 @@ bool td_pickle_map(const struct td_pickle *pickle, td_pickle_ref ref, struct td_
 
 /* Key and value of item i < map->count; NIL beyond. */
 td_pickle_ref td_pickle_map_key(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i);
-td_pickle_ref td_pickle_map_value(const struct td_pickle *pickle, const struct td_pickle_map *map,
-                                  uint32_t i);
+td_pickle_ref td_pickle_map_value(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i);
 
 /* The value of the STRING key that is exactly this text, or NIL. Logarithmic. */
-td_pickle_ref td_pickle_map_find(const struct td_pickle *pickle, const struct td_pickle_map *map,
-                                 const char *key);
+td_pickle_ref td_pickle_map_find(const struct td_pickle *pickle, const struct td_pickle_map *map, const char *key);
 
 /* The same in one step: NIL where ref is no mapping. */
 td_pickle_ref td_pickle_get(const struct td_pickle *pickle, td_pickle_ref ref, const char *key);

@@ -37,8 +37,7 @@ bool td_run_empty(struct td_machine *m, const struct td_operand *operand)
 static bool check_hashable(const struct td_machine *m, td_pickle_ref ref)
 {
     enum td_pickle_kind kind = td_pickle_kind(m->pickle, ref);
-    if (kind != TD_PICKLE_LIST && kind != TD_PICKLE_DICT && kind != TD_PICKLE_SET &&
-        kind != TD_PICKLE_BYTEARRAY)
+    if (kind != TD_PICKLE_LIST && kind != TD_PICKLE_DICT && kind != TD_PICKLE_SET && kind != TD_PICKLE_BYTEARRAY)
         return true;
     return TD_REFUSE(m, "would hash %s, which is not hashable", td_pickle_kind_name(kind));
 }

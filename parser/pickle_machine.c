@@ -17,8 +17,8 @@ void td_machine_refuse(const struct td_machine *m, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    (void)td_error_at(m->err, TD_INVALID_ARGUMENT, m->pickle->base + m->opcode_at, "pickle: %s %s",
-                      m->opcode->name, text);
+    (void)td_error_at(m->err, TD_INVALID_ARGUMENT, m->pickle->base + m->opcode_at, "pickle: %s %s", m->opcode->name,
+                      text);
 }
 
 bool td_machine_no_memory(const struct td_machine *m)
@@ -33,8 +33,7 @@ bool td_machine_no_memory(const struct td_machine *m)
 static bool take(struct td_machine *m, uint64_t len, const uint8_t **bytes)
 {
     if (len > m->len - m->pos)
-        return TD_REFUSE(m, "is cut off: it needs %" PRIu64 " more bytes and %zu are left", len,
-                         m->len - m->pos);
+        return TD_REFUSE(m, "is cut off: it needs %" PRIu64 " more bytes and %zu are left", len, m->len - m->pos);
     *bytes = m->bytes + m->pos;
     m->pos += (size_t)len;
     return true;
@@ -172,8 +171,8 @@ bool td_machine_push_int(struct td_machine *m, int64_t integer)
 
 uint32_t td_twos_complement_len(const uint8_t *bytes, uint32_t len)
 {
-    while (len > 1 && ((bytes[len - 1] == 0x00 && bytes[len - 2] < 0x80) ||
-                       (bytes[len - 1] == 0xff && bytes[len - 2] >= 0x80)))
+    while (len > 1 &&
+           ((bytes[len - 1] == 0x00 && bytes[len - 2] < 0x80) || (bytes[len - 1] == 0xff && bytes[len - 2] >= 0x80)))
         len--;
     return len;
 }
@@ -186,8 +185,8 @@ int64_t td_load_twos_complement(const uint8_t *bytes, uint32_t len)
     return (int64_t)number;
 }
 
-bool td_machine_push_text(struct td_machine *m, enum td_pickle_kind kind, const char *text,
-                          struct td_pickle_span span, unsigned flags)
+bool td_machine_push_text(struct td_machine *m, enum td_pickle_kind kind, const char *text, struct td_pickle_span span,
+                          unsigned flags)
 {
     if (kind == TD_PICKLE_STRING && td_utf8_valid(text, span.len))
         flags |= TD_PICKLE_FLAG_UTF8;

@@ -1,5 +1,5 @@
-/* The machine that runs a pickle's opcodes: its operands, its stack and its values. What pickle.c (the opcodes' table) and
- * the files of opcodes beside it share; for these only.
+/* The machine that runs a pickle's opcodes: its operands, its stack and its values. What pickle.c (the opcodes' table)
+ * and the files of opcodes beside it share; for these only.
  *
  * Functions that return false have reported why. */
 #ifndef TD_PARSER_PICKLE_MACHINE_H
@@ -56,9 +56,9 @@ struct td_machine {
     size_t len, pos;
     size_t opcode_at;
     const struct td_opcode *opcode;
-    struct td_pool stack;  /* td_pickle_ref, the lowest at 1 */
-    struct td_pool marks;  /* uint32_t: the stack's height at every MARK; marks[0] = 1, its bottom */
-    struct td_chunks memo; /* td_pickle_ref by index, as long as they come in order: 0, 1, 2 ... */
+    struct td_pool stack;             /* td_pickle_ref, the lowest at 1 */
+    struct td_pool marks;             /* uint32_t: the stack's height at every MARK; marks[0] = 1, its bottom */
+    struct td_chunks memo;            /* td_pickle_ref by index, as long as they come in order: 0, 1, 2 ... */
     struct td_memo_slot *sparse_memo; /* a hash table of the others */
     size_t sparse_slots;              /* a power of two */
     size_t sparse_count;
@@ -70,8 +70,7 @@ struct td_machine {
 
 /* ---- refusals ---- */
 
-void td_machine_refuse(const struct td_machine *m, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void td_machine_refuse(const struct td_machine *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Refuses the pickle for its current opcode. Always false, in a way that analysers see. */
 #define TD_REFUSE(...) (td_machine_refuse(__VA_ARGS__), false)
@@ -129,8 +128,8 @@ bool td_machine_push_int(struct td_machine *m, int64_t integer);
 
 /* A value whose bytes are `text`, which lies at `span` of the caller's bytes, or of the store's text with
  * TD_PICKLE_FLAG_DECODED. */
-bool td_machine_push_text(struct td_machine *m, enum td_pickle_kind kind, const char *text,
-                          struct td_pickle_span span, unsigned flags);
+bool td_machine_push_text(struct td_machine *m, enum td_pickle_kind kind, const char *text, struct td_pickle_span span,
+                          unsigned flags);
 
 /* Two's complement without the bytes that only repeat the sign. */
 uint32_t td_twos_complement_len(const uint8_t *bytes, uint32_t len);

@@ -52,8 +52,8 @@ static bool within_limit(const struct td_pickle_store *store, size_t more)
            (store->used_bytes <= store->limit_bytes && more <= store->limit_bytes - store->used_bytes);
 }
 
-/* Makes room for `more` items in the pool. Not td_array_reserve: pools count in 32 bits and share one limit. Item 0 means
- * "none" and is all zeros. */
+/* Makes room for `more` items in the pool. Not td_array_reserve: pools count in 32 bits and share one limit. Item 0
+ * means "none" and is all zeros. */
 bool td_pickle_store_reserve(struct td_pickle_store *store, struct td_pool *pool, uint64_t more, size_t size)
 {
     bool is_new = pool->items == NULL;
@@ -162,8 +162,7 @@ struct td_pickle_bag *td_pickle_store_map(const struct td_pickle_store *store, u
 
 struct td_pickle_object *td_pickle_store_object(const struct td_pickle_store *store, td_pickle_ref ref)
 {
-    return td_chunks_at(&store->objects, td_pickle_store_value(store, ref)->as.part,
-                        sizeof(struct td_pickle_object));
+    return td_chunks_at(&store->objects, td_pickle_store_value(store, ref)->as.part, sizeof(struct td_pickle_object));
 }
 
 td_pickle_ref td_pickle_store_add(struct td_pickle_store *store, struct td_pickle_value value)
@@ -175,8 +174,7 @@ td_pickle_ref td_pickle_store_add(struct td_pickle_store *store, struct td_pickl
     return store->values.count - 1;
 }
 
-bool td_pickle_store_tuple(struct td_pickle_store *store, const td_pickle_ref *items, uint32_t count,
-                           uint32_t *first)
+bool td_pickle_store_tuple(struct td_pickle_store *store, const td_pickle_ref *items, uint32_t count, uint32_t *first)
 {
     if (!td_pickle_store_reserve(store, &store->cells, count, sizeof *items))
         return false;
@@ -329,8 +327,7 @@ static size_t count_keys(const struct td_pickle_store *store)
 }
 
 /* td_order_sort takes as much again, which has to be within the limit too. */
-static bool sort_within_limit(struct ranking *r, size_t count,
-                              int (*tie)(const void *context, size_t a, size_t b))
+static bool sort_within_limit(struct ranking *r, size_t count, int (*tie)(const void *context, size_t a, size_t b))
 {
     return within_limit(r->pickle->store, count * sizeof *r->order) &&
            td_order_sort(r->order, count, tie, r->pickle, NULL);
@@ -496,8 +493,8 @@ bool td_pickle_float(const struct td_pickle *pickle, td_pickle_ref ref, double *
 
 static const char *text_of(const struct td_pickle *pickle, const struct td_pickle_value *value, size_t *len)
 {
-    const char *base = (value->flags & TD_PICKLE_FLAG_DECODED) != 0 ? pickle->store->text.items
-                                                                    : (const char *)pickle->bytes;
+    const char *base =
+        (value->flags & TD_PICKLE_FLAG_DECODED) != 0 ? pickle->store->text.items : (const char *)pickle->bytes;
     *len = value->as.text.len;
     return value->as.text.len == 0 ? "" : base + value->as.text.off;
 }
@@ -515,8 +512,7 @@ const char *td_pickle_text(const struct td_pickle *pickle, td_pickle_ref ref, si
 {
     const struct td_pickle_value *value = value_of(pickle, ref);
     *len = 0;
-    if (value->kind != TD_PICKLE_STRING && value->kind != TD_PICKLE_BYTES &&
-        value->kind != TD_PICKLE_BYTEARRAY)
+    if (value->kind != TD_PICKLE_STRING && value->kind != TD_PICKLE_BYTES && value->kind != TD_PICKLE_BYTEARRAY)
         return NULL;
     return text_of(pickle, value, len);
 }
@@ -549,8 +545,7 @@ td_pickle_ref td_pickle_name(const struct td_pickle *pickle, td_pickle_ref ref)
     return value->kind == TD_PICKLE_GLOBAL ? value->as.global.name : TD_PICKLE_NIL;
 }
 
-bool td_pickle_is_global(const struct td_pickle *pickle, td_pickle_ref ref, const char *module,
-                         const char *name)
+bool td_pickle_is_global(const struct td_pickle *pickle, td_pickle_ref ref, const char *module, const char *name)
 {
     return td_pickle_string_is(pickle, td_pickle_name(pickle, ref), name) &&
            td_pickle_string_is(pickle, td_pickle_module(pickle, ref), module);
@@ -637,8 +632,7 @@ enum td_pickle_call td_pickle_call(const struct td_pickle *pickle, td_pickle_ref
     return (enum td_pickle_call)value_of(pickle, ref)->call;
 }
 
-bool td_pickle_is_call(const struct td_pickle *pickle, td_pickle_ref ref, const char *module,
-                       const char *name)
+bool td_pickle_is_call(const struct td_pickle *pickle, td_pickle_ref ref, const char *module, const char *name)
 {
     return td_pickle_is_global(pickle, td_pickle_callable(pickle, ref), module, name);
 }
@@ -656,8 +650,7 @@ static const struct td_pickle_bag *map_of(const struct td_pickle *pickle, td_pic
     return part == 0 ? NULL : td_pickle_store_map(pickle->store, part);
 }
 
-bool td_pickle_known_mapping(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t *argument,
-                             bool *of_pairs)
+bool td_pickle_known_mapping(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t *argument, bool *of_pairs)
 {
     static const struct {
         const char *name;
@@ -704,8 +697,7 @@ td_pickle_ref td_pickle_map_value(const struct td_pickle *pickle, const struct t
     return map_cell(pickle, map, i, 1);
 }
 
-static td_pickle_ref find_in_order(const struct td_pickle *pickle, const struct td_pickle_bag *bag,
-                                   const char *text)
+static td_pickle_ref find_in_order(const struct td_pickle *pickle, const struct td_pickle_bag *bag, const char *text)
 {
     const td_pickle_ref *cells = td_pickle_store_cells(pickle->store);
     struct key wanted = key_of_text(KEY_STRING, td_text_of(text));
@@ -726,8 +718,7 @@ static td_pickle_ref find_in_order(const struct td_pickle *pickle, const struct 
     return TD_PICKLE_NIL;
 }
 
-td_pickle_ref td_pickle_map_find(const struct td_pickle *pickle, const struct td_pickle_map *map,
-                                 const char *key)
+td_pickle_ref td_pickle_map_find(const struct td_pickle *pickle, const struct td_pickle_map *map, const char *key)
 {
     const struct td_pickle_bag *bag = map_of(pickle, map->owner);
     if (bag != NULL && bag->order != 0)

@@ -57,8 +57,8 @@ struct td_pickle_value {
  * time, so the cells left behind are never more than those in use. */
 struct td_pickle_bag {
     uint32_t first, count, capacity; /* cells; a map's items take two each, key and value */
-    uint32_t order;    /* a map with many items: first of the cells with its items' numbers, by key */
-    uint32_t grown_at; /* of the last opcode that added to it, in the caller's bytes */
+    uint32_t order;                  /* a map with many items: first of the cells with its items' numbers, by key */
+    uint32_t grown_at;               /* of the last opcode that added to it, in the caller's bytes */
 };
 
 struct td_pickle_object {
@@ -104,18 +104,16 @@ struct td_pickle_bag *td_pickle_store_map(const struct td_pickle_store *store, u
 struct td_pickle_object *td_pickle_store_object(const struct td_pickle_store *store, td_pickle_ref ref);
 
 /* Copies count references to the end of `cells`. */
-bool td_pickle_store_tuple(struct td_pickle_store *store, const td_pickle_ref *items, uint32_t count,
-                           uint32_t *first);
+bool td_pickle_store_tuple(struct td_pickle_store *store, const td_pickle_ref *items, uint32_t count, uint32_t *first);
 
 /* Appends count references to bag *index of bags (`lists` or `maps`), which is made when *index is 0. `at` is where the
  * opcode that does it stands. */
 bool td_pickle_store_append(struct td_pickle_store *store, struct td_chunks *bags, uint32_t *index,
                             const td_pickle_ref *items, uint32_t count, uint32_t at);
 
-/* Whether an OBJECT is a call of one of the mappings of `collections`; then which of its arguments a REDUCE takes the first
- * items from, and whether that may be pairs. */
-bool td_pickle_known_mapping(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t *argument,
-                             bool *of_pairs);
+/* Whether an OBJECT is a call of one of the mappings of `collections`; then which of its arguments a REDUCE takes the
+ * first items from, and whether that may be pairs. */
+bool td_pickle_known_mapping(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t *argument, bool *of_pairs);
 
 /* Gives every map unique keys and, when it is large, an order to find them by. n log n in the pickle's
  * length. */

@@ -96,11 +96,10 @@ static bool push_int_line(struct td_machine *m, struct td_text text)
     bool negative = text.len > 0 && text.p[0] == '-';
     size_t sign = negative ? 1 : 0;
     if (!is_decimal(td_text_n(text.p + sign, text.len - sign)))
-        return TD_REFUSE(m, "has \"%.*s\", which is not a decimal number",
-                         (int)(text.len < 32 ? text.len : 32), text.p);
+        return TD_REFUSE(m, "has \"%.*s\", which is not a decimal number", (int)(text.len < 32 ? text.len : 32),
+                         text.p);
     if (text.len - sign > MAX_DIGITS)
-        return TD_REFUSE(m, "has a number of %zu digits; Python reads at most %d", text.len - sign,
-                         MAX_DIGITS);
+        return TD_REFUSE(m, "has a number of %zu digits; Python reads at most %d", text.len - sign, MAX_DIGITS);
     return push_decimal(m, td_text_n(text.p + sign, text.len - sign), negative);
 }
 
@@ -245,8 +244,8 @@ static bool push_decoded(struct td_machine *m, struct td_text text,
         size_t out_len;
         size_t read = decode(text.p + i, text.len - i, decoded, &out_len);
         if (read == 0)
-            return TD_REFUSE(m, "has a malformed escape \"%.*s\"",
-                             (int)(text.len - i < 10 ? text.len - i : 10), text.p + i);
+            return TD_REFUSE(m, "has a malformed escape \"%.*s\"", (int)(text.len - i < 10 ? text.len - i : 10),
+                             text.p + i);
         memcpy(out + used, decoded, out_len);
         used += out_len;
         i += read;
@@ -258,8 +257,7 @@ static bool push_decoded(struct td_machine *m, struct td_text text,
 
 bool td_run_unicode_line(struct td_machine *m, const struct td_operand *operand)
 {
-    return push_decoded(m, td_text_n(td_machine_text(m, operand->text), operand->text.len),
-                        decode_raw_unicode);
+    return push_decoded(m, td_text_n(td_machine_text(m, operand->text), operand->text.len), decode_raw_unicode);
 }
 
 bool td_run_string_line(struct td_machine *m, const struct td_operand *operand)

@@ -3,8 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-void td_protobuf_init(struct td_protobuf *reader, const struct td_input *input, uint64_t budget,
-                      struct td_error *err)
+void td_protobuf_init(struct td_protobuf *reader, const struct td_input *input, uint64_t budget, struct td_error *err)
 {
     reader->input = input;
     reader->err = err;
@@ -86,13 +85,12 @@ static bool read_payload(struct td_protobuf *reader, uint64_t end, struct td_pro
         break;
     default:
         return td_error_at(reader->err, TD_INVALID_ARGUMENT, field->tag_at,
-                           "protobuf field %" PRIu32 " has wire type %d; 0, 1, 2 and 5 are read",
-                           field->number, (int)field->wire);
+                           "protobuf field %" PRIu32 " has wire type %d; 0, 1, 2 and 5 are read", field->number,
+                           (int)field->wire);
     }
     if (field->len > end - field->at)
         return td_error_at(reader->err, TD_INVALID_ARGUMENT, field->tag_at,
-                           "protobuf field %" PRIu32 " has %" PRIu64 " bytes, but its message has %" PRIu64
-                           " left",
+                           "protobuf field %" PRIu32 " has %" PRIu64 " bytes, but its message has %" PRIu64 " left",
                            field->number, field->len, end - field->at);
     reader->pos = field->at + field->len;
     return true;
@@ -113,8 +111,7 @@ bool td_protobuf_next(struct td_protobuf *reader, uint64_t end, struct td_protob
     return read_payload(reader, end, field);
 }
 
-char *td_protobuf_copy(struct td_protobuf *reader, const struct td_protobuf_field *field,
-                       struct td_arena *arena)
+char *td_protobuf_copy(struct td_protobuf *reader, const struct td_protobuf_field *field, struct td_arena *arena)
 {
     if (!spend(reader, field->len))
         return NULL;

@@ -44,8 +44,7 @@ struct td_protobuf_field {
 };
 
 /* Begins at the input's first byte. budget bounds the time: what is passed over does not count. */
-void td_protobuf_init(struct td_protobuf *reader, const struct td_input *input, uint64_t budget,
-                      struct td_error *err);
+void td_protobuf_init(struct td_protobuf *reader, const struct td_input *input, uint64_t budget, struct td_error *err);
 
 /* Reads the field at reader->pos, in a message that ends at `end`, and goes behind it. To read a message within,
  * set pos to field->at and read until field->at + field->len; pos is then where it was. False on a fault. */
@@ -55,7 +54,6 @@ bool td_protobuf_next(struct td_protobuf *reader, uint64_t end, struct td_protob
 bool td_protobuf_varint(struct td_protobuf *reader, uint64_t end, uint64_t *out);
 
 /* A copy of a BYTES field in the arena, with a NUL behind it. NULL on a fault. */
-char *td_protobuf_copy(struct td_protobuf *reader, const struct td_protobuf_field *field,
-                       struct td_arena *arena);
+char *td_protobuf_copy(struct td_protobuf *reader, const struct td_protobuf_field *field, struct td_arena *arena);
 
 #endif

@@ -22,11 +22,10 @@ enum {
 
 /* schema.ScalarType. */
 static const char *const types[] = {
-    [1] = "U8",       [2] = "I8",           [3] = "I16",          [4] = "I32",      [5] = "I64",
-    [6] = "F16",      [7] = "F32",          [8] = "F64",          [9] = "C32",      [10] = "C64",
-    [11] = "C128",    [12] = "BOOL",        [13] = "BF16",        [28] = "U16",     [29] = "F8_E4M3",
-    [30] = "F8_E5M2", [31] = "F8_E4M3FNUZ", [32] = "F8_E5M2FNUZ", [33] = "F8_E8M0", [34] = "U32",
-    [35] = "U64",
+    [1] = "U8",       [2] = "I8",   [3] = "I16",      [4] = "I32",      [5] = "I64",          [6] = "F16",
+    [7] = "F32",      [8] = "F64",  [9] = "C32",      [10] = "C64",     [11] = "C128",        [12] = "BOOL",
+    [13] = "BF16",    [28] = "U16", [29] = "F8_E4M3", [30] = "F8_E5M2", [31] = "F8_E4M3FNUZ", [32] = "F8_E5M2FNUZ",
+    [33] = "F8_E8M0", [34] = "U32", [35] = "U64",
 };
 
 /* What was made of a member of the archive. */
@@ -125,7 +124,8 @@ struct saved {
     struct td_manifest manifest;
 };
 
-/* Copies the member's tensors, which are where the member is in this archive or, if it is deflated, in what it unpacks to. */
+/* Copies the member's tensors, which are where the member is in this archive or, if it is deflated, in what it unpacks
+ * to. */
 static bool copy_tensors(struct reader *r, const struct saved *saved, struct td_text prefix)
 {
     const struct td_coding **codings = NULL;
@@ -142,8 +142,7 @@ static bool copy_tensors(struct reader *r, const struct saved *saved, struct td_
             tensor.reason = saved->too_large;
         if (packed)
             tensor.coding = NULL;
-        if (name == NULL ||
-            !td_manifest_copy_tensor(r->manifest, &tensor, name, codings, off, &tensor, r->err))
+        if (name == NULL || !td_manifest_copy_tensor(r->manifest, &tensor, name, codings, off, &tensor, r->err))
             return false;
         if (packed && tensor.reason == NULL)
             tensor.coding = saved->packed;
@@ -164,8 +163,8 @@ static bool parse_saved(struct reader *r, struct saved *saved, const struct td_i
     bool ok = td_format_torch.parse(inner, limits, &saved->manifest, &why);
     if (!ok) {
         bool has_place = why.pos != TD_ERROR_POS_NONE && !entry->deflated;
-        (void)td_error_at(r->err, why.code, has_place ? entry->offset + why.pos : entry->header_at,
-                          "\"%.96s\": %.300s", entry->name, why.message);
+        (void)td_error_at(r->err, why.code, has_place ? entry->offset + why.pos : entry->header_at, "\"%.96s\": %.300s",
+                          entry->name, why.message);
     } else if (!td_arena_claim(&r->manifest->arena, saved->manifest.arena.used_bytes)) {
         ok = td_error_no_memory(r->err);
     } else {
@@ -215,10 +214,9 @@ static bool read_saved(struct reader *r, const struct td_zip_entry *entry, struc
     struct td_window window;
     struct td_input inner;
     if (member->is_read)
-        return td_error_at(
-            r->err, TD_INVALID_ARGUMENT, entry->header_at,
-            "\"%.96s\" is named twice as a pickled tensor; torch.export.save writes a file for each",
-            entry->name);
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, entry->header_at,
+                           "\"%.96s\" is named twice as a pickled tensor; torch.export.save writes a file for each",
+                           entry->name);
     member->is_read = true;
     if (entry->deflated)
         return read_deflated(r, entry, prefix);
@@ -232,8 +230,7 @@ static bool read_saved(struct reader *r, const struct td_zip_entry *entry, struc
 /* {"as_int": n} */
 static bool read_int(struct td_json *json, uint64_t *out)
 {
-    return td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object") &&
-           td_json_expect(json, TD_JSON_KEY, "as_int") &&
+    return td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object") && td_json_expect(json, TD_JSON_KEY, "as_int") &&
            (td_json_equals(json, "as_int") || td_json_fail(json, "a size is no number")) &&
            td_json_expect(json, TD_JSON_NUMBER, "a number") && td_json_u64(json, out) &&
            td_json_expect(json, TD_JSON_OBJECT_END, "the end of the object");
@@ -292,9 +289,8 @@ static bool read_meta(struct td_json *json, struct payload *p)
             return false;
     }
     p->has_meta = true;
-    return token == TD_JSON_OBJECT_END &&
-           ((seen == ALL && p->size_count == p->stride_count) ||
-            td_json_fail(json, "tensor_meta lacks its type, sizes, strides or layout"));
+    return token == TD_JSON_OBJECT_END && ((seen == ALL && p->size_count == p->stride_count) ||
+                                           td_json_fail(json, "tensor_meta lacks its type, sizes, strides or layout"));
 }
 
 static bool read_path(struct reader *r, struct td_json *json, struct payload *p)
@@ -330,27 +326,25 @@ static bool read_payload(struct reader *r, struct td_json *json, struct payload 
             ok = once(json, &seen, META);
             token = ok ? td_json_next(json) : TD_JSON_ERROR;
             ok = token == TD_JSON_NULL ||
-                 (token == TD_JSON_OBJECT_BEGIN ? read_meta(json, p)
-                                                : td_json_fail(json, "tensor_meta is no object"));
+                 (token == TD_JSON_OBJECT_BEGIN ? read_meta(json, p) : td_json_fail(json, "tensor_meta is no object"));
         } else {
             ok = td_json_skip(json);
         }
         if (!ok)
             return false;
     }
-    return token == TD_JSON_OBJECT_END &&
-           (p->path != NULL || td_json_fail(json, "an entry has no path_name"));
+    return token == TD_JSON_OBJECT_END && (p->path != NULL || td_json_fail(json, "an entry has no path_name"));
 }
 
 static const struct td_zip_entry *find_record(const struct reader *r, const char *folder, struct td_text name)
 {
     char path[1024];
-    int at =
-        snprintf(path, sizeof path, "%.*s%s%.*s", (int)r->root_len, r->root, folder, (int)name.len, name.p);
+    int at = snprintf(path, sizeof path, "%.*s%s%.*s", (int)r->root_len, r->root, folder, (int)name.len, name.p);
     return at < 0 || (size_t)at >= sizeof path ? NULL : td_zip_find(&r->zip, td_text_n(path, (size_t)at));
 }
 
-/* Sets how the bytes of a deflated record come out of the archive, one coding for all tensors in it, or why they do not. */
+/* Sets how the bytes of a deflated record come out of the archive, one coding for all tensors in it, or why they do
+ * not. */
 static bool set_coding(struct reader *r, const struct td_zip_entry *record, struct td_tensor *tensor)
 {
     const struct td_coding **coding = &r->members[record - r->zip.entries].coding;
@@ -376,8 +370,7 @@ static bool place(struct reader *r, const struct payload *p, const struct td_zip
     }
     if (!copy_numbers(r, p->strides, p->stride_count, &tensor->strides))
         return false;
-    if (record->size_bytes ==
-        0) { /* weights that were fake when they were saved; torch.export.load makes zeros */
+    if (record->size_bytes == 0) { /* weights that were fake when they were saved; torch.export.load makes zeros */
         if (!td_tensor_place(tensor, 0, UINT64_MAX, record->header_at, r->err))
             return false;
         tensor->reason = tensor->nbytes > 0 ? "no bytes of it are stored" : NULL;
@@ -388,8 +381,8 @@ static bool place(struct reader *r, const struct payload *p, const struct td_zip
         return false;
     if (!td_mul_u64(p->storage_offset, tensor->dtype->block_bytes, &skipped) ||
         !td_add_u64(begin, skipped, &tensor->offset))
-        return td_error_at(r->err, TD_INVALID_ARGUMENT, record->header_at,
-                           "tensor \"%.96s\" lies past 2^64-1", tensor->name);
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, record->header_at, "tensor \"%.96s\" lies past 2^64-1",
+                           tensor->name);
     if (r->big_endian && tensor->dtype->block_bytes > 1)
         tensor->reason = "big-endian";
     return td_tensor_place(tensor, begin, begin + record->size_bytes, record->header_at, r->err);
@@ -403,8 +396,8 @@ static bool add_payload(struct reader *r, const struct payload *p, const char *f
     if (is_object)
         return true;
     if (record == NULL)
-        return td_error_set(r->err, TD_INVALID_ARGUMENT,
-                            "\"%.96s\" of tensor \"%.96s\" is not in the archive", p->path, name);
+        return td_error_set(r->err, TD_INVALID_ARGUMENT, "\"%.96s\" of tensor \"%.96s\" is not in the archive", p->path,
+                            name);
     if (p->use_pickle)
         return read_saved(r, record, td_text_of(name));
     if (!p->has_meta)
@@ -417,8 +410,7 @@ static bool add_payload(struct reader *r, const struct payload *p, const char *f
 static bool read_entries(struct reader *r, struct td_json *json, const char *folder, struct td_text prefix)
 {
     enum td_json_token token;
-    if (!td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object") ||
-        !td_json_expect(json, TD_JSON_KEY, "config") ||
+    if (!td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object") || !td_json_expect(json, TD_JSON_KEY, "config") ||
         !(td_json_equals(json, "config") || td_json_fail(json, "config is missing")) ||
         !td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object"))
         return false;
@@ -438,8 +430,7 @@ static bool read_entries(struct reader *r, struct td_json *json, const char *fol
            td_json_expect(json, TD_JSON_END, "the end of the config");
 }
 
-static bool read_config(struct reader *r, const struct td_zip_entry *entry, const char *folder,
-                        struct td_text prefix)
+static bool read_config(struct reader *r, const struct td_zip_entry *entry, const char *folder, struct td_text prefix)
 {
     struct td_json json;
     const size_t limit = r->manifest->arena.limit_bytes;
@@ -447,8 +438,8 @@ static bool read_config(struct reader *r, const struct td_zip_entry *entry, cons
     if (text == NULL)
         return false;
     bool ok = td_arena_claim(&r->manifest->arena, (size_t)entry->size_bytes) || td_error_no_memory(r->err);
-    td_json_init(&json, td_text_n((const char *)text, (size_t)entry->size_bytes),
-                 entry->deflated ? 0 : entry->offset, r->err);
+    td_json_init(&json, td_text_n((const char *)text, (size_t)entry->size_bytes), entry->deflated ? 0 : entry->offset,
+                 r->err);
     ok = ok && read_entries(r, &json, folder, prefix);
     r->manifest->arena.limit_bytes = limit;
     free(text);
@@ -520,15 +511,13 @@ static bool read_archive(struct reader *r)
     r->root = r->zip.entries[0].name;
     bool is_pt2;
     bool is_version_0;
-    if (!record_is(r, "archive_format", "pt2", &is_pt2) ||
-        !record_is(r, "archive_version", "0", &is_version_0) ||
+    if (!record_is(r, "archive_format", "pt2", &is_pt2) || !record_is(r, "archive_version", "0", &is_version_0) ||
         !record_is(r, "byteorder", "big", &r->big_endian))
         return false;
     if (!is_pt2 || !is_version_0)
-        return td_error_at(
-            r->err, TD_INVALID_ARGUMENT, 0,
-            "no archive of torch.export.save of version 0: its archive_format or archive_version "
-            "is another");
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, 0,
+                           "no archive of torch.export.save of version 0: its archive_format or archive_version "
+                           "is another");
     size_t models = count_members(r, "models/");
     if (models == 0 && count_members(r, "data/aotinductor/") > 0)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, 0,
@@ -569,11 +558,8 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
                   struct td_error *err)
 {
     static const char old[] = "serialized_exported_program.json";
-    struct reader r = {.input = input,
-                       .limits = limits,
-                       .manifest = manifest,
-                       .err = err,
-                       .structure_left = limits->max_header_bytes};
+    struct reader r = {
+        .input = input, .limits = limits, .manifest = manifest, .err = err, .structure_left = limits->max_header_bytes};
     struct td_arena arena;
     const size_t limit = manifest->arena.limit_bytes;
     td_arena_init(&arena, td_arena_left(&manifest->arena));

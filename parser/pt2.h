@@ -1,5 +1,6 @@
-/* Archives of torch.export.save (.pt2): parameters, buffers and constants by the names that torch.export.load gives them.
- * Sources: torch/export/pt2_archive/_package.py, torch/export/__init__.py and torch/_export/serde/schema.py of torch 2.13.
+/* Archives of torch.export.save (.pt2): parameters, buffers and constants by the names that torch.export.load gives
+ * them. Sources: torch/export/pt2_archive/_package.py, torch/export/__init__.py and torch/_export/serde/schema.py of
+ * torch 2.13.
  *
  *   since 2.9    data/weights/MODEL_weights_config.json says for each tensor which record of data/weights/ holds its
  *                storage, with type, shape and strides; data/constants/ likewise

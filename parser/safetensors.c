@@ -106,8 +106,8 @@ static bool read_dtype(struct header *h, struct entry *e)
         memcpy(known + used, dtype->name, strlen(dtype->name) + 1);
         used += strlen(dtype->name);
     }
-    return td_json_fail(&h->json, "tensor \"%.96s\": dtype \"%.*s\" is none of %s", e->name,
-                        (int)(len < 32 ? len : 32), name, known);
+    return td_json_fail(&h->json, "tensor \"%.96s\": dtype \"%.*s\" is none of %s", e->name, (int)(len < 32 ? len : 32),
+                        name, known);
 }
 
 static bool read_shape(struct header *h, struct entry *e)
@@ -123,8 +123,7 @@ static bool read_shape(struct header *h, struct entry *e)
         if (token != TD_JSON_NUMBER)
             return entry_wants(h, e, token, "shape must hold whole numbers only");
         if (e->rank == TD_MAX_RANK)
-            return td_json_fail(&h->json, "tensor \"%.96s\": shape has more than %d dimensions", e->name,
-                                TD_MAX_RANK);
+            return td_json_fail(&h->json, "tensor \"%.96s\": shape has more than %d dimensions", e->name, TD_MAX_RANK);
         if (!td_json_u64(&h->json, &e->dims[e->rank++]))
             return false;
     }
@@ -183,25 +182,22 @@ static bool check_entry(struct header *h, const struct entry *e)
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): MEMBER_DTYPE was seen, so it is set
     if (elems % e->dtype->block_elems != 0)
         return td_error_at(h->err, TD_INVALID_ARGUMENT, shape_at,
-                           "tensor \"%.96s\": %" PRIu64
-                           " elements of %s do not fill whole bytes; their number "
+                           "tensor \"%.96s\": %" PRIu64 " elements of %s do not fill whole bytes; their number "
                            "must be a multiple of %u",
                            e->name, elems, e->dtype->name, e->dtype->block_elems);
     if (e->begin > e->end)
         return td_error_at(h->err, TD_INVALID_ARGUMENT, offsets_at,
-                           "tensor \"%.96s\": data_offsets [%" PRIu64 ", %" PRIu64 "] end before they begin",
-                           e->name, e->begin, e->end);
+                           "tensor \"%.96s\": data_offsets [%" PRIu64 ", %" PRIu64 "] end before they begin", e->name,
+                           e->begin, e->end);
     if (e->end > h->data_bytes)
         return td_error_at(h->err, TD_INVALID_ARGUMENT, offsets_at,
-                           "tensor \"%.96s\": data_offsets [%" PRIu64 ", %" PRIu64
-                           "] end past the file, which has "
+                           "tensor \"%.96s\": data_offsets [%" PRIu64 ", %" PRIu64 "] end past the file, which has "
                            "%" PRIu64 " bytes of data",
                            e->name, e->begin, e->end, h->data_bytes);
     uint64_t nbytes;
     if (!td_dtype_nbytes(e->dtype, elems, &nbytes) || nbytes != e->end - e->begin)
         return td_error_at(h->err, TD_INVALID_ARGUMENT, offsets_at,
-                           "tensor \"%.96s\": %" PRIu64 " elements of %s do not take the %" PRIu64
-                           " bytes of "
+                           "tensor \"%.96s\": %" PRIu64 " elements of %s do not take the %" PRIu64 " bytes of "
                            "data_offsets [%" PRIu64 ", %" PRIu64 "]",
                            e->name, elems, e->dtype->name, e->end - e->begin, e->begin, e->end);
     return true;
@@ -297,8 +293,7 @@ static bool read_metadata(struct header *h)
     if (token != TD_JSON_OBJECT_BEGIN)
         return token != TD_JSON_ERROR && td_json_fail(json, "__metadata__ must be an object of strings");
     struct td_json object = *json;
-    manifest->metadata =
-        td_arena_array(&manifest->arena, td_json_count_members(object), sizeof *manifest->metadata);
+    manifest->metadata = td_arena_array(&manifest->arena, td_json_count_members(object), sizeof *manifest->metadata);
     if (manifest->metadata == NULL)
         return header_no_memory(h);
     while ((token = td_json_next(json)) == TD_JSON_KEY) {
@@ -308,10 +303,9 @@ static bool read_metadata(struct header *h)
             return false;
         token = td_json_next(json);
         if (token != TD_JSON_STRING)
-            return token != TD_JSON_ERROR &&
-                   td_json_fail(json, "__metadata__ \"%.96s\" must be a string", key);
-        const char *value = td_arena_strndup(&manifest->arena,
-                                             td_text_n(json->text.p + json->start, json->pos - json->start));
+            return token != TD_JSON_ERROR && td_json_fail(json, "__metadata__ \"%.96s\" must be a string", key);
+        const char *value =
+            td_arena_strndup(&manifest->arena, td_text_n(json->text.p + json->start, json->pos - json->start));
         if (value == NULL)
             return header_no_memory(h);
         manifest->metadata[manifest->metadata_count++] = (struct td_metadata){.key = key, .value = value};
@@ -378,8 +372,7 @@ static bool finish_manifest(struct header *h)
     struct td_manifest *manifest = h->manifest;
     if (td_manifest_finish(manifest, h->err))
         return true;
-    for (size_t i = 1; h->err != NULL && h->err->pos == TD_ERROR_POS_NONE && i < manifest->tensor_count;
-         i++) {
+    for (size_t i = 1; h->err != NULL && h->err->pos == TD_ERROR_POS_NONE && i < manifest->tensor_count; i++) {
         const struct td_tensor *t = &manifest->tensors[i];
         if (td_text_compare(td_tensor_name(&t[-1]), td_tensor_name(t)) == 0)
             h->err->pos = entry_position(h, t, 1);
@@ -432,9 +425,8 @@ static bool check_coverage(const struct header *h)
     }
     if (ok && end != h->data_bytes)
         return td_error_at(h->err, TD_INVALID_ARGUMENT, h->data_start + end,
-                           "the tensors end at data byte %" PRIu64 ", but the file has %" PRIu64
-                           " bytes of data",
-                           end, h->data_bytes);
+                           "the tensors end at data byte %" PRIu64 ", but the file has %" PRIu64 " bytes of data", end,
+                           h->data_bytes);
     return ok;
 }
 
@@ -452,8 +444,7 @@ static bool read_header(struct header *h, const struct td_input *input, const st
     uint64_t rest = input->size_bytes - PREFIX_BYTES;
     if (n > rest)
         return td_error_at(h->err, TD_INVALID_ARGUMENT, 0,
-                           "header length %" PRIu64 " is larger than the %" PRIu64 " bytes that follow it", n,
-                           rest);
+                           "header length %" PRIu64 " is larger than the %" PRIu64 " bytes that follow it", n, rest);
     if (n > limits->max_header_bytes || n > SIZE_MAX / 8)
         return td_error_at(h->err, TD_RESOURCE_EXHAUSTED, 0,
                            "header length %" PRIu64 " is larger than the limit of %" PRIu64 " bytes", n,

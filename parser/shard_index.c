@@ -35,8 +35,7 @@ static bool check_file_name(struct index_reader *r, const struct td_text *file)
     if (file->len == 0)
         return td_json_fail(&r->json, "a file name is empty; a shard's file name expected");
     if (!td_is_plain_file_name(*file))
-        return td_json_fail(&r->json, "\"%.96s\" is not a plain file name; shards lie beside their index",
-                            file->p);
+        return td_json_fail(&r->json, "\"%.96s\" is not a plain file name; shards lie beside their index", file->p);
     return true;
 }
 

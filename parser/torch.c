@@ -45,15 +45,14 @@ static bool find_storage(const void *context, const struct td_torch_storage *sto
     uint64_t elem_bytes = storage->dtype->block_bytes;
     if (storage->numel != record.nbytes / elem_bytes)
         return td_error_at(err, TD_INVALID_ARGUMENT, pos,
-                           "storage \"%.96s\" should hold %" PRIu64 " elements of %s, but has %" PRIu64
-                           " bytes",
-                           name, storage->numel, storage->dtype->name, record.nbytes);
+                           "storage \"%.96s\" should hold %" PRIu64 " elements of %s, but has %" PRIu64 " bytes", name,
+                           storage->numel, storage->dtype->name, record.nbytes);
     return true;
 }
 
 /* A small text record, such as byteorder; *len is 0 without one. */
-static bool load_text(const struct td_torch_records *records, const char *name,
-                      char out[SMALL_RECORD_MAX + 1], size_t *len, struct td_error *err)
+static bool load_text(const struct td_torch_records *records, const char *name, char out[SMALL_RECORD_MAX + 1],
+                      size_t *len, struct td_error *err)
 {
     struct td_torch_record record;
     *len = 0;
@@ -97,8 +96,8 @@ static bool check_version(const struct td_torch_records *records, struct td_erro
 enum extent { ALL_TENSORS, ROOT_ALONE };
 
 /* torch looks every storage up, whether a tensor comes of it or not. */
-static bool check_storages(struct td_pickle *pickle, const struct td_torch_places *places,
-                           struct td_arena *budget, struct td_error *err)
+static bool check_storages(struct td_pickle *pickle, const struct td_torch_places *places, struct td_arena *budget,
+                           struct td_error *err)
 {
     struct td_torch_ids ids;
     bool ok = td_torch_ids_read(&ids, pickle, false, budget, err);
@@ -145,10 +144,8 @@ static bool parse_pickle(const struct td_torch_records *records, const struct pa
         return false;
     (void)record_find(records, part->pickle, &record);
     struct storages storages = {.records = records, .folder = part->folder};
-    struct td_torch_places places = {.context = &storages,
-                                     .find = find_storage,
-                                     .file_bytes = records->file_bytes,
-                                     .big_endian = big_endian};
+    struct td_torch_places places = {
+        .context = &storages, .find = find_storage, .file_bytes = records->file_bytes, .big_endian = big_endian};
     bool ok = td_arena_claim(&manifest->arena, len) || td_error_no_memory(err);
     struct td_pickle_options options = {.base = record.coding == NULL ? record.offset : 0,
                                         .max_memory_bytes = td_arena_left(&manifest->arena)};
@@ -180,8 +177,7 @@ static struct td_text metadata_name(const void *context, size_t i)
 /* {"a": {"b": x}, "a.b": y} has two tensors of one path, {1: x, "1": y} too. */
 static bool number_tensors(struct td_manifest *manifest, struct td_error *err)
 {
-    struct td_names names = {
-        .count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
+    struct td_names names = {.count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
     struct td_text *fresh;
     if (!td_names_number_repeated(&names, &manifest->arena, &fresh, err))
         return false;
@@ -197,8 +193,7 @@ static bool number_tensors(struct td_manifest *manifest, struct td_error *err)
 
 static bool number_metadata(struct td_manifest *manifest, struct td_error *err)
 {
-    struct td_names names = {
-        .count = manifest->metadata_count, .context = manifest->metadata, .get = metadata_name};
+    struct td_names names = {.count = manifest->metadata_count, .context = manifest->metadata, .get = metadata_name};
     struct td_text *fresh;
     if (!td_names_number_repeated(&names, &manifest->arena, &fresh, err))
         return false;
@@ -212,20 +207,18 @@ static bool number_metadata(struct td_manifest *manifest, struct td_error *err)
 bool td_torch_finish(struct td_manifest *manifest, struct td_error *err)
 {
     manifest->bare = manifest->bare && manifest->tensor_count == 1; /* without attributes that are tensors */
-    return number_metadata(manifest, err) && number_tensors(manifest, err) &&
-           td_manifest_finish(manifest, err);
+    return number_metadata(manifest, err) && number_tensors(manifest, err) && td_manifest_finish(manifest, err);
 }
 
-static bool parse_records(const struct td_torch_records *records, enum extent extent,
-                          const struct td_limits *limits, struct td_manifest *manifest, struct td_error *err)
+static bool parse_records(const struct td_torch_records *records, enum extent extent, const struct td_limits *limits,
+                          struct td_manifest *manifest, struct td_error *err)
 {
     static const struct part constants = {"constants.pkl", "constants/", "constants", ALL_TENSORS};
     const struct part data = {"data.pkl", "data/", "", extent};
     struct td_torch_record record;
     bool big_endian;
     if (!record_find(records, "data.pkl", &record))
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "it holds no data.pkl, so it is not an archive of torch.save");
+        return td_error_set(err, TD_INVALID_ARGUMENT, "it holds no data.pkl, so it is not an archive of torch.save");
     bool is_script = record_find(records, "constants.pkl", &record);
     if (is_script && extent == ROOT_ALONE) /* torch.load makes a module of it */
         return true;
@@ -298,8 +291,8 @@ static bool set_packed(struct archive *archive, struct td_arena *arena, struct t
     return archive->packed != NULL;
 }
 
-static uint8_t *zip_record_load(const void *context, struct td_text name, uint64_t limit_bytes,
-                                size_t *out_len, struct td_error *err)
+static uint8_t *zip_record_load(const void *context, struct td_text name, uint64_t limit_bytes, size_t *out_len,
+                                struct td_error *err)
 {
     const struct archive *archive = context;
     const struct td_zip_entry *entry = entry_of(archive, name);
@@ -320,15 +313,12 @@ static bool parse_zip(const struct td_input *input, enum extent extent, const st
     td_arena_init(&arena, td_arena_left(&manifest->arena));
     bool ok = td_zip_read(&archive.zip, input, limits, &arena, err) && td_zip_check_case(&archive.zip, err) &&
               td_zip_check_root(&archive.zip, &archive.root_len, err);
-    if (ok &&
-        (!set_packed(&archive, &arena, manifest) || !td_arena_claim(&manifest->arena, arena.used_bytes)))
+    if (ok && (!set_packed(&archive, &arena, manifest) || !td_arena_claim(&manifest->arena, arena.used_bytes)))
         ok = td_error_no_memory(err);
     if (ok) {
         archive.root = archive.zip.count > 0 ? archive.zip.entries[0].name : "";
-        struct td_torch_records records = {.context = &archive,
-                                           .find = zip_record_find,
-                                           .load = zip_record_load,
-                                           .file_bytes = input->size_bytes};
+        struct td_torch_records records = {
+            .context = &archive, .find = zip_record_find, .load = zip_record_load, .file_bytes = input->size_bytes};
         ok = parse_records(&records, extent, limits, manifest, err);
     }
     td_arena_fini(&arena);
@@ -336,8 +326,8 @@ static bool parse_zip(const struct td_input *input, enum extent extent, const st
     return ok;
 }
 
-bool td_torch_parse_item(const struct td_input *input, const struct td_limits *limits,
-                         struct td_manifest *manifest, struct td_error *err)
+bool td_torch_parse_item(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                         struct td_error *err)
 {
     return parse_zip(input, ROOT_ALONE, limits, manifest, err);
 }

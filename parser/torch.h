@@ -8,8 +8,9 @@
 
 #include "parser/format.h"
 
-/* How many times as many bytes as a file of torch.save takes within another file its pickle may unpack to: a file can hold very
- * many, each of which could otherwise be small and unpack to the limit of a whole file. torch.save deflates none. */
+/* How many times as many bytes as a file of torch.save takes within another file its pickle may unpack to: a file can
+ * hold very many, each of which could otherwise be small and unpack to the limit of a whole file. torch.save deflates
+ * none. */
 enum { TD_TORCH_INNER_UNPACKED = 64 };
 
 /* The limits for such a file of `bytes` bytes, whose structure may have so many times as many. */
@@ -18,10 +19,9 @@ struct td_limits td_torch_inner_limits(const struct td_limits *limits, uint64_t 
 extern const struct td_format td_format_torch; /* "pytorch": dispatches on the first bytes */
 
 struct td_torch_record {
-    uint64_t offset, nbytes; /* in the file, where reason is NULL */
-    const char *reason;      /* why the bytes cannot be served from the file ("compressed"); NULL: they can */
-    const struct td_coding
-        *coding; /* how the record is stored; offset is in its bytes then. NULL: as it is */
+    uint64_t offset, nbytes;        /* in the file, where reason is NULL */
+    const char *reason;             /* why the bytes cannot be served from the file ("compressed"); NULL: they can */
+    const struct td_coding *coding; /* how the record is stored; offset is in its bytes then. NULL: as it is */
 };
 
 struct td_torch_records {
@@ -38,9 +38,9 @@ struct td_torch_records {
 bool td_torch_parse_records(const struct td_torch_records *records, const struct td_limits *limits,
                             struct td_manifest *manifest, struct td_error *err);
 
-/* A zip archive of which only the saved object itself counts: if that is a tensor, it is listed under the name "", before
- * what it is made of; else there is none. */
-bool td_torch_parse_item(const struct td_input *input, const struct td_limits *limits,
-                         struct td_manifest *manifest, struct td_error *err);
+/* A zip archive of which only the saved object itself counts: if that is a tensor, it is listed under the name "",
+ * before what it is made of; else there is none. */
+bool td_torch_parse_item(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                         struct td_error *err);
 
 #endif

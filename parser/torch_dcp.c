@@ -23,8 +23,8 @@ struct stored {
 };
 
 enum {
-    /* What is kept of the pickle at most, in proportion to its bytes, and something for small ones: its values are shared,
-     * and each box copies its numbers. */
+    /* What is kept of the pickle at most, in proportion to its bytes, and something for small ones: its values are
+     * shared, and each box copies its numbers. */
     MEMORY_PER_BYTE = 32,
     MEMORY_FREE_BYTES = 4 << 20,
     STORED_BYTES = sizeof(struct stored) + sizeof(uint32_t) + 4 * sizeof(struct td_order),
@@ -44,8 +44,8 @@ static bool refuse(const struct reader *r, td_pickle_ref at, const char *what)
     return td_error_at(r->err, TD_INVALID_ARGUMENT, td_pickle_position(&r->pickle, at), "%s", what);
 }
 
-/* The attributes of an object, which it copied when they were set; NIL when they are added to later, so that nobody takes
- * one of these for the object's. */
+/* The attributes of an object, which it copied when they were set; NIL when they are added to later, so that nobody
+ * takes one of these for the object's. */
 static td_pickle_ref attributes(const struct reader *r, td_pickle_ref object)
 {
     return td_pickle_state_grew(&r->pickle, object) ? TD_PICKLE_NIL : td_pickle_state(&r->pickle, object);
@@ -55,8 +55,7 @@ static td_pickle_ref attributes(const struct reader *r, td_pickle_ref object)
 static td_pickle_ref member(const struct reader *r, td_pickle_ref object, const char *name)
 {
     td_pickle_ref state = attributes(r, object);
-    return td_pickle_kind(&r->pickle, state) == TD_PICKLE_DICT ? td_pickle_get(&r->pickle, state, name)
-                                                               : TD_PICKLE_NIL;
+    return td_pickle_kind(&r->pickle, state) == TD_PICKLE_DICT ? td_pickle_get(&r->pickle, state, name) : TD_PICKLE_NIL;
 }
 
 /* torch.Size((3, 4)) and plain tuples and lists of numbers; NIL for all else. */
@@ -155,8 +154,7 @@ static bool read_storage(struct reader *r, td_pickle_ref ref)
     td_order_apply(order, names.count, r->stored, sizeof *r->stored);
     free(order);
     names.get = stored_file;
-    return td_names_distinct(&names, &r->dcp->arena, &r->dcp->files, &r->dcp->file_count, r->file_numbers,
-                             r->err);
+    return td_names_distinct(&names, &r->dcp->arena, &r->dcp->files, &r->dcp->file_count, r->file_numbers, r->err);
 }
 
 /* The first of the stored items with this name or a later one. */
@@ -169,8 +167,7 @@ static size_t stored_find(const struct reader *r, const struct td_dcp_tensor *te
 static bool is_stored_as(const struct reader *r, size_t i, const struct td_dcp_tensor *tensor)
 {
     const struct td_text *name = &r->stored[i].name;
-    return i < r->stored_count && name->len == tensor->name_len &&
-           memcmp(name->p, tensor->name, name->len) == 0;
+    return i < r->stored_count && name->len == tensor->name_len && memcmp(name->p, tensor->name, name->len) == 0;
 }
 
 /* Boxes in the order of their starts. */
@@ -250,8 +247,7 @@ static bool read_pieces(struct reader *r, struct td_dcp_tensor *tensor, td_pickl
     if (found != count)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, td_pickle_position(&r->pickle, chunks),
                            "tensor \"%.96s\" has %" PRIu32 " chunks, but storage_data places %s%zu of them",
-                           tensor->name, count, found > count ? "more than " : "",
-                           found > count ? count : found);
+                           tensor->name, count, found > count ? "more than " : "", found > count ? count : found);
     struct td_dcp_piece *pieces = td_arena_array(&r->dcp->arena, count, sizeof *pieces);
     const uint64_t **starts = calloc(2 * (size_t)count + 1, sizeof *starts);
     tensor->pieces = pieces;
@@ -269,9 +265,8 @@ static bool read_pieces(struct reader *r, struct td_dcp_tensor *tensor, td_pickl
 static const struct td_dtype *dtype_of(const struct reader *r, td_pickle_ref properties)
 {
     td_pickle_ref state = attributes(r, properties);
-    td_pickle_ref dtype = td_pickle_kind(&r->pickle, state) == TD_PICKLE_TUPLE
-                              ? td_pickle_item(&r->pickle, state, 0)
-                              : member(r, properties, "dtype");
+    td_pickle_ref dtype = td_pickle_kind(&r->pickle, state) == TD_PICKLE_TUPLE ? td_pickle_item(&r->pickle, state, 0)
+                                                                               : member(r, properties, "dtype");
     return td_torch_dtype(&r->pickle, dtype);
 }
 
@@ -322,8 +317,7 @@ static bool read_tensors(struct reader *r, td_pickle_ref ref)
         return td_error_no_memory(r->err);
     memset(dcp->tensors, 0, map.count * sizeof *dcp->tensors);
     for (uint32_t i = 0; i < map.count; i++)
-        if (!read_tensor(r, td_pickle_map_key(&r->pickle, &map, i),
-                         td_pickle_map_value(&r->pickle, &map, i)) ||
+        if (!read_tensor(r, td_pickle_map_key(&r->pickle, &map, i), td_pickle_map_value(&r->pickle, &map, i)) ||
             !check_memory(r, ref))
             return false;
     struct td_order *order;
@@ -338,8 +332,7 @@ static bool read_tensors(struct reader *r, td_pickle_ref ref)
 
 static bool read_all(struct reader *r)
 {
-    return (td_arena_claim(&r->dcp->arena, td_pickle_memory_bytes(&r->pickle)) ||
-            td_error_no_memory(r->err)) &&
+    return (td_arena_claim(&r->dcp->arena, td_pickle_memory_bytes(&r->pickle)) || td_error_no_memory(r->err)) &&
            read_storage(r, member(r, r->pickle.root, "storage_data")) &&
            read_tensors(r, member(r, r->pickle.root, "state_dict_metadata"));
 }

@@ -1,7 +1,7 @@
-/* PyTorch distributed checkpoints (torch.distributed.checkpoint): a directory of `.metadata`, one pickle that says which
- * tensors there are and of which boxes they consist, and `__0_0.distcp` and so on, one file per writer, in which the
- * items follow one another, each a whole torch.save archive.
- * Source: torch 2.13, torch/distributed/checkpoint/{metadata,filesystem}.py. */
+/* PyTorch distributed checkpoints (torch.distributed.checkpoint): a directory of `.metadata`, one pickle that says
+ * which tensors there are and of which boxes they consist, and `__0_0.distcp` and so on, one file per writer, in which
+ * the items follow one another, each a whole torch.save archive. Source: torch 2.13,
+ * torch/distributed/checkpoint/{metadata,filesystem}.py. */
 #ifndef TD_PARSER_TORCH_DCP_H
 #define TD_PARSER_TORCH_DCP_H
 
@@ -12,7 +12,8 @@
 /* Of the name of an item: where it begins and how long it is, "@2522+1280". */
 enum { TD_DCP_ITEM_NAME_MAX = 48 };
 
-/* "pytorch-distcp" (torch_distcp.c): an item that is a tensor is named by its place; items that are none are left out. */
+/* "pytorch-distcp" (torch_distcp.c): an item that is a tensor is named by its place; items that are none are left out.
+ */
 extern const struct td_format td_format_distcp;
 
 struct td_dcp_piece {

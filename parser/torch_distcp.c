@@ -58,8 +58,8 @@ static bool find_start(const struct items *items, uint64_t end, uint64_t *start)
 static bool grow(struct items *items)
 {
     struct td_manifest *manifest = items->manifest;
-    struct td_tensor *tensors = td_arena_grow(&manifest->arena, manifest->tensors, manifest->tensor_count,
-                                              &items->capacity, sizeof *tensors);
+    struct td_tensor *tensors =
+        td_arena_grow(&manifest->arena, manifest->tensors, manifest->tensor_count, &items->capacity, sizeof *tensors);
     if (tensors == NULL)
         return td_error_no_memory(items->err);
     manifest->tensors = tensors;
@@ -83,8 +83,7 @@ static bool add_tensor(struct items *items, uint64_t start, uint64_t end, const 
     const char *copy = td_arena_strndup(&items->manifest->arena, td_text_n(name, name_len));
     if (copy == NULL)
         return td_error_no_memory(items->err);
-    if (!grow(items) ||
-        !td_manifest_copy_tensor(items->manifest, &tensor, copy, NULL, start, &tensor, items->err))
+    if (!grow(items) || !td_manifest_copy_tensor(items->manifest, &tensor, copy, NULL, start, &tensor, items->err))
         return false;
     items->manifest->tensors[items->manifest->tensor_count++] = tensor;
     return true;
@@ -125,5 +124,4 @@ static bool parse(const struct td_input *input, const struct td_limits *limits, 
 
 static const char *const extensions[] = {".distcp", NULL};
 
-const struct td_format td_format_distcp = {
-    .name = "pytorch-distcp", .extensions = extensions, .parse = parse};
+const struct td_format td_format_distcp = {.name = "pytorch-distcp", .extensions = extensions, .parse = parse};

@@ -25,9 +25,8 @@ static bool same_key(const struct td_torch_storage *a, const struct td_torch_sto
 static bool refuse(const struct td_pickle *pickle, const struct td_torch_storage *storage, const char *what,
                    struct td_error *err)
 {
-    return td_error_at(err, TD_INVALID_ARGUMENT, td_pickle_position(pickle, storage->ref),
-                       "storage \"%.*s\" %s", (int)(storage->key_len < 96 ? storage->key_len : 96),
-                       storage->key, what);
+    return td_error_at(err, TD_INVALID_ARGUMENT, td_pickle_position(pickle, storage->ref), "storage \"%.*s\" %s",
+                       (int)(storage->key_len < 96 ? storage->key_len : 96), storage->key, what);
 }
 
 /* Every id once: many values share one tuple. */
@@ -47,8 +46,8 @@ static bool read_all(struct td_torch_ids *ids, struct td_pickle *pickle, bool is
     return true;
 }
 
-static bool sort(struct td_torch_storage *storages, size_t count,
-                 struct td_text (*key)(const void *context, size_t i), struct td_error *err)
+static bool sort(struct td_torch_storage *storages, size_t count, struct td_text (*key)(const void *context, size_t i),
+                 struct td_error *err)
 {
     struct td_order *order;
     struct td_names names = {.count = count, .context = storages, .get = key};
@@ -60,8 +59,8 @@ static bool sort(struct td_torch_storage *storages, size_t count,
 }
 
 /* Views are kept beside the storages, under keys of the same kind. */
-static bool check_views(const struct td_torch_ids *ids, const struct td_pickle *pickle,
-                        struct td_torch_storage *views, size_t count, struct td_error *err)
+static bool check_views(const struct td_torch_ids *ids, const struct td_pickle *pickle, struct td_torch_storage *views,
+                        size_t count, struct td_error *err)
 {
     if (!sort(views, count, view_key, err))
         return false;
@@ -107,8 +106,8 @@ static bool read_and_check(struct td_torch_ids *ids, struct td_pickle *pickle, b
            merge(ids, pickle, views, &view_count, err) && check_views(ids, pickle, views, view_count, err);
 }
 
-bool td_torch_ids_read(struct td_torch_ids *ids, struct td_pickle *pickle, bool is_legacy,
-                       struct td_arena *budget, struct td_error *err)
+bool td_torch_ids_read(struct td_torch_ids *ids, struct td_pickle *pickle, bool is_legacy, struct td_arena *budget,
+                       struct td_error *err)
 {
     size_t count = 1; /* room for one that turns out to be a module's */
     *ids = (struct td_torch_ids){0};

@@ -48,10 +48,9 @@ static const uint8_t magic[] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 
 bool td_torch_is_legacy(const uint8_t *head, size_t len)
 {
     enum { PROTO = 0x80, FRAME = 0x95, FRAME_BYTES = 9, LONG1 = 0x8a };
-    size_t at =
-        len > 2 && head[2] == FRAME ? 2 + FRAME_BYTES : 2; /* from protocol 4 on a frame comes first */
-    return len >= at + 2 + sizeof magic && head[0] == PROTO && head[at] == LONG1 &&
-           head[at + 1] == sizeof magic && memcmp(head + at + 2, magic, sizeof magic) == 0;
+    size_t at = len > 2 && head[2] == FRAME ? 2 + FRAME_BYTES : 2; /* from protocol 4 on a frame comes first */
+    return len >= at + 2 + sizeof magic && head[0] == PROTO && head[at] == LONG1 && head[at + 1] == sizeof magic &&
+           memcmp(head + at + 2, magic, sizeof magic) == 0;
 }
 
 static bool check_magic(const struct legacy *l)
@@ -69,8 +68,7 @@ static bool parse_pickles(struct legacy *l, struct td_error *err)
     size_t start = 0;
     for (size_t i = 0; i < PICKLES; i++) {
         struct td_pickle *pickle = &l->pickles[i];
-        struct td_pickle_options options = {.max_memory_bytes = td_arena_left(l->budget),
-                                            .allow_trailing = true};
+        struct td_pickle_options options = {.max_memory_bytes = td_arena_left(l->budget), .allow_trailing = true};
         bool ok = td_pickle_parse(pickle, l->bytes, l->len, start, &options, err);
         l->parsed = i + 1;
         if (!ok || (i == PART_MAGIC && !check_magic(l)))
@@ -87,8 +85,8 @@ static bool read_pickles(struct legacy *l)
 {
     const size_t limit = l->budget->limit_bytes;
     for (uint64_t wanted = FIRST_READ_BYTES;; wanted *= 4) {
-        uint64_t most = l->input->size_bytes < l->limits->max_header_bytes ? l->input->size_bytes
-                                                                           : l->limits->max_header_bytes;
+        uint64_t most =
+            l->input->size_bytes < l->limits->max_header_bytes ? l->input->size_bytes : l->limits->max_header_bytes;
         bool last = wanted >= most;
         struct td_error why = TD_ERROR_INIT;
         l->len = (size_t)(last ? most : wanted);
@@ -161,8 +159,7 @@ static bool place_storage(const struct legacy *l, td_pickle_ref key_ref, uint64_
     if (storage->nbytes > l->input->size_bytes - l->offsets[i])
         return td_error_at(l->err, TD_INVALID_ARGUMENT, l->offsets[i],
                            "storage \"%.*s\" needs %" PRIu64 " bytes, the file ends after %" PRIu64,
-                           (int)(len < 96 ? len : 96), key, storage->nbytes,
-                           l->input->size_bytes - l->offsets[i]);
+                           (int)(len < 96 ? len : 96), key, storage->nbytes, l->input->size_bytes - l->offsets[i]);
     *pos = l->offsets[i] + storage->nbytes;
     return true;
 }
@@ -196,19 +193,17 @@ static bool find_storage(const void *context, const struct td_torch_storage *sto
     return true;
 }
 
-bool td_torch_parse_legacy(const struct td_input *input, const struct td_limits *limits,
-                           struct td_manifest *manifest, struct td_error *err)
+bool td_torch_parse_legacy(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                           struct td_error *err)
 {
     struct td_error own;
-    struct legacy l = {
-        .input = input, .limits = limits, .budget = &manifest->arena, .err = err != NULL ? err : &own};
+    struct legacy l = {.input = input, .limits = limits, .budget = &manifest->arena, .err = err != NULL ? err : &own};
     struct td_torch_places places = {
         .context = &l, .find = find_storage, .file_bytes = input->size_bytes, .is_legacy = true};
     const size_t arena_limit = manifest->arena.limit_bytes;
     td_error_init(&own);
-    bool ok =
-        read_pickles(&l) && check_head(&l) && collect(&l) && place_all(&l) &&
-        td_torch_walk(&l.pickles[PART_OBJECT], l.pickles[PART_OBJECT].root, &places, "", manifest, l.err);
+    bool ok = read_pickles(&l) && check_head(&l) && collect(&l) && place_all(&l) &&
+              td_torch_walk(&l.pickles[PART_OBJECT], l.pickles[PART_OBJECT].root, &places, "", manifest, l.err);
     forget_pickles(&l);
     td_torch_ids_fini(&l.ids);
     free(l.offsets);

@@ -5,13 +5,13 @@
 
 #include "parser/format.h"
 
-/* Whether a file that begins with head[0..len) is one: a pickle of protocol 2 or newer that starts with torch.save's own
- * number. 23 bytes are enough. */
+/* Whether a file that begins with head[0..len) is one: a pickle of protocol 2 or newer that starts with torch.save's
+ * own number. 23 bytes are enough. */
 bool td_torch_is_legacy(const uint8_t *head, size_t len);
 
 /* Fills the manifest and finishes it. */
-bool td_torch_parse_legacy(const struct td_input *input, const struct td_limits *limits,
-                           struct td_manifest *manifest, struct td_error *err);
+bool td_torch_parse_legacy(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
+                           struct td_error *err);
 
 /* Gives names that occur twice a number and finishes the manifest (torch.c). */
 bool td_torch_finish(struct td_manifest *manifest, struct td_error *err);

@@ -118,11 +118,7 @@ static bool read_number_bytes(const struct td_pickle *p, td_pickle_ref ref, uint
     return bytes.text.len <= 2 * wanted && copy_bytes(&bytes, out, wanted, &total) && total == wanted;
 }
 
-enum {
-    WORDS_MAX = 16,
-    GROUP = 1000000000,
-    GROUPS_MAX = 18
-}; /* GROUP to the power GROUPS_MAX is more than 2^512 */
+enum { WORDS_MAX = 16, GROUP = 1000000000, GROUPS_MAX = 18 }; /* GROUP to the power GROUPS_MAX is more than 2^512 */
 
 /* Divides a number by GROUP; the remainder. *left: whether anything is. */
 static uint32_t take_group(uint32_t words[WORDS_MAX], bool *left)
@@ -275,8 +271,7 @@ static bool write_scalar(const struct td_pickle *p, td_pickle_ref ref, struct td
 bool td_torch_is_array(const struct td_pickle *p, td_pickle_ref ref)
 {
     enum td_pickle_kind kind = td_pickle_kind(p, ref);
-    return kind == TD_PICKLE_LIST || kind == TD_PICKLE_TUPLE || kind == TD_PICKLE_SET ||
-           kind == TD_PICKLE_FROZENSET;
+    return kind == TD_PICKLE_LIST || kind == TD_PICKLE_TUPLE || kind == TD_PICKLE_SET || kind == TD_PICKLE_FROZENSET;
 }
 
 /* What of a value's text is read to its end, since its characters are counted. */

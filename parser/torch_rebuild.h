@@ -24,8 +24,9 @@ enum td_torch_rebuild {
     TD_REBUILD_INLINE,
 };
 
-/* TorchScript says the types of lists and dicts by calls around them: restore_type_tag(value, type), build_intlist(list)
- * and so on; sets and sizes are calls with a list or tuple too. What is within, or the value itself. */
+/* TorchScript says the types of lists and dicts by calls around them: restore_type_tag(value, type),
+ * build_intlist(list) and so on; sets and sizes are calls with a list or tuple too. What is within, or the value
+ * itself. */
 td_pickle_ref td_torch_unwrap_tag(const struct td_pickle *pickle, td_pickle_ref ref);
 
 /* The same; *call becomes the innermost of these calls, where there is one: what is within was as it is read there. */
@@ -42,8 +43,9 @@ struct td_torch_made {
 /* Follows Parameter(...) and the like to the call that makes the tensor. */
 struct td_torch_made td_torch_unwrap_tensor(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* What _rebuild_parameter_with_state and _rebuild_from_type_v2 set on the tensor, or NIL. state_dict() shows none of it,
- * so within a module only a tensor that is made of it has any. NIL for a jagged tensor, whose state repeats its parts. */
+/* What _rebuild_parameter_with_state and _rebuild_from_type_v2 set on the tensor, or NIL. state_dict() shows none of
+ * it, so within a module only a tensor that is made of it has any. NIL for a jagged tensor, whose state repeats its
+ * parts. */
 td_pickle_ref td_torch_tensor_state(const struct td_pickle *pickle, td_pickle_ref ref, bool in_module);
 
 #endif

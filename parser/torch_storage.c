@@ -107,9 +107,8 @@ const struct td_dtype *td_torch_dtype(const struct td_pickle *pickle, uint32_t r
 const struct td_dtype *td_torch_numpy_dtype(const struct td_pickle *p, td_pickle_ref ref)
 {
     static const struct type_name names[] = {
-        {"f8", "F64"}, {"f4", "F32"},  {"f2", "F16"}, {"i8", "I64"},   {"i4", "I32"},
-        {"i2", "I16"}, {"i1", "I8"},   {"u8", "U64"}, {"u4", "U32"},   {"u2", "U16"},
-        {"u1", "U8"},  {"b1", "BOOL"}, {"c8", "C64"}, {"c16", "C128"},
+        {"f8", "F64"}, {"f4", "F32"}, {"f2", "F16"}, {"i8", "I64"}, {"i4", "I32"},  {"i2", "I16"}, {"i1", "I8"},
+        {"u8", "U64"}, {"u4", "U32"}, {"u2", "U16"}, {"u1", "U8"},  {"b1", "BOOL"}, {"c8", "C64"}, {"c16", "C128"},
     };
     size_t len = 0;
     const char *name = td_pickle_is_call(p, ref, "numpy", "dtype")
@@ -147,8 +146,7 @@ static bool read_view(const struct td_pickle *pickle, td_pickle_ref view, struct
         !td_torch_read_count(pickle, td_pickle_item(pickle, view, 1), &storage->view_offset) ||
         !td_torch_read_count(pickle, td_pickle_item(pickle, view, 2), &storage->view_numel) ||
         !td_range_within(storage->view_offset, storage->view_numel, storage->numel))
-        return td_torch_refuse(err, pickle, view,
-                               "a view of a storage leaves it, or is not (key, offset, size)");
+        return td_torch_refuse(err, pickle, view, "a view of a storage leaves it, or is not (key, offset, size)");
     return true;
 }
 
@@ -169,8 +167,7 @@ bool td_torch_storage_read(const struct td_pickle *pickle, td_pickle_ref ref, bo
         !td_is_plain_file_name(td_text_n(storage->key, storage->key_len)))
         return td_torch_refuse(err, pickle, ref, "a storage's key is not the plain name of a record");
     if (!td_torch_read_count(pickle, td_pickle_item(pickle, id, 4), &storage->numel))
-        return td_torch_refuse(err, pickle, ref,
-                               "a storage's number of elements is no whole number from 0 on");
+        return td_torch_refuse(err, pickle, ref, "a storage's number of elements is no whole number from 0 on");
     const char *name = td_pickle_text(pickle, td_pickle_name(pickle, class), &len);
     if (name == NULL)
         return td_torch_refuse(err, pickle, ref, "a storage's class is no global");

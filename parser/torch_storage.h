@@ -1,4 +1,5 @@
-/* Storages and types as torch.save's pickles name them, and where a storage's bytes are. Internal to the torch readers. */
+/* Storages and types as torch.save's pickles name them, and where a storage's bytes are. Internal to the torch readers.
+ */
 #ifndef TD_PARSER_TORCH_STORAGE_H
 #define TD_PARSER_TORCH_STORAGE_H
 
@@ -33,8 +34,8 @@ struct td_torch_place {
 struct td_torch_places {
     const void *context;
     /* The place of a storage whose reference stands at `pos`; checks its size. */
-    bool (*find)(const void *context, const struct td_torch_storage *storage, uint64_t pos,
-                 struct td_torch_place *out, struct td_error *err);
+    bool (*find)(const void *context, const struct td_torch_storage *storage, uint64_t pos, struct td_torch_place *out,
+                 struct td_error *err);
     uint64_t file_bytes; /* of the whole file */
     bool big_endian;
     bool is_legacy; /* ('module', ...) ids may occur: legacy files keep classes so, archives have none */
@@ -54,7 +55,6 @@ const struct td_dtype *td_torch_numpy_dtype(const struct td_pickle *pickle, td_p
 bool td_torch_read_count(const struct td_pickle *pickle, td_pickle_ref ref, uint64_t *out);
 
 /* Refuses the file for the value `at`: false, with `what` as the message. */
-bool td_torch_refuse(struct td_error *err, const struct td_pickle *pickle, td_pickle_ref at,
-                     const char *what);
+bool td_torch_refuse(struct td_error *err, const struct td_pickle *pickle, td_pickle_ref at, const char *what);
 
 #endif

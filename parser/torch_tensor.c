@@ -22,8 +22,8 @@ static td_pickle_ref unwrap_size(const struct td_torch_walker *w, td_pickle_ref 
     return kind == TD_PICKLE_TUPLE || kind == TD_PICKLE_LIST ? ref : TD_PICKLE_NIL;
 }
 
-static bool read_numbers(struct td_torch_walker *w, const struct td_tensor *tensor, td_pickle_ref ref,
-                         const char *what, const uint64_t **out)
+static bool read_numbers(struct td_torch_walker *w, const struct td_tensor *tensor, td_pickle_ref ref, const char *what,
+                         const uint64_t **out)
 {
     uint32_t count = td_pickle_count(w->pickle, ref);
     uint64_t *numbers = td_arena_array(&w->manifest->arena, count, sizeof *numbers);
@@ -37,8 +37,7 @@ static bool read_numbers(struct td_torch_walker *w, const struct td_tensor *tens
     return true;
 }
 
-static bool set_shape(struct td_torch_walker *w, struct td_tensor *tensor, td_pickle_ref size,
-                      td_pickle_ref stride)
+static bool set_shape(struct td_torch_walker *w, struct td_tensor *tensor, td_pickle_ref size, td_pickle_ref stride)
 {
     td_pickle_ref sizes = unwrap_size(w, size);
     td_pickle_ref strides = unwrap_size(w, stride);
@@ -80,8 +79,8 @@ static const struct td_dtype *opaque(void)
     return td_dtype_find(td_text_of("OPAQUE"));
 }
 
-/* torch turns the bytes of a storage round by the storage's type, which is not always the tensor's; bytes without a type
- * hold numbers of the tensor's. */
+/* torch turns the bytes of a storage round by the storage's type, which is not always the tensor's; bytes without a
+ * type hold numbers of the tensor's. */
 static void set_byte_order(const struct td_torch_walker *w, const struct td_torch_storage *storage,
                            struct td_tensor *tensor)
 {
@@ -124,8 +123,7 @@ static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td
         tensor->reason = "of a type that is not known";
         return true;
     }
-    if (strncmp(tensor->dtype->name, "QUINT4x2", 8) == 0 ||
-        strncmp(tensor->dtype->name, "QUINT2x4", 8) == 0) {
+    if (strncmp(tensor->dtype->name, "QUINT4x2", 8) == 0 || strncmp(tensor->dtype->name, "QUINT2x4", 8) == 0) {
         tensor->strides = NULL;
         tensor->nbytes = place.nbytes;
         tensor->reason = "packed below a byte";
@@ -148,8 +146,7 @@ static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td
 
 /* _rebuild_tensor(storage, offset, size, stride), v2(..., requires_grad, hooks, metadata), v3(..., dtype, metadata),
  * _rebuild_qtensor(storage, offset, size, stride, quantizer, ...). */
-static bool read_strided(struct td_torch_walker *w, td_pickle_ref args, uint32_t dtype_at,
-                         uint32_t metadata_at)
+static bool read_strided(struct td_torch_walker *w, td_pickle_ref args, uint32_t dtype_at, uint32_t metadata_at)
 {
     const struct td_pickle *p = w->pickle;
     struct td_tensor *tensor = td_torch_add_tensor(w);
@@ -303,8 +300,8 @@ static enum layout layout_of(const struct td_pickle *p, td_pickle_ref ref)
     return LAYOUT_COO;
 }
 
-/* _rebuild_sparse_tensor(layout, (indices, values, size, ...)), or (compressed indices, plain indices, values, size); in
- * TorchScript (layout number, size, requires_grad, indices ..., values, hooks). */
+/* _rebuild_sparse_tensor(layout, (indices, values, size, ...)), or (compressed indices, plain indices, values, size);
+ * in TorchScript (layout number, size, requires_grad, indices ..., values, hooks). */
 static bool read_sparse(struct td_torch_walker *w, td_pickle_ref args)
 {
     static const char *const coo[] = {"indices", "values", NULL};
@@ -317,8 +314,7 @@ static bool read_sparse(struct td_torch_walker *w, td_pickle_ref args)
     td_pickle_ref parts = td_pickle_item(p, args, 1);
     if (td_pickle_kind(p, td_pickle_item(p, args, 0)) == TD_PICKLE_INT)
         return read_parts(w, args, SCRIPT_PARTS_AT, parts, names[layout], "sparse");
-    return read_parts(w, parts, 0, td_pickle_item(p, parts, layout == LAYOUT_COO ? 2 : 3), names[layout],
-                      "sparse");
+    return read_parts(w, parts, 0, td_pickle_item(p, parts, layout == LAYOUT_COO ? 2 : 3), names[layout], "sparse");
 }
 
 /* Whether the state says of a part what the constructor was given: torch.load sets the state on what was made. */
@@ -349,8 +345,7 @@ static bool read_jagged(struct td_torch_walker *w, const struct td_torch_made *m
     bool same = same_part(p, state, "_values", values) && same_part(p, state, "_offsets", offsets) &&
                 same_part(p, state, "_lengths", lengths);
     if (!same || td_pickle_grew_after(p, state, made->call))
-        return tensor_refuse(w, &w->manifest->tensors[at], state,
-                             "its state has other parts than it was made of");
+        return tensor_refuse(w, &w->manifest->tensors[at], state, "its state has other parts than it was made of");
     if (!td_torch_visit_part(w, values, "values"))
         return false;
     if (w->manifest->tensor_count > at + 1)
@@ -404,8 +399,7 @@ bool td_torch_read_bare_storage(struct td_torch_walker *w, td_pickle_ref ref)
 /* ---- objects that stand for tensors -------------------------------------------------------------------- */
 
 /* The tensor that is rebuilt so; *done is false when it is none. */
-static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, const struct td_torch_made *made,
-                         bool *done)
+static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, const struct td_torch_made *made, bool *done)
 {
     static const char *const nested[] = {"values", "sizes", "strides", "storage_offsets", NULL};
     const td_pickle_ref none = TD_PICKLE_NIL;
@@ -431,8 +425,8 @@ static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, const str
         return read_unstored(w, td_torch_dtype(p, td_pickle_item(p, args, 0)), td_pickle_item(p, args, 1),
                              td_pickle_item(p, args, 2), "on the meta device, so never stored");
     case TD_REBUILD_WRAPPER:
-        return read_unstored(w, td_torch_dtype(p, td_pickle_item(p, args, 1)), td_pickle_item(p, args, 2),
-                             none, "a subclass without a storage");
+        return read_unstored(w, td_torch_dtype(p, td_pickle_item(p, args, 1)), td_pickle_item(p, args, 2), none,
+                             "a subclass without a storage");
     case TD_REBUILD_INLINE:
         return read_numpy(w, ref);
     default:
@@ -441,7 +435,8 @@ static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, const str
     }
 }
 
-/* A list or dict that is an argument of the call, by itself or within what is one: the call reads what it holds then. */
+/* A list or dict that is an argument of the call, by itself or within what is one: the call reads what it holds then.
+ */
 static bool is_settled(const struct td_pickle *p, td_pickle_ref ref, td_pickle_ref call)
 {
     enum td_pickle_kind kind = td_pickle_kind(p, ref);
@@ -464,8 +459,7 @@ static bool check_settled(const struct td_torch_walker *w, const struct td_torch
         for (uint32_t k = 0; has_parts && k < TD_MAX_RANK && k < td_pickle_count(p, argument); k++)
             is_open = is_open || !is_settled(p, td_pickle_item(p, argument, k), made->call);
         if (is_open)
-            return td_torch_refuse(w->err, p, argument,
-                                   "what a tensor is made of is added to after it was made");
+            return td_torch_refuse(w->err, p, argument, "what a tensor is made of is added to after it was made");
         if (argument == TD_PICKLE_NIL)
             break;
     }

@@ -1,5 +1,5 @@
-/* Tensors of an object graph: strided, quantised, sparse, nested, NumPy's, bare storages. What torch_tensor.c (a tensor's
- * members) and torch_walk.c (the graph, names) share; for these two only. */
+/* Tensors of an object graph: strided, quantised, sparse, nested, NumPy's, bare storages. What torch_tensor.c (a
+ * tensor's members) and torch_walk.c (the graph, names) share; for these two only. */
 #ifndef TD_PARSER_TORCH_TENSOR_H
 #define TD_PARSER_TORCH_TENSOR_H
 
@@ -39,8 +39,8 @@ bool td_torch_read_bare_storage(struct td_torch_walker *w, td_pickle_ref ref);
 
 /* ---- torch_walk.c ---- */
 
-/* A new tensor with the present path as its name; NULL when out of memory, which is reported. It moves when the next one
- * is added. */
+/* A new tensor with the present path as its name; NULL when out of memory, which is reported. It moves when the next
+ * one is added. */
 struct td_tensor *td_torch_add_tensor(struct td_torch_walker *w);
 
 /* Walks all of a part at once, under the present path with ".name": the next part's name takes its place. NIL is

@@ -16,8 +16,8 @@ enum {
     DEPTH_MAX = 1000,       /* containers within one another */
     PARTS_DEPTH_MAX = 8,    /* tensors made of tensors made of ...: the walk recurses here alone */
     PATH_MAX_BYTES = 16383, /* of a name: a shared key could be repeated at every depth */
-    /* What the walk may do, so that sharing cannot unfold without end: in proportion to the pickle's bytes, as they lie in
-     * the file, and something for small files whose values are shared many times. */
+    /* What the walk may do, so that sharing cannot unfold without end: in proportion to the pickle's bytes, as they lie
+     * in the file, and something for small files whose values are shared many times. */
     VISITS_PER_BYTE = 8, /* the shortest reference to a shared value is two bytes long */
     VISITS_FREE = 10000,
     VISITS_FREE_ALONE = 100,   /* of a root that is read alone: a file may hold very many of these */
@@ -41,8 +41,7 @@ struct td_torch_frame {
 static bool charge(struct td_torch_walker *w, td_pickle_ref at, uint64_t values)
 {
     if (values > w->visits_left)
-        return td_torch_refuse(w->err, w->pickle, at,
-                               "values are shared so often that they unfold without end");
+        return td_torch_refuse(w->err, w->pickle, at, "values are shared so often that they unfold without end");
     w->visits_left -= values;
     return true;
 }
@@ -50,8 +49,7 @@ static bool charge(struct td_torch_walker *w, td_pickle_ref at, uint64_t values)
 static bool check_memory(const struct td_torch_walker *w, td_pickle_ref at)
 {
     return w->manifest->arena.used_bytes <= w->memory_max ||
-           td_torch_refuse(w->err, w->pickle, at,
-                           "values are shared so often that their names unfold without end");
+           td_torch_refuse(w->err, w->pickle, at, "values are shared so often that their names unfold without end");
 }
 
 /* ---- the manifest -------------------------------------------------------------------------------------- */
@@ -59,8 +57,7 @@ static bool check_memory(const struct td_torch_walker *w, td_pickle_ref at)
 /* The path as a name; NULL when out of memory. */
 static const char *copy_path(struct td_torch_walker *w)
 {
-    char *copy =
-        td_arena_strndup(&w->manifest->arena, td_text_n(w->path.len > 0 ? w->path.data : "", w->path.len));
+    char *copy = td_arena_strndup(&w->manifest->arena, td_text_n(w->path.len > 0 ? w->path.data : "", w->path.len));
     if (copy == NULL)
         (void)td_error_no_memory(w->err);
     return copy;
@@ -89,9 +86,8 @@ static bool push_metadata(struct td_torch_walker *w, const struct td_buffer *jso
         w->omitted++;
         return true;
     }
-    struct td_metadata *metadata =
-        td_arena_grow(&manifest->arena, manifest->metadata, manifest->metadata_count, &w->metadata_capacity,
-                      sizeof *metadata);
+    struct td_metadata *metadata = td_arena_grow(&manifest->arena, manifest->metadata, manifest->metadata_count,
+                                                 &w->metadata_capacity, sizeof *metadata);
     if (metadata == NULL || json->failed)
         return td_error_no_memory(w->err);
     manifest->metadata = metadata;
@@ -108,8 +104,7 @@ static bool add_metadata(struct td_torch_walker *w, td_pickle_ref ref, bool *don
 {
     struct td_buffer json;
     uint32_t items = td_torch_is_array(w->pickle, ref) ? td_pickle_count(w->pickle, ref) : 0;
-    if (!charge(w, ref, items) ||
-        !charge(w, ref, td_torch_metadata_bytes(w->pickle, ref) / TEXT_BYTES_PER_VISIT))
+    if (!charge(w, ref, items) || !charge(w, ref, td_torch_metadata_bytes(w->pickle, ref) / TEXT_BYTES_PER_VISIT))
         return false;
     td_buffer_init(&json);
     *done = td_torch_write_metadata(w->pickle, ref, &json);
@@ -224,8 +219,7 @@ static bool is_unsaved(struct td_torch_walker *w, td_pickle_ref module, td_pickl
 }
 
 /* The next part of a module: parameters, then buffers, then modules, as nn.Module.state_dict walks them. */
-static td_pickle_ref next_of_module(struct td_torch_walker *w, struct td_torch_frame *frame,
-                                    td_pickle_ref *key)
+static td_pickle_ref next_of_module(struct td_torch_walker *w, struct td_torch_frame *frame, td_pickle_ref *key)
 {
     static const char *const stages[] = {"_parameters", "_buffers", "_modules"};
     const struct td_pickle *p = w->pickle;
@@ -235,8 +229,8 @@ static td_pickle_ref next_of_module(struct td_torch_walker *w, struct td_torch_f
         while (frame->next < map.count) {
             *key = td_pickle_map_key(p, &map, frame->next);
             td_pickle_ref value = td_pickle_map_value(p, &map, frame->next++);
-            bool left_out = td_pickle_kind(p, value) == TD_PICKLE_NONE ||
-                            (frame->stage == 1 && is_unsaved(w, frame->ref, *key));
+            bool left_out =
+                td_pickle_kind(p, value) == TD_PICKLE_NONE || (frame->stage == 1 && is_unsaved(w, frame->ref, *key));
             if (!left_out || !spend(w))
                 return value;
         }
@@ -360,8 +354,8 @@ static bool add_omitted(struct td_torch_walker *w)
     if (w->omitted == 0)
         return true;
     (void)snprintf(text, sizeof text, "%zu", w->omitted + 1); /* it takes the place of one */
-    manifest->metadata[METADATA_MAX - 1] = (struct td_metadata){
-        .key = "(further entries)", .value = td_arena_strndup(&manifest->arena, td_text_of(text))};
+    manifest->metadata[METADATA_MAX - 1] =
+        (struct td_metadata){.key = "(further entries)", .value = td_arena_strndup(&manifest->arena, td_text_of(text))};
     return manifest->metadata[METADATA_MAX - 1].value != NULL || td_error_no_memory(w->err);
 }
 
@@ -392,8 +386,8 @@ static struct td_torch_walker begin(struct td_pickle *pickle, const struct td_to
                                 .tensor_capacity = manifest->tensor_count,
                                 .metadata_capacity = manifest->metadata_count,
                                 .visits_left = visits_free + VISITS_PER_BYTE * bytes,
-                                .memory_max = manifest->arena.used_bytes + MEMORY_FREE_BYTES +
-                                              (size_t)(MEMORY_PER_BYTE * bytes),
+                                .memory_max =
+                                    manifest->arena.used_bytes + MEMORY_FREE_BYTES + (size_t)(MEMORY_PER_BYTE * bytes),
                                 .err = err};
     td_buffer_init(&w.path);
     manifest->shares_bytes = true;

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 
 /* Lists every tensor of the graph below root in the manifest, and what stands beside them as metadata. Names are the
- * paths, joined by dots and begun with prefix (may be ""), of a module as its state_dict() has them; the root itself has
- * the name prefix, and makes the manifest `bare` if it is a tensor. The manifest is not finished. */
+ * paths, joined by dots and begun with prefix (may be ""), of a module as its state_dict() has them; the root itself
+ * has the name prefix, and makes the manifest `bare` if it is a tensor. The manifest is not finished. */
 bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
                    const char *prefix, struct td_manifest *manifest, struct td_error *err);
 

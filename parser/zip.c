@@ -47,8 +47,8 @@ static bool load_directory(struct td_zip_reader *r)
 {
     if (r->directory_bytes > r->limits->max_header_bytes) {
         (void)td_error_at(r->err, TD_RESOURCE_EXHAUSTED, r->directory_at,
-                          "zip directory of %" PRIu64 " bytes is larger than the limit of %" PRIu64,
-                          r->directory_bytes, r->limits->max_header_bytes);
+                          "zip directory of %" PRIu64 " bytes is larger than the limit of %" PRIu64, r->directory_bytes,
+                          r->limits->max_header_bytes);
         return false;
     }
     size_t most = r->limits->max_memory_bytes;
@@ -62,8 +62,7 @@ static bool load_directory(struct td_zip_reader *r)
             return td_zip_no_memory(r);
         r->arena->limit_bytes = limit - (size_t)scratch;
     }
-    r->directory =
-        td_input_load(r->input, r->directory_at, r->directory_bytes, r->limits->max_header_bytes, r->err);
+    r->directory = td_input_load(r->input, r->directory_at, r->directory_bytes, r->limits->max_header_bytes, r->err);
     return r->directory != NULL;
 }
 
@@ -73,8 +72,8 @@ bool td_zip_read(struct td_zip *zip, const struct td_input *input, const struct 
     struct td_zip_reader r = {.input = input, .limits = limits, .arena = arena, .err = err};
     size_t arena_limit = arena->limit_bytes;
     *zip = (struct td_zip){0};
-    bool ok = td_zip_find_end(&r) && load_directory(&r) && td_zip_read_directory(&r) &&
-              td_zip_place_members(&r) && finish(&r, zip);
+    bool ok = td_zip_find_end(&r) && load_directory(&r) && td_zip_read_directory(&r) && td_zip_place_members(&r) &&
+              finish(&r, zip);
     arena->limit_bytes = arena_limit;
     free(r.local);
     free(r.central_at);
@@ -130,11 +129,10 @@ bool td_zip_check_case(const struct td_zip *zip, struct td_error *err)
         const struct td_zip_entry *a = &zip->entries[order[i - 1].index];
         const struct td_zip_entry *b = &zip->entries[order[i].index];
         if (compare_folded(a, b) == 0)
-            ok = td_error_at(
-                err, TD_INVALID_ARGUMENT, b->header_at,
-                "zip members \"%.96s\" and \"%.96s\" differ in case only; PyTorch takes one for the "
-                "other",
-                a->name, b->name);
+            ok = td_error_at(err, TD_INVALID_ARGUMENT, b->header_at,
+                             "zip members \"%.96s\" and \"%.96s\" differ in case only; PyTorch takes one for the "
+                             "other",
+                             a->name, b->name);
     }
     free(order);
     return ok;
@@ -151,10 +149,9 @@ bool td_zip_check_root(const struct td_zip *zip, size_t *root_len, struct td_err
     for (size_t i = 1; i < zip->count; i++) {
         const struct td_zip_entry *e = &zip->entries[i];
         if (e->name_len < len || memcmp(e->name, first->name, len) != 0)
-            return td_error_at(
-                err, TD_INVALID_ARGUMENT, e->header_at,
-                "zip member \"%.96s\" is not in \"%.96s\"'s folder, as all of a PyTorch file are", e->name,
-                first->name);
+            return td_error_at(err, TD_INVALID_ARGUMENT, e->header_at,
+                               "zip member \"%.96s\" is not in \"%.96s\"'s folder, as all of a PyTorch file are",
+                               e->name, first->name);
     }
     *root_len = len;
     return true;

@@ -61,9 +61,9 @@ uint8_t *td_zip_load(const struct td_input *input, const struct td_zip_entry *en
 bool td_zip_load_head(const struct td_input *input, const struct td_zip_entry *entry, void *out, size_t len,
                       struct td_error *err);
 
-/* How the bytes of a deflated member come out of the archive: *coding, one of the manifest's; or *reason, unless there is
- * one, when it unpacks to more than is unpacked for an answer. False: out of memory. */
-bool td_zip_set_coding(struct td_manifest *manifest, const struct td_zip_entry *entry,
-                       const struct td_coding **coding, const char **reason);
+/* How the bytes of a deflated member come out of the archive: *coding, one of the manifest's; or *reason, unless there
+ * is one, when it unpacks to more than is unpacked for an answer. False: out of memory. */
+bool td_zip_set_coding(struct td_manifest *manifest, const struct td_zip_entry *entry, const struct td_coding **coding,
+                       const char **reason);
 
 #endif

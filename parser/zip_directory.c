@@ -69,17 +69,16 @@ bool td_zip_widen(uint64_t *value, const uint8_t **data, size_t *len)
     return true;
 }
 
-static bool check_flags(const struct td_zip_reader *r, uint64_t pos, const char *name,
-                        const struct td_zip_central *c, uint32_t attributes)
+static bool check_flags(const struct td_zip_reader *r, uint64_t pos, const char *name, const struct td_zip_central *c,
+                        uint32_t attributes)
 {
     if ((c->flags & TD_ZIP_FLAGS_REFUSED) != 0)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + 8,
                            "zip member \"%.96s\" is encrypted or a patch (flags 0x%x)", name, c->flags);
     if (c->method != METHOD_STORED && c->method != METHOD_DEFLATED)
-        return td_error_at(
-            r->err, TD_INVALID_ARGUMENT, pos + 10,
-            "zip member \"%.96s\" is compressed by method %u; 0 (stored) and 8 (deflate) are known", name,
-            c->method);
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + 10,
+                           "zip member \"%.96s\" is compressed by method %u; 0 (stored) and 8 (deflate) are known",
+                           name, c->method);
     if (c->version > VERSION_MAX)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + 6,
                            "zip member \"%.96s\" needs version %u.%u of the format; up to 6.3 is known", name,
@@ -95,16 +94,15 @@ static bool check_sizes(const struct td_zip_reader *r, uint64_t pos, const struc
 {
     if (!e->deflated && e->stored_bytes != e->size_bytes)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + 20,
-                           "zip member \"%.96s\" is stored, yet takes %" PRIu64 " bytes for %" PRIu64,
-                           e->name, e->stored_bytes, e->size_bytes);
+                           "zip member \"%.96s\" is stored, yet takes %" PRIu64 " bytes for %" PRIu64, e->name,
+                           e->stored_bytes, e->size_bytes);
     if (e->deflated && e->size_bytes / DEFLATE_MAX_RATIO > e->stored_bytes)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + 24,
                            "zip member \"%.96s\": %" PRIu64 " bytes cannot be deflated to %" PRIu64, e->name,
                            e->size_bytes, e->stored_bytes);
     if (e->size_bytes != 0 && e->name[e->name_len - 1] == '/')
         return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + 24,
-                           "zip member \"%.96s\" is a folder, yet has %" PRIu64 " bytes", e->name,
-                           e->size_bytes);
+                           "zip member \"%.96s\" is a folder, yet has %" PRIu64 " bytes", e->name, e->size_bytes);
     return true;
 }
 
@@ -122,8 +120,7 @@ struct td_zip_central td_zip_load_central(const uint8_t *p)
 }
 
 /* Reads the record at p, which is complete, into *e. */
-static bool read_central(const struct td_zip_reader *r, const uint8_t *p, uint64_t pos,
-                         struct td_zip_entry *e)
+static bool read_central(const struct td_zip_reader *r, const uint8_t *p, uint64_t pos, struct td_zip_entry *e)
 {
     struct td_zip_central c = td_zip_load_central(p);
     const uint8_t *data;
@@ -141,20 +138,19 @@ static bool read_central(const struct td_zip_reader *r, const uint8_t *p, uint64
         .header_at = td_load_le32(p + 42),
     };
     if (!name_is_safe(td_text_n(name, c.name_len)))
-        return td_error_at(
-            r->err, TD_INVALID_ARGUMENT, pos + CENTRAL_BYTES,
-            "zip member \"%.96s\": a name must be a relative path in UTF-8 without \"..\" and NUL", name);
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + CENTRAL_BYTES,
+                           "zip member \"%.96s\": a name must be a relative path in UTF-8 without \"..\" and NUL",
+                           name);
     if (td_load_le16(p + 34) != 0)
         return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + 34,
                            "zip member \"%.96s\" is in another part of the archive", name);
     if (!td_zip_find_extra64(p + CENTRAL_BYTES + c.name_len, c.extra_len, &data, &data_len) ||
-        !td_zip_widen(&e->size_bytes, &data, &data_len) ||
-        !td_zip_widen(&e->stored_bytes, &data, &data_len) || !td_zip_widen(&e->header_at, &data, &data_len))
-        return td_error_at(
-            r->err, TD_INVALID_ARGUMENT, pos + CENTRAL_BYTES + c.name_len,
-            "zip member \"%.96s\": its extra fields run past their %u bytes, or its zip64 field is "
-            "too short or there twice",
-            name, c.extra_len);
+        !td_zip_widen(&e->size_bytes, &data, &data_len) || !td_zip_widen(&e->stored_bytes, &data, &data_len) ||
+        !td_zip_widen(&e->header_at, &data, &data_len))
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + CENTRAL_BYTES + c.name_len,
+                           "zip member \"%.96s\": its extra fields run past their %u bytes, or its zip64 field is "
+                           "too short or there twice",
+                           name, c.extra_len);
     return check_flags(r, pos, name, &c, td_load_le32(p + 38)) && check_sizes(r, pos, e);
 }
 
@@ -162,8 +158,8 @@ static bool allocate_entries(struct td_zip_reader *r)
 {
     if (r->count > r->directory_bytes / CENTRAL_BYTES) {
         (void)td_error_at(r->err, TD_INVALID_ARGUMENT, r->directory_at,
-                          "zip archive announces %" PRIu64 " members; its directory of %" PRIu64
-                          " bytes holds %" PRIu64 " at most",
+                          "zip archive announces %" PRIu64 " members; its directory of %" PRIu64 " bytes holds %" PRIu64
+                          " at most",
                           r->count, r->directory_bytes, r->directory_bytes / CENTRAL_BYTES);
         return false;
     }
@@ -185,8 +181,7 @@ bool td_zip_read_directory(struct td_zip_reader *r)
         uint64_t pos = r->directory_at + at;
         if (left < CENTRAL_BYTES || td_load_le32(p) != CENTRAL_SIGNATURE)
             return td_error_at(r->err, TD_INVALID_ARGUMENT, pos,
-                               "zip directory has no record (PK\\1\\2) for member %zu of %" PRIu64, i + 1,
-                               r->count);
+                               "zip directory has no record (PK\\1\\2) for member %zu of %" PRIu64, i + 1, r->count);
         struct td_zip_central c = td_zip_load_central(p);
         size_t record_bytes = (size_t)CENTRAL_BYTES + c.name_len + c.extra_len + c.comment_len;
         if (record_bytes > left)

@@ -48,8 +48,8 @@ static bool refill(struct unpacking *u)
 static bool damaged(const struct unpacking *u, const char *how)
 {
     uint64_t at = u->entry->offset + u->read_bytes - u->stream.avail_in;
-    return td_error_at(u->err, TD_INVALID_ARGUMENT, at, "zip member \"%.96s\": its deflated bytes %s",
-                       u->entry->name, how);
+    return td_error_at(u->err, TD_INVALID_ARGUMENT, at, "zip member \"%.96s\": its deflated bytes %s", u->entry->name,
+                       how);
 }
 
 /* Unpacks out_len bytes; *ended tells whether the stream ended there. */
@@ -106,8 +106,8 @@ static bool crc_agrees(const struct td_zip_entry *entry, const uint8_t *bytes, s
 }
 
 /* The first len bytes to out; all of them if `whole`, with the checks that this allows. */
-static bool inflate_member(const struct td_input *input, const struct td_zip_entry *entry, uint8_t *out,
-                           size_t len, bool whole, struct td_error *err)
+static bool inflate_member(const struct td_input *input, const struct td_zip_entry *entry, uint8_t *out, size_t len,
+                           bool whole, struct td_error *err)
 {
     struct unpacking *u = malloc(sizeof *u); /* too large for a thread's stack */
     if (u == NULL)
@@ -127,10 +127,9 @@ static bool inflate_member(const struct td_input *input, const struct td_zip_ent
     }
     free(u);
     if (ok && whole && !crc_agrees(entry, out, len))
-        return td_error_at(
-            err, TD_INVALID_ARGUMENT, entry->offset,
-            "zip member \"%.96s\": its unpacked bytes do not have the CRC that the directory says",
-            entry->name);
+        return td_error_at(err, TD_INVALID_ARGUMENT, entry->offset,
+                           "zip member \"%.96s\": its unpacked bytes do not have the CRC that the directory says",
+                           entry->name);
     return ok;
 }
 
@@ -139,8 +138,8 @@ uint8_t *td_zip_load(const struct td_input *input, const struct td_zip_entry *en
 {
     if (entry->size_bytes > limit_bytes || entry->size_bytes >= SIZE_MAX) {
         (void)td_error_at(err, TD_RESOURCE_EXHAUSTED, entry->header_at,
-                          "zip member \"%.96s\" has %" PRIu64 " bytes, more than the limit of %" PRIu64,
-                          entry->name, entry->size_bytes, limit_bytes);
+                          "zip member \"%.96s\" has %" PRIu64 " bytes, more than the limit of %" PRIu64, entry->name,
+                          entry->size_bytes, limit_bytes);
         return NULL;
     }
     if (!entry->deflated)
@@ -163,15 +162,15 @@ bool td_zip_load_head(const struct td_input *input, const struct td_zip_entry *e
 {
     if (len > entry->size_bytes)
         return td_error_at(err, TD_INVALID_ARGUMENT, entry->offset,
-                           "zip member \"%.96s\" has %" PRIu64 " bytes, %zu are needed", entry->name,
-                           entry->size_bytes, len);
+                           "zip member \"%.96s\" has %" PRIu64 " bytes, %zu are needed", entry->name, entry->size_bytes,
+                           len);
     if (!entry->deflated)
         return td_input_read(input, entry->offset, out, len, err);
     return inflate_member(input, entry, out, len, false, err);
 }
 
-bool td_zip_set_coding(struct td_manifest *manifest, const struct td_zip_entry *entry,
-                       const struct td_coding **coding, const char **reason)
+bool td_zip_set_coding(struct td_manifest *manifest, const struct td_zip_entry *entry, const struct td_coding **coding,
+                       const char **reason)
 {
     if (entry->size_bytes > TD_CODING_STREAM_MAX_BYTES) {
         if (*reason == NULL)

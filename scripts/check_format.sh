@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# Checks the layout of every C file against .clang-format; with --fix puts it right.
+# Checks the layout of every C file against .clang-format, and the length of every line; with --fix puts C files right.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-mapfile -t files < <(find api bench catalog core parser server slicing storage tests -name '*.[ch]' -not -path '*/node_modules/*' 2>/dev/null | sort)
+longest=120
+mapfile -t files < <(
+    find api bench catalog core parser server slicing storage tests -name '*.[ch]' -not -path '*/node_modules/*' |
+        sort
+)
 [ "${#files[@]}" -gt 0 ] || { echo "check_format.sh: found no C files" >&2; exit 1; }
 if [ "${1-}" = --fix ]; then
     exec clang-format-14 --style=file -i "${files[@]}"
@@ -10,12 +14,39 @@ fi
 bad=0
 for file in "${files[@]}"; do
     # The first lines tell what is the matter; the rest is more of it.
-    difference=$(clang-format-14 --style=file "$file" | diff -u --label "$file" "$file" --label "as .clang-format has it" - |
-        head -n 12) || bad=$((bad + 1))
+    difference=$(clang-format-14 --style=file "$file" |
+        diff -u --label "$file" "$file" --label "as .clang-format has it" - | head -n 12) || bad=$((bad + 1))
     [ -z "$difference" ] || printf '%s\n' "$difference"
 done
 if [ "$bad" -gt 0 ]; then
-    echo "check_format.sh: $bad of ${#files[@]} C files are not in the project's layout; scripts/check_format.sh --fix" >&2
+    echo "check_format.sh: $bad of ${#files[@]} C files are not in the project's layout;" \
+        "scripts/check_format.sh --fix" >&2
     exit 1
 fi
 echo "${#files[@]} C files are in the project's layout"
+
+# Code, comments and prose have one limit. In Markdown, tables and blocks of code may be longer.
+mapfile -t texts < <(
+    find . \( -name .git -o -name node_modules -o -name '.venv*' -o -name 'build*' -o -path ./tests/data \) -prune -o \
+        -type f \( -name '*.[ch]' -o -name '*.sh' -o -name '*.md' -o -name CMakeLists.txt -o -name '*.cmake' \
+        -o -name '*.yaml' -o -name '*.py' \) -print | sort
+)
+LC_ALL=C.UTF-8 python3 - "$longest" "${texts[@]}" <<'PYTHON'
+import sys
+
+longest, found = int(sys.argv[1]), 0
+for path in sys.argv[2:]:
+    in_code = False
+    for number, line in enumerate(open(path, encoding="utf-8"), 1):
+        line = line.rstrip("\n")
+        if path.endswith(".md"):
+            in_code ^= line.lstrip().startswith("```")
+            if in_code or line.lstrip().startswith("|"):
+                continue
+        if len(line) > longest:
+            found += 1
+            print(f"{path}:{number}: {len(line)} characters; the limit is {longest}")
+if found:
+    sys.exit(f"check_format.sh: {found} lines are too long")
+print(f"no line of {len(sys.argv) - 2} files is longer than {longest} characters")
+PYTHON

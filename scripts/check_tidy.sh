@@ -10,5 +10,6 @@ build=${1:-build-clang}
 }
 mapfile -t files < <(find api catalog core parser server slicing storage -name '*.c' 2>/dev/null | sort)
 [ "${#files[@]}" -gt 0 ] || { echo "check_tidy.sh: found no C files" >&2; exit 1; }
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 --quiet -p "$build" 2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' >&2)
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-14 --quiet -p "$build" \
+    2> >(grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' >&2)
 echo "${#files[@]} C files are clean"

@@ -23,7 +23,8 @@ esac
 wanted=$(echo "$wanted" | tr -s ' \n' ' ')
 
 if ! command -v dpkg >/dev/null || ! command -v apt-get >/dev/null; then
-    echo "This script installs Debian 12 packages, and there is no apt-get here. Elsewhere, install what matches: $wanted" >&2
+    echo "This script installs Debian 12 packages, and there is no apt-get here. Elsewhere, install what matches:" \
+        "$wanted" >&2
     exit 1
 fi
 

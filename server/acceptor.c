@@ -79,8 +79,7 @@ static int bind_one(const struct addrinfo *info)
     return -1;
 }
 
-static bool open_listener(const struct td_acceptor_config *config, const char *listen, int *fd,
-                          struct td_error *err)
+static bool open_listener(const struct td_acceptor_config *config, const char *listen, int *fd, struct td_error *err)
 {
     char address[256];
     const char *port;
@@ -92,8 +91,7 @@ static bool open_listener(const struct td_acceptor_config *config, const char *l
         hints.ai_family = AF_INET6; /* takes IPv4 too */
     int failed = getaddrinfo(address[0] == '\0' ? NULL : address, port, &hints, &found);
     if (failed != 0)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "%s %s: %s", config->option, listen,
-                            gai_strerror(failed));
+        return td_error_set(err, TD_INVALID_ARGUMENT, "%s %s: %s", config->option, listen, gai_strerror(failed));
     *fd = -1;
     for (const struct addrinfo *info = found; info != NULL && *fd < 0; info = info->ai_next)
         *fd = bind_one(info);
@@ -106,12 +104,10 @@ static bool open_listener(const struct td_acceptor_config *config, const char *l
     }
     if (*fd < 0) {
         const char *hint = sys == EADDRINUSE ? "that port is taken; choose another with "
-                           : sys == EACCES
-                               ? "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with "
-                               : NULL;
+                           : sys == EACCES ? "ports below 1024 need root or CAP_NET_BIND_SERVICE; choose another with "
+                                           : NULL;
         return td_error_sys(err, TD_IO, sys, "cannot listen on %s%s%s%s%s", listen, hint == NULL ? "" : " (",
-                            hint == NULL ? "" : hint, hint == NULL ? "" : config->option,
-                            hint == NULL ? "" : ")");
+                            hint == NULL ? "" : hint, hint == NULL ? "" : config->option, hint == NULL ? "" : ")");
     }
     return true;
 }
@@ -147,9 +143,8 @@ static struct in6_addr address_of(const struct sockaddr_storage *from)
 /* Answers and closes without taking the connection in: no thread, no memory but for the words. */
 static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over over)
 {
-    static const char format[] =
-        "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
-        "Cache-Control: no-store\r\nConnection: close\r\n\r\n";
+    static const char format[] = "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
+                                 "Cache-Control: no-store\r\nConnection: close\r\n\r\n";
     static const char busy[] =
         "{\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"all connections are in use "
         "(--max-connections); try again\",\"details\":{}}}\n";
@@ -165,9 +160,8 @@ static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over o
     const char *body = is_s3 ? slow_down : is_many ? many : busy;
     char answer[1024];
     char discard[2048];
-    int n =
-        snprintf(answer, sizeof answer, format, is_many ? "429 Too Many Requests" : "503 Service Unavailable",
-                 is_s3 ? "application/xml" : "application/json", strlen(body));
+    int n = snprintf(answer, sizeof answer, format, is_many ? "429 Too Many Requests" : "503 Service Unavailable",
+                     is_s3 ? "application/xml" : "application/json", strlen(body));
     if (n > 0 && (size_t)n + strlen(body) < sizeof answer) {
         memcpy(answer + n, body, strlen(body));
         (void)send(fd, answer, (size_t)n + strlen(body), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -179,17 +173,15 @@ static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over o
     (void)close(fd);
 }
 
-static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from,
-                    socklen_t from_len)
+static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
 {
     struct in6_addr address = address_of(from);
     bool admit;
     int on = 1;
     enum td_over over = td_registry_judge(acceptor->registry, &address, &admit);
     if (!admit) {
-        atomic_fetch_add(over == TD_OVER_ADDRESS ? &acceptor->metrics->refused_address
-                                                 : &acceptor->metrics->refused_total,
-                         1);
+        atomic_fetch_add(
+            over == TD_OVER_ADDRESS ? &acceptor->metrics->refused_address : &acceptor->metrics->refused_total, 1);
         turn_away(acceptor, fd, over);
         return;
     }
@@ -210,8 +202,7 @@ static void out_of_descriptors(struct td_acceptor *acceptor, int sys)
 {
     uint64_t now_ns = td_clock_ns();
     if (acceptor->warned_ns == 0 || now_ns - acceptor->warned_ns > UINT64_C(60000000000)) {
-        td_log(TD_LOG_ERROR, "cannot accept connections: %s; raise the limit on open files (ulimit -n)",
-               strerror(sys));
+        td_log(TD_LOG_ERROR, "cannot accept connections: %s; raise the limit on open files (ulimit -n)", strerror(sys));
         acceptor->warned_ns = now_ns;
     }
     if (acceptor->reserve_fd >= 0) {
@@ -249,8 +240,8 @@ static void *acceptor_main(void *argument)
 }
 
 bool td_acceptor_create(const struct td_acceptor_config *config, struct td_http_server *server,
-                        struct td_registry *registry, struct td_metrics *metrics, char *url,
-                        size_t url_capacity, struct td_acceptor **out, struct td_error *err)
+                        struct td_registry *registry, struct td_metrics *metrics, char *url, size_t url_capacity,
+                        struct td_acceptor **out, struct td_error *err)
 {
     struct td_acceptor *acceptor = calloc(1, sizeof *acceptor);
     if (acceptor == NULL)
@@ -264,8 +255,7 @@ bool td_acceptor_create(const struct td_acceptor_config *config, struct td_http_
         goto fail;
     acceptor->wake_fd = eventfd(0, EFD_CLOEXEC);
     acceptor->reserve_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int sys =
-        acceptor->wake_fd < 0 ? errno : pthread_create(&acceptor->thread, NULL, acceptor_main, acceptor);
+    int sys = acceptor->wake_fd < 0 ? errno : pthread_create(&acceptor->thread, NULL, acceptor_main, acceptor);
     if (sys != 0) {
         (void)td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the accepting thread");
         goto fail;

@@ -1,6 +1,6 @@
-/* Acceptors: our own listening sockets and accept loops, one for each port. libmicrohttpd's stops accepting silently at its limit and
- * cannot be told to stop cleanly; this one answers 503 and 429 at the limits, pauses when descriptors run out, and
- * stops when draining. */
+/* Acceptors: our own listening sockets and accept loops, one for each port. libmicrohttpd's stops accepting silently at
+ * its limit and cannot be told to stop cleanly; this one answers 503 and 429 at the limits, pauses when descriptors run
+ * out, and stops when draining. */
 #ifndef TD_SERVER_ACCEPTOR_H
 #define TD_SERVER_ACCEPTOR_H
 
@@ -22,8 +22,8 @@ struct td_acceptor_config {
 /* Binds and starts accepting. `url` receives what to type: http://127.0.0.1:8080. Errors say which address and what to
  * do. */
 bool td_acceptor_create(const struct td_acceptor_config *config, struct td_http_server *server,
-                        struct td_registry *registry, struct td_metrics *metrics, char *url,
-                        size_t url_capacity, struct td_acceptor **out, struct td_error *err);
+                        struct td_registry *registry, struct td_metrics *metrics, char *url, size_t url_capacity,
+                        struct td_acceptor **out, struct td_error *err);
 
 /* Closes the listening socket: from now on connections are refused by the kernel. NULL is fine. */
 void td_acceptor_stop(struct td_acceptor *acceptor);

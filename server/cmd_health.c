@@ -47,8 +47,8 @@ static bool split_authority(struct td_text start, struct target *out)
     return true;
 }
 
-/* Takes http://host[:port][/path] apart; all of it printable ASCII, as in any URL (RFC 3986 section 2). False after it has
- * said what is wrong. */
+/* Takes http://host[:port][/path] apart; all of it printable ASCII, as in any URL (RFC 3986 section 2). False after it
+ * has said what is wrong. */
 static bool split_url(const char *url, struct target *out)
 {
     static const char scheme[] = "http://";
@@ -83,8 +83,8 @@ static int connect_to(const struct target *target, struct td_error *err)
     int fd = -1;
     int failed = getaddrinfo(target->host, target->port, &hints, &found);
     if (failed != 0) {
-        (void)td_error_set(err, TD_UNAVAILABLE, "cannot connect to %s port %s: %s", target->host,
-                           target->port, gai_strerror(failed));
+        (void)td_error_set(err, TD_UNAVAILABLE, "cannot connect to %s port %s: %s", target->host, target->port,
+                           gai_strerror(failed));
         return -1;
     }
     for (const struct addrinfo *info = found; fd < 0 && info != NULL; info = info->ai_next) {
@@ -103,8 +103,7 @@ static int connect_to(const struct target *target, struct td_error *err)
     }
     freeaddrinfo(found);
     if (fd < 0)
-        (void)td_error_sys(err, TD_UNAVAILABLE, sys, "cannot connect to %s port %s", target->host,
-                           target->port);
+        (void)td_error_sys(err, TD_UNAVAILABLE, sys, "cannot connect to %s port %s", target->host, target->port);
     return fd;
 }
 
@@ -112,8 +111,7 @@ static int connect_to(const struct target *target, struct td_error *err)
 static ssize_t fetch(int fd, const char *host, const char *path, char *answer, size_t capacity)
 {
     char request[2048];
-    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
-                     path, host);
+    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", path, host);
     if (n < 0 || (size_t)n >= sizeof request || send(fd, request, (size_t)n, MSG_NOSIGNAL) != n)
         return -1;
     size_t used = 0;

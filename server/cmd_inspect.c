@@ -32,8 +32,7 @@ static bool print_manifest(struct td_snapshot *snapshot, const struct td_model *
         uint64_t left = blob->len_bytes - 1 - off;
         size_t n = left < WINDOW ? (size_t)left : WINDOW;
         ok = td_blob_read(blob, off, window, n, err) &&
-             (fwrite(window, 1, n, stdout) == n ||
-              td_error_set(err, TD_IO, "cannot write to standard output"));
+             (fwrite(window, 1, n, stdout) == n || td_error_set(err, TD_IO, "cannot write to standard output"));
         off += n;
     }
     td_blob_unref(blob);
@@ -183,9 +182,8 @@ int td_cmd_inspect(int argc, char **argv)
         return TD_EXIT_FAILED;
     }
     bool directory = found && S_ISDIR(st.st_mode);
-    bool ok =
-        (directory ? td_local_scan(path, &snapshot, &err) : td_scan_file(path, &limits, &snapshot, &err)) &&
-        print_snapshot(snapshot, directory, json, &err);
+    bool ok = (directory ? td_local_scan(path, &snapshot, &err) : td_scan_file(path, &limits, &snapshot, &err)) &&
+              print_snapshot(snapshot, directory, json, &err);
     if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
         ok = td_error_set(&err, TD_IO, "cannot write to standard output");
     size_t problems = snapshot == NULL ? 0 : report_problems(snapshot);

@@ -55,8 +55,7 @@ static bool read_descriptor(int fd, char **text, size_t *len, struct td_error *e
     }
     bool ok = !buffer.failed || td_error_no_memory(err);
     ok = ok && (n >= 0 || td_error_sys(err, TD_IO, errno, "cannot read it"));
-    ok = ok && (buffer.len <= PLAN_MAX_BYTES ||
-                td_error_set(err, TD_RESOURCE_EXHAUSTED, "it is longer than 64 MiB"));
+    ok = ok && (buffer.len <= PLAN_MAX_BYTES || td_error_set(err, TD_RESOURCE_EXHAUSTED, "it is longer than 64 MiB"));
     *text = ok ? td_buffer_release(&buffer, len) : NULL;
     td_buffer_fini(&buffer);
     return ok;
@@ -83,8 +82,8 @@ static bool read_plan(struct job *job, struct td_error *err)
     if (fd < 0 && errno == ENOENT)
         return td_error_set(err, TD_NOT_FOUND, "\"%.200s\" does not exist", path);
     bool ok = fd >= 0 || td_error_sys(&why, TD_NOT_FOUND, errno, "cannot open it");
-    ok = ok && read_descriptor(fd, &text, &len, &why) &&
-         parse_plan(job, td_text_n(text == NULL ? "" : text, len), &why);
+    ok =
+        ok && read_descriptor(fd, &text, &len, &why) && parse_plan(job, td_text_n(text == NULL ? "" : text, len), &why);
     if (fd >= 0)
         (void)close(fd);
     free(text);
@@ -114,19 +113,19 @@ static bool no_checkpoint(const struct job *job, struct td_error *err)
     struct td_buffer ids;
     const struct td_problems *problems = &job->model->problems;
     if (job->model->checkpoint_count == 0 && problems->count == 0)
-        return td_error_set(err, TD_NOT_FOUND,
-                            "model \"%.200s\" has no checkpoint: its files are all in other formats", model);
+        return td_error_set(err, TD_NOT_FOUND, "model \"%.200s\" has no checkpoint: its files are all in other formats",
+                            model);
     if (job->model->checkpoint_count == 0)
         return td_error_set(
             err, TD_NOT_FOUND,
-            "model \"%.100s\" has no checkpoint that can be read: %.100s: %.160s; tensord inspect DIR says all",
-            model, problems->items[0].path, problems->items[0].message);
+            "model \"%.100s\" has no checkpoint that can be read: %.100s: %.160s; tensord inspect DIR says all", model,
+            problems->items[0].path, problems->items[0].message);
     td_buffer_init(&ids);
     for (size_t i = 0; i < job->model->checkpoint_count; i++)
         td_buffer_printf(&ids, "%s%s", i > 0 ? ", " : "", job->model->checkpoints[i].id);
     const char *text = td_buffer_terminate(&ids);
-    (void)td_error_set(err, TD_NOT_FOUND, "model \"%.100s\" has no checkpoint \"%.100s\"; there are %s",
-                       model, job->arguments->checkpoint, text == NULL ? "" : text);
+    (void)td_error_set(err, TD_NOT_FOUND, "model \"%.100s\" has no checkpoint \"%.100s\"; there are %s", model,
+                       job->arguments->checkpoint, text == NULL ? "" : text);
     td_buffer_fini(&ids);
     return false;
 }
@@ -150,13 +149,12 @@ static bool find_checkpoint(struct job *job, struct td_error *err)
 /* ---- planning ------------------------------------------------------------------------------------------ */
 
 /* The plan replaces the one before. */
-static bool tally_rank(const struct job *job, const struct td_plan_basis *basis, uint64_t rank,
-                       struct td_plan *plan, struct td_plan_tally *out, struct td_error *err)
+static bool tally_rank(const struct job *job, const struct td_plan_basis *basis, uint64_t rank, struct td_plan *plan,
+                       struct td_plan_tally *out, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
     struct td_shard_file *file = NULL;
-    const struct td_rank_label label = {
-        .model = job->model->id, .engine = job->spec.engine, .plan_id = job->plan_id};
+    const struct td_rank_label label = {.model = job->model->id, .engine = job->spec.engine, .plan_id = job->plan_id};
     td_plan_fini(plan);
     bool ok = td_plan_spec_rank(&job->spec, basis, &tensors, rank, plan, err) &&
               td_rank_file_create(plan, &tensors, &label, NULL, &file, err);
@@ -191,8 +189,7 @@ static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, str
     struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
     struct td_plan_basis basis;
     struct td_plan plan = {0};
-    bool ok =
-        td_plan_spec_match(&job->spec, td_text_n(job->config, job->config_len), &tensors, NULL, &basis, err);
+    bool ok = td_plan_spec_match(&job->spec, td_text_n(job->config, job->config_len), &tensors, NULL, &basis, err);
     for (uint64_t rank = 0; ok && rank < job->spec.tp_size; rank++)
         ok = tally_rank(job, &basis, rank, &plan, &ranks[rank], err);
     if (ok)
@@ -205,9 +202,9 @@ static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, str
 static bool run(struct job *job, struct td_error *err)
 {
     const struct arguments *arguments = job->arguments;
-    bool ok = arguments->plan != NULL ? read_plan(job, err)
-                                      : td_plan_spec_init_engine(&job->spec, td_text_of(arguments->engine),
-                                                                 arguments->tp_size, err);
+    bool ok = arguments->plan != NULL
+                  ? read_plan(job, err)
+                  : td_plan_spec_init_engine(&job->spec, td_text_of(arguments->engine), arguments->tp_size, err);
     if (!ok || !find_checkpoint(job, err) || !read_config(job, err))
         return false;
     struct td_plan_tally *ranks = calloc(job->spec.tp_size, sizeof *ranks);
@@ -220,28 +217,27 @@ static bool run(struct job *job, struct td_error *err)
 
 void td_cmd_plan_help(FILE *out)
 {
-    (void)fputs(
-        "tensord plan says what each rank of a tensor-parallel job gets of a checkpoint, without a server.\n"
-        "\n"
-        "usage:\n"
-        "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
-        "  tensord plan DIR MODEL --plan FILE [--checkpoint ID] [--json]\n"
-        "\n"
-        "  DIR, MODEL       a model below DIR by its id, as tensord inspect DIR lists them\n"
-        "  --engine NAME    fsdp, nano-vllm, none or vllm: whose layout\n"
-        "  --tp SIZE        the number of ranks, 1 to 4096\n"
-        "  --plan FILE      a plan in JSON instead, as POST /models/{id}/plans takes it (docs/slicing.md)\n"
-        "  --checkpoint ID  of a model that has several; its first one without it\n"
-        "  --json           one JSON object rather than a table\n"
-        "\n"
-        "columns:\n"
-        "  BYTES, SHARE       length of the rank's file; the same of all tensor bytes of the checkpoint\n"
-        "  RUNS               contiguous stretches of tensors that it is put together from\n"
-        "  SMALLEST, LARGEST  of these runs, in bytes\n"
-        "  of all             headers; zeros for padding; what several ranks have, beyond one copy of it\n"
-        "\n"
-        "exit codes: 0 good, 1 the model or the plan was refused, 2 wrong usage.\n",
-        out);
+    (void)fputs("tensord plan says what each rank of a tensor-parallel job gets of a checkpoint, without a server.\n"
+                "\n"
+                "usage:\n"
+                "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
+                "  tensord plan DIR MODEL --plan FILE [--checkpoint ID] [--json]\n"
+                "\n"
+                "  DIR, MODEL       a model below DIR by its id, as tensord inspect DIR lists them\n"
+                "  --engine NAME    fsdp, nano-vllm, none or vllm: whose layout\n"
+                "  --tp SIZE        the number of ranks, 1 to 4096\n"
+                "  --plan FILE      a plan in JSON instead, as POST /models/{id}/plans takes it (docs/slicing.md)\n"
+                "  --checkpoint ID  of a model that has several; its first one without it\n"
+                "  --json           one JSON object rather than a table\n"
+                "\n"
+                "columns:\n"
+                "  BYTES, SHARE       length of the rank's file; the same of all tensor bytes of the checkpoint\n"
+                "  RUNS               contiguous stretches of tensors that it is put together from\n"
+                "  SMALLEST, LARGEST  of these runs, in bytes\n"
+                "  of all             headers; zeros for padding; what several ranks have, beyond one copy of it\n"
+                "\n"
+                "exit codes: 0 good, 1 the model or the plan was refused, 2 wrong usage.\n",
+                out);
 }
 
 static int usage(const char *fault, const char *what)

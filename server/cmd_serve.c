@@ -34,9 +34,10 @@ struct service {
     char url[128], s3_url[128];
 };
 
-/* By itself malloc keeps ever larger pieces for later, in each of its arenas, and what one plan took would never leave the
- * process. From 1 MiB on memory comes from the kernel and goes back to it at once; windows and answers of usual sizes
- * stay below, and half of that may lie free at the end of each of its arenas, of which there would be eight for each core. */
+/* By itself malloc keeps ever larger pieces for later, in each of its arenas, and what one plan took would never leave
+ * the process. From 1 MiB on memory comes from the kernel and goes back to it at once; windows and answers of usual
+ * sizes stay below, and half of that may lie free at the end of each of its arenas, of which there would be eight for
+ * each core. */
 static void bound_free_memory(void)
 {
     (void)mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
@@ -82,8 +83,7 @@ static void fit_descriptors(struct td_config *config)
     if (left >= config->max_maps)
         return;
     uint64_t maps = left < 16 ? 16 : left;
-    td_log(TD_LOG_WARN,
-           "the limit on open files is %llu: at most %llu files are kept mapped (of --max-maps %llu)",
+    td_log(TD_LOG_WARN, "the limit on open files is %llu: at most %llu files are kept mapped (of --max-maps %llu)",
            (unsigned long long)have, (unsigned long long)maps, (unsigned long long)config->max_maps);
     config->max_maps = maps;
 }
@@ -94,8 +94,7 @@ static bool start_accepting(struct service *service, struct td_error *err)
     const struct td_config *config = &service->config;
     struct td_metrics *metrics = &service->api.metrics;
     struct td_acceptor_config main_port = {.option = "--listen", .listen = config->listen};
-    struct td_acceptor_config s3_port = {
-        .option = "--s3-listen", .listen = config->s3_listen, .facade = TD_FACADE_S3};
+    struct td_acceptor_config s3_port = {.option = "--s3-listen", .listen = config->s3_listen, .facade = TD_FACADE_S3};
     return td_acceptor_create(&main_port, service->server, &service->registry, metrics, service->url,
                               sizeof service->url, &service->acceptor, err) &&
            (config->s3_listen[0] == '\0' ||
@@ -149,13 +148,11 @@ static bool start(struct service *service, struct td_error *err)
                                         .min_rate = config->min_rate,
                                         .max_connections = (size_t)config->max_connections,
                                         .max_per_address = (size_t)config->max_connections_per_address};
-    if (!td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log,
-                              err))
+    if (!td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
         return false;
     service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
     return service->registry_made &&
-           td_http_server_create(config, &service->api, &service->registry, service->log, &service->server,
-                                 err) &&
+           td_http_server_create(config, &service->api, &service->registry, service->log, &service->server, err) &&
            start_accepting(service, err);
 }
 
@@ -182,8 +179,8 @@ static bool wait_unused(struct td_registry *registry, const struct td_blob *blob
     return !td_registry_uses_blob(registry, blob);
 }
 
-/* Somebody waits to write to a file that is being sent. Short answers are done in no time; long ones are cut, and end as
- * soon as their threads notice. */
+/* Somebody waits to write to a file that is being sent. Short answers are done in no time; long ones are cut, and end
+ * as soon as their threads notice. */
 static bool cut_blob(void *context, const struct td_blob *blob)
 {
     if (wait_unused(context, blob))
@@ -255,8 +252,7 @@ static void drain(struct service *service)
             return;
         }
         if (is_end(wait_signal(service, STEP_NS))) {
-            td_log(TD_LOG_WARN, "second signal: cutting %zu connections",
-                   td_registry_count(&service->registry));
+            td_log(TD_LOG_WARN, "second signal: cutting %zu connections", td_registry_count(&service->registry));
             return;
         }
     }
@@ -278,24 +274,21 @@ static void check_environment(void)
         enum td_variable judged = td_config_judge_variable(*variable, near);
         int len = (int)strcspn(*variable, "=");
         if (judged == TD_VARIABLE_MISSPELLED)
-            td_log(TD_LOG_WARN, "%.*s is no option and has no effect (did you mean %s?)", len, *variable,
-                   near);
+            td_log(TD_LOG_WARN, "%.*s is no option and has no effect (did you mean %s?)", len, *variable, near);
         else if (judged == TD_VARIABLE_UNKNOWN)
-            td_log(TD_LOG_INFO, "%.*s is no option and has no effect; tensord serve --help lists them", len,
-                   *variable);
+            td_log(TD_LOG_INFO, "%.*s is no option and has no effect; tensord serve --help lists them", len, *variable);
     }
 }
 
 void td_cmd_serve_help(FILE *out)
 {
-    (void)fputs(
-        "tensord serve answers HTTP requests for every model below a directory.\n"
-        "\n"
-        "usage:\n"
-        "  tensord serve DIR [options]\n"
-        "\n"
-        "options (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
-        out);
+    (void)fputs("tensord serve answers HTTP requests for every model below a directory.\n"
+                "\n"
+                "usage:\n"
+                "  tensord serve DIR [options]\n"
+                "\n"
+                "options (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
+                out);
     td_config_help(out);
     (void)fputs("\n"
                 "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage.\n",
@@ -313,8 +306,7 @@ int td_cmd_serve(int argc, char **argv)
         return TD_EXIT_USAGE;
     }
     if (!td_log_parse_level(service.config.log_level, &level)) {
-        td_terminal_complain("--log-level takes error, warn, info or debug, not \"%s\"",
-                             service.config.log_level);
+        td_terminal_complain("--log-level takes error, warn, info or debug, not \"%s\"", service.config.log_level);
         return TD_EXIT_USAGE;
     }
     if (!parse_rescan_from(service.config.rescan_from, &service.rescan_from))

@@ -87,8 +87,7 @@ static void print_end(struct verification *v)
     td_progress_resume(&v->progress);
 }
 
-static void print_mismatch(struct verification *v, const char *physical, const char *expected,
-                           const char *found)
+static void print_mismatch(struct verification *v, const char *physical, const char *expected, const char *found)
 {
     print_head(v, "recorded", "MISMATCH", physical);
     if (v->json)
@@ -100,8 +99,7 @@ static void print_mismatch(struct verification *v, const char *physical, const c
 }
 
 /* Of a link to a blob; the blob is what has to go. */
-static void print_blob_mismatch(struct verification *v, const char *physical, const char *name,
-                                const char *found)
+static void print_blob_mismatch(struct verification *v, const char *physical, const char *name, const char *found)
 {
     struct td_buffer blob;
     td_buffer_init(&blob);
@@ -144,19 +142,17 @@ static void print_summary(const struct verification *v)
     char size[TD_TERMINAL_BYTES];
     uint64_t bytes = atomic_load(&v->hashed_bytes);
     if (v->json) {
-        (void)printf("],\"files\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"recorded\":%" PRIu64
-                     ",\"blob_names\":%" PRIu64 ",\"not_compared\":%" PRIu64 ",\"mismatches\":%" PRIu64
-                     ",\"unreadable\":%" PRIu64 "}\n",
-                     tally->files, bytes, tally->recorded, tally->blob_names, tally->not_compared,
-                     tally->mismatches, tally->unreadable);
+        (void)printf("],\"files\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"recorded\":%" PRIu64 ",\"blob_names\":%" PRIu64
+                     ",\"not_compared\":%" PRIu64 ",\"mismatches\":%" PRIu64 ",\"unreadable\":%" PRIu64 "}\n",
+                     tally->files, bytes, tally->recorded, tally->blob_names, tally->not_compared, tally->mismatches,
+                     tally->unreadable);
         return;
     }
     td_terminal_bytes(bytes, size, sizeof size);
-    (void)printf(
-        "%" PRIu64 " file%s, %s: %" PRIu64 " compared with recorded digests, %" PRIu64
-        " with names of blobs, %" PRIu64 " not compared; %" PRIu64 " mismatch%s, %" PRIu64 " unreadable\n",
-        tally->files, plural(tally->files), size, tally->recorded, tally->blob_names, tally->not_compared,
-        tally->mismatches, tally->mismatches == 1 ? "" : "es", tally->unreadable);
+    (void)printf("%" PRIu64 " file%s, %s: %" PRIu64 " compared with recorded digests, %" PRIu64
+                 " with names of blobs, %" PRIu64 " not compared; %" PRIu64 " mismatch%s, %" PRIu64 " unreadable\n",
+                 tally->files, plural(tally->files), size, tally->recorded, tally->blob_names, tally->not_compared,
+                 tally->mismatches, tally->mismatches == 1 ? "" : "es", tally->unreadable);
 }
 
 static bool compared_nothing(const struct tally *tally)
@@ -187,10 +183,9 @@ static void advise_what_to_name(const char *directory)
 {
     char folder[PATH_MAX];
     if (find_cache_of_blobs(directory, folder))
-        td_terminal_complain(
-            "nothing was compared: blobs of a Hugging Face cache are compared with their names "
-            "when snapshots link to them; verify %s instead",
-            folder);
+        td_terminal_complain("nothing was compared: blobs of a Hugging Face cache are compared with their names "
+                             "when snapshots link to them; verify %s instead",
+                             folder);
     else
         td_terminal_complain("there was nothing to compare with: no --state-dir is given, and these are not "
                              "files of a Hugging Face cache");
@@ -203,15 +198,13 @@ static void advise(const struct verification *v, const struct arguments *argumen
     if (v->json)
         return;
     if (tally->mismatches > 0)
-        td_terminal_complain(
-            "a mismatch is bit rot or tampering: restore the file from where it came from; of a "
-            "Hugging Face cache delete the blob (a link to it is not enough) and download it "
-            "again");
+        td_terminal_complain("a mismatch is bit rot or tampering: restore the file from where it came from; of a "
+                             "Hugging Face cache delete the blob (a link to it is not enough) and download it "
+                             "again");
     if (has_no_records(v, arguments->state_dir))
-        td_terminal_complain(
-            "no digest of these files is recorded in %s%s: is it the --state-dir of a server on "
-            "this directory?",
-            arguments->state_dir, arguments->state_dir_given ? "" : " (TENSORD_STATE_DIR)");
+        td_terminal_complain("no digest of these files is recorded in %s%s: is it the --state-dir of a server on "
+                             "this directory?",
+                             arguments->state_dir, arguments->state_dir_given ? "" : " (TENSORD_STATE_DIR)");
     else if (tally->files + tally->unreadable == 0)
         td_terminal_complain("there is no file in %s to compare", arguments->directory);
     else if (compared_nothing(tally))
@@ -355,8 +348,8 @@ static bool find_files(struct verification *v, const char *directory, struct td_
     _Atomic bool never = false;
     bool in_cache = realpath(directory, real_path) != NULL && td_hub_cache_place(real_path, &place);
     return td_root_create(in_cache ? place.folder : directory, &v->root, err) &&
-           td_walk_run(&v->walk, v->root, in_cache ? &place : NULL, &v->names, &v->problems, &limits, &found,
-                       &never, err);
+           td_walk_run(&v->walk, v->root, in_cache ? &place : NULL, &v->names, &v->problems, &limits, &found, &never,
+                       err);
 }
 
 static bool run(const struct arguments *arguments, struct verification *v, struct td_error *err)
@@ -380,22 +373,21 @@ static bool run(const struct arguments *arguments, struct verification *v, struc
 
 void td_cmd_verify_help(FILE *out)
 {
-    (void)fputs(
-        "tensord verify reads all of every file and compares it with what is known of it.\n"
-        "\n"
-        "usage:\n"
-        "  tensord verify DIR [--state-dir DIR] [--json]\n"
-        "\n"
-        "  DIR              what a server serves, or a Hugging Face cache, whose blobs are called by their "
-        "digests\n"
-        "  --state-dir DIR  the server's; compares with the digests that it recorded there\n"
-        "                   (TENSORD_STATE_DIR)\n"
-        "  --json           one JSON object rather than lines\n"
-        "\n"
-        "exit codes: 0 all that was compared is as it was; 1 a file differs or cannot be read, or there is a\n"
-        "            --state-dir and only names of blobs were compared; 2 wrong usage; 3 there was nothing to\n"
-        "            compare.\n",
-        out);
+    (void)fputs("tensord verify reads all of every file and compares it with what is known of it.\n"
+                "\n"
+                "usage:\n"
+                "  tensord verify DIR [--state-dir DIR] [--json]\n"
+                "\n"
+                "  DIR              what a server serves, or a Hugging Face cache, whose blobs are called by their "
+                "digests\n"
+                "  --state-dir DIR  the server's; compares with the digests that it recorded there\n"
+                "                   (TENSORD_STATE_DIR)\n"
+                "  --json           one JSON object rather than lines\n"
+                "\n"
+                "exit codes: 0 all that was compared is as it was; 1 a file differs or cannot be read, or there is a\n"
+                "            --state-dir and only names of blobs were compared; 2 wrong usage; 3 there was nothing to\n"
+                "            compare.\n",
+                out);
 }
 
 static int usage(const char *fault, const char *what)

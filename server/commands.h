@@ -1,5 +1,5 @@
-/* The commands of the program. Each takes the arguments after its name and returns the process's exit code; its help goes
- * to `out`. */
+/* The commands of the program. Each takes the arguments after its name and returns the process's exit code; its help
+ * goes to `out`. */
 #ifndef TD_SERVER_COMMANDS_H
 #define TD_SERVER_COMMANDS_H
 

@@ -24,18 +24,18 @@ struct option {
 #define AT(member) offsetof(struct td_config, member)
 
 static const struct option options[] = {
-    {"listen", "ADDR:PORT", "127.0.0.1:8080", "address to serve on; port 0 takes any free one", KIND_TEXT, 0,
-     0, AT(listen)},
-    {"s3-listen", "ADDR:PORT", "", "address for clients of S3, read-only, path style; empty: none", KIND_TEXT,
-     0, 0, AT(s3_listen)},
+    {"listen", "ADDR:PORT", "127.0.0.1:8080", "address to serve on; port 0 takes any free one", KIND_TEXT, 0, 0,
+     AT(listen)},
+    {"s3-listen", "ADDR:PORT", "", "address for clients of S3, read-only, path style; empty: none", KIND_TEXT, 0, 0,
+     AT(s3_listen)},
     {"max-connections", "N", "1024", "connections at once; more are answered 503", KIND_COUNT, 1, 60000,
      AT(max_connections)},
-    {"max-connections-per-address", "N", "256", "of one client address; more are answered 429", KIND_COUNT, 1,
-     60000, AT(max_connections_per_address)},
-    {"max-header-bytes", "N", "8192", "target and header fields together, bytes; more are answered 431",
-     KIND_COUNT, 512, 32768, AT(max_header_bytes)},
-    {"max-body-bytes", "N", "8388608", "of a request with POST; more are answered 413", KIND_COUNT, 1024,
-     268435456, AT(max_body_bytes)},
+    {"max-connections-per-address", "N", "256", "of one client address; more are answered 429", KIND_COUNT, 1, 60000,
+     AT(max_connections_per_address)},
+    {"max-header-bytes", "N", "8192", "target and header fields together, bytes; more are answered 431", KIND_COUNT,
+     512, 32768, AT(max_header_bytes)},
+    {"max-body-bytes", "N", "8388608", "of a request with POST; more are answered 413", KIND_COUNT, 1024, 268435456,
+     AT(max_body_bytes)},
     {"header-timeout", "SECONDS", "10", "for a request's header to arrive", KIND_SECONDS, NS / 10, 3600 * NS,
      AT(header_timeout_ns)},
     {"body-timeout", "SECONDS", "30", "for a request's body to arrive", KIND_SECONDS, NS / 10, 3600 * NS,
@@ -44,19 +44,18 @@ static const struct option options[] = {
      AT(idle_timeout_ns)},
     {"send-timeout", "SECONDS", "60", "an answer may stand still this long", KIND_SECONDS, NS, 3600 * NS,
      AT(send_timeout_ns)},
-    {"min-rate", "BYTES", "1024", "per second over 30 s; slower answers are cut, 0 = never", KIND_COUNT, 0,
-     1000000000, AT(min_rate)},
-    {"drain-delay", "SECONDS", "0",
-     "after SIGTERM, /readyz says 503 this long before connections are refused", KIND_SECONDS, 0, 3600 * NS,
-     AT(drain_delay_ns)},
+    {"min-rate", "BYTES", "1024", "per second over 30 s; slower answers are cut, 0 = never", KIND_COUNT, 0, 1000000000,
+     AT(min_rate)},
+    {"drain-delay", "SECONDS", "0", "after SIGTERM, /readyz says 503 this long before connections are refused",
+     KIND_SECONDS, 0, 3600 * NS, AT(drain_delay_ns)},
     {"drain-timeout", "SECONDS", "25", "then running answers may take this long", KIND_SECONDS, 0, 86400 * NS,
      AT(drain_timeout_ns)},
-    {"rescan-interval", "SECONDS", "10", "between scans of DIR; 0 = on SIGHUP and noticed changes only",
-     KIND_SECONDS, 0, 86400 * NS, AT(rescan_interval_ns)},
-    {"settle", "SECONDS", "2", "a file changed less than this ago is not published yet", KIND_SECONDS, 0,
-     3600 * NS, AT(settle_ns)},
-    {"rescan-from", "WHO", "local", "who may ask for a scan (POST /rescan): local, any or none", KIND_TEXT, 0,
-     0, AT(rescan_from)},
+    {"rescan-interval", "SECONDS", "10", "between scans of DIR; 0 = on SIGHUP and noticed changes only", KIND_SECONDS,
+     0, 86400 * NS, AT(rescan_interval_ns)},
+    {"settle", "SECONDS", "2", "a file changed less than this ago is not published yet", KIND_SECONDS, 0, 3600 * NS,
+     AT(settle_ns)},
+    {"rescan-from", "WHO", "local", "who may ask for a scan (POST /rescan): local, any or none", KIND_TEXT, 0, 0,
+     AT(rescan_from)},
     {"require-models", "N", "0", "/readyz is 503 while fewer models are published", KIND_COUNT, 0, 100000000,
      AT(require_models)},
     {"leases", "on|off", "on", "pin files while they are sent, where the host allows it", KIND_SWITCH, 0, 0,
@@ -64,18 +63,16 @@ static const struct option options[] = {
     {"max-files", "N", "1000000", "files listed; the rest is left out and reported", KIND_COUNT, 1, 100000000,
      AT(max_files)},
     {"max-maps", "N", "16384", "files mapped at once", KIND_COUNT, 16, 60000, AT(max_maps)},
-    {"max-memory", "BYTES", "4294967296", "for what is known of all files; one beyond it is refused",
-     KIND_COUNT, 1048576, UINT64_C(999999999999), AT(max_memory)},
+    {"max-memory", "BYTES", "4294967296", "for what is known of all files; one beyond it is refused", KIND_COUNT,
+     1048576, UINT64_C(999999999999), AT(max_memory)},
     {"decode-memory", "BYTES", "268435456", "for tensors that are stored compressed or in chunks", KIND_COUNT,
      TD_DECODE_MEMORY_BYTES, UINT64_C(999999999999), AT(decode_memory)},
     {"state-dir", "DIR", "", "keeps what files hash to, so that nothing is hashed twice", KIND_TEXT, 0, 0,
      AT(state_dir)},
-    {"hash-threads", "N", "1", "hash files for their entity tags while nothing else is to do; 0 = none",
-     KIND_COUNT, 0, 64, AT(hash_threads)},
-    {"access-log", "FILE|-|off", "-", "one line per request; - is standard output", KIND_TEXT, 0, 0,
-     AT(access_log)},
-    {"log-level", "LEVEL", "info", "error, warn, info or debug, on standard error", KIND_TEXT, 0, 0,
-     AT(log_level)},
+    {"hash-threads", "N", "1", "hash files for their entity tags while nothing else is to do; 0 = none", KIND_COUNT, 0,
+     64, AT(hash_threads)},
+    {"access-log", "FILE|-|off", "-", "one line per request; - is standard output", KIND_TEXT, 0, 0, AT(access_log)},
+    {"log-level", "LEVEL", "info", "error, warn, info or debug, on standard error", KIND_TEXT, 0, 0, AT(log_level)},
 };
 
 enum { OPTION_COUNT = sizeof options / sizeof *options };
@@ -109,8 +106,8 @@ static bool parse_seconds(const char *text, uint64_t *ns)
 }
 
 /* `source` names where the value came from: "--listen" or "TENSORD_LISTEN". */
-static bool set_option(struct td_config *config, const struct option *option, const char *source,
-                       const char *value, struct td_error *err)
+static bool set_option(struct td_config *config, const struct option *option, const char *source, const char *value,
+                       struct td_error *err)
 {
     void *to = member(config, option);
     uint64_t number = 0;
@@ -124,8 +121,7 @@ static bool set_option(struct td_config *config, const struct option *option, co
         *(bool *)to = strcmp(value, "on") == 0;
         return true;
     case KIND_COUNT:
-        if (!td_number_read(td_text_of(value), UINT64_MAX, &number) || number < option->min ||
-            number > option->max)
+        if (!td_number_read(td_text_of(value), UINT64_MAX, &number) || number < option->min || number > option->max)
             return td_error_set(err, TD_INVALID_ARGUMENT,
                                 "%s takes a whole number from %" PRIu64 " to %" PRIu64 ", not \"%s\"", source,
                                 option->min, option->max, value);
@@ -133,8 +129,8 @@ static bool set_option(struct td_config *config, const struct option *option, co
         return true;
     case KIND_SECONDS:
         if (!parse_seconds(value, &number) || number < option->min || number > option->max)
-            return td_error_set(err, TD_INVALID_ARGUMENT, "%s takes seconds from %g to %g, not \"%s\"",
-                                source, (double)option->min / 1e9, (double)option->max / 1e9, value);
+            return td_error_set(err, TD_INVALID_ARGUMENT, "%s takes seconds from %g to %g, not \"%s\"", source,
+                                (double)option->min / 1e9, (double)option->max / 1e9, value);
         *(uint64_t *)to = number;
         return true;
     }
@@ -180,8 +176,8 @@ static bool unknown_option(const char *argument, struct td_error *err)
     names[end] = "help";
     names[end + 1] = NULL;
     td_suggest(argument, "--", names, near);
-    return td_error_set(err, TD_INVALID_ARGUMENT, "unknown option \"%.200s\"%s; see tensord serve --help",
-                        argument, near);
+    return td_error_set(err, TD_INVALID_ARGUMENT, "unknown option \"%.200s\"%s; see tensord serve --help", argument,
+                        near);
 }
 
 static bool apply_defaults(struct td_config *config, struct td_error *err)
@@ -213,8 +209,8 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
                 return unknown_option(argument, err);
             if (config->directory != NULL)
                 return td_error_set(err, TD_INVALID_ARGUMENT,
-                                    "one directory can be served, but \"%s\" and \"%s\" are given",
-                                    config->directory, argument);
+                                    "one directory can be served, but \"%s\" and \"%s\" are given", config->directory,
+                                    argument);
             config->directory = argument;
             continue;
         }
@@ -224,8 +220,7 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
         if (option == NULL)
             return unknown_option(argument, err);
         if (equals == NULL && i + 1 >= argc)
-            return td_error_set(err, TD_INVALID_ARGUMENT, "%s needs a value: %s %s", argument, argument,
-                                option->value);
+            return td_error_set(err, TD_INVALID_ARGUMENT, "%s needs a value: %s %s", argument, argument, option->value);
         const char *value = equals == NULL ? argv[++i] : equals + 1;
         char source[64];
         (void)snprintf(source, sizeof source, "--%s", option->name);
@@ -294,8 +289,7 @@ enum td_variable td_config_judge_variable(const char *variable, char near[TD_VAR
         word[i] = c == '_' ? '-' : (char)tolower((unsigned char)c);
     }
     environment_name(word, near);
-    if (find_option(td_text_n(word, word_len)) != NULL && strlen(near) == len &&
-        memcmp(near, variable, len) == 0)
+    if (find_option(td_text_n(word, word_len)) != NULL && strlen(near) == len && memcmp(near, variable, len) == 0)
         return TD_VARIABLE_KNOWN;
     names[list_names(names)] = NULL;
     const char *meant = td_suggest_nearest(td_text_n(word, word_len), names);

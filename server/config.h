@@ -43,8 +43,8 @@ struct td_config {
  * the environment. Unknown options, missing values and values out of range are errors that say what is right. */
 bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_error *err);
 
-/* What the environment says of an option, whose name is without the dashes ("state-dir"); NULL: nothing, or it is empty. Not
- * to be called when threads run. */
+/* What the environment says of an option, whose name is without the dashes ("state-dir"); NULL: nothing, or it is
+ * empty. Not to be called when threads run. */
 const char *td_config_environment(const char *option);
 
 enum td_variable {
@@ -55,9 +55,10 @@ enum td_variable {
 
 enum { TD_VARIABLE_BYTES = 64 };
 
-/* Judges a variable of the environment ("NAME=value"): whether somebody who set it expects an effect that it has not. Empty
- * ones are none, and what Kubernetes and Docker set for a service that is called tensord, or tensord-something, is known
- * (TENSORD_PORT=tcp://10.0.0.1:80, TENSORD_SERVICE_HOST). `near` gets the name that was meant, where one is near. */
+/* Judges a variable of the environment ("NAME=value"): whether somebody who set it expects an effect that it has not.
+ * Empty ones are none, and what Kubernetes and Docker set for a service that is called tensord, or tensord-something,
+ * is known (TENSORD_PORT=tcp://10.0.0.1:80, TENSORD_SERVICE_HOST). `near` gets the name that was meant, where one is
+ * near. */
 enum td_variable td_config_judge_variable(const char *variable, char near[TD_VARIABLE_BYTES]);
 
 /* Writes the table for --help. */

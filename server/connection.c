@@ -84,8 +84,8 @@ static enum td_cut judge_sending(struct td_connection *connection, const struct 
     return slow ? TD_CUT_SLOW : TD_CUT_NONE;
 }
 
-/* Judges a connection before its first request line is complete. It has as long as any header, or as long as any silence
- * while it has said nothing. When draining, one that says nothing holds nobody up. */
+/* Judges a connection before its first request line is complete. It has as long as any header, or as long as any
+ * silence while it has said nothing. When draining, one that says nothing holds nobody up. */
 static enum td_cut judge_first(const struct td_connection *connection, const struct td_registry *registry,
                                uint64_t age_ns)
 {
@@ -98,8 +98,8 @@ static enum td_cut judge_first(const struct td_connection *connection, const str
     return silent ? TD_CUT_IDLE : TD_CUT_NONE;
 }
 
-/* Judges a connection between requests: how long it is silent and, once bytes of the next request have come, whether its
- * request line dribbles in. From its first byte on that has as long as any header. */
+/* Judges a connection between requests: how long it is silent and, once bytes of the next request have come, whether
+ * its request line dribbles in. From its first byte on that has as long as any header. */
 static enum td_cut judge_idle(struct td_connection *connection, const struct td_registry_limits *limits,
                               uint64_t since_ns, uint64_t now_ns)
 {
@@ -116,8 +116,7 @@ static enum td_cut judge_idle(struct td_connection *connection, const struct td_
     return now_ns > since_ns && now_ns - since_ns >= limits->idle_timeout_ns ? TD_CUT_IDLE : TD_CUT_NONE;
 }
 
-static enum td_cut judge(struct td_connection *connection, const struct td_registry *registry,
-                         uint64_t now_ns)
+static enum td_cut judge(struct td_connection *connection, const struct td_registry *registry, uint64_t now_ns)
 {
     const struct td_registry_limits *limits = &registry->limits;
     uint64_t since_ns = atomic_load(&connection->phase_since_ns);
@@ -130,8 +129,7 @@ static enum td_cut judge(struct td_connection *connection, const struct td_regis
     case TD_PHASE_BODY:
         return age_ns >= limits->body_timeout_ns ? TD_CUT_DEADLINE : TD_CUT_NONE;
     case TD_PHASE_IDLE:
-        return atomic_load(&registry->draining) ? TD_CUT_SHUTDOWN
-                                                : judge_idle(connection, limits, since_ns, now_ns);
+        return atomic_load(&registry->draining) ? TD_CUT_SHUTDOWN : judge_idle(connection, limits, since_ns, now_ns);
     case TD_PHASE_SENDING:
         return judge_sending(connection, limits, since_ns, now_ns);
     case TD_PHASE_HANDLING:
@@ -158,8 +156,8 @@ static void *reaper_main(void *argument)
     return NULL;
 }
 
-bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits,
-                      struct td_metrics *metrics, struct td_error *err)
+bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
+                      struct td_error *err)
 {
     memset(registry, 0, sizeof *registry);
     registry->limits = *limits;
@@ -168,8 +166,7 @@ bool td_registry_init(struct td_registry *registry, const struct td_registry_lim
     if (sys == 0)
         sys = pthread_create(&registry->reaper, NULL, reaper_main, registry);
     if (sys != 0)
-        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys,
-                            "cannot start the thread that watches deadlines");
+        return td_error_sys(err, TD_RESOURCE_EXHAUSTED, sys, "cannot start the thread that watches deadlines");
     return true;
 }
 
@@ -189,8 +186,7 @@ size_t td_registry_count(struct td_registry *registry)
 }
 
 /* Under the lock. */
-static enum td_over over_limit(const struct td_registry *registry, const struct in6_addr *address,
-                               size_t others)
+static enum td_over over_limit(const struct td_registry *registry, const struct in6_addr *address, size_t others)
 {
     size_t same = 0;
     for (const struct td_connection *c = registry->first; c != NULL; c = c->next)
@@ -205,8 +201,7 @@ enum td_over td_registry_judge(struct td_registry *registry, const struct in6_ad
     pthread_mutex_lock(&registry->lock);
     enum td_over over = over_limit(registry, address, registry->count);
     *admit = over == TD_OVER_NONE ||
-             (over == TD_OVER_TOTAL &&
-              registry->count < registry->limits.max_connections + TD_RESERVED_CONNECTIONS);
+             (over == TD_OVER_TOTAL && registry->count < registry->limits.max_connections + TD_RESERVED_CONNECTIONS);
     pthread_mutex_unlock(&registry->lock);
     return over;
 }
@@ -221,7 +216,8 @@ struct td_connection *td_registry_find(struct td_registry *registry, int fd)
     return connection;
 }
 
-/* Looks without waiting. A client that shuts down only its sending side is taken for gone: TCP does not tell them apart. */
+/* Looks without waiting. A client that shuts down only its sending side is taken for gone: TCP does not tell them
+ * apart. */
 static bool is_gone(void *context)
 {
     const struct td_connection *connection = context;

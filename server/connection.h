@@ -1,5 +1,6 @@
 /* Connections: the registry of open ones, the limits on them, and the reaper that enforces all deadlines.
- * libmicrohttpd has only one, which any byte in either direction resets and which runs in every phase; it is not used. */
+ * libmicrohttpd has only one, which any byte in either direction resets and which runs in every phase; it is not used.
+ */
 #ifndef TD_SERVER_CONNECTION_H
 #define TD_SERVER_CONNECTION_H
 
@@ -52,8 +53,7 @@ struct td_connection {
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
     /* bytes of a next request on an idle connection, for the reaper alone */
     uint64_t idle_since_ns, idle_bytes, dribble_ns;
-    _Atomic(const struct td_blob *)
-        pinned[TD_PINNED_BLOBS]; /* being sent straight from; only ever compared */
+    _Atomic(const struct td_blob *) pinned[TD_PINNED_BLOBS]; /* being sent straight from; only ever compared */
     struct td_connection *next, *previous;
 };
 
@@ -79,8 +79,8 @@ struct td_registry {
 enum { TD_RESERVED_CONNECTIONS = 16 };
 
 /* Starts the reaper. */
-bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits,
-                      struct td_metrics *metrics, struct td_error *err);
+bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
+                      struct td_error *err);
 void td_registry_fini(struct td_registry *registry);
 
 size_t td_registry_count(struct td_registry *registry);
@@ -93,8 +93,7 @@ enum td_over td_registry_judge(struct td_registry *registry, const struct in6_ad
 struct td_connection *td_registry_find(struct td_registry *registry, int fd);
 
 /* Registers an open connection. NULL when out of memory. */
-struct td_connection *td_connection_open(struct td_registry *registry, int fd,
-                                         const struct in6_addr *address);
+struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address);
 void td_connection_close(struct td_connection *connection);
 
 void td_connection_set_phase(struct td_connection *connection, enum td_phase phase);

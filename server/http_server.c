@@ -40,10 +40,9 @@ struct exchange {
     struct td_header headers[TD_MAX_HEADER_FIELDS];
     size_t header_count;
     bool too_many;
-    const char *method; /* libmicrohttpd's, valid as long as the headers */
-    struct td_buffer
-        upload; /* the request's body, as far as it has come; empty again once it has been handled */
-    uint64_t upload_bytes; /* what has come of it; counted in the server's sum */
+    const char *method;      /* libmicrohttpd's, valid as long as the headers */
+    struct td_buffer upload; /* the request's body, as far as it has come; empty again once it has been handled */
+    uint64_t upload_bytes;   /* what has come of it; counted in the server's sum */
     bool has_upload;
     /* of the answer */
     int status;
@@ -65,8 +64,7 @@ struct session {
 
 static struct session *session_of(struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info =
-        td_mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *info = td_mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info == NULL ? NULL : info->socket_context;
 }
 
@@ -107,8 +105,7 @@ static void drop_upload(struct session *session)
 /* What the acceptor registered for this connection. */
 static struct td_connection *registered_as(struct td_registry *registry, struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info =
-        td_mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info = td_mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     return info == NULL ? NULL : td_registry_find(registry, info->connect_fd);
 }
 
@@ -167,8 +164,7 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
     hide_query(target);
     exchange->active = true;
     exchange->start_ns = td_clock_ns();
-    exchange->facade =
-        td_api_facade(session->connection->facade, (struct td_text){.p = session->target, .len = len});
+    exchange->facade = td_api_facade(session->connection->facade, (struct td_text){.p = session->target, .len = len});
     td_connection_set_phase(session->connection, TD_PHASE_HEADER);
     return session;
 }
@@ -201,8 +197,8 @@ static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const 
     return MHD_YES;
 }
 
-static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session,
-                             struct td_response *response, bool head)
+static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session, struct td_response *response,
+                             bool head)
 {
     struct exchange *exchange = &session->exchange;
     struct td_connection *connection = session->connection;
@@ -291,8 +287,8 @@ static enum MHD_Result expect_upload(struct MHD_Connection *mhd, struct session 
     return MHD_YES;
 }
 
-/* Clients of S3 that write have bodies with any method. They are told that they may not, and no byte behind the header is
- * looked at: the connection ends. */
+/* Clients of S3 that write have bodies with any method. They are told that they may not, and no byte behind the header
+ * is looked at: the connection ends. */
 static bool is_write_to_s3(const struct td_request *request)
 {
     static const char *const methods[] = {"PUT", "POST", "DELETE"};
@@ -381,8 +377,7 @@ static void log_text(struct td_buffer *line, const char *key, struct td_text val
     td_json_write_cstring(line, shown);
 }
 
-static void log_header(struct td_buffer *line, const char *key, const struct td_request *request,
-                       const char *name)
+static void log_header(struct td_buffer *line, const char *key, const struct td_request *request, const char *name)
 {
     size_t at = 0;
     const struct td_header *header = td_request_next_header(request, name, &at);
@@ -390,8 +385,7 @@ static void log_header(struct td_buffer *line, const char *key, const struct td_
         log_text(line, key, header->value);
 }
 
-static void write_access_log(const struct session *session, uint64_t sent_bytes, uint64_t took_ns,
-                             enum td_cut cut)
+static void write_access_log(const struct session *session, uint64_t sent_bytes, uint64_t took_ns, enum td_cut cut)
 {
     const struct exchange *exchange = &session->exchange;
     struct td_request request = request_of(session);
@@ -404,9 +398,8 @@ static void write_access_log(const struct session *session, uint64_t sent_bytes,
     td_buffer_printf(&line, "time=%s client=%s", now, client);
     log_text(&line, "method", request.method);
     log_text(&line, "target", request.target);
-    td_buffer_printf(&line, " status=%d sent=%" PRIu64 " length=%" PRIu64 " seconds=%.6f route=%s",
-                     exchange->status, sent_bytes, exchange->body_bytes, (double)took_ns / 1e9,
-                     td_route_name(exchange->route));
+    td_buffer_printf(&line, " status=%d sent=%" PRIu64 " length=%" PRIu64 " seconds=%.6f route=%s", exchange->status,
+                     sent_bytes, exchange->body_bytes, (double)took_ns / 1e9, td_route_name(exchange->route));
     if (cut != TD_CUT_NONE)
         td_buffer_printf(&line, " cut=%s", td_cut_name(cut));
     log_header(&line, "range", &request, "Range");
@@ -442,8 +435,7 @@ static enum td_cut cut_reason(const struct session *session, enum MHD_RequestTer
     return TD_CUT_CLIENT;
 }
 
-static void on_completed(void *cls, struct MHD_Connection *mhd, void **context,
-                         enum MHD_RequestTerminationCode code)
+static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, enum MHD_RequestTerminationCode code)
 {
     (void)mhd;
     struct td_http_server *server = cls;
@@ -486,9 +478,8 @@ static void note_no_thread(struct td_http_server *server)
     atomic_fetch_add(&server->api->metrics.refused_threads, 1);
     if ((last_ns == 0 || now_ns - last_ns > UINT64_C(60000000000)) &&
         atomic_compare_exchange_strong(&server->warned_ns, &last_ns, now_ns))
-        td_log(TD_LOG_ERROR,
-               "a connection was closed because no thread could be started for it; raise the limit on "
-               "processes (ulimit -u, or the container's pids limit)");
+        td_log(TD_LOG_ERROR, "a connection was closed because no thread could be started for it; raise the limit on "
+                             "processes (ulimit -u, or the container's pids limit)");
 }
 
 __attribute__((format(printf, 2, 0))) static void on_mhd_log(void *cls, const char *format, va_list args)
@@ -523,24 +514,23 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
     /* Not MHD_OPTION_STRICT_FOR_CLIENT: it answers a missing Host with two status lines; the guard does it well. Not
-     * MHD_OPTION_CONNECTION_TIMEOUT: it ends silent bodies and stalled answers too; server/connection has all deadlines. */
-    server->daemon =
-        td_mhd.start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
-                                MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
-                            0, NULL, NULL, on_request, server,                    //
-                            MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, server,       //
-                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
-                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
-                            MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
-                            MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
-                            MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
-                            MHD_OPTION_CONNECTION_LIMIT, limit,                   //
-                            MHD_OPTION_END);
+     * MHD_OPTION_CONNECTION_TIMEOUT: it ends silent bodies and stalled answers too; server/connection has all
+     * deadlines. */
+    server->daemon = td_mhd.start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
+                                             MHD_USE_POLL | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
+                                         0, NULL, NULL, on_request, server,                    //
+                                         MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, server,       //
+                                         MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
+                                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
+                                         MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
+                                         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
+                                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
+                                         MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
+                                         MHD_OPTION_CONNECTION_LIMIT, limit,                   //
+                                         MHD_OPTION_END);
     if (server->daemon == NULL) {
         free(server);
-        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                            "libmicrohttpd did not start; --log-level debug may say why");
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start; --log-level debug may say why");
     }
     *out = server;
     return true;
@@ -554,8 +544,7 @@ void td_http_server_destroy(struct td_http_server *server)
     free(server);
 }
 
-bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address,
-                        unsigned int address_len)
+bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address, unsigned int address_len)
 {
     return td_mhd.add_connection(server->daemon, fd, address, address_len) == MHD_YES;
 }

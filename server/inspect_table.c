@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Characters, of a metadata value, of a name, and of a column; --json has all. A cell that is wider than its column pushes
- * the rest of its row. */
+/* Characters, of a metadata value, of a name, and of a column; --json has all. A cell that is wider than its column
+ * pushes the rest of its row. */
 enum { METADATA_WIDTH = 100, NAME_WIDTH = 200, COLUMN_WIDTH = 100 };
 
 enum column { NAME, DTYPE, SHAPE, BYTES, OFFSET, FILE_NUMBER, NOTE, COLUMN_COUNT };
@@ -18,9 +18,8 @@ static const struct {
     const char *title;
     bool right;
 } columns[COLUMN_COUNT] = {
-    [NAME] = {"NAME", false},  [DTYPE] = {"DTYPE", false},  [SHAPE] = {"SHAPE", false},
-    [BYTES] = {"BYTES", true}, [OFFSET] = {"OFFSET", true}, [FILE_NUMBER] = {"FILE", true},
-    [NOTE] = {"NOTE", false},
+    [NAME] = {"NAME", false},    [DTYPE] = {"DTYPE", false},     [SHAPE] = {"SHAPE", false}, [BYTES] = {"BYTES", true},
+    [OFFSET] = {"OFFSET", true}, [FILE_NUMBER] = {"FILE", true}, [NOTE] = {"NOTE", false},
 };
 
 struct table {
@@ -197,8 +196,7 @@ static void print_totals(const struct td_checkpoint *checkpoint)
         if (count == 0)
             continue;
         td_terminal_bytes(bytes, size, sizeof size);
-        (void)printf("  total %-12s %8zu tensor%s  %12s\n", td_dtype_at(d)->name, count,
-                     count == 1 ? " " : "s", size);
+        (void)printf("  total %-12s %8zu tensor%s  %12s\n", td_dtype_at(d)->name, count, count == 1 ? " " : "s", size);
     }
     if (unserved > 0)
         (void)printf("  not addressable    %8zu tensor%s\n", unserved, plural(unserved));
@@ -221,12 +219,10 @@ static void print_heading(struct table *table)
     char size[32];
     td_terminal_bytes(checkpoint->total_bytes, size, sizeof size);
     (void)printf("%s", td_terminal_name(table->model->id, &table->shown));
-    (void)printf("  checkpoint %s, format %s, %zu tensor%s, %s in ",
-                 td_terminal_name(checkpoint->id, &table->shown), checkpoint->format,
-                 checkpoint->tensor_count, plural(checkpoint->tensor_count), size);
+    (void)printf("  checkpoint %s, format %s, %zu tensor%s, %s in ", td_terminal_name(checkpoint->id, &table->shown),
+                 checkpoint->format, checkpoint->tensor_count, plural(checkpoint->tensor_count), size);
     if (table->file_count == 1)
-        (void)printf("%s\n",
-                     td_terminal_name(td_model_relative(table->model, checkpoint->parts[0]), &table->shown));
+        (void)printf("%s\n", td_terminal_name(td_model_relative(table->model, checkpoint->parts[0]), &table->shown));
     else
         (void)printf("%zu files\n", table->file_count);
 }

@@ -44,12 +44,11 @@ static void help(FILE *out)
         "options of serve (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
         out);
     td_config_help(out);
-    (void)fputs(
-        "\n"
-        "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
-        "exit codes: 0 good; 1 could not start, refused a file or a plan, found a file that differs,\n"
-        "            or is not healthy; 2 wrong usage; 3 verify had nothing to compare.\n",
-        out);
+    (void)fputs("\n"
+                "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
+                "exit codes: 0 good; 1 could not start, refused a file or a plan, found a file that differs,\n"
+                "            or is not healthy; 2 wrong usage; 3 verify had nothing to compare.\n",
+                out);
 }
 
 /* Says too whether this machine can serve: libmicrohttpd is not linked, but loaded. */
@@ -83,16 +82,14 @@ static int unknown_command(const char *name)
     char near[TD_SUGGEST_BYTES];
     struct stat st;
     if (!is_option && stat(name, &st) == 0 && S_ISDIR(st.st_mode)) {
-        td_terminal_complain("\"%s\" is a directory, not a command; to serve it: tensord serve %s", name,
-                             name);
+        td_terminal_complain("\"%s\" is a directory, not a command; to serve it: tensord serve %s", name, name);
         return TD_EXIT_USAGE;
     }
     td_suggest(name, is_option ? "--" : "", is_option ? options : words, near);
     if (strcmp(name, "-v") == 0 || strcmp(name, "-V") == 0 || strcmp(name, "version") == 0)
         (void)snprintf(near, sizeof near, " (did you mean --version?)");
-    td_terminal_complain(
-        "unknown %s \"%s\"%s; there are serve, inspect, plan, verify, health and help, and --version",
-        is_option ? "option" : "command", name, near);
+    td_terminal_complain("unknown %s \"%s\"%s; there are serve, inspect, plan, verify, health and help, and --version",
+                         is_option ? "option" : "command", name, near);
     return TD_EXIT_USAGE;
 }
 

@@ -27,8 +27,7 @@ bool td_mhd_load(struct td_error *err)
 #undef FIND
     if (!ok) {
         (void)dlclose(library);
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            TD_MHD_SONAME " is too old: 0.9.75 or newer is needed");
+        return td_error_set(err, TD_FAILED_PRECONDITION, TD_MHD_SONAME " is too old: 0.9.75 or newer is needed");
     }
     td_mhd = found;
     return true;

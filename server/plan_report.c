@@ -23,8 +23,7 @@ void td_plan_tally_file(const struct td_shard_file *file, struct td_plan_tally *
                 continue;
             out->runs += count;
             out->largest_run = run->len > out->largest_run ? run->len : out->largest_run;
-            out->smallest_run =
-                out->smallest_run == 0 || run->len < out->smallest_run ? run->len : out->smallest_run;
+            out->smallest_run = out->smallest_run == 0 || run->len < out->smallest_run ? run->len : out->smallest_run;
         }
     }
 }
@@ -68,8 +67,7 @@ static double share_of(const struct td_plan_tally *tally, const struct td_checkp
 
 /* ---- a table ------------------------------------------------------------------------------------------- */
 
-static void print_row(const char *name, const struct td_plan_tally *tally,
-                      const struct td_checkpoint *checkpoint)
+static void print_row(const char *name, const struct td_plan_tally *tally, const struct td_checkpoint *checkpoint)
 {
     char size[TD_TERMINAL_BYTES];
     char smallest[TD_TERMINAL_BYTES];
@@ -77,9 +75,8 @@ static void print_row(const char *name, const struct td_plan_tally *tally,
     td_terminal_bytes(tally->nbytes, size, sizeof size);
     td_terminal_bytes(tally->smallest_run, smallest, sizeof smallest);
     td_terminal_bytes(tally->largest_run, largest, sizeof largest);
-    (void)printf("  %-5s %12s %8.1f %% %12" PRIu64 " %12s %12s\n", name, size,
-                 100 * share_of(tally, checkpoint), tally->runs, tally->runs == 0 ? "-" : smallest,
-                 tally->runs == 0 ? "-" : largest);
+    (void)printf("  %-5s %12s %8.1f %% %12" PRIu64 " %12s %12s\n", name, size, 100 * share_of(tally, checkpoint),
+                 tally->runs, tally->runs == 0 ? "-" : smallest, tally->runs == 0 ? "-" : largest);
 }
 
 static void print_heading(const struct td_plan_report *report)
@@ -97,8 +94,7 @@ static void print_heading(const struct td_plan_report *report)
                  : report->covers       ? "a plan with rules"
                                         : "a plan with ranks",
                  report->tp_size);
-    (void)printf("  %-5s %12s %10s %12s %12s %12s\n", "RANK", "BYTES", "SHARE", "RUNS", "SMALLEST",
-                 "LARGEST");
+    (void)printf("  %-5s %12s %10s %12s %12s %12s\n", "RANK", "BYTES", "SHARE", "RUNS", "SMALLEST", "LARGEST");
     td_buffer_fini(&memory);
 }
 
@@ -123,8 +119,7 @@ static void print_rule(const struct td_plan_match *match, size_t rule, const cha
 {
     struct td_buffer memory;
     td_buffer_init(&memory);
-    (void)printf("rule %zu%s (\"%s\")", rule + 1, of,
-                 td_terminal_name(match->rules->rules[rule].match, &memory));
+    (void)printf("rule %zu%s (\"%s\")", rule + 1, of, td_terminal_name(match->rules->rules[rule].match, &memory));
     td_buffer_fini(&memory);
 }
 
@@ -145,8 +140,7 @@ static void print_unused_rules(const struct td_plan_match *match)
             (void)printf("it matches no tensor's name\n");
         } else {
             print_rule(match, (size_t)(why.taker - match->rules->rules), "");
-            (void)printf("%s every tensor that it matches\n",
-                         why.several ? " and others before it take" : " takes");
+            (void)printf("%s every tensor that it matches\n", why.several ? " and others before it take" : " takes");
         }
     }
 }
@@ -185,11 +179,10 @@ static void print_json_text(const char *before, const char *text)
 /* Members without braces. */
 static void print_tally_json(const struct td_plan_tally *tally, const struct td_checkpoint *checkpoint)
 {
-    (void)printf("\"nbytes\":%" PRIu64 ",\"share\":%.6f,\"header_bytes\":%" PRIu64
-                 ",\"padding_bytes\":%" PRIu64 ",\"runs\":%" PRIu64 ",\"smallest_run\":%" PRIu64
-                 ",\"largest_run\":%" PRIu64,
-                 tally->nbytes, share_of(tally, checkpoint), tally->header_bytes, tally->padding_bytes,
-                 tally->runs, tally->smallest_run, tally->largest_run);
+    (void)printf("\"nbytes\":%" PRIu64 ",\"share\":%.6f,\"header_bytes\":%" PRIu64 ",\"padding_bytes\":%" PRIu64
+                 ",\"runs\":%" PRIu64 ",\"smallest_run\":%" PRIu64 ",\"largest_run\":%" PRIu64,
+                 tally->nbytes, share_of(tally, checkpoint), tally->header_bytes, tally->padding_bytes, tally->runs,
+                 tally->smallest_run, tally->largest_run);
 }
 
 void td_plan_report_json(const struct td_plan_report *report)

@@ -67,8 +67,7 @@ static void *progress_main(void *argument)
 }
 
 void td_progress_start(struct td_progress *progress, const char *path,
-                       void (*describe)(const void *context, char *text, size_t capacity),
-                       const void *context)
+                       void (*describe)(const void *context, char *text, size_t capacity), const void *context)
 {
     memset(progress, 0, sizeof *progress);
     progress->path = path;

@@ -1,5 +1,5 @@
-/* A line on standard error that says how far something is, for the person who waits: from one second on, renewed in place
- * on a terminal, a new line every few seconds elsewhere. */
+/* A line on standard error that says how far something is, for the person who waits: from one second on, renewed in
+ * place on a terminal, a new line every few seconds elsewhere. */
 #ifndef TD_SERVER_PROGRESS_H
 #define TD_SERVER_PROGRESS_H
 
@@ -17,11 +17,10 @@ struct td_progress {
     bool started, stop, shown, terminal;
 };
 
-/* `describe` writes what is going on and how far it is, in a few words; called by a thread of the line. path and context
- * must outlive it. Without a thread to spare there is no line; nothing else fails. */
+/* `describe` writes what is going on and how far it is, in a few words; called by a thread of the line. path and
+ * context must outlive it. Without a thread to spare there is no line; nothing else fails. */
 void td_progress_start(struct td_progress *progress, const char *path,
-                       void (*describe)(const void *context, char *text, size_t capacity),
-                       const void *context);
+                       void (*describe)(const void *context, char *text, size_t capacity), const void *context);
 
 /* Between the two nothing is written and the terminal's line is clear: for other lines. */
 void td_progress_pause(struct td_progress *progress);

@@ -132,8 +132,8 @@ static void note_framing(const struct td_header *header, struct framing *framing
     }
 }
 
-/* The methods that the service has are judged strictly. Another one is refused by the router whatever its body is like: not
- * a byte behind its header is looked at. */
+/* The methods that the service has are judged strictly. Another one is refused by the router whatever its body is like:
+ * not a byte behind its header is looked at. */
 static struct td_guard_verdict judge_framing(const struct framing *framing, struct td_text method,
                                              uint64_t max_body_bytes)
 {
@@ -145,12 +145,10 @@ static struct td_guard_verdict judge_framing(const struct framing *framing, stru
     if (is_post && framing->encodings == 1 && framing->is_chunked && framing->lengths == 0)
         return refuse(411, "the body must come with a Content-Length: Transfer-Encoding is not accepted");
     if (framing->encodings > 0)
-        return refuse(
-            400, is_post ? "Transfer-Encoding is not accepted"
-                         : "only requests with POST have a body here: Transfer-Encoding is not accepted");
+        return refuse(400, is_post ? "Transfer-Encoding is not accepted"
+                                   : "only requests with POST have a body here: Transfer-Encoding is not accepted");
     if (!is_post && (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_zero)))
-        return refuse(
-            400, "only requests with POST have a body here: Content-Length must be absent or one plain 0");
+        return refuse(400, "only requests with POST have a body here: Content-Length must be absent or one plain 0");
     if (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_number))
         return refuse(400, "Content-Length must be there once, as a plain number");
     if (framing->length > max_body_bytes)

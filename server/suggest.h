@@ -12,9 +12,10 @@ enum { TD_SUGGEST_BYTES = 96 };
  * near, as described below. */
 const char *td_suggest_nearest(struct td_text word, const char *const *known);
 
-/* Writes " (did you mean PREFIXword?)" to out when one of the known words (NULL-terminated) is near, else an empty text.
- * Near is: few letters are wrong, missing, too many or swapped; or the known word begins with the given one. Dashes in
- * front of the given word do not count, but a word that is already right with them is not suggested again. Words beyond 40 bytes are near to nothing, which bounds the work. */
+/* Writes " (did you mean PREFIXword?)" to out when one of the known words (NULL-terminated) is near, else an empty
+ * text. Near is: few letters are wrong, missing, too many or swapped; or the known word begins with the given one.
+ * Dashes in front of the given word do not count, but a word that is already right with them is not suggested again.
+ * Words beyond 40 bytes are near to nothing, which bounds the work. */
 void td_suggest(const char *word, const char *prefix, const char *const *known, char out[TD_SUGGEST_BYTES]);
 
 #endif

@@ -19,8 +19,8 @@ static void write_shown(FILE *out, const char *before, struct td_text text, cons
     td_buffer_fini(&memory);
 }
 
-__attribute__((format(printf, 3, 0))) static void write_line(FILE *out, const char *before,
-                                                             const char *format, va_list args)
+__attribute__((format(printf, 3, 0))) static void write_line(FILE *out, const char *before, const char *format,
+                                                             va_list args)
 {
     char small[1024];
     struct td_buffer memory;

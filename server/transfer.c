@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert((int)TD_WINDOW_BYTES <= (int)TD_COMPOSED_WINDOW_BYTES,
-               "windows over composed blobs are counted");
+_Static_assert((int)TD_WINDOW_BYTES <= (int)TD_COMPOSED_WINDOW_BYTES, "windows over composed blobs are counted");
 
 /* A body while it is sent; freed by libmicrohttpd with the response. */
 struct transfer {
@@ -45,8 +44,7 @@ static void tell_damage(struct td_registry *registry, const struct td_error *err
     enum { PAUSE_NS = 1000000000 };
     uint64_t now = td_clock_ns();
     uint64_t last = atomic_load(&registry->damage_told_ns);
-    if ((last == 0 || now - last >= PAUSE_NS) &&
-        atomic_compare_exchange_strong(&registry->damage_told_ns, &last, now))
+    if ((last == 0 || now - last >= PAUSE_NS) && atomic_compare_exchange_strong(&registry->damage_told_ns, &last, now))
         td_log(TD_LOG_ERROR, "an answer was broken off: %s", err->message);
 }
 
@@ -106,8 +104,7 @@ static struct MHD_Response *create_flat(struct td_response *response)
     if (bytes == NULL)
         return NULL;
     if (!td_body_read(&response->body, &cursor, bytes, len, &err) || !td_body_unchanged(&response->body)) {
-        (void)td_error_set(&err, TD_UNAVAILABLE,
-                           "the file changed while it was read; it is being read again");
+        (void)td_error_set(&err, TD_UNAVAILABLE, "the file changed while it was read; it is being read again");
         td_response_fail_error(response, &err);
         len = (size_t)response->body.total_bytes;
         char *grown = realloc(bytes, len + 1);
@@ -148,8 +145,8 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
 /* Whether the body can be sent in place; if so, the connection is registered as sending from its files. */
 static bool pin(const struct td_body *body, struct td_connection *connection)
 {
-    if (body->total_bytes <= TD_COPY_BYTES || td_body_run_count(body) > TD_IOVEC_RUNS ||
-        !td_body_is_pinned(body) || !td_connection_pin(connection, body))
+    if (body->total_bytes <= TD_COPY_BYTES || td_body_run_count(body) > TD_IOVEC_RUNS || !td_body_is_pinned(body) ||
+        !td_connection_pin(connection, body))
         return false;
     /* Registered first, then looked at again: a lease that breaks in between is seen by one of the two. */
     if (td_body_is_pinned(body))
@@ -159,8 +156,7 @@ static bool pin(const struct td_body *body, struct td_connection *connection)
 }
 
 /* In place, or through windows. */
-static struct MHD_Response *create_long(struct td_response *response, struct td_connection *connection,
-                                        bool pinned)
+static struct MHD_Response *create_long(struct td_response *response, struct td_connection *connection, bool pinned)
 {
     struct transfer *transfer = transfer_take(response, connection);
     if (transfer == NULL)
@@ -170,8 +166,7 @@ static struct MHD_Response *create_long(struct td_response *response, struct td_
     if (pinned)
         made = create_pinned(transfer);
     else
-        made = td_mhd.create_response_from_callback(total,
-                                                    total < TD_WINDOW_BYTES ? (size_t)total : TD_WINDOW_BYTES,
+        made = td_mhd.create_response_from_callback(total, total < TD_WINDOW_BYTES ? (size_t)total : TD_WINDOW_BYTES,
                                                     read_window, transfer, transfer_free);
     if (made == NULL) /* then libmicrohttpd does not call the free callback */
         transfer_free(transfer);
@@ -206,8 +201,8 @@ static bool add_headers(struct MHD_Response *made, const struct td_response *res
     return ok;
 }
 
-struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection,
-                                        bool head, uint64_t *body_bytes, bool *direct)
+struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
+                                        uint64_t *body_bytes, bool *direct)
 {
     struct MHD_Response *made;
     uint64_t total = response->body.total_bytes;
@@ -236,8 +231,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
 uint64_t td_transfer_header_bytes(const struct td_response *response, uint64_t content_bytes)
 {
     char length[24];
-    uint64_t bytes =
-        strlen("HTTP/1.1 200 ") + strlen(td_mhd.get_reason_phrase_for((unsigned int)response->status)) + 2;
+    uint64_t bytes = strlen("HTTP/1.1 200 ") + strlen(td_mhd.get_reason_phrase_for((unsigned int)response->status)) + 2;
     bytes += strlen("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
     bytes += strlen("Content-Length: \r\n") +
              (size_t)snprintf(length, sizeof length, "%llu", (unsigned long long)content_bytes);

@@ -8,13 +8,12 @@
 #include <string.h>
 
 /* By name. */
-static const struct td_table_engine *const engines[] = {&td_engine_fsdp, &td_engine_nano_vllm,
-                                                        &td_engine_none, &td_engine_vllm};
+static const struct td_table_engine *const engines[] = {&td_engine_fsdp, &td_engine_nano_vllm, &td_engine_none,
+                                                        &td_engine_vllm};
 
 enum { MAX_NEXTN_LAYERS = 64 };
 
-_Static_assert(sizeof engines / sizeof *engines == TD_ENGINE_COUNT,
-               "TD_ENGINE_COUNT is the number of engines");
+_Static_assert(sizeof engines / sizeof *engines == TD_ENGINE_COUNT, "TD_ENGINE_COUNT is the number of engines");
 
 const char *td_engine_name(size_t i)
 {
@@ -46,8 +45,8 @@ bool td_engine_not_found(struct td_text name, struct td_error *err)
 {
     char known[TD_ERROR_MESSAGE_BYTES];
     td_engine_list(known, sizeof known);
-    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; there are %s",
-                        (int)(name.len > 64 ? 64 : name.len), name.p, known);
+    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; there are %s", (int)(name.len > 64 ? 64 : name.len),
+                        name.p, known);
 }
 
 bool td_engine_needs_config(struct td_text name)
@@ -98,8 +97,7 @@ static void list_models(const struct td_table_engine *engine, char *out, size_t 
         (void)snprintf(out + len, capacity - len, " and %zu more", more);
 }
 
-static bool no_table(const struct td_table_engine *engine, const struct td_model_config *config,
-                     struct td_error *err)
+static bool no_table(const struct td_table_engine *engine, const struct td_model_config *config, struct td_error *err)
 {
     enum { KNOWN_BYTES = TD_ERROR_MESSAGE_BYTES - 150 }; /* what the message has beside them */
     char known[KNOWN_BYTES];
@@ -107,11 +105,10 @@ static bool no_table(const struct td_table_engine *engine, const struct td_model
     const char *name = config->architecture[0] != '\0' ? config->architecture : config->model_type;
     if (name[0] == '\0')
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "config.json names no architecture; engine %s knows %s; for others " ELSE,
-                            engine->name, known);
-    return td_error_set(err, TD_FAILED_PRECONDITION,
-                        "engine %s has no table for %.40s; it knows %s; for others " ELSE, engine->name, name,
-                        known);
+                            "config.json names no architecture; engine %s knows %s; for others " ELSE, engine->name,
+                            known);
+    return td_error_set(err, TD_FAILED_PRECONDITION, "engine %s has no table for %.40s; it knows %s; for others " ELSE,
+                        engine->name, name, known);
 }
 
 static const struct td_table_model *find_model(const struct td_table_engine *engine,
@@ -131,12 +128,11 @@ static const struct td_table_model *find_model(const struct td_table_engine *eng
 
 static bool missing(struct td_error *err, const char *key)
 {
-    return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has no %s, which the layout depends on",
-                        key);
+    return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has no %s, which the layout depends on", key);
 }
 
-static bool check_numbers(const struct td_table_model *model, struct td_model_config *config,
-                          uint64_t tp_size, struct td_error *err)
+static bool check_numbers(const struct td_table_model *model, struct td_model_config *config, uint64_t tp_size,
+                          struct td_error *err)
 {
     if (config->heads == 0)
         return missing(err, "num_attention_heads");
@@ -149,15 +145,13 @@ static bool check_numbers(const struct td_table_model *model, struct td_model_co
         config->kv_heads = config->multi_query ? 1 : config->heads;
     if (!latent && config->heads % config->kv_heads != 0)
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "config.json: %" PRIu64 " key-value heads do not divide %" PRIu64
-                            " attention heads",
+                            "config.json: %" PRIu64 " key-value heads do not divide %" PRIu64 " attention heads",
                             config->kv_heads, config->heads);
     if ((model->particulars & TD_TABLE_HAS_EXPERTS) != 0 && config->experts == 0)
         return missing(err, "number of experts");
     if ((model->particulars & TD_TABLE_RANKS_LE_EXPERTS) != 0 && tp_size > config->experts)
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "tp_size %" PRIu64 " is more than the %" PRIu64
-                            " experts, which the engine refuses for %s",
+                            "tp_size %" PRIu64 " is more than the %" PRIu64 " experts, which the engine refuses for %s",
                             tp_size, config->experts, model->architecture);
     return true;
 }
@@ -183,8 +177,7 @@ static void set_heads(const struct builder *b, struct td_rule *rule, enum td_tab
 {
     const struct td_model_config *config = b->config;
     const struct td_rule_part any_heads = {.count = config->heads, .what = TD_UNITS_HEADS};
-    const struct td_rule_part queries = {
-        .count = config->heads, .unit = config->head_dim, .what = TD_UNITS_HEADS};
+    const struct td_rule_part queries = {.count = config->heads, .unit = config->head_dim, .what = TD_UNITS_HEADS};
     const struct td_rule_part keys = {.count = config->kv_heads,
                                       .unit = config->head_dim,
                                       .replicate = b->engine->replicates_keys,
@@ -214,8 +207,7 @@ static void set_layout(const struct builder *b, struct td_rule *rule, enum td_ta
         rule->uneven = TD_UNEVEN_CHUNK;
         break;
     case TD_TABLE_VOCABULARY:
-        rule->parts[0] =
-            (struct td_rule_part){.count = b->config->vocab_size, .unit = 1, .what = TD_UNITS_VOCABULARY};
+        rule->parts[0] = (struct td_rule_part){.count = b->config->vocab_size, .unit = 1, .what = TD_UNITS_VOCABULARY};
         rule->part_count = 1;
         rule->pad_to = b->engine->vocabulary_pad;
         break;
@@ -290,8 +282,7 @@ static bool drop_nextn(struct builder *b, struct td_arena *arena, struct td_erro
     return ok;
 }
 
-static bool allocate_rules(struct td_rule_list *list, size_t count, struct td_arena *arena,
-                           struct td_error *err)
+static bool allocate_rules(struct td_rule_list *list, size_t count, struct td_arena *arena, struct td_error *err)
 {
     list->count = 0;
     list->rules = td_arena_array(arena, count, sizeof *list->rules);
@@ -303,10 +294,9 @@ static bool add_model(struct builder *b, const struct td_table_model *model, str
 {
     size_t count = b->config->nextn_layers;
     if (count > MAX_NEXTN_LAYERS || (count > 0 && b->config->layers == 0))
-        return td_error_set(
-            err, TD_FAILED_PRECONDITION,
-            "config.json: num_nextn_predict_layers is %zu; at most %d, and with num_hidden_layers", count,
-            MAX_NEXTN_LAYERS);
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "config.json: num_nextn_predict_layers is %zu; at most %d, and with num_hidden_layers",
+                            count, MAX_NEXTN_LAYERS);
     for (size_t i = 0; i < TD_TABLE_MAX_FRAGMENTS && model->fragments[i] != NULL; i++)
         count += fragment_len(model->fragments[i]);
     if (!allocate_rules(b->list, count, arena, err) || !drop_nextn(b, arena, err))
@@ -335,11 +325,10 @@ static bool refuse_model(const struct td_table_engine *engine, const struct td_r
                                 rule->refuse);
     }
     if (config->quantised)
-        return td_error_set(
-            err, TD_FAILED_PRECONDITION,
-            "config.json has a quantization_config, and the layout of quantised weights depends "
-            "on how engine %s runs them; " ELSE,
-            engine->name);
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "config.json has a quantization_config, and the layout of quantised weights depends "
+                            "on how engine %s runs them; " ELSE,
+                            engine->name);
     return td_error_set(err, TD_FAILED_PRECONDITION, "engine %s has no layout for %.40s; " ELSE, engine->name,
                         config->architecture[0] != '\0' ? config->architecture : config->model_type);
 }
@@ -349,15 +338,13 @@ static bool check_tp_size(const struct td_table_engine *engine, uint64_t tp_size
     if (!td_tp_size_check(tp_size, err))
         return false;
     if (engine->max_tp_size > 0 && tp_size > engine->max_tp_size)
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "tp_size is %" PRIu64 "; engine %s takes at most %" PRIu64, tp_size, engine->name,
-                            engine->max_tp_size);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "tp_size is %" PRIu64 "; engine %s takes at most %" PRIu64,
+                            tp_size, engine->name, engine->max_tp_size);
     return true;
 }
 
-bool td_engine_rules(const char *engine_name, struct td_text config_text,
-                     const struct td_tensor_list *tensors, uint64_t tp_size, struct td_arena *arena,
-                     struct td_rule_list *out, struct td_error *err)
+bool td_engine_rules(const char *engine_name, struct td_text config_text, const struct td_tensor_list *tensors,
+                     uint64_t tp_size, struct td_arena *arena, struct td_rule_list *out, struct td_error *err)
 {
     const struct td_table_engine *engine = find_engine(td_text_of(engine_name));
     struct td_model_config config = {.heads = 0};
@@ -375,8 +362,7 @@ bool td_engine_rules(const char *engine_name, struct td_text config_text,
     }
     if (config_text.p == NULL)
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "the model has no config.json, from which engine %s learns the architecture",
-                            engine->name);
+                            "the model has no config.json, from which engine %s learns the architecture", engine->name);
     if (!td_model_config_read(config_text, &config, err))
         return false;
     const struct td_table_model *model = find_model(engine, &config);

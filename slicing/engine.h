@@ -1,5 +1,5 @@
-/* Built-in engines: which rules hold for a model of theirs. They are tables (engine_*.c), chosen by the architecture that
- * config.json names and filled with its numbers of heads. */
+/* Built-in engines: which rules hold for a model of theirs. They are tables (engine_*.c), chosen by the architecture
+ * that config.json names and filled with its numbers of heads. */
 #ifndef TD_SLICING_ENGINE_H
 #define TD_SLICING_ENGINE_H
 
@@ -29,10 +29,10 @@ enum { TD_ENGINE_REVISION = 1 };
 
 /* The rules of an engine for this model. config is config.json's text, NULL when there is none ("none" and "fsdp" need
  * none). Rules live in the arena or are static. Errors: TD_NOT_FOUND for an unknown engine; TD_FAILED_PRECONDITION for
- * a missing or unreadable config.json, an architecture without a table (the message names those that have one and points
- * to plans with rules), numbers of heads that are not those of the tensors, a tp_size that the engine refuses. */
-bool td_engine_rules(const char *engine, struct td_text config, const struct td_tensor_list *tensors,
-                     uint64_t tp_size, struct td_arena *arena, struct td_rule_list *out,
-                     struct td_error *err);
+ * a missing or unreadable config.json, an architecture without a table (the message names those that have one and
+ * points to plans with rules), numbers of heads that are not those of the tensors, a tp_size that the engine refuses.
+ */
+bool td_engine_rules(const char *engine, struct td_text config, const struct td_tensor_list *tensors, uint64_t tp_size,
+                     struct td_arena *arena, struct td_rule_list *out, struct td_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* nano-vllm: https://github.com/GeeeekExplorer/nano-vllm, nanovllm/utils/loader.py, nanovllm/layers/linear.py,
  * nanovllm/layers/embed_head.py, nanovllm/models/qwen3.py.
  *
- * Its one model is Qwen3. Its loader asks the model for a parameter of every tensor's name, so a name that the model has
- * not got ends it; also one that is fused already, since it finds `v_proj` within `qkv_proj`. */
+ * Its one model is Qwen3. Its loader asks the model for a parameter of every tensor's name, so a name that the model
+ * has not got ends it; also one that is fused already, since it finds `v_proj` within `qkv_proj`. */
 #include "slicing/engine_table.h"
 
 #define NO_PARAMETER "nano-vllm's Qwen3 has no parameter for it, its loader stops there"
@@ -13,8 +13,7 @@ static const struct td_table_rule weights[] = {
     {"model.norm.weight", NULL, TD_TABLE_WHOLE, 0},
     {"model.layers.*.input_layernorm.weight", NULL, TD_TABLE_WHOLE, 0},
     {"model.layers.*.post_attention_layernorm.weight", NULL, TD_TABLE_WHOLE, 0},
-    {"model.layers.*.self_attn.q_proj.weight", "model.layers.*.self_attn.qkv_proj.weight", TD_TABLE_QUERIES,
-     0},
+    {"model.layers.*.self_attn.q_proj.weight", "model.layers.*.self_attn.qkv_proj.weight", TD_TABLE_QUERIES, 0},
     {"model.layers.*.self_attn.k_proj.weight", "model.layers.*.self_attn.qkv_proj.weight", TD_TABLE_KEYS, 1},
     {"model.layers.*.self_attn.v_proj.weight", "model.layers.*.self_attn.qkv_proj.weight", TD_TABLE_KEYS, 2},
     {"model.layers.*.self_attn.o_proj.weight", NULL, TD_TABLE_QUERIES_ROW, 0},

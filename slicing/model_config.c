@@ -40,10 +40,7 @@ static const struct number_key flag_keys[] = {
     NUMBER("multi_query", multi_query),
 };
 
-enum {
-    NUMBER_KEYS = sizeof number_keys / sizeof *number_keys,
-    FLAG_KEYS = sizeof flag_keys / sizeof *flag_keys
-};
+enum { NUMBER_KEYS = sizeof number_keys / sizeof *number_keys, FLAG_KEYS = sizeof flag_keys / sizeof *flag_keys };
 
 struct config_reader {
     struct td_json json;
@@ -120,8 +117,7 @@ static bool read_architectures(struct config_reader *r)
         return false;
     while ((token = td_json_next(&r->json)) != TD_JSON_ARRAY_END)
         if (token != TD_JSON_STRING)
-            return token != TD_JSON_ERROR &&
-                   td_json_fail(&r->json, "architectures must be an array of names");
+            return token != TD_JSON_ERROR && td_json_fail(&r->json, "architectures must be an array of names");
     return true;
 }
 
@@ -201,13 +197,13 @@ bool td_model_config_read(struct td_text text, struct td_model_config *out, stru
     struct config_reader r = {.seen = 0};
     struct td_json text_config = {.text = {NULL, 0}}; /* until it is found */
     if (text.len > TD_CONFIG_MAX_BYTES)
-        return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has %zu bytes; at most %d are read",
-                            text.len, TD_CONFIG_MAX_BYTES);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has %zu bytes; at most %d are read", text.len,
+                            TD_CONFIG_MAX_BYTES);
     td_json_init(&r.json, text, 0, &inner);
     if (!read_object(&r, &text_config) || !td_json_expect(&r.json, TD_JSON_END, "the end of the file") ||
         (text_config.text.p != NULL && !read_text_config(&r, &text_config)))
-        return td_error_set(err, TD_FAILED_PRECONDITION, "config.json: %s (at byte %" PRIu64 ")",
-                            inner.message, inner.pos);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "config.json: %s (at byte %" PRIu64 ")", inner.message,
+                            inner.pos);
     struct td_model_config *config = &r.config;
     if (config->kv_heads == 0)
         config->kv_heads = config->heads;

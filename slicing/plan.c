@@ -39,8 +39,8 @@ struct group {
 static bool two_for_one(const struct planner *p, const struct td_matched *a, const struct td_matched *b)
 {
     return td_error_set(p->err, TD_FAILED_PRECONDITION,
-                        "tensors \"%.110s\" and \"%.110s\" would both be the same part of \"%.110s\"",
-                        a->tensor->name, b->tensor->name, a->out);
+                        "tensors \"%.110s\" and \"%.110s\" would both be the same part of \"%.110s\"", a->tensor->name,
+                        b->tensor->name, a->out);
 }
 
 /* The first rule of those that make the result whose part a cell has not. */
@@ -64,8 +64,7 @@ static const struct td_rule *missing_rule(const struct planner *p, const struct 
     return found;
 }
 
-static bool lacks_part(const struct planner *p, const struct group *group, size_t cell,
-                       const struct td_matched *beside)
+static bool lacks_part(const struct planner *p, const struct group *group, size_t cell, const struct td_matched *beside)
 {
     const struct td_rule *rule = missing_rule(p, group, cell);
     char index[40] = "";
@@ -99,8 +98,7 @@ static bool check_group(const struct planner *p, struct group *group)
     for (size_t i = 1; i < group->count; i++) {
         const struct td_matched *m = &group->matches[i];
         if (head->rule == NULL || m->rule == NULL ||
-            p->match->class_of[number] != p->match->class_of[rule_number(p, m)] ||
-            m->rule->stack != group->stack)
+            p->match->class_of[number] != p->match->class_of[rule_number(p, m)] || m->rule->stack != group->stack)
             return two_for_one(p, head, m);
     }
     group->cells = (group->count + group->slots - 1) / group->slots;
@@ -183,21 +181,19 @@ static bool check_shapes(const struct planner *p, struct group *group)
 }
 
 /* What of one tensor is this rank's, along the axis. */
-static bool split_tensor(const struct planner *p, const struct td_matched *m, uint32_t axis,
-                         struct td_split *out)
+static bool split_tensor(const struct planner *p, const struct td_matched *m, uint32_t axis, struct td_split *out)
 {
     const struct td_tensor *tensor = m->tensor;
     uint64_t size = tensor->rank == 0 ? 1 : tensor->shape[axis];
     if (m->rule != NULL && !m->rule->whole && tensor->rank > 0)
-        return td_split_dimension(m->rule, tensor->name, size, p->plan->tp_size, p->plan->tp_rank, out,
-                                  p->err);
+        return td_split_dimension(m->rule, tensor->name, size, p->plan->tp_size, p->plan->tp_rank, out, p->err);
     *out = (struct td_split){.count = size > 0, .size = size};
     out->pieces[0] = (struct td_split_piece){.size = size, .count = 1};
     return true;
 }
 
-/* Runs of a piece begin and end between the blocks of the type: rows of 2^n elements in types below a byte, GGUF's block
- * types. */
+/* Runs of a piece begin and end between the blocks of the type: rows of 2^n elements in types below a byte, GGUF's
+ * block types. */
 static bool check_blocks(const struct planner *p, const struct td_matched *m, uint32_t axis,
                          const struct td_split *split)
 {
@@ -226,8 +222,8 @@ static bool refuse_memory(const struct planner *p)
     return td_arena_refuse(&p->plan->arena, this_plan, p->err);
 }
 
-/* Makes room for one more item in an array that lies outside of the arena but takes its memory from the same budget. `items`
- * is the address of the array's pointer. */
+/* Makes room for one more item in an array that lies outside of the arena but takes its memory from the same budget.
+ * `items` is the address of the array's pointer. */
 static bool grow(struct planner *p, void *items, size_t count, size_t *capacity, size_t size)
 {
     struct td_arena *arena = &p->plan->arena;
@@ -245,12 +241,11 @@ static bool append_pieces(struct planner *p, const struct td_matched *m, const s
         const struct td_split_piece *piece = &split->pieces[i];
         if (!grow(p, &plan->pieces, plan->piece_count, &p->piece_capacity, sizeof *plan->pieces))
             return false;
-        plan->pieces[plan->piece_count++] =
-            (struct td_plan_piece){.tensor = piece->zeros ? TD_PIECE_ZEROS : m->number,
-                                   .start = piece->start,
-                                   .size = piece->size,
-                                   .count = piece->count,
-                                   .stride = piece->stride};
+        plan->pieces[plan->piece_count++] = (struct td_plan_piece){.tensor = piece->zeros ? TD_PIECE_ZEROS : m->number,
+                                                                   .start = piece->start,
+                                                                   .size = piece->size,
+                                                                   .count = piece->count,
+                                                                   .stride = piece->stride};
     }
     return true;
 }
@@ -361,8 +356,7 @@ static void *settle_array(struct planner *p, void *items, size_t count, size_t c
 static bool settle(struct planner *p)
 {
     struct td_plan *plan = p->plan;
-    plan->outputs =
-        settle_array(p, plan->outputs, plan->output_count, p->output_capacity, sizeof *plan->outputs);
+    plan->outputs = settle_array(p, plan->outputs, plan->output_count, p->output_capacity, sizeof *plan->outputs);
     plan->pieces = settle_array(p, plan->pieces, plan->piece_count, p->piece_capacity, sizeof *plan->pieces);
     return plan->outputs != NULL && plan->pieces != NULL;
 }
@@ -396,13 +390,13 @@ static bool check_rank(uint64_t tp_size, uint64_t tp_rank, struct td_error *err)
     if (!td_tp_size_check(tp_size, err))
         return false;
     if (tp_rank >= tp_size)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "rank %" PRIu64 " of %" PRIu64 "; ranks count from 0",
-                            tp_rank, tp_size);
+        return td_error_set(err, TD_INVALID_ARGUMENT, "rank %" PRIu64 " of %" PRIu64 "; ranks count from 0", tp_rank,
+                            tp_size);
     return true;
 }
 
-bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank,
-                        struct td_plan *out, struct td_error *err)
+bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank, struct td_plan *out,
+                        struct td_error *err)
 {
     struct planner p = {.match = match, .plan = out, .err = err};
     *out = (struct td_plan){.tp_size = tp_size, .tp_rank = tp_rank};
@@ -416,8 +410,8 @@ bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uin
     return ok;
 }
 
-bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
-                        uint64_t tp_size, uint64_t tp_rank, struct td_plan *out, struct td_error *err)
+bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors, uint64_t tp_size,
+                        uint64_t tp_rank, struct td_plan *out, struct td_error *err)
 {
     struct td_plan_match match = {0};
     *out = (struct td_plan){0};

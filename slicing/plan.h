@@ -1,5 +1,5 @@
-/* Plans: what one rank's file holds, tensor by tensor, as pieces of the checkpoint's tensors. Pure: tensors' names, types
- * and shapes in, numbers out. */
+/* Plans: what one rank's file holds, tensor by tensor, as pieces of the checkpoint's tensors. Pure: tensors' names,
+ * types and shapes in, numbers out. */
 #ifndef TD_SLICING_PLAN_H
 #define TD_SLICING_PLAN_H
 
@@ -52,16 +52,16 @@ struct td_plan {
 void td_plan_fini(struct td_plan *plan); /* of an empty or failed one too */
 
 /* Rank tp_rank of tp_size by what was matched (which is borrowed for the call). Errors: TD_FAILED_PRECONDITION (the
- * message names the tensor): a size that the ranks do not divide, parts that are not the dimension, types or shapes that
- * cannot be joined, a slot or an index of a stack twice or missing, a slice within a block; TD_INVALID_ARGUMENT: no such
- * rank, tp_size not from 1 to TD_MAX_TP_SIZE; TD_FAILED_PRECONDITION too for more than TD_PLAN_MAX_MEMORY_BYTES;
- * TD_RESOURCE_EXHAUSTED. Memory comes from the match's budget. */
-bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank,
-                        struct td_plan *out, struct td_error *err);
+ * message names the tensor): a size that the ranks do not divide, parts that are not the dimension, types or shapes
+ * that cannot be joined, a slot or an index of a stack twice or missing, a slice within a block; TD_INVALID_ARGUMENT:
+ * no such rank, tp_size not from 1 to TD_MAX_TP_SIZE; TD_FAILED_PRECONDITION too for more than
+ * TD_PLAN_MAX_MEMORY_BYTES; TD_RESOURCE_EXHAUSTED. Memory comes from the match's budget. */
+bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank, struct td_plan *out,
+                        struct td_error *err);
 
 /* td_plan_match and td_plan_from_match, for one rank alone. */
-bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
-                        uint64_t tp_size, uint64_t tp_rank, struct td_plan *out, struct td_error *err);
+bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors, uint64_t tp_size,
+                        uint64_t tp_rank, struct td_plan *out, struct td_error *err);
 
 /* One tensor of an explicit list: {"name", "as"?, "slice"?}. Strings are borrowed. */
 struct td_plan_item {
@@ -76,8 +76,7 @@ bool td_plan_from_items(const struct td_plan_item *items, size_t count, const st
                         struct td_budget *budget, struct td_plan *out, struct td_error *err);
 
 /* One result: what is selected of tensor `number`, which the selection is of, under its name. Errors as above. */
-bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number,
-                            const struct td_selection *selection, struct td_budget *budget,
-                            struct td_plan *out, struct td_error *err);
+bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number, const struct td_selection *selection,
+                            struct td_budget *budget, struct td_plan *out, struct td_error *err);
 
 #endif

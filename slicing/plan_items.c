@@ -18,8 +18,7 @@ static bool refuse_memory(const struct td_plan *plan, struct td_error *err)
     return td_arena_refuse(&plan->arena, "the list of what is asked for", err);
 }
 
-static const struct td_tensor *find_tensor(const struct td_tensor_list *tensors, const char *name,
-                                           uint32_t *number)
+static const struct td_tensor *find_tensor(const struct td_tensor_list *tensors, const char *name, uint32_t *number)
 {
     size_t len = strlen(name);
     size_t low = 0;
@@ -41,9 +40,8 @@ static const struct td_tensor *find_tensor(const struct td_tensor_list *tensors,
 }
 
 /* A selection of the plan's own, all of the tensor's dimensions in it. */
-static bool take_selection(struct item_planner *p, const struct td_tensor *tensor,
-                           const struct td_selection *selection, struct td_plan_piece *piece,
-                           struct td_plan_output *out)
+static bool take_selection(struct item_planner *p, const struct td_tensor *tensor, const struct td_selection *selection,
+                           struct td_plan_piece *piece, struct td_plan_output *out)
 {
     struct td_selection *copy = td_arena_alloc(&p->plan->arena, sizeof *copy);
     if (copy == NULL)
@@ -122,10 +120,8 @@ static bool add_item(struct item_planner *p, const struct td_plan_item *item)
     if (tensor == NULL)
         return td_error_set(p->err, TD_NOT_FOUND, "tensor \"%.160s\" not found", item->name);
     if (tensor->reason != NULL)
-        return td_error_set(p->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": %s", item->name,
-                            tensor->reason);
-    if (!(item->slice != NULL ? take_slice(p, tensor, item->slice, &piece, &out)
-                              : take_whole(p, tensor, &piece, &out)))
+        return td_error_set(p->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": %s", item->name, tensor->reason);
+    if (!(item->slice != NULL ? take_slice(p, tensor, item->slice, &piece, &out) : take_whole(p, tensor, &piece, &out)))
         return false;
     return append_result(p, tensor, name, &piece, &out);
 }
@@ -182,9 +178,8 @@ bool td_plan_from_items(const struct td_plan_item *items, size_t count, const st
     return ok;
 }
 
-bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number,
-                            const struct td_selection *selection, struct td_budget *budget,
-                            struct td_plan *out, struct td_error *err)
+bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number, const struct td_selection *selection,
+                            struct td_budget *budget, struct td_plan *out, struct td_error *err)
 {
     struct item_planner p = {.tensors = tensors, .plan = out, .err = err};
     struct td_plan_piece piece = {.tensor = (uint32_t)number, .count = 1};

@@ -84,8 +84,8 @@ static int compare_outs(const void *context, size_t a, size_t b)
     return order;
 }
 
-static void count_class(const struct td_rule_list *rules, const struct td_order *order, size_t first,
-                        size_t end, uint32_t *class_of, uint32_t *slots_of)
+static void count_class(const struct td_rule_list *rules, const struct td_order *order, size_t first, size_t end,
+                        uint32_t *class_of, uint32_t *slots_of)
 {
     uint32_t slots = 1;
     for (size_t i = first + 1; i < end; i++)
@@ -159,11 +159,10 @@ static bool check_source(const struct matching *p, const struct td_matched *m)
             m->tensor->name, m->tensor->reason, rule);
     }
     if (p->match->rules->plain_types_only && !is_plain(m->tensor->dtype))
-        return td_error_set(
-            p->err, TD_FAILED_PRECONDITION,
-            "tensor \"%.160s\": of type %.16s; the layout of quantised weights depends on how the "
-            "engine runs them, so only BF16, F16, F32 and F64 are laid out",
-            m->tensor->name, m->tensor->dtype->name);
+        return td_error_set(p->err, TD_FAILED_PRECONDITION,
+                            "tensor \"%.160s\": of type %.16s; the layout of quantised weights depends on how the "
+                            "engine runs them, so only BF16, F16, F32 and F64 are laid out",
+                            m->tensor->name, m->tensor->dtype->name);
     return true;
 }
 
@@ -191,8 +190,8 @@ static bool match_tensor(struct matching *p, uint32_t number)
         p->used[m.rule - p->match->rules->rules] = true;
     if (p->steps == 0)
         return td_error_set(p->err, TD_FAILED_PRECONDITION,
-                            "%zu rules for %zu tensors take too long to match; use fewer rules",
-                            p->match->rules->count, p->match->tensors.count);
+                            "%zu rules for %zu tensors take too long to match; use fewer rules", p->match->rules->count,
+                            p->match->tensors.count);
     if (m.rule == NULL && tensor->rank >= 2)
         return refuse(p, &m, "no rule matches it, and it has two dimensions or more");
     if (m.rule != NULL && m.rule->refuse != NULL)
@@ -217,8 +216,7 @@ static int compare_matches(const void *context, size_t a, size_t b)
     if (order == 0)
         order = (left->index > right->index) - (left->index < right->index);
     if (order == 0)
-        order = (td_matched_slot(left) > td_matched_slot(right)) -
-                (td_matched_slot(left) < td_matched_slot(right));
+        order = (td_matched_slot(left) > td_matched_slot(right)) - (td_matched_slot(left) < td_matched_slot(right));
     return order;
 }
 
@@ -290,8 +288,8 @@ struct td_unused_rule td_plan_match_explain(const struct td_plan_match *match, u
     return why;
 }
 
-bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
-                   struct td_budget *budget, struct td_plan_match *out, struct td_error *err)
+bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors, struct td_budget *budget,
+                   struct td_plan_match *out, struct td_error *err)
 {
     struct matching p = {.match = out, .steps = TD_PLAN_MAX_STEPS, .err = err};
     *out = (struct td_plan_match){.rules = rules, .tensors = *tensors};

@@ -40,10 +40,9 @@ struct td_plan_match {
     struct td_arena arena;            /* owns what follows the tensors */
     const struct td_rule_list *rules; /* borrowed, as the tensors are */
     struct td_tensor_list tensors;
-    const uint32_t *class_of,
-        *slots_of; /* of each rule, by its number: rules of one `out` are a class, and have so many
-                                            different slots */
-    const struct td_matched *matches; /* sorted by out, index, slot, number */
+    const uint32_t *class_of, *slots_of; /* of each rule, by its number: rules of one `out` are a class, and have so
+                                            many different slots */
+    const struct td_matched *matches;    /* sorted by out, index, slot, number */
     size_t match_count;
     const uint32_t *dropped; /* tensors that the engine has no use for */
     size_t dropped_count;
@@ -56,12 +55,13 @@ enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* what matching may take, and wh
 #define TD_PLAN_MAX_TENSORS (UINT32_MAX - 1)
 
 /* Rules and what the tensors point to are to outlive the match. Errors: TD_FAILED_PRECONDITION (the message names the
- * tensor): no rule matches a tensor of two or more dimensions (of fewer: it is whole on every rank), a rule that refuses
- * (its reason), a source without bytes (its reason), an index of a stack that is no number, too many steps, more tensors
- * than TD_PLAN_MAX_TENSORS or more than TD_PLAN_MAX_MEMORY_BYTES; TD_RESOURCE_EXHAUSTED: memory, of the budget too, which the match and plans from it are
- * taken from (borrowed; NULL: none). Time is that of a sort of the tensors beside the matching. */
-bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors,
-                   struct td_budget *budget, struct td_plan_match *out, struct td_error *err);
+ * tensor): no rule matches a tensor of two or more dimensions (of fewer: it is whole on every rank), a rule that
+ * refuses (its reason), a source without bytes (its reason), an index of a stack that is no number, too many steps,
+ * more tensors than TD_PLAN_MAX_TENSORS or more than TD_PLAN_MAX_MEMORY_BYTES; TD_RESOURCE_EXHAUSTED: memory, of the
+ * budget too, which the match and plans from it are taken from (borrowed; NULL: none). Time is that of a sort of the
+ * tensors beside the matching. */
+bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors, struct td_budget *budget,
+                   struct td_plan_match *out, struct td_error *err);
 
 void td_plan_match_fini(struct td_plan_match *match); /* of an empty or failed one too */
 
@@ -72,9 +72,8 @@ struct td_unused_rule {
     bool several;                /* another rule has a further tensor that it matches */
 };
 
-/* Says why no tensor has this rule, one of match->unused. *steps, at first TD_PLAN_MAX_STEPS for all rules of a plan, goes
- * down by the work. */
-struct td_unused_rule td_plan_match_explain(const struct td_plan_match *match, uint32_t rule,
-                                            uint64_t *steps);
+/* Says why no tensor has this rule, one of match->unused. *steps, at first TD_PLAN_MAX_STEPS for all rules of a plan,
+ * goes down by the work. */
+struct td_unused_rule td_plan_match_explain(const struct td_plan_match *match, uint32_t rule, uint64_t *steps);
 
 #endif

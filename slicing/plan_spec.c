@@ -3,12 +3,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Text and what is made of it: a rank's first items take 400 bytes, of at least 27 bytes of text. Rules take more than their
- * text, but there are at most TD_RULE_MAX_COUNT. */
-enum {
-    MEMORY_PER_BYTE = 32,
-    MEMORY_FREE_BYTES = 64 * 1024 + TD_RULE_MAX_COUNT * (int)sizeof(struct td_rule)
-};
+/* Text and what is made of it: a rank's first items take 400 bytes, of at least 27 bytes of text. Rules take more than
+ * their text, but there are at most TD_RULE_MAX_COUNT. */
+enum { MEMORY_PER_BYTE = 32, MEMORY_FREE_BYTES = 64 * 1024 + TD_RULE_MAX_COUNT * (int)sizeof(struct td_rule) };
 
 static void init(struct td_plan_spec *spec, size_t text_len)
 {
@@ -21,8 +18,7 @@ void td_plan_spec_fini(struct td_plan_spec *spec)
     td_arena_fini(&spec->arena);
 }
 
-bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, uint64_t tp_size,
-                              struct td_error *err)
+bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, uint64_t tp_size, struct td_error *err)
 {
     init(spec, engine.len);
     spec->tp_size = tp_size;
@@ -57,8 +53,7 @@ static bool read_string(struct td_json *json, struct td_arena *arena, const char
 }
 
 /* An item, after its '{'. */
-static bool read_item(struct td_json *json, struct td_arena *arena, struct td_plan_item *item,
-                      struct td_error *err)
+static bool read_item(struct td_json *json, struct td_arena *arena, struct td_plan_item *item, struct td_error *err)
 {
     memset(item, 0, sizeof *item);
     for (;;) {
@@ -69,8 +64,7 @@ static bool read_item(struct td_json *json, struct td_arena *arena, struct td_pl
         if (ok && td_json_equals(json, "name"))
             ok = read_string(json, arena, "the tensor's name, a string,", &item->name, err);
         else if (ok && td_json_equals(json, "as"))
-            ok =
-                read_string(json, arena, "the name that the tensor gets (\"as\"), a string,", &item->as, err);
+            ok = read_string(json, arena, "the name that the tensor gets (\"as\"), a string,", &item->as, err);
         else if (ok && td_json_equals(json, "slice"))
             ok = read_string(json, arena, "the slice, a string such as \"0:128,:\",", &item->slice, err);
         else if (ok)
@@ -80,8 +74,7 @@ static bool read_item(struct td_json *json, struct td_arena *arena, struct td_pl
     }
 }
 
-bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_plan_items *out,
-                        struct td_error *err)
+bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_plan_items *out, struct td_error *err)
 {
     struct td_plan_item *items = NULL;
     size_t capacity = 0;
@@ -105,8 +98,7 @@ bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_
 }
 
 /* One rank, after its '{': {"tensors": [...]}. */
-static bool read_rank(struct td_json *json, struct td_arena *arena, struct td_plan_items *out,
-                      struct td_error *err)
+static bool read_rank(struct td_json *json, struct td_arena *arena, struct td_plan_items *out, struct td_error *err)
 {
     static const char known[] = "a rank has \"tensors\", nothing else";
     if (!td_json_expect(json, TD_JSON_KEY, "\"tensors\""))
@@ -167,8 +159,8 @@ static bool read_member(struct td_json *json, struct td_plan_spec *spec, unsigne
     while (bit < 4 && !td_json_equals(json, keys[bit]))
         bit++;
     if (bit == 4)
-        return td_json_unknown_key(
-            json, "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
+        return td_json_unknown_key(json,
+                                   "a plan has \"engine\" and \"tp_size\", or \"rules\" and \"tp_size\", or \"ranks\"");
     if ((*has & 1U << bit) != 0)
         return td_json_fail(json, "\"%s\" is there twice", keys[bit]);
     *has |= 1U << bit;
@@ -189,8 +181,8 @@ static bool is_complete(struct td_plan_spec *spec, unsigned has, uint64_t rank_c
     if (has == HAS_RANKS || has == (HAS_RANKS | HAS_TP_SIZE)) {
         if ((has & HAS_TP_SIZE) != 0 && spec->tp_size != rank_count)
             return td_error_set(err, TD_INVALID_ARGUMENT,
-                                "tp_size is %" PRIu64 ", but %" PRIu64 " ranks are spelled out",
-                                spec->tp_size, rank_count);
+                                "tp_size is %" PRIu64 ", but %" PRIu64 " ranks are spelled out", spec->tp_size,
+                                rank_count);
         spec->tp_size = rank_count;
         return true;
     }
@@ -215,15 +207,13 @@ bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct t
         if (token != TD_JSON_KEY || !read_member(&json, spec, &has, &rank_count, err))
             return false;
     }
-    return td_json_expect(&json, TD_JSON_END, "nothing behind the plan") &&
-           is_complete(spec, has, rank_count, err);
+    return td_json_expect(&json, TD_JSON_END, "nothing behind the plan") && is_complete(spec, has, rank_count, err);
 }
 
 /* ---- plans --------------------------------------------------------------------------------------------- */
 
-bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config,
-                        const struct td_tensor_list *tensors, struct td_budget *budget,
-                        struct td_plan_basis *out, struct td_error *err)
+bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config, const struct td_tensor_list *tensors,
+                        struct td_budget *budget, struct td_plan_basis *out, struct td_error *err)
 {
     *out = (struct td_plan_basis){.rules = spec->rules, .budget = budget};
     td_arena_init(&out->arena, 0);

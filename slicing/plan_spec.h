@@ -24,17 +24,15 @@ struct td_plan_spec {
 };
 
 /* The specification of a built-in engine. Fini in every case. */
-bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, uint64_t tp_size,
-                              struct td_error *err);
+bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, uint64_t tp_size, struct td_error *err);
 
 /* Reads a specification; nothing points into the text afterwards. Fini in every case. Errors: TD_INVALID_ARGUMENT with
  * the position. */
 bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_error *err);
 
-/* Reads a list of tensors, [{"name", "as"?, "slice"?}...], at the reader (the next token is its '['); what it holds lives
- * in the arena. */
-bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_plan_items *out,
-                        struct td_error *err);
+/* Reads a list of tensors, [{"name", "as"?, "slice"?}...], at the reader (the next token is its '['); what it holds
+ * lives in the arena. */
+bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_plan_items *out, struct td_error *err);
 
 void td_plan_spec_fini(struct td_plan_spec *spec);
 
@@ -49,9 +47,8 @@ struct td_plan_basis {
 
 /* Fini in every case. The specification, and what the tensors point to, are to outlive it. config and errors as in
  * td_engine_rules; errors as td_plan_match too. Matches and plans are taken from the budget (borrowed; NULL: none). */
-bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config,
-                        const struct td_tensor_list *tensors, struct td_budget *budget,
-                        struct td_plan_basis *out, struct td_error *err);
+bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config, const struct td_tensor_list *tensors,
+                        struct td_budget *budget, struct td_plan_basis *out, struct td_error *err);
 void td_plan_basis_fini(struct td_plan_basis *basis);
 
 /* What rank tp_rank (below tp_size) gets. Errors as td_plan_from_match and td_plan_from_items. */

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 bool td_rank_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
-                         const struct td_rank_label *label, struct td_budget *budget,
-                         struct td_shard_file **out, struct td_error *err)
+                         const struct td_rank_label *label, struct td_budget *budget, struct td_shard_file **out,
+                         struct td_error *err)
 {
     char size[24];
     char rank[24];

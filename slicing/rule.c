@@ -83,8 +83,8 @@ static bool match_after_any(struct matcher *m, size_t *p, size_t *n)
     return false;
 }
 
-/* Whether the name ends as the pattern does after its last wildcard: most patterns of a list do not match, and that tells
- * at once. */
+/* Whether the name ends as the pattern does after its last wildcard: most patterns of a list do not match, and that
+ * tells at once. */
 static bool same_ending(const struct matcher *m)
 {
     const char *star = strrchr(m->pattern, '*');
@@ -114,8 +114,8 @@ bool td_rule_match(const char *pattern, struct td_text name, struct td_captures 
     return match_all(&m);
 }
 
-const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_text name,
-                                    struct td_captures *captures, uint64_t *steps)
+const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_text name, struct td_captures *captures,
+                                    uint64_t *steps)
 {
     for (size_t i = 0; i < rules->count; i++) {
         struct matcher m = {

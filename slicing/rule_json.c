@@ -84,8 +84,8 @@ static bool read_number(struct rule_reader *r, const char *key, uint64_t min, ui
     if (!td_json_u64(r->json, out))
         return false;
     if (*out < min || *out > max)
-        return td_json_fail(r->json, "%s is %llu; at least %llu and at most %llu", key,
-                            (unsigned long long)*out, (unsigned long long)min, (unsigned long long)max);
+        return td_json_fail(r->json, "%s is %llu; at least %llu and at most %llu", key, (unsigned long long)*out,
+                            (unsigned long long)min, (unsigned long long)max);
     return true;
 }
 
@@ -227,8 +227,7 @@ static const char *contradiction(const struct td_rule *rule, unsigned seen)
     unsigned splits = bit(KEY_PARTS) | bit(KEY_GROUPS) | bit(KEY_PACK) | bit(KEY_UNEVEN) | bit(KEY_PAD_TO);
     if ((seen & bit(KEY_MATCH)) == 0)
         return "a rule has no match";
-    if ((rule->drop || rule->refuse != NULL) &&
-        (seen & ~(bit(KEY_MATCH) | bit(KEY_DROP) | bit(KEY_REFUSE))) != 0)
+    if ((rule->drop || rule->refuse != NULL) && (seen & ~(bit(KEY_MATCH) | bit(KEY_DROP) | bit(KEY_REFUSE))) != 0)
         return "a rule with drop or refuse has nothing else but match";
     if (rule->drop && rule->refuse != NULL)
         return "a rule has both drop and refuse";
@@ -281,8 +280,7 @@ static size_t count_elements(struct td_json json)
     }
 }
 
-bool td_rules_read(struct td_json *json, struct td_arena *arena, struct td_rule_list *out,
-                   struct td_error *err)
+bool td_rules_read(struct td_json *json, struct td_arena *arena, struct td_rule_list *out, struct td_error *err)
 {
     struct rule_reader r = {.json = json, .arena = arena, .err = err};
     if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "an array of rules"))

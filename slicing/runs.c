@@ -36,8 +36,7 @@ static bool box_to_bytes(const struct td_dtype *dtype, struct td_box *box)
 }
 
 /* A block for each index of the levels beyond the second. */
-static bool append_box(struct td_layout *layout, uint32_t source, const struct td_box *box,
-                       struct td_error *err)
+static bool append_box(struct td_layout *layout, uint32_t source, const struct td_box *box, struct td_error *err)
 {
     static const struct td_box_level one = {.count = 1};
     const struct td_box_level *pieces = box->level_count > 0 ? &box->levels[0] : &one;
@@ -86,8 +85,8 @@ struct geometry {
     uint64_t outer, inner;
 };
 
-/* *size: of the dimension. Without dimensions it is one row of one element. False for an axis that it lacks and for more
- * than 2^64-1 elements. */
+/* *size: of the dimension. Without dimensions it is one row of one element. False for an axis that it lacks and for
+ * more than 2^64-1 elements. */
 static bool geometry_of(const struct td_tensor *tensor, uint32_t axis, struct geometry *out, uint64_t *size)
 {
     bool fits = tensor->rank == 0 || axis < tensor->rank;
@@ -115,8 +114,7 @@ struct job {
 
 static bool bad_plan(const struct td_plan_output *output, struct td_error *err)
 {
-    return td_error_set(err, TD_INTERNAL, "the plan of tensor \"%.160s\" does not fit its sources",
-                        output->name);
+    return td_error_set(err, TD_INTERNAL, "the plan of tensor \"%.160s\" does not fit its sources", output->name);
 }
 
 static bool is_zeros(const struct td_plan_piece *piece)
@@ -141,10 +139,9 @@ static bool boxes_are_within(const struct td_plan_piece *piece, uint64_t size)
 
 static bool splits_block(const char *name, const struct td_dtype *dtype, struct td_error *err)
 {
-    return td_error_set(
-        err, TD_FAILED_PRECONDITION,
-        "tensor \"%.160s\": %s stores blocks of %u elements; a part begins or ends within one", name,
-        dtype->name, (unsigned)dtype->block_elems);
+    return td_error_set(err, TD_FAILED_PRECONDITION,
+                        "tensor \"%.160s\": %s stores blocks of %u elements; a part begins or ends within one", name,
+                        dtype->name, (unsigned)dtype->block_elems);
 }
 
 static bool zeros_to_run(const struct job *job, const struct td_plan_piece *piece, struct td_run *run,
@@ -183,8 +180,8 @@ static bool piece_to_run(const struct job *job, const struct td_plan_piece *piec
 }
 
 /* The one box of a piece. */
-static bool selection_of(const struct job *job, const struct td_plan_piece *piece,
-                         const struct td_tensor *tensor, struct td_selection *out)
+static bool selection_of(const struct job *job, const struct td_plan_piece *piece, const struct td_tensor *tensor,
+                         struct td_selection *out)
 {
     uint32_t axis = job->output->axis;
     if (piece->selection != NULL) {

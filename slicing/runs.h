@@ -1,5 +1,5 @@
-/* Runs: which bytes of a tensor a selection or a piece of a plan is, as progressions, never one by one. Bytes count from
- * the tensor's first one in logical (row-major) order. */
+/* Runs: which bytes of a tensor a selection or a piece of a plan is, as progressions, never one by one. Bytes count
+ * from the tensor's first one in logical (row-major) order. */
 #ifndef TD_SLICING_RUNS_H
 #define TD_SLICING_RUNS_H
 
@@ -9,7 +9,8 @@
 /* Appends the bytes of a box of a tensor, which are source number `source`. Dimensions that are taken whole are one run
  * with their neighbours; at most two levels of nesting are left in one block, more become a block for each outer index.
  * Errors: TD_INVALID_ARGUMENT when a run does not lie between blocks of the dtype, as td_selection_nbytes says;
- * TD_FAILED_PRECONDITION past 4,096 outer indices, TD_RESOURCE_EXHAUSTED; TD_INTERNAL when the box leaves the tensor. */
+ * TD_FAILED_PRECONDITION past 4,096 outer indices, TD_RESOURCE_EXHAUSTED; TD_INTERNAL when the box leaves the tensor.
+ */
 bool td_layout_append_selection(struct td_layout *layout, uint32_t source, const struct td_tensor *tensor,
                                 const struct td_selection *selection, struct td_error *err);
 

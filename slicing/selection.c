@@ -51,11 +51,9 @@ static bool index_of(const struct number *number, uint64_t size, uint64_t *index
     return number->negative ? number->magnitude <= size : number->magnitude < size;
 }
 
-static bool refuse_item(struct td_text item, uint32_t dim, uint64_t size, const char *why,
-                        struct td_error *err)
+static bool refuse_item(struct td_text item, uint32_t dim, uint64_t size, const char *why, struct td_error *err)
 {
-    return td_error_set(err, TD_INVALID_ARGUMENT,
-                        "slice: \"%.*s\" for dimension %" PRIu32 " of size %" PRIu64 " %s",
+    return td_error_set(err, TD_INVALID_ARGUMENT, "slice: \"%.*s\" for dimension %" PRIu32 " of size %" PRIu64 " %s",
                         TD_SHOW(item, SHOWN_BYTES), dim, size, why);
 }
 
@@ -73,8 +71,7 @@ static bool read_integer(struct td_text item, uint32_t dim, uint64_t size, struc
     return true;
 }
 
-static bool read_item(struct td_text item, uint32_t dim, uint64_t size, struct td_selection *out,
-                      struct td_error *err)
+static bool read_item(struct td_text item, uint32_t dim, uint64_t size, struct td_selection *out, struct td_error *err)
 {
     struct td_text rest = item;
     struct number number;
@@ -175,11 +172,9 @@ bool td_shard_parse(struct td_text text, uint32_t rank, const uint64_t *shape, s
     struct number dim;
     struct number chunk;
     struct number count;
-    if (!take_number(&rest, true, &dim) || !td_text_take_char(&rest, ':') ||
-        !take_number(&rest, false, &chunk) || !td_text_take_char(&rest, '/') ||
-        !take_number(&rest, false, &count) || rest.len > 0)
-        return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "shard: \"%.*s\" is not of the form DIM:RANK/SIZE, such as 0:1/8",
+    if (!take_number(&rest, true, &dim) || !td_text_take_char(&rest, ':') || !take_number(&rest, false, &chunk) ||
+        !td_text_take_char(&rest, '/') || !take_number(&rest, false, &count) || rest.len > 0)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "shard: \"%.*s\" is not of the form DIM:RANK/SIZE, such as 0:1/8",
                             TD_SHOW(whole, SHOWN_BYTES));
     uint64_t index;
     if (!index_of(&dim, rank, &index))
@@ -188,8 +183,7 @@ bool td_shard_parse(struct td_text text, uint32_t rank, const uint64_t *shape, s
                             TD_SHOW(whole, SHOWN_BYTES), rank);
     if (chunk.magnitude >= count.magnitude)
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "shard: \"%.*s\" for dimension %" PRIu64 " of size %" PRIu64
-                            ": RANK has to be below SIZE",
+                            "shard: \"%.*s\" for dimension %" PRIu64 " of size %" PRIu64 ": RANK has to be below SIZE",
                             TD_SHOW(whole, SHOWN_BYTES), index, shape[index]);
     td_selection_all(rank, shape, out);
     take_chunk(chunk.magnitude, count.magnitude, &out->starts[index], &out->sizes[index]);
@@ -206,8 +200,8 @@ uint32_t td_selection_shape(const struct td_selection *selection, uint64_t *shap
 }
 
 /* Adds dimension `dim`, whose indices are `step` elements apart, outside of what the box has so far. */
-static bool add_dimension(const struct td_selection *selection, const uint64_t *shape, uint32_t dim,
-                          uint64_t step, bool *contiguous, struct td_box *box)
+static bool add_dimension(const struct td_selection *selection, const uint64_t *shape, uint32_t dim, uint64_t step,
+                          bool *contiguous, struct td_box *box)
 {
     uint64_t size = selection->sizes[dim];
     uint64_t off;
@@ -252,16 +246,16 @@ static bool between_blocks(const struct td_box *box, uint64_t block_elems)
     return between;
 }
 
-bool td_selection_nbytes(const struct td_selection *selection, const uint64_t *shape,
-                         const struct td_dtype *dtype, uint64_t *nbytes, struct td_error *err)
+bool td_selection_nbytes(const struct td_selection *selection, const uint64_t *shape, const struct td_dtype *dtype,
+                         uint64_t *nbytes, struct td_error *err)
 {
     struct td_box box;
     if (!td_selection_box(selection, shape, &box))
         return td_error_set(err, TD_INVALID_ARGUMENT, "the shape has more than 2^64-1 elements");
     if (!between_blocks(&box, dtype->block_elems))
         return td_error_set(err, TD_INVALID_ARGUMENT,
-                            "%s stores blocks of %u elements; the slice begins or ends within one",
-                            dtype->name, (unsigned)dtype->block_elems);
+                            "%s stores blocks of %u elements; the slice begins or ends within one", dtype->name,
+                            (unsigned)dtype->block_elems);
     uint64_t elems = box.len;
     bool fits = true;
     for (uint32_t i = 0; i < box.level_count; i++)

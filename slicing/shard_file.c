@@ -48,21 +48,20 @@ static bool check_output(const struct td_plan_output *output, struct td_error *e
     char rule[TD_DROP_RULE_BYTES];
     if (!td_dtype_is_safetensors(output->dtype)) {
         td_plan_write_drop_rule(output->name, rule);
-        return td_error_set(
-            err, TD_FAILED_PRECONDITION,
-            "tensor \"%.120s\": safetensors has no word for the type %s; format=raw and the model's "
-            "own files have it, a plan with the rule %s leaves it out",
-            output->name, output->dtype->name, rule);
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "tensor \"%.120s\": safetensors has no word for the type %s; format=raw and the model's "
+                            "own files have it, a plan with the rule %s leaves it out",
+                            output->name, output->dtype->name, rule);
     }
     if (strcmp(output->name, "__metadata__") == 0)
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "tensor \"%.160s\": safetensors keeps this name for itself", output->name);
+        return td_error_set(err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": safetensors keeps this name for itself",
+                            output->name);
     return true;
 }
 
 /* Eight bytes for the length and the JSON; the length is not there yet. */
-static bool write_header(const struct td_plan *plan, const struct td_shard_metadata *metadata,
-                         size_t metadata_count, struct td_buffer *out, struct td_error *err)
+static bool write_header(const struct td_plan *plan, const struct td_shard_metadata *metadata, size_t metadata_count,
+                         struct td_buffer *out, struct td_error *err)
 {
     uint64_t at = 0;
     static const char room[LENGTH_BYTES + 1] = "        ";
@@ -112,21 +111,19 @@ static bool make_header(struct td_shard_file *file, const struct td_plan *plan,
     return td_blob_from_budget(bytes, len, file->budget, &file->header, err);
 }
 
-static bool make_layout(struct td_shard_file *file, const struct td_plan *plan,
-                        const struct td_tensor_list *tensors, struct td_error *err)
+static bool make_layout(struct td_shard_file *file, const struct td_plan *plan, const struct td_tensor_list *tensors,
+                        struct td_error *err)
 {
     file->layout = td_layout_create(file->budget, err);
     if (file->layout == NULL)
         return false;
     if (file->header != NULL) {
-        const struct td_run run = {
-            .source = TD_SHARD_SOURCE_HEADER, .len = file->header->len_bytes, .count = 1};
+        const struct td_run run = {.source = TD_SHARD_SOURCE_HEADER, .len = file->header->len_bytes, .count = 1};
         if (!td_layout_append(file->layout, 1, &run, 1, err))
             return false;
     }
     for (size_t i = 0; i < plan->output_count; i++)
-        if (!td_layout_append_output(file->layout, TD_SHARD_SOURCE_TENSOR, plan, &plan->outputs[i], tensors,
-                                     err))
+        if (!td_layout_append_output(file->layout, TD_SHARD_SOURCE_TENSOR, plan, &plan->outputs[i], tensors, err))
             return false;
     td_layout_fit(file->layout);
     file->nbytes = file->layout->total_bytes;

@@ -1,6 +1,6 @@
-/* Rank files: a plan as a safetensors file that does not exist on disk: its header, and the layout of its bytes over the
- * checkpoint's tensors. Computed once, immutable, reference-counted, shared by every request on it. It holds no more than sending needs:
- * some 80 bytes for a piece that lies by itself, and the header. */
+/* Rank files: a plan as a safetensors file that does not exist on disk: its header, and the layout of its bytes over
+ * the checkpoint's tensors. Computed once, immutable, reference-counted, shared by every request on it. It holds no
+ * more than sending needs: some 80 bytes for a piece that lies by itself, and the header. */
 #ifndef TD_SLICING_SHARD_FILE_H
 #define TD_SLICING_SHARD_FILE_H
 
@@ -12,12 +12,10 @@ enum { TD_SHARD_SOURCE_HEADER = 0, TD_SHARD_SOURCE_TENSOR = 1 };
 
 struct td_shard_file {
     _Atomic int refs;
-    struct td_blob
-        *header; /* eight bytes of length and the JSON, padded with spaces to a multiple of 8; NULL: raw */
+    struct td_blob *header; /* eight bytes of length and the JSON, padded with spaces to a multiple of 8; NULL: raw */
     struct td_layout *layout;
-    uint64_t nbytes; /* of the whole file */
-    struct td_budget
-        *budget; /* NULL, or what its memory is taken from; header and layout hold their own share */
+    uint64_t nbytes;          /* of the whole file */
+    struct td_budget *budget; /* NULL, or what its memory is taken from; header and layout hold their own share */
 };
 
 /* A key of __metadata__; both are strings there. */
@@ -25,23 +23,23 @@ struct td_shard_metadata {
     const char *key, *value;
 };
 
-/* The plan is borrowed for the call; nothing points to it afterwards. header_wanted false: tensors' bytes alone, one after the
- * other ("raw"). Without metadata there is no __metadata__. Errors: TD_FAILED_PRECONDITION (names the tensor) for a type
- * that safetensors has no word for, for the name __metadata__, and for a header above the 100,000,000 bytes that
- * safetensors reads; TD_RESOURCE_EXHAUSTED, of the budget too, from which its memory is taken before it is there (borrowed;
- * NULL: none); TD_INVALID_ARGUMENT for a file of more than 2^64-1 bytes; and as
- * td_layout_append_output. */
+/* The plan is borrowed for the call; nothing points to it afterwards. header_wanted false: tensors' bytes alone, one
+ * after the other ("raw"). Without metadata there is no __metadata__. Errors: TD_FAILED_PRECONDITION (names the tensor)
+ * for a type that safetensors has no word for, for the name __metadata__, and for a header above the 100,000,000 bytes
+ * that safetensors reads; TD_RESOURCE_EXHAUSTED, of the budget too, from which its memory is taken before it is there
+ * (borrowed; NULL: none); TD_INVALID_ARGUMENT for a file of more than 2^64-1 bytes; and as td_layout_append_output. */
 bool td_shard_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
                           const struct td_shard_metadata *metadata, size_t metadata_count, bool header_wanted,
                           struct td_budget *budget, struct td_shard_file **out, struct td_error *err);
 struct td_shard_file *td_shard_file_ref(struct td_shard_file *file);
 void td_shard_file_unref(struct td_shard_file *file); /* NULL is fine */
 
-/* Whether anybody beside the caller has a reference on the file, on its header or on its layout: an answer that is being sent
- * may have one of these alone. */
+/* Whether anybody beside the caller has a reference on the file, on its header or on its layout: an answer that is
+ * being sent may have one of these alone. */
 bool td_shard_file_is_shared(const struct td_shard_file *file);
 
-/* Returns the memory that it takes. The budget holds as much until the last reference to its header and its layout goes. */
+/* Returns the memory that it takes. The budget holds as much until the last reference to its header and its layout
+ * goes. */
 size_t td_shard_file_memory_bytes(const struct td_shard_file *file);
 
 #endif

@@ -74,10 +74,10 @@ static bool uneven(const struct splitter *s, struct td_rule_part part, uint64_t 
         (void)snprintf(pad, sizeof pad, ", padded to a multiple of %" PRIu64 ",", s->rule->pad_to);
     part.count = count;
     describe_part(&part, text, sizeof text);
-    return td_error_set(
-        s->err, TD_FAILED_PRECONDITION,
-        "tensor \"%.160s\": %s%s along dimension %" PRId32 " cannot be dealt to %" PRIu64 " ranks%s", s->name,
-        text, pad, s->rule->dim, s->tp_size, part.replicate ? "; one number must divide the other" : "");
+    return td_error_set(s->err, TD_FAILED_PRECONDITION,
+                        "tensor \"%.160s\": %s%s along dimension %" PRId32 " cannot be dealt to %" PRIu64 " ranks%s",
+                        s->name, text, pad, s->rule->dim, s->tp_size,
+                        part.replicate ? "; one number must divide the other" : "");
 }
 
 /* What is left of the dimension for the parts without a count, shared by them. */
@@ -115,8 +115,7 @@ static bool prepare(struct splitter *s, uint64_t stored)
     s->pack = at_least_1(rule->pack);
     s->part_count = rule->part_count;
     if (!td_mul_u64(stored, s->pack, &s->size))
-        return td_error_set(s->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": a dimension is past 2^64-1",
-                            s->name);
+        return td_error_set(s->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": a dimension is past 2^64-1", s->name);
     for (uint32_t i = 0; i < s->part_count; i++)
         s->parts[i] = rule->parts[i];
     if (s->part_count == 0) {
@@ -165,11 +164,10 @@ static bool append(struct splitter *s, struct td_split_piece piece)
     if (piece.size == 0 || piece.count == 0)
         return true;
     if (piece.start % s->pack != 0 || piece.size % s->pack != 0 || piece.stride % s->pack != 0)
-        return td_error_set(
-            s->err, TD_FAILED_PRECONDITION,
-            "tensor \"%.160s\": a rank's part would begin or end within a packed element (%" PRIu64
-            " to one)",
-            s->name, s->pack);
+        return td_error_set(s->err, TD_FAILED_PRECONDITION,
+                            "tensor \"%.160s\": a rank's part would begin or end within a packed element (%" PRIu64
+                            " to one)",
+                            s->name, s->pack);
     piece.start /= s->pack;
     piece.size /= s->pack;
     piece.stride /= s->pack;
@@ -178,8 +176,7 @@ static bool append(struct splitter *s, struct td_split_piece piece)
     if (piece.count == 1)
         piece.stride = 0;
     if (!td_add_u64(out->size, piece.size * piece.count, &out->size))
-        return td_error_set(s->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": a dimension is past 2^64-1",
-                            s->name);
+        return td_error_set(s->err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": a dimension is past 2^64-1", s->name);
     struct td_split_piece *last = out->count > 0 ? &out->pieces[out->count - 1] : NULL;
     if (last != NULL && !last->zeros && !piece.zeros && last->count == 1 && piece.count == 1 &&
         last->start + last->size == piece.start)
@@ -190,8 +187,8 @@ static bool append(struct splitter *s, struct td_split_piece piece)
 }
 
 /* Units [first, end) of a part that has `per` units in each group of `span` elements, `off` elements into it. */
-static bool append_units(struct splitter *s, uint64_t first, uint64_t end, uint64_t per, uint64_t span,
-                         uint64_t off, uint64_t unit)
+static bool append_units(struct splitter *s, uint64_t first, uint64_t end, uint64_t per, uint64_t span, uint64_t off,
+                         uint64_t unit)
 {
     if (first == end || per == 0)
         return true;
@@ -230,17 +227,15 @@ static bool split_padded(struct splitter *s)
     end *= part->unit;
     uint64_t real_first = first < s->size ? first : s->size;
     uint64_t real_end = end < s->size ? end : s->size;
-    return append(s,
-                  (struct td_split_piece){.start = real_first, .size = real_end - real_first, .count = 1}) &&
-           append(s, (struct td_split_piece){
-                         .size = (end - first) - (real_end - real_first), .count = 1, .zeros = true});
+    return append(s, (struct td_split_piece){.start = real_first, .size = real_end - real_first, .count = 1}) &&
+           append(s,
+                  (struct td_split_piece){.size = (end - first) - (real_end - real_first), .count = 1, .zeros = true});
 }
 
-bool td_split_dimension(const struct td_rule *rule, const char *name, uint64_t size, uint64_t tp_size,
-                        uint64_t tp_rank, struct td_split *out, struct td_error *err)
+bool td_split_dimension(const struct td_rule *rule, const char *name, uint64_t size, uint64_t tp_size, uint64_t tp_rank,
+                        struct td_split *out, struct td_error *err)
 {
-    struct splitter s = {
-        .rule = rule, .name = name, .tp_size = tp_size, .tp_rank = tp_rank, .out = out, .err = err};
+    struct splitter s = {.rule = rule, .name = name, .tp_size = tp_size, .tp_rank = tp_rank, .out = out, .err = err};
     out->count = 0;
     out->size = 0;
     if (!prepare(&s, size))
@@ -254,8 +249,7 @@ bool td_split_dimension(const struct td_rule *rule, const char *name, uint64_t s
         uint64_t per = part->count / s.groups;
         uint64_t first = 0;
         uint64_t end = 0;
-        if (!deal(&s, part, part->count, &first, &end) ||
-            !append_units(&s, first, end, per, span, off, part->unit))
+        if (!deal(&s, part, part->count, &first, &end) || !append_units(&s, first, end, per, span, off, part->unit))
             return false;
         off += per * part->unit;
     }

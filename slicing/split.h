@@ -24,7 +24,7 @@ struct td_split {
 
 /* Splits a dimension of `size` stored elements. Errors (TD_FAILED_PRECONDITION, "tensor NAME: ..."): parts that are not
  * the dimension, units that the ranks do not divide where the rule wants them to, a cut within a packed element. */
-bool td_split_dimension(const struct td_rule *rule, const char *name, uint64_t size, uint64_t tp_size,
-                        uint64_t tp_rank, struct td_split *out, struct td_error *err);
+bool td_split_dimension(const struct td_rule *rule, const char *name, uint64_t size, uint64_t tp_size, uint64_t tp_rank,
+                        struct td_split *out, struct td_error *err);
 
 #endif

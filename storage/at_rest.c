@@ -29,8 +29,7 @@ static enum td_rest look_for_writers(int fd, int lease_signal)
 static enum td_rest judge_change_time(int64_t ctime_ns, int64_t wall_ns, uint64_t *wait_ns)
 {
     int64_t age_ns;
-    if (ctime_ns % second_ns == 0 || __builtin_sub_overflow(wall_ns, ctime_ns, &age_ns) ||
-        age_ns < -clock_tick_ns)
+    if (ctime_ns % second_ns == 0 || __builtin_sub_overflow(wall_ns, ctime_ns, &age_ns) || age_ns < -clock_tick_ns)
         return TD_REST_UNKNOWN;
     if (age_ns >= clock_tick_ns)
         return TD_REST_YES;

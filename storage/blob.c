@@ -27,8 +27,8 @@ bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, str
     return len == 0 || blob->class->read(blob, off, out, len, err);
 }
 
-bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
-                    void *out, struct td_error *err)
+bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
+                    struct td_error *err)
 {
     assert(count == 0 || len == 0 ||
            (off <= blob->len_bytes && len <= blob->len_bytes - off &&
@@ -88,8 +88,7 @@ static void budgeted_destroy(struct td_blob *blob)
 
 static const struct td_blob_class budgeted_class = {.destroy = budgeted_destroy, .read = heap_read};
 
-bool td_blob_from_budget(char *data, size_t len, struct td_budget *budget, struct td_blob **out,
-                         struct td_error *err)
+bool td_blob_from_budget(char *data, size_t len, struct td_budget *budget, struct td_blob **out, struct td_error *err)
 {
     struct budgeted *mine = malloc(sizeof *mine);
     if (mine == NULL) {

@@ -24,8 +24,8 @@ struct td_blob_class {
     bool (*read)(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
     /* Packs count runs of len bytes into out, stride bytes from one's beginning to the next's; all lie within
      * len_bytes. NULL: each is read by itself. */
-    bool (*gather)(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
-                   void *out, struct td_error *err);
+    bool (*gather)(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
+                   struct td_error *err);
     /* False when the bytes may have changed since the blob was made; NULL: they cannot change. */
     bool (*unchanged)(struct td_blob *blob);
     /* True while nobody can change the bytes without our leave; NULL: always true. */
@@ -35,8 +35,8 @@ struct td_blob_class {
     /* Brings the range into memory, waiting for the disk; NULL: nothing to do. */
     void (*prefetch)(struct td_blob *blob, uint64_t off, uint64_t len);
     /* Does what of reading the range may fail by the file's contents, as far as that can be known at its beginning, so
-     * that it fails before anything was sent; NULL: reading fails for passing reasons only. for_head: nothing will be sent,
-     * so work that takes long is not begun; what is known already still fails. */
+     * that it fails before anything was sent; NULL: reading fails for passing reasons only. for_head: nothing will be
+     * sent, so work that takes long is not begun; what is known already still fails. */
     bool (*prepare)(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err);
 };
 
@@ -60,8 +60,8 @@ bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, str
 
 /* Packs count runs of len bytes into out, run i from off + i * stride; that they lie within len_bytes is the caller's
  * duty. Errors as td_blob_read. */
-bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
-                    void *out, struct td_error *err);
+bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
+                    struct td_error *err);
 
 /* Errors as td_blob_read. */
 bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err);
@@ -75,7 +75,6 @@ bool td_blob_pinned(struct td_blob *blob);
 bool td_blob_from_heap(char *data, size_t len, struct td_blob **out, struct td_error *err);
 
 /* The same for bytes that were taken from a budget: they are given back with the blob, also on failure. NULL: none. */
-bool td_blob_from_budget(char *data, size_t len, struct td_budget *budget, struct td_blob **out,
-                         struct td_error *err);
+bool td_blob_from_budget(char *data, size_t len, struct td_budget *budget, struct td_blob **out, struct td_error *err);
 
 #endif

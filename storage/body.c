@@ -20,8 +20,8 @@ void td_body_fini(struct td_body *body)
     memset(body, 0, sizeof *body);
 }
 
-bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len,
-                         uint64_t count, uint64_t stride, struct td_error *err)
+bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count,
+                         uint64_t stride, struct td_error *err)
 {
     if (len == 0 || count == 0)
         return true;
@@ -36,14 +36,13 @@ bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t of
         return td_error_set(err, TD_INTERNAL, "an extent leaves its file");
     if (!TD_ARRAY_GROW(body->extents, body->extent_count, body->capacity, err))
         return false;
-    body->extents[body->extent_count++] = (struct td_extent){
-        .blob = td_blob_ref(blob), .off = off, .len = len, .count = count, .stride = stride};
+    body->extents[body->extent_count++] =
+        (struct td_extent){.blob = td_blob_ref(blob), .off = off, .len = len, .count = count, .stride = stride};
     body->total_bytes = total;
     return true;
 }
 
-bool td_body_append(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len,
-                    struct td_error *err)
+bool td_body_append(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err)
 {
     return td_body_append_runs(body, blob, off, len, 1, 0, err);
 }
@@ -72,15 +71,14 @@ static bool cut_extent(const struct td_extent *extent, uint64_t from, uint64_t l
         run++;
     }
     uint64_t whole = len / extent->len;
-    if (whole > 0 && !td_body_append_runs(out, extent->blob, extent->off + run * extent->stride, extent->len,
-                                          whole, extent->stride, err))
+    if (whole > 0 && !td_body_append_runs(out, extent->blob, extent->off + run * extent->stride, extent->len, whole,
+                                          extent->stride, err))
         return false;
     run += whole;
     return td_body_append(out, extent->blob, extent->off + run * extent->stride, len % extent->len, err);
 }
 
-bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out,
-                 struct td_error *err)
+bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out, struct td_error *err)
 {
     assert(td_range_within(off, len, body->total_bytes));
     for (size_t i = 0; i < body->extent_count && len > 0; i++) {
@@ -99,8 +97,8 @@ bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct 
     return true;
 }
 
-void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len,
-                  struct td_blob **blob, uint64_t *off, uint64_t *len)
+void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len, struct td_blob **blob,
+                  uint64_t *off, uint64_t *len)
 {
     *len = 0;
     if (cursor->extent >= body->extent_count)
@@ -167,8 +165,7 @@ bool td_body_read(const struct td_body *body, struct td_body_cursor *cursor, voi
     while (len > 0) {
         size_t taken = len;
         uint64_t runs = whole_runs(body, cursor, len);
-        if (!(runs > 1 ? read_runs(body, cursor, runs, to, &taken, err)
-                       : read_piece(body, cursor, to, &taken, err)))
+        if (!(runs > 1 ? read_runs(body, cursor, runs, to, &taken, err) : read_piece(body, cursor, to, &taken, err)))
             return false;
         to += taken;
         len -= taken;
@@ -194,8 +191,7 @@ bool td_body_unchanged(const struct td_body *body)
 bool td_body_is_pinned(const struct td_body *body)
 {
     for (size_t i = 0; i < body->extent_count; i++)
-        if (!asked_before(body, i) &&
-            (body->extents[i].blob->bytes == NULL || !td_blob_pinned(body->extents[i].blob)))
+        if (!asked_before(body, i) && (body->extents[i].blob->bytes == NULL || !td_blob_pinned(body->extents[i].blob)))
             return false;
     return true;
 }
@@ -214,8 +210,7 @@ bool td_body_is_cached(const struct td_body *body)
     for (size_t i = 0; i < body->extent_count; i++) {
         const struct td_extent *extent = &body->extents[i];
         uint64_t span = extent->stride * (extent->count - 1) + extent->len;
-        if (extent->blob->class->cached != NULL &&
-            !extent->blob->class->cached(extent->blob, extent->off, span))
+        if (extent->blob->class->cached != NULL && !extent->blob->class->cached(extent->blob, extent->off, span))
             return false;
     }
     return true;

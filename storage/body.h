@@ -22,19 +22,17 @@ void td_body_fini(struct td_body *body); /* drops the references */
 
 /* Appends runs; takes a reference of its own on blob. len or count 0 appends nothing. Errors: TD_INTERNAL when a
  * run would leave the blob, TD_RESOURCE_EXHAUSTED. */
-bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len,
-                         uint64_t count, uint64_t stride, struct td_error *err);
+bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count,
+                         uint64_t stride, struct td_error *err);
 
 /* One run. */
-bool td_body_append(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len,
-                    struct td_error *err);
+bool td_body_append(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err);
 
 /* One extent over a new heap blob; takes ownership of data (malloc'd), also on failure. */
 bool td_body_append_heap(struct td_body *body, char *data, size_t len, struct td_error *err);
 
 /* Appends to `out` the part [off, off+len) of `body`, which lies within total_bytes. */
-bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out,
-                 struct td_error *err);
+bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out, struct td_error *err);
 
 /* Where a sequential reader stands. Zero-initialise to start at the first byte. */
 struct td_body_cursor {
@@ -45,8 +43,8 @@ struct td_body_cursor {
 
 /* The next contiguous piece, at most max_len bytes; advances the cursor. *len is 0 at the end. Adjacent runs are
  * not joined. The blob is borrowed from the body. */
-void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len,
-                  struct td_blob **blob, uint64_t *off, uint64_t *len);
+void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len, struct td_blob **blob,
+                  uint64_t *off, uint64_t *len);
 
 /* Copies the next len bytes (all there) to out. */
 bool td_body_read(const struct td_body *body, struct td_body_cursor *cursor, void *out, size_t len,
@@ -65,9 +63,9 @@ bool td_body_is_cached(const struct td_body *body);
  * count. */
 void td_body_prefetch(const struct td_body *body, uint64_t len);
 
-/* Decodes what the body begins with, where that may fail by the file's contents: then it fails before anything was sent.
- * for_head: nothing will be sent, so no deflated stream is unpacked; one that is known to be damaged still fails. Errors as
- * reading. */
+/* Decodes what the body begins with, where that may fail by the file's contents: then it fails before anything was
+ * sent. for_head: nothing will be sent, so no deflated stream is unpacked; one that is known to be damaged still fails.
+ * Errors as reading. */
 bool td_body_prepare(const struct td_body *body, bool for_head, struct td_error *err);
 
 /* How many contiguous runs the body has; saturates. */

@@ -27,8 +27,9 @@ static void replace(struct stage *s, uint8_t *bytes, size_t len)
     s->len = len;
 }
 
-/* All of the stream is in memory and its size is known, so libdeflate, which is faster than zlib, unpacks it in one go. It
- * takes a zlib stream of exactly out_len bytes whose Adler-32 is right; what follows it is of no account, as in libhdf5. */
+/* All of the stream is in memory and its size is known, so libdeflate, which is faster than zlib, unpacks it in one go.
+ * It takes a zlib stream of exactly out_len bytes whose Adler-32 is right; what follows it is of no account, as in
+ * libhdf5. */
 static bool undo_deflate(struct stage *s, size_t out_len)
 {
     size_t taken;
@@ -39,8 +40,8 @@ static bool undo_deflate(struct stage *s, size_t out_len)
         libdeflate_free_decompressor(decompressor);
         return td_error_no_memory(s->err);
     }
-    bool ok = libdeflate_zlib_decompress_ex(decompressor, s->bytes, s->len, out, out_len, &taken, NULL) ==
-              LIBDEFLATE_SUCCESS;
+    bool ok =
+        libdeflate_zlib_decompress_ex(decompressor, s->bytes, s->len, out, out_len, &taken, NULL) == LIBDEFLATE_SUCCESS;
     libdeflate_free_decompressor(decompressor);
     if (!ok) {
         free(out);
@@ -51,8 +52,8 @@ static bool undo_deflate(struct stage *s, size_t out_len)
 }
 
 /* A literal run of the next len bytes, or a copy of len bytes from `back` bytes ago. False: outside. */
-static bool lzf_literal(const uint8_t *in, size_t in_len, size_t *at, uint8_t *out, size_t out_len,
-                        size_t *done, size_t len)
+static bool lzf_literal(const uint8_t *in, size_t in_len, size_t *at, uint8_t *out, size_t out_len, size_t *done,
+                        size_t len)
 {
     if (len > in_len - *at || len > out_len - *done)
         return false;
@@ -214,8 +215,8 @@ static bool undo(struct stage *s, const struct td_coding_filter *filter, size_t 
     }
 }
 
-bool td_chunk_unfilter(const struct td_coding_grid *grid, uint32_t skipped_filters, uint8_t **bytes,
-                       size_t len, size_t chunk_bytes, struct td_error *err)
+bool td_chunk_unfilter(const struct td_coding_grid *grid, uint32_t skipped_filters, uint8_t **bytes, size_t len,
+                       size_t chunk_bytes, struct td_error *err)
 {
     struct stage s = {.bytes = *bytes, .len = len, .err = err};
     bool ok = true;

@@ -61,17 +61,15 @@ static bool reserve_runs(struct td_layout *layout, size_t runs, struct td_error 
     size_t wanted;
     if (!td_add_size(layout->run_count, runs, &wanted))
         return td_error_no_memory(err);
-    return td_array_reserve(&layout->runs, &layout->run_capacity, wanted, sizeof *layout->runs,
-                            layout->budget, err);
+    return td_array_reserve(&layout->runs, &layout->run_capacity, wanted, sizeof *layout->runs, layout->budget, err);
 }
 
 static bool reserve_block(struct td_layout *layout, struct td_error *err)
 {
     size_t wanted = layout->block_count < 8 ? 8 : layout->block_count + 1;
-    return td_array_reserve(&layout->blocks, &layout->block_capacity, wanted, sizeof *layout->blocks,
-                            layout->budget, err) &&
-           td_array_reserve(&layout->ends, &layout->end_capacity, wanted, sizeof *layout->ends,
-                            layout->budget, err);
+    return td_array_reserve(&layout->blocks, &layout->block_capacity, wanted, sizeof *layout->blocks, layout->budget,
+                            err) &&
+           td_array_reserve(&layout->ends, &layout->end_capacity, wanted, sizeof *layout->ends, layout->budget, err);
 }
 
 /* Gives back what the array has room for beyond `count` items, unless there is nowhere to move them to. */
@@ -88,10 +86,8 @@ static void *fit(struct td_layout *layout, void *items, size_t count, size_t *ca
 void td_layout_fit(struct td_layout *layout)
 {
     layout->runs = fit(layout, layout->runs, layout->run_count, &layout->run_capacity, sizeof *layout->runs);
-    layout->blocks =
-        fit(layout, layout->blocks, layout->block_count, &layout->block_capacity, sizeof *layout->blocks);
-    layout->ends =
-        fit(layout, layout->ends, layout->block_count, &layout->end_capacity, sizeof *layout->ends);
+    layout->blocks = fit(layout, layout->blocks, layout->block_count, &layout->block_capacity, sizeof *layout->blocks);
+    layout->ends = fit(layout, layout->ends, layout->block_count, &layout->end_capacity, sizeof *layout->ends);
 }
 
 /* Pieces that touch become one; what says nothing becomes 0. */
@@ -120,8 +116,7 @@ static bool run_check(const struct td_run *run, uint64_t rounds, uint64_t *bytes
         return false;
     return run->source == TD_RUN_ZEROS || *bytes == 0 ||
            (td_mul_u64(run->count - 1, run->stride, &pieces) && td_mul_u64(rounds - 1, run->step, &steps) &&
-            td_add_u64(run->off, pieces, &end) && td_add_u64(end, steps, &end) &&
-            td_add_u64(end, run->len, &end));
+            td_add_u64(run->off, pieces, &end) && td_add_u64(end, steps, &end) && td_add_u64(end, run->len, &end));
 }
 
 /* One round instead of several, where the rounds of a block of one run are a progression too. */
@@ -168,9 +163,8 @@ bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td
     uint32_t sources = layout->source_count;
     struct td_block block = {.rounds = rounds, .first_run = layout->run_count};
     if (td_layout_memory_bytes(layout) > TD_LAYOUT_MAX_MEMORY_BYTES)
-        return td_error_set(
-            err, TD_FAILED_PRECONDITION,
-            "a virtual file would be put together from too many places; ask for fewer at once");
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "a virtual file would be put together from too many places; ask for fewer at once");
     if (!reserve_runs(layout, run_count, err) || !reserve_block(layout, err))
         return false;
     for (size_t i = 0; rounds > 0 && i < run_count; i++) {
@@ -231,8 +225,7 @@ static size_t composed_own_bytes(const struct td_layout *layout)
 static size_t composed_held_bytes(const struct td_layout *layout)
 {
     uint64_t all = layout->total_bytes;
-    return composed_own_bytes(layout) +
-           (all < TD_COMPOSED_WINDOW_BYTES ? (size_t)all : TD_COMPOSED_WINDOW_BYTES);
+    return composed_own_bytes(layout) + (all < TD_COMPOSED_WINDOW_BYTES ? (size_t)all : TD_COMPOSED_WINDOW_BYTES);
 }
 
 static void composed_destroy(struct td_blob *blob)
@@ -299,8 +292,8 @@ static bool run_extent(struct composed *c, const struct td_run *run, uint64_t ro
     return true;
 }
 
-static bool read_run(struct composed *c, const struct td_run *run, uint64_t round, uint64_t from, void *out,
-                     size_t len, struct td_error *err)
+static bool read_run(struct composed *c, const struct td_run *run, uint64_t round, uint64_t from, void *out, size_t len,
+                     struct td_error *err)
 {
     struct td_extent extent;
     if (run->source == TD_RUN_ZEROS) {
@@ -315,8 +308,8 @@ static bool read_run(struct composed *c, const struct td_run *run, uint64_t roun
 }
 
 /* Bytes [from, from+len) of a round. */
-static bool read_round(struct composed *c, const struct td_block *block, uint64_t round, uint64_t from,
-                       uint8_t *out, size_t len, struct td_error *err)
+static bool read_round(struct composed *c, const struct td_block *block, uint64_t round, uint64_t from, uint8_t *out,
+                       size_t len, struct td_error *err)
 {
     for (const struct td_run *run = &c->layout->runs[block->first_run]; len > 0; run++) {
         uint64_t bytes = run->len * run->count;
@@ -375,10 +368,9 @@ static bool composed_read(struct td_blob *blob, uint64_t off, void *out, size_t 
     return true;
 }
 
-/* Prepares the first source among few that can fail by its file's contents: a header comes before the first tensor. A block
- * that begins before off is passed over, since its beginning may not be read. */
-static bool composed_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head,
-                             struct td_error *err)
+/* Prepares the first source among few that can fail by its file's contents: a header comes before the first tensor. A
+ * block that begins before off is passed over, since its beginning may not be read. */
+static bool composed_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
     enum { LOOKED_AT = 4 };
     struct composed *c = composed_of(blob);
@@ -400,10 +392,8 @@ static bool composed_prepare(struct td_blob *blob, uint64_t off, uint64_t len, b
     return true;
 }
 
-static const struct td_blob_class composed_class = {.destroy = composed_destroy,
-                                                    .read = composed_read,
-                                                    .unchanged = composed_unchanged,
-                                                    .prepare = composed_prepare};
+static const struct td_blob_class composed_class = {
+    .destroy = composed_destroy, .read = composed_read, .unchanged = composed_unchanged, .prepare = composed_prepare};
 
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err)
@@ -478,8 +468,7 @@ static bool resolve_extent(struct resolver *resolver, const struct td_extent *ex
     uint64_t off = extent->off;
     uint64_t left = extent->len;
     if (!is_composed(extent))
-        return td_body_append_runs(&resolver->out, extent->blob, off, left, extent->count, extent->stride,
-                                   err);
+        return td_body_append_runs(&resolver->out, extent->blob, off, left, extent->count, extent->stride, err);
     struct composed *c = composed_of(extent->blob);
     size_t first = find_block(c->layout, off);
     size_t blocks = find_block(c->layout, off + left - 1) - first + 1;

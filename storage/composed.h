@@ -38,8 +38,8 @@ struct td_layout {
     struct td_budget *budget; /* NULL, or what its memory and that of blobs over it is taken from */
 };
 
-/* An empty layout with one reference for the caller. What it takes as it grows comes from the budget (borrowed; NULL: none),
- * and goes back to it with the last reference. NULL: an error was set, TD_RESOURCE_EXHAUSTED. */
+/* An empty layout with one reference for the caller. What it takes as it grows comes from the budget (borrowed; NULL:
+ * none), and goes back to it with the last reference. NULL: an error was set, TD_RESOURCE_EXHAUSTED. */
 struct td_layout *td_layout_create(struct td_budget *budget, struct td_error *err);
 struct td_layout *td_layout_ref(struct td_layout *layout);
 void td_layout_unref(struct td_layout *layout); /* NULL is fine */
@@ -49,9 +49,9 @@ bool td_layout_is_shared(const struct td_layout *layout);
 
 /* Appends a block (the runs are copied) in its simplest form: runs of no bytes are dropped; pieces that touch are one;
  * rounds of a single run become its pieces where they are a progression; and a block that goes on where the one before
- * it ended, both of one round and one piece of the same source, becomes one with it. No rounds append nothing. Only while
- * nobody else has a reference. Errors (the layout is as it was): TD_INVALID_ARGUMENT when an offset or a size passes
- * 2^64-1, TD_FAILED_PRECONDITION past TD_LAYOUT_MAX_MEMORY_BYTES, TD_RESOURCE_EXHAUSTED (of the budget too). */
+ * it ended, both of one round and one piece of the same source, becomes one with it. No rounds append nothing. Only
+ * while nobody else has a reference. Errors (the layout is as it was): TD_INVALID_ARGUMENT when an offset or a size
+ * passes 2^64-1, TD_FAILED_PRECONDITION past TD_LAYOUT_MAX_MEMORY_BYTES, TD_RESOURCE_EXHAUSTED (of the budget too). */
 bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td_run *runs, size_t run_count,
                       struct td_error *err);
 
@@ -70,12 +70,13 @@ struct td_source_opener {
     void (*close)(void *context);
 };
 
-/* A generated blob over the layout (a reference is taken). Takes the opener over, also on failure. It reads by gathering
- * from its sources, each opened when it is first needed and held; it has changed when a source that was opened has.
- * Reading is thread-safe when that of the sources is. Takes from the layout's budget 16 bytes for every source
- * number below its source_count and, since it can only be sent by copying, a window of TD_COMPOSED_WINDOW_BYTES (or all its
- * bytes, where these are fewer) for whoever sends it. Errors: TD_RESOURCE_EXHAUSTED; reading fails as `open` and the sources do, and with TD_INTERNAL
- * when a run leaves its source. Preparing a range prepares the first of its blocks that can fail by its file's contents. */
+/* A generated blob over the layout (a reference is taken). Takes the opener over, also on failure. It reads by
+ * gathering from its sources, each opened when it is first needed and held; it has changed when a source that was
+ * opened has. Reading is thread-safe when that of the sources is. Takes from the layout's budget 16 bytes for every
+ * source number below its source_count and, since it can only be sent by copying, a window of TD_COMPOSED_WINDOW_BYTES
+ * (or all its bytes, where these are fewer) for whoever sends it. Errors: TD_RESOURCE_EXHAUSTED; reading fails as
+ * `open` and the sources do, and with TD_INTERNAL when a run leaves its source. Preparing a range prepares the first of
+ * its blocks that can fail by its file's contents. */
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err);
 
@@ -89,9 +90,9 @@ enum { TD_RESOLVE_BLOCKS = 1024 };
 
 /* Replaces the extents over composed blobs by extents over their sources, as far as that is worth it: blocks of one run
  * in one round become an extent (sent from the mapping or gathered), zeros one or two; anything more involved, and a
- * range with which the body would have more than TD_RESOLVE_BLOCKS blocks, stays and is read through the composed blob. Extents that continue each
- * other are joined. Only the sources of the body's own bytes are opened. Bodies without composed blobs are left alone.
- * Errors as reading from the blob; the body is then as it was. */
+ * range with which the body would have more than TD_RESOLVE_BLOCKS blocks, stays and is read through the composed blob.
+ * Extents that continue each other are joined. Only the sources of the body's own bytes are opened. Bodies without
+ * composed blobs are left alone. Errors as reading from the blob; the body is then as it was. */
 bool td_body_resolve(struct td_body *body, struct td_error *err);
 
 #endif

@@ -142,8 +142,8 @@ static void let_go(struct td_decode_cache *cache, struct td_decoded_part *part)
         free(part);
 }
 
-/* Returns the list whose oldest part goes first; NULL: none can go. Costly parts stay longer, up to half of the memory: other
- * parts are made from them. */
+/* Returns the list whose oldest part goes first; NULL: none can go. Costly parts stay longer, up to half of the memory:
+ * other parts are made from them. */
 static struct td_decode_idle *least_wanted(struct td_decode_cache *cache, bool spare_costly)
 {
     struct td_decode_idle *idle = cache->idle.oldest != NULL ? &cache->idle : NULL;
@@ -156,8 +156,7 @@ static struct td_decode_idle *least_wanted(struct td_decode_cache *cache, bool s
 static bool make_room(struct td_decode_cache *cache, size_t bytes, bool spare_costly)
 {
     struct td_decode_idle *idle;
-    while (bytes > cache->max_bytes - cache->used_bytes &&
-           (idle = least_wanted(cache, spare_costly)) != NULL) {
+    while (bytes > cache->max_bytes - cache->used_bytes && (idle = least_wanted(cache, spare_costly)) != NULL) {
         let_go(cache, idle_take_oldest(idle));
         cache->evictions++;
     }
@@ -186,8 +185,8 @@ static struct wait wait_begin(const struct td_decode_cache *cache, const struct 
 }
 
 /* Waits a little; the lock is let go of meanwhile. */
-static bool wait_some(struct td_decode_cache *cache, pthread_cond_t *condition, uint64_t until_ns,
-                      struct wait *wait, const char *late, struct td_error *err)
+static bool wait_some(struct td_decode_cache *cache, pthread_cond_t *condition, uint64_t until_ns, struct wait *wait,
+                      const char *late, struct td_error *err)
 {
     bool cancelled = false;
     uint64_t now_ns = td_clock_ns();
@@ -225,8 +224,7 @@ static bool wait_for_part(struct td_decode_cache *cache, struct td_decoded_part 
     return ok;
 }
 
-static bool wait_for_room(struct td_decode_cache *cache, bool has_place, struct wait *wait,
-                          struct td_error *err)
+static bool wait_for_room(struct td_decode_cache *cache, bool has_place, struct wait *wait, struct td_error *err)
 {
     cache->room_waiters++;
     bool ok = wait_some(cache, &cache->room, wait->room_until_ns, wait,
@@ -246,8 +244,8 @@ static bool tell_damage(struct td_decode_cache *cache, struct td_decoded_part *p
 }
 
 /* Finds the part (*out, in use), or puts `fresh` into the table, to be made: then *out is NULL. */
-static bool find_or_begin(struct td_decode_cache *cache, const struct td_decode_job *job,
-                          struct td_decoded_part *fresh, struct td_decoded_part **out, struct td_error *err)
+static bool find_or_begin(struct td_decode_cache *cache, const struct td_decode_job *job, struct td_decoded_part *fresh,
+                          struct td_decoded_part **out, struct td_error *err)
 {
     struct wait wait = wait_begin(cache, job->cancel);
     size_t bytes = job->need_bytes + TD_DECODE_PART_BYTES;
@@ -282,8 +280,8 @@ static bool find_or_begin(struct td_decode_cache *cache, const struct td_decode_
 /* ---- the interface ------------------------------------------------------------------------------------- */
 
 /* The job is done; err: why it failed. Then nobody uses the part. */
-static void end_making(struct td_decode_cache *cache, const struct td_decode_job *job,
-                       struct td_decoded_part *part, bool made, size_t kept_bytes, const struct td_error *err)
+static void end_making(struct td_decode_cache *cache, const struct td_decode_job *job, struct td_decoded_part *part,
+                       bool made, size_t kept_bytes, const struct td_error *err)
 {
     bool damaged = !made && err->code == TD_FAILED_PRECONDITION;
     pthread_mutex_lock(&cache->lock);
@@ -308,8 +306,8 @@ static void end_making(struct td_decode_cache *cache, const struct td_decode_job
     pthread_mutex_unlock(&cache->lock);
 }
 
-bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_job *job,
-                         struct td_decoded_part **out, struct td_error *err)
+bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_job *job, struct td_decoded_part **out,
+                         struct td_error *err)
 {
     *out = td_decode_cache_find(cache, &job->key);
     if (*out != NULL)
@@ -354,8 +352,7 @@ struct td_decoded_part *td_decode_cache_find(struct td_decode_cache *cache, cons
     return part;
 }
 
-bool td_decode_cache_is_damaged(struct td_decode_cache *cache, const struct td_decode_key *key,
-                                struct td_error *err)
+bool td_decode_cache_is_damaged(struct td_decode_cache *cache, const struct td_decode_key *key, struct td_error *err)
 {
     pthread_mutex_lock(&cache->lock);
     struct td_decoded_part *part = find(cache, key);
@@ -377,8 +374,7 @@ bool td_decode_cache_is_wanted(struct td_decode_cache *cache, const struct td_de
     return wanted;
 }
 
-void td_decode_cache_offer(struct td_decode_cache *cache, const struct td_decode_key *key, void *data,
-                           size_t len)
+void td_decode_cache_offer(struct td_decode_cache *cache, const struct td_decode_key *key, void *data, size_t len)
 {
     struct td_decoded_part *part = calloc(1, sizeof *part);
     if (part == NULL) {
@@ -417,10 +413,8 @@ void td_decode_cache_release(struct td_decode_cache *cache, struct td_decoded_pa
 struct td_decode_counts td_decode_cache_counts(struct td_decode_cache *cache)
 {
     pthread_mutex_lock(&cache->lock);
-    struct td_decode_counts counts = {.used_bytes = cache->used_bytes,
-                                      .hits = cache->hits,
-                                      .misses = cache->misses,
-                                      .evictions = cache->evictions};
+    struct td_decode_counts counts = {
+        .used_bytes = cache->used_bytes, .hits = cache->hits, .misses = cache->misses, .evictions = cache->evictions};
     pthread_mutex_unlock(&cache->lock);
     return counts;
 }

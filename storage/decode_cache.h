@@ -19,16 +19,16 @@ enum {
     TD_DECODE_PART_BYTES = 1024, /* counted for every part beside its data, so that there are not too many */
     TD_DECODE_MEMORY_BYTES = 256 * 1024 * 1024, /* by default, and at least: any one part can be made in it */
     TD_DECODE_MAKERS = 4,                       /* decode whole streams at once */
-    TD_DECODE_WAIT_MS = 10000,      /* for memory that others decode in, and for a maker's place */
-    TD_DECODE_MADE_WAIT_MS = 60000, /* for a part that another thread is making */
+    TD_DECODE_WAIT_MS = 10000,                  /* for memory that others decode in, and for a maker's place */
+    TD_DECODE_MADE_WAIT_MS = 60000,             /* for a part that another thread is making */
 };
 
 /* Parts with these numbers hold no bytes of a tensor, but what is known of its coding. */
 #define TD_DECODE_INDEX UINT64_MAX         /* where decoding can begin */
 #define TD_DECODE_CHECKED (UINT64_MAX - 1) /* all of it is right; nothing else */
 
-/* Names a part. `file` is the number of a parsed file (struct td_file): two parsers may read one file under two names and
- * number their codings alike, so its identity would not do. */
+/* Names a part. `file` is the number of a parsed file (struct td_file): two parsers may read one file under two names
+ * and number their codings alike, so its identity would not do. */
 struct td_decode_key {
     uint64_t file;
     uint32_t coding;
@@ -80,8 +80,7 @@ struct td_decode_cache {
 
 /* Fills in part->data, ->len and ->destroy. May use as much memory as was reserved for it. *kept_bytes is what the part
  * takes afterwards, at most that. TD_FAILED_PRECONDITION says that the stored bytes are damaged, for good. */
-typedef bool td_decode_maker(void *context, struct td_decoded_part *part, size_t *kept_bytes,
-                             struct td_error *err);
+typedef bool td_decode_maker(void *context, struct td_decoded_part *part, size_t *kept_bytes, struct td_error *err);
 
 /* How a part is made. All is borrowed. */
 struct td_decode_job {
@@ -97,19 +96,19 @@ struct td_decode_job {
 bool td_decode_cache_init(struct td_decode_cache *cache, size_t max_bytes, struct td_error *err);
 void td_decode_cache_fini(struct td_decode_cache *cache); /* nobody uses a part any more */
 
-/* Gets the part, made by the job unless it is there. Waits for another thread that makes it, for memory and for a maker's
- * place; each wait is bounded, and ends when job->cancel asks. Nothing is made when it asks already. The caller holds no other
- * part meanwhile. Release it soon. Errors: TD_RESOURCE_EXHAUSTED when a wait ended or there is no memory, TD_FAILED_PRECONDITION when all of the cache's
- * memory would not do, and the maker's; damage is told without decoding again. */
-bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_job *job,
-                         struct td_decoded_part **out, struct td_error *err);
+/* Gets the part, made by the job unless it is there. Waits for another thread that makes it, for memory and for a
+ * maker's place; each wait is bounded, and ends when job->cancel asks. Nothing is made when it asks already. The caller
+ * holds no other part meanwhile. Release it soon. Errors: TD_RESOURCE_EXHAUSTED when a wait ended or there is no
+ * memory, TD_FAILED_PRECONDITION when all of the cache's memory would not do, and the maker's; damage is told without
+ * decoding again. */
+bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_job *job, struct td_decoded_part **out,
+                         struct td_error *err);
 
 /* The part with this key if it is there, else NULL. */
 struct td_decoded_part *td_decode_cache_find(struct td_decode_cache *cache, const struct td_decode_key *key);
 
 /* Returns whether the part with this key is known to be damaged, and then why. */
-bool td_decode_cache_is_damaged(struct td_decode_cache *cache, const struct td_decode_key *key,
-                                struct td_error *err);
+bool td_decode_cache_is_damaged(struct td_decode_cache *cache, const struct td_decode_key *key, struct td_error *err);
 
 /* For a maker: returns whether anybody still waits for the part, who asked for it or another thread. */
 bool td_decode_cache_is_wanted(struct td_decode_cache *cache, const struct td_decoded_part *part,
@@ -117,8 +116,7 @@ bool td_decode_cache_is_wanted(struct td_decode_cache *cache, const struct td_de
 
 /* Keeps data (malloc'd, len bytes; taken over in every case) as the part with this key, if there is room for it beside
  * costly parts. */
-void td_decode_cache_offer(struct td_decode_cache *cache, const struct td_decode_key *key, void *data,
-                           size_t len);
+void td_decode_cache_offer(struct td_decode_cache *cache, const struct td_decode_key *key, void *data, size_t len);
 
 void td_decode_cache_release(struct td_decode_cache *cache, struct td_decoded_part *part);
 

@@ -27,8 +27,7 @@ static bool decoded_unchanged(struct td_blob *blob)
 static bool report_error(const struct td_decoded *d, const struct td_error *own, struct td_error *err)
 {
     if (own->code == TD_FAILED_PRECONDITION && !td_blob_unchanged(d->source))
-        return td_error_set(err, TD_UNAVAILABLE,
-                            "the file changed while it was read; it is being read again");
+        return td_error_set(err, TD_UNAVAILABLE, "the file changed while it was read; it is being read again");
     return td_error_copy(err, own);
 }
 
@@ -38,13 +37,11 @@ struct reported_job {
 };
 
 /* Makes a part. Only damage of a file that is unchanged may stay in the cache. */
-static bool make_reported(void *context, struct td_decoded_part *part, size_t *kept_bytes,
-                          struct td_error *err)
+static bool make_reported(void *context, struct td_decoded_part *part, size_t *kept_bytes, struct td_error *err)
 {
     const struct reported_job *reported = context;
     struct td_error own = TD_ERROR_INIT;
-    return reported->job->make(reported->job->context, part, kept_bytes, &own) ||
-           report_error(reported->d, &own, err);
+    return reported->job->make(reported->job->context, part, kept_bytes, &own) || report_error(reported->d, &own, err);
 }
 
 bool td_decoded_get(const struct td_decoded *d, uint64_t part, const struct td_decode_job *job,
@@ -66,8 +63,8 @@ static bool report_named(const struct td_decoded *d, const struct td_error *own,
     struct td_error named = *own;
     if (own->code == TD_FAILED_PRECONDITION && d->owner.tensor != NULL && d->owner.file != NULL) {
         td_error_init(&named);
-        (void)td_error_set(&named, own->code, "tensor \"%.100s\" of \"%.150s\": %s", d->owner.tensor,
-                           d->owner.file, own->message);
+        (void)td_error_set(&named, own->code, "tensor \"%.100s\" of \"%.150s\": %s", d->owner.tensor, d->owner.file,
+                           own->message);
         named.pos = own->pos;
         named.sys = own->sys;
     }
@@ -93,8 +90,7 @@ static bool check_known(const struct td_decoded *d, struct td_error *err)
 }
 
 /* The first byte brings its part, and of a stream the check of all, which HEAD does not wait for. */
-static bool decoded_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head,
-                            struct td_error *err)
+static bool decoded_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
     uint8_t first;
     (void)len;
@@ -103,10 +99,8 @@ static bool decoded_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bo
     return decoded_read(blob, off, &first, sizeof first, err);
 }
 
-static const struct td_blob_class decoded_class = {.destroy = decoded_destroy,
-                                                   .read = decoded_read,
-                                                   .unchanged = decoded_unchanged,
-                                                   .prepare = decoded_prepare};
+static const struct td_blob_class decoded_class = {
+    .destroy = decoded_destroy, .read = decoded_read, .unchanged = decoded_unchanged, .prepare = decoded_prepare};
 
 bool td_decoded_stored(const struct td_decoded *d, uint64_t off, void *out, size_t len, struct td_error *err)
 {
@@ -125,8 +119,8 @@ static bool is_sound(const struct td_coding *coding)
 }
 
 bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, uint64_t file,
-                     struct td_decode_cache *cache, const struct td_decoded_owner *owner,
-                     struct td_blob **out, struct td_error *err)
+                     struct td_decode_cache *cache, const struct td_decoded_owner *owner, struct td_blob **out,
+                     struct td_error *err)
 {
     struct td_decoded *d = is_sound(coding) ? calloc(1, sizeof *d) : NULL;
     if (d == NULL) {

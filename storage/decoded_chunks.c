@@ -1,5 +1,5 @@
-/* Arrays in chunks. A range of the array is a sequence of rows, each of which crosses the chunks of one row of chunks. Rows
- * that cross the same chunks are copied together, so that each chunk is looked up once for all of them. */
+/* Arrays in chunks. A range of the array is a sequence of rows, each of which crosses the chunks of one row of chunks.
+ * Rows that cross the same chunks are copied together, so that each chunk is looked up once for all of them. */
 #include "storage/chunk_filter.h"
 #include "storage/decoded.h"
 
@@ -100,8 +100,7 @@ static bool make_chunk(void *context, struct td_decoded_part *out, size_t *kept_
         free(bytes);
         return false;
     }
-    if (!td_chunk_unfilter(&job->d->coding->grid, chunk->skipped_filters, &bytes, chunk->bytes,
-                           job->chunk_bytes, err))
+    if (!td_chunk_unfilter(&job->d->coding->grid, chunk->skipped_filters, &bytes, chunk->bytes, job->chunk_bytes, err))
         return false;
     out->data = bytes;
     out->len = job->chunk_bytes;
@@ -134,8 +133,8 @@ static void fill_rows(const struct td_coding_grid *grid, const struct target *to
 }
 
 /* The rows of one chunk: `rows` of them, row_bytes from one to the next, len bytes from byte off of it on. */
-static bool copy_chunk(const struct td_decoded *d, const struct array *a, uint64_t number, uint64_t off,
-                       uint64_t rows, uint64_t len, const struct target *to, struct td_error *err)
+static bool copy_chunk(const struct td_decoded *d, const struct array *a, uint64_t number, uint64_t off, uint64_t rows,
+                       uint64_t len, const struct target *to, struct td_error *err)
 {
     const struct td_coding_grid *grid = &d->coding->grid;
     const struct td_coding_chunk *chunk = find_chunk(grid, number);
@@ -152,8 +151,7 @@ static bool copy_chunk(const struct td_decoded *d, const struct array *a, uint64
         return true;
     }
     struct job job = {.d = d, .chunk = chunk, .chunk_bytes = (size_t)a->chunk_bytes};
-    const struct td_decode_job making = {.need_bytes =
-                                             chunk->bytes + td_chunk_filter_memory_bytes(job.chunk_bytes),
+    const struct td_decode_job making = {.need_bytes = chunk->bytes + td_chunk_filter_memory_bytes(job.chunk_bytes),
                                          .make = make_chunk,
                                          .context = &job};
     struct td_decoded_part *part;
@@ -169,8 +167,8 @@ static bool copy_chunk(const struct td_decoded *d, const struct array *a, uint64
 /* ---- ranges -------------------------------------------------------------------------------------------- */
 
 /* Bytes [begin, end) of each of these rows, chunk by chunk. */
-static bool copy_rows(const struct td_decoded *d, const struct array *a, const struct rows *rows,
-                      uint64_t begin, uint64_t end, uint8_t *out, struct td_error *err)
+static bool copy_rows(const struct td_decoded *d, const struct array *a, const struct rows *rows, uint64_t begin,
+                      uint64_t end, uint8_t *out, struct td_error *err)
 {
     uint64_t width = a->chunk_shape[a->rank - 1] * a->unit_bytes;
     for (uint64_t at = begin; at < end;) {
@@ -185,8 +183,7 @@ static bool copy_rows(const struct td_decoded *d, const struct array *a, const s
     return true;
 }
 
-bool td_decoded_chunks_read(const struct td_decoded *d, uint64_t off, void *out, size_t len,
-                            struct td_error *err)
+bool td_decoded_chunks_read(const struct td_decoded *d, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     struct array a;
     uint8_t *to = out;

@@ -1,9 +1,10 @@
-/* Deflated streams. Inflating is the only way to get anywhere in one; so it is done once from end to end, which also tells
- * whether the size and the CRC are right. What was inflated is offered to the cache, part by part. On the way zlib's state is
- * copied at the beginning of each part; afterwards any part is inflated by itself, from its state on.
+/* Deflated streams. Inflating is the only way to get anywhere in one; so it is done once from end to end, which also
+ * tells whether the size and the CRC are right. What was inflated is offered to the cache, part by part. On the way
+ * zlib's state is copied at the beginning of each part; afterwards any part is inflated by itself, from its state on.
  *
- * A stream that fits into a share of the cache is inflated in one go by libdeflate at first, in half of zlib's time. That
- * leaves no states: zlib goes through it when the first part of it was let go of. zlib has the last word on damage, too. */
+ * A stream that fits into a share of the cache is inflated in one go by libdeflate at first, in half of zlib's time.
+ * That leaves no states: zlib goes through it when the first part of it was let go of. zlib has the last word on
+ * damage, too. */
 #include "storage/decoded.h"
 #include "storage/inflate_memory.h"
 
@@ -245,8 +246,8 @@ static bool inflate_once(const struct td_coding *coding, const uint8_t *stored, 
     struct libdeflate_decompressor *decompressor = libdeflate_alloc_decompressor();
     if (decompressor == NULL)
         return false;
-    bool ok = libdeflate_deflate_decompress_ex(decompressor, stored, (size_t)coding->stored_bytes, out, len,
-                                               &taken, NULL) == LIBDEFLATE_SUCCESS;
+    bool ok = libdeflate_deflate_decompress_ex(decompressor, stored, (size_t)coding->stored_bytes, out, len, &taken,
+                                               NULL) == LIBDEFLATE_SUCCESS;
     libdeflate_free_decompressor(decompressor);
     return ok && taken == coding->stored_bytes &&
            (coding->crc32 == 0 || libdeflate_crc32(0, out, len) == coding->crc32);
@@ -274,9 +275,9 @@ static bool make_checked(void *context, struct td_decoded_part *out, size_t *kep
     bool ok = stored != NULL && bytes != NULL;
     if (!ok)
         (void)td_error_no_memory(err);
-    ok = ok && td_decoded_stored(d, d->coding->offset, stored, stored_len, err) &&
-         (inflate_once(d->coding, stored, bytes) ||
-          td_error_set(err, TD_FAILED_PRECONDITION, "not inflated in one go"));
+    ok =
+        ok && td_decoded_stored(d, d->coding->offset, stored, stored_len, err) &&
+        (inflate_once(d->coding, stored, bytes) || td_error_set(err, TD_FAILED_PRECONDITION, "not inflated in one go"));
     free(stored);
     if (ok)
         offer_parts(d, bytes);
@@ -296,8 +297,8 @@ static bool is_there(const struct td_decoded *d, uint64_t part)
     return found != NULL;
 }
 
-/* Inflates all of the stream and offers its parts, unless that was done before or takes too much. What is damaged is left to
- * zlib, which tells how. Errors: those that zlib would meet too. */
+/* Inflates all of the stream and offers its parts, unless that was done before or takes too much. What is damaged is
+ * left to zlib, which tells how. Errors: those that zlib would meet too. */
 static bool try_at_once(const struct td_decoded *d, struct td_error *err)
 {
     struct td_decoded_part *checked;
@@ -341,8 +342,8 @@ struct part_job {
     bool index_gone;
 };
 
-/* A reader that stands at the beginning of the job's part. The index is looked for and not waited for: whoever makes a part
- * holds memory already. */
+/* A reader that stands at the beginning of the job's part. The index is looked for and not waited for: whoever makes a
+ * part holds memory already. */
 static struct reader *reader_at(struct part_job *job, struct td_error *err)
 {
     const struct td_decoded *d = job->d;
@@ -385,7 +386,8 @@ static bool make_part(void *context, struct td_decoded_part *out, size_t *kept_b
     return true;
 }
 
-/* A part that is in the cache, if all of the stream has been checked: parts are offered while that is still going on. */
+/* A part that is in the cache, if all of the stream has been checked: parts are offered while that is still going on.
+ */
 static struct td_decoded_part *find_part(const struct td_decoded *d, const struct td_decode_key *key)
 {
     if (!is_there(d, TD_DECODE_CHECKED) && !is_there(d, TD_DECODE_INDEX))
@@ -394,8 +396,8 @@ static struct td_decoded_part *find_part(const struct td_decoded *d, const struc
 }
 
 /* Makes the part from the index, which is made before. *index_gone: others needed its memory in between. */
-static bool try_part(const struct td_decoded *d, uint64_t part, struct td_decoded_part **out,
-                     bool *index_gone, struct td_error *err)
+static bool try_part(const struct td_decoded *d, uint64_t part, struct td_decoded_part **out, bool *index_gone,
+                     struct td_error *err)
 {
     struct td_decoded_part *index;
     struct part_job job = {.d = d, .part = part};
@@ -412,8 +414,7 @@ static bool try_part(const struct td_decoded *d, uint64_t part, struct td_decode
     return ok;
 }
 
-static bool get_part(const struct td_decoded *d, uint64_t part, struct td_decoded_part **out,
-                     struct td_error *err)
+static bool get_part(const struct td_decoded *d, uint64_t part, struct td_decoded_part **out, struct td_error *err)
 {
     enum { TRIES = 4 };
     struct td_error own = TD_ERROR_INIT;
@@ -436,8 +437,7 @@ static bool get_part(const struct td_decoded *d, uint64_t part, struct td_decode
     return td_error_copy(err, &own);
 }
 
-bool td_decoded_stream_read(const struct td_decoded *d, uint64_t off, void *out, size_t len,
-                            struct td_error *err)
+bool td_decoded_stream_read(const struct td_decoded *d, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     uint8_t *to = out;
     while (len > 0) {

@@ -38,16 +38,15 @@ bool td_fault_guard_install(void)
     return sigaction(SIGBUS, &action, NULL) == 0;
 }
 
-/* With a length that the compiler knows, each copy is one load and one store. Not inlined: the function below may return
- * twice, and its variables must not live in registers that the jump forgets. */
+/* With a length that the compiler knows, each copy is one load and one store. Not inlined: the function below may
+ * return twice, and its variables must not live in registers that the jump forgets. */
 #define GATHER(len)                                      \
     for (size_t i = 0; i < count; i++, from += stride) { \
         memcpy(out, from, len);                          \
         out += (len);                                    \
     }
 
-__attribute__((noinline)) static void gather(uint8_t *out, const uint8_t *from, size_t len, size_t count,
-                                             size_t stride)
+__attribute__((noinline)) static void gather(uint8_t *out, const uint8_t *from, size_t len, size_t count, size_t stride)
 {
     switch (len) {
     case 1:

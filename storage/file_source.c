@@ -32,10 +32,8 @@ static void lease_take(struct td_mapping *mapping)
 {
     struct td_mapping_cache *cache = mapping->cache;
     /* F_SETOWN: without it the signal goes to the thread that asks, which may end long before the lease does. */
-    if (cache->lease_signal == 0 || !td_sees_every_writer(mapping->fd) ||
-        fcntl(mapping->fd, F_SETOWN, getpid()) != 0 ||
-        fcntl(mapping->fd, F_SETSIG, cache->lease_signal) != 0 ||
-        fcntl(mapping->fd, F_SETLEASE, F_RDLCK) != 0)
+    if (cache->lease_signal == 0 || !td_sees_every_writer(mapping->fd) || fcntl(mapping->fd, F_SETOWN, getpid()) != 0 ||
+        fcntl(mapping->fd, F_SETSIG, cache->lease_signal) != 0 || fcntl(mapping->fd, F_SETLEASE, F_RDLCK) != 0)
         return;
     mapping->leased = true;
     pthread_mutex_lock(&cache->lock);
@@ -104,8 +102,8 @@ static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t l
     return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
 }
 
-static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
-                           void *out, struct td_error *err)
+static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
+                           struct td_error *err)
 {
     uint8_t *to = out;
     if (len >= LONG_BYTES) {
@@ -119,9 +117,10 @@ static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
 }
 
-/* Returns whether nobody has written to the file since its identity was checked, though its ctime has moved. Under a lease
- * that still stands nobody could open it for writing. A watch hears of all writes but those by Linux AIO (io_submit) and by
- * shared mappings, so it is believed only while nobody has the file open for writing, as far as that can be told. */
+/* Returns whether nobody has written to the file since its identity was checked, though its ctime has moved. Under a
+ * lease that still stands nobody could open it for writing. A watch hears of all writes but those by Linux AIO
+ * (io_submit) and by shared mappings, so it is believed only while nobody has the file open for writing, as far as that
+ * can be told. */
 static bool is_unwritten(struct td_mapping *mapping)
 {
     struct td_mapping_cache *cache = mapping->cache;
@@ -196,8 +195,7 @@ static bool same_now(const struct stat *st, const struct td_file_id *id)
 
 static bool changed(const char *path, struct td_error *err)
 {
-    return td_error_set(err, TD_UNAVAILABLE, "\"%s\" changed since it was indexed; it is being read again",
-                        path);
+    return td_error_set(err, TD_UNAVAILABLE, "\"%s\" changed since it was indexed; it is being read again", path);
 }
 
 static bool mapping_create(struct td_mapping_cache *cache, const struct td_root *root,
@@ -257,8 +255,7 @@ fail:
     return false;
 }
 
-bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal,
-                           struct td_error *err)
+bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, struct td_error *err)
 {
     memset(cache, 0, sizeof *cache);
     cache->lease_signal = lease_signal;
@@ -337,8 +334,7 @@ static void cache_drop_mapping(struct td_mapping_cache *cache, const struct td_m
 {
     struct td_mapping *dropped = NULL;
     pthread_mutex_lock(&cache->lock);
-    for (struct td_file_source *source = cache->newest; source != NULL && dropped == NULL;
-         source = source->older)
+    for (struct td_file_source *source = cache->newest; source != NULL && dropped == NULL; source = source->older)
         if (source->mapping == mapping)
             dropped = cache_remove(cache, source);
     pthread_mutex_unlock(&cache->lock);
@@ -424,8 +420,8 @@ static struct td_mapping *cache_insert(struct td_mapping_cache *cache, struct td
     return fresh;
 }
 
-bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root,
-                        struct td_file_source *source, struct td_blob **out, struct td_error *err)
+bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
+                        struct td_blob **out, struct td_error *err)
 {
     struct td_mapping *mapping = cache_find(cache, source);
     if (mapping == NULL) {

@@ -34,8 +34,7 @@ struct td_mapping_cache {
  * nobody has the file open for writing and we own it or have CAP_LEASE. Under a lease the bytes are pinned: whoever
  * opens the file for writing waits until we let go. The kernel asks for that with lease_signal, which must be
  * blocked in all threads; whoever receives it calls td_mapping_cache_break_leases. */
-bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal,
-                           struct td_error *err);
+bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, struct td_error *err);
 void td_mapping_cache_fini(struct td_mapping_cache *cache);
 
 /* How many files are mapped and cached; how many mappings, cached or only in use, are under a lease or under a write
@@ -47,20 +46,21 @@ struct td_mapping_counts {
 struct td_mapping_counts td_mapping_cache_count(struct td_mapping_cache *cache);
 
 /* Lets go of every mapping that somebody waits to write to: no new answer gets it, and `cut` is called for its blob, to
- * end the transfers that send straight from it. Where it returns true, there are none any more, and the lease goes at once:
- * answers that copy check the file themselves, and the writer does not wait for them. Else the lease goes with the last
- * reference. */
+ * end the transfers that send straight from it. Where it returns true, there are none any more, and the lease goes at
+ * once: answers that copy check the file themselves, and the writer does not wait for them. Else the lease goes with
+ * the last reference. */
 void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
                                    bool (*cut)(void *context, const struct td_blob *blob), void *context);
 
 /* A blob over the whole file, one reference for the caller, after checking that the file is still the one that
  * `id` names (device, inode, size, mtime, ctime). Thread-safe. Errors: TD_UNAVAILABLE when it changed or is
  * gone, TD_PERMISSION_DENIED when we may not read it, TD_RESOURCE_EXHAUSTED, TD_IO.
- * The blob's `unchanged` (checked before the last byte is sent) is false when the size, the mtime or the ctime moved. One
- * exception lets running answers finish from the old inode when the file is unlinked, renamed over, linked or gets other
- * rights: only the ctime moved, and a lease that still stands or a write watch (write_watch.h) shows that nobody wrote. */
-bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root,
-                        struct td_file_source *source, struct td_blob **out, struct td_error *err);
+ * The blob's `unchanged` (checked before the last byte is sent) is false when the size, the mtime or the ctime moved.
+ * One exception lets running answers finish from the old inode when the file is unlinked, renamed over, linked or gets
+ * other rights: only the ctime moved, and a lease that still stands or a write watch (write_watch.h) shows that nobody
+ * wrote. */
+bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *root, struct td_file_source *source,
+                        struct td_blob **out, struct td_error *err);
 
 /* Takes the source out of the cache; call before the embedding object is freed. Blobs in use stay valid. */
 void td_file_source_forget(struct td_mapping_cache *cache, struct td_file_source *source);

@@ -46,8 +46,8 @@ bool td_root_open_file(const struct td_root *root, const char *path, int *fd, st
 /* Opens the directory at `path` ("" is the root itself) for listing. */
 bool td_root_open_directory(const struct td_root *root, const char *path, int *fd, struct td_error *err);
 
-/* The last component of what the symlink at `path` points to: the name of a blob in a Hugging Face cache. False when it is
- * no symlink, or longer than capacity - 1. */
+/* The last component of what the symlink at `path` points to: the name of a blob in a Hugging Face cache. False when it
+ * is no symlink, or longer than capacity - 1. */
 bool td_root_link_name(const struct td_root *root, const char *path, char *name, size_t capacity);
 
 /* fstat of what `path` leads to, symlinks followed within the root, nothing opened for reading. */

@@ -36,8 +36,7 @@ static bool strided_unchanged(struct td_blob *blob)
 }
 
 /* Any byte of the array may lie anywhere in it. */
-static bool strided_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head,
-                            struct td_error *err)
+static bool strided_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
     const struct strided *s = strided_of(blob);
     (void)off;
@@ -91,14 +90,11 @@ static bool strided_read(struct td_blob *blob, uint64_t off, void *out, size_t l
     return true;
 }
 
-static const struct td_blob_class strided_class = {.destroy = strided_destroy,
-                                                   .read = strided_read,
-                                                   .unchanged = strided_unchanged,
-                                                   .prepare = strided_prepare};
+static const struct td_blob_class strided_class = {
+    .destroy = strided_destroy, .read = strided_read, .unchanged = strided_unchanged, .prepare = strided_prepare};
 
 /* Dimensions of one index are left out, and one that continues its inner neighbour is joined with it. */
-static void fold(struct strided *s, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape,
-                 const uint64_t *strides)
+static void fold(struct strided *s, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, const uint64_t *strides)
 {
     s->unit_bytes = elem_bytes;
     for (uint32_t i = 0; i < rank; i++) {
@@ -118,8 +114,8 @@ static void fold(struct strided *s, uint32_t elem_bytes, uint32_t rank, const ui
 }
 
 /* Bytes of all elements, and from the first one to past the last in source. */
-static bool measure(uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, const uint64_t *strides,
-                    uint64_t *bytes, uint64_t *extent)
+static bool measure(uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, const uint64_t *strides, uint64_t *bytes,
+                    uint64_t *extent)
 {
     bool fits = true;
     *bytes = elem_bytes;
@@ -137,14 +133,12 @@ static bool measure(uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, c
     return fits && td_add_u64(*extent, elem_bytes, extent);
 }
 
-bool td_blob_strided(struct td_blob *source, uint64_t off, uint32_t elem_bytes, uint32_t rank,
-                     const uint64_t *shape, const uint64_t *strides, struct td_blob **out,
-                     struct td_error *err)
+bool td_blob_strided(struct td_blob *source, uint64_t off, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape,
+                     const uint64_t *strides, struct td_blob **out, struct td_error *err)
 {
     uint64_t bytes;
     uint64_t extent;
-    if (rank > TD_STRIDED_MAX_RANK || elem_bytes == 0 ||
-        !measure(elem_bytes, rank, shape, strides, &bytes, &extent) ||
+    if (rank > TD_STRIDED_MAX_RANK || elem_bytes == 0 || !measure(elem_bytes, rank, shape, strides, &bytes, &extent) ||
         (bytes > 0 && !td_range_within(off, extent, source->len_bytes)))
         return td_error_set(err, TD_INTERNAL, "an array leaves its file");
     struct strided *s = calloc(1, sizeof *s + rank * sizeof *s->dims);

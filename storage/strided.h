@@ -12,8 +12,7 @@ enum { TD_STRIDED_MAX_RANK = 64 };
  * index fastest. Strides are in elements; 0 repeats. One reference for the caller; holds one on source, and changes
  * when source does. Reading is thread-safe when source's is. Errors: TD_INTERNAL when an element would lie outside
  * source or the size overflows, TD_RESOURCE_EXHAUSTED. */
-bool td_blob_strided(struct td_blob *source, uint64_t off, uint32_t elem_bytes, uint32_t rank,
-                     const uint64_t *shape, const uint64_t *strides, struct td_blob **out,
-                     struct td_error *err);
+bool td_blob_strided(struct td_blob *source, uint64_t off, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape,
+                     const uint64_t *strides, struct td_blob **out, struct td_error *err);
 
 #endif

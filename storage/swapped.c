@@ -28,8 +28,7 @@ static bool swapped_unchanged(struct td_blob *blob)
     return td_blob_unchanged(swapped_of(blob)->source);
 }
 
-static bool swapped_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head,
-                            struct td_error *err)
+static bool swapped_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
     const struct swapped *s = swapped_of(blob);
     return td_blob_prepare(s->source, s->off + off, len, for_head, err);
@@ -86,8 +85,8 @@ static bool swapped_read(struct td_blob *blob, uint64_t off, void *out, size_t l
 }
 
 /* Runs of whole blocks are gathered first and swapped together. */
-static bool swapped_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride,
-                           void *out, struct td_error *err)
+static bool swapped_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
+                           struct td_error *err)
 {
     const struct swapped *s = swapped_of(blob);
     size_t block = s->swap.block_bytes;

@@ -51,8 +51,7 @@ void td_grid_unref(struct td_grid *grid)
 
 uint64_t td_grid_memory_bytes(uint32_t count, uint32_t rank)
 {
-    const uint64_t each =
-        2 * sizeof(uint64_t) + sizeof(struct cell) + sizeof(uint32_t); /* line, end, cell, part */
+    const uint64_t each = 2 * sizeof(uint64_t) + sizeof(struct cell) + sizeof(uint32_t); /* line, end, cell, part */
     return sizeof(struct td_grid) + rank * sizeof(uint64_t) + count * each;
 }
 
@@ -171,8 +170,7 @@ static bool fill_cells(struct td_grid *grid, const struct td_tile *tiles, size_t
         size_t cell;
         uint64_t bytes;
         uint64_t end;
-        const uint32_t *part =
-            bsearch(&tiles[k].part, grid->parts, grid->part_count, sizeof *grid->parts, compare_u32);
+        const uint32_t *part = bsearch(&tiles[k].part, grid->parts, grid->part_count, sizeof *grid->parts, compare_u32);
         if (part == NULL || !cell_of(grid, &tiles[k], &cell, &bytes) || grid->cells[cell].part != none.part ||
             !td_add_u64(tiles[k].off, bytes, &end))
             return misfit(err);
@@ -259,7 +257,8 @@ static bool tiled_unchanged(struct td_blob *blob)
     return true;
 }
 
-/* In which cell element number `elem` lies, at which byte, and how many from it on are contiguous both there and here. */
+/* In which cell element number `elem` lies, at which byte, and how many from it on are contiguous both there and here.
+ */
 static const struct cell *locate(const struct td_grid *grid, uint64_t elem, uint64_t *off, uint64_t *run)
 {
     uint64_t tile_step = 1;
@@ -310,8 +309,7 @@ static bool tiled_read(struct td_blob *blob, uint64_t off, void *out, size_t len
 static const struct td_blob_class tiled_class = {
     .destroy = tiled_destroy, .read = tiled_read, .unchanged = tiled_unchanged};
 
-bool td_blob_tiled(struct td_grid *grid, struct td_blob *const *sources, struct td_blob **out,
-                   struct td_error *err)
+bool td_blob_tiled(struct td_grid *grid, struct td_blob *const *sources, struct td_blob **out, struct td_error *err)
 {
     for (size_t i = 0; i < grid->part_count; i++)
         if (grid->ends[i] > sources[i]->len_bytes)

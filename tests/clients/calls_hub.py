@@ -131,8 +131,10 @@ def datasets(**kw):
 
 def verify(repo_id, cache_dir):
     got = api.verify_repo_checksums(repo_id, cache_dir=cache_dir)
-    return {"checked": got.checked_count, "mismatches": [m["path"] for m in got.mismatches], "missing": got.missing_paths,
-            "extra": got.extra_paths}
+    return {
+        "checked": got.checked_count, "mismatches": [m["path"] for m in got.mismatches], "missing": got.missing_paths,
+        "extra": got.extra_paths
+    }
 
 
 def fs():

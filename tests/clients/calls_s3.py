@@ -40,5 +40,6 @@ def tensorizer_read(uri, readers=1):
     if uri.startswith("s3:"):
         s3 = {"s3_access_key_id": "any", "s3_secret_access_key": "any", "force_http": True,
               "s3_endpoint": os.environ["AWS_ENDPOINT_URL"]}
-    with stream_io.open_stream(uri, "rb", **s3) as f, TensorDeserializer(f, device="cpu", num_readers=readers) as tensors:
+    with stream_io.open_stream(uri, "rb", **s3) as f, TensorDeserializer(f, device="cpu",
+                                                                         num_readers=readers) as tensors:
         return {name: digest(tensors[name]) for name in list(tensors)}

@@ -49,8 +49,9 @@ def make_with_tokenizer(kind, folder):
     words = ["[UNK]", "[PAD]", "[MASK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]
     plain = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="[UNK]"))
     plain.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="[UNK]", pad_token="[PAD]", mask_token="[MASK]",
-                                         cls_token="[CLS]", sep_token="[SEP]").save_pretrained(f"{folder}/{kind}")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="[UNK]", pad_token="[PAD]",
+                                         mask_token="[MASK]", cls_token="[CLS]",
+                                         sep_token="[SEP]").save_pretrained(f"{folder}/{kind}")
     make(kind, folder)
 
 
@@ -64,24 +65,35 @@ def pipe(model, text):
 # Which tasks the Hub takes the auto mappings for: PIPELINE_TAGS_AND_AUTO_MODELS in utils/update_metadata.py of transformers,
 # and the pipelines of 5.x that came since.
 TASKS = {
-    "MODEL": "feature-extraction", "MODEL_FOR_IMAGE": "image-feature-extraction", "MODEL_FOR_CAUSAL_LM": "text-generation",
-    "MODEL_FOR_AUDIO_CLASSIFICATION": "audio-classification", "MODEL_FOR_CTC": "automatic-speech-recognition",
-    "MODEL_FOR_IMAGE_CLASSIFICATION": "image-classification", "MODEL_FOR_IMAGE_SEGMENTATION": "image-segmentation",
-    "MODEL_FOR_SEMANTIC_SEGMENTATION": "image-segmentation", "MODEL_FOR_IMAGE_TEXT_TO_TEXT": "image-text-to-text",
-    "MODEL_FOR_MASKED_LM": "fill-mask", "MODEL_FOR_OBJECT_DETECTION": "object-detection",
+    "MODEL": "feature-extraction",
+    "MODEL_FOR_IMAGE": "image-feature-extraction",
+    "MODEL_FOR_CAUSAL_LM": "text-generation",
+    "MODEL_FOR_AUDIO_CLASSIFICATION": "audio-classification",
+    "MODEL_FOR_CTC": "automatic-speech-recognition",
+    "MODEL_FOR_IMAGE_CLASSIFICATION": "image-classification",
+    "MODEL_FOR_IMAGE_SEGMENTATION": "image-segmentation",
+    "MODEL_FOR_SEMANTIC_SEGMENTATION": "image-segmentation",
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT": "image-text-to-text",
+    "MODEL_FOR_MASKED_LM": "fill-mask",
+    "MODEL_FOR_OBJECT_DETECTION": "object-detection",
     "MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION": "zero-shot-object-detection",
-    "MODEL_FOR_QUESTION_ANSWERING": "question-answering", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM": "text2text-generation",
+    "MODEL_FOR_QUESTION_ANSWERING": "question-answering",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM": "text2text-generation",
     "MODEL_FOR_SEQUENCE_CLASSIFICATION": "text-classification",
     "MODEL_FOR_SPEECH_SEQ_2_SEQ": "automatic-speech-recognition",
     "MODEL_FOR_TABLE_QUESTION_ANSWERING": "table-question-answering",
-    "MODEL_FOR_TOKEN_CLASSIFICATION": "token-classification", "MODEL_FOR_MULTIPLE_CHOICE": "multiple-choice",
-    "MODEL_FOR_VIDEO_CLASSIFICATION": "video-classification", "MODEL_FOR_DEPTH_ESTIMATION": "depth-estimation",
-    "MODEL_FOR_MASK_GENERATION": "mask-generation", "MODEL_FOR_TEXT_TO_SPECTROGRAM": "text-to-audio",
+    "MODEL_FOR_TOKEN_CLASSIFICATION": "token-classification",
+    "MODEL_FOR_MULTIPLE_CHOICE": "multiple-choice",
+    "MODEL_FOR_VIDEO_CLASSIFICATION": "video-classification",
+    "MODEL_FOR_DEPTH_ESTIMATION": "depth-estimation",
+    "MODEL_FOR_MASK_GENERATION": "mask-generation",
+    "MODEL_FOR_TEXT_TO_SPECTROGRAM": "text-to-audio",
     "MODEL_FOR_TEXT_TO_WAVEFORM": "text-to-audio",
     "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION": "zero-shot-image-classification",
     "MODEL_FOR_DOCUMENT_QUESTION_ANSWERING": "document-question-answering",
     "MODEL_FOR_VISUAL_QUESTION_ANSWERING": "visual-question-answering",
-    "MODEL_FOR_KEYPOINT_MATCHING": "keypoint-matching", "MODEL_FOR_MULTIMODAL_LM": "any-to-any",
+    "MODEL_FOR_KEYPOINT_MATCHING": "keypoint-matching",
+    "MODEL_FOR_MULTIMODAL_LM": "any-to-any",
 }
 
 

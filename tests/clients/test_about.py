@@ -65,7 +65,8 @@ def srv(root):
 
 @pytest.fixture(scope="module", params=["newest", "0.36.2"])
 def hub(request, srv):
-    with Worker("calls_hub", NEWEST if request.param == "newest" else HUB0, HF_ENDPOINT=f"http://127.0.0.1:{srv.port}") as w:
+    with Worker("calls_hub", NEWEST if request.param == "newest" else HUB0,
+                HF_ENDPOINT=f"http://127.0.0.1:{srv.port}") as w:
         w.is_newest = request.param == "newest"
         yield w
 
@@ -131,13 +132,15 @@ def test_lists(hub):
         with pytest.raises(ClientError, match="num_parameters"):
             hub.models(num_parameters="min:6B")
     else:
-        assert hub.models(library="transformers", author="tiny", tags="merge", language="en", task="fill-mask") == ["tiny/bert"]
+        assert hub.models(library="transformers", author="tiny", tags="merge", language="en",
+                          task="fill-mask") == ["tiny/bert"]
         assert hub.models(model_name="bert", search="tiny") == ["tiny/bert"]
 
 
 def test_lists_with_more(hub):
     (got,) = hub.about_all(search="tiny/bert", cardData=True, fetch_config=True)
-    assert got["card"]["license"] == "apache-2.0" and got["config"]["model_type"] == "bert" and got["safetensors"] is None
+    assert got["card"]["license"] == "apache-2.0" and got["config"]["model_type"] == "bert" and got[
+        "safetensors"] is None
     (got,) = hub.about_all(search="tiny/bert", expand=["safetensors", "pipeline_tag"])
     assert got["safetensors"]["total"] > 0 and got["task"] == "fill-mask" and got["card"] is None
 

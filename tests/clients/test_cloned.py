@@ -34,7 +34,8 @@ def srv(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["newest", "0.36.2"])
 def hub(request, srv):
-    with Worker("calls_hub", NEWEST if request.param == "newest" else HUB0, HF_ENDPOINT=f"http://127.0.0.1:{srv.port}") as w:
+    with Worker("calls_hub", NEWEST if request.param == "newest" else HUB0,
+                HF_ENDPOINT=f"http://127.0.0.1:{srv.port}") as w:
         yield w
 
 
@@ -69,7 +70,8 @@ def test_snapshot(hub, tmp_path):
 @pytest.mark.parametrize("what", [["ns/cloned"], ["ns/cloned", "tokenizer.json"]])
 def test_hf_download(srv, tmp_path, what):
     env = quiet_environment(tmp_path, HF_ENDPOINT=f"http://127.0.0.1:{srv.port}")
-    done = subprocess.run([str(NEWEST.parent / "hf"), "download", *what], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(NEWEST.parent / "hf"), "download", *what], env=env, capture_output=True, text=True,
+                          timeout=60)
     assert done.returncode != 0
     assert ADVICE in done.stderr + done.stdout
 
@@ -99,10 +101,12 @@ def test_aws(srv, tmp_path):
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["config.json"]
 
 
-@pytest.mark.parametrize("command, words", [
-    (["/usr/bin/rclone", "copy", "--retries", "1", "T:ns/cloned", "out"], ["GitLfsPointer", ADVICE]),
-    (["/usr/bin/s3cmd", "--host={host}", "--host-bucket={host}", "--no-ssl", "--no-progress", "--access_key=any", "--secret_key=any",
-      "get", "s3://ns/cloned/model.safetensors", "out"], ["409 (Conflict)"])])        # it asks with HEAD, which has no words
+@pytest.mark.parametrize(
+    "command, words", [(["/usr/bin/rclone", "copy", "--retries", "1", "T:ns/cloned", "out"], ["GitLfsPointer", ADVICE]),
+                       ([
+                           "/usr/bin/s3cmd", "--host={host}", "--host-bucket={host}", "--no-ssl", "--no-progress",
+                           "--access_key=any", "--secret_key=any", "get", "s3://ns/cloned/model.safetensors", "out"
+                       ], ["409 (Conflict)"])])  # it asks with HEAD, which has no words
 def test_tools_say_what_it_is(srv, tmp_path, command, words):
     """A code of S3's own would be translated: rclone makes of InvalidObjectState that the object is in Glacier."""
     host = f"127.0.0.1:{s3_port(srv)}"

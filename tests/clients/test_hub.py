@@ -192,7 +192,8 @@ def test_trees_of_several_pages(hub, tmp_path):
             Worker("calls_hub", NEWEST if hub.is_newest else HUB0, HF_ENDPOINT=f"http://127.0.0.1:{s.port}") as w:
         assert sorted(w.list_repo_files(repo_id="ns/wide")) == names
         _, _, samples = s.metrics()
-        asked = sum(n for name, labels, n in samples if name == "tensord_http_requests_total" and labels["route"] == "hub_api")
+        asked = sum(n for name, labels, n in samples
+                    if name == "tensord_http_requests_total" and labels["route"] == "hub_api")
         assert asked >= 3, "one answer for each page"
 
 

@@ -103,7 +103,8 @@ def test_safetensors(out):
 
 def test_errors(out):
     assert out["noRepo"]["status"] == 404 and out["noRevision"]["status"] == 404
-    assert out["noWriting"]["status"] == 405 and "POST is not allowed here" in out["noWriting"]["message"], out["noWriting"]
+    assert out["noWriting"]["status"] == 405 and "POST is not allowed here" in out["noWriting"]["message"], out[
+        "noWriting"]
     assert "there are rank0 to rank1" in out["noRank"]["message"], out["noRank"]
     for name in ("noRepo", "noRevision", "noRank", "noWriting"):
         assert "object" not in out[name]["message"], "a message that people can read"
@@ -116,7 +117,8 @@ def test_gguf(srv, root, tmp_path):
     for path, got in zip(files, run_node(tmp_path, "gguf.mjs", *(base + harness.enc(p.name) for p in files))):
         want = gguf.GGUFReader(path)
         assert got["dataOffset"] == want.data_offset
-        assert got["tensors"] == [[t.name, t.shape.tolist(), int(t.data_offset - want.data_offset)] for t in want.tensors]
+        assert got["tensors"] == [[t.name, t.shape.tolist(),
+                                   int(t.data_offset - want.data_offset)] for t in want.tensors]
         assert got["metadata"]["general.architecture"] == "llama"
         tokens = got["metadata"]["tokenizer.ggml.tokens"]
         assert tokens[-1] == want.get_field("tokenizer.ggml.tokens").contents(-1)

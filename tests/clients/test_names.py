@@ -93,7 +93,8 @@ def test_a_folder_is_no_repository(hub):
     """Three segments the client itself refuses; two it asks for, and shows what the server says."""
     with pytest.raises(ClientError, match="Repo id must be in the form"):
         hub.model_info(repo_id="tiny/pipe/bert")
-    with pytest.raises(ClientError, match='it is the folder "unet" of "local/demo": ask for that with subfolder="unet"'):
+    with pytest.raises(ClientError,
+                       match='it is the folder "unet" of "local/demo": ask for that with subfolder="unet"'):
         hub.model_info(repo_id="demo/unet")
 
 

@@ -56,8 +56,8 @@ def certificate(tmp_path_factory):
             "-subj", "/CN=an authority", "-addext", "keyUsage=critical,keyCertSign")
     openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", "site.key", "-out", "site.csr", "-subj", "/CN=localhost")
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    openssl("x509", "-req", "-in", "site.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", "site.crt",
-            "-days", "2", "-extfile", "names")
+    openssl("x509", "-req", "-in", "site.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out",
+            "site.crt", "-days", "2", "-extfile", "names")
     (folder / "site.pem").write_bytes((folder / "site.crt").read_bytes() + (folder / "site.key").read_bytes())
     return folder
 
@@ -99,7 +99,8 @@ class Proxy:
         deadline = time.monotonic() + 20
         while True:
             try:
-                if self.ask("/readyz").status == 200 and (not self.has_s3 or self.ask("/", port=self.s3_port).status == 200):
+                if self.ask("/readyz").status == 200 and (not self.has_s3 or
+                                                          self.ask("/", port=self.s3_port).status == 200):
                     return
             except OSError:
                 pass
@@ -208,7 +209,8 @@ def test_a_snapshot(hub, root, tmp_path):
 def test_the_scheme_is_the_proxys(proxy, sent):
     """Whatever a client says of it."""
     r = proxy.ask("/api/models?limit=1", headers={"X-Forwarded-Proto": sent} if sent else None)
-    assert r.status == 200 and r.headers["Link"].startswith(f"<https://127.0.0.1:{proxy.port}/api/models?"), r.headers["Link"]
+    assert r.status == 200 and r.headers["Link"].startswith(
+        f"<https://127.0.0.1:{proxy.port}/api/models?"), r.headers["Link"]
 
 
 @pytest.mark.parametrize("python", [NEWEST, HUB0], ids=["newest", "0.36"])
@@ -216,7 +218,9 @@ def test_with_a_token(srv, root, certificate, tmp_path, python):
     """nginx asks for it on every page of a list, and tensord never sees it."""
     authority = str(certificate / "ca.crt")
     proxy = TokenNginx(srv, tmp_path, certificate)
-    trust = {"HF_ENDPOINT": f"https://127.0.0.1:{proxy.port}", "SSL_CERT_FILE": authority, "REQUESTS_CA_BUNDLE": authority}
+    trust = {
+        "HF_ENDPOINT": f"https://127.0.0.1:{proxy.port}", "SSL_CERT_FILE": authority, "REQUESTS_CA_BUNDLE": authority
+    }
     try:
         proxy.wait()
         assert proxy.ask("/models").status == 401
@@ -236,8 +240,9 @@ def test_with_a_token(srv, root, certificate, tmp_path, python):
 
 ASKS = [("GET", {}), ("HEAD", {}), ("GET", {"Range": "bytes=1000000-3999999"}), ("GET", {"Range": "bytes=-5"}),
         ("GET", {"Range": "bytes=0-0,100-199,4000000-4000009"}), ("GET", {"Range": f"bytes={BIG}-"}),
-        ("GET", {"If-None-Match": "ETAG"}), ("GET", {"If-Match": '"0"'}), ("GET", {"If-Range": "ETAG", "Range": "bytes=9-"}),
-        ("GET", {"If-Range": '"0"', "Range": "bytes=9-"}), ("HEAD", {"Range": "bytes=9-"})]
+        ("GET", {"If-None-Match": "ETAG"}), ("GET", {"If-Match": '"0"'}),
+        ("GET", {"If-Range": "ETAG", "Range": "bytes=9-"}), ("GET", {"If-Range": '"0"', "Range": "bytes=9-"}),
+        ("HEAD", {"Range": "bytes=9-"})]
 
 
 @pytest.mark.parametrize("method, headers", ASKS, ids=lambda x: x if isinstance(x, str) else json.dumps(x))

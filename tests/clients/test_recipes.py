@@ -36,7 +36,8 @@ def srv(root):
 
 def run(srv, folder, block):
     """In an empty folder, with the clients of the test environment and the addresses of this server."""
-    block = block.replace("127.0.0.1:8080", f"127.0.0.1:{srv.port}").replace("127.0.0.1:8081", f"127.0.0.1:{s3_port(srv)}")
+    block = block.replace("127.0.0.1:8080", f"127.0.0.1:{srv.port}").replace("127.0.0.1:8081",
+                                                                             f"127.0.0.1:{s3_port(srv)}")
     env = quiet_environment(folder, PATH=f"{harness.REPO}/.venv/bin:/usr/bin:/bin")
     got = subprocess.run(["bash", "-e", "-u", "-o", "pipefail", "-c", block], cwd=folder, env=env, capture_output=True,
                          text=True, timeout=300, check=False)

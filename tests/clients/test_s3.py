@@ -160,8 +160,10 @@ def reads_of(service):
 
 def test_what_else_s3_knows_is_not_implemented(s3):
     """By whatever boto3 itself has: no operation is answered with another's document, an object's bytes or a listing."""
-    served = {"ListBuckets", "ListDirectoryBuckets", "HeadBucket", "GetBucketLocation", "GetBucketVersioning", "ListObjects",
-              "ListObjectsV2", "HeadObject", "GetObject"}
+    served = {
+        "ListBuckets", "ListDirectoryBuckets", "HeadBucket", "GetBucketLocation", "GetBucketVersioning", "ListObjects",
+        "ListObjectsV2", "HeadObject", "GetObject"
+    }
     asked = set()
     for name, uri, kw in reads_of(s3.meta.service_model):
         if name == "ListDirectoryBuckets":      # of other hosts
@@ -191,8 +193,8 @@ def test_all_that_boto3_tells_operations_by_is_known(s3, endpoint):
 
 def test_the_wrong_port(srv):
     """What users see who point the SDK to the main port: docs/operations.md, Troubleshooting."""
-    s3 = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{srv.port}", region_name="us-east-1", aws_access_key_id="any",
-                      aws_secret_access_key="any")
+    s3 = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{srv.port}", region_name="us-east-1",
+                      aws_access_key_id="any", aws_secret_access_key="any")
     for call, kw in ((s3.list_buckets, {}), (s3.list_objects_v2, {"Bucket": "ns"}),
                      (s3.get_object, {"Bucket": "ns", "Key": "plain/config.json"})):
         with pytest.raises(botocore.exceptions.ClientError, match=r"An error occurred \(404\) .*: Not Found"):
@@ -252,8 +254,8 @@ def test_rank_files_are_listed_where_asked_for(s3, srv):
 @pytest.fixture(scope="module", params=["anonymous", "signed"])
 def fs(request, endpoint):
     keys = {"anon": True} if request.param == "anonymous" else {"key": "any", "secret": "any"}
-    return s3fs.S3FileSystem(endpoint_url=endpoint, skip_instance_cache=True, client_kwargs={"region_name": "us-east-1"},
-                             **keys)
+    return s3fs.S3FileSystem(endpoint_url=endpoint, skip_instance_cache=True,
+                             client_kwargs={"region_name": "us-east-1"}, **keys)
 
 
 def test_s3fs(fs, root):
@@ -284,8 +286,8 @@ def test_s3fs_reads(fs, root, tmp_path):
 def test_aws(endpoint, root, tmp_path):
     def aws(*args):
         env = quiet_environment(tmp_path, AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any", LC_ALL="C.UTF-8")
-        got = subprocess.run(["/usr/bin/aws", "--endpoint-url", endpoint, *args], env=env, capture_output=True, text=True,
-                             timeout=120, check=False)
+        got = subprocess.run(["/usr/bin/aws", "--endpoint-url", endpoint, *args], env=env, capture_output=True,
+                             text=True, timeout=120, check=False)
         assert got.returncode == 0, got.stderr
         return got.stdout
     assert [line.split()[-1] for line in aws("s3", "ls").splitlines()] == ["local", "ns", "other"]

@@ -58,8 +58,8 @@ class Tool:
 
     def __call__(self, *args):
         """What it prints; it must succeed, and must not complain."""
-        got = subprocess.run([*self.command, *args], env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                             timeout=120, check=False)
+        got = subprocess.run([*self.command, *args], env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
+                             text=True, timeout=120, check=False)
         said = got.stdout + got.stderr
         assert got.returncode == 0, said
         assert not re.search(r"warn|error|corrupt|mismatch", said, re.IGNORECASE), said

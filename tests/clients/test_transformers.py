@@ -68,7 +68,8 @@ def test_main_and_safetensors_in_one_cache(client, saved, tmp_path):
     for order in (["main", "safetensors"], ["safetensors", "main"]):
         for revision in order:
             cache = str(tmp_path / "-".join(order))
-            assert client.load(kind="llama", name="tiny/llama-bin", revision=revision, cache_dir=cache) == saved["llama"]
+            assert client.load(kind="llama", name="tiny/llama-bin", revision=revision,
+                               cache_dir=cache) == saved["llama"]
         assert downloaded(cache) == ["config.json", "config.json", "model.safetensors", "pytorch_model.bin"]
 
 

@@ -22,9 +22,15 @@ DTYPES = {torch.float32: "F32", torch.int64: "I64", torch.bfloat16: "BF16", torc
 
 def state():
     return {
-        "model": {"weight": torch.arange(6, dtype=torch.float32).reshape(2, 3), "bias": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
-                  "mask": torch.tensor([True, False, True]), "scalar": torch.tensor(7)},
-        "bytes": torch.arange(5, dtype=torch.uint8), "empty": torch.empty(0, 3), "step": 3, "name": "run",
+        "model": {
+            "weight": torch.arange(6, dtype=torch.float32).reshape(2, 3), "bias":
+            torch.tensor([1.5, -2.0], dtype=torch.bfloat16), "mask": torch.tensor([True, False,
+                                                                                   True]), "scalar": torch.tensor(7)
+        },
+        "bytes": torch.arange(5, dtype=torch.uint8),
+        "empty": torch.empty(0, 3),
+        "step": 3,
+        "name": "run",
     }
 
 
@@ -33,14 +39,17 @@ def main():
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir()
     with mock.patch.object(uuid, "uuid4", lambda: uuid.UUID(int=0)):
-        dcp.save(state(), storage_writer=dcp.FileSystemWriter(OUT, single_file_per_rank=True, sync_files=False, thread_count=1), no_dist=True)
+        dcp.save(state(), storage_writer=dcp.FileSystemWriter(OUT, single_file_per_rank=True, sync_files=False,
+                                                              thread_count=1), no_dist=True)
     loaded = state()
     for tensor in [*loaded["model"].values(), loaded["bytes"]]:
         tensor.zero_()
     dcp.load(loaded, storage_reader=dcp.FileSystemReader(OUT), no_dist=True)
     tensors = {f"model.{k}": v for k, v in loaded["model"].items()} | {k: loaded[k] for k in ("bytes", "empty")}
-    lines = [f"{name}\t{DTYPES[t.dtype]}\t{json.dumps(list(t.shape), separators=(',', ':'))}\t{bytes(t.contiguous().untyped_storage()).hex() if t.numel() else ''}\n"
-             for name, t in sorted(tensors.items())]
+    lines = [
+        f"{name}\t{DTYPES[t.dtype]}\t{json.dumps(list(t.shape), separators=(',', ':'))}\t{bytes(t.contiguous().untyped_storage()).hex() if t.numel() else ''}\n"
+        for name, t in sorted(tensors.items())
+    ]
     (OUT / "EXPECTED.txt").write_text("".join(lines))
 
 

@@ -118,9 +118,10 @@ def info(name, dims, kind, offset):
 
 def write_by_hand():
     """Version 2, an empty array, no dimensions at all, and dimensions of 0, none of which the writer writes."""
-    head = (b"GGUF" + struct.pack("<IQQ", 2, 4, 2) + text_of(b"general.architecture") + struct.pack("<I", 8)
-            + text_of(b"llama") + text_of(b"empty") + struct.pack("<IIQ", 9, 6, 0) + info(b"scalar", [], Type.F32, 0) + info(b"none", [4, 0], Type.F16, 32)
-            + info(b"w", [64], Type.Q4_0, 32) + info(b"last", [0, 3, 2], Type.Q8_0, 96))
+    head = (b"GGUF" + struct.pack("<IQQ", 2, 4, 2) + text_of(b"general.architecture") + struct.pack("<I", 8) +
+            text_of(b"llama") + text_of(b"empty") + struct.pack("<IIQ", 9, 6, 0) + info(b"scalar", [], Type.F32, 0) +
+            info(b"none", [4, 0], Type.F16, 32) + info(b"w", [64], Type.Q4_0, 32) +
+            info(b"last", [0, 3, 2], Type.Q8_0, 96))
     head += bytes(-len(head) % 32)
     data = pattern(4, 1).tobytes() + bytes(28) + pattern(36, 2).tobytes() + bytes(28)
     (HERE / "version2.gguf").write_bytes(head + data)

@@ -25,8 +25,10 @@ import torch  # noqa: E402
 OUT = pathlib.Path(__file__).resolve().parent / "hdf5"
 FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
 COMPRESSORS = {1, 4, 5, 6, 32000}
-PLAIN = {"u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64", "f2": "F16",
-         "f4": "F32", "f8": "F64", "f16": "F128", "c8": "C64", "c16": "C128", "c32": "C256", "b1": "BOOL"}
+PLAIN = {
+    "u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64", "f2": "F16",
+    "f4": "F32", "f8": "F64", "f16": "F128", "c8": "C64", "c16": "C128", "c32": "C256", "b1": "BOOL"
+}
 
 
 def type_of(d):
@@ -52,7 +54,8 @@ def type_of(d):
 def reason_of(d, type_reason):
     plist = d.id.get_create_plist()
     filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
-    layout = {h5py.h5d.COMPACT: "compact", h5py.h5d.CHUNKED: "chunked", h5py.h5d.VIRTUAL: "virtual"}.get(plist.get_layout())
+    layout = {h5py.h5d.COMPACT: "compact", h5py.h5d.CHUNKED: "chunked", h5py.h5d.VIRTUAL:
+              "virtual"}.get(plist.get_layout())
     if plist.get_external_count():
         return "external storage"
     if layout == "chunked" and type_reason and type_reason != "big-endian":
@@ -131,7 +134,8 @@ def tensors(f):
                 dtype, type_reason = type_of(d)
                 reason = reason_of(d, type_reason)
                 sized = dtype not in ("STRING", "OBJECT", "COMPOUND", "OPAQUE") and d.shape is not None
-                offset = d.id.get_offset() if reason in (None, "big-endian") and d.size else f.userblock_size if reason is None else 0
+                offset = d.id.get_offset() if reason in (
+                    None, "big-endian") and d.size else f.userblock_size if reason is None else 0
                 yield full, dtype, d.shape or (), offset, d.size * d.id.get_type().get_size() if sized else 0, reason
 
 
@@ -205,7 +209,8 @@ def fill_layouts(f):
     f.create_dataset("chunked", data=values, chunks=(16,))
     f.create_dataset("unallocated", (5,), "<f4")
     f.create_dataset("external", (10,), "<f4", external=[("other.bin", 0, 40)])  # 140
-    low(f, "unknown_filter", (8,), lambda p: (p.set_chunk((8,)), p.set_filter(40000, h5py.h5z.FLAG_OPTIONAL, (1, 2, 3))))  # 146
+    low(f, "unknown_filter", (8, ), lambda p: (p.set_chunk((8, )), p.set_filter(40000, h5py.h5z.FLAG_OPTIONAL,
+                                                                                (1, 2, 3))))  # 146
     low(f, "compact", (3,), lambda p: p.set_layout(h5py.h5d.COMPACT))
     f.create_dataset("huge", (2**40,), "<f4", chunks=(1024,), compression="gzip")  # 142
     layout = h5py.VirtualLayout((10,), "<f4")
@@ -300,7 +305,8 @@ def chunk_files():
 
     def implicit_many(f):  # each with two chunks of one element
         for i in range(16):
-            low(f, f"x{i:02}", (2,), lambda plist: (plist.set_chunk((1,)), plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)))
+            low(f, f"x{i:02}", (2, ), lambda plist: (plist.set_chunk(
+                (1, )), plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)))
 
     def small_chunks(n, **kw):
         return lambda f: f.create_dataset("x", data=(np.arange(n) % 251).astype("u1"), chunks=(1,), **kw)
@@ -323,7 +329,10 @@ def keras_files():
     keras.utils.set_random_seed(1)
 
     def model():
-        return keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2, name="dense"), keras.layers.Dense(1, name="out")])
+        return keras.Sequential(
+            [keras.layers.Input((3, )),
+             keras.layers.Dense(2, name="dense"),
+             keras.layers.Dense(1, name="out")])
     with tempfile.TemporaryDirectory() as d:
         for name, policy, save in [("keras_bf16.weights", "bfloat16", "save_weights"),
                                    ("keras_legacy", "float32", "save")]:
@@ -438,7 +447,8 @@ def main():
     make("numbers", fill_numbers)
     make("floats", fill_floats)
     make("small_v108", fill_small, ("v108", "v108"))
-    make("userblock", lambda f: (fill_small(f), f.create_dataset("unallocated", (3,), "<f4")), userblock_size=512)  # 143
+    make("userblock", lambda f: (fill_small(f), f.create_dataset("unallocated", (3, ), "<f4")),
+         userblock_size=512)  # 143
     fcpl = h5py.h5p.create(h5py.h5p.FILE_CREATE)
     fcpl.set_sizes(4, 4)
     with h5py.File(h5py.h5f.create(str(OUT / "narrow.h5").encode(), h5py.h5f.ACC_TRUNC, fcpl)) as f:
@@ -451,7 +461,8 @@ def main():
         WHERE["small"] = f["g/a"].id.get_offset()
     patch("attributes", "bad_144_continuation_cycle", continuation_cycle, refused=True)
     # libhdf5 refuses to open that dataset alone; the rest of the file is as it was.
-    lines = (OUT / "small.txt").read_text().replace(f"\t{WHERE['small']}\t24\t\t\n", "\t0\t24\tpast the end of the file\t\n")
+    lines = (OUT / "small.txt").read_text().replace(f"\t{WHERE['small']}\t24\t\t\n",
+                                                    "\t0\t24\tpast the end of the file\t\n")
     patch("small", "bad_145_past_the_end", past_the_end, expected=lines)
     lines = (OUT / "filters.txt").read_text().replace("filtered (shuffle)", "filtered")
     patch("filters", "shared_filters", shared_filters, expected=lines)
@@ -465,7 +476,8 @@ def main():
     patch("small", "bad_local_heap", flip(b"HEAP"), refused=True)
     keras_files()
     total = sum(p.stat().st_size for p in OUT.iterdir())
-    print(f"{len(list(OUT.iterdir()))} files, {total} bytes, the largest {max(p.stat().st_size for p in OUT.iterdir())}")
+    print(
+        f"{len(list(OUT.iterdir()))} files, {total} bytes, the largest {max(p.stat().st_size for p in OUT.iterdir())}")
 
 
 if __name__ == "__main__":

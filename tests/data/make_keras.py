@@ -53,7 +53,8 @@ def main():
     model.save(HERE / "plain.keras")
     (HERE / "plain.txt").write_text(expected(HERE / "plain.keras"))
     # Zipped again by somebody else: what Keras stores is compressed.
-    with zipfile.ZipFile(HERE / "plain.keras") as z, zipfile.ZipFile(HERE / "deflated.keras", "w", zipfile.ZIP_DEFLATED) as out:
+    with zipfile.ZipFile(HERE / "plain.keras") as z, zipfile.ZipFile(HERE / "deflated.keras", "w",
+                                                                     zipfile.ZIP_DEFLATED) as out:
         for name in z.namelist():
             out.writestr(name, z.read(name))
 

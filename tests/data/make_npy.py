@@ -15,8 +15,10 @@ from numpy.lib import format as npy_format
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-PLAIN = {"b1": "BOOL", "i1": "I8", "i2": "I16", "i4": "I32", "i8": "I64", "u1": "U8", "u2": "U16", "u4": "U32", "u8": "U64",
-         "f2": "F16", "f4": "F32", "f8": "F64", "f16": "F128", "c8": "C64", "c16": "C128", "c32": "C256"}
+PLAIN = {
+    "b1": "BOOL", "i1": "I8", "i2": "I16", "i4": "I32", "i8": "I64", "u1": "U8", "u2": "U16", "u4": "U32", "u8": "U64",
+    "f2": "F16", "f4": "F32", "f8": "F64", "f16": "F128", "c8": "C64", "c16": "C128", "c32": "C256"
+}
 
 
 def pattern(dtype, shape):
@@ -70,12 +72,14 @@ def npy_files():
     for i, shape in enumerate([(2, 3), (2, 3, 4), (3, 1, 2), (0, 3), (1, 5), (4,)]):
         yield f"fortran_{i}", np.asfortranarray(pattern("i2", shape)), None
     for name, dtype in [("big_f4", ">f4"), ("big_i2", ">i2"), ("text_s5", "S5"), ("text_u3", "U3"), ("text_big", ">U3"),
-                        ("void_2", "V2"), ("void_7", "V7"), ("time", "M8[ns]"), ("span", "m8[10D]"), ("time_plain", "M8"),
-                        ("time_big", ">M8[s]")]:
+                        ("void_2", "V2"), ("void_7", "V7"), ("time", "M8[ns]"), ("span", "m8[10D]"),
+                        ("time_plain", "M8"), ("time_big", ">M8[s]")]:
         yield name, pattern(dtype, (4,)), None
     yield "struct", pattern([("a", "<f4"), ("b", "i1", (2, 3))], (3,)), None
-    yield "struct_padded", pattern(np.dtype({"names": ["a", "b"], "formats": ["<f4", "i1"], "offsets": [0, 8]}), (3,)), None
-    yield "struct_nested", pattern([("a", [("x", "<f4"), ("y", [("z", "u1")], (2,))]), ("it's \\ \"", "S3")], (3,)), None
+    yield "struct_padded", pattern(np.dtype({"names": ["a", "b"], "formats": ["<f4", "i1"], "offsets": [0, 8]}),
+                                   (3, )), None
+    yield "struct_nested", pattern([("a", [("x", "<f4"), ("y", [("z", "u1")], (2, ))]), ("it's \\ \"", "S3")],
+                                   (3, )), None
     yield "struct_title", pattern([(("a title", "a"), "<f4")], (2,)), None
     yield "struct_latin", pattern([("\u00e9", "<f4")], (2,)), None
     yield "struct_utf8", pattern([("\u65e5\u672c", "<f4")], (2,)), None  # version 3.0 by itself
@@ -101,10 +105,12 @@ def write_npy():
 
 def write_npz():
     folder = HERE / "npz"
-    arrays = {"w": pattern("f4", (3, 4)), "W": pattern("i8", (2,)), "layer.0.bias": pattern("f2", (5,)),
-              "fortran": np.asfortranarray(pattern("f8", (2, 3))), "zero": pattern("f4", (0, 2)),
-              "scalar": pattern("f8", ()), "big": pattern(">i4", (3,)), "text": pattern("U4", (2,)), "dir/x": pattern("u1", (3,)),
-              "d\u00e9j\u00e0": pattern("u1", (2,)), "": pattern("u1", (4,))}
+    arrays = {
+        "w": pattern("f4", (3, 4)), "W": pattern("i8", (2, )), "layer.0.bias": pattern("f2", (5, )), "fortran":
+        np.asfortranarray(pattern("f8", (2, 3))), "zero": pattern("f4", (0, 2)), "scalar": pattern("f8", ()), "big":
+        pattern(">i4", (3, )), "text": pattern("U4", (2, )), "dir/x": pattern("u1", (3, )), "d\u00e9j\u00e0":
+        pattern("u1", (2, )), "": pattern("u1", (4, ))
+    }
     for name, save, compressed in [("plain", np.savez, False), ("compressed", np.savez_compressed, True)]:
         path = folder / f"{name}.npz"
         save(path, **arrays)
@@ -128,7 +134,8 @@ def write_npz():
         z.writestr(zipfile.ZipInfo("bare"), out.getvalue())
     again = np.load(path)
     assert isinstance(again["readme.txt"], bytes) and isinstance(again["short"], bytes)
-    (folder / "mixed.txt").write_text(describe("a", again["a"]) + describe("b", again["b"], True) + describe("bare", again["bare"]))
+    (folder / "mixed.txt"
+     ).write_text(describe("a", again["a"]) + describe("b", again["b"], True) + describe("bare", again["bare"]))
 
 
 if __name__ == "__main__":

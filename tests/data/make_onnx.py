@@ -13,11 +13,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 OUT = pathlib.Path(__file__).resolve().parent / "onnx"
-WORDS = {"FLOAT": "F32", "UINT8": "U8", "INT8": "I8", "UINT16": "U16", "INT16": "I16", "INT32": "I32", "INT64": "I64", "STRING": "STRING",
-         "BOOL": "BOOL", "FLOAT16": "F16", "DOUBLE": "F64", "UINT32": "U32", "UINT64": "U64", "COMPLEX64": "C64", "COMPLEX128": "C128",
-         "BFLOAT16": "BF16", "FLOAT8E4M3FN": "F8_E4M3", "FLOAT8E4M3FNUZ": "F8_E4M3FNUZ", "FLOAT8E5M2": "F8_E5M2",
-         "FLOAT8E5M2FNUZ": "F8_E5M2FNUZ", "UINT4": "U4", "INT4": "I4", "FLOAT4E2M1": "F4", "FLOAT8E8M0": "F8_E8M0", "UINT2": "U2",
-         "INT2": "I2", "FLOAT6E2M3": "F6_E2M3", "FLOAT6E3M2": "F6_E3M2"}
+WORDS = {
+    "FLOAT": "F32", "UINT8": "U8", "INT8": "I8", "UINT16": "U16", "INT16": "I16", "INT32": "I32", "INT64": "I64",
+    "STRING": "STRING", "BOOL": "BOOL", "FLOAT16": "F16", "DOUBLE": "F64", "UINT32": "U32", "UINT64": "U64",
+    "COMPLEX64": "C64", "COMPLEX128": "C128", "BFLOAT16": "BF16", "FLOAT8E4M3FN": "F8_E4M3", "FLOAT8E4M3FNUZ":
+    "F8_E4M3FNUZ", "FLOAT8E5M2": "F8_E5M2", "FLOAT8E5M2FNUZ": "F8_E5M2FNUZ", "UINT4": "U4", "INT4": "I4", "FLOAT4E2M1":
+    "F4", "FLOAT8E8M0": "F8_E8M0", "UINT2": "U2", "INT2": "I2", "FLOAT6E2M3": "F6_E2M3", "FLOAT6E3M2": "F6_E3M2"
+}
 PACKED = {"U4": 4, "I4": 4, "F4": 4, "U2": 2, "I2": 2, "F6_E2M3": 6, "F6_E3M2": 6}  # bits of an element
 KINDS = {number: name for name, number in TensorProto.DataType.items() if name != "UNDEFINED"}
 
@@ -89,7 +91,8 @@ def describe(graph):
 
 def model(initializers, nodes=(), sparse=(), **fields):
     graph = helper.make_graph(list(nodes), "g", [], [], initializer=list(initializers), sparse_initializer=list(sparse))
-    return helper.make_model(graph, producer_name="make_onnx", opset_imports=[helper.make_opsetid("", 23)], ir_version=13, **fields)
+    return helper.make_model(graph, producer_name="make_onnx", opset_imports=[helper.make_opsetid("", 23)],
+                             ir_version=13, **fields)
 
 
 def raw(name, kind, shape, seed=0):
@@ -109,8 +112,10 @@ def sparse(name):
 def branches():
     """A node with two graphs that have initialisers of their own, and one with a constant: neither is listed."""
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
-    bodies = [helper.make_graph([helper.make_node("Identity", [f"w{i}"], ["y"])], f"body{i}", [], [out], [raw(f"w{i}", TensorProto.FLOAT, [2], i)])
-              for i in range(2)]
+    bodies = [
+        helper.make_graph([helper.make_node("Identity", [f"w{i}"], ["y"])], f"body{i}", [], [out],
+                          [raw(f"w{i}", TensorProto.FLOAT, [2], i)]) for i in range(2)
+    ]
     return [helper.make_node("If", ["c"], ["z"], then_branch=bodies[0], else_branch=bodies[1]),
             helper.make_node("Constant", [], ["k"], value=raw("k", TensorProto.FLOAT, [3]))]
 
@@ -122,17 +127,24 @@ def models():
     yield "odd", model([raw(KINDS[kind].lower(), kind, [3], kind) for kind in numbers])
     shapes = [[], [5], [1], [0], [2, 0, 3], [1, 1, 1], [2, 3, 4], [1] * 64]
     yield "shapes", model([raw(f"s{i}", TensorProto.FLOAT, shape, i) for i, shape in enumerate(shapes)])
-    yield "strings", model([helper.make_tensor("t", TensorProto.STRING, [2], [b"a", "\u00e4".encode()]), raw("w", TensorProto.FLOAT, [2])])
+    yield "strings", model(
+        [helper.make_tensor("t", TensorProto.STRING, [2], [b"a", "\u00e4".encode()]),
+         raw("w", TensorProto.FLOAT, [2])])
     yield "sparse", model([raw("w", TensorProto.FLOAT, [2])], sparse=[sparse("s")])
     yield "nodes", model([raw("c", TensorProto.BOOL, [1])], nodes=branches())
-    full = model([raw("w", TensorProto.INT8, [3])], producer_version="1.0", domain="org.example", model_version=-3, doc_string="a \u00e4 b")
+    full = model([raw("w", TensorProto.INT8, [3])], producer_version="1.0", domain="org.example", model_version=-3,
+                 doc_string="a \u00e4 b")
     full.opset_import.append(helper.make_opsetid("ai.onnx.ml", 5))
     helper.set_model_props(full, {"license": "none", "long": "\u00e4" * 3000})
     yield "metadata", full
     yield "empty", model([])
-    outside = model([raw("a", TensorProto.FLOAT, [3, 4]), raw("b", TensorProto.INT64, [5], 2), raw("c", TensorProto.INT4, [3])])
+    outside = model(
+        [raw("a", TensorProto.FLOAT, [3, 4]),
+         raw("b", TensorProto.INT64, [5], 2),
+         raw("c", TensorProto.INT4, [3])])
     for i, tensor in enumerate(outside.graph.initializer):
-        onnx.external_data_helper.set_external_data(tensor, f"sub/data.{i % 2}", offset=4096 * i, length=len(tensor.raw_data))
+        onnx.external_data_helper.set_external_data(tensor, f"sub/data.{i % 2}", offset=4096 * i,
+                                                    length=len(tensor.raw_data))
         tensor.ClearField("raw_data")
     yield "external", outside
 

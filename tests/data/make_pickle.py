@@ -15,10 +15,34 @@ import torch
 OUT = pathlib.Path(__file__).resolve().parent / "pickle"
 
 PLAIN = {
-    "none": None, "yes": True, "no": False, "small": 7, "byte": 255, "word": 65535, "int": -(2**31), "long": 2**31, "max": 2**63 - 1, "min": -(2**63),
-    "big": 2**63, "bigger": -(2**300) - 1, "huge": 7**900, "half": 0.5, "minus zero": -0.0, "infinite": float("inf"), "tiny": 5e-324,
-    "": "", "naïve": "ä\n\\'\"\x00名😀", "lone": "\ud800", "long text": "x" * 300, "tuple": ((), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)),
-    "list": [[], [1], list(range(40))], "dict": {}, 3: "int key", 2.5: "float key", (1, "t"): "tuple key", None: "none key",
+    "none": None,
+    "yes": True,
+    "no": False,
+    "small": 7,
+    "byte": 255,
+    "word": 65535,
+    "int": -(2**31),
+    "long": 2**31,
+    "max": 2**63 - 1,
+    "min": -(2**63),
+    "big": 2**63,
+    "bigger": -(2**300) - 1,
+    "huge": 7**900,
+    "half": 0.5,
+    "minus zero": -0.0,
+    "infinite": float("inf"),
+    "tiny": 5e-324,
+    "": "",
+    "naïve": "ä\n\\'\"\x00名😀",
+    "lone": "\ud800",
+    "long text": "x" * 300,
+    "tuple": ((), (1, ), (1, 2), (1, 2, 3), (1, 2, 3, 4)),
+    "list": [[], [1], list(range(40))],
+    "dict": {},
+    3: "int key",
+    2.5: "float key",
+    (1, "t"): "tuple key",
+    None: "none key",
 }
 
 
@@ -29,7 +53,8 @@ def text(value):
     if isinstance(value, int):
         if -(2**63) <= value < 2**63:
             return str(value)
-        return "i" + value.to_bytes(((value if value >= 0 else ~value).bit_length()) // 8 + 1, "little", signed=True).hex()
+        return "i" + value.to_bytes(
+            ((value if value >= 0 else ~value).bit_length()) // 8 + 1, "little", signed=True).hex()
     if isinstance(value, float):
         return "f" + struct.pack("<d", value).hex()
     if isinstance(value, str):
@@ -56,14 +81,16 @@ def main():
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2, bias=False))
     state = module.state_dict()
     (OUT / "state.pkl").write_bytes(data_pkl(state))
-    (OUT / "state.txt").write_text("".join(f"{n} {text(tuple(t.shape))} {text(t.stride())}\n" for n, t in state.items()))
+    (OUT / "state.txt").write_text("".join(f"{n} {text(tuple(t.shape))} {text(t.stride())}\n"
+                                           for n, t in state.items()))
     optimizer = torch.optim.AdamW(module.parameters())
     for parameter in module.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     state = optimizer.state_dict()
     (OUT / "optimizer.pkl").write_bytes(data_pkl(state))
-    (OUT / "optimizer.txt").write_text("".join(f"{i} {n} {text(tuple(t.shape))}\n" for i, s in state["state"].items() for n, t in s.items()))
+    (OUT / "optimizer.txt").write_text("".join(f"{i} {n} {text(tuple(t.shape))}\n" for i, s in state["state"].items()
+                                               for n, t in s.items()))
 
 
 if __name__ == "__main__":

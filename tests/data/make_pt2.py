@@ -40,8 +40,10 @@ def write_2_8(program, path):
     """As torch 2.8 did."""
     artifact = serialize(program)
     with PT2ArchiveWriter(str(path)) as archive:
-        for name, data in (("models/model.json", artifact.exported_program), ("data/weights/model.pt", artifact.state_dict),
-                           ("data/constants/model.pt", artifact.constants), ("data/sample_inputs/model.pt", artifact.example_inputs)):
+        for name, data in (("models/model.json", artifact.exported_program), ("data/weights/model.pt",
+                                                                              artifact.state_dict),
+                           ("data/constants/model.pt", artifact.constants), ("data/sample_inputs/model.pt",
+                                                                             artifact.example_inputs)):
             archive.write_bytes(name, data)
 
 
@@ -50,8 +52,10 @@ def write_2_7(program, path):
     artifact = serialize(program)
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in (("version", ".".join(map(str, torch._export.serde.schema.SCHEMA_VERSION))),
-                           ("serialized_exported_program.json", artifact.exported_program), ("serialized_state_dict.pt", artifact.state_dict),
-                           ("serialized_constants.pt", artifact.constants), ("serialized_example_inputs.pt", artifact.example_inputs)):
+                           ("serialized_exported_program.json", artifact.exported_program), ("serialized_state_dict.pt",
+                                                                                             artifact.state_dict),
+                           ("serialized_constants.pt", artifact.constants), ("serialized_example_inputs.pt",
+                                                                             artifact.example_inputs)):
             archive.writestr(zipfile.ZipInfo(name), data)  # with no date
 
 
@@ -101,7 +105,8 @@ def write_repacked():
     for name, (source, change) in REPACKED.items():
         path = OUT / f"{name}.pt2"
         path.write_bytes(change((OUT / f"{source}.pt2").read_bytes()))
-        path.with_suffix(".txt").write_text(re.sub(r"-\|[0-9a-f]{8}$", "compressed (deflate)|-", describe(load(path)), flags=re.M))
+        path.with_suffix(".txt").write_text(
+            re.sub(r"-\|[0-9a-f]{8}$", "compressed (deflate)|-", describe(load(path)), flags=re.M))
 
 
 if __name__ == "__main__":

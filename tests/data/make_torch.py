@@ -32,13 +32,38 @@ from torch import nn
 
 OUT = Path(__file__).resolve().parent / "torch"
 DTYPES = {
-    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.uint16: "U16", torch.float16: "F16",
-    torch.bfloat16: "BF16", torch.int32: "I32", torch.uint32: "U32", torch.float32: "F32", torch.complex64: "C64",
-    torch.float64: "F64", torch.int64: "I64", torch.uint64: "U64", torch.complex32: "C32", torch.complex128: "C128",
-    torch.float8_e5m2: "F8_E5M2", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e8m0fnu: "F8_E8M0",
-    torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ", torch.float4_e2m1fn_x2: "F4_E2M1_X2",
-    torch.bits8: "BITS8", torch.bits16: "BITS16", torch.bits1x8: "BITS1x8", torch.bits2x4: "BITS2x4", torch.bits4x2: "BITS4x2",
-    torch.qint8: "QINT8", torch.quint8: "QUINT8", torch.qint32: "QINT32", torch.quint4x2: "QUINT4x2", torch.quint2x4: "QUINT2x4",
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.uint16: "U16",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int32: "I32",
+    torch.uint32: "U32",
+    torch.float32: "F32",
+    torch.complex64: "C64",
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.uint64: "U64",
+    torch.complex32: "C32",
+    torch.complex128: "C128",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e8m0fnu: "F8_E8M0",
+    torch.float8_e4m3fnuz: "F8_E4M3FNUZ",
+    torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+    torch.float4_e2m1fn_x2: "F4_E2M1_X2",
+    torch.bits8: "BITS8",
+    torch.bits16: "BITS16",
+    torch.bits1x8: "BITS1x8",
+    torch.bits2x4: "BITS2x4",
+    torch.bits4x2: "BITS4x2",
+    torch.qint8: "QINT8",
+    torch.quint8: "QUINT8",
+    torch.qint32: "QINT32",
+    torch.quint4x2: "QUINT4x2",
+    torch.quint2x4: "QUINT2x4",
 }
 PLAIN = [d for d in DTYPES if not str(d).startswith(("torch.q", "torch.bool"))]
 
@@ -53,7 +78,8 @@ def filled(dtype, *shape, seed=0):
     t = torch.empty(0, dtype=dtype)
     storage = torch.UntypedStorage(count * size)
     if raw:
-        torch.empty(0, dtype=torch.uint8).set_(storage, 0, (len(raw),), (1,)).copy_(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
+        torch.empty(0, dtype=torch.uint8).set_(storage, 0, (len(raw), ),
+                                               (1, )).copy_(torch.frombuffer(bytearray(raw), dtype=torch.uint8))
     stride = [int(np.prod(shape[i + 1:], dtype=np.int64)) for i in range(len(shape))]
     return t.set_(storage, 0, shape, stride)
 
@@ -151,9 +177,11 @@ def flatten(obj, name, scalars):
             yield below + "indices", obj._indices()
             yield below + "values", obj._values()
         elif obj.layout in (torch.sparse_csr, torch.sparse_bsr):
-            yield from [(below + "crow_indices", obj.crow_indices()), (below + "col_indices", obj.col_indices()), (below + "values", obj.values())]
+            yield from [(below + "crow_indices", obj.crow_indices()), (below + "col_indices", obj.col_indices()),
+                        (below + "values", obj.values())]
         elif obj.layout in (torch.sparse_csc, torch.sparse_bsc):
-            yield from [(below + "ccol_indices", obj.ccol_indices()), (below + "row_indices", obj.row_indices()), (below + "values", obj.values())]
+            yield from [(below + "ccol_indices", obj.ccol_indices()), (below + "row_indices", obj.row_indices()),
+                        (below + "values", obj.values())]
         elif obj.layout == torch.jagged:
             yield from [(below + "values", obj._values), (below + "offsets", obj.offsets())]
             if obj.lengths() is not None:
@@ -161,13 +189,15 @@ def flatten(obj, name, scalars):
             scalars[below + "ragged_idx"] = obj._ragged_idx
             return
         elif obj.is_nested:
-            yield from [(below + "values", obj.values()), (below + "sizes", obj._nested_tensor_size()), (below + "strides", obj._nested_tensor_strides()),
+            yield from [(below + "values", obj.values()), (below + "sizes", obj._nested_tensor_size()),
+                        (below + "strides", obj._nested_tensor_strides()),
                         (below + "storage_offsets", obj._nested_tensor_storage_offsets())]
         elif obj.is_quantized:
             if obj.qscheme() == torch.per_tensor_affine:
                 scalars[below + "q_scale"], scalars[below + "q_zero_point"] = obj.q_scale(), obj.q_zero_point()
             else:
-                yield from [(below + "q_per_channel_scales", obj.q_per_channel_scales()), (below + "q_per_channel_zero_points", obj.q_per_channel_zero_points())]
+                yield from [(below + "q_per_channel_scales", obj.q_per_channel_scales()),
+                            (below + "q_per_channel_zero_points", obj.q_per_channel_zero_points())]
                 scalars[below + "q_per_channel_axis"] = obj.q_per_channel_axis()
         for key, value in vars(obj).items() if type(obj) is not torch.Tensor else ():
             yield from flatten(value, below + key, scalars)
@@ -198,7 +228,8 @@ def describe(obj, reason=None):
     scalars, lines = {}, []
     for name, t in flatten(obj, "", scalars):
         if isinstance(t, np.ndarray):
-            lines.append((name, DTYPES[torch.from_numpy(t).dtype], json.dumps(list(t.shape), separators=(",", ":")), "-", "!stored inside the pickle"))
+            lines.append((name, DTYPES[torch.from_numpy(t).dtype], json.dumps(list(t.shape), separators=(",", ":")),
+                          "-", "!stored inside the pickle"))
             continue
         why = reason if reason and t.dtype.itemsize > 1 else why_not(t)
         nested = t.layout == torch.jagged or (t.layout == torch.strided and t.is_nested)
@@ -244,10 +275,15 @@ def write_legacy(name, obj, loaded=None, **options):
 def model():
     """Every shape of module: nested containers, buffers, a buffer that is not saved, tied weights, lists of parameters."""
     torch.manual_seed(5)
-    m = nn.Sequential(OrderedDict(
-        embed=nn.Embedding(7, 4), norm=nn.LayerNorm(4), blocks=nn.ModuleList(nn.ModuleDict({"fc": nn.Linear(4, 4), "act": nn.ReLU()}) for _ in range(2)),
-        bn=nn.BatchNorm1d(4), extra=nn.ParameterList([nn.Parameter(filled(torch.float32, 3, seed=1)), nn.Parameter(filled(torch.float32, 2, seed=2))]),
-        named=nn.ParameterDict({"a": nn.Parameter(filled(torch.float32, 2, seed=3))}), head=nn.Linear(4, 7, bias=False)))
+    m = nn.Sequential(
+        OrderedDict(
+            embed=nn.Embedding(7, 4), norm=nn.LayerNorm(4),
+            blocks=nn.ModuleList(nn.ModuleDict({"fc": nn.Linear(4, 4), "act": nn.ReLU()}) for _ in range(2)),
+            bn=nn.BatchNorm1d(4), extra=nn.ParameterList([
+                nn.Parameter(filled(torch.float32, 3, seed=1)),
+                nn.Parameter(filled(torch.float32, 2, seed=2))
+            ]), named=nn.ParameterDict({"a": nn.Parameter(filled(torch.float32, 2,
+                                                                 seed=3))}), head=nn.Linear(4, 7, bias=False)))
     m.head.weight = m.embed.weight
     m.blocks.append(m.blocks[0])
     m.register_buffer("kept", filled(torch.float16, 3, seed=4))
@@ -301,11 +337,25 @@ def views():
     c = filled(torch.complex64, 5, seed=3)
     half = filled(torch.float8_e4m3fn, 4, 4, seed=8)
     return {
-        "base": base, "same": base, "transposed": base.t(), "row": base[2], "column": base[:, 3], "block": base[1:4, 2:5],
-        "every_other": base[::2, ::3], "expanded": base[0, :1].expand(4, 5), "ones": base[:1, 1:2], "permuted": filled(torch.int16, 2, 3, 4, seed=1).permute(2, 0, 1),
-        "conj": c.conj(), "plain": c, "neg": filled(torch.complex64, 4, seed=6).conj().imag, "empty": torch.empty(0, 3), "empty_view": base[3:3], "scalar": torch.tensor(2.5),
+        "base": base,
+        "same": base,
+        "transposed": base.t(),
+        "row": base[2],
+        "column": base[:, 3],
+        "block": base[1:4, 2:5],
+        "every_other": base[::2, ::3],
+        "expanded": base[0, :1].expand(4, 5),
+        "ones": base[:1, 1:2],
+        "permuted": filled(torch.int16, 2, 3, 4, seed=1).permute(2, 0, 1),
+        "conj": c.conj(),
+        "plain": c,
+        "neg": filled(torch.complex64, 4, seed=6).conj().imag,
+        "empty": torch.empty(0, 3),
+        "empty_view": base[3:3],
+        "scalar": torch.tensor(2.5),
         "channels_last": filled(torch.uint8, 1, 3, 4, 2).contiguous(memory_format=torch.channels_last),
-        "float8": half, "float8_t": half.t(),
+        "float8": half,
+        "float8_t": half.t(),
         "deep": base.reshape(*[1] * 63, 48)[..., :7],
     }
 
@@ -316,13 +366,37 @@ def kinds():
     with_state.tag = "x"
     q = torch.randn(4, 3)
     return {
-        "parameter": nn.Parameter(filled(torch.float32, 2, 2)), "with_state": with_state,
-        "coo": torch.sparse_coo_tensor([[0, 2], [1, 0]], torch.tensor([1.5, 2.5]), (3, 2)), "csr": torch.eye(3).to_sparse_csr(), "csc": torch.eye(2).to_sparse_csc(),
-        "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.zeros(1, 3)]), "meta": torch.empty(3, 4, device="meta").t(),
-        "qint8": torch.quantize_per_tensor(q, 0.5, 3, torch.qint8), "quint8": torch.quantize_per_tensor(q, 0.25, 100, torch.quint8), "qint32": torch.quantize_per_tensor(q, 0.125, 0, torch.qint32),
-        "channels": torch.quantize_per_channel(q, torch.tensor([.5, .25, 1., 2.], dtype=torch.float64), torch.tensor([0, 1, 2, 3]), 0, torch.qint8),
-        "packed": torch.quantize_per_channel(torch.randn(4, 4), torch.ones(4), torch.zeros(4), 0, torch.quint4x2),
-        "numpy": np.arange(6, dtype=np.float32).reshape(2, 3), "numpy_scalar": np.float64(1.5), "storage": filled(torch.int32, 3, seed=6).untyped_storage(),
+        "parameter":
+        nn.Parameter(filled(torch.float32, 2, 2)),
+        "with_state":
+        with_state,
+        "coo":
+        torch.sparse_coo_tensor([[0, 2], [1, 0]], torch.tensor([1.5, 2.5]), (3, 2)),
+        "csr":
+        torch.eye(3).to_sparse_csr(),
+        "csc":
+        torch.eye(2).to_sparse_csc(),
+        "nested":
+        torch.nested.nested_tensor([torch.ones(2, 3), torch.zeros(1, 3)]),
+        "meta":
+        torch.empty(3, 4, device="meta").t(),
+        "qint8":
+        torch.quantize_per_tensor(q, 0.5, 3, torch.qint8),
+        "quint8":
+        torch.quantize_per_tensor(q, 0.25, 100, torch.quint8),
+        "qint32":
+        torch.quantize_per_tensor(q, 0.125, 0, torch.qint32),
+        "channels":
+        torch.quantize_per_channel(q, torch.tensor([.5, .25, 1., 2.], dtype=torch.float64), torch.tensor([0, 1, 2, 3]),
+                                   0, torch.qint8),
+        "packed":
+        torch.quantize_per_channel(torch.randn(4, 4), torch.ones(4), torch.zeros(4), 0, torch.quint4x2),
+        "numpy":
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        "numpy_scalar":
+        np.float64(1.5),
+        "storage":
+        filled(torch.int32, 3, seed=6).untyped_storage(),
     }
 
 
@@ -332,22 +406,44 @@ def checkpoint():
     optimizer = torch.optim.Adam(m.parameters(), lr=1e-3)
     m(torch.ones(4, 3)).sum().backward()
     optimizer.step()
-    return {"model": m.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "loss": 0.125, "run": "näme \"x\"\n", "done": False, "nothing": None,
-            "pieces": [filled(torch.int8, 3), (filled(torch.int8, 2, seed=1), {"deep": filled(torch.int8, 1, seed=2)})], "steps": list(range(70)), "big": 2**70, "inf": 1e300,
-            7: filled(torch.uint8, 4, seed=4), "args": types.SimpleNamespace(width=5, mask=filled(torch.bool, 3))}
+    return {
+        "model": m.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3, "loss": 0.125, "run": "näme \"x\"\n",
+        "done": False, "nothing": None, "pieces":
+        [filled(torch.int8, 3),
+         (filled(torch.int8, 2, seed=1), {"deep": filled(torch.int8, 1, seed=2)})], "steps": list(range(70)), "big":
+        2**70, "inf": 1e300, 7: filled(torch.uint8, 4,
+                                       seed=4), "args": types.SimpleNamespace(width=5, mask=filled(torch.bool, 3))
+    }
 
 
 def values():
     """What may stand beside tensors, however the protocol spells it."""
     return {
-        "bytes": b"plain", "no bytes": b"", "text": "näme".encode(), "binary": bytes([0, 65, 128, 195, 255, 92]),
-        "array": bytearray(b"xy\xe9"), "no array": bytearray(), "list of bytes": [b"a", bytearray(b"b"), 1],
-        "cpu": torch.device("cpu"), "cuda": torch.device("cuda", 1), "dtype": torch.bfloat16, "places": [torch.device("meta"), torch.float32],
-        "set": {3, 1, 2}, "no set": set(), "frozen": frozenset(["x"]), "size": torch.Size([2, 3]),
+        "bytes": b"plain",
+        "no bytes": b"",
+        "text": "näme".encode(),
+        "binary": bytes([0, 65, 128, 195, 255, 92]),
+        "array": bytearray(b"xy\xe9"),
+        "no array": bytearray(),
+        "list of bytes": [b"a", bytearray(b"b"), 1],
+        "cpu": torch.device("cpu"),
+        "cuda": torch.device("cuda", 1),
+        "dtype": torch.bfloat16,
+        "places": [torch.device("meta"), torch.float32],
+        "set": {3, 1, 2},
+        "no set": set(),
+        "frozen": frozenset(["x"]),
+        "size": torch.Size([2, 3]),
         "tensors": frozenset([filled(torch.int8, 2, seed=9)]),
-        "big": [2**63 - 1, 2**63, -2**63, -2**63 - 1, 2**64, 2**70, -2**70, 10**18, 10**27, -10**100, 2**511 - 1, -2**511], "huge": 2**70,
-        "floats": [0.1, 1 / 3, 1.0, -0.0, 1e-5, 1e16, 5e-324, 1.7976931348623157e308], "others": [math.inf, -math.inf, math.nan],
-        "single": np.float32(0.1), "double": np.float64(0.1), "none": np.float32("nan"), "int": np.int64(-5),
+        "big":
+        [2**63 - 1, 2**63, -2**63, -2**63 - 1, 2**64, 2**70, -2**70, 10**18, 10**27, -10**100, 2**511 - 1, -2**511],
+        "huge": 2**70,
+        "floats": [0.1, 1 / 3, 1.0, -0.0, 1e-5, 1e16, 5e-324, 1.7976931348623157e308],
+        "others": [math.inf, -math.inf, math.nan],
+        "single": np.float32(0.1),
+        "double": np.float64(0.1),
+        "none": np.float32("nan"),
+        "int": np.int64(-5),
     }
 
 
@@ -384,7 +480,8 @@ def archives():
     (OUT / "rezipped.pt").write_bytes(rezip(data, lambda n, b: (b, stored)))
     (OUT / "rezipped.txt").write_text(describe(torch.load(io.BytesIO(data))))
     (OUT / "compressed.pt").write_bytes(rezip(data, lambda n, b: (b, deflated)))
-    (OUT / "compressed.txt").write_text(re.sub("[0-9a-f]{16}$", "!compressed (deflate)", describe(torch.load(io.BytesIO(data))), flags=re.M))
+    (OUT / "compressed.txt").write_text(
+        re.sub("[0-9a-f]{16}$", "!compressed (deflate)", describe(torch.load(io.BytesIO(data))), flags=re.M))
 
 
 def main():
@@ -401,10 +498,15 @@ def main():
     write("unnamed", {"": filled(torch.float32, 2, 3)})
     write("list", [filled(torch.float32, 2), filled(torch.int64, 1, seed=1)])
     write("empty", {})
-    write("unstored", {"row": torch.empty(3, device="meta"), "rows": torch.empty(3, 4, device="meta"), "columns": torch.empty(3, 4, device="meta").t(),
-                       "ones": torch.empty(1, 5, 1, device="meta", dtype=torch.float16).transpose(0, 2), "scalar": torch.empty((), device="meta"),
-                       "none": torch.empty(0, 3, device="meta").t(), "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.zeros(1, 3)])})
-    rows = torch.nested.nested_tensor([filled(torch.float16, 2, 3), filled(torch.float16, 5, 3, seed=1)], layout=torch.jagged)
+    write(
+        "unstored", {
+            "row": torch.empty(3, device="meta"), "rows": torch.empty(3, 4, device="meta"), "columns": torch.empty(
+                3, 4, device="meta").t(), "ones": torch.empty(1, 5, 1, device="meta", dtype=torch.float16).transpose(
+                    0, 2), "scalar": torch.empty((), device="meta"), "none": torch.empty(0, 3, device="meta").t(),
+            "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.zeros(1, 3)])
+        })
+    rows = torch.nested.nested_tensor(
+        [filled(torch.float16, 2, 3), filled(torch.float16, 5, 3, seed=1)], layout=torch.jagged)
     write("jagged", {"rows": rows, "columns": rows.transpose(1, 2), "holes": torch.nested.narrow(
         filled(torch.float16, 2, 5, 4), 1, torch.tensor([0, 1]), torch.tensor([2, 3]), layout=torch.jagged)})
     write("values", values())

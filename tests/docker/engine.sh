@@ -112,8 +112,8 @@ trap teardown EXIT
 
 say "starting a private engine in $work"
 # The engine and its containers must not inherit this script's ignored signals.
-env --default-signal=INT,QUIT,TERM,HUP,PIPE setsid dockerd --data-root "$work/data" --exec-root "$work/exec" --pidfile "$work/pid" --group "$owner_gid" \
-    -H "$DOCKER_HOST" >"$work/log" 2>&1 </dev/null &
+env --default-signal=INT,QUIT,TERM,HUP,PIPE setsid dockerd --data-root "$work/data" \
+    --exec-root "$work/exec" --pidfile "$work/pid" --group "$owner_gid" -H "$DOCKER_HOST" >"$work/log" 2>&1 </dev/null &
 engine_pid=$!
 tries=0
 until "$docker" version >/dev/null 2>&1; do

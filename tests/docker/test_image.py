@@ -228,8 +228,9 @@ def test_the_health_check_can_fail(engine, container):
 def test_a_state_directory_that_everybody_may_write_to(engine, image, models):
     """An emptyDir of Kubernetes is as this tmpfs: root's, 0777."""
     for mode in ("0777", "1777"):
-        name = engine.run("run", "-d", "-p", "127.0.0.1:0:8080", "--read-only", "--cap-drop", "ALL", "-e", "TENSORD_STATE_DIR=/state",
-                          "--tmpfs", f"/state:mode={mode}", "-v", f"{models}:/models:ro", image).stdout.strip()
+        name = engine.run("run", "-d", "-p", "127.0.0.1:0:8080", "--read-only", "--cap-drop", "ALL", "-e",
+                          "TENSORD_STATE_DIR=/state", "--tmpfs", f"/state:mode={mode}", "-v", f"{models}:/models:ro",
+                          image).stdout.strip()
         try:
             wait_healthy(engine, name)
             assert 'digests are kept in its sub-directory "tensord-65532"' in logs(engine, name)
@@ -243,7 +244,8 @@ def test_without_a_model_it_is_not_healthy(engine, image, tmp_path):
     """A volume that was forgotten, or mounted from an empty place; unless that is meant."""
     tmp_path.chmod(0o755)
     for env, healthy in ((), False), (("-e", "TENSORD_REQUIRE_MODELS=0"), True):
-        name = engine.run("run", "-d", "--read-only", "--cap-drop", "ALL", *env, "-v", f"{tmp_path}:/models:ro", image).stdout.strip()
+        name = engine.run("run", "-d", "--read-only", "--cap-drop", "ALL", *env, "-v", f"{tmp_path}:/models:ro",
+                          image).stdout.strip()
         try:
             ask = ("exec", name, "/usr/local/bin/tensord", "health", "http://127.0.0.1:8080/readyz")
             for _ in range(100):

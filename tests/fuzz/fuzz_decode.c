@@ -1,7 +1,7 @@
-/* Tensors that are not stored as they are answered: a letter for the format, then a whole file. It is parsed, and every tensor
- * in chunks, deflated, big-endian or with strides is read whole and in windows, which must have the same bytes, whatever
- * memory the cache has; arrays in chunks are decoded a second time, element by element. Checksums are not compared in the
- * fuzzing build. */
+/* Tensors that are not stored as they are answered: a letter for the format, then a whole file. It is parsed, and every
+ * tensor in chunks, deflated, big-endian or with strides is read whole and in windows, which must have the same bytes,
+ * whatever memory the cache has; arrays in chunks are decoded a second time, element by element. Checksums are not
+ * compared in the fuzzing build. */
 #include "parser/gguf.h"
 #include "parser/hdf5.h"
 #include "parser/npy.h"
@@ -66,8 +66,8 @@ static void replace(bool ok, struct td_blob *made, struct td_blob **blob)
 }
 
 /* NULL: it cannot be opened. *off is where its bytes begin. */
-static struct td_blob *open_tensor(struct td_blob *file, const struct td_tensor *t,
-                                   struct td_decode_cache *cache, uint64_t *off)
+static struct td_blob *open_tensor(struct td_blob *file, const struct td_tensor *t, struct td_decode_cache *cache,
+                                   uint64_t *off)
 {
     static const uint64_t file_number = 1;
     struct td_blob *made = NULL;
@@ -80,8 +80,7 @@ static struct td_blob *open_tensor(struct td_blob *file, const struct td_tensor 
         replace(ok, made, &blob);
     }
     if (blob != NULL && t->strides != NULL) {
-        bool ok =
-            td_blob_strided(blob, *off, t->dtype->block_bytes, t->rank, t->shape, t->strides, &made, NULL);
+        bool ok = td_blob_strided(blob, *off, t->dtype->block_bytes, t->rank, t->shape, t->strides, &made, NULL);
         replace(ok, made, &blob);
         *off = 0;
     }
@@ -115,8 +114,8 @@ static const struct td_coding_chunk *find_chunk(const struct td_coding_grid *gri
 }
 
 /* A chunk as the array has it; free() it. NULL: it is damaged. */
-static uint8_t *decode_chunk(struct td_blob *file, const struct td_coding *coding,
-                             const struct td_coding_chunk *chunk, size_t chunk_bytes)
+static uint8_t *decode_chunk(struct td_blob *file, const struct td_coding *coding, const struct td_coding_chunk *chunk,
+                             size_t chunk_bytes)
 {
     const struct td_coding_grid *grid = &coding->grid;
     bool plain = true;
@@ -204,8 +203,8 @@ static void check_elements(struct td_blob *file, const struct td_tensor *t, cons
 /* ---- windows ------------------------------------------------------------------------------------------- */
 
 /* With `memory` for the cache: windows, all of it, and windows again. `ok` says whether it could be read before. */
-static void check_windows(struct td_blob *file, const struct td_tensor *t, const uint8_t *whole, bool ok,
-                          size_t memory, uint32_t seed)
+static void check_windows(struct td_blob *file, const struct td_tensor *t, const uint8_t *whole, bool ok, size_t memory,
+                          uint32_t seed)
 {
     struct td_decode_cache cache;
     uint64_t begin;

@@ -1,6 +1,7 @@
-/* A log of digests as it lies in --state-dir. The first byte: bit 0, every record gets its right checksum, which a fuzzer
- * cannot guess; bit 1, the file gets its right header. A second reader of the description in digest_log.h says what must be
- * known of it: nothing more, nothing else; and after a start that writes, the next one knows the same and what was added. */
+/* A log of digests as it lies in --state-dir. The first byte: bit 0, every record gets its right checksum, which a
+ * fuzzer cannot guess; bit 1, the file gets its right header. A second reader of the description in digest_log.h says
+ * what must be known of it: nothing more, nothing else; and after a start that writes, the next one knows the same and
+ * what was added. */
 #include "catalog/digest_log.h"
 
 #include "core/log.h"

@@ -1,5 +1,5 @@
-/* The bytes as a file; once more with memory short, and once more behind a header of our own (two tensors, three pairs),
- * so that mutations reach pairs and infos without getting past the counts first. */
+/* The bytes as a file; once more with memory short, and once more behind a header of our own (two tensors, three
+ * pairs), so that mutations reach pairs and infos without getting past the counts first. */
 #include "parser/gguf.h"
 
 #include "tests/fuzz/fuzz_manifest.h"
@@ -34,8 +34,7 @@ static void check_places(const struct td_manifest *m, uint64_t alignment)
         FUZZ_CHECK(t->offset % alignment == 0);
         for (size_t j = 0; j < m->tensor_count && !joined; j++) {
             const struct td_tensor *o = &m->tensors[j];
-            joined =
-                o->nbytes > 0 && (o->offset + o->nbytes + alignment - 1) / alignment * alignment == t->offset;
+            joined = o->nbytes > 0 && (o->offset + o->nbytes + alignment - 1) / alignment * alignment == t->offset;
         }
         FUZZ_CHECK(joined);
     }

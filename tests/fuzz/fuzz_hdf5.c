@@ -32,8 +32,7 @@ static void check_manifest(const struct td_manifest *m, uint64_t size)
     for (size_t i = 0; i < m->tensor_count; i++) {
         const struct td_tensor *t = &m->tensors[i];
         FUZZ_CHECK(t->name_len > 0);
-        FUZZ_CHECK(t->reason != NULL ||
-                   t->offset <= fuzz_size_of_storage(t, size)); /* one without elements, too */
+        FUZZ_CHECK(t->reason != NULL || t->offset <= fuzz_size_of_storage(t, size)); /* one without elements, too */
     }
 }
 

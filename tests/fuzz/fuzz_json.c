@@ -76,8 +76,7 @@ static bool string(struct text *t)
             if (!quad(t, &first))
                 return false;
             bool high = first >= 0xD800 && first < 0xDC00;
-            if (high &&
-                (!byte(t, '\\') || !byte(t, 'u') || !quad(t, &second) || second < 0xDC00 || second > 0xDFFF))
+            if (high && (!byte(t, '\\') || !byte(t, 'u') || !quad(t, &second) || second < 0xDC00 || second > 0xDFFF))
                 return false;
             if (first >= 0xDC00 && first <= 0xDFFF)
                 return false;

@@ -51,8 +51,8 @@ static inline void fuzz_check_coding(const struct td_manifest *m, const struct t
     FUZZ_CHECK(t->coding == NULL || (coding == t->coding && coding->number < m->coding_count));
 }
 
-/* Sizes are what shapes and types say; all bytes that can be served lie in [begin, size) of the file, or within what their
- * coding stands for. */
+/* Sizes are what shapes and types say; all bytes that can be served lie in [begin, size) of the file, or within what
+ * their coding stands for. */
 static inline void fuzz_check_bytes(const struct td_tensor *t, uint64_t begin, uint64_t size)
 {
     fuzz_u128 elems = 1;
@@ -125,8 +125,7 @@ static inline struct td_limits fuzz_parse_begin(struct td_manifest *m, struct td
 }
 
 /* The verdict is that of *err, and the bound on memory was kept and left as it was. */
-static inline void fuzz_parse_end(const struct td_manifest *m, const struct td_error *err, bool ok,
-                                  size_t memory)
+static inline void fuzz_parse_end(const struct td_manifest *m, const struct td_error *err, bool ok, size_t memory)
 {
     FUZZ_CHECK(ok == (err->code == TD_OK));
     FUZZ_CHECK(m->arena.limit_bytes == memory);

@@ -1,5 +1,5 @@
-/* Whole README.md. What comes out is one JSON object of bounded length without a key twice; read again as YAML, which JSON is,
- * it says the same. */
+/* Whole README.md. What comes out is one JSON object of bounded length without a key twice; read again as YAML, which
+ * JSON is, it says the same. */
 #include "core/json.h"
 #include "parser/model_card.h"
 #include "tests/fuzz/fuzz_error.h"
@@ -12,15 +12,14 @@ static void check_json(const struct td_buffer *json)
     struct td_error err = TD_ERROR_INIT;
     td_json_init(&reader, td_buffer_text(json), 0, &err);
     FUZZ_CHECK(td_json_next(&reader) == TD_JSON_OBJECT_BEGIN);
-    for (enum td_json_token token = TD_JSON_OBJECT_BEGIN; token != TD_JSON_END;
-         token = td_json_next(&reader)) {
+    for (enum td_json_token token = TD_JSON_OBJECT_BEGIN; token != TD_JSON_END; token = td_json_next(&reader)) {
         FUZZ_CHECK(token != TD_JSON_ERROR);
         FUZZ_CHECK(reader.depth <= TD_CARD_MAX_DEPTH);
     }
 }
 
-/* Whether the text has a line break of YAML 1.1 that is none in JSON, and is folded when it is read again: U+0085, U+2028,
- * U+2029. */
+/* Whether the text has a line break of YAML 1.1 that is none in JSON, and is folded when it is read again: U+0085,
+ * U+2028, U+2029. */
 static bool has_other_breaks(const struct td_buffer *json)
 {
     return memmem(json->data, json->len, "\xc2\x85", 2) != NULL ||
@@ -28,7 +27,8 @@ static bool has_other_breaks(const struct td_buffer *json)
            memmem(json->data, json->len, "\xe2\x80\xa9", 3) != NULL;
 }
 
-/* libyaml refuses some texts as they stand in JSON: characters that it does not print, keys of more than 1,024 bytes. */
+/* libyaml refuses some texts as they stand in JSON: characters that it does not print, keys of more than 1,024 bytes.
+ */
 static void check_again(const struct td_buffer *json)
 {
     struct td_buffer text;

@@ -83,12 +83,10 @@ static void check_object(const struct td_pickle *p, td_pickle_ref ref)
     td_pickle_ref callable = td_pickle_callable(p, ref);
     check_ref(p, callable);
     FUZZ_CHECK(callable < ref && td_pickle_args(p, ref) < ref);
-    FUZZ_CHECK(td_pickle_kind(p, callable) == TD_PICKLE_GLOBAL ||
-               td_pickle_kind(p, callable) == TD_PICKLE_OBJECT ||
+    FUZZ_CHECK(td_pickle_kind(p, callable) == TD_PICKLE_GLOBAL || td_pickle_kind(p, callable) == TD_PICKLE_OBJECT ||
                td_pickle_kind(p, callable) == TD_PICKLE_PERSISTENT);
     FUZZ_CHECK(td_pickle_kind(p, td_pickle_args(p, ref)) == TD_PICKLE_TUPLE);
-    FUZZ_CHECK((td_pickle_kwargs(p, ref) != TD_PICKLE_NIL) ==
-               (td_pickle_call(p, ref) == TD_PICKLE_NEWOBJ_EX));
+    FUZZ_CHECK((td_pickle_kwargs(p, ref) != TD_PICKLE_NIL) == (td_pickle_call(p, ref) == TD_PICKLE_NEWOBJ_EX));
     FUZZ_CHECK(td_pickle_state(p, ref) <= p->value_count);
 }
 
@@ -134,8 +132,7 @@ static void check_pickle(const struct td_pickle *p, uint64_t base, size_t size)
         check_value(p, ref, base, size);
 }
 
-static bool parse(const uint8_t *data, size_t size, struct td_pickle_options options, size_t *end,
-                  enum td_code *code)
+static bool parse(const uint8_t *data, size_t size, struct td_pickle_options options, size_t *end, enum td_code *code)
 {
     struct td_pickle pickle;
     struct td_error err = TD_ERROR_INIT;

@@ -1,5 +1,5 @@
-/* Plans as clients register them, for models as they may be: the first line is the plan (or an engine's), the second one
- * config.json, every further one a tensor: its name, its sizes, its type ("a.b 4,6 BF16").
+/* Plans as clients register them, for models as they may be: the first line is the plan (or an engine's), the second
+ * one config.json, every further one a tensor: its name, its sizes, its type ("a.b 4,6 BF16").
  *
  * Patterns are compared with a slow matcher. Of plans with rules all ranks together have every element of a tensor that
  * is not dropped, and once where nothing is said to be on several ranks. */
@@ -69,15 +69,13 @@ static bool read_tensor(struct td_text line, size_t i)
         return false;
     memcpy(world.names[i], name.p, name.len);
     world.names[i][name.len] = '\0';
-    *tensor =
-        (struct td_tensor){.name = world.names[i], .name_len = (uint32_t)name.len, .shape = world.shapes[i]};
+    *tensor = (struct td_tensor){.name = world.names[i], .name_len = (uint32_t)name.len, .shape = world.shapes[i]};
     tensor->dtype = line.len > 0 ? td_dtype_find(line) : td_dtype_find(TD_TEXT("F32"));
     if (tensor->dtype == NULL)
         return false;
     while (sizes.len > 0) {
         uint64_t size = 0;
-        for (; sizes.len > 0 && *sizes.p >= '0' && *sizes.p <= '9' && size < MOST_SIZE;
-             sizes.p++, sizes.len--)
+        for (; sizes.len > 0 && *sizes.p >= '0' && *sizes.p <= '9' && size < MOST_SIZE; sizes.p++, sizes.len--)
             size = size * 10 + (uint64_t)(*sizes.p - '0');
         if (tensor->rank == MOST_RANK || size > MOST_SIZE || (sizes.len > 0 && *sizes.p != ','))
             return false;
@@ -120,7 +118,8 @@ static void read_world(const char *p, const char *end)
 
 /* ---- patterns ---- */
 
-/* Whether pattern[i..] matches name[j..]: a table, from the ends. "*" takes one character at least and no dot, "**" any. */
+/* Whether pattern[i..] matches name[j..]: a table, from the ends. "*" takes one character at least and no dot, "**"
+ * any. */
 static bool table[TD_RULE_MAX_PATTERN_BYTES + 2][MOST_NAME + 2];
 
 static void fill_table(const char *pattern, size_t pattern_len, const char *name, size_t len)
@@ -189,8 +188,7 @@ static void mark_piece(const struct td_plan_output *output, const struct td_plan
     *sum += piece->size * piece->count;
     if (piece->tensor == TD_PIECE_ZEROS)
         return;
-    FUZZ_CHECK(piece->tensor < world.count && piece->selection == NULL && piece->count > 0 &&
-               piece->size > 0);
+    FUZZ_CHECK(piece->tensor < world.count && piece->selection == NULL && piece->count > 0 && piece->size > 0);
     const struct td_tensor *tensor = &world.tensors[piece->tensor];
     uint64_t size = tensor->rank == 0 ? 1 : tensor->shape[output->axis];
     FUZZ_CHECK(tensor->dtype == output->dtype && (tensor->rank == 0 || output->axis < tensor->rank));
@@ -265,8 +263,8 @@ static void check_coverage(const struct td_plan_spec *spec, const struct td_plan
 static void check_refusal(const struct td_error *err)
 {
     size_t len = strlen(err->message);
-    FUZZ_CHECK(err->code == TD_INVALID_ARGUMENT || err->code == TD_NOT_FOUND ||
-               err->code == TD_FAILED_PRECONDITION || err->code == TD_RESOURCE_EXHAUSTED);
+    FUZZ_CHECK(err->code == TD_INVALID_ARGUMENT || err->code == TD_NOT_FOUND || err->code == TD_FAILED_PRECONDITION ||
+               err->code == TD_RESOURCE_EXHAUSTED);
     FUZZ_CHECK(len > 0 && len < TD_ERROR_MESSAGE_BYTES && td_utf8_valid(err->message, len));
 }
 

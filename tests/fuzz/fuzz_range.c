@@ -22,8 +22,7 @@ static size_t count_overlaps(const struct oracle *oracle)
     return overlaps;
 }
 
-static void check_ranges(const struct td_byte_range *ranges, size_t count, const struct oracle *oracle,
-                         uint64_t size)
+static void check_ranges(const struct td_byte_range *ranges, size_t count, const struct oracle *oracle, uint64_t size)
 {
     FUZZ_CHECK(count == oracle->count && count > 0 && count <= TD_MAX_RANGES);
     for (size_t i = 0; i < count; i++) {
@@ -43,8 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < 8; i++)
         length |= (uint64_t)data[i] << 8 * i;
     const char *value = (const char *)data + 8;
-    enum td_range_result result =
-        td_range_parse((struct td_text){.p = value, .len = size - 8}, length, ranges, &count);
+    enum td_range_result result = td_range_parse((struct td_text){.p = value, .len = size - 8}, length, ranges, &count);
     oracle_run(&oracle, value, size - 8, length);
     bool excessive = oracle.spec_count > TD_MAX_RANGES || count_overlaps(&oracle) > 2;
     if (oracle.verdict != ORACLE_VALID || length == 0) {

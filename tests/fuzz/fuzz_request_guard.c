@@ -84,8 +84,7 @@ static bool is_host(struct td_text text)
     }
     if (host == text.len)
         return true;
-    return text.p[host] == ':' &&
-           is_digits((struct td_text){.p = text.p + host + 1, .len = text.len - host - 1});
+    return text.p[host] == ':' && is_digits((struct td_text){.p = text.p + host + 1, .len = text.len - host - 1});
 }
 
 /* origin-form or absolute-form, RFC 9112 section 3.2; bytes by RFC 3986 section 2 */
@@ -132,8 +131,8 @@ static bool is_length(struct td_text text)
     return text.len > 0 && is_digits(text) && !is_longer(text, "18446744073709551615");
 }
 
-/* Returns 400 or, sizes aside, 0; 411 and 413 of a body (RFC 9110 sections 15.5.12 and 15.5.14). Sets *unread to whether the
- * router gets a request of another method whose body nobody reads. */
+/* Returns 400 or, sizes aside, 0; 411 and 413 of a body (RFC 9110 sections 15.5.12 and 15.5.14). Sets *unread to
+ * whether the router gets a request of another method whose body nobody reads. */
 static int status_of(const struct td_request *request, bool is_1_1, bool *unread)
 {
     size_t hosts = 0;
@@ -155,8 +154,8 @@ static int status_of(const struct td_request *request, bool is_1_1, bool *unread
             lengths++;
             length = header->value;
             is_zero = same_name(header->name, "Content-Length") && td_text_equals(header->value, "0");
-            ok = ok && (other || (post ? same_name(header->name, "Content-Length") && is_length(header->value)
-                                       : is_zero));
+            ok = ok &&
+                 (other || (post ? same_name(header->name, "Content-Length") && is_length(header->value) : is_zero));
         } else if (begins_like(header->name, "Transfer-Encoding")) {
             encodings++;
             chunked = same_name(header->name, "Transfer-Encoding") && same_name(header->value, "chunked");

@@ -27,8 +27,7 @@ static void set_up(void)
                                                  {"b/c d", "F32", "[2,5]", 40},
                                                  {"\\u00e9", "BF16", "[]", 2},
                                                  {"none", "I64", "[0]", 0}};
-    static const char npy[] =
-        "\x93NUMPY\1\0\x36\0{'descr':'<f4','fortran_order':False,'shape':(2,)}   \n01234567";
+    static const char npy[] = "\x93NUMPY\1\0\x36\0{'descr':'<f4','fortran_order':False,'shape':(2,)}   \n01234567";
     td_log_set_level(TD_LOG_ERROR);
     tree_open(&tree);
     (void)tree_tensors(&tree, "m/model.safetensors", tensors, 4, "{\"format\":\"pt\"}", 1);
@@ -134,8 +133,7 @@ static void check_error(const struct td_response *response, const char *body)
 }
 
 /* One part: the bytes that Content-Range tells, out of the whole. */
-static void check_single(const struct td_response *response, const char *body, const char *whole,
-                         uint64_t whole_len)
+static void check_single(const struct td_response *response, const char *body, const char *whole, uint64_t whole_len)
 {
     uint64_t first, last, size;
     const char *range = header_of(response, "Content-Range");
@@ -147,8 +145,7 @@ static void check_single(const struct td_response *response, const char *body, c
 }
 
 /* Several: delimiter, Content-Range and bytes, again and again; RFC 9110 section 14.6. */
-static void check_multipart(const struct td_response *response, const char *body, const char *whole,
-                            uint64_t whole_len)
+static void check_multipart(const struct td_response *response, const char *body, const char *whole, uint64_t whole_len)
 {
     char delimiter[128];
     const char *boundary = strstr(response->content_type, "boundary=");
@@ -180,8 +177,7 @@ static void check_multipart(const struct td_response *response, const char *body
     FUZZ_CHECK(parts >= 2 && at + 4 == end);
 }
 
-static void check_partial(const struct td_request *request, const struct td_response *response,
-                          const char *body)
+static void check_partial(const struct td_request *request, const struct td_response *response, const char *body)
 {
     struct td_header accept[REQUEST_TEXT_HEADERS]; /* it chooses between a page and JSON */
     struct td_request plain = *request;
@@ -221,8 +217,8 @@ static void check_good(const struct td_response *response)
         check_header_value(response->content_type);
     check_header_value(response->etag);
     size_t len = strlen(response->etag);
-    FUZZ_CHECK(len == 0 || (len > 2 && response->etag[0] == '"' &&
-                            strchr(response->etag + 1, '"') == response->etag + len - 1));
+    FUZZ_CHECK(len == 0 ||
+               (len > 2 && response->etag[0] == '"' && strchr(response->etag + 1, '"') == response->etag + len - 1));
     FUZZ_CHECK((header_of(response, "Content-Range") == NULL) || response->status == 206);
 }
 
@@ -287,9 +283,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_error(&response, body);
         break;
     case 405:
-        FUZZ_CHECK(strcmp(header_of(&response, "Allow"), "POST") == 0
-                       ? !td_text_equals(text.request.method, "POST")
-                       : !get && !head);
+        FUZZ_CHECK(strcmp(header_of(&response, "Allow"), "POST") == 0 ? !td_text_equals(text.request.method, "POST")
+                                                                      : !get && !head);
         check_error(&response, body);
         break;
     case 412:
@@ -297,8 +292,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_error(&response, body);
         break;
     default:
-        FUZZ_CHECK(response.status == 400 || response.status == 404 ||
-                   response.status == (is_s3 ? 501 : 422) ||
+        FUZZ_CHECK(response.status == 400 || response.status == 404 || response.status == (is_s3 ? 501 : 422) ||
                    (response.status == 403 && response.route == TD_ROUTE_HUB_API)); /* auth-check/write */
         check_error(&response, body);
     }

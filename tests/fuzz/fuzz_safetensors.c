@@ -44,8 +44,7 @@ static void check_places(const struct td_manifest *m, uint64_t data_start, uint6
     for (size_t i = 0; i < m->tensor_count; i++) {
         bool joined = m->tensors[i].offset == data_start;
         for (size_t j = 0; j < m->tensor_count && !joined; j++)
-            joined = m->tensors[j].nbytes > 0 &&
-                     m->tensors[j].offset + m->tensors[j].nbytes == m->tensors[i].offset;
+            joined = m->tensors[j].nbytes > 0 && m->tensors[j].offset + m->tensors[j].nbytes == m->tensors[i].offset;
         FUZZ_CHECK(joined);
     }
     FUZZ_CHECK(m->total_bytes == size - data_start);

@@ -1,5 +1,5 @@
-/* Slices and plans against a naive loop over elements. The first byte says what the rest is: the text of a slice or of a
- * shard, the numbers of a box, the pieces of a plan, or the runs of a layout, whatever they are. */
+/* Slices and plans against a naive loop over elements. The first byte says what the rest is: the text of a slice or of
+ * a shard, the numbers of a box, the pieces of a plan, or the runs of a layout, whatever they are. */
 #include "slicing/runs.h"
 
 #include "storage/body.h"
@@ -8,14 +8,7 @@
 
 #include <string.h>
 
-enum {
-    MOST_TENSORS = 3,
-    MOST_RANK = 6,
-    MOST_ELEMS = 8192,
-    MOST_BYTES = 1 << 17,
-    MOST_PIECES = 12,
-    RANGES = 4
-};
+enum { MOST_TENSORS = 3, MOST_RANK = 6, MOST_ELEMS = 8192, MOST_BYTES = 1 << 17, MOST_PIECES = 12, RANGES = 4 };
 
 struct stream {
     const uint8_t *p;
@@ -74,8 +67,7 @@ static const struct td_tensor *world_get(const void *context, size_t i)
     return &world.tensors[i];
 }
 
-static bool world_open(void *context, uint32_t source, struct td_blob **blob, uint64_t *base,
-                       struct td_error *err)
+static bool world_open(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err)
 {
     (void)context;
     (void)err;
@@ -143,8 +135,7 @@ static void world_end(void)
 
 static const struct td_dtype *pick_dtype(struct stream *in)
 {
-    static const char *const names[] = {"U8",   "BF16", "F32",     "C128",    "F4",
-                                        "Q8_0", "Q4_K", "F6_E2M3", "F6_E3M2", "F64"};
+    static const char *const names[] = {"U8", "BF16", "F32", "C128", "F4", "Q8_0", "Q4_K", "F6_E2M3", "F6_E3M2", "F64"};
     const char *name = names[next(in) % (sizeof names / sizeof *names)];
     return td_dtype_find(td_text_of(name));
 }
@@ -355,8 +346,8 @@ static struct td_plan_piece pick_piece(struct stream *in, uint32_t axis)
 }
 
 /* One row of a piece, box by box. */
-static void want_row(const struct td_plan_piece *piece, const struct td_dtype *dtype, uint64_t row,
-                     uint64_t inner, uint32_t axis)
+static void want_row(const struct td_plan_piece *piece, const struct td_dtype *dtype, uint64_t row, uint64_t inner,
+                     uint32_t axis)
 {
     if (piece->tensor == TD_PIECE_ZEROS) {
         want_zeros(dtype, piece->size * inner);
@@ -365,8 +356,7 @@ static void want_row(const struct td_plan_piece *piece, const struct td_dtype *d
     const struct td_tensor *tensor = &world.tensors[piece->tensor];
     uint64_t size = tensor->rank > 0 ? tensor->shape[axis] : 1;
     for (uint64_t i = 0; i < piece->count; i++)
-        want_elems(piece->tensor, (row * size + piece->start + i * piece->stride) * inner,
-                   piece->size * inner);
+        want_elems(piece->tensor, (row * size + piece->start + i * piece->stride) * inner, piece->size * inner);
 }
 
 /* What the plan must give. False: too much of it, or no whole blocks. */
@@ -412,16 +402,14 @@ static bool want_plan(const struct td_plan_piece *pieces, size_t count, uint64_t
     return true;
 }
 
-static void check_plan(struct td_plan_piece *pieces, size_t count, uint64_t cells, uint32_t axis,
-                       struct stream *in)
+static void check_plan(struct td_plan_piece *pieces, size_t count, uint64_t cells, uint32_t axis, struct stream *in)
 {
     static const struct td_tensor_list none;
     struct td_tensor_list list = none;
     struct td_error err = TD_ERROR_INIT;
     uint64_t unused[1] = {0};
     struct td_plan plan = {.pieces = pieces, .piece_count = count};
-    struct td_plan_output output = {"out", world.tensors[0].dtype, 0, unused, world.len, axis, cells, 0,
-                                    count};
+    struct td_plan_output output = {"out", world.tensors[0].dtype, 0, unused, world.len, axis, cells, 0, count};
     list.count = world.count;
     list.get = world_get;
     struct td_layout *layout = new_layout();
@@ -500,8 +488,7 @@ static bool want_block(uint64_t rounds, const struct td_run *runs, size_t count)
                     memset(world.wanted + world.len, 0, (size_t)run->len);
                 } else {
                     const struct td_blob *blob = world.blobs[run->source];
-                    unsigned __int128 at = (unsigned __int128)run->off +
-                                           (unsigned __int128)round * run->step +
+                    unsigned __int128 at = (unsigned __int128)run->off + (unsigned __int128)round * run->step +
                                            (unsigned __int128)i * run->stride + run->source;
                     if (at + run->len > blob->len_bytes)
                         return false;

@@ -92,8 +92,7 @@ static inline size_t glob_oracle_item(const struct glob_points *p, size_t at, ui
 
 static inline bool glob_oracle(const struct glob_points *p, const struct glob_points *t)
 {
-    static bool match[GLOB_ORACLE_MAX + 1]
-                     [GLOB_ORACLE_MAX + 1]; /* pattern from i on matches text from j on */
+    static bool match[GLOB_ORACLE_MAX + 1][GLOB_ORACLE_MAX + 1]; /* pattern from i on matches text from j on */
     memset(match, 0, sizeof match);
     for (size_t i = p->count + 1; i-- > 0;) {
         for (size_t j = t->count + 1; j-- > 0;) {

@@ -173,41 +173,85 @@ def gguf_file(pairs, infos, data, version=3, alignment=32):
 
 def gguf_seeds():
     """Files, also of the real writer (tests/data/gguf), and what follows a header of two tensors and three pairs."""
-    sizes = {0: b"\xff", 1: b"\x80", 2: b"\xfe\xff", 3: b"\x00\x80", 4: b"\1\2\3\4", 5: b"\xff\xff\xff\xff", 6: b"\0\0\x80?",
-             7: b"\1", 10: b"\xff" * 8, 11: b"\0" * 7 + b"\x80", 12: struct.pack("<d", 0.1)}
+    sizes = {
+        0: b"\xff", 1: b"\x80", 2: b"\xfe\xff", 3: b"\x00\x80", 4: b"\1\2\3\4", 5: b"\xff\xff\xff\xff", 6: b"\0\0\x80?",
+        7: b"\1", 10: b"\xff" * 8, 11: b"\0" * 7 + b"\x80", 12: struct.pack("<d", 0.1)
+    }
     scalars = [gguf_pair(b"s%d" % kind, kind, value) for kind, value in sizes.items()]
     arrays = [gguf_pair(b"a%d" % kind, 9, struct.pack("<IQ", kind, 3) + value * 3) for kind, value in sizes.items()]
-    long = [gguf_pair(b"l%d" % kind, 9, struct.pack("<IQ", kind, 65) + value * 65) for kind, value in ((0, b"1"), (7, b"\1"))]
-    strings = [gguf_pair(b"t", 8, gguf_text(b"text \xff\n")), gguf_pair(b"tt", 9, struct.pack("<IQ", 8, 2) + gguf_text(b"") + gguf_text(b"x"))]
+    long = [
+        gguf_pair(b"l%d" % kind, 9,
+                  struct.pack("<IQ", kind, 65) + value * 65) for kind, value in ((0, b"1"), (7, b"\1"))
+    ]
+    strings = [
+        gguf_pair(b"t", 8, gguf_text(b"text \xff\n")),
+        gguf_pair(b"tt", 9,
+                  struct.pack("<IQ", 8, 2) + gguf_text(b"") + gguf_text(b"x"))
+    ]
     aligned = gguf_pair(b"general.alignment", 4, struct.pack("<I", 8))
     two = [gguf_info(b"a", [3], 24, 0), gguf_info(b"b", [32, 2], 2, 32)]
     fixtures = HERE.parent / "data" / "gguf"
     seeds = {path.stem: path.read_bytes() for path in fixtures.glob("*.gguf") if path.stat().st_size < 1100}
     return seeds | {
-        "empty": gguf_file([], [], 0), "version_2": gguf_file([], two, 100, 2), "big_endian": b"GGUF\0\0\0\3" + bytes(16),
-        "scalars": gguf_file(scalars, [], 0), "arrays": gguf_file(arrays, [], 0), "long": gguf_file(long, [], 0),
-        "strings": gguf_file(strings, two, 100),
-        "alignment": gguf_file([aligned], [gguf_info(b"a", [3], 24, 0), gguf_info(b"b", [3], 24, 8)], 11, alignment=8),
-        "empty_tensors": gguf_file([], [gguf_info(b"a", [32, 0], 2, 0), gguf_info(b"", [], 0, 0), gguf_info(b"c", [0], 1, 32)], 36),
-        "duplicate": gguf_file([], [gguf_info(b"a", [3], 24, 0), gguf_info(b"a", [3], 24, 32)], 40),
-        "duplicate_key": gguf_file([strings[0], strings[0]], [], 0),
-        "overflow": gguf_file([], [gguf_info(b"a", [2**61 - 1], 27, 0)], 0),
-        "two_halves": gguf_file([], [gguf_info(b"a", [2**63 - 64], 24, 0), gguf_info(b"b", [2**63 - 64], 24, 2**63 - 64)], 0),
-        "headless": gguf_file([aligned, *strings], two, 100)[24:],
+        "empty":
+        gguf_file([], [], 0),
+        "version_2":
+        gguf_file([], two, 100, 2),
+        "big_endian":
+        b"GGUF\0\0\0\3" + bytes(16),
+        "scalars":
+        gguf_file(scalars, [], 0),
+        "arrays":
+        gguf_file(arrays, [], 0),
+        "long":
+        gguf_file(long, [], 0),
+        "strings":
+        gguf_file(strings, two, 100),
+        "alignment":
+        gguf_file([aligned], [gguf_info(b"a", [3], 24, 0), gguf_info(b"b", [3], 24, 8)], 11, alignment=8),
+        "empty_tensors":
+        gguf_file([], [gguf_info(b"a", [32, 0], 2, 0),
+                       gguf_info(b"", [], 0, 0),
+                       gguf_info(b"c", [0], 1, 32)], 36),
+        "duplicate":
+        gguf_file([], [gguf_info(b"a", [3], 24, 0), gguf_info(b"a", [3], 24, 32)], 40),
+        "duplicate_key":
+        gguf_file([strings[0], strings[0]], [], 0),
+        "overflow":
+        gguf_file([], [gguf_info(b"a", [2**61 - 1], 27, 0)], 0),
+        "two_halves":
+        gguf_file([], [gguf_info(b"a", [2**63 - 64], 24, 0),
+                       gguf_info(b"b", [2**63 - 64], 24, 2**63 - 64)], 0),
+        "headless":
+        gguf_file([aligned, *strings], two, 100)[24:],
     }
 
 
 def range_seeds():
     """The length of the representation in eight bytes, then the field value."""
     values = {
-        "first": (10000, "bytes=0-499"), "suffix": (10000, "bytes=-500"), "open": (10000, "bytes=9500-"),
-        "two": (10000, "bytes=0-0,-1"), "blanks": (10000, "bytes= 0-999, 4500-5499,\t-1000"), "beyond": (10, "bytes=10-"),
-        "mixed": (10, "bytes=20-30,0-1"), "reversed": (10, "bytes=1-0"), "vast": (10, "bytes=99999999999999999999-"),
-        "vast_pair": (10, "bytes=99999999999999999999-99999999999999999998"), "most": (2**64 - 1, "bytes=0-18446744073709551615"),
-        "last_byte": (2**64 - 1, "bytes=18446744073709551614-"), "wrap": (2**63, "bytes=-18446744073709551616"),
-        "zeros": (10, "bytes=0003-00004"), "none": (10, "bytes=-0"), "empty": (0, "bytes=0-"), "unit": (10, "items=0-1"),
-        "case": (10, "ByTeS=0-1"), "commas": (10, "bytes=,,0-1,,3-4,,"), "junk": (10, "bytes=0-1,x"),
-        "overlaps": (100, "bytes=0-9,5-14,10-19,15-24"), "nested": (100, "bytes=0-99,10-11,20-21,30-31"),
+        "first": (10000, "bytes=0-499"),
+        "suffix": (10000, "bytes=-500"),
+        "open": (10000, "bytes=9500-"),
+        "two": (10000, "bytes=0-0,-1"),
+        "blanks": (10000, "bytes= 0-999, 4500-5499,\t-1000"),
+        "beyond": (10, "bytes=10-"),
+        "mixed": (10, "bytes=20-30,0-1"),
+        "reversed": (10, "bytes=1-0"),
+        "vast": (10, "bytes=99999999999999999999-"),
+        "vast_pair": (10, "bytes=99999999999999999999-99999999999999999998"),
+        "most": (2**64 - 1, "bytes=0-18446744073709551615"),
+        "last_byte": (2**64 - 1, "bytes=18446744073709551614-"),
+        "wrap": (2**63, "bytes=-18446744073709551616"),
+        "zeros": (10, "bytes=0003-00004"),
+        "none": (10, "bytes=-0"),
+        "empty": (0, "bytes=0-"),
+        "unit": (10, "items=0-1"),
+        "case": (10, "ByTeS=0-1"),
+        "commas": (10, "bytes=,,0-1,,3-4,,"),
+        "junk": (10, "bytes=0-1,x"),
+        "overlaps": (100, "bytes=0-9,5-14,10-19,15-24"),
+        "nested": (100, "bytes=0-99,10-11,20-21,30-31"),
         "many": (10**6, "bytes=" + ",".join(f"{10 * i}-{10 * i}" for i in range(256))),
         "too_many": (10**6, "bytes=" + ",".join(f"{10 * i}-" for i in range(257))),
     }
@@ -217,51 +261,96 @@ def range_seeds():
 def router_seeds():
     """Method, target, header lines."""
     requests = {
-        "models": "GET\n/models", "models_page": "GET\n/models?page_size=1", "models_match": "GET\n/models?match=*&page_size=2",
-        "model": "GET\n/models/m", "encoded": "GET\n/models/m%2Ftensors/n", "bad_model": "GET\n/models/bad",
-        "root_file": "GET\n/models/root.safetensors/files/root.safetensors", "manifest": "GET\n/models/m/tensors",
+        "models": "GET\n/models",
+        "models_page": "GET\n/models?page_size=1",
+        "models_match": "GET\n/models?match=*&page_size=2",
+        "model": "GET\n/models/m",
+        "encoded": "GET\n/models/m%2Ftensors/n",
+        "bad_model": "GET\n/models/bad",
+        "root_file": "GET\n/models/root.safetensors/files/root.safetensors",
+        "manifest": "GET\n/models/m/tensors",
         "manifest_all": "GET\n/models/m/tensors?checkpoint=safetensors&match=*&dtype=U8&page_size=1&page_token=",
-        "manifest_other": "GET\n/models/m/tensors?checkpoint=other.safetensors", "tensor": "GET\n/models/m/tensors/a",
-        "tensor_name": "GET\n/models/m/tensors/b/c%20d", "tensor_utf8": "GET\n/models/m/tensors/%C3%A9",
-        "tensor_empty": "GET\n/models/m/tensors/none", "tensor_slice": "GET\n/models/m/tensors/a?slice=0:1",
-        "file": "GET\n/models/m/files/notes.txt", "range": "GET\n/models/m/tensors/a\nRange: bytes=1-3",
-        "ranges": "GET\n/models/m/files/notes.txt\nRange: bytes=1-3,5-,-1", "range_beyond": "GET\n/models/m/tensors/a\nRange: bytes=40-",
-        "range_manifest": "GET\n/models/m/tensors\nRange: bytes=10-20", "range_list": "GET\n/models\nRange: bytes=0-0,2-2",
-        "if_range": "GET\n/models/m/tensors/a\nRange: bytes=1-3\nIf-Range: \"x\"", "if_none": "GET\n/models/m/tensors/a\nIf-None-Match: *",
+        "manifest_other": "GET\n/models/m/tensors?checkpoint=other.safetensors",
+        "tensor": "GET\n/models/m/tensors/a",
+        "tensor_name": "GET\n/models/m/tensors/b/c%20d",
+        "tensor_utf8": "GET\n/models/m/tensors/%C3%A9",
+        "tensor_empty": "GET\n/models/m/tensors/none",
+        "tensor_slice": "GET\n/models/m/tensors/a?slice=0:1",
+        "file": "GET\n/models/m/files/notes.txt",
+        "range": "GET\n/models/m/tensors/a\nRange: bytes=1-3",
+        "ranges": "GET\n/models/m/files/notes.txt\nRange: bytes=1-3,5-,-1",
+        "range_beyond": "GET\n/models/m/tensors/a\nRange: bytes=40-",
+        "range_manifest": "GET\n/models/m/tensors\nRange: bytes=10-20",
+        "range_list": "GET\n/models\nRange: bytes=0-0,2-2",
+        "if_range": "GET\n/models/m/tensors/a\nRange: bytes=1-3\nIf-Range: \"x\"",
+        "if_none": "GET\n/models/m/tensors/a\nIf-None-Match: *",
         "if_match": "HEAD\n/models/m/tensors/a\nIf-Match: \"x\"",
         "if_date": "GET\n/models/m/files/notes.txt\nIf-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT",
-        "healthz": "GET\n/healthz", "readyz": "HEAD\n/readyz", "metrics": "GET\n/metrics", "version": "GET\n/version",
-        "openapi": "GET\n/openapi.json\nRange: bytes=0-9", "post": "POST\n/models", "unknown": "GET\n/nothing",
-        "absolute": "GET\nHTTP://host/models/m", "bad_escape": "GET\n/models/%zz", "nul": "GET\n/models/%00",
-        "not_utf8": "GET\n/models/%ff", "token": "GET\n/models?page_token=AAAA", "twice": "GET\n/models?match=a&match=b",
-        "dots": "GET\n/models/m/files/../../etc/passwd", "method_name": "GET\n/models/m/tensors/n/tensors/t",
-        "s3_buckets": "S3 GET\n/?max-buckets=1&prefix=o", "s3_bucket": "S3 HEAD\n/org", "s3_location": "S3 GET\n/local?location",
-        "s3_list": "S3 GET\n/local?list-type=2&prefix=m/&delimiter=/&max-keys=2&start-after=m/a&encoding-type=url&fetch-owner=true",
-        "s3_list_v1": "S3 GET\n/local?marker=m/config.json&delimiter=t", "s3_token": "S3 GET\n/local?list-type=2&continuation-token=AAAA",
-        "s3_shards": "S3 GET\n/local?list-type=2&prefix=m/shards/none/tp1", "s3_shards_many": "S3 GET\n/local?prefix=m/shards/fsdp/tp11/&max-keys=3",
+        "healthz": "GET\n/healthz",
+        "readyz": "HEAD\n/readyz",
+        "metrics": "GET\n/metrics",
+        "version": "GET\n/version",
+        "openapi": "GET\n/openapi.json\nRange: bytes=0-9",
+        "post": "POST\n/models",
+        "unknown": "GET\n/nothing",
+        "absolute": "GET\nHTTP://host/models/m",
+        "bad_escape": "GET\n/models/%zz",
+        "nul": "GET\n/models/%00",
+        "not_utf8": "GET\n/models/%ff",
+        "token": "GET\n/models?page_token=AAAA",
+        "twice": "GET\n/models?match=a&match=b",
+        "dots": "GET\n/models/m/files/../../etc/passwd",
+        "method_name": "GET\n/models/m/tensors/n/tensors/t",
+        "s3_buckets": "S3 GET\n/?max-buckets=1&prefix=o",
+        "s3_bucket": "S3 HEAD\n/org",
+        "s3_location": "S3 GET\n/local?location",
+        "s3_list":
+        "S3 GET\n/local?list-type=2&prefix=m/&delimiter=/&max-keys=2&start-after=m/a&encoding-type=url&fetch-owner=true",
+        "s3_list_v1": "S3 GET\n/local?marker=m/config.json&delimiter=t",
+        "s3_token": "S3 GET\n/local?list-type=2&continuation-token=AAAA",
+        "s3_shards": "S3 GET\n/local?list-type=2&prefix=m/shards/none/tp1",
+        "s3_shards_many": "S3 GET\n/local?prefix=m/shards/fsdp/tp11/&max-keys=3",
         "s3_rank": "S3 GET\n/local/m/shards/none/tp1/model-rank-0-part-0.safetensors\nRange: bytes=3-9",
-        "s3_object": "S3 GET\n/local/m/notes.txt?versionId=null\nIf-Match: \"x\"", "s3_part": "S3 GET\n/local/m/notes.txt?partNumber=1",
-        "s3_acl": "S3 GET\n/local/m/notes.txt?acl", "s3_none": "S3 GET\n/org/absent", "s3_put": "S3 PUT\n/local/new",
-        "s3_no_bucket": "S3 GET\n/m/notes.txt", "s3_root": "S3 GET\n/local/root.safetensors\nRange: bytes=0-0,2-2",
-        "html": "GET\n/\nAccept: text/html", "html_models": "GET\n/models/\nAccept: text/html,*/*",
+        "s3_object": "S3 GET\n/local/m/notes.txt?versionId=null\nIf-Match: \"x\"",
+        "s3_part": "S3 GET\n/local/m/notes.txt?partNumber=1",
+        "s3_acl": "S3 GET\n/local/m/notes.txt?acl",
+        "s3_none": "S3 GET\n/org/absent",
+        "s3_put": "S3 PUT\n/local/new",
+        "s3_no_bucket": "S3 GET\n/m/notes.txt",
+        "s3_root": "S3 GET\n/local/root.safetensors\nRange: bytes=0-0,2-2",
+        "html": "GET\n/\nAccept: text/html",
+        "html_models": "GET\n/models/\nAccept: text/html,*/*",
         "html_range": "GET\n/\nAccept: text/html\nRange: bytes=1-3",
-        "html_model": "GET\n/models/m/\nAccept: text/html", "html_folder": "GET\n/models/m/files/", "html_hub": "GET\n/m/resolve/main/sub/",
+        "html_model": "GET\n/models/m/\nAccept: text/html",
+        "html_folder": "GET\n/models/m/files/",
+        "html_hub": "GET\n/m/resolve/main/sub/",
         "html_sub": "GET\n/models/m/files/sub/deeper/",
-        "hub_file": "GET\n/m/resolve/main/notes.txt\nRange: bytes=1-3", "hub_raw": "HEAD\n/local/m/raw/HEAD/notes.txt",
+        "hub_file": "GET\n/m/resolve/main/notes.txt\nRange: bytes=1-3",
+        "hub_raw": "HEAD\n/local/m/raw/HEAD/notes.txt",
         "hub_safetensors": "GET\n/ns/npy/resolve/safetensors/model.safetensors\nRange: bytes=0-7",
         "hub_rank": "GET\n/m/resolve/tp2-rank1-none/model-rank-1-part-0.safetensors",
-        "hub_ref": "GET\n/ns/hub/resolve/refs%2Fpr%2F1/x.safetensors", "hub_ref_plain": "GET\n/ns/hub/resolve/refs/pr/1/x.safetensors",
+        "hub_ref": "GET\n/ns/hub/resolve/refs%2Fpr%2F1/x.safetensors",
+        "hub_ref_plain": "GET\n/ns/hub/resolve/refs/pr/1/x.safetensors",
         "hub_commit": "GET\n/ns/hub/resolve/0123456789abcdef0123456789abcdef01234567/x.safetensors",
-        "hub_dataset": "GET\n/datasets/rows/resolve/main/data.csv", "hub_no_entry": "GET\n/m/resolve/main/none",
-        "hub_no_revision": "GET\n/m/resolve/none/none", "hub_no_repo": "GET\n/ns/none/resolve/main/none",
+        "hub_dataset": "GET\n/datasets/rows/resolve/main/data.csv",
+        "hub_no_entry": "GET\n/m/resolve/main/none",
+        "hub_no_revision": "GET\n/m/resolve/none/none",
+        "hub_no_repo": "GET\n/ns/none/resolve/main/none",
         "hub_list": "GET\n/api/models?limit=1&search=m&author=local&sort=lastModified&full=true\nHost: h:80",
         "hub_page": "GET\n/api/models?limit=1&cursor=1&expand=siblings&expand=sha\nHost: h\nX-Forwarded-Proto: https",
-        "hub_filters": "GET\n/api/models?filter=a&filter=b%2Cc&search=m&pipeline_tag=x&sort=likes&direction=1&expand=gguf",
-        "hub_datasets": "GET\n/api/datasets", "hub_info": "GET\n/api/models/m?blobs=true", "hub_at": "GET\n/api/models/m/revision/HEAD",
-        "hub_made": "GET\n/api/models/ns/npy/revision/safetensors", "hub_refs": "GET\n/api/models/ns/hub/refs?include_prs=1",
-        "hub_commits": "GET\n/api/models/ns/hub/commits/refs/pr/1", "hub_tree": "GET\n/api/models/m/tree/main?recursive=true&expand=true&cursor=2",
-        "hub_subtree": "GET\n/api/models/m/tree/main/sub%2Fdeeper?recursive=false", "hub_auth": "GET\n/api/models/m/auth-check/write",
-        "hub_whoami": "GET\n/api/whoami-v2\nAuthorization: Bearer x", "hub_nothing": "GET\n/api/agent-harnesses",
+        "hub_filters":
+        "GET\n/api/models?filter=a&filter=b%2Cc&search=m&pipeline_tag=x&sort=likes&direction=1&expand=gguf",
+        "hub_datasets": "GET\n/api/datasets",
+        "hub_info": "GET\n/api/models/m?blobs=true",
+        "hub_at": "GET\n/api/models/m/revision/HEAD",
+        "hub_made": "GET\n/api/models/ns/npy/revision/safetensors",
+        "hub_refs": "GET\n/api/models/ns/hub/refs?include_prs=1",
+        "hub_commits": "GET\n/api/models/ns/hub/commits/refs/pr/1",
+        "hub_tree": "GET\n/api/models/m/tree/main?recursive=true&expand=true&cursor=2",
+        "hub_subtree": "GET\n/api/models/m/tree/main/sub%2Fdeeper?recursive=false",
+        "hub_auth": "GET\n/api/models/m/auth-check/write",
+        "hub_whoami": "GET\n/api/whoami-v2\nAuthorization: Bearer x",
+        "hub_nothing": "GET\n/api/agent-harnesses",
         "hub_form": "POST\n/api/models/m/paths-info/main\n\npaths=sub%2Fdeeper&paths=notes.txt&expand=true",
         "hub_json": 'POST\n/api/models/m/paths-info/main\n\n{"expand":true,"paths":["notes.txt","sub","none"]}',
     }
@@ -272,14 +361,27 @@ def request_guard_seeds():
     """Version, method, target, header lines."""
     host = "HTTP/1.1\nGET\n/models/m?x=%41[]\nHost: localhost:8080"
     requests = {
-        "good": host, "no_host": "HTTP/1.0\nHEAD\n/", "missing_host": "HTTP/1.1\nGET\n/", "two_hosts": host + "\nhost: b",
-        "ipv6": "HTTP/1.1\nGET\n/\nHost: [::1]:80", "absolute": "HTTP/1.1\nGET\nhttps://[::1]:80/a\nHost: b",
-        "empty_host": "HTTP/1.1\nGET\nhttp:///a\nHost:", "user": "HTTP/1.1\nGET\nHTTP://a@b/\nHost: b",
-        "length": host + "\nContent-Length: 0", "length_twice": host + "\nContent-Length: 0\ncontent-length: 0",
-        "body": host + "\nContent-Length: 5", "chunked": host + "\nTransfer-Encoding: chunked", "version": "HTTP/1.2\nGET\n/\nHost: a",
-        "tab": host + "\nX: a\tb", "control": host + "\nX: a\x01b", "blank_name": host + "\nX : y", "no_name": host + "\n: y",
-        "fragment": "HTTP/1.1\nGET\n/a#b\nHost: a", "asterisk": "HTTP/1.1\nOPTIONS\n*\nHost: a",
-        "method": "HTTP/1.1\nGE T\n/\nHost: a", "large": host + "\nX: " + "y" * 300,
+        "good": host,
+        "no_host": "HTTP/1.0\nHEAD\n/",
+        "missing_host": "HTTP/1.1\nGET\n/",
+        "two_hosts": host + "\nhost: b",
+        "ipv6": "HTTP/1.1\nGET\n/\nHost: [::1]:80",
+        "absolute": "HTTP/1.1\nGET\nhttps://[::1]:80/a\nHost: b",
+        "empty_host": "HTTP/1.1\nGET\nhttp:///a\nHost:",
+        "user": "HTTP/1.1\nGET\nHTTP://a@b/\nHost: b",
+        "length": host + "\nContent-Length: 0",
+        "length_twice": host + "\nContent-Length: 0\ncontent-length: 0",
+        "body": host + "\nContent-Length: 5",
+        "chunked": host + "\nTransfer-Encoding: chunked",
+        "version": "HTTP/1.2\nGET\n/\nHost: a",
+        "tab": host + "\nX: a\tb",
+        "control": host + "\nX: a\x01b",
+        "blank_name": host + "\nX : y",
+        "no_name": host + "\n: y",
+        "fragment": "HTTP/1.1\nGET\n/a#b\nHost: a",
+        "asterisk": "HTTP/1.1\nOPTIONS\n*\nHost: a",
+        "method": "HTTP/1.1\nGE T\n/\nHost: a",
+        "large": host + "\nX: " + "y" * 300,
     }
     return {name: text.encode() for name, text in requests.items()}
 
@@ -288,13 +390,25 @@ def conditional_seeds():
     """Header lines."""
     date = "Sun, 06 Nov 1994 08:49:37 GMT"
     fields = {
-        "match": 'If-Match: "abc"', "match_list": 'If-Match: "x", W/"abc",,"abc"', "match_any": "If-Match: *",
-        "match_not": 'If-Match: "x"', "none": 'If-None-Match: W/"abc"', "none_lines": 'If-None-Match: "x"\nIf-None-Match: "abc"',
-        "none_bad": 'If-None-Match: abc, "abc"', "comma": 'If-Match: "a,b" , "abc"', "modified": "If-Modified-Since: " + date,
-        "unmodified": "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT", "obsolete": "If-Modified-Since: Sunday, 06-Nov-94 08:49:37 GMT",
-        "asctime": "If-Unmodified-Since: Sun Nov  6 08:49:38 1994", "order": 'If-Match: "x"\nIf-None-Match: "abc"',
-        "beside": f'If-None-Match: "x"\nIf-Modified-Since: {date}', "range_tag": 'If-Range: "abc"', "range_weak": 'If-Range: W/"abc"',
-        "range_date": "If-Range: " + date, "range_twice": 'If-Range: "abc"\nIf-Range: "abc"', "open": 'If-Match: "abc',
+        "match": 'If-Match: "abc"',
+        "match_list": 'If-Match: "x", W/"abc",,"abc"',
+        "match_any": "If-Match: *",
+        "match_not": 'If-Match: "x"',
+        "none": 'If-None-Match: W/"abc"',
+        "none_lines": 'If-None-Match: "x"\nIf-None-Match: "abc"',
+        "none_bad": 'If-None-Match: abc, "abc"',
+        "comma": 'If-Match: "a,b" , "abc"',
+        "modified": "If-Modified-Since: " + date,
+        "unmodified": "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT",
+        "obsolete": "If-Modified-Since: Sunday, 06-Nov-94 08:49:37 GMT",
+        "asctime": "If-Unmodified-Since: Sun Nov  6 08:49:38 1994",
+        "order": 'If-Match: "x"\nIf-None-Match: "abc"',
+        "beside": f'If-None-Match: "x"\nIf-Modified-Since: {date}',
+        "range_tag": 'If-Range: "abc"',
+        "range_weak": 'If-Range: W/"abc"',
+        "range_date": "If-Range: " + date,
+        "range_twice": 'If-Range: "abc"\nIf-Range: "abc"',
+        "open": 'If-Match: "abc',
     }
     return {name: text.encode() for name, text in fields.items()}
 
@@ -306,7 +420,8 @@ def npy_header(text, version=1, data=32):
 
 
 def npy_file(text, version=1, data=32):
-    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(text)) + text.encode() + bytes(range(data))
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I",
+                                                            len(text)) + text.encode() + bytes(range(data))
 
 
 def npy_seeds():
@@ -315,15 +430,25 @@ def npy_seeds():
     plain = array("'<f4'", "(2, 3)")
     types = ["|b1", "<i8", ">u2", "<f16", "<c32", "|O", "|S5", "<U3", "|V7", "<M8[ns]", ">m8[25us]", "<f1", "<f3"]
     return {
-        "file_1": npy_file(plain), "file_2": npy_file(plain, 2), "file_3": npy_file(plain, 3), "file_short": npy_file(plain, 1, 23),
-        "file_long_header": b"\x93NUMPY\2\0\xff\xff\xff\xff", "plain": npy_header(plain), "plain_3": npy_header(plain, 3),
-        "fortran": npy_header(array("'<f4'", "(2, 3)", "True")), "scalar": npy_header(array("'<f8'", "()")),
-        "zero": npy_header(array("'<f8'", "(0, 9223372036854775807)")), "huge": npy_header(array("'<f8'", "(4294967296, 4294967296)")),
-        "python_2": npy_header(array("'<f4'", "(2L, 3L)")), "quotes": npy_header('{"shape":(1,),"descr":"<f4","fortran_order":True}\n'),
+        "file_1": npy_file(plain),
+        "file_2": npy_file(plain, 2),
+        "file_3": npy_file(plain, 3),
+        "file_short": npy_file(plain, 1, 23),
+        "file_long_header": b"\x93NUMPY\2\0\xff\xff\xff\xff",
+        "plain": npy_header(plain),
+        "plain_3": npy_header(plain, 3),
+        "fortran": npy_header(array("'<f4'", "(2, 3)", "True")),
+        "scalar": npy_header(array("'<f8'", "()")),
+        "zero": npy_header(array("'<f8'", "(0, 9223372036854775807)")),
+        "huge": npy_header(array("'<f8'", "(4294967296, 4294967296)")),
+        "python_2": npy_header(array("'<f4'", "(2L, 3L)")),
+        "quotes": npy_header('{"shape":(1,),"descr":"<f4","fortran_order":True}\n'),
         "struct": npy_header(array("[('a', '<f4'), (('t', 'b'), '|i1', (2, 3)), ('', '|V2')]", "(2,)")),
         "struct_nested": npy_header(array("[('a', [('b', [('c', '|u1', 3)], (2,)), ('d', [])])]", "(2,)")),
-        "utf8": npy_header(array("[('\u65e5', '<f4')]", "(2,)"), 3), "escape": npy_header(array("[('a\\'\\\\', '<f4')]", "(2,)")),
-        "call": npy_header(array("__import__('os')", "(2,)")), "twice": npy_header("{'shape': (), 'shape': ()}"),
+        "utf8": npy_header(array("[('\u65e5', '<f4')]", "(2,)"), 3),
+        "escape": npy_header(array("[('a\\'\\\\', '<f4')]", "(2,)")),
+        "call": npy_header(array("__import__('os')", "(2,)")),
+        "twice": npy_header("{'shape': (), 'shape': ()}"),
     } | {f"type_{i}": npy_header(array(repr(t), "(2,)")) for i, t in enumerate(types)}
 
 
@@ -333,9 +458,12 @@ def onnx_seeds():
     seeds = {path.stem: path.read_bytes() for path in fixtures.glob("*.onnx") if path.stat().st_size < 1000}
     name, kind, dims, raw = b"\x42\x01w", b"\x10\x01", b"\x08\x02", b"\x4a\x08" + bytes(range(8))
     outside = b"\x70\x01\x6a\x0f\x0a\x08location\x12\x03d/e\x6a\x0b\x0a\x06offset\x12\x014\x6a\x0b\x0a\x06length\x12\x018"
-    seeds |= {"tensor": name + kind + dims + raw, "tensor_floats": name + kind + dims + b"\x22\x08" + bytes(8),
-              "tensor_int64": name + b"\x10\x07" + dims + b"\x3a\x02\x01\x02", "tensor_outside": name + kind + dims + outside,
-              "tensor_packed_dims": name + b"\x10\x15\x0a\x02\x03\x05" + raw, "tensor_segment": name + kind + dims + raw + b"\x1a\x02\x08\x01"}
+    seeds |= {
+        "tensor": name + kind + dims + raw, "tensor_floats": name + kind + dims + b"\x22\x08" + bytes(8),
+        "tensor_int64": name + b"\x10\x07" + dims + b"\x3a\x02\x01\x02", "tensor_outside": name + kind + dims + outside,
+        "tensor_packed_dims": name + b"\x10\x15\x0a\x02\x03\x05" + raw, "tensor_segment":
+        name + kind + dims + raw + b"\x1a\x02\x08\x01"
+    }
     return seeds
 
 
@@ -346,9 +474,10 @@ def pt2_seeds():
                 (b"m/data/weights/weight_0", record), (b"m/data/weights/model_weights_config.json", config)]
     saved = (HERE.parent / "data" / "torch" / "legacy_bare.pt").read_bytes()
     pickled = b'"%s": {"path_name": "weight_0", "is_param": false, "use_pickle": true, "tensor_meta": null}'
-    entry = (b'"%s": {"path_name": "weight_0", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}, '
-             b'{"as_int": 3}], "requires_grad": true, "device": {"type": "cpu", "index": null}, "strides": [{"as_int": 3}, {"as_int": 1}], '
-             b'"storage_offset": {"as_int": 0}, "layout": 7}}')
+    entry = (
+        b'"%s": {"path_name": "weight_0", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}, '
+        b'{"as_int": 3}], "requires_grad": true, "device": {"type": "cpu", "index": null}, "strides": [{"as_int": 3}, {"as_int": 1}], '
+        b'"storage_offset": {"as_int": 0}, "layout": 7}}')
     def archive(config, method=zipfile.ZIP_STORED, record=bytes(range(24))):
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w", method) as file:
@@ -356,13 +485,20 @@ def pt2_seeds():
                 file.writestr(zipfile.ZipInfo(name.decode()), data, method)
         return out.getvalue()
     fixtures = HERE.parent / "data" / "pt2"
-    return {"empty": archive(b'{"config": {}}'), "one": archive(b'{"config": {' + entry % b"w" + b"}}"),
-            "two": archive(b'{"config": {' + entry % b"w" + b", " + entry % b"v" + b"}}"),
-            "pickled": archive(b'{"config": {' + pickled % b"w" + b"}}", record=saved),
-            "pickled_twice": archive(b'{"config": {' + pickled % b"w" + b", " + pickled % b"v" + b"}}", record=saved),
-            "two_deflated": archive(b'{"config": {' + entry % b"w" + b", " + entry % b"v" + b"}}", zipfile.ZIP_DEFLATED),
-            "deflated": (fixtures / "deflated.pt2").read_bytes(), "torch_2_8_deflated": (fixtures / "torch_2_8_deflated.pt2").read_bytes(),
-            "object": archive(b'{"config": {"o": {"path_name": "custom_obj_0", "is_param": false, "use_pickle": true, "tensor_meta": null}}}')}
+    return {
+        "empty":
+        archive(b'{"config": {}}'), "one":
+        archive(b'{"config": {' + entry % b"w" + b"}}"), "two":
+        archive(b'{"config": {' + entry % b"w" + b", " + entry % b"v" + b"}}"), "pickled":
+        archive(b'{"config": {' + pickled % b"w" + b"}}", record=saved), "pickled_twice":
+        archive(b'{"config": {' + pickled % b"w" + b", " + pickled % b"v" + b"}}", record=saved), "two_deflated":
+        archive(b'{"config": {' + entry % b"w" + b", " + entry % b"v" + b"}}",
+                zipfile.ZIP_DEFLATED), "deflated": (fixtures / "deflated.pt2").read_bytes(), "torch_2_8_deflated":
+        (fixtures / "torch_2_8_deflated.pt2").read_bytes(), "object":
+        archive(
+            b'{"config": {"o": {"path_name": "custom_obj_0", "is_param": false, "use_pickle": true, "tensor_meta": null}}}'
+        )
+    }
 
 
 def hdf5_seeds():
@@ -381,13 +517,18 @@ def decode_seeds():
     files = {name: b"h" + (data / "hdf5" / f"{name}.h5").read_bytes() for name in (
         "chunks_tree", "chunks_fixed", "chunks_extensible", "chunks_tree_2", "chunks_tree_2_deep", "chunks_single",
         "chunks_implicit", "filters")}
-    files |= {f"npy_{name}": b"n" + (data / "npy" / f"{name}.npy").read_bytes() for name in ("big_f4", "big_i2", "fortran_3")}
+    files |= {
+        f"npy_{name}": b"n" + (data / "npy" / f"{name}.npy").read_bytes() for name in ("big_f4", "big_i2", "fortran_3")
+    }
     files |= {f"npz_{name}": b"z" + (data / "npz" / f"{name}.npz").read_bytes() for name in ("compressed", "mixed")}
-    files |= {f"torch_{name}": b"t" + (data / "torch" / f"{name}.pt").read_bytes() for name in ("big_endian", "compressed")}
+    files |= {
+        f"torch_{name}": b"t" + (data / "torch" / f"{name}.pt").read_bytes() for name in ("big_endian", "compressed")
+    }
     files |= {f"pt2_{name}": b"p" + (data / "pt2" / f"{name}.pt2").read_bytes() for name in (
         "deflated", "torch_2_8_deflated", "torch_2_7_inner_deflated")}
-    files["gguf_big_endian"] = (b"gGGUF" + struct.pack(">IQQ", 3, 1, 0) + struct.pack(">Q", 1) + b"w"  # one tensor, F16 (2)
-                                + struct.pack(">IQIQ", 1, 8, 1, 0)).ljust(65, b"\0") + bytes(range(16))
+    files["gguf_big_endian"] = (
+        b"gGGUF" + struct.pack(">IQQ", 3, 1, 0) + struct.pack(">Q", 1) + b"w"  # one tensor, F16 (2)
+        + struct.pack(">IQIQ", 1, 8, 1, 0)).ljust(65, b"\0") + bytes(range(16))
     array = npy_file("{'descr': '>u2', 'fortran_order': False, 'shape': (1500000,), }", data=0)
     files["npz_parts"] = b"z" + python_zip({"a.npy": (array + bytes(3000000), 8)})  # three parts of a stream
     files["npz_big_endian"] = b"z" + python_zip({"a.npy": (npy_file(
@@ -410,8 +551,9 @@ def torch_zip(members, gap=0):
         directory += struct.pack("<HHHHHII", len(name), 0, 0, 0, 0, 0, begin) + name.encode()
     out += bytes(gap)
     n, at, end = len(members), len(out), len(out) + len(directory)
-    return (out + directory + struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 0x31E, 45, 0, 0, n, n, len(directory), at)
-            + struct.pack("<IIQI", 0x07064B50, 0, end, 1) + struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, n, n, len(directory), at, 0))
+    return (out + directory + struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 0x31E, 45, 0, 0, n, n, len(directory), at) +
+            struct.pack("<IIQI", 0x07064B50, 0, end, 1) +
+            struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, n, n, len(directory), at, 0))
 
 
 class Pipe(io.RawIOBase):
@@ -442,15 +584,30 @@ def python_zip(members, out=None, comment=b"", zip64=False):
 def zip_seeds():
     array = npy_file("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }")
     two = {"a.npy": (array, 0), "b.npy": (array, 8)}
-    torch = {"archive/data.pkl": b"\x80\2}.", "archive/byteorder": b"little", "archive/data/0": bytes(range(20)), "archive/data/1": b""}
+    torch = {
+        "archive/data.pkl": b"\x80\2}.", "archive/byteorder": b"little", "archive/data/0": bytes(range(20)),
+        "archive/data/1": b""
+    }
     good = python_zip(two)
     return {
-        "npz": good, "npz_zip64": python_zip(two, zip64=True), "comment": python_zip(two, comment=b"PK"), "empty": python_zip({}),
-        "piped": python_zip(two | {"d/": (b"", 0)}, Pipe()), "piped_zip64": python_zip(two, Pipe(), zip64=True),
-        "folders": python_zip({"d/": (b"", 0), "d/x": (b"x", 0), "e/": (b"", 8)}), "torch": torch_zip(torch),
-        "torch_empty": torch_zip({}), "torch_case": torch_zip(torch | {"archive/DATA.PKL": b"x"}), "torch_root": torch_zip(torch | {"x/y": b"x"}),
-        "gap": torch_zip(torch, 16), "parent": python_zip({"../a": (b"x", 0)}), "cut": good[:-1], "prefix": b"x" + good,
-        "two_ends": good + good[-22:], "bomb": python_zip({"a.npy": (array + bytes(20000), 8)}), "not_npy": python_zip({"a": (b"text", 0)}),
+        "npz": good,
+        "npz_zip64": python_zip(two, zip64=True),
+        "comment": python_zip(two, comment=b"PK"),
+        "empty": python_zip({}),
+        "piped": python_zip(two | {"d/": (b"", 0)}, Pipe()),
+        "piped_zip64": python_zip(two, Pipe(), zip64=True),
+        "folders": python_zip({"d/": (b"", 0), "d/x": (b"x", 0), "e/": (b"", 8)}),
+        "torch": torch_zip(torch),
+        "torch_empty": torch_zip({}),
+        "torch_case": torch_zip(torch | {"archive/DATA.PKL": b"x"}),
+        "torch_root": torch_zip(torch | {"x/y": b"x"}),
+        "gap": torch_zip(torch, 16),
+        "parent": python_zip({"../a": (b"x", 0)}),
+        "cut": good[:-1],
+        "prefix": b"x" + good,
+        "two_ends": good + good[-22:],
+        "bomb": python_zip({"a.npy": (array + bytes(20000), 8)}),
+        "not_npy": python_zip({"a": (b"text", 0)}),
     }
 class Opaque:
     def __init__(self):
@@ -459,7 +616,10 @@ class Opaque:
 
 def pickle_seeds():
     """Small ones: a value in every protocol, objects, and by hand what picklers of today do not write."""
-    plain = {"a": [1, -1, 300, 2**40, -2**90, 0.5, None, True, False], "\u00e4": ("x", b"y", ()), 3: {1, 2}, (1, 2): frozenset("z")}
+    plain = {
+        "a": [1, -1, 300, 2**40, -2**90, 0.5, None, True, False], "\u00e4": ("x", b"y", ()), 3: {1, 2}, (1, 2):
+        frozenset("z")
+    }
     seeds = {f"plain_{p}": pickle.dumps(plain, p) for p in range(6)}
     ring = []
     ring.append({"me": ring})
@@ -469,9 +629,11 @@ def pickle_seeds():
     tensor = b"ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQK\x00K\x02K\x02\x86K\x02K\x01\x86\x89" \
              b"ccollections\nOrderedDict\n)RtRq\x01"
     seeds["state"] = b"\x80\x02}(X\x01\x00\x00\x00w" + tensor + b"U\x01vh\x01u."
-    seeds["python_2"] = b"(dp0\nS'a\\n\\x41\\101'\np1\nI01\nsg1\nL12345678901234567890L\nsV\\u00e4\\U0001f600\np2\n(lp3\nF-1.5e3\nasg2\ng3\ns."
+    seeds[
+        "python_2"] = b"(dp0\nS'a\\n\\x41\\101'\np1\nI01\nsg1\nL12345678901234567890L\nsV\\u00e4\\U0001f600\np2\n(lp3\nF-1.5e3\nasg2\ng3\ns."
     seeds["pairs"] = b"ccollections\nOrderedDict\n((lp1\n(lp2\nS'a'\naI1\naatR."
-    seeds["laughs"] = b"]q\x00" + b"".join(b"(h%ch%ch%clq%c" % (i, i, i, i + 1) for i in range(5)) + b"0\x85\x85\x85\x85."
+    seeds["laughs"] = b"]q\x00" + b"".join(b"(h%ch%ch%clq%c" % (i, i, i, i + 1)
+                                           for i in range(5)) + b"0\x85\x85\x85\x85."
     seeds["duplicates"] = b"}(K\x01NI01\nNF1.0\nNU\x01aNX\x01\x00\x00\x00aNFnan\nNFnan\nNu."
     seeds["newobj_ex"] = b"ca\nb\n)}\x92}U\x01sK\x01sb(K\x01K\x02e(U\x01kNu."
     seeds["pops"] = b"(NN1N(0N20\x8c\x02os\x8c\x06system\x93)R0."
@@ -492,21 +654,39 @@ def torch_pickles():
     floats, longs = rebuilt(stored("FloatStorage", 24), [4, 6], [6, 1]), rebuilt(stored("LongStorage", 12), [2], [1], 3)
     doubles = rebuilt(stored("DoubleStorage", 12), [2], [1])
     items = {
-        "views": floats + "sS'v'\n" + rebuilt(stored("FloatStorage", 24), [6, 2], [1, 6], 6) + "sI3\n" + rebuilt(stored("ByteStorage", 96), [], []),
-        "v3": rebuilt(stored("UntypedStorage", 96), [3, 2], [2, 1], 1, "_rebuild_tensor_v3", "I00\n(dctorch\nuint16\n(dS'conj'\nI01\ns"),
-        "conj": rebuilt(stored("ComplexFloatStorage", 12), [3], [1], 0, rest="I00\n(d(dS'neg'\nI01\ns"),
-        "quantized": f"ctorch._utils\n_rebuild_qtensor\n({stored('QInt8Storage', 96)}I0\n{numbers([2, 8])}{numbers([8, 1])}(cx\ny\n{doubles}{longs}I0\ntI00\n(dtR",
-        "scaled": f"ctorch._utils\n_rebuild_qtensor\n({stored('QInt8Storage', 96)}I0\n{numbers([8])}{numbers([1])}(cx\ny\nF0.5\nI3\ntI00\n(dtR",
-        "sparse": f"ctorch._utils\n_rebuild_sparse_tensor\n(cx\ny\n(S'torch.sparse_csr'\ntR({longs}{longs}{floats}{numbers([3, 3])}I00\nttR",
-        "nested": f"ctorch._utils\n_rebuild_nested_tensor\n({floats}{longs}{longs}{longs}tR",
-        "meta": f"ctorch._utils\n_rebuild_meta_tensor_no_storage\n(ctorch\nfloat32\n{numbers([3, 4])}{numbers([4, 1])}I00\ntR",
-        "parameter": f"ctorch._utils\n_rebuild_parameter_with_state\n({floats}I01\n(d(dS't'\n{longs}stR",
-        "type": f"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\ncx\ny\n({stored('FloatStorage', 24)}I0\n{numbers([2])}{numbers([1])}I00\n(dt(dtR",
-        "module": f"cx\ny\n)R(dS'_parameters'\n(dS'w'\n{floats}ssS'_buffers'\n(dS'b'\n{longs}sS'c'\n{longs}ssS'_modules'\n(dS'm'\nNss"
-                  "S'_non_persistent_buffers_set'\nc__builtin__\nset\n((lS'c'\natRsb",
-        "storage": stored("IntStorage", 24), "unknown": rebuilt(stored("OddStorage", 1), [2], [1]),
-        "scalars": "(lI1\naF0.5\naNaI01\naS'x\\xff'\naV\\u00e4\na" + "I7\na" * 70,
-        "numpy": "cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(S'f4'\ntRc_codecs\nencode\n(V\\u0000\\u0000\\u00c0\\u003f\nS'latin1'\ntRtR",
+        "views":
+        floats + "sS'v'\n" + rebuilt(stored("FloatStorage", 24), [6, 2], [1, 6], 6) + "sI3\n" +
+        rebuilt(stored("ByteStorage", 96), [], []),
+        "v3":
+        rebuilt(stored("UntypedStorage", 96), [3, 2], [2, 1], 1, "_rebuild_tensor_v3",
+                "I00\n(dctorch\nuint16\n(dS'conj'\nI01\ns"),
+        "conj":
+        rebuilt(stored("ComplexFloatStorage", 12), [3], [1], 0, rest="I00\n(d(dS'neg'\nI01\ns"),
+        "quantized":
+        f"ctorch._utils\n_rebuild_qtensor\n({stored('QInt8Storage', 96)}I0\n{numbers([2, 8])}{numbers([8, 1])}(cx\ny\n{doubles}{longs}I0\ntI00\n(dtR",
+        "scaled":
+        f"ctorch._utils\n_rebuild_qtensor\n({stored('QInt8Storage', 96)}I0\n{numbers([8])}{numbers([1])}(cx\ny\nF0.5\nI3\ntI00\n(dtR",
+        "sparse":
+        f"ctorch._utils\n_rebuild_sparse_tensor\n(cx\ny\n(S'torch.sparse_csr'\ntR({longs}{longs}{floats}{numbers([3, 3])}I00\nttR",
+        "nested":
+        f"ctorch._utils\n_rebuild_nested_tensor\n({floats}{longs}{longs}{longs}tR",
+        "meta":
+        f"ctorch._utils\n_rebuild_meta_tensor_no_storage\n(ctorch\nfloat32\n{numbers([3, 4])}{numbers([4, 1])}I00\ntR",
+        "parameter":
+        f"ctorch._utils\n_rebuild_parameter_with_state\n({floats}I01\n(d(dS't'\n{longs}stR",
+        "type":
+        f"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\ncx\ny\n({stored('FloatStorage', 24)}I0\n{numbers([2])}{numbers([1])}I00\n(dt(dtR",
+        "module":
+        f"cx\ny\n)R(dS'_parameters'\n(dS'w'\n{floats}ssS'_buffers'\n(dS'b'\n{longs}sS'c'\n{longs}ssS'_modules'\n(dS'm'\nNss"
+        "S'_non_persistent_buffers_set'\nc__builtin__\nset\n((lS'c'\natRsb",
+        "storage":
+        stored("IntStorage", 24),
+        "unknown":
+        rebuilt(stored("OddStorage", 1), [2], [1]),
+        "scalars":
+        "(lI1\naF0.5\naNaI01\naS'x\\xff'\naV\\u00e4\na" + "I7\na" * 70,
+        "numpy":
+        "cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(S'f4'\ntRc_codecs\nencode\n(V\\u0000\\u0000\\u00c0\\u003f\nS'latin1'\ntRtR",
     }
     seeds = {f"made_{name}": b"R\0(dS'w'\n" + item.encode() + b"sS'n'\nI5\ns." for name, item in items.items()}
     seeds["made_big"] = seeds["made_views"].replace(b"R\0", b"R\1", 1)
@@ -537,16 +717,25 @@ def digest_log_seeds():
     header = b"tdigests" + struct.pack("<II", 1, 0x01020304)
 
     def record(i, length=88, kind=1, zero=0):
-        body = struct.pack("<IIQQQqq", length, kind, 2049, 100 + i, 1000 * i, 10**18 + i, 10**18 + 2 * i) + bytes([i] * 32)
+        body = struct.pack("<IIQQQqq", length, kind, 2049, 100 + i, 1000 * i, 10**18 + i, 10**18 + 2 * i) + bytes(
+            [i] * 32)
         return body + struct.pack("<II", zlib.crc32(body), zero)
 
     three = b"".join(record(i) for i in range(3))
     return {
-        "empty": b"\0", "header": b"\0" + header, "three": b"\0" + header + three, "many": b"\0" + header + b"".join(record(i) for i in range(40)),
-        "cut": b"\0" + header + three[:-1], "twice": b"\0" + header + three + three, "checksums": b"\3" + bytes(16) + record(1) + bytes(88) + record(2),
-        "bad_middle": b"\0" + header + record(1) + record(2)[:-8] + bytes(8) + record(3), "length": b"\1" + header + record(1, length=96),
-        "kind": b"\1" + header + record(1, kind=2), "zero": b"\1" + header + record(1) + record(2, zero=1),
-        "version": b"\0tdigests" + struct.pack("<II", 2, 0x01020304) + three, "byte_order": b"\0tdigests" + struct.pack(">II", 1, 0x01020304) + three,
+        "empty": b"\0",
+        "header": b"\0" + header,
+        "three": b"\0" + header + three,
+        "many": b"\0" + header + b"".join(record(i) for i in range(40)),
+        "cut": b"\0" + header + three[:-1],
+        "twice": b"\0" + header + three + three,
+        "checksums": b"\3" + bytes(16) + record(1) + bytes(88) + record(2),
+        "bad_middle": b"\0" + header + record(1) + record(2)[:-8] + bytes(8) + record(3),
+        "length": b"\1" + header + record(1, length=96),
+        "kind": b"\1" + header + record(1, kind=2),
+        "zero": b"\1" + header + record(1) + record(2, zero=1),
+        "version": b"\0tdigests" + struct.pack("<II", 2, 0x01020304) + three,
+        "byte_order": b"\0tdigests" + struct.pack(">II", 1, 0x01020304) + three,
         "garbage": b"\0" + bytes(range(256)) * 3,
     }
 
@@ -567,12 +756,23 @@ def slice_seeds():
         return (b"\0" if rounds == 1 else b"\1" + number(rounds)) + bytes([len(runs)]) + b"".join(runs)
 
     big = 2**64 - 1
-    seeds = {f"slice_{i}": b"\0\2" + shape(*sizes) + text for i, (sizes, text) in enumerate([
-        ((4, 6), b"1:3,2:"), ((4, 6), b"...,-1"), ((4, 6), b":-9,9:"), ((4, 6, 2), b"0,...,1"), ((), b"..."), ((0, 3), b":"),
-        ((big, 2), b"18446744073709551614,:1"), ((3, 3), b"::2"), ((3, 3), b"5"), ((3, 3), b""), ((3, 3), b"a,1_")])}
-    seeds |= {f"shard_{i}": b"\1\1" + shape(*sizes) + text for i, (sizes, text) in enumerate([
-        ((7, 6), b"0:2/3"), ((7, 6), b"-1:3/4"), ((7,), b"0:9/16"), ((big,), b"0:18446744073709551613/18446744073709551614"),
-        ((7, 6), b"2:0/1"), ((7, 6), b"0:1"), ((7, 6), b"0:3/3")])}
+    seeds = {
+        f"slice_{i}": b"\0\2" + shape(*sizes) + text
+        for i, (sizes, text) in enumerate([((4, 6), b"1:3,2:"), ((4, 6), b"...,-1"), ((
+            4, 6), b":-9,9:"), ((4, 6, 2), b"0,...,1"), ((), b"..."), ((
+                0, 3), b":"), ((big, 2),
+                               b"18446744073709551614,:1"), ((3, 3), b"::2"), ((3, 3), b"5"), ((3, 3),
+                                                                                               b""), ((3, 3), b"a,1_")])
+    }
+    seeds |= {
+        f"shard_{i}": b"\1\1" + shape(*sizes) + text
+        for i, (sizes, text) in enumerate([((7, 6), b"0:2/3"), ((7, 6), b"-1:3/4"), ((
+            7, ), b"0:9/16"), ((big, ),
+                               b"0:18446744073709551613/18446744073709551614"), ((7, 6),
+                                                                                 b"2:0/1"), ((7, 6),
+                                                                                             b"0:1"), ((7, 6),
+                                                                                                       b"0:3/3")])
+    }
     # starts and sizes follow each dimension; block types count in blocks of the last one
     seeds["box"] = b"\2\2\3" + bytes([5, 1, 3, 6, 2, 2, 4, 1, 2])
     seeds["box_deep"] = b"\2\0\6" + bytes([3, 1, 2] * 6)
@@ -605,37 +805,72 @@ def plan_seeds():
         return "\n".join([plan, config, *tensors]).encode()
 
     layer = "model.layers.0."
-    llama = [layer + f"self_attn.{n}_proj.weight {s} BF16" for n, s in (("q", "32,16"), ("k", "8,16"), ("v", "8,16"), ("o", "16,32"))]
-    llama += [layer + f"mlp.{n}_proj.weight {s} BF16" for n, s in (("gate", "24,16"), ("up", "24,16"), ("down", "16,24"))]
-    llama += ["model.embed_tokens.weight 100,16 BF16", "lm_head.weight 100,16 BF16", "model.norm.weight 16", layer + "self_attn.rotary_emb.inv_freq 2"]
-    config = {"architectures": ["LlamaForCausalLM"], "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 32, "vocab_size": 100}
+    llama = [
+        layer + f"self_attn.{n}_proj.weight {s} BF16"
+        for n, s in (("q", "32,16"), ("k", "8,16"), ("v", "8,16"), ("o", "16,32"))
+    ]
+    llama += [
+        layer + f"mlp.{n}_proj.weight {s} BF16" for n, s in (("gate", "24,16"), ("up", "24,16"), ("down", "16,24"))
+    ]
+    llama += [
+        "model.embed_tokens.weight 100,16 BF16", "lm_head.weight 100,16 BF16", "model.norm.weight 16",
+        layer + "self_attn.rotary_emb.inv_freq 2"
+    ]
+    config = {
+        "architectures": ["LlamaForCausalLM"], "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 32,
+        "vocab_size": 100
+    }
     seeds = {f"{engine.replace('-', '_')}_{tp}": seed({"engine": engine, "tp_size": tp}, config, *llama)
              for engine, tp in (("vllm", 2), ("vllm", 4), ("vllm", 3), ("nano-vllm", 2), ("fsdp", 3), ("none", 2))}
-    experts = [f"model.layers.0.block_sparse_moe.experts.{i}.{w}.weight 8,4" for i in range(3) for w in ("w1", "w2", "w3")]
-    seeds["experts"] = seed({"engine": "vllm", "tp_size": 2}, {"architectures": ["MixtralForCausalLM"], "n_head": 2, "head_dim": 2, "num_local_experts": 3}, *experts)
-    seeds["text_config"] = seed({"engine": "vllm", "tp_size": 2}, {"architectures": ["Gemma3ForCausalLM"], "text_config": {"n_head": 2, "head_dim": 4, "vocab_size": 8}, "quantization_config": {}}, "model.norm.weight 4")
-    rules = [{"match": "experts.*.w1", "out": "w13", "stack": True, "stack_size": 2}, {"match": "experts.*.w3", "out": "w13", "slot": 1, "stack": True, "stack_size": 2},
-             {"match": "h.*.qkv", "out": "transformer.h.*.qkv", "groups": 4, "parts": [{"count": 16, "unit": 1}, {"count": 4, "unit": 1, "replicate": True}, {"count": 4, "unit": 1}]},
-             {"match": "**.packed", "dim": 1, "pack": 8, "parts": [{"count": 4, "unit": 8}, {"count": 0, "unit": 8}]}, {"match": "*.whole.**", "whole": True},
-             {"match": "e", "pad_to": 64}, {"match": "**.gone", "drop": True}, {"match": "**.bad", "refuse": "not this"},
-             {"match": "a.**", "uneven": "chunk"}, {"match": "b.*", "dim": -1, "uneven": "balanced"}, {"match": "**.x.**.y"}]
-    tensors = ["experts.0.w1 4,3", "experts.1.w1 4,3", "experts.0.w3 4,3", "experts.1.w3 4,3", "h.7.qkv 24,2", "q.packed 3,12 I32", "l.whole.z 5,5", "e 70,2",
-               "x.gone 9", "a.n 7,3", "b.n 4,7", "p.x.q.y 8", "scalar ", "bits.x.1.y 8,16 F4"]
+    experts = [
+        f"model.layers.0.block_sparse_moe.experts.{i}.{w}.weight 8,4" for i in range(3) for w in ("w1", "w2", "w3")
+    ]
+    seeds["experts"] = seed(
+        {"engine": "vllm", "tp_size": 2},
+        {"architectures": ["MixtralForCausalLM"], "n_head": 2, "head_dim": 2, "num_local_experts": 3}, *experts)
+    seeds["text_config"] = seed({"engine": "vllm", "tp_size": 2}, {
+        "architectures": ["Gemma3ForCausalLM"], "text_config": {"n_head": 2, "head_dim": 4, "vocab_size": 8},
+        "quantization_config": {}
+    }, "model.norm.weight 4")
+    rules = [{"match": "experts.*.w1", "out": "w13", "stack": True, "stack_size":
+              2}, {"match": "experts.*.w3", "out": "w13", "slot": 1, "stack": True, "stack_size": 2}, {
+                  "match": "h.*.qkv", "out": "transformer.h.*.qkv", "groups": 4, "parts":
+                  [{"count": 16, "unit": 1}, {"count": 4, "unit": 1, "replicate": True}, {"count": 4, "unit": 1}]
+              },
+             {"match": "**.packed", "dim": 1, "pack": 8, "parts": [{"count": 4, "unit": 8}, {"count": 0, "unit": 8}]},
+             {"match": "*.whole.**", "whole": True}, {"match": "e", "pad_to": 64}, {"match": "**.gone", "drop": True},
+             {"match": "**.bad", "refuse": "not this"}, {"match": "a.**", "uneven":
+                                                         "chunk"}, {"match": "b.*", "dim": -1, "uneven":
+                                                                    "balanced"}, {"match": "**.x.**.y"}]
+    tensors = [
+        "experts.0.w1 4,3", "experts.1.w1 4,3", "experts.0.w3 4,3", "experts.1.w3 4,3", "h.7.qkv 24,2",
+        "q.packed 3,12 I32", "l.whole.z 5,5", "e 70,2", "x.gone 9", "a.n 7,3", "b.n 4,7", "p.x.q.y 8", "scalar ",
+        "bits.x.1.y 8,16 F4"
+    ]
     seeds["rules"] = seed({"tp_size": 4, "rules": rules}, "", *tensors)
     seeds["refused"] = seed({"tp_size": 2, "rules": rules}, "{}", "x.bad 4")
-    seeds["ranks"] = seed({"ranks": [{"tensors": [{"name": "a", "slice": "0:2,...", "as": "b"}, {"name": "c"}]}, {"tensors": []}]}, "", "a 4,4", "c 3 F16")
+    seeds["ranks"] = seed(
+        {"ranks": [{"tensors": [{"name": "a", "slice": "0:2,...", "as": "b"}, {"name": "c"}]}, {"tensors": []}]}, "",
+        "a 4,4", "c 3 F16")
     seeds["unknown"] = seed('{"tp":2}', "{")
-    seeds["wildcards"] = seed({"tp_size": 1, "rules": [{"match": "**.a.**.a.**", "whole": True}, {"match": "*.*.*", "out": "**_**-**", "whole": True}, {"match": "**", "whole": True}]},
-                              "", "a.a.a.a.a 2,2", "b.c.d 2,2", ".b. 2,2", ".a..a. 2,2", "a.b 2")
+    seeds["wildcards"] = seed(
+        {
+            "tp_size":
+            1, "rules": [{"match": "**.a.**.a.**", "whole": True}, {"match": "*.*.*", "out": "**_**-**", "whole": True},
+                         {"match": "**", "whole": True}]
+        }, "", "a.a.a.a.a 2,2", "b.c.d 2,2", ".b. 2,2", ".a..a. 2,2", "a.b 2")
     return seeds
 
 
 def main():
-    targets = {"model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan": plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob": glob_seeds(),
-               "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
-               "request_guard": request_guard_seeds(), "conditional": conditional_seeds(),
-               "npy": npy_seeds(), "onnx": onnx_seeds(), "pt2": pt2_seeds(), "hdf5": hdf5_seeds(), "decode": decode_seeds(), "zip": zip_seeds(),
-               "pickle": pickle_seeds(), "torch": torch_seeds()}
+    targets = {
+        "model_card": model_card_seeds(), "slice": slice_seeds(), "digest_log": digest_log_seeds(), "plan":
+        plan_seeds(), "gguf": gguf_seeds(), "safetensors": safetensors_seeds(), "json": json_seeds(), "glob":
+        glob_seeds(), "shard_index": shard_index_seeds(), "range": range_seeds(), "router": router_seeds(),
+        "request_guard": request_guard_seeds(), "conditional": conditional_seeds(), "npy": npy_seeds(), "onnx":
+        onnx_seeds(), "pt2": pt2_seeds(), "hdf5": hdf5_seeds(), "decode": decode_seeds(), "zip": zip_seeds(), "pickle":
+        pickle_seeds(), "torch": torch_seeds()
+    }
     for target, seeds in targets.items():
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)

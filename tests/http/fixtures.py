@@ -16,13 +16,56 @@ COMMIT_C = "c" * 39 + "3"
 
 # Names that make naive URL handling fail. All of them live in one model.
 NAMES = [
-    "plain", "with.dots.and_underscores-0", "a/b", "a%2Fb", "a%252Fb", "/leading", "trailing/", "double//slash",
-    "with space", " lead and trail ", "plus+plus", "pl us", "quote\"double", "quote'single", "back\\slash",
-    "question?mark", "hash#mark", "percent%", "percent%zz", "amp&equals=semi;colon:comma,", "at@dollar$bang!star*",
-    "brackets[0](1){2}<3>", "pipe|caret^tick`tilde~", "ünïcode", "名前/テンソル", "emoji😀", "e\u0301 combining", "é precomposed",
-    "tab\there", "line\nGET /forged HTTP/1.1", "del\x7f", "control\x01", "dots/../up", "..", ".", "./here",
-    "tensors", "files/x", "model.safetensors", "UPPER", "upper", "long" + "x" * 1000, "0", "-", "%", "+", "\u2028sep",
-    "nbsp\u00a0", "\ufeffbom", "rtl\u202etxt",
+    "plain",
+    "with.dots.and_underscores-0",
+    "a/b",
+    "a%2Fb",
+    "a%252Fb",
+    "/leading",
+    "trailing/",
+    "double//slash",
+    "with space",
+    " lead and trail ",
+    "plus+plus",
+    "pl us",
+    "quote\"double",
+    "quote'single",
+    "back\\slash",
+    "question?mark",
+    "hash#mark",
+    "percent%",
+    "percent%zz",
+    "amp&equals=semi;colon:comma,",
+    "at@dollar$bang!star*",
+    "brackets[0](1){2}<3>",
+    "pipe|caret^tick`tilde~",
+    "ünïcode",
+    "名前/テンソル",
+    "emoji😀",
+    "e\u0301 combining",
+    "é precomposed",
+    "tab\there",
+    "line\nGET /forged HTTP/1.1",
+    "del\x7f",
+    "control\x01",
+    "dots/../up",
+    "..",
+    ".",
+    "./here",
+    "tensors",
+    "files/x",
+    "model.safetensors",
+    "UPPER",
+    "upper",
+    "long" + "x" * 1000,
+    "0",
+    "-",
+    "%",
+    "+",
+    "\u2028sep",
+    "nbsp\u00a0",
+    "\ufeffbom",
+    "rtl\u202etxt",
 ]
 
 
@@ -275,7 +318,9 @@ def write_zeros_npz(path, nbytes, damaged=False, columns=1):
     def block(data, end):
         packer = zlib.compressobj(9, zlib.DEFLATED, -15)
         return packer.compress(data) + packer.flush(end)
-    stream = block(head, zlib.Z_FULL_FLUSH) + block(bytes(unit), zlib.Z_FULL_FLUSH) * (nbytes // unit) + block(b"", zlib.Z_FINISH)
+
+    stream = block(head, zlib.Z_FULL_FLUSH) + block(bytes(unit), zlib.Z_FULL_FLUSH) * (nbytes // unit) + block(
+        b"", zlib.Z_FINISH)
     crc = zlib.crc32(head)
     for _ in range(nbytes // unit):
         crc = zlib.crc32(bytes(unit), crc)

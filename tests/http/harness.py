@@ -59,8 +59,9 @@ def release_binary():
         return tested
     path = (REPO / os.environ.get("TENSORD_RELEASE", "build/tensord")).resolve()
     if not os.access(path, os.X_OK) or is_sanitized(path):
-        raise RuntimeError(f"{path} is no tensord without sanitizers: cmake --preset release && cmake --build --preset release, "
-                           "or set TENSORD_RELEASE")
+        raise RuntimeError(
+            f"{path} is no tensord without sanitizers: cmake --preset release && cmake --build --preset release, "
+            "or set TENSORD_RELEASE")
     return path
 
 
@@ -367,7 +368,8 @@ class Conn:
             try:
                 got = self.sock.recv(min(1 << 20, n - have))
             except (ConnectionError, TimeoutError) as e:
-                raise Incomplete(f"{type(e).__name__} in the body of {response.asked}", response, b"".join(parts)) from e
+                raise Incomplete(f"{type(e).__name__} in the body of {response.asked}", response,
+                                 b"".join(parts)) from e
             if not got:
                 self.eof = True
                 raise Incomplete(f"connection closed in the body of {response.asked}", response, b"".join(parts))
@@ -563,7 +565,8 @@ class Server:
                                      f"stderr:\n{self.stderr()}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise AssertionError(f"{' '.join(self.args)}: no `listening on` in {timeout} s; stderr:\n{self.stderr()}")
+                raise AssertionError(
+                    f"{' '.join(self.args)}: no `listening on` in {timeout} s; stderr:\n{self.stderr()}")
             time.sleep(0.01)
 
     def wait_ready(self, timeout=30):
@@ -591,7 +594,8 @@ class Server:
                 raise AssertionError(f"server ended with {self.proc.returncode} while waiting for: {what}; "
                                      f"stderr:\n{self.stderr()[-4000:]}")
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited {timeout} s for: {what} (last {last!r}); stderr:\n{self.stderr()[-4000:]}")
+                raise AssertionError(
+                    f"waited {timeout} s for: {what} (last {last!r}); stderr:\n{self.stderr()[-4000:]}")
             time.sleep(every)
 
     def conn(self, **kw):
@@ -685,7 +689,8 @@ class Server:
         for mark in SANITIZER_MARKS:
             if mark in text:
                 at = text.index(mark)
-                raise AssertionError(f"{' '.join(self.args)}\nsanitizer report on stderr:\n{text[max(0, at - 500):at + 6000]}")
+                raise AssertionError(
+                    f"{' '.join(self.args)}\nsanitizer report on stderr:\n{text[max(0, at - 500):at + 6000]}")
 
     def stop(self, timeout=30):
         """SIGTERM; the exit code must be 0 and standard error free of sanitizer reports."""
@@ -726,7 +731,8 @@ class Transfer:
 
     def __init__(self, s, target, rcvbuf=1 << 18, headers=()):
         self.c = Conn(s.port, rcvbuf=rcvbuf, timeout=20)
-        self.c.send(b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n" % (target.encode(), b"".join(b"%s: %s\r\n" % h for h in headers)))
+        self.c.send(b"GET %s HTTP/1.1\r\nHost: x\r\n%s\r\n" % (target.encode(), b"".join(b"%s: %s\r\n" % h
+                                                                                         for h in headers)))
         self.head = self.c.read_head(target)
         assert self.head.status in (200, 206), self.head
         self.body = b""
@@ -763,10 +769,12 @@ def same_prefix(got, want):
 
 # --------------------------------------------------------------------------------------------- checking
 
-CODES = {400: "INVALID_ARGUMENT", 411: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "FAILED_PRECONDITION",
-         405: "UNIMPLEMENTED", 412: "FAILED_PRECONDITION", 416: "OUT_OF_RANGE", 422: "FAILED_PRECONDITION",
-         413: "RESOURCE_EXHAUSTED", 429: "RESOURCE_EXHAUSTED", 431: "RESOURCE_EXHAUSTED",
-         500: "INTERNAL", 503: "UNAVAILABLE"}
+CODES = {
+    400: "INVALID_ARGUMENT", 411: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404:
+    "NOT_FOUND", 409: "FAILED_PRECONDITION", 405: "UNIMPLEMENTED", 412: "FAILED_PRECONDITION", 416: "OUT_OF_RANGE", 422:
+    "FAILED_PRECONDITION", 413: "RESOURCE_EXHAUSTED", 429: "RESOURCE_EXHAUSTED", 431: "RESOURCE_EXHAUSTED", 500:
+    "INTERNAL", 503: "UNAVAILABLE"
+}
 
 
 def check_error(r, code, *needles, allow=("GET", "HEAD")):

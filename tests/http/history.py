@@ -61,7 +61,8 @@ FILES = [
 ]
 MIXED = {"mixed": ["rename", "inplace", "truncate", "unlink"],
          "restore-mixed": ["restore-rename", "restore", "restore-truncate", "restore-unlink", "touch", "touch"]}
-UNBROKEN = {"never", "rename", "unlink", "touch"}      # whose running answers must finish: the bytes of no inode ever change
+UNBROKEN = {"never", "rename", "unlink",
+            "touch"}  # whose running answers must finish: the bytes of no inode ever change
 
 
 def mix(x):
@@ -96,7 +97,7 @@ class File:
         self.size = self.base + nbytes
         self.cache, self.lock = collections.OrderedDict(), threading.Lock()
         self.published = []                   # (generation, begun, ended, how)
-        self.stalls = []                      # (from, to): a writer's pause within one generation beyond the settle time
+        self.stalls = []  # (from, to): a writer's pause within one generation beyond the settle time
         self.gen = self.touches = 0
         quarter = nbytes // TENSORS
         self.targets = {f"/models/{name}/files/model.safetensors": (0, self.size)}
@@ -132,7 +133,8 @@ class File:
             return self.content(gen)[start:end]
         head = self.header(gen)
         first = max(0, start - self.base) // 8
-        x = np.arange(first, max(first, -(-(end - self.base) // 8)), dtype=np.uint64) | np.uint64((gen << 40) | (self.index << 32))
+        x = np.arange(first, max(first, -(-(end - self.base) // 8)),
+                      dtype=np.uint64) | np.uint64((gen << 40) | (self.index << 32))
         raw = mix(x).astype("<u8").tobytes()
         if start < self.base:
             return (head + raw)[start:end]
@@ -252,13 +254,15 @@ class Writer(threading.Thread):
             while not self.halt.is_set():
                 self.publish(self.rng.choice(MIXED.get(self.f.how, [self.f.how])))
                 k = self.rng.random()
-                pause = self.rng.random() * 0.05 if k < 0.25 else self.rng.random() * 1.5 if k < 0.75 else BOUND + 2 * self.rng.random()
+                pause = self.rng.random() * 0.05 if k < 0.25 else self.rng.random(
+                ) * 1.5 if k < 0.75 else BOUND + 2 * self.rng.random()
                 self.halt.wait(pause)
         except Exception as e:                             # a fault of the test itself
             self.error = e
 
 
-Record = collections.namedtuple("Record", "t0 t1 client file target op sent_etag sent_range status etag gens whole note")
+Record = collections.namedtuple("Record",
+                                "t0 t1 client file target op sent_etag sent_range status etag gens whole note")
 
 
 class Client(threading.Thread):
@@ -335,7 +339,7 @@ class Client(threading.Thread):
         if rng.random() < (0.25 if self.kind == "keen" else 0.03):
             return self.manifest(f)
         target = rng.choice(list(f.targets))
-        if self.kind == "slow" and rng.random() < 0.5:             # more than the sockets hold: a writer comes in between
+        if self.kind == "slow" and rng.random() < 0.5:  # more than the sockets hold: a writer comes in between
             target = f"/models/{f.name}/files/model.safetensors"
         start, end = f.targets[target]
         op, headers, sent_etag, sent_range, method = "get", [], None, None, "GET"
@@ -347,7 +351,8 @@ class Client(threading.Thread):
         if tags and k < 0.55:
             sent_etag = rng.choice(list(tags)[-3:] if rng.random() < 0.7 else list(tags))
             op = rng.choice(["if-range", "if-range", "if-none-match", "if-match"])
-            headers.append(({"if-range": "If-Range", "if-none-match": "If-None-Match", "if-match": "If-Match"}[op], sent_etag))
+            headers.append(({"if-range": "If-Range", "if-none-match": "If-None-Match", "if-match":
+                             "If-Match"}[op], sent_etag))
         if k > (0.85 if self.kind == "keen" else 0.95):
             method, op = "HEAD", "head"
         leave = rng.random() < 0.02
@@ -396,7 +401,8 @@ class Client(threading.Thread):
                 if not tags or tags[-1] != etag:
                     if etag not in tags:
                         tags.append(etag)
-        self.records.append(Record(t0, t1, self.number, f.index, target, op, sent_etag, sent_range, status, etag, gens, whole, note))
+        self.records.append(
+            Record(t0, t1, self.number, f.index, target, op, sent_etag, sent_range, status, etag, gens, whole, note))
         return None
 
     def judge(self, f, start, end, r, sent_range):
@@ -445,7 +451,9 @@ class Client(threading.Thread):
         except (Incomplete, ConnectionError, TimeoutError) as e:
             t1, status, whole, note = time.monotonic(), 0, False, "stale" if self.stale(e) else repr(e)
             self.drop()
-        self.records.append(Record(t0, t1, self.number, f.index, target + "#etag", "manifest", None, None, status, etag, gens, whole, note))
+        self.records.append(
+            Record(t0, t1, self.number, f.index, target + "#etag", "manifest", None, None, status, etag, gens, whole,
+                   note))
 
 
 class Violation(AssertionError):
@@ -469,12 +477,16 @@ def check(files, records, began):
         near = [x for x in by_file[f.index] if abs(x.t0 - r.t0) < 1.5 or (x.etag and x.etag == r.etag)]
         near = sorted(near, key=lambda x: x.t0)
         at = near.index(r)
-        lines = [f"VIOLATION {what}", f"  file {f.name} (written by: {f.how}), times in seconds since the start, bound {BOUND:.2f}"]
+        lines = [
+            f"VIOLATION {what}",
+            f"  file {f.name} (written by: {f.how}), times in seconds since the start, bound {BOUND:.2f}"
+        ]
         for gen, a, b, how in f.published:
             if a - began < r.t1 - began + 1 and b > r.t0 - 8:
                 lines.append(f"  wrote  {a - began:9.4f} .. {b - began:9.4f}  generation {gen} by {how}")
         for x in near[max(0, at - 12):at + 8]:
-            lines.append(("> " if x is r else "  ") + f"client {x.client} {x.t0 - began:9.4f} .. {x.t1 - began:9.4f} {x.op} {x.target} "
+            lines.append(("> " if x is r else "  ") +
+                         f"client {x.client} {x.t0 - began:9.4f} .. {x.t1 - began:9.4f} {x.op} {x.target} "
                          f"{x.sent_range or ''} {x.sent_etag or ''} -> {x.status} {x.etag} generations "
                          f"{sorted(x.gens) if x.gens is not None else '-'}{'' if x.whole else ' BROKEN'} {x.note}")
         found.append("\n".join(lines))
@@ -491,8 +503,10 @@ def check(files, records, began):
                 if f.how in UNBROKEN and r.note != "stale":
                     report("a broken transfer of a file whose bytes never changed", r, f)
                 continue
-            allowed = {"never": {200, 206, 304}, "rename": {200, 206, 304, 412, 503}, "inplace": {200, 206, 304, 412, 503},
-                       "touch": {200, 206, 304, 412, 503}}
+            allowed = {
+                "never": {200, 206, 304}, "rename": {200, 206, 304, 412, 503}, "inplace": {200, 206, 304, 412, 503},
+                "touch": {200, 206, 304, 412, 503}
+            }
             if r.status not in allowed.get(f.how, {200, 206, 304, 404, 412, 503}):
                 if not (f.how == "inplace" and r.status == 404):
                     report(f"status {r.status} of a file written by {f.how}", r, f)
@@ -522,7 +536,9 @@ def check(files, records, began):
             if r.op == "if-range" and r.status == 206 and r.sent_range:            # I4
                 old = label.get((r.target, r.sent_etag))
                 if r.etag != r.sent_etag or (old and r.gens and not old & r.gens):
-                    report(f"I4: If-Range {r.sent_etag} (generation {sorted(old) if old else '?'}) gave a 206 of something else", r, f)
+                    report(
+                        f"I4: If-Range {r.sent_etag} (generation {sorted(old) if old else '?'}) gave a 206 of something else",
+                        r, f)
             if r.op == "if-match" and r.status in (200, 206) and r.etag != r.sent_etag:
                 report("If-Match was answered with another ETag", r, f)
         pub = [(b, g) for g, a, b, how in f.published]
@@ -590,30 +606,37 @@ def run(seconds, seed, clients=10, out=print, options=(), another_user=False):
             if t.error:
                 raise t.error
         records = [r for c in readers for r in c.records]
-        count = collections.Counter((r.status if r.whole else "stale" if r.note == "stale" else "broken") for r in records)
-        summary = (f"seed {seed}: {len(records)} answers in {time.monotonic() - began:.0f} s, "
-                   f"{sum(c.bytes for c in readers) >> 20} MiB, by status {dict(sorted(count.items(), key=str))}, "
-                   f"{sum(len(f.published) - 1 for f in files)} generations: "
-                   f"{ {f.name: len(f.published) - 1 for f in files} }, "
-                   f"{sum(len(f.published) - 1 for f in files if f.how.startswith('restore'))} of them with the mtime put back, "
-                   f"{sum(f.touches for f in files)} touches of metadata")
+        count = collections.Counter(
+            (r.status if r.whole else "stale" if r.note == "stale" else "broken") for r in records)
+        summary = (
+            f"seed {seed}: {len(records)} answers in {time.monotonic() - began:.0f} s, "
+            f"{sum(c.bytes for c in readers) >> 20} MiB, by status {dict(sorted(count.items(), key=str))}, "
+            f"{sum(len(f.published) - 1 for f in files)} generations: "
+            f"{ {f.name: len(f.published) - 1 for f in files} }, "
+            f"{sum(len(f.published) - 1 for f in files if f.how.startswith('restore'))} of them with the mtime put back, "
+            f"{sum(f.touches for f in files)} touches of metadata")
         out(summary)
         if not server.alive():
-            raise Violation(f"seed {seed}: the server died with {server.proc.poll()}; stderr:\n{server.stderr()[-8000:]}")
+            raise Violation(
+                f"seed {seed}: the server died with {server.proc.poll()}; stderr:\n{server.stderr()[-8000:]}")
         stalls = sum(len(f.stalls) for f in files)
         if stalls:
             unjudged = sum(in_stall(files[r.file], r) for r in records)
-            out(f"{stalls} pauses of writers beyond the settle time of {SETTLE} s; {unjudged} answers of their time are not judged")
+            out(f"{stalls} pauses of writers beyond the settle time of {SETTLE} s; {unjudged} answers of their time are not judged"
+                )
             if unjudged > len(records) // 20:
-                raise Violation(f"{summary}\nthe machine is too starved for this check: {unjudged} answers cannot be judged")
+                raise Violation(
+                    f"{summary}\nthe machine is too starved for this check: {unjudged} answers cannot be judged")
         found = check(files, records, began)
         if found:
-            raise Violation(f"{summary}\n{len(found)} violations with seed {seed}; the first:\n" + "\n\n".join(found[:3]))
+            raise Violation(f"{summary}\n{len(found)} violations with seed {seed}; the first:\n" +
+                            "\n\n".join(found[:3]))
         for f in files:                                       # in the end everybody sees the last generation, whole
             for t, (a, b) in f.targets.items():
                 r = server.get(t)
                 if r.status != 200 or r.body != f.content(f.gen)[a:b]:
-                    raise Violation(f"seed {seed}: after the last write {t} is not generation {f.gen}: {r} {f.describe(a, r.body)}")
+                    raise Violation(
+                        f"seed {seed}: after the last write {t} is not generation {f.gen}: {r} {f.describe(a, r.body)}")
         if sum(1 for r in records if r.gens) < 10 * seconds:
             raise Violation(f"{summary}\ntoo few answers to mean anything")
         touch_all()

@@ -99,8 +99,8 @@ def run(runs, seed, binary=None, out=print):
         place = Place(tmp, seed)
         for _ in range(runs):
             place.disturb()
-            server = Server(place.root, "--state-dir", place.state, binary=binary, ready=False, hash_threads=2, rescan="0.2",
-                            access_log="off")
+            server = Server(place.root, "--state-dir", place.state, binary=binary, ready=False, hash_threads=2,
+                            rescan="0.2", access_log="off")
             time.sleep(place.random.random() ** 2 * 0.4)
             server.kill()
             server.check_stderr()
@@ -112,7 +112,8 @@ def run(runs, seed, binary=None, out=print):
         checked = subprocess.run([str(server.binary), "verify", str(place.root), "--state-dir", str(place.state)],
                                  capture_output=True, text=True, timeout=300)
         halfway = sum(1 for n in kept if n < FILES)
-        out(f"{runs} kills, {halfway} of them before all was kept, then from {min(kept)} on; {checked.stdout.splitlines()[-1]}")
+        out(f"{runs} kills, {halfway} of them before all was kept, then from {min(kept)} on; {checked.stdout.splitlines()[-1]}"
+            )
         if checked.returncode != 0 or f"{FILES} compared with recorded digests" not in checked.stdout:
             raise Wrong(f"seed {seed}: {checked.stdout}{checked.stderr}")
         return kept

@@ -42,7 +42,8 @@ def srv(tmp_path_factory):
         yield s
 
 
-@pytest.mark.parametrize("model, dtype, others", [("gguf", "Q8_0", "raw can"), ("half", "BF16", "raw and safetensors can")])
+@pytest.mark.parametrize("model, dtype, others", [("gguf", "Q8_0", "raw can"),
+                                                  ("half", "BF16", "raw and safetensors can")])
 def test_a_type_that_numpy_lacks_names_formats_that_have_it(srv, model, dtype, others):
     url = f"/models/{model}/tensors/q.weight"
     r = srv.get(f"{url}?format=npy")

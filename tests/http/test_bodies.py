@@ -74,7 +74,9 @@ def test_of_unknown_length(srv):
         assert c.ended()
 
 
-@pytest.mark.parametrize("target", ["/models", "/models/m", "/models/m/tensors", "/models/m/files/model.safetensors", "/healthz", "/nothing"])
+@pytest.mark.parametrize(
+    "target",
+    ["/models", "/models/m", "/models/m/tensors", "/models/m/files/model.safetensors", "/healthz", "/nothing"])
 def test_where_there_is_no_use_for_one(srv, target):
     with srv.conn() as c:
         c.send(request_bytes(target, [("Content-Length", "1000")], "POST"))
@@ -84,12 +86,14 @@ def test_where_there_is_no_use_for_one(srv, target):
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
 @pytest.mark.parametrize("fields", [[("Content-Length", "5")], [("Transfer-Encoding", "chunked")]])
-@pytest.mark.parametrize("target,allow", [("/models", ("GET", "HEAD")), ("/models/m/files/model.safetensors", ("GET", "HEAD")),
-                                          (READ, ("POST",)), ("/api/models/m", ("GET", "HEAD"))])
+@pytest.mark.parametrize("target,allow", [("/models", ("GET", "HEAD")),
+                                          ("/models/m/files/model.safetensors", ("GET", "HEAD")), (READ, ("POST", )),
+                                          ("/api/models/m", ("GET", "HEAD"))])
 def test_methods_that_there_are_not(srv, method, fields, target, allow):
     """RFC 9110 15.5.6: 405 with Allow. The body is not read, so the connection ends."""
     with srv.conn() as c:
-        c.send(request_bytes(target, fields, method) + b"5\r\nhello\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        c.send(
+            request_bytes(target, fields, method) + b"5\r\nhello\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
         r = c.read_response(method)
         assert r.status == 405 and r.get("Connection") == "close", r
         assert {word.strip() for word in r.get("Allow").split(",")} == set(allow), r

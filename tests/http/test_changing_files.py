@@ -187,11 +187,13 @@ def test_renamed_over_in_the_middle_of_a_transfer(root, start):
         if r.status == 206 and r.etag != tag:
             break
         assert r.status == 503 or (r.etag == tag and r.body == old.data[100:200]), r
-        assert time.monotonic() - began < 6, f"the old file is served {time.monotonic() - began:.1f} s after the rename: {r}"
+        assert time.monotonic(
+        ) - began < 6, f"the old file is served {time.monotonic() - began:.1f} s after the rename: {r}"
         time.sleep(0.05)
     r = s.get("/models/m/tensors/w")
     assert r.body == new.data
-    s.wait_for(lambda: f"{path_of(root, 'm')} (deleted)" not in s.maps(), "the old file's mapping is released", timeout=10)
+    s.wait_for(lambda: f"{path_of(root, 'm')} (deleted)" not in s.maps(), "the old file's mapping is released",
+               timeout=10)
 
 
 def test_unlinked_in_the_middle_of_a_transfer(root, start):
@@ -206,8 +208,10 @@ def test_unlinked_in_the_middle_of_a_transfer(root, start):
     assert whole and got == old.data, f"unlink must not hurt the running transfer: whole {whole}, {len(got)} bytes"
     s.wait_for(lambda: s.get("/models/m/tensors/w").status == 404, "404 after the unlink")
     s.wait_for(lambda: "m" not in s.ids(), "the model leaves the list")
-    s.wait_for(lambda: f"{path_of(root, 'm')} (deleted)" not in s.maps() and not any("(deleted)" in v for v in s.fds().values()),
-               "the file's disk space is released", timeout=10)
+    s.wait_for(
+        lambda: f"{path_of(root, 'm')} (deleted)" not in s.maps() and not any("(deleted)" in v
+                                                                              for v in s.fds().values()),
+        "the file's disk space is released", timeout=10)
     model(root, "m", 5000, "again")
     s.wait_for(lambda: s.get("/models/m/tensors/w").status == 200, "a new file of the same name")
     assert s.get("/models/m/tensors/w").body == pattern(5000, "againw")
@@ -328,7 +332,8 @@ def test_sighup_storm(root, start):
     for x in th:
         x.join()
     assert not wrong, wrong[0]
-    s.wait_for(lambda: len(s.fds()) <= fds + 1 and s.threads() <= threads, f"descriptors {fds} and threads {threads} back", timeout=5)
+    s.wait_for(lambda: len(s.fds()) <= fds + 1 and s.threads() <= threads,
+               f"descriptors {fds} and threads {threads} back", timeout=5)
     grown = s.anon_bytes() - anon
     assert grown < 32 << 20, f"{grown >> 20} MiB more after 1,000 rescans"
 
@@ -365,13 +370,15 @@ def test_unsettled_files_wait(root, start):
         path.write_bytes(raw)                              # an upload that goes on
         for target in ("/models/slow/tensors/w", "/models/slow/files/model.safetensors"):
             r = s.get(target)
-            assert r.status in (404, 503), f"published {time.monotonic() - began:.1f} s into the upload, --settle is 2: {r}"
+            assert r.status in (404,
+                                503), f"published {time.monotonic() - began:.1f} s into the upload, --settle is 2: {r}"
             if r.status == 503:
                 check_error(r, 503)
         time.sleep(0.2)
     wrote = time.monotonic()
     s.wait_for(lambda: s.get("/models/slow/tensors/w").status == 200, "published once quiet", timeout=8)
-    assert time.monotonic() - wrote > 1.0, f"published {time.monotonic() - wrote:.2f} s after the last write, --settle is 2"
+    assert time.monotonic(
+    ) - wrote > 1.0, f"published {time.monotonic() - wrote:.2f} s after the last write, --settle is 2"
     assert s.get("/models/slow/tensors/w").body == t.data
     # A known file that is written again: 503 with Retry-After until it settles, never the old ETag with new bytes.
     tag = s.head("/models/slow/tensors/w").etag
@@ -509,7 +516,8 @@ def test_future_mtime_is_still_served(root, start):
     when = time.time() + 86400
     os.utime(path_of(root, "future"), (when, when))
     s = start(root)
-    s.wait_for(lambda: s.get("/models/future/tensors/w").status == 200, "a file whose mtime lies in the future", timeout=6)
+    s.wait_for(lambda: s.get("/models/future/tensors/w").status == 200, "a file whose mtime lies in the future",
+               timeout=6)
     assert s.get("/models/future/tensors/w").body == t.data
 
 
@@ -573,7 +581,8 @@ def test_root_directory_vanishes_and_returns(root, start):
                 assert r.body == t.data
         time.sleep(0.1)
     os.rename(str(root) + ".away", root)
-    s.wait_for(lambda: s.get("/models/m/tensors/w").status == 200 and s.get("/readyz").status == 200, "served again", timeout=8)
+    s.wait_for(lambda: s.get("/models/m/tensors/w").status == 200 and s.get("/readyz").status == 200, "served again",
+               timeout=8)
     assert s.get("/models/m/tensors/w").body == t.data
 
 

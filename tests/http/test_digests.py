@@ -25,8 +25,12 @@ def root(tmp_path):
     root = tmp_path / "root"
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
               "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 1, "vocab_size": 96}
-    shards = {"model-00001-of-00002.safetensors": [tensor("model.embed_tokens.weight", "BF16", [96, 64]), tensor("model.norm.weight", "BF16", [64])],
-              "model-00002-of-00002.safetensors": [tensor("lm_head.weight", "BF16", [96, 64])]}
+    shards = {
+        "model-00001-of-00002.safetensors":
+        [tensor("model.embed_tokens.weight", "BF16", [96, 64]),
+         tensor("model.norm.weight", "BF16",
+                [64])], "model-00002-of-00002.safetensors": [tensor("lm_head.weight", "BF16", [96, 64])]
+    }
     for name, tensors in shards.items():
         write_by_hand(root / "org" / "m" / name, tensors)
     (root / "org" / "m" / "model.safetensors.index.json").write_text(json.dumps(
@@ -59,7 +63,9 @@ def etags(s):
         targets = [f"/models/{model}/files/{f['path']}" for f in info["files"]]
         manifest = s.json(f"/models/{model}/tensors")
         tensors = [t["href"] for t in manifest["tensors"]]
-        targets += tensors + [tensors[0] + "?slice=0:1", f"/models/{model}/tensors", f"/models/{model}/model.safetensors"]
+        targets += tensors + [
+            tensors[0] + "?slice=0:1", f"/models/{model}/tensors", f"/models/{model}/model.safetensors"
+        ]
         out[f"etag of {model}"] = manifest["etag"]
         for target in targets:
             r = s.head(target)
@@ -162,7 +168,8 @@ def test_small_files_do_not_wait_for_large_ones(root, start):
     age(root)
     s = start(root, hash_threads=1)
     path = root / "org" / "m" / "config.json"
-    s.wait_for(lambda: s.head("/models/org/m/files/config.json").etag == f'"{sha256(path)}"', "a small file's digest", 60)
+    s.wait_for(lambda: s.head("/models/org/m/files/config.json").etag == f'"{sha256(path)}"', "a small file's digest",
+               60)
     d = s.json("/readyz")["digests"]
     assert d["known_files"] < d["files"]
     began = time.monotonic()
@@ -194,8 +201,9 @@ def test_two_servers_share_a_directory(root, tmp_path, start):
 # ------------------------------------------------------------------------------------------------- faults
 
 def refused(root, *args):
-    p = subprocess.run([str(tensord_binary()), "serve", str(root), "--listen", "127.0.0.1:0", *map(str, args)], capture_output=True,
-                       text=True, timeout=60)
+    p = subprocess.run([str(tensord_binary()), "serve",
+                        str(root), "--listen", "127.0.0.1:0", *map(str, args)], capture_output=True, text=True,
+                       timeout=60)
     assert p.returncode == 1 and "--state-dir" in p.stderr, p
     return p.stderr
 
@@ -209,14 +217,16 @@ def test_a_directory_that_everybody_may_write_to(root, tmp_path, start, mode):
     own = state / f"tensord-{os.geteuid()}"
     s = start(root, "--state-dir", state, hash_threads=1)
     s.wait_hashed()
-    assert f'--state-dir: others can write to "{state}"; digests are kept in its sub-directory "{own.name}"' in s.stderr()
+    assert f'--state-dir: others can write to "{state}"; digests are kept in its sub-directory "{own.name}"' in s.stderr(
+    )
     assert s.gauge("tensord_digest_store") == 1
     s.stop()
     assert [p.name for p in state.iterdir()] == [own.name] and stat.S_IMODE(own.stat().st_mode) & 0o777 == 0o700
     s = start(root, "--state-dir", state, hash_threads=0)
     digests = s.json("/readyz")["digests"]
     assert digests["known_files"] == digests["files"] > 0       # nothing was hashed twice
-    p = subprocess.run([str(tensord_binary()), "verify", str(root), "--state-dir", str(state)], capture_output=True, text=True, timeout=60)
+    p = subprocess.run([str(tensord_binary()), "verify",
+                        str(root), "--state-dir", str(state)], capture_output=True, text=True, timeout=60)
     assert p.returncode == 0 and f"{digests['files']} compared with recorded digests" in p.stdout, p
 
 
@@ -240,7 +250,8 @@ def tiny_disk(tmp_path):
     """A file system of 16 KiB: the log of 200 files does not fit. Mounting needs a right that not every host gives."""
     at = tmp_path / "disk"
     at.mkdir()
-    p = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k,mode=700", "none", str(at)], capture_output=True, text=True)
+    p = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k,mode=700", "none",
+                        str(at)], capture_output=True, text=True)
     if p.returncode != 0:
         yield None
         return
@@ -284,7 +295,8 @@ def test_a_writer_that_never_rests(root, start):
             f.write(os.urandom(8))
         time.sleep(0.02)
     assert s.json("/readyz")["digests"]["failed"] - before < 20
-    s.wait_for(lambda: s.head("/models/org/m/files/large.bin").etag == f'"{sha256(blob)}"', "the last version's digest", 60)
+    s.wait_for(lambda: s.head("/models/org/m/files/large.bin").etag == f'"{sha256(blob)}"', "the last version's digest",
+               60)
 
 
 def test_a_damaged_cache_is_noticed(tmp_path, start):

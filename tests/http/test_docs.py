@@ -74,7 +74,8 @@ def test_every_test_that_security_names_exists():
     named = re.findall(r"`([\w/]+\.(?:py|c))(?:::(\w+))?`", text)
     assert len(named) >= 30, "the table of faults names no tests"
     for file, test in named:
-        hits = list((REPO / "tests").rglob(file)) if "/" not in file else [REPO / file] if (REPO / file).exists() else []
+        hits = list(
+            (REPO / "tests").rglob(file)) if "/" not in file else [REPO / file] if (REPO / file).exists() else []
         assert len(hits) == 1, f"{file}: {hits}"
         if test:
             text = hits[0].read_text()
@@ -97,8 +98,9 @@ def test_the_lines_to_try_come_at_once(tmp_path):
         assert f"Serving {url} " in text and text.endswith("\n\n")
         lines = re.findall(r"^  (curl .*)$", text, re.MULTILINE)
         for line in lines:
-            assert subprocess.run(["bash", "-o", "pipefail", "-c", line.replace("curl ", "curl -fsS ", 1)], cwd=tmp_path,
-                                  capture_output=True).returncode == 0, line
+            assert subprocess.run(
+                ["bash", "-o", "pipefail", "-c", line.replace("curl ", "curl -fsS ", 1)], cwd=tmp_path,
+                capture_output=True).returncode == 0, line
         assert len(lines) == 4 and set(load_file(tmp_path / "rank-0.safetensors")) == {"w"}, text
         assert f"\n  HF_ENDPOINT={url} hf download local/m\n" in text and f"\nIn a browser: {url}/\n" in text, text
         assert s.get("/api/models/local/m").status == 200
@@ -108,15 +110,18 @@ def test_the_rank_file_to_try_is_a_part(tmp_path):
     """Of several models one that vLLM can split is named, though it is not the first."""
     write_by_hand(tmp_path / "a/model.safetensors", [tensor("w", "F32", [4])])
     write_by_hand(tmp_path / "b/model.safetensors", [tensor("model.norm.weight", "F32", [8])])
-    (tmp_path / "b/config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "num_attention_heads": 2, "hidden_size": 8}))
+    (tmp_path / "b/config.json").write_text(
+        json.dumps({"architectures": ["LlamaForCausalLM"], "num_attention_heads": 2, "hidden_size": 8}))
     age(tmp_path)
     with Server(tmp_path) as s:
         url = f"http://127.0.0.1:{s.port}"
-        text = subprocess.run([sys.executable, REPO / "scripts/curl_lines.py", url], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run([sys.executable, REPO / "scripts/curl_lines.py", url], capture_output=True, text=True,
+                              check=True).stdout
     assert f"curl {url}/models/a/tensors\n" in text and f"{url}/models/b/shards/vllm/tp2/rank-0.safetensors\n" in text, text
     (tmp_path / "none").mkdir()
     with Server(tmp_path / "none") as s:
-        text = subprocess.run([sys.executable, REPO / "scripts/curl_lines.py", f"http://127.0.0.1:{s.port}"], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run([sys.executable, REPO / "scripts/curl_lines.py", f"http://127.0.0.1:{s.port}"],
+                              capture_output=True, text=True, check=True).stdout
     assert "\nThere is no model with tensors yet. When there is one, try:\n" in text, text
 
 
@@ -138,8 +143,8 @@ def test_examples_run_as_printed(tmp_path, name, least):
     curl = "set -e -o pipefail\ncurl() { command curl -fsS --noproxy '*' \"$@\"; }\n"
     with Server(tmp_path / "models") as s:
         for block in blocks:
-            p = subprocess.run(["bash", "-c", curl + block.replace("127.0.0.1:8080", f"127.0.0.1:{s.port}")], cwd=tmp_path,
-                               capture_output=True, text=True, timeout=60)
+            p = subprocess.run(["bash", "-c", curl + block.replace("127.0.0.1:8080", f"127.0.0.1:{s.port}")],
+                               cwd=tmp_path, capture_output=True, text=True, timeout=60)
             assert p.returncode == 0, f"{block}\n{p.stderr}"
     if name == "README.md":
         assert np.load(tmp_path / "part.npy").tolist() == list(range(16))

@@ -56,8 +56,9 @@ def test_last_modified_is_the_files(srv, tree):
     for path in ("config.json", "model.safetensors", "data.bin"):
         r = srv.get(f"/models/plain/files/{path}")
         lm = r.get("Last-Modified")
-        assert lm and re.fullmatch(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) "
-                                   r"\d{4} \d\d:\d\d:\d\d GMT", lm), f"IMF-fixdate wanted (RFC 9110 5.6.7): {r}"
+        assert lm and re.fullmatch(
+            r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) "
+            r"\d{4} \d\d:\d\d:\d\d GMT", lm), f"IMF-fixdate wanted (RFC 9110 5.6.7): {r}"
         when = email.utils.parsedate_to_datetime(lm).timestamp()
         assert when == (m.dir / path).stat().st_mtime_ns // 10**9, f"{path}: {lm}"
         date = email.utils.parsedate_to_datetime(r.get("Date"))
@@ -73,10 +74,12 @@ def test_accept_encoding_never_compresses(srv, tree):
 
 HIDDEN = [".hidden", ".git/config", "half.safetensors.incomplete", "half.safetensors.tmp", ".", "..", "nope",
           "config.json/", "config.json/x", "config.jso", "CONFIG.JSON", "config.json\0", "config.json\0.txt"]
-TRAVERSAL = ["../many/model.safetensors", "../../etc/passwd", "../../../../../../../../etc/passwd", "/etc/passwd", "//etc/passwd",
-             "sub dir/../../many/model.safetensors", "sub dir/../config.json", "./config.json", "sub dir//deeper/notes.txt",
-             "..\\many\\model.safetensors", "....//....//etc/passwd", "\uff0e\uff0e/\uff0e\uff0e/etc/passwd",
-             "../plain/config.json", "../../" + "root/plain/config.json"]
+TRAVERSAL = [
+    "../many/model.safetensors", "../../etc/passwd", "../../../../../../../../etc/passwd", "/etc/passwd",
+    "//etc/passwd", "sub dir/../../many/model.safetensors", "sub dir/../config.json", "./config.json",
+    "sub dir//deeper/notes.txt", "..\\many\\model.safetensors", "....//....//etc/passwd",
+    "\uff0e\uff0e/\uff0e\uff0e/etc/passwd", "../plain/config.json", "../../" + "root/plain/config.json"
+]
 
 
 @pytest.mark.parametrize("path", HIDDEN)
@@ -133,11 +136,12 @@ def test_openapi_names_every_method_of_this_interface(srv):
     assert re.fullmatch(r"3\.[01]\.\d+", doc["openapi"]), doc["openapi"]
     assert doc["info"]["title"] and doc["info"]["version"]
     paths = {re.sub(r"\{[^}]*\}", "{}", p) for p in doc["paths"]}
-    for want in ("/models", "/models/{}", "/models/{}/tensors", "/models/{}/tensors/{}", "/models/{}/files/{}", "/healthz",
-                 "/models/{}/tensors:read", "/models/{}/plans", "/models/{}/plans/{}", "/models/{}/plans/{}/{}",
-                 "/models/{}/shards/{}/tp{}/{}", "/models/{}/model.safetensors", "/{}/resolve/{}/{}", "/api/models", "/api/models/{}",
-                 "/api/models/{}/revision/{}", "/api/models/{}/tree/{}", "/api/models/{}/paths-info/{}", "/api/models/{}/refs",
-                 "/readyz", "/metrics", "/openapi.json", "/version"):
+    for want in ("/models", "/models/{}", "/models/{}/tensors", "/models/{}/tensors/{}", "/models/{}/files/{}",
+                 "/healthz", "/models/{}/tensors:read", "/models/{}/plans", "/models/{}/plans/{}",
+                 "/models/{}/plans/{}/{}", "/models/{}/shards/{}/tp{}/{}", "/models/{}/model.safetensors",
+                 "/{}/resolve/{}/{}", "/api/models", "/api/models/{}", "/api/models/{}/revision/{}",
+                 "/api/models/{}/tree/{}", "/api/models/{}/paths-info/{}", "/api/models/{}/refs", "/readyz", "/metrics",
+                 "/openapi.json", "/version"):
         assert want in paths, f"{want} is not in openapi.json: {sorted(paths)}"
     refs = re.findall(r'"\$ref": ?"([^"]+)"', json.dumps(doc))
     for ref in refs:
@@ -186,7 +190,8 @@ def lint(types, helps, samples):
             problems.append(f"{family}: _total on a {kind}")
         if kind in ("gauge", "counter") and re.search(r"_(count|sum|bucket)$", family):
             problems.append(f"{family}: suffix of a histogram on a {kind}")
-        if re.search(r"_(milli|micro|nano)?seconds_(total|.*)$", family) and re.search(r"(milli|micro|nano)seconds", family):
+        if re.search(r"_(milli|micro|nano)?seconds_(total|.*)$", family) and re.search(
+                r"(milli|micro|nano)seconds", family):
             problems.append(f"{family}: not in the base unit")
         if re.search(r"_(kilobytes|megabytes|kb|mb|ms|us|ns|minutes|hours|percent)(_|$)", family):
             problems.append(f"{family}: not in the base unit")
@@ -237,7 +242,9 @@ def test_metrics_pass_the_linter(srv):
 def test_metrics_count_requests_and_bytes(srv, tree):
     def total(pattern):
         return sum(v for n, _, v in srv.metrics()[2] if re.fullmatch(pattern, n))
-    requests, sent = total(r"tensord_.*requests_total"), total(r"tensord_.*(sent|body|response)_?bytes_total|tensord_.*bytes_sent_total")
+
+    requests, sent = total(r"tensord_.*requests_total"), total(
+        r"tensord_.*(sent|body|response)_?bytes_total|tensord_.*bytes_sent_total")
     n = 20
     with srv.conn() as c:
         for _ in range(n):
@@ -260,7 +267,8 @@ def test_access_log_has_the_bytes_really_sent(srv):
         c.send(b"GET /models/big/tensors/huge?checkpoint=safetensors HTTP/1.1\r\nHost: x\r\n\r\n")
         c.read_head()
         time.sleep(0.3)
-    lines = srv.wait_for(lambda: [l for l in srv.log().split("\n") if "huge?checkpoint" in l], "log line of a broken transfer")
+    lines = srv.wait_for(lambda: [l for l in srv.log().split("\n") if "huge?checkpoint" in l],
+                         "log line of a broken transfer")
     sent = [int(x) for x in re.findall(r"sent=(\d+)", lines[-1])]
     assert sent and sent[0] < 1 << 30, f"the client left early, yet the log claims all was sent: {lines[-1]!r}"
 
@@ -341,7 +349,8 @@ def test_symlinks_inside_and_outside(start, tmp_path):
     ids = set(s.ids())
     assert {"real", "alias", "linked"} <= ids, f"symlinks that stay inside are followed: {ids}"
     for bad in ("out-relative", "out-absolute", "out-slash", "out-magic"):
-        assert not [i for i in ids if i == bad or i.startswith(bad + "/")], f"{bad} leads outside and is published: {ids}"
+        assert not [i
+                    for i in ids if i == bad or i.startswith(bad + "/")], f"{bad} leads outside and is published: {ids}"
     for id in ("real", "alias", "linked"):
         assert s.get(f"/models/{id}/tensors/w").body == t.data, id
     if "absolute" in ids:
@@ -354,9 +363,10 @@ def test_symlinks_inside_and_outside(start, tmp_path):
         assert r.status == 404, r
     listed = {f["path"] for f in s.json("/models/linked")["files"]}
     assert listed == {"model.safetensors"}, f"links that leave the root or dangle are not listed: {listed}"
-    for target in ("linked/files/secret.txt", "linked/files/secret2.txt", "linked/files/passwd.txt", "linked/files/dangling.txt",
-                   "evil/files/model.safetensors", "evil2/files/model.safetensors", "out-relative/files/secret.txt",
-                   "out-slash/files/etc/passwd", "proc/files/model.safetensors", "real/files/../../outside/secret.txt"):
+    for target in ("linked/files/secret.txt", "linked/files/secret2.txt", "linked/files/passwd.txt",
+                   "linked/files/dangling.txt", "evil/files/model.safetensors", "evil2/files/model.safetensors",
+                   "out-relative/files/secret.txt", "out-slash/files/etc/passwd", "proc/files/model.safetensors",
+                   "real/files/../../outside/secret.txt"):
         r = s.get("/models/" + target)
         assert r.status in (400, 404) and b"SECRET" not in r.body and b"root:" not in r.body, f"{target}: {r}"
 
@@ -406,8 +416,8 @@ def test_fifos_devices_and_sockets_never_block(start, tmp_path):
     s = start(root)
     assert time.monotonic() - began < 10, "a FIFO or device held up the first scan"
     assert s.get("/models/good/tensors/w").body == t.data
-    for target in ("good/files/pipe.json", "odd/files/model.safetensors", "odd/files/sock.safetensors", "fifo.safetensors",
-                   *(f"odd/files/{n}" for n in made)):
+    for target in ("good/files/pipe.json", "odd/files/model.safetensors", "odd/files/sock.safetensors",
+                   "fifo.safetensors", *(f"odd/files/{n}" for n in made)):
         began = time.monotonic()
         r = s.get("/models/" + target)
         assert r.status == 404 or (target == "fifo.safetensors" and r.status == 200 and r.json()["checkpoints"] == []), \
@@ -431,8 +441,9 @@ def test_odd_file_names(start, tmp_path):
     root = tmp_path / "root"
     t = good(root / "m/model.safetensors")
     base = os.fsencode(root / "m")
-    for name in (b"bad\xff\xfe.txt", b"new\nline.txt", b"esc\x1b[31m.txt", b"tab\t.txt", b"x" * 251 + b".txt", b"quote\".txt",
-                 b"back\\slash.txt", b"caf\xc3\xa9.txt", b"cafe\xcc\x81.txt", b"A.TXT", b"a.txt", b"-rf", b"%2e%2e", b"a+b c.txt"):
+    for name in (b"bad\xff\xfe.txt", b"new\nline.txt", b"esc\x1b[31m.txt", b"tab\t.txt", b"x" * 251 + b".txt",
+                 b"quote\".txt", b"back\\slash.txt", b"caf\xc3\xa9.txt", b"cafe\xcc\x81.txt", b"A.TXT", b"a.txt",
+                 b"-rf", b"%2e%2e", b"a+b c.txt"):
         with open(base + b"/" + name, "wb") as f:
             f.write(b"content of " + name)
     os.mkdir(os.fsencode(root) + b"/dir\xff")
@@ -443,8 +454,8 @@ def test_odd_file_names(start, tmp_path):
     r = s.get("/models/m")
     r.body.decode("utf-8")                             # strict
     listed = {f["path"] for f in r.json()["files"]}
-    for name in ("new\nline.txt", "tab\t.txt", "quote\".txt", "back\\slash.txt", "café.txt", "cafe\u0301.txt", "A.TXT", "a.txt", "-rf",
-                 "%2e%2e", "a+b c.txt", "x" * 251 + ".txt"):
+    for name in ("new\nline.txt", "tab\t.txt", "quote\".txt", "back\\slash.txt", "café.txt", "cafe\u0301.txt", "A.TXT",
+                 "a.txt", "-rf", "%2e%2e", "a+b c.txt", "x" * 251 + ".txt"):
         if name in listed or "\n" not in name:
             assert name in listed, f"{name!r} is not listed: {sorted(listed)}"
             r = s.get("/models/m/files/" + enc(name))
@@ -457,10 +468,17 @@ def test_odd_file_names(start, tmp_path):
 
 
 BROKEN = {
-    "empty": b"", "seven-bytes": b"\0" * 7, "zero-length": struct.pack("<Q", 0), "huge-length": struct.pack("<Q", 2**64 - 1) + b"{}",
-    "over-cap": struct.pack("<Q", 100_000_001) + b"{}", "past-the-end": struct.pack("<Q", 1000) + b"{" * 80,
-    "not-utf8": frame(b"\xff"), "open-brace": frame(b"{"), "text": b"hello, this is a README",
-    "trailing": frame(header_json([tensor("w", "U8", [8])]), b"12345678x"), "html": b"<!DOCTYPE html><html></html>",
+    "empty": b"",
+    "seven-bytes": b"\0" * 7,
+    "zero-length": struct.pack("<Q", 0),
+    "huge-length": struct.pack("<Q", 2**64 - 1) + b"{}",
+    "over-cap": struct.pack("<Q", 100_000_001) + b"{}",
+    "past-the-end": struct.pack("<Q", 1000) + b"{" * 80,
+    "not-utf8": frame(b"\xff"),
+    "open-brace": frame(b"{"),
+    "text": b"hello, this is a README",
+    "trailing": frame(header_json([tensor("w", "U8", [8])]), b"12345678x"),
+    "html": b"<!DOCTYPE html><html></html>",
     "lfs-pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n",
     "git-lfs-short": b"version https://git-lfs",
 }
@@ -598,10 +616,12 @@ def test_sharded_checkpoint_that_is_good_beside_bad_ones(start, tmp_path):
 def test_hostile_config_json(start, tmp_path):
     """config.json is read by the server: invalid, deep, huge and odd ones must not hurt."""
     root = tmp_path / "root"
-    cases = {"invalid": b"{", "deep": b"[" * 200_000 + b"]" * 200_000, "not-utf8": b'{"a":"\xff"}', "array": b"[1,2]",
-             "string": b'"x"', "empty": b"", "nul": b'{"a":1}\0', "lone": b'{"a":"\\ud800"}', "big": b'{"a":"' + b"x" * (8 << 20) + b'"}',
-             "numbers": b'{"a":1e999,"b":-0,"c":12345678901234567890,"d":1e-400}', "dup": b'{"a":1,"a":2}', "nan": b'{"a":NaN}',
-             "bom": b'\xef\xbb\xbf{"a":1}'}
+    cases = {
+        "invalid": b"{", "deep": b"[" * 200_000 + b"]" * 200_000, "not-utf8": b'{"a":"\xff"}', "array": b"[1,2]",
+        "string": b'"x"', "empty": b"", "nul": b'{"a":1}\0', "lone": b'{"a":"\\ud800"}', "big":
+        b'{"a":"' + b"x" * (8 << 20) + b'"}', "numbers": b'{"a":1e999,"b":-0,"c":12345678901234567890,"d":1e-400}',
+        "dup": b'{"a":1,"a":2}', "nan": b'{"a":NaN}', "bom": b'\xef\xbb\xbf{"a":1}'
+    }
     for name, raw in cases.items():
         good(root / name / "model.safetensors")
         (root / name / "config.json").write_bytes(raw)
@@ -637,7 +657,8 @@ def test_where_paths_that_cannot_be_listed_are_told(start, tmp_path):
     others = {e["file"]: e["message"] for e in s.json("/models")["errors"]}
     assert {"m/notes.txt", "m/self", "m/pipe"} <= set(others) and len(others) == 4, others
     assert "circle" in others["m/self"] and "does not exist" in others["m/notes.txt"], others
-    assert [f["path"] for f in s.json("/models/m")["files"]] == ["model.safetensors"], "nothing is listed twice by way of a circle"
+    assert [f["path"] for f in s.json("/models/m")["files"]] == ["model.safetensors"
+                                                                 ], "nothing is listed twice by way of a circle"
 
 
 def python_reads(raw):
@@ -652,8 +673,11 @@ def test_damaged_metadata_is_listed(start, tmp_path):
     """A config.json or a model card that cannot be understood is told where refused files are; the model stays."""
     root = tmp_path / "root"
     whole = b'{"model_type": "bert", "architectures": ["BertModel"], "x": 1}'
-    configs = {"whole": whole, "cut": whole[:-5], "text": b"hello", "list": b"[1]", "empty": b"", "not-utf8": b'{"model_type": "\xff"}',
-               "behind": whole + b"}", "nan": b'{"model_type": "bert", "x": NaN, "y": [Infinity, -Infinity]}', "infinity": b'{"x": -Infinity}'}
+    configs = {
+        "whole": whole, "cut": whole[:-5], "text": b"hello", "list": b"[1]", "empty": b"", "not-utf8":
+        b'{"model_type": "\xff"}', "behind": whole + b"}", "nan":
+        b'{"model_type": "bert", "x": NaN, "y": [Infinity, -Infinity]}', "infinity": b'{"x": -Infinity}'
+    }
     for name, raw in configs.items():
         good(root / name / "model.safetensors")
         (root / name / "config.json").write_bytes(raw)
@@ -694,7 +718,8 @@ def test_damaged_metadata_is_listed(start, tmp_path):
     from harness import tensord_binary
     p = subprocess.run([tensord_binary(), "inspect", str(root), "--json"], capture_output=True, timeout=60, text=True)
     told = {(e["model"], e["file"]) for e in json.loads(p.stdout)["errors"]}
-    assert told == {(name, file) for name, file in wanted.items() if file is not None} | {("described", "config.json")}, told
+    assert told == {(name, file)
+                    for name, file in wanted.items() if file is not None} | {("described", "config.json")}, told
 
 
 def test_empty_root_and_missing_root(start, tmp_path):
@@ -706,8 +731,9 @@ def test_empty_root_and_missing_root(start, tmp_path):
     assert doc["models"] == [] and doc["next_page_token"] == ""
     import subprocess
     from harness import tensord_binary
-    p = subprocess.run([tensord_binary(), "serve", str(tmp_path / "nope"), "--listen", "127.0.0.1:0"], capture_output=True, timeout=20,
-                       text=True)
+    p = subprocess.run(
+        [tensord_binary(), "serve", str(tmp_path / "nope"), "--listen", "127.0.0.1:0"], capture_output=True, timeout=20,
+        text=True)
     assert p.returncode != 0 and "nope" in p.stderr, p
     assert len(p.stderr.strip().split("\n")) <= 2, f"an error is one line: {p.stderr!r}"
 

@@ -23,16 +23,19 @@ def test_words_name_their_generation(tmp_path):
     for gen in (0, 5, 9):
         raw = f.content(gen)
         assert len(raw) == f.size
-        for start, end in ((0, f.size), (f.base + 1, f.base + 100), (f.base + 64, f.base + 72), (1000, 1001), (f.size - 3, f.size)):
+        for start, end in ((0, f.size), (f.base + 1, f.base + 100), (f.base + 64, f.base + 72), (1000, 1001),
+                           (f.size - 3, f.size)):
             assert gen in f.generations_of(start, raw[start:end]), (gen, start, end)
-        for a, b in ((0, 10), (f.base - 3, f.base + 5), (f.base, f.base + 3), (f.base + 13, f.base + 90), (f.size - 5, f.size)):
+        for a, b in ((0, 10), (f.base - 3, f.base + 5), (f.base, f.base + 3), (f.base + 13, f.base + 90), (f.size - 5,
+                                                                                                           f.size)):
             f.cache.clear()
             assert f.piece(gen, a, b) == raw[a:b], (gen, a, b)
     a, b = f.content(5), f.content(9)
     for cut in (f.base + 8, f.base + 4096, f.size - 8, f.size - 1, f.base - 5):
         assert not f.generations_of(0, a[:cut] + b[cut:]), f"a mixture at byte {cut} goes unseen"
     assert not f.generations_of(f.base, bytes(1000)), "zeros go unseen"
-    assert "gen 5 from byte" in f.describe(0, a[:2000] + b[2000:]) and "gen 9 from" in f.describe(0, a[:2000] + b[2000:])
+    assert "gen 5 from byte" in f.describe(0, a[:2000] + b[2000:]) and "gen 9 from" in f.describe(
+        0, a[:2000] + b[2000:])
 
 
 @dataclasses.dataclass
@@ -44,7 +47,8 @@ class Fake:
     stalls: tuple = ()
 
 
-def rec(t0, t1, op="get", status=200, etag='"a"', gens=(0,), sent_etag=None, sent_range=None, whole=True, note="", target="/t"):
+def rec(t0, t1, op="get", status=200, etag='"a"', gens=(0, ), sent_etag=None, sent_range=None, whole=True, note="",
+        target="/t"):
     return history.Record(t0, t1, 0, 0, target, op, sent_etag, sent_range, status, etag,
                           None if gens is None else frozenset(gens), whole, note)
 

@@ -55,8 +55,8 @@ class Page(html.parser.HTMLParser):
             self.links[self.open] += data
 
 
-OURS = {("html", "lang"), ("head",), ("meta", "charset"), ("title",), ("style",), ("body",), ("h1",), ("table",), ("tr",),
-        ("td",), ("td", "class", "title"), ("a", "href"), ("p",), ("th",)}
+OURS = {("html", "lang"), ("head", ), ("meta", "charset"), ("title", ), ("style", ), ("body", ), ("h1", ), ("table", ),
+        ("tr", ), ("td", ), ("td", "class", "title"), ("a", "href"), ("p", ), ("th", )}
 
 
 def get_page(srv, target, accept="text/html,*/*;q=0.8"):
@@ -89,13 +89,15 @@ def test_from_the_start_to_every_file(srv):
     assert {name: files[name] for name in NAMES} == {name: pattern(100, name) for name in NAMES}
     assert files["sub/deeper/x.bin"] == b"x"
     rows = "/datasets/ns/rows/resolve/main/"
-    assert {k: v for k, v in files.items() if k.startswith("/datasets/")} == {rows + EVIL + "/a b.csv": b"a,b", rows + "train.parquet": b"rows"}
+    assert {k: v for k, v in files.items()
+            if k.startswith("/datasets/")} == {rows + EVIL + "/a b.csv": b"a,b", rows + "train.parquet": b"rows"}
 
 
 def test_a_folder_as_fsspec_reads_it(srv):
     """Accept: */*; every link of the page is an item of the folder, but for those that lead up or to the start: _ls_real of
     fsspec passes over "..", "../" and absolute paths that are not below the folder, and takes "/" alone for an item."""
-    for target, wanted in (("/models/org/m/files/", {*NAMES, "model.safetensors", "sub/"}), ("/models/org/m/files/sub/", {"deeper/"}),
+    for target, wanted in (("/models/org/m/files/", {*NAMES, "model.safetensors",
+                                                     "sub/"}), ("/models/org/m/files/sub/", {"deeper/"}),
                            ("/datasets/ns/rows/resolve/main/", {EVIL + "/", "train.parquet"})):
         r = srv.get(target, {"Accept": "*/*"})
         links = {m.group("url") for m in FSSPEC_LINKS.finditer(r.body.decode())}
@@ -118,7 +120,8 @@ def test_head_ranges_and_conditions(srv):
         head = srv.head(target, {"Accept": "text/html"})
         assert head.status == 200 and head.length == len(get.body) and head.etag == get.etag, head
         assert srv.get(target, {"Accept": "text/html", "If-None-Match": get.etag}).status == 304
-        assert srv.get(target, {"Accept": "text/html", "Range": "bytes=0-14"}).body == get.body[:15] == b"<!DOCTYPE html>"
+        assert srv.get(target,
+                       {"Accept": "text/html", "Range": "bytes=0-14"}).body == get.body[:15] == b"<!DOCTYPE html>"
         assert srv.request(target, {"Accept": "text/html"}, "POST").status == 405
 
 
@@ -126,7 +129,8 @@ def test_programs_get_json(srv):
     for target in ("/models", "/models/", "/models/org/m", "/models/org/m/"):
         for accept in ("*/*", "application/json", "text/htmlx"):
             assert srv.get(target, {"Accept": accept}).get("Content-Type") == "application/json", (target, accept)
-    for path, says in (("/", "page for browsers"), ("/datasets", "GET /api/datasets"), ("/datasets/", "GET /api/datasets"), ("/api", "/api/models")):
+    for path, says in (("/", "page for browsers"), ("/datasets", "GET /api/datasets"),
+                       ("/datasets/", "GET /api/datasets"), ("/api", "/api/models")):
         r = srv.get(path)
         assert r.status == 404 and says in r.body.decode() and "begin with GET /models" in r.body.decode(), r
     assert srv.get("/").status == 404 and srv.get("/models/org/m/files/none/").status == 404

@@ -110,7 +110,8 @@ def test_every_file_by_every_revision(hub, files):
                     assert get.status == 200 and get.body == data, get
                     assert get.etag == f'"{sha256(data)}"' and get.length == len(data), get
                     assert head.status == 200 and head.body == b"", head
-                    for field in ("ETag", "Content-Length", "X-Repo-Commit", "Accept-Ranges", "Last-Modified", "Content-Type", "Cache-Control"):
+                    for field in ("ETag", "Content-Length", "X-Repo-Commit", "Accept-Ranges", "Last-Modified",
+                                  "Content-Type", "Cache-Control"):
                         assert head.get(field) == get.get(field) and get.get(field) is not None, field
                     for field in ("Location", "X-Xet-Hash", "Link", "Content-Encoding", "X-Error-Code"):
                         assert get.get(field) is None, field
@@ -163,8 +164,8 @@ def test_a_rank_by_name_and_by_commit(hub):
 # ---------------------------------------------------------------------------------------------- caches
 
 
-@pytest.mark.parametrize("revision, commit, text", [
-    ("main", NEW, b"new"), (NEW, NEW, b"new"), (OLD, OLD, b"old"), ("refs%2Fpr%2F1", OLD, b"old"), ("refs/pr/1", OLD, b"old")])
+@pytest.mark.parametrize("revision, commit, text", [("main", NEW, b"new"), (NEW, NEW, b"new"), (OLD, OLD, b"old"),
+                                                    ("refs%2Fpr%2F1", OLD, b"old"), ("refs/pr/1", OLD, b"old")])
 def test_revisions_of_a_cache(hub, revision, commit, text):
     assert commit_of(hub, "org/cached", revision) == commit
     r = hub.get(f"/org/cached/resolve/{revision}/a.txt")
@@ -191,7 +192,8 @@ def test_as_llama_cpp_downloads(tmp_path, start):
     branches = s.get("/api/models/org/tiny-GGUF/refs", accept).json()["branches"]
     commit = next(b["targetCommit"] for b in branches if b["name"] == "main")
     listed = s.get(f"/api/models/org/tiny-GGUF/tree/{commit}?recursive=true", accept).json()
-    assert {i["path"]: i["lfs"]["oid"] for i in listed if i["type"] == "file"} == {n: sha256(d) for n, d in files.items()}
+    assert {i["path"]: i["lfs"]["oid"] for i in listed
+            if i["type"] == "file"} == {n: sha256(d) for n, d in files.items()}
     for name, data in files.items():
         target = f"/org/tiny-GGUF/resolve/{commit}/{name}"
         head = s.request(target, method="HEAD")
@@ -214,7 +216,8 @@ def test_tree_is_what_git_lfs_would_say(hub, root, files):
         pointer = pointer_of(data)
         assert found[name] == {"type": "file", "path": name, "size": len(data), "oid": git_name(pointer),
                                "lfs": {"oid": sha256(data), "size": len(data), "pointerSize": len(pointer)}}, name
-    by_git = subprocess.run(["git", "hash-object", "--stdin"], input=pointer_of(files["data.dat"]), capture_output=True, check=False)
+    by_git = subprocess.run(["git", "hash-object", "--stdin"], input=pointer_of(files["data.dat"]), capture_output=True,
+                            check=False)
     assert by_git.returncode != 0 or by_git.stdout.decode().strip() == found["data.dat"]["oid"]
 
 
@@ -247,15 +250,21 @@ def test_codes_of_errors(hub):
 FILE, PATHS = "/ns/plain/resolve/main/data.dat", "/api/models/ns/plain/paths-info/main"
 
 
-@pytest.mark.parametrize("method, target, headers, status, part", [
-    ("POST", FILE, {"Content-Length": "0"}, 405, "POST is not allowed"), ("PUT", FILE, {}, 405, "PUT is not allowed"),
-    ("POST", "/api/repos/create", {"Content-Length": "5"}, 405, "POST is not allowed"), ("GET", PATHS, {}, 405, "GET is not allowed"),
-    ("GET", FILE, {"Range": "bytes=300000-"}, 416, "bytes=300000-"), ("GET", FILE, {"If-Match": '"other"'}, 412, "If-Match"),
-    ("GET", "/api/models/ns/plain", {"If-Match": '"other"'}, 412, "If-Match"), ("GET", FILE + "%zz", {}, 400, "hexadecimal"),
-    ("GET", "/api/models/%ff", {}, 400, "UTF-8"), ("GET", "/api/models/a<b", {}, 400, "percent-encoded"),
-    ("GET", FILE, {"Host": "a b"}, 400, "Host"), ("GET", FILE, {"Content-Length": "3"}, 400, "Content-Length"),
-    ("POST", PATHS, {"Transfer-Encoding": "chunked"}, 411, "Content-Length"), ("POST", PATHS, {"Content-Length": "9000000"}, 413, "--max-body-bytes"),
-    ("GET", FILE, [(f"X-{i}", "x") for i in range(100)], 431, "too many header fields")])
+@pytest.mark.parametrize("method, target, headers, status, part",
+                         [("POST", FILE, {"Content-Length": "0"}, 405, "POST is not allowed"),
+                          ("PUT", FILE, {}, 405, "PUT is not allowed"),
+                          ("POST", "/api/repos/create", {"Content-Length": "5"}, 405, "POST is not allowed"),
+                          ("GET", PATHS, {}, 405, "GET is not allowed"),
+                          ("GET", FILE, {"Range": "bytes=300000-"}, 416, "bytes=300000-"),
+                          ("GET", FILE, {"If-Match": '"other"'}, 412, "If-Match"),
+                          ("GET", "/api/models/ns/plain", {"If-Match": '"other"'}, 412, "If-Match"),
+                          ("GET", FILE + "%zz", {}, 400, "hexadecimal"), ("GET", "/api/models/%ff", {}, 400, "UTF-8"),
+                          ("GET", "/api/models/a<b", {}, 400, "percent-encoded"),
+                          ("GET", FILE, {"Host": "a b"}, 400, "Host"),
+                          ("GET", FILE, {"Content-Length": "3"}, 400, "Content-Length"),
+                          ("POST", PATHS, {"Transfer-Encoding": "chunked"}, 411, "Content-Length"),
+                          ("POST", PATHS, {"Content-Length": "9000000"}, 413, "--max-body-bytes"),
+                          ("GET", FILE, [(f"X-{i}", "x") for i in range(100)], 431, "too many header fields")])
 def test_every_error_has_the_hubs_form(hub, method, target, headers, status, part):
     """Clients show `error` itself; that of HEAD has the same length and no bytes."""
     r = hub.request(target, headers, method)
@@ -282,8 +291,9 @@ def test_all_connections_in_use(root, start):
 
 
 def test_a_wrong_revision_is_explained(hub):
-    for revision, part in (("none", "it has main, safetensors, tp{n}-rank{r}-{engine}"), ("tp2-rank2-none", "rank0 to rank1"),
-                           ("tp2-rank0-none-of-all", "there are fsdp, nano-vllm, none, vllm")):
+    for revision, part in (("none", "it has main, safetensors, tp{n}-rank{r}-{engine}"),
+                           ("tp2-rank2-none", "rank0 to rank1"), ("tp2-rank0-none-of-all",
+                                                                  "there are fsdp, nano-vllm, none, vllm")):
         r = hub.get(f"/api/models/ns/plain/revision/{revision}")
         assert r.status == 404 and r.get("X-Error-Code") == "RevisionNotFound" and part in r.json()["error"], r
     missing = hub.get("/ns/plain/resolve/main/none").json()["error"]
@@ -293,8 +303,9 @@ def test_a_wrong_revision_is_explained(hub):
 
 def test_a_message_is_in_a_header_too(hub):
     """What clients show of an answer to HEAD, which has no body."""
-    for target, part in (("/ns/plain/resolve/tp2-rank2-none/config.json", '"rank2" is no rank of 2'), ("/ns/plain/resolve/main/no", "no file"),
-                         ("/datasets/ns/plain/resolve/main/config.json", "there is a model of that id")):
+    for target, part in (("/ns/plain/resolve/tp2-rank2-none/config.json", '"rank2" is no rank of 2'),
+                         ("/ns/plain/resolve/main/no", "no file"), ("/datasets/ns/plain/resolve/main/config.json",
+                                                                    "there is a model of that id")):
         head, get = hub.request(target, method="HEAD"), hub.get(target)
         assert head.status == 404 and part in head.get("X-Error-Message"), head
         assert head.get("X-Error-Message") == get.get("X-Error-Message") == get.json()["error"]
@@ -303,7 +314,8 @@ def test_a_message_is_in_a_header_too(hub):
 
 def test_a_path_that_is_named_often_is_answered_once(hub):
     target = "/api/models/ns/plain/paths-info/main"
-    form = hub.post(target, b"&".join(b"paths=sub-dir&paths=config.json&paths=none&paths=sub+dir%2F" for _ in range(2500)))
+    form = hub.post(target,
+                    b"&".join(b"paths=sub-dir&paths=config.json&paths=none&paths=sub+dir%2F" for _ in range(2500)))
     assert [i["path"] for i in form.json()] == ["sub-dir", "config.json", "sub dir"], form
     assert hub.post(target, {"paths": ["sub-dir", "config.json", "sub dir"] * 3000}).json() == form.json()
 
@@ -378,7 +390,8 @@ def test_a_commit_is_gone_when_the_files_are(tmp_path, start):
     s.hup()
     s.wait_for(lambda: commit_of(s, "ns/m") != before, "another commit")
     for old in (before, made):
-        for target in (f"/ns/m/resolve/{old}/config.json", f"/api/models/ns/m/tree/{old}", f"/api/models/ns/m/revision/{old}"):
+        for target in (f"/ns/m/resolve/{old}/config.json", f"/api/models/ns/m/tree/{old}",
+                       f"/api/models/ns/m/revision/{old}"):
             r = s.get(target)
             assert r.status == 404 and r.get("X-Error-Code") == "RevisionNotFound", r
             assert r.get("X-Repo-Commit") is None, r
@@ -443,7 +456,8 @@ def test_lists_have_pages(hub):
         r = hub.get(target)
         ids += [m["id"] for m in r.json()]
         link, pages = r.get("Link"), pages + 1
-        assert link is None or link.startswith(f"<http://127.0.0.1:{hub.port}/api/models?") and link.endswith('>; rel="next"'), r
+        assert link is None or link.startswith(f"<http://127.0.0.1:{hub.port}/api/models?") and link.endswith(
+            '>; rel="next"'), r
         target = link and link[len(f"<http://127.0.0.1:{hub.port}"):link.index(">")]
     assert ids == ["ns/plain", "org/cached"] and pages == 2
 

@@ -203,12 +203,15 @@ MALFORMED = {
     "TE with a vertical tab": ("9110 5.5", hdr(b"Transfer-Encoding: \x0bchunked") + CHUNKED),
     "TE with a parameter": ("9112 7", hdr(b"Transfer-Encoding: chunked;x=y") + CHUNKED),
     "TE empty": ("9112 6.1", hdr(b"Transfer-Encoding:") + CHUNKED),
-    "TE in HTTP/1.0": ("9112 6.1", get(version=b"HTTP/1.0", headers=b"Host: x\r\nTransfer-Encoding: chunked\r\n") + CHUNKED),
+    "TE in HTTP/1.0":
+    ("9112 6.1", get(version=b"HTTP/1.0", headers=b"Host: x\r\nTransfer-Encoding: chunked\r\n") + CHUNKED),
     "TE in capitals": ("9112 6.1", hdr(b"TRANSFER-ENCODING: CHUNKED") + CHUNKED),
-    "chunked body on GET": ("9110 9.3.1, refused by our interface", hdr(b"Transfer-Encoding: chunked") + b"5\r\nhello\r\n0\r\n\r\n"),
+    "chunked body on GET":
+    ("9110 9.3.1, refused by our interface", hdr(b"Transfer-Encoding: chunked") + b"5\r\nhello\r\n0\r\n\r\n"),
     "chunk size in letters": ("9112 7.1", hdr(b"Transfer-Encoding: chunked") + b"zz\r\nhello\r\n" + CHUNKED),
     "chunk size negative": ("9112 7.1", hdr(b"Transfer-Encoding: chunked") + b"-5\r\nhello\r\n" + CHUNKED),
-    "chunk size overflow": ("9112 7.1", hdr(b"Transfer-Encoding: chunked") + b"1" + b"0" * 16 + b"\r\nhello\r\n" + CHUNKED),
+    "chunk size overflow":
+    ("9112 7.1", hdr(b"Transfer-Encoding: chunked") + b"1" + b"0" * 16 + b"\r\nhello\r\n" + CHUNKED),
     "chunk size missing": ("9112 7.1", hdr(b"Transfer-Encoding: chunked") + b"\r\nhello\r\n" + CHUNKED),
     "chunk longer than said": ("9112 7.1", hdr(b"Transfer-Encoding: chunked") + b"3\r\nhello\r\n" + CHUNKED),
     "chunk extension without an end": ("9112 7.1.1", hdr(b"Transfer-Encoding: chunked") + b"5;" + b"x" * 100000),
@@ -216,7 +219,8 @@ MALFORMED = {
     # --- Expect, upgrades, other protocols
     "Expect with a body": ("9110 10.1.1", body(5, b"Expect: 100-continue") + b"hello"),
     "Expect with a body that waits": ("9110 10.1.1", body(5, b"Expect: 100-continue")),
-    "Expect on POST": ("9110 10.1.1", get(method=b"POST", headers=b"Host: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n")),
+    "Expect on POST": ("9110 10.1.1",
+                       get(method=b"POST", headers=b"Host: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n")),
     "HTTP/2 preface": ("9113 3.4", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"),
     "TLS hello": ("8446 4.1.2", bytes.fromhex("16030100700100006c0303") + bytes(range(1, 102))),
     "SSH banner": ("9112 3", b"SSH-2.0-OpenSSH_9.2\r\n"),
@@ -236,9 +240,22 @@ MALFORMED = {
 
 # Requests whose end is beyond doubt though they are refused: the connection may go on, and what follows is a new request.
 WELL_FRAMED = {
-    "lower-case method", "mixed-case method", "unknown method", "unknown long method", "method that begins with GET",
-    "CONNECT with a path", "TRACE", "%00 in the target", "%00 before an extension", "%00 in a query", "percent at the end",
-    "percent and one digit", "percent and no digits", "percent-u", "bad escape in a query", "escape that is not UTF-8",
+    "lower-case method",
+    "mixed-case method",
+    "unknown method",
+    "unknown long method",
+    "method that begins with GET",
+    "CONNECT with a path",
+    "TRACE",
+    "%00 in the target",
+    "%00 before an extension",
+    "%00 in a query",
+    "percent at the end",
+    "percent and one digit",
+    "percent and no digits",
+    "percent-u",
+    "bad escape in a query",
+    "escape that is not UTF-8",
     "overlong UTF-8 slash",
 }
 
@@ -254,12 +271,16 @@ TAIL_IS_NO_SMUGGLING = {
 # be refused, and the most second answers it may draw from its own bytes. A case that the library (or the server) begins to
 # refuse fails its test, so that it is moved up into MALFORMED.
 KNOWN_LIBRARY_LIMITS = {
-    "NUL in the target": ("9112 3.2", get(OK + b"\0.txt"), "the target reaches the application as a C string, cut at the NUL", 0),
+    "NUL in the target":
+    ("9112 3.2", get(OK + b"\0.txt"), "the target reaches the application as a C string, cut at the NUL", 0),
     "NUL in a value": ("9110 5.5", hdr(b"X-A: b\0c"), "values reach the application as C strings", 0),
-    "obs-fold": ("9112 5.2", hdr(b"X-A: b\r\n c"), "the library appends the folded line to the name, X-A becomes X-Ac", 0),
+    "obs-fold":
+    ("9112 5.2", hdr(b"X-A: b\r\n c"), "the library appends the folded line to the name, X-A becomes X-Ac", 0),
     "empty name": ("9112 5", hdr(b": b", b"X-B: c"), "the header block ends there for the library", 1),
-    "empty name and a body behind": ("9112 5", hdr(b": b", b"Content-Length: 5") + b"hello", "the same: the rest is read as a request", 1),
-    "bare LF everywhere": ("9112 2.2", hdr(b"X-A: b").replace(b"\r\n", b"\n"), "the library takes LF for CRLF (2.2 allows it)", 0),
+    "empty name and a body behind":
+    ("9112 5", hdr(b": b", b"Content-Length: 5") + b"hello", "the same: the rest is read as a request", 1),
+    "bare LF everywhere":
+    ("9112 2.2", hdr(b"X-A: b").replace(b"\r\n", b"\n"), "the library takes LF for CRLF (2.2 allows it)", 0),
     "bare LF after the request line": ("9112 2.2", get().replace(b"\r\n", b"\n", 1), "as above", 0),
     "bare LF after a header": ("9112 2.2", hdr(b"X-A: b\nX-B: c"), "as above", 0),
 }
@@ -275,8 +296,10 @@ class Outcome:
         self.statuses, self.first_after, self.closed_after, self.raw, self.reset = [], None, None, b"", False
 
     def __repr__(self):
-        return (f"answers {self.statuses}, first after {self.first_after and round(self.first_after, 2)} s, "
-                f"closed after {self.closed_after and round(self.closed_after, 2)} s{' by reset' if self.reset else ''}: {self.raw[:400]!r}")
+        return (
+            f"answers {self.statuses}, first after {self.first_after and round(self.first_after, 2)} s, "
+            f"closed after {self.closed_after and round(self.closed_after, 2)} s{' by reset' if self.reset else ''}: {self.raw[:400]!r}"
+        )
 
 
 def ask(port, data, wait=PATIENCE, half_close=False):
@@ -379,7 +402,8 @@ def test_malformed_is_refused(guard, outcomes, name):
     what = f"{name} (by {section}), sent {data[:200]!r}: {got}"
     assert not any(200 <= s < 300 for s in got.statuses), f"answered 2xx: {what}"
     assert not any(s == 101 for s in got.statuses), what
-    assert not any(s >= 500 and s not in (501, 505) for s in got.statuses), f"a fault of the client answered 5xx: {what}"
+    assert not any(s >= 500 and s not in (501, 505)
+                   for s in got.statuses), f"a fault of the client answered 5xx: {what}"
     assert got.closed_after is not None or got.first_after is not None, f"silent for {PATIENCE} s: {what}"
     if name not in WELL_FRAMED:
         assert got.closed_after is not None, f"the connection stays open after a malformed request: {what}"
@@ -392,7 +416,9 @@ def test_nothing_after_it_is_executed(outcomes, name):
     """The bytes behind a malformed request are never a second request (RFC 9112 11.2)."""
     got = outcome(outcomes, name, "tail")
     if name in WELL_FRAMED:
-        assert 1 <= len(got.statuses) <= 2 and 400 <= got.statuses[0] < 600 and got.statuses[1:] in ([], [404]), f"{name}: {got}"
+        assert 1 <= len(got.statuses) <= 2 and 400 <= got.statuses[0] < 600 and got.statuses[1:] in ([], [
+            404
+        ]), f"{name}: {got}"
         return
     if name in TAIL_IS_NO_SMUGGLING:
         assert not any(200 <= s < 300 for s in got.statuses), f"{name}: {got}"
@@ -400,7 +426,8 @@ def test_nothing_after_it_is_executed(outcomes, name):
     assert len([s for s in got.statuses if s >= 200]) <= 1, f"{name}: {got}"
     assert not any(200 <= s < 300 for s in got.statuses), f"{name}: {got}"
     for how in ("alone", "tail"):
-        assert mark(f"{name} {how}").decode() not in outcomes["log"], f"{name}: the smuggled request was executed: {got}"
+        assert mark(
+            f"{name} {how}").decode() not in outcomes["log"], f"{name}: the smuggled request was executed: {got}"
 
 
 def test_the_smuggling_alarm_works(guard):
@@ -408,12 +435,14 @@ def test_the_smuggling_alarm_works(guard):
     name = "control"
     got = ask(guard.port, hdr() + instance(SMUGGLE, name), wait=1)
     assert got.statuses == [200, 404], got
-    guard.wait_for(lambda: mark(name).decode() in guard.log(), "the mark of a properly pipelined request in the access log")
+    guard.wait_for(lambda: mark(name).decode() in guard.log(),
+                   "the mark of a properly pipelined request in the access log")
 
 
 def test_refusals_say_why(guard):
     """A refusal that is answered is the JSON error model; 400 unless a better code fits."""
-    for name in ("two Hosts", "no Host", "TE and CL", "body on GET", "8-bit byte in the target", "control byte in a value"):
+    for name in ("two Hosts", "no Host", "TE and CL", "body on GET", "8-bit byte in the target",
+                 "control byte in a value"):
         with guard.conn() as c:
             c.send(instance(MALFORMED[name][1], name))
             r = c.read_response(asked=name)
@@ -489,7 +518,9 @@ def test_odd_pipelined_40(guard, config):
 def test_odd_pipelined_head_get_404_304(guard, config):
     tag = guard.get(OK.decode()).etag.encode()
     with guard.conn() as c:
-        c.send(get(method=b"HEAD") + hdr(b"If-None-Match: " + tag) + get(b"/models/nope") + hdr(b"Range: bytes=99999999-") + hdr())
+        c.send(
+            get(method=b"HEAD") + hdr(b"If-None-Match: " + tag) + get(b"/models/nope") +
+            hdr(b"Range: bytes=99999999-") + hdr())
         h = c.read_response("HEAD")
         assert h.status == 200 and h.length == len(config)
         assert c.read_response().status == 304
@@ -525,7 +556,8 @@ def test_odd_http_1_0_keep_alive(guard, config):
 
 
 def test_odd_connection_close(guard, config):
-    for line in (b"Connection: close", b"connection: CLOSE", b"Connection: foo, close", b"Connection: foo\r\nConnection: close"):
+    for line in (b"Connection: close", b"connection: CLOSE", b"Connection: foo, close",
+                 b"Connection: foo\r\nConnection: close"):
         with guard.conn() as c:
             r = one(c, hdr(line))
             served(r, config)
@@ -543,40 +575,73 @@ def test_odd_close_then_pipelined_is_not_answered(guard, config):
 
 
 ODD_HEADERS = {
-    "names in lower case": get(headers=b"host: x\r\naccept: */*\r\n"),
-    "names in capitals": get(headers=b"HOST: x\r\nACCEPT: */*\r\n"),
-    "no space after the colon": get(headers=b"Host:x\r\nX-A:b\r\n"),
-    "white space around values": get(headers=b"Host: \t x \t \r\nX-A:    b\t\r\n"),
-    "empty value": hdr(b"X-A:", b"X-B: "),
-    "Host with a port": get(headers=b"Host: 127.0.0.1:80\r\n"),
-    "Host with an IPv6 address": get(headers=b"Host: [::1]:8080\r\n"),
-    "Host in capitals": get(headers=b"Host: EXAMPLE.COM\r\n"),
-    "Host of one label with a dash": get(headers=b"Host: tensord-0_x\r\n"),
-    "Host as the last header": get(headers=b"X-A: b\r\nX-B: c\r\nHost: x\r\n"),
-    "every token character in a name": hdr(b"!#$%&'*+-.^_`|~09azAZ: x"),
-    "tab inside a value": hdr(b"X-A: b\tc"),
-    "8-bit bytes in a value": hdr(b"User-Agent: caf\xe9 \xff"),
-    "40 header lines": hdr(*[b"X-%d: y" % i for i in range(40)]),
-    "header value of 4 KB": hdr(b"Cookie: " + b"y" * 4096),
-    "equal headers on several lines": hdr(b"Accept: a/b", b"Accept: c/d", b"Accept: */*"),
-    "Content-Length 0": hdr(b"Content-Length: 0"),
-    "Authorization of nobody": hdr(b"Authorization: Bearer hf_xxx"),
-    "Cookie": hdr(b"Cookie: a=b; c=\"d\""),
-    "Accept-Encoding": hdr(b"Accept-Encoding: gzip, br, *;q=0"),
-    "Accept of something else": hdr(b"Accept: image/png;q=0.1"),
-    "Keep-Alive": hdr(b"Connection: keep-alive", b"Keep-Alive: timeout=5, max=100"),
-    "TE: trailers": hdr(b"TE: trailers", b"Connection: TE"),
-    "Upgrade to h2c is ignored": hdr(b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAAQAAP__"),
-    "Upgrade to a web socket is ignored": hdr(b"Connection: Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Version: 13",
-                                              b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="),
-    "Max-Forwards, Via, Forwarded": hdr(b"Max-Forwards: 0", b"Via: 1.1 a", b"Forwarded: for=1.2.3.4", b"X-Forwarded-For: 1.2.3.4"),
-    "method override is ignored": hdr(b"X-HTTP-Method-Override: DELETE"),
-    "URL override is ignored": hdr(b"X-Original-URL: /nope", b"X-Rewrite-URL: /nope"),
-    "empty query": get(OK + b"?"),
-    "one empty line before the request": b"\r\n" + hdr(),
-    "two empty lines before the request": b"\r\n\r\n" + hdr(),
-    "escaped letter in the target": get(OK.replace(b"plain", b"pl%61in")),
-    "escaped slash-free path in lower-case hex": get(OK.replace(b"config.json", b"%63onfig%2ejson")),
+    "names in lower case":
+    get(headers=b"host: x\r\naccept: */*\r\n"),
+    "names in capitals":
+    get(headers=b"HOST: x\r\nACCEPT: */*\r\n"),
+    "no space after the colon":
+    get(headers=b"Host:x\r\nX-A:b\r\n"),
+    "white space around values":
+    get(headers=b"Host: \t x \t \r\nX-A:    b\t\r\n"),
+    "empty value":
+    hdr(b"X-A:", b"X-B: "),
+    "Host with a port":
+    get(headers=b"Host: 127.0.0.1:80\r\n"),
+    "Host with an IPv6 address":
+    get(headers=b"Host: [::1]:8080\r\n"),
+    "Host in capitals":
+    get(headers=b"Host: EXAMPLE.COM\r\n"),
+    "Host of one label with a dash":
+    get(headers=b"Host: tensord-0_x\r\n"),
+    "Host as the last header":
+    get(headers=b"X-A: b\r\nX-B: c\r\nHost: x\r\n"),
+    "every token character in a name":
+    hdr(b"!#$%&'*+-.^_`|~09azAZ: x"),
+    "tab inside a value":
+    hdr(b"X-A: b\tc"),
+    "8-bit bytes in a value":
+    hdr(b"User-Agent: caf\xe9 \xff"),
+    "40 header lines":
+    hdr(*[b"X-%d: y" % i for i in range(40)]),
+    "header value of 4 KB":
+    hdr(b"Cookie: " + b"y" * 4096),
+    "equal headers on several lines":
+    hdr(b"Accept: a/b", b"Accept: c/d", b"Accept: */*"),
+    "Content-Length 0":
+    hdr(b"Content-Length: 0"),
+    "Authorization of nobody":
+    hdr(b"Authorization: Bearer hf_xxx"),
+    "Cookie":
+    hdr(b"Cookie: a=b; c=\"d\""),
+    "Accept-Encoding":
+    hdr(b"Accept-Encoding: gzip, br, *;q=0"),
+    "Accept of something else":
+    hdr(b"Accept: image/png;q=0.1"),
+    "Keep-Alive":
+    hdr(b"Connection: keep-alive", b"Keep-Alive: timeout=5, max=100"),
+    "TE: trailers":
+    hdr(b"TE: trailers", b"Connection: TE"),
+    "Upgrade to h2c is ignored":
+    hdr(b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAAQAAP__"),
+    "Upgrade to a web socket is ignored":
+    hdr(b"Connection: Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Version: 13",
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="),
+    "Max-Forwards, Via, Forwarded":
+    hdr(b"Max-Forwards: 0", b"Via: 1.1 a", b"Forwarded: for=1.2.3.4", b"X-Forwarded-For: 1.2.3.4"),
+    "method override is ignored":
+    hdr(b"X-HTTP-Method-Override: DELETE"),
+    "URL override is ignored":
+    hdr(b"X-Original-URL: /nope", b"X-Rewrite-URL: /nope"),
+    "empty query":
+    get(OK + b"?"),
+    "one empty line before the request":
+    b"\r\n" + hdr(),
+    "two empty lines before the request":
+    b"\r\n\r\n" + hdr(),
+    "escaped letter in the target":
+    get(OK.replace(b"plain", b"pl%61in")),
+    "escaped slash-free path in lower-case hex":
+    get(OK.replace(b"config.json", b"%63onfig%2ejson")),
 }
 
 
@@ -622,7 +687,8 @@ def test_odd_long_target_within_the_limit(guard):
         assert r.status == 200, r
 
 
-@pytest.mark.parametrize("query", [b"a=1&" * 400, b"&" * 6000, b"a?b&" * 1500, b"expand=x&" * 320], ids=lambda q: q[:9].decode())
+@pytest.mark.parametrize("query", [b"a=1&" * 400, b"&" * 6000, b"a?b&" * 1500, b"expand=x&" * 320],
+                         ids=lambda q: q[:9].decode())
 def test_odd_very_many_parameters(guard, query):
     """They are answered, whatever libmicrohttpd has room for; and so is what follows them on the connection."""
     with guard.conn() as c:
@@ -704,7 +770,8 @@ def test_random_mutations_never_desynchronise(guard):
 
 def test_good_service_beside_a_stream_of_garbage(guard, config):
     stop = threading.Event()
-    cases = itertools.cycle([d for n, (_, d) in MALFORMED.items() if len(d) < 5000 and "never" not in n and "half" not in n])
+    cases = itertools.cycle(
+        [d for n, (_, d) in MALFORMED.items() if len(d) < 5000 and "never" not in n and "half" not in n])
 
     def noise():
         for data in cases:

@@ -24,7 +24,8 @@ def test_models_lists_exactly_the_models(srv, tree):
     r = srv.get("/models")
     assert r.status == 200, r
     doc = r.json()
-    assert {"models", "next_page_token"} <= set(doc) <= {"models", "next_page_token", "errors"}, f"keys of /models: {sorted(doc)}"
+    assert {"models", "next_page_token"} <= set(doc) <= {"models", "next_page_token", "errors"
+                                                         }, f"keys of /models: {sorted(doc)}"
     assert doc["next_page_token"] == "", f"a whole list has an empty next_page_token, got {doc['next_page_token']!r}"
     ids = [m["id"] for m in doc["models"]]
     want = sorted(tree.models, key=lambda s: s.encode())
@@ -67,7 +68,8 @@ def test_model_files_and_bytes(srv, tree):
         assert got == files, f"{id}: files: missing {set(files) - set(got)}, not wanted {set(got) - set(files)}, " \
                              f"sizes {[(k, got[k], files[k]) for k in set(got) & set(files) if got[k] != files[k]]}"
         assert e["file_count"] == len(files), f"{id}: file_count {e['file_count']}, wanted {len(files)}"
-        assert e["file_bytes"] == sum(files.values()), f"{id}: file_bytes {e['file_bytes']}, wanted {sum(files.values())}"
+        assert e["file_bytes"] == sum(
+            files.values()), f"{id}: file_bytes {e['file_bytes']}, wanted {sum(files.values())}"
         assert e["errors"] == [], f"{id}: {e['errors']}"
         for f in e["files"]:
             if f["path"] in {t.file for t in m.tensors.values()}:
@@ -124,8 +126,10 @@ def test_models_paging_walks_everything_once(srv, tree):
         assert pages == max(1, -(-len(want) // size)), f"page_size={size}: {pages} pages for {len(want)} models"
 
 
-@pytest.mark.parametrize("pattern", ["*", "many", "*any", "n*", "nested/*", "nested/outer", "*/*", "?any", "*inner*", "[mn]any",
-                                     "[a-c]*", "*.safetensors", "nothing", "MANY", "*ö*", "nested?outer", "dtypes/*"])
+@pytest.mark.parametrize("pattern", [
+    "*", "many", "*any", "n*", "nested/*", "nested/outer", "*/*", "?any", "*inner*", "[mn]any", "[a-c]*",
+    "*.safetensors", "nothing", "MANY", "*ö*", "nested?outer", "dtypes/*"
+])
 def test_models_match(srv, tree, pattern):
     want = [i for i in srv.ids() if fnmatch.fnmatchcase(i, pattern)]
     got = [m["id"] for m in srv.json("/models?match=" + enc(pattern))["models"]]
@@ -144,8 +148,10 @@ def test_models_match_with_paging(srv):
     assert got == want
 
 
-BAD_PAGE_SIZES = ["0", "-1", "10001", "abc", "", "1.5", "1e2", "+5", "0x10", "99999999999999999999", "18446744073709551617", "5%00",
-                  "%205", "5%20"]
+BAD_PAGE_SIZES = [
+    "0", "-1", "10001", "abc", "", "1.5", "1e2", "+5", "0x10", "99999999999999999999", "18446744073709551617", "5%00",
+    "%205", "5%20"
+]
 
 
 @pytest.mark.parametrize("size", BAD_PAGE_SIZES)
@@ -154,14 +160,18 @@ def test_bad_page_size(srv, where, size):
     check_error(srv.get(f"{where}?page_size={size}"), 400, *([] if "%00" in size else ["page_size"]))
 
 
-BAD_TOKENS = ["garbage", "AAAA", "0", "1", "-1", "..%2f", "%00", "%ff%fe", "x" * 500, "eyJvIjoxfQ", "eyJvIjoxfQ%3D%3D", "18446744073709551616"]
+BAD_TOKENS = [
+    "garbage", "AAAA", "0", "1", "-1", "..%2f", "%00", "%ff%fe", "x" * 500, "eyJvIjoxfQ", "eyJvIjoxfQ%3D%3D",
+    "18446744073709551616"
+]
 
 
 @pytest.mark.parametrize("token", BAD_TOKENS)
 @pytest.mark.parametrize("where", ["/models", "/models/many/tensors"])
 def test_foreign_page_token(srv, where, token):
     # A target with a NUL or with bytes that are not UTF-8 is refused before anybody looks for a token.
-    check_error(srv.get(f"{where}?page_size=2&page_token={token}"), 400, *([] if token in ("%00", "%ff%fe") else ["page_token"]))
+    check_error(srv.get(f"{where}?page_size=2&page_token={token}"), 400,
+                *([] if token in ("%00", "%ff%fe") else ["page_token"]))
 
 
 def test_token_of_another_listing_is_foreign(srv):
@@ -211,7 +221,8 @@ def test_manifest_of_every_model(srv, tree):
             assert doc["metadata"] == m.metadata, f"{id}: metadata {doc['metadata']}"
         assert isinstance(doc["etag"], str) and doc["etag"]
         names = [t["name"] for t in doc["tensors"]]
-        assert names == sorted(m.tensors, key=lambda s: s.encode()), f"{id}: names are not those, or not sorted: {names}"
+        assert names == sorted(m.tensors,
+                               key=lambda s: s.encode()), f"{id}: names are not those, or not sorted: {names}"
         for t in doc["tensors"]:
             w = m.tensors[t["name"]]
             assert {"name", "dtype", "shape", "nbytes", "file", "offset", "href"} <= set(t), f"{id}: {t}"
@@ -241,8 +252,10 @@ def test_manifest_is_exact_beyond_53_bits(srv):
     assert t["tail"]["offset"] == t["huge"]["offset"] + (6 << 30)
 
 
-FILTERS = ["*", "*.weight", "model.layers.0??.mlp*", "model.layers.[01]1*", "*attn*", "none", "model.layers.249.attn.weight",
-           "*.*.*.*.*", "?odel*", "model.layers.00[0-4]*", "[!m]*"]
+FILTERS = [
+    "*", "*.weight", "model.layers.0??.mlp*", "model.layers.[01]1*", "*attn*", "none", "model.layers.249.attn.weight",
+    "*.*.*.*.*", "?odel*", "model.layers.00[0-4]*", "[!m]*"
+]
 
 
 @pytest.mark.parametrize("pattern", FILTERS)
@@ -357,11 +370,12 @@ def test_reserved_segment_names_are_reported_not_published(srv, tree):
     assert "tensors/inside" in ids, "a method word that is not the last segment is fine"
 
 
-@pytest.mark.parametrize("target", ["/models/nope", "/models/plain/nope", "/models/nope/tensors", "/models/nope/tensors/w",
-                                    "/models/nested", "/models/models--solo", "/models/models--hf-org--with-main",
-                                    "/models/plain/sub%20dir", "/models/PLAIN", "/models/plain%00", "/models/plain%2F",
-                                    "/models/hf-org/with-main/snapshots", "/models/.", "/models/..", "/models/%2e%2e",
-                                    "/models/plain/../plain", "/models//plain", "/model", "/nope", "/", "/models/" + "x" * 2000])
+@pytest.mark.parametrize("target", [
+    "/models/nope", "/models/plain/nope", "/models/nope/tensors", "/models/nope/tensors/w", "/models/nested",
+    "/models/models--solo", "/models/models--hf-org--with-main", "/models/plain/sub%20dir", "/models/PLAIN",
+    "/models/plain%00", "/models/plain%2F", "/models/hf-org/with-main/snapshots", "/models/.", "/models/..",
+    "/models/%2e%2e", "/models/plain/../plain", "/models//plain", "/model", "/nope", "/", "/models/" + "x" * 2000
+])
 def test_not_found(srv, target):
     r = srv.get(target)
     if target in ("/", "/models/plain%2F", "/models/plain%00", "/models/plain/../plain", "/models//plain", "/models/.",
@@ -392,9 +406,11 @@ def test_no_host_path_in_any_error(srv, tree):
 
 def test_listings_have_validators_and_no_cache(srv):
     """hub.md: listings are `no-cache` with an ETag; RFC 9110 8.8.3."""
-    for target in ("/models", "/models/plain", "/models/plain/tensors", "/models/many/tensors?match=*attn*&page_size=3"):
+    for target in ("/models", "/models/plain", "/models/plain/tensors",
+                   "/models/many/tensors?match=*attn*&page_size=3"):
         r = srv.get(target)
-        assert r.status == 200 and r.etag and r.etag.startswith('"') and r.etag.endswith('"'), f"strong ETag wanted: {r}"
+        assert r.status == 200 and r.etag and r.etag.startswith('"') and r.etag.endswith(
+            '"'), f"strong ETag wanted: {r}"
         assert r.length == len(r.body)
         assert srv.get(target).etag == r.etag, f"{target}: the ETag of an unchanged listing changes"
         assert srv.get(target, {"If-None-Match": r.etag}).status == 304, target
@@ -406,7 +422,8 @@ def test_one_etag_never_labels_two_bodies(srv, tree):
     """Every listing and every tensor of the tree: same target, same ETag; the same ETag on one target, same bytes."""
     seen = {}
     for id in tree.models:
-        for target in (f"/models/{enc(id, '/')}", f"/models/{enc(id, '/')}/tensors", f"/models/{enc(id, '/')}/tensors?page_size=1"):
+        for target in (f"/models/{enc(id, '/')}", f"/models/{enc(id, '/')}/tensors",
+                       f"/models/{enc(id, '/')}/tensors?page_size=1"):
             r = srv.get(target)
             key = (target, r.etag)
             digest = hashlib.sha256(r.body).digest()

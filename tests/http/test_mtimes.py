@@ -15,7 +15,7 @@ TIMES = {"future": time.time() + 86400, "y2263": 9246182400, "y2400": 1356946560
 
 @pytest.fixture(scope="module")
 def root():
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:     # tmpfs keeps any time; disks end in 2038, 2446 or 2486
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # tmpfs keeps any time; disks end in 2038, 2446 or 2486
         yield Path(folder)
 
 

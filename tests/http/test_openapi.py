@@ -17,8 +17,10 @@ import pytest
 from harness import REPO, Server, age, enc, parse_multipart, tensor, write_by_hand
 
 # Names in the paths of the document, filled in from the tree of good models.
-NAMES = {"id": "plain", "name": "model.norm.weight", "path": "config.json", "engine": "none", "size": "1", "file": "rank-0.safetensors",
-         "revision": "main"}
+NAMES = {
+    "id": "plain", "name": "model.norm.weight", "path": "config.json", "engine": "none", "size": "1", "file":
+    "rank-0.safetensors", "revision": "main"
+}
 # The same for the paths of datasets.
 DATASET_NAMES = {**NAMES, "id": "org/rows", "path": "train.jsonl"}
 # What is posted to the paths that are for POST.
@@ -171,7 +173,8 @@ class Contract:
 @pytest.fixture(scope="module")
 def contract(srv):
     r = srv.get("/openapi.json")
-    NAMES["plan"] = srv.post("/models/plain/plans", {"tp_size": 1, "rules": [{"match": "**", "whole": True}]}).json()["id"]
+    NAMES["plan"] = srv.post("/models/plain/plans",
+                             {"tp_size": 1, "rules": [{"match": "**", "whole": True}]}).json()["id"]
     return Contract(r.json())
 
 
@@ -188,7 +191,10 @@ def test_the_document_is_sound(contract):
     used = set(re.findall(r"'\$ref': '#/components/(\w+/\w+)'", str(doc)))
     there = {f"{kind}/{name}" for kind, items in doc["components"].items() for name in items}
     assert used == there, f"dangling {sorted(used - there)}, unused {sorted(there - used)}"
-    ids = [op["operationId"] for item in contract.paths.values() for verb, op in item.items() if verb in ("get", "head", "post")]
+    ids = [
+        op["operationId"] for item in contract.paths.values() for verb, op in item.items()
+        if verb in ("get", "head", "post")
+    ]
     assert len(ids) == len(set(ids))
     for path, item in contract.paths.items():
         verbs = {"post"} if path in BODIES else {"get", "head"}
@@ -205,7 +211,8 @@ def test_the_document_is_sound(contract):
 def test_redocly_finds_nothing():
     """Redocly's strict rules, but for those that api/redocly.yaml turns off, each with its reason there."""
     script = [shutil.which("node"), REPO / "tests/js/lint_openapi.mjs", REPO / "api/redocly.yaml"]
-    good = subprocess.run([*script, REPO / "api/openapi.yaml"], capture_output=True, text=True, timeout=120, check=False)
+    good = subprocess.run([*script, REPO / "api/openapi.yaml"], capture_output=True, text=True, timeout=120,
+                          check=False)
     assert (good.returncode, good.stdout, good.stderr) == (0, "", "")
 
 
@@ -235,7 +242,8 @@ def test_every_status_of_every_path(srv, contract):
                       ({"Range": "bytes=0-1"}, target, 206), ({"Range": "bytes=0-1,4-5"}, target, 206),
                       ({"Range": "bytes=99999999-"}, target, 416)]
         if "{" in path:
-            gone = re.sub(r"\{(\w+)\}$", "no-such-thing", path) if path.endswith("}") else path.replace("{id}", "no-such-model")
+            gone = re.sub(r"\{(\w+)\}$", "no-such-thing", path) if path.endswith("}") else path.replace(
+                "{id}", "no-such-model")
             tries.append(({}, contract.target(gone), 404))
         for headers, where, status in tries:
             r = contract.check(path, ask(srv, path, where, headers), method)
@@ -246,8 +254,10 @@ def test_every_status_of_every_path(srv, contract):
             assert contract.check(path, srv.get(target)).status == 404
         if path in BODIES:
             assert contract.check(path, ask(srv, path, target), method).status == 200  # the same again
-            assert contract.check(path, srv.request(target, {"Transfer-Encoding": "chunked"}, "POST"), method).status == 411
-            assert contract.check(path, srv.request(target, {"Content-Length": "99999999"}, "POST"), method).status == 413
+            assert contract.check(path, srv.request(target, {"Transfer-Encoding": "chunked"}, "POST"),
+                                  method).status == 411
+            assert contract.check(path, srv.request(target, {"Content-Length": "99999999"}, "POST"),
+                                  method).status == 413
         missing = promised - contract.seen[path] - NOT_ON_EVERY_PATH
         assert not missing, f"{path}: the document has {sorted(missing)}, which nothing here brings about"
 
@@ -262,7 +272,8 @@ def test_an_incomplete_manifest(contract, tmp_path):
     age(model)
     with Server(tmp_path / "root") as s:
         r = contract.check("/models/{id}/tensors", s.get("/models/m/tensors?partial=1"))
-        assert r.status == 200 and "incomplete" in r.json() and [t["name"] for t in r.json()["tensors"]] == ["w"], r.body
+        assert r.status == 200 and "incomplete" in r.json() and [t["name"]
+                                                                 for t in r.json()["tensors"]] == ["w"], r.body
         for name, status in (("w", 200), ("v", 404)):
             answer = s.get(f"/models/m/tensors/{name}?partial=1")
             assert contract.check("/models/{id}/tensors/{name}", answer).status == status, answer
@@ -297,15 +308,17 @@ def test_a_pointer_in_the_place_of_a_file(contract, tmp_path):
     model = tmp_path / "root" / "m"
     model.mkdir(parents=True)
     write_by_hand(model / "model.safetensors", [tensor("w", "U8", [1])])
-    (model / "tokenizer.json").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1\n")
+    (model / "tokenizer.json").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 +
+                                           b"\nsize 1\n")
     age(model)
     with Server(tmp_path / "root") as s:
         for path, target in (("/models/{id}/files/{path}", "/models/m/files/tokenizer.json"),
                              ("/{id}/resolve/{revision}/{path}", "/m/resolve/main/tokenizer.json")):
             assert contract.check(path, s.get(target)).status == 409
             assert s.head(target).status == 409
-        for path, target in (("/models/{id}", "/models/m"), ("/api/models/{id}", "/api/models/m"), ("/api/models", "/api/models"),
-                             ("/api/models/{id}/tree/{revision}", "/api/models/m/tree/main")):
+        for path, target in (("/models/{id}", "/models/m"), ("/api/models/{id}", "/api/models/m"),
+                             ("/api/models", "/api/models"), ("/api/models/{id}/tree/{revision}",
+                                                              "/api/models/m/tree/main")):
             assert b"git lfs pull" in contract.check(path, s.get(target)).body
 
 
@@ -320,7 +333,8 @@ def test_a_tensor_that_cannot_be_served(contract, tmp_path):
     with Server(tmp_path / "root") as s:
         manifest = contract.check("/models/{id}/tensors", s.get("/models/m/tensors")).json()
         tensors = {t["name"]: t for t in manifest["tensors"]}
-        assert tensors["big"]["access"] == "swapped" and tensors["big"]["stored"] == "big-endian" and "offset" not in tensors["big"]
+        assert tensors["big"]["access"] == "swapped" and tensors["big"][
+            "stored"] == "big-endian" and "offset" not in tensors["big"]
         assert tensors["fortran"]["strides"] == [1, 4] and "strides" not in tensors["plain"]
         swapped = contract.check("/models/{id}/tensors/{name}", s.get("/models/m/tensors/big"))
         assert swapped.status == 200 and swapped.body == array.tobytes()
@@ -335,7 +349,8 @@ def test_a_tensor_that_cannot_be_served(contract, tmp_path):
             assert whole.status == 200 and whole.body == body
             assert s.head(target).get("Content-Length") == str(len(body))
             for first, last in ((0, 0), (3, 9), (17, 95), (40, 200)):
-                part = contract.check("/models/{id}/tensors/{name}", s.get(target, {"Range": f"bytes={first}-{last}", "If-Range": whole.etag}))
+                part = contract.check("/models/{id}/tensors/{name}",
+                                      s.get(target, {"Range": f"bytes={first}-{last}", "If-Range": whole.etag}))
                 assert part.status == 206 and part.body == body[first:last + 1]
             several = parse_multipart(s.get(target, {"Range": "bytes=1-2,50-60"}))
             assert [p[4] for p in several] == [body[1:3], body[50:61]]
@@ -363,8 +378,11 @@ def test_pages_beside_json(srv, contract, path):
     """RFC 9110 12.5.5: what Accept chooses varies by it, the JSON as well as the page."""
     target, html = contract.target(path), {"Accept": "text/html"}
     page = contract.check(path, srv.get(target, html))
-    assert page.status == 200 and page.get("Content-Type").startswith("text/html") and page.get("Vary") == "Accept", page
-    for fields, status in (({"Range": "bytes=0-1"}, 206), ({"Range": "bytes=0-1,4-5"}, 206), ({"If-None-Match": page.etag}, 304)):
+    assert page.status == 200 and page.get("Content-Type").startswith("text/html") and page.get(
+        "Vary") == "Accept", page
+    for fields, status in (({"Range": "bytes=0-1"}, 206), ({"Range":
+                                                            "bytes=0-1,4-5"}, 206), ({"If-None-Match":
+                                                                                      page.etag}, 304)):
         assert contract.check(path, srv.get(target, {**html, **fields})).status == status
     assert contract.check(path, srv.head(target, html), "HEAD").get("Vary") == "Accept"
     other = contract.check(path, srv.get(target))
@@ -376,10 +394,12 @@ def test_pages_beside_json(srv, contract, path):
 
 
 def test_every_query_parameter_is_known_and_no_other(srv, contract):
-    examples = {"page_size": "1", "page_token": "", "match": "*", "checkpoint": "safetensors", "partial": "1", "dtype": "F32",
-                "slice": "0:1", "shard": "0:0/2", "format": "raw", "search": "p", "author": "local", "sort": "lastModified", "limit": "1",
-                "cursor": "1", "full": "true", "filter": "safetensors", "pipeline_tag": "fill-mask", "direction": "1", "config": "true",
-                "cardData": "true", "blobs": "true", "recursive": "true", "expand": "true"}
+    examples = {
+        "page_size": "1", "page_token": "", "match": "*", "checkpoint": "safetensors", "partial": "1", "dtype": "F32",
+        "slice": "0:1", "shard": "0:0/2", "format": "raw", "search": "p", "author": "local", "sort": "lastModified",
+        "limit": "1", "cursor": "1", "full": "true", "filter": "safetensors", "pipeline_tag": "fill-mask", "direction":
+        "1", "config": "true", "cardData": "true", "blobs": "true", "recursive": "true", "expand": "true"
+    }
     for path in contract.paths:
         names = [p["name"] for p in contract.parameters(path, "query")]
         method = "POST" if path in BODIES else "GET"
@@ -389,15 +409,18 @@ def test_every_query_parameter_is_known_and_no_other(srv, contract):
         if is_hub(path) or path == "/":
             continue
         r = contract.check(path, ask(srv, path, contract.target(path) + "?no_such_parameter=1"), method)
-        assert r.json()["error"]["details"]["known"] == names or set(r.json()["error"]["details"]["known"]) == set(names), r
+        assert r.json()["error"]["details"]["known"] == names or set(
+            r.json()["error"]["details"]["known"]) == set(names), r
 
 
 def test_bounds_of_the_parameters_are_the_servers(srv, contract):
     """The smallest and the largest value pass, the next ones do not; the types are those that are known."""
     size = next(p["schema"] for p in contract.parameters("/models", "query") if p["name"] == "page_size")
-    for value, status in ((size["minimum"], 200), (size["maximum"], 200), (size["minimum"] - 1, 400), (size["maximum"] + 1, 400)):
+    for value, status in ((size["minimum"], 200), (size["maximum"], 200), (size["minimum"] - 1, 400),
+                          (size["maximum"] + 1, 400)):
         assert contract.check("/models", srv.get(f"/models?page_size={value}")).status == status, value
-    dtypes = next(p["schema"] for p in contract.parameters("/models/{id}/tensors", "query") if p["name"] == "dtype")["enum"]
+    dtypes = next(p["schema"] for p in contract.parameters("/models/{id}/tensors", "query")
+                  if p["name"] == "dtype")["enum"]
     r = contract.check("/models/{id}/tensors", srv.get("/models/plain/tensors?dtype=none"))
     assert r.json()["error"]["details"]["known"] == dtypes
     r = contract.check("/models/{id}/tensors", srv.get("/models/plain/tensors?checkpoint=none"))
@@ -418,11 +441,13 @@ def test_every_listing_of_the_tree(srv, tree, contract):
 
 def test_bytes_of_every_kind(srv, contract):
     path = "/models/{id}/files/{path}"
-    for name in ("config.json", "README.md", "vocab.txt", "page.html", "image.svg", "data.bin", "zero.txt", "sub dir/deeper/notes.txt"):
+    for name in ("config.json", "README.md", "vocab.txt", "page.html", "image.svg", "data.bin", "zero.txt",
+                 "sub dir/deeper/notes.txt"):
         contract.check(path, srv.get(f"/models/plain/files/{enc(name)}"))
         contract.check(path, srv.get(f"/models/plain/files/{enc(name)}", {"Range": "bytes=0-0,2-2"}))
     modified = srv.head("/models/plain/files/config.json").get("Last-Modified")
-    assert contract.check(path, srv.get("/models/plain/files/config.json", {"If-Modified-Since": modified})).status == 304
+    assert contract.check(path, srv.get("/models/plain/files/config.json",
+                                        {"If-Modified-Since": modified})).status == 304
     old = {"If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"}
     assert contract.check(path, srv.get("/models/plain/files/config.json", old)).status == 412
     path = "/models/{id}/tensors/{name}"
@@ -432,7 +457,8 @@ def test_bytes_of_every_kind(srv, contract):
 
 
 def test_a_long_shape_has_no_header(start, tmp_path, contract):
-    write_by_hand(tmp_path / "m" / "model.safetensors", [tensor("t", "U8", [1] * 63), tensor("u", "U8", [1000] + [1] * 63)])
+    write_by_hand(tmp_path / "m" / "model.safetensors",
+                  [tensor("t", "U8", [1] * 63), tensor("u", "U8", [1000] + [1] * 63)])
     age(tmp_path)
     s = start(tmp_path)
     for name, there in (("t", True), ("u", False)):

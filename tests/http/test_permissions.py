@@ -39,7 +39,8 @@ def test_another_user(place):
             assert "\ntensord_leased_files 0\n" in metrics, metrics
         check_error(s.get("/models/m/files/notes.txt"), 403, "Permission denied")
         errors = s.get("/models/closed.safetensors").json()["errors"]
-        assert [e["file"] for e in errors] == ["closed.safetensors"] and "Permission denied" in errors[0]["message"], errors
+        assert [e["file"]
+                for e in errors] == ["closed.safetensors"] and "Permission denied" in errors[0]["message"], errors
         assert s.get("/models/m").json()["errors"] == []
 
 
@@ -55,7 +56,8 @@ def test_a_state_directory_that_cannot_be_written(place):
         s.wait_for(lambda: s.gauge("tensord_hashed_files") == 1, "all is hashed")
         assert s.gauge("tensord_digest_store") == 0
         lines = [line for line in s.stderr().splitlines() if "--state-dir" in line]
-        assert len(lines) == 1 and f'cannot write to "{state}": Permission denied; its digests are read' in lines[0], lines
+        assert len(
+            lines) == 1 and f'cannot write to "{state}": Permission denied; its digests are read' in lines[0], lines
     assert list(state.iterdir()) == []
     state.chmod(0o700)
 
@@ -99,5 +101,6 @@ def test_a_directory_that_can_no_longer_be_listed(place):
         assert told["message"] == "" and not told["scan"]["failed"], told
         lines = s.stderr().splitlines()
         faults = [line for line in lines if "cannot scan" in line]
-        assert len(faults) == 1 and "Permission denied" in faults[0] and "the last good state stays" in faults[0], faults
+        assert len(
+            faults) == 1 and "Permission denied" in faults[0] and "the last good state stays" in faults[0], faults
         assert len([line for line in lines if "can be scanned again" in line]) == 1, lines

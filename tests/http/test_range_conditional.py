@@ -97,7 +97,8 @@ def cond(name, value):
 def shift(lm, seconds, form="imf"):
     t = email.utils.parsedate_to_datetime(lm).timestamp() + seconds
     g = time.gmtime(t)
-    days, full_days = "Mon Tue Wed Thu Fri Sat Sun".split(), "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+    days, full_days = "Mon Tue Wed Thu Fri Sat Sun".split(
+    ), "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
     mon = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()[g.tm_mon - 1]
     clock = f"{g.tm_hour:02d}:{g.tm_min:02d}:{g.tm_sec:02d}"
     if form == "rfc850":
@@ -221,12 +222,14 @@ TABLE = [
     ("range and suffix", "15.3.7.2", "GET", R("bytes=0-9,-10"), parts((0, 9), (lambda n: n - 10, last))),
     ("suffix and range", "15.3.7.2", "GET", R("bytes=-10,0-9"), parts((lambda n: n - 10, last), (0, 9))),
     ("range and open end", "15.3.7.2", "GET", R("bytes=0-9,9000-"), parts((0, 9), (9000, last))),
-    ("three ranges", "15.3.7.2", "GET", R("bytes=10-19,3000-3001,9000-9999"), parts((10, 19), (3000, 3001), (9000, 9999))),
+    ("three ranges", "15.3.7.2", "GET", R("bytes=10-19,3000-3001,9000-9999"), parts((10, 19), (3000, 3001),
+                                                                                    (9000, 9999))),
     ("five ranges, mixed order", "15.3.7.2", "GET", R("bytes=8000-8009,2000-2009,-5,4000-4009,0-0"),
      parts((8000, 8009), (2000, 2009), (lambda n: n - 5, last), (4000, 4009), (0, 0))),
     ("the second is clipped", "14.1.2", "GET", R("bytes=0-9,9000-99999999"), parts((0, 9), (9000, last))),
     ("one of two unsatisfiable", "15.3.7.2", "GET", R("bytes=100-199,{n}-"), either(part(100, 199), parts((100, 199)))),
-    ("one of two unsatisfiable, in front", "15.3.7.2", "GET", R("bytes={n}-,100-199"), either(part(100, 199), parts((100, 199)))),
+    ("one of two unsatisfiable, in front", "15.3.7.2", "GET", R("bytes={n}-,100-199"),
+     either(part(100, 199), parts((100, 199)))),
     ("suffix 0 beside a good one", "15.3.7.2", "GET", R("bytes=-0,100-199"), either(part(100, 199), parts((100, 199)))),
     ("two of three satisfiable", "15.3.7.2", "GET", R("bytes=0-9,{n}-,5000-5009"), parts((0, 9), (5000, 5009))),
     ("overlapping pair", "14.2, 15.3.7.2", "GET", R("bytes=0-5999,3000-8999"),
@@ -243,7 +246,8 @@ TABLE = [
     ("HEAD ignores Range", "14.2", "HEAD", R("bytes=0-9"), full, ALL),
     ("HEAD ignores several ranges", "14.2", "HEAD", R("bytes=0-9,20-29"), full, ALL),
     ("HEAD ignores an unsatisfiable Range", "14.2", "HEAD", R("bytes={n}-"), full, ALL),
-    ("HEAD ignores Range and so If-Range", "13.2.2", "HEAD", [("Range", "bytes=0-9"), ("If-Range", "{etag}")], full, ALL),
+    ("HEAD ignores Range and so If-Range", "13.2.2", "HEAD", [("Range", "bytes=0-9"),
+                                                              ("If-Range", "{etag}")], full, ALL),
     ("HEAD with If-None-Match", "13.1.2", "HEAD", [("If-None-Match", "{etag}")], notmod, ALL),
     ("HEAD with a false If-Match", "13.1.1", "HEAD", [("If-Match", '"x"')], failed, ALL),
     # --- If-None-Match
@@ -269,9 +273,11 @@ TABLE = [
     ("INM unterminated", "8.8.3", "GET", [("If-None-Match", '"{opaque}')], either(full, refused), ALL),
     ("INM star in quotes is a tag", "13.1.2", "GET", [("If-None-Match", '"*"')], full, ALL),
     ("INM same with Range", "13.2.2", "GET", [("If-None-Match", "{etag}"), ("Range", "bytes=0-9")], notmod, ALL),
-    ("INM same with an unsatisfiable Range", "13.2.2", "GET", [("If-None-Match", "{etag}"), ("Range", "bytes={n}-")], notmod),
+    ("INM same with an unsatisfiable Range", "13.2.2", "GET", [("If-None-Match", "{etag}"),
+                                                               ("Range", "bytes={n}-")], notmod),
     ("INM other with Range", "13.2.2", "GET", [("If-None-Match", '"x"'), ("Range", "bytes=0-9")], part(0, 9)),
-    ("INM other with an unsatisfiable Range", "13.2.2", "GET", [("If-None-Match", '"x"'), ("Range", "bytes={n}-")], unsat),
+    ("INM other with an unsatisfiable Range", "13.2.2", "GET", [("If-None-Match", '"x"'),
+                                                                ("Range", "bytes={n}-")], unsat),
     # --- If-Match
     ("IM same", "13.1.1", "GET", [("If-Match", "{etag}")], full, ALL),
     ("IM star", "13.1.1", "GET", [("If-Match", "*")], full, ALL),
@@ -294,12 +300,12 @@ TABLE = [
     ("IM star, INM star", "13.2.2", "GET", [("If-Match", "*"), ("If-None-Match", "*")], notmod, ALL),
     ("all four", "13.2.2", "GET", [("If-Match", "{etag}"), ("If-None-Match", '"y"'), ("If-Range", "{etag}"),
                                    ("Range", "bytes=3-5")], part(3, 5)),
-    ("all four, If-Range false", "13.2.2", "GET", [("If-Match", "{etag}"), ("If-None-Match", '"y"'), ("If-Range", '"z"'),
-                                                   ("Range", "bytes=3-5")], full),
+    ("all four, If-Range false", "13.2.2", "GET", [("If-Match", "{etag}"), ("If-None-Match", '"y"'),
+                                                   ("If-Range", '"z"'), ("Range", "bytes=3-5")], full),
     # --- If-Range
     ("IR same", "13.1.5", "GET", [("If-Range", "{etag}"), ("Range", "bytes=0-9")], part(0, 9)),
-    ("IR same, several ranges", "13.1.5", "GET", [("If-Range", "{etag}"), ("Range", "bytes=0-9,5000-5009")],
-     parts((0, 9), (5000, 5009))),
+    ("IR same, several ranges", "13.1.5", "GET", [("If-Range", "{etag}"),
+                                                  ("Range", "bytes=0-9,5000-5009")], parts((0, 9), (5000, 5009))),
     ("IR other", "13.1.5", "GET", [("If-Range", '"other"'), ("Range", "bytes=0-9")], full, ALL),
     ("IR weak (strong comparison)", "13.1.5", "GET", [("If-Range", "{weak}"), ("Range", "bytes=0-9")], full, ALL),
     ("IR star is no validator", "13.1.5", "GET", [("If-Range", "*"), ("Range", "bytes=0-9")], full, ALL),
@@ -311,7 +317,8 @@ TABLE = [
     ("IR other, unsatisfiable", "13.1.5", "GET", [("If-Range", '"other"'), ("Range", "bytes={n}-")], full, ALL),
     ("IR same, invalid range", "14.2", "GET", [("If-Range", "{etag}"), ("Range", "bytes=5-1")], full, ALL),
     ("IR date equal", "13.1.5", "GET", [("If-Range", "{lm}"), ("Range", "bytes=0-9")], either(part(0, 9), full), DATED),
-    ("IR date later (exact match only)", "13.1.5", "GET", [("If-Range", "{lm+60}"), ("Range", "bytes=0-9")], full, DATED),
+    ("IR date later (exact match only)", "13.1.5", "GET", [("If-Range", "{lm+60}"),
+                                                           ("Range", "bytes=0-9")], full, DATED),
     ("IR date earlier", "13.1.5", "GET", [("If-Range", "{lm-60}"), ("Range", "bytes=0-9")], full, DATED),
     ("IR garbage date", "13.1.5", "GET", [("If-Range", "yesterday"), ("Range", "bytes=0-9")], full, ALL),
     # --- dates
@@ -326,22 +333,30 @@ TABLE = [
     ("IMS number", "13.1.3", "GET", [("If-Modified-Since", "1700000000")], full, ALL),
     ("IMS impossible date", "13.1.3", "GET", [("If-Modified-Since", "Sat, 31 Feb 2099 25:61:61 GMT")], full, ALL),
     ("IMS with Range", "13.2.2", "GET", [("If-Modified-Since", "{lm}"), ("Range", "bytes=0-9")], notmod, DATED),
-    ("IMS earlier with Range", "13.2.2", "GET", [("If-Modified-Since", "{lm-1}"), ("Range", "bytes=0-9")], part(0, 9), DATED),
-    ("IMS is ignored beside INM", "13.1.3", "GET", [("If-Modified-Since", "{lm+60}"), ("If-None-Match", '"x"')], full, ALL),
-    ("IMS is ignored beside INM that matches", "13.1.3", "GET", [("If-Modified-Since", "{lm-60}"), ("If-None-Match", "{etag}")],
-     notmod, ALL),
+    ("IMS earlier with Range", "13.2.2", "GET", [("If-Modified-Since", "{lm-1}"),
+                                                 ("Range", "bytes=0-9")], part(0, 9), DATED),
+    ("IMS is ignored beside INM", "13.1.3", "GET", [("If-Modified-Since", "{lm+60}"),
+                                                    ("If-None-Match", '"x"')], full, ALL),
+    ("IMS is ignored beside INM that matches", "13.1.3", "GET", [("If-Modified-Since", "{lm-60}"),
+                                                                 ("If-None-Match", "{etag}")], notmod, ALL),
     ("IMS on HEAD", "13.1.3", "HEAD", [("If-Modified-Since", "{lm}")], notmod, DATED),
     ("IUS equal", "13.1.4", "GET", [("If-Unmodified-Since", "{lm}")], full, DATED),
     ("IUS later", "13.1.4", "GET", [("If-Unmodified-Since", "{lm+60}")], full, DATED),
     ("IUS earlier", "13.1.4", "GET", [("If-Unmodified-Since", "{lm-1}")], failed, DATED),
     ("IUS garbage", "13.1.4", "GET", [("If-Unmodified-Since", "not a date")], full, ALL),
     ("IUS rfc850 earlier", "13.1.4, 5.6.7", "GET", [("If-Unmodified-Since", "{lm-60:rfc850}")], failed, DATED),
-    ("IUS is ignored beside If-Match", "13.1.4", "GET", [("If-Unmodified-Since", "{lm-60}"), ("If-Match", "{etag}")], full, ALL),
-    ("IUS beside a false If-Match", "13.1.4", "GET", [("If-Unmodified-Since", "{lm}"), ("If-Match", '"x"')], failed, ALL),
-    ("IUS false before INM", "13.2.2", "GET", [("If-Unmodified-Since", "{lm-60}"), ("If-None-Match", "{etag}")], failed, DATED),
-    ("IUS true then IMS", "13.2.2", "GET", [("If-Unmodified-Since", "{lm}"), ("If-Modified-Since", "{lm}")], notmod, DATED),
-    ("IUS earlier with Range", "13.2.2", "GET", [("If-Unmodified-Since", "{lm-1}"), ("Range", "bytes=0-9")], failed, DATED),
-    ("IUS equal with Range", "13.2.2", "GET", [("If-Unmodified-Since", "{lm}"), ("Range", "bytes=0-9")], part(0, 9), DATED),
+    ("IUS is ignored beside If-Match", "13.1.4", "GET", [("If-Unmodified-Since", "{lm-60}"),
+                                                         ("If-Match", "{etag}")], full, ALL),
+    ("IUS beside a false If-Match", "13.1.4", "GET", [("If-Unmodified-Since", "{lm}"),
+                                                      ("If-Match", '"x"')], failed, ALL),
+    ("IUS false before INM", "13.2.2", "GET", [("If-Unmodified-Since", "{lm-60}"),
+                                               ("If-None-Match", "{etag}")], failed, DATED),
+    ("IUS true then IMS", "13.2.2", "GET", [("If-Unmodified-Since", "{lm}"),
+                                            ("If-Modified-Since", "{lm}")], notmod, DATED),
+    ("IUS earlier with Range", "13.2.2", "GET", [("If-Unmodified-Since", "{lm-1}"),
+                                                 ("Range", "bytes=0-9")], failed, DATED),
+    ("IUS equal with Range", "13.2.2", "GET", [("If-Unmodified-Since", "{lm}"),
+                                               ("Range", "bytes=0-9")], part(0, 9), DATED),
 ]
 
 ROWS = [(f"{row[0]} [{kind}]", kind, row) for row in TABLE
@@ -477,13 +492,15 @@ def test_table_again_over_one_connection(srv, resources):
 
 # ------------------------------------------------------------------------------------------------- HEAD
 
-HEADS = ["/models", "/models?page_size=2", "/models/plain", "/models/plain/tensors", "/models/many/tensors?match=*attn*",
-         "/models/many/tensors?page_size=5", "/models/plain/tensors/model.embed_tokens.weight", "/models/plain/tensors/step",
-         "/models/bytes/tensors/empty", "/models/bytes/files/range.bin", "/models/bytes/files/zero.bin",
-         "/models/plain/files/config.json", "/models/plain/files/README.md", "/models/org/names/tensors/a%2Fb",
-         "/models/hf-org/with-main", "/models/hf-org/with-main/files/config.json", "/healthz", "/readyz", "/metrics",
-         "/openapi.json", "/version", "/models/nope", "/models/plain/tensors/nope", "/models/plain/files/nope", "/nope",
-         "/models?page_size=0", "/models?nonsense=1", "/models/plain/tensors?dtype=XX"]
+HEADS = [
+    "/models", "/models?page_size=2", "/models/plain", "/models/plain/tensors", "/models/many/tensors?match=*attn*",
+    "/models/many/tensors?page_size=5", "/models/plain/tensors/model.embed_tokens.weight", "/models/plain/tensors/step",
+    "/models/bytes/tensors/empty", "/models/bytes/files/range.bin", "/models/bytes/files/zero.bin",
+    "/models/plain/files/config.json", "/models/plain/files/README.md", "/models/org/names/tensors/a%2Fb",
+    "/models/hf-org/with-main", "/models/hf-org/with-main/files/config.json", "/healthz", "/readyz", "/metrics",
+    "/openapi.json", "/version", "/models/nope", "/models/plain/tensors/nope", "/models/plain/files/nope", "/nope",
+    "/models?page_size=0", "/models?nonsense=1", "/models/plain/tensors?dtype=XX"
+]
 
 
 @pytest.mark.parametrize("target", HEADS)
@@ -577,8 +594,12 @@ def oracle(value, n):
 
 def random_range(rng, n):
     def number():
-        return rng.choice([rng.randrange(n + 1), rng.randrange(n + 1), rng.randrange(20), n - 1, n, n + 1,
-                           n + rng.randrange(1000), rng.randrange(1 << 32), 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 64, 10**25])
+        return rng.choice([
+            rng.randrange(n + 1),
+            rng.randrange(n + 1),
+            rng.randrange(20), n - 1, n, n + 1, n + rng.randrange(1000),
+            rng.randrange(1 << 32), 1 << 31, 1 << 32, (1 << 63) - 1, 1 << 64, 10**25
+        ])
 
     def spec():
         k = rng.random()
@@ -680,7 +701,8 @@ def test_range_abuse_is_bounded(srv, resources, name):
 def test_more_range_than_a_header_may_hold(srv, resources):
     value = "bytes=" + ",".join(f"{i}-{i}" for i in range(0, 20000, 2))
     with srv.conn() as c:
-        c.send(b"GET " + resources["file"].target.encode() + b" HTTP/1.1\r\nHost: x\r\nRange: " + value.encode() + b"\r\n\r\n")
+        c.send(b"GET " + resources["file"].target.encode() + b" HTTP/1.1\r\nHost: x\r\nRange: " + value.encode() +
+               b"\r\n\r\n")
         r = c.read_response(asked="10,000 ranges")
         assert r.status in (400, 413, 431), r
     assert srv.get("/version").status == 200
@@ -705,7 +727,8 @@ def test_the_fullest_request_that_is_allowed(srv, resources):
 def test_overlapping_huge_ranges_do_not_multiply_a_big_file(srv):
     """1,000 copies of 6 GiB must not become a 6 TiB answer."""
     r = srv.conn()
-    r.send(b"GET /models/big/tensors/huge HTTP/1.1\r\nHost: x\r\nRange: bytes=" + b",".join([b"0-"] * 1000) + b"\r\n\r\n")
+    r.send(b"GET /models/big/tensors/huge HTTP/1.1\r\nHost: x\r\nRange: bytes=" + b",".join([b"0-"] * 1000) +
+           b"\r\n\r\n")
     head = r.read_head("1,000 x 0-")
     assert head.status in (200, 206, 416), head
     assert head.status == 416 or head.length <= (6 << 30) + 1000000, f"Content-Length {head.length}"

@@ -35,8 +35,10 @@ def documented_budget():
 def write_model(folder, tensors, ranks):
     folder.mkdir()
     rows = ranks * 8
-    head = {f"{i:05}" + "x" * (NAME_BYTES - 5): {"dtype": "F32", "shape": [ranks, 2], "data_offsets": [i * rows, (i + 1) * rows]}
-            for i in range(tensors)}
+    head = {
+        f"{i:05}" + "x" * (NAME_BYTES - 5):
+        {"dtype": "F32", "shape": [ranks, 2], "data_offsets": [i * rows, (i + 1) * rows]} for i in range(tensors)
+    }
     text = json.dumps(head).encode()
     with open(folder / "model.safetensors", "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
@@ -196,7 +198,8 @@ def two_hundred_readers(srv, kind, model):
     """Readers of different files, who ask again when they are told to: how many of them hold an answer, while the connections
     of all are open. Then they go, and so must what they held."""
     with contextlib.ExitStack() as stack:
-        comers = ((i, stack.enter_context(contextlib.closing(Conn(srv.port, timeout=120, rcvbuf=4096)))) for i in range(SLOW))
+        comers = ((i, stack.enter_context(contextlib.closing(Conn(srv.port, timeout=120, rcvbuf=4096))))
+                  for i in range(SLOW))
         good, refused = ask(comers, kind, model)
         if refused:
             time.sleep(1)
@@ -208,7 +211,8 @@ def two_hundred_readers(srv, kind, model):
         assert live(srv) <= COUNTED
         yield len(good)
     others = itertools.cycle(range(SLOW, WIDE_RANKS))       # a file that is made has those go that nobody has
-    srv.wait_for(lambda: srv.get(wide(model, next(others))).status == 200 and live(srv) <= CACHE, "they are freed", timeout=60)
+    srv.wait_for(lambda: srv.get(wide(model, next(others))).status == 200 and live(srv) <= CACHE, "they are freed",
+                 timeout=60)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -238,7 +242,8 @@ def test_a_checkpoint_file_takes_no_more_than_is_counted(tmp_path):
     """--max-memory counts a constant for each checkpoint file, which docs/operations.md tells: what one of one tensor takes, its model
     and its folder included, is no more."""
     count = 4000
-    counted = re.search(r"`--max-memory` counts ([\d,]+) per checkpoint file", (REPO / "docs/operations.md").read_text())
+    counted = re.search(r"`--max-memory` counts ([\d,]+) per checkpoint file",
+                        (REPO / "docs/operations.md").read_text())
     per_file = int(counted.group(1).replace(",", ""))
     taken = []
     for name, models in (("empty", 0), ("full", count)):

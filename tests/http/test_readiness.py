@@ -15,7 +15,8 @@ def publish(root, *names):
 
 
 def health(server):
-    p = subprocess.run([str(tensord_binary()), "health", f"http://127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=60)
+    p = subprocess.run([str(tensord_binary()), "health", f"http://127.0.0.1:{server.port}"], capture_output=True,
+                       text=True, timeout=60)
     return p.returncode, p.stdout + p.stderr
 
 
@@ -38,7 +39,8 @@ def test_an_empty_directory_is_ready_and_warned_of(tmp_path):
 def test_ready_when_enough_models_are_published(tmp_path, how):
     args = [] if how else ["--require-models", "2"]
     with Server(tmp_path, *args, ready=False, **how) as s:
-        s.wait_for(lambda: s.get("/readyz").json()["scan"]["completed"] > 0 and readiness(s)[1] != "scanning", "the first scan")
+        s.wait_for(lambda: s.get("/readyz").json()["scan"]["completed"] > 0 and readiness(s)[1] != "scanning",
+                   "the first scan")
         assert readiness(s) == (503, "too few models", "0 of the 2 models that --require-models asks for are published")
         assert s.get("/readyz").get("Retry-After") and s.gauge("tensord_ready") == 0
         assert s.get("/healthz").status == 200      # it lives; restarting it would not help
@@ -110,7 +112,9 @@ def test_a_model_of_which_all_was_refused_does_not_count(tmp_path):
     with Server(tmp_path, "--require-models", "2", ready=False) as s:
         s.wait_for(lambda: readiness(s)[1] == "too few models", "the first scan")
         assert s.ids() == ["broken", "half"]
-        assert readiness(s)[2] == "1 of the 2 models that --require-models asks for is published; others were refused, GET /models says why"
+        assert readiness(
+            s
+        )[2] == "1 of the 2 models that --require-models asks for is published; others were refused, GET /models says why"
 
 
 def test_young_files_are_waited_for_without_a_warning(tmp_path):

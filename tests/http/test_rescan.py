@@ -218,8 +218,8 @@ def test_without_leases_it_waits_until_files_have_settled(root):
 # ------------------------------------------------------------------------------------------------ who may, and how often
 
 def test_whose_requests_are_heeded(root):
-    passed_on = [("Via", "1.1 x"), ("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-Proto", "https"), ("Forwarded", "for=10.0.0.1"),
-                 ("X-Real-IP", "10.0.0.1"), ("Origin", "http://evil.example")]
+    passed_on = [("Via", "1.1 x"), ("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-Proto", "https"),
+                 ("Forwarded", "for=10.0.0.1"), ("X-Real-IP", "10.0.0.1"), ("Origin", "http://evil.example")]
     with Server(root) as s:
         assert s.request("/rescan", method="POST").status == 200
         for header in passed_on:
@@ -271,9 +271,13 @@ def test_a_scan_that_fails(root):
     with Server(root, rescan="0") as s:
         os.rename(root, str(root) + ".away")
         answer = s.request("/rescan", method="POST")
-        assert answer.status == 503 and "the scan failed, what was published before stays" in answer.json()["error"]["message"], answer
+        assert answer.status == 503 and "the scan failed, what was published before stays" in answer.json(
+        )["error"]["message"], answer
         os.rename(str(root) + ".away", root)
-        assert rescan(s) | {"seconds": 0} == {"published": [], "removed": [], "complete": True, "unsettled": 0, "models": 1, "tensors": 1, "files": 1, "seconds": 0}
+        assert rescan(s) | {"seconds": 0} == {
+            "published": [], "removed": [], "complete": True, "unsettled": 0, "models": 1, "tensors": 1, "files": 1,
+            "seconds": 0
+        }
 
 
 def test_the_end_does_not_wait_for_it(root):

@@ -286,13 +286,17 @@ def test_each_port_answers_its_own(s3, srv):
 
 def test_each_port_names_the_other(s3, srv, root):
     """To whoever asks there for what the other one has."""
-    for path, code in (("/healthz", "NoSuchBucket"), ("/models", "NoSuchBucket"), ("/api/models/org/model", "NoSuchBucket"),
-                       ("/models/org/model/tensors/a", "NoSuchBucket"), ("/org/model/resolve/main/config.json", "NoSuchKey")):
+    for path, code in (("/healthz", "NoSuchBucket"), ("/models", "NoSuchBucket"),
+                       ("/api/models/org/model", "NoSuchBucket"), ("/models/org/model/tensors/a", "NoSuchBucket"),
+                       ("/org/model/resolve/main/config.json", "NoSuchKey")):
         message = check_s3_error(s3.ask(path), 404, code).find("Message").text
         assert "port for clients of S3" in message and "(--listen)" in message, path
     for path in ("/nothing", "/org/nothing"):
         assert "--listen" not in s3.ask(path).body.decode(), path
-    signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"}
+    signed = {
+        "Authorization":
+        "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+    }
     asks = (("/local?list-type=2", {}), ("/org/model/config.json", signed), ("/", {"x-amz-date": "20260101T000000Z"}),
             ("/models/org/nothing", signed))
     for path, headers in asks:

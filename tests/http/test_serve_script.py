@@ -15,8 +15,9 @@ class Script:
     def __init__(self, tmp_path, *args, **env):
         self.out, self.err = tmp_path / "out", tmp_path / "err"
         with open(self.out, "wb") as out, open(self.err, "wb") as err:
-            self.proc = subprocess.Popen([REPO / "serve.sh", tmp_path / "models", "--listen", "127.0.0.1:0", *args], stdout=out,
-                                         stderr=err, stdin=subprocess.DEVNULL, start_new_session=True, env={**os.environ, **env})
+            self.proc = subprocess.Popen([REPO / "serve.sh", tmp_path / "models", "--listen", "127.0.0.1:0", *args],
+                                         stdout=out, stderr=err, stdin=subprocess.DEVNULL, start_new_session=True,
+                                         env={**os.environ, **env})
 
     def wait_for(self, path, pattern):
         deadline = time.monotonic() + 500        # a whole build, where there is none yet

@@ -11,7 +11,10 @@ from safetensors.numpy import load as load_safetensors
 
 from harness import DTYPE_BITS, check_error, enc, pattern, tensor, write_by_hand
 
-SHAPES = {"t0": [], "t1": [17], "t2": [12, 10], "t3": [5, 6, 7], "t4": [3, 4, 5, 6], "t5": [2, 3, 2, 3, 4], "empty": [4, 0, 3], "ones": [1, 1, 8]}
+SHAPES = {
+    "t0": [], "t1": [17], "t2": [12, 10], "t3": [5, 6, 7], "t4": [3, 4, 5, 6], "t5": [2, 3, 2, 3, 4], "empty":
+    [4, 0, 3], "ones": [1, 1, 8]
+}
 NUMPY = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "U8": "|u1", "BOOL": "|b1", "C64": "<c8", "F64": "<f8", "I8": "|i1",
          "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8"}
 
@@ -49,13 +52,23 @@ def index(text):
 
 
 def get(srv, name, model="m", **query):
-    return srv.get(f"/models/{model}/tensors/{enc(name, '/')}?" + "&".join(f"{k}={enc(v, ':,-')}" for k, v in query.items()))
+    return srv.get(f"/models/{model}/tensors/{enc(name, '/')}?" + "&".join(f"{k}={enc(v, ':,-')}"
+                                                                           for k, v in query.items()))
 
 
 SLICES = {
-    "t1": ["0:5", "5:", ":-3", "-4:", "0:100", "100:", "-100:3", "7:3", ":", "5", "-1", "...", "...,3", "0:0", "-5:-2", "16:17"],
-    "t2": ["0:4,:", ":,0:4", "2:7,3:9", "99999999999999999999:", ":-99999999999999999999", "5", "5,3", ":,5", "-1,-1", "...,0:3", "0:3,...", "11:12,9:10", "3:3", ":,7:2", "0:12,0:10", "..."],
-    "t3": [":,2:4,:", "1:3,:,2:5", "...,1:3", "2,...", "2,3", ":,:,6", "1,...,3", "4,5,6", "0:5,0:6,1:2", ":,1", "-2:,-2:,-2:"],
+    "t1": [
+        "0:5", "5:", ":-3", "-4:", "0:100", "100:", "-100:3", "7:3", ":", "5", "-1", "...", "...,3", "0:0", "-5:-2",
+        "16:17"
+    ],
+    "t2": [
+        "0:4,:", ":,0:4", "2:7,3:9", "99999999999999999999:", ":-99999999999999999999", "5", "5,3", ":,5", "-1,-1",
+        "...,0:3", "0:3,...", "11:12,9:10", "3:3", ":,7:2", "0:12,0:10", "..."
+    ],
+    "t3": [
+        ":,2:4,:", "1:3,:,2:5", "...,1:3", "2,...", "2,3", ":,:,6", "1,...,3", "4,5,6", "0:5,0:6,1:2", ":,1",
+        "-2:,-2:,-2:"
+    ],
     "t4": ["1:3,1:3,1:3,1:3", ":,:,:,2", "0,:,2:4,1:5", "2,1:2,:,3:", ":,3,:,0:2", "...,4:6"],
     "t5": [":,1:2,:,1:2,:", "1,2,0:1,0:2,1:3", ":,:,:,:,0", "0:1,...,3:", ":,0:2,1,:,2:4"],
     "empty": [":", "1:3", ":,0:0", "2", "...,1"],
@@ -118,7 +131,9 @@ def test_shards_are_torchs_chunks(srv):
                     assert json.loads(r.get("X-Tensor-Shape")) == list(want.shape), f"{name} {dim}:{rank}/{size}"
 
 
-@pytest.mark.parametrize("text", ["", "0", "0:1", "0:1/0", "0:2/2", "2:0/2", "-3:0/2", "0:-1/2", "a:0/2", "0:0/2/3", "0:0/-2", ":0/2", "0:/2"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "0", "0:1", "0:1/0", "0:2/2", "2:0/2", "-3:0/2", "0:-1/2", "a:0/2", "0:0/2/3", "0:0/-2", ":0/2", "0:/2"])
 def test_bad_shards(srv, text):
     check_error(get(srv, "t2", shard=text), 400)
 
@@ -149,7 +164,8 @@ def test_safetensors_format(srv, tmp_path):
         (tmp_path / "x.safetensors").write_bytes(r.body)
         with safe_open(tmp_path / "x.safetensors", "np") as f:
             assert list(f.keys()) == [name] and f.metadata() == {"format": "pt"}
-            assert f.get_tensor(name).tobytes() == array(name).tobytes() and list(f.get_tensor(name).shape) == SHAPES[name]
+            assert f.get_tensor(name).tobytes() == array(name).tobytes() and list(
+                f.get_tensor(name).shape) == SHAPES[name]
     r = get(srv, "t2", format="safetensors", slice="3:5,:")
     assert load_safetensors(r.body)["t2"].tobytes() == array("t2")[3:5].tobytes()
     e = check_error(get(srv, "t2", format="pickle"), 400, "pickle", "raw, npy and safetensors")
@@ -177,8 +193,8 @@ def test_parts_of_tensors_that_do_not_lie_in_order(srv):
 
 def test_validators_tell_parts_apart(srv):
     seen = {}
-    for query in ("", "?slice=0:4", "?slice=0:4,:", "?slice=1:5", "?slice=0", "?slice=0:1", "?shard=0:0/3", "?shard=1:0/3", "?format=npy", "?format=safetensors",
-                  "?format=npy&slice=0:4"):
+    for query in ("", "?slice=0:4", "?slice=0:4,:", "?slice=1:5", "?slice=0", "?slice=0:1", "?shard=0:0/3",
+                  "?shard=1:0/3", "?format=npy", "?format=safetensors", "?format=npy&slice=0:4"):
         r = srv.get("/models/m/tensors/t2" + query)
         assert r.status == 200, f"{query}: {r}"
         same = seen.setdefault(r.etag, (query, r.body, r.get("X-Tensor-Shape")))
@@ -192,7 +208,8 @@ def test_validators_tell_parts_apart(srv):
 # ------------------------------------------------------------------------------------------ tensors:read
 
 def test_a_batch_of_tensors(srv):
-    ask = [{"name": "t3", "slice": "1:3"}, {"name": "t1"}, {"name": "t4", "slice": "0,...,2:4"}, {"name": "t3"}, {"name": "empty"}]
+    ask = [{"name": "t3", "slice": "1:3"}, {"name": "t1"}, {"name": "t4", "slice": "0,...,2:4"}, {"name": "t3"},
+           {"name": "empty"}]
     want = [array("t3")[1:3], array("t1"), array("t4")[0, ..., 2:4], array("t3"), array("empty")]
     r = srv.post("/models/m/tensors:read", {"tensors": ask, "format": "raw"})
     assert r.status == 200 and r.body == b"".join(w.tobytes() for w in want), r
@@ -215,9 +232,11 @@ def test_bad_batches(srv):
     check_error(post({"tensors": [{"name": "t1", "slices": "0:2"}]}), 400, r'unknown key \"slices\"')
     check_error(post({"tensors": [], "formats": "raw"}), 400, r'unknown key \"formats\"')
     check_error(post(b'{"tensors":[],"tensors":[]}'), 400, "twice")
-    for body in (b"", b"{", b"[]", b"{}", b'{"tensors":{}}', b'{"tensors":[1]}', b'{"tensors":[{}]}', b'{"tensors":[{"name":1}]}',
-                 b'{"tensors":[],"format":"npy"}', b'{"tensors":[],"format":1}', b'{"tensors":[],"x":1}', b'{"tensors":[]}x',
-                 b'{"tensors":[],"tensors":[]}', b'{"tensors":[{"name":"t1","name":"t1"}]}', b'{"tensors":[{"name":"t1","x":1}]}', b"\xff", b"[" * 100000):
+    for body in (b"", b"{", b"[]", b"{}", b'{"tensors":{}}', b'{"tensors":[1]}', b'{"tensors":[{}]}',
+                 b'{"tensors":[{"name":1}]}', b'{"tensors":[],"format":"npy"}', b'{"tensors":[],"format":1}',
+                 b'{"tensors":[],"x":1}', b'{"tensors":[]}x', b'{"tensors":[],"tensors":[]}',
+                 b'{"tensors":[{"name":"t1","name":"t1"}]}', b'{"tensors":[{"name":"t1","x":1}]}', b"\xff",
+                 b"[" * 100000):
         check_error(post(body), 400)
     check_error(srv.get("/models/m/tensors:read"), 405, allow=("POST",))
     r = post({"tensors": []})

@@ -17,7 +17,8 @@ ATTACKER, GOOD, OTHER = "127.0.0.1", "127.0.0.5", "127.0.0.6"
 SMALL = "/models/small/tensors/w"
 BIG = "/models/large/tensors/w"
 BIG_BYTES = 48 << 20
-OPEN_CONNECTIONS = (r"tensord_(http_)?connections(_open|_active|_current)?", r"tensord_(open|active|current)_connections")
+OPEN_CONNECTIONS = (r"tensord_(http_)?connections(_open|_active|_current)?",
+                    r"tensord_(open|active|current)_connections")
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +151,10 @@ def test_slowhttptest(attacked, root, name):
         time.sleep(3)
     assert not idle.failures, idle.failures[:3]
     base_sockets, base_threads = s.sockets(), s.threads()
-    cmd = ["slowhttptest", "-c", "600", "-r", "200", "-l", str(seconds), "-p", "3", "-u", f"http://127.0.0.1:{s.port}{target}",
-           *ATTACKS[name]]
+    cmd = [
+        "slowhttptest", "-c", "600", "-r", "200", "-l",
+        str(seconds), "-p", "3", "-u", f"http://127.0.0.1:{s.port}{target}", *ATTACKS[name]
+    ]
     most = 0
     with GoodClient(s.port, data) as busy:
         p = subprocess.Popen(cmd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
@@ -167,7 +170,8 @@ def test_slowhttptest(attacked, root, name):
                 p.kill()
             out = p.communicate()[0].decode("utf-8", "replace")
     assert "slow HTTP test status" in out or "Test ended" in out or "test ended" in out.lower(), out[-1500:]
-    assert most > base_sockets + 20 or name not in ("slow headers", "slow read"), f"{name}: the attack never took place: {most} sockets\n{out[-1500:]}"
+    assert most > base_sockets + 20 or name not in (
+        "slow headers", "slow read"), f"{name}: the attack never took place: {most} sockets\n{out[-1500:]}"
     assert not busy.failures, f"{name}: {len(busy.failures)} of {len(busy.latencies)} good requests failed: {busy.failures[:3]}"
     allowed = max(2 * idle.p99(), floor())
     assert busy.p99() <= allowed, f"{name}: p99 of the good client {busy.p99() * 1e3:.1f} ms, idle {idle.p99() * 1e3:.1f} ms, " \
@@ -213,7 +217,8 @@ def test_slow_headers_are_cut_at_the_deadline_not_later(root, start):
     for c in conns:
         c.close()
     assert not open_, f"{len(open_)} of 30 are open after 8 s, --header-timeout is 2"
-    assert 1.5 <= min(closed_at) and max(closed_at) <= 2 * 1.2 + 1.5, f"closed between {min(closed_at):.1f} and {max(closed_at):.1f} s"
+    assert 1.5 <= min(closed_at) and max(
+        closed_at) <= 2 * 1.2 + 1.5, f"closed between {min(closed_at):.1f} and {max(closed_at):.1f} s"
 
 
 def test_the_header_deadline_counts_for_every_request_of_a_connection(root, start):
@@ -264,7 +269,8 @@ def test_stopped_readers_are_cleared_by_send_timeout(root, start):
         c.send(b"GET " + BIG.encode() + b" HTTP/1.1\r\nHost: x\r\n\r\n")
     time.sleep(0.5)
     during = s.anon_bytes()
-    assert during - base_anon < 100 * (1 << 20) * (4 if is_sanitized() else 1), f"{(during - base_anon) >> 20} MiB for 100 connections"
+    assert during - base_anon < 100 * (1 << 20) * (4 if is_sanitized() else
+                                                   1), f"{(during - base_anon) >> 20} MiB for 100 connections"
     assert s.get(SMALL, source=GOOD).status == 200
     s.wait_for(lambda: s.sockets() <= base_sockets + 1 and s.threads() <= base_threads + 1,
                f"100 stopped readers gone (sockets {base_sockets}, threads {base_threads})", timeout=3 * 1.2 + 4)
@@ -474,7 +480,8 @@ def test_many_short_connections(root, start):
     for t in threads:
         t.join()
     assert not failures, failures[:3]
-    s.wait_for(lambda: s.sockets() <= base_sockets + 1 and s.threads() <= base_threads + 1, "sockets and threads back", timeout=5)
+    s.wait_for(lambda: s.sockets() <= base_sockets + 1 and s.threads() <= base_threads + 1, "sockets and threads back",
+               timeout=5)
     grown = s.anon_bytes() - base_anon
     assert grown < (48 << 20 if is_sanitized() else 8 << 20), f"{grown >> 20} MiB more after 2,000 connections"
 
@@ -483,7 +490,8 @@ def test_zz_min_rate_cuts(min_rate_verdict):
     """Below --min-rate over 30 s a reader is cut; one above it is left alone. (The readers began with this module.)"""
     s, result, threads, gone, began = min_rate_verdict
     # The slow reader itself may go on reading what its own kernel holds: look at the server's side.
-    s.wait_for(lambda: "cut=slow" in s.log() or "100 B/s" in result, "the reader at 100 B/s cut", timeout=max(1, began + 60 - time.monotonic()))
+    s.wait_for(lambda: "cut=slow" in s.log() or "100 B/s" in result, "the reader at 100 B/s cut",
+               timeout=max(1, began + 60 - time.monotonic()))
     if time.monotonic() - began < 40:
         time.sleep(40 - (time.monotonic() - began))
     line = [x for x in s.log().split("\n") if "/models/large" in x and "cut=slow" in x]

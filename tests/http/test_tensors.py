@@ -59,8 +59,9 @@ def test_names_percent_encoded_or_not(srv, tree):
         for n, t in m.tensors.items():
             base = "/models/org/names/tensors/"
             check_bytes(c.request(base + enc(n)), t, f"{n!r} wholly encoded")
-            check_bytes(c.request(base + "".join(f"%{b:02x}" for b in n.encode())) if len(n) < 300 else c.request(base + enc(n)),
-                        t, f"{n!r} every byte encoded, lower case")
+            check_bytes(
+                c.request(base +"".join(f"%{b:02x}" for b in n.encode())) if len(n) < 300 else c.request(base + enc(n)),
+                t, f"{n!r} every byte encoded, lower case")
             if not n.startswith("/") and not any(s in ("", ".", "..") for s in n.split("/")):
                 check_bytes(c.request(base + enc(n, "/")), t, f"{n!r} with raw slashes")
                 check_bytes(c.request(base + enc(n, "/!$&'()*+,;=:@~")), t, f"{n!r} with raw sub-delims")
@@ -106,7 +107,9 @@ def test_bytes_beyond_4_gib(srv, tree):
     total = 6 << 30
     with srv.conn() as c:
         for at in BIG_MARKS:
-            for first, last in ((at, at + BIG_MARK_BYTES - 1), (max(0, at - 10), at + 20), (at + 5, min(total - 1, at + 70000))):
+            for first, last in ((at, at + BIG_MARK_BYTES - 1), (max(0, at - 10), at + 20), (at + 5,
+                                                                                            min(total - 1,
+                                                                                                at + 70000))):
                 r = c.request("/models/big/tensors/huge", {"Range": f"bytes={first}-{last}"})
                 assert r.status == 206 and r.get("Content-Range") == f"bytes {first}-{last}/{total}", r
                 assert r.body == big_slice(first, last), f"huge {first}-{last}"
@@ -114,11 +117,13 @@ def test_bytes_beyond_4_gib(srv, tree):
                 r = c.request("/models/big/files/model.safetensors", {"Range": f"bytes={off + first}-{off + last}"})
                 assert r.status == 206 and r.body == big_slice(first, last), f"file {off + first}-{off + last}: {r}"
         r = c.request("/models/big/tensors/huge", {"Range": "bytes=-100"})
-        assert r.body == big_slice(total - 100, total - 1) and r.get("Content-Range") == f"bytes {total - 100}-{total - 1}/{total}"
+        assert r.body == big_slice(total - 100,
+                                   total - 1) and r.get("Content-Range") == f"bytes {total - 100}-{total - 1}/{total}"
         r = c.request("/models/big/files/model.safetensors", {"Range": f"bytes=-{tail.nbytes}"})
         assert r.status == 206 and r.body == tail.data
         r = c.request("/models/big/tensors/huge", {"Range": f"bytes={5 << 30}-{(5 << 30) + 9},4294967296-4294967300"})
-        assert r.status == 206 and big_slice(5 << 30, (5 << 30) + 9) in r.body and big_slice(1 << 32, (1 << 32) + 4) in r.body
+        assert r.status == 206 and big_slice(5 << 30, (5 << 30) + 9) in r.body and big_slice(1 << 32,
+                                                                                             (1 << 32) + 4) in r.body
         r = c.request("/models/big/tensors/huge", {"Range": f"bytes={total}-"})
         assert r.status == 416 and r.get("Content-Range") == f"bytes */{total}", r
 
@@ -144,7 +149,8 @@ def test_etags_tell_tensors_apart(srv, tree):
 def test_shard_bytes_come_from_their_shard(srv, tree):
     m = tree.models["sharded"]
     for e in srv.json("/models/sharded/tensors")["tensors"]:
-        r = srv.get(f"/models/sharded/files/{e['file']}", {"Range": f"bytes={e['offset']}-{e['offset'] + e['nbytes'] - 1}"})
+        r = srv.get(f"/models/sharded/files/{e['file']}",
+                    {"Range": f"bytes={e['offset']}-{e['offset'] + e['nbytes'] - 1}"})
         assert r.status == 206 and r.body == m.tensors[e["name"]].data, e
 
 
@@ -159,9 +165,10 @@ def test_head_needs_no_body_and_keeps_the_connection(srv, tree):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-@pytest.mark.parametrize("target", ["/models", "/models/plain", "/models/plain/tensors", "/models/plain/tensors/step",
-                                    "/models/plain/files/config.json", "/healthz", "/metrics", "/models/plain/tensors:read",
-                                    "/models/plain/plans"])
+@pytest.mark.parametrize("target", [
+    "/models", "/models/plain", "/models/plain/tensors", "/models/plain/tensors/step",
+    "/models/plain/files/config.json", "/healthz", "/metrics", "/models/plain/tensors:read", "/models/plain/plans"
+])
 def test_other_methods_are_405_with_allow(srv, method, target):
     r = srv.request(target, method=method)
     if target.endswith((":read", "plans")):
@@ -174,7 +181,8 @@ def test_405_with_a_body_closes_and_does_not_read_it_as_a_request(srv):
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         with srv.conn() as c:
             body = b"GET /version?smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
-            c.send(b"%s /models HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (method.encode(), len(body), body))
+            c.send(b"%s /models HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" %
+                   (method.encode(), len(body), body))
             r = c.read_response(asked=method)
             check_error(r, (405, 413, 400))
             assert c.ended() and not c.buf, f"{method} with a body: then came {c.buf[:200]!r}"

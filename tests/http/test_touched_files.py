@@ -90,7 +90,8 @@ def then_unlinked(path, new):
     os.rename(copy, path)
 
 
-@pytest.mark.parametrize("write", [whole, tail, backwards, rewritten, through_a_mapping, then_unlinked], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("write", [whole, tail, backwards, rewritten, through_a_mapping, then_unlinked],
+                         ids=lambda f: f.__name__)
 def test_overwritten_and_the_mtime_put_back(host, write):
     """No complete answer under the old tag holds a byte that was written later; and the new bytes get a new tag."""
     s, path, w = host
@@ -244,7 +245,8 @@ def test_small_answers_while_metadata_changes_all_the_time(host):
     for i in range(40):
         path.chmod(0o644 if i % 2 else 0o604)
         time.sleep(0.05)
-    s.wait_for(lambda: s.get("/models/m/tensors/w", {"Range": "bytes=0-9"}).status == 206, "service after the last change")
+    s.wait_for(lambda: s.get("/models/m/tensors/w", {"Range": "bytes=0-9"}).status == 206,
+               "service after the last change")
     stop.set()
     for t in readers:
         t.join()

@@ -35,7 +35,8 @@ CASES = {
     "header FF": (7, "refuse", frame(b"\xff")),
     "header with FF in a name": (7, "refuse", frame(b'{"\xff":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}')),
     "header with overlong UTF-8": (7, "refuse", frame(b'{"\xc0\xaf":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}')),
-    "header with a UTF-8 surrogate": (7, "refuse", frame(b'{"\xed\xa0\x80":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}')),
+    "header with a UTF-8 surrogate":
+    (7, "refuse", frame(b'{"\xed\xa0\x80":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}')),
     "header {": (8, "refuse", frame(b"{")),
     "header {{": (8, "refuse", frame(b"{{")),
     "header [": (8, "refuse", frame(b"[]")),
@@ -50,8 +51,11 @@ CASES = {
     "byte order mark": (8, "refuse", frame(b"\xef\xbb\xbf{}")),
     "raw control character in a name": (8, "refuse", frame(b'{"a\n":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}')),
     "bad escape in a name": (8, "refuse", frame(b'{"a\\x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}')),
-    "ten tensors on one range": (9, "refuse", frame(json.dumps(
-        {f"t{i}": {"dtype": "U8", "shape": [16], "data_offsets": [0, 16]} for i in range(10)}).encode(), D16)),
+    "ten tensors on one range":
+    (9, "refuse",
+     frame(
+         json.dumps({f"t{i}": {"dtype": "U8", "shape": [16], "data_offsets": [0, 16]} for i in range(10)}).encode(),
+         D16)),
     "two that overlap by one": (9, "refuse", frame(head(a=("U8", [8], [0, 8]), b=("U8", [9], [7, 16])), D16)),
     "trailing byte": (10, "refuse", one("U8", [16], [0, 16], D16 + b"x")),
     "trailing data without tensors": (10, "refuse", frame(b"{}", b"x")),
@@ -73,8 +77,10 @@ CASES = {
     "offsets as a float": (17, "refuse", one("U8", [1], [0, 1.0], b"x")),
     "offset -1": (17, "refuse", one("U8", [1], [-1, 0], b"")),
     "offset -0": (17, "refuse", frame(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[-0,1]}}', b"x")),
-    "offset with an exponent": (17, "refuse", frame(b'{"a":{"dtype":"U8","shape":[10],"data_offsets":[0,1e1]}}', D16[:10])),
-    "offset with a leading zero": (17, "refuse", frame(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[00,1]}}', b"x")),
+    "offset with an exponent": (17, "refuse",
+                                frame(b'{"a":{"dtype":"U8","shape":[10],"data_offsets":[0,1e1]}}', D16[:10])),
+    "offset with a leading zero": (17, "refuse", frame(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[00,1]}}',
+                                                       b"x")),
     "offset 2^64": (17, "refuse", one("U8", [1], [0, 2**64], b"x")),
     "offset 2^64+1": (17, "refuse", one("U8", [1], [2**64, 2**64 + 1], b"x")),
     "offset of 40 digits": (17, "refuse", one("U8", [1], [0, int("9" * 40)], b"x")),
@@ -104,14 +110,22 @@ CASES = {
     "tensor is empty object": (19, "refuse", frame(b'{"a":{}}')),
     "tensor is a number": (19, "refuse", frame(b'{"a":5}')),
     "tensor is null": (19, "refuse", frame(b'{"a":null}')),
-    "duplicate tensor": (20, "refuse", frame(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
-                                             b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
-    "duplicate tensor, other bytes": (20, "refuse", frame(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
-                                                          b'"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', b"xy")),
-    "duplicate by an escape": (20, "refuse", frame(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
-                                                   b'"\\u0061":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
-    "duplicate dtype": (20, "refuse", frame(b'{"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
-    "duplicate data_offsets": (20, "refuse", frame(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,0],"data_offsets":[0,1]}}', b"x")),
+    "duplicate tensor": (20, "refuse",
+                         frame(
+                             b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
+                             b'"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
+    "duplicate tensor, other bytes": (20, "refuse",
+                                      frame(
+                                          b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
+                                          b'"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', b"xy")),
+    "duplicate by an escape": (20, "refuse",
+                               frame(
+                                   b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
+                                   b'"\\u0061":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
+    "duplicate dtype": (20, "refuse", frame(b'{"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+                                            b"x")),
+    "duplicate data_offsets":
+    (20, "refuse", frame(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,0],"data_offsets":[0,1]}}', b"x")),
     "duplicate metadata key": (20, "refuse", frame(b'{"__metadata__":{"k":"1","k":"2"}}')),
     "duplicate metadata": (20, "refuse", frame(b'{"__metadata__":{"k":"1"},"__metadata__":{"k":"2"}}')),
     "metadata integer": (21, "refuse", frame(b'{"__metadata__":{"k":1}}')),
@@ -128,13 +142,19 @@ CASES = {
     "100,000 deep in a value": (23, "refuse", frame(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")),
     "100,000 deep objects": (23, "refuse", frame(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)),
     "1,000,000 deep, unclosed": (23, "refuse", frame(b"[" * 1_000_000)),
-    "deep in an unknown member": (23, "refuse", frame(b'{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}}")),
-    "escaped NUL in a name": (24, "either", frame(b'{"a\\u0000b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
+    "deep in an unknown member":
+    (23, "refuse",
+     frame(b'{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0],"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}}")),
+    "escaped NUL in a name": (24, "either", frame(b'{"a\\u0000b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+                                                  b"x")),
     "raw NUL in a name": (24, "refuse", frame(b'{"a\0b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
     "lone high surrogate": (25, "refuse", frame(b'{"a\\ud800":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
     "lone low surrogate": (25, "refuse", frame(b'{"a\\udc00":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
-    "surrogates in the wrong order": (25, "refuse", frame(b'{"a\\udc00\\ud800":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
-    "surrogate pair": (25, "accept", frame(b'{"a\\ud83d\\ude00":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
+    "surrogates in the wrong order": (25, "refuse",
+                                      frame(b'{"a\\udc00\\ud800":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+                                            b"x")),
+    "surrogate pair": (25, "accept", frame(b'{"a\\ud83d\\ude00":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+                                           b"x")),
     "NUL padding": (26, "refuse", frame(head(a=("U8", [1], [0, 1])) + b"\0" * 5, b"x")),
     "NUL in front": (26, "refuse", frame(b"\0" + head(a=("U8", [1], [0, 1])), b"x")),
     "garbage behind the object": (26, "refuse", frame(head(a=("U8", [1], [0, 1])) + b" x", b"x")),
@@ -143,23 +163,31 @@ CASES = {
     "dims [2^64-1, 0]": (27, "accept", one("U8", [2**64 - 1, 0], [0, 0])),
     "dims [2^63, 2, 0] overflow before the 0": (27, "refuse", one("U8", [2**63, 2, 0], [0, 0])),
     "offsets whose end + N + 8 overflows": (28, "refuse", one("U8", [2**64 - 1], [0, 2**64 - 1])),
-    "two offsets near 2^64": (28, "refuse", frame(head(a=("U8", [2**63], [0, 2**63]), b=("U8", [2**63], [2**63, 2**64 - 1])))),
+    "two offsets near 2^64": (28, "refuse",
+                              frame(head(a=("U8", [2**63], [0, 2**63]), b=("U8", [2**63], [2**63, 2**64 - 1])))),
     "shape [2,0]": (29, "accept", one("F32", [2, 0], [0, 0])),
     "shape [0]": (29, "accept", one("F32", [0], [0, 0])),
-    "zero-size between others": (29, "accept", frame(head(a=("U8", [8], [0, 8]), z=("F32", [0], [8, 8]), b=("U8", [8], [8, 16])), D16)),
+    "zero-size between others": (29, "accept",
+                                 frame(head(a=("U8", [8], [0, 8]), z=("F32", [0], [8, 8]), b=("U8", [8], [8, 16])),
+                                       D16)),
     "shape []": (30, "accept", one("F32", [], [0, 4], b"xxxx")),
     "shape [] of 8 bytes": (30, "refuse", one("F32", [], [0, 8], b"xxxxxxxx")),
     "leading white space": (31, "accept", frame(b" \n\t\r" + head(a=("U8", [1], [0, 1])), b"x")),
     "trailing white space": (31, "accept", frame(head(a=("U8", [1], [0, 1])) + b" \n\t\r", b"x")),
-    "white space within": (31, "accept", frame(b'{ "a" : {\n"dtype" :\t"U8", "shape" : [ 1 ] , "data_offsets" : [ 0 , 1 ] } }', b"x")),
+    "white space within": (31, "accept",
+                           frame(b'{ "a" : {\n"dtype" :\t"U8", "shape" : [ 1 ] , "data_offsets" : [ 0 , 1 ] } }',
+                                 b"x")),
     # and good ones that look odd
     "no tensors": (0, "accept", frame(b"{}")),
     "members in another order": (0, "accept", frame(b'{"a":{"data_offsets":[0,1],"shape":[1],"dtype":"U8"}}', b"x")),
-    "escapes in member names": (0, "accept", frame(b'{"a":{"\\u0064type":"U8","sh\\u0061pe":[1],"data_offsets":[0,1]}}', b"x")),
+    "escapes in member names": (0, "accept",
+                                frame(b'{"a":{"\\u0064type":"U8","sh\\u0061pe":[1],"data_offsets":[0,1]}}', b"x")),
     "header order is not data order": (0, "accept", frame(head(b=("U8", [8], [8, 16]), a=("U8", [8], [0, 8])), D16)),
-    "unknown member of a tensor": (0, "accept", frame(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1}}', b"x")),
+    "unknown member of a tensor": (0, "accept",
+                                   frame(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1}}', b"x")),
     "empty name": (0, "accept", frame(b'{"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
-    "name of 100 KB": (0, "accept", frame(b'{"' + b"n" * 100_000 + b'":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
+    "name of 100 KB": (0, "accept",
+                       frame(b'{"' + b"n" * 100_000 + b'":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x")),
     "100 dimensions": (0, "either", one("U8", [1] * 100, [0, 1], b"x")),
     "unaligned header": (0, "accept", frame(head(a=("F64", [1], [0, 8])) + b" " * 3, D16[:8])),
     "odd data alignment": (0, "accept", frame(head(a=("U8", [1], [0, 1]), b=("F64", [1], [1, 9])), D16[:9])),
@@ -167,7 +195,8 @@ CASES = {
 
 # Deliberately stricter than the package, with the reason.
 STRICTER = {
-    "duplicate tensor": "the format forbids duplicate keys; the package keeps the last, so two readers may see different bytes",
+    "duplicate tensor":
+    "the format forbids duplicate keys; the package keeps the last, so two readers may see different bytes",
     "duplicate by an escape": "as above: the same key in other spelling",
     "duplicate metadata key": "as above, for metadata",
 }

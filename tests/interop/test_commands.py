@@ -22,14 +22,16 @@ BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)} 
 
 
 def run(*args, **env):
-    return subprocess.run([os.fsencode(tensord_binary()), *map(os.fsencode, args)], capture_output=True, timeout=120, stdin=subprocess.DEVNULL,
+    return subprocess.run([os.fsencode(tensord_binary()), *map(os.fsencode, args)], capture_output=True, timeout=120,
+                          stdin=subprocess.DEVNULL,
                           env={**{k: v for k, v in os.environ.items() if not k.startswith("TENSORD_")}, **env})
 
 
 def assert_harmless(output, lines=None):
     text = output.decode()       # raises where it is not UTF-8
     for c in text:
-        assert c == "\n" or (unicodedata.category(c) not in ("Cc", "Zl", "Zp") and ord(c) not in BIDI), (hex(ord(c)), text)
+        assert c == "\n" or (unicodedata.category(c) not in ("Cc", "Zl", "Zp") and ord(c) not in BIDI), (hex(ord(c)),
+                                                                                                         text)
     if lines is not None:
         assert text.count("\n") == lines and text.endswith("\n"), text
 
@@ -42,7 +44,8 @@ def hostile(tmp_path):
         os.makedirs(top + b"/" + name)
     write_by_hand(os.fsdecode(top + b"/m/model.safetensors"), [tensor("w", "F32", [4])])
     odd = HOSTILE.replace(b"\x9b2J\xff", b"").decode()
-    write_by_hand(os.fsdecode(top + b"/good" + odd.encode() + b"/" + odd.encode() + b".safetensors"), [tensor(odd, "F32", [4])], {odd: odd})
+    write_by_hand(os.fsdecode(top + b"/good" + odd.encode() + b"/" + odd.encode() + b".safetensors"),
+                  [tensor(odd, "F32", [4])], {odd: odd})
     with open(top + b"/m/bad" + HOSTILE + b".safetensors", "wb") as f:
         f.write(b"x")
     with open(top + b"/m/broken" + odd.encode() + b".safetensors", "wb") as f:
@@ -55,23 +58,45 @@ def test_messages_do_not_act_on_a_terminal(hostile, tmp_path):
     file = hostile + b"/m/bad" + HOSTILE + b".safetensors"
     gone = hostile + b"/gone"
     wrong = [  # arguments, exit status
-        (["inspect", file], 1), (["inspect", gone], 1), (["inspect", b"--" + HOSTILE], 2), (["inspect", file, file], 2),
-        (["plan", gone, HOSTILE, "--engine", "none", "--tp", "1"], 1), (["plan", hostile, HOSTILE, "--engine", "none", "--tp", "1"], 1),
-        (["plan", hostile, "m", "--engine", HOSTILE, "--tp", "1"], 2), (["plan", hostile, "m", "--engine", "none", "--tp", HOSTILE], 2),
-        (["plan", hostile, "m", "--engine", "none", "--tp", "1", "--checkpoint", HOSTILE], 1), (["plan", hostile, "m", "--plan", gone], 1),
-        (["plan", hostile, "m", "--plan", file], 1), (["plan", b"-" + HOSTILE], 2), (["plan", hostile, "m", "x", HOSTILE], 2),
-        (["verify", gone], 1), (["verify", b"-" + HOSTILE], 2), (["verify", hostile, HOSTILE], 2), (["verify", hostile, "--state-dir", file], 1),
-        (["health", b"http://" + HOSTILE], 2), (["health", HOSTILE], 2), (["health", b"http://127.0.0.1:1/\r\n\r\nGET"], 2),
-        ([HOSTILE], 2), ([b"--" + HOSTILE], 2), (["help", HOSTILE], 2),
-        (["serve", gone], 1), (["serve", file], 1), (["serve", hostile, b"--" + HOSTILE], 2), (["serve", hostile, HOSTILE], 2),
-        (["serve", hostile, "--listen", HOSTILE], 2), (["serve", hostile, "--s3-listen", HOSTILE], 2), (["serve", hostile, "--log-level", HOSTILE], 2),
-        (["serve", hostile, "--access-log", gone + b"/x", "--listen", "127.0.0.1:0"], 1), (["serve", hostile, "--settle", HOSTILE], 2),
+        (["inspect", file], 1),
+        (["inspect", gone], 1),
+        (["inspect", b"--" + HOSTILE], 2),
+        (["inspect", file, file], 2),
+        (["plan", gone, HOSTILE, "--engine", "none", "--tp", "1"], 1),
+        (["plan", hostile, HOSTILE, "--engine", "none", "--tp", "1"], 1),
+        (["plan", hostile, "m", "--engine", HOSTILE, "--tp", "1"], 2),
+        (["plan", hostile, "m", "--engine", "none", "--tp", HOSTILE], 2),
+        (["plan", hostile, "m", "--engine", "none", "--tp", "1", "--checkpoint", HOSTILE], 1),
+        (["plan", hostile, "m", "--plan", gone], 1),
+        (["plan", hostile, "m", "--plan", file], 1),
+        (["plan", b"-" + HOSTILE], 2),
+        (["plan", hostile, "m", "x", HOSTILE], 2),
+        (["verify", gone], 1),
+        (["verify", b"-" + HOSTILE], 2),
+        (["verify", hostile, HOSTILE], 2),
+        (["verify", hostile, "--state-dir", file], 1),
+        (["health", b"http://" + HOSTILE], 2),
+        (["health", HOSTILE], 2),
+        (["health", b"http://127.0.0.1:1/\r\n\r\nGET"], 2),
+        ([HOSTILE], 2),
+        ([b"--" + HOSTILE], 2),
+        (["help", HOSTILE], 2),
+        (["serve", gone], 1),
+        (["serve", file], 1),
+        (["serve", hostile, b"--" + HOSTILE], 2),
+        (["serve", hostile, HOSTILE], 2),
+        (["serve", hostile, "--listen", HOSTILE], 2),
+        (["serve", hostile, "--s3-listen", HOSTILE], 2),
+        (["serve", hostile, "--log-level", HOSTILE], 2),
+        (["serve", hostile, "--access-log", gone + b"/x", "--listen", "127.0.0.1:0"], 1),
+        (["serve", hostile, "--settle", HOSTILE], 2),
         (["serve", hostile, "--state-dir", file, "--listen", "127.0.0.1:0"], 1),
     ]
     for args, status in wrong:
         p = run(*args)
         assert p.returncode == status and p.stdout == b"", (args, p)
-        errors = [line for line in p.stderr.split(b"\n") if not re.match(rb"\d{4}-\d\d-\d\dT", line)]     # a server that starts may log first
+        errors = [line for line in p.stderr.split(b"\n")
+                  if not re.match(rb"\d{4}-\d\d-\d\dT", line)]  # a server that starts may log first
         assert len(errors) == 2 and errors[0].startswith(b"tensord: ") and errors[1] == b"", (args, p.stderr)
         assert_harmless(p.stderr)
     p = run(hostile)
@@ -81,7 +106,8 @@ def test_messages_do_not_act_on_a_terminal(hostile, tmp_path):
 
 def test_what_is_printed_does_not_act_on_a_terminal(hostile):
     """Names out of files and directories."""
-    for args, status in ((["inspect", hostile], 1), (["verify", hostile], 1), (["verify", hostile + b"/m"], 1), (["plan", hostile, "m", "--engine", "none", "--tp", "1"], 0)):
+    for args, status in ((["inspect", hostile], 1), (["verify", hostile], 1), (["verify", hostile + b"/m"], 1),
+                         (["plan", hostile, "m", "--engine", "none", "--tp", "1"], 0)):
         p = run(*args)
         assert p.returncode == status and p.stdout != b"", (args, p)
         assert_harmless(p.stdout)
@@ -100,14 +126,18 @@ def test_logs_do_not_act_on_a_terminal(hostile):
     with Server(os.fsdecode(hostile), access_log="-") as s:
         s.wait_for(lambda: "indexed " in s.stderr() and s.gauge("tensord_models") == 2, "the scan's lines")
         with socket.create_connection(("127.0.0.1", s.port)) as c:
-            c.sendall(b"GET /models/%1b%5d0;owned%07%e2%80%ae HTTP/1.1\r\nHost: x\r\nUser-Agent: \xe2\x80\xae\xc2\x9b2J\xff\r\nConnection: close\r\n\r\n")
+            c.sendall(
+                b"GET /models/%1b%5d0;owned%07%e2%80%ae HTTP/1.1\r\nHost: x\r\nUser-Agent: \xe2\x80\xae\xc2\x9b2J\xff\r\nConnection: close\r\n\r\n"
+            )
             answer = b"".join(iter(lambda: c.recv(65536), b""))
         assert b" 404 " in answer
         assert_harmless(answer.split(b"\r\n\r\n", 1)[1])
         s.wait_for(lambda: "route=none" in s.log() or "route=model" in s.log(), "the access log's line")
         log = s.stderr()
-        assert all(re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z (error|warn |info |debug) ", line) for line in log.splitlines()), log
-        assert sum("forged" in line for line in log.splitlines()) >= 3 and not any(line.startswith("2026-01-01T00:00:00.000Z error") for line in log.splitlines())
+        assert all(re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z (error|warn |info |debug) ", line)
+                   for line in log.splitlines()), log
+        assert sum("forged" in line for line in log.splitlines()) >= 3 and not any(
+            line.startswith("2026-01-01T00:00:00.000Z error") for line in log.splitlines())
         assert_harmless(log.encode())
         assert_harmless(s.log().encode())
 
@@ -135,13 +165,15 @@ def test_progress_does_not_act_on_a_terminal(tmp_path):
     n = 200000 if is_sanitized(tensord_binary()) else 400000
     root = os.fsencode(tmp_path) + b"/" + HOSTILE.replace(b"/", b"")
     os.mkdir(root)
-    text = b"{" + b",".join(b'"t%07d":{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}' % (i, i, i + 1) for i in range(n)) + b"}"
+    text = b"{" + b",".join(b'"t%07d":{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]}' % (i, i, i + 1)
+                            for i in range(n)) + b"}"
     with open(root + b"/0.safetensors", "wb") as f:
         f.write(len(text).to_bytes(8, "little") + text + bytes(n))
     for k in range(1, 12):
         os.link(root + b"/0.safetensors", root + b"/%d.safetensors" % k)
     ours, theirs = pty.openpty()
-    p = subprocess.Popen([os.fsencode(tensord_binary()), b"inspect", root, b"--json"], stdout=subprocess.DEVNULL, stderr=theirs)
+    p = subprocess.Popen([os.fsencode(tensord_binary()), b"inspect", root, b"--json"], stdout=subprocess.DEVNULL,
+                         stderr=theirs)
     os.close(theirs)
     seen = b""
     while True:
@@ -164,7 +196,9 @@ def test_only_the_escaping_printer_writes_messages():
     for path in sorted((REPO / "server").glob("*.c")):
         if path.name not in ("terminal.c", "progress.c"):
             text = path.read_text()
-            assert not re.search(r"(printf|fputs|puts|putc|write)\s*\(\s*stderr|,\s*stderr\s*\)|perror|STDERR_FILENO(?!\))", text.replace("help(stderr)", "")), path
+            assert not re.search(
+                r"(printf|fputs|puts|putc|write)\s*\(\s*stderr|,\s*stderr\s*\)|perror|STDERR_FILENO(?!\))",
+                text.replace("help(stderr)", "")), path
 
 
 # ------------------------------------------------------------------------------------------------ help and slips
@@ -174,7 +208,9 @@ def test_help_is_there_in_every_way_it_is_asked_for():
     assert whole == run("-h").stdout.decode() == run("help").stdout.decode() == run("help", "help").stdout.decode()
     for name in COMMANDS:
         assert f"  tensord {name} " in whole
-        texts = {run(*args).stdout for args in (["help", name], [name, "--help"], [name, "-h"], [name, "x", "--json", "-h"])}
+        texts = {
+            run(*args).stdout for args in (["help", name], [name, "--help"], [name, "-h"], [name, "x", "--json", "-h"])
+        }
         assert len(texts) == 1, name
         text = texts.pop().decode()
         assert text.startswith(f"tensord {name} ") and "usage:" in text and "exit codes: 0" in text, text
@@ -188,11 +224,25 @@ def test_help_is_there_in_every_way_it_is_asked_for():
 
 
 @pytest.mark.parametrize("args, meant", [
-    (["sevre", "x"], "serve"), (["inspct", "x"], "inspect"), (["plna"], "plan"), (["verfy"], "verify"), (["helath"], "health"), (["hlep"], "help"),
-    (["--hepl"], "--help"), (["--verison"], "--version"), (["help", "serv"], "serve"),
-    (["serve", "--lisen", "x"], "--listen"), (["serve", "--max-conections=3"], "--max-connections"), (["serve", "-listen", "x"], "--listen"),
-    (["serve", "x", "--statedir", "y"], "--state-dir"), (["inspect", "x", "--jsno"], "--json"), (["plan", "x", "y", "--engin", "vllm"], "--engine"),
-    (["verify", "x", "--state-dri", "y"], "--state-dir"), (["-v"], "--version"), (["-V"], "--version"), (["version"], "--version"),
+    (["sevre", "x"], "serve"),
+    (["inspct", "x"], "inspect"),
+    (["plna"], "plan"),
+    (["verfy"], "verify"),
+    (["helath"], "health"),
+    (["hlep"], "help"),
+    (["--hepl"], "--help"),
+    (["--verison"], "--version"),
+    (["help", "serv"], "serve"),
+    (["serve", "--lisen", "x"], "--listen"),
+    (["serve", "--max-conections=3"], "--max-connections"),
+    (["serve", "-listen", "x"], "--listen"),
+    (["serve", "x", "--statedir", "y"], "--state-dir"),
+    (["inspect", "x", "--jsno"], "--json"),
+    (["plan", "x", "y", "--engin", "vllm"], "--engine"),
+    (["verify", "x", "--state-dri", "y"], "--state-dir"),
+    (["-v"], "--version"),
+    (["-V"], "--version"),
+    (["version"], "--version"),
 ])
 def test_slips_are_told_what_was_meant(args, meant):
     p = run(*args)
@@ -200,7 +250,8 @@ def test_slips_are_told_what_was_meant(args, meant):
     assert f"(did you mean {meant}?)" in p.stderr.decode()
 
 
-@pytest.mark.parametrize("args", [["download"], ["serve", "--tls-cert", "x"], ["inspect", "--recursive"], ["x" * 5000], ["serve", "--" + "x" * 5000], ["-"], ["--"]])
+@pytest.mark.parametrize("args", [["download"], ["serve", "--tls-cert", "x"], ["inspect", "--recursive"], ["x" * 5000],
+                                  ["serve", "--" + "x" * 5000], ["-"], ["--"]])
 def test_other_words_are_not_guessed_at(args):
     p = run(*args)
     assert p.returncode == 2 and b"did you mean" not in p.stderr and p.stderr.startswith(b"tensord: ")
@@ -208,8 +259,9 @@ def test_other_words_are_not_guessed_at(args):
 
 def test_what_does_not_exist_is_told_in_one_form(tmp_path):
     path = tmp_path / "nosuch"
-    for args in (["inspect", path], ["verify", path], ["plan", path, "m", "--engine", "none", "--tp", "1"], ["plan", tmp_path, "m", "--plan", path],
-                 ["serve", path, "--listen", "127.0.0.1:0"]):
+    for args in (["inspect", path], ["verify", path], ["plan", path, "m", "--engine", "none", "--tp",
+                                                       "1"], ["plan", tmp_path, "m", "--plan",
+                                                              path], ["serve", path, "--listen", "127.0.0.1:0"]):
         p = run(*args)
         assert p.returncode == 1 and f'"{path}" does not exist'.encode() in p.stderr, (args, p)
 
@@ -228,7 +280,8 @@ def test_a_directory_in_place_of_a_command(tmp_path):
 # ------------------------------------------------------------------------------------------------ health
 
 @pytest.mark.parametrize("url, says", [
-    ("https://127.0.0.1:8443", b'must begin with http:// (health does without TLS), but it is "https://127.0.0.1:8443"\n'),
+    ("https://127.0.0.1:8443",
+     b'must begin with http:// (health does without TLS), but it is "https://127.0.0.1:8443"\n'),
     ("ftp://127.0.0.1", b'must begin with http:// (health does without TLS), but it is "ftp://127.0.0.1"\n'),
     ("127.0.0.1:8080", b'but it is "127.0.0.1:8080"; did you mean http://127.0.0.1:8080?\n'),
     ("localhost:8080/readyz", b"did you mean http://localhost:8080/readyz?\n"),
@@ -248,7 +301,8 @@ def test_health_says_why_it_cannot_connect():
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         p = run("health", f"HTTP://127.0.0.1:{port}")      # RFC 3986 3.1: schemes are case-insensitive
-        assert p.returncode == 1 and p.stderr.decode() == f"tensord: cannot connect to 127.0.0.1 port {port}: {os.strerror(errno.ECONNREFUSED)}\n", p
+        assert p.returncode == 1 and p.stderr.decode(
+        ) == f"tensord: cannot connect to 127.0.0.1 port {port}: {os.strerror(errno.ECONNREFUSED)}\n", p
     p = run("health", "http://a..b:80/readyz")
     assert p.returncode == 1 and p.stderr == b"tensord: cannot connect to a..b port 80: Name or service not known\n", p
     with socket.socket() as full, contextlib.ExitStack() as waiting:
@@ -260,16 +314,20 @@ def test_health_says_why_it_cannot_connect():
             one.connect_ex(full.getsockname())
         port = full.getsockname()[1]
         p = run("health", f"http://127.0.0.1:{port}")
-        assert p.returncode == 1 and p.stderr.decode() == f"tensord: cannot connect to 127.0.0.1 port {port}: {os.strerror(errno.ETIMEDOUT)}\n", p
+        assert p.returncode == 1 and p.stderr.decode(
+        ) == f"tensord: cannot connect to 127.0.0.1 port {port}: {os.strerror(errno.ETIMEDOUT)}\n", p
 
 
 # ------------------------------------------------------------------------------------------------ the environment
 
 # What a container gets in the namespace of a Service that is called tensord, with a port "http", as the Kubernetes
 # documentation shows it ("Discovering services: environment variables").
-SERVICE_LINKS = {"TENSORD_SERVICE_HOST": "10.0.0.11", "TENSORD_SERVICE_PORT": "8080", "TENSORD_SERVICE_PORT_HTTP": "8080",
-                 "TENSORD_PORT": "tcp://10.0.0.11:8080", "TENSORD_PORT_8080_TCP": "tcp://10.0.0.11:8080",
-                 "TENSORD_PORT_8080_TCP_PROTO": "tcp", "TENSORD_PORT_8080_TCP_PORT": "8080", "TENSORD_PORT_8080_TCP_ADDR": "10.0.0.11"}
+SERVICE_LINKS = {
+    "TENSORD_SERVICE_HOST": "10.0.0.11", "TENSORD_SERVICE_PORT": "8080", "TENSORD_SERVICE_PORT_HTTP": "8080",
+    "TENSORD_PORT": "tcp://10.0.0.11:8080", "TENSORD_PORT_8080_TCP": "tcp://10.0.0.11:8080",
+    "TENSORD_PORT_8080_TCP_PROTO": "tcp", "TENSORD_PORT_8080_TCP_PORT": "8080", "TENSORD_PORT_8080_TCP_ADDR":
+    "10.0.0.11"
+}
 
 
 def variables_told(log):
@@ -277,7 +335,11 @@ def variables_told(log):
 
 
 def test_mistyped_variables_are_told_at_the_start(tmp_path):
-    with Server(tmp_path, env={"TENSORD_LISTENN": "127.0.0.1:1", "TENSORD_SETTLES": "9", "TENSORD_COLOUR": "red", "TENSORD_STATE_DIRR": ""}) as s:
+    with Server(
+            tmp_path, env={
+                "TENSORD_LISTENN": "127.0.0.1:1", "TENSORD_SETTLES": "9", "TENSORD_COLOUR": "red", "TENSORD_STATE_DIRR":
+                ""
+            }) as s:
         told = [t for t in variables_told(s.stderr()) if t[1] not in os.environ]
     assert sorted(told) == [("info", "TENSORD_COLOUR", "; tensord serve --help lists them"),
                             ("warn", "TENSORD_LISTENN", " (did you mean TENSORD_LISTEN?)"),
@@ -293,7 +355,8 @@ def test_a_kubernetes_service_of_the_same_name_is_no_option(tmp_path):
     assert len(options) > 20
     for option in options:
         name = "TENSORD_" + option.upper().replace("-", "_")
-        assert not re.search(r"(_SERVICE_HOST|_SERVICE_PORT(_.+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$", name), name
+        assert not re.search(r"(_SERVICE_HOST|_SERVICE_PORT(_.+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$",
+                             name), name
 
 
 # ------------------------------------------------------------------------------------------------ verify's exit status

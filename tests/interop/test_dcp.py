@@ -27,7 +27,8 @@ def made(tmp_path_factory):
     """root/d is the checkpoint; the whole tensors as torch has them."""
     root = tmp_path_factory.mktemp("dcp") / "root"
     root.mkdir()
-    done = subprocess.run([sys.executable, str(HERE / "make_dcp.py"), str(root / "d")], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(HERE / "make_dcp.py"), str(root / "d")], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     whole = torch.load(str(root / "d.whole.pt"), weights_only=True)
     (root / "d.whole.pt").unlink()
@@ -53,7 +54,8 @@ def test_names_types_shapes(srv, made):
     assert set(got) == set(made[1])
     for name, want in made[1].items():
         t = got[name]
-        assert (t["dtype"], t["shape"], t["nbytes"]) == (DTYPES[want.dtype], list(want.shape), want.numel() * want.element_size()), name
+        assert (t["dtype"], t["shape"], t["nbytes"]) == (DTYPES[want.dtype], list(want.shape),
+                                                         want.numel() * want.element_size()), name
         assert "reason" not in t, t
 
 
@@ -79,12 +81,14 @@ def test_pieces_lie_where_the_manifest_says(srv, made):
 
 def test_the_table(made):
     """inspect shows a tensor in several pieces without an offset or a file, and counts the files that hold tensors."""
-    p = subprocess.run([str(tensord_binary()), "inspect", str(made[0] / "d")], capture_output=True, text=True, timeout=60)
+    p = subprocess.run([str(tensord_binary()), "inspect", str(made[0] / "d")], capture_output=True, text=True,
+                       timeout=60)
     assert p.returncode == 0 and p.stderr == "", p.stderr
     lines = p.stdout.splitlines()
     files = sorted(f.name for f in (made[0] / "d").glob("*.distcp"))
     assert lines[0].endswith(f"in {len(files)} files")
-    assert [line for line in lines if line.startswith("  file ")] == [f"  file {i + 1} = {name}" for i, name in enumerate(files)]
+    assert [line for line in lines
+            if line.startswith("  file ")] == [f"  file {i + 1} = {name}" for i, name in enumerate(files)]
     (grid,) = [line.split() for line in lines if line.startswith("  grid ")]
     assert grid[4:] == ["-", "-", "4", "pieces", "in", "4", "files"], grid
 
@@ -136,7 +140,8 @@ def test_a_broken_file_is_refused(made, tmp_path):
     age_all(tmp_path)
     with Server(tmp_path / "root") as s:
         m = s.json("/models/d")
-        assert m["checkpoints"] == [] and any("__1_0.distcp" in e["message"] + e["file"] for e in m["errors"]), m["errors"]
+        assert m["checkpoints"] == [] and any("__1_0.distcp" in e["message"] + e["file"]
+                                              for e in m["errors"]), m["errors"]
 
 
 def test_an_item_is_as_long_as_the_metadata_says(made, tmp_path):

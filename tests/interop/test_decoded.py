@@ -51,7 +51,8 @@ def compare(server, tensor, array, access, rng):
     """The tensor against an array of the same dtype and shape."""
     want, href = little(array), tensor["href"]
     assert tensor.get("access") == access, tensor
-    assert "addressable" not in tensor and ("offset" in tensor) == (access == "gathered" and "stored" not in tensor), tensor
+    assert "addressable" not in tensor and ("offset" in tensor) == (access == "gathered" and
+                                                                    "stored" not in tensor), tensor
     assert tuple(tensor["shape"]) == array.shape and tensor["nbytes"] == len(want), tensor
     whole = get(server, href)
     assert whole.status == 200 and whole.body == want, (tensor, whole.status, whole.body[:200])
@@ -117,7 +118,8 @@ def write_grids(path, libver):
         holes[10:12, 10:12] = 1
         f.create_dataset("empty", shape=(33,), dtype=">i4", chunks=(8,), fillvalue=-7)
         f.create_dataset("zeros", shape=(33, 2), dtype="<f8", chunks=(8, 2), compression="gzip")
-        f.create_dataset("no_elements", shape=(0, 5), dtype="<f4", chunks=(2, 5), maxshape=(None, 5), compression="gzip")
+        f.create_dataset("no_elements", shape=(0, 5), dtype="<f4", chunks=(2, 5), maxshape=(None, 5),
+                         compression="gzip")
         shrunk = f.create_dataset("shrunk", data=values((30, 9), "<i2", 5), chunks=(4, 4), maxshape=(None, 20))
         shrunk.resize((11, 7))
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -127,7 +129,8 @@ def write_grids(path, libver):
         early = h5py.h5d.create(f.id, b"implicit", h5py.h5t.IEEE_F32LE, space, dcpl=plist)
         early.write(h5py.h5s.ALL, h5py.h5s.ALL, values((18, 13), "<f4", 77))
         # a chunk that one filter was not applied to: the mask of each chunk counts
-        masked = f.create_dataset("masked", data=values((16, 16), "<f4", 8), chunks=(8, 8), compression="gzip", shuffle=True)
+        masked = f.create_dataset("masked", data=values((16, 16), "<f4", 8), chunks=(8, 8), compression="gzip",
+                                  shuffle=True)
         masked.id.write_direct_chunk((8, 0), values((8, 8), "<f4", 9).tobytes(), filter_mask=3)
     with h5py.File(path) as f:
         return {name: f[name][()] for name in f}
@@ -158,13 +161,15 @@ def test_hdf5_pages_of_chunks(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w", libver="latest") as f:
         n = 280_000
         f.create_dataset("fixed", data=values((n,), "u1", 1)[:5000], chunks=(1,), shape=None)
-        for name, shape, maxshape in (("paged", (n,), None), ("extensible", (n,), (None,)), ("tree", (60, 70), (None, None))):
-            d = f.create_dataset(name, shape=shape, maxshape=maxshape, chunks=(1,) * len(shape), dtype="u1", fillvalue=9,
-                                 fletcher32=name == "paged")
+        for name, shape, maxshape in (("paged", (n, ), None), ("extensible", (n, ), (None, )), ("tree", (60, 70),
+                                                                                                (None, None))):
+            d = f.create_dataset(name, shape=shape, maxshape=maxshape, chunks=(1, ) * len(shape), dtype="u1",
+                                 fillvalue=9, fletcher32=name == "paged")
             if len(shape) == 2:
                 d[...] = values(shape, "u1", 2)
                 continue
-            for at in (0, 3, 700, 1023, 1024, 40_000, 131_000, 131_100, 133_200, 135_300, 139_999, 200_000, 270_000, n - 5):
+            for at in (0, 3, 700, 1023, 1024, 40_000, 131_000, 131_100, 133_200, 135_300, 139_999, 200_000, 270_000,
+                       n - 5):
                 d[at:at + 5] = values((5,), "u1", at)
     rng = random.Random(1)
     with h5py.File(tmp_path / "x.h5") as f, Server(tmp_path) as server:
@@ -280,7 +285,10 @@ def test_the_cache_is_counted(tmp_path):
         f.create_dataset("a", data=values((64, 64), "<f4", 3), chunks=(16, 64), compression="gzip")
     with Server(tmp_path) as server:
         def counts():
-            return [server.gauge(f"tensord_decode_cache_{name}") for name in ("bytes", "hits_total", "misses_total", "evictions_total")]
+            return [
+                server.gauge(f"tensord_decode_cache_{name}")
+                for name in ("bytes", "hits_total", "misses_total", "evictions_total")
+            ]
         assert counts() == [0, 0, 0, 0]
         href = manifest(server, "x.h5")["a"]["href"]
         get(server, href)
@@ -294,9 +302,11 @@ def test_the_cache_is_counted(tmp_path):
 
 def test_npz(tmp_path):
     """savez_compressed, of every order and type; members beside it that are no arrays."""
-    want = {"f": np.asfortranarray(values((30, 40), "<f4", 1)), "c": values((7, 5, 3), "<i8", 2), "scalar": np.float32(3.5),
-            "big": values((9, 9), ">f8", 3), "bigf": np.asfortranarray(values((9, 8), ">c8", 4)), "none": np.zeros((0, 3), "f4"),
-            "bool": values((100,), "?", 5), "long": values((700, 1000), "<u4", 6)}
+    want = {
+        "f": np.asfortranarray(values((30, 40), "<f4", 1)), "c": values((7, 5, 3), "<i8", 2), "scalar": np.float32(3.5),
+        "big": values((9, 9), ">f8", 3), "bigf": np.asfortranarray(values((9, 8), ">c8", 4)), "none": np.zeros(
+            (0, 3), "f4"), "bool": values((100, ), "?", 5), "long": values((700, 1000), "<u4", 6)
+    }
     np.savez_compressed(tmp_path / "x.npz", **want)
     np.savez(tmp_path / "y.npz", **want)
     np.save(tmp_path / "z.npy", want["bigf"])

@@ -32,7 +32,8 @@ def test_examples_in_python(tmp_path, monkeypatch):
         exec(block("python", SLICING).replace("127.0.0.1:8080", f"127.0.0.1:{server.port}"), sliced)
     assert found["entry"] == json.loads(block("json"))
     assert torch.equal(found["weight"], torch.arange(64, dtype=torch.float32))
-    assert sliced["weights"]["model.layers.0.self_attn.qkv_proj.weight"].shape == (4 * 8 + 8 + 8, 64)  # half of 8 and of 2 heads of 8 rows
+    assert sliced["weights"]["model.layers.0.self_attn.qkv_proj.weight"].shape == (
+        4 * 8 + 8 + 8, 64)  # half of 8 and of 2 heads of 8 rows
 
 
 def type_rows():
@@ -65,7 +66,8 @@ def test_types_are_all_there():
     text = (REPO / "docs" / "formats.md").read_text()
     section = text[text.index("## Types"):text.index("## What a manifest says")]
     contract = (REPO / "api" / "openapi.yaml").read_text()
-    types = re.search(r"    Dtype:\n.*?enum: \[(.*?)\]", contract, re.DOTALL)[1].replace("\n", " ").replace(",", " ").split()
+    types = re.search(r"    Dtype:\n.*?enum: \[(.*?)\]", contract, re.DOTALL)[1].replace("\n",
+                                                                                         " ").replace(",", " ").split()
     named = set(re.findall(r"`(\w+)`", section))
     blocks = {t for t in types if re.fullmatch(r"I?Q\d\w*|TQ\d_0|\w+FP4", t)}
     packed = {t for t in types if t.startswith(("QUINT4", "QUINT2", "BITS"))}

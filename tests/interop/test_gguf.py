@@ -90,7 +90,8 @@ def check_value(key, kind, want, got):
     elif kind in (Value.FLOAT32, Value.FLOAT64) and not math.isfinite(want):
         assert got == ("NaN" if math.isnan(want) else "Infinity" if want > 0 else "-Infinity"), key
     elif kind == Value.FLOAT32:
-        assert np.float32(got).tobytes() == np.float32(want).tobytes() and isinstance(got, float), f"{key}: {want} {got}"
+        assert np.float32(got).tobytes() == np.float32(want).tobytes() and isinstance(got,
+                                                                                      float), f"{key}: {want} {got}"
         assert len(repr(got)) <= len(repr(float(str(np.float32(want))))), f"{key}: {got} could be shorter"
     elif kind == Value.FLOAT64:
         assert repr(got) == repr(want), key
@@ -116,7 +117,8 @@ def test_quantized_by_the_package(tmp_path):
     assert {Type.Q4_0, Type.Q8_0, Type.Q5_1, Type.BF16, Type.TQ1_0} <= set(kinds)
     x = np.random.default_rng(5).standard_normal((4, 512), np.float32)
     packed = {kind: gguf.quants.quantize(x, kind) for kind in kinds}
-    path = write(tmp_path / "m.gguf", lambda w: [w.add_tensor(f"w.{k.name}", d, raw_dtype=k) for k, d in packed.items()])
+    path = write(tmp_path / "m.gguf",
+                 lambda w: [w.add_tensor(f"w.{k.name}", d, raw_dtype=k) for k, d in packed.items()])
     content = path.read_bytes()
     for t in check(path)["tensors"]:
         kind = Type[t["dtype"]]
@@ -159,7 +161,8 @@ def test_metadata_of_every_kind(tmp_path):
         for i in range(500):  # of any bits, NaN and infinities and subnormal ones among them
             w.add_key_value(f"f32.{i}", struct.unpack("<f", rng.bytes(4))[0], Value.FLOAT32)
             w.add_key_value(f"f64.{i}", struct.unpack("<d", rng.bytes(8))[0], Value.FLOAT64)
-        for i, x in enumerate((0.0, -0.0, 1e-5, 1e-6, 10000.0, 1e6, 500000.0, 0.1, 1 / 3, math.inf, -math.inf, math.nan, 2.0**-149, 2.0**127)):
+        for i, x in enumerate((0.0, -0.0, 1e-5, 1e-6, 10000.0, 1e6, 500000.0, 0.1, 1 / 3, math.inf, -math.inf, math.nan,
+                               2.0**-149, 2.0**127)):
             w.add_float32(f"real.{i}", x)
             w.add_float64(f"double.{i}", x)
         w.add_bool("t", True)
@@ -179,8 +182,13 @@ def test_a_real_vocabulary_file_without_tensors(tmp_path):
 
 
 def test_names(tmp_path):
-    names = ["blk.0.attn_q.weight", "ünïcode", "名前", "😀", "a b", "q\"'", "back\\slash", "tab\t", "new\nline", "%2F", "x" * 63]
-    manifest = check(write(tmp_path / "m.gguf", lambda w: [w.add_tensor(n, raw(Type.I8, [9 + i], i).view(np.int8)) for i, n in enumerate(names)]))
+    names = [
+        "blk.0.attn_q.weight", "ünïcode", "名前", "😀", "a b", "q\"'", "back\\slash", "tab\t", "new\nline", "%2F", "x" * 63
+    ]
+    manifest = check(
+        write(tmp_path / "m.gguf",
+              lambda w: [w.add_tensor(n,
+                                      raw(Type.I8, [9 + i], i).view(np.int8)) for i, n in enumerate(names)]))
     assert {t["name"] for t in manifest["tensors"]} == set(names)
 
 
@@ -235,6 +243,7 @@ def test_every_cut_is_refused(tmp_path):
 
 def test_bytes_that_are_not_utf8_are_escaped(tmp_path):
     """The package writes them; its reader refuses to decode them."""
-    path = write(tmp_path / "m.gguf", lambda w: w.add_key_value("raw", [b"\xff\xfe", b"ok"], Value.ARRAY, sub_type=Value.STRING))
+    path = write(tmp_path / "m.gguf",
+                 lambda w: w.add_key_value("raw", [b"\xff\xfe", b"ok"], Value.ARRAY, sub_type=Value.STRING))
     assert inspect_json(path)["metadata"]["raw"] == ["\\xff\\xfe", "ok"]
     assert json.dumps(inspect_json(path))

@@ -11,12 +11,15 @@ import numpy as np  # noqa: E402
 
 from harness import SANITIZER_MARKS, tensord_binary  # noqa: E402
 
-PLAIN = {"u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64", "f2": "F16",
-         "f4": "F32", "f8": "F64", "f16": "F128", "c8": "C64", "c16": "C128", "c32": "C256", "b1": "BOOL"}
+PLAIN = {
+    "u1": "U8", "i1": "I8", "u2": "U16", "i2": "I16", "u4": "U32", "i4": "I32", "u8": "U64", "i8": "I64", "f2": "F16",
+    "f4": "F32", "f8": "F64", "f16": "F128", "c8": "C64", "c16": "C128", "c32": "C256", "b1": "BOOL"
+}
 
 
 def inspect(path):
-    p = subprocess.run([str(tensord_binary()), "inspect", "--json", str(path)], capture_output=True, text=True, timeout=60)
+    p = subprocess.run(
+        [str(tensord_binary()), "inspect", "--json", str(path)], capture_output=True, text=True, timeout=60)
     for mark in SANITIZER_MARKS:
         assert mark not in p.stderr, p.stderr[:4000]
     return p.returncode, json.loads(p.stdout) if p.returncode == 0 else None, p.stderr
@@ -52,12 +55,14 @@ def check(path, at_least=1):
             t = got[name]
             assert tuple(t["shape"]) == (d.shape or ()), name
             plist = d.id.get_create_plist()
-            plain = d.dtype.str.lstrip("<|") in PLAIN and d.dtype.names is None and d.id.get_type().get_class() != h5py.h5t.ENUM
+            plain = d.dtype.str.lstrip(
+                "<|") in PLAIN and d.dtype.names is None and d.id.get_type().get_class() != h5py.h5t.ENUM
             bfloat16 = d.attrs.get("dtype") == "bfloat16"
             if plain:
                 assert t["dtype"] == PLAIN[d.dtype.str.lstrip("<|")], name
-            expected = ((plain or bfloat16) and plist.get_layout() == h5py.h5d.CONTIGUOUS and not plist.get_external_count()
-                        and d.shape is not None and (d.size == 0 or d.id.get_storage_size() > 0))
+            expected = ((plain or bfloat16) and plist.get_layout() == h5py.h5d.CONTIGUOUS and
+                        not plist.get_external_count() and d.shape is not None and
+                        (d.size == 0 or d.id.get_storage_size() > 0))
             addressable = t.get("addressable", True)
             if expected:
                 assert addressable, f"{name}: {t}"
@@ -88,8 +93,10 @@ LIBVERS = ["earliest", "v108", "v110", "v112", "v114", "latest"]
 @pytest.mark.parametrize("userblock", [0, 512, 4096])
 def test_every_plain_type(tmp_path, libver, userblock):
     path = tmp_path / "types.h5"
-    with h5py.File(path, "w", libver=libver if libver in ("earliest", "latest") else (libver, libver), userblock_size=userblock) as f:
-        for i, t in enumerate(["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "<g", "<c8", "<c16", "?"]):
+    with h5py.File(path, "w", libver=libver if libver in ("earliest", "latest") else (libver, libver),
+                   userblock_size=userblock) as f:
+        for i, t in enumerate(
+            ["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8", "<g", "<c8", "<c16", "?"]):
             f[f"types/{i}"] = (np.arange(30) * 7 % 50).reshape(2, 3, 5).astype(t)
             f[f"scalars/{i}"] = np.ones((), t)
             f[f"zero/{i}"] = np.zeros((3, 0), t)
@@ -154,7 +161,11 @@ def test_grown_and_shrunken(tmp_path):
 
 
 def model(keras):
-    return keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Dense(2)])
+    return keras.Sequential(
+        [keras.layers.Input((8, )),
+         keras.layers.Dense(4),
+         keras.layers.BatchNormalization(),
+         keras.layers.Dense(2)])
 
 
 @pytest.mark.parametrize("policy", ["float32", "float16", "bfloat16"])

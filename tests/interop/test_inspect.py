@@ -18,7 +18,8 @@ def slow(tmp_path_factory):
     """A directory that takes longer than a second to read, whatever the build."""
     root = tmp_path_factory.mktemp("slow")
     n = 200000 if is_sanitized(tensord_binary()) else 400000
-    text = "{" + ",".join(f'"t{i:07}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}' for i in range(n)) + "}"
+    text = "{" + ",".join(f'"t{i:07}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}'
+                          for i in range(n)) + "}"
     first = root / "0.safetensors"
     first.write_bytes(len(text).to_bytes(8, "little") + text.encode() + bytes(n))
     for k in range(1, 12):  # links are files of their own, each of which is read
@@ -27,7 +28,8 @@ def slow(tmp_path_factory):
 
 
 def test_a_line_of_progress(slow):
-    p = subprocess.run([str(tensord_binary()), "inspect", str(slow), "--json"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=120)
+    p = subprocess.run([str(tensord_binary()), "inspect", str(slow), "--json"], stdout=subprocess.DEVNULL,
+                       stderr=subprocess.PIPE, timeout=120)
     lines = p.stderr.decode().splitlines()
     assert p.returncode == 0 and len(lines) >= 1
     assert all("checkpoint files read" in line and str(slow) in line for line in lines), lines
@@ -35,7 +37,8 @@ def test_a_line_of_progress(slow):
 
 def test_on_a_terminal_it_is_renewed_in_place(slow):
     ours, theirs = pty.openpty()
-    p = subprocess.Popen([str(tensord_binary()), "inspect", str(slow), "--json"], stdout=subprocess.DEVNULL, stderr=theirs)
+    p = subprocess.Popen([str(tensord_binary()), "inspect", str(slow), "--json"], stdout=subprocess.DEVNULL,
+                         stderr=theirs)
     os.close(theirs)
     seen = b""
     while True:
@@ -55,7 +58,8 @@ def test_on_a_terminal_it_is_renewed_in_place(slow):
 
 def test_a_quick_one_is_silent(tmp_path):
     (tmp_path / "a.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    p = subprocess.run([str(tensord_binary()), "inspect", str(tmp_path)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60)
+    p = subprocess.run([str(tensord_binary()), "inspect", str(tmp_path)], stdout=subprocess.DEVNULL,
+                       stderr=subprocess.PIPE, timeout=60)
     assert p.returncode == 0 and p.stderr == b""
 
 
@@ -95,7 +99,8 @@ def test_the_table_of_several_files(tmp_path):
 
 def test_the_notes_of_a_table(tmp_path):
     """One column, where there is something to note; what cannot be served is in no total."""
-    np.savez(tmp_path / "a.npz", plain=np.zeros((2, 3), np.float32), turned=np.asfortranarray(np.zeros((2, 3), np.float32)))
+    np.savez(tmp_path / "a.npz", plain=np.zeros((2, 3), np.float32),
+             turned=np.asfortranarray(np.zeros((2, 3), np.float32)))
     np.savez_compressed(tmp_path / "b.npz", packed=np.zeros((2, 3), np.float32))
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as a, zipfile.ZipFile(tmp_path / "b.npz") as b:
         a.writestr("packed.npy", b.read("packed.npy"), zipfile.ZIP_DEFLATED)
@@ -126,7 +131,8 @@ def test_what_is_said_of_files_directly_in_the_directory(tmp_path):
 def test_wrong_usage_is_one_plain_sentence():
     for args in ([], ["--x"], ["a", "b"]):
         p = subprocess.run([str(tensord_binary()), "inspect", *args], capture_output=True, text=True, timeout=60)
-        assert p.returncode == 2 and p.stderr.endswith("; usage: tensord inspect FILE|DIR [--json]\n") and "?;" not in p.stderr, p.stderr
+        assert p.returncode == 2 and p.stderr.endswith(
+            "; usage: tensord inspect FILE|DIR [--json]\n") and "?;" not in p.stderr, p.stderr
 
 
 def test_a_snapshot_of_a_hugging_face_cache(tmp_path):
@@ -140,14 +146,16 @@ def test_a_snapshot_of_a_hugging_face_cache(tmp_path):
     (snapshot / "model.safetensors").symlink_to("../../blobs/aaa")
     (tmp_path / "latest").symlink_to(snapshot)
     for path in (snapshot, tmp_path / "latest"):
-        p = subprocess.run([str(tensord_binary()), "inspect", str(path), "--json"], capture_output=True, text=True, timeout=60)
+        p = subprocess.run([str(tensord_binary()), "inspect", str(path), "--json"], capture_output=True, text=True,
+                           timeout=60)
         assert p.returncode == 0 and p.stderr == "", p.stderr
         (manifest,) = json.loads(p.stdout)["models"]
         assert manifest["model"] == "org/name" and [t["name"] for t in manifest["tensors"]] == ["w"]
     for p in folder.rglob("*"):
         age(p)
     with Server(snapshot) as s:
-        assert any("serve the folder that holds models--org--name" in e["message"] for e in s.json("/models/model.safetensors")["errors"])
+        assert any("serve the folder that holds models--org--name" in e["message"]
+                   for e in s.json("/models/model.safetensors")["errors"])
     with Server(tmp_path / "hub") as s:
         assert s.json("/models/org/name/tensors")["tensors"][0]["name"] == "w"
 
@@ -157,7 +165,8 @@ def test_libmicrohttpd_is_needed_to_serve_alone(tmp_path, library):
     """It is loaded by `serve`: what is wrong with it disturbs nothing else."""
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "a.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    ldd = subprocess.run(["sh", "-c", "ldconfig -p | grep -o 'libmicrohttpd[^ ]*' | head -1"], capture_output=True, text=True, check=True)
+    ldd = subprocess.run(["sh", "-c", "ldconfig -p | grep -o 'libmicrohttpd[^ ]*' | head -1"], capture_output=True,
+                         text=True, check=True)
     path = tmp_path / ldd.stdout.strip()
     if library == "no library":
         path.write_text("rubbish")
@@ -182,7 +191,8 @@ def test_totals_past_64_bits(tmp_path, names):
     p = subprocess.run([str(tensord_binary()), "inspect", str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert p.returncode == 1 and p.stderr.count("\n") == 1 and "more than 2^64-1 bytes" in p.stderr, p.stderr
     shown = [line for line in p.stdout.splitlines() if "  checkpoint " in line]
-    assert len(shown) == (0 if names[0].startswith("m-") else 1) and all("12288.00 PiB" in line for line in shown), shown
+    assert len(shown) == (0 if names[0].startswith("m-") else 1) and all("12288.00 PiB" in line
+                                                                         for line in shown), shown
 
 
 def test_one_long_name_does_not_widen_the_table(tmp_path):

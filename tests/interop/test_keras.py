@@ -19,10 +19,14 @@ WORDS = {"float16": "F16", "float32": "F32", "float64": "F64", "int32": "I32", "
 def layers(kind, dtype):
     inputs = keras.Input((8, 4))
     if kind == "dense":
-        return keras.Model(inputs, keras.layers.Dense(3, dtype=dtype)(keras.layers.BatchNormalization(dtype=dtype)(inputs)))
+        return keras.Model(inputs,
+                           keras.layers.Dense(3, dtype=dtype)(keras.layers.BatchNormalization(dtype=dtype)(inputs)))
     if kind == "conv":
-        return keras.Model(inputs, keras.layers.Conv1D(5, 3, dtype=dtype)(keras.layers.LayerNormalization(dtype=dtype)(inputs)))
-    return keras.Model(inputs, keras.layers.Dropout(0.5)(keras.layers.LSTM(3, recurrent_initializer="ones", dtype=dtype)(inputs)))
+        return keras.Model(inputs,
+                           keras.layers.Conv1D(5, 3, dtype=dtype)(keras.layers.LayerNormalization(dtype=dtype)(inputs)))
+    return keras.Model(
+        inputs,
+        keras.layers.Dropout(0.5)(keras.layers.LSTM(3, recurrent_initializer="ones", dtype=dtype)(inputs)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])

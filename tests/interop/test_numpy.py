@@ -9,12 +9,17 @@ from numpy.lib import format as npy_format
 
 from test_safetensors import inspect_json, run
 
-PLAIN = {"|b1": "BOOL", "|i1": "I8", "<i2": "I16", "<i4": "I32", "<i8": "I64", "|u1": "U8", "<u2": "U16", "<u4": "U32", "<u8": "U64",
-         "<f2": "F16", "<f4": "F32", "<f8": "F64", "<f16": "F128", "<c8": "C64", "<c16": "C128", "<c32": "C256",
-         "<M8[ns]": "DATETIME64", "<M8": "DATETIME64", "<M8[25s]": "DATETIME64", "<m8[D]": "TIMEDELTA64", "<m8[3as]": "TIMEDELTA64"}
-UNSERVED = {">i2": ("I16", "big-endian"), ">f8": ("F64", "big-endian"), ">c8": ("C64", "big-endian"), ">M8[D]": ("DATETIME64", "big-endian"),
-            "|S7": ("STRING", "strings"), "<U3": ("STRING", "strings"), ">U3": ("STRING", "strings"), "|S1": ("STRING", "strings"),
-            "|V2": ("OPAQUE", "opaque"), "|V5": ("OPAQUE", "opaque")}
+PLAIN = {
+    "|b1": "BOOL", "|i1": "I8", "<i2": "I16", "<i4": "I32", "<i8": "I64", "|u1": "U8", "<u2": "U16", "<u4": "U32",
+    "<u8": "U64", "<f2": "F16", "<f4": "F32", "<f8": "F64", "<f16": "F128", "<c8": "C64", "<c16": "C128", "<c32":
+    "C256", "<M8[ns]": "DATETIME64", "<M8": "DATETIME64", "<M8[25s]": "DATETIME64", "<m8[D]": "TIMEDELTA64", "<m8[3as]":
+    "TIMEDELTA64"
+}
+UNSERVED = {
+    ">i2": ("I16", "big-endian"), ">f8": ("F64", "big-endian"), ">c8": ("C64", "big-endian"), ">M8[D]":
+    ("DATETIME64", "big-endian"), "|S7": ("STRING", "strings"), "<U3": ("STRING", "strings"), ">U3":
+    ("STRING", "strings"), "|S1": ("STRING", "strings"), "|V2": ("OPAQUE", "opaque"), "|V5": ("OPAQUE", "opaque")
+}
 SHAPES = [(), (1,), (7,), (0,), (3, 5), (2, 3, 4), (2, 0, 3), (1, 4, 1), (1,) * 64]
 
 
@@ -62,8 +67,10 @@ def check(path, tensor, array, compressed=False):
 def test_npz_of_every_type_shape_and_order(tmp_path, descr):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        arrays = {f"{order}.{'x'.join(map(str, shape)) or 'scalar'}"[:40]: np.asarray(pattern(descr, shape), order=order)
-                  for shape in SHAPES for order in "CF"}
+        arrays = {
+            f"{order}.{'x'.join(map(str, shape)) or 'scalar'}"[:40]: np.asarray(pattern(descr, shape), order=order)
+            for shape in SHAPES for order in "CF"
+        }
         for save, compressed in [(np.savez, False), (np.savez_compressed, True)]:
             path = tmp_path / f"{save.__name__}.npz"
             save(path, **arrays)
@@ -77,7 +84,10 @@ def test_npz_of_every_type_shape_and_order(tmp_path, descr):
 @pytest.mark.parametrize("descr", ["<f4", "|b1", "<c16", "<f16", ">i2", "|S7"])
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
 def test_npy_of_every_version(tmp_path, descr, version):
-    for i, array in enumerate([pattern(descr, (3, 5)), np.asfortranarray(pattern(descr, (2, 3, 4))), pattern(descr, ())]):
+    for i, array in enumerate(
+        [pattern(descr, (3, 5)),
+         np.asfortranarray(pattern(descr, (2, 3, 4))),
+         pattern(descr, ())]):
         path = tmp_path / f"model{i}.npy"
         with open(path, "wb") as f:
             npy_format.write_array(f, array, version=version)
@@ -86,7 +96,8 @@ def test_npy_of_every_version(tmp_path, descr, version):
         check(path, document["tensors"][0], np.load(path))
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "float4_e2m1fn", "float8_e8m0fnu"])
+@pytest.mark.parametrize("name",
+                         ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "float4_e2m1fn", "float8_e8m0fnu"])
 def test_types_that_npy_has_no_word_for(tmp_path, name):
     """Saved as void or, for float8_e5m2, as <f1, which NumPy itself refuses to read."""
     path = tmp_path / "x.npy"
@@ -96,10 +107,17 @@ def test_types_that_npy_has_no_word_for(tmp_path, name):
 
 
 STRUCTS = [
-    np.dtype([("a", "<f4"), ("b", "i1", (2, 3))]), np.dtype({"names": ["a", "b"], "formats": ["<f4", "i1"], "offsets": [0, 8]}),
-    np.dtype([("a", [("x", "<f4"), ("y", [("z", "u1")], (2,))]), ("it's \\ \"", "S3")]), np.dtype([(("title", "a"), "<f4")]),
-    np.dtype([("\u00e9", "<f4")]), np.dtype([("\u65e5\u672c", "<f4"), ("\U0001f600", "<M8[us]")]), np.dtype([]), np.dtype([("a", "O"), ("b", "<f4")]),
-    np.dtype([("a", ">f4")]), np.dtype([("n" * 3000, "<f4"), ("m", "<i8")], align=True), np.dtype([(f"f{i}", "<f4") for i in range(300)]),
+    np.dtype([("a", "<f4"), ("b", "i1", (2, 3))]),
+    np.dtype({"names": ["a", "b"], "formats": ["<f4", "i1"], "offsets": [0, 8]}),
+    np.dtype([("a", [("x", "<f4"), ("y", [("z", "u1")], (2, ))]), ("it's \\ \"", "S3")]),
+    np.dtype([(("title", "a"), "<f4")]),
+    np.dtype([("\u00e9", "<f4")]),
+    np.dtype([("\u65e5\u672c", "<f4"), ("\U0001f600", "<M8[us]")]),
+    np.dtype([]),
+    np.dtype([("a", "O"), ("b", "<f4")]),
+    np.dtype([("a", ">f4")]),
+    np.dtype([("n" * 3000, "<f4"), ("m", "<i8")], align=True),
+    np.dtype([(f"f{i}", "<f4") for i in range(300)]),
 ]
 
 
@@ -130,21 +148,38 @@ def head(descr="'<f4'", order="False", shape="(2, 3)"):
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
 
 
-DESCRS = ["'<f4'", "'f4'", "'=f4'", "'|f4'", "'>f4'", "'>i1'", "'<b1'", "'O'", "'|O8'", "'<f3'", "'<f12'", "'<i16'", "'<f4 '", "''", "'<'", "'|V0'", "'S0'",
-          "'<M8[foo]'", "'<M8[]'", "'<M8[10D]'", "'<m4'", "'<M8[ns'", "'|S5'", "'|S99'", "'<c64'", "'<x4'", "None", "4", "['<f4']", "[('a',)]",
-          "[('a', '<f4')]", "[('a', '<f4', 2)]", "[('a', '<f4', (2, 1))]", "[('a', '<f4', (2, 3))]", "[('a', '<f4'), ('b', [('c', '<i2')])]", "[,]", "[]",
-          "[('a', '<f4'),,]", "[('a', 'O')]", "[('a', '<f3')]", "('<f4', (2,))", "__import__('os').system('true')"]
-SHAPE_TEXTS = ["()", "(2,)", "(2, 3)", "(2, 3,)", "(2)", "2", "[2]", "(2 3)", "(,)", "(-1,)", "(-1, -6)", "(2.0,)", "('2',)", "(16,)", "(17,)", "(0,)", "(0, 5)",
-               "(4294967296, 4294967296)", "(4611686018427387904, 4)", "(2L, 3L)", "(2 L,)", "(2LL,)", "(02,)", "None", "(" + "1," * 64 + ")", "(" + "1," * 65 + ")"]
-BAD = ([npy(head(descr=d)) for d in DESCRS] + [npy(head(shape=s), v) for s in SHAPE_TEXTS for v in (1, 2, 3)]
-       + [npy(head(order=o)) for o in ["True", "False", "0", "None", "'True'", "true"]]
-       + [npy(h) for h in ["", "{}", "[]", "{'descr': '<f4'}", "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'x': 1}",
-                           '{"shape":(2,3),"descr":"<f4","fortran_order":False}', "{'descr': '<f4' 'fortran_order': False, 'shape': (2,)}",
-                           head() + " x", head() + head(), "__import__('os').system('true')", "{'descr: '<f4'}", head()[:-1], head().replace("}", "]")]]
-       + [npy(head(), data=n) for n in (0, 23, 24, 25, 100)] + [npy(head(), v, pad=False) for v in (1, 2, 3)]
-       + [npy(head().ljust(n), v, pad=False) for n in (10000, 10001) for v in (1, 2, 3)]
-       + [npy(head())[:n] for n in (0, 5, 6, 8, 9, 10, 11, 50, 127, 128, 151, 152)] + [b"\x93NUMPX" + npy(head())[6:], npy(head(), 4)]
-       + [b"\x93NUMPY\x01\x01" + npy(head())[8:], b"\x93NUMPY\x02\x00\xff\xff\xff\xff", npy(b"\xff" + head().encode(), 3), npy(b"\0" + head().encode())])
+DESCRS = [
+    "'<f4'", "'f4'", "'=f4'", "'|f4'", "'>f4'", "'>i1'", "'<b1'", "'O'", "'|O8'", "'<f3'", "'<f12'", "'<i16'", "'<f4 '",
+    "''", "'<'", "'|V0'", "'S0'", "'<M8[foo]'", "'<M8[]'", "'<M8[10D]'", "'<m4'", "'<M8[ns'", "'|S5'", "'|S99'",
+    "'<c64'", "'<x4'", "None", "4", "['<f4']", "[('a',)]", "[('a', '<f4')]", "[('a', '<f4', 2)]",
+    "[('a', '<f4', (2, 1))]", "[('a', '<f4', (2, 3))]", "[('a', '<f4'), ('b', [('c', '<i2')])]", "[,]", "[]",
+    "[('a', '<f4'),,]", "[('a', 'O')]", "[('a', '<f3')]", "('<f4', (2,))", "__import__('os').system('true')"
+]
+SHAPE_TEXTS = [
+    "()", "(2,)", "(2, 3)", "(2, 3,)", "(2)", "2", "[2]", "(2 3)", "(,)", "(-1,)", "(-1, -6)", "(2.0,)", "('2',)",
+    "(16,)", "(17,)", "(0,)", "(0, 5)", "(4294967296, 4294967296)", "(4611686018427387904, 4)", "(2L, 3L)", "(2 L,)",
+    "(2LL,)", "(02,)", "None", "(" + "1," * 64 + ")", "(" + "1," * 65 + ")"
+]
+BAD = ([npy(head(descr=d)) for d in DESCRS] + [npy(head(shape=s), v) for s in SHAPE_TEXTS for v in (1, 2, 3)] + [
+    npy(head(order=o)) for o in ["True", "False", "0", "None", "'True'", "true"]
+] + [
+    npy(h)
+    for h in [
+        "", "{}", "[]", "{'descr': '<f4'}", "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), 'x': 1}",
+        '{"shape":(2,3),"descr":"<f4","fortran_order":False}', "{'descr': '<f4' 'fortran_order': False, 'shape': (2,)}",
+        head() + " x",
+        head() + head(), "__import__('os').system('true')", "{'descr: '<f4'}",
+        head()[:-1],
+        head().replace("}", "]")
+    ]
+] + [npy(head(), data=n) for n in (0, 23, 24, 25, 100)] + [npy(head(), v, pad=False) for v in (1, 2, 3)] +
+       [npy(head().ljust(n), v, pad=False) for n in (10000, 10001)
+        for v in (1, 2, 3)] + [npy(head())[:n] for n in (0, 5, 6, 8, 9, 10, 11, 50, 127, 128, 151, 152)] +
+       [b"\x93NUMPX" + npy(head())[6:], npy(head(), 4)] + [
+           b"\x93NUMPY\x01\x01" + npy(head())[8:], b"\x93NUMPY\x02\x00\xff\xff\xff\xff",
+           npy(b"\xff" + head().encode(), 3),
+           npy(b"\0" + head().encode())
+       ])
 # Ours alone: what numpy.load cannot give out, we list with the reason; what nothing writes, we refuse.
 LISTED = ["OBJECT", "COMPOUND"]
 
@@ -162,7 +197,8 @@ def test_verdicts_are_numpys(tmp_path, data):
             array, why = None, e
     if array is None:
         if code == 0:
-            assert inspect_json(path)["tensors"][0]["dtype"] in LISTED and "allow_pickle" in str(why), f"{data[:200]}: NumPy says {why}"
+            assert inspect_json(path)["tensors"][0]["dtype"] in LISTED and "allow_pickle" in str(
+                why), f"{data[:200]}: NumPy says {why}"
     else:
         assert code == 0, f"{data[:200]}: {err}"
         tensor = inspect_json(path)["tensors"][0]

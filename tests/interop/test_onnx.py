@@ -41,7 +41,8 @@ def check_tensor(server, t, proto, base_dir="", reason=None):
 @pytest.mark.parametrize("kind", NUMBERS, ids=[KINDS[kind] for kind in NUMBERS])
 def test_every_type_in_every_shape(serve, kind):
     """In raw_data, and in the field of its type."""
-    protos = [raw(f"raw{i}", kind, shape, i) for i, shape in enumerate(SHAPES)] + [typed(f"typed{i}", kind, shape, i) for i, shape in enumerate(SHAPES)]
+    protos = [raw(f"raw{i}", kind, shape, i) for i, shape in enumerate(SHAPES)
+              ] + [typed(f"typed{i}", kind, shape, i) for i, shape in enumerate(SHAPES)]
     proto = model(protos)
     onnx.checker.check_model(proto)
     onnx.save(proto, serve.root / "m.onnx")
@@ -73,13 +74,16 @@ def test_strings_sparse_and_what_is_within_nodes(serve):
 
 
 def test_metadata(tmp_path):
-    proto = model([raw("w", TensorProto.INT8, [3])], producer_version="1.0", domain="org.example", model_version=-3, doc_string="a \u00e4")
+    proto = model([raw("w", TensorProto.INT8, [3])], producer_version="1.0", domain="org.example", model_version=-3,
+                  doc_string="a \u00e4")
     proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 5))
     helper.set_model_props(proto, {"license": "none"})
     onnx.save(proto, tmp_path / "m.onnx")
     assert inspect_json(tmp_path / "m.onnx")["metadata"] == {
-        "ir_version": 13, "producer_name": "make_onnx", "producer_version": "1.0", "domain": "org.example", "model_version": -3,
-        "doc_string": "a \u00e4", "opset_import": 23, "opset_import.ai.onnx.ml": 5, "metadata_props.license": "none"}
+        "ir_version": 13, "producer_name": "make_onnx", "producer_version": "1.0", "domain": "org.example",
+        "model_version": -3, "doc_string": "a \u00e4", "opset_import": 23, "opset_import.ai.onnx.ml": 5,
+        "metadata_props.license": "none"
+    }
 
 
 class Net(torch.nn.Module):
@@ -97,8 +101,10 @@ class Net(torch.nn.Module):
 
 
 def big_model():
-    return model([raw(f"w{i}", kind, [64, 40], i) for i, kind in enumerate((TensorProto.FLOAT, TensorProto.BFLOAT16, TensorProto.INT64, TensorProto.INT4))]
-                 + [raw("small", TensorProto.FLOAT, [3])])
+    return model([
+        raw(f"w{i}", kind, [64, 40], i)
+        for i, kind in enumerate((TensorProto.FLOAT, TensorProto.BFLOAT16, TensorProto.INT64, TensorProto.INT4))
+    ] + [raw("small", TensorProto.FLOAT, [3])])
 
 
 @pytest.mark.parametrize("one_file", [True, False])
@@ -108,7 +114,8 @@ def test_external_data(serve, one_file, folder):
     (serve.root / folder).mkdir(parents=True)
     proto = big_model()
     kept = [TensorProto.FromString(t.SerializeToString()) for t in proto.graph.initializer]
-    onnx.save(proto, serve.root / folder / "model.onnx", save_as_external_data=True, all_tensors_to_one_file=one_file, location="model.onnx.data" if one_file else None)
+    onnx.save(proto, serve.root / folder / "model.onnx", save_as_external_data=True, all_tensors_to_one_file=one_file,
+              location="model.onnx.data" if one_file else None)
     assert len(list((serve.root / folder).iterdir())) == (2 if one_file else 5)
     server = serve()
     document, got = manifest(server, folder)
@@ -143,7 +150,10 @@ def test_external_data_in_a_folder_below_and_where_it_is_not(serve):
     (root / ".hidden.bin").write_bytes(data)
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + 64 * "a" + "\nsize 4096\n"
     (root / "pointer.bin").write_text(pointer)
-    names = ["below", "dotted", "inner", "missing", "link", "hidden", "parent", "absolute", "folder", "past", "end", "own", "self", "cloned", "cloned-past"]
+    names = [
+        "below", "dotted", "inner", "missing", "link", "hidden", "parent", "absolute", "folder", "past", "end", "own",
+        "self", "cloned", "cloned-past"
+    ]
     proto = model([raw(name, TensorProto.FLOAT, [4]) for name in names])
     external(proto, "below", "sub/er/w.bin", 8, 16)
     external(proto, "dotted", "./sub//er/./w.bin", 100)
@@ -170,7 +180,8 @@ def test_external_data_in_a_folder_below_and_where_it_is_not(serve):
     for name in ("parent", "absolute"):
         assert got[name]["reason"] == "its external data are not below the model's directory", got[name]
     for name in ("cloned", "cloned-past"):
-        assert got[name]["reason"] == "the file with its external data is a Git LFS pointer; run git lfs pull", got[name]
+        assert got[name]["reason"] == "the file with its external data is a Git LFS pointer; run git lfs pull", got[
+            name]
         assert server.get(got[name]["href"]).status == 422
     assert got["past"]["reason"] == "its external data leave their file"
     assert server.get(got["parent"]["href"]).status == 422
@@ -196,7 +207,9 @@ def test_external_data_that_come_later_or_change(serve):
         (root / "new").write_bytes(fill * 1000)
         os.utime(root / "new", (1, 1))
         os.rename(root / "new", root / "w.bin")
-        server.wait_for(lambda: server.get("/models/m/tensors/w").status == 200 and server.get("/models/m/tensors/w").body == fill * 1000, "the new data")
+        server.wait_for(
+            lambda: server.get("/models/m/tensors/w").status == 200 and server.get("/models/m/tensors/w").body == fill *
+            1000, "the new data")
         assert "reason" not in manifest(server, "m")[1]["w"]
         tags.add(server.get("/models/m/tensors/w").get("ETag"))
     assert len(tags) == 2
@@ -220,14 +233,15 @@ def test_a_model_directly_in_the_served_directory(serve):
 def test_torch_exports_it(serve):
     """torch.onnx.export's initialisers are the state_dict, by its names; the exporter that needs no more than torch."""
     net = Net().eval()
-    torch.onnx.export(net, (torch.randn(1, 3, 4, 4),), str(serve.root / "net.onnx"), dynamo=False, do_constant_folding=False,
-                      training=torch.onnx.TrainingMode.TRAINING)
+    torch.onnx.export(net, (torch.randn(1, 3, 4, 4), ), str(serve.root / "net.onnx"), dynamo=False,
+                      do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
     server = serve()
     _, got = manifest(server, "net.onnx")
     state = {k: v for k, v in net.state_dict().items() if k != "norm.num_batches_tracked"}
     assert set(state) <= set(got)
     for name, value in state.items():
-        assert got[name]["shape"] == list(value.shape) and server.get(got[name]["href"]).body == value.numpy().tobytes(), name
+        assert got[name]["shape"] == list(value.shape) and server.get(
+            got[name]["href"]).body == value.numpy().tobytes(), name
 
 
 # ---- what is refused --------------------------------------------------------------------------------------------------------------
@@ -258,11 +272,13 @@ def bad_models():
     for _ in range(2):
         keys.metadata_props.add(key="k", value="v")
     return {
-        "no_name": one(name=None), "empty_name": one(name=""), "no_type": one(data_type=None), "undefined": one(data_type=0),
-        "negative": one(dims=[-2, 3]), "overflow": one(dims=[2**62, 4]), "too_short": one(raw_data=bytes(23)), "no_data": one(raw_data=None),
-        "two_fields": one(float_data=[1.0] * 6), "wrong_field": one(raw_data=None, int64_data=[1] * 6), "few_floats": one(raw_data=None, float_data=[1.0] * 5),
-        "data_of_none": one(dims=[0]), "raw_strings": one(data_type=TensorProto.STRING), "outside_and_here": outside, "no_place": no_place,
-        "twice": twice, "twice_across": across, "no_version": no_version, "no_opset": no_opset, "keys": keys}
+        "no_name": one(name=None), "empty_name": one(name=""), "no_type": one(data_type=None), "undefined":
+        one(data_type=0), "negative": one(dims=[-2, 3]), "overflow": one(dims=[2**62, 4]), "too_short":
+        one(raw_data=bytes(23)), "no_data": one(raw_data=None), "two_fields": one(float_data=[1.0] * 6), "wrong_field":
+        one(raw_data=None, int64_data=[1] * 6), "few_floats": one(raw_data=None, float_data=[1.0] * 5), "data_of_none":
+        one(dims=[0]), "raw_strings": one(data_type=TensorProto.STRING), "outside_and_here": outside, "no_place":
+        no_place, "twice": twice, "twice_across": across, "no_version": no_version, "no_opset": no_opset, "keys": keys
+    }
 
 
 @pytest.mark.parametrize("name", sorted(bad_models()))
@@ -277,7 +293,10 @@ def test_what_the_checker_refuses_is_refused(tmp_path, name):
 
 def test_damage_anywhere_never_crashes(tmp_path):
     """Every byte changed in turn: refused, or other tensors; where the onnx package and tensord both read it, they agree."""
-    data = model([raw("w", TensorProto.FLOAT, [2, 3]), typed("d", TensorProto.DOUBLE, [3]), raw("b", TensorProto.BOOL, [1])]).SerializeToString(deterministic=True)
+    data = model(
+        [raw("w", TensorProto.FLOAT, [2, 3]),
+         typed("d", TensorProto.DOUBLE, [3]),
+         raw("b", TensorProto.BOOL, [1])]).SerializeToString(deterministic=True)
     read = 0
     for at in range(len(data)):
         changed = data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1:]
@@ -302,4 +321,5 @@ def test_fixtures_are_what_the_package_reads():
     """tests/data/onnx/NAME.txt says what to_array reads from NAME.onnx today."""
     from make_onnx import OUT, models
     for name, _ in models():
-        assert (OUT / f"{name}.txt").read_text() == describe(onnx.ModelProto.FromString((OUT / f"{name}.onnx").read_bytes()).graph), name
+        assert (OUT / f"{name}.txt").read_text() == describe(
+            onnx.ModelProto.FromString((OUT / f"{name}.onnx").read_bytes()).graph), name

@@ -169,8 +169,11 @@ def compare_map(pairs, py, later):
         later.append((value, value_ref))
 
 
-KIND = {type(None): "None", bool: "a bool", int: "an int", float: "a float", str: "a string", bytes: "a bytes", bytearray: "a bytearray",
-        tuple: "a tuple", list: "a list", set: "a set", frozenset: "a frozenset", dict: "a dict", Persistent: "a persistent id"}
+KIND = {
+    type(None): "None", bool: "a bool", int: "an int", float: "a float", str: "a string", bytes: "a bytes", bytearray:
+    "a bytearray", tuple: "a tuple", list: "a list", set: "a set", frozenset: "a frozenset", dict: "a dict", Persistent:
+    "a persistent id"
+}
 
 
 def compare(mine, py):
@@ -294,15 +297,20 @@ def random_text(rng):
 
 def random_scalar(rng):
     return rng.choice([
-        lambda: None, lambda: rng.random() < 0.5, lambda: rng.randrange(-300, 300), lambda: rng.randrange(-2**17, 2**17),
-        lambda: rng.choice([-1, 1]) * (1 << rng.randrange(130)) + rng.randrange(-2, 3), lambda: rng.randrange(-2**2100, 2**2100),
-        lambda: rng.choice([0.0, -0.0, 1.0, 0.1, -1e300, 5e-324, math.inf, -math.inf, math.nan]), lambda: rng.gauss(0, 1),
-        lambda: random_text(rng), lambda: random_text(rng), lambda: rng.randbytes(rng.choice([0, 1, 7, 255, 256, 300]))])()
+        lambda: None, lambda: rng.random() < 0.5, lambda: rng.randrange(-300, 300),
+        lambda: rng.randrange(-2**17, 2**17), lambda: rng.choice([-1, 1]) *
+        (1 << rng.randrange(130)) + rng.randrange(-2, 3), lambda: rng.randrange(-2**2100, 2**2100),
+        lambda: rng.choice([0.0, -0.0, 1.0, 0.1, -1e300, 5e-324, math.inf, -math.inf, math.nan]),
+        lambda: rng.gauss(0, 1), lambda: random_text(rng), lambda: random_text(rng),
+        lambda: rng.randbytes(rng.choice([0, 1, 7, 255, 256, 300]))
+    ])()
 
 
 def random_key(rng):
-    return rng.choice([lambda: random_scalar(rng), lambda: random_text(rng), lambda: (rng.randrange(3), random_text(rng)),
-                       lambda: frozenset(range(rng.randrange(4)))])()
+    return rng.choice([
+        lambda: random_scalar(rng), lambda: random_text(rng), lambda: (rng.randrange(3), random_text(rng)),
+        lambda: frozenset(range(rng.randrange(4)))
+    ])()
 
 
 def random_object(rng, part):
@@ -319,12 +327,14 @@ def random_object(rng, part):
 
     pairs = [(random_text(rng), part()) for _ in range(rng.choice([0, 1, 3, 12]))]
     return rng.choice([
-        plain, slots, lambda: OwnState(part()), lambda: NewArgs(part(), 2), lambda: Reduced(Plain, (part(),), part()),
-        lambda: Reduced(Plain, (), None, iter([part(), part()]), iter(pairs)), lambda: ListLike([part(), part()]), lambda: DictLike(pairs),
-        lambda: collections.OrderedDict(pairs), lambda: collections.defaultdict(list, pairs), lambda: collections.Counter("abca"),
-        lambda: collections.deque([part()], 5), lambda: Colour.RED, lambda: Index("a.b", (1, 2)), lambda: complex(1, -2),
-        lambda: bytearray(rng.randbytes(9)), lambda: Plain, lambda: len, lambda: os.path.join, lambda: datetime.date(2020, 2, 3),
-        lambda: torch.Size([2, 3]), lambda: torch.float32, lambda: torch.device("cpu"), lambda: range(3), lambda: slice(1, part())])()
+        plain, slots, lambda: OwnState(part()), lambda: NewArgs(part(), 2), lambda: Reduced(Plain, (part(), ), part()),
+        lambda: Reduced(Plain, (), None, iter([part(), part()]), iter(pairs)), lambda: ListLike([part(), part()]),
+        lambda: DictLike(pairs), lambda: collections.OrderedDict(pairs), lambda: collections.defaultdict(list, pairs),
+        lambda: collections.Counter("abca"), lambda: collections.deque([part()], 5), lambda: Colour.RED,
+        lambda: Index("a.b", (1, 2)), lambda: complex(1, -2), lambda: bytearray(rng.randbytes(9)), lambda: Plain,
+        lambda: len, lambda: os.path.join, lambda: datetime.date(2020, 2, 3), lambda: torch.Size([2, 3]),
+        lambda: torch.float32, lambda: torch.device("cpu"), lambda: range(3), lambda: slice(1, part())
+    ])()
 
 
 def random_value(rng):
@@ -389,8 +399,13 @@ def test_the_oracle_in_c_agrees(monkeypatch):
 
 def test_large_containers_and_many_memo_entries():
     text = {f"model.layers.{i}.weight": (i, str(i)) for i in range(20000)}
-    values = [text, list(range(-5000, 5000)), [[] for _ in range(5000)], tuple(map(str, range(3000))), {i: i for i in range(3000)},
-              set(range(5000)), collections.OrderedDict(text), "x" * 70000, b"y" * 70000, [0.5] * 3000, {i / 7: None for i in range(2000)}]
+    values = [
+        text,
+        list(range(-5000, 5000)), [[] for _ in range(5000)],
+        tuple(map(str, range(3000))), {i: i for i in range(3000)},
+        set(range(5000)),
+        collections.OrderedDict(text), "x" * 70000, b"y" * 70000, [0.5] * 3000, {i / 7: None for i in range(2000)}
+    ]
     pickles = [pickle.dumps(v, p) for v in values for p in PROTOCOLS]
     for data, mine in zip(pickles, dump(pickles)):
         check_same(data, mine)
@@ -425,9 +440,15 @@ def module_and_optimizer():
 def test_checkpoints_by_torch(tmp_path, module_and_optimizer):
     module, optimizer = module_and_optimizer
     shared = torch.zeros(3)
-    objects = [module.state_dict(), optimizer.state_dict(), module, {"model": module.state_dict(), "epoch": 3, "lr": 0.1}, torch.ones(2, 3),
-               torch.nn.Parameter(torch.ones(2)), [shared, shared[1:]], torch.ones(3).to_sparse(), torch.ones(2, dtype=torch.float8_e4m3fn),
-               torch.quantize_per_tensor(torch.ones(3), 0.1, 2, torch.qint8), {"generator": torch.get_rng_state()}]
+    objects = [
+        module.state_dict(),
+        optimizer.state_dict(), module, {"model": module.state_dict(), "epoch": 3, "lr": 0.1},
+        torch.ones(2, 3),
+        torch.nn.Parameter(torch.ones(2)), [shared, shared[1:]],
+        torch.ones(3).to_sparse(),
+        torch.ones(2, dtype=torch.float8_e4m3fn),
+        torch.quantize_per_tensor(torch.ones(3), 0.1, 2, torch.qint8), {"generator": torch.get_rng_state()}
+    ]
     pickles = [torch_pickle(o, tmp_path) for o in objects]
     for data, mine in zip(pickles, dump(pickles)):
         check_same(data, mine)
@@ -437,8 +458,9 @@ def test_metadata_of_distributed_checkpoints():
     from torch.distributed.checkpoint import metadata as dcp
     props = dcp.TensorProperties(dtype=torch.bfloat16)
     chunk = dcp.ChunkStorageMetadata(torch.Size([0, 0]), torch.Size([2, 2]))
-    value = dcp.Metadata({"w": dcp.TensorStorageMetadata(props, torch.Size([2, 2]), [chunk]), "b": dcp.BytesStorageMetadata()},
-                         storage_data={dcp.MetadataIndex("w", [0, 0]): ("__0_0.distcp", 0, 100)})
+    value = dcp.Metadata(
+        {"w": dcp.TensorStorageMetadata(props, torch.Size([2, 2]), [chunk]), "b": dcp.BytesStorageMetadata()},
+        storage_data={dcp.MetadataIndex("w", [0, 0]): ("__0_0.distcp", 0, 100)})
     pickles = [pickle.dumps(value, p) for p in PROTOCOLS[2:]]
     for data, mine in zip(pickles, dump(pickles)):
         check_same(data, mine)
@@ -448,8 +470,11 @@ def llama_like(tmp_path):
     """A checkpoint of a Llama of 32 layers: 291 tensors, each of its own storage; saved without their bytes."""
     names = ["model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"]
     for i in range(32):
-        names += [f"model.layers.{i}.{n}.weight" for n in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
-                                                           "mlp.up_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm")]
+        names += [
+            f"model.layers.{i}.{n}.weight"
+            for n in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
+                      "mlp.up_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm")
+        ]
     return torch_pickle({n: torch.ones(1 + (len(n) & 3), 2, dtype=torch.bfloat16) for n in names}, tmp_path)
 
 
@@ -474,8 +499,8 @@ class Attack:
 def test_nothing_is_ever_called(tmp_path):
     trace = tmp_path / "trace"
     command = f"touch {trace}"
-    calls = [(os.system, command), (subprocess.getoutput, command), (eval, f"open({str(trace)!r}, 'w')"), (exec, f"open({str(trace)!r}, 'w')"),
-             (open, str(trace), "w"), (os.mkdir, str(trace))]
+    calls = [(os.system, command), (subprocess.getoutput, command), (eval, f"open({str(trace)!r}, 'w')"),
+             (exec, f"open({str(trace)!r}, 'w')"), (open, str(trace), "w"), (os.mkdir, str(trace))]
     pickles = [pickle.dumps({"a": Attack(*c)}, p) for c in calls for p in PROTOCOLS]
     pickles.append(b"cos\nsystem\n(Vtouch " + str(trace).encode() + b"\ntR.")
     pickle.loads(pickles[-1])  # would be seen:
@@ -492,16 +517,34 @@ def test_nothing_is_ever_called(tmp_path):
 
 # What we refuse and the unpickler written in Python does not: parts of our messages.
 STRICTER = [
-    "FRAME is of", "arguments; they must be",  # the one in C does
-    "must find one value on the stack", "MARKs are open", "is not supported", "is not a decimal number", "which is not a number", "is malformed",
-    "adds to", "sets items of", "gives a state to", "makes a dict of", "copies more items", "digits; Python reads at most", "is not a number below 2^32", "calls a", "would hash", "in quotes",
+    "FRAME is of",
+    "arguments; they must be",  # the one in C does
+    "must find one value on the stack",
+    "MARKs are open",
+    "is not supported",
+    "is not a decimal number",
+    "which is not a number",
+    "is malformed",
+    "adds to",
+    "sets items of",
+    "gives a state to",
+    "makes a dict of",
+    "copies more items",
+    "digits; Python reads at most",
+    "is not a number below 2^32",
+    "calls a",
+    "would hash",
+    "in quotes",
 ]
 
 
 def mutants(seed, count):
     rng = random.Random(seed)
     good = [p for p in random_pickles(seed + 1000, 400) if len(p) < 3000]
-    good += [p for p in (pickle.dumps(v, n) for n in PROTOCOLS for v in ([1, [2, {"a": (3,)}]], {1: 2, True: 3.0, "x": "y"}, {1, 2}, Index("a", (1,))))]
+    good += [
+        p for p in (pickle.dumps(v, n) for n in PROTOCOLS
+                    for v in ([1, [2, {"a": (3, )}]], {1: 2, True: 3.0, "x": "y"}, {1, 2}, Index("a", (1, ))))
+    ]
     opcodes = bytes(ord(op.code) for op in pickletools.opcodes)
     for _ in range(count):
         data = bytearray(rng.choice(good))
@@ -562,7 +605,8 @@ def lax(mine, refused):
     """What Python refuses and we keep: text that is not UTF-8, an unhashable within a tuple, calls of classes that are
     objects, opcodes across the end of a frame (as the unpickler in C)."""
     text = f"{type(refused).__name__}: {refused}"
-    return any(s in text for s in ("UnicodeDecodeError", "unhashable type", "__new__", "before end of frame", "end of current frame"))
+    return any(s in text for s in ("UnicodeDecodeError", "unhashable type", "__new__", "before end of frame",
+                                   "end of current frame"))
 
 
 def test_every_prefix_is_refused():
@@ -583,8 +627,10 @@ def test_extensions_are_refused():
 
 
 def test_python_2_strings_and_mappings():
-    pickles = [b"S'a\\nb\\x41\\101\\q\\\\'\n.", b"U\x03abc.", b"T\x02\x00\x00\x00ab.", b"V\\u0041\\\\u0041\\U0001f600\xe9\n.",
-               b"ccollections\nOrderedDict\n((lp1\n(lp2\nS'a'\naI1\naa(lp3\nS'b'\naI2\naatR."]
+    pickles = [
+        b"S'a\\nb\\x41\\101\\q\\\\'\n.", b"U\x03abc.", b"T\x02\x00\x00\x00ab.", b"V\\u0041\\\\u0041\\U0001f600\xe9\n.",
+        b"ccollections\nOrderedDict\n((lp1\n(lp2\nS'a'\naI1\naa(lp3\nS'b'\naI2\naatR."
+    ]
     dumped = dump(pickles)
     for data, mine in zip(pickles, dumped):
         check_same(data, mine)

@@ -16,11 +16,17 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 32, "num_attenti
 def llama():
     """A vocabulary of 100, so that padding comes; two tensors that engine vllm drops."""
     layer = "model.layers.0."
-    return [tensor("model.embed_tokens.weight", "BF16", [100, 32]), tensor("lm_head.weight", "BF16", [100, 32]),
-            tensor("model.norm.weight", "BF16", [32]), tensor(layer + "self_attn.rotary_emb.inv_freq", "F32", [2]),
-            tensor(layer + "self_attn.rotary_emb.cos_cached", "F32", [9]),
-            *(tensor(f"{layer}self_attn.{n}_proj.weight", "BF16", [rows, 32]) for n, rows in (("q", 32), ("k", 8), ("v", 8), ("o", 32))),
-            *(tensor(f"{layer}mlp.{n}_proj.weight", "BF16", shape) for n, shape in (("gate", [48, 32]), ("up", [48, 32]), ("down", [32, 48])))]
+    return [
+        tensor("model.embed_tokens.weight", "BF16", [100, 32]),
+        tensor("lm_head.weight", "BF16", [100, 32]),
+        tensor("model.norm.weight", "BF16", [32]),
+        tensor(layer + "self_attn.rotary_emb.inv_freq", "F32", [2]),
+        tensor(layer + "self_attn.rotary_emb.cos_cached", "F32",
+               [9]), *(tensor(f"{layer}self_attn.{n}_proj.weight", "BF16", [rows, 32])
+                       for n, rows in (("q", 32), ("k", 8), ("v", 8), ("o", 32))),
+        *(tensor(f"{layer}mlp.{n}_proj.weight", "BF16", shape)
+          for n, shape in (("gate", [48, 32]), ("up", [48, 32]), ("down", [32, 48])))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +51,8 @@ def srv(root):
 
 
 def plan(*args, stdout=subprocess.PIPE):
-    return subprocess.run([str(tensord_binary()), "plan", *map(str, args)], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=120)
+    return subprocess.run([str(tensord_binary()), "plan", *map(str, args)], stdout=stdout, stderr=subprocess.PIPE,
+                          text=True, timeout=120)
 
 
 def good(*args):
@@ -75,7 +82,8 @@ def runs_of(entry):
 
 def check_against_server(srv, found, files):
     """Every number of `plan --json`, from what the server says of the files and sends as their length."""
-    ranks = [(srv.get(f"{url}.json").json(), int(srv.head(f"{url}.safetensors").get("Content-Length"))) for url in files]
+    ranks = [(srv.get(f"{url}.json").json(), int(srv.head(f"{url}.safetensors").get("Content-Length")))
+             for url in files]
     assert [r["rank"] for r in found["ranks"]] == list(range(len(files))) and found["tp_size"] == len(files)
     smallest, largest, count, padding = [], [], 0, 0
     for mine, (theirs, length) in zip(found["ranks"], ranks):
@@ -83,13 +91,16 @@ def check_against_server(srv, found, files):
         lengths = sum(lengths, [])
         assert mine["nbytes"] == theirs["nbytes"] == length and mine["header_bytes"] == theirs["header_bytes"]
         assert mine["share"] == pytest.approx(length / found["checkpoint_bytes"], abs=1e-6)
-        assert (mine["runs"], mine["smallest_run"], mine["largest_run"]) == (len(lengths), min(lengths, default=0), max(lengths, default=0))
+        assert (mine["runs"], mine["smallest_run"], mine["largest_run"]) == (len(lengths), min(lengths, default=0),
+                                                                             max(lengths, default=0))
         assert mine["padding_bytes"] == sum(zeros)
-        assert (found["model"], found["checkpoint"], found["engine"], found["dropped"]) == tuple(theirs[k] for k in ("model", "checkpoint", "engine", "dropped"))
+        assert (found["model"], found["checkpoint"], found["engine"],
+                found["dropped"]) == tuple(theirs[k] for k in ("model", "checkpoint", "engine", "dropped"))
         smallest, largest = smallest + [min(lengths)], largest + [max(lengths)]
         count, padding = count + len(lengths), padding + sum(zeros)
     total = found["total"]
-    assert (total["nbytes"], total["runs"], total["padding_bytes"]) == (sum(length for _, length in ranks), count, padding)
+    assert (total["nbytes"], total["runs"], total["padding_bytes"]) == (sum(length
+                                                                            for _, length in ranks), count, padding)
     assert (total["smallest_run"], total["largest_run"]) == (min(smallest), max(largest))
     assert total["header_bytes"] == sum(r["header_bytes"] for r in found["ranks"])
 
@@ -120,7 +131,8 @@ def test_one_plan_has_one_id(srv):
     body = {"tp_size": 2, "rules": [{"match": "lm_head.weight", "out": "head"}, {"match": "**", "uneven": "chunk"}]}
     first = srv.post("/models/llama/plans", body)
     assert first.status == 201, first
-    for text in (json.dumps(reordered(body)), json.dumps(body, indent=7), json.dumps(body).replace("lm_head", "lm\\u005fhead")):
+    for text in (json.dumps(reordered(body)), json.dumps(body, indent=7),
+                 json.dumps(body).replace("lm_head", "lm\\u005fhead")):
         again = srv.post("/models/llama/plans", text.encode())
         assert again.status == 200 and again.json()["id"] == first.json()["id"], again
     other = srv.post("/models/llama/plans", {"tp_size": 2, "rules": body["rules"][::-1]})
@@ -128,8 +140,14 @@ def test_one_plan_has_one_id(srv):
 
 
 @pytest.mark.parametrize("body", [
-    {"tp_size": 2, "rules": [{"match": "**.inv_freq", "drop": True}, {"match": "lm_head"}, {"match": "**", "uneven": "chunk"}]},
-    {"ranks": [{"tensors": [{"name": "lm_head.weight", "slice": "0:50,4:8"}]}, {"tensors": [{"name": "model.norm.weight", "as": "n"}]}]},
+    {
+        "tp_size": 2, "rules": [{"match": "**.inv_freq", "drop": True}, {"match": "lm_head"},
+                                {"match": "**", "uneven": "chunk"}]
+    },
+    {
+        "ranks": [{"tensors": [{"name": "lm_head.weight", "slice": "0:50,4:8"}]},
+                  {"tensors": [{"name": "model.norm.weight", "as": "n"}]}]
+    },
     {"engine": "vllm", "tp_size": 2},
 ], ids=["rules", "ranks", "engine"])
 def test_a_plans_ranks_are_the_servers(srv, root, tmp_path, body):
@@ -167,13 +185,17 @@ def test_rules_without_a_tensor_are_told_with_the_cause(root, tmp_path):
         return found
 
     assert lines("**") == []
-    assert lines("lm_head.weights", "**") == ['rule 1 of 2 ("lm_head.weights") is used for no tensor: it matches no tensor\'s name']
-    assert lines("**", "lm_head.weight") == ['rule 2 of 2 ("lm_head.weight") is used for no tensor: rule 1 ("**") takes every tensor that it matches']
+    assert lines("lm_head.weights",
+                 "**") == ['rule 1 of 2 ("lm_head.weights") is used for no tensor: it matches no tensor\'s name']
+    assert lines("**", "lm_head.weight") == [
+        'rule 2 of 2 ("lm_head.weight") is used for no tensor: rule 1 ("**") takes every tensor that it matches'
+    ]
     assert lines("nope", "model.**", "**", "model.norm.*", "lm_head", "**.weight") == [
         'rule 1 of 6 ("nope") is used for no tensor: it matches no tensor\'s name',
         'rule 4 of 6 ("model.norm.*") is used for no tensor: rule 2 ("model.**") takes every tensor that it matches',
         'rule 5 of 6 ("lm_head") is used for no tensor: it matches no tensor\'s name',
-        'rule 6 of 6 ("**.weight") is used for no tensor: rule 3 ("**") and others before it take every tensor that it matches']
+        'rule 6 of 6 ("**.weight") is used for no tensor: rule 3 ("**") and others before it take every tensor that it matches'
+    ]
 
 
 def test_the_heading_says_what_the_plan_asks_for(root, tmp_path):
@@ -189,7 +211,8 @@ def test_the_heading_says_what_the_plan_asks_for(root, tmp_path):
 def test_a_checkpoint_of_several(root):
     first = json.loads(good(root, "two", "--engine", "none", "--tp", 1, "--json"))
     other = json.loads(good(root, "two", "--engine", "none", "--tp", 1, "--json", "--checkpoint", "extra.safetensors"))
-    assert first["checkpoint"] == "safetensors" and other["checkpoint"] == "extra.safetensors" and other["checkpoint_bytes"] == 64
+    assert first["checkpoint"] == "safetensors" and other["checkpoint"] == "extra.safetensors" and other[
+        "checkpoint_bytes"] == 64
     assert "safetensors, extra.safetensors" in refused(root, "two", "--engine", "none", "--tp", 1, "--checkpoint", "x")
 
 
@@ -218,13 +241,20 @@ def test_what_is_refused(root, tmp_path, srv):
 
 @pytest.mark.parametrize("config, tp, says", [
     ({"num_attention_heads": 4, "head_dim": 4}, 1,
-     'self_attn.o_proj.weight": the rule\'s parts, 4 attention heads (num_attention_heads) of 4, are not the 32 elements of its dimension 1'),
+     'self_attn.o_proj.weight": the rule\'s parts, 4 attention heads (num_attention_heads) of 4, are not the 32 elements of its dimension 1'
+     ),
     ({"num_key_value_heads": 4, "head_dim": 4}, 2,
-     'self_attn.k_proj.weight": the rule\'s parts, 4 key-value heads (num_key_value_heads) of 4, are not the 8 elements of its dimension 0'),
+     'self_attn.k_proj.weight": the rule\'s parts, 4 key-value heads (num_key_value_heads) of 4, are not the 8 elements of its dimension 0'
+     ),
     ({"vocab_size": 101}, 1,
-     'lm_head.weight": the rule\'s parts, 101 rows of the vocabulary (vocab_size), are not the 100 elements of its dimension 0'),
-    ({}, 3, 'lm_head.weight": 128 rows of the vocabulary (vocab_size), padded to a multiple of 64, along dimension 0 cannot be dealt to 3 ranks'),
-    ({}, 16, 'self_attn.o_proj.weight": 8 attention heads (num_attention_heads) of 4 along dimension 1 cannot be dealt to 16 ranks'),
+     'lm_head.weight": the rule\'s parts, 101 rows of the vocabulary (vocab_size), are not the 100 elements of its dimension 0'
+     ),
+    ({}, 3,
+     'lm_head.weight": 128 rows of the vocabulary (vocab_size), padded to a multiple of 64, along dimension 0 cannot be dealt to 3 ranks'
+     ),
+    ({}, 16,
+     'self_attn.o_proj.weight": 8 attention heads (num_attention_heads) of 4 along dimension 1 cannot be dealt to 16 ranks'
+     ),
 ])
 def test_which_number_is_wrong(tmp_path, config, tp, says):
     write_by_hand(tmp_path / "m" / "model.safetensors", llama())
@@ -236,21 +266,31 @@ def test_parts_of_rules_are_told_with_what_is_there(root, tmp_path):
     path = tmp_path / "plan.json"
     rule = {"match": "lm_head.weight", "groups": 5, "parts": [{"count": 10, "unit": 2}, {"unit": 4}, {"unit": 3}]}
     path.write_text(json.dumps({"tp_size": 2, "rules": [rule, {"match": "**"}]}))
-    assert "the rule's parts, 10 units of 2, the other units of 4, the other units of 3 in 5 groups, are not the 100 elements" in refused(root, "llama", "--plan", path)
+    assert "the rule's parts, 10 units of 2, the other units of 4, the other units of 3 in 5 groups, are not the 100 elements" in refused(
+        root, "llama", "--plan", path)
 
 
 def test_what_is_missing_or_differs_is_named(tmp_path):
     gate, up = "model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.up_proj.weight"
-    for name, tensors in (("lacks", [t for t in llama() if t.name != up]), ("differs", [t for t in llama() if t.name != up] + [tensor(up, "F32", [48, 16])])):
+    for name, tensors in (("lacks", [t for t in llama() if t.name != up]),
+                          ("differs", [t for t in llama() if t.name != up] + [tensor(up, "F32", [48, 16])])):
         write_by_hand(tmp_path / name / "model.safetensors", tensors)
         (tmp_path / name / "config.json").write_text(json.dumps(CONFIG))
     vllm = ("--engine", "vllm", "--tp", 2)
-    assert f'lacks a part beside tensor "{gate}": slot 1, from a tensor like "model.layers.*.mlp.up_proj.weight"' in refused(tmp_path, "lacks", *vllm)
-    assert f'tensors "{gate}", BF16 [48,32], and "{up}", F32 [48,16], cannot be joined' in refused(tmp_path, "differs", *vllm)
-    write_by_hand(tmp_path / "experts" / "model.safetensors", [tensor(f"e.{i}.{w}", "F32", [2]) for i, w in ((0, "a"), (0, "b"), (1, "b"), (2, "a"), (2, "b"))])
+    assert f'lacks a part beside tensor "{gate}": slot 1, from a tensor like "model.layers.*.mlp.up_proj.weight"' in refused(
+        tmp_path, "lacks", *vllm)
+    assert f'tensors "{gate}", BF16 [48,32], and "{up}", F32 [48,16], cannot be joined' in refused(
+        tmp_path, "differs", *vllm)
+    write_by_hand(tmp_path / "experts" / "model.safetensors",
+                  [tensor(f"e.{i}.{w}", "F32", [2]) for i, w in ((0, "a"), (0, "b"), (1, "b"), (2, "a"), (2, "b"))])
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps({"tp_size": 1, "rules": [{"match": f"e.*.{w}", "out": "x", "slot": i, "stack": True} for i, w in ((3, "a"), (7, "b"))]}))
-    assert '"x" lacks a part beside tensor "e.1.b": slot 3 of index 1, from a tensor like "e.*.a"' in refused(tmp_path, "experts", "--plan", path)
+    path.write_text(
+        json.dumps({
+            "tp_size":
+            1, "rules": [{"match": f"e.*.{w}", "out": "x", "slot": i, "stack": True} for i, w in ((3, "a"), (7, "b"))]
+        }))
+    assert '"x" lacks a part beside tensor "e.1.b": slot 3 of index 1, from a tensor like "e.*.a"' in refused(
+        tmp_path, "experts", "--plan", path)
 
 
 def test_numbers_of_one(tmp_path):
@@ -259,7 +299,8 @@ def test_numbers_of_one(tmp_path):
     assert "checkpoint safetensors, 1 tensor, " in good(tmp_path, "m", "--engine", "none", "--tp", 1)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"tp_size": 2, "rules": [{"match": "*", "dim": 1}]}))
-    assert 'tensor "w": has 1 dimension, numbered from 0; its rule splits dimension 1' in refused(tmp_path, "m", "--plan", path)
+    assert 'tensor "w": has 1 dimension, numbered from 0; its rule splits dimension 1' in refused(
+        tmp_path, "m", "--plan", path)
 
 
 def test_a_model_without_a_checkpoint_says_why(tmp_path):
@@ -281,11 +322,18 @@ def test_files_of_plans(root, tmp_path):
 
 
 @pytest.mark.parametrize("args, needle", [
-    ((), "a directory and a model"), (("m",), "a directory and a model"), (("a", "b"), "either"), (("a", "b", "c"), "also c"),
-    (("a", "b", "--engine", "vllm"), "either"), (("a", "b", "--tp", "2"), "either"),
-    (("a", "b", "--engine", "none", "--tp", "2", "--plan", "x"), "either"), (("a", "b", "--nope"), "--nope"),
-    (("a", "b", "--engine"), "missing after --engine"), (("a", "b", "--engine", "vlm", "--tp", "2"), "fsdp, nano-vllm, none, vllm"),
-    *((("a", "b", "--engine", "none", "--tp", tp), "1 to 4096") for tp in ("two", "0", "4097", "", "-1", "2x", "99999999999999999999")),
+    ((), "a directory and a model"),
+    (("m", ), "a directory and a model"),
+    (("a", "b"), "either"),
+    (("a", "b", "c"), "also c"),
+    (("a", "b", "--engine", "vllm"), "either"),
+    (("a", "b", "--tp", "2"), "either"),
+    (("a", "b", "--engine", "none", "--tp", "2", "--plan", "x"), "either"),
+    (("a", "b", "--nope"), "--nope"),
+    (("a", "b", "--engine"), "missing after --engine"),
+    (("a", "b", "--engine", "vlm", "--tp", "2"), "fsdp, nano-vllm, none, vllm"),
+    *((("a", "b", "--engine", "none", "--tp", tp), "1 to 4096")
+      for tp in ("two", "0", "4097", "", "-1", "2x", "99999999999999999999")),
 ])
 def test_wrong_usage(args, needle):
     message = refused(*args, status=2)

@@ -22,8 +22,10 @@ FAILED_PRECONDITION = 4  # enum td_code
 INVALID_ARGUMENT = 1
 NOT_FOUND = 2
 RANKS = [1, 2, 3, 4, 8, 16]
-DTYPES = {torch.float32: ("F32", torch.int32), torch.bfloat16: ("BF16", torch.int16), torch.float16: ("F16", torch.int16),
-          torch.int32: ("I32", torch.int32), torch.float64: ("F64", torch.int64), torch.uint8: ("U8", torch.uint8)}
+DTYPES = {
+    torch.float32: ("F32", torch.int32), torch.bfloat16: ("BF16", torch.int16), torch.float16: ("F16", torch.int16),
+    torch.int32: ("I32", torch.int32), torch.float64: ("F64", torch.int64), torch.uint8: ("U8", torch.uint8)
+}
 
 
 # ---- models ----
@@ -107,7 +109,10 @@ def plan(path, tp, engine):
         raw = f.read()
     sources = []
     for t in dump["tensors"]:
-        kind = {"F32": "<u4", "I32": "<u4", "BF16": "<u2", "F16": "<u2", "F64": "<u8", "U8": "u1", "I64": "<u8", "F8_E4M3": "u1"}[t["dtype"]]
+        kind = {
+            "F32": "<u4", "I32": "<u4", "BF16": "<u2", "F16": "<u2", "F64": "<u8", "U8": "u1", "I64": "<u8", "F8_E4M3":
+            "u1"
+        }[t["dtype"]]
         n = math.prod(t["shape"])
         sources.append(np.frombuffer(raw, kind, n, t["offset"]).reshape(t["shape"]))
     assert len(dump["ranks"]) == max(tp, 1)
@@ -147,8 +152,10 @@ def check(model, path, tp, engine, oracle, dropped=(), complete=True):
             assert results[name][2] == wanted[name][2], f"{name}, rank {r} of {tp}"
         assert gone == sorted(dropped)
     if complete and model.dtype == torch.float32:
-        have = np.unique(np.concatenate([np.frombuffer(d, "<u4") for results, _ in ranks for _, _, d in results.values()]))
-        want = np.unique(np.concatenate([t.view(torch.int32).numpy().ravel() for n, t in model.tensors.items() if n not in dropped]))
+        have = np.unique(
+            np.concatenate([np.frombuffer(d, "<u4") for results, _ in ranks for _, _, d in results.values()]))
+        want = np.unique(
+            np.concatenate([t.view(torch.int32).numpy().ravel() for n, t in model.tensors.items() if n not in dropped]))
         assert np.array_equal(have[have != 0], want), "all ranks together are the model"
 
 
@@ -189,7 +196,10 @@ def qkv(q, k, v, heads, kv_heads, t, r):
     else:
         assert t % kv_heads == 0
         n, at = 1, r // (t // kv_heads)
-    return torch.cat([q.narrow(0, r * heads // t * hd, heads // t * hd), k.narrow(0, at * hd, n * hd), v.narrow(0, at * hd, n * hd)])
+    return torch.cat(
+        [q.narrow(0, r * heads // t * hd, heads // t * hd),
+         k.narrow(0, at * hd, n * hd),
+         v.narrow(0, at * hd, n * hd)])
 
 
 def is_norm(name):
@@ -201,10 +211,12 @@ def dense_layer(w, out, p, c, t, r):
     heads, kv = c["num_attention_heads"], c["num_key_value_heads"]
     for kind in ("weight", "bias"):
         if f"{p}self_attn.q_proj.{kind}" in w:
-            out[f"{p}self_attn.qkv_proj.{kind}"] = qkv(*(w[f"{p}self_attn.{x}_proj.{kind}"] for x in "qkv"), heads, kv, t, r)
+            out[f"{p}self_attn.qkv_proj.{kind}"] = qkv(*(w[f"{p}self_attn.{x}_proj.{kind}"] for x in "qkv"), heads, kv,
+                                                       t, r)
         for where in ("mlp", "mlp.shared_expert", "mlp.shared_experts"):
             if f"{p}{where}.gate_proj.{kind}" in w:
-                out[f"{p}{where}.gate_up_proj.{kind}"] = torch.cat([column(w[f"{p}{where}.{x}_proj.{kind}"], t, r) for x in ("gate", "up")])
+                out[f"{p}{where}.gate_up_proj.{kind}"] = torch.cat(
+                    [column(w[f"{p}{where}.{x}_proj.{kind}"], t, r) for x in ("gate", "up")])
     for name in ("self_attn.o_proj", "mlp.down_proj", "mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj"):
         if f"{p}{name}.weight" in w:
             out[f"{p}{name}.weight"] = row(w[f"{p}{name}.weight"], t, r)
@@ -216,7 +228,8 @@ def expert_layer(w, out, p, names, experts, t, r):
     gate, up, down = names
     if f"{p}.0.{gate}.weight" not in w:
         return
-    out[f"{p}.w13_weight"] = torch.stack([torch.cat([column(w[f"{p}.{e}.{x}.weight"], t, r) for x in (gate, up)]) for e in range(experts)])
+    out[f"{p}.w13_weight"] = torch.stack(
+        [torch.cat([column(w[f"{p}.{e}.{x}.weight"], t, r) for x in (gate, up)]) for e in range(experts)])
     out[f"{p}.w2_weight"] = torch.stack([row(w[f"{p}.{e}.{down}.weight"], t, r) for e in range(experts)])
 
 
@@ -230,15 +243,20 @@ def vllm_llama(model, t, r):
         dense_layer(w, out, p, c, t, r)
         expert_layer(w, out, f"{p}mlp.experts", ("gate_proj", "up_proj", "down_proj"), c.get("num_experts"), t, r)
         expert_layer(w, out, f"{p}block_sparse_moe.experts", ("w1", "w3", "w2"), c.get("num_local_experts"), t, r)
-    return out | {n: x for n, x in w.items() if is_norm(n) or n.endswith(("gate.weight", "gate.e_score_correction_bias"))}
+    return out | {
+        n: x for n, x in w.items() if is_norm(n) or n.endswith(("gate.weight", "gate.e_score_correction_bias"))
+    }
 
 
 # ---- models with Llama's names ----
 
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
-                 "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM", "mixtral": "MixtralForCausalLM",
-                 "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM",
-                 "deepseek_v3": "DeepseekV3ForCausalLM", "gpt_neox": "GPTNeoXForCausalLM", "bloom": "BloomForCausalLM", "falcon": "FalconForCausalLM"}
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3":
+    "Qwen3ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
+    "mixtral": "MixtralForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM", "gpt_neox": "GPTNeoXForCausalLM",
+    "bloom": "BloomForCausalLM", "falcon": "FalconForCausalLM"
+}
 
 
 def base(kind, **more):
@@ -265,10 +283,12 @@ def add_mlp(m, p, hidden, inner, bias=False):
         m.add(f"{p}.down_proj.bias", hidden)
 
 
-def llama(kind="llama", heads=16, kv=8, hd=8, hidden=48, inner=96, vocab=130, head=True, bias=False, o_bias=False, mlp_bias=False,
-          norms=("input_layernorm", "post_attention_layernorm"), dtype=torch.float32, mlp=add_mlp, **more):
-    m = Model(base(kind, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=kv, head_dim=hd, vocab_size=vocab,
-                   intermediate_size=inner, **more), dtype)
+def llama(kind="llama", heads=16, kv=8, hd=8, hidden=48, inner=96, vocab=130, head=True, bias=False, o_bias=False,
+          mlp_bias=False, norms=("input_layernorm", "post_attention_layernorm"), dtype=torch.float32, mlp=add_mlp,
+          **more):
+    m = Model(
+        base(kind, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=kv, head_dim=hd, vocab_size=vocab,
+             intermediate_size=inner, **more), dtype)
     m.add("model.embed_tokens.weight", vocab, hidden)
     for i in range(2):
         p = f"model.layers.{i}."
@@ -339,7 +359,10 @@ def test_model_type_and_text_config_stand_in(tmp_path):
         return vllm_llama(model, t, r)
 
     check(m, tmp_path / "a", 2, "vllm", oracle)
-    m.config = {"architectures": None, "model_type": "outer", "text_config": {**c, "architectures": ["LlamaForCausalLM"]}, "vision_config": {"num_attention_heads": 3}}
+    m.config = {
+        "architectures": None, "model_type": "outer", "text_config": {**c, "architectures": ["LlamaForCausalLM"]},
+        "vision_config": {"num_attention_heads": 3}
+    }
     oracle_config["num_hidden_layers"] = 2
     check(m, tmp_path / "b", 2, "vllm", oracle)
 
@@ -361,7 +384,8 @@ def test_vllm_phi3(tmp_path, tp, kv):
             fused.tensors[p + "qkv_proj.weight"] = torch.cat([split.tensors[f"{p}{x}_proj.weight"] for x in "qkv"])
         elif name.endswith("gate_proj.weight"):
             p = name.removesuffix("gate_proj.weight")
-            fused.tensors[p + "gate_up_proj.weight"] = torch.cat([split.tensors[f"{p}{x}_proj.weight"] for x in ("gate", "up")])
+            fused.tensors[p + "gate_up_proj.weight"] = torch.cat(
+                [split.tensors[f"{p}{x}_proj.weight"] for x in ("gate", "up")])
         else:
             fused.tensors[name] = tensor
     check(fused, tmp_path, tp, "vllm", lambda m, t, r: vllm_llama(split, t, r))
@@ -405,8 +429,9 @@ def test_vllm_experts(tmp_path, model, tp):
 
 
 def deepseek(kind, q_lora, heads=16, hidden=32, inner=16, nope=6, rope=2, v=5, kv_lora=12, experts=9, nextn=0):
-    m = Model(base(kind, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=heads, vocab_size=129, n_routed_experts=experts,
-                   q_lora_rank=q_lora, num_nextn_predict_layers=nextn))
+    m = Model(
+        base(kind, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=heads, vocab_size=129,
+             n_routed_experts=experts, q_lora_rank=q_lora, num_nextn_predict_layers=nextn))
     m.add("model.embed_tokens.weight", 129, hidden)
     for i in range(2 + nextn):
         p = f"model.layers.{i}."
@@ -445,7 +470,8 @@ def vllm_deepseek(model, t, r):
     for i in range(2):
         p = f"model.layers.{i}.self_attn."
         if p + "q_a_proj.weight" in w:
-            out[p + "fused_qkv_a_proj.weight"] = torch.cat([w[p + "q_a_proj.weight"], w[p + "kv_a_proj_with_mqa.weight"]])
+            out[p + "fused_qkv_a_proj.weight"] = torch.cat(
+                [w[p + "q_a_proj.weight"], w[p + "kv_a_proj_with_mqa.weight"]])
             out[p + "q_b_proj.weight"] = column(w[p + "q_b_proj.weight"], t, r)
         else:
             out[p + "kv_a_proj_with_mqa.weight"] = w[p + "kv_a_proj_with_mqa.weight"]
@@ -467,7 +493,8 @@ def test_vllm_drops_layers_that_predict_further_tokens(tmp_path):
 
 def test_vllm_deepseek_deals_whole_heads(tmp_path):
     """6 heads of 8 are 48 rows, which 4 divides; the heads it does not."""
-    refused(deepseek("deepseek_v3", 10, heads=6), tmp_path, 4, "vllm", "model.layers.0.self_attn.", "6 attention heads (num_attention_heads) of 11 ")
+    refused(deepseek("deepseek_v3", 10, heads=6), tmp_path, 4, "vllm", "model.layers.0.self_attn.",
+            "6 attention heads (num_attention_heads) of 11 ")
 
 
 # ---- query_key_value: GPT-NeoX, BLOOM, Falcon ----
@@ -477,8 +504,10 @@ def interleaved(kind, prefix, heads, groups, per_group, hd, attention, bias, **m
     m = Model(base(kind, hidden_size=hidden, vocab_size=130, **more))
     for i in range(2):
         p = f"{prefix}{i}."
-        shapes = {f"{attention}.query_key_value": (groups * per_group * hd, hidden), f"{attention}.dense": (hidden, hidden),
-                  "mlp.dense_h_to_4h": (4 * hidden, hidden), "mlp.dense_4h_to_h": (hidden, 4 * hidden)}
+        shapes = {
+            f"{attention}.query_key_value": (groups * per_group * hd, hidden), f"{attention}.dense": (hidden, hidden),
+            "mlp.dense_h_to_4h": (4 * hidden, hidden), "mlp.dense_4h_to_h": (hidden, 4 * hidden)
+        }
         for name, shape in shapes.items():
             m.add(f"{p}{name}.weight", *shape)
             if bias:
@@ -549,19 +578,26 @@ def test_vllm_bloom(tmp_path, tp, bare):
         m.add(f"{prefix}{name}.weight", 32)
         m.add(f"{prefix}{name}.bias", 32)
     m.add(f"{prefix}word_embeddings.weight", 130, 32)
-    check(m, tmp_path, tp, "vllm", vllm_interleaved(prefix + "h.", 8, 8, (f"{prefix}word_embeddings.weight",), lambda n: "transformer." + n if bare else n))
+    check(
+        m, tmp_path, tp, "vllm",
+        vllm_interleaved(prefix + "h.", 8, 8, (f"{prefix}word_embeddings.weight", ), lambda n: "transformer." + n
+                         if bare else n))
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8, 16])
-@pytest.mark.parametrize("kv,flags", [(4, {"new_decoder_architecture": True, "num_kv_heads": 4}), (2, {"new_decoder_architecture": True, "num_kv_heads": 2}),
-                                      (1, {"multi_query": True, "num_kv_heads": 16}), (16, {"multi_query": False, "num_kv_heads": 3}), (1, {})],
+@pytest.mark.parametrize("kv,flags", [(4, {"new_decoder_architecture": True, "num_kv_heads": 4}),
+                                      (2, {"new_decoder_architecture": True, "num_kv_heads": 2}),
+                                      (1, {"multi_query": True, "num_kv_heads": 16}),
+                                      (16, {"multi_query": False, "num_kv_heads": 3}), (1, {})],
                          ids=["groups-of-4", "groups-of-8", "multi-query", "one-each", "defaults"])
 def test_vllm_falcon(tmp_path, tp, kv, flags):
-    m = interleaved("falcon", "transformer.h.", 16, kv, 16 // kv + 2, 4, "self_attention", "num_kv_heads" not in flags, num_attention_heads=16, **flags)
+    m = interleaved("falcon", "transformer.h.", 16, kv, 16 // kv + 2, 4, "self_attention", "num_kv_heads" not in flags,
+                    num_attention_heads=16, **flags)
     m.add("transformer.word_embeddings.weight", 130, 64)
     m.add("transformer.ln_f.weight", 64)
     m.add("lm_head.weight", 130, 64)
-    check(m, tmp_path, tp, "vllm", vllm_interleaved("transformer.h.", 16, kv, ("transformer.word_embeddings.weight", "lm_head.weight")))
+    check(m, tmp_path, tp, "vllm",
+          vllm_interleaved("transformer.h.", 16, kv, ("transformer.word_embeddings.weight", "lm_head.weight")))
 
 
 # ---- what vLLM's layout is not known for ----
@@ -594,42 +630,61 @@ Q0 = "model.layers.0.self_attn.q_proj"
     (2, lambda: configured(llama(), num_key_value_heads=4), ["k_proj", "not the"]),
     (2, lambda: configured(llama(), head_dim=4), ["self_attn", "not the"]),
     (2, lambda: configured(llama(), vocab_size=129), ["130 elements"]),
-    (2, lambda: without(llama(), "model.layers.1.self_attn.k_proj.weight"), ["model.layers.1.self_attn.qkv_proj.weight", "lacks"]),
-    (2, lambda: without(llama(bias=True), "model.layers.1.self_attn.v_proj.bias"), ["model.layers.1.self_attn.qkv_proj.bias", "lacks"]),
+    (2, lambda: without(llama(), "model.layers.1.self_attn.k_proj.weight"),
+     ["model.layers.1.self_attn.qkv_proj.weight", "lacks"]),
+    (2, lambda: without(llama(bias=True), "model.layers.1.self_attn.v_proj.bias"),
+     ["model.layers.1.self_attn.qkv_proj.bias", "lacks"]),
     (2, lambda: plus(llama(), "model.layers.0.mlp.extra.weight", 4, 4), ["model.layers.0.mlp.extra.weight", "no rule"]),
-    (2, lambda: plus(llama("qwen2"), "model.layers.0.self_attn.qkv_proj.weight", 256, 48), ["qkv_proj.weight", "no rule"]),
+    (2, lambda: plus(llama("qwen2"), "model.layers.0.self_attn.qkv_proj.weight", 256, 48),
+     ["qkv_proj.weight", "no rule"]),
     (2, lambda: plus(llama(), "model.layers.0.self_attn.qkv_proj.weight", 256, 48), ["qkv_proj.weight", "both"]),
     (2, lambda: plus(llama(), Q0 + ".weight_scale_inv", 2, 2), [Q0 + ".weight_scale_inv", "quantised"]),
     (2, lambda: plus(llama(), Q0 + ".weight_scale", 1), [Q0 + ".weight_scale", "quantised"]),
     (2, lambda: plus(llama(), Q0 + ".qweight", 16, 16, dtype=torch.int32), [Q0 + ".qweight", "quantised"]),
     (2, lambda: plus(llama(), Q0 + ".weight.absmax", 16), [Q0 + ".weight.absmax", "quantised"]),
-    (2, lambda: plus(without(llama(), Q0 + ".weight"), Q0 + ".weight", 128, 48, dtype=torch.uint8), [Q0 + ".weight", "U8", "quantised"]),
+    (2, lambda: plus(without(llama(), Q0 + ".weight"), Q0 + ".weight", 128, 48, dtype=torch.uint8),
+     [Q0 + ".weight", "U8", "quantised"]),
     (2, lambda: configured(llama(), quantization_config={"quant_method": "fp8"}), ["quantization_config"]),
-    (2, lambda: configured(plus(llama(), Q0 + ".weight_scale_inv", 2, 2), quantization_config={"quant_method": "fp8"}), ["quantization_config", Q0 + ".weight_scale_inv"]),
-    (2, lambda: configured(llama(), architectures=["NovelForCausalLM"]), ["NovelForCausalLM", "LlamaForCausalLM", "Qwen3MoeForCausalLM", "rules"]),
+    (2, lambda: configured(plus(llama(), Q0 + ".weight_scale_inv", 2, 2), quantization_config={"quant_method": "fp8"}),
+     ["quantization_config", Q0 + ".weight_scale_inv"]),
+    (2, lambda: configured(llama(), architectures=["NovelForCausalLM"]),
+     ["NovelForCausalLM", "LlamaForCausalLM", "Qwen3MoeForCausalLM", "rules"]),
     (2, lambda: configured(llama(), architectures=[], model_type="novel"), ["novel", "LlamaForCausalLM"]),
     (2, lambda: configured(llama(), architectures=[], model_type=None), ["no architecture", "LlamaForCausalLM"]),
     (2, lambda: configured(llama(), num_attention_heads=None), ["num_attention_heads"]),
     (8, lambda: llama("qwen3_moe", inner=16, mlp=qwen_mlp(4, False), num_experts=4), ["tp_size 8", "4 experts"]),
     (2, lambda: llama("qwen3_moe", inner=16, mlp=qwen_mlp(4, False)), ["number of experts"]),
     (2, lambda: llama("qwen3_moe", inner=16, mlp=qwen_mlp(4, False), num_experts=5), ["experts", "5 are wanted"]),
-    (2, lambda: without(llama("mixtral", inner=16, mlp=mixtral_mlp(4), num_local_experts=4), "model.layers.0.block_sparse_moe.experts.1.w3.weight"), ["w13_weight", "lacks"]),
-    (2, lambda: without(llama("mixtral", inner=16, mlp=mixtral_mlp(4), num_local_experts=4), "model.layers.1.block_sparse_moe.experts.2.w2.weight"), ["w2_weight", "lacks"]),
-    (2, lambda: plus(llama("mixtral", inner=16, mlp=mixtral_mlp(4), num_local_experts=4), "model.layers.0.block_sparse_moe.experts.x.w2.weight", 48, 16), ["experts.x.w2.weight", "index"]),
-    (2, lambda: configured(plus(llama(), "model.layers.0.mlp.experts.gate_up_proj_blocks", 4, 8, 2, 16, dtype=torch.uint8), architectures=["GptOssForCausalLM"]),
-     ["model.layers.0.mlp.experts.gate_up_proj_blocks"]),
-    (2, lambda: configured(plus(llama(), "model.layers.0.mlp.experts.gate_up_proj", 4, 8, 16), architectures=["GptOssForCausalLM"]),
-     ["model.layers.0.mlp.experts.gate_up_proj", "transposes"]),
+    (2, lambda: without(llama("mixtral", inner=16, mlp=mixtral_mlp(4), num_local_experts=4),
+                        "model.layers.0.block_sparse_moe.experts.1.w3.weight"), ["w13_weight", "lacks"]),
+    (2, lambda: without(llama("mixtral", inner=16, mlp=mixtral_mlp(4), num_local_experts=4),
+                        "model.layers.1.block_sparse_moe.experts.2.w2.weight"), ["w2_weight", "lacks"]),
+    (2, lambda: plus(llama("mixtral", inner=16, mlp=mixtral_mlp(4), num_local_experts=4),
+                     "model.layers.0.block_sparse_moe.experts.x.w2.weight", 48, 16), ["experts.x.w2.weight", "index"]),
+    (2,
+     lambda: configured(plus(llama(), "model.layers.0.mlp.experts.gate_up_proj_blocks", 4, 8, 2, 16, dtype=torch.uint8),
+                        architectures=["GptOssForCausalLM"]), ["model.layers.0.mlp.experts.gate_up_proj_blocks"]),
+    (2, lambda: configured(plus(llama(), "model.layers.0.mlp.experts.gate_up_proj", 4, 8, 16), architectures=
+                           ["GptOssForCausalLM"]), ["model.layers.0.mlp.experts.gate_up_proj", "transposes"]),
 ])
 def test_vllm_refuses(tmp_path, tp, model, words):
     refused(model(), tmp_path, tp, "vllm", *words)
 
 
 @pytest.mark.parametrize("config,word", [
-    (None, "no config.json"), ("", "config.json"), ("[]", "config.json"), ("{", "config.json"), ('{"num_attention_heads":"16"}', "num_attention_heads"),
-    ('{"num_attention_heads":16.0}', "config.json"), ('{"num_attention_heads":-1}', "config.json"), ('{"num_attention_heads":99999999999999999999}', "config.json"),
-    ('{"num_attention_heads":16,"num_attention_heads":8}', "twice"), ('{"num_attention_heads":16,"n_head":8}', "another name"),
-    ('{"architectures":"LlamaForCausalLM"}', "architectures"), ('{"architectures":[3]}', "architectures"), ('{"text_config":[]}', "config.json"),
+    (None, "no config.json"),
+    ("", "config.json"),
+    ("[]", "config.json"),
+    ("{", "config.json"),
+    ('{"num_attention_heads":"16"}', "num_attention_heads"),
+    ('{"num_attention_heads":16.0}', "config.json"),
+    ('{"num_attention_heads":-1}', "config.json"),
+    ('{"num_attention_heads":99999999999999999999}', "config.json"),
+    ('{"num_attention_heads":16,"num_attention_heads":8}', "twice"),
+    ('{"num_attention_heads":16,"n_head":8}', "another name"),
+    ('{"architectures":"LlamaForCausalLM"}', "architectures"),
+    ('{"architectures":[3]}', "architectures"),
+    ('{"text_config":[]}', "config.json"),
 ])
 def test_config_that_cannot_be_read_is_refused(tmp_path, config, word):
     m = llama()
@@ -643,8 +698,10 @@ class NanoVllm:
     """What nano-vllm's Qwen3 and its loader do with a checkpoint on one rank, written from what they mean. Any exception is
     a refusal: there it ends the program."""
 
-    PACKED = {"q_proj": ("qkv_proj", "q"), "k_proj": ("qkv_proj", "k"), "v_proj": ("qkv_proj", "v"), "gate_proj": ("gate_up_proj", 0),
-              "up_proj": ("gate_up_proj", 1)}  # part -> (fused, shard id)
+    PACKED = {
+        "q_proj": ("qkv_proj", "q"), "k_proj": ("qkv_proj", "k"), "v_proj": ("qkv_proj", "v"), "gate_proj":
+        ("gate_up_proj", 0), "up_proj": ("gate_up_proj", 1)
+    }  # part -> (fused, shard id)
 
     def __init__(self, config, tp, rank):
         self.tp, self.rank, self.params, self.loads = tp, rank, {}, {}
@@ -662,14 +719,16 @@ class NanoVllm:
             h, k = self.share(heads) * hd, self.share(kv) * hd
             places = {"q": (0, h), "k": (h, k), "v": (h + k, k)}
             for kind in ("weight", "bias") if bias else ("weight",):
-                self.parameter(f"{p}self_attn.qkv_proj.{kind}", (h + 2 * k, hidden) if kind == "weight" else (h + 2 * k,), self.chunk_into(places))
+                self.parameter(f"{p}self_attn.qkv_proj.{kind}", (h + 2 * k, hidden) if kind == "weight" else
+                               (h + 2 * k, ), self.chunk_into(places))
             if not bias:
                 for norm in ("q_norm", "k_norm"):
                     self.parameter(f"{p}self_attn.{norm}.weight", (hd,), self.copied)
             self.parameter(f"{p}self_attn.o_proj.weight", (hidden, self.share(heads * hd)), self.narrowed(1))
             both = self.share(2 * inner)
             part = inner // tp
-            self.parameter(f"{p}mlp.gate_up_proj.weight", (both, hidden), self.chunk_into({0: (0, part), 1: (part, part)}))
+            self.parameter(f"{p}mlp.gate_up_proj.weight", (both, hidden),
+                           self.chunk_into({0: (0, part), 1: (part, part)}))
             self.parameter(f"{p}mlp.down_proj.weight", (hidden, self.share(inner)), self.narrowed(1))
             for norm in ("input_layernorm", "post_attention_layernorm"):
                 self.parameter(f"{p}{norm}.weight", (hidden,), self.copied)
@@ -694,7 +753,8 @@ class NanoVllm:
 
     def narrowed(self, dim):
         def load(param, loaded):
-            if loaded.shape[dim] != param.shape[dim] * self.tp:  # a larger one it would cut without a word; tensord refuses
+            if loaded.shape[
+                    dim] != param.shape[dim] * self.tp:  # a larger one it would cut without a word; tensord refuses
                 raise ValueError("sizes of config.json and of the checkpoint differ")
             self.fill(param, loaded.narrow(dim, self.rank * param.shape[dim], param.shape[dim]))
         return load
@@ -722,12 +782,15 @@ class NanoVllm:
 
 def nano(heads=16, kv=8, hd=8, hidden=48, inner=96, vocab=240, bias=False, **more):
     norms = ("input_layernorm", "post_attention_layernorm") if bias else QK_NORMS
-    return llama("qwen3", heads=heads, kv=kv, hd=hd, hidden=hidden, inner=inner, vocab=vocab, bias=bias, norms=norms, attention_bias=bias, **more)
+    return llama("qwen3", heads=heads, kv=kv, hd=hd, hidden=hidden, inner=inner, vocab=vocab, bias=bias, norms=norms,
+                 attention_bias=bias, **more)
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4, 8])
-@pytest.mark.parametrize("model", [lambda: nano(), lambda: nano(kv=16, hd=6), lambda: nano(bias=True), lambda: nano(head=False, tie_word_embeddings=True)],
-                         ids=["qwen3", "one-kv-head-each", "biases", "tied"])
+@pytest.mark.parametrize("model", [
+    lambda: nano(), lambda: nano(kv=16, hd=6), lambda: nano(bias=True),
+    lambda: nano(head=False, tie_word_embeddings=True)
+], ids=["qwen3", "one-kv-head-each", "biases", "tied"])
 def test_nano_vllm(tmp_path, model, tp):
     check(model(), tmp_path, tp, "nano-vllm", lambda m, t, r: NanoVllm(m.config, t, r).load(m.tensors))
 
@@ -742,8 +805,9 @@ def test_nano_vllm_has_the_same_refusals(tmp_path, seed):
     rng = random.Random(seed)
     tp = rng.choice([1, 2, 3, 4, 8, 16])
     heads = rng.choice([4, 6, 8, 12, 16])
-    m = nano(heads=heads, kv=rng.choice([k for k in (1, 2, 3, 4, 8, heads) if heads % k == 0]), hd=rng.choice([2, 8]), hidden=24,
-             inner=rng.choice([48, 96, 20, 42]), vocab=rng.choice([240, 96, 100, 151]), bias=rng.random() < 0.3)
+    m = nano(heads=heads, kv=rng.choice([k for k in (1, 2, 3, 4, 8, heads) if heads % k == 0]), hd=rng.choice([2, 8]),
+             hidden=24, inner=rng.choice([48, 96, 20, 42]), vocab=rng.choice([240, 96, 100,
+                                                                              151]), bias=rng.random() < 0.3)
     if rng.random() < 0.5:
         change = rng.choice(["bias", "norm", "fused", "gate_up", "inv_freq", "heads", "vocab", "extra"])
         p = "model.layers.0.self_attn."
@@ -825,7 +889,8 @@ def test_fsdp_is_torch_chunk(tmp_path, tp, dtype):
 
 def test_unknown_engine_and_ranks(tmp_path):
     path = anything().write(tmp_path)
-    for engine, tp, code in (("novel", 2, NOT_FOUND), ("none", 0, INVALID_ARGUMENT), ("none", 4097, INVALID_ARGUMENT), ("vllm", 0, INVALID_ARGUMENT)):
+    for engine, tp, code in (("novel", 2, NOT_FOUND), ("none", 0, INVALID_ARGUMENT), ("none", 4097, INVALID_ARGUMENT),
+                             ("vllm", 0, INVALID_ARGUMENT)):
         with pytest.raises(Refused) as e:
             plan(path, tp, engine)
         assert e.value.code == code, e.value.message
@@ -867,7 +932,9 @@ def test_rules_gptq(tmp_path, tp):
     m.add("a.qzeros", 4, 16, dtype=torch.int32)
     rules = [{"match": "*.qweight", "dim": 0, "pack": 8, "parts": [{"count": 4, "unit": 16}]},
              {"match": "*.qzeros", "dim": 1, "pack": 8}]
-    by_rules(tmp_path, m, tp, rules, lambda m, t, r: {"a.qweight": column(m.tensors["a.qweight"], t, r), "a.qzeros": row(m.tensors["a.qzeros"], t, r)})
+    by_rules(
+        tmp_path, m, tp, rules, lambda m, t, r:
+        {"a.qweight": column(m.tensors["a.qweight"], t, r), "a.qzeros": row(m.tensors["a.qzeros"], t, r)})
 
 
 def test_rules_refuse_to_cut_a_packed_element(tmp_path):
@@ -927,8 +994,15 @@ def test_rules_join_stack_drop_and_rename(tmp_path):
 
     def oracle(m, t, r):
         w = m.tensors
-        return {"moe.w13_weight": torch.stack([torch.cat([column(w[f"moe.{e}.gate"], t, r), column(w[f"moe.{e}.up"], t, r)]) for e in range(11)]),
-                "x.a.both": torch.cat([w["a.left"], w["a.right"]], dim=1), "scale": w["scale"], "norm": w["norm"]}
+        return {
+            "moe.w13_weight":
+            torch.stack(
+                [torch.cat([column(w[f"moe.{e}.gate"], t, r),
+                            column(w[f"moe.{e}.up"], t, r)]) for e in range(11)]), "x.a.both":
+            torch.cat([w["a.left"], w["a.right"]], dim=1), "scale":
+            w["scale"], "norm":
+            w["norm"]
+        }
     by_rules(tmp_path, m, 2, rules, oracle, dropped=["gone"])
 
 
@@ -938,15 +1012,18 @@ def test_rules_join_stack_drop_and_rename(tmp_path):
     (lambda: one(4), [{"match": "w", "dim": 1}], ['"w"', "1 dimension, numbered from 0"]),
     (lambda: one(4, 4), [{"match": "w", "parts": [{"count": 3}]}], ['"w"', "not the 4 elements"]),
     (lambda: one(4, 4), [{"match": "w", "parts": [{"count": 5}]}], ['"w"', "not the 4 elements"]),
-    (lambda: one(4, 4), [{"match": "w", "parts": [{"count": 2 ** 63, "unit": 4}]}], ['"w"', "not the 4 elements"]),
+    (lambda: one(4, 4), [{"match": "w", "parts": [{"count": 2**63, "unit": 4}]}], ['"w"', "not the 4 elements"]),
     (lambda: one(6, 4), [{"match": "w", "parts": [{}, {}], "groups": 2}], ['"w"', "not the 6 elements"]),
-    (lambda: one(4, 4), [{"match": "w", "pack": 2 ** 63}], ['"w"', "2^64"]),
-    (lambda: one(4, 4), [{"match": "w", "pad_to": 2 ** 64 - 1}], ['"w"', "18446744073709551615 elements"]),
+    (lambda: one(4, 4), [{"match": "w", "pack": 2**63}], ['"w"', "2^64"]),
+    (lambda: one(4, 4), [{"match": "w", "pad_to": 2**64 - 1}], ['"w"', "18446744073709551615 elements"]),
     (lambda: plus(one(4, 4), "v", 4, 4), [{"match": "*", "out": "same"}], ["same"]),
     (lambda: plus(one(4, 4), "v", 4), [{"match": "w", "out": "v"}], ['"v"', '"w"']),
-    (lambda: plus(one(4, 4), "v", 4, 3), [{"match": "w", "out": "x"}, {"match": "v", "out": "x", "slot": 1}], ["joined"]),
-    (lambda: plus(one(4, 4), "v", 4, 4, dtype=torch.bfloat16), [{"match": "w", "out": "x"}, {"match": "v", "out": "x", "slot": 1}], ["joined"]),
-    (lambda: plus(one(4, 4), "v", 4, 4), [{"match": "w", "out": "x"}, {"match": "v", "out": "x", "slot": 1, "dim": 1}], ["joined"]),
+    (lambda: plus(one(4, 4), "v", 4, 3), [{"match": "w", "out": "x"}, {"match": "v", "out": "x", "slot": 1}
+                                          ], ["joined"]),
+    (lambda: plus(one(4, 4), "v", 4, 4, dtype=torch.bfloat16), [{"match": "w", "out": "x"},
+                                                                {"match": "v", "out": "x", "slot": 1}], ["joined"]),
+    (lambda: plus(one(4, 4), "v", 4, 4), [{"match": "w", "out": "x"}, {"match": "v", "out": "x", "slot": 1, "dim": 1}
+                                          ], ["joined"]),
     (lambda: plus(one(), "v"), [{"match": "w", "out": "x"}, {"match": "v", "out": "x", "slot": 1}], ["joined"]),
 ])
 def test_rules_that_do_not_fit_are_refused(tmp_path, model, rules, words):
@@ -984,10 +1061,13 @@ def test_documented_rules_of_other_kinds(tmp_path):
         groups = w["h.0.qkv"].view(4, 6, 8, 2)
         q, k, v = (x.reshape(-1, 2) for x in (groups[:, :4], groups[:, 4:5], groups[:, 5:]))
         mine = range(0, 4) if r == 0 else range(4, 7)
-        return {"w13": torch.stack([torch.cat([column(w[f"experts.{e}.{x}"], t, r) for x in ("w1", "w3")]) for e in range(8)]),
-                "w2": torch.stack([row(w[f"experts.{e}.w2"], t, r) for e in range(8)]), "transformer.h.0.qkv": qkv(q, k, v, 16, 4, t, r),
-                "a.qweight": column(w["a.qweight"], t, r), "a.qzeros": row(w["a.qzeros"], t, r),
-                "b.c.shard": w["b.c.shard"].chunk(t, 1)[r], "all_experts": w["all_experts"][list(mine)]}
+        return {
+            "w13":
+            torch.stack([torch.cat([column(w[f"experts.{e}.{x}"], t, r) for x in ("w1", "w3")]) for e in range(8)]),
+            "w2": torch.stack([row(w[f"experts.{e}.w2"], t, r) for e in range(8)]), "transformer.h.0.qkv":
+            qkv(q, k, v, 16, 4, t, r), "a.qweight": column(w["a.qweight"], t, r), "a.qzeros": row(w["a.qzeros"], t, r),
+            "b.c.shard": w["b.c.shard"].chunk(t, 1)[r], "all_experts": w["all_experts"][list(mine)]
+        }
     by_rules(tmp_path, m, 2, json.loads(documented_rules()[1]), oracle)
 
 
@@ -997,20 +1077,31 @@ def test_qwen3_0_6b(tmp_path):
     """Rank 1 of 2 of Qwen3-0.6B: the shapes and the boxes, by hand from its numbers."""
     header = {}
     at = 0
-    for name, shape in {"model.layers.0.self_attn.q_proj.weight": [2048, 1024], "model.layers.0.self_attn.k_proj.weight": [1024, 1024],
-                        "model.layers.0.self_attn.v_proj.weight": [1024, 1024], "model.layers.0.self_attn.o_proj.weight": [1024, 2048],
-                        "model.layers.0.mlp.down_proj.weight": [1024, 3072]}.items():
+    for name, shape in {
+            "model.layers.0.self_attn.q_proj.weight": [2048, 1024], "model.layers.0.self_attn.k_proj.weight":
+        [1024, 1024], "model.layers.0.self_attn.v_proj.weight": [1024, 1024], "model.layers.0.self_attn.o_proj.weight":
+        [1024, 2048], "model.layers.0.mlp.down_proj.weight": [1024, 3072]
+    }.items():
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + 2 * math.prod(shape)]}
         at += 2 * math.prod(shape)
     text = json.dumps(header).encode()
     (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(at))
-    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "num_attention_heads": 16,
-                                                      "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({
+            "architectures": ["Qwen3ForCausalLM"], "hidden_size": 1024, "num_attention_heads": 16,
+            "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936
+        }))
     for engine in ("vllm", "nano-vllm"):
         dump = run_dump(tmp_path, 2, engine)
         names = [t["name"].split(".")[-2] for t in dump["tensors"]]
-        got = {o["name"].split(".")[-2]: (o["shape"], o["nbytes"], o["axis"], [(names[p["tensor"]], p["start"], p["size"]) for p in o["pieces"]])
-               for o in dump["ranks"][1]["outputs"]}
-        assert got == {"qkv_proj": ([2048, 1024], 4194304, 0, [("q_proj", 1024, 1024), ("k_proj", 512, 512), ("v_proj", 512, 512)]),
-                       "o_proj": ([1024, 1024], 2097152, 1, [("o_proj", 1024, 1024)]),
-                       "down_proj": ([1024, 1536], 3145728, 1, [("down_proj", 1536, 1536)])}
+        got = {
+            o["name"].split(".")[-2]: (o["shape"], o["nbytes"], o["axis"], [(names[p["tensor"]], p["start"], p["size"])
+                                                                            for p in o["pieces"]])
+            for o in dump["ranks"][1]["outputs"]
+        }
+        assert got == {
+            "qkv_proj": ([2048, 1024], 4194304, 0, [("q_proj", 1024, 1024), ("k_proj", 512, 512),
+                                                    ("v_proj", 512, 512)]), "o_proj":
+            ([1024, 1024], 2097152, 1, [("o_proj", 1024, 1024)]), "down_proj":
+            ([1024, 1536], 3145728, 1, [("down_proj", 1536, 1536)])
+        }

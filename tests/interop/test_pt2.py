@@ -33,8 +33,10 @@ class Net(nn.Module):
         self.parts = nn.ModuleList(nn.Conv1d(2, 2, 1) for _ in range(2))
 
     def forward(self, x):
-        y = self.linear(x) + self.tied(x) + self.constant + self.turned.float().sum() + self.row.sum() + self.steps + self.scalar
-        return y + self.unsaved.float().sum() + self.nothing.sum() + sum(p(x.reshape(2, 2, -1)[:, :, :1]).sum() for p in self.parts)
+        y = self.linear(x) + self.tied(
+            x) + self.constant + self.turned.float().sum() + self.row.sum() + self.steps + self.scalar
+        return y + self.unsaved.float().sum() + self.nothing.sum() + sum(
+            p(x.reshape(2, 2, -1)[:, :, :1]).sum() for p in self.parts)
 
 
 def exported():
@@ -63,13 +65,17 @@ def test_a_tensor_that_is_pickled(serve):
     buffer = io.BytesIO()
     torch.save(turned, buffer)
     record = config.split('"turned": {"path_name": "')[1].split('"')[0]
-    other = config.replace(f'"{record}", "is_param": true, "use_pickle": false', f'"{record}", "is_param": true, "use_pickle": true')
+    other = config.replace(f'"{record}", "is_param": true, "use_pickle": false',
+                           f'"{record}", "is_param": true, "use_pickle": true')
     assert other != config
     with PT2ArchiveWriter(str(path)) as archive:
         for name, data in members.items():
             if name in (".data/version", ".data/serialization_id", "byteorder"):
                 continue
-            archive.write_bytes(name, buffer.getvalue() if name == f"data/weights/{record}" else other.encode() if name.endswith("weights_config.json") else data)
+            archive.write_bytes(
+                name,
+                buffer.getvalue() if name == f"data/weights/{record}" else
+                other.encode() if name.endswith("weights_config.json") else data)
     want = load(path)
     assert torch.equal(want["turned"], turned)
     check_model(serve(), "net.pt2", want)
@@ -86,7 +92,8 @@ def test_deflated_members_are_decoded(serve, writer, repack):
     assert set(want) == set(stored) and all(torch.equal(want[n], stored[n]) for n in want)
     _, got = check_model(serve(), "net.pt2", want)
     expected = "decoded" if writer != "current" or repack is deflated else None
-    assert {t.get("access") for t in got.values() if t["nbytes"] > 0} == {expected} | ({"gathered"} if expected is None else set())
+    assert {t.get("access") for t in got.values()
+            if t["nbytes"] > 0} == {expected} | ({"gathered"} if expected is None else set())
     assert got["tied.weight"]["alias_of"] == "linear.weight"
 
 
@@ -119,7 +126,8 @@ def altered(path, change):
 BAD = {
     "no_record": (b'"path_name": "weight_0"', b'"path_name": "weight_99"', "is not in the archive"),
     "outside": (b'"path_name": "weight_0"', b'"path_name": "../weight_0"', "plain name"),
-    "too_large": (b'"sizes": [{"as_int": 4}, {"as_int": 3}]', b'"sizes": [{"as_int": 4}, {"as_int": 300}]', "leaves its storage"),
+    "too_large":
+    (b'"sizes": [{"as_int": 4}, {"as_int": 3}]', b'"sizes": [{"as_int": 4}, {"as_int": 300}]', "leaves its storage"),
     "negative": (b'"storage_offset": {"as_int": 0}', b'"storage_offset": {"as_int": -1}', "whole number"),
     "symbolic": (b'"storage_offset": {"as_int": 0}', b'"storage_offset": {"as_name": "s0"}', "no number"),
     "huge": (b'"storage_offset": {"as_int": 0}', b'"storage_offset": {"as_int": 9223372036854775807}', "lies past"),

@@ -17,13 +17,17 @@ from safetensors.torch import save_file
 from harness import Server, age, check_error
 
 H, KV, D, HIDDEN, INTER, VOCAB, LAYERS = 8, 2, 16, 96, 160, 321, 2
-CONFIG = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": H, "num_key_value_heads": KV,
-          "head_dim": D, "hidden_size": HIDDEN, "intermediate_size": INTER, "vocab_size": VOCAB, "num_hidden_layers": LAYERS}
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": H, "num_key_value_heads": KV,
+    "head_dim": D, "hidden_size": HIDDEN, "intermediate_size": INTER, "vocab_size": VOCAB, "num_hidden_layers": LAYERS
+}
 
 
 def weights(dtype=torch.bfloat16):
     """Qwen3's names; every element differs from its neighbours."""
-    shapes = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,), "lm_head.weight": (VOCAB, HIDDEN)}
+    shapes = {
+        "model.embed_tokens.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN, ), "lm_head.weight": (VOCAB, HIDDEN)
+    }
     for i in range(LAYERS):
         p = f"model.layers.{i}."
         shapes |= {p + "self_attn.q_proj.weight": (H * D, HIDDEN), p + "self_attn.k_proj.weight": (KV * D, HIDDEN),
@@ -36,7 +40,8 @@ def weights(dtype=torch.bfloat16):
     for k, (name, shape) in enumerate(sorted(shapes.items())):
         n = int(np.prod(shape))
         bits = (torch.arange(n, dtype=torch.int64) * 7919 + k * 104729) % 30000
-        out[name] = bits.to(torch.int16).view(dtype).reshape(shape) if dtype.itemsize == 2 else bits.to(dtype).reshape(shape)
+        out[name] = bits.to(
+            torch.int16).view(dtype).reshape(shape) if dtype.itemsize == 2 else bits.to(dtype).reshape(shape)
     return out
 
 
@@ -168,7 +173,9 @@ def test_the_header_is_as_promised(srv):
         n = int.from_bytes(body[:8], "little")
         assert n % 8 == 0
         header = json.loads(body[8:8 + n])
-        assert header.pop("__metadata__") == {"format": "pt", "model": "sharded", "engine": "vllm", "tp_size": str(tp), "tp_rank": str(r)}
+        assert header.pop("__metadata__") == {
+            "format": "pt", "model": "sharded", "engine": "vllm", "tp_size": str(tp), "tp_rank": str(r)
+        }
         at = 0
         for name, t in header.items():
             assert t["data_offsets"][0] == at, name
@@ -195,8 +202,11 @@ def test_random_ranges_and_parallel_downloads(srv):
             assert p.status == 206 and p.get("Content-Type").startswith("multipart/byteranges")
         step = -(-n // 8)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            pieces = list(pool.map(lambda k: srv.get(path, {"Range": f"bytes={k * step}-{min(n, (k + 1) * step) - 1}", "If-Range": whole.etag}).body,
-                                   range(8)))
+            pieces = list(
+                pool.map(
+                    lambda k: srv.get(
+                        path, {"Range": f"bytes={k * step}-{min(n, (k + 1) * step) - 1}", "If-Range": whole.etag}).body,
+                    range(8)))
         assert b"".join(pieces) == whole.body
         h = srv.head(path)
         assert h.status == 200 and h.length == n and h.etag == whole.etag
@@ -209,13 +219,16 @@ def test_the_description_says_where_every_byte_lies(srv, root):
         if "zeros" in e:
             return bytes(e["zeros"])
         if "repeat" in e:
-            return b"".join(run({**x, "offset": x["offset"] + k * x.get("step", 0)}, data, tensors) if "zeros" not in x else bytes(x["zeros"])
-                            for k in range(e["repeat"]) for x in e["extents"])
+            return b"".join(
+                run({**x, "offset": x["offset"] +
+                     k * x.get("step", 0)}, data, tensors) if "zeros" not in x else bytes(x["zeros"])
+                for k in range(e["repeat"]) for x in e["extents"])
         source = data(e["file"]) if "file" in e else tensors(e["tensor"])
         return b"".join(source[at:at + e["length"]] for j in range(e.get("count2", 1)) for i in range(e.get("count", 1))
                         for at in [e["offset"] + j * e.get("stride2", 0) + i * e.get("stride", 0)])
 
-    for model, engine, tp, r in (("one", "vllm", 2, 1), ("sharded", "vllm", 8, 5), ("turned", "vllm", 2, 0), ("bin", "fsdp", 3, 2), ("one", "none", 1, 0)):
+    for model, engine, tp, r in (("one", "vllm", 2, 1), ("sharded", "vllm", 8, 5), ("turned", "vllm", 2, 0),
+                                 ("bin", "fsdp", 3, 2), ("one", "none", 1, 0)):
         path = f"/models/{model}/shards/{engine}/tp{tp}/rank-{r}"
         about = srv.json(path + ".json")
         whole = srv.get(path + ".safetensors")
@@ -235,8 +248,10 @@ def test_the_description_says_where_every_byte_lies(srv, root):
 
 def test_validators_last(root, srv):
     """Across a restart; and another rank, engine, size or model has another."""
-    paths = [f"/models/{m}/shards/{e}/tp{tp}/rank-{r}.safetensors" for m in ("one", "bin") for e in ("vllm", "fsdp", "none") for tp in (1, 2)
-             for r in range(tp)]
+    paths = [
+        f"/models/{m}/shards/{e}/tp{tp}/rank-{r}.safetensors" for m in ("one", "bin") for e in ("vllm", "fsdp", "none")
+        for tp in (1, 2) for r in range(tp)
+    ]
     srv.wait_hashed()
     first = {p: srv.head(p).etag for p in paths}
     assert len(set(first.values())) == len(paths)
@@ -262,7 +277,8 @@ def test_what_is_not_there(srv):
     check_error(get("shards/vllm/tp2/rank-2.safetensors"), 404, "0 to 1")
     for size in ("tp0", "tp", "tpx", "2", "tp-1", "tp01", "tp99999999999", "tp4097"):
         check_error(get(f"shards/vllm/{size}/rank-0.safetensors"), 400, "tp1")
-    for file in ("rank-0", "rank-0.bin", "rank-x.safetensors", "rank--1.safetensors", "rank-01.safetensors", "model-rank-0-part-1.safetensors", ""):
+    for file in ("rank-0", "rank-0.bin", "rank-x.safetensors", "rank--1.safetensors", "rank-01.safetensors",
+                 "model-rank-0-part-1.safetensors", ""):
         check_error(get(f"shards/vllm/tp2/{file}"), 404)
     check_error(get("shards/vllm/tp3/rank-0.safetensors"), 422, "_proj.weight", "3 ranks")
     check_error(get("shards/nano-vllm/tp4/rank-0.safetensors"), 422)
@@ -272,11 +288,20 @@ def test_what_is_not_there(srv):
 
 # ------------------------------------------------------------------------------------------ registered plans
 
-EXPLICIT = {"ranks": [{"tensors": [{"name": "model.embed_tokens.weight", "slice": "0:100,:", "as": "emb"}, {"name": "model.norm.weight"}]},
-                      {"tensors": [{"name": "model.layers.0.mlp.down_proj.weight", "slice": ":,16:48"},
-                                   {"name": "model.layers.1.self_attn.q_proj.weight", "slice": "...,5"}]}]}
-RULES = {"tp_size": 2, "rules": [{"match": "model.layers.*.mlp.down_proj.weight", "dim": 1}, {"match": "**_proj.weight", "dim": 0},
-                                 {"match": "**", "whole": True}]}
+EXPLICIT = {
+    "ranks": [{
+        "tensors": [{"name": "model.embed_tokens.weight", "slice": "0:100,:", "as": "emb"},
+                    {"name": "model.norm.weight"}]
+    }, {
+        "tensors": [{"name": "model.layers.0.mlp.down_proj.weight", "slice": ":,16:48"},
+                    {"name": "model.layers.1.self_attn.q_proj.weight", "slice": "...,5"}]
+    }]
+}
+RULES = {
+    "tp_size":
+    2, "rules": [{"match": "model.layers.*.mlp.down_proj.weight", "dim": 1}, {"match": "**_proj.weight", "dim": 0},
+                 {"match": "**", "whole": True}]
+}
 
 
 def test_explicit_plans(srv):
@@ -315,7 +340,9 @@ def test_plans_by_rules(srv):
 
 
 def test_rules_that_match_nothing_are_told(srv):
-    plan = {"tp_size": 2, "rules": [{"match": "model.embed_token.weight"}, *RULES["rules"], {"match": "lm_head.weight"}]}
+    plan = {
+        "tp_size": 2, "rules": [{"match": "model.embed_token.weight"}, *RULES["rules"], {"match": "lm_head.weight"}]
+    }
     r = srv.post("/models/one/plans", plan).json()
     assert r["unused_rules"] == [0, 4]  # mistyped; behind one that takes everything
     assert srv.get(f"/models/one/plans/{r['id']}").json()["unused_rules"] == [0, 4]
@@ -330,7 +357,8 @@ def test_a_plan_that_is_too_much(tmp_path):
     save_file({f"t{i}": torch.zeros(1, dtype=torch.uint8) for i in range(1001)}, tmp_path / "m" / "model.safetensors")
     age(tmp_path)
     with Server(tmp_path) as s:
-        check_error(s.post("/models/m/plans", {"engine": "none", "tp_size": 4000}), 422, "too much at once", "1001", "4000000")
+        check_error(s.post("/models/m/plans", {"engine": "none", "tp_size": 4000}), 422, "too much at once", "1001",
+                    "4000000")
 
 
 def test_no_plan_is_made_while_draining(root):
@@ -349,15 +377,17 @@ def test_an_engines_plan_is_the_engines_files(srv):
 
 def test_bad_plans(srv):
     post = lambda body: srv.post("/models/one/plans", body)
-    for body in (b"", b"{", b"[]", b"{}", b'{"engine":"vllm"}', b'{"tp_size":2}', b'{"engine":"vllm","tp_size":0}', b'{"engine":"vllm","tp_size":"2"}',
-                 b'{"engine":"vllm","tp_size":4097}', b'{"ranks":[]}', b'{"ranks":[{}]}', b'{"ranks":[{"tensors":[{}]}]}',
-                 b'{"engine":"vllm","tp_size":2,"rules":[]}', b'{"tp_size":2,"rules":[{"match":"a","nonsense":1}]}', b'{"tp_size":2,"rules":{}}',
+    for body in (b"", b"{", b"[]", b"{}", b'{"engine":"vllm"}', b'{"tp_size":2}', b'{"engine":"vllm","tp_size":0}',
+                 b'{"engine":"vllm","tp_size":"2"}', b'{"engine":"vllm","tp_size":4097}', b'{"ranks":[]}',
+                 b'{"ranks":[{}]}', b'{"ranks":[{"tensors":[{}]}]}', b'{"engine":"vllm","tp_size":2,"rules":[]}',
+                 b'{"tp_size":2,"rules":[{"match":"a","nonsense":1}]}', b'{"tp_size":2,"rules":{}}',
                  b'{"engine":"vllm","engine":"vllm","tp_size":2}', b"{}{}", b'{"ranks":[{"tensors":[]}],"tp_size":2}'):
         check_error(post(body), 400)
     e = check_error(post({"engine": "tgi", "tp_size": 2}), 404, "tgi")
     assert e["details"]["known"] == ["fsdp", "nano-vllm", "none", "vllm"]
     norm = {"name": "model.norm.weight"}
-    for tensors, status, says in (([{"name": "nope"}], 404, r'tensor \"nope\"'), ([{**norm, "slice": "0:1,0:1"}], 400, r'tensor \"model.norm.weight\": '),
+    for tensors, status, says in (([{"name": "nope"}], 404, r'tensor \"nope\"'), ([{**norm, "slice": "0:1,0:1"}], 400,
+                                                                                  r'tensor \"model.norm.weight\": '),
                                   ([norm, norm], 400, "model.norm.weight")):
         check_error(post({"ranks": [{"tensors": [norm]}, {"tensors": tensors}]}), status, says, "rank 1: ")
     check_error(post({"tp": 2}), 400, r'unknown key \"tp\"', "tp_size")
@@ -377,7 +407,8 @@ def test_a_model_that_no_engine_knows(tmp_path):
     (d / "config.json").write_text(json.dumps({**CONFIG, "architectures": ["Qwen9ForCausalLM"], "model_type": "qwen9"}))
     age(tmp_path)
     with Server(tmp_path) as s:
-        check_error(s.get("/models/m/shards/vllm/tp2/rank-0.safetensors"), 422, "Qwen9ForCausalLM", "Qwen3ForCausalLM", "use rules")
+        check_error(s.get("/models/m/shards/vllm/tp2/rank-0.safetensors"), 422, "Qwen9ForCausalLM", "Qwen3ForCausalLM",
+                    "use rules")
         check_error(s.get("/models/n/shards/vllm/tp2/rank-0.safetensors"), 422, "config.json")
         assert s.get("/models/m/shards/fsdp/tp2/rank-0.safetensors").status == 200
 
@@ -395,7 +426,8 @@ def test_a_changed_file_is_another_file(tmp_path):
         w["model.norm.weight"] = w["model.norm.weight"] + 1
         save_file(w, tmp_path / "new.safetensors")
         shutil.move(tmp_path / "new.safetensors", d / "model.safetensors")
-        new = s.wait_for(lambda: (lambda r: r if r.status == 200 and r.etag != old.etag else None)(s.get(path)), "the new file")
+        new = s.wait_for(lambda: (lambda r: r
+                                  if r.status == 200 and r.etag != old.etag else None)(s.get(path)), "the new file")
         same(load_safetensors(new.body), expected_vllm(w, 2, 0))
         assert s.get(path, {"Range": "bytes=0-9", "If-Range": old.etag}).status == 200
 
@@ -411,7 +443,8 @@ def test_a_changed_config_is_another_file(tmp_path):
     with Server(tmp_path) as s:
         s.wait_hashed()
         old = {e: s.get(p) for e, p in paths.items()}
-        (d / "config.json").write_text(json.dumps({**CONFIG, "num_attention_heads": H // 2, "num_key_value_heads": KV // 2, "head_dim": 2 * D}))
+        (d / "config.json").write_text(
+            json.dumps({**CONFIG, "num_attention_heads": H // 2, "num_key_value_heads": KV // 2, "head_dim": 2 * D}))
         age(d / "config.json", 1800)
         s.wait_for(lambda: s.head(paths["vllm"]).etag != old["vllm"].etag, "another validator")
         s.wait_hashed()
@@ -425,7 +458,8 @@ def test_a_changed_config_is_another_file(tmp_path):
 
 def test_what_would_lie_in_too_many_places_is_refused(tmp_path):
     (tmp_path / "m").mkdir()
-    save_file({"t": torch.arange(4096 * 81 * 2, dtype=torch.int32).to(torch.uint8).reshape(8192, 3, 3, 3, 3)}, tmp_path / "m" / "model.safetensors")
+    save_file({"t": torch.arange(4096 * 81 * 2, dtype=torch.int32).to(torch.uint8).reshape(8192, 3, 3, 3, 3)},
+              tmp_path / "m" / "model.safetensors")
     age(tmp_path)
     with Server(tmp_path) as s:
         assert s.get("/models/m/tensors/t?slice=:2000,:2,:2,:2").status == 200

@@ -17,8 +17,10 @@ import bad_inputs
 from harness import (DTYPE_BITS, PACKAGE_DTYPES, SANITIZER_MARKS, Server, age, enc, frame, is_sanitized, read_header,
                      tensord_binary, tensor, write_by_hand, write_by_package)
 
-NUMPY = {"BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "I16": np.int16, "U16": np.uint16, "F16": np.float16, "I32": np.int32,
-         "U32": np.uint32, "F32": np.float32, "I64": np.int64, "U64": np.uint64, "F64": np.float64}
+NUMPY = {
+    "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "I16": np.int16, "U16": np.uint16, "F16": np.float16, "I32":
+    np.int32, "U32": np.uint32, "F32": np.float32, "I64": np.int64, "U64": np.uint64, "F64": np.float64
+}
 
 
 def run(*args, env=None, timeout=60):
@@ -26,7 +28,8 @@ def run(*args, env=None, timeout=60):
     full = dict(os.environ)
     full.setdefault("ASAN_OPTIONS", "detect_leaks=1:exitcode=99")
     full.update(env or {})
-    p = subprocess.run([str(tensord_binary()), *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, env=full)
+    p = subprocess.run([str(tensord_binary()), *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True,
+                       timeout=timeout, env=full)
     err = p.stderr.decode("utf-8", "replace")
     for mark in SANITIZER_MARKS:
         assert mark not in err, f"tensord {' '.join(map(str, args))}: {err[:4000]}"
@@ -47,16 +50,29 @@ def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("interop") / "root"
     rng = np.random.default_rng(7)
     write_by_package(root / "dtypes/model.safetensors",
-                     [tensor(f"{d}", d, [6, 10]) for d in PACKAGE_DTYPES] + [tensor(f"{d}.0d", d, []) for d in PACKAGE_DTYPES if d != "F4"]
-                     + [tensor(f"{d}.zero", d, [2, 0, 3]) for d in PACKAGE_DTYPES if d != "F4"], {"format": "pt", "all": "dtypes"})
-    arrays = {f"layer.{i}.{d}": (rng.integers(0, 100, size=(i + 1, 5)).astype(t)) for i, (d, t) in enumerate(NUMPY.items())}
-    arrays |= {"scalar": np.array(3.5, np.float32), "zero": np.zeros((0, 7), np.int64), "big-endian?": np.arange(9, dtype="<i4")}
+                     [tensor(f"{d}", d, [6, 10])
+                      for d in PACKAGE_DTYPES] + [tensor(f"{d}.0d", d, []) for d in PACKAGE_DTYPES if d != "F4"] +
+                     [tensor(f"{d}.zero", d, [2, 0, 3])
+                      for d in PACKAGE_DTYPES if d != "F4"], {"format": "pt", "all": "dtypes"})
+    arrays = {
+        f"layer.{i}.{d}": (rng.integers(0, 100, size=(i + 1, 5)).astype(t)) for i, (d, t) in enumerate(NUMPY.items())
+    }
+    arrays |= {
+        "scalar": np.array(3.5, np.float32), "zero": np.zeros((0, 7), np.int64), "big-endian?":
+        np.arange(9, dtype="<i4")
+    }
     (root / "numpy").mkdir()
-    safetensors.numpy.save_file(arrays, root / "numpy/model.safetensors", {"format": "np", "quote\"": "line\nbreak", "ünï": "名前", "": "empty key"})
-    names = ["ünïcode", "名前", "emoji😀", "a/b", "a b", "quote\"'", "back\\slash", "tab\t", "newline\n", "e\u0301", "\u2028", "..", "%2F", "del\x7f", "\x01"]
+    safetensors.numpy.save_file(arrays, root / "numpy/model.safetensors",
+                                {"format": "np", "quote\"": "line\nbreak", "ünï": "名前", "": "empty key"})
+    names = [
+        "ünïcode", "名前", "emoji😀", "a/b", "a b", "quote\"'", "back\\slash", "tab\t", "newline\n", "e\u0301", "\u2028",
+        "..", "%2F", "del\x7f", "\x01"
+    ]
     write_by_package(root / "names/model.safetensors", [tensor(n, "U8", [20 + i]) for i, n in enumerate(names)])
-    write_by_package(root / "thousand/model.safetensors",
-                     [tensor(f"model.layers.{i // 10}.block.{i % 10}.weight", ["F32", "BF16", "I8"][i % 3], [i % 13 + 1, i % 5]) for i in range(1000)])
+    write_by_package(root / "thousand/model.safetensors", [
+        tensor(f"model.layers.{i // 10}.block.{i % 10}.weight", ["F32", "BF16", "I8"][i % 3], [i % 13 + 1, i % 5])
+        for i in range(1000)
+    ])
     write_by_package(root / "none/model.safetensors", [], {"only": "metadata"})
     weight_map, total = {}, 0
     for k in range(4):
@@ -65,7 +81,8 @@ def root(tmp_path_factory):
         write_by_package(root / "org/sharded" / name, ts, {"format": "pt"})
         weight_map |= {t.name: name for t in ts}
         total += sum(t.nbytes for t in ts)
-    (root / "org/sharded/model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}))
+    (root / "org/sharded/model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}))
     age(root)
     return root
 
@@ -112,7 +129,8 @@ def test_bytes_equal_the_packages(srv, root, id):
                 r = c.request(t["href"])
                 assert r.status == 200 and r.body == want, f"{id} {name!r}: {r}"
                 if want:
-                    r = c.request(f"/models/{id}/files/{t['file']}", {"Range": f"bytes={t['offset']}-{t['offset'] + t['nbytes'] - 1}"})
+                    r = c.request(f"/models/{id}/files/{t['file']}",
+                                  {"Range": f"bytes={t['offset']}-{t['offset'] + t['nbytes'] - 1}"})
                     assert r.status == 206 and r.body == want, f"{id} {name!r} by Range of the file: {r}"
 
 
@@ -237,7 +255,11 @@ def test_a_served_directory_that_is_a_model(srv, root):
 
 def test_inspect_numbers_are_exact(tmp_path):
     path = tmp_path / "x.safetensors"
-    path.write_bytes(frame(json.dumps({"a": {"dtype": "U8", "shape": [0, 9007199254740993, 18446744073709551615], "data_offsets": [0, 0]}}).encode()))
+    path.write_bytes(
+        frame(
+            json.dumps(
+                {"a": {"dtype": "U8", "shape": [0, 9007199254740993, 18446744073709551615], "data_offsets":
+                       [0, 0]}}).encode()))
     assert inspect_json(path)["tensors"][0]["shape"] == [0, 9007199254740993, 18446744073709551615]
 
 
@@ -291,14 +313,20 @@ def one_line(err):
 def test_exit_codes(root, tmp_path):
     bad = tmp_path / "bad.safetensors"
     bad.write_bytes(b"\0" * 7)
-    for args, want in ((("inspect", root / "numpy/model.safetensors"), {0}), (("inspect", root), {0}), (("inspect", bad), {1}),
-                       (("inspect", bad, "--json"), {1}), (("inspect", tmp_path), {1}), (("inspect", tmp_path, "--json"), {1}),
-                       (("inspect", tmp_path / "nope"), {1, 2}), (("inspect",), {2}), (("inspect", "--nonsense", bad), {2}),
-                       (("inspect", bad, bad, bad), {1, 2}), ((), {2}), (("nonsense",), {2}), (("serve",), {2}), (("serve", root, "--nonsense"), {2}),
-                       (("serve", root, "--listen"), {2}), (("serve", root, "--listen", "x"), {2}), (("serve", root, "--listen", "127.0.0.1:99999"), {2}),
-                       (("serve", root, "--max-connections", "0"), {2}), (("serve", root, "--max-connections", "abc"), {2}),
-                       (("serve", root, "--settle", "-1"), {2}), (("serve", root, "--header-timeout", "1x"), {2}),
-                       (("serve", root, "--log-level", "loud"), {2}), (("health",), {2}), (("--help",), {0}), (("--version",), {0})):
+    for args, want in ((("inspect", root / "numpy/model.safetensors"), {0}), (("inspect", root), {0}),
+                       (("inspect", bad), {1}), (("inspect", bad, "--json"), {1}), (("inspect", tmp_path), {1}),
+                       (("inspect", tmp_path, "--json"), {1}), (("inspect", tmp_path / "nope"), {1, 2}),
+                       (("inspect", ), {2}), (("inspect", "--nonsense", bad), {2}), (("inspect", bad, bad, bad), {1,
+                                                                                                                  2}),
+                       ((), {2}), (("nonsense", ), {2}), (("serve", ), {2}), (("serve", root, "--nonsense"),
+                                                                              {2}), (("serve", root, "--listen"), {2}),
+                       (("serve", root, "--listen", "x"), {2}), (("serve", root, "--listen", "127.0.0.1:99999"),
+                                                                 {2}), (("serve", root, "--max-connections", "0"), {2}),
+                       (("serve", root, "--max-connections", "abc"),
+                        {2}), (("serve", root, "--settle", "-1"),
+                               {2}), (("serve", root, "--header-timeout", "1x"),
+                                      {2}), (("serve", root, "--log-level", "loud"),
+                                             {2}), (("health", ), {2}), (("--help", ), {0}), (("--version", ), {0})):
         code, out, err = run(*args)
         assert code in want, f"tensord {' '.join(map(str, args))}: exit code {code}, wanted {want}; stderr {err!r}"
         if code and args:
@@ -312,9 +340,10 @@ def test_exit_codes(root, tmp_path):
 
 def test_help_names_every_option():
     code, out, err = run("--help")
-    for option in ("serve", "inspect", "health", "--listen", "--max-connections", "--max-connections-per-address", "--max-header-bytes",
-                   "--header-timeout", "--idle-timeout", "--send-timeout", "--min-rate", "--drain-delay", "--drain-timeout",
-                   "--rescan-interval", "--settle", "--state-dir", "--hash-threads", "--access-log", "--log-level", "TENSORD_"):
+    for option in ("serve", "inspect", "health", "--listen", "--max-connections", "--max-connections-per-address",
+                   "--max-header-bytes", "--header-timeout", "--idle-timeout", "--send-timeout", "--min-rate",
+                   "--drain-delay", "--drain-timeout", "--rescan-interval", "--settle", "--state-dir", "--hash-threads",
+                   "--access-log", "--log-level", "TENSORD_"):
         assert option in out.decode(), f"--help does not mention {option}:\n{out.decode()}"
     said = re.sub(r"\s+", " ", out.decode())
     for sentence in ("exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx; without a path /readyz",
@@ -351,9 +380,12 @@ def test_address_in_use_is_one_line(srv, root):
 
 def test_inspect_output_to_a_full_device_or_closed_pipe(root):
     with open("/dev/full", "wb") as full:
-        p = subprocess.run([str(tensord_binary()), "inspect", str(root / "thousand/model.safetensors")], stdout=full, stderr=subprocess.PIPE, timeout=30)
+        p = subprocess.run([str(tensord_binary()), "inspect",
+                            str(root / "thousand/model.safetensors")], stdout=full, stderr=subprocess.PIPE, timeout=30)
     assert p.returncode != 0, "the table went to a full device, and the exit code says all is well"
-    p = subprocess.Popen([str(tensord_binary()), "inspect", str(root / "thousand/model.safetensors")], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p = subprocess.Popen(
+        [str(tensord_binary()), "inspect", str(root / "thousand/model.safetensors")], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE)
     p.stdout.close()
     err = p.stderr.read().decode()
     p.wait(30)
@@ -437,14 +469,17 @@ def test_verdict(bad_dir, package_verdicts, name):
             with safe_open(path, framework="np") as f:
                 assert {t["name"] for t in doc["tensors"]} == set(f.keys()), f"{name}: {doc}"
                 for t in doc["tensors"]:
-                    assert t["shape"] == f.get_slice(t["name"]).get_shape() and t["dtype"] == f.get_slice(t["name"]).get_dtype(), f"{name}: {t}"
+                    assert t["shape"] == f.get_slice(t["name"]).get_shape() and t["dtype"] == f.get_slice(
+                        t["name"]).get_dtype(), f"{name}: {t}"
 
 
 def test_refusals_say_where(bad_dir):
     """formats.md: a clear error that names the byte position."""
-    for name in ("header {", "gap between tensors", "unknown dtype", "metadata integer", "three offsets", "duplicate tensor", "trailing comma"):
+    for name in ("header {", "gap between tensors", "unknown dtype", "metadata integer", "three offsets",
+                 "duplicate tensor", "trailing comma"):
         code, out, err = run("inspect", bad_path(bad_dir, name))
-        assert code == 1 and re.search(r"\d", err.replace(str(bad_path(bad_dir, name)), "")), f"{name}: no position in {err!r}"
+        assert code == 1 and re.search(r"\d", err.replace(str(bad_path(bad_dir, name)),
+                                                          "")), f"{name}: no position in {err!r}"
 
 
 def test_nothing_is_allocated_beyond_the_files_size(bad_dir, tmp_path):
@@ -452,13 +487,14 @@ def test_nothing_is_allocated_beyond_the_files_size(bad_dir, tmp_path):
     write_by_hand(good, [tensor("w", "U8", [8])])
     code, err, base = max_rss(good)
     assert code == 0, err
-    for name in ("N 2^64-1", "N 2^63", "N 2^64-8 (N + 8 wraps to 0)", "N one over the cap", "N 1000 in 88 bytes", "shape [2, 2^64-2]",
-                 "100,000 deep in a value", "100,000 deep objects", "1,000,000 deep, unclosed", "offsets whose end + N + 8 overflows",
-                 "name of 100 KB"):
+    for name in ("N 2^64-1", "N 2^63", "N 2^64-8 (N + 8 wraps to 0)", "N one over the cap", "N 1000 in 88 bytes",
+                 "shape [2, 2^64-2]", "100,000 deep in a value", "100,000 deep objects", "1,000,000 deep, unclosed",
+                 "offsets whose end + N + 8 overflows", "name of 100 KB"):
         size = len(bad_inputs.CASES[name][2])
         code, err, peak = max_rss(bad_path(bad_dir, name))
         assert code in (0, 1), (name, err)
-        assert peak < base + 8 * size + (8 << 20) * (3 if is_sanitized() else 1), f"{name}: {peak >> 20} MiB resident, {base >> 20} for a good file of 100 bytes"
+        assert peak < base + 8 * size + (8 << 20) * (
+            3 if is_sanitized() else 1), f"{name}: {peak >> 20} MiB resident, {base >> 20} for a good file of 100 bytes"
 
 
 def test_a_100_mb_file_that_claims_a_big_header_is_refused_quickly(tmp_path):
@@ -480,9 +516,11 @@ def test_all_bad_inputs_in_one_root(bad_dir, start_on, tmp_path):
     assert s.get("/models/good/tensors/w").body == good.data
     for i, (name, (number, verdict, raw)) in enumerate(bad_inputs.CASES.items()):
         e = s.json(f"/models/case-{i:03d}")
-        refused = run("inspect", bad_path(bad_dir, name), "--json")[0] == 1 if verdict == "either" else verdict == "refuse" or name in bad_inputs.STRICTER
+        refused = run("inspect", bad_path(bad_dir, name),
+                      "--json")[0] == 1 if verdict == "either" else verdict == "refuse" or name in bad_inputs.STRICTER
         if refused:
-            assert e["checkpoints"] == [] and [x["file"] for x in e["errors"]] == ["model.safetensors"], f"{number} {name}: {e}"
+            assert e["checkpoints"] == [] and [x["file"]
+                                               for x in e["errors"]] == ["model.safetensors"], f"{number} {name}: {e}"
             assert str(bad_dir) not in e["errors"][0]["message"], e
         else:
             assert e["errors"] == [] and len(e["checkpoints"]) == 1, f"{number} {name}: {e}"

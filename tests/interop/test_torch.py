@@ -24,14 +24,17 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 # c10/core/ScalarType.h: what torch.save accepts, and the words of the manifest.
 DTYPES = {
-    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64", torch.float16: "F16",
-    torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.complex64: "C64", torch.complex128: "C128"}
+    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
+    torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64", torch.complex64: "C64",
+    torch.complex128: "C128"
+}
 # Saved through an untyped storage.
 NEW_DTYPES = {
-    torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64", torch.complex32: "C32", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2",
-    torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ", torch.float8_e8m0fnu: "F8_E8M0",
-    torch.float4_e2m1fn_x2: "F4_E2M1_X2", torch.bits8: "BITS8", torch.bits16: "BITS16", torch.bits1x8: "BITS1x8", torch.bits2x4: "BITS2x4",
-    torch.bits4x2: "BITS4x2"}
+    torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64", torch.complex32: "C32", torch.float8_e4m3fn:
+    "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.float8_e4m3fnuz: "F8_E4M3FNUZ", torch.float8_e5m2fnuz: "F8_E5M2FNUZ",
+    torch.float8_e8m0fnu: "F8_E8M0", torch.float4_e2m1fn_x2: "F4_E2M1_X2", torch.bits8: "BITS8", torch.bits16: "BITS16",
+    torch.bits1x8: "BITS1x8", torch.bits2x4: "BITS2x4", torch.bits4x2: "BITS4x2"
+}
 QUANTIZED = {torch.qint8: "QINT8", torch.quint8: "QUINT8", torch.qint32: "QINT32"}
 WORDS = DTYPES | NEW_DTYPES | QUANTIZED
 WRITERS = [(zipped, protocol) for zipped in (True, False) for protocol in (2, 3, 4, 5)]
@@ -70,14 +73,19 @@ def shapes_of(dtype, seed):
     base = filled(dtype, (4, 6), seed)
     cube = filled(dtype, (2, 3, 4, 5), seed + 1)
     return {
-        "plain": base, "scalar": filled(dtype, (), seed + 2), "empty": filled(dtype, (0,)), "empty.3d": filled(dtype, (2, 0, 3)),
-        "transposed": base.t(), "row": base[2], "column": base[:, 3], "steps": base[::2, 1::2], "expanded": filled(dtype, (3, 1), seed + 3).expand(3, 5),
-        "expanded.scalar": filled(dtype, (), seed + 4).expand(2, 2), "permuted": cube.permute(3, 1, 0, 2), "channels_last": channels_last(cube),
-        "ones": filled(dtype, (1, 1, 1), seed + 5), "same": base, "last": filled(dtype, (9,), seed + 6)[8:], "nothing": base[4:]}
+        "plain": base, "scalar": filled(dtype, (), seed + 2), "empty": filled(dtype, (0, )), "empty.3d":
+        filled(dtype, (2, 0, 3)), "transposed": base.t(), "row": base[2], "column": base[:, 3], "steps":
+        base[::2, 1::2], "expanded": filled(dtype, (3, 1), seed + 3).expand(3, 5), "expanded.scalar":
+        filled(dtype, (), seed + 4).expand(2, 2), "permuted": cube.permute(3, 1, 0, 2), "channels_last":
+        channels_last(cube), "ones": filled(dtype, (1, 1, 1),
+                                            seed + 5), "same": base, "last": filled(dtype, (9, ),
+                                                                                    seed + 6)[8:], "nothing": base[4:]
+    }
 
 
 def channels_last(t):
-    made = torch.empty_strided(t.shape, (t.shape[1] * t.shape[2] * t.shape[3], 1, t.shape[3] * t.shape[1], t.shape[1]), dtype=t.dtype)
+    made = torch.empty_strided(t.shape, (t.shape[1] * t.shape[2] * t.shape[3], 1, t.shape[3] * t.shape[1], t.shape[1]),
+                               dtype=t.dtype)
     size = t.element_size()
     if size == 16:
         return made.copy_(t)
@@ -96,11 +104,13 @@ def contiguous_strides(shape):
 
 def check_entry(t, want):
     """One tensor of a manifest against torch's; strides are left out when the elements lie in order."""
-    assert (t["dtype"], t["shape"], t["nbytes"]) == (WORDS[want.dtype], list(want.shape), want.numel() * want.element_size()), t
+    assert (t["dtype"], t["shape"], t["nbytes"]) == (WORDS[want.dtype], list(want.shape),
+                                                     want.numel() * want.element_size()), t
     assert "reason" not in t, t
     if want.numel() > 0:
         strides = t.get("strides", contiguous_strides(want.shape))
-        assert [s for s, d in zip(strides, want.shape) if d > 1] == [s for s, d in zip(want.stride(), want.shape) if d > 1], t
+        assert [s for s, d in zip(strides, want.shape)
+                if d > 1] == [s for s, d in zip(want.stride(), want.shape) if d > 1], t
         assert "strides" in t or want.is_contiguous(), t
 
 
@@ -151,7 +161,8 @@ def test_every_type_in_every_shape(serve, zipped, protocol):
     document, got = check_model(serve(), "m.pt", want)
     assert document["format"] == "pytorch"
     for dtype in DTYPES:
-        assert got[f"{dtype}.same"]["alias_of"] == f"{dtype}.plain" or got[f"{dtype}.plain"]["alias_of"] == f"{dtype}.same"
+        assert got[f"{dtype}.same"]["alias_of"] == f"{dtype}.plain" or got[f"{dtype}.plain"][
+            "alias_of"] == f"{dtype}.same"
         assert got[f"{dtype}.last"]["offset"] > 0
 
 
@@ -177,10 +188,17 @@ def test_quantized(serve, zipped, protocol):
     for dtype in QUANTIZED:
         want[f"{dtype}"] = torch.quantize_per_tensor(torch.randn(3, 7), 0.05, 3, dtype)
         want[f"{dtype}.t"] = torch.quantize_per_tensor(torch.randn(3, 7), 0.05, 3, dtype).t()
-        want[f"{dtype}.channels"] = torch.quantize_per_channel(torch.randn(5, 3), scales, torch.tensor([1, 2, 3]), 1, dtype)
-    packed = {f"packed.{d}": torch._empty_affine_quantized([4, 8], scale=1.0, zero_point=0, dtype=getattr(torch, d)) for d in ("quint4x2", "quint2x4")}
+        want[f"{dtype}.channels"] = torch.quantize_per_channel(torch.randn(5, 3), scales, torch.tensor([1, 2, 3]), 1,
+                                                               dtype)
+    packed = {
+        f"packed.{d}": torch._empty_affine_quantized([4, 8], scale=1.0, zero_point=0, dtype=getattr(torch, d))
+        for d in ("quint4x2", "quint2x4")
+    }
     save(want | packed, serve.root / "m.pt", zipped, protocol)
-    parts = {f"{d}.channels.q_per_channel_{p}": t for d in QUANTIZED for p, t in (("scales", scales), ("zero_points", torch.tensor([1, 2, 3])))}
+    parts = {
+        f"{d}.channels.q_per_channel_{p}": t for d in QUANTIZED
+        for p, t in (("scales", scales), ("zero_points", torch.tensor([1, 2, 3])))
+    }
     document, got = check_model(serve(), "m.pt", want | parts, packed)
     for d in QUANTIZED:
         assert document["metadata"][f"{d}.q_scale"] == 0.05 and document["metadata"][f"{d}.q_zero_point"] == 3
@@ -193,10 +211,12 @@ def unserved():
     coo = torch.tensor([[0, 2.0], [3, 0]]).to_sparse()
     csr = torch.tensor([[0, 2.0], [3, 0]]).to_sparse_csr()
     return {
-        "conj": (torch.randn(3, dtype=torch.complex64).conj(), "conjugated"), "neg": (torch._neg_view(torch.randn(3)), "negated"),
-        "coo": (coo, "sparse"), "csr": (csr, "sparse"), "csc": (csr.to_dense().to_sparse_csc(), "sparse"),
-        "nested": (torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(1, 3)]), "nested"),
-        "meta": (torch.empty(4, 5, device="meta", dtype=torch.float16), "meta")}
+        "conj": (torch.randn(3, dtype=torch.complex64).conj(), "conjugated"), "neg":
+        (torch._neg_view(torch.randn(3)), "negated"), "coo": (coo, "sparse"), "csr": (csr, "sparse"), "csc":
+        (csr.to_dense().to_sparse_csc(), "sparse"), "nested":
+        (torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(1, 3)]), "nested"), "meta":
+        (torch.empty(4, 5, device="meta", dtype=torch.float16), "meta")
+    }
 
 
 @pytest.mark.parametrize("zipped, protocol", WRITERS, ids=WRITER_IDS)
@@ -226,8 +246,14 @@ def jagged(kind):
     """Of torch.nested, layout jagged: a batch of rows, one with holes (which has lengths), one ragged in its last dimension, a parameter."""
     rows = [filled(torch.float16, (n, 3), seed=n) for n in (2, 5, 1)]
     whole = torch.nested.nested_tensor(rows, layout=torch.jagged)
-    return {"whole": whole, "transposed": whole.transpose(1, 2), "parameter": nn.Parameter(whole),
-            "holes": torch.nested.narrow(filled(torch.float16, (3, 5, 4)), 1, torch.tensor([0, 1, 0]), torch.tensor([2, 3, 5]), layout=torch.jagged)}[kind]
+    return {
+        "whole":
+        whole, "transposed":
+        whole.transpose(1, 2), "parameter":
+        nn.Parameter(whole), "holes":
+        torch.nested.narrow(filled(torch.float16, (3, 5, 4)), 1, torch.tensor([0, 1, 0]), torch.tensor([2, 3, 5]),
+                            layout=torch.jagged)
+    }[kind]
 
 
 def check_jagged(serve, path, name):
@@ -240,7 +266,8 @@ def check_jagged(serve, path, name):
     server = serve()
     document, got = tensors_of(server, path.name)
     assert set(got) == {name, "beside"} | set(parts), sorted(got)
-    assert (got[name]["dtype"], got[name]["shape"], got[name]["nbytes"], got[name]["addressable"]) == ("F16", [], 0, False)
+    assert (got[name]["dtype"], got[name]["shape"], got[name]["nbytes"], got[name]["addressable"]) == ("F16", [], 0,
+                                                                                                       False)
     assert got[name]["reason"] == "nested (jagged)"
     r = server.get(got[name]["href"])
     assert r.status == 422 and "nested (jagged)" in r.json()["error"]["message"], r
@@ -271,7 +298,8 @@ def state_of(t):
 def test_a_jagged_tensor_of_torch_2_1(serve):
     """As NestedTensor.__reduce_ex__ of torch 2.1 to 2.3 wrote it: the class is called with values and offsets."""
     path = serve.root / "m.pt"
-    with reduced_by(lambda t: (torch._tensor._rebuild_from_type_v2, (type(t), type(t), (t._values, t._offsets), state_of(t)))):
+    with reduced_by(lambda t: (torch._tensor._rebuild_from_type_v2, (type(t), type(t),
+                                                                     (t._values, t._offsets), state_of(t)))):
         save({"nj": jagged("whole"), "beside": filled(torch.float32, (3, 3))}, path)
     check_jagged(serve, path, "nj")
 
@@ -279,7 +307,8 @@ def test_a_jagged_tensor_of_torch_2_1(serve):
 def test_a_jagged_tensor_whose_state_has_other_parts_is_refused(tmp_path):
     """torch.load sets the state on the tensor, so these would be its values: no writer makes such files."""
     other = filled(torch.float16, (8, 3), seed=9)
-    with reduced_by(lambda t: (torch._tensor._rebuild_from_type_v2, (type(t), type(t), (t._values, t._offsets), state_of(t) | {"_values": other}))):
+    with reduced_by(lambda t: (torch._tensor._rebuild_from_type_v2,
+                               (type(t), type(t), (t._values, t._offsets), state_of(t) | {"_values": other}))):
         save({"nj": jagged("whole")}, tmp_path / "m.pt")
     assert torch.equal(torch.load(tmp_path / "m.pt", weights_only=False)["nj"]._values, other)
     assert "other parts than it was made of" in failure(tmp_path / "m.pt")
@@ -308,7 +337,10 @@ def test_random_views_of_shared_storages(serve, zipped, protocol):
 
 def test_archives_of_every_make(serve):
     """Streams, other alignments, no checksums, odd file names: what differs is the archive, not the tensors."""
-    want = {"a": filled(torch.bfloat16, (5, 3), 1), "b": filled(torch.float64, (2,), 2), "none": torch.empty(0), "c": filled(torch.int8, (7,), 3)}
+    want = {
+        "a": filled(torch.bfloat16, (5, 3), 1), "b": filled(torch.float64, (2, ), 2), "none": torch.empty(0), "c":
+        filled(torch.int8, (7, ), 3)
+    }
     stream = io.BytesIO()
     save(want, stream)
     (serve.root / "stream.pt").write_bytes(stream.getvalue())
@@ -403,21 +435,26 @@ class BertLike(nn.Module):
         layer.intermediate = nn.Module()
         layer.intermediate.dense, layer.intermediate.act = nn.Linear(width, 2 * width), nn.GELU()
         layer.output = nn.Module()
-        layer.output.dense, layer.output.LayerNorm, layer.output.dropout = nn.Linear(2 * width, width), nn.LayerNorm(width), nn.Dropout(0.1)
+        layer.output.dense, layer.output.LayerNorm, layer.output.dropout = nn.Linear(
+            2 * width, width), nn.LayerNorm(width), nn.Dropout(0.1)
         return layer
 
 
 MODULES = {
-    "linear": lambda: nn.Linear(3, 2), "no bias": lambda: nn.Linear(3, 2, bias=False), "embedding": lambda: nn.Embedding(5, 3),
-    "layer norm": lambda: nn.LayerNorm(4), "plain norm": lambda: nn.LayerNorm(4, elementwise_affine=False), "batch norm": lambda: nn.BatchNorm1d(3),
-    "no statistics": lambda: nn.BatchNorm1d(3, track_running_stats=False), "lstm": lambda: nn.LSTM(3, 4, 2, bidirectional=True),
-    "attention": lambda: nn.MultiheadAttention(4, 2), "transformer": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 2),
-    "relu": lambda: nn.ReLU(), "tied": Tied, "mixed": Mixed, "bert": BertLike, "half": lambda: Mixed().to(torch.bfloat16),
-    "channels last": lambda: nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last),
-    "sequential": lambda: nn.Sequential(nn.Linear(2, 2), nn.Identity())}
+    "linear": lambda: nn.Linear(3, 2), "no bias": lambda: nn.Linear(3, 2, bias=False), "embedding":
+    lambda: nn.Embedding(5, 3), "layer norm": lambda: nn.LayerNorm(4), "plain norm":
+    lambda: nn.LayerNorm(4, elementwise_affine=False), "batch norm": lambda: nn.BatchNorm1d(3), "no statistics":
+    lambda: nn.BatchNorm1d(3, track_running_stats=False), "lstm": lambda: nn.LSTM(3, 4, 2, bidirectional=True),
+    "attention": lambda: nn.MultiheadAttention(4, 2), "transformer":
+    lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 2), "relu": lambda: nn.ReLU(), "tied": Tied,
+    "mixed": Mixed, "bert": BertLike, "half": lambda: Mixed().to(torch.bfloat16), "channels last":
+    lambda: nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last), "sequential":
+    lambda: nn.Sequential(nn.Linear(2, 2), nn.Identity())
+}
 
 
-@pytest.mark.parametrize("zipped, protocol", [(True, 2), (True, 4), (False, 2), (False, 5)], ids=["zip2", "zip4", "legacy2", "legacy5"])
+@pytest.mark.parametrize("zipped, protocol", [(True, 2), (True, 4), (False, 2), (False, 5)],
+                         ids=["zip2", "zip4", "legacy2", "legacy5"])
 @pytest.mark.parametrize("name", [*MODULES])
 def test_a_module_is_its_state_dict(serve, name, zipped, protocol):
     torch.manual_seed(3)
@@ -432,7 +469,8 @@ def test_a_module_is_its_state_dict(serve, name, zipped, protocol):
 def test_modules_within_a_checkpoint(serve, zipped):
     value = {"net": Mixed(), "ema": nn.Linear(2, 2), "args": {"lr": 0.1, "layers": [1, 2]}}
     save(value, serve.root / "m.ckpt", zipped)
-    want = {f"net.{k}": v for k, v in value["net"].state_dict().items()} | {f"ema.{k}": v for k, v in value["ema"].state_dict().items()}
+    want = {f"net.{k}": v for k, v in value["net"].state_dict().items()
+            } | {f"ema.{k}": v for k, v in value["ema"].state_dict().items()}
     document, _ = check_model(serve(), "m.ckpt", want)
     assert document["metadata"]["args.lr"] == 0.1 and document["metadata"]["args.layers"] == [1, 2]
 
@@ -498,8 +536,10 @@ def test_torchscript_of_every_type(serve):
 def test_torchscript_of_what_has_no_bytes_of_its_own(tmp_path, name):
     """It writes other arguments than torch.save: the number of a layout, and types of dicts around them."""
     dense, complex_ = torch.tensor([[0., 1.5], [2.5, 0.]]), filled(torch.complex64, (3,))
-    buffer, reason = {"coo": (dense.to_sparse(), "sparse"), "csr": (dense.to_sparse_csr(), "sparse"), "conj": (complex_.conj(), "conjugated"),
-                      "neg": (complex_.conj().imag, "negated")}[name]
+    buffer, reason = {
+        "coo": (dense.to_sparse(), "sparse"), "csr": (dense.to_sparse_csr(), "sparse"), "conj":
+        (complex_.conj(), "conjugated"), "neg": (complex_.conj().imag, "negated")
+    }[name]
     torch.jit.script(Holder({"t": buffer})).save(str(tmp_path / "m.pt"))
     again = torch.jit.load(str(tmp_path / "m.pt")).state_dict()["t"]
     assert (again.layout, again.is_conj(), again.is_neg()) == (buffer.layout, buffer.is_conj(), buffer.is_neg())
@@ -510,7 +550,9 @@ def test_torchscript_of_what_has_no_bytes_of_its_own(tmp_path, name):
     if name == "coo":
         parts = {"t.indices": again._indices(), "t.values": again._values()}
     if name == "csr":
-        parts = {"t.crow_indices": again.crow_indices(), "t.col_indices": again.col_indices(), "t.values": again.values()}
+        parts = {
+            "t.crow_indices": again.crow_indices(), "t.col_indices": again.col_indices(), "t.values": again.values()
+        }
     assert set(got) == set(parts)
     for part, want in parts.items():
         check_entry(got[part], want)
@@ -531,8 +573,11 @@ def test_a_training_checkpoint(serve, zipped, protocol):
     sum(p.sum() for p in module.parameters()).backward()
     optimizer.step()
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
-    value = {"model": module.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict(), "epoch": 1, "name": "r\u00fcn",
-             "best": float("inf"), "rng": torch.get_rng_state(), "loss": np.float64(0.5), "args": collections.namedtuple, "done": False, "none": None}
+    value = {
+        "model": module.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict(), "epoch":
+        1, "name": "r\u00fcn", "best": float("inf"), "rng": torch.get_rng_state(), "loss": np.float64(0.5), "args":
+        collections.namedtuple, "done": False, "none": None
+    }
     save(value, serve.root / "last.ckpt", zipped, protocol)
     want = {f"model.{k}": t for k, t in value["model"].items()} | {"rng": value["rng"]}
     for i, state in value["optimizer"]["state"].items():
@@ -540,7 +585,8 @@ def test_a_training_checkpoint(serve, zipped, protocol):
     assert "optimizer.state.0.exp_avg" in want
     document, _ = check_model(serve(), "last.ckpt", want)
     meta = document["metadata"]
-    assert meta["epoch"] == 1 and meta["name"] == "r\u00fcn" and meta["done"] is False and meta["none"] is None and meta["loss"] == 0.5
+    assert meta["epoch"] == 1 and meta["name"] == "r\u00fcn" and meta["done"] is False and meta[
+        "none"] is None and meta["loss"] == 0.5
     assert meta["optimizer.param_groups.0.lr"] == value["optimizer"]["param_groups"][0]["lr"]
     assert meta["optimizer.param_groups.0.params"] == value["optimizer"]["param_groups"][0]["params"]
     assert meta["best"] == "Infinity"
@@ -549,20 +595,31 @@ def test_a_training_checkpoint(serve, zipped, protocol):
 @pytest.mark.parametrize("zipped, protocol", WRITERS, ids=WRITER_IDS)
 def test_scalars_of_numpy_are_metadata(tmp_path, zipped, protocol):
     rng = random.Random(protocol)
-    value = {f"{t.__name__}.{i}": t(v) for t in (np.int8, np.int16, np.int32, np.int64) for i, v in enumerate([-128, -1, 0, 100])}
-    value |= {f"{t.__name__}.{i}": t(v) for t in (np.uint8, np.uint16, np.uint32, np.uint64) for i, v in enumerate([0, 128, 255])}
-    value |= {f"float64.{i}": np.float64(rng.gauss(0, 1e9)) for i in range(20)} | {f"float32.{i}": np.float32(rng.gauss(0, 1)) for i in range(20)}
+    value = {
+        f"{t.__name__}.{i}": t(v) for t in (np.int8, np.int16, np.int32, np.int64)
+        for i, v in enumerate([-128, -1, 0, 100])
+    }
+    value |= {
+        f"{t.__name__}.{i}": t(v) for t in (np.uint8, np.uint16, np.uint32, np.uint64)
+        for i, v in enumerate([0, 128, 255])
+    }
+    value |= {f"float64.{i}": np.float64(rng.gauss(0, 1e9))
+              for i in range(20)} | {f"float32.{i}": np.float32(rng.gauss(0, 1)) for i in range(20)}
     value |= {"uint64.max": np.uint64(2**64 - 1), "bool": np.bool_(True), "not": np.bool_(False)}
     save(value, tmp_path / "x.pt", zipped, protocol)
-    want = {k: float(str(v)) if v.dtype == np.float32 else v.item() for k, v in value.items()}  # the shortest that reads back
+    want = {k: float(str(v)) if v.dtype == np.float32 else v.item()
+            for k, v in value.items()}  # the shortest that reads back
     assert inspect_json(tmp_path / "x.pt")["metadata"] == want
 
 
 @pytest.mark.parametrize("zipped, protocol", WRITERS, ids=WRITER_IDS)
 def test_values_without_a_word_in_json(tmp_path, zipped, protocol):
-    value = {"text": b"plain", "bytes": b"a\xff\x00", "no bytes": b"", "array": bytearray(b"xy\xe9"), "set": {2, 1}, "frozen": frozenset("x"), "no set": set(),
-             "size": torch.Size([2, 3]), "cpu": torch.device("cpu"), "cuda": torch.device("cuda", 1), "type": torch.float8_e5m2, "big": 2**70, "negative": -2**64,
-             "inf": float("inf"), "list": [float("-inf"), b"b", 0.1, 2**64]}
+    value = {
+        "text": b"plain", "bytes": b"a\xff\x00", "no bytes": b"", "array": bytearray(b"xy\xe9"), "set": {2, 1},
+        "frozen": frozenset("x"), "no set": set(), "size": torch.Size([2, 3]), "cpu": torch.device("cpu"), "cuda":
+        torch.device("cuda", 1), "type": torch.float8_e5m2, "big": 2**70, "negative": -2**64, "inf": float("inf"),
+        "list": [float("-inf"), b"b", 0.1, 2**64]
+    }
     save(value, tmp_path / "x.pt", zipped, protocol)
     assert inspect_json(tmp_path / "x.pt")["metadata"] == {
         "text": "plain", "bytes": "a\\xff\\x00", "no bytes": "", "array": "xy\\xe9", "set": [1, 2], "frozen": ["x"],
@@ -605,16 +662,25 @@ def test_what_is_converted_when_it_is_loaded(tmp_path):
 
 def test_odd_keys_and_clashing_names(serve):
     t = [filled(torch.uint8, (i + 3,), i) for i in range(8)]
-    save({"a": {"b": t[0]}, "a.b": t[1], 5: t[2], "": t[3], ("tuple", 1): t[4], "\u540d\u524d \U0001f600/..": t[5], "line\nbreak": t[6], None: [t[7]]}, serve.root / "m.pt")
+    save(
+        {
+            "a": {"b": t[0]}, "a.b": t[1], 5: t[2], "": t[3],
+            ("tuple", 1): t[4], "\u540d\u524d \U0001f600/..": t[5], "line\nbreak": t[6], None: [t[7]]
+        }, serve.root / "m.pt")
     server = serve()
     _, got = tensors_of(server, "m.pt")
     assert sorted(server.get(g["href"]).body for g in got.values()) == sorted(raw(x) for x in t) and len(got) == 8
-    assert set(got) == {"a.b", "a.b#2", "5", "", "('tuple', 1)", "\u540d\u524d \U0001f600/..", "line\nbreak", "None.0"}, sorted(got)
+    assert set(got) == {"a.b", "a.b#2", "5", "", "('tuple', 1)", "\u540d\u524d \U0001f600/..", "line\nbreak",
+                        "None.0"}, sorted(got)
 
 
 def scalar_keys():
     rng = random.Random(5)
-    keys = [None, True, False, -1, 2**62, 1.5, -0.0, 1e16, 1e-5, 0.1 + 0.2, 5e-324, float("inf"), float("nan"), (), (0,), (0, 1), ("a", "\u00e4 b", ""), (1.5, None, True, -7)]
+    keys = [
+        None, True, False, -1, 2**62, 1.5, -0.0, 1e16, 1e-5, 0.1 + 0.2, 5e-324,
+        float("inf"),
+        float("nan"), (), (0, ), (0, 1), ("a", "\u00e4 b", ""), (1.5, None, True, -7)
+    ]
     return keys + [rng.gauss(0, 1) * 10.0 ** rng.randrange(-300, 300) for _ in range(200)]
 
 
@@ -655,8 +721,11 @@ def llama():
     """consolidated.00.pth of a Llama of 7 billion parameters: its 291 tensors, in small."""
     names = ["tok_embeddings.weight", "norm.weight", "output.weight"]
     for i in range(32):
-        names += [f"layers.{i}.{n}.weight" for n in ("attention.wq", "attention.wk", "attention.wv", "attention.wo", "feed_forward.w1", "feed_forward.w2",
-                                                     "feed_forward.w3", "attention_norm", "ffn_norm")]
+        names += [
+            f"layers.{i}.{n}.weight"
+            for n in ("attention.wq", "attention.wk", "attention.wv", "attention.wo", "feed_forward.w1",
+                      "feed_forward.w2", "feed_forward.w3", "attention_norm", "ffn_norm")
+        ]
     # Ranks and sizes are few, as in a Llama; how many different numbers there are does not matter to the memo.
     return {n: filled(torch.bfloat16, (8,) if "norm" in n else (16, 8), i) for i, n in enumerate(names)}
 
@@ -675,8 +744,10 @@ def test_a_llama(serve):
     with server.conn() as c:
         for i, (name, t) in enumerate(want.items()):
             check_entry(got[name], t)
-            assert got[name]["offset"] == reader.get_record_offset(f"data/{i}") and got[name]["offset"] % 64 == 0, got[name]
-            assert c.request(got[name]["href"]).body == data[got[name]["offset"]:got[name]["offset"] + got[name]["nbytes"]] == raw(t)
+            assert got[name]["offset"] == reader.get_record_offset(
+                f"data/{i}") and got[name]["offset"] % 64 == 0, got[name]
+            assert c.request(
+                got[name]["href"]).body == data[got[name]["offset"]:got[name]["offset"] + got[name]["nbytes"]] == raw(t)
     with zipfile.ZipFile(path) as z:
         [pickled] = [z.read(n) for n in z.namelist() if n.endswith("/data.pkl")]
     [mine] = dump([pickled])
@@ -694,20 +765,23 @@ def write_shards(folder, want, count):
         save(part, folder / file)
         weight_map |= {n: file for n in part}
     total = sum(t.numel() * t.element_size() for t in want.values())
-    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}))
+    (folder / "pytorch_model.bin.index.json").write_text(
+        json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}))
 
 
 def test_shards_are_one_checkpoint(serve):
     want = {f"h.{i}.w": filled(torch.float16, (i + 1, 5), i) for i in range(20)}
     write_shards(serve.root / "m", want, 3)
     server = serve()
-    assert [c["id"] for c in server.json("/models/m")["checkpoints"]] == ["pytorch"] and server.json("/models/m")["errors"] == []
+    assert [c["id"] for c in server.json("/models/m")["checkpoints"]
+            ] == ["pytorch"] and server.json("/models/m")["errors"] == []
     document, got = tensors_of(server, "m")
     assert document["checkpoint"] == document["format"] == "pytorch" and set(got) == set(want)
     for name, t in want.items():
         check_entry(got[name], t)
         assert server.get(got[name]["href"]).body == raw(t)
-        assert got[name]["file"] == json.loads((serve.root / "m/pytorch_model.bin.index.json").read_text())["weight_map"][name]
+        assert got[name]["file"] == json.loads(
+            (serve.root / "m/pytorch_model.bin.index.json").read_text())["weight_map"][name]
 
 
 def test_a_missing_shard_is_reported(serve):
@@ -752,7 +826,8 @@ def test_a_bin_is_torchs_by_more_than_its_first_byte(serve):
         assert [*tensors_of(server, model)[1]] == ["w"]
         assert server.get(f"/models/{model}/tensors/w").body == raw(want["w"])
     model = server.json("/models/plain")
-    assert model["errors"] == [] and {f["path"] for f in model["files"]} == {"pytorch_model.bin", "random.bin", "pickle.bin"}
+    assert model["errors"] == [] and {f["path"]
+                                      for f in model["files"]} == {"pytorch_model.bin", "random.bin", "pickle.bin"}
 
 
 # ---------------------------------------------------------------------------- (g) nothing is run
@@ -790,7 +865,8 @@ def test_nothing_is_run(serve, tmp_path, name, zipped):
 def test_objects_without_tensors_are_no_error(serve, zipped):
     import argparse
     (serve.root / "m").mkdir()
-    save(argparse.Namespace(lr=0.1, output_dir="x", device=torch.device("cpu"), dtype=torch.float16), serve.root / "m/training_args.bin", zipped)
+    save(argparse.Namespace(lr=0.1, output_dir="x", device=torch.device("cpu"), dtype=torch.float16),
+         serve.root / "m/training_args.bin", zipped)
     save({"n": 3}, serve.root / "m/pytorch_model.bin", zipped)
     save([], serve.root / "m/nothing.pt", zipped)
     server = serve()
@@ -872,22 +948,26 @@ def test_a_damaged_pickle_says_where(tmp_path):
     data = path.read_bytes()
     with zipfile.ZipFile(path) as z:
         pickled = z.read("x/data.pkl")
-    for changed, words in [(pickled[:-1], "STOP"), (pickled[:2] + b"\xff" + pickled[3:], "0xff"), (pickled + b"x", "follow STOP"), (b"", ""),
-                           (pickled.replace(b"X\x07\x00\x00\x00storage", b"X\x07\x00\x00\x00storaga"), "persistent id")]:
+    for changed, words in [(pickled[:-1], "STOP"), (pickled[:2] + b"\xff" + pickled[3:], "0xff"),
+                           (pickled + b"x", "follow STOP"), (b"", ""),
+                           (pickled.replace(b"X\x07\x00\x00\x00storage",
+                                            b"X\x07\x00\x00\x00storaga"), "persistent id")]:
         path.write_bytes(rezip(data, {"data.pkl": changed}))
         err = failure(path)
         assert words.lower() in err.lower(), err
         digits = [int(w) for w in "".join(c if c.isdigit() else " " for c in err.replace(str(path), "")).split()]
         with zipfile.ZipFile(path) as z:
             begin = z.getinfo("x/data.pkl").header_offset + 30 + len("x/data.pkl")
-        assert any(begin <= d <= begin + len(changed) for d in digits), f"no position within data.pkl, {begin}-{begin + len(changed)}: {err}"
+        assert any(begin <= d <= begin + len(changed)
+                   for d in digits), f"no position within data.pkl, {begin}-{begin + len(changed)}: {err}"
 
 
 def test_missing_and_wrong_records(tmp_path):
     path = tmp_path / "x.pt"
     save({"weight": filled(torch.float32, (30,))}, path)
     data = path.read_bytes()
-    for changes, words in [({"data/0": None}, "data/0"), ({"data/0": b"\0" * 119}, "data/0"), ({"data/0": b"\0" * 124}, "data/0"), ({"data.pkl": None}, "data.pkl"),
+    for changes, words in [({"data/0": None}, "data/0"), ({"data/0": b"\0" * 119}, "data/0"),
+                           ({"data/0": b"\0" * 124}, "data/0"), ({"data.pkl": None}, "data.pkl"),
                            ({"byteorder": b"middle"}, "byteorder"), ({"version": b"abc"}, "version")]:
         path.write_bytes(rezip(data, changes))
         assert words in failure(path)

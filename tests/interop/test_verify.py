@@ -16,8 +16,8 @@ GIB = 1 << 30
 
 
 def verify(*args, **env):
-    return subprocess.run([str(tensord_binary()), "verify", *map(str, args)], capture_output=True, text=True, timeout=120,
-                          env={**os.environ, **{k: str(v) for k, v in env.items()}})
+    return subprocess.run([str(tensord_binary()), "verify", *map(str, args)], capture_output=True, text=True,
+                          timeout=120, env={**os.environ, **{k: str(v) for k, v in env.items()}})
 
 
 def as_json(*args):
@@ -61,7 +61,8 @@ def models(tmp_path):
 
 def serve_until_hashed(root, state):
     with Server(root, "--state-dir", state, hash_threads=1) as s:
-        s.wait_for(lambda: s.json("/readyz")["digests"]["known_files"] == s.json("/readyz")["digests"]["files"], "all is hashed")
+        s.wait_for(lambda: s.json("/readyz")["digests"]["known_files"] == s.json("/readyz")["digests"]["files"],
+                   "all is hashed")
 
 
 def test_what_a_server_recorded(models, tmp_path):
@@ -69,10 +70,14 @@ def test_what_a_server_recorded(models, tmp_path):
     serve_until_hashed(models, state)
     p = verify(models, "--state-dir", state)
     assert p.returncode == 0 and p.stderr == "", p
-    assert p.stdout.splitlines()[-1].startswith("4 files, ") and "4 compared with recorded digests, 0 with names of blobs, 0 not compared;" in p.stdout
+    assert p.stdout.splitlines()[-1].startswith(
+        "4 files, ") and "4 compared with recorded digests, 0 with names of blobs, 0 not compared;" in p.stdout
     out = as_json(models, f"--state-dir={state}")
     size = sum(f.stat().st_size for f in (models / "m").iterdir())
-    assert out == {"problems": [], "files": 4, "bytes": size, "recorded": 4, "blob_names": 0, "not_compared": 0, "mismatches": 0, "unreadable": 0}
+    assert out == {
+        "problems": [], "files": 4, "bytes": size, "recorded": 4, "blob_names": 0, "not_compared": 0, "mismatches": 0,
+        "unreadable": 0
+    }
 
 
 def test_beside_a_running_server(models, tmp_path):
@@ -156,7 +161,10 @@ def cache(tmp_path):
 def test_names_of_a_cache(cache):
     folder, blobs = cache
     out = as_json(folder.parent)
-    assert out == {"problems": [], "files": 3, "bytes": 305002, "recorded": 0, "blob_names": 3, "not_compared": 0, "mismatches": 0, "unreadable": 0}
+    assert out == {
+        "problems": [], "files": 3, "bytes": 305002, "recorded": 0, "blob_names": 3, "not_compared": 0, "mismatches": 0,
+        "unreadable": 0
+    }
     one = as_json(folder / "snapshots" / ("b" * 40))
     assert (one["files"], one["blob_names"]) == (2, 2)
     p = verify(folder.parent)
@@ -273,7 +281,8 @@ def test_directories_that_are_not_there(tmp_path):
 
 def test_a_full_disk_for_the_answer(models):
     with open("/dev/full", "w") as full:
-        p = subprocess.run([str(tensord_binary()), "verify", str(models)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        p = subprocess.run([str(tensord_binary()), "verify", str(models)], stdout=full, stderr=subprocess.PIPE,
+                           text=True, timeout=60)
     assert p.returncode == 1 and "cannot write" in p.stderr
 
 

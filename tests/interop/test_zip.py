@@ -12,7 +12,10 @@ import torch
 from test_numpy import check
 from test_safetensors import inspect_json, run
 
-ARRAYS = {"w": np.arange(12, dtype="<f4").reshape(3, 4), "b": np.asfortranarray(np.arange(6, dtype="<i2").reshape(2, 3)), "z": np.zeros((0, 2), "<f8")}
+ARRAYS = {
+    "w": np.arange(12, dtype="<f4").reshape(3, 4), "b": np.asfortranarray(np.arange(6, dtype="<i2").reshape(2, 3)), "z":
+    np.zeros((0, 2), "<f8")
+}
 
 
 def npy(array):
@@ -46,9 +49,14 @@ def build(out=None, method=zipfile.ZIP_STORED, zip64=False, comment=b"", folder=
 
 
 GOOD = {
-    "stored": lambda: build(), "deflated": lambda: build(method=zipfile.ZIP_DEFLATED), "zip64": lambda: build(zip64=True),
-    "piped": lambda: build(Pipe()), "piped zip64": lambda: build(Pipe(), zip64=True),
-    "piped deflated": lambda: build(Pipe(), zipfile.ZIP_DEFLATED), "comment": lambda: build(comment=b"c" * 65535), "folders": lambda: build(folder=True),
+    "stored": lambda: build(),
+    "deflated": lambda: build(method=zipfile.ZIP_DEFLATED),
+    "zip64": lambda: build(zip64=True),
+    "piped": lambda: build(Pipe()),
+    "piped zip64": lambda: build(Pipe(), zip64=True),
+    "piped deflated": lambda: build(Pipe(), zipfile.ZIP_DEFLATED),
+    "comment": lambda: build(comment=b"c" * 65535),
+    "folders": lambda: build(folder=True),
 }
 
 
@@ -165,7 +173,8 @@ STRICTER = dict(bad_by_us())
 @pytest.mark.parametrize("name", BAD)
 def test_what_zipfile_refuses_is_refused(tmp_path, name):
     """With an oracle: opening it, or reading one of its members, must fail there too."""
-    with pytest.raises((zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, KeyError, EOFError, OSError)):
+    with pytest.raises(
+        (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, KeyError, EOFError, OSError)):
         with np.load(io.BytesIO(BAD[name])) as again:
             for key in [*ARRAYS]:
                 again[key]
@@ -184,7 +193,8 @@ def test_what_is_accepted_of_changed_archives_is_what_numpy_reads(tmp_path, name
     """Structure with a byte changed: when it is accepted, NumPy reads the same from it."""
     data = GOOD[name]()
     with zipfile.ZipFile(io.BytesIO(data)) as z:
-        ends = [(i.header_offset, i.header_offset + 30 + sum(struct.unpack_from("<HH", data, i.header_offset + 26))) for i in z.infolist()]
+        ends = [(i.header_offset, i.header_offset + 30 + sum(struct.unpack_from("<HH", data, i.header_offset + 26)))
+                for i in z.infolist()]
         places = [at for begin, stop in ends for at in range(begin, stop)] + list(range(z.start_dir, len(data)))
     rng = random.Random(5)
     accepted = 0

@@ -7,13 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KIT_CHECK(condition)                                                                        \
-    do {                                                                                            \
-        if (!(condition)) {                                                                         \
-            (void)fprintf(stderr, "%s:%d: %s does not hold (%s)\n", __FILE__, __LINE__, #condition, \
-                          strerror(errno));                                                         \
-            abort();                                                                                \
-        }                                                                                           \
+#define KIT_CHECK(condition)                                                                                          \
+    do {                                                                                                              \
+        if (!(condition)) {                                                                                           \
+            (void)fprintf(stderr, "%s:%d: %s does not hold (%s)\n", __FILE__, __LINE__, #condition, strerror(errno)); \
+            abort();                                                                                                  \
+        }                                                                                                             \
     } while (0)
 
 #endif

@@ -47,8 +47,7 @@ static struct td_text text_of(const char *p, size_t len)
     return (struct td_text){.p = p, .len = len};
 }
 
-void loopback_request_init(struct loopback_request *out, const char *method, const char *target,
-                           const char *lines)
+void loopback_request_init(struct loopback_request *out, const char *method, const char *target, const char *lines)
 {
     size_t count = 0;
     while (lines != NULL && *lines != '\0') {
@@ -89,8 +88,8 @@ static void read_body(struct answer *out)
     out->body[out->len] = '\0';
 }
 
-static void ask(struct loopback *loop, enum td_facade port, const char *method, const char *target,
-                const char *lines, struct answer *out)
+static void ask(struct loopback *loop, enum td_facade port, const char *method, const char *target, const char *lines,
+                struct answer *out)
 {
     struct loopback_request request;
     loopback_request_init(&request, method, target, lines);
@@ -99,8 +98,7 @@ static void ask(struct loopback *loop, enum td_facade port, const char *method, 
     read_body(out);
 }
 
-void loopback_ask(struct loopback *loop, const char *method, const char *target, const char *lines,
-                  struct answer *out)
+void loopback_ask(struct loopback *loop, const char *method, const char *target, const char *lines, struct answer *out)
 {
     ask(loop, TD_FACADE_API, method, target, lines, out);
 }

@@ -26,8 +26,7 @@ struct loopback_request {
     struct td_header headers[LOOPBACK_HEADERS];
     struct td_request request;
 };
-void loopback_request_init(struct loopback_request *out, const char *method, const char *target,
-                           const char *lines);
+void loopback_request_init(struct loopback_request *out, const char *method, const char *target, const char *lines);
 
 struct answer {
     struct td_response response;
@@ -36,8 +35,7 @@ struct answer {
 };
 
 /* Answers one request and reads its body in pieces of uneven sizes. */
-void loopback_ask(struct loopback *loop, const char *method, const char *target, const char *lines,
-                  struct answer *out);
+void loopback_ask(struct loopback *loop, const char *method, const char *target, const char *lines, struct answer *out);
 /* The same on the S3 port. */
 void loopback_ask_s3(struct loopback *loop, const char *method, const char *target, const char *lines,
                      struct answer *out);

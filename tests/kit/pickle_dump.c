@@ -55,8 +55,8 @@ static void put_map(struct td_buffer *out, const struct td_pickle *p, td_pickle_
 
 static void put_object(struct td_buffer *out, const struct td_pickle *p, td_pickle_ref ref)
 {
-    td_buffer_printf(out, ",\"call\":%d,\"callable\":%" PRIu32 ",\"args\":%" PRIu32,
-                     (int)td_pickle_call(p, ref), td_pickle_callable(p, ref), td_pickle_args(p, ref));
+    td_buffer_printf(out, ",\"call\":%d,\"callable\":%" PRIu32 ",\"args\":%" PRIu32, (int)td_pickle_call(p, ref),
+                     td_pickle_callable(p, ref), td_pickle_args(p, ref));
     td_buffer_printf(out, ",\"kwargs\":%" PRIu32 ",\"state\":%" PRIu32, td_pickle_kwargs(p, ref),
                      td_pickle_state(p, ref));
 }
@@ -67,8 +67,7 @@ static void put_value(struct td_buffer *out, const struct td_pickle *p, td_pickl
     size_t len;
     const char *text = td_pickle_text(p, ref, &len);
     enum td_pickle_kind kind = td_pickle_kind(p, ref);
-    td_buffer_printf(out, "{\"kind\":\"%s\",\"at\":%" PRIu64, td_pickle_kind_name(kind),
-                     td_pickle_position(p, ref));
+    td_buffer_printf(out, "{\"kind\":\"%s\",\"at\":%" PRIu64, td_pickle_kind_name(kind), td_pickle_position(p, ref));
     if (text != NULL)
         put_hex(out, "text", text, len);
     if (kind == TD_PICKLE_STRING)

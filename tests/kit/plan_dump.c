@@ -2,8 +2,8 @@
  * compare.
  *
  * plan_dump DIR TP ENGINE | plan_dump DIR TP @RULES.json: reads DIR/model.safetensors and, if it is there,
- * DIR/config.json. Standard output: {"tensors":[{"name","dtype","shape","offset"}],"ranks":[PLAN...]}, the tensors in the
- * order in which plans number them; PLAN is {"outputs":[...],"dropped":[...],"total_bytes":N} or
+ * DIR/config.json. Standard output: {"tensors":[{"name","dtype","shape","offset"}],"ranks":[PLAN...]}, the tensors in
+ * the order in which plans number them; PLAN is {"outputs":[...],"dropped":[...],"total_bytes":N} or
  * {"error":{"code":N,"message":"..."}}. */
 #include "core/buffer.h"
 #include "core/input.h"
@@ -61,8 +61,7 @@ static void put_tensors(struct td_buffer *out, const struct td_manifest *manifes
         const struct td_tensor *tensor = &manifest->tensors[i];
         td_buffer_puts(out, i > 0 ? ",{\"name\":" : "{\"name\":");
         td_json_write_cstring(out, tensor->name);
-        td_buffer_printf(out, ",\"dtype\":\"%s\",\"offset\":%" PRIu64 ",", tensor->dtype->name,
-                         tensor->offset);
+        td_buffer_printf(out, ",\"dtype\":\"%s\",\"offset\":%" PRIu64 ",", tensor->dtype->name, tensor->offset);
         put_shape(out, tensor->rank, tensor->shape);
         td_buffer_putc(out, '}');
     }
@@ -73,8 +72,7 @@ static void put_output(struct td_buffer *out, const struct td_plan *plan, const 
 {
     td_buffer_puts(out, "{\"name\":");
     td_json_write_cstring(out, output->name);
-    td_buffer_printf(out,
-                     ",\"dtype\":\"%s\",\"nbytes\":%" PRIu64 ",\"axis\":%" PRIu32 ",\"cells\":%" PRIu64 ",",
+    td_buffer_printf(out, ",\"dtype\":\"%s\",\"nbytes\":%" PRIu64 ",\"axis\":%" PRIu32 ",\"cells\":%" PRIu64 ",",
                      output->dtype->name, output->nbytes, output->axis, output->cell_count);
     put_shape(out, output->rank, output->shape);
     td_buffer_puts(out, ",\"pieces\":[");
@@ -83,9 +81,9 @@ static void put_output(struct td_buffer *out, const struct td_plan *plan, const 
         td_buffer_puts(out, i > 0 ? ",{" : "{");
         if (piece->tensor != TD_PIECE_ZEROS)
             td_buffer_printf(out, "\"tensor\":%" PRIu32 ",", piece->tensor);
-        td_buffer_printf(
-            out, "\"start\":%" PRIu64 ",\"size\":%" PRIu64 ",\"count\":%" PRIu64 ",\"stride\":%" PRIu64 "}",
-            piece->start, piece->size, piece->count, piece->stride);
+        td_buffer_printf(out,
+                         "\"start\":%" PRIu64 ",\"size\":%" PRIu64 ",\"count\":%" PRIu64 ",\"stride\":%" PRIu64 "}",
+                         piece->start, piece->size, piece->count, piece->stride);
     }
     td_buffer_puts(out, "]}");
 }
@@ -125,8 +123,8 @@ static bool find_rules(const char *dir, const char *engine, const struct td_tens
     return ok;
 }
 
-static void put_rank(struct td_buffer *out, const char *dir, const char *engine,
-                     const struct td_tensor_list *tensors, uint64_t tp, uint64_t rank)
+static void put_rank(struct td_buffer *out, const char *dir, const char *engine, const struct td_tensor_list *tensors,
+                     uint64_t tp, uint64_t rank)
 {
     struct td_arena arena;
     struct td_rule_list rules;
@@ -159,8 +157,7 @@ int main(int argc, char **argv)
     struct td_input input = td_input_memory(bytes, len);
     bool ok = bytes != NULL && td_format_safetensors.parse(&input, &limits, &manifest, &err);
     if (ok) {
-        struct td_tensor_list tensors = {
-            .count = manifest.tensor_count, .get = get_tensor, .context = &manifest};
+        struct td_tensor_list tensors = {.count = manifest.tensor_count, .get = get_tensor, .context = &manifest};
         uint64_t tp = strtoull(argv[2], NULL, 10);
         put_tensors(&out, &manifest);
         td_buffer_puts(&out, ",\"ranks\":[");

@@ -129,8 +129,7 @@ static inline void oracle_select(struct oracle *oracle, uint64_t size)
             range->off = oracle_number(spec->first, spec->first_len, size);
             if (range->off == size)
                 continue;
-            uint64_t last =
-                spec->last == NULL ? size - 1 : oracle_number(spec->last, spec->last_len, size - 1);
+            uint64_t last = spec->last == NULL ? size - 1 : oracle_number(spec->last, spec->last_len, size - 1);
             range->len = last - range->off + 1;
         }
         if (range->len > 0)

@@ -158,8 +158,8 @@ void tree_set_age(const struct tree *tree, const char *name, int64_t age_ns)
 
 /* ---- safetensors --------------------------------------------------------------------------------------- */
 
-uint64_t tree_tensors(const struct tree *tree, const char *name, const struct tree_tensor *tensors,
-                      size_t count, const char *metadata, unsigned salt)
+uint64_t tree_tensors(const struct tree *tree, const char *name, const struct tree_tensor *tensors, size_t count,
+                      const char *metadata, unsigned salt)
 {
     struct td_buffer file;
     uint64_t data = 0;

@@ -54,8 +54,8 @@ static inline uint8_t tree_data_byte(uint64_t i, unsigned salt)
 }
 
 /* A file of these tensors, in this order. metadata is a JSON object or NULL. Returns where the data begins. */
-uint64_t tree_tensors(const struct tree *tree, const char *name, const struct tree_tensor *tensors,
-                      size_t count, const char *metadata, unsigned salt);
+uint64_t tree_tensors(const struct tree *tree, const char *name, const struct tree_tensor *tensors, size_t count,
+                      const char *metadata, unsigned salt);
 
 /* A file of F32 tensors of shape [2] with these names, parted by blanks. */
 void tree_simple(const struct tree *tree, const char *name, const char *tensor_names);

@@ -22,9 +22,8 @@ static inline void fill_place(const struct tree *tree)
         {"none", "F16", "[0,5]", 0},
     };
     (void)tree_tensors(tree, "qwen3/model.safetensors", qwen, COUNT_OF(qwen), "{\"format\":\"pt\"}", 0);
-    tree_text(
-        tree, "qwen3/config.json",
-        "{\n \"hidden_size\": 1024,\n \"big\": 12345678901234567890, \"tiny\": 1e-400, \"s\": \"\\u00e9\"\n}\n");
+    tree_text(tree, "qwen3/config.json",
+              "{\n \"hidden_size\": 1024,\n \"big\": 12345678901234567890, \"tiny\": 1e-400, \"s\": \"\\u00e9\"\n}\n");
     tree_text(tree, "qwen3/README.md", "# Qwen\n");
     tree_text(tree, "qwen3/sub/tokenizer.json", "{}");
     tree_simple(tree, "Qwen/Qwen3-0.6B/model.safetensors", "x y");
@@ -76,8 +75,8 @@ static inline void join(const cJSON *array, const char *name, char out[1024])
 }
 
 /* The error model of api.md; the message must hold `part`, and never where the served directory lies. */
-static inline void check_error_answer(const struct place *place, const struct answer *answer,
-                                      const char *what, int status, const char *part)
+static inline void check_error_answer(const struct place *place, const struct answer *answer, const char *what,
+                                      int status, const char *part)
 {
     CHECK(answer->response.status == status, "%s: %d, wanted %d: %s", what, answer->response.status, status,
           answer->body);

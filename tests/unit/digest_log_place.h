@@ -107,7 +107,8 @@ static inline size_t read_file(const char *path, uint8_t *bytes, size_t capacity
     return n;
 }
 
-/* Opens what is there: exactly the first are known. What is added then is there at the next start, and no harm is left. */
+/* Opens what is there: exactly the first are known. What is added then is there at the next start, and no harm is left.
+ */
 static inline void check_recovery(const struct place *place, size_t known, size_t count)
 {
     struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_READ);

@@ -1,5 +1,5 @@
-/* A disk that fails: write, fdatasync, fsync, renameat and openat64 by the linker's --wrap. Nothing is synchronised: thousands
- * of times it takes long. Single-threaded. */
+/* A disk that fails: write, fdatasync, fsync, renameat and openat64 by the linker's --wrap. Nothing is synchronised:
+ * thousands of times it takes long. Single-threaded. */
 #ifndef TD_TESTS_DISK_HOOKS_H
 #define TD_TESTS_DISK_HOOKS_H
 

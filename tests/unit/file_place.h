@@ -131,10 +131,8 @@ static inline void put_mtime_back(const struct place *place, const struct stat *
     tree_at(&place->tree, place->names[0], path);
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
     stat_first(place, &now);
-    assert_true(now.st_mtim.tv_sec == before->st_mtim.tv_sec &&
-                now.st_mtim.tv_nsec == before->st_mtim.tv_nsec);
-    assert_true(now.st_ctim.tv_sec != before->st_ctim.tv_sec ||
-                now.st_ctim.tv_nsec != before->st_ctim.tv_nsec);
+    assert_true(now.st_mtim.tv_sec == before->st_mtim.tv_sec && now.st_mtim.tv_nsec == before->st_mtim.tv_nsec);
+    assert_true(now.st_ctim.tv_sec != before->st_ctim.tv_sec || now.st_ctim.tv_nsec != before->st_ctim.tv_nsec);
 }
 
 static inline void change_mode(struct place *place)

@@ -16,8 +16,8 @@ struct fixture {
 };
 
 /* A file below TD_TEST_DATA, with a NUL behind it if that is asked for; NULL when there is none. __real_free() it. */
-static inline char *read_if_there(const char *folder, const char *name, const char *extension,
-                                  bool terminated, size_t *len)
+static inline char *read_if_there(const char *folder, const char *name, const char *extension, bool terminated,
+                                  size_t *len)
 {
     char path[512];
     *len = 0;
@@ -114,8 +114,7 @@ static inline uint32_t tensor_crc(const struct td_tensor *t, const char *bytes, 
     return (uint32_t)crc;
 }
 
-static inline void list_tensor(struct td_buffer *out, const struct td_tensor *t, const char *bytes,
-                               size_t len)
+static inline void list_tensor(struct td_buffer *out, const struct td_tensor *t, const char *bytes, size_t len)
 {
     assert_int_equal(strlen(t->name), t->name_len);
     td_buffer_printf(out, "%s|%s|", t->name, t->dtype->name);

@@ -31,8 +31,7 @@ static inline void parse_input(const struct td_format *format, const struct td_i
     assert_true(p->manifest.arena.limit_bytes == limits->max_memory_bytes); /* left as it was */
 }
 
-static inline void parse_bytes(const struct td_format *format, const void *bytes, size_t len,
-                               struct parsed *p)
+static inline void parse_bytes(const struct td_format *format, const void *bytes, size_t len, struct parsed *p)
 {
     struct td_input input = td_input_memory(bytes, len);
     struct td_limits limits = td_limits_default();
@@ -55,8 +54,7 @@ static inline void *exact_copy(const void *bytes, size_t len)
     return copy;
 }
 
-static inline void parse_exact(const struct td_format *format, const void *bytes, size_t len,
-                               struct parsed *p)
+static inline void parse_exact(const struct td_format *format, const void *bytes, size_t len, struct parsed *p)
 {
     void *copy = exact_copy(bytes, len);
     parse_bytes(format, copy, len, p);
@@ -94,8 +92,8 @@ struct sample {
 
 static inline void check_memory(const struct sample *s, const struct parsed *p)
 {
-    CHECK(s->memory_bytes == 0 || p->memory.peak_bytes <= s->memory_bytes, "%s: %zu bytes for a file of %zu",
-          s->name, p->memory.peak_bytes, s->len);
+    CHECK(s->memory_bytes == 0 || p->memory.peak_bytes <= s->memory_bytes, "%s: %zu bytes for a file of %zu", s->name,
+          p->memory.peak_bytes, s->len);
 }
 
 /* Every prefix is refused as the file's fault, up to `needed` bytes, which are enough. */
@@ -124,8 +122,7 @@ struct changes {
 };
 
 /* Refused in good order, or a manifest that stays within the file; never anything else. */
-static inline void check_changed(const struct sample *s, const struct changes *changes,
-                                 const struct parsed *p)
+static inline void check_changed(const struct sample *s, const struct changes *changes, const struct parsed *p)
 {
     if (!p->ok)
         check_error(&p->err, s->len, changes->unplaced == NULL || !changes->unplaced(&p->err), s->name);
@@ -173,8 +170,7 @@ static inline size_t check_each_allocation(const struct sample *s, enum td_code 
         parse_bytes(s->format, s->bytes, s->len, &p);
         alloc_fail_at(0);
         bool done = p.memory.calls < k; /* there is no k-th */
-        CHECK(p.err.code == (done ? code : TD_RESOURCE_EXHAUSTED), "%s, allocation %zu: %s", s->name, k,
-              p.err.message);
+        CHECK(p.err.code == (done ? code : TD_RESOURCE_EXHAUSTED), "%s, allocation %zu: %s", s->name, k, p.err.message);
         if (!p.ok)
             check_error(&p.err, s->len, false, s->name);
         parsed_fini(&p);
@@ -205,8 +201,7 @@ struct watched {
     unsigned fail_at; /* the read that fails, from 1; 0: none */
 };
 
-static inline bool watched_read(const void *context, uint64_t off, void *out, size_t len,
-                                struct td_error *err)
+static inline bool watched_read(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     struct watched *w = *(struct watched *const *)context;
     if (++w->reads == w->fail_at)
@@ -234,8 +229,7 @@ static inline unsigned check_each_read(const struct sample *s)
         struct td_input input = watched_input(&watched, s->bytes, s->len);
         watched.fail_at = k;
         parse_input(s->format, &input, &limits, &p);
-        CHECK(p.err.code == (watched.reads < k ? TD_OK : TD_IO), "%s, read %u: %s", s->name, k,
-              p.err.message);
+        CHECK(p.err.code == (watched.reads < k ? TD_OK : TD_IO), "%s, read %u: %s", s->name, k, p.err.message);
         parsed_fini(&p);
         if (watched.reads < k)
             return k - 1;

@@ -14,11 +14,8 @@ static inline size_t gguf_memory_bound(size_t file_bytes)
 
 static inline struct sample gguf_sample(const char *name, void *bytes, size_t len)
 {
-    return (struct sample){.format = &td_format_gguf,
-                           .name = name,
-                           .bytes = bytes,
-                           .len = len,
-                           .memory_bytes = gguf_memory_bound(len)};
+    return (struct sample){
+        .format = &td_format_gguf, .name = name, .bytes = bytes, .len = len, .memory_bytes = gguf_memory_bound(len)};
 }
 
 static inline void gguf_parse(const void *bytes, size_t len, struct parsed *p)
@@ -56,8 +53,8 @@ static inline void gguf_one_case(void **state)
     gguf_parse(file.data, file.len, &p);
     check_refusal(&p, TD_INVALID_ARGUMENT, file.len, c->says, c->name);
     CHECK(p.err.pos == c->pos, "%s: at %" PRIu64 ": %s", c->name, p.err.pos, p.err.message);
-    CHECK(p.memory.peak_bytes <= gguf_memory_bound(file.len), "%s: %zu bytes for %zu", c->name,
-          p.memory.peak_bytes, file.len);
+    CHECK(p.memory.peak_bytes <= gguf_memory_bound(file.len), "%s: %zu bytes for %zu", c->name, p.memory.peak_bytes,
+          file.len);
     parsed_fini(&p);
     __real_free(file.data);
 }

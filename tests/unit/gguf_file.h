@@ -7,17 +7,7 @@
 
 /* Of type ids, kv types and sizes only those that tests use by name. */
 enum { G_F32 = 0, G_Q4_0 = 2, G_Q8_0 = 8, G_I8 = 24, G_I32 = 26, G_I64 = 27 };
-enum {
-    V_U8 = 0,
-    V_U16 = 2,
-    V_U32 = 4,
-    V_I32 = 5,
-    V_F32 = 6,
-    V_BOOL = 7,
-    V_STRING = 8,
-    V_ARRAY = 9,
-    V_F64 = 12
-};
+enum { V_U8 = 0, V_U16 = 2, V_U32 = 4, V_I32 = 5, V_F32 = 6, V_BOOL = 7, V_STRING = 8, V_ARRAY = 9, V_F64 = 12 };
 
 static inline void put_le(struct td_buffer *out, uint64_t value, size_t bytes)
 {

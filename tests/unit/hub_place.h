@@ -1,6 +1,6 @@
-/* Repositories of every kind, asked by the Hub's paths: what the tests of that facade share. Shapes and codes that they expect
- * are those of huggingface_hub (hf_api.py, file_download.py, utils/_http.py) and @huggingface/hub; oids were computed with
- * git. Needs TD_TEST_DATA. */
+/* Repositories of every kind, asked by the Hub's paths: what the tests of that facade share. Shapes and codes that they
+ * expect are those of huggingface_hub (hf_api.py, file_download.py, utils/_http.py) and @huggingface/hub; oids were
+ * computed with git. Needs TD_TEST_DATA. */
 #ifndef TD_TESTS_HUB_PLACE_H
 #define TD_TESTS_HUB_PLACE_H
 

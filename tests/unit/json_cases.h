@@ -102,8 +102,7 @@ static const struct json_case json_reject[] = {
     J(""),
     J(" "),
     J("\n\t\r "),
-    J_CJSON_WRONG(
-        "\xef\xbb\xbf{}"), /* section 8.1: a parser MAY ignore a byte order mark; serde_json does not */
+    J_CJSON_WRONG("\xef\xbb\xbf{}"), /* section 8.1: a parser MAY ignore a byte order mark; serde_json does not */
     J("\xef\xbb\xbf"),
     /* structure */
     J("["),

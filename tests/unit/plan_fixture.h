@@ -43,8 +43,7 @@ static inline void tensor_set_init(struct tensor_set *set, const struct tensor_s
         tensor->shape = specs[i].shape;
         tensor->reason = specs[i].reason;
         assert_non_null(tensor->dtype);
-        CHECK(specs[i].reason != NULL || td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes), "%s",
-              specs[i].name);
+        CHECK(specs[i].reason != NULL || td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes), "%s", specs[i].name);
     }
     set->list = (struct td_tensor_list){.count = count, .get = tensor_set_get, .context = set};
 }

@@ -64,8 +64,8 @@ static inline bool xml_first(const char *xml, const char *name, char *out, size_
     return xml_next(&xml, name, out, capacity);
 }
 
-/* Amazon's API reference, Object: the tag of an object uploaded in parts is no MD5. Its form is known from its clients: rclone
- * takes ^[0-9a-f]{32}$ for an MD5, s3cmd and the AWS SDK for Java v1 all that has no '-'. */
+/* Amazon's API reference, Object: the tag of an object uploaded in parts is no MD5. Its form is known from its clients:
+ * rclone takes ^[0-9a-f]{32}$ for an MD5, s3cmd and the AWS SDK for Java v1 all that has no '-'. */
 static inline void check_etag(const char *etag, const char *where)
 {
     size_t digits = etag[0] == '\0' ? 0 : strspn(etag + 1, "0123456789abcdef");
@@ -116,25 +116,23 @@ static inline void sort_items(struct items *items, size_t from)
 }
 
 /* An S3 error document with this code, whose message holds `part`. */
-static inline void expect_s3_error(struct place *place, const char *method, const char *target,
-                                   const char *lines, int status, const char *code, const char *part)
+static inline void expect_s3_error(struct place *place, const char *method, const char *target, const char *lines,
+                                   int status, const char *code, const char *part)
 {
     struct answer answer;
     char text[2048];
     char buffer[128];
     s3_ask(place, method, target, lines, &answer);
-    CHECK(answer.response.status == status, "%s %s: %d: %s", method, target, answer.response.status,
-          answer.body);
+    CHECK(answer.response.status == status, "%s %s: %d: %s", method, target, answer.response.status, answer.body);
     CHECK(strcmp(answer.response.content_type, "application/xml") == 0, "%s", target);
     CHECK(answer.response.etag[0] == '\0', "%s", target);
     CHECK((answer_header(&answer, "Retry-After", buffer) != NULL) == (status == 503), "%s", target);
     CHECK(strstr(answer.body, "<Error><Code>") != NULL, "%s: %s", target, answer.body);
-    CHECK(xml_first(answer.body, "Code", text, sizeof text) && strcmp(text, code) == 0, "%s: %s", target,
+    CHECK(xml_first(answer.body, "Code", text, sizeof text) && strcmp(text, code) == 0, "%s: %s", target, answer.body);
+    CHECK(xml_first(answer.body, "Message", text, sizeof text) && strstr(text, part) != NULL, "%s: %s", target,
           answer.body);
-    CHECK(xml_first(answer.body, "Message", text, sizeof text) && strstr(text, part) != NULL, "%s: %s",
+    CHECK(xml_first(answer.body, "Resource", text, sizeof text) && strncmp(text, target, strlen(text)) == 0, "%s: %s",
           target, answer.body);
-    CHECK(xml_first(answer.body, "Resource", text, sizeof text) && strncmp(text, target, strlen(text)) == 0,
-          "%s: %s", target, answer.body);
     CHECK(xml_first(answer.body, "RequestId", text, sizeof text) &&
               strcmp(text, answer_header(&answer, "x-amz-request-id", buffer)) == 0,
           "%s: %s", target, answer.body);

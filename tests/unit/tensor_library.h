@@ -45,16 +45,15 @@ static inline void library_close(void *context)
 }
 
 /* The shape is borrowed. Returns where the tensor's bytes are, to be filled. */
-static inline uint8_t *library_add(struct tensor_library *library, const char *name, const char *dtype,
-                                   uint32_t rank, const uint64_t *shape)
+static inline uint8_t *library_add(struct tensor_library *library, const char *name, const char *dtype, uint32_t rank,
+                                   const uint64_t *shape)
 {
     assert_true(library->count < LIBRARY_TENSORS);
     struct td_tensor *tensor = &library->tensors[library->count];
     uint64_t elems = 1;
     for (uint32_t i = 0; i < rank; i++)
         elems *= shape[i];
-    *tensor =
-        (struct td_tensor){.name = name, .name_len = (uint32_t)strlen(name), .rank = rank, .shape = shape};
+    *tensor = (struct td_tensor){.name = name, .name_len = (uint32_t)strlen(name), .rank = rank, .shape = shape};
     tensor->dtype = td_dtype_find(td_text_of(dtype));
     assert_non_null(tensor->dtype);
     assert_true(td_dtype_nbytes(tensor->dtype, elems, &tensor->nbytes));

@@ -183,8 +183,8 @@ static void stopped_reader_costs_lines_only(void **state)
     assert_true(dropped > 0 && got > 0);
     /* a line may have been cut at the end of the pipe */
     assert_true(got / LINE + dropped == LINES || got / LINE + dropped == LINES - 1);
-    print_message("%zu lines through, %llu dropped, slowest write %.3f ms\n", got / LINE,
-                  (unsigned long long)dropped, (double)slowest_ns / 1e6);
+    print_message("%zu lines through, %llu dropped, slowest write %.3f ms\n", got / LINE, (unsigned long long)dropped,
+                  (double)slowest_ns / 1e6);
     assert_int_equal(close(reader), 0);
     tree_close(&tree);
 }

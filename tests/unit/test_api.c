@@ -8,10 +8,9 @@
 
 /* ---- HEAD ---------------------------------------------------------------------------------------------- */
 
-static const char *const header_names[] = {"Content-Type",   "ETag",           "Cache-Control",
-                                           "Accept-Ranges",  "Last-Modified",  "Content-Range",
-                                           "X-Tensor-Dtype", "X-Tensor-Shape", "X-Content-Type-Options",
-                                           "Allow",          "Retry-After"};
+static const char *const header_names[] = {
+    "Content-Type",   "ETag",           "Cache-Control",          "Accept-Ranges", "Last-Modified", "Content-Range",
+    "X-Tensor-Dtype", "X-Tensor-Shape", "X-Content-Type-Options", "Allow",         "Retry-After"};
 
 /* RFC 9110 section 9.3.2: the same header fields as GET, the length too. */
 static void head_equals_get(void **state)
@@ -47,8 +46,8 @@ static void head_equals_get(void **state)
             char b[128];
             const char *of_get = answer_header(&get, header_names[h], a);
             const char *of_head = answer_header(&head, header_names[h], b);
-            CHECK((of_get == NULL) == (of_head == NULL) && (of_get == NULL || strcmp(of_get, of_head) == 0),
-                  "%s: %s", targets[i], header_names[h]);
+            CHECK((of_get == NULL) == (of_head == NULL) && (of_get == NULL || strcmp(of_get, of_head) == 0), "%s: %s",
+                  targets[i], header_names[h]);
         }
         answer_fini(&get);
         answer_fini(&head);
@@ -81,8 +80,7 @@ static void system_routes(void **state)
     cJSON_Delete(json);
     json = get_json(&place, "/openapi.json");
     assert_int_equal(strncmp(string_at(json, "openapi"), "3.", 2), 0);
-    static const char *const paths[] = {"/models",  "/healthz", "/readyz",
-                                        "/metrics", "/version", "/openapi.json"};
+    static const char *const paths[] = {"/models", "/healthz", "/readyz", "/metrics", "/version", "/openapi.json"};
     for (size_t i = 0; i < COUNT_OF(paths); i++)
         (void)member(member(json, "paths"), paths[i]);
     cJSON_Delete(json);
@@ -130,8 +128,7 @@ static void before_the_first_scan(void **state)
         tree_text(&place.tree, name, "");
     }
     tree_simple(&place.tree, "m/x.safetensors", "a");
-    struct td_catalog_config config = {
-        .root = place.tree.path, .max_maps = 16, .scan = td_scan_config_default()};
+    struct td_catalog_config config = {.root = place.tree.path, .max_maps = 16, .scan = td_scan_config_default()};
     struct td_error err = TD_ERROR_INIT;
     assert_true(td_catalog_create(&config, &place.loop.catalog, &err));
     assert_true(td_api_init(&place.loop.api, place.loop.catalog, &err));
@@ -162,8 +159,7 @@ static void probes_are_known(void **state)
 {
     (void)state;
     static const char *const probes[] = {"/healthz", "/readyz", "/metrics"};
-    static const char *const others[] = {"/models", "/version", "/openapi.json", "/healthz/", "/healthz?x",
-                                         "/",       ""};
+    static const char *const others[] = {"/models", "/version", "/openapi.json", "/healthz/", "/healthz?x", "/", ""};
     struct td_request request = {0};
     for (size_t i = 0; i < COUNT_OF(probes); i++) {
         request.facade = TD_FACADE_API;

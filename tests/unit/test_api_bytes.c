@@ -152,8 +152,7 @@ static const struct {
     {"GET", "If-Range: \"x\"", "whole", "13.1.5"},
     {"GET", "Range: bytes=0-9\nIf-Range: ETAG\nIf-None-Match: ETAG", "304", "13.2.2"},
     {"GET", "Range: bytes=0-9\nIf-Range: \"x\"\nIf-Match: ETAG", "whole", "13.2.2"},
-    {"GET", "Range: bytes=0-9\nIf-Range: Sun, 06 Nov 1994 08:49:37 GMT", "whole",
-     "13.1.5: a tensor has no date"},
+    {"GET", "Range: bytes=0-9\nIf-Range: Sun, 06 Nov 1994 08:49:37 GMT", "whole", "13.1.5: a tensor has no date"},
     {"GET", "Range: bytes=0-9\nIf-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT", "0+10", "13.1.3: no date"},
 };
 
@@ -193,8 +192,7 @@ static void check_row(struct place *place, size_t i)
         CHECK(status == 412 && range == NULL, "%s: %d", what, status);
     } else {
         assert_int_equal(sscanf(wanted, "%" SCNu64 "+%" SCNu64, &off, &len), 2);
-        (void)snprintf(wanted_range, sizeof wanted_range, "bytes %" PRIu64 "-%" PRIu64 "/100", off,
-                       off + len - 1);
+        (void)snprintf(wanted_range, sizeof wanted_range, "bytes %" PRIu64 "-%" PRIu64 "/100", off, off + len - 1);
         CHECK(status == 206 && range != NULL && strcmp(range, wanted_range) == 0, "%s: %d %s", what, status,
               range == NULL ? "" : range);
         CHECK(is_tensor_slice(&answer, (size_t)off, (size_t)len), "%s", what);
@@ -267,13 +265,12 @@ static void dates_of_a_file(void **state)
 
 /* ---- multipart ----------------------------------------------------------------------------------------- */
 
-static void append_part(struct td_buffer *out, const char *boundary, bool first, const char *type,
-                        uint64_t off, uint64_t len, const char *whole, uint64_t size)
+static void append_part(struct td_buffer *out, const char *boundary, bool first, const char *type, uint64_t off,
+                        uint64_t len, const char *whole, uint64_t size)
 {
     td_buffer_printf(out, "%s--%s\r\n", first ? "" : "\r\n", boundary);
-    td_buffer_printf(out,
-                     "Content-Type: %s\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n\r\n",
-                     type, off, off + len - 1, size);
+    td_buffer_printf(out, "Content-Type: %s\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n\r\n", type,
+                     off, off + len - 1, size);
     td_buffer_append(out, whole + off, (size_t)len);
 }
 
@@ -293,15 +290,14 @@ static void check_multipart(const struct answer *answer, const struct answer *wh
     CHECK(strncmp(type, prefix, strlen(prefix)) == 0, "%s: %s", what, type);
     const char *boundary = type + strlen(prefix);
     CHECK(strlen(boundary) >= 16 && strlen(boundary) <= 70, "%s", boundary);
-    CHECK(strspn(boundary, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") ==
-              strlen(boundary),
-          "%s", boundary);
+    CHECK(strspn(boundary, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == strlen(boundary), "%s",
+          boundary);
     CHECK(answer_header(answer, "Content-Range", buffer) == NULL, "%s: Content-Range is for one range", what);
     CHECK(strcmp(answer->response.etag, whole->response.etag) == 0, "%s", what);
     td_buffer_init(&wanted);
     for (size_t i = 0; i < count; i++)
-        append_part(&wanted, boundary, i == 0, whole->response.content_type, parts[i].off, parts[i].len,
-                    whole->body, whole->len);
+        append_part(&wanted, boundary, i == 0, whole->response.content_type, parts[i].off, parts[i].len, whole->body,
+                    whole->len);
     td_buffer_printf(&wanted, "\r\n--%s--\r\n", boundary);
     CHECK(wanted.len == answer->len && memcmp(wanted.data, answer->body, answer->len) == 0, "%s:\n%s", what,
           answer->body);
@@ -367,8 +363,8 @@ static void as_many_parts_as_there_may_be(void **state)
         size_t used = (size_t)snprintf(lines, sizeof lines, "Range: bytes=");
         for (size_t i = 0; i < count; i++) {
             uint64_t off = 15 * i % SIZE;
-            used += (size_t)snprintf(lines + used, sizeof lines - used, "%s%" PRIu64 "-%" PRIu64,
-                                     i > 0 ? "," : "", off, off + 4);
+            used += (size_t)snprintf(lines + used, sizeof lines - used, "%s%" PRIu64 "-%" PRIu64, i > 0 ? "," : "", off,
+                                     off + 4);
             if (i < MOST)
                 parts[i] = (struct part){off, 5};
         }
@@ -388,9 +384,8 @@ static void as_many_parts_as_there_may_be(void **state)
 static void random_ranges_equal_slices(void **state)
 {
     (void)state;
-    static const char *const targets[] = {TENSOR,         OLD,         "/models/m/tensors",
-                                          "/models",      "/models/m", "/models/m/files/model.safetensors",
-                                          "/openapi.json"};
+    static const char *const targets[] = {
+        TENSOR, OLD, "/models/m/tensors", "/models", "/models/m", "/models/m/files/model.safetensors", "/openapi.json"};
     struct place place;
     uint64_t seed = 13;
     open_place(&place);
@@ -406,16 +401,14 @@ static void random_ranges_equal_slices(void **state)
             for (size_t i = 0; i < count; i++) {
                 parts[i].off = random_below(&seed, whole.len);
                 parts[i].len = 1 + random_below(&seed, whole.len - parts[i].off);
-                (void)snprintf(lines + strlen(lines), 64, "%s%" PRIu64 "-%" PRIu64, i > 0 ? "," : "",
-                               parts[i].off, parts[i].off + parts[i].len - 1);
+                (void)snprintf(lines + strlen(lines), 64, "%s%" PRIu64 "-%" PRIu64, i > 0 ? "," : "", parts[i].off,
+                               parts[i].off + parts[i].len - 1);
             }
             struct answer answer;
             loopback_ask(&place.loop, "GET", targets[t], lines, &answer);
             if (count == 1) {
-                CHECK(answer.response.status == 206 && answer.len == parts[0].len, "%s %s", targets[t],
-                      lines);
-                CHECK(memcmp(answer.body, whole.body + parts[0].off, answer.len) == 0, "%s %s", targets[t],
-                      lines);
+                CHECK(answer.response.status == 206 && answer.len == parts[0].len, "%s %s", targets[t], lines);
+                CHECK(memcmp(answer.body, whole.body + parts[0].off, answer.len) == 0, "%s %s", targets[t], lines);
             } else {
                 check_multipart(&answer, &whole, parts, count, lines);
             }
@@ -434,12 +427,9 @@ static void ranges_are_for_representations(void **state)
     static const struct {
         const char *target;
         int status;
-    } cases[] = {{"/healthz", 200},
-                 {"/readyz", 200},
-                 {"/metrics", 200},
-                 {"/nothing", 404},
-                 {"/models/m/tensors/absent", 404},
-                 {"/models?x=1", 400}};
+    } cases[] = {
+        {"/healthz", 200},   {"/readyz", 200}, {"/metrics", 200}, {"/nothing", 404}, {"/models/m/tensors/absent", 404},
+        {"/models?x=1", 400}};
     struct place place;
     char buffer[128];
     open_place(&place);
@@ -458,8 +448,7 @@ static void ranges_are_for_representations(void **state)
 static void errors_come_before_conditions(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"If-Match: *", "If-Match: \"x\"", "If-None-Match: *",
-                                        "Range: bytes=0-9"};
+    static const char *const lines[] = {"If-Match: *", "If-Match: \"x\"", "If-None-Match: *", "Range: bytes=0-9"};
     struct place place;
     open_place(&place);
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
@@ -569,8 +558,7 @@ static void types_of_files(void **state)
         (void)snprintf(name, sizeof name, "/models/m/files/%s", cases[i][0]);
         loopback_get(&loop, name, &answer);
         CHECK(answer.response.status == 200, "%s", name);
-        CHECK(strcmp(answer.response.content_type, cases[i][1]) == 0, "%s: %s", name,
-              answer.response.content_type);
+        CHECK(strcmp(answer.response.content_type, cases[i][1]) == 0, "%s: %s", name, answer.response.content_type);
         CHECK(strcmp(answer_header(&answer, "X-Content-Type-Options", buffer), "nosniff") == 0, "%s", name);
         answer_fini(&answer);
     }
@@ -639,16 +627,14 @@ static void large_offsets_are_exact(void **state)
     static const struct {
         uint64_t off;
         const char *bytes;
-    } cases[] = {
-        {UINT64_C(4294967296), "four"}, {UINT64_C(4294967301), "GiB\0"}, {UINT64_C(6442450943), "\0\0\0\0"}};
+    } cases[] = {{UINT64_C(4294967296), "four"}, {UINT64_C(4294967301), "GiB\0"}, {UINT64_C(6442450943), "\0\0\0\0"}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        (void)snprintf(lines, sizeof lines, "Range: bytes=%" PRIu64 "-%" PRIu64, cases[i].off,
-                       cases[i].off + 3);
+        (void)snprintf(lines, sizeof lines, "Range: bytes=%" PRIu64 "-%" PRIu64, cases[i].off, cases[i].off + 3);
         loopback_ask(&loop, "GET", "/models/m/tensors/hole", lines, &answer);
         assert_true(answer.response.status == 206 && answer.len == 4);
         assert_memory_equal(answer.body, cases[i].bytes, 4);
-        (void)snprintf(lines, sizeof lines, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, cases[i].off,
-                       cases[i].off + 3, hole);
+        (void)snprintf(lines, sizeof lines, "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, cases[i].off, cases[i].off + 3,
+                       hole);
         assert_string_equal(answer_header(&answer, "Content-Range", buffer), lines);
         answer_fini(&answer);
     }
@@ -656,13 +642,11 @@ static void large_offsets_are_exact(void **state)
     tree_close(&tree);
 }
 
-static void get_etag(struct loopback *loop, const char *target, const char *lines, int status,
-                     char etag[TD_ETAG_BYTES])
+static void get_etag(struct loopback *loop, const char *target, const char *lines, int status, char etag[TD_ETAG_BYTES])
 {
     struct answer answer;
     loopback_ask(loop, "GET", target, lines, &answer);
-    CHECK(answer.response.status == status, "%s %s: %d", target, lines == NULL ? "" : lines,
-          answer.response.status);
+    CHECK(answer.response.status == status, "%s %s: %d", target, lines == NULL ? "" : lines, answer.response.status);
     memcpy(etag, answer.response.etag, TD_ETAG_BYTES);
     answer_fini(&answer);
 }

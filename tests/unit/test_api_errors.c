@@ -125,8 +125,7 @@ static void foreign_tokens_are_400(void **state)
         {"/models/qwen3/tensors?page_size=1", "/models/variants/tensors?page_token=%s"},
         {"/models/qwen3/tensors?page_size=1", "/models/qwen3/tensors?dtype=F32&page_token=%s"},
         {"/models/qwen3/tensors?page_size=1&match=*", "/models/qwen3/tensors?match=**&page_token=%s"},
-        {"/models/variants/tensors?checkpoint=fp32.safetensors&page_size=1",
-         "/models/variants/tensors?page_token=%s"},
+        {"/models/variants/tensors?checkpoint=fp32.safetensors&page_size=1", "/models/variants/tensors?page_token=%s"},
         {"/models/qwen3/tensors?page_size=1", "/models?page_token=%s"},
     };
     struct place place;
@@ -153,12 +152,10 @@ static void details_list_what_is_known(void **state)
         {"/models?x=1", "known", "[\"page_size\",\"page_token\",\"match\"]"},
         {"/models/qwen3/tensors?x=1", "known",
          "[\"checkpoint\",\"partial\",\"match\",\"dtype\",\"page_size\",\"page_token\"]"},
-        {"/models/qwen3/tensors/a/b?x=1", "known",
-         "[\"checkpoint\",\"partial\",\"slice\",\"shard\",\"format\"]"},
+        {"/models/qwen3/tensors/a/b?x=1", "known", "[\"checkpoint\",\"partial\",\"slice\",\"shard\",\"format\"]"},
         {"/models/qwen3/model.safetensors?x=1", "known", "[\"checkpoint\"]"},
         {"/healthz?x=1", "known", "[]"},
-        {"/models/variants/tensors?checkpoint=x", "checkpoints",
-         "[\"fp16.safetensors\",\"fp32.safetensors\"]"},
+        {"/models/variants/tensors?checkpoint=x", "checkpoints", "[\"fp16.safetensors\",\"fp32.safetensors\"]"},
         {"/models/broken/tensors", "checkpoints", "[]"},
     };
     struct place place;
@@ -167,8 +164,7 @@ static void details_list_what_is_known(void **state)
         struct answer answer;
         loopback_get(&place.loop, cases[i].target, &answer);
         cJSON *json = cJSON_Parse(answer.body);
-        char *text =
-            cJSON_PrintUnformatted(member(member(member(json, "error"), "details"), cases[i].member));
+        char *text = cJSON_PrintUnformatted(member(member(member(json, "error"), "details"), cases[i].member));
         CHECK(strcmp(text, cases[i].wanted) == 0, "%s: %s", cases[i].target, text);
         free(text);
         cJSON_Delete(json);
@@ -188,9 +184,8 @@ static void messages_stay_well_formed(void **state)
     (void)state;
     struct place place;
     static char target[7000];
-    static const char *const fillers[] = {"a",   "%C3%A9", "a%C3%A9", "ab%F0%9F%98%80", "%0A",
-                                          "%22", "%5C",    "%1b[31m", "%F0%9F%98%80",   "%7F",
-                                          "/"};
+    static const char *const fillers[] = {
+        "a", "%C3%A9", "a%C3%A9", "ab%F0%9F%98%80", "%0A", "%22", "%5C", "%1b[31m", "%F0%9F%98%80", "%7F", "/"};
     static const char *const bases[] = {"/",
                                         "/models/",
                                         "/models/qwen3/",

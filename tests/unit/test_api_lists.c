@@ -11,8 +11,7 @@ static void the_list_of_models(void **state)
     open_place(&place);
     cJSON *json = get_json(&place, "/models");
     join(member(json, "models"), "id", ids);
-    assert_string_equal(ids,
-                        "Qwen/Qwen3-0.6B bert.safetensors broken org/hub qwen3 variants with space/\xc3\xa9");
+    assert_string_equal(ids, "Qwen/Qwen3-0.6B bert.safetensors broken org/hub qwen3 variants with space/\xc3\xa9");
     assert_string_equal(string_at(json, "next_page_token"), "");
     const cJSON *model = cJSON_GetArrayItem(member(json, "models"), 4);
     const cJSON *checkpoint = cJSON_GetArrayItem(member(model, "checkpoints"), 0);
@@ -26,15 +25,13 @@ static void the_list_of_models(void **state)
     const char *updated = string_at(model, "updated"); /* RFC 3339, UTC */
     int year, month, day, hour, minute, end = 0;
     double seconds;
-    assert_int_equal(
-        sscanf(updated, "%4d-%2d-%2dT%2d:%2d:%lfZ%n", &year, &month, &day, &hour, &minute, &seconds, &end),
-        6);
+    assert_int_equal(sscanf(updated, "%4d-%2d-%2dT%2d:%2d:%lfZ%n", &year, &month, &day, &hour, &minute, &seconds, &end),
+                     6);
     assert_true(end == 0 || updated[end] == '\0');
     assert_int_equal(updated[strlen(updated) - 1], 'Z');
     join(member(cJSON_GetArrayItem(member(json, "models"), 5), "checkpoints"), "id", ids);
     assert_string_equal(ids, "fp16.safetensors fp32.safetensors");
-    assert_int_equal(cJSON_GetArraySize(member(cJSON_GetArrayItem(member(json, "models"), 2), "checkpoints")),
-                     0);
+    assert_int_equal(cJSON_GetArraySize(member(cJSON_GetArrayItem(member(json, "models"), 2), "checkpoints")), 0);
     assert_string_equal(string_at(cJSON_GetArrayItem(member(json, "models"), 3), "revision"), "0123456789");
     /* what could not be published is reported, not silent */
     join(member(json, "errors"), "file", ids);
@@ -70,8 +67,8 @@ static void the_list_in_pages(void **state)
             cJSON_Delete(json);
             pages++;
         } while (token[0] != '\0');
-        assert_string_equal(
-            joined, "Qwen/Qwen3-0.6B bert.safetensors broken org/hub qwen3 variants with space/\xc3\xa9");
+        assert_string_equal(joined,
+                            "Qwen/Qwen3-0.6B bert.safetensors broken org/hub qwen3 variants with space/\xc3\xa9");
         assert_int_equal(pages, (7 + size - 1) / size);
     }
     close_place(&place);
@@ -81,8 +78,7 @@ static void the_list_filtered(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"/models?match=*",
-         "Qwen/Qwen3-0.6B bert.safetensors broken org/hub qwen3 variants with space/\xc3\xa9"},
+        {"/models?match=*", "Qwen/Qwen3-0.6B bert.safetensors broken org/hub qwen3 variants with space/\xc3\xa9"},
         {"/models?match=*wen*", "Qwen/Qwen3-0.6B qwen3"},
         {"/models?match=b*", "bert.safetensors broken"},
         {"/models?match=%5Bqv%5D*", "qwen3 variants"},
@@ -104,8 +100,7 @@ static void the_list_filtered(void **state)
     }
     cJSON *json = get_json(&place, "/models?match=b*&page_size=1");
     char target[512];
-    (void)snprintf(target, sizeof target, "/models?match=b*&page_token=%s",
-                   string_at(json, "next_page_token"));
+    (void)snprintf(target, sizeof target, "/models?match=b*&page_token=%s", string_at(json, "next_page_token"));
     cJSON_Delete(json);
     json = get_json(&place, target); /* another page_size is fine */
     char ids[1024];
@@ -126,8 +121,8 @@ static void one_model(void **state)
     open_place(&place);
     loopback_get(&place.loop, "/models/qwen3", &answer);
     /* every digit of a number as it stands in the file */
-    assert_non_null(strstr(answer.body,
-                           "\"config\":{\"hidden_size\":1024,\"big\":12345678901234567890,\"tiny\":1e-400,"));
+    assert_non_null(
+        strstr(answer.body, "\"config\":{\"hidden_size\":1024,\"big\":12345678901234567890,\"tiny\":1e-400,"));
     answer_fini(&answer);
     cJSON *json = get_json(&place, "/models/qwen3");
     assert_string_equal(string_at(json, "id"), "qwen3");
@@ -189,8 +184,7 @@ static void manifests(void **state)
         {"/models/qwen3/tensors?dtype=F64", ""},
         {"/models/qwen3/tensors?match=*e*&dtype=F16", "none"},
         {"/models/qwen3/tensors?page_size=2", "a/b model.embed_tokens.weight"},
-        {"/models/qwen3/tensors?page_size=10000",
-         "a/b model.embed_tokens.weight none scalar \xc3\xa9 \"x\" %2F"},
+        {"/models/qwen3/tensors?page_size=10000", "a/b model.embed_tokens.weight none scalar \xc3\xa9 \"x\" %2F"},
         {"/models/qwen3/tensors?page_token=", "a/b model.embed_tokens.weight none scalar \xc3\xa9 \"x\" %2F"},
         {"/models/variants/tensors", "t"} /* no default by name: the first */,
         {"/models/variants/tensors?checkpoint=fp32.safetensors", "t u"},
@@ -225,9 +219,9 @@ static void manifests(void **state)
 static void hrefs_lead_to_the_bytes(void **state)
 {
     (void)state;
-    static const char *const targets[] = {
-        "/models/qwen3/tensors", "/models/variants/tensors?checkpoint=fp32.safetensors",
-        "/models/with%20space/%C3%A9/tensors", "/models/bert.safetensors/tensors"};
+    static const char *const targets[] = {"/models/qwen3/tensors",
+                                          "/models/variants/tensors?checkpoint=fp32.safetensors",
+                                          "/models/with%20space/%C3%A9/tensors", "/models/bert.safetensors/tensors"};
     struct place place;
     open_place(&place);
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
@@ -241,9 +235,8 @@ static void hrefs_lead_to_the_bytes(void **state)
             loopback_get(&place.loop, string_at(entry, "href"), &tensor);
             CHECK(tensor.response.status == 200, "%s: %d", string_at(entry, "href"), tensor.response.status);
             assert_true(number_at(entry, "nbytes") == (double)tensor.len);
-            (void)snprintf(target, sizeof target, "%.*s/files/%s",
-                           (int)(strstr(targets[i], "/tensors") - targets[i]), targets[i],
-                           string_at(entry, "file"));
+            (void)snprintf(target, sizeof target, "%.*s/files/%s", (int)(strstr(targets[i], "/tensors") - targets[i]),
+                           targets[i], string_at(entry, "file"));
             loopback_get(&place.loop, target, &file);
             assert_int_equal(file.response.status, 200);
             size_t offset = (size_t)number_at(entry, "offset");

@@ -213,8 +213,7 @@ static void budgets_are_held_until_the_end(void **state)
     assert_null(td_arena_alloc(&arena, 16000));
     td_error_init(&err);
     assert_false(td_arena_refuse(&arena, "the plan", &err));
-    assert_true(err.code == TD_FAILED_PRECONDITION &&
-                strstr(err.message, "the plan needs more than the limit of "));
+    assert_true(err.code == TD_FAILED_PRECONDITION && strstr(err.message, "the plan needs more than the limit of "));
     assert_null(td_arena_array(&arena, SIZE_MAX, 2));
     td_error_init(&err);
     assert_false(td_arena_refuse(&arena, "the plan", &err));

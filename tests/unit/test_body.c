@@ -290,8 +290,7 @@ static void extents_that_leave_the_blob_are_refused(void **state)
         struct td_body body;
         struct td_error err = TD_ERROR_INIT;
         td_body_init(&body);
-        bool ok = td_body_append_runs(&body, &blob, cases[i].off, cases[i].len, cases[i].count,
-                                      cases[i].stride, &err);
+        bool ok = td_body_append_runs(&body, &blob, cases[i].off, cases[i].len, cases[i].count, cases[i].stride, &err);
         CHECK(ok == cases[i].ok, "case %zu", i);
         CHECK(ok == (err.code == TD_OK) && (ok || err.code == TD_INTERNAL), "case %zu", i);
         CHECK(ok || (body.extent_count == 0 && body.total_bytes == 0), "case %zu", i);
@@ -493,8 +492,7 @@ static void close_runs_are_prefetched_together(void **state)
         struct td_blob blob = {.class = &counting_class, .refs = 1, .len_bytes = 1 << 20};
         struct td_body body;
         td_body_init(&body);
-        assert_true(
-            td_body_append_runs(&body, &blob, 3, cases[i].len, cases[i].count, cases[i].stride, NULL));
+        assert_true(td_body_append_runs(&body, &blob, 3, cases[i].len, cases[i].count, cases[i].stride, NULL));
         reads = 0;
         prefetched = 0;
         td_body_prefetch(&body, cases[i].wanted);

@@ -152,8 +152,7 @@ static void a_directory_called_local(void **state)
     assert_null(get(&place, "local", "m/only-here.txt")); /* no mix of two models */
     /* whole paths, as they were listed up to 1.0 */
     assert_string_equal(get(&place, "local", "local/m/model.safetensors")->path, "local/m/model.safetensors");
-    assert_string_equal(get(&place, "local", "n@" C0 "/model.safetensors")->path,
-                        "local/n@" C0 "/model.safetensors");
+    assert_string_equal(get(&place, "local", "n@" C0 "/model.safetensors")->path, "local/n@" C0 "/model.safetensors");
     close_place(&place);
 }
 
@@ -211,10 +210,8 @@ static void other_revisions_are_not_listed(void **state)
     (void)scanner_scan(&place.scanner);
     expect_buckets(&place, "datasets: org/data/x.parquet; local: gpt2/model.safetensors; org: "
                            "name/model.safetensors zeta/model.safetensors");
-    assert_string_equal(get(&place, "org", "name@" C0 "/model.safetensors")->path,
-                        "org/name@" C0 "/model.safetensors");
-    assert_string_equal(get(&place, "local", "gpt2@" C0 "/model.safetensors")->path,
-                        "gpt2@" C0 "/model.safetensors");
+    assert_string_equal(get(&place, "org", "name@" C0 "/model.safetensors")->path, "org/name@" C0 "/model.safetensors");
+    assert_string_equal(get(&place, "local", "gpt2@" C0 "/model.safetensors")->path, "gpt2@" C0 "/model.safetensors");
     close_place(&place);
 }
 
@@ -231,8 +228,7 @@ static void random_tree(const struct tree *tree, uint64_t *random)
         for (size_t d = 0; d < depth; d++)
             used += (size_t)snprintf(path + used, sizeof path - used, "%s/",
                                      segments[random_below(random, COUNT_OF(segments))]);
-        (void)snprintf(path + used, sizeof path - used, "%s.safetensors",
-                       random_below(random, 2) != 0 ? "x" : "y");
+        (void)snprintf(path + used, sizeof path - used, "%s.safetensors", random_below(random, 2) != 0 ? "x" : "y");
         tree_simple(tree, path, "t");
     }
 }
@@ -306,8 +302,8 @@ static void every_file_is_in_one_bucket(void **state)
             bool local = is_local(snapshot, path);
             const struct td_bucket *bucket = td_bucket_of(snapshot, td_text_of(path));
             assert_non_null(bucket);
-            CHECK(bucket->is_local == local && (local || strncmp(bucket->name, path, len) == 0), "%s in %s",
-                  path, bucket->name);
+            CHECK(bucket->is_local == local && (local || strncmp(bucket->name, path, len) == 0), "%s in %s", path,
+                  bucket->name);
             bool is_below = local && is_local_a_namespace(snapshot) && strncmp(path, "local/", 6) == 0;
             const char *key = local && !is_below ? path : path + len + 1;
             assert_true(td_bucket_find_entry(snapshot, bucket, td_text_of(key)) == &snapshot->entries[i]);
@@ -319,14 +315,10 @@ static void every_file_is_in_one_bucket(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_segments_are_buckets),
-        cmocka_unit_test(nothing_is_no_bucket),
-        cmocka_unit_test(a_directory_called_local),
-        cmocka_unit_test(a_root_that_is_a_model),
-        cmocka_unit_test(a_model_called_local),
-        cmocka_unit_test(names_of_one_segment_are_buckets_too),
-        cmocka_unit_test(other_revisions_are_not_listed),
-        cmocka_unit_test(every_file_is_in_one_bucket),
+        cmocka_unit_test(first_segments_are_buckets),     cmocka_unit_test(nothing_is_no_bucket),
+        cmocka_unit_test(a_directory_called_local),       cmocka_unit_test(a_root_that_is_a_model),
+        cmocka_unit_test(a_model_called_local),           cmocka_unit_test(names_of_one_segment_are_buckets_too),
+        cmocka_unit_test(other_revisions_are_not_listed), cmocka_unit_test(every_file_is_in_one_bucket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,12 +43,10 @@ static void room_is_made_while_there_is_some(void **state)
     assert_false(td_budget_take(&budget, 101)); /* no room would be enough: none is made */
     assert_int_equal(td_budget_used(&budget), 90);
     assert_false(td_budget_refuse(&budget, 100, &err));
-    assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "things") &&
-                strstr(err.message, "try again"));
+    assert_true(err.code == TD_RESOURCE_EXHAUSTED && strstr(err.message, "things") && strstr(err.message, "try again"));
     td_error_init(&err);
     assert_false(td_budget_refuse(&budget, 101, &err));
-    assert_true(err.code == TD_FAILED_PRECONDITION && strstr(err.message, "things") &&
-                !strstr(err.message, "again"));
+    assert_true(err.code == TD_FAILED_PRECONDITION && strstr(err.message, "things") && !strstr(err.message, "again"));
 }
 
 static void without_a_budget_there_is_enough(void **state)

@@ -25,8 +25,7 @@ static void prepare(struct place *place)
     tree_open(&place->tree);
     tree_directory(&place->tree, "root");
     tree_at(&place->tree, "root", place->root);
-    place->config =
-        (struct td_catalog_config){.root = place->root, .max_maps = 16, .scan = td_scan_config_default()};
+    place->config = (struct td_catalog_config){.root = place->root, .max_maps = 16, .scan = td_scan_config_default()};
     place->config.scan.settle_ns = 0;
 }
 
@@ -240,8 +239,7 @@ static void check_log(const struct place *place, const struct said *said)
     scan_and_wait(place);
     end_catch(&caught, text, sizeof text);
     for (; said->word != NULL; said++)
-        CHECK(count_of(text, said->word) == said->count, "not %zu times \"%s\":\n%s", said->count, said->word,
-              text);
+        CHECK(count_of(text, said->word) == said->count, "not %zu times \"%s\":\n%s", said->count, said->word, text);
 }
 
 /* A refusal is told when it is new or says something else, and when it is over; in between it is only counted. */
@@ -266,8 +264,7 @@ static void refusals_are_told_when_they_change(void **state)
     assert_int_equal(count_of(text, "link.txt: "), 1);
     assert_int_equal(count_of(text, "as before"), 0);
     tree_simple(&place.tree, "root/m/more.safetensors", "b");
-    check_log(&place,
-              (struct said[]){{" warn  ", 0}, {"4 refused as before", 1}, {"no longer", 0}, {NULL, 0}});
+    check_log(&place, (struct said[]){{" warn  ", 0}, {"4 refused as before", 1}, {"no longer", 0}, {NULL, 0}});
     tree_text(&place.tree, "root/m/second.safetensors", "123456789"); /* another fault */
     tree_text(&place.tree, "root/m/fourth.safetensors", "x");
     check_log(&place, (struct said[]){{" warn  ", 2},
@@ -369,8 +366,8 @@ static void *rescan(void *argument)
     return NULL;
 }
 
-/* Nobody can say whether a young file is finished (no leases): all who ask for a scan wait until it has settled, and whoever
- * is told to stop does not. */
+/* Nobody can say whether a young file is finished (no leases): all who ask for a scan wait until it has settled, and
+ * whoever is told to stop does not. */
 static void waiting_for_a_scan(void **state)
 {
     (void)state;
@@ -565,8 +562,7 @@ static void digests_are_published(void **state)
         struct td_snapshot *snapshot = td_catalog_acquire(place.catalog);
         struct td_file *file = snapshot->entries[1].file;
         assert_true(td_catalog_wait_digest(place.catalog, snapshot, file, 0));
-        assert_string_equal(td_file_sha256(file),
-                            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_string_equal(td_file_sha256(file), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_int_equal(snapshot->hashed_count, 2);
         td_snapshot_unref(snapshot);
         td_catalog_destroy(place.catalog);
@@ -633,21 +629,19 @@ static void fault(struct traffic *traffic, const char *what)
 /* Every file written has the salt of its model in all its bytes, so bytes of another file are recognised. */
 static void write_model(const struct tree *tree, const char *name, unsigned model, bool two)
 {
-    struct tree_tensor tensors[] = {{"first", "U8", "[64]", TENSOR_BYTES},
-                                    {"second", "U8", "[64]", TENSOR_BYTES}};
+    struct tree_tensor tensors[] = {{"first", "U8", "[64]", TENSOR_BYTES}, {"second", "U8", "[64]", TENSOR_BYTES}};
     (void)tree_tensors(tree, name, tensors, two ? 2 : 1, NULL, model);
 }
 
-static void check_tensor(struct traffic *traffic, const struct td_snapshot *snapshot,
-                         const struct td_checkpoint *c, size_t i, unsigned model)
+static void check_tensor(struct traffic *traffic, const struct td_snapshot *snapshot, const struct td_checkpoint *c,
+                         size_t i, unsigned model)
 {
     struct td_tensor_ref ref = td_checkpoint_tensor(c, i);
     struct td_file *file = c->parts[ref.part]->file;
     struct td_blob *blob = NULL;
     struct td_error err = TD_ERROR_INIT;
     uint8_t out[TENSOR_BYTES];
-    if (!td_file_source_map(td_catalog_maps(traffic->place->catalog), snapshot->root, &file->source, &blob,
-                            &err)) {
+    if (!td_file_source_map(td_catalog_maps(traffic->place->catalog), snapshot->root, &file->source, &blob, &err)) {
         if (err.code != TD_UNAVAILABLE)
             fault(traffic, "a mapping failed");
         atomic_fetch_add(&traffic->refused, 1);
@@ -747,9 +741,9 @@ static void readers_and_writers_at_once(void **state)
     for (size_t i = 0; i < READERS; i++)
         assert_int_equal(pthread_join(readers[i], NULL), 0);
     struct td_catalog_status status = status_of(&place);
-    print_message("%llu reads, %llu refused, %llu scans, generation %llu\n",
-                  (unsigned long long)traffic.reads, (unsigned long long)traffic.refused,
-                  (unsigned long long)status.scan_count, (unsigned long long)status.generation);
+    print_message("%llu reads, %llu refused, %llu scans, generation %llu\n", (unsigned long long)traffic.reads,
+                  (unsigned long long)traffic.refused, (unsigned long long)status.scan_count,
+                  (unsigned long long)status.generation);
     CHECK(traffic.faults == 0, "%s", traffic.fault);
     assert_true(traffic.reads > 20 && status.generation > 5);
     scan_and_wait(&place);

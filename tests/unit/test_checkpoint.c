@@ -78,21 +78,18 @@ static void describe(const struct td_model *model, char *out, size_t capacity)
 static void check_checkpoint(const struct td_checkpoint *c, const char *what)
 {
     uint64_t total = 0;
-    CHECK(c->part_count == 0 || strcmp(c->format, c->parts[0]->file->format->name) == 0, "%s: %s", what,
-          c->format);
+    CHECK(c->part_count == 0 || strcmp(c->format, c->parts[0]->file->format->name) == 0, "%s: %s", what, c->format);
     CHECK(strlen(c->tag) == TD_TAG_BYTES - 1, "%s", what);
     for (size_t i = 0; i < c->tensor_count; i++) {
         struct td_tensor_ref ref = td_checkpoint_tensor(c, i);
         struct td_tensor_ref found;
         CHECK(ref.part < c->part_count, "%s", what);
         const struct td_manifest *manifest = &c->parts[ref.part]->file->manifest;
-        CHECK(c->join != NULL || td_manifest_find(manifest, td_tensor_name(ref.tensor)) == ref.tensor, "%s",
-              what);
+        CHECK(c->join != NULL || td_manifest_find(manifest, td_tensor_name(ref.tensor)) == ref.tensor, "%s", what);
         CHECK(td_checkpoint_find(c, td_tensor_name(ref.tensor), &found) && found.tensor == ref.tensor &&
                   found.part == ref.part,
               "%s: %s", what, ref.tensor->name);
-        CHECK(i == 0 || strcmp(td_checkpoint_tensor(c, i - 1).tensor->name, ref.tensor->name) < 0, "%s",
-              what);
+        CHECK(i == 0 || strcmp(td_checkpoint_tensor(c, i - 1).tensor->name, ref.tensor->name) < 0, "%s", what);
         total += ref.tensor->reason == NULL ? ref.tensor->nbytes : 0;
     }
     CHECK(total == c->total_bytes, "%s", what);
@@ -120,8 +117,7 @@ static void check_row(const struct row *row)
     for (size_t i = 0; i < model->checkpoint_count; i++) {
         const struct td_checkpoint *c = &model->checkpoints[i];
         check_checkpoint(c, row->name);
-        CHECK(td_model_find_checkpoint(model, td_text_of(c->id)) == c, "%s: two are called %s", row->name,
-              c->id);
+        CHECK(td_model_find_checkpoint(model, td_text_of(c->id)) == c, "%s: two are called %s", row->name, c->id);
     }
     if (row->problem_path == NULL) {
         CHECK(model->problems.count == 0, "%s: %s", row->name, model->problems.items[0].message);
@@ -139,20 +135,17 @@ static void check_row(const struct row *row)
 #define IX "model.safetensors.index.json"
 
 static const struct row rows[] = {
-    {"one file, whatever its name", "st weights.safetensors b a", "safetensors{weights.safetensors}(a b)",
-     NULL, NULL},
+    {"one file, whatever its name", "st weights.safetensors b a", "safetensors{weights.safetensors}(a b)", NULL, NULL},
     {"an empty file", "st weights.safetensors", "safetensors{weights.safetensors}()", NULL, NULL},
     {"rule 1: model.safetensors", "st model.safetensors a\nst other.safetensors a",
      "safetensors{model.safetensors}(a) other.safetensors{other.safetensors}(a)", NULL, NULL},
     {"rule 1 before rule 4", "st model.safetensors a\nst other.safetensors b",
      "safetensors{model.safetensors}(a) other.safetensors{other.safetensors}(b)", NULL, NULL},
-    {"rule 1 before rule 2",
-     "st model.safetensors a b\nst " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2,
+    {"rule 1 before rule 2", "st model.safetensors a b\nst " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2,
      "safetensors{model.safetensors}(a b) " IX "{" S1 " " S2 "}(a b)", NULL, NULL},
     {"rule 2: the index", "st " S1 " c a\nst " S2 " b\nindex " IX " b " S2 " a " S1 " c " S1,
      "safetensors{" S1 " " S2 "}(a b c)", NULL, NULL},
-    {"rule 2 with a file beside it",
-     "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2 "\nst extra.safetensors z",
+    {"rule 2 with a file beside it", "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " b " S2 "\nst extra.safetensors z",
      "safetensors{" S1 " " S2 "}(a b) extra.safetensors{extra.safetensors}(z)", NULL, NULL},
     {"rule 2: shards of any name",
      "st x.safetensors a\nst y.safetensors b\nindex " IX " a x.safetensors b y.safetensors",
@@ -166,10 +159,9 @@ static const struct row rows[] = {
      "safetensors{model-00001-of-00001.safetensors}(a)", NULL, NULL},
     {"a broken index leaves nothing beside it half known",
      "st " S1 " a\nst " S2 " b\nst c.safetensors c\ntext " IX " {", "", IX, "JSON"},
-    {"a broken index leaves what is complete by its name",
-     "st " S1 " a\nst model.safetensors m\ntext " IX " {", "safetensors{model.safetensors}(m)", IX, "JSON"},
-    {"an index that names what is not there leaves nothing", "st " S1 " a\nindex " IX " a " S1 " b " S2, "",
-     IX, S2},
+    {"a broken index leaves what is complete by its name", "st " S1 " a\nst model.safetensors m\ntext " IX " {",
+     "safetensors{model.safetensors}(m)", IX, "JSON"},
+    {"an index that names what is not there leaves nothing", "st " S1 " a\nindex " IX " a " S1 " b " S2, "", IX, S2},
     {"rule 4: disjoint files", "st a.safetensors z x\nst b.safetensors y",
      "safetensors{a.safetensors b.safetensors}(x y z)", NULL, NULL},
     {"no rule: two variants", "st w.fp16.safetensors a b\nst w.safetensors a b",
@@ -182,7 +174,8 @@ static const struct row rows[] = {
      NULL, NULL},
     {"no rule: a group and a file",
      "st x-00001-of-00002.safetensors a\nst x-00002-of-00002.safetensors b\nst extra.safetensors c",
-     "extra.safetensors{extra.safetensors}(c) x.safetensors{x-00001-of-00002.safetensors x-00002-of-00002.safetensors}(a b)",
+     "extra.safetensors{extra.safetensors}(c) "
+     "x.safetensors{x-00001-of-00002.safetensors x-00002-of-00002.safetensors}(a b)",
      NULL, NULL},
     {"a group called model", "st " S1 " a\nst " S2 " b\nst extra.safetensors c",
      "safetensors{" S1 " " S2 "}(a b) extra.safetensors{extra.safetensors}(c)", NULL, NULL},
@@ -200,59 +193,54 @@ static const struct row rows[] = {
      "st m-00002-of-00003.safetensors e\nst m-00003-of-00003.safetensors f\nst ma.safetensors x",
      "m-00001-of-00002.safetensors{m-00001-of-00002.safetensors m-00002-of-00002.safetensors}(b c) "
      "m-00001-of-00003.safetensors{m-00001-of-00003.safetensors m-00002-of-00003.safetensors "
-     "m-00003-of-00003.safetensors}(d e f) m.safetensors{m-00001-of-00001.safetensors}(a) ma.safetensors{ma.safetensors}(x)",
+     "m-00003-of-00003.safetensors}(d e f) m.safetensors{m-00001-of-00001.safetensors}(a) "
+     "ma.safetensors{ma.safetensors}(x)",
      NULL, NULL},
     {"an index that maps nothing", "index " IX " ", "safetensors{}()", NULL, NULL},
     {"a tensor that is only in a shard is not shown", "st " S1 " a hidden\nindex " IX " a " S1,
      "safetensors{" S1 "}(a)", NULL, NULL},
     {"a tensor in two shards: the index decides", "st " S1 " a b\nst " S2 " a\nindex " IX " a " S2 " b " S1,
      "safetensors{" S1 " " S2 "}(a b)", NULL, NULL},
-    {"index: a shard is missing", "st " S1 " a\nindex " IX " a " S1 " b " S2, "", IX,
-     "\"" S2 "\" is not there"},
+    {"index: a shard is missing", "st " S1 " a\nindex " IX " a " S1 " b " S2, "", IX, "\"" S2 "\" is not there"},
     {"index: a shard is missing, a file beside it",
-     "st " S1 " a\nindex " IX " a " S1 " b " S2 "\nst good.safetensors g", "safetensors{good.safetensors}(g)",
-     IX, S2},
+     "st " S1 " a\nindex " IX " a " S1 " b " S2 "\nst good.safetensors g", "safetensors{good.safetensors}(g)", IX, S2},
     {"index: a shard is broken", "st " S1 " a\ntext " S2 " rubbish\nindex " IX " a " S1 " b " S2, "", IX,
      "\"" S2 "\" cannot be read"},
-    {"index: the broken shard says why", "st " S1 " a\ntext " S2 " rubbish!\nindex " IX " a " S1 " b " S2, "",
-     S2, "header"},
-    {"index: a tensor is not in its shard", "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " c " S2, "", IX,
-     "\"c\""},
+    {"index: the broken shard says why", "st " S1 " a\ntext " S2 " rubbish!\nindex " IX " a " S1 " b " S2, "", S2,
+     "header"},
+    {"index: a tensor is not in its shard", "st " S1 " a\nst " S2 " b\nindex " IX " a " S1 " c " S2, "", IX, "\"c\""},
     {"index: it names itself", "index " IX " a " IX, "", IX, "holds no tensors"},
-    {"index: a directory above",
-     "st a.safetensors a\ntext " IX " {\"weight_map\":{\"a\":\"../a.safetensors\"}}", "", IX, ".."},
+    {"index: a directory above", "st a.safetensors a\ntext " IX " {\"weight_map\":{\"a\":\"../a.safetensors\"}}", "",
+     IX, ".."},
     {"index: no map", "st a.safetensors a\ntext " IX " {}", "", IX, "weight_map"},
     {"index: one is refused, another holds",
-     "st a.safetensors a\nst b.safetensors b\ntext " IX
-     " {\nindex other.safetensors.index.json a a.safetensors",
+     "st a.safetensors a\nst b.safetensors b\ntext " IX " {\nindex other.safetensors.index.json a a.safetensors",
      "safetensors{a.safetensors}(a)", IX, "JSON"},
     {"group: the first is missing", "st " S2 " b", "", S2, "shard 1 of 2"},
     {"group: the last is missing", "st " S1 " b", "", S1, "shard 2 of 2"},
-    {"group: a middle one is missing", "st x-00001-of-00003.safetensors a\nst x-00003-of-00003.safetensors c",
-     "", "x-00001-of-00003.safetensors", "shard 2 of 3"},
-    {"group: far too few", "st x-00001-of-99999.safetensors a", "", "x-00001-of-99999.safetensors",
-     "shard 2 of 99999"},
-    {"group: a number past the total", "st x-00003-of-00002.safetensors a", "",
-     "x-00003-of-00002.safetensors", "shard 1 of 2"},
+    {"group: a middle one is missing", "st x-00001-of-00003.safetensors a\nst x-00003-of-00003.safetensors c", "",
+     "x-00001-of-00003.safetensors", "shard 2 of 3"},
+    {"group: far too few", "st x-00001-of-99999.safetensors a", "", "x-00001-of-99999.safetensors", "shard 2 of 99999"},
+    {"group: a number past the total", "st x-00003-of-00002.safetensors a", "", "x-00003-of-00002.safetensors",
+     "shard 1 of 2"},
     {"group: one is broken", "st " S1 " a\ntext " S2 " rubbish", "", S1, "shard \"" S2 "\" cannot be read"},
     {"group: the broken one says why", "st " S1 " a\ntext " S2 " rubbish", "", S2, "bytes"},
     {"group: one leads nowhere", "st " S1 " a\nlink " S2 " nowhere", "", S2, "does not exist"},
     {"group: a name twice", "st " S1 " a b\nst " S2 " b c", "", S1, "\"b\" is in two shards"},
     {"group: none of its members stands alone", "st " S1 " a\nst other.safetensors z",
      "safetensors{other.safetensors}(z)", S1, "shard 2 of 2"},
-    {"a total of 0 is no group", "st x-00001-of-00000.safetensors a",
-     "safetensors{x-00001-of-00000.safetensors}(a)", NULL, NULL},
-    {"four digits are no group", "st x-0001-of-0002.safetensors a",
-     "safetensors{x-0001-of-0002.safetensors}(a)", NULL, NULL},
-    {"no stem is no group", "st -00001-of-00002.safetensors a", "safetensors{-00001-of-00002.safetensors}(a)",
+    {"a total of 0 is no group", "st x-00001-of-00000.safetensors a", "safetensors{x-00001-of-00000.safetensors}(a)",
      NULL, NULL},
+    {"four digits are no group", "st x-0001-of-0002.safetensors a", "safetensors{x-0001-of-0002.safetensors}(a)", NULL,
+     NULL},
+    {"no stem is no group", "st -00001-of-00002.safetensors a", "safetensors{-00001-of-00002.safetensors}(a)", NULL,
+     NULL},
     {"nothing readable", "text model.safetensors x", "", "model.safetensors", "bytes"},
     {"a broken file beside a good one", "text model.safetensors x\nst good.safetensors a",
      "safetensors{good.safetensors}(a)", "model.safetensors", "bytes"},
     {"a link out of the root", "link model.safetensors /etc/passwd\nst good.safetensors a",
      "safetensors{good.safetensors}(a)", "model.safetensors", "outside"},
-    {"pytorch: one file", "data pytorch_model.bin torch/list.pt", "pytorch{pytorch_model.bin}(0 1)", NULL,
-     NULL},
+    {"pytorch: one file", "data pytorch_model.bin torch/list.pt", "pytorch{pytorch_model.bin}(0 1)", NULL, NULL},
     {"pytorch: an index",
      "data pytorch_model-1.bin torch/list.pt\ndata pytorch_model-2.bin torch/protocol4.pt\n"
      "index pytorch_model.bin.index.json 0 pytorch_model-1.bin 1 pytorch_model-1.bin 1.bias pytorch_model-2.bin",
@@ -269,18 +257,17 @@ static const struct row rows[] = {
      "safetensors{model.safetensors}(x) pytorch{pytorch_model.bin}(0 1) consolidated.00.pth{consolidated.00.pth}(0 1) "
      "m.gguf{m.gguf}(t4) a.bin{a.bin}()",
      NULL, NULL},
-    {"other files by their own names, whatever they share",
-     "data a.pt torch/list.pt\ndata b.pth torch/list.pt", "a.pt{a.pt}(0 1) b.pth{b.pth}(0 1)", NULL, NULL},
-    {"a file with tensors in other files",
-     "data m.onnx onnx/external.onnx\ntext sub/data.0 junk\ntext sub/data.1 junk",
+    {"other files by their own names, whatever they share", "data a.pt torch/list.pt\ndata b.pth torch/list.pt",
+     "a.pt{a.pt}(0 1) b.pth{b.pth}(0 1)", NULL, NULL},
+    {"a file with tensors in other files", "data m.onnx onnx/external.onnx\ntext sub/data.0 junk\ntext sub/data.1 junk",
      "m.onnx{m.onnx sub/data.0 sub/data.1}(a b c)", NULL, NULL},
     {"a file with tensors in other files, of which one is missing",
      "data m.onnx onnx/external.onnx\ntext sub/data.1 junk", "m.onnx{m.onnx sub/data.1}(a b c)", "m.onnx",
      "\"sub/data.0\", which holds tensors of it, is not there"},
-    {"a .bin of another kind is no checkpoint", "text tokenizer.bin junk\ndata a.pt torch/list.pt",
-     "a.pt{a.pt}(0 1)", NULL, NULL},
-    {"a broken pytorch_model.bin is told", "text pytorch_model.bin junk\ndata a.pt torch/list.pt",
-     "a.pt{a.pt}(0 1)", "pytorch_model.bin", "neither a zip archive nor a pickle"},
+    {"a .bin of another kind is no checkpoint", "text tokenizer.bin junk\ndata a.pt torch/list.pt", "a.pt{a.pt}(0 1)",
+     NULL, NULL},
+    {"a broken pytorch_model.bin is told", "text pytorch_model.bin junk\ndata a.pt torch/list.pt", "a.pt{a.pt}(0 1)",
+     "pytorch_model.bin", "neither a zip archive nor a pickle"},
     {"a refused index takes its kin along only",
      "text pytorch_model.bin.index.json {\ndata pytorch_model-1.bin torch/list.pt\nst model.safetensors x\n"
      "data a.pt torch/list.pt",
@@ -309,8 +296,7 @@ static const struct row rows[] = {
      NULL, NULL},
     {"a split GGUF whose stem is an id that another set gets",
      "data pytorch_model.bin torch/list.pt\ndata pytorch-00001-of-00001.gguf gguf/none.gguf",
-     "pytorch{pytorch_model.bin}(0 1) pytorch-00001-of-00001.gguf{pytorch-00001-of-00001.gguf}()", NULL,
-     NULL},
+     "pytorch{pytorch_model.bin}(0 1) pytorch-00001-of-00001.gguf{pytorch-00001-of-00001.gguf}()", NULL, NULL},
     {"groups of one stem and several formats",
      "st m-00001-of-00002.safetensors a\nst m-00002-of-00002.safetensors b\n"
      "data m-00001-of-00002.bin torch/list.pt\ndata m-00002-of-00002.bin torch/protocol4.pt\n"

@@ -176,8 +176,7 @@ static void every_prefix_is_no_date(void **state)
             int64_t seconds;
             assert_non_null(text);
             memcpy(text, good_dates[i].text, len);
-            CHECK(!td_http_date_parse(td_text_n(text, len), &seconds), "%zu bytes of %s", len,
-                  good_dates[i].text);
+            CHECK(!td_http_date_parse(td_text_n(text, len), &seconds), "%zu bytes of %s", len, good_dates[i].text);
             free(text);
         }
     }
@@ -232,8 +231,8 @@ static void every_day_of_the_cycle(void **state)
         int64_t back;
         td_http_date_format(n * 86400 + 86399, out);
         (void)snprintf(wanted, sizeof wanted, "%02d", day);
-        CHECK(strncmp(out + 5, wanted, 2) == 0 && atoi(out + 12) == year, "%s, not %d-%d-%d", out, year,
-              month + 1, day);
+        CHECK(strncmp(out + 5, wanted, 2) == 0 && atoi(out + 12) == year, "%s, not %d-%d-%d", out, year, month + 1,
+              day);
         CHECK(td_http_date_parse(td_text_n(out, 29), &back) && back == n * 86400 + 86399, "%s", out);
         bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
         if (++day > days_in[month] + (month == 1 && leap)) {
@@ -250,16 +249,11 @@ static void every_day_of_the_cycle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(monotonic_never_steps_back),
-        cmocka_unit_test(conditions_wait_by_the_monotonic_clock),
-        cmocka_unit_test(wall_is_the_hosts),
-        cmocka_unit_test(rfc3339_in_utc),
-        cmocka_unit_test(nanoseconds_are_taken_apart),
-        cmocka_unit_test(every_http_date_form),
-        cmocka_unit_test(every_prefix_is_no_date),
-        cmocka_unit_test(two_digit_years_look_back),
-        cmocka_unit_test(formats_as_imf_fixdate),
-        cmocka_unit_test(every_day_of_the_cycle),
+        cmocka_unit_test(monotonic_never_steps_back),  cmocka_unit_test(conditions_wait_by_the_monotonic_clock),
+        cmocka_unit_test(wall_is_the_hosts),           cmocka_unit_test(rfc3339_in_utc),
+        cmocka_unit_test(nanoseconds_are_taken_apart), cmocka_unit_test(every_http_date_form),
+        cmocka_unit_test(every_prefix_is_no_date),     cmocka_unit_test(two_digit_years_look_back),
+        cmocka_unit_test(formats_as_imf_fixdate),      cmocka_unit_test(every_day_of_the_cycle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

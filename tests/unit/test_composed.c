@@ -16,8 +16,7 @@ struct library {
     uint32_t missing; /* this one cannot be opened */
 };
 
-static bool library_open(void *context, uint32_t source, struct td_blob **blob, uint64_t *base,
-                         struct td_error *err)
+static bool library_open(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err)
 {
     struct library *library = context;
     assert_true(source < SOURCES);
@@ -66,8 +65,8 @@ struct naive {
     size_t len;
 };
 
-static void naive_append(struct naive *naive, const struct library *library, uint64_t rounds,
-                         const struct td_run *runs, size_t run_count)
+static void naive_append(struct naive *naive, const struct library *library, uint64_t rounds, const struct td_run *runs,
+                         size_t run_count)
 {
     for (uint64_t round = 0; round < rounds; round++)
         for (size_t r = 0; r < run_count; r++)
@@ -112,8 +111,7 @@ static struct td_run random_run(uint64_t rounds, uint64_t *seed)
     return run;
 }
 
-static void random_layout(struct td_layout *layout, struct naive *naive, const struct library *library,
-                          uint64_t *seed)
+static void random_layout(struct td_layout *layout, struct naive *naive, const struct library *library, uint64_t *seed)
 {
     size_t blocks = random_below(seed, MOST_BLOCKS + 1);
     uint64_t end = 0; /* of the last run, to go on from */
@@ -249,12 +247,10 @@ static void blocks_take_their_simplest_form(void **state)
         if (layout->block_count > 0) {
             const struct td_run *run = &layout->runs[0];
             const struct td_run *wanted = &cases[i].first;
-            CHECK(layout->blocks[0].rounds == cases[i].rounds_left &&
-                      layout->blocks[0].run_count == cases[i].runs_left,
+            CHECK(layout->blocks[0].rounds == cases[i].rounds_left && layout->blocks[0].run_count == cases[i].runs_left,
                   "case %zu", i);
             CHECK(run->source == wanted->source && run->off == wanted->off && run->len == wanted->len &&
-                      run->count == wanted->count && run->stride == wanted->stride &&
-                      run->step == wanted->step,
+                      run->count == wanted->count && run->stride == wanted->stride && run->step == wanted->step,
                   "case %zu", i);
         }
         td_layout_unref(layout);
@@ -481,8 +477,7 @@ static void only_what_is_needed_is_opened(void **state)
     assert_true(td_blob_read(blob, 70031, out, 2, NULL));
     assert_true(library.opened[2] == 1 && library.opened[3] == 0);
     assert_true(td_blob_read(blob, 70031, out, 3, NULL));
-    assert_true(library.opened[0] == 0 && library.opened[1] == 1 && library.opened[2] == 1 &&
-                library.opened[3] == 1);
+    assert_true(library.opened[0] == 0 && library.opened[1] == 1 && library.opened[2] == 1 && library.opened[3] == 1);
     td_blob_unref(blob);
     library_free(&library);
 }
@@ -548,7 +543,8 @@ static void very_many_blocks_stay(void **state)
     library_free(&library);
 }
 
-/* The layout, its blob and the window of whoever reads it are of one budget; resolving to the sources gives the blob's back. */
+/* The layout, its blob and the window of whoever reads it are of one budget; resolving to the sources gives the blob's
+ * back. */
 static void budgets_are_held_by_what_takes_memory(void **state)
 {
     (void)state;
@@ -681,8 +677,7 @@ static bool watched_unchanged(struct td_blob *blob)
 static const struct td_blob_class watched_class = {
     .destroy = watched_destroy, .read = watched_read, .unchanged = watched_unchanged};
 
-static bool watched_open(void *context, uint32_t source, struct td_blob **blob, uint64_t *base,
-                         struct td_error *err)
+static bool watched_open(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err)
 {
     struct watched *watched = context;
     (void)err;
@@ -707,8 +702,8 @@ static void changes_of_opened_sources_count(void **state)
     struct td_layout *layout = mixed_layout();
     const struct td_source_opener opener = {watched, watched_open, watched_close};
     for (size_t i = 0; i < SOURCES; i++)
-        watched[i] = (struct watched){{.class = &watched_class, .refs = 1, .len_bytes = SOURCE_BYTES},
-                                      .unchanged = true};
+        watched[i] =
+            (struct watched){{.class = &watched_class, .refs = 1, .len_bytes = SOURCE_BYTES}, .unchanged = true};
     assert_true(td_blob_composed(layout, &opener, &blob, NULL));
     td_layout_unref(layout);
     watched[0].unchanged = watched[2].unchanged = false;
@@ -738,8 +733,7 @@ static void changes_of_opened_sources_count(void **state)
 
 static uint64_t prepared_at; /* UINT64_MAX: nothing was */
 
-static bool damaged_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head,
-                            struct td_error *err)
+static bool damaged_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
     (void)blob;
     (void)len;
@@ -778,8 +772,7 @@ static void damage_is_met_before_reading(void **state)
         prepared_at = UINT64_MAX;
         bool ok = td_blob_prepare(blob, cases[k].off, cases[k].len, k % 2 == 0, &err);
         CHECK(prepared_at == cases[k].prepared, "%zu: %llu", k, (unsigned long long)prepared_at);
-        CHECK(ok == (cases[k].prepared == UINT64_MAX) && (ok || err.code == TD_FAILED_PRECONDITION), "%zu",
-              k);
+        CHECK(ok == (cases[k].prepared == UINT64_MAX) && (ok || err.code == TD_FAILED_PRECONDITION), "%zu", k);
         td_blob_unref(blob);
     }
 }
@@ -858,8 +851,7 @@ static void *read_often(void *context)
     struct reader *reader = context;
     for (int i = 0; i < 50; i++)
         assert_true(td_blob_read(reader->blob, 0, reader->out, 30, NULL) &&
-                    td_blob_read(reader->blob, 70030, reader->out + 30, 20, NULL) &&
-                    td_blob_unchanged(reader->blob));
+                    td_blob_read(reader->blob, 70030, reader->out + 30, 20, NULL) && td_blob_unchanged(reader->blob));
     return NULL;
 }
 
@@ -888,24 +880,15 @@ static void threads_share_a_blob(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(composed_equals_the_naive_one),
-        cmocka_unit_test(blocks_take_their_simplest_form),
-        cmocka_unit_test(what_goes_on_is_one_block),
-        cmocka_unit_test(numbers_past_64_bits_are_refused),
-        cmocka_unit_test(simple_blocks_become_extents),
-        cmocka_unit_test(many_zeros_take_little_memory),
-        cmocka_unit_test(extents_that_touch_are_joined),
-        cmocka_unit_test(only_what_is_needed_is_opened),
-        cmocka_unit_test(other_bodies_are_left_alone),
-        cmocka_unit_test(very_many_blocks_stay),
-        cmocka_unit_test(what_cannot_be_opened_is_an_error),
-        cmocka_unit_test(budgets_are_held_by_what_takes_memory),
-        cmocka_unit_test(runs_stay_within_their_sources),
-        cmocka_unit_test(changes_of_opened_sources_count),
-        cmocka_unit_test(damage_is_met_before_reading),
-        cmocka_unit_test(want_of_memory_is_an_error),
-        cmocka_unit_test(want_of_memory_while_resolving),
-        cmocka_unit_test(threads_share_a_blob),
+        cmocka_unit_test(composed_equals_the_naive_one),     cmocka_unit_test(blocks_take_their_simplest_form),
+        cmocka_unit_test(what_goes_on_is_one_block),         cmocka_unit_test(numbers_past_64_bits_are_refused),
+        cmocka_unit_test(simple_blocks_become_extents),      cmocka_unit_test(many_zeros_take_little_memory),
+        cmocka_unit_test(extents_that_touch_are_joined),     cmocka_unit_test(only_what_is_needed_is_opened),
+        cmocka_unit_test(other_bodies_are_left_alone),       cmocka_unit_test(very_many_blocks_stay),
+        cmocka_unit_test(what_cannot_be_opened_is_an_error), cmocka_unit_test(budgets_are_held_by_what_takes_memory),
+        cmocka_unit_test(runs_stay_within_their_sources),    cmocka_unit_test(changes_of_opened_sources_count),
+        cmocka_unit_test(damage_is_met_before_reading),      cmocka_unit_test(want_of_memory_is_an_error),
+        cmocka_unit_test(want_of_memory_while_resolving),    cmocka_unit_test(threads_share_a_blob),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,19 +117,16 @@ static const struct {
 static void check_answer(const struct td_response *response, const char *what)
 {
     if (response->status == 200) {
-        CHECK(response->body.total_bytes == BODY_BYTES && strcmp(response->content_type, "text/plain") == 0,
-              "%s", what);
+        CHECK(response->body.total_bytes == BODY_BYTES && strcmp(response->content_type, "text/plain") == 0, "%s",
+              what);
     } else if (response->status == 304) { /* section 15.4.5 */
         CHECK(response->body.total_bytes == 0 && response->announced_bytes == BODY_BYTES, "%s", what);
         const char *known = strstr(what, "before") != NULL ? "\"before\"" : "\"abc\"";
-        CHECK(strcmp(response->etag, known) == 0 && strcmp(response->cache_control, "no-cache") == 0, "%s",
-              what);
+        CHECK(strcmp(response->etag, known) == 0 && strcmp(response->cache_control, "no-cache") == 0, "%s", what);
         CHECK(response->last_modified_s == date_s && response->content_type == NULL, "%s", what);
     } else {
-        CHECK(response->body.total_bytes > 0 && strcmp(response->content_type, "application/json") == 0, "%s",
-              what);
-        CHECK(response->etag[0] == '\0' && response->last_modified_s < 0 && response->header_count == 0, "%s",
-              what);
+        CHECK(response->body.total_bytes > 0 && strcmp(response->content_type, "application/json") == 0, "%s", what);
+        CHECK(response->etag[0] == '\0' && response->last_modified_s < 0 && response->header_count == 0, "%s", what);
     }
 }
 
@@ -142,8 +139,7 @@ static void preconditions_decide(void **state)
         representation(&response);
         loopback_request_init(&request, "GET", "/", cases[i].lines);
         bool go_on = td_conditional_apply(&request.request, &response);
-        CHECK(response.status == cases[i].status, "%s (%s): %d", cases[i].lines, cases[i].section,
-              response.status);
+        CHECK(response.status == cases[i].status, "%s (%s): %d", cases[i].lines, cases[i].section, response.status);
         CHECK(go_on == (response.status == 200), "%s", cases[i].lines);
         check_answer(&response, cases[i].lines);
         td_response_fini(&response);
@@ -247,8 +243,7 @@ static void if_range_decides(void **state)
     for (size_t i = 0; i < COUNT_OF(ranges); i++) {
         struct loopback_request request;
         loopback_request_init(&request, "GET", "/", ranges[i].lines);
-        CHECK(td_conditional_range_allowed(&request.request, &response) == ranges[i].allowed, "%s",
-              ranges[i].lines);
+        CHECK(td_conditional_range_allowed(&request.request, &response) == ranges[i].allowed, "%s", ranges[i].lines);
     }
     td_response_fini(&response);
 }
@@ -274,8 +269,7 @@ static void if_range_needs_an_old_date(void **state)
 static void if_range_without_validators(void **state)
 {
     (void)state;
-    static const char *const lines[] = {"If-Range:", "If-Range: \"\"", "If-Range: \"abc\"",
-                                        ("If-Range: " DATE)};
+    static const char *const lines[] = {"If-Range:", "If-Range: \"\"", "If-Range: \"abc\"", ("If-Range: " DATE)};
     struct td_response response;
     representation(&response);
     response.etag[0] = '\0';

@@ -60,8 +60,7 @@ static void defaults_are_as_documented(void **state)
     assert_true(config.send_timeout_ns == 60 * second && config.drain_delay_ns == 0);
     assert_true(config.drain_timeout_ns == 25 * second && config.rescan_interval_ns == 10 * second);
     assert_true(config.settle_ns == 2 * second && config.leases && config.require_models == 0);
-    assert_true(config.max_files == 1000000 && config.max_maps == 16384 &&
-                config.max_memory == UINT64_C(4) << 30);
+    assert_true(config.max_files == 1000000 && config.max_maps == 16384 && config.max_memory == UINT64_C(4) << 30);
 }
 
 static void every_option_is_read(void **state)
@@ -73,7 +72,8 @@ static void every_option_is_read(void **state)
     assert_true(parse(
         &config,
         "--listen 0.0.0.0:0 --max-connections 10 --max-connections-per-address=3 --max-header-bytes 1024 "
-        "--max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 --drain-delay 0.25 "
+        "--max-body-bytes 2048 --body-timeout 2.5 --header-timeout 1.5 --idle-timeout 7 --send-timeout=8 --min-rate 0 "
+        "--drain-delay 0.25 "
         "--drain-timeout 0 m --rescan-interval 0 --settle .05 --leases off --max-files 9 --max-maps 16 "
         "--max-memory 5000000000 --require-models 3 "
         "--access-log off --log-level debug",
@@ -104,8 +104,7 @@ static void flags_win_over_the_environment(void **state)
     assert_int_equal(setenv("TENSORD_MIN_RATE", "", 1), 0); /* empty is not given */
     assert_true(parse(&config, "m --settle 3", &err));
     assert_string_equal(config.listen, "127.0.0.1:1");
-    assert_true(config.max_connections_per_address == 5 && config.settle_ns == 3 * second &&
-                config.min_rate == 1024);
+    assert_true(config.max_connections_per_address == 5 && config.settle_ns == 3 * second && config.min_rate == 1024);
     assert_int_equal(setenv("TENSORD_MAX_CONNECTIONS_PER_ADDRESS", "none", 1), 0);
     assert_false(parse(&config, "m", &err));
     assert_non_null(strstr(err.message, "TENSORD_MAX_CONNECTIONS_PER_ADDRESS")); /* names the culprit */
@@ -255,8 +254,7 @@ static void variables_are_judged(void **state)
         {"TENSORD_=x", TD_VARIABLE_UNKNOWN, NULL},
         {"TENSORD_COLOUR=red", TD_VARIABLE_UNKNOWN, NULL},
         {"TENSORD_PORT=8080", TD_VARIABLE_UNKNOWN, NULL}, /* somebody wants another port */
-        {"TENSORD_A_NAME_THAT_IS_LONGER_THAN_THE_ONE_OF_ANY_OPTION_THAT_THERE_IS=1", TD_VARIABLE_UNKNOWN,
-         NULL},
+        {"TENSORD_A_NAME_THAT_IS_LONGER_THAN_THE_ONE_OF_ANY_OPTION_THAT_THERE_IS=1", TD_VARIABLE_UNKNOWN, NULL},
         {"TENSOR_LISTENN=x", TD_VARIABLE_KNOWN, NULL},
         {"TENSORD=x", TD_VARIABLE_KNOWN, NULL},
         {"=TENSORD_X=x", TD_VARIABLE_KNOWN, NULL},
@@ -287,16 +285,15 @@ static void variables_are_judged(void **state)
 static void help_lists_all(void **state)
 {
     (void)state;
-    static const char *const options[] = {
-        "--listen",           "--max-connections", "--max-connections-per-address",
-        "--max-header-bytes", "--header-timeout",  "--idle-timeout",
-        "--max-body-bytes",   "--body-timeout",    "--send-timeout",
-        "--min-rate",         "--drain-delay",     "--drain-timeout",
-        "--rescan-interval",  "--settle",          "--leases",
-        "--max-files",        "--max-maps",        "--access-log",
-        "--log-level",        "--max-memory",      "--state-dir",
-        "--hash-threads",     "--s3-listen",       "--require-models",
-        "--rescan-from",      "--decode-memory"};
+    static const char *const options[] = {"--listen",           "--max-connections", "--max-connections-per-address",
+                                          "--max-header-bytes", "--header-timeout",  "--idle-timeout",
+                                          "--max-body-bytes",   "--body-timeout",    "--send-timeout",
+                                          "--min-rate",         "--drain-delay",     "--drain-timeout",
+                                          "--rescan-interval",  "--settle",          "--leases",
+                                          "--max-files",        "--max-maps",        "--access-log",
+                                          "--log-level",        "--max-memory",      "--state-dir",
+                                          "--hash-threads",     "--s3-listen",       "--require-models",
+                                          "--rescan-from",      "--decode-memory"};
     char text[8192];
     FILE *out = fmemopen(text, sizeof text, "w");
     assert_non_null(out);

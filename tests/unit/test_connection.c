@@ -165,8 +165,7 @@ static void headers_have_a_deadline(void **state)
         struct td_connection *connection = open_connection(&place, &pair);
         if (phases[i] != TD_PHASE_FIRST)
             td_connection_set_phase(connection, phases[i]);
-        assert_int_equal(send(pair.client, "GET", 3, MSG_NOSIGNAL),
-                         3); /* a byte now and then does not help */
+        assert_int_equal(send(pair.client, "GET", 3, MSG_NOSIGNAL), 3); /* a byte now and then does not help */
         assert_true(ends_within(&pair, 10000));
         uint64_t took_ns = td_clock_ns() - began_ns;
         assert_true(took_ns >= (uint64_t)390 * MILLION && took_ns < (uint64_t)5000 * MILLION);
@@ -214,8 +213,7 @@ static void silence_has_a_deadline(void **state)
         open_place(&place);
         struct pair silent = connect_pair();
         struct pair other = connect_pair();
-        struct td_connection *connections[] = {open_connection(&place, &silent),
-                                               open_connection(&place, &other)};
+        struct td_connection *connections[] = {open_connection(&place, &silent), open_connection(&place, &other)};
         uint64_t began_ns = td_clock_ns();
         for (size_t k = 0; k < COUNT_OF(connections); k++)
             if (phases[i] != TD_PHASE_FIRST)
@@ -411,8 +409,7 @@ static void sent_bytes_are_counted(void **state)
     uint64_t before = td_connection_begin_long(&connection, sizeof bytes);
     for (int i = 1; i <= 5; i++) {
         assert_int_equal(send(pair.server, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
-        assert_true(td_connection_begin_long(&connection, sizeof bytes) - before ==
-                    (uint64_t)i * sizeof bytes);
+        assert_true(td_connection_begin_long(&connection, sizeof bytes) - before == (uint64_t)i * sizeof bytes);
     }
     size_t got = 0;
     while (got < 5 * sizeof bytes) {

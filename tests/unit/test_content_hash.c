@@ -34,8 +34,7 @@ ssize_t __wrap_pread64(int fd, void *out, size_t len, off_t off)
             return -1;
         }
     }
-    return __real_pread64(fd, out, len > 1000 && incident.calls % 3 == 0 ? len / 2 : len,
-                          off); /* short too */
+    return __real_pread64(fd, out, len > 1000 && incident.calls % 3 == 0 ? len / 2 : len, off); /* short too */
 }
 
 /* ---- a file -------------------------------------------------------------------------------------------- */
@@ -255,8 +254,7 @@ static void a_file_that_changes_meanwhile_has_no_sum(void **state)
             place_close(&place);
         }
     }
-    place_open(
-        &place); /* the inode that was opened keeps its bytes, but its ctime shows that it lost its name */
+    place_open(&place); /* the inode that was opened keeps its bytes, but its ctime shows that it lost its name */
     write_pattern(&place, "f", 4 * read_bytes);
     incident.at = 2;
     incident.what = replace;
@@ -351,8 +349,7 @@ static void the_page_cache_is_left_as_it_was(void **state)
     assert_int_equal(fsync(fd), 0); /* what is not written yet could not leave anyway */
     (void)close(fd);
     size_t before = resident_pages(path, len);
-    CHECK(before > pages * 3 / 4, "%zu of %zu pages", before,
-          pages); /* a busy kernel may take some at any time */
+    CHECK(before > pages * 3 / 4, "%zu of %zu pages", before, pages); /* a busy kernel may take some at any time */
     assert_true(hash(&place, "f"));
     size_t after = resident_pages(path, len);
     CHECK(after > pages * 3 / 4, "%zu of %zu pages stayed", after, pages);
@@ -376,26 +373,20 @@ static void names_of_blobs(void **state)
         enum td_blob_name kind;
         bool fits;
     } cases[] = {
-        {"models--a--b/snapshots/c/x",
-         "../../blobs/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", TD_BLOB_NAME_SHA256,
-         true},
+        {"models--a--b/snapshots/c/x", "../../blobs/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+         TD_BLOB_NAME_SHA256, true},
         {"models--a--b/snapshots/c/d/x",
-         "../../../blobs/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ac",
-         TD_BLOB_NAME_SHA256, false},
-        {"models--a--b/snapshots/c/y", "../../blobs/f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f",
-         TD_BLOB_NAME_GIT_SHA1, true},
-        {"models--a--b/snapshots/c/z", "../../blobs/f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7e",
-         TD_BLOB_NAME_GIT_SHA1, false},
-        {"models--a--b/snapshots/c/v", "../../blobs/F2BA8F84AB5C1BCE84A7B441CB1959CFC7093B7F",
-         TD_BLOB_NAME_NONE, true},
-        {"models--a--b/snapshots/c/w", "../../blobs/f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7",
-         TD_BLOB_NAME_NONE, true},
-        {"models--a--b/snapshots/c/t",
-         "../../blobs/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad0", TD_BLOB_NAME_NONE,
+         "../../../blobs/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ac", TD_BLOB_NAME_SHA256, false},
+        {"models--a--b/snapshots/c/y", "../../blobs/f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f", TD_BLOB_NAME_GIT_SHA1,
          true},
+        {"models--a--b/snapshots/c/z", "../../blobs/f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7e", TD_BLOB_NAME_GIT_SHA1,
+         false},
+        {"models--a--b/snapshots/c/v", "../../blobs/F2BA8F84AB5C1BCE84A7B441CB1959CFC7093B7F", TD_BLOB_NAME_NONE, true},
+        {"models--a--b/snapshots/c/w", "../../blobs/f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7", TD_BLOB_NAME_NONE, true},
+        {"models--a--b/snapshots/c/t", "../../blobs/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad0",
+         TD_BLOB_NAME_NONE, true},
         {"models--a--b/snapshots/c/u", "../../blobs/abc", TD_BLOB_NAME_NONE, true},
-        {"elsewhere/x", "../models--a--b/blobs/f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7e", TD_BLOB_NAME_NONE,
-         true},
+        {"elsewhere/x", "../models--a--b/blobs/f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7e", TD_BLOB_NAME_NONE, true},
     };
     struct place place;
     char name[TD_SHA256_TEXT_BYTES];

@@ -8,8 +8,8 @@ static void check(double value, bool single, const char *wanted)
     struct td_buffer out;
     td_buffer_init(&out);
     td_write_decimal(&out, value, single);
-    CHECK(out.len == strlen(wanted) && memcmp(out.data, wanted, out.len) == 0, "%.*s, wanted %s",
-          (int)out.len, out.data, wanted);
+    CHECK(out.len == strlen(wanted) && memcmp(out.data, wanted, out.len) == 0, "%.*s, wanted %s", (int)out.len,
+          out.data, wanted);
     td_buffer_fini(&out);
 }
 

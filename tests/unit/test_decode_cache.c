@@ -125,8 +125,8 @@ static void a_part_is_made_once(void **state)
 
 static void check_failed(const struct asker *asker, enum td_code code)
 {
-    CHECK(!asker->ok && asker->err.code == code && asker->err.pos == 42, "code %d at %llu: %s",
-          asker->err.code, (unsigned long long)asker->err.pos, asker->err.message);
+    CHECK(!asker->ok && asker->err.code == code && asker->err.pos == 42, "code %d at %llu: %s", asker->err.code,
+          (unsigned long long)asker->err.pos, asker->err.message);
     assert_string_equal(asker->err.message, "the maker says why");
 }
 
@@ -219,12 +219,12 @@ static void check_gave_up(struct td_decode_cache *cache, const struct td_decode_
 {
     struct asker asker = {.cache = cache, .job = *job};
     ask(&asker);
-    CHECK(!asker.ok && asker.err.code == TD_RESOURCE_EXHAUSTED && strstr(asker.err.message, why) != NULL,
-          "code %d: %s", asker.err.code, asker.err.message);
+    CHECK(!asker.ok && asker.err.code == TD_RESOURCE_EXHAUSTED && strstr(asker.err.message, why) != NULL, "code %d: %s",
+          asker.err.code, asker.err.message);
 }
 
-/* For memory, for a part that another thread makes, for a maker's place: an error that passes. A part in use is never taken
- * away. */
+/* For memory, for a part that another thread makes, for a maker's place: an error that passes. A part in use is never
+ * taken away. */
 static void waiting_ends(void **state)
 {
     (void)state;
@@ -305,8 +305,7 @@ struct wanted {
     _Atomic bool may_look, may_end;
 };
 
-static bool look_whether_wanted(void *context, struct td_decoded_part *part, size_t *kept_bytes,
-                                struct td_error *err)
+static bool look_whether_wanted(void *context, struct td_decoded_part *part, size_t *kept_bytes, struct td_error *err)
 {
     struct wanted *w = context;
     (void)err;
@@ -326,8 +325,7 @@ static void a_part_is_wanted_by_who_waits(void **state)
         struct td_decode_cache *cache = open_cache(10000);
         _Atomic bool asked = true;
         struct wanted w = {.cache = cache, .cancel = {.is_asked = is_set, .context = &asked}};
-        struct td_decode_job job = {
-            .key = {.part = 1}, .need_bytes = 10, .make = look_whether_wanted, .context = &w};
+        struct td_decode_job job = {.key = {.part = 1}, .need_bytes = 10, .make = look_whether_wanted, .context = &w};
         struct asker askers[2];
         for (int i = 0; i <= others; i++)
             begin(&askers[i], cache, &job);

@@ -272,8 +272,7 @@ static void a_bomb_stops_at_its_size(void **state)
     uint8_t *zeros = calloc(1, 4000000);
     uint8_t *stored = deflate_all(zeros, 4000000, -15, &stored_len);
     struct td_blob *source = blob_of(stored, stored_len);
-    struct td_coding coding = {
-        .kind = TD_CODING_DEFLATE, .text = "", .size_bytes = 100, .stored_bytes = stored_len};
+    struct td_coding coding = {.kind = TD_CODING_DEFLATE, .text = "", .size_bytes = 100, .stored_bytes = stored_len};
     alloc_count_start();
     check_damage(source, &coding, "unpack to more");
     CHECK(alloc_count_get().peak_bytes < 400000, "%zu bytes", alloc_count_get().peak_bytes);
@@ -310,8 +309,7 @@ static uint64_t along(const struct chunked *c, uint32_t i)
 }
 
 /* Element by element: between the array and chunk `number`. */
-static void copy_elements(const struct chunked *c, uint32_t rank, size_t number, uint8_t *chunk,
-                          bool to_array)
+static void copy_elements(const struct chunked *c, uint32_t rank, size_t number, uint8_t *chunk, bool to_array)
 {
     uint64_t first[4];
     size_t n = number;
@@ -329,8 +327,7 @@ static void copy_elements(const struct chunked *c, uint32_t rank, size_t number,
             at = at * (size_t)c->shape[i] + (size_t)index[i];
         }
         if (inside)
-            memcpy(to_array ? c->bytes + 4 * at : chunk + 4 * e, to_array ? chunk + 4 * e : c->bytes + 4 * at,
-                   4);
+            memcpy(to_array ? c->bytes + 4 * at : chunk + 4 * e, to_array ? chunk + 4 * e : c->bytes + 4 * at, 4);
     }
 }
 
@@ -441,7 +438,8 @@ static void ranges_of_chunks(void **state)
         }
 }
 
-/* The sum at the end of the stream finds what inflating does not; only bits that pad the last byte of it mean nothing. */
+/* The sum at the end of the stream finds what inflating does not; only bits that pad the last byte of it mean nothing.
+ */
 static void every_bit_changed(const struct chunked *c)
 {
     uint8_t *bytes = (uint8_t *)(uintptr_t)c->source->bytes;
@@ -457,8 +455,8 @@ static void every_bit_changed(const struct chunked *c)
         assert_true(td_decode_cache_init(&cache, TD_DECODE_MEMORY_BYTES, NULL));
         assert_true(open_blob(c->source, &c->coding, &cache, &blob, NULL));
         bool ok = td_blob_read(blob, 0, got, c->len, &err);
-        CHECK(ok ? memcmp(got, c->bytes, c->len) == 0 : err.code == TD_FAILED_PRECONDITION, "bit %zu: %s",
-              bit, err.message);
+        CHECK(ok ? memcmp(got, c->bytes, c->len) == 0 : err.code == TD_FAILED_PRECONDITION, "bit %zu: %s", bit,
+              err.message);
         meaningless += ok;
         td_blob_unref(blob);
         td_decode_cache_fini(&cache);
@@ -528,15 +526,14 @@ static void every_allocation_may_fail(void **state)
             released = 0;
             alloc_count_start();
             alloc_fail_at(k);
-            bool ok = open_blob(which == 0 ? s.source : c->source, which == 0 ? &s.coding : &c->coding,
-                                &cache, &blob, &err) &&
+            bool ok = open_blob(which == 0 ? s.source : c->source, which == 0 ? &s.coding : &c->coding, &cache, &blob,
+                                &err) &&
                       td_blob_read(blob, which == 0 ? 2900000 : 1000, got, sizeof got, &err);
             alloc_fail_at(0);
             all_failed = alloc_count_get().calls < k;
             assert_true(ok || !all_failed);
             CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED, "%zu: %s", k, err.message);
-            CHECK(!ok || memcmp(got, which == 0 ? s.bytes + 2900000 : c->bytes + 1000, sizeof got) == 0,
-                  "%zu", k);
+            CHECK(!ok || memcmp(got, which == 0 ? s.bytes + 2900000 : c->bytes + 1000, sizeof got) == 0, "%zu", k);
             td_blob_unref(blob);
             assert_int_equal(released, 1);
             td_decode_cache_fini(&cache);
@@ -615,8 +612,8 @@ static void run_readings(struct reading *readings, size_t count)
     }
 }
 
-/* Readers in threads, of ten tensors of which every fourth is damaged, in memory for the making of two: they make parts, wait
- * for others, wait for memory and fail, and what lives is the cache alone. */
+/* Readers in threads, of ten tensors of which every fourth is damaged, in memory for the making of two: they make
+ * parts, wait for others, wait for memory and fail, and what lives is the cache alone. */
 static void memory_is_bounded_whoever_reads(void **state)
 {
     (void)state;
@@ -633,8 +630,8 @@ static void memory_is_bounded_whoever_reads(void **state)
         codings[i].crc32 ^= i % 4 == 3;
     }
     for (size_t i = 0; i < THREADS; i++) {
-        readings[i] = (struct reading){
-            .want = s.bytes, .off = i * 1000, .damaged = i % TENSORS % 4 == 3, .may_be_busy = true};
+        readings[i] =
+            (struct reading){.want = s.bytes, .off = i * 1000, .damaged = i % TENSORS % 4 == 3, .may_be_busy = true};
         assert_true(open_blob(s.source, &codings[i % TENSORS], &cache, &readings[i].blob, NULL));
     }
     alloc_count_start();
@@ -652,8 +649,8 @@ static void memory_is_bounded_whoever_reads(void **state)
     stream_destroy(&s);
 }
 
-/* Many readers of one tensor at once: its stored bytes are read once, be they inflated in one go or part by part. Where they
- * are damaged, they are read once in each way that there is memory for. */
+/* Many readers of one tensor at once: its stored bytes are read once, be they inflated in one go or part by part. Where
+ * they are damaged, they are read once in each way that there is memory for. */
 static void a_stream_is_inflated_once(void **state)
 {
     (void)state;
@@ -666,8 +663,8 @@ static void a_stream_is_inflated_once(void **state)
         struct counting source;
         counting_init(&source, s.source);
         s.coding.crc32 ^= damaged;
-        assert_true(td_decode_cache_init(
-            &cache, in_one_go ? (size_t)TD_DECODE_MEMORY_BYTES : (size_t)16 * 1024 * 1024, NULL));
+        assert_true(
+            td_decode_cache_init(&cache, in_one_go ? (size_t)TD_DECODE_MEMORY_BYTES : (size_t)16 * 1024 * 1024, NULL));
         cache.wait_ms = cache.made_ms = 600000;
         for (size_t k = 0; k < THREADS; k++) {
             readings[k] = (struct reading){.want = s.bytes, .off = k * 1000, .damaged = damaged != 0};
@@ -724,8 +721,8 @@ static void inflating_stops_when_nobody_waits(void **state)
     stream_destroy(&s);
 }
 
-/* An answer can need any number of parts, over and over when they lie across a transposed tensor. Once nobody waits for it, no
- * further one is made. What is there is still given. */
+/* An answer can need any number of parts, over and over when they lie across a transposed tensor. Once nobody waits for
+ * it, no further one is made. What is there is still given. */
 static void no_part_is_made_when_nobody_waits(void **state)
 {
     (void)state;

@@ -129,8 +129,8 @@ static void what_others_put_there_is_refused(void **state)
     tree_close(&place.tree);
 }
 
-/* Without the sticky bit others can move our sub-directory away and put their own there. A server that runs goes on with
- * its own; the next one refuses theirs, and takes no digest from it. */
+/* Without the sticky bit others can move our sub-directory away and put their own there. A server that runs goes on
+ * with its own; the next one refuses theirs, and takes no digest from it. */
 static void a_sub_directory_that_is_exchanged(void **state)
 {
     (void)state;

@@ -152,7 +152,8 @@ static void compacting_a_table_alone(void **state)
     td_digest_log_close(log);
 }
 
-/* Whichever step fails, the file is the old one or the new one, the log is given up, and nothing else is left behind. */
+/* Whichever step fails, the file is the old one or the new one, the log is given up, and nothing else is left behind.
+ */
 static void compacting_may_fail_anywhere(void **state)
 {
     (void)state;

@@ -39,16 +39,14 @@ static void decimal_numbers(void **state)
         size_t len = strlen(cases[i].text);
         uint64_t value = KEPT;
         uint64_t strict = KEPT;
-        CHECK(td_number_read(td_text_n(cases[i].text, len), cases[i].max, &value) == cases[i].ok, "%s",
-              cases[i].text);
+        CHECK(td_number_read(td_text_n(cases[i].text, len), cases[i].max, &value) == cases[i].ok, "%s", cases[i].text);
         CHECK(value == cases[i].value, "%s", cases[i].text);
-        CHECK(td_number_read_strict(td_text_n(cases[i].text, len), cases[i].max, &strict) == cases[i].strict,
-              "%s", cases[i].text);
+        CHECK(td_number_read_strict(td_text_n(cases[i].text, len), cases[i].max, &strict) == cases[i].strict, "%s",
+              cases[i].text);
         CHECK(strict == (cases[i].strict ? cases[i].value : KEPT), "%s", cases[i].text);
     }
     uint64_t value;
-    assert_true(td_number_read(td_text_n("12x", 2), 99, &value) &&
-                value == 12); /* what is behind it is not its */
+    assert_true(td_number_read(td_text_n("12x", 2), 99, &value) && value == 12); /* what is behind it is not its */
     assert_false(td_number_read(td_text_n(NULL, 0), 99, &value));
     assert_false(td_number_read(TD_TEXT("1\0"), 99, &value));
 }

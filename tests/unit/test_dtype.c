@@ -77,13 +77,12 @@ static void block_types_are_ggmls(void **state)
         const char *name;
         unsigned elems, bytes;
     } blocks[] = {
-        {"Q4_0", 32, 18},     {"Q4_1", 32, 20},    {"Q5_0", 32, 22},     {"Q5_1", 32, 24},
-        {"Q8_0", 32, 34},     {"Q8_1", 32, 36},    {"Q2_K", 256, 84},    {"Q3_K", 256, 110},
-        {"Q4_K", 256, 144},   {"Q5_K", 256, 176},  {"Q6_K", 256, 210},   {"Q8_K", 256, 292},
-        {"IQ2_XXS", 256, 66}, {"IQ2_XS", 256, 74}, {"IQ3_XXS", 256, 98}, {"IQ1_S", 256, 50},
-        {"IQ4_NL", 32, 18},   {"IQ3_S", 256, 110}, {"IQ2_S", 256, 82},   {"IQ4_XS", 256, 136},
-        {"IQ1_M", 256, 56},   {"TQ1_0", 256, 54},  {"TQ2_0", 256, 66},   {"MXFP4", 32, 17},
-        {"NVFP4", 64, 36},    {"Q1_0", 128, 18},   {"Q2_0", 64, 18},
+        {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},     {"Q5_1", 32, 24},    {"Q8_0", 32, 34},
+        {"Q8_1", 32, 36},   {"Q2_K", 256, 84},  {"Q3_K", 256, 110},   {"Q4_K", 256, 144},  {"Q5_K", 256, 176},
+        {"Q6_K", 256, 210}, {"Q8_K", 256, 292}, {"IQ2_XXS", 256, 66}, {"IQ2_XS", 256, 74}, {"IQ3_XXS", 256, 98},
+        {"IQ1_S", 256, 50}, {"IQ4_NL", 32, 18}, {"IQ3_S", 256, 110},  {"IQ2_S", 256, 82},  {"IQ4_XS", 256, 136},
+        {"IQ1_M", 256, 56}, {"TQ1_0", 256, 54}, {"TQ2_0", 256, 66},   {"MXFP4", 32, 17},   {"NVFP4", 64, 36},
+        {"Q1_0", 128, 18},  {"Q2_0", 64, 18},
     };
     for (size_t i = 0; i < COUNT_OF(blocks); i++) {
         const struct td_dtype *dtype = td_dtype_find(td_text_of(blocks[i].name));
@@ -116,10 +115,9 @@ static void packed_integers_are_onnxs(void **state)
 static void other_names_are_unknown(void **state)
 {
     (void)state;
-    static const char *const names[] = {
-        "",   "f32",  "F",    "F3",   "F321",        "F129",   "F32 ",         " F32",
-        "U1", "bf16", "BF",   "F8",   "F8_E4M3FN",   "F8_E4M", "F8_E5M2FNUZX", "q4_k",
-        "I3", "C129", "F64x", "INT8", "F8_E4M3FNUZZ"};
+    static const char *const names[] = {"",   "f32",  "F",    "F3",   "F321",        "F129",   "F32 ",         " F32",
+                                        "U1", "bf16", "BF",   "F8",   "F8_E4M3FN",   "F8_E4M", "F8_E5M2FNUZX", "q4_k",
+                                        "I3", "C129", "F64x", "INT8", "F8_E4M3FNUZZ"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
         CHECK(td_dtype_find(td_text_of(names[i])) == NULL, "%s", names[i]);
     assert_null(td_dtype_find(TD_TEXT("F32\0")));

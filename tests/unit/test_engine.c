@@ -14,8 +14,8 @@ static bool get_rules(const char *engine, const char *config, const struct tenso
 {
     td_error_init(err);
     td_arena_init(arena, 0);
-    bool ok = td_engine_rules(engine, td_text_n(config, config == NULL ? 0 : strlen(config)), &set->list, tp,
-                              arena, rules, err);
+    bool ok = td_engine_rules(engine, td_text_n(config, config == NULL ? 0 : strlen(config)), &set->list, tp, arena,
+                              rules, err);
     assert_int_equal(ok, err->code == TD_OK);
     return ok;
 }
@@ -38,9 +38,8 @@ static void names(void **state)
 static void tables_are_sound(void **state)
 {
     (void)state;
-    static const char config[] =
-        "{\"num_attention_heads\":8,\"hidden_size\":64,\"num_experts\":8,\"vocab_size\":64,"
-        "\"num_hidden_layers\":2,\"num_nextn_predict_layers\":2,%s\"architectures\":[\"%s\"]}";
+    static const char config[] = "{\"num_attention_heads\":8,\"hidden_size\":64,\"num_experts\":8,\"vocab_size\":64,"
+                                 "\"num_hidden_layers\":2,\"num_nextn_predict_layers\":2,%s\"architectures\":[\"%s\"]}";
     struct tensor_set set;
     tensor_set_init(&set, NULL, 0);
     for (size_t e = 0; e < COUNT_OF(tables); e++) {
@@ -67,8 +66,8 @@ static void tables_are_sound(void **state)
                 assert_string_equal(rules.rules[1].match, "model.layers.3.**");
             }
             for (size_t k = 0; ok && k < rules.count; k++)
-                CHECK(td_rule_check(&rules.rules[k]) == NULL, "%s: %s: %s", model->architecture,
-                      rules.rules[k].match, td_rule_check(&rules.rules[k]));
+                CHECK(td_rule_check(&rules.rules[k]) == NULL, "%s: %s: %s", model->architecture, rules.rules[k].match,
+                      td_rule_check(&rules.rules[k]));
             td_arena_fini(&arena);
         }
     }
@@ -155,10 +154,8 @@ static void refusals(void **state)
         {"vllm", NULL, 2, TD_FAILED_PRECONDITION, "no config.json"},
         {"vllm", "", 2, TD_FAILED_PRECONDITION, "config.json"},
         {"vllm", "{}", 2, TD_FAILED_PRECONDITION, "names no architecture"},
-        {"vllm", "{\"architectures\":[\"LlamaForCausalLM\"]}", 2, TD_FAILED_PRECONDITION,
-         "num_attention_heads"},
-        {"vllm", "{\"architectures\":[\"LlamaForCausalLM\"],\"n_head\":3}", 2, TD_FAILED_PRECONDITION,
-         "head_dim"},
+        {"vllm", "{\"architectures\":[\"LlamaForCausalLM\"]}", 2, TD_FAILED_PRECONDITION, "num_attention_heads"},
+        {"vllm", "{\"architectures\":[\"LlamaForCausalLM\"],\"n_head\":3}", 2, TD_FAILED_PRECONDITION, "head_dim"},
         {"vllm", "{\"architectures\":[\"LlamaForCausalLM\"],\"n_head\":4,\"n_head_kv\":3,\"head_dim\":8}", 2,
          TD_FAILED_PRECONDITION, "3 key-value heads"},
         {"vllm", "{\"architectures\":[\"Nova\"]}", 2, TD_FAILED_PRECONDITION,
@@ -185,8 +182,7 @@ static void refusals(void **state)
          TD_FAILED_PRECONDITION,
          "quantization_config, and the layout of quantised weights depends on how engine vllm runs them"},
         {"nano-vllm", qwen3_config, 9, TD_FAILED_PRECONDITION, "at most 8"},
-        {"nano-vllm", "{\"architectures\":[\"Qwen2ForCausalLM\"]}", 2, TD_FAILED_PRECONDITION,
-         "Qwen3ForCausalLM"},
+        {"nano-vllm", "{\"architectures\":[\"Qwen2ForCausalLM\"]}", 2, TD_FAILED_PRECONDITION, "Qwen3ForCausalLM"},
     };
     struct tensor_set set;
     tensor_set_init(&set, qwen3, COUNT_OF(qwen3));
@@ -194,8 +190,7 @@ static void refusals(void **state)
         struct td_arena arena;
         struct td_rule_list rules;
         struct td_error err;
-        CHECK(!get_rules(cases[i].engine, cases[i].config, &set, cases[i].tp, &arena, &rules, &err),
-              "case %zu", i);
+        CHECK(!get_rules(cases[i].engine, cases[i].config, &set, cases[i].tp, &arena, &rules, &err), "case %zu", i);
         CHECK(err.code == cases[i].code, "case %zu: %s", i, err.message);
         check_error(&err, 0, false, cases[i].word);
         CHECK(strstr(err.message, cases[i].word) != NULL, "case %zu, %s: %s", i, cases[i].word, err.message);
@@ -208,9 +203,8 @@ static void refusals(void **state)
 static void failing_allocations(void **state)
 {
     (void)state;
-    static const char config[] =
-        "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"n_head\":4,\"num_experts\":2,"
-        "\"num_nextn_predict_layers\":2,\"n_layer\":1}";
+    static const char config[] = "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"n_head\":4,\"num_experts\":2,"
+                                 "\"num_nextn_predict_layers\":2,\"n_layer\":1}";
     struct tensor_set set;
     bool ok = false;
     tensor_set_init(&set, qwen3, COUNT_OF(qwen3));
@@ -250,20 +244,18 @@ static uint64_t mix_fragment(uint64_t hash, const struct td_table_rule *rows)
     return hash;
 }
 
-/* Not what is right, but what was there when the revision was given: files' entity tags have the revision alone, so a table
- * that is changed without it would leave them as they were. */
+/* Not what is right, but what was there when the revision was given: files' entity tags have the revision alone, so a
+ * table that is changed without it would leave them as they were. */
 static void tables_are_those_of_the_revision(void **state)
 {
     (void)state;
     uint64_t hash = UINT64_C(14695981039346656037);
     for (size_t i = 0; i < COUNT_OF(tables); i++) {
-        hash = mix_number(mix_number(mix(hash, tables[i]->name), tables[i]->vocabulary_pad),
-                          tables[i]->max_tp_size);
+        hash = mix_number(mix_number(mix(hash, tables[i]->name), tables[i]->vocabulary_pad), tables[i]->max_tp_size);
         hash = mix_fragment(mix_number(hash, tables[i]->replicates_keys), tables[i]->any);
         for (size_t k = 0; k < tables[i]->model_count; k++) {
             const struct td_table_model *model = &tables[i]->models[k];
-            hash =
-                mix_number(mix_number(mix(hash, model->architecture), model->condition), model->particulars);
+            hash = mix_number(mix_number(mix(hash, model->architecture), model->condition), model->particulars);
             hash = mix(hash, model->model_type);
             for (size_t f = 0; f < TD_TABLE_MAX_FRAGMENTS && model->fragments[f] != NULL; f++)
                 hash = mix_fragment(hash, model->fragments[f]);

@@ -24,8 +24,7 @@ static void names_and_extensions(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         CHECK(td_has_extension(cases[i].name, cases[i].extension) == cases[i].has, "%s", cases[i].name);
-        CHECK(td_has_extension_any_case(cases[i].name, cases[i].extension) == cases[i].any_case, "%s",
-              cases[i].name);
+        CHECK(td_has_extension_any_case(cases[i].name, cases[i].extension) == cases[i].any_case, "%s", cases[i].name);
     }
 }
 

@@ -131,8 +131,7 @@ static void guard_is_per_thread(void **state)
     map(&mapped);
     assert_int_equal(ftruncate(mapped.fd, (off_t)PAGE * 4), 0);
     for (size_t i = 0; i < THREADS; i++) {
-        copiers[i] =
-            (struct copier){.bytes = mapped.bytes + PAGE * (i % 2 == 0 ? 0 : 5), .readable = i % 2 == 0};
+        copiers[i] = (struct copier){.bytes = mapped.bytes + PAGE * (i % 2 == 0 ? 0 : 5), .readable = i % 2 == 0};
         assert_int_equal(pthread_create(&threads[i], NULL, copy_often, &copiers[i]), 0);
     }
     for (size_t i = 0; i < THREADS; i++) {

@@ -282,8 +282,7 @@ static void only_writers_break_leases(void **state)
     td_mapping_cache_break_leases(&place.cache, note_cut, &cuts);
     assert_int_equal(cuts.count, 0);
     assert_true(holds(blob, FILE_BYTES, 0) && holds(second, FILE_BYTES, 1));
-    assert_true(td_blob_unchanged(blob) &&
-                td_blob_unchanged(second)); /* ... nor do they end an answer that copies */
+    assert_true(td_blob_unchanged(blob) && td_blob_unchanged(second)); /* ... nor do they end an answer that copies */
     assert_int_equal(watched_count(&place), grants_leases(&place) ? 0 : 2);
     td_blob_unref(blob);
     td_blob_unref(second);
@@ -404,22 +403,17 @@ static void threads_share_the_cache(void **state)
     assert_true(shared.wrong == 0);
     assert_true(shared.good > 100);
     assert_true(mapped_count(&place) <= 5);
-    print_message("%llu reads, %llu refused\n", (unsigned long long)shared.good,
-                  (unsigned long long)shared.changed);
+    print_message("%llu reads, %llu refused\n", (unsigned long long)shared.good, (unsigned long long)shared.changed);
     close_place(&place);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(writer_waits_for_the_last_blob),
-        cmocka_unit_test(writer_does_not_wait_for_copies),
-        cmocka_unit_test(no_lease_where_others_write_unseen),
-        cmocka_unit_test(unheard_writes_are_changes),
-        cmocka_unit_test(open_writer_means_no_lease),
-        cmocka_unit_test(only_writers_break_leases),
-        cmocka_unit_test(many_leases_break_at_once),
-        cmocka_unit_test(threads_share_the_cache),
+        cmocka_unit_test(writer_waits_for_the_last_blob),     cmocka_unit_test(writer_does_not_wait_for_copies),
+        cmocka_unit_test(no_lease_where_others_write_unseen), cmocka_unit_test(unheard_writes_are_changes),
+        cmocka_unit_test(open_writer_means_no_lease),         cmocka_unit_test(only_writers_break_leases),
+        cmocka_unit_test(many_leases_break_at_once),          cmocka_unit_test(threads_share_the_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,11 +60,9 @@ static void cap_evicts_the_oldest(void **state)
         td_blob_unref(map(&place, i));
     td_blob_unref(map(&place, 0)); /* now 1 is the oldest */
     td_blob_unref(map(&place, 3));
-    assert_true(is_mapped(&place, 0) && !is_mapped(&place, 1) && is_mapped(&place, 2) &&
-                is_mapped(&place, 3));
+    assert_true(is_mapped(&place, 0) && !is_mapped(&place, 1) && is_mapped(&place, 2) && is_mapped(&place, 3));
     td_blob_unref(map(&place, 4));
-    assert_true(is_mapped(&place, 0) && !is_mapped(&place, 2) && is_mapped(&place, 3) &&
-                is_mapped(&place, 4));
+    assert_true(is_mapped(&place, 0) && !is_mapped(&place, 2) && is_mapped(&place, 3) && is_mapped(&place, 4));
     td_blob_unref(map(&place, 1));
     assert_true(!is_mapped(&place, 0) && is_mapped(&place, 1));
     assert_int_equal(mapped_count(&place), 3);
@@ -256,7 +254,8 @@ static void changes_are_noticed(void **state)
     }
 }
 
-/* Without a watch nobody can tell a write whose mtime was put back from a link: an answer that runs is then broken off. */
+/* Without a watch nobody can tell a write whose mtime was put back from a link: an answer that runs is then broken off.
+ */
 static void without_a_watch_a_change_is_a_change(void **state)
 {
     (void)state;
@@ -326,8 +325,8 @@ static void reading_past_a_new_end_fails(void **state)
     close_place(&place);
 }
 
-/* Runs of a mapping in one go: short ones are copied from it, long ones are read from the file. A file that shrank is an
- * error for both. */
+/* Runs of a mapping in one go: short ones are copied from it, long ones are read from the file. A file that shrank is
+ * an error for both. */
 static void runs_of_a_mapping_are_gathered(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* One model by every name and on every side: native paths, the Hub's, S3's, and a browser's. What the Hub answers for ids of
- * one segment and for pages at /org/name: huggingface.co (gpt2, openai-community/gpt2); RFC 9110 section 12.5.1 (Accept). */
+/* One model by every name and on every side: native paths, the Hub's, S3's, and a browser's. What the Hub answers for
+ * ids of one segment and for pages at /org/name: huggingface.co (gpt2, openai-community/gpt2); RFC 9110 section 12.5.1
+ * (Accept). */
 #include "api/find_name.h"
 
 #include "tests/unit/api_place.h"

@@ -1,5 +1,5 @@
-/* What is told while no scan has succeeded yet: why, and that nothing is published. A directory that cannot be listed is made
- * by wrapping fdopendir, which a scan alone calls. */
+/* What is told while no scan has succeeded yet: why, and that nothing is published. A directory that cannot be listed
+ * is made by wrapping fdopendir, which a scan alone calls. */
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
 

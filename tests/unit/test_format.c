@@ -209,8 +209,7 @@ static void only_bare_tensors_are(void **state)
         td_manifest_init(&manifest, limits.max_memory_bytes);
         (void)snprintf(name, sizeof name, "%s%s", cases[i].file, cases[i].extension);
         CHECK(td_format_parse(name, &input, &limits, &format, &manifest, &err), "%s", err.message);
-        CHECK(strcmp(manifest.tensors[0].name, cases[i].tensor) == 0, "%s: \"%s\"", name,
-              manifest.tensors[0].name);
+        CHECK(strcmp(manifest.tensors[0].name, cases[i].tensor) == 0, "%s: \"%s\"", name, manifest.tensors[0].name);
         assert_int_equal(manifest.tensors[0].name_len, strlen(cases[i].tensor));
         td_manifest_fini(&manifest);
         __real_free(bytes);

@@ -17,13 +17,7 @@ static uint64_t needed_bytes(const struct td_manifest *m, const char *bytes, siz
 /* ---- files by the real writer -------------------------------------------------------------------------- */
 
 static const char *const fixtures[] = {
-    "types",
-    "values",
-    "alignment",
-    "none",
-    "split-00001-of-00003",
-    "split-00002-of-00003",
-    "split-00003-of-00003",
+    "types",    "values", "alignment", "none", "split-00001-of-00003", "split-00002-of-00003", "split-00003-of-00003",
     "version2",
 };
 

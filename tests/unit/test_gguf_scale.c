@@ -152,8 +152,7 @@ static void memory_limit_is_a_limit(void **state)
         limits.max_memory_bytes = limit;
         parse_input(&td_format_gguf, &input, &limits, &p);
         assert_int_equal(p.err.code, p.ok ? TD_OK : TD_RESOURCE_EXHAUSTED);
-        CHECK(p.memory.peak_bytes <= limit + limit / 4 + 4096, "%zu bytes, limit %zu", p.memory.peak_bytes,
-              limit);
+        CHECK(p.memory.peak_bytes <= limit + limit / 4 + 4096, "%zu bytes, limit %zu", p.memory.peak_bytes, limit);
         refused += !p.ok;
         parsed_fini(&p);
     }
@@ -232,12 +231,9 @@ static void bad_136_a_million_names(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(headers_longer_than_a_window),
-        cmocka_unit_test(arrays_are_not_read_to_their_end),
-        cmocka_unit_test(header_limit_is_a_limit),
-        cmocka_unit_test(counts_past_the_limit_allocate_nothing),
-        cmocka_unit_test(memory_limit_is_a_limit),
-        cmocka_unit_test(bad_136_a_million_names),
+        cmocka_unit_test(headers_longer_than_a_window), cmocka_unit_test(arrays_are_not_read_to_their_end),
+        cmocka_unit_test(header_limit_is_a_limit),      cmocka_unit_test(counts_past_the_limit_allocate_nothing),
+        cmocka_unit_test(memory_limit_is_a_limit),      cmocka_unit_test(bad_136_a_million_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,18 +123,16 @@ static const struct gguf_case bad_cases[] = {
     BUILT("bad_121_2_32_minus_1_dimensions", build_121_most, 33, "\"a\" has 4294967295 dimensions"),
     ONE_TENSOR("bad_122_int64_max_times_2", 37, "not below 2^63", "a", 2, {INT64_MAX, 2}, G_I8, 0),
     ONE_TENSOR("bad_122_int64_max", 37, "not below 2^63", "a", 1, {INT64_MAX}, G_I8, 0),
-    ONE_TENSOR("bad_122_wraps_to_0", 37, "not below 2^63", "a", 3, {UINT64_C(1) << 32, UINT64_C(1) << 32, 2},
-               G_I8, 0), /* 2^32 * 2^32 * 2 wraps to 0 */
-    ONE_TENSOR("bad_122_negative", 37, "not below 2^63", "a", 2, {UINT64_MAX, UINT64_MAX}, G_I8,
-               0), /* -1 * -1 */
+    ONE_TENSOR("bad_122_wraps_to_0", 37, "not below 2^63", "a", 3, {UINT64_C(1) << 32, UINT64_C(1) << 32, 2}, G_I8,
+               0), /* 2^32 * 2^32 * 2 wraps to 0 */
+    ONE_TENSOR("bad_122_negative", 37, "not below 2^63", "a", 2, {UINT64_MAX, UINT64_MAX}, G_I8, 0), /* -1 * -1 */
     ONE_TENSOR("bad_122_bytes", 45, "more than 2^64-1 bytes", "a", 1, {UINT64_C(1) << 61}, G_I64, 0),
     ONE_TENSOR("bad_123_negative_beside_0", 37, "not below 2^63", "a", 2, {0, UINT64_MAX}, G_I8, 0),
-    ONE_TENSOR("bad_124_removed_type_31", 45, "type 31, which was removed or is not known", "a", 1, {32}, 31,
-               0),
+    ONE_TENSOR("bad_124_removed_type_31", 45, "type 31, which was removed or is not known", "a", 1, {32}, 31, 0),
     ONE_TENSOR("bad_124_type_43", 45, "type 43,", "a", 1, {32}, 43, 0),
     ONE_TENSOR("bad_124_type_2_32_minus_1", 45, "type 4294967295,", "a", 1, {32}, UINT32_MAX, 0),
-    ONE_TENSOR("bad_125_33_elements_of_Q4_0", 45,
-               "rows of 33 elements; of Q4_0 they must be a multiple of 32", "a", 1, {33}, G_Q4_0, 0),
+    ONE_TENSOR("bad_125_33_elements_of_Q4_0", 45, "rows of 33 elements; of Q4_0 they must be a multiple of 32", "a", 1,
+               {33}, G_Q4_0, 0),
     ONE_TENSOR("bad_125_rows_of_16", 53, "rows of 16 elements", "a", 2, {16, 2}, G_Q4_0,
                0), /* whole blocks, but not by row */
     ONE_TENSOR("bad_125_scalar", 37, "rows of 1 elements", "a", 0, {0}, G_Q4_0, 0),
@@ -145,12 +143,10 @@ static const struct gguf_case bad_cases[] = {
     BUILT("bad_128_offset_late", build_128_late, 82, "begins at data byte 64; it must begin at 32"),
     BUILT("bad_128_offset_overlaps", build_128_overlap, 82, "begins at data byte 0; it must begin at 32"),
     BUILT("bad_128_offset_unpadded", build_128_unpadded, 82, "begins at data byte 3;"),
-    ONE_TENSOR("bad_128_offset_of_the_first", 49, "begins at data byte 32; it must begin at 0", "a", 1, {3},
-               G_I8, 32),
+    ONE_TENSOR("bad_128_offset_of_the_first", 49, "begins at data byte 32; it must begin at 0", "a", 1, {3}, G_I8, 32),
     BUILT("bad_129_duplicate_tensor", build_129, 57, "two tensors are named \"a\""),
     BUILT("bad_130_name_of_64", build_130, 24, "a tensor's name of 64 bytes; it may have 63"),
-    BUILT("bad_130_name_of_2_64_minus_1", build_130_most, 24,
-          "a tensor's name of 18446744073709551615 bytes"),
+    BUILT("bad_130_name_of_2_64_minus_1", build_130_most, 24, "a tensor's name of 18446744073709551615 bytes"),
     BUILT("bad_131_name_with_nul", build_131, 24, "the tensor name \"a\" goes on after a NUL"),
     BUILT("bad_132_one_byte_short", build_132, 223, "which has 160 bytes at 64"),
     BUILT("bad_132_no_padding", build_132_nothing, 57, "before the padding to 32"),
@@ -215,8 +211,7 @@ static void bounds_that_are_good(void **state)
         td_buffer_putc(&file, 'k');
     put_u32(&file, V_BOOL);
     td_buffer_putc(&file, 1);
-    put_info(&file, (struct info){
-                        "012345678901234567890123456789012345678901234567890123456789012", 0, {0}, G_I8, 0});
+    put_info(&file, (struct info){"012345678901234567890123456789012345678901234567890123456789012", 0, {0}, G_I8, 0});
     td_buffer_reserve(&file, 1 << 24);
     put_padding(&file, 1 << 24);
     put_data(&file, 1);

@@ -139,8 +139,8 @@ static size_t random_text(uint64_t *seed, const char *const *alphabet, size_t le
 static void random_patterns_against_the_oracle(void **state)
 {
     (void)state;
-    static const char *const in_pattern[] = {
-        "a", "b", "\xc3\xa9", "\xe6\x97\xa5", "*", "*", "?", "?", "[", "]", "!", "^", "-", "\\"};
+    static const char *const in_pattern[] = {"a", "b", "\xc3\xa9", "\xe6\x97\xa5", "*", "*", "?", "?", "[", "]", "!",
+                                             "^", "-", "\\"};
     static const char *const in_text[] = {"a", "b", "\xc3\xa9", "\xe6\x97\xa5", "[", "]", "-", "\\", "*"};
     uint64_t seed = 42;
     size_t matches = 0;
@@ -154,9 +154,8 @@ static void random_patterns_against_the_oracle(void **state)
         assert_true(glob_oracle_points(pattern, pattern_len, &p) && glob_oracle_points(text, text_len, &t));
         bool wanted = glob_oracle(&p, &t);
         matches += wanted;
-        CHECK(td_glob_match(td_text_n(pattern, pattern_len), td_text_n(text, text_len)) == wanted,
-              "'%.*s' %s '%.*s'", (int)pattern_len, pattern, wanted ? "should match" : "should not match",
-              (int)text_len, text);
+        CHECK(td_glob_match(td_text_n(pattern, pattern_len), td_text_n(text, text_len)) == wanted, "'%.*s' %s '%.*s'",
+              (int)pattern_len, pattern, wanted ? "should match" : "should not match", (int)text_len, text);
     }
     assert_true(matches > ROUNDS / 50 && matches < ROUNDS / 2); /* the test is about something */
 }
@@ -179,8 +178,7 @@ static void stars_cost_pattern_times_text(void **state)
         memcpy(pattern + 3 * i, "*?a", 3);
     pattern[3 * STARS] = 'b';
     assert_false(td_glob_match(td_text_n(pattern, 3 * STARS + 1), td_text_n(text, TEXT)));
-    memset(pattern, '[',
-           sizeof pattern); /* brackets that never close: their ends must not be sought each time */
+    memset(pattern, '[', sizeof pattern); /* brackets that never close: their ends must not be sought each time */
     memset(text, '[', TEXT);
     pattern[0] = '*';
     pattern[3 * STARS] = 'b';

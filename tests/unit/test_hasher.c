@@ -378,8 +378,7 @@ static void a_blob_that_is_not_its_name(void **state)
     static const char *const blobs[] = {
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", /* as it should be */
         "f2ba8f84ab5c1bce84a7b441cb1959cfc7093b7f",                         /* git hash-object's */
-        "0000000000000000000000000000000000000000000000000000000000000000",
-        "ffffffffffffffffffffffffffffffffffffffff"};
+        "0000000000000000000000000000000000000000000000000000000000000000", "ffffffffffffffffffffffffffffffffffffffff"};
     struct place place;
     char path[200];
     char target[200];

@@ -102,11 +102,10 @@ static void one_fixture(const char *name)
     } else {
         CHECK(p.ok, "%s: %s at %" PRIu64, name, p.err.message, p.err.pos);
         const char *metadata = text[0] == 'M' ? text : strstr(text, "\nM\t");
-        size_t tensors_len =
-            metadata == NULL ? strlen(text) : (size_t)(metadata - text) + (*metadata == '\n');
+        size_t tensors_len = metadata == NULL ? strlen(text) : (size_t)(metadata - text) + (*metadata == '\n');
         char *listing = list_manifest(&p.manifest);
-        CHECK(strlen(listing) == tensors_len && memcmp(listing, text, tensors_len) == 0,
-              "%s: expected\n%.*sgot\n%s", name, (int)tensors_len, text, listing);
+        CHECK(strlen(listing) == tensors_len && memcmp(listing, text, tensors_len) == 0, "%s: expected\n%.*sgot\n%s",
+              name, (int)tensors_len, text, listing);
         free(listing);
         check_metadata(&p.manifest, text + tensors_len, name);
     }
@@ -241,8 +240,7 @@ static void every_byte_changed(void **state)
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         struct sample file = file_load(files[i]);
         check_each_flip(
-            &file, (struct changes){
-                       .step = SANITIZED ? 3 : 1, .by = by, .count = sizeof by, .unplaced = is_unplaced});
+            &file, (struct changes){.step = SANITIZED ? 3 : 1, .by = by, .count = sizeof by, .unplaced = is_unplaced});
     }
 }
 
@@ -263,8 +261,8 @@ static void checksums_cover_the_structure(void **state)
     }
     parse(&file, &p);
     assert_true(p.ok);
-    CHECK(unseen >= p.manifest.total_bytes && unseen < file.len - 300, "%zu of %zu bytes changed unseen",
-          unseen, file.len);
+    CHECK(unseen >= p.manifest.total_bytes && unseen < file.len - 300, "%zu of %zu bytes changed unseen", unseen,
+          file.len);
     parsed_fini(&p);
     __real_free(file.bytes);
 }
@@ -272,8 +270,7 @@ static void checksums_cover_the_structure(void **state)
 static void every_failing_allocation(void **state)
 {
     (void)state;
-    static const char *const files[] = {"small", "many_latest", "attributes_latest",
-                                        "types", "many",        "links"};
+    static const char *const files[] = {"small", "many_latest", "attributes_latest", "types", "many", "links"};
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         struct sample file = file_load(files[i]);
         assert_true(check_each_allocation(&file, TD_OK) >= 5);
@@ -293,8 +290,7 @@ static void memory_stays_within_its_limit(void **state)
         struct parsed p;
         parse_input(&td_format_hdf5, &input, &limits, &p);
         ok = p.ok;
-        CHECK(ok || p.err.code == TD_RESOURCE_EXHAUSTED, "%zu bytes: %s", limits.max_memory_bytes,
-              p.err.message);
+        CHECK(ok || p.err.code == TD_RESOURCE_EXHAUSTED, "%zu bytes: %s", limits.max_memory_bytes, p.err.message);
         CHECK(p.memory.peak_bytes <= limits.max_memory_bytes + 64 * 1024, "%zu bytes at a limit of %zu",
               p.memory.peak_bytes, limits.max_memory_bytes);
         refused += !ok;

@@ -1,6 +1,6 @@
-/* Chunk tables of HDF5 that lie. The files are h5py's (tests/data/make_hdf5.py: chunk_files), with one dataset "x" each; a test
- * changes a field at the place that the HDF5 File Format Specification (version 3) gives it, and makes the checksum right
- * again, so that nothing but the reader's own checks is in the way. */
+/* Chunk tables of HDF5 that lie. The files are h5py's (tests/data/make_hdf5.py: chunk_files), with one dataset "x"
+ * each; a test changes a field at the place that the HDF5 File Format Specification (version 3) gives it, and makes the
+ * checksum right again, so that nothing but the reader's own checks is in the way. */
 #include "parser/hdf5.h"
 #include "parser/hdf5_chunked.h"
 #include "storage/decoded.h"
@@ -24,7 +24,8 @@ static struct sample file_load(const char *name)
     return file;
 }
 
-/* Where structure number `nth` with this signature begins. Trees of version 1 have a type in their fifth byte: 1 for chunks. */
+/* Where structure number `nth` with this signature begins. Trees of version 1 have a type in their fifth byte: 1 for
+ * chunks. */
 static size_t find_structure(const struct sample *file, const char *letters, unsigned nth)
 {
     const uint8_t *p = file->bytes;
@@ -172,8 +173,7 @@ static bool decode(const struct sample *file, uint8_t **out, size_t *len, struct
 }
 
 /* Element i of 4 bytes is i, but those in [begin, end) of each of the rows [top, bottom), which are zeros. */
-static void check_matrix(const struct sample *file, uint32_t top, uint32_t bottom, uint32_t begin,
-                         uint32_t end)
+static void check_matrix(const struct sample *file, uint32_t top, uint32_t bottom, uint32_t begin, uint32_t end)
 {
     uint8_t *bytes;
     size_t len;
@@ -218,20 +218,19 @@ struct lie {
 };
 
 static const struct lie lies[] = {
-    /* B-tree of version 1: a node's prefix has 24 bytes, a key of rank 2 with its child 40: size, mask, three offsets */
+    /* B-tree of version 1: a node's prefix has 24 bytes, a key of rank 2 with its child 40: size, mask, three offsets
+     */
     {"chunks_tree", "TREE", 0, 24 + 40 + 16, 8, 0, 0, "one chunk is there twice"},
     {"chunks_tree", "TREE", 0, 24 + 8, 8, 1, 0, "a chunk begins between two"},
     {"chunks_tree", "TREE", 0, 24 + 16, 8, 3, 0, "a chunk begins between two"},
     {"chunks_tree", "TREE", 0, 24, 4, UINT32_MAX, 0, "of 32 bytes is stored in 4294967295"},
     {"chunks_tree", "TREE", 0, 24, 4, 32 + 8 + 1025, 0, "of 32 bytes is stored in 1065"},
-    {"chunks_tree", "TREE", 0, 24 + 4, 4, 7, 0,
-     "of 32 bytes is stored in"}, /* not filtered, and of another size */
+    {"chunks_tree", "TREE", 0, 24 + 4, 4, 7, 0, "of 32 bytes is stored in"}, /* not filtered, and of another size */
     {"chunks_tree", "TREE", 0, 24 + 32, 8, OUTSIDE, 0, "leaves the file"},
     {"chunks_tree", "TREE", 0, 24 + 32, 8, 4200, 0, "leaves the file"},
     {"chunks_tree", "TREE", 0, 24 + 32, 8, UINT64_MAX - 8, 0, "leaves the file"},
     {"chunks_tree", "TREE", 0, 4, 1, 0, 0, "a B-tree of another type"},
-    {"chunks_tree", "TREE", 0, 5, 1, 1, 0,
-     "B-tree node of chunks at address"}, /* chunks are taken for nodes */
+    {"chunks_tree", "TREE", 0, 5, 1, 1, 0, "B-tree node of chunks at address"}, /* chunks are taken for nodes */
     {"chunks_tree", "TREE", 0, 6, 2, UINT16_MAX, 0, "leaves the file"},
     {"chunks_tree_deep", "TREE", 0, 24 + 24, 8, ITSELF, 0, "used twice: a cycle"},
     {"chunks_tree_deep", "TREE", 0, 24 + 24, 8, NEXT, 0, "used twice: a cycle, or two owners"},
@@ -331,7 +330,8 @@ static void checksums_are_the_writers(void **state)
     }
 }
 
-/* Chunks beyond the shape are no part of the array, and those that are missing hold the fill value: what libhdf5 gives, too. */
+/* Chunks beyond the shape are no part of the array, and those that are missing hold the fill value: what libhdf5 gives,
+ * too. */
 static void chunks_outside_of_the_array(void **state)
 {
     (void)state;
@@ -511,26 +511,25 @@ static void chunks_are_counted(void **state)
 
 static uint64_t added; /* calls of td_h5_add_chunk */
 
-bool __real_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint64_t addr,
-                            uint64_t bytes, uint32_t skipped);
-bool __wrap_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint64_t addr,
-                            uint64_t bytes, uint32_t skipped);
-bool __wrap_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint64_t addr,
-                            uint64_t bytes, uint32_t skipped)
+bool __real_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint64_t addr, uint64_t bytes,
+                            uint32_t skipped);
+bool __wrap_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint64_t addr, uint64_t bytes,
+                            uint32_t skipped);
+bool __wrap_td_h5_add_chunk(struct td_h5_chunk_reader *r, const uint64_t *scaled, uint64_t addr, uint64_t bytes,
+                            uint32_t skipped)
 {
     added++;
     return __real_td_h5_add_chunk(r, scaled, addr, bytes, skipped);
 }
 
-/* Sixteen datasets, each of which says in 300 bytes that it has a few more chunks than the file has room for: as many are gone
- * through as the file's structure would have addresses for if it were read as often as it may be, not sixteen times as many. */
+/* Sixteen datasets, each of which says in 300 bytes that it has a few more chunks than the file has room for: as many
+ * are gone through as the file's structure would have addresses for if it were read as often as it may be, not sixteen
+ * times as many. */
 static void chunks_of_all_datasets_are_bounded(void **state)
 {
     (void)state;
     enum { DATASETS = 16, SIZE_BYTES = 1 << 20, DIMENSION = 300000, ELEM_BYTES = 4, ADDRESS_BYTES = 8 };
-    enum {
-        BUDGET_BYTES = 16 * SIZE_BYTES + 1024 * 1024
-    }; /* BUDGET_TIMES and BUDGET_BYTES_MIN of parser/hdf5_file.c */
+    enum { BUDGET_BYTES = 16 * SIZE_BYTES + 1024 * 1024 }; /* BUDGET_TIMES and BUDGET_BYTES_MIN of parser/hdf5_file.c */
     static const uint8_t size[] = {2, 0, 0, 0, 0, 0, 0, 0};
     struct sample file = file_load("chunks_implicit_many");
     for (unsigned i = 0; i < DATASETS; i++) {
@@ -550,8 +549,7 @@ static void chunks_of_all_datasets_are_bounded(void **state)
     added = 0;
     parse_input(&td_format_hdf5, &input, &limits, &p);
     CHECK(p.ok && p.manifest.tensor_count == DATASETS, "%s", p.err.message);
-    CHECK(strstr(p.manifest.tensors[0].reason, "leaves the file") != NULL, "%s",
-          p.manifest.tensors[0].reason);
+    CHECK(strstr(p.manifest.tensors[0].reason, "leaves the file") != NULL, "%s", p.manifest.tensors[0].reason);
     CHECK(strstr(p.manifest.tensors[DATASETS - 1].reason, "than are read") != NULL, "%s",
           p.manifest.tensors[DATASETS - 1].reason);
     CHECK(added >= SIZE_BYTES / ELEM_BYTES / 2 && added <= BUDGET_BYTES / ADDRESS_BYTES, "%" PRIu64, added);
@@ -561,7 +559,8 @@ static void chunks_of_all_datasets_are_bounded(void **state)
 
 /* ---- filters ------------------------------------------------------------------------------------------- */
 
-/* A filter's description: number, length of its name, flags, number of values; its name in 8 or 16 bytes; the values. */
+/* A filter's description: number, length of its name, flags, number of values; its name in 8 or 16 bytes; the values.
+ */
 static size_t filter_named(const struct sample *file, const char *name)
 {
     const uint8_t *p = memmem(file->bytes, file->len, name, strlen(name));
@@ -590,8 +589,7 @@ static void filters_with_wrong_parameters(void **state)
     put(&file, shuffle - 7, 1, 9); /* filters */
     check_refused(&file, "filters: version 1 is unknown, or the message is too short", "more than there are");
     put(&file, shuffle - 7, 1, 255);
-    check_refused(&file, "filters: version 1 is unknown, or the message is too short",
-                  "more than there may be");
+    check_refused(&file, "filters: version 1 is unknown, or the message is too short", "more than there may be");
     put(&file, shuffle - 7, 1, 3);
     put(&file, shuffle, 2, FILTER_DEFLATE);
     check_reason(&file, "compressed (gzip, gzip, fletcher32)", "deflated twice");
@@ -713,11 +711,10 @@ static void every_byte_changed(void **state)
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         struct sample file = file_load(files[i]);
         size_t begin = file.len > 1300 ? 400 : 0;
-        check_each_flip(&file, (struct changes){.begin = begin,
-                                                .step = SANITIZED ? 7 : 1,
-                                                .by = by,
-                                                .count = sizeof by,
-                                                .unplaced = is_unplaced});
+        check_each_flip(
+            &file,
+            (struct changes){
+                .begin = begin, .step = SANITIZED ? 7 : 1, .by = by, .count = sizeof by, .unplaced = is_unplaced});
     }
 }
 
@@ -735,18 +732,12 @@ static void every_allocation_and_read_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checksums_are_the_writers),
-        cmocka_unit_test(indexes_that_lie),
-        cmocka_unit_test(chunks_outside_of_the_array),
-        cmocka_unit_test(layouts_of_another_rank),
-        cmocka_unit_test(layouts_without_an_index),
-        cmocka_unit_test(chunks_are_counted),
-        cmocka_unit_test(chunks_of_all_datasets_are_bounded),
-        cmocka_unit_test(filters_with_wrong_parameters),
-        cmocka_unit_test(shuffled_by_more_than_there_is),
-        cmocka_unit_test(chunks_that_unpack_to_another_size),
-        cmocka_unit_test(chunks_with_a_wrong_checksum),
-        cmocka_unit_test(every_byte_changed),
+        cmocka_unit_test(checksums_are_the_writers),          cmocka_unit_test(indexes_that_lie),
+        cmocka_unit_test(chunks_outside_of_the_array),        cmocka_unit_test(layouts_of_another_rank),
+        cmocka_unit_test(layouts_without_an_index),           cmocka_unit_test(chunks_are_counted),
+        cmocka_unit_test(chunks_of_all_datasets_are_bounded), cmocka_unit_test(filters_with_wrong_parameters),
+        cmocka_unit_test(shuffled_by_more_than_there_is),     cmocka_unit_test(chunks_that_unpack_to_another_size),
+        cmocka_unit_test(chunks_with_a_wrong_checksum),       cmocka_unit_test(every_byte_changed),
         cmocka_unit_test(every_allocation_and_read_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

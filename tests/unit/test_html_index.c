@@ -1,5 +1,5 @@
-/* Pages for browsers and for clients that follow links: WHATWG HTML (escaping), RFC 3986 (hrefs), RFC 9110 section 12.5.1
- * (Accept); fsspec's http file system takes every href="..." of a page for a file of the folder. */
+/* Pages for browsers and for clients that follow links: WHATWG HTML (escaping), RFC 3986 (hrefs), RFC 9110
+ * section 12.5.1 (Accept); fsspec's http file system takes every href="..." of a page for a file of the folder. */
 #include "core/log.h"
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
@@ -42,8 +42,7 @@ static void hrefs(const char *page, char out[1024])
     assert_non_null(table);
     for (const char *at = strstr(table, "href=\""); at != NULL; at = strstr(at, "href=\"")) {
         at += strlen("href=\"");
-        used += (size_t)snprintf(out + used, 1024 - used, "%s%.*s", used > 0 ? " " : "",
-                                 (int)strcspn(at, "\""), at);
+        used += (size_t)snprintf(out + used, 1024 - used, "%s%.*s", used > 0 ? " " : "", (int)strcspn(at, "\""), at);
     }
 }
 
@@ -57,8 +56,8 @@ static void expect_page(struct place *place, const char *target, const char *acc
     loopback_ask(&place->loop, "GET", target, line, &answer);
     CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
     CHECK(strcmp(answer.response.content_type, "text/html; charset=utf-8") == 0, "%s", target);
-    CHECK(strstr(answer_header(&answer, "Content-Security-Policy", buffer), "default-src 'none'") != NULL,
-          "%s", target);
+    CHECK(strstr(answer_header(&answer, "Content-Security-Policy", buffer), "default-src 'none'") != NULL, "%s",
+          target);
     CHECK(strcmp(answer_header(&answer, "X-Content-Type-Options", buffer), "nosniff") == 0, "%s", target);
     CHECK(strstr(answer.body, "http:") == NULL, "%s names an address", target);
     CHECK(strstr(answer.body, place->tree.path) == NULL, "%s", target);
@@ -116,12 +115,10 @@ static void links_lead_somewhere(void **state)
 static void hostile_names_are_text(void **state)
 {
     (void)state;
-    static const char *const targets[] = {"/models/", "/models/" EVIL_HREF "/",
-                                          "/models/" EVIL_HREF "/files/",
+    static const char *const targets[] = {"/models/", "/models/" EVIL_HREF "/", "/models/" EVIL_HREF "/files/",
                                           "/models/" EVIL_HREF "/files/" EVIL_HREF "/"};
-    static const char *const tags[] = {
-        "!DOCTYPE html", "html", "head", "meta", "title", "style", "body", "h1",
-        "table",         "tr",   "td",   "a",    "p",     "th"};
+    static const char *const tags[] = {"!DOCTYPE html", "html", "head", "meta", "title", "style", "body", "h1",
+                                       "table",         "tr",   "td",   "a",    "p",     "th"};
     struct place place;
     open_place(&place);
     for (size_t i = 0; i + 1 < COUNT_OF(targets); i++) {
@@ -134,8 +131,8 @@ static void hostile_names_are_text(void **state)
             bool known = false;
             const char *name = at[1] == '/' ? at + 2 : at + 1;
             for (size_t t = 0; t < COUNT_OF(tags); t++)
-                known = known || (strncmp(name, tags[t], strlen(tags[t])) == 0 &&
-                                  strchr(" >", name[strlen(tags[t])]) != NULL);
+                known = known ||
+                        (strncmp(name, tags[t], strlen(tags[t])) == 0 && strchr(" >", name[strlen(tags[t])]) != NULL);
             CHECK(known, "%s: %.40s", targets[i], at);
         }
         answer_fini(&answer);
@@ -157,11 +154,10 @@ static void expect_ways(struct place *place, const char *target, const char *wan
     CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
     const char *table = strstr(answer.body, "<table>");
     assert_non_null(table);
-    for (const char *at = strstr(answer.body, "href=\""); at != NULL && at < table;
-         at = strstr(at, "href=\"")) {
+    for (const char *at = strstr(answer.body, "href=\""); at != NULL && at < table; at = strstr(at, "href=\"")) {
         at += strlen("href=\"");
-        used += (size_t)snprintf(got + used, sizeof got - used, "%s%.*s", used > 0 ? " " : "",
-                                 (int)strcspn(at, "\""), at);
+        used +=
+            (size_t)snprintf(got + used, sizeof got - used, "%s%.*s", used > 0 ? " " : "", (int)strcspn(at, "\""), at);
     }
     CHECK(strcmp(got, wanted) == 0, "%s: %s, wanted %s", target, got, wanted);
     answer_fini(&answer);
@@ -211,8 +207,7 @@ static void refused_files_say_why(void **state)
     loopback_open(&place.loop, &place.tree);
     expect_text(&place, "/", "<a href=\"/models/bad/\">bad</a></td><td></td><td>x&lt;y&gt;.safetensors: ");
     expect_text(&place, "/", "good</a></td><td class=\"n\" title=\"8 bytes\">8 B</td><td>safetensors</td>");
-    expect_text(&place, "/",
-                "<a href=\"/models/part/\">part</a></td><td></td><td>model.safetensors.index.json: ");
+    expect_text(&place, "/", "<a href=\"/models/part/\">part</a></td><td></td><td>model.safetensors.index.json: ");
     expect_text(&place, "/models/good/files/", "git lfs pull");
     expect_text(&place, "/models/bad/files/",
                 "title=\"8 bytes\">8 B</td><td>header length 2407300897288910194 is larger");
@@ -268,9 +263,8 @@ static void no_page_where_there_is_no_folder(void **state)
         const char *target;
         int status;
     } cases[] = {
-        {"/models/org/m/files/none/", 404}, {"/models/org/m/files/a-b/", 404},
-        {"/models/org/m/files/a/x/", 404},  {"/models/org/m/files//", 404},
-        {"/models/org/m/files/a//", 404},   {"/models/org/m/files/../", 404},
+        {"/models/org/m/files/none/", 404}, {"/models/org/m/files/a-b/", 404}, {"/models/org/m/files/a/x/", 404},
+        {"/models/org/m/files//", 404},     {"/models/org/m/files/a//", 404},  {"/models/org/m/files/../", 404},
         {"/models/org/none/", 404},         {"/models/org/m/files/?x=1", 400},
     };
     struct place place;
@@ -307,16 +301,12 @@ static void datasets_are_found(void **state)
                 "/models/ns/m/ /datasets/ns/rows/resolve/main/ /datasets/" EVIL_HREF "/resolve/main/ "
                 "/datasets/ns/rows2/resolve/main/ /datasets/org/cached/resolve/main/");
     expect_page(&place, "/models/", "text/html", "/models/ns/m/");
-    expect_page(&place, "/datasets/org/cached/resolve/main/", "*/*",
-                "/datasets/org/cached/resolve/main/new.txt");
-    expect_page(&place, "/datasets/org/cached/resolve/" C0 "/", "*/*",
-                "/datasets/org/cached/resolve/" C0 "/old.txt");
+    expect_page(&place, "/datasets/org/cached/resolve/main/", "*/*", "/datasets/org/cached/resolve/main/new.txt");
+    expect_page(&place, "/datasets/org/cached/resolve/" C0 "/", "*/*", "/datasets/org/cached/resolve/" C0 "/old.txt");
     expect_page(&place, "/datasets/ns/rows/resolve/main/", "*/*",
                 "/datasets/ns/rows/resolve/main/data/ /datasets/ns/rows/resolve/main/train.parquet");
-    expect_page(&place, "/datasets/ns/rows/resolve/HEAD/data/", "*/*",
-                "/datasets/ns/rows/resolve/HEAD/data/a/");
-    expect_page(&place, "/datasets/ns/rows2/resolve/main/", "text/html",
-                "/datasets/ns/rows2/resolve/main/a-b");
+    expect_page(&place, "/datasets/ns/rows/resolve/HEAD/data/", "*/*", "/datasets/ns/rows/resolve/HEAD/data/a/");
+    expect_page(&place, "/datasets/ns/rows2/resolve/main/", "text/html", "/datasets/ns/rows2/resolve/main/a-b");
     expect_page(&place, "/ns/m/resolve/main/", "text/html",
                 "/ns/m/resolve/main/model.safetensors /ns/m/resolve/main/sub/");
     expect_page(&place, "/ns/m/raw/main/sub/", "text/html", "/ns/m/resolve/main/sub/x");
@@ -333,8 +323,8 @@ static void datasets_are_found(void **state)
     close_place(&place);
 }
 
-/* A revision that is made has no pages; nor is there one for what is no folder, or is asked for as a file. Errors are the
- * Hub's. */
+/* A revision that is made has no pages; nor is there one for what is no folder, or is asked for as a file. Errors are
+ * the Hub's. */
 static void no_page_below_other_paths_of_the_hub(void **state)
 {
     (void)state;
@@ -362,8 +352,7 @@ static void no_page_below_other_paths_of_the_hub(void **state)
         loopback_ask(&place.loop, "GET", cases[i].target, "Accept: text/html", &answer);
         CHECK(answer.response.status == 404, "%s: %d", cases[i].target, answer.response.status);
         const char *code = answer_header(&answer, "X-Error-Code", buffer);
-        CHECK(code == NULL ? cases[i].code == NULL
-                           : cases[i].code != NULL && strcmp(code, cases[i].code) == 0,
+        CHECK(code == NULL ? cases[i].code == NULL : cases[i].code != NULL && strcmp(code, cases[i].code) == 0,
               "%s: %s", cases[i].target, code == NULL ? "none" : code);
         answer_fini(&answer);
     }

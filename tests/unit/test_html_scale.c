@@ -1,5 +1,5 @@
-/* A folder of 150,000 files is one page: what it takes in memory, alone and many at once, that every file is on it, and that
- * any part of it can be read by itself. */
+/* A folder of 150,000 files is one page: what it takes in memory, alone and many at once, that every file is on it, and
+ * that any part of it can be read by itself. */
 #include "api/html_index.h"
 #include "api/html_view.h"
 #include "tests/unit/alloc_hooks.h"
@@ -189,8 +189,7 @@ static void check_numbered(const struct place *place, uint64_t off, size_t len)
 {
     char row[ROW_BYTES + 1];
     for (size_t i = 0; i < len; i++) {
-        (void)snprintf(row, sizeof row, "%0*llu\n", ROW_BYTES - 1,
-                       (unsigned long long)((off + i) / ROW_BYTES));
+        (void)snprintf(row, sizeof row, "%0*llu\n", ROW_BYTES - 1, (unsigned long long)((off + i) / ROW_BYTES));
         size_t from = (size_t)((off + i) % ROW_BYTES);
         size_t n = ROW_BYTES - from < len - i ? ROW_BYTES - from : len - i;
         CHECK(memcmp(place->window + i, row + from, n) == 0, "at %llu", (unsigned long long)off + i);
@@ -210,8 +209,7 @@ static void any_part_can_be_read(void **state)
     uint64_t seed = 7;
     open_place(&place, 1);
     page.snapshot = &place.snapshot;
-    (void)write_numbered(&page, page.first_row++,
-                         &page.head); /* the head looks like the row before the first */
+    (void)write_numbered(&page, page.first_row++, &page.head); /* the head looks like the row before the first */
     assert_true(td_html_view_create(&page, &blob, tag, &err));
     assert_true(blob->len_bytes == (uint64_t)ROWS * ROW_BYTES);
     rows_written = 0;
@@ -252,8 +250,7 @@ static void folders_below_are_skipped(void **state)
         td_response_fini(&response);
     }
     work = work_now() - work;
-    CHECK(work > 1000 && work < 1000 * (FILES / 6), "%llu blocks",
-          (unsigned long long)work); /* for 1,000 pages */
+    CHECK(work > 1000 && work < 1000 * (FILES / 6), "%llu blocks", (unsigned long long)work); /* for 1,000 pages */
     assert_false(ask(&place, "su", &response, &err));
     assert_int_equal(err.code, TD_NOT_FOUND);
     td_response_fini(&response);

@@ -93,8 +93,7 @@ static void headers_of_files(void **state)
     (void)commit_of(&place, "/api/models/ns/plain", commit);
     (void)snprintf(target, sizeof target, "/ns/plain/resolve/%s/a-b", commit);
     loopback_get(&place.loop, target, &answer);
-    assert_string_equal(answer_header(&answer, "Cache-Control", buffer),
-                        "public, max-age=31536000, immutable");
+    assert_string_equal(answer_header(&answer, "Cache-Control", buffer), "public, max-age=31536000, immutable");
     assert_string_equal(commit_header(&answer), commit);
     answer_fini(&answer);
     loopback_ask(&place.loop, "GET", target, "Range: bytes=1-9\nIf-Match: \"" ABC_SHA256 "\"", &answer);
@@ -128,9 +127,9 @@ static void head_is_get(void **state)
                                           "/api/models/ns/plain/refs",
                                           "/api/whoami-v2",
                                           "/api/none"};
-    static const char *const names[] = {
-        "Content-Type",  "ETag",         "Cache-Control",   "Accept-Ranges",         "Last-Modified",
-        "X-Repo-Commit", "X-Error-Code", "X-Error-Message", "X-Content-Type-Options"};
+    static const char *const names[] = {"Content-Type",          "ETag",          "Cache-Control", "Accept-Ranges",
+                                        "Last-Modified",         "X-Repo-Commit", "X-Error-Code",  "X-Error-Message",
+                                        "X-Content-Type-Options"};
     struct place place;
     open_hub(&place);
     for (size_t i = 0; i < COUNT_OF(targets); i++) {
@@ -145,8 +144,8 @@ static void head_is_get(void **state)
             char b[128];
             const char *of_get = answer_header(&get, names[h], a);
             const char *of_head = answer_header(&head, names[h], b);
-            CHECK((of_get == NULL) == (of_head == NULL) && (of_get == NULL || strcmp(of_get, of_head) == 0),
-                  "%s: %s", targets[i], names[h]);
+            CHECK((of_get == NULL) == (of_head == NULL) && (of_get == NULL || strcmp(of_get, of_head) == 0), "%s: %s",
+                  targets[i], names[h]);
         }
         answer_fini(&get);
         answer_fini(&head);

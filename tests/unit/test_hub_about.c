@@ -1,5 +1,5 @@
-/* What the Hub tells of a repository: members as huggingface_hub reads them (hf_api.py, ModelInfo), tags and their prefixes as
- * the Hub writes them. */
+/* What the Hub tells of a repository: members as huggingface_hub reads them (hf_api.py, ModelInfo), tags and their
+ * prefixes as the Hub writes them. */
 #include "tests/unit/hub_place.h"
 
 static const char card[] =
@@ -24,8 +24,7 @@ static void fill_about(const struct tree *tree)
     tree_text(tree, "ns/carded/README.md", card);
     tree_text(tree, "ns/carded/config.json", "{\"model_type\": \"bert\", \"time\": [0.0, Infinity]}");
     tree_simple(tree, "ns/diff/unet/model.safetensors", "w");
-    tree_text(tree, "ns/diff/model_index.json",
-              "{\"_class_name\": \"StableDiffusionPipeline\", \"unet\": [1]}");
+    tree_text(tree, "ns/diff/model_index.json", "{\"_class_name\": \"StableDiffusionPipeline\", \"unet\": [1]}");
     tree_simple(tree, "ns/lora/adapter_model.safetensors", "w");
     tree_text(tree, "ns/lora/adapter_config.json",
               "{\"base_model_name_or_path\": \"org/base\", \"r\": 8, \"task_type\": \"CAUSAL_LM\"}");
@@ -92,9 +91,8 @@ static void what_the_card_says_goes_first(void **state)
     cJSON *json = get_json(&place, "/api/models/ns/carded");
     expect_member(json, "pipeline_tag", "\"summarization\"");
     expect_member(json, "library_name", "\"setfit\"");
-    expect_tags(json,
-                "setfit safetensors bert summarization license:apache-2.0 en de merge a,b dataset:ns/rows "
-                "base_model:org/base");
+    expect_tags(json, "setfit safetensors bert summarization license:apache-2.0 en de merge a,b dataset:ns/rows "
+                      "base_model:org/base");
     expect_member(member(json, "cardData"), "language", "[\"en\",\"de\"]");
     expect_member(member(json, "cardData"), "released", "\"2024-01-31\"");
     cJSON_Delete(json);
@@ -113,8 +111,7 @@ static void other_libraries(void **state)
     cJSON_Delete(json);
     json = get_json(&place, "/api/models/ns/lora");
     expect_member(json, "library_name", "\"peft\"");
-    expect_member(json, "config",
-                  "{\"peft\":{\"base_model_name_or_path\":\"org/base\",\"task_type\":\"CAUSAL_LM\"}}");
+    expect_member(json, "config", "{\"peft\":{\"base_model_name_or_path\":\"org/base\",\"task_type\":\"CAUSAL_LM\"}}");
     cJSON_Delete(json);
     json = get_json(&place, "/api/models/ns/torch");
     expect_tags(json, "pytorch");
@@ -255,8 +252,7 @@ static void pages_keep_the_filters(void **state)
     assert_null(strstr(ids, "torch"));
     char query[1024] = "/api/models?limit=1";
     for (size_t i = 0; i < 15; i++)
-        (void)snprintf(query + strlen(query), sizeof query - strlen(query),
-                       "&search=ns%%2F&filter=safetensors");
+        (void)snprintf(query + strlen(query), sizeof query - strlen(query), "&search=ns%%2F&filter=safetensors");
     loopback_ask(&place.loop, "GET", query, "Host: h", &answer);
     assert_int_equal(answer.response.status, 400); /* rather than a list that looks whole */
     answer_fini(&answer);

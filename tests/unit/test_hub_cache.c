@@ -80,9 +80,8 @@ static void places_in_snapshots(void **state)
         struct td_hub_place place = {.below = ""};
         bool ok = td_hub_cache_place(cases[i].path, &place);
         CHECK(ok == (cases[i].folder != NULL), "%s", cases[i].path);
-        CHECK(!ok ||
-                  (strcmp(place.folder, cases[i].folder) == 0 && strcmp(place.below, cases[i].below) == 0 &&
-                   strcmp(place.id, cases[i].id) == 0 && strcmp(place.commit, cases[i].commit) == 0),
+        CHECK(!ok || (strcmp(place.folder, cases[i].folder) == 0 && strcmp(place.below, cases[i].below) == 0 &&
+                      strcmp(place.id, cases[i].id) == 0 && strcmp(place.commit, cases[i].commit) == 0),
               "%s: %s %s %s %s", cases[i].path, place.folder, place.below, place.id, place.commit);
     }
     char longest[PATH_MAX + 8] = "/models--o--n/snapshots/c1/";

@@ -1,8 +1,8 @@
 /* The Hub's errors, and whose a path is. */
 #include "tests/unit/hub_place.h"
 
-/* The order is repository, revision, entry. X-Repo-Commit goes with EntryNotFound: clients note by it that a file is not
- * there. */
+/* The order is repository, revision, entry. X-Repo-Commit goes with EntryNotFound: clients note by it that a file is
+ * not there. */
 static void errors_say_what_is_missing(void **state)
 {
     (void)state;
@@ -58,11 +58,10 @@ static void errors_say_what_is_missing(void **state)
         struct answer answer;
         char buffer[128];
         loopback_get(&place.loop, what, &answer);
-        CHECK(answer.response.status == cases[i].status, "%s: %d %s", what, answer.response.status,
-              answer.body);
+        CHECK(answer.response.status == cases[i].status, "%s: %d %s", what, answer.response.status, answer.body);
         const char *code = answer_header(&answer, "X-Error-Code", buffer);
-        CHECK((code == NULL) == (cases[i].code == NULL) && (code == NULL || strcmp(code, cases[i].code) == 0),
-              "%s: %s", what, code == NULL ? "no code" : code);
+        CHECK((code == NULL) == (cases[i].code == NULL) && (code == NULL || strcmp(code, cases[i].code) == 0), "%s: %s",
+              what, code == NULL ? "no code" : code);
         const char *message = answer_header(&answer, "X-Error-Message", buffer);
         CHECK(message != NULL, "%s", what);
         bool has_commit = code != NULL && strcmp(code, "EntryNotFound") == 0;
@@ -131,8 +130,8 @@ static void methods_that_have_no_place(void **state)
     close_place(&place);
 }
 
-/* {"error": "text"}, which clients show as it is (createApiError of @huggingface/hub, _format of huggingface_hub), whatever
- * part of the server it comes from; no code and no commit, as they are not of what is missing. */
+/* {"error": "text"}, which clients show as it is (createApiError of @huggingface/hub, _format of huggingface_hub),
+ * whatever part of the server it comes from; no code and no commit, as they are not of what is missing. */
 static void every_error_is_the_hubs(void **state)
 {
     (void)state;
@@ -164,12 +163,10 @@ static void every_error_is_the_hubs(void **state)
         struct answer answer;
         char buffer[128];
         loopback_ask(&place.loop, cases[i].method, what, cases[i].lines, &answer);
-        CHECK(answer.response.status == cases[i].status, "%s: %d %s", what, answer.response.status,
-              answer.body);
+        CHECK(answer.response.status == cases[i].status, "%s: %d %s", what, answer.response.status, answer.body);
         CHECK(strcmp(answer.response.content_type, "application/json") == 0, "%s", what);
         CHECK(answer_header(&answer, "X-Error-Code", buffer) == NULL, "%s", what);
-        CHECK((answer_header(&answer, "Content-Range", buffer) != NULL) == (cases[i].status == 416), "%s",
-              what);
+        CHECK((answer_header(&answer, "Content-Range", buffer) != NULL) == (cases[i].status == 416), "%s", what);
         cJSON *json = cJSON_Parse(answer.body);
         CHECK(json != NULL && cJSON_GetArraySize(json) == 1, "%s: %s", what, answer.body);
         CHECK(strstr(string_at(json, "error"), cases[i].part) != NULL, "%s: %s", what, answer.body);
@@ -251,8 +248,7 @@ static void a_wrong_revision_is_explained(void **state)
         CHECK(answer.response.status == 404, "%s: %d", target, answer.response.status);
         CHECK(strcmp(answer_header(&answer, "X-Error-Code", buffer), "RevisionNotFound") == 0, "%s", target);
         CHECK(strstr(answer.body, cases[i][2]) != NULL, "%s: %s", target, answer.body);
-        CHECK(strncmp(answer.body + strlen("{\"error\":\""), cases[i][0], strlen(cases[i][0])) == 0, "%s",
-              answer.body);
+        CHECK(strncmp(answer.body + strlen("{\"error\":\""), cases[i][0], strlen(cases[i][0])) == 0, "%s", answer.body);
         answer_fini(&answer);
     }
     close_place(&place);
@@ -339,8 +335,7 @@ static void names_that_mean_something(void **state)
         cJSON_Delete(json);
     }
     struct answer answer;
-    loopback_get(&place.loop, "/n/m/resolve/main/raw",
-                 &answer); /* no such repository n/m: it is n/m/resolve/main */
+    loopback_get(&place.loop, "/n/m/resolve/main/raw", &answer); /* no such repository n/m: it is n/m/resolve/main */
     assert_int_equal(answer.response.status, 404);
     answer_fini(&answer);
     /* ours stays ours, and as strict about parameters */

@@ -131,8 +131,8 @@ static void lists(void **state)
     tree_set_age(&place.tree, "solo/model.safetensors", 1000000000);
     loopback_rescan(&place.loop);
     struct answer answer;
-    loopback_ask(&place.loop, "GET", "/api/models?sort=lastModified&direction=-1&full=true&limit=1",
-                 "Host: h", &answer);
+    loopback_ask(&place.loop, "GET", "/api/models?sort=lastModified&direction=-1&full=true&limit=1", "Host: h",
+                 &answer);
     cJSON *json = cJSON_Parse(answer.body);
     answer_fini(&answer);
     expect_joined(json, "id", "local/solo");
@@ -211,8 +211,7 @@ static void hosts_in_links(void **state)
         loopback_ask(&place.loop, "GET", "/api/models?limit=1", cases[i].lines, &answer);
         const char *link = answer_header(&answer, "Link", buffer);
         CHECK((link == NULL) == (cases[i].begins == NULL), "%s: %s", cases[i].lines, link);
-        CHECK(answer.response.status == (cases[i].begins == NULL ? 400 : 200), "%s: %s", cases[i].lines,
-              answer.body);
+        CHECK(answer.response.status == (cases[i].begins == NULL ? 400 : 200), "%s: %s", cases[i].lines, answer.body);
         CHECK(link == NULL || strncmp(link, cases[i].begins, strlen(cases[i].begins)) == 0, "%s", link);
         const char *vary = answer_header(&answer, "Vary", buffer);
         CHECK((vary == NULL) == (cases[i].begins == NULL), "%s: %s", cases[i].lines, vary);
@@ -234,9 +233,8 @@ static void hosts_in_links(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(descriptions),     cmocka_unit_test(blobs_are_git_lfs),
-        cmocka_unit_test(refs_and_commits), cmocka_unit_test(lists),
-        cmocka_unit_test(pages_of_lists),   cmocka_unit_test(hosts_in_links),
+        cmocka_unit_test(descriptions), cmocka_unit_test(blobs_are_git_lfs), cmocka_unit_test(refs_and_commits),
+        cmocka_unit_test(lists),        cmocka_unit_test(pages_of_lists),    cmocka_unit_test(hosts_in_links),
     };
     td_log_set_level(TD_LOG_ERROR);
     return cmocka_run_group_tests(tests, NULL, NULL);

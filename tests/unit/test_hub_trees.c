@@ -18,8 +18,8 @@ static void describe_tree(const cJSON *array, char out[2048])
         CHECK(is_file || strcmp(string_at(item, "type"), "directory") == 0, "%s", string_at(item, "type"));
         CHECK(strspn(string_at(item, "oid"), "0123456789abcdef") == 40, "%s", string_at(item, "oid"));
         (void)number_at(item, "size");
-        used += (size_t)snprintf(out + used, 2048 - used, "%s%s%s", used > 0 ? " " : "",
-                                 string_at(item, "path"), is_file ? "" : "/");
+        used += (size_t)snprintf(out + used, 2048 - used, "%s%s%s", used > 0 ? " " : "", string_at(item, "path"),
+                                 is_file ? "" : "/");
     }
 }
 
@@ -45,8 +45,7 @@ static void trees(void **state)
     expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=True", all);
     expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=1", all);
     expect_tree(&place, "/api/models/ns/plain/tree/main", "a-b a.b a/ a0 model.safetensors sub dir/");
-    expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=False",
-                "a-b a.b a/ a0 model.safetensors sub dir/");
+    expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=False", "a-b a.b a/ a0 model.safetensors sub dir/");
     expect_tree(&place, "/api/models/ns/plain/tree/main/a", "a/x a/y/");
     expect_tree(&place, "/api/models/ns/plain/tree/main/a/?recursive=true", "a/x a/y/ a/y/z");
     expect_tree(&place, "/api/models/ns/plain/tree/main/a%2F?recursive=true", "a/x a/y/ a/y/z");
@@ -192,8 +191,8 @@ static void very_large_trees_have_pages(void **state)
     close_place(&place);
 }
 
-/* Large answers are counted together: beyond what there is for them there is a 503; small answers still come, and rank files,
- * which have their own. */
+/* Large answers are counted together: beyond what there is for them there is a 503; small answers still come, and rank
+ * files, which have their own. */
 static void memory_of_large_answers_is_bounded(void **state)
 {
     (void)state;
@@ -264,8 +263,7 @@ static void paths_info(void **state)
         {"paths=a-b&paths=a.b&expand=False", "a-b a.b", false},
         {"paths=a.b&paths=a-b", "a.b a-b", false},
         {"paths=a&paths=a%2F&paths=none&paths=a%2Fx", "a/ a/x", false},
-        {"paths=a.b&paths=none&paths=a&paths=a.b&paths=a-b&paths=a/&paths=none&paths=a.b", "a.b a/ a-b",
-         false},
+        {"paths=a.b&paths=none&paths=a&paths=a.b&paths=a-b&paths=a/&paths=none&paths=a.b", "a.b a/ a-b", false},
         {"{\"paths\":[\"a0\",\"a-b\",\"\\u0061-b\",\"a0\"]}", "a0 a-b", false},
         {"paths=sub+dir%2F%C3%A9%2B%252F%22%26.txt", "sub dir/\xc3\xa9+%2F\"&.txt", false},
         {"paths=a-b&expand=true", "a-b", true} /* as huggingface_hub has them, in this order */,

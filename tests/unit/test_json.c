@@ -33,8 +33,7 @@ static void must_accept(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(json_accept); i++) {
         struct td_error err;
-        CHECK(accepts(json_accept[i].text, json_accept[i].len, &err), "%s: %s", json_accept[i].text,
-              err.message);
+        CHECK(accepts(json_accept[i].text, json_accept[i].len, &err), "%s: %s", json_accept[i].text, err.message);
     }
 }
 
@@ -92,8 +91,8 @@ static void cjson_agrees(void **state)
         while (theirs && end < c->text + c->len && strchr(" \t\r\n", *end) != NULL && *end != '\0')
             end++;
         theirs = theirs && end == c->text + c->len;
-        CHECK(c->cjson_is_wrong || theirs == accept, "case %zu, cJSON %s: %s", i,
-              theirs ? "accepts" : "rejects", c->text);
+        CHECK(c->cjson_is_wrong || theirs == accept, "case %zu, cJSON %s: %s", i, theirs ? "accepts" : "rejects",
+              c->text);
     }
 }
 
@@ -146,8 +145,7 @@ static void nesting_is_bounded(void **state)
 static void tokens_come_in_order(void **state)
 {
     (void)state;
-    static const char text[] =
-        " { \"a\" : [ 1 , \"x\\n\" , true ] , \"b\\u0063\" : { } , \"n\" : null, \"f\":false } ";
+    static const char text[] = " { \"a\" : [ 1 , \"x\\n\" , true ] , \"b\\u0063\" : { } , \"n\" : null, \"f\":false } ";
     static const struct {
         enum td_json_token token;
         const char *value;
@@ -167,8 +165,7 @@ static void tokens_come_in_order(void **state)
         if (wanted[i].value != NULL) {
             assert_int_equal(json.value_len, strlen(wanted[i].value));
             assert_memory_equal(text + json.value, wanted[i].value, json.value_len);
-            assert_int_equal(json.escaped,
-                             wanted[i].token != TD_JSON_NUMBER && strchr(wanted[i].value, '\\') != NULL);
+            assert_int_equal(json.escaped, wanted[i].token != TD_JSON_NUMBER && strchr(wanted[i].value, '\\') != NULL);
         }
     }
     assert_int_equal(td_json_next(&json), TD_JSON_END); /* and stays there */
@@ -304,8 +301,7 @@ static void strings_decode(void **state)
         {"\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"", "\"\\/\b\f\n\r\t"},
         {"\"\\u0041\\u00e9\\u65e5\\ud83d\\ude00\"", "A\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80"},
         {"\"\\uD800\\uDC00\\uDBFF\\uDFFF\"", "\xf0\x90\x80\x80\xf4\x8f\xbf\xbf"},
-        {"\"\\u0001\\u007f\\u0080\\u07ff\\u0800\\uffff\"",
-         "\x01\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf"},
+        {"\"\\u0001\\u007f\\u0080\\u07ff\\u0800\\uffff\"", "\x01\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf"},
         {"\"\xc3\xa9x\\u0078\"", "\xc3\xa9xx"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -369,8 +365,7 @@ static void equals_compares_what_is_meant(void **state)
         struct td_error err = TD_ERROR_INIT;
         td_json_init(&json, td_text_of(cases[i].json), 0, &err);
         assert_int_equal(td_json_next(&json), TD_JSON_STRING);
-        CHECK(td_json_equals(&json, cases[i].text) == cases[i].equal, "%s and %s", cases[i].json,
-              cases[i].text);
+        CHECK(td_json_equals(&json, cases[i].text) == cases[i].equal, "%s and %s", cases[i].json, cases[i].text);
         size_t len = strlen(cases[i].text);
         char *exact = malloc(len + (len == 0)); /* without a terminator to stop at */
         assert_non_null(exact);
@@ -416,8 +411,7 @@ static void minify_settles_at_once(void **state)
         struct td_error err = TD_ERROR_INIT;
         td_buffer_init(&once);
         td_buffer_init(&twice);
-        CHECK(td_json_minify(td_text_n(c->text, c->len), &once, &err) == good, "%s: %s", c->text,
-              err.message);
+        CHECK(td_json_minify(td_text_n(c->text, c->len), &once, &err) == good, "%s: %s", c->text, err.message);
         if (good) {
             assert_true(once.len <= c->len);
             assert_true(td_json_minify(td_buffer_text(&once), &twice, &err));

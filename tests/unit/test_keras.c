@@ -82,9 +82,7 @@ static void other_archives_are_refused(void **state)
             .count = weights == NULL ? 1 : 2,
             .members = {
                 {.name = "metadata.json", .data = cases[i].metadata, .data_len = strlen(cases[i].metadata)},
-                {.name = "model.weights.h5",
-                 .data = weights,
-                 .data_len = weights == NULL ? 0 : strlen(weights)}}};
+                {.name = "model.weights.h5", .data = weights, .data_len = weights == NULL ? 0 : strlen(weights)}}};
         struct zip_file f = zip_build(&spec);
         check_refused((const char *)f.bytes, f.len, cases[i].says);
         __real_free(f.bytes);

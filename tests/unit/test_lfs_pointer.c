@@ -46,8 +46,7 @@ static void pointers_are_refused(void **state)
         (void)snprintf(target, sizeof target, "/ns/cloned/resolve/main/%s", paths[i / 2]);
         loopback_ask(&place.loop, methods[i % 2], target, "Range: bytes=0-9", &answer);
         CHECK(answer.response.status == 409, "%s: %d", target, answer.response.status);
-        CHECK(strstr(answer_header(&answer, "X-Error-Message", buffer), "Git LFS pointer") != NULL, "%s",
-              target);
+        CHECK(strstr(answer_header(&answer, "X-Error-Message", buffer), "Git LFS pointer") != NULL, "%s", target);
         assert_null(answer_header(&answer, "X-Error-Code", buffer));
         assert_null(answer_header(&answer, "ETag", buffer));
         CHECK(strstr(answer.body, "git lfs pull") != NULL, "%s", answer.body);
@@ -100,8 +99,8 @@ static void expect_errors(const cJSON *array, const char *name, const char *want
     {
         size_t used = strlen(got);
         if (cJSON_GetObjectItem(item, "error") != NULL)
-            (void)snprintf(got + used, sizeof got - used, "%s%s: %s", used > 0 ? "; " : "",
-                           string_at(item, name), string_at(item, "error"));
+            (void)snprintf(got + used, sizeof got - used, "%s%s: %s", used > 0 ? "; " : "", string_at(item, name),
+                           string_at(item, "error"));
     }
     CHECK(strcmp(got, wanted) == 0, "%s\nwanted %s", got, wanted);
 }

@@ -123,7 +123,8 @@ static void what_nobody_has_goes_first(void **state)
     td_lru_fini(&lru);
 }
 
-/* Held, they take their memory anyway: they stay to be shared, past the bound if need be. Without idle nobody is asked. */
+/* Held, they take their memory anyway: they stay to be shared, past the bound if need be. Without idle nobody is asked.
+ */
 static void what_somebody_has_stays(void **state)
 {
     (void)state;

@@ -36,8 +36,7 @@ static void names_have_parameters(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_made_revision revision = named(cases[i].name);
-        CHECK(revision.kind == cases[i].kind && revision.tp_size == cases[i].tp_size &&
-                  revision.rank == cases[i].rank,
+        CHECK(revision.kind == cases[i].kind && revision.tp_size == cases[i].tp_size && revision.rank == cases[i].rank,
               "%s", cases[i].name);
         assert_string_equal(td_engine_name(revision.engine), cases[i].engine);
     }
@@ -107,8 +106,8 @@ static void what_is_wrong_is_said(void **state)
         if (cases[i].part == NULL)
             CHECK(err.code == TD_OK, "%s: %s", cases[i].name, err.message);
         else
-            CHECK(err.code == TD_NOT_FOUND && strstr(err.message, cases[i].part) != NULL, "%s: %s",
-                  cases[i].name, err.message);
+            CHECK(err.code == TD_NOT_FOUND && strstr(err.message, cases[i].part) != NULL, "%s: %s", cases[i].name,
+                  err.message);
     }
     assert_string_equal(td_made_revision_names(0), "safetensors");
     assert_string_equal(td_made_revision_names(1), "tp{n}-rank{r}-{engine}");
@@ -132,8 +131,8 @@ static void commits_say_what_they_are(void **state)
         assert_int_equal(strlen(commits[i]), 40);
         assert_int_equal(strspn(commits[i], "0123456789abcdef"), 40);
         assert_true(td_made_revision_read_commit(text_of(commits[i]), &found));
-        CHECK(found.kind == revision.kind && found.engine == revision.engine &&
-                  found.tp_size == revision.tp_size && found.rank == revision.rank,
+        CHECK(found.kind == revision.kind && found.engine == revision.engine && found.tp_size == revision.tp_size &&
+                  found.rank == revision.rank,
               "%s", commits[i]);
         for (size_t k = 0; k < i; k++) /* the digests too: of two contents not even these are the same */
             CHECK(strncmp(commits[i], commits[k], 24) != 0, "%s %s", commits[i], commits[k]);
@@ -171,8 +170,7 @@ static void what_cannot_be_made_has_no_commit(void **state)
         char commit[TD_COMMIT_BYTES];
         struct td_made_revision revision;
         (void)snprintf(commit, sizeof commit, "%.24s%s", BASE, cases[i].parameters);
-        CHECK(td_made_revision_read_commit(text_of(commit), &revision) == cases[i].is_one, "%s",
-              cases[i].parameters);
+        CHECK(td_made_revision_read_commit(text_of(commit), &revision) == cases[i].is_one, "%s", cases[i].parameters);
         assert_false(td_made_revision_read_commit((struct td_text){.p = commit, .len = 39}, &revision));
         assert_false(td_made_revision_read_commit((struct td_text){.p = commit, .len = 41}, &revision));
         assert_false(td_made_revision_read_commit((struct td_text){.p = commit, .len = 0}, &revision));

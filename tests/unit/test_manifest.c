@@ -45,11 +45,10 @@ static void fill(struct td_manifest *manifest, const char *const *names, const u
     manifest->tensors = td_arena_array(&manifest->arena, count, sizeof *manifest->tensors);
     assert_non_null(manifest->tensors);
     for (size_t i = 0; i < count; i++)
-        manifest->tensors[i] =
-            (struct td_tensor){.name = td_arena_strndup(&manifest->arena, td_text_of(names[i])),
-                               .name_len = (uint32_t)strlen(names[i]),
-                               .nbytes = sizes != NULL ? sizes[i] : i,
-                               .offset = 1000 + i};
+        manifest->tensors[i] = (struct td_tensor){.name = td_arena_strndup(&manifest->arena, td_text_of(names[i])),
+                                                  .name_len = (uint32_t)strlen(names[i]),
+                                                  .nbytes = sizes != NULL ? sizes[i] : i,
+                                                  .offset = 1000 + i};
     manifest->tensor_count = count;
 }
 
@@ -172,9 +171,8 @@ static bool copy_all(struct td_manifest *to, struct td_tensor tensors[3], struct
     ok = td_manifest_copy_codings(to, &from, 1000, &codings, err);
     for (size_t i = 0; ok && i < 3; i++) {
         const char *name = td_arena_strndup(&to->arena, td_tensor_name(&from.tensors[i]));
-        ok = name != NULL
-                 ? td_manifest_copy_tensor(to, &from.tensors[i], name, codings, 1000, &tensors[i], err)
-                 : td_error_no_memory(err);
+        ok = name != NULL ? td_manifest_copy_tensor(to, &from.tensors[i], name, codings, 1000, &tensors[i], err)
+                          : td_error_no_memory(err);
     }
     td_manifest_fini(&from);
     return ok;
@@ -194,8 +192,7 @@ static void copies_outlive_what_they_came_from(void **state)
     assert_string_equal(t[0].coding->text, "chunked");
     assert_true(grid->shape[1] == 6 && grid->chunk_shape[0] == 2 && memcmp(grid->fill, "fill", 4) == 0);
     assert_true(grid->chunk_count == 2 && grid->chunks[0].bytes == 24 && grid->chunks[1].offset == 40);
-    assert_true(t[1].offset == 1001 && t[1].coding->base == 1050 && t[1].coding->number == 1 &&
-                t[1].alias_of == NULL);
+    assert_true(t[1].offset == 1001 && t[1].coding->base == 1050 && t[1].coding->number == 1 && t[1].alias_of == NULL);
     assert_string_equal(t[1].coding->text, "compressed (deflate)");
     assert_true(t[2].offset == 2002 && t[2].coding == NULL);
     assert_string_equal(t[2].reason, "why not");

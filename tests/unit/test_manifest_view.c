@@ -31,10 +31,8 @@ static void open_place(struct place *place)
         {" ", "F64", "[1,1,1,1,1,1,1,1]", 8},
     };
     for (size_t i = 0; i < COUNT_OF(tensors); i++) {
-        (void)snprintf(names[i], sizeof names[i], "model.layers.%zu.%s", i / 2,
-                       i % 2 == 0 ? "weight" : "bias");
-        tensors[i] =
-            (struct tree_tensor){names[i], i % 2 == 0 ? "BF16" : "F32", i % 2 == 0 ? "[2,2]" : "[2]", 8};
+        (void)snprintf(names[i], sizeof names[i], "model.layers.%zu.%s", i / 2, i % 2 == 0 ? "weight" : "bias");
+        tensors[i] = (struct tree_tensor){names[i], i % 2 == 0 ? "BF16" : "F32", i % 2 == 0 ? "[2,2]" : "[2]", 8};
     }
     tree_open(&place->tree);
     (void)tree_tensors(&place->tree, "org/big/model.safetensors", tensors, COUNT_OF(tensors),
@@ -202,10 +200,7 @@ static void windows_equal_the_whole(void **state)
     open_place(&place);
     static const char *const ids[] = {"org/big", "parted", "empty"};
     static const struct view_options options[] = {
-        {0},
-        {.match = "*weight"},
-        {.page_size = 300},
-        {.dtype = "F32", .page_size = 500, .after = "model.layers.3"}};
+        {0}, {.match = "*weight"}, {.page_size = 300}, {.dtype = "F32", .page_size = 500, .after = "model.layers.3"}};
     for (size_t m = 0; m < COUNT_OF(ids); m++) {
         for (size_t o = 0; o < COUNT_OF(options); o++) {
             const struct td_model *model = scanner_model(&place.scanner, ids[m]);
@@ -252,8 +247,7 @@ static bool take_page(char *text, char **tensors, size_t *tensors_len, struct td
     if (quote == token)
         return false;
     struct td_text listing = {.p = "listing", .len = 7};
-    assert_true(
-        td_page_token_read((struct td_text){.p = token, .len = (size_t)(quote - token)}, listing, after));
+    assert_true(td_page_token_read((struct td_text){.p = token, .len = (size_t)(quote - token)}, listing, after));
     assert_non_null(td_buffer_terminate(after));
     return true;
 }
@@ -289,8 +283,8 @@ static void check_pages(struct place *place, const char *id, struct view_options
         free(text);
         pages++;
     } while (more);
-    CHECK(joined.len == whole_len && (whole_len == 0 || memcmp(joined.data, whole, whole_len) == 0),
-          "%s, %zu", id, page_size);
+    CHECK(joined.len == whole_len && (whole_len == 0 || memcmp(joined.data, whole, whole_len) == 0), "%s, %zu", id,
+          page_size);
     td_buffer_fini(&joined);
     td_buffer_fini(&after);
     free(whole_text);
@@ -302,8 +296,7 @@ static void pages_join_to_the_whole(void **state)
     struct place place;
     open_place(&place);
     static const size_t sizes[] = {1, 7, 100, 699, 700, 701, 1399, 1400, 1401, 10000};
-    static const struct view_options filters[] = {
-        {0}, {.match = "*.weight"}, {.dtype = "F32"}, {.match = "none*"}};
+    static const struct view_options filters[] = {{0}, {.match = "*.weight"}, {.dtype = "F32"}, {.match = "none*"}};
     for (size_t f = 0; f < COUNT_OF(filters); f++)
         for (size_t i = 0; i < COUNT_OF(sizes); i++)
             if (sizes[i] > 1 || f == 2)
@@ -321,8 +314,7 @@ static void pages_continue_after_any_name(void **state)
     (void)state;
     static const struct {
         const char *after, *names;
-    } cases[] = {{"", "a b c d"}, {"a", "b c d"}, {"aa", "b c d"}, {"b", "c d"},
-                 {"c", "d"},      {"d", ""},      {"zz", ""}};
+    } cases[] = {{"", "a b c d"}, {"a", "b c d"}, {"aa", "b c d"}, {"b", "c d"}, {"c", "d"}, {"d", ""}, {"zz", ""}};
     struct place place;
     open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -371,12 +363,10 @@ static void filters_select(void **state)
         char *text = text_of(&place, "org/big", &cases[i].options);
         cJSON *json = parse(text);
         CHECK(whole_at(json, "matched_count") == cases[i].matched, "%zu: %s", i, text);
-        CHECK((size_t)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "tensors")) ==
-                  cases[i].matched,
-              "%zu", i);
+        CHECK((size_t)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "tensors")) == cases[i].matched, "%zu",
+              i);
         /* of the whole checkpoint, whatever is filtered */
-        assert_true(whole_at(json, "tensor_count") == 2 * LAYERS &&
-                    whole_at(json, "total_bytes") == c->total_bytes);
+        assert_true(whole_at(json, "tensor_count") == 2 * LAYERS && whole_at(json, "total_bytes") == c->total_bytes);
         cJSON_Delete(json);
         free(text);
         struct view_options page = cases[i].options;
@@ -400,8 +390,8 @@ static void hrefs_name_other_checkpoints(void **state)
     assert_int_equal(model->checkpoint_count, 2);
     struct view_options whole = {0};
     for (int round = 0; round < 2; round++) { /* rendered, and out of the cache */
-        char *text = view_flatten(
-            view_create(&place.cache, place.scanner.snapshot, model, &model->checkpoints[1], &whole));
+        char *text =
+            view_flatten(view_create(&place.cache, place.scanner.snapshot, model, &model->checkpoints[1], &whole));
         assert_non_null(strstr(text, "\"href\":\"/models/org/big/tensors/x?checkpoint=other.safetensors\""));
         free(text);
         text = text_of(&place, "org/big", NULL);
@@ -416,10 +406,9 @@ static void hrefs_survive_clients(void **state)
 {
     (void)state;
     static const struct tree_tensor dotted[] = {
-        {".", "U8", "[1]", 1},     {"..", "U8", "[1]", 1},      {"a/../b", "U8", "[1]", 1},
-        {"a/./b", "U8", "[1]", 1}, {"../x", "U8", "[1]", 1},    {"x/..", "U8", "[1]", 1},
-        {"...", "U8", "[1]", 1},   {"a..b/.c", "U8", "[1]", 1}, {"a//b", "U8", "[1]", 1},
-        {"/", "U8", "[1]", 1},     {"a.b", "U8", "[1]", 1},
+        {".", "U8", "[1]", 1},    {"..", "U8", "[1]", 1},   {"a/../b", "U8", "[1]", 1}, {"a/./b", "U8", "[1]", 1},
+        {"../x", "U8", "[1]", 1}, {"x/..", "U8", "[1]", 1}, {"...", "U8", "[1]", 1},    {"a..b/.c", "U8", "[1]", 1},
+        {"a//b", "U8", "[1]", 1}, {"/", "U8", "[1]", 1},    {"a.b", "U8", "[1]", 1},
     };
     struct tree tree;
     struct scanner scanner;
@@ -467,12 +456,9 @@ static void the_cache_changes_nothing(void **state)
     assert_true(td_view_cache_init(&cache));
     uint64_t seed = 12;
     for (int round = 0; round < 1000; round++) {
-        const struct td_model *model =
-            &scanner.snapshot->models[random_below(&seed, scanner.snapshot->model_count)];
-        char *cached =
-            view_flatten(view_create(&cache, scanner.snapshot, model, &model->checkpoints[0], &whole));
-        char *fresh =
-            view_flatten(view_create(NULL, scanner.snapshot, model, &model->checkpoints[0], &whole));
+        const struct td_model *model = &scanner.snapshot->models[random_below(&seed, scanner.snapshot->model_count)];
+        char *cached = view_flatten(view_create(&cache, scanner.snapshot, model, &model->checkpoints[0], &whole));
+        char *fresh = view_flatten(view_create(NULL, scanner.snapshot, model, &model->checkpoints[0], &whole));
         assert_string_equal(cached, fresh);
         free(cached);
         free(fresh);
@@ -520,8 +506,8 @@ static void *read_views(void *argument)
         struct td_blob *blob = NULL;
         struct td_error err = TD_ERROR_INIT;
         char window[3000];
-        if (!td_manifest_view_create(&reader->place->cache, snapshot, model, &model->checkpoints[0], &whole,
-                                     &blob, &err)) {
+        if (!td_manifest_view_create(&reader->place->cache, snapshot, model, &model->checkpoints[0], &whole, &blob,
+                                     &err)) {
             reader->wrong++;
             continue;
         }

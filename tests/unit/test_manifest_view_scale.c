@@ -63,8 +63,7 @@ static void memory_is_bounded(void **state)
         CHECK(round == 0 || alloc_count_get().live_bytes == 0, "round %d", round);
         assert_true(sums[round] == sums[0]);
         if (round == 0)
-            print_message("%d tensors, text of %llu bytes, peak %zu bytes\n", TENSORS,
-                          (unsigned long long)len, peak);
+            print_message("%d tensors, text of %llu bytes, peak %zu bytes\n", TENSORS, (unsigned long long)len, peak);
     }
     assert_true(len > (uint64_t)TENSORS * 100); /* far more than was ever held */
     alloc_count_start();
@@ -91,8 +90,7 @@ static void time_is_linear(void **state)
         seconds[i] = 1e9;
         for (int round = 0; round < 3; round++) {
             double before = cpu_seconds();
-            struct td_blob *blob =
-                view_create(NULL, scanner.snapshot, model, &model->checkpoints[0], &filtered);
+            struct td_blob *blob = view_create(NULL, scanner.snapshot, model, &model->checkpoints[0], &filtered);
             (void)read_all(blob, window, &sum);
             td_blob_unref(blob);
             double took = cpu_seconds() - before;
@@ -125,8 +123,7 @@ static void want_of_memory_is_an_error(void **state)
         struct td_error err = TD_ERROR_INIT;
         alloc_count_start();
         alloc_fail_at(k);
-        bool ok = td_manifest_view_create(NULL, scanner.snapshot, model, &model->checkpoints[0], &query,
-                                          &blob, &err);
+        bool ok = td_manifest_view_create(NULL, scanner.snapshot, model, &model->checkpoints[0], &query, &blob, &err);
         ok = ok && td_blob_read(blob, 0, window, (size_t)blob->len_bytes, &err);
         alloc_fail_at(0);
         if (blob != NULL)

@@ -66,8 +66,8 @@ static void every_status_of_ours_has_a_series(void **state)
     td_metrics_request(&text.metrics, TD_ROUTE_FILE, 299, 0, 0);
     const char *out = write_text(&text);
     for (size_t i = 0; i < COUNT_OF(statuses); i++) {
-        (void)snprintf(line, sizeof line, "tensord_http_requests_total{route=\"file\",code=\"%d\"} %zu",
-                       statuses[i], i + 1);
+        (void)snprintf(line, sizeof line, "tensord_http_requests_total{route=\"file\",code=\"%d\"} %zu", statuses[i],
+                       i + 1);
         has_line(out, line);
     }
     has_line(out, "tensord_http_requests_total{route=\"file\",code=\"other\"} 1");
@@ -99,13 +99,12 @@ static void cuts_and_gauges(void **state)
     td_metrics_cut(&text.metrics, TD_CUT_SLOW);
     atomic_store(&text.metrics.in_flight, 3);
     atomic_store(&text.metrics.connections, 4);
-    text.status =
-        (struct td_catalog_status){.ready = true,
-                                   .model_count = 5,
-                                   .tensor_count = UINT64_C(1) << 40,
-                                   .scan_count = 6,
-                                   .last_scan_ns = 1500000000,
-                                   .decoding = {.used_bytes = 7, .hits = 8, .misses = 9, .evictions = 10}};
+    text.status = (struct td_catalog_status){.ready = true,
+                                             .model_count = 5,
+                                             .tensor_count = UINT64_C(1) << 40,
+                                             .scan_count = 6,
+                                             .last_scan_ns = 1500000000,
+                                             .decoding = {.used_bytes = 7, .hits = 8, .misses = 9, .evictions = 10}};
     char *out = write_text(&text);
     has_line(out, "tensord_http_cut_transfers_total{reason=\"changed\"} 1");
     has_line(out, "tensord_http_cut_transfers_total{reason=\"damaged\"} 1");
@@ -154,9 +153,8 @@ static void check_sample(const char *line, const char *family, const char *type)
     CHECK(begins(name, family), "%s is not of %s", line, family);
     const char *suffix = name + strlen(family);
     bool histogram = strcmp(type, "histogram") == 0;
-    CHECK(histogram
-              ? strcmp(suffix, "_bucket") == 0 || strcmp(suffix, "_sum") == 0 || strcmp(suffix, "_count") == 0
-              : *suffix == '\0',
+    CHECK(histogram ? strcmp(suffix, "_bucket") == 0 || strcmp(suffix, "_sum") == 0 || strcmp(suffix, "_count") == 0
+                    : *suffix == '\0',
           "%s", line);
     size_t family_len = strlen(family);
     bool total = family_len > 6 && strcmp(family + family_len - 6, "_total") == 0;
@@ -186,8 +184,7 @@ static void every_line_is_well_formed(void **state)
     static struct text text;
     for (int route = 0; route < TD_ROUTE_COUNT; route++)
         for (int status = 100; status < 600; status++)
-            td_metrics_request(&text.metrics, (enum td_route)route, status, UINT64_C(1) << 50,
-                               UINT64_C(1) << 50);
+            td_metrics_request(&text.metrics, (enum td_route)route, status, UINT64_C(1) << 50, UINT64_C(1) << 50);
     char *out = write_text(&text);
     char family[128] = "";
     char type[32] = "";

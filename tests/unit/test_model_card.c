@@ -1,5 +1,5 @@
-/* Front matter as JSON: what scalars mean is example 10.9 of YAML 1.2.2 and js-yaml's tests; where the front matter is, is
- * huggingface_hub's REGEX_YAML_BLOCK. */
+/* Front matter as JSON: what scalars mean is example 10.9 of YAML 1.2.2 and js-yaml's tests; where the front matter is,
+ * is huggingface_hub's REGEX_YAML_BLOCK. */
 #include "parser/model_card.h"
 
 #include "core/json.h"
@@ -136,8 +136,8 @@ static void structures(void **state)
     (void)state;
     expect("---\nlicense: mit\ntags:\n- a\n- b: 1\n  c: [x, {y: z}]\n-\n---\n",
            "{\"license\":\"mit\",\"tags\":[\"a\",{\"b\":1,\"c\":[\"x\",{\"y\":\"z\"}]},null]}", NULL);
-    expect("---\n{\"a\": [], 1: {}, null: x, true: y}\n---\n",
-           "{\"a\":[],\"1\":{},\"null\":\"x\",\"true\":\"y\"}", NULL);
+    expect("---\n{\"a\": [], 1: {}, null: x, true: y}\n---\n", "{\"a\":[],\"1\":{},\"null\":\"x\",\"true\":\"y\"}",
+           NULL);
     expect("---\na: &anchor 1\n---\n", "{\"a\":1}", NULL);
     expect("---\na: {b: 1}\nc: {b: 1}\n---\n", "{\"a\":{\"b\":1},\"c\":{\"b\":1}}", NULL);
 }
@@ -237,9 +237,9 @@ static void the_length_as_json(void **state)
     }
 }
 
-/* Reads front matter of `count` directives, each with a tag handle of its own, between two texts. *calls: allocations. */
-static bool read_directives(const char *before, size_t count, const char *newline, size_t *calls,
-                            struct td_error *err)
+/* Reads front matter of `count` directives, each with a tag handle of its own, between two texts. *calls: allocations.
+ */
+static bool read_directives(const char *before, size_t count, const char *newline, size_t *calls, struct td_error *err)
 {
     struct td_buffer text;
     struct td_buffer json;
@@ -259,8 +259,8 @@ static bool read_directives(const char *before, size_t count, const char *newlin
     return ok;
 }
 
-/* libyaml compares each %TAG with all before it, wherever they stand, so that a megabyte of them took 17 seconds. Too many are
- * refused before libyaml is asked: nothing is allocated. */
+/* libyaml compares each %TAG with all before it, wherever they stand, so that a megabyte of them took 17 seconds. Too
+ * many are refused before libyaml is asked: nothing is allocated. */
 static void directives_are_bounded(void **state)
 {
     (void)state;

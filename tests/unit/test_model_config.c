@@ -48,10 +48,9 @@ static void numbers_and_names(void **state)
 static void what_is_missing_or_null(void **state)
 {
     (void)state;
-    struct td_model_config c =
-        must_read("{\"num_attention_heads\":16,\"hidden_size\":1024,\"head_dim\":null,"
-                  "\"num_key_value_heads\":null,\"architectures\":null,\"model_type\":null,"
-                  "\"quantization_config\":null,\"text_config\":null,\"multi_query\":null}");
+    struct td_model_config c = must_read("{\"num_attention_heads\":16,\"hidden_size\":1024,\"head_dim\":null,"
+                                         "\"num_key_value_heads\":null,\"architectures\":null,\"model_type\":null,"
+                                         "\"quantization_config\":null,\"text_config\":null,\"multi_query\":null}");
     assert_int_equal(c.kv_heads, 16);
     assert_int_equal(c.head_dim, 64);
     assert_string_equal(c.architecture, "");
@@ -128,7 +127,8 @@ static void refusals(void **state)
         "{\"architectures\":[\"A\\u0000\"]}",
         "{\"architectures\":[\"A\"],\"architectures\":[\"B\"]}",
         "{\"model_type\":7}",
-        "{\"model_type\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+        "{\"model_type\":"
+        "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
         "{\"text_config\":[]}",
         "{\"text_config\":{\"n_head\":true}}",
         "{\"text_config\":{},\"text_config\":{}}",
@@ -140,8 +140,8 @@ static void refusals(void **state)
         CHECK(!read_config(cases[i], &config, &err), "accepted %s", cases[i]);
         assert_int_equal(err.code, TD_FAILED_PRECONDITION);
         check_error(&err, 0, false, cases[i]);
-        CHECK(strncmp(err.message, "config.json: ", 13) == 0 && strstr(err.message, " (at byte ") != NULL,
-              "%s", err.message);
+        CHECK(strncmp(err.message, "config.json: ", 13) == 0 && strstr(err.message, " (at byte ") != NULL, "%s",
+              err.message);
     }
 }
 

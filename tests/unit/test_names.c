@@ -88,8 +88,7 @@ static void comparisons_are_n_log_n(void **state)
 {
     (void)state;
     enum { N = 4096, LOG2_N = 12 };
-    static const char *const shapes[] = {"ascending", "descending", "random",
-                                         "sawtooth",  "two runs",   "all equal"};
+    static const char *const shapes[] = {"ascending", "descending", "random", "sawtooth", "two runs", "all equal"};
     uint64_t seed = 5;
     for (size_t shape = 0; shape < COUNT_OF(shapes); shape++) {
         for (size_t i = 0; i < N; i++) {
@@ -162,14 +161,12 @@ static void names_go_by_bytes(void **state)
     (void)state;
     static const char *const mixed[] = {"b", "a", "B", "\xc3\xa9", "~", "aa", "a.b", "a-b", "a0"};
     check_order(mixed, COUNT_OF(mixed), "B a a-b a.b a0 aa b ~ \xc3\xa9", COUNT_OF(mixed));
-    static const char *const common[] = {"model.layers.10.w", "model.layers.9.w", "model.layers.1.w",
-                                         "model.layers.", "model.layers.2.w"};
+    static const char *const common[] = {"model.layers.10.w", "model.layers.9.w", "model.layers.1.w", "model.layers.",
+                                         "model.layers.2.w"};
     check_order(common, COUNT_OF(common),
-                "model.layers. model.layers.1.w model.layers.10.w model.layers.2.w model.layers.9.w",
-                COUNT_OF(common));
+                "model.layers. model.layers.1.w model.layers.10.w model.layers.2.w model.layers.9.w", COUNT_OF(common));
     static const char *const tails[] = {"x12345678b", "x12345678a", "x1234567", "x12345678", "x123456789"};
-    check_order(tails, COUNT_OF(tails), "x1234567 x12345678 x123456789 x12345678a x12345678b",
-                COUNT_OF(tails));
+    check_order(tails, COUNT_OF(tails), "x1234567 x12345678 x123456789 x12345678a x12345678b", COUNT_OF(tails));
     static const char *const sorted[] = {"a", "b", "c"};
     check_order(sorted, COUNT_OF(sorted), "a b c", COUNT_OF(sorted));
     check_order(sorted, 1, "a", 1);
@@ -222,12 +219,10 @@ static void order_looks_at_few_names(void **state)
         struct td_order *order;
         struct td_error err = TD_ERROR_INIT;
         for (size_t n = 0; n < names.count; n++)
-            (void)snprintf(numbers[n], sizeof numbers[n], "model.layers.%05u",
-                           (unsigned)(n * steps[i] % 5000));
+            (void)snprintf(numbers[n], sizeof numbers[n], "model.layers.%05u", (unsigned)(n * steps[i] % 5000));
         looked_at = 0;
         assert_true(td_names_order(&names, &order, &err));
-        CHECK(looked_at <= 5 * names.count, "step %zu: %zu looks at %zu names", steps[i], looked_at,
-              names.count);
+        CHECK(looked_at <= 5 * names.count, "step %zu: %zu looks at %zu names", steps[i], looked_at, names.count);
         assert_int_equal(order == NULL, steps[i] == 1);
         free(order);
     }
@@ -418,8 +413,7 @@ static void names_are_searched_by_bytes(void **state)
         for (size_t i = 0; i < COUNT_OF(cases); i++) {
             bool found;
             size_t at = td_names_search(&names, td_text_of(cases[i].name), &found);
-            CHECK(at == (cases[i].at < count ? cases[i].at : count), "\"%s\" of %zu: %zu", cases[i].name,
-                  count, at);
+            CHECK(at == (cases[i].at < count ? cases[i].at : count), "\"%s\" of %zu: %zu", cases[i].name, count, at);
             CHECK(found == (cases[i].found && cases[i].at < count), "\"%s\" of %zu", cases[i].name, count);
             assert_int_equal(td_names_search(&names, td_text_of(cases[i].name), NULL), at);
         }
@@ -432,8 +426,7 @@ static void names_are_searched_by_bytes(void **state)
 static void members_are_counted_and_found(void **state)
 {
     (void)state;
-    static const char text[] =
-        " { \"a\" : {\"x\":[1,{\"a\":2}]} , \"b\\u0063\":null,\"a\":[[]], \"\":\"a\" ,\"a\":1}";
+    static const char text[] = " { \"a\" : {\"x\":[1,{\"a\":2}]} , \"b\\u0063\":null,\"a\":[[]], \"\":\"a\" ,\"a\":1}";
     struct td_json json;
     struct td_error err = TD_ERROR_INIT;
     td_json_init(&json, TD_TEXT(text), 0, &err);

@@ -86,8 +86,7 @@ static const struct header_case cases[] = {
     {S("(4611686018427387904,)"), NULL, "more than 2^64-1 bytes", 0},
     {S("(9223372036854775808,)"), NULL, "below 2^63", 0},
     {S("(99999999999999999999999,)"), NULL, "below 2^63", 0},
-    {S("(0, 9223372036854775807, 9223372036854775807)"), "F32 [0,9223372036854775807,9223372036854775807] -",
-     NULL, 0},
+    {S("(0, 9223372036854775807, 9223372036854775807)"), "F32 [0,9223372036854775807,9223372036854775807] -", NULL, 0},
     {D("'|O'"), "OBJECT [2] pickled objects", NULL, 0}, /* 148 */
     {D("'O'"), "OBJECT [2] pickled objects", NULL, 0},
     {D("'|O8'"), "OBJECT [2] pickled objects", NULL, 0},
@@ -122,8 +121,7 @@ static const struct header_case cases[] = {
     {D("'<U536870912'"), NULL, "NumPy knows", 0},
     {D("'float32'"), NULL, "NumPy knows", 0}, /* numpy.load takes it; nothing writes it */
     {D("None"), NULL, "descr must be a type", 0},
-    {D("('<f4', (2,))"), NULL, "descr must be a type",
-     0}, /* numpy.load: cannot be read as it was announced */
+    {D("('<f4', (2,))"), NULL, "descr must be a type", 0}, /* numpy.load: cannot be read as it was announced */
     {D("__import__('os').system('true')"), NULL, "descr must be a type", 0}, /* 150 */
     {"__import__('os').system('true')", NULL, "a dict must come here", 0},   /* 150 */
     {S("__import__('os').system('true')"), NULL, "a tuple such as", 0},      /* 150 */
@@ -136,10 +134,9 @@ static const struct header_case cases[] = {
     {D("[('a', '<f4', (2, 4),)]"), "COMPOUND [2] structured", NULL, 0},
     {D("[('a', '<f4', (3, 3),)]"), NULL, "has 72 bytes", 0},
     {D("[(('t', 'a'), '<f4'), ('b', '|V4')]"), "COMPOUND [2] structured", NULL, 0},
-    {D("[('a', [('b', [('c', '|u1', (3,)), ('d', '<f4')], (4,))]), ('e', '<f4')]"), "COMPOUND [2] structured",
-     NULL, 0},
-    {D("[('a', [('b', [('c', '|u1', (3,)), ('d', '<f4')], (4,))]), ('e', '<f4'), ('f', '|u1')]"), NULL,
-     "has 66 bytes", 0},
+    {D("[('a', [('b', [('c', '|u1', (3,)), ('d', '<f4')], (4,))]), ('e', '<f4')]"), "COMPOUND [2] structured", NULL, 0},
+    {D("[('a', [('b', [('c', '|u1', (3,)), ('d', '<f4')], (4,))]), ('e', '<f4'), ('f', '|u1')]"), NULL, "has 66 bytes",
+     0},
     {D("[('a', '|O', (1000,))]"), "COMPOUND [2] structured", NULL, 0},
     {D("[('a\\'\\\\', '<f4')]"), "COMPOUND [2] structured", NULL, 0},
     {D("[('a', [])]"), "COMPOUND [2] structured", NULL, 0},
@@ -211,8 +208,7 @@ static void check_case(const struct header_case *c)
         const char *stored = t->reason == NULL ? td_tensor_stored(t) : t->reason;
         td_buffer_printf(&listing, " %s", stored == NULL ? "-" : stored);
         assert_non_null(td_buffer_terminate(&listing));
-        CHECK(strcmp(listing.data, c->listing) == 0, "%s: got %s, wanted %s", c->text, listing.data,
-              c->listing);
+        CHECK(strcmp(listing.data, c->listing) == 0, "%s: got %s, wanted %s", c->text, listing.data, c->listing);
         td_buffer_fini(&listing);
         assert_int_equal(t->offset, len - DATA_BYTES);
         assert_string_equal(t->name, "");
@@ -278,8 +274,7 @@ static void headers_have_10000_characters_at_most(void **state)
         memcpy(text + used, "\xe6\x97\xa5", 3);
         used += 3;
     }
-    used += (size_t)snprintf(text + used, sizeof text - used,
-                             "', '<f4')], 'fortran_order': False, 'shape': (2,)}");
+    used += (size_t)snprintf(text + used, sizeof text - used, "', '<f4')], 'fortran_order': False, 'shape': (2,)}");
     size_t len;
     char *bytes = make_file(3, text, used, &len);
     struct parsed p;
@@ -317,8 +312,7 @@ static void ranks_and_depths_are_bounded(void **state)
         for (size_t i = 0; i < depth; i++)
             strcat(text, ")]");
         strcat(text, ",'fortran_order':False,'shape':(2,)}");
-        check_case(&(struct header_case){text, depth <= 16 ? "COMPOUND [2] structured" : NULL,
-                                         "16 deep at most", 0});
+        check_case(&(struct header_case){text, depth <= 16 ? "COMPOUND [2] structured" : NULL, "16 deep at most", 0});
     }
 }
 

@@ -64,8 +64,7 @@ static void done(struct parsed *p, struct zip_file *f)
     __real_free(f->bytes);
 }
 
-static void check_member(const char *name, const char *header, size_t data_len, bool deflated,
-                         const char *says)
+static void check_member(const char *name, const char *header, size_t data_len, bool deflated, const char *says)
 {
     char npy[1024];
     struct zip_file f;
@@ -88,10 +87,8 @@ static void errors_name_the_member(void **state)
     check_member("a.npy", GOOD, 8, false, NULL);
     check_member("a.npy", GOOD, 8, true, NULL);
     check_member("a.npy", GOOD, 100, true, NULL);
-    check_member("a.npy", GOOD, 7, false,
-                 "npz member \"a.npy\": npy array has 8 bytes, but the file ends after 7");
-    check_member("a.npy", GOOD, 7, true,
-                 "npz member \"a.npy\": npy array has 8 bytes, but the file ends after 7");
+    check_member("a.npy", GOOD, 7, false, "npz member \"a.npy\": npy array has 8 bytes, but the file ends after 7");
+    check_member("a.npy", GOOD, 7, true, "npz member \"a.npy\": npy array has 8 bytes, but the file ends after 7");
     check_member("b", "{'descr': 1}", 0, false, "npz member \"b\": npy header: descr must be");
 }
 
@@ -100,9 +97,9 @@ static void names_must_differ_without_their_suffix(void **state)
     (void)state;
     char npy[256];
     size_t len = make_npy(npy, GOOD, 8);
-    struct zip_spec spec = {.count = 2,
-                            .members = {{.name = "a.npy", .data = npy, .data_len = len},
-                                        {.name = "a", .data = npy, .data_len = len}}};
+    struct zip_spec spec = {
+        .count = 2,
+        .members = {{.name = "a.npy", .data = npy, .data_len = len}, {.name = "a", .data = npy, .data_len = len}}};
     struct zip_file f;
     struct parsed p;
     parse_spec(&spec, &p, &f);
@@ -123,8 +120,7 @@ static void a_deflated_array_is_unpacked_no_further_than_its_header(void **state
     static char npy[1 << 20];
     size_t len = make_npy(npy, "{'descr': '|u1', 'fortran_order': False, 'shape': (1000000,), }", 1000000);
     memset(npy + (len - 1000000), 0, 1000000);
-    struct zip_spec spec = {.count = 1,
-                            .members = {{.name = "a.npy", .data = npy, .data_len = len, .deflated = true}}};
+    struct zip_spec spec = {.count = 1, .members = {{.name = "a.npy", .data = npy, .data_len = len, .deflated = true}}};
     struct zip_file f;
     struct parsed p;
     parse_spec(&spec, &p, &f);
@@ -152,8 +148,7 @@ static void headers_count_against_the_limit(void **state)
     struct td_input input = td_input_memory(f.bytes, f.len);
     struct td_limits limits = td_limits_default();
     size_t headers = 3 * (len - 8);
-    for (limits.max_header_bytes = headers - 2; limits.max_header_bytes <= headers + 1;
-         limits.max_header_bytes++) {
+    for (limits.max_header_bytes = headers - 2; limits.max_header_bytes <= headers + 1; limits.max_header_bytes++) {
         struct parsed p;
         parse_input(&td_format_npz, &input, &limits, &p);
         CHECK(p.ok == (limits.max_header_bytes >= headers), "%s", p.err.message);

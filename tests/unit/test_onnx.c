@@ -183,8 +183,8 @@ static const struct tensor_case cases[] = {
     CASE(W F D2 RAW8 "\xf2\x7d\x01x", "F32 [2] -", NULL), /* field 2014, which nobody knows */
     CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d"), "F32 [2] stored in another file", NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x10", "\x04", "./d/"), "F32 [2] stored in another file", NULL),
-    CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") LENGTH("\x0b", "\x01", "8"),
-         "F32 [2] stored in another file", NULL),
+    CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") LENGTH("\x0b", "\x01", "8"), "F32 [2] stored in another file",
+         NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") LENGTH("\x0b", "\x01", "9"),
          "F32 [2] its external data have not the length that its shape and type imply", NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") OFFSET("\x0c", "\x02", "-1"),
@@ -195,12 +195,11 @@ static const struct tensor_case cases[] = {
          "F32 [2] its external data are not below the model's directory", NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x10", "\x04", "a/.."),
          "F32 [2] its external data are not below the model's directory", NULL),
-    CASE(W F D2 EXTERNAL LOCATION("\x0c", "\x00", ""),
-         "F32 [2] its external data are not below the model's directory", NULL),
+    CASE(W F D2 EXTERNAL LOCATION("\x0c", "\x00", ""), "F32 [2] its external data are not below the model's directory",
+         NULL),
     CASE(W F D2 EXTERNAL, NULL, "stored externally, but has no location"),
     CASE(W F D2 EXTERNAL RAW8 LOCATION("\x0d", "\x01", "d"), NULL, "stored externally, but has data"),
-    CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") LOCATION("\x0d", "\x01", "e"), NULL,
-         "\"location\" twice"),
+    CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") LOCATION("\x0d", "\x01", "e"), NULL, "\"location\" twice"),
     CASE(W F D2 LOCATION("\x0d", "\x01", "d"), NULL, "it has no data"),
     CASE(W F D2 "\x70\x02" RAW8, NULL, "neither 0 (here) nor 1"),
     CASE(F D2 RAW8, NULL, "has no name"),
@@ -272,8 +271,7 @@ static void check_case(const struct tensor_case *c)
         td_buffer_printf(&got, "%s ", t->dtype->name);
         list_shape(&got, t->shape, t->rank);
         td_buffer_printf(&got, " %s", t->reason == NULL ? "-" : t->reason);
-        CHECK(strcmp(td_buffer_terminate(&got), c->listing) == 0, "case %zu: %s, wanted %s", n, got.data,
-              c->listing);
+        CHECK(strcmp(td_buffer_terminate(&got), c->listing) == 0, "case %zu: %s, wanted %s", n, got.data, c->listing);
         td_buffer_fini(&got);
         if (t->reason == NULL && t->nbytes > 0)
             assert_memory_equal(file.data + t->offset, "abcdefgh", 8);

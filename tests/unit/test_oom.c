@@ -46,8 +46,8 @@ static void open_place(struct place *place)
     const char *token = strstr(first.body, key);
     assert_non_null(token);
     token += strlen(key);
-    (void)snprintf(second_page, sizeof second_page, "/models?page_size=1&page_token=%.*s",
-                   (int)strcspn(token, "\""), token);
+    (void)snprintf(second_page, sizeof second_page, "/models?page_size=1&page_token=%.*s", (int)strcspn(token, "\""),
+                   token);
     answer_fini(&first);
 }
 
@@ -117,8 +117,7 @@ static const struct {
     {"s3:/?max-buckets=1", NULL, false, NULL},
     {"s3:/local", NULL, false, NULL},
     {"s3:/local?location", NULL, false, NULL},
-    {"s3:/local?list-type=2&max-keys=2&prefix=m/&delimiter=.&encoding-type=url&start-after=m/a", NULL, false,
-     NULL},
+    {"s3:/local?list-type=2&max-keys=2&prefix=m/&delimiter=.&encoding-type=url&start-after=m/a", NULL, false, NULL},
     {"s3:/local?list-type=2&prefix=m/shards/none/tp1", NULL, false, NULL},
     {"s3:/local?list-type=2&continuation-token=AAAA", NULL, false, NULL},
     {"s3:/local/m/config.json", NULL, false, NULL},
@@ -164,8 +163,8 @@ static void ask(struct place *place, size_t i, struct td_response *response, cha
     struct td_body_cursor cursor = {0};
     bool is_s3 = strncmp(requests[i].target, s3_mark, strlen(s3_mark)) == 0;
     const char *sent = requests[i].body;
-    loopback_request_init(&request, sent == NULL ? "GET" : "POST",
-                          requests[i].target + (is_s3 ? strlen(s3_mark) : 0), requests[i].lines);
+    loopback_request_init(&request, sent == NULL ? "GET" : "POST", requests[i].target + (is_s3 ? strlen(s3_mark) : 0),
+                          requests[i].lines);
     if (is_s3)
         request.request.facade = TD_FACADE_S3;
     if (sent != NULL)
@@ -198,23 +197,20 @@ static void check_answer(size_t i, size_t k, const struct td_response *got, cons
     if (got->status == 503) {
         CHECK(has_header(got, "Retry-After"), "%s, k %zu: no Retry-After", what, k);
         CHECK(body == NULL || *body == '\0' || strstr(body, "\"UNAVAILABLE\"") != NULL ||
-                  strstr(body, "<Code>ServiceUnavailable</Code>") != NULL ||
-                  strstr(body, "out of memory\"}") != NULL,
+                  strstr(body, "<Code>ServiceUnavailable</Code>") != NULL || strstr(body, "out of memory\"}") != NULL,
               "%s, k %zu: %s", what, k, body);
         return;
     }
     CHECK(got->status == wanted->status, "%s, k %zu: %d, wanted %d: %s", what, k, got->status, wanted->status,
           body == NULL ? "" : body);
     CHECK((got->content_type == NULL) == (wanted->content_type == NULL), "%s, k %zu: type", what, k);
-    CHECK(strcmp(got->etag, wanted->etag) == 0, "%s, k %zu: ETag %s, wanted %s", what, k, got->etag,
-          wanted->etag);
+    CHECK(strcmp(got->etag, wanted->etag) == 0, "%s, k %zu: ETag %s, wanted %s", what, k, got->etag, wanted->etag);
     CHECK(got->header_count == wanted->header_count, "%s, k %zu: headers", what, k);
     if (body == NULL || requests[i].varies)
         return;
     bool is_error = wanted->status >= 400; /* whose details may be left out */
     CHECK(is_error || strcmp(body, wanted_body) == 0, "%s, k %zu: %s", what, k, body);
-    CHECK(!is_error || strncmp(body, wanted_body, strlen("{\"error\":")) == 0, "%s, k %zu: %s", what, k,
-          body);
+    CHECK(!is_error || strncmp(body, wanted_body, strlen("{\"error\":")) == 0, "%s, k %zu: %s", what, k, body);
 }
 
 static size_t torture_request(struct place *place, size_t i, bool cold)
@@ -293,8 +289,8 @@ static void large_answers_are_counted_while_they_grow(void **state)
 {
     (void)state;
     enum { FILES = 3000, LEFT_BYTES = 256 * 1024, UNCOUNTED_BYTES = 64 * 1024, OTHER_BYTES = 32 * 1024 };
-    static const char *const targets[] = {"/api/models/o/n/tree/main", "/api/models/o/n",
-                                          "/api/models?full=true", "/models/o/n"};
+    static const char *const targets[] = {"/api/models/o/n/tree/main", "/api/models/o/n", "/api/models?full=true",
+                                          "/models/o/n"};
     struct place place;
     tree_open(&place.tree);
     for (int i = 0; i < FILES; i++) {
@@ -311,18 +307,15 @@ static void large_answers_are_counted_while_they_grow(void **state)
         struct loopback_request request;
         struct td_response response;
         loopback_get(&place.loop, targets[i], &answer);
-        CHECK(answer.response.status == 200 && answer.len > 2 * LEFT_BYTES, "%s: %zu", targets[i],
-              answer.len);
-        CHECK(td_budget_used(live) == answer.len, "%s",
-              targets[i]); /* and nothing of what it took to make it */
+        CHECK(answer.response.status == 200 && answer.len > 2 * LEFT_BYTES, "%s: %zu", targets[i], answer.len);
+        CHECK(td_budget_used(live) == answer.len, "%s", targets[i]); /* and nothing of what it took to make it */
         answer_fini(&answer);
         assert_true(td_budget_take(live, whole - LEFT_BYTES));
         loopback_request_init(&request, "GET", targets[i], NULL);
         alloc_count_start();
         td_api_handle(&place.loop.api, &request.request, &response);
         size_t peak = alloc_count_get().peak_bytes;
-        CHECK(response.status == 503 && has_header(&response, "Retry-After"), "%s: %d", targets[i],
-              response.status);
+        CHECK(response.status == 503 && has_header(&response, "Retry-After"), "%s: %d", targets[i], response.status);
         CHECK(peak < LEFT_BYTES + UNCOUNTED_BYTES + OTHER_BYTES, "%s: %zu bytes", targets[i], peak);
         td_response_fini(&response);
         td_budget_give(live, whole - LEFT_BYTES);
@@ -340,8 +333,7 @@ static char *describe(const struct td_snapshot *snapshot)
     struct td_buffer out;
     td_buffer_init(&out);
     for (size_t i = 0; i < snapshot->entry_count; i++)
-        td_buffer_printf(&out, "entry %s %s\n", snapshot->entries[i].path,
-                         td_file_tag(snapshot->entries[i].file));
+        td_buffer_printf(&out, "entry %s %s\n", snapshot->entries[i].path, td_file_tag(snapshot->entries[i].file));
     for (size_t i = 0; i < snapshot->problems.count; i++)
         td_buffer_printf(&out, "problem %s %s\n", snapshot->problems.items[i].path,
                          snapshot->problems.items[i].message);

@@ -105,8 +105,7 @@ static void every_change_is_noticed(void **state)
         char was = token[i];
         for (int c = 0; c < 256; c++) {
             token[i] = (char)c;
-            CHECK(token[i] == was || !is_ours((struct td_text){.p = token, .len = len}, "l"), "%zu: %d", i,
-                  c);
+            CHECK(token[i] == was || !is_ours((struct td_text){.p = token, .len = len}, "l"), "%zu: %d", i, c);
         }
         token[i] = was;
         assert_false(is_ours((struct td_text){.p = token, .len = i}, "l"));

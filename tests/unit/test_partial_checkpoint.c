@@ -66,10 +66,8 @@ static void what_is_there_can_be_asked_for(void **state)
     loopback_get(&place.loop, MODEL "/b?partial=1&slice=1:2&checkpoint=safetensors", &answer);
     assert_int_equal(answer.len, 4);
     answer_fini(&answer);
-    expect_error(&place, "GET", MODEL "/c?partial=1", 404,
-                 "model-00002-of-00003.safetensors\", which is missing");
-    expect_error(&place, "GET", MODEL "/d?partial=1", 404,
-                 "model-00003-of-00003.safetensors\", which cannot be read");
+    expect_error(&place, "GET", MODEL "/c?partial=1", 404, "model-00002-of-00003.safetensors\", which is missing");
+    expect_error(&place, "GET", MODEL "/d?partial=1", 404, "model-00003-of-00003.safetensors\", which cannot be read");
     expect_error(&place, "GET", MODEL "/x?partial=1", 404, "has no tensor");
     close_place(&place);
 }
@@ -97,8 +95,7 @@ static void files_that_lack_tensors(void **state)
     expect_error(&place, "GET", MODEL "/c?partial=1", 404,
                  "model-00001-of-00001.safetensors\", which does not have it");
     json = get_json(&place, "/models/n/tensors?partial=1");
-    assert_string_equal(string_at(member(json, "incomplete"), "reason"),
-                        "1 file of the index is missing or refused");
+    assert_string_equal(string_at(member(json, "incomplete"), "reason"), "1 file of the index is missing or refused");
     cJSON_Delete(json);
     close_place(&place);
 }
@@ -195,8 +192,7 @@ static void nothing_else_knows_it(void **state)
     expect_error(&place, "GET", MODEL "?partial=0", 400, "partial must be 1");
     expect_error(&place, "GET", MODEL "?partial=1&checkpoint=none", 404, "");
     expect_error(&place, "GET", MODEL "?partial=1&checkpoint=", 404, "");
-    expect_error(&place, "GET", "/models/m/shards/none/tp1/rank-0.safetensors", 404,
-                 "no readable checkpoint");
+    expect_error(&place, "GET", "/models/m/shards/none/tp1/rank-0.safetensors", 404, "no readable checkpoint");
     expect_error(&place, "GET", "/models/m/shards/none/tp1/rank-0.safetensors?partial=1", 400, "unknown");
     expect_error(&place, "GET", "/models/m/model.safetensors", 404, "no readable checkpoint");
     loopback_get(&place.loop, "/models/m/model.safetensors", &answer); /* takes no ?partial= */
@@ -204,8 +200,7 @@ static void nothing_else_knows_it(void **state)
     answer_fini(&answer);
     cJSON *json = get_json(&place, "/models/m");
     assert_int_equal(cJSON_GetArraySize(member(json, "checkpoints")), 0);
-    assert_int_equal(cJSON_GetArraySize(member(json, "errors")),
-                     3); /* the refused file, and two of the index */
+    assert_int_equal(cJSON_GetArraySize(member(json, "errors")), 3); /* the refused file, and two of the index */
     cJSON_Delete(json);
     close_place(&place);
 }
@@ -215,8 +210,7 @@ static void the_id_stays_when_the_set_is_complete(void **state)
 {
     (void)state;
     static const struct {
-        const char *id, *files,
-            *index; /* files: the second one comes last, the others are there from the beginning */
+        const char *id, *files, *index; /* files: the second one comes last, the others are there from the beginning */
     } cases[] = {
         {"safetensors", "s1.safetensors s2.safetensors", "model.safetensors.index.json"},
         {"safetensors", "s1.safetensors s2.safetensors", "diffusion_pytorch_model.safetensors.index.json"},
@@ -224,11 +218,9 @@ static void the_id_stays_when_the_set_is_complete(void **state)
         {"safetensors", "x-00001-of-00002.safetensors x-00002-of-00002.safetensors", NULL},
         {"safetensors", "model-00001-of-00002.safetensors model-00002-of-00002.safetensors", NULL},
         /* beside another set of the kind it has its own name */
-        {"x.safetensors", "x-00001-of-00002.safetensors x-00002-of-00002.safetensors model.safetensors",
-         NULL},
+        {"x.safetensors", "x-00001-of-00002.safetensors x-00002-of-00002.safetensors model.safetensors", NULL},
         {"x.safetensors", "x-00001-of-00002.safetensors x-00002-of-00002.safetensors y.safetensors", NULL},
-        {"a.safetensors.index.json", "s1.safetensors s2.safetensors y.safetensors",
-         "a.safetensors.index.json"},
+        {"a.safetensors.index.json", "s1.safetensors s2.safetensors y.safetensors", "a.safetensors.index.json"},
         {"model.safetensors.index.json", "s1.safetensors s2.safetensors model.safetensors",
          "model.safetensors.index.json"},
         {"safetensors", "s1.safetensors s2.safetensors y.safetensors", "model.safetensors.index.json"},
@@ -289,13 +281,11 @@ static void incomplete_sets_beside_each_other(void **state)
     assert_string_equal(got, MODEL "/a?partial=1");
     cJSON_Delete(json);
     expect_error(&place, "GET", MODEL "/c?partial=1&checkpoint=safetensors", 404, "gone.safetensors");
-    expect_error(&place, "GET", MODEL "/b?partial=1&checkpoint=a.safetensors.index.json", 404,
-                 "gone.safetensors");
+    expect_error(&place, "GET", MODEL "/b?partial=1&checkpoint=a.safetensors.index.json", 404, "gone.safetensors");
     json = get_json(&place, "/models/n/tensors?partial=1");
     assert_string_equal(string_at(json, "checkpoint"), "safetensors");
     cJSON_Delete(json);
-    expect_error(&place, "GET", "/models/n/tensors/b?partial=1&checkpoint=safetensors", 404,
-                 "gone.safetensors");
+    expect_error(&place, "GET", "/models/n/tensors/b?partial=1&checkpoint=safetensors", 404, "gone.safetensors");
     expect_error(&place, "GET", "/models/n/tensors/c?partial=1&checkpoint=c.safetensors.index.json", 404,
                  "gone.safetensors");
     close_place(&place);
@@ -324,8 +314,8 @@ static void the_tag_changes_when_a_shard_arrives(void **state)
 }
 
 /* Checks the manifest of an incomplete group: its id, its hrefs, why it is incomplete and the files that it names. */
-static void check_group(struct place *place, const char *target, const char *id, const char *hrefs,
-                        const char *reason, const char *missing)
+static void check_group(struct place *place, const char *target, const char *id, const char *hrefs, const char *reason,
+                        const char *missing)
 {
     char got[1024] = "";
     cJSON *json = get_json(place, target);
@@ -365,12 +355,11 @@ static void a_group_without_an_index(void **state)
                 "model-00001-of-00004.safetensors model-00003-of-00004.safetensors");
     check_group(&place, "/models/n/tensors?partial=1", "safetensors", "/models/n/tensors/a?partial=1",
                 "1 file of the group is missing or refused", "x-00002-of-00002.safetensors");
-    check_group(&place, "/models/n/tensors?partial=1&checkpoint=x-00001-of-00003.safetensors",
-                "x-00001-of-00003.safetensors",
-                "/models/n/tensors/a?partial=1&checkpoint=x-00001-of-00003.safetensors "
-                "/models/n/tensors/b?partial=1&checkpoint=x-00001-of-00003.safetensors",
-                "2 files of the group are missing or refused",
-                "x-00002-of-00003.safetensors x-00003-of-00003.safetensors");
+    check_group(
+        &place, "/models/n/tensors?partial=1&checkpoint=x-00001-of-00003.safetensors", "x-00001-of-00003.safetensors",
+        "/models/n/tensors/a?partial=1&checkpoint=x-00001-of-00003.safetensors "
+        "/models/n/tensors/b?partial=1&checkpoint=x-00001-of-00003.safetensors",
+        "2 files of the group are missing or refused", "x-00002-of-00003.safetensors x-00003-of-00003.safetensors");
     loopback_get(&place.loop, MODEL "/c?partial=1", &answer);
     assert_int_equal(answer.response.status, 200);
     assert_int_equal(answer.len, 8);
@@ -437,8 +426,7 @@ static void a_split_gguf(void **state)
     cJSON *json = get_json(&place, MODEL "?partial=1");
     assert_string_equal(string_at(json, "format"), "gguf");
     cJSON_Delete(json);
-    check_group(&place, MODEL "?partial=1", "q",
-                MODEL "/t0?partial=1 " MODEL "/t1?partial=1 " MODEL "/t4?partial=1",
+    check_group(&place, MODEL "?partial=1", "q", MODEL "/t0?partial=1 " MODEL "/t1?partial=1 " MODEL "/t4?partial=1",
                 "1 file of the group is missing or refused", "q-00002-of-00003.gguf");
     check_group(&place, "/models/n/tensors?partial=1", "q", "/models/n/tensors/t4?partial=1",
                 "2 files of the group are missing or refused", "q-00001-of-00003.gguf q-00002-of-00003.gguf");

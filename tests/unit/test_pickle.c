@@ -18,8 +18,7 @@ struct pickle_case {
     }
 
 static const struct pickle_case cases[] = {
-    CASE(67, "BININT of two bytes", "J\x01\x02", 0,
-         "BININT is cut off: it needs 4 more bytes and 2 are left"),
+    CASE(67, "BININT of two bytes", "J\x01\x02", 0, "BININT is cut off: it needs 4 more bytes and 2 are left"),
     CASE(67, "BINFLOAT of seven", "]G1234567", 1, "BINFLOAT is cut off"),
     CASE(67, "BINPUT without index", "Nq", 1, "BINPUT is cut off"),
     CASE(67, "PROTO without number", "\x80", 0, "PROTO is cut off"),
@@ -27,8 +26,7 @@ static const struct pickle_case cases[] = {
          "U\x05"
          "abc.",
          0, "SHORT_BINSTRING is cut off: it needs 5 more bytes and 4 are left"),
-    CASE(67, "FRAME past the end", "\x80\x04\x95\x05\0\0\0\0\0\0\0N.", 2,
-         "FRAME is of 5 bytes and 2 are left"),
+    CASE(67, "FRAME past the end", "\x80\x04\x95\x05\0\0\0\0\0\0\0N.", 2, "FRAME is of 5 bytes and 2 are left"),
     CASE(68, "nothing", "", 0, "ends without STOP"),
     CASE(68, "no STOP", "\x80\x02N", 3, "ends without STOP"),
     CASE(69, "TUPLE3 on two", "NN\x87.", 2, "TUPLE3 needs 3 values on the stack, which has 2"),
@@ -61,8 +59,7 @@ static const struct pickle_case cases[] = {
     CASE(80, "SETITEM on a list", "]K\0Ns.", 4, "SETITEM sets items of a list"),
     CASE(80, "SETITEMS on a tensor", "ctorch._utils\n_rebuild_tensor_v2\n)R(K\0Nu.", 39,
          "SETITEMS sets items of a tensor"),
-    CASE(80, "APPEND on a tensor", "ctorch._tensor\n_rebuild_from_type_v2\n)RNa.", 40,
-         "APPEND adds to a tensor"),
+    CASE(80, "APPEND on a tensor", "ctorch._tensor\n_rebuild_from_type_v2\n)RNa.", 40, "APPEND adds to a tensor"),
     CASE(80, "APPEND on a tuple", ")Na.", 2, "APPEND adds to a tuple"),
     CASE(80, "APPENDS on a string",
          "U\x01"
@@ -71,16 +68,13 @@ static const struct pickle_case cases[] = {
     CASE(80, "ADDITEMS on a list", "](N\x90.", 3, "ADDITEMS adds to a list; it must be a set"),
     CASE(80, "APPENDS on a set", "\x8f(Ne.", 3, "APPENDS adds to a set; it must be a list"),
     CASE(80, "SETITEM on a persistent id", ")QK\0Ns.", 5, "SETITEM sets items of a persistent id"),
-    CASE(81, "SETITEMS of three", "}(K\1K\2K\3u.", 8,
-         "SETITEMS has 3 values; keys and values must come in pairs"),
+    CASE(81, "SETITEMS of three", "}(K\1K\2K\3u.", 8, "SETITEMS has 3 values; keys and values must come in pairs"),
     CASE(81, "DICT of one", "(Nd.", 2, "DICT has 1 values"),
     CASE(82, "BUILD on an int", "K\1}b.", 3, "BUILD gives a state to an int; it must be an object"),
     CASE(82, "BUILD on a global", "cos\nsystem\n}b.", 12, "BUILD gives a state to a global"),
     CASE(82, "BUILD on a dict", "}}b.", 2, "BUILD gives a state to a dict"),
-    CASE(82, "BUILD on a tensor", "ctorch._utils\n_rebuild_tensor_v2\n)R)b.", 36,
-         "BUILD gives a state to a tensor"),
-    CASE(82, "BUILD on a parameter", "ctorch._utils\n_rebuild_parameter\n)R)b.", 36,
-         "BUILD gives a state to a tensor"),
+    CASE(82, "BUILD on a tensor", "ctorch._utils\n_rebuild_tensor_v2\n)R)b.", 36, "BUILD gives a state to a tensor"),
+    CASE(82, "BUILD on a parameter", "ctorch._utils\n_rebuild_parameter\n)R)b.", 36, "BUILD gives a state to a tensor"),
     CASE(82, "BUILD on a tensor of a subclass of before 1.9", "ctorch.tensor\n_rebuild_from_type\n)R)b.", 36,
          "BUILD gives a state to a tensor"),
     CASE(82, "BUILD on a value of TorchScript", "ctorch.jit._pickle\nrestore_type_tag\n)R)b.", 39,
@@ -122,12 +116,10 @@ static const struct pickle_case cases[] = {
     CASE(0, "a list as a key", "}]Ns.", 3, "SETITEM would hash a list"),
     CASE(0, "a dict as a key", "(}Nd.", 3, "DICT would hash a dict"),
     CASE(0, "a set in a set", "\x8f(\x8f\x90.", 3, "ADDITEMS would hash a set"),
-    CASE(0, "a bytearray in a frozenset", "(\x96\0\0\0\0\0\0\0\0\x91.", 10,
-         "FROZENSET would hash a bytearray"),
+    CASE(0, "a bytearray in a frozenset", "(\x96\0\0\0\0\0\0\0\0\x91.", 10, "FROZENSET would hash a bytearray"),
     CASE(0, "REDUCE of a string", "U\1a)R.", 4,
          "REDUCE calls a string; it must be a global, an object or a persistent id"),
-    CASE(0, "REDUCE with a list", "cos\nsystem\n]R.", 12,
-         "REDUCE has a list for arguments; they must be a tuple"),
+    CASE(0, "REDUCE with a list", "cos\nsystem\n]R.", 12, "REDUCE has a list for arguments; they must be a tuple"),
     CASE(0, "NEWOBJ with None", "cos\nsystem\nN\x81.", 12, "NEWOBJ has None for arguments"),
     CASE(0, "NEWOBJ_EX with a tuple for keywords", "ca\nb\n))\x92.", 7, "has a tuple for keyword arguments"),
     CASE(0, "REDUCE of a call's result", "ca\nb\n)R)R.", 0, NULL),
@@ -255,8 +247,7 @@ static void ints(void **state)
         int64_t value = 42;
         parse(rows[i].bytes, rows[i].len, &p);
         CHECK(p.ok, "row %zu: %s", i, p.err.message);
-        CHECK(td_pickle_int(&p.pickle, p.pickle.root, &value) && value == rows[i].value, "row %zu: %" PRId64,
-              i, value);
+        CHECK(td_pickle_int(&p.pickle, p.pickle.root, &value) && value == rows[i].value, "row %zu: %" PRId64, i, value);
         parsed_fini(&p);
     }
 }

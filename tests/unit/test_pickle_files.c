@@ -68,8 +68,8 @@ static void check_is(const struct td_buffer *out, const char *expected_name)
 {
     struct bytes expected = load(expected_name);
     assert_false(out->failed);
-    CHECK(out->len == expected.len && memcmp(out->data, expected.data, out->len) == 0, "%s: %.*s",
-          expected_name, (int)out->len, out->data);
+    CHECK(out->len == expected.len && memcmp(out->data, expected.data, out->len) == 0, "%s: %.*s", expected_name,
+          (int)out->len, out->data);
     bytes_free(expected);
 }
 
@@ -94,8 +94,7 @@ static void plain_values_by_python(void **state)
     }
 }
 
-static void put_tensor_shape(struct td_buffer *out, const struct td_pickle *p, td_pickle_ref tensor,
-                             bool strides)
+static void put_tensor_shape(struct td_buffer *out, const struct td_pickle *p, td_pickle_ref tensor, bool strides)
 {
     assert_true(td_pickle_is_call(p, tensor, "torch._utils", "_rebuild_tensor_v2"));
     td_pickle_ref args = td_pickle_args(p, tensor);
@@ -205,10 +204,8 @@ static void memory_may_run_out(void **state)
             struct td_pickle_options options = {.max_memory_bytes = limit};
             parse_with(file.data, file.len, 0, options, &p);
             refused += !p.ok;
-            CHECK(p.ok || p.err.code == TD_RESOURCE_EXHAUSTED, "%s, %zu bytes: %s", files[i], limit,
-                  p.err.message);
-            CHECK(p.memory.peak_bytes < limit + 1024, "%s, %zu bytes: %zu", files[i], limit,
-                  p.memory.peak_bytes);
+            CHECK(p.ok || p.err.code == TD_RESOURCE_EXHAUSTED, "%s, %zu bytes: %s", files[i], limit, p.err.message);
+            CHECK(p.memory.peak_bytes < limit + 1024, "%s, %zu bytes: %zu", files[i], limit, p.memory.peak_bytes);
             parsed_fini(&p);
         }
         assert_in_range(refused, 50, 180);

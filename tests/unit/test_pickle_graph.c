@@ -164,8 +164,8 @@ static void containers_grow_after_a_call(void **state)
     assert_false(td_pickle_grew_after(&p.pickle, TD_PICKLE_NIL, call));
     parsed_fini(&p);
     PARSE(&p, "]q\1K\1aK\2aca\nb\nh\1\205R}q\2U\1aNsb.");
-    assert_false(td_pickle_grew_after(
-        &p.pickle, td_pickle_item(&p.pickle, td_pickle_args(&p.pickle, p.pickle.root), 0), p.pickle.root));
+    assert_false(td_pickle_grew_after(&p.pickle, td_pickle_item(&p.pickle, td_pickle_args(&p.pickle, p.pickle.root), 0),
+                                      p.pickle.root));
     assert_false(td_pickle_state_grew(&p.pickle, p.pickle.root));
     parsed_fini(&p);
     PARSE(&p, "ca\nb\n)\201}q\2U\1aNsb(h\2U\1bNs1.");
@@ -218,8 +218,7 @@ static void every_key_is_found(void **state)
             snprintf(key, sizeof key, "model.layers.%" PRIu32, i * 7919 % 1000);
             assert_int_equal(int_under(&p.pickle, p.pickle.root, key), i);
         }
-        static const char *const absent[] = {
-            "", "k", "model.layers.", "model.layers.1000", "zzz", "model.layers.7x"};
+        static const char *const absent[] = {"", "k", "model.layers.", "model.layers.1000", "zzz", "model.layers.7x"};
         for (size_t i = 0; i < COUNT_OF(absent); i++)
             assert_int_equal(td_pickle_get(&p.pickle, p.pickle.root, absent[i]), TD_PICKLE_NIL);
         parsed_fini(&p);
@@ -314,8 +313,7 @@ static void memo_entries_out_of_turn(void **state)
     CHECK(p.ok, "%s", p.err.message);
     assert_int_equal(p.pickle.memo_count, COUNT_OF(expected));
     for (uint32_t i = 0; i < COUNT_OF(expected); i++)
-        CHECK(td_pickle_int(&p.pickle, td_pickle_item(&p.pickle, p.pickle.root, i), &number) &&
-                  number == expected[i],
+        CHECK(td_pickle_int(&p.pickle, td_pickle_item(&p.pickle, p.pickle.root, i), &number) && number == expected[i],
               "entry %" PRIu32 " is %" PRId64, i, number);
     parsed_fini(&p);
 }
@@ -340,8 +338,8 @@ static void memo_indices_that_collide(void **state)
 
 /* ---- size ---- */
 
-static char *repeated(const char *before, const char *piece, size_t piece_len, size_t times,
-                      const char *after, size_t *len)
+static char *repeated(const char *before, const char *piece, size_t piece_len, size_t times, const char *after,
+                      size_t *len)
 {
     struct td_buffer out;
     td_buffer_init(&out);
@@ -389,15 +387,14 @@ static void a_million_of(void **state)
         size_t i = k / 2;
         size_t len;
         struct parsed p;
-        char *text = repeated(rows[i].before, rows[i].piece, rows[i].piece_len,
-                              k % 2 == 0 ? times / 2 : times, rows[i].after, &len);
+        char *text = repeated(rows[i].before, rows[i].piece, rows[i].piece_len, k % 2 == 0 ? times / 2 : times,
+                              rows[i].after, &len);
         assert_non_null(text);
         uint64_t work = work_now();
         parse(text, len, &p);
         work = work_now() - work;
         CHECK(p.ok == rows[i].ok, "%s: %s", rows[i].name, p.err.message);
-        CHECK(p.err.code == (rows[i].ok ? TD_OK : TD_INVALID_ARGUMENT), "%s: %s", rows[i].name,
-              p.err.message);
+        CHECK(p.err.code == (rows[i].ok ? TD_OK : TD_INVALID_ARGUMENT), "%s: %s", rows[i].name, p.err.message);
         CHECK(p.memory.peak_bytes < MEMORY_FLOOR + rows[i].bytes_per_byte * len, "%s: %.1f bytes per byte",
               rows[i].name, (double)p.memory.peak_bytes / (double)len);
         CHECK(work > len / 4, "%s: nothing was counted", rows[i].name);

@@ -18,8 +18,7 @@ static void render(const struct td_plan *plan, const struct tensor_set *set, str
         for (size_t k = 0; k < o->piece_count; k++) {
             const struct td_plan_piece *p = &plan->pieces[o->first_piece + k];
             td_buffer_printf(out, " %s %" PRIu64 "+%" PRIu64,
-                             p->tensor == TD_PIECE_ZEROS ? "zeros" : set->tensors[p->tensor].name, p->start,
-                             p->size);
+                             p->tensor == TD_PIECE_ZEROS ? "zeros" : set->tensors[p->tensor].name, p->start, p->size);
             if (p->count > 1)
                 td_buffer_printf(out, "*%" PRIu64 "/%" PRIu64, p->count, p->stride);
         }
@@ -29,8 +28,8 @@ static void render(const struct td_plan *plan, const struct tensor_set *set, str
     assert_non_null(td_buffer_terminate(out));
 }
 
-static void check_plan(const struct td_rule *rules, size_t count, const struct tensor_set *set, uint64_t t,
-                       uint64_t r, const char *wanted)
+static void check_plan(const struct td_rule *rules, size_t count, const struct tensor_set *set, uint64_t t, uint64_t r,
+                       const char *wanted)
 {
     struct td_rule_list list = {.rules = (struct td_rule *)(uintptr_t)rules, .count = count};
     struct td_plan plan;
@@ -52,8 +51,8 @@ static void check_plan(const struct td_rule *rules, size_t count, const struct t
     td_buffer_fini(&text);
 }
 
-static void check_refused(const struct td_rule_list *list, const struct tensor_set *set, uint64_t t,
-                          uint64_t r, enum td_code code, const char *const *words)
+static void check_refused(const struct td_rule_list *list, const struct tensor_set *set, uint64_t t, uint64_t r,
+                          enum td_code code, const char *const *words)
 {
     struct td_plan plan;
     struct td_error err = TD_ERROR_INIT;
@@ -94,11 +93,10 @@ static void worked_example(void **state)
     };
     struct tensor_set set;
     tensor_set_init(&set, specs, COUNT_OF(specs));
-    check_plan(
-        rules, COUNT_OF(rules), &set, 2, 1,
-        "down BF16[1024,1536]@1/1: down 1536+1536; norm BF16[1024]@0/1: norm 0+1024; "
-        "o BF16[1024,1024]@1/1: o 1024+1024; qkv BF16[2048,1024]@0/1: q 1024+1024 k 512+512 v 512+512; "
-        "scale F32[]@0/1: scale 0+1");
+    check_plan(rules, COUNT_OF(rules), &set, 2, 1,
+               "down BF16[1024,1536]@1/1: down 1536+1536; norm BF16[1024]@0/1: norm 0+1024; "
+               "o BF16[1024,1024]@1/1: o 1024+1024; qkv BF16[2048,1024]@0/1: q 1024+1024 k 512+512 v 512+512; "
+               "scale F32[]@0/1: scale 0+1");
     tensor_set_fini(&set);
 }
 
@@ -135,17 +133,16 @@ static void empty_and_dropped(void **state)
         {"a", "F32", 2, {3, 0}, NULL}, {"b", "F32", 2, {0, 3}, NULL},      {"c", "F32", 1, {2}, NULL},
         {"d", "F32", 2, {2, 2}, NULL}, {"e", "STRING", 1, {2}, "strings"}, {"f", "F32", 1, {1}, NULL},
     };
-    static const struct td_rule rules[] = {{.match = "d", .drop = true},
-                                           {.match = "e", .drop = true},
-                                           {.match = "*", .uneven = TD_UNEVEN_CHUNK}};
+    static const struct td_rule rules[] = {
+        {.match = "d", .drop = true}, {.match = "e", .drop = true}, {.match = "*", .uneven = TD_UNEVEN_CHUNK}};
     struct tensor_set set;
     tensor_set_init(&set, specs, COUNT_OF(specs));
     check_plan(rules, 3, &set, 4, 1,
                "a F32[1,0]@0/1: a 1+1; b F32[0,3]@0/1:; c F32[1]@0/1: c 1+1; f F32[0]@0/1: -d -e");
     check_plan(rules, 3, &set, 4, 3, "a F32[0,0]@0/1:; b F32[0,3]@0/1:; c F32[0]@0/1:; f F32[0]@0/1: -d -e");
     const char *words[] = {"\"e\"", "strings", NULL};
-    check_refused(&(struct td_rule_list){.rules = (struct td_rule *)(uintptr_t)&rules[2], .count = 1}, &set,
-                  4, 3, TD_FAILED_PRECONDITION, words);
+    check_refused(&(struct td_rule_list){.rules = (struct td_rule *)(uintptr_t)&rules[2], .count = 1}, &set, 4, 3,
+                  TD_FAILED_PRECONDITION, words);
     set.list.count = 0;
     check_plan(rules, 3, &set, 4, 3, "");
     check_plan(NULL, 0, &set, 1, 0, "");
@@ -162,9 +159,8 @@ static void a_match_serves_all_ranks(void **state)
         {"n", "F32", 1, {5}, NULL},
         {"x", "F32", 2, {2, 2}, NULL},
     };
-    static const struct td_rule rules[] = {{.match = "*.q", .out = "*.qk"},
-                                           {.match = "*.k", .out = "*.qk", .slot = 1},
-                                           {.match = "x", .drop = true}};
+    static const struct td_rule rules[] = {
+        {.match = "*.q", .out = "*.qk"}, {.match = "*.k", .out = "*.qk", .slot = 1}, {.match = "x", .drop = true}};
     static const char *const wanted[] = {
         "a.qk F32[12,3]@0/1: a.q 0+8 a.k 0+4; n F32[5]@0/1: n 0+5 -x",
         "a.qk F32[6,3]@0/1: a.q 0+4 a.k 0+2; n F32[5]@0/1: n 0+5 -x",
@@ -312,10 +308,7 @@ static void refusals(void **state)
          {"\"x\"", "lacks", "\"a.w\""}},
         {{{.match = "**", .dim = 2}}, 1, false, {"\"a.w\"", "2 dimensions"}},
         {{{.match = "**", .dim = -3}}, 1, false, {"\"a.w\"", "2 dimensions"}},
-        {{{.match = "**", .parts = {{.count = 3, .unit = 1}}, .part_count = 1}},
-         1,
-         false,
-         {"\"a.w\"", "not the 4"}},
+        {{{.match = "**", .parts = {{.count = 3, .unit = 1}}, .part_count = 1}}, 1, false, {"\"a.w\"", "not the 4"}},
     };
     struct tensor_set set;
     tensor_set_init(&set, specs, COUNT_OF(specs));
@@ -374,8 +367,7 @@ static void many_init(struct many *many, size_t count)
     many->tensors = calloc(count, sizeof *many->tensors);
     assert_true(many->names != NULL && many->tensors != NULL);
     for (size_t i = 0; i < count; i++)
-        (void)snprintf(many->names[i], sizeof many->names[i], "model.layers.%zu.experts.%zu.up", i % 64,
-                       i / 64);
+        (void)snprintf(many->names[i], sizeof many->names[i], "model.layers.%zu.experts.%zu.up", i % 64, i / 64);
     qsort(many->names, count, sizeof *many->names, compare_names);
     for (size_t i = 0; i < count; i++)
         many->tensors[i] = (struct td_tensor){.name = many->names[i],
@@ -395,10 +387,9 @@ static void many_fini(struct many *many)
 
 static uint64_t plan_work(size_t count, size_t *peak_bytes)
 {
-    struct td_rule rules[] = {
-        {.match = "**.norm"},
-        {.match = "model.layers.*.experts.*.down", .out = "model.layers.*.w2", .stack = true},
-        {.match = "model.layers.*.experts.*.up", .out = "model.layers.*.w13", .stack = true}};
+    struct td_rule rules[] = {{.match = "**.norm"},
+                              {.match = "model.layers.*.experts.*.down", .out = "model.layers.*.w2", .stack = true},
+                              {.match = "model.layers.*.experts.*.up", .out = "model.layers.*.w13", .stack = true}};
     struct td_rule_list list = {.rules = rules, .count = COUNT_OF(rules)};
     struct many many;
     struct td_plan plan;
@@ -452,10 +443,9 @@ static void matching_is_bounded(void **state)
 static void failing_allocations(void **state)
 {
     (void)state;
-    static const struct tensor_spec specs[] = {
-        {"a.k", "F32", 2, {4, 4}, NULL},   {"a.q", "F32", 2, {4, 4}, NULL},
-        {"e.0.w", "F32", 2, {4, 4}, NULL}, {"e.1.w", "F32", 2, {4, 4}, NULL},
-        {"gone", "F32", 2, {4, 4}, NULL},  {"s", "F32", 1, {4}, NULL}};
+    static const struct tensor_spec specs[] = {{"a.k", "F32", 2, {4, 4}, NULL},   {"a.q", "F32", 2, {4, 4}, NULL},
+                                               {"e.0.w", "F32", 2, {4, 4}, NULL}, {"e.1.w", "F32", 2, {4, 4}, NULL},
+                                               {"gone", "F32", 2, {4, 4}, NULL},  {"s", "F32", 1, {4}, NULL}};
     struct td_rule rules[] = {{.match = "*.q", .out = "*.qk"},
                               {.match = "*.k", .out = "*.qk", .slot = 1},
                               {.match = "e.*.w", .out = "stack", .stack = true},
@@ -483,10 +473,9 @@ static void budgets_are_never_exceeded(void **state)
 {
     (void)state;
     enum { TENSORS = 64 * 40 };
-    struct td_rule rules[] = {
-        {.match = "**.norm"},
-        {.match = "model.layers.*.experts.*.down", .out = "model.layers.*.w2", .stack = true},
-        {.match = "model.layers.*.experts.*.up", .out = "model.layers.*.w13", .stack = true}};
+    struct td_rule rules[] = {{.match = "**.norm"},
+                              {.match = "model.layers.*.experts.*.down", .out = "model.layers.*.w2", .stack = true},
+                              {.match = "model.layers.*.experts.*.up", .out = "model.layers.*.w13", .stack = true}};
     struct td_rule_list list = {.rules = rules, .count = COUNT_OF(rules)};
     struct many many;
     bool ok = false;
@@ -498,13 +487,11 @@ static void budgets_are_never_exceeded(void **state)
         struct td_error err = TD_ERROR_INIT;
         td_budget_init(&budget, max, "plans");
         alloc_count_start();
-        ok = td_plan_match(&list, &many.list, &budget, &match, &err) &&
-             td_plan_from_match(&match, 8, 3, &plan, &err);
+        ok = td_plan_match(&list, &many.list, &budget, &match, &err) && td_plan_from_match(&match, 8, 3, &plan, &err);
         size_t peak = alloc_count_get().peak_bytes;
         /* beside it: what realloc moves, of which there are two meanwhile */
         CHECK(peak <= max + TENSORS * sizeof(struct td_plan_piece), "%zu of %zu bytes", peak, max);
-        CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED || err.code == TD_FAILED_PRECONDITION, "%s",
-              err.message);
+        CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED || err.code == TD_FAILED_PRECONDITION, "%s", err.message);
         td_plan_fini(&plan);
         td_plan_match_fini(&match);
         assert_int_equal(td_budget_used(&budget), 0);

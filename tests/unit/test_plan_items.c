@@ -10,11 +10,8 @@ static const struct tensor_spec specs[] = {
 static void in_the_order_given(void **state)
 {
     (void)state;
-    static const struct td_plan_item items[] = {{"b", "first", "2:-1"},
-                                                {"a", NULL, ":,1"},
-                                                {"a", "again", NULL},
-                                                {"c", NULL, NULL},
-                                                {"d", NULL, NULL}};
+    static const struct td_plan_item items[] = {
+        {"b", "first", "2:-1"}, {"a", NULL, ":,1"}, {"a", "again", NULL}, {"c", NULL, NULL}, {"d", NULL, NULL}};
     struct tensor_set set;
     struct td_plan plan;
     struct td_error err = TD_ERROR_INIT;
@@ -111,8 +108,7 @@ static void refusals(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_plan plan;
         struct td_error err = TD_ERROR_INIT;
-        CHECK(!td_plan_from_items(cases[i].items, cases[i].count, &set.list, NULL, &plan, &err), "case %zu",
-              i);
+        CHECK(!td_plan_from_items(cases[i].items, cases[i].count, &set.list, NULL, &plan, &err), "case %zu", i);
         CHECK(err.code == cases[i].code, "case %zu: %s", i, err.message);
         CHECK(strstr(err.message, cases[i].word) != NULL, "case %zu: %s", i, err.message);
         assert_null(plan.outputs);

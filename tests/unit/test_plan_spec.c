@@ -37,8 +37,7 @@ static void rules(void **state)
     struct td_plan_spec spec;
     struct td_error err;
     assert_true(parse(
-        &spec, "{\"tp_size\":2,\"rules\":[{\"match\":\"a.*\",\"dim\":1},{\"match\":\"**\",\"whole\":true}]}",
-        &err));
+        &spec, "{\"tp_size\":2,\"rules\":[{\"match\":\"a.*\",\"dim\":1},{\"match\":\"**\",\"whole\":true}]}", &err));
     assert_true(spec.tp_size == 2 && spec.engine == NULL && spec.rules.count == 2);
     assert_string_equal(spec.rules.rules[0].match, "a.*");
     td_plan_spec_fini(&spec);
@@ -49,10 +48,10 @@ static void spelled_out(void **state)
     (void)state;
     struct td_plan_spec spec;
     struct td_error err;
-    assert_true(parse(
-        &spec,
-        "{\"ranks\":[{\"tensors\":[{\"name\":\"a\",\"slice\":\"0:2\",\"as\":\"b\"},{\"name\":\"c\"}]},{\"tensors\":[]}]}",
-        &err));
+    assert_true(parse(&spec,
+                      "{\"ranks\":[{\"tensors\":[{\"name\":\"a\",\"slice\":\"0:2\",\"as\":\"b\"},{\"name\":\"c\"}]},"
+                      "{\"tensors\":[]}]}",
+                      &err));
     assert_true(spec.tp_size == 2 && spec.ranks[0].count == 2 && spec.ranks[1].count == 0);
     const struct td_plan_item *items = spec.ranks[0].items;
     assert_string_equal(items[0].name, "a");
@@ -75,8 +74,7 @@ static void bad_ones(void **state)
         {"{\"engine\":\"a\",\"tp_size\":\"2\"}", "\"tp_size\""},
         {"{\"engine\":\"a\",\"tp_size\":-1}", "\"tp_size\": -1 is not"},
         {"{\"engine\":\"a\",\"tp_size\":1.5}", "\"tp_size\": 1.5 is not"},
-        {"{\"engine\":\"a\",\"tp_size\":99999999999999999999}",
-         "\"tp_size\": 99999999999999999999 is larger"},
+        {"{\"engine\":\"a\",\"tp_size\":99999999999999999999}", "\"tp_size\": 99999999999999999999 is larger"},
         {"{}", "\"engine\" and \"tp_size\""},
         {"{\"engine\":\"a\"}", "\"engine\" and \"tp_size\""},
         {"{\"tp_size\":1}", "\"engine\" and \"tp_size\""},
@@ -100,8 +98,7 @@ static void bad_ones(void **state)
         {"{\"ranks\":[{\"tensor\":[]}]}", "unknown key \"tensor\"; a rank has"},
         {"{\"ranks\":[{\"tensors\":[1]}]}", "\"name\""},
         {"{\"ranks\":[{\"tensors\":[{}]}]}", "without a \"name\""},
-        {"{\"ranks\":[{\"tensors\":[{\"name\":\"a\",\"slices\":1}]}]}",
-         "unknown key \"slices\"; a tensor has"},
+        {"{\"ranks\":[{\"tensors\":[{\"name\":\"a\",\"slices\":1}]}]}", "unknown key \"slices\"; a tensor has"},
         {"{\"t\\u0071\":2}", "unknown key \"t\\u0071\"; a plan has"},
         {"{\"ranks\":[{\"tensors\":[{\"name\":\"a\",\"as\":\"b\",\"as\":\"b\"}]}]}", "twice"},
         {"{\"ranks\":[{\"tensors\":[]}],\"tp_size\":2}", "1 ranks are spelled out"},
@@ -110,8 +107,8 @@ static void bad_ones(void **state)
         struct td_plan_spec spec;
         struct td_error err;
         CHECK(!parse(&spec, cases[i].text, &err), "%s", cases[i].text);
-        CHECK(err.code == TD_INVALID_ARGUMENT && strstr(err.message, cases[i].says) != NULL, "%s: %s",
-              cases[i].text, err.message);
+        CHECK(err.code == TD_INVALID_ARGUMENT && strstr(err.message, cases[i].says) != NULL, "%s: %s", cases[i].text,
+              err.message);
         td_plan_spec_fini(&spec);
     }
 }

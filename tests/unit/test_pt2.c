@@ -178,8 +178,8 @@ static void big_endian_tensors_have_a_reason(void **state)
         parse(&a, &limits, &p, &read);
         CHECK(p.ok, "%s", p.err.message);
         const char *reason = tensor(&p, "w0")->reason;
-        CHECK(i == 0 ? reason == NULL : reason != NULL && strcmp(reason, "big-endian") == 0, "%s: %s",
-              orders[i], reason);
+        CHECK(i == 0 ? reason == NULL : reason != NULL && strcmp(reason, "big-endian") == 0, "%s: %s", orders[i],
+              reason);
         assert_null(tensor(&p, "w1")->reason);
         end(&a, &p);
     }
@@ -266,8 +266,7 @@ static void unpacked_structure_is_one_budget(void **state)
     (void)state;
     static const char much[20000];
     struct zip_spec inner = archive_of(FLOATS ".", sizeof FLOATS);
-    inner.members[inner.count++] =
-        (struct zip_member){.name = "archive/data/1", .data = much, .data_len = sizeof much};
+    inner.members[inner.count++] = (struct zip_member){.name = "archive/data/1", .data = much, .data_len = sizeof much};
     struct zip_file saved = zip_build(&inner);
     struct td_limits limits = td_limits_default();
     limits.max_header_bytes = 100000;
@@ -290,7 +289,8 @@ static void unpacked_structure_is_one_budget(void **state)
     __real_free(saved.bytes);
 }
 
-/* A pickle that is deflated within a stored record: a few hundred bytes that would unpack to the limit of a file, each. */
+/* A pickle that is deflated within a stored record: a few hundred bytes that would unpack to the limit of a file, each.
+ */
 static void packed_pickles_are_in_proportion(void **state)
 {
     (void)state;

@@ -19,8 +19,7 @@ static struct outcome parse(const char *value, uint64_t size)
     char *exact = malloc(strlen(value) + 1); /* reading on is seen by the sanitizer */
     assert_non_null(exact);
     memcpy(exact, value, strlen(value));
-    out.result =
-        td_range_parse((struct td_text){.p = exact, .len = strlen(value)}, size, out.ranges, &out.count);
+    out.result = td_range_parse((struct td_text){.p = exact, .len = strlen(value)}, size, out.ranges, &out.count);
     free(exact);
     return out;
 }
@@ -65,8 +64,7 @@ static void values_of_the_field(void **state)
         {"bytes=-10", 10, "0+10", "14.1.2"},
         {"bytes=-11", 10, "0+10", "14.1.2: a suffix longer than the representation is the whole"},
         {"bytes=-99999999999999999999", 10, "0+10", "14.1.2"},
-        {"bytes=00000000000000000000003-000000000000000000004", 10, "3+2",
-         "14.1.1: leading zeros are digits"},
+        {"bytes=00000000000000000000003-000000000000000000004", 10, "3+2", "14.1.1: leading zeros are digits"},
         {"bytes=18446744073709551614-", UINT64_MAX, "18446744073709551614+1", "14.1.2"},
         {"bytes=0-18446744073709551615", UINT64_MAX, "0+18446744073709551615", "14.1.2"},
         {"bytes=-18446744073709551615", UINT64_MAX, "0+18446744073709551615", "14.1.2"},
@@ -161,8 +159,7 @@ static void excess_is_refused(void **state)
         {"bytes=0-,0-,0-,0-", "416"},
         {"bytes=0-9,20-29,40-49,60-69,80-89", "0+10 20+10 40+10 60+10 80+10"},
         {"bytes=80-89,60-69,40-49,20-29,0-9", "80+10 60+10 40+10 20+10 0+10"},
-        {"bytes=0-9,10-19,20-29,30-39,40-49",
-         "0+10 10+10 20+10 30+10 40+10"} /* side by side is no overlap */,
+        {"bytes=0-9,10-19,20-29,30-39,40-49", "0+10 10+10 20+10 30+10 40+10"} /* side by side is no overlap */,
         {"bytes=0-99,10-11,20-21,30-31", "416"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -186,10 +183,8 @@ static void ranges_are_limited(void **state)
                                          10 * i + (beyond != 0 && i > 0 ? 100000 : 0),
                                          10 * i + (beyond != 0 && i > 0 ? 100000 : 0) + 1);
             struct outcome out = parse(value, 10 * (TD_MAX_RANGES + 1));
-            CHECK(out.result == (count > TD_MAX_RANGES ? TD_RANGE_UNSATISFIABLE : TD_RANGE_PARTIAL), "%zu",
-                  count);
-            CHECK(count > TD_MAX_RANGES || out.count == (beyond != 0 ? 1 : count), "%zu: %zu", count,
-                  out.count);
+            CHECK(out.result == (count > TD_MAX_RANGES ? TD_RANGE_UNSATISFIABLE : TD_RANGE_PARTIAL), "%zu", count);
+            CHECK(count > TD_MAX_RANGES || out.count == (beyond != 0 ? 1 : count), "%zu: %zu", count, out.count);
         }
     }
 }
@@ -201,15 +196,14 @@ static void compare(const char *value, uint64_t size)
     struct outcome out = parse(value, size);
     oracle_run(&oracle, value, strlen(value), size);
     if (oracle.verdict != ORACLE_VALID || size == 0) {
-        CHECK(out.result == TD_RANGE_IGNORE, "\"%s\" of %" PRIu64 ": result %d", value, size,
-              (int)out.result);
+        CHECK(out.result == TD_RANGE_IGNORE, "\"%s\" of %" PRIu64 ": result %d", value, size, (int)out.result);
     } else if (out.result == TD_RANGE_PARTIAL) {
         CHECK(out.count == oracle.count, "\"%s\" of %" PRIu64 ": %zu, wanted %zu", value, size, out.count,
               oracle.count);
         for (size_t i = 0; i < out.count; i++)
             CHECK(out.ranges[i].off == oracle.ranges[i].off && out.ranges[i].len == oracle.ranges[i].len,
-                  "\"%s\" of %" PRIu64 ": range %zu is %" PRIu64 "+%" PRIu64, value, size, i,
-                  out.ranges[i].off, out.ranges[i].len);
+                  "\"%s\" of %" PRIu64 ": range %zu is %" PRIu64 "+%" PRIu64, value, size, i, out.ranges[i].off,
+                  out.ranges[i].len);
     } else { /* refused only when nothing can be sent or too much is asked for */
         CHECK(out.result == TD_RANGE_UNSATISFIABLE, "\"%s\" of %" PRIu64, value, size);
         CHECK(oracle.count == 0 || oracle.count > 3, "\"%s\" of %" PRIu64, value, size);
@@ -219,11 +213,10 @@ static void compare(const char *value, uint64_t size)
 static void random_values_agree_with_the_oracle(void **state)
 {
     (void)state;
-    static const char *const pieces[] = {
-        "0",   "1",  "5",      "9",       "10", "99", "18446744073709551615",    "-",
-        "-",   "-",  ",",      ",",       " ",  "\t", "18446744073709551616",    "00",
-        "0-0", "-1", "3-7",    "bytes=",  "x",  "=",  "99999999999999999999999", "5-",
-        "-3",  "2-", "0-4,6-", "1-1,2-2", ", ", "7-6"};
+    static const char *const pieces[] = {"0",   "1",  "5",      "9",       "10", "99", "18446744073709551615",    "-",
+                                         "-",   "-",  ",",      ",",       " ",  "\t", "18446744073709551616",    "00",
+                                         "0-0", "-1", "3-7",    "bytes=",  "x",  "=",  "99999999999999999999999", "5-",
+                                         "-3",  "2-", "0-4,6-", "1-1,2-2", ", ", "7-6"};
     static const uint64_t sizes[] = {0, 1, 2, 10, 100, UINT64_MAX};
     uint64_t seed = 8;
     for (int round = 0; round < 300000 / (SANITIZED ? 3 : 1); round++) {

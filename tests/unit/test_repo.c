@@ -16,8 +16,8 @@ static const struct td_repo *at(const struct td_repo *repo, const char *revision
 
 static const struct td_entry *file_of(const struct place *place, const struct td_repo *repo, const char *path)
 {
-    return td_snapshot_find_in_run(place->scanner.snapshot, repo->first_entry, repo->entry_count,
-                                   repo->prefix_len, td_text_of(path));
+    return td_snapshot_find_in_run(place->scanner.snapshot, repo->first_entry, repo->entry_count, repo->prefix_len,
+                                   td_text_of(path));
 }
 
 /* All ids, datasets' folders marked, parted by blanks. */
@@ -98,8 +98,7 @@ static void datasets(void **state)
     (void)scanner_scan(&place.scanner);
     expect_repos(&place, "docs org/both squad D:org/both D:org/d D:org/deep");
     assert_true(td_repo_is_dataset(find(&place, true, "squad")));
-    assert_true(find(&place, true, "squad") ==
-                find(&place, false, "squad")); /* a tokenizer.json alone looks so too */
+    assert_true(find(&place, true, "squad") == find(&place, false, "squad")); /* a tokenizer.json alone looks so too */
     assert_true(find(&place, true, "local/squad") != NULL);
     assert_false(td_repo_is_dataset(find(&place, false, "org/both")));
     assert_true(find(&place, true, "org/both") != find(&place, false, "org/both"));
@@ -179,8 +178,7 @@ static void names_in_a_snapshot_mean_nothing(void **state)
     (void)state;
     struct place place;
     open_place_of_revisions(&place);
-    tree_text(&place.tree,
-              "models--evil--repo/snapshots/" C1 "/models--meta--llama/snapshots/" C0 "/config.json", "1");
+    tree_text(&place.tree, "models--evil--repo/snapshots/" C1 "/models--meta--llama/snapshots/" C0 "/config.json", "1");
     tree_text(&place.tree, "models--evil--repo/snapshots/" C1 "/models--meta--llama/refs/main", C0);
     tree_text(&place.tree, "models--meta--llama/snapshots/" C1 "/config.json", "2");
     (void)scanner_scan(&place.scanner);

@@ -96,8 +96,7 @@ static void hash_all(struct place *place)
     place->snapshot = td_catalog_acquire(place->loop.catalog);
 }
 
-static bool try_open(const struct place *place, const char *id, const char *revision,
-                     struct td_repo_view *view)
+static bool try_open(const struct place *place, const char *id, const char *revision, struct td_repo_view *view)
 {
     struct td_error err = TD_ERROR_INIT;
     const struct td_repo *repo = td_repo_find(place->snapshot, false, td_text_of(id));
@@ -161,15 +160,14 @@ static void names_of_revisions(void **state)
     open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_repo_view view;
-        CHECK(try_open(&place, cases[i].id, cases[i].revision, &view) == cases[i].there, "%s at \"%s\"",
-              cases[i].id, cases[i].revision);
+        CHECK(try_open(&place, cases[i].id, cases[i].revision, &view) == cases[i].there, "%s at \"%s\"", cases[i].id,
+              cases[i].revision);
     }
     close_place(&place);
 }
 
-static const char *const made[] = {"safetensors",     "tp1-rank0-none",   "tp1-rank0-fsdp",
-                                   "tp2-rank0-none",  "tp2-rank1-none",   "tp16-rank15-vllm",
-                                   "tp17-rank0-none", "tp4096-rank0-none"};
+static const char *const made[] = {"safetensors",    "tp1-rank0-none",   "tp1-rank0-fsdp",  "tp2-rank0-none",
+                                   "tp2-rank1-none", "tp16-rank15-vllm", "tp17-rank0-none", "tp4096-rank0-none"};
 
 /* Clients turn a name into its commit and ask by that alone from then on. */
 static void commits_lead_back(void **state)
@@ -305,8 +303,8 @@ static void expect_items(struct place *place, const char *id, const char *revisi
         struct td_view_item found;
         used += (size_t)snprintf(got + used, sizeof got - used, "%s%s%s", i > 0 ? " " : "",
                                  items[i].entry == NULL ? "+" : "", items[i].path);
-        CHECK(td_repo_view_find(&view, td_text_of(items[i].path), &place->arena, &found, &err), "%s: %s",
-              items[i].path, err.message);
+        CHECK(td_repo_view_find(&view, td_text_of(items[i].path), &place->arena, &found, &err), "%s: %s", items[i].path,
+              err.message);
         assert_string_equal(found.path, items[i].path);
         assert_ptr_equal(found.entry, items[i].entry);
         assert_int_equal(found.rank, items[i].rank);
@@ -324,9 +322,8 @@ static void items_of_views(void **state)
     expect_items(&place, "ns/plain", "main", "a-b/c.txt a.b a/x config.json model.safetensors");
     expect_items(&place, "ns/plain", "safetensors", "a-b/c.txt a.b a/x config.json model.safetensors");
     expect_items(&place, "ns/plain", "tp2-rank1-none", "a-b/c.txt a.b a/x config.json +model.safetensors");
-    expect_items(
-        &place, "ns/torch", "main",
-        "TRAINING_ARGS.BIN config.json optimizer.pkl pytorch_model.bin pytorch_model.bin.index.json");
+    expect_items(&place, "ns/torch", "main",
+                 "TRAINING_ARGS.BIN config.json optimizer.pkl pytorch_model.bin pytorch_model.bin.index.json");
     expect_items(&place, "ns/torch", "safetensors", "config.json +model.safetensors");
     expect_items(&place, "ns/torch", "tp1-rank0-none", "config.json +model.safetensors");
     expect_items(&place, "ns/parts", "safetensors",
@@ -445,8 +442,7 @@ static void sizes_and_tags_are_those_of_the_answers(void **state)
             td_response_init(&response);
             assert_true(td_repo_view_find(&view, td_text_of(cases[i][2]), &place.arena, &item, &err));
             CHECK(td_view_item_stat(&place.loop.api.shards, &view, &item, &stat, &err), "%s", err.message);
-            CHECK(td_view_item_answer(&place.loop.api.shards, &view, &item, &response, &err), "%s",
-                  err.message);
+            CHECK(td_view_item_answer(&place.loop.api.shards, &view, &item, &response, &err), "%s", err.message);
             (void)snprintf(quoted, sizeof quoted, "\"%s\"", stat.tag);
             assert_string_equal(response.etag, quoted);
             assert_int_equal(response.body.total_bytes, stat.size_bytes);
@@ -475,8 +471,7 @@ bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tens
 }
 
 /* What is told of items one by one and of all of them together: of all ranks of a model, and of several models. */
-static void expect_same_stats(struct place *place, const struct td_repo_view *view, size_t together,
-                              size_t one_by_one)
+static void expect_same_stats(struct place *place, const struct td_repo_view *view, size_t together, size_t one_by_one)
 {
     struct td_shard_store *store = &place->loop.api.shards;
     struct td_view_stats stats;

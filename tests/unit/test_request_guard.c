@@ -7,8 +7,7 @@
 
 enum { MOST_BYTES = 8192, MOST_BODY_BYTES = 1000 };
 
-static const struct td_guard_limits most = {.max_header_bytes = MOST_BYTES,
-                                            .max_body_bytes = MOST_BODY_BYTES};
+static const struct td_guard_limits most = {.max_header_bytes = MOST_BYTES, .max_body_bytes = MOST_BODY_BYTES};
 
 #define H "Host: localhost"
 
@@ -24,8 +23,7 @@ static const struct {
     {"a method nobody has", "9110 9.1", 0, "FR!BB-LE", "/", "HTTP/1.1", H},
     {"HTTP/1.0 without Host", "9112 3.2", 0, "GET", "/", "HTTP/1.0", ""},
     {"HTTP/1.0 with Host", "9112 3.2", 0, "GET", "/", "HTTP/1.0", H},
-    {"every unreserved and sub-delimiter byte", "3986 3.3", 0, "GET", "/a-._~!$&'()*+,;=:@/Z9?x=/?&y",
-     "HTTP/1.1", H},
+    {"every unreserved and sub-delimiter byte", "3986 3.3", 0, "GET", "/a-._~!$&'()*+,;=:@/Z9?x=/?&y", "HTTP/1.1", H},
     {"percent-encoding", "3986 2.1", 0, "GET", "/%2F%c3%A9", "HTTP/1.1", H},
     {"brackets in the query, which clients do not encode", "3986 3.4", 0, "GET", "/?a[]=1", "HTTP/1.1", H},
     {"absolute-form", "9112 3.2.2", 0, "GET", "http://localhost/models", "HTTP/1.1", H},
@@ -34,8 +32,7 @@ static const struct {
     {"absolute-form, scheme in capitals", "3986 3.1", 0, "GET", "HTTP://localhost/", "HTTP/1.1", H},
     {"absolute-form with a port", "9112 3.2.2", 0, "GET", "http://localhost:8080/", "HTTP/1.1", H},
     {"absolute-form, IPv6", "9112 3.2.2", 0, "GET", "https://[::1]:8080/", "HTTP/1.1", H},
-    {"absolute-form and another Host: the target wins", "9112 3.2.2", 0, "GET", "http://a/", "HTTP/1.1",
-     "Host: b"},
+    {"absolute-form and another Host: the target wins", "9112 3.2.2", 0, "GET", "http://a/", "HTTP/1.1", "Host: b"},
     {"Host with a port", "9110 7.2", 0, "GET", "/", "HTTP/1.1", "Host: localhost:8080"},
     {"Host with an empty port", "3986 3.2.3", 0, "GET", "/", "HTTP/1.1", "Host: localhost:"},
     {"Host is an IPv4 address", "9110 7.2", 0, "GET", "/", "HTTP/1.1", "Host: 127.0.0.1:80"},
@@ -47,8 +44,7 @@ static const struct {
     {"an empty field value", "9110 5.5", 0, "GET", "/", "HTTP/1.1", H "\nX-Empty:"},
     {"tab and blank within a value", "9110 5.5", 0, "GET", "/", "HTTP/1.1", H "\nX: a\tb c"},
     {"obs-text in a value", "9110 5.5", 0, "GET", "/", "HTTP/1.1", H "\nX: \xc3\xa9\xff"},
-    {"a field name of every token byte", "9110 5.6.2", 0, "GET", "/", "HTTP/1.1",
-     H "\n!#$%&'*+-.^_`|~09azAZ: x"},
+    {"a field name of every token byte", "9110 5.6.2", 0, "GET", "/", "HTTP/1.1", H "\n!#$%&'*+-.^_`|~09azAZ: x"},
     {"Content-Length: 0", "9112 6.2", 0, "GET", "/", "HTTP/1.1", H "\nContent-Length: 0"},
     {"an unknown field", "9110 5.1", 0, "GET", "/", "HTTP/1.1", H "\nX-Unknown: 1\nX-Unknown: 2"},
     {"Expect without a body", "9110 10.1.1", 0, "GET", "/", "HTTP/1.1", H "\nExpect: 100-continue"},
@@ -122,8 +118,7 @@ static const struct {
     {"Host with a quote", "3986 3.2.2", 400, "GET", "/", "HTTP/1.1", "Host: \"localhost\""},
     /* --- bodies */
     {"Transfer-Encoding: chunked", "9112 6.1", 400, "GET", "/", "HTTP/1.1", H "\nTransfer-Encoding: chunked"},
-    {"Transfer-Encoding: identity", "9112 6.1", 400, "GET", "/", "HTTP/1.1",
-     H "\nTransfer-Encoding: identity"},
+    {"Transfer-Encoding: identity", "9112 6.1", 400, "GET", "/", "HTTP/1.1", H "\nTransfer-Encoding: identity"},
     {"an empty Transfer-Encoding", "9112 6.1", 400, "GET", "/", "HTTP/1.1", H "\nTransfer-Encoding:"},
     {"transfer-encoding", "9110 5.1", 400, "GET", "/", "HTTP/1.1", H "\ntransfer-encoding: xchunked"},
     {"Transfer-Encoding in HTTP/1.0", "9112 6.1", 400, "GET", "/", "HTTP/1.0", "Transfer-Encoding: chunked"},
@@ -140,15 +135,11 @@ static const struct {
     {"Content-Length: 0x0", "9110 8.6", 400, "GET", "/", "HTTP/1.1", H "\nContent-Length: 0x0"},
     {"Content-Length: 00", "one plain 0", 400, "GET", "/", "HTTP/1.1", H "\nContent-Length: 00"},
     {"an empty Content-Length", "9110 8.6", 400, "GET", "/", "HTTP/1.1", H "\nContent-Length:"},
-    {"Content-Length: 2^64", "9110 8.6", 400, "GET", "/", "HTTP/1.1",
-     H "\nContent-Length: 18446744073709551616"},
+    {"Content-Length: 2^64", "9110 8.6", 400, "GET", "/", "HTTP/1.1", H "\nContent-Length: 18446744073709551616"},
     {"content-length", "9110 5.1", 400, "GET", "/", "HTTP/1.1", H "\ncontent-length: 5"},
-    {"a folded line that became part of the name", "9112 5.2", 400, "GET", "/", "HTTP/1.1",
-     H "\nContent-Length5: 0"},
-    {"a folded Transfer-Encoding", "9112 5.2", 400, "GET", "/", "HTTP/1.1",
-     H "\nTransfer-Encodingchunked: x"},
-    {"a name that ends like a framing field", "9110 5.1", 0, "GET", "/", "HTTP/1.1",
-     H "\nX-Content-Length: 5"},
+    {"a folded line that became part of the name", "9112 5.2", 400, "GET", "/", "HTTP/1.1", H "\nContent-Length5: 0"},
+    {"a folded Transfer-Encoding", "9112 5.2", 400, "GET", "/", "HTTP/1.1", H "\nTransfer-Encodingchunked: x"},
+    {"a name that ends like a framing field", "9110 5.1", 0, "GET", "/", "HTTP/1.1", H "\nX-Content-Length: 5"},
     {"a body in HTTP/1.0", "9112 6", 400, "GET", "/", "HTTP/1.0", "Content-Length: 5"},
     {"a body on HEAD", "9110 9.3.2", 400, "HEAD", "/", "HTTP/1.1", H "\nContent-Length: 5"},
     /* --- bodies of POST */
@@ -159,19 +150,16 @@ static const struct {
     {"POST without a body", "9110 8.6", 0, "POST", "/", "HTTP/1.1", H "\nContent-Length: 0"},
     {"a body with POST in HTTP/1.0", "9112 6", 0, "POST", "/", "HTTP/1.0", "Content-Length: 5"},
     {"too long a body", "9110 15.5.14", 413, "POST", "/", "HTTP/1.1", H "\nContent-Length: 1001"},
-    {"a body of 2^64-1", "9110 15.5.14", 413, "POST", "/", "HTTP/1.1",
-     H "\nContent-Length: 18446744073709551615"},
+    {"a body of 2^64-1", "9110 15.5.14", 413, "POST", "/", "HTTP/1.1", H "\nContent-Length: 18446744073709551615"},
     {"a body of 2^64", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length: 18446744073709551616"},
-    {"a body of unknown length", "9112 6.3: 411", 411, "POST", "/", "HTTP/1.1",
-     H "\nTransfer-Encoding: Chunked"},
+    {"a body of unknown length", "9112 6.3: 411", 411, "POST", "/", "HTTP/1.1", H "\nTransfer-Encoding: Chunked"},
     {"POST, Transfer-Encoding and Content-Length", "9112 6.3", 400, "POST", "/", "HTTP/1.1",
      H "\nContent-Length: 5\nTransfer-Encoding: chunked"},
     {"POST, another Transfer-Encoding", "9112 6.1", 400, "POST", "/", "HTTP/1.1",
      H "\nTransfer-Encoding: gzip, chunked"},
     {"POST, Transfer-Encoding twice", "9112 6.1", 400, "POST", "/", "HTTP/1.1",
      H "\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked"},
-    {"POST, a folded Transfer-Encoding", "9112 5.2", 400, "POST", "/", "HTTP/1.1",
-     H "\nTransfer-Encodingx: chunked"},
+    {"POST, a folded Transfer-Encoding", "9112 5.2", 400, "POST", "/", "HTTP/1.1", H "\nTransfer-Encodingx: chunked"},
     {"POST, Content-Length twice, equal", "9112 6.3", 400, "POST", "/", "HTTP/1.1",
      H "\nContent-Length: 5\nContent-Length: 5"},
     {"POST, Content-Length is a list", "9112 6.3", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length: 5, 5"},
@@ -179,10 +167,9 @@ static const struct {
     {"POST, Content-Length: 5 5", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length: 5 5"},
     {"POST, an empty Content-Length", "9110 8.6", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length:"},
     {"POST, a folded Content-Length", "9112 5.2", 400, "POST", "/", "HTTP/1.1", H "\nContent-Length5: 5"},
-    {"a method that is not quite POST; the router says 405", "9110 9.1: case-sensitive", 0, "post", "/",
-     "HTTP/1.1", H "\nContent-Length: 5"},
-    {"PUT with a body; the router says 405", "9110 15.5.6", 0, "PUT", "/", "HTTP/1.1",
+    {"a method that is not quite POST; the router says 405", "9110 9.1: case-sensitive", 0, "post", "/", "HTTP/1.1",
      H "\nContent-Length: 5"},
+    {"PUT with a body; the router says 405", "9110 15.5.6", 0, "PUT", "/", "HTTP/1.1", H "\nContent-Length: 5"},
     /* --- field lines */
     {"an empty field name", "9112 5", 400, "GET", "/", "HTTP/1.1", H "\n: x"},
     {"a blank before the colon", "9112 5.1: MUST reject", 400, "GET", "/", "HTTP/1.1", H "\nX : y"},
@@ -201,8 +188,7 @@ static const struct {
     {"a bare CR in Host", "9110 5.5", 400, "GET", "/", "HTTP/1.1", "Host: local\rhost"},
 };
 
-static struct td_guard_verdict judge(const char *method, const char *target, const char *version,
-                                     const char *lines)
+static struct td_guard_verdict judge(const char *method, const char *target, const char *version, const char *lines)
 {
     struct loopback_request request;
     loopback_request_init(&request, method, target, lines);
@@ -213,10 +199,9 @@ static void requests_are_judged(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct td_guard_verdict verdict =
-            judge(cases[i].method, cases[i].target, cases[i].version, cases[i].lines);
-        CHECK(verdict.status == cases[i].status, "%s (RFC %s): %d, wanted %d", cases[i].what,
-              cases[i].section, verdict.status, cases[i].status);
+        struct td_guard_verdict verdict = judge(cases[i].method, cases[i].target, cases[i].version, cases[i].lines);
+        CHECK(verdict.status == cases[i].status, "%s (RFC %s): %d, wanted %d", cases[i].what, cases[i].section,
+              verdict.status, cases[i].status);
         CHECK((verdict.status == 0) == (verdict.message == NULL), "%s", cases[i].what);
     }
     print_message("%zu requests\n", COUNT_OF(cases));
@@ -285,8 +270,8 @@ static void every_byte_in_its_place(void **state)
             else
                 request.headers[0].value = (struct td_text){.p = in_path + 1, .len = 2};
             struct td_guard_verdict verdict = td_request_guard(&request.request, "HTTP/1.1", false, &most);
-            CHECK((verdict.status == 0) == wanted[place], "byte 0x%02x in a %s: %d", (unsigned)c,
-                  places[place], verdict.status);
+            CHECK((verdict.status == 0) == wanted[place], "byte 0x%02x in a %s: %d", (unsigned)c, places[place],
+                  verdict.status);
         }
     }
 }

@@ -16,8 +16,8 @@ static const char *captured(const char *pattern, const char *name, char *out, si
         return "-";
     out[0] = '\0';
     for (uint32_t i = 0; i < captures.count; i++)
-        len += (size_t)snprintf(out + len, capacity - len, "%s%.*s", i > 0 ? "|" : "",
-                                (int)captures.at[i].len, name + captures.at[i].off);
+        len += (size_t)snprintf(out + len, capacity - len, "%s%.*s", i > 0 ? "|" : "", (int)captures.at[i].len,
+                                name + captures.at[i].off);
     return out;
 }
 
@@ -65,8 +65,8 @@ static void patterns(void **state)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char text[128];
         const char *got = captured(cases[i].pattern, cases[i].name, text, sizeof text);
-        CHECK(strcmp(got, cases[i].captures) == 0, "%s on %s: %s, not %s", cases[i].pattern, cases[i].name,
-              got, cases[i].captures);
+        CHECK(strcmp(got, cases[i].captures) == 0, "%s on %s: %s, not %s", cases[i].pattern, cases[i].name, got,
+              cases[i].captures);
     }
 }
 
@@ -118,8 +118,7 @@ static void patterns_agree_with_trying_everything(void **state)
         matched++;
         assert_int_equal(ours.count, theirs.count);
         for (uint32_t i = 0; i < ours.count; i++)
-            CHECK(ours.at[i].off == theirs.at[i].off && ours.at[i].len == theirs.at[i].len, "%s on %s",
-                  pattern, name);
+            CHECK(ours.at[i].off == theirs.at[i].off && ours.at[i].len == theirs.at[i].len, "%s on %s", pattern, name);
     }
     assert_true(matched > 1000);
 }
@@ -156,8 +155,7 @@ static void pattern_checks(void **state)
         {{.match = "a", .out = long_pattern}, false},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        CHECK((td_rule_check(&cases[i].rule) == NULL) == cases[i].good, "case %zu, %.40s", i,
-              cases[i].rule.match);
+        CHECK((td_rule_check(&cases[i].rule) == NULL) == cases[i].good, "case %zu, %.40s", i, cases[i].rule.match);
 }
 
 static void the_first_rule_counts(void **state)
@@ -249,8 +247,7 @@ static void parse(struct parsed *p, const char *text)
     td_error_init(&p->err);
     td_arena_init(&p->arena, 0);
     td_json_init(&json, td_text_n(p->text, len), 0, &p->err);
-    p->ok =
-        td_rules_read(&json, &p->arena, &p->rules, &p->err) && td_json_expect(&json, TD_JSON_END, "the end");
+    p->ok = td_rules_read(&json, &p->arena, &p->rules, &p->err) && td_json_expect(&json, TD_JSON_END, "the end");
     assert_int_equal(p->ok, p->err.code == TD_OK);
 }
 
@@ -264,15 +261,13 @@ static void reads_every_key(void **state)
 {
     (void)state;
     struct parsed p;
-    parse(
-        &p,
-        "[{\"match\":\"*.a.*\",\"out\":\"*.b\",\"slot\":2,\"stack\":true,\"stack_size\":8,\"dim\":-1,"
-        "\"parts\":[{\"count\":16,\"unit\":128},{\"count\":8,\"unit\":128,\"replicate\":true}],\"groups\":4,"
-        "\"pack\":8,\"uneven\":\"chunk\"},"
-        "{\"match\":\"d\\u0041\",\"drop\":true},{\"match\":\"w\",\"whole\":true,\"dim\":63},"
-        "{\"match\":\"r\",\"refuse\":\"no\"},{\"match\":\"v\",\"pad_to\":64,\"uneven\":\"balanced\",\"dim\":-64},"
-        "{\"match\":\"h\",\"parts\":[{\"count\":3,\"unit\":0}],\"uneven\":\"error\"},"
-        "{\"match\":\"p\",\"parts\":[{},{}]}]");
+    parse(&p, "[{\"match\":\"*.a.*\",\"out\":\"*.b\",\"slot\":2,\"stack\":true,\"stack_size\":8,\"dim\":-1,"
+              "\"parts\":[{\"count\":16,\"unit\":128},{\"count\":8,\"unit\":128,\"replicate\":true}],\"groups\":4,"
+              "\"pack\":8,\"uneven\":\"chunk\"},"
+              "{\"match\":\"d\\u0041\",\"drop\":true},{\"match\":\"w\",\"whole\":true,\"dim\":63},"
+              "{\"match\":\"r\",\"refuse\":\"no\"},{\"match\":\"v\",\"pad_to\":64,\"uneven\":\"balanced\",\"dim\":-64},"
+              "{\"match\":\"h\",\"parts\":[{\"count\":3,\"unit\":0}],\"uneven\":\"error\"},"
+              "{\"match\":\"p\",\"parts\":[{},{}]}]");
     assert_true(p.ok);
     assert_int_equal(p.rules.count, 7);
     assert_false(p.rules.plain_types_only);

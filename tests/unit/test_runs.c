@@ -49,8 +49,7 @@ static bool select_line(char *line)
     struct tensor_library library = {0};
     struct td_layout *layout = td_layout_create(NULL, NULL);
     assert_non_null(layout);
-    assert_true((slice ? td_slice_parse : td_shard_parse)(td_text_of(text), shape.rank, shape.sizes,
-                                                          &selection, NULL));
+    assert_true((slice ? td_slice_parse : td_shard_parse)(td_text_of(text), shape.rank, shape.sizes, &selection, NULL));
     add_range(&library, &shape, 0);
     CHECK(td_layout_append_selection(layout, 1, &library.tensors[0], &selection, NULL), "%s", kept);
     CHECK(layout->block_count <= (shape.rank > 3 ? 6 : 1), "%s", kept);
@@ -204,8 +203,7 @@ static void blocks_are_not_split(void **state)
         (void)library_add(&library, "blk.0.w", "Q8_0", 2, shape);
         struct td_plan_piece piece = cases[i].piece;
         struct td_plan plan = {.pieces = &piece, .piece_count = 1};
-        struct td_plan_output output = {
-            "out", library.tensors[0].dtype, 2, cases[i].result, 0, cases[i].axis, 1, 0, 1};
+        struct td_plan_output output = {"out", library.tensors[0].dtype, 2, cases[i].result, 0, cases[i].axis, 1, 0, 1};
         output.nbytes = cases[i].result[0] * cases[i].result[1] / 32 * 34;
         struct td_tensor_list list = library_list(&library);
         struct td_layout *layout = td_layout_create(NULL, NULL);
@@ -241,15 +239,9 @@ static void odd_rows_below_a_byte(void **state)
         (void)library_add(&library, "odd", "F4", 2, shape);
         struct td_plan_piece piece = cases[i].piece;
         struct td_plan plan = {.pieces = &piece, .piece_count = 1};
-        const struct td_plan_output output = {"out",
-                                              library.tensors[0].dtype,
-                                              2,
-                                              shape,
-                                              cases[i].nbytes > 0 ? cases[i].nbytes : 3,
-                                              cases[i].axis,
-                                              1,
-                                              0,
-                                              1};
+        const struct td_plan_output output = {
+            "out", library.tensors[0].dtype, 2, shape, cases[i].nbytes > 0 ? cases[i].nbytes : 3, cases[i].axis, 1, 0,
+            1};
         struct td_tensor_list list = library_list(&library);
         struct td_layout *layout = td_layout_create(NULL, NULL);
         assert_non_null(layout);
@@ -358,8 +350,7 @@ static void scalars_zeros_and_nothing(void **state)
     assert_memory_equal(bytes + 8, two, 4);
     assert_memory_equal(bytes + 12, "\0\0\0\0\0\0\0\0", 8);
     free(bytes);
-    assert_false(
-        td_layout_append_output(layout, 1, &plan, &outputs[4], &list, NULL)); /* four bytes, not eight */
+    assert_false(td_layout_append_output(layout, 1, &plan, &outputs[4], &list, NULL)); /* four bytes, not eight */
     td_layout_unref(layout);
     library_free(&library);
 }

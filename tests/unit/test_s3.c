@@ -1,4 +1,5 @@
-/* The S3 facade without a socket: what Amazon's API reference says of these operations. Listings are in test_s3_listings.c. */
+/* The S3 facade without a socket: what Amazon's API reference says of these operations. Listings are in
+ * test_s3_listings.c. */
 #include "core/clock.h"
 #include "slicing/plan_match.h"
 #include "tests/unit/s3_models.h"
@@ -22,21 +23,19 @@ static void documents_are_as_in_the_reference(void **state)
     s3_ask(&place, "GET", "/local/qwen3/notes.txt", NULL, &object);
     s3_ask(&place, "GET", "/local?list-type=2&prefix=qwen3/notes&start-after=a&delimiter=/", NULL, &answer);
     assert_true(xml_first(answer.body, "LastModified", date, sizeof date));
-    (void)snprintf(
-        wanted, sizeof wanted,
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult "
-        "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>local</Name><Prefix>qwen3/notes</Prefix>"
-        "<KeyCount>1</KeyCount><StartAfter>a</StartAfter><MaxKeys>1000</MaxKeys><Delimiter>/</Delimiter>"
-        "<IsTruncated>false</IsTruncated><Contents><Key>qwen3/notes.txt</Key><LastModified>%s</LastModified>"
-        "<ETag>&quot;%.*s&quot;</ETag><Size>10</Size><StorageClass>STANDARD</StorageClass></Contents>"
-        "</ListBucketResult>\n",
-        date, (int)strlen(object.response.etag) - 2, object.response.etag + 1);
+    (void)snprintf(wanted, sizeof wanted,
+                   "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult "
+                   "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>local</Name><Prefix>qwen3/notes</Prefix>"
+                   "<KeyCount>1</KeyCount><StartAfter>a</StartAfter><MaxKeys>1000</MaxKeys><Delimiter>/</Delimiter>"
+                   "<IsTruncated>false</IsTruncated><Contents><Key>qwen3/notes.txt</Key><LastModified>%s</LastModified>"
+                   "<ETag>&quot;%.*s&quot;</ETag><Size>10</Size><StorageClass>STANDARD</StorageClass></Contents>"
+                   "</ListBucketResult>\n",
+                   date, (int)strlen(object.response.etag) - 2, object.response.etag + 1);
     assert_string_equal(answer.body, wanted);
     struct td_wall wall = {.seconds = object.response.last_modified_s};
     assert_int_equal(td_wall_rfc3339(wall, http_date, sizeof http_date), 24);
     assert_int_equal(strlen(date), 24);
-    assert_memory_equal(date, http_date,
-                        strlen("2026-01-01T00:00:00.")); /* HTTP's date has no milliseconds */
+    assert_memory_equal(date, http_date, strlen("2026-01-01T00:00:00.")); /* HTTP's date has no milliseconds */
     assert_true(wall.seconds > 0);
     check_etag(object.response.etag, "notes.txt");
     answer_fini(&answer);
@@ -129,8 +128,8 @@ static void conditions_take_the_tags_of_this_port(void **state)
             CHECK(answer.response.status == cases[c].status, "%s, %s: %d", targets[i][0], lines,
                   answer.response.status);
             bool is_failed = answer.response.status == 412;
-            CHECK(is_failed || strcmp(answer.response.etag, here.response.etag) == 0, "%s, %s: %s",
-                  targets[i][0], lines, answer.response.etag);
+            CHECK(is_failed || strcmp(answer.response.etag, here.response.etag) == 0, "%s, %s: %s", targets[i][0],
+                  lines, answer.response.etag);
             answer_fini(&answer);
         }
         answer_fini(&there);
@@ -139,8 +138,8 @@ static void conditions_take_the_tags_of_this_port(void **state)
     close_place(&place);
 }
 
-static void expect_object(struct place *place, const char *method, const char *target, const char *lines,
-                          int status, const char *body)
+static void expect_object(struct place *place, const char *method, const char *target, const char *lines, int status,
+                          const char *body)
 {
     struct answer answer;
     char buffer[128];
@@ -166,8 +165,7 @@ static void objects_and_parts_of_them(void **state)
     expect_object(&place, "HEAD", "/local/qwen3/notes.txt", "Range: bytes=1-2", 200, "0123456789");
     expect_object(&place, "GET", "/local/qwen3%2Fnotes.txt", NULL, 200, "0123456789");
     expect_object(&place, "GET", "http://host:1/local/qwen3/notes.txt", NULL, 200, "0123456789");
-    expect_object(&place, "GET", "/local/qwen3/notes.txt?x-id=GetObject&versionId=null", NULL, 200,
-                  "0123456789");
+    expect_object(&place, "GET", "/local/qwen3/notes.txt?x-id=GetObject&versionId=null", NULL, 200, "0123456789");
     expect_object(&place, "GET", "/local/qwen3/notes.txt?response-content-type=a/b&X-Amz-Signature=0",
                   "Authorization: AWS4-HMAC-SHA256 x\nX-Amz-Date: y", 200, "0123456789");
     expect_object(&place, "GET", "/local/qwen3/notes.txt", "Range: bytes=2-4", 206, "234");
@@ -186,8 +184,7 @@ static void objects_and_parts_of_them(void **state)
     (void)snprintf(line, sizeof line, "If-None-Match: %s", answer.response.etag);
     answer_fini(&answer);
     for (int i = 0; i < 2; i++) {
-        s3_ask(&place, "GET", i == 0 ? "/local/qwen3/notes.txt" : "/local/qwen3/notes.txt?partNumber=1", line,
-               &answer);
+        s3_ask(&place, "GET", i == 0 ? "/local/qwen3/notes.txt" : "/local/qwen3/notes.txt?partNumber=1", line, &answer);
         assert_int_equal(answer.response.status, 304);
         assert_int_equal(answer.len, 0);
         answer_fini(&answer);
@@ -210,8 +207,7 @@ static void rank_files(void **state)
         struct answer here;
         struct answer there;
         char target[256];
-        (void)snprintf(target, sizeof target, "/meta/llama/shards/vllm/tp2/model-rank-%d-part-0.safetensors",
-                       rank);
+        (void)snprintf(target, sizeof target, "/meta/llama/shards/vllm/tp2/model-rank-%d-part-0.safetensors", rank);
         s3_ask(&place, "GET", target, NULL, &here);
         (void)snprintf(target, sizeof target, "/models/meta/llama/shards/vllm/tp2/rank-%d.safetensors", rank);
         loopback_get(&place.loop, target, &there);
@@ -224,20 +220,16 @@ static void rank_files(void **state)
     }
     expect_object(&place, "GET", "/meta/llama/shards/vllm/tp2/config.json", NULL, 200, llama);
     expect_object(&place, "GET", "/meta/llama/shards/none/tp1/sub/z.txt", NULL, 200, "z");
-    expect_items(&place, "/meta?list-type=2&prefix=llama/shards/vllm/tp2&delimiter=/",
-                 "Pllama/shards/vllm/tp2/ ");
+    expect_items(&place, "/meta?list-type=2&prefix=llama/shards/vllm/tp2&delimiter=/", "Pllama/shards/vllm/tp2/ ");
     expect_items(&place, "/meta?list-type=2&prefix=llama/shards/vllm/tp1/m",
                  "Kllama/shards/vllm/tp1/model-rank-0-part-0.safetensors ");
     expect_items(&place, "/local?list-type=2&prefix=bert.safetensors/shards/none/tp1/",
                  "Kbert.safetensors/shards/none/tp1/model-rank-0-part-0.safetensors ");
-    expect_items(
-        &place, "/meta?list-type=2&prefix=llama/sub/shards/none/tp1/",
-        "Kllama/sub/shards/none/tp1/model-rank-0-part-0.safetensors Kllama/sub/shards/none/tp1/z.txt ");
+    expect_items(&place, "/meta?list-type=2&prefix=llama/sub/shards/none/tp1/",
+                 "Kllama/sub/shards/none/tp1/model-rank-0-part-0.safetensors Kllama/sub/shards/none/tp1/z.txt ");
     /* what lies there is there instead */
-    expect_items(&place, "/local?list-type=2&prefix=kept/shards/none/tp1",
-                 "Kkept/shards/none/tp1/readme.txt ");
-    expect_items(&place, "/has?list-type=2&prefix=real/shards/none/tp1",
-                 "Kreal/shards/none/tp1/x.safetensors ");
+    expect_items(&place, "/local?list-type=2&prefix=kept/shards/none/tp1", "Kkept/shards/none/tp1/readme.txt ");
+    expect_items(&place, "/has?list-type=2&prefix=real/shards/none/tp1", "Kreal/shards/none/tp1/x.safetensors ");
     /* all others are not listed */
     static const char *const none[] = {
         "/meta?prefix=llama/shards/",
@@ -348,28 +340,23 @@ static void errors(void **state)
         {"GET", "/meta/llama/shards/vllm/tp2/", NULL, 404, "NoSuchKey", ""},
         {"GET", "/meta/llama/shards/vllm/tp4097/model-rank-0-part-0.safetensors", NULL, 404, "NoSuchKey",
          WOULD_BE_RIGHT},
-        {"GET", "/meta/llama/shards/vllm/2/model-rank-0-part-0.safetensors", NULL, 404, "NoSuchKey",
-         WOULD_BE_RIGHT},
+        {"GET", "/meta/llama/shards/vllm/2/model-rank-0-part-0.safetensors", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
         {"GET", "/meta/llama/shards", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
-        {"GET", "/local/bert.safetensors/shards/none/tp1/model-rank-1-part-0.safetensors", NULL, 404,
-         "NoSuchKey", WOULD_BE_RIGHT},
-        {"GET", "/meta/llama/shards/vllm/tp2/model-rank-2-part-0.safetensors", NULL, 404, "NoSuchKey",
+        {"GET", "/local/bert.safetensors/shards/none/tp1/model-rank-1-part-0.safetensors", NULL, 404, "NoSuchKey",
          WOULD_BE_RIGHT},
-        {"GET", "/meta/llama/shards/vllm/tp2/model-rank-01-part-0.safetensors", NULL, 404, "NoSuchKey",
-         WOULD_BE_RIGHT},
+        {"GET", "/meta/llama/shards/vllm/tp2/model-rank-2-part-0.safetensors", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
+        {"GET", "/meta/llama/shards/vllm/tp2/model-rank-01-part-0.safetensors", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
         {"GET", "/meta/llama/shards/vllm/tp2/model.safetensors", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
         {"GET", "/meta/llama/shards/vllm/tp2/rank-0.json", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
         {"GET", "/meta/llama/shards/other/tp2/config.json", NULL, 404, "NoSuchKey", WOULD_BE_RIGHT},
         {"GET", "/local/kept/shards/none/tp1/model-rank-0-part-0.safetensors", NULL, 404, "NoSuchKey", ""},
-        {"GET", "/meta/llama/shards/vllm/tp3/model-rank-0-part-0.safetensors", NULL, 400, "InvalidArgument",
-         "3"},
+        {"GET", "/meta/llama/shards/vllm/tp3/model-rank-0-part-0.safetensors", NULL, 400, "InvalidArgument", "3"},
         {"GET", "/meta?list-type=2&prefix=llama/shards/vllm/tp3/", NULL, 400, "InvalidArgument", "3"},
         {"GET", "/local/qwen3/shards/vllm/tp2/model-rank-0-part-0.safetensors", NULL, 400, "InvalidArgument",
          "config.json"},
         {"GET", "/local/qwen3/notes.txt", "Range: bytes=10-", 416, "InvalidRange", "10"},
         {"GET", "/local/qwen3/notes.txt", "If-Match: \"x\"", 412, "PreconditionFailed", "If-Match"},
-        {"GET", "/local/qwen3/notes.txt?partNumber=1", "If-Match: \"x\"", 412, "PreconditionFailed",
-         "If-Match"},
+        {"GET", "/local/qwen3/notes.txt?partNumber=1", "If-Match: \"x\"", 412, "PreconditionFailed", "If-Match"},
         {"GET", "/local/qwen3/notes.txt?partNumber=2", NULL, 416, "InvalidPartNumber", "part"},
         {"GET", "/local/qwen3/notes.txt?versionId=abc", NULL, 400, "InvalidArgument", "version"},
         {"GET", "/local/qwen3/notes.txt?acl", NULL, 501, "NotImplemented", "\"acl\""},
@@ -403,8 +390,8 @@ static void errors(void **state)
     struct place place;
     open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        expect_s3_error(&place, cases[i].method, cases[i].target, cases[i].lines, cases[i].status,
-                        cases[i].code, cases[i].part);
+        expect_s3_error(&place, cases[i].method, cases[i].target, cases[i].lines, cases[i].status, cases[i].code,
+                        cases[i].part);
     close_place(&place);
 }
 
@@ -431,8 +418,8 @@ static void subresources_go_by_presence(void **state)
         {"", ""}, {"", "="}, {"", "=1"}, {"x-id=a&", "=b&list-type=2"}, {"versionId=null&", ""}};
     static const char *const places[] = {"/local", "/local/", "/local/qwen3/notes.txt"};
     /* S3 passes over what it does not know, with or without a value */
-    static const char *const unknown[] = {
-        "x-id=GetObject", "x-id", "ACL", "acls=1", "ac", "response-content-type=a/b", "version", "list"};
+    static const char *const unknown[] = {"x-id=GetObject", "x-id", "ACL", "acls=1", "ac", "response-content-type=a/b",
+                                          "version",        "list"};
     struct place place;
     struct answer answer;
     char target[256];
@@ -442,8 +429,8 @@ static void subresources_go_by_presence(void **state)
         (void)snprintf(name, sizeof name, "\"%s\"", unserved[i]);
         for (size_t k = 0; k < COUNT_OF(forms) * COUNT_OF(places); k++) {
             const char *const *form = forms[k / COUNT_OF(places)];
-            (void)snprintf(target, sizeof target, "%s?%s%s%s", places[k % COUNT_OF(places)], form[0],
-                           unserved[i], form[1]);
+            (void)snprintf(target, sizeof target, "%s?%s%s%s", places[k % COUNT_OF(places)], form[0], unserved[i],
+                           form[1]);
             expect_s3_error(&place, "GET", target, NULL, 501, "NotImplemented", name);
             expect_s3_error(&place, "HEAD", target, NULL, 501, "NotImplemented", "");
         }
@@ -454,8 +441,8 @@ static void subresources_go_by_presence(void **state)
         for (size_t k = 0; k < 3; k++) { /* the forms with nothing else */
             (void)snprintf(target, sizeof target, "/local?%s%s", served[i][0], forms[k][1]);
             s3_ask(&place, "GET", target, NULL, &answer);
-            CHECK(answer.response.status == 200 && strstr(answer.body, served[i][1]) != NULL, "%s: %s",
-                  target, answer.body);
+            CHECK(answer.response.status == 200 && strstr(answer.body, served[i][1]) != NULL, "%s: %s", target,
+                  answer.body);
             answer_fini(&answer);
         }
         (void)snprintf(target, sizeof target, "/local/qwen3/notes.txt?%s", served[i][0]);
@@ -514,18 +501,15 @@ static void the_other_port_is_named(void **state)
     }
     for (size_t i = 0; i < COUNT_OF(lines_of_s3); i++) {
         place.loop.api.s3_listen = i % 2 == 0 ? "" : "10.1.2.3:8081";
-        loopback_ask(&place.loop, i == 0 ? "HEAD" : "GET", "/meta/llama/config.json", lines_of_s3[i],
-                     &answer);
+        loopback_ask(&place.loop, i == 0 ? "HEAD" : "GET", "/meta/llama/config.json", lines_of_s3[i], &answer);
         expect_words(&answer, lines_of_s3[i],
-                     i % 2 == 0 ? "--s3-listen opens one, and is not set" : "--s3-listen (10.1.2.3:8081)",
-                     true);
+                     i % 2 == 0 ? "--s3-listen opens one, and is not set" : "--s3-listen (10.1.2.3:8081)", true);
         answer_fini(&answer);
         loopback_ask(&place.loop, "GET", "/models/meta/llama/files/none", lines_of_s3[i], &answer);
         expect_words(&answer, lines_of_s3[i], "--s3-listen", true);
         answer_fini(&answer);
         loopback_ask(&place.loop, "GET", "/meta/llama/resolve/main/none", lines_of_s3[i], &answer);
-        expect_words(&answer, lines_of_s3[i], "--s3-listen",
-                     false); /* the Hub's errors are what its clients know */
+        expect_words(&answer, lines_of_s3[i], "--s3-listen", false); /* the Hub's errors are what its clients know */
         answer_fini(&answer);
         loopback_ask(&place.loop, "GET", "/models/meta/llama/files/a.json", lines_of_s3[i], &answer);
         assert_int_equal(answer.response.status, 200);
@@ -598,8 +582,7 @@ static void tokens_are_checked(void **state)
         expect_s3_error(&place, "GET", target, NULL, 400, "InvalidArgument", "token");
     }
     token[3] = token[3] == 'A' ? 'B' : 'A';
-    (void)snprintf(target, sizeof target,
-                   "/local?list-type=2&prefix=qwen3/&delimiter=/&continuation-token=%s", token);
+    (void)snprintf(target, sizeof target, "/local?list-type=2&prefix=qwen3/&delimiter=/&continuation-token=%s", token);
     expect_s3_error(&place, "GET", target, NULL, 400, "InvalidArgument", "token");
     close_place(&place);
 }
@@ -626,8 +609,8 @@ static void hostile_queries(void **state)
             s3_ask(&place, "GET", td_buffer_terminate(&target), NULL, &answer);
             work = work_now() - work;
             most = work > most ? work : most;
-            CHECK(answer.response.status == 200 || (k == 3 && answer.response.status == 400), "%s: %d",
-                  names[k], answer.response.status);
+            CHECK(answer.response.status == 200 || (k == 3 && answer.response.status == 400), "%s: %d", names[k],
+                  answer.response.status);
             answer_fini(&answer);
             td_buffer_clear(&target);
             td_buffer_puts(&target, "/meta/");
@@ -657,8 +640,7 @@ static void before_the_first_scan_is_503(void **state)
         (void)snprintf(name, sizeof name, "%d/%d.txt", i % 40, i);
         tree_text(&place.tree, name, "");
     }
-    struct td_catalog_config config = {
-        .root = place.tree.path, .max_maps = 16, .scan = td_scan_config_default()};
+    struct td_catalog_config config = {.root = place.tree.path, .max_maps = 16, .scan = td_scan_config_default()};
     struct td_error err = TD_ERROR_INIT;
     assert_true(td_catalog_create(&config, &place.loop.catalog, &err));
     assert_true(td_api_init(&place.loop.api, place.loop.catalog, &err));

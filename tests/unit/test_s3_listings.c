@@ -1,4 +1,5 @@
-/* Listings of S3 keys against a list of all keys that is filtered, rolled up and cut as Amazon's API reference describes it. */
+/* Listings of S3 keys against a list of all keys that is filtered, rolled up and cut as Amazon's API reference
+ * describes it. */
 #include "tests/unit/s3_models.h"
 
 static const char *const qwen3_and_others[] = {
@@ -95,8 +96,7 @@ static void write_target(const struct query *query, const char *token, char targ
         add_parameter(target, 4096, "marker", token[0] != '\0' ? token : query->after);
 }
 
-static void check_page(const struct query *query, const char *target, const char *xml, size_t count,
-                       bool more)
+static void check_page(const struct query *query, const char *target, const char *xml, size_t count, bool more)
 {
     char text[1024];
     char number[24];
@@ -104,8 +104,8 @@ static void check_page(const struct query *query, const char *target, const char
     CHECK(count <= query->max_keys, "%s: %zu items", target, count);
     CHECK(xml_first(xml, "KeyCount", text, sizeof text) == query->is_v2, "%s", target);
     CHECK(!query->is_v2 || strcmp(text, number) == 0, "%s: %s", target, xml);
-    CHECK(xml_first(xml, "IsTruncated", text, sizeof text) && strcmp(text, more ? "true" : "false") == 0,
-          "%s: %s", target, xml);
+    CHECK(xml_first(xml, "IsTruncated", text, sizeof text) && strcmp(text, more ? "true" : "false") == 0, "%s: %s",
+          target, xml);
     CHECK(xml_first(xml, "EncodingType", text, sizeof text) == query->encode, "%s", target);
     CHECK(xml_first(xml, "Delimiter", text, sizeof text) == (query->delimiter[0] != '\0'), "%s", target);
     if (query->encode)
@@ -113,8 +113,7 @@ static void check_page(const struct query *query, const char *target, const char
     CHECK(query->delimiter[0] == '\0' || strcmp(text, query->delimiter) == 0, "%s: %s", target, xml);
     CHECK(xml_first(xml, "Name", text, sizeof text) && strcmp(text, query->bucket) == 0, "%s", target);
     CHECK(xml_first(xml, "NextContinuationToken", text, sizeof text) == (query->is_v2 && more), "%s", target);
-    CHECK(xml_first(xml, "NextMarker", text, sizeof text) ==
-              (!query->is_v2 && more && query->delimiter[0] != '\0'),
+    CHECK(xml_first(xml, "NextMarker", text, sizeof text) == (!query->is_v2 && more && query->delimiter[0] != '\0'),
           "%s", target);
 }
 
@@ -168,8 +167,7 @@ static void compare_listing(struct place *place, const struct query *query)
     }
     CHECK(got.count == wanted.count, "%s: %zu items, wanted %zu", target, got.count, wanted.count);
     for (size_t i = 0; i < wanted.count; i++)
-        CHECK(strcmp(got.text[i], wanted.text[i]) == 0, "%s: %s, wanted %s", target, got.text[i],
-              wanted.text[i]);
+        CHECK(strcmp(got.text[i], wanted.text[i]) == 0, "%s: %s, wanted %s", target, got.text[i], wanted.text[i]);
 }
 
 /* A piece of one of the keys, often one that many have. */
@@ -197,8 +195,7 @@ static void random_query(struct query *query, uint64_t *random)
                    delimiters[random_below(random, COUNT_OF(delimiters))]);
     query->prefix[0] = '\0';
     if (is_shards || random_below(random, 2) > 0)
-        random_piece(query, random, random_below(random, 8) > 0 || is_shards, query->prefix,
-                     sizeof query->prefix - 1);
+        random_piece(query, random, random_below(random, 8) > 0 || is_shards, query->prefix, sizeof query->prefix - 1);
     if (is_shards && strlen(query->prefix) < strlen("llama/shards/vllm/tp2"))
         (void)snprintf(query->prefix, sizeof query->prefix, "llama/shards/vllm/tp2");
     if (random_below(random, 3) == 0)

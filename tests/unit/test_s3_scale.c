@@ -54,8 +54,7 @@ static size_t count_of(const struct td_response *response, const char *word)
 }
 
 /* Answers one page; what it took. */
-static void list(struct place *place, const char *target, struct td_response *response, uint64_t *work,
-                 size_t *peak)
+static void list(struct place *place, const char *target, struct td_response *response, uint64_t *work, size_t *peak)
 {
     struct td_api api = {0};
     struct td_request request = {.facade = TD_FACADE_S3, .target = {.p = target, .len = strlen(target)}};
@@ -97,9 +96,8 @@ static void pages_cost_what_is_on_them(void **state)
         uint64_t work;
         size_t peak;
         list(&place, cases[i].target, &response, &work, &peak);
-        CHECK(
-            xml_is_well_formed((const char *)response.body.extents[0].blob->bytes, response.body.total_bytes),
-            "%s", cases[i].target);
+        CHECK(xml_is_well_formed((const char *)response.body.extents[0].blob->bytes, response.body.total_bytes), "%s",
+              cases[i].target);
         CHECK(count_of(&response, "<Contents>") == cases[i].keys, "%s: %zu", cases[i].target,
               count_of(&response, "<Contents>"));
         CHECK(count_of(&response, "<CommonPrefixes>") == cases[i].prefixes, "%s: %zu", cases[i].target,

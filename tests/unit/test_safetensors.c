@@ -66,9 +66,8 @@ static void check_refused(const struct st_case *c, const struct st_file *file, c
     if (c->at != NULL) {
         const char *at = strstr(c->header, c->at);
         CHECK(at != NULL, "%s: no '%s' in it", c->name, c->at);
-        CHECK(p->err.pos == (uint64_t)(ST_PREFIX_BYTES + (at - c->header)), "%s: at %llu, %llu expected: %s",
-              c->name, (unsigned long long)p->err.pos,
-              (unsigned long long)(ST_PREFIX_BYTES + (at - c->header)), p->err.message);
+        CHECK(p->err.pos == (uint64_t)(ST_PREFIX_BYTES + (at - c->header)), "%s: at %llu, %llu expected: %s", c->name,
+              (unsigned long long)p->err.pos, (unsigned long long)(ST_PREFIX_BYTES + (at - c->header)), p->err.message);
     }
 }
 
@@ -123,14 +122,10 @@ static void bad_03_header_length_0(void **state)
 static void bad_04_header_length_2_64_minus_1(void **state)
 {
     (void)state;
-    refuse_unread("\xff\xff\xff\xff\xff\xff\xff\xff", 8, TD_INVALID_ARGUMENT, 0,
-                  "length 18446744073709551615 ");
-    refuse_unread("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, TD_INVALID_ARGUMENT, 0,
-                  "the 2 bytes that follow");
-    refuse_unread("\xf8\xff\xff\xff\xff\xff\xff\xff{}", 10, TD_INVALID_ARGUMENT, 0,
-                  "larger than the 2 bytes");
-    refuse_unread("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10, TD_INVALID_ARGUMENT, 0,
-                  "larger than the 2 bytes");
+    refuse_unread("\xff\xff\xff\xff\xff\xff\xff\xff", 8, TD_INVALID_ARGUMENT, 0, "length 18446744073709551615 ");
+    refuse_unread("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, TD_INVALID_ARGUMENT, 0, "the 2 bytes that follow");
+    refuse_unread("\xf8\xff\xff\xff\xff\xff\xff\xff{}", 10, TD_INVALID_ARGUMENT, 0, "larger than the 2 bytes");
+    refuse_unread("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10, TD_INVALID_ARGUMENT, 0, "larger than the 2 bytes");
 }
 
 /* A file as large as one likes, without the bytes: the header's length, then whatever `text` holds, then
@@ -191,12 +186,8 @@ static void bad_06_header_length_1000_in_88_bytes(void **state)
 static void bad_23_100k_deep_json(void **state)
 {
     (void)state;
-    static const char *const before[] = {"",
-                                         "{\"a\":",
-                                         "{\"__metadata__\":",
-                                         "{\"__metadata__\":{\"a\":",
-                                         "{\"a\":{\"x\":",
-                                         "{\"a\":{\"shape\":"};
+    static const char *const before[] = {
+        "", "{\"a\":", "{\"__metadata__\":", "{\"__metadata__\":{\"a\":", "{\"a\":{\"x\":", "{\"a\":{\"shape\":"};
     enum { DEEP = 100000 };
     for (size_t i = 0; i < COUNT_OF(before); i++) {
         for (size_t kind = 0; kind < 2; kind++) {
@@ -249,8 +240,7 @@ static void offsets_are_exact_to_64_bits(void **state)
     static const char header[] = "{" T("b", "U8", "[9007199254740993]", 0, 9007199254740993) "," T(
         "a", "U8", "[9223372036854775807]", 9007199254740993,
         9232379236109516800) "," T("c", "I16", "[3]", 9232379236109516800, 9232379236109516806) "}";
-    struct virtual_file file = {
-        .header_len = sizeof header - 1, .text = header, .text_len = sizeof header - 1};
+    struct virtual_file file = {.header_len = sizeof header - 1, .text = header, .text_len = sizeof header - 1};
     const struct virtual_file *context = &file;
     uint64_t start = ST_PREFIX_BYTES + sizeof header - 1;
     struct td_input input = {
@@ -278,8 +268,8 @@ static void offsets_are_exact_to_64_bits(void **state)
 static void every_byte_is_where_the_manifest_says(void **state)
 {
     (void)state;
-    static const char header[] = "{" T("b", "U8", "[100]", 300, 400) "," T("a", "U8", "[300]", 0, 300) "," T(
-        "c", "U8", "[1]", 400, 401) "}";
+    static const char header[] =
+        "{" T("b", "U8", "[100]", 300, 400) "," T("a", "U8", "[300]", 0, 300) "," T("c", "U8", "[1]", 400, 401) "}";
     struct st_file file = st_file_make(header, sizeof header - 1, 401);
     struct parsed p;
     parse(&file, &p);
@@ -364,14 +354,11 @@ static void nothing_is_read_twice_and_no_tensor_at_all(void **state)
     (void)state;
     static const char header[] = "{" T("b", "U8", "[100]", 300, 400) "," T("a", "U8", "[300]", 0, 300) "}";
     for (unsigned fail_at = 0; fail_at <= 2; fail_at++) {
-        struct virtual_file file = {.header_len = sizeof header - 1,
-                                    .text = header,
-                                    .text_len = sizeof header - 1,
-                                    .fail_at = fail_at};
+        struct virtual_file file = {
+            .header_len = sizeof header - 1, .text = header, .text_len = sizeof header - 1, .fail_at = fail_at};
         const struct virtual_file *context = &file;
-        struct td_input input = {.size_bytes = ST_PREFIX_BYTES + sizeof header - 1 + 400,
-                                 .read = virtual_read,
-                                 .context = &context};
+        struct td_input input = {
+            .size_bytes = ST_PREFIX_BYTES + sizeof header - 1 + 400, .read = virtual_read, .context = &context};
         struct td_limits limits = td_limits_default();
         struct parsed p;
         parse_input(&td_format_safetensors, &input, &limits, &p);
@@ -424,8 +411,7 @@ static void memory_limit_is_a_limit(void **state)
         struct parsed p;
         parse_input(&td_format_safetensors, &input, &limits, &p);
         assert_int_equal(p.err.code, p.ok ? TD_OK : TD_RESOURCE_EXHAUSTED);
-        CHECK(p.memory.peak_bytes <= limit + limit / 4 + 2048, "%zu bytes, limit %zu", p.memory.peak_bytes,
-              limit);
+        CHECK(p.memory.peak_bytes <= limit + limit / 4 + 2048, "%zu bytes, limit %zu", p.memory.peak_bytes, limit);
         refused += !p.ok;
         parsed_fini(&p);
     }
@@ -468,9 +454,8 @@ int main(void)
     };
     struct CMUnitTest tests[COUNT_OF(st_cases) + COUNT_OF(others)];
     for (size_t i = 0; i < COUNT_OF(st_cases); i++)
-        tests[i] = (struct CMUnitTest){.name = st_cases[i].name,
-                                       .test_func = one_case,
-                                       .initial_state = (void *)(uintptr_t)&st_cases[i]};
+        tests[i] = (struct CMUnitTest){
+            .name = st_cases[i].name, .test_func = one_case, .initial_state = (void *)(uintptr_t)&st_cases[i]};
     memcpy(tests + COUNT_OF(st_cases), others, sizeof others);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

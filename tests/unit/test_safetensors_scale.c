@@ -41,8 +41,7 @@ struct outcome {
 static struct outcome parse(const struct td_buffer *header, uint64_t data_bytes)
 {
     struct header_file file = {.header = header};
-    struct td_input input = {
-        .size_bytes = 8 + header->len + data_bytes, .read = header_read, .context = &file};
+    struct td_input input = {.size_bytes = 8 + header->len + data_bytes, .read = header_read, .context = &file};
     struct td_limits limits = td_limits_default();
     struct td_manifest manifest;
     struct outcome out;
@@ -56,8 +55,7 @@ static struct outcome parse(const struct td_buffer *header, uint64_t data_bytes)
     out.tensors = manifest.tensor_count;
     out.metadata = manifest.metadata_count;
     for (size_t i = 0; out.ok && i < manifest.tensor_count; i += 997)
-        assert_ptr_equal(td_manifest_find(&manifest, td_tensor_name(&manifest.tensors[i])),
-                         &manifest.tensors[i]);
+        assert_ptr_equal(td_manifest_find(&manifest, td_tensor_name(&manifest.tensors[i])), &manifest.tensors[i]);
     td_manifest_fini(&manifest);
     assert_int_equal(alloc_count_get().live_bytes, 0);
     return out;
@@ -72,11 +70,10 @@ static void build(struct td_buffer *out, size_t count, size_t step, bool data_in
     for (size_t i = 0; i < count; i++) {
         size_t number = i * step % count;
         uint64_t begin = 8 * (uint64_t)(data_in_order ? i : number);
-        td_buffer_printf(
-            out,
-            "%s\"model.layers.%08zu.weight\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[%" PRIu64
-            ",%" PRIu64 "]}",
-            i > 0 ? "," : "", number, begin, begin + 8);
+        td_buffer_printf(out,
+                         "%s\"model.layers.%08zu.weight\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[%" PRIu64
+                         ",%" PRIu64 "]}",
+                         i > 0 ? "," : "", number, begin, begin + 8);
     }
     td_buffer_putc(out, '}');
     assert_false(out->failed);
@@ -97,8 +94,7 @@ static void a_million_tensors_in_the_largest_header(void **state)
         const char *name;
         size_t step;
         bool data_in_order;
-    } shapes[] = {
-        {"sorted", 1, true}, {"shuffled names", 7919, true}, {"shuffled names and data", 7919, false}};
+    } shapes[] = {{"sorted", 1, true}, {"shuffled names", 7919, true}, {"shuffled names and data", 7919, false}};
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {
         struct td_buffer header;
         build(&header, MILLION, shapes[i].step, shapes[i].data_in_order);
@@ -145,9 +141,9 @@ static void build_duplicate(struct td_buffer *out, size_t n, uint64_t *data_byte
 {
     build(out, n, 7919, true);
     out->len--;
-    td_buffer_printf(
-        out, ",\"model.layers.%08zu.weight\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[%zu,%zu]}}",
-        n - 1, 8 * n, 8 * n + 8);
+    td_buffer_printf(out,
+                     ",\"model.layers.%08zu.weight\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[%zu,%zu]}}",
+                     n - 1, 8 * n, 8 * n + 8);
     *data_bytes = 8 * (uint64_t)n + 8;
 }
 
@@ -157,8 +153,8 @@ static void build_one_place(struct td_buffer *out, size_t n, uint64_t *data_byte
     td_buffer_init(out);
     td_buffer_putc(out, '{');
     for (size_t i = 0; i < n; i++)
-        td_buffer_printf(out, "%s\"%zu\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}",
-                         i > 0 ? "," : "", i * 7919 % n);
+        td_buffer_printf(out, "%s\"%zu\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}", i > 0 ? "," : "",
+                         i * 7919 % n);
     td_buffer_putc(out, '}');
     *data_bytes = 1;
 }
@@ -169,8 +165,8 @@ static void build_empty_tensors(struct td_buffer *out, size_t n, uint64_t *data_
     td_buffer_init(out);
     td_buffer_putc(out, '{');
     for (size_t i = 0; i < n; i++)
-        td_buffer_printf(out, "%s\"%zu\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
-                         i > 0 ? "," : "", i * 7919 % n);
+        td_buffer_printf(out, "%s\"%zu\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i > 0 ? "," : "",
+                         i * 7919 % n);
     td_buffer_putc(out, '}');
     *data_bytes = 0;
 }
@@ -185,8 +181,8 @@ static void build_long_names(struct td_buffer *out, size_t n, uint64_t *data_byt
     td_buffer_init(out);
     td_buffer_putc(out, '{');
     for (size_t i = 0; i < n; i++)
-        td_buffer_printf(out, "%s\"%s%zu\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
-                         i > 0 ? "," : "", i % 2 ? stem : stem + 200, i * 7919 % n);
+        td_buffer_printf(out, "%s\"%s%zu\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i > 0 ? "," : "",
+                         i % 2 ? stem : stem + 200, i * 7919 % n);
     td_buffer_putc(out, '}');
     *data_bytes = 0;
 }
@@ -282,8 +278,8 @@ static double best_seconds(const struct growth_case *c, size_t n)
     for (int round = 0; round < 3; round++) {
         struct outcome out = parse(&header, data_bytes);
         CHECK(out.err.code == c->code, "%s: %s", c->name, out.err.message);
-        CHECK(out.peak_bytes <= 8192 + 6 * header.len, "%s: %zu bytes for a header of %zu", c->name,
-              out.peak_bytes, header.len);
+        CHECK(out.peak_bytes <= 8192 + 6 * header.len, "%s: %zu bytes for a header of %zu", c->name, out.peak_bytes,
+              header.len);
         best = out.seconds < best ? out.seconds : best;
     }
     td_buffer_fini(&header);
@@ -307,8 +303,7 @@ static void time_grows_like_the_header(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[1 + COUNT_OF(growth_cases)] = {
-        cmocka_unit_test(a_million_tensors_in_the_largest_header)};
+    struct CMUnitTest tests[1 + COUNT_OF(growth_cases)] = {cmocka_unit_test(a_million_tensors_in_the_largest_header)};
     for (size_t i = 0; i < COUNT_OF(growth_cases); i++)
         tests[1 + i] = (struct CMUnitTest){.name = growth_cases[i].name,
                                            .test_func = time_grows_like_the_header,

@@ -192,9 +192,8 @@ static void groups_in_the_root_are_models(void **state)
     tree_simple(&place.tree, "taken/x.safetensors", "b");
     tree_simple(&place.tree, "files-00001-of-00001.safetensors", "a");
     const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
-    expect_models(&place,
-                  "files-00001-of-00001.safetensors half one.safetensors q q-00002-of-00002-old.safetensors "
-                  "taken taken-00001-of-00001.safetensors");
+    expect_models(&place, "files-00001-of-00001.safetensors half one.safetensors q q-00002-of-00002-old.safetensors "
+                          "taken taken-00001-of-00001.safetensors");
     assert_int_equal(snapshot->problems.count, 0);
     const struct td_model *model = scanner_model(&place.scanner, "q");
     assert_true(model->checkpoint_count == 1 && model->directory_len == 0 && model->config == NULL);
@@ -203,10 +202,9 @@ static void groups_in_the_root_are_models(void **state)
     assert_null(td_model_find_file(snapshot, model, TD_TEXT("one.safetensors")));
     model = scanner_model(&place.scanner, "half");
     assert_int_equal(model->checkpoint_count, 0);
-    assert_non_null(
-        strstr(scanner_problem(&place.scanner, model, "half-00001-of-00002.safetensors"), "shard 2 of 2"));
-    assert_string_equal(
-        td_checkpoint_tensor(&scanner_model(&place.scanner, "taken")->checkpoints[0], 0).tensor->name, "b");
+    assert_non_null(strstr(scanner_problem(&place.scanner, model, "half-00001-of-00002.safetensors"), "shard 2 of 2"));
+    assert_string_equal(td_checkpoint_tensor(&scanner_model(&place.scanner, "taken")->checkpoints[0], 0).tensor->name,
+                        "b");
     close_place(&place);
 }
 
@@ -251,9 +249,8 @@ static void method_names_end_no_id(void **state)
     tree_simple(&place.tree, "tensors/x.safetensors", "a");
     tree_simple(&place.tree, "m/tensorsx/x.safetensors", "a");
     (void)scanner_scan(&place.scanner);
-    expect_models(
-        &place,
-        "m/files/inner m/model.safetensors/inner m/plans/inner m/shards/inner m/tensors/inner m/tensorsx");
+    expect_models(&place,
+                  "m/files/inner m/model.safetensors/inner m/plans/inner m/shards/inner m/tensors/inner m/tensorsx");
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         (void)snprintf(path, sizeof path, "m/%s", names[i]);
         const char *message = scanner_problem(&place.scanner, NULL, path);
@@ -358,8 +355,7 @@ static void unchanged_files_are_shared(void **state)
     tree_simple(&place.tree, "m/b.safetensors", "b");
     tree_text(&place.tree, "m/config.json", "{}");
     tree_text(&place.tree, "bad/x.safetensors", "x");
-    struct td_snapshot *first =
-        td_snapshot_ref((struct td_snapshot *)(uintptr_t)scanner_scan(&place.scanner));
+    struct td_snapshot *first = td_snapshot_ref((struct td_snapshot *)(uintptr_t)scanner_scan(&place.scanner));
     assert_true(place.scanner.progress.files_found == 4 && place.scanner.progress.files_to_read == 3);
     struct td_file *a = file_at(&place, "m/a.safetensors");
     struct td_file *config = file_at(&place, "m/config.json");
@@ -378,14 +374,13 @@ static void unchanged_files_are_shared(void **state)
     assert_string_not_equal(first->tag, place.scanner.snapshot->tag);
     const struct td_model *old = td_snapshot_find_model(first, TD_TEXT("m"));
     assert_string_equal(td_checkpoint_tensor(&old->checkpoints[0], 1).tensor->name, "b");
-    assert_string_equal(
-        td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 1).tensor->name, "c");
+    assert_string_equal(td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 1).tensor->name, "c");
     td_snapshot_unref(first);
     close_place(&place);
 }
 
-/* What a content hashes to, once known, is part of what a snapshot says; each time that more is known there is a new one,
- * and none without. */
+/* What a content hashes to, once known, is part of what a snapshot says; each time that more is known there is a new
+ * one, and none without. */
 static void digests_make_a_new_snapshot(void **state)
 {
     (void)state;

@@ -32,8 +32,7 @@ static void limits_are_said(void **state)
     snapshot = scanner_scan(&place.scanner);
     assert_true(snapshot->problems.count == 0 && snapshot->entry_count == 20);
     assert_int_equal(scanner_model(&place.scanner, "m00")->checkpoint_count, 0);
-    assert_int_equal(scanner_model(&place.scanner, "m01")->checkpoint_count,
-                     1); /* read before, under the old limit */
+    assert_int_equal(scanner_model(&place.scanner, "m01")->checkpoint_count, 1); /* read before, under the old limit */
     close_place(&place);
 }
 
@@ -55,8 +54,7 @@ static void passing_faults_are_tried_again(void **state)
         bool ok = geteuid() != 0 || (setgid(65534) == 0 && setuid(65534) == 0);
         ok = ok && scanner_try(&place.scanner, &place.err);
         const struct td_model *model = ok ? scanner_model(&place.scanner, "m") : NULL;
-        ok = ok && model->checkpoint_count == 1 &&
-             scanner_problem(&place.scanner, model, "a.safetensors") != NULL;
+        ok = ok && model->checkpoint_count == 1 && scanner_problem(&place.scanner, model, "a.safetensors") != NULL;
         struct td_file *before = ok ? file_at(&place, "m/a.safetensors") : NULL;
         ok = ok && before->transient && scanner_try(&place.scanner, &place.err) &&
              place.scanner.progress.files_to_read == 1;
@@ -132,8 +130,7 @@ static void old_snapshots_count(void **state)
     open_place(&place);
     place.scanner.config.memory = &memory;
     tree_simple(&place.tree, "m/1.safetensors", "a b c");
-    struct td_snapshot *first =
-        td_snapshot_ref((struct td_snapshot *)(uintptr_t)scanner_scan(&place.scanner));
+    struct td_snapshot *first = td_snapshot_ref((struct td_snapshot *)(uintptr_t)scanner_scan(&place.scanner));
     tree_simple(&place.tree, "m/1.safetensors", "d e f");
     (void)scanner_scan(&place.scanner);
     tree_simple(&place.tree, "m/1.safetensors", "g h i");
@@ -161,8 +158,7 @@ static void refused_files_keep_no_memory(void **state)
               "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"../x\"}}");
     (void)scanner_scan(&place.scanner);
     const struct td_file *file = file_at(&place, "m/a.safetensors");
-    assert_true(!file->readable && file->manifest.arena.used_bytes == 0 &&
-                file->manifest.arena.chunks == NULL);
+    assert_true(!file->readable && file->manifest.arena.used_bytes == 0 && file->manifest.arena.chunks == NULL);
     file = file_at(&place, "n/model.safetensors.index.json");
     assert_true(!file->readable && file->index.arena.chunks == NULL);
     assert_int_equal(memory.used_bytes, 0);

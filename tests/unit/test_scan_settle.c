@@ -127,14 +127,12 @@ static void known_files_stay_while_they_settle(void **state)
     const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
     assert_int_equal(snapshot->unsettled_count, 1);
     assert_ptr_equal(file_at(&place, "m/a.safetensors"), before);
-    assert_string_equal(
-        td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "a");
+    assert_string_equal(td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "a");
     (void)scanner_scan(&place.scanner);
     assert_ptr_equal(file_at(&place, "m/a.safetensors"), before);
     tree_set_age(&place.tree, "m/a.safetensors", INT64_C(10) * SECOND);
     (void)scanner_scan(&place.scanner);
-    assert_string_equal(
-        td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "b");
+    assert_string_equal(td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "b");
     tree_simple(&place.tree, "m/a.safetensors", "c");
     tree_set_age(&place.tree, "m/a.safetensors", SECOND);
     (void)scanner_scan(&place.scanner);

@@ -51,8 +51,7 @@ static unsigned long box_positions(const struct td_selection *selection, const s
         for (uint32_t i = 0; i < box.level_count; i++)
             at += index[i] * box.levels[i].stride;
         for (uint64_t k = 0; k < box.len; k++, at++) {
-            const uint8_t bytes[] = {(uint8_t)at, (uint8_t)(at >> 8), (uint8_t)(at >> 16),
-                                     (uint8_t)(at >> 24)};
+            const uint8_t bytes[] = {(uint8_t)at, (uint8_t)(at >> 8), (uint8_t)(at >> 16), (uint8_t)(at >> 24)};
             crc = crc32(crc, bytes, sizeof bytes);
         }
         for (uint32_t i = 0; i < box.level_count && ++index[i] == box.levels[i].count; i++)
@@ -70,8 +69,8 @@ static bool parse(const char *kind, const char *text, const struct shape *shape,
     memcpy(exact, text, len);
     exact = realloc(exact, len > 0 ? len : 1);
     assert_non_null(exact);
-    bool ok = (strcmp(kind, "slice") == 0 ? td_slice_parse : td_shard_parse)(
-        td_text_n(exact, len), shape->rank, shape->sizes, out, err);
+    bool ok = (strcmp(kind, "slice") == 0 ? td_slice_parse : td_shard_parse)(td_text_n(exact, len), shape->rank,
+                                                                             shape->sizes, out, err);
     free(exact);
     return ok;
 }
@@ -101,9 +100,8 @@ static void check_line(char *line)
     for (uint32_t i = 0; i < result.rank; i++)
         CHECK(result.sizes[i] == wanted_shape.sizes[i], "%s", kept);
     for (uint32_t i = 0; i < shape.rank; i++)
-        CHECK(selection.starts[i] <= shape.sizes[i] &&
-                  selection.sizes[i] <= shape.sizes[i] - selection.starts[i],
-              "%s", kept);
+        CHECK(selection.starts[i] <= shape.sizes[i] && selection.sizes[i] <= shape.sizes[i] - selection.starts[i], "%s",
+              kept);
     const char *crc = strtok_r(NULL, " ", &rest);
     if (product(shape.rank, shape.sizes) >= LARGEST)
         return;
@@ -316,11 +314,9 @@ static void boxes_have_as_few_levels_as_can_be(void **state)
         struct td_box box;
         assert_true(parse("slice", cases[i].slice, &cases[i].shape, &selection, NULL));
         assert_true(td_selection_box(&selection, cases[i].shape.sizes, &box));
-        CHECK(box.off == cases[i].off && box.len == cases[i].len && box.level_count == cases[i].levels,
-              "case %zu", i);
+        CHECK(box.off == cases[i].off && box.len == cases[i].len && box.level_count == cases[i].levels, "case %zu", i);
         for (uint32_t k = 0; k < box.level_count; k++)
-            CHECK(box.levels[k].count == cases[i].level[k].count &&
-                      box.levels[k].stride == cases[i].level[k].stride,
+            CHECK(box.levels[k].count == cases[i].level[k].count && box.levels[k].stride == cases[i].level[k].stride,
                   "case %zu", i);
     }
 }
@@ -328,12 +324,9 @@ static void boxes_have_as_few_levels_as_can_be(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numpy_and_torch_agree),
-        cmocka_unit_test(what_has_no_meaning_here_is_refused),
-        cmocka_unit_test(long_texts_make_short_messages),
-        cmocka_unit_test(shards_of_vast_dimensions),
-        cmocka_unit_test(sizes_count_whole_blocks),
-        cmocka_unit_test(boxes_have_as_few_levels_as_can_be),
+        cmocka_unit_test(numpy_and_torch_agree),          cmocka_unit_test(what_has_no_meaning_here_is_refused),
+        cmocka_unit_test(long_texts_make_short_messages), cmocka_unit_test(shards_of_vast_dimensions),
+        cmocka_unit_test(sizes_count_whole_blocks),       cmocka_unit_test(boxes_have_as_few_levels_as_can_be),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

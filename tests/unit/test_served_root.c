@@ -204,28 +204,16 @@ static void links_that_leave_are_refused(void **state)
     tree_symlink(&place.tree, "root/to-up", "up");
     link_to(&place, "root/absolute-to-up", "root/up");
     tree_symlink(&place.tree, "root/via-folder", "folder-up/root-beside/secret");
-    static const char *const names[] = {"up",
-                                        "dir/up",
-                                        "absolute",
-                                        "beside",
-                                        "beside-folder/secret",
-                                        "around",
-                                        "in-and-out",
-                                        "etc/passwd",
-                                        "zero",
-                                        "to-up",
-                                        "etc",
-                                        "folder-up/secret",
-                                        "absolute-to-up",
-                                        "via-folder",
-                                        "folder-up/root/a.txt" /* out and in again */};
+    static const char *const names[] = {
+        "up",     "dir/up",           "absolute",       "beside",     "beside-folder/secret",
+        "around", "in-and-out",       "etc/passwd",     "zero",       "to-up",
+        "etc",    "folder-up/secret", "absolute-to-up", "via-folder", "folder-up/root/a.txt" /* out and in again */};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         struct stat st;
         struct td_error err = TD_ERROR_INIT;
         int fd;
         expect(&place, names[i], TD_PERMISSION_DENIED, NULL);
-        CHECK(!td_root_stat(place.root, names[i], &st, &err) && err.code == TD_PERMISSION_DENIED, "%s",
-              names[i]);
+        CHECK(!td_root_stat(place.root, names[i], &st, &err) && err.code == TD_PERMISSION_DENIED, "%s", names[i]);
         td_error_init(&err);
         CHECK(!td_root_open_directory(place.root, names[i], &fd, &err), "%s", names[i]);
     }
@@ -446,8 +434,7 @@ static void race(const struct place *place, const char *a, const char *b, const 
     if (swapper.swaps % 2 == 1) /* everything back to its place */
         assert_int_equal(renameat2(AT_FDCWD, swapper.a, AT_FDCWD, swapper.b, RENAME_EXCHANGE), 0);
     CHECK(swapper.swaps > 100 && read_well > 0 && (refused > 0 || !refusals),
-          "%llu swaps, %zu read, %zu refused: no race", (unsigned long long)swapper.swaps, read_well,
-          refused);
+          "%llu swaps, %zu read, %zu refused: no race", (unsigned long long)swapper.swaps, read_well, refused);
 }
 
 static void races_do_not_lead_outside(void **state)

@@ -63,8 +63,8 @@ static struct td_plan plan_all(void)
     return plan;
 }
 
-static bool create(const struct td_shard_metadata *metadata, size_t count, bool header,
-                   struct td_shard_file **out, struct td_error *err)
+static bool create(const struct td_shard_metadata *metadata, size_t count, bool header, struct td_shard_file **out,
+                   struct td_error *err)
 {
     struct td_plan plan = plan_all();
     struct td_tensor_list list = library_list(&library);
@@ -163,8 +163,7 @@ static void nothing_is_a_file_too(void **state)
     memset(&library, 0, sizeof library);
     assert_true(create(NULL, 0, true, &file, NULL));
     assert_true(file->nbytes == 16);
-    assert_memory_equal(file->header->bytes, "\x08\0\0\0\0\0\0\0{}      ",
-                        16); /* safetensors.numpy.save({}) */
+    assert_memory_equal(file->header->bytes, "\x08\0\0\0\0\0\0\0{}      ", 16); /* safetensors.numpy.save({}) */
     td_shard_file_unref(file);
     assert_true(create(NULL, 0, false, &file, NULL));
     assert_true(file->nbytes == 0 && file->layout->block_count == 0);

@@ -36,8 +36,8 @@ static const struct index_case cases[] = {
          "model.embed_tokens.weight>model-00001-of-00002.safetensors | "
          "model-00001-of-00002.safetensors model-00002-of-00002.safetensors"),
     GOOD("empty_map", MAP(""), " |"),
-    GOOD("other_members_pass",
-         "{\"x\":[{\"weight_map\":1}],\"weight_map\":{\"a\":\"f\"},\"metadata\":null,\"x\":2}", "a>f | f"),
+    GOOD("other_members_pass", "{\"x\":[{\"weight_map\":1}],\"weight_map\":{\"a\":\"f\"},\"metadata\":null,\"x\":2}",
+         "a>f | f"),
     GOOD("escapes", MAP("\"caf\\u00e9\":\"m\\u002d1\",\"b\":\"m-1\",\"\\u0061\":\"m\\u002d2\""),
          "a>m-2 b>m-1 caf\xc3\xa9>m-1 | m-1 m-2"),
     GOOD("escaped_key", "{\"weight\\u005fmap\":{\"a\":\"f\"}}", "a>f | f"),
@@ -179,8 +179,7 @@ static void every_allocation_may_fail(void **state)
             done = p.memory.calls < k;
             if (!done) {
                 failed++;
-                CHECK(p.err.code == TD_RESOURCE_EXHAUSTED, "%s, allocation %zu: %s", cases[i].name, k,
-                      p.err.message);
+                CHECK(p.err.code == TD_RESOURCE_EXHAUSTED, "%s, allocation %zu: %s", cases[i].name, k, p.err.message);
             } else {
                 assert_int_equal(p.ok, cases[i].listing != NULL);
             }
@@ -214,8 +213,8 @@ static void build_index(struct td_buffer *text, size_t count, size_t step, size_
     td_buffer_init(text);
     td_buffer_puts(text, "{\"weight_map\":{");
     for (size_t i = 0; i < count; i++)
-        td_buffer_printf(text, "%s\"model.layers.%06zu.mlp.weight\":\"model-%06zu.safetensors\"",
-                         i > 0 ? "," : "", i * step % count, i % files);
+        td_buffer_printf(text, "%s\"model.layers.%06zu.mlp.weight\":\"model-%06zu.safetensors\"", i > 0 ? "," : "",
+                         i * step % count, i % files);
     td_buffer_puts(text, "}}");
     assert_non_null(td_buffer_terminate(text));
 }
@@ -268,8 +267,7 @@ static void one_file_of_many_tensors_is_kept_once(void **state)
     parse(text.data, text.len, 0, &p);
     CHECK(p.ok, "%s", p.err.message);
     assert_int_equal(p.index.file_count, 1);
-    CHECK(p.memory.peak_bytes <= text.len + text.len / 4, "%zu bytes for a text of %zu", p.memory.peak_bytes,
-          text.len);
+    CHECK(p.memory.peak_bytes <= text.len + text.len / 4, "%zu bytes for a text of %zu", p.memory.peak_bytes, text.len);
     parsed_fini(&p);
     td_buffer_fini(&text);
 }

@@ -85,7 +85,8 @@ static void a_file_is_made_once_and_kept(void **state)
     close_place(&place);
 }
 
-/* A tag says what a file is made of: the rank, the number of ranks, the engine, the checkpoint. No file is made for it. */
+/* A tag says what a file is made of: the rank, the number of ranks, the engine, the checkpoint. No file is made for it.
+ */
 static void tags_tell_files_apart(void **state)
 {
     (void)state;
@@ -185,8 +186,8 @@ static void what_is_taken_makes_room_first(void **state)
     close_place(&place);
 }
 
-/* An answer may hold a file's header, or its layout, and nothing else of it: that counts until it is freed, and as long as it
- * does the file stays, to be shared. */
+/* An answer may hold a file's header, or its layout, and nothing else of it: that counts until it is freed, and as long
+ * as it does the file stays, to be shared. */
 static void parts_of_files_count_until_they_are_freed(void **state)
 {
     (void)state;
@@ -258,14 +259,13 @@ static void *ask(void *arg)
     struct asker *asker = arg;
     char tag[TD_TAG_BYTES];
     td_error_init(&asker->err);
-    asker->ok = td_shard_store_get(&asker->place->store, &asker->place->want, asker->rank, &asker->file, tag,
-                                   &asker->err);
+    asker->ok =
+        td_shard_store_get(&asker->place->store, &asker->place->want, asker->rank, &asker->file, tag, &asker->err);
     return NULL;
 }
 
 /* Asks for ranks 0 to `ranks` - 1 in turn, all at once; released is called while they wait. */
-static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t ranks,
-                    struct td_shard_maker *released)
+static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t ranks, struct td_shard_maker *released)
 {
     pthread_t threads[THREADS];
     for (size_t i = 0; i < THREADS; i++) {

@@ -44,12 +44,10 @@ static void models_are_found_by_id(void **state)
         assert_ptr_equal(td_snapshot_find_model(snapshot, td_text_of(id)), &snapshot->models[i]);
         assert_true(i == 0 || strcmp(snapshot->models[i - 1].id, id) < 0);
     }
-    static const char *const absent[] = {"",    "c",       "a/", "/a",   "A", "a/b/c/d",
-                                         "org", "org/nam", "zz", "root", "~"};
+    static const char *const absent[] = {"", "c", "a/", "/a", "A", "a/b/c/d", "org", "org/nam", "zz", "root", "~"};
     for (size_t i = 0; i < COUNT_OF(absent); i++)
         assert_null(td_snapshot_find_model(snapshot, td_text_of(absent[i])));
-    assert_non_null(
-        td_snapshot_find_model(snapshot, td_text_n("abc", 2))); /* the length counts, not the NUL */
+    assert_non_null(td_snapshot_find_model(snapshot, td_text_n("abc", 2))); /* the length counts, not the NUL */
     close_place(&place);
 }
 
@@ -142,8 +140,7 @@ static void models_own_what_lies_below(void **state)
             const struct td_entry *entry = &snapshot->entries[model->first_entry + k];
             const char *path = td_model_relative(model, entry);
             used += (size_t)snprintf(got + used, sizeof got - used, "%s%s", k > 0 ? " " : "", path);
-            CHECK(td_model_find_file(snapshot, model, td_text_of(path)) == entry, "%s: %s", cases[i].id,
-                  path);
+            CHECK(td_model_find_file(snapshot, model, td_text_of(path)) == entry, "%s: %s", cases[i].id, path);
             bytes += entry->file->source.id.size_bytes;
         }
         CHECK(strcmp(got, cases[i].files) == 0, "%s: %s", cases[i].id, got);

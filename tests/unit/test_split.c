@@ -65,8 +65,7 @@ static void expand(const struct td_split *split, struct elements *out)
         assert_int_equal(piece->count > 1, piece->stride > 0);
         for (uint64_t c = 0; c < piece->count; c++)
             for (uint64_t e = 0; e < piece->size; e++)
-                out->at[out->count++] =
-                    piece->zeros ? SIZE_MAX : (size_t)(piece->start + c * piece->stride + e);
+                out->at[out->count++] = piece->zeros ? SIZE_MAX : (size_t)(piece->start + c * piece->stride + e);
     }
     assert_int_equal(out->count, split->size);
 }
@@ -138,12 +137,11 @@ static void check(const struct td_rule *rule, uint64_t size, uint64_t t, uint64_
     for (uint32_t i = 0; i < split.count; i++) {
         const struct td_split_piece *p = &split.pieces[i];
         if (p->zeros)
-            len +=
-                (size_t)snprintf(text + len, sizeof text - len, " zeros %llu", (unsigned long long)p->size);
+            len += (size_t)snprintf(text + len, sizeof text - len, " zeros %llu", (unsigned long long)p->size);
         else if (p->count > 1)
-            len += (size_t)snprintf(text + len, sizeof text - len, " %llu+%llu*%llu/%llu",
-                                    (unsigned long long)p->start, (unsigned long long)p->size,
-                                    (unsigned long long)p->count, (unsigned long long)p->stride);
+            len += (size_t)snprintf(text + len, sizeof text - len, " %llu+%llu*%llu/%llu", (unsigned long long)p->start,
+                                    (unsigned long long)p->size, (unsigned long long)p->count,
+                                    (unsigned long long)p->stride);
         else
             len += (size_t)snprintf(text + len, sizeof text - len, " %llu+%llu", (unsigned long long)p->start,
                                     (unsigned long long)p->size);
@@ -185,10 +183,9 @@ static void table(void **state)
     check(&halves, 12, 2, 1, " 3+3 9+3");
     check(&halves, 12, 1, 0, " 0+12");
     check(&halves, 13, 1, 0, "refused");
-    struct td_rule neox = {
-        .parts = {{.count = 4, .unit = 2}, {.count = 4, .unit = 2}, {.count = 4, .unit = 2}},
-        .part_count = 3,
-        .groups = 4};
+    struct td_rule neox = {.parts = {{.count = 4, .unit = 2}, {.count = 4, .unit = 2}, {.count = 4, .unit = 2}},
+                           .part_count = 3,
+                           .groups = 4};
     check(&neox, 24, 2, 1, " 12+2*2/6 14+2*2/6 16+2*2/6");
     struct td_rule heads = {.parts = {{.count = 6, .unit = 0}}, .part_count = 1};
     check(&heads, 48, 3, 1, " 16+16");
@@ -205,8 +202,7 @@ static void nothing_overflows(void **state)
     uint64_t big = UINT64_MAX;
     struct td_rule rule = {.parts = {{.count = big, .unit = big}}, .part_count = 1};
     check(&rule, 16, 2, 1, "refused");
-    rule = (struct td_rule){.parts = {{.count = big / 2, .unit = 2}, {.count = big / 2, .unit = 2}},
-                            .part_count = 2};
+    rule = (struct td_rule){.parts = {{.count = big / 2, .unit = 2}, {.count = big / 2, .unit = 2}}, .part_count = 2};
     check(&rule, big, 2, 1, "refused");
     rule = (struct td_rule){.pack = big};
     check(&rule, 2, 2, 1, "refused");

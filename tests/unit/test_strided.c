@@ -17,8 +17,8 @@ static struct td_blob *source_create(void)
 }
 
 /* The definition, element by element. */
-static size_t reference(const struct td_blob *source, uint64_t off, uint32_t elem, uint32_t rank,
-                        const uint64_t *shape, const uint64_t *strides, uint8_t *out)
+static size_t reference(const struct td_blob *source, uint64_t off, uint32_t elem, uint32_t rank, const uint64_t *shape,
+                        const uint64_t *strides, uint8_t *out)
 {
     uint64_t index[8] = {0};
     uint64_t count = 1;
@@ -74,16 +74,14 @@ static void elements_follow_in_logical_order(void **state)
         uint8_t wanted[SOURCE_BYTES];
         uint8_t got[SOURCE_BYTES];
         size_t len = reference(source, a->off, a->elem, a->rank, a->shape, a->strides, wanted);
-        CHECK(td_blob_strided(source, a->off, a->elem, a->rank, a->shape, a->strides, &blob, NULL),
-              "array %zu", i);
+        CHECK(td_blob_strided(source, a->off, a->elem, a->rank, a->shape, a->strides, &blob, NULL), "array %zu", i);
         assert_int_equal(blob->len_bytes, len);
         assert_true(td_blob_unchanged(blob) && blob->bytes == NULL);
         for (size_t off = 0; off <= len; off++) {
             for (size_t n = 0; n <= len - off; n += 1 + n / 5) {
                 memset(got, 0x5a, sizeof got);
                 assert_true(td_blob_read(blob, off, got, n, NULL));
-                CHECK(memcmp(got, wanted + off, n) == 0 && got[n] == 0x5a, "array %zu at %zu, %zu bytes", i,
-                      off, n);
+                CHECK(memcmp(got, wanted + off, n) == 0 && got[n] == 0x5a, "array %zu at %zu, %zu bytes", i, off, n);
             }
         }
         td_blob_unref(blob);
@@ -112,8 +110,7 @@ static void arrays_stay_within_their_source(void **state)
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         const struct array *a = &bad[i];
         struct td_error err = TD_ERROR_INIT;
-        CHECK(!td_blob_strided(source, a->off, a->elem, a->rank, a->shape, a->strides, &blob, &err),
-              "array %zu", i);
+        CHECK(!td_blob_strided(source, a->off, a->elem, a->rank, a->shape, a->strides, &blob, &err), "array %zu", i);
         assert_int_equal(err.code, TD_INTERNAL);
     }
     assert_int_equal(source->refs, 1);

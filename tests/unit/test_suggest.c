@@ -3,10 +3,9 @@
 #include "tests/unit/unit.h"
 
 static const char *const commands[] = {"serve", "inspect", "plan", "verify", "health", "help", NULL};
-static const char *const options[] = {
-    "listen",      "s3-listen", "max-connections", "max-connections-per-address",
-    "max-files",   "settle",    "state-dir",       "access-log",
-    "drain-delay", NULL};
+static const char *const options[] = {"listen",      "s3-listen", "max-connections", "max-connections-per-address",
+                                      "max-files",   "settle",    "state-dir",       "access-log",
+                                      "drain-delay", NULL};
 
 static void says(const char *word, const char *prefix, const char *const *known, const char *wanted)
 {
@@ -76,7 +75,8 @@ static size_t naive_distance(const char *a, size_t a_len, const char *b, size_t 
     return best;
 }
 
-/* Against the definition of the distance: of words of five letters out of two, those that differ in one step are near. */
+/* Against the definition of the distance: of words of five letters out of two, those that differ in one step are near.
+ */
 static void near_is_what_the_distance_says(void **state)
 {
     (void)state;

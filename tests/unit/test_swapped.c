@@ -54,8 +54,8 @@ static void every_range_is_turned_round(void **state)
             for (size_t n = 1; n <= len - a; n += n < 40 ? 1U : 211U) {
                 assert_true(td_blob_read(blob, a, got, n, NULL));
                 for (size_t i = 0; i < n; i++)
-                    CHECK(got[i] == source->bytes[off + from(swap, a + i)], "swap %zu: byte %zu of %zu+%zu",
-                          k, i, a, n);
+                    CHECK(got[i] == source->bytes[off + from(swap, a + i)], "swap %zu: byte %zu of %zu+%zu", k, i, a,
+                          n);
             }
         td_blob_unref(blob);
     }
@@ -123,8 +123,7 @@ static void every_plain_type_has_an_order(void **state)
         bool known = td_dtype_swap(dtype, &swap);
         CHECK(known || dtype->block_elems > 1 || dtype->block_bytes == 0, "%s", dtype->name);
         if (known)
-            CHECK(swap.block_bytes == dtype->block_bytes &&
-                      swap.off + swap.width * swap.count <= swap.block_bytes,
+            CHECK(swap.block_bytes == dtype->block_bytes && swap.off + swap.width * swap.count <= swap.block_bytes,
                   "%s", dtype->name);
     }
     assert_true(td_dtype_swap(td_dtype_find(TD_TEXT("C64")), &swap));

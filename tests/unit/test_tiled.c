@@ -134,8 +134,7 @@ static void pieces_are_put_together(void **state)
             for (size_t n = 0; n <= t.len - off; n += 1 + n / 5) {
                 memset(got, 0x5a, sizeof got);
                 assert_true(td_blob_read(blob, off, got, n, NULL));
-                CHECK(memcmp(got, t.wanted + off, n) == 0 && got[n] == 0x5a, "layout %zu at %zu, %zu bytes",
-                      i, off, n);
+                CHECK(memcmp(got, t.wanted + off, n) == 0 && got[n] == 0x5a, "layout %zu at %zu, %zu bytes", i, off, n);
             }
         }
         td_blob_unref(blob);
@@ -156,16 +155,14 @@ static void gaps_and_overlaps_are_refused(void **state)
                 uint64_t *const numbers[] = {&t.starts[tile][d], &t.sizes[tile][d]};
                 for (size_t k = 0; k < 2; k++) {
                     uint64_t was = *numbers[k];
-                    const uint64_t others[] = {was + 1,     was - 1,    0,
-                                               l->shape[d], UINT64_MAX, UINT64_C(1) << 63};
+                    const uint64_t others[] = {was + 1, was - 1, 0, l->shape[d], UINT64_MAX, UINT64_C(1) << 63};
                     for (size_t o = 0; o < COUNT_OF(others); o++) {
                         struct td_grid *grid;
                         struct td_error err = TD_ERROR_INIT;
                         if (others[o] == was)
                             continue;
                         *numbers[k] = others[o];
-                        CHECK(!make_grid(l, &t, t.count, &grid, &err), "layout %zu tile %zu dimension %u", i,
-                              tile, d);
+                        CHECK(!make_grid(l, &t, t.count, &grid, &err), "layout %zu tile %zu dimension %u", i, tile, d);
                         assert_int_equal(err.code, TD_INVALID_ARGUMENT);
                         *numbers[k] = was;
                     }
@@ -229,8 +226,8 @@ static struct td_grid *row_of(size_t count, struct alloc_count *made)
     assert_true(tiles != NULL && starts != NULL);
     for (size_t i = 0; i < count; i++) {
         starts[i] = i;
-        tiles[i] = (struct td_tile){
-            .part = (uint32_t)(i % 2), .off = (i / 2) % 16, .starts = &starts[i], .sizes = &one};
+        tiles[i] =
+            (struct td_tile){.part = (uint32_t)(i % 2), .off = (i / 2) % 16, .starts = &starts[i], .sizes = &one};
     }
     alloc_count_start();
     assert_true(td_grid_create(tiles, count, 1, 1, &shape, &grid, NULL));
@@ -249,8 +246,8 @@ static bool note_asked(struct td_blob *blob)
     return true;
 }
 
-/* What a request does takes as much with a million pieces as with two: it maps each part once, and its blob asks each part
- * once whether it changed. The grid's own memory is within what is said beforehand. */
+/* What a request does takes as much with a million pieces as with two: it maps each part once, and its blob asks each
+ * part once whether it changed. The grid's own memory is within what is said beforehand. */
 static void a_request_does_not_pay_for_pieces(void **state)
 {
     (void)state;

@@ -5,26 +5,26 @@ enum { TEXT_MAX = 8192 };
 
 #define I65 "I1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\n"
 #define ONES65 I65 I65 I65 I65 I65
-#define QTENSOR(axis, scales)                                                                          \
-    "ctorch._utils\n_rebuild_qtensor\n(" ID(                                                           \
-        "QInt8Storage", "0", "16") "I0\n(I2\nI8\nt(I8\nI1\nt"                                          \
-                                   "(ctorch\nper_channel_affine\n" scales scales "I" axis "\ntI00\n(d" \
-                                   "tR"
+#define QTENSOR(axis, scales)                                                                                        \
+    "ctorch._utils\n_rebuild_qtensor\n(" ID("QInt8Storage", "0", "16") "I0\n(I2\nI8\nt(I8\nI1\nt"                    \
+                                                                       "(ctorch\nper_channel_affine\n" scales scales \
+                                                                       "I" axis "\ntI00\n(d"                         \
+                                                                       "tR"
 
 #define SCALES REBUILD(ID("QInt8Storage", "0", "16"), "0", "I4\n", "I1\n")
 #define QUANTIZED(quantizer)                                                                                 \
     "ctorch._utils\n_rebuild_qtensor\n(" ID("QInt8Storage", "0", "16") "I0\n(I2\nI8\nt(I8\nI1\nt(" quantizer \
                                                                        "tI00\n(dtR"
-#define CONJUGATED(metadata)                                              \
-    "ctorch._utils\n_rebuild_tensor_v2\n(" ID("ComplexFloatStorage", "0", \
-                                              "2") "I0\n(I2\nt(I1\ntI00\n(d" metadata "tR"
+#define CONJUGATED(metadata) \
+    "ctorch._utils\n_rebuild_tensor_v2\n(" ID("ComplexFloatStorage", "0", "2") "I0\n(I2\nt(I1\ntI00\n(d" metadata "tR"
 #define CONVERTED(type) \
     "ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\n(" FLOATS "ctorch\n" type "\nS'xla:0'\nI00\ntR"
 
 /* "w" of list 7, and then the rest of the dict that it is in. */
-#define OVER_LIST(size, stride, metadata, rest)                    \
-    "(lp7\nI2\na0(dS'w'\nctorch._utils\n_rebuild_tensor_v2\n(" ID( \
-        "FloatStorage", "0", "4") "I0\n" size stride "I00\n(d" metadata "tRs" rest "."
+#define OVER_LIST(size, stride, metadata, rest)                                                                \
+    "(lp7\nI2\na0(dS'w'\nctorch._utils\n_rebuild_tensor_v2\n(" ID("FloatStorage", "0", "4") "I0\n" size stride \
+                                                                                            "I00\n(d" metadata \
+                                                                                            "tRs" rest "."
 #define APPEND_LATER "S'n'\ng7\nI2\nas"
 #define SIZE_OF(list) "ctorch\nSize\n(" list "tR"
 
@@ -41,21 +41,20 @@ static const struct {
     {84, DICT("(S'module'\nctorch\nLinear\nS'a.py'\nS'source'\ntQ"), "('storage', ...)", NULL},
     {84, DICT(REBUILD("(S'module'\nctorch\nLinear\nS'a.py'\nS'source'\ntQ", "0", "I4\n", "I1\n")), "", NULL},
     {85, DICT(REBUILD(ID("FloatStorage", "../0", "4"), "0", "I4\n", "I1\n")), "plain name", NULL},
-    {85, DICT(REBUILD("(S'storage'\nctorch\nFloatStorage\nI0\nS'cpu'\nI4\ntQ", "0", "I4\n", "I1\n")),
-     "plain name", NULL},
-    {85, DICT(REBUILD(ID("FloatStorage", "7", "4"), "0", "I4\n", "I1\n")),
-     "storage \"data/7\" is not in the file", NULL},
+    {85, DICT(REBUILD("(S'storage'\nctorch\nFloatStorage\nI0\nS'cpu'\nI4\ntQ", "0", "I4\n", "I1\n")), "plain name",
+     NULL},
+    {85, DICT(REBUILD(ID("FloatStorage", "7", "4"), "0", "I4\n", "I1\n")), "storage \"data/7\" is not in the file",
+     NULL},
     {86, DICT(REBUILD(ID("FloatStorage", "0", "5"), "0", "I4\n", "I1\n")),
      "should hold 5 elements of F32, but has 16 bytes", NULL},
     {86, DICT(REBUILD(ID("FloatStorage", "0", "3"), "0", "I3\n", "I1\n")), "should hold 3 elements", NULL},
     {87, "(dS'v'\n" FLOATS "sS'w'\n" REBUILD(ID("ShortStorage", "0", "4"), "0", "I4\n", "I1\n") "s.",
      "said to have two types or two sizes", NULL},
-    {87, DICT(REBUILD(ID("ShortStorage", "0", "4"), "0", "I4\n", "I1\n")), "should hold 4 elements of I16",
-     NULL},
+    {87, DICT(REBUILD(ID("ShortStorage", "0", "4"), "0", "I4\n", "I1\n")), "should hold 4 elements of I16", NULL},
     {87, ID("IntStorage", "0", "4") "0" DICT(FLOATS), "said to have two types or two sizes", NULL},
     {87, ID("FloatStorage", "0", "4") "0" DICT(FLOATS), NULL, NULL},
-    {84, "(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n(S'v'\nI0\nI4\nttQ0" DICT(FLOATS),
-     "('storage', ...)", NULL},
+    {84, "(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n(S'v'\nI0\nI4\nttQ0" DICT(FLOATS), "('storage', ...)",
+     NULL},
     /* with strides of 0 a tensor has as many bytes as it likes: 2^63-1 at most, as torch */
     {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I9223372036854775807\n", "I0\n")), NULL, NULL},
     {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I4611686018427387904\nI2\n", "I0\nI0\n")),
@@ -82,8 +81,7 @@ static const struct {
     {85, ID("FloatStorage", "7", "4") "0" DICT(FLOATS), "storage \"data/7\" is not in the file", NULL},
     {86, ID("FloatStorage", "0", "5") "0" DICT(FLOATS), "two types or two sizes", NULL},
     {92, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", ONES65, ONES65)), "more than 64 dimensions", NULL},
-    {98, DICT(REBUILD(ID("QuaternionStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL,
-     "of a type that is not known"},
+    {98, DICT(REBUILD(ID("QuaternionStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL, "of a type that is not known"},
     {0, DICT(CONVERTED("float32")), NULL, NULL},
     {0, DICT(CONVERTED("bfloat16")), NULL, "converted when it is loaded"},
     {0,
@@ -93,31 +91,25 @@ static const struct {
     {0, DICT(CONJUGATED("(dS'conj'\nI01\ns")), NULL, "conjugated"},
     {0, DICT(CONJUGATED("(dS'conj'\nI00\nsS'neg'\nI01\ns")), NULL, "negated"},
     {0, DICT(CONJUGATED("(dS'conj'\nI00\ns")), NULL, NULL},
-    {0, DICT(CONJUGATED("ctorch.jit._pickle\nrestore_type_tag\n((dS'conj'\nI01\nsS'Dict[str, bool]'\ntR")),
-     NULL, "conjugated"},
+    {0, DICT(CONJUGATED("ctorch.jit._pickle\nrestore_type_tag\n((dS'conj'\nI01\nsS'Dict[str, bool]'\ntR")), NULL,
+     "conjugated"},
     /* torch takes whatever is true for metadata */
-    {0, DICT(CONJUGATED("ccollections\nOrderedDict\n)RS'neg'\nI01\ns")), NULL,
-     "of metadata that is not known"},
+    {0, DICT(CONJUGATED("ccollections\nOrderedDict\n)RS'neg'\nI01\ns")), NULL, "of metadata that is not known"},
     {0, DICT(CONJUGATED("(dS'neg'\nI1\ns")), NULL, "of metadata that is not known"},
     {0, DICT(CONJUGATED("(l")), NULL, "of metadata that is not known"},
     {0, DICT(CONJUGATED("N")), NULL, NULL},
     /* and whatever is done to a tensor behind its call */
-    {0, DICT(FLOATS "(" ID("FloatStorage", "0", "4") "I1\n(I1\nt(I1\nttb"), "gives a state to a tensor",
+    {0, DICT(FLOATS "(" ID("FloatStorage", "0", "4") "I1\n(I1\nt(I1\nttb"), "gives a state to a tensor", NULL},
+    {0, DICT("ctorch._utils\n_rebuild_parameter\n(" FLOATS "I01\n(dtR(dS'a'\nI1\nsb"), "gives a state to a tensor",
      NULL},
-    {0, DICT("ctorch._utils\n_rebuild_parameter\n(" FLOATS "I01\n(dtR(dS'a'\nI1\nsb"),
-     "gives a state to a tensor", NULL},
     {0, OVER_LIST("g7\n", "(I1\nt", "", ""), NULL, NULL},
     {0, OVER_LIST(SIZE_OF("g7\n"), "(I1\nt", "", ""), NULL, NULL},
     {0, OVER_LIST("g7\n", "(I1\nt", "", APPEND_LATER), "is added to after it was made", NULL},
     {0, OVER_LIST("(I2\nt", "g7\n", "", APPEND_LATER), "is added to after it was made", NULL},
     {0, OVER_LIST(SIZE_OF("g7\n"), "(I1\nt", "", APPEND_LATER), "is added to after it was made", NULL},
-    {0, OVER_LIST(SIZE_OF("g7\n") "p8\n0g7\nI2\na0g8\n", "(I1\nt", "", ""), "is added to after it was made",
-     NULL},
-    {0, OVER_LIST("(I2\nt", "(I1\nt", "(dp8\n", "S'm'\ng8\nS'neg'\nI01\nss"), "is added to after it was made",
-     NULL},
-    {0,
-     "(lp7\n0" DICT(
-         QUANTIZED("ctorch\nper_channel_affine\n(lI1\naI1\na(lp8\nI1\naI1\naI0\n") "sS'z'\ng8\nI1\na"),
+    {0, OVER_LIST(SIZE_OF("g7\n") "p8\n0g7\nI2\na0g8\n", "(I1\nt", "", ""), "is added to after it was made", NULL},
+    {0, OVER_LIST("(I2\nt", "(I1\nt", "(dp8\n", "S'm'\ng8\nS'neg'\nI01\nss"), "is added to after it was made", NULL},
+    {0, "(lp7\n0" DICT(QUANTIZED("ctorch\nper_channel_affine\n(lI1\naI1\na(lp8\nI1\naI1\naI0\n") "sS'z'\ng8\nI1\na"),
      "is added to after it was made", NULL},
     {0, DICT(REBUILD(ID("Float8_e4m3fnStorage", "0", "16"), "0", "I16\n", "I1\n")), NULL, NULL},
     {0, DICT(REBUILD(ID("ComplexHalfStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL, NULL},

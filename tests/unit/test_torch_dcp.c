@@ -257,8 +257,7 @@ static void items_are_not_walked(void **state)
     parse_bytes(&td_format_distcp, file.data, file.len, &p);
     work = work_now() - work;
     CHECK(p.ok, "%s", p.err.message);
-    CHECK(work > file.len / 4 && work < 60 * file.len, "%.1f blocks per byte",
-          (double)work / (double)file.len);
+    CHECK(work > file.len / 4 && work < 60 * file.len, "%.1f blocks per byte", (double)work / (double)file.len);
     assert_int_equal(p.manifest.tensor_count, 1);
     const struct td_tensor *item = item_at(&p.manifest, file.len - tensor.len, tensor.len);
     assert_int_equal(item->offset, file.len - tensor.len + tensor.data_at[1]);
@@ -297,7 +296,8 @@ static void packed_items_are_in_proportion(void **state)
     }
 }
 
-/* Items that share one object, whose state is a list of very many pairs: looking each member up must not look at all. */
+/* Items that share one object, whose state is a list of very many pairs: looking each member up must not look at all.
+ */
 static void shared_states_are_bounded(void **state)
 {
     (void)state;
@@ -318,8 +318,7 @@ static void shared_states_are_bounded(void **state)
     uint64_t work = work_now();
     parse_dcp(text.data, text.len, &p);
     work = work_now() - work;
-    CHECK(work > text.len / 4 && work < 150 * text.len, "%.1f blocks per byte",
-          (double)work / (double)text.len);
+    CHECK(work > text.len / 4 && work < 150 * text.len, "%.1f blocks per byte", (double)work / (double)text.len);
     CHECK(!p.ok, "%s", "a state that is no dict was read");
     dcp_done(&p);
     td_buffer_fini(&text);

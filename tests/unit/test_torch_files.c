@@ -61,14 +61,14 @@ static void check_metadata_line(const struct td_manifest *m, const char *name, c
     CHECK(value != NULL, "%s: no metadata %.*s", name, (int)len, line);
     size_t wanted_len = (size_t)(line + len - tab - 1);
     if (memchr(tab + 1, '"', wanted_len) == NULL) {
-        CHECK(strlen(value) == wanted_len && memcmp(value, tab + 1, wanted_len) == 0, "%s: %.*s, but %s",
-              name, (int)len, line, value);
+        CHECK(strlen(value) == wanted_len && memcmp(value, tab + 1, wanted_len) == 0, "%s: %.*s, but %s", name,
+              (int)len, line, value);
         return;
     }
     cJSON *wanted = cJSON_ParseWithLength(tab + 1, wanted_len);
     cJSON *got = cJSON_Parse(value);
-    CHECK(wanted != NULL && got != NULL && cJSON_Compare(wanted, got, true), "%s: %.*s, but %s", name,
-          (int)len, line, value);
+    CHECK(wanted != NULL && got != NULL && cJSON_Compare(wanted, got, true), "%s: %.*s, but %s", name, (int)len, line,
+          value);
     cJSON_Delete(wanted);
     cJSON_Delete(got);
 }
@@ -78,8 +78,7 @@ static size_t check_lines(const struct td_manifest *m, const struct fixture *f, 
 {
     size_t tensors = 0;
     for (const char *line = f->bytes; line < f->bytes + f->len;) {
-        size_t line_len =
-            (size_t)((const char *)memchr(line, '\n', (size_t)(f->bytes + f->len - line)) - line);
+        size_t line_len = (size_t)((const char *)memchr(line, '\n', (size_t)(f->bytes + f->len - line)) - line);
         struct td_buffer out;
         if (line[0] == '=' && line[1] == '\t') {
             check_metadata_line(m, f->name, line, line_len);
@@ -89,8 +88,8 @@ static size_t check_lines(const struct td_manifest *m, const struct fixture *f, 
         CHECK(tensors < m->tensor_count, "%s: %zu tensors", f->name, m->tensor_count);
         td_buffer_init(&out);
         put_tensor(&out, &m->tensors[tensors++], bytes, len, memmem(line, line_len, "\t?\t", 3) == NULL);
-        CHECK(out.len == line_len + 1 && memcmp(out.data, line, out.len) == 0, "%s: got\n%.*swanted\n%.*s",
-              f->name, (int)out.len, out.data, (int)line_len, line);
+        CHECK(out.len == line_len + 1 && memcmp(out.data, line, out.len) == 0, "%s: got\n%.*swanted\n%.*s", f->name,
+              (int)out.len, out.data, (int)line_len, line);
         td_buffer_fini(&out);
         line += line_len + 1;
     }
@@ -173,8 +172,7 @@ static void check_sound(const struct parsed *p, size_t len, const char *what)
     }
     for (size_t i = 0; i < p->manifest.tensor_count; i++) {
         const struct td_tensor *t = &p->manifest.tensors[i];
-        CHECK(t->reason != NULL || t->nbytes == 0 || t->offset < len, "%s: \"%s\" leaves the file", what,
-              t->name);
+        CHECK(t->reason != NULL || t->nbytes == 0 || t->offset < len, "%s: \"%s\" leaves the file", what, t->name);
         assert_true(td_utf8_valid(t->name, t->name_len));
     }
 }

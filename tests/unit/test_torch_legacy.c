@@ -25,8 +25,7 @@ static void parse_legacy(const struct legacy *l, struct parsed *p, struct td_buf
     parse_bytes(&td_format_torch, out->data, out->len, p);
 }
 
-#define VIEW(view) \
-    DICT(REBUILD("(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n" view "tQ", "0", "I1\n", "I1\n"))
+#define VIEW(view) DICT(REBUILD("(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n" view "tQ", "0", "I1\n", "I1\n"))
 
 /* A tensor over the second, and beside it a reference that nothing comes of. */
 #define TWO_VIEWS(one, other) "(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n" one "tQ0" VIEW(other)
@@ -70,9 +69,7 @@ static const struct {
     {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'v'\nI0\nI2\nt")}, NULL},
     {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'u'\nI2\nI2\nt")}, NULL},
     {0, {.object = VIEW("(I1\nI2\nI2\nt")}, "is not (key, offset, size)"},
-    {0,
-     {.object = DICT(REBUILD(ID("OddStorage", "0", "4"), "0", "I4\n", "I1\n"))},
-     "class that is not known"},
+    {0, {.object = DICT(REBUILD(ID("OddStorage", "0", "4"), "0", "I4\n", "I1\n"))}, "class that is not known"},
 };
 
 #define OR_GOOD(member) (legacies[i].file.member != 0 ? legacies[i].file.member : good_legacy.member)

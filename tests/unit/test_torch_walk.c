@@ -44,12 +44,11 @@ static void keys_are_shown(void **state)
     };
     static const char *const positions[] = {"0", "1", "2", "3", "4", "5"};
     static const char *const clashing[] = {"1.5", "1.5#2", "True", "True#2"};
-    check_names("(dI01\n" FLOATS "sN" FLOATS "sF1.5\n" FLOATS "sF-0.0\n" FLOATS "sF1e16\n" FLOATS
-                "sFnan\n" FLOATS "s(t" FLOATS "s(I0\nt" FLOATS "s(I0\nI1\nt" FLOATS
-                "s(S'a'\nF0.1\nNI00\nt" FLOATS "s.",
+    check_names("(dI01\n" FLOATS "sN" FLOATS "sF1.5\n" FLOATS "sF-0.0\n" FLOATS "sF1e16\n" FLOATS "sFnan\n" FLOATS
+                "s(t" FLOATS "s(I0\nt" FLOATS "s(I0\nI1\nt" FLOATS "s(S'a'\nF0.1\nNI00\nt" FLOATS "s.",
                 shown, COUNT_OF(shown));
-    check_names("(d((I0\ntt" FLOATS "scos\nsystem\n" FLOATS "sL18446744073709551616L\n" FLOATS
-                "s(S'it\\'s'\nt" FLOATS "s(S'\\xff'\nt" FLOATS "s(I1\nca\nb\nt" FLOATS "s.",
+    check_names("(d((I0\ntt" FLOATS "scos\nsystem\n" FLOATS "sL18446744073709551616L\n" FLOATS "s(S'it\\'s'\nt" FLOATS
+                "s(S'\\xff'\nt" FLOATS "s(I1\nca\nb\nt" FLOATS "s.",
                 positions, COUNT_OF(positions));
     check_names("(dI01\n" FLOATS "sS'True'\n" FLOATS "sS'1.5'\n" FLOATS "sF1.5\n" FLOATS "s.", clashing,
                 COUNT_OF(clashing));
@@ -123,17 +122,13 @@ static void attributes_are_names(void **state)
     check_names(STATE_OF("B", "S'i'\n" FLOATS "s(dS'k'\n" FLOATS "s") ".", root, 2);
     static const char *const tagged[] = {"x.0", "x.1"};
     static const char *const sparse[] = {"s", "s.indices", "s.values"};
-    static const char *const mixed[] = {"s", "s.col_indices", "s.crow_indices.0", "s.crow_indices.1.k",
-                                        "s.values"};
+    static const char *const mixed[] = {"s", "s.col_indices", "s.crow_indices.0", "s.crow_indices.1.k", "s.values"};
     static const char *const rows[] = {"s", "s.col_indices", "s.crow_indices", "s.values"};
-    check_names("(dS'x'\nctorch.jit._pickle\nrestore_type_tag\n((l" FLOATS "a" FLOATS
-                "aS'List[Tensor]'\ntRs.",
-                tagged, 2);
-    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I1\n(I4\ntI00\n" FLOATS FLOATS "(dtRs.",
-                sparse, 3);
-    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I2\n(I4\ntI00\n" FLOATS FLOATS FLOATS
-                "(dtRs.",
-                rows, 4);
+    check_names("(dS'x'\nctorch.jit._pickle\nrestore_type_tag\n((l" FLOATS "a" FLOATS "aS'List[Tensor]'\ntRs.", tagged,
+                2);
+    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I1\n(I4\ntI00\n" FLOATS FLOATS "(dtRs.", sparse, 3);
+    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I2\n(I4\ntI00\n" FLOATS FLOATS FLOATS "(dtRs.", rows,
+                4);
     check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I2\n(I4\ntI00\n(l" FLOATS "a(dS'k'\n" FLOATS
                 "sa" FLOATS FLOATS "(dtRs.",
                 mixed, 5); /* parts that are no tensors */
@@ -149,8 +144,7 @@ static void modules_are_as_state_dict_has_them(void **state)
     static const char *const with_mask[] = {"w", "w.mask"};
     check_names(MODULE("S'w'\n" WITH_STATE "s", "", "") ".", one, 1);
     check_names("(dS'w'\n" WITH_STATE "s.", with_mask, 2);
-    check_names(MODULE("S'w'\n" FLOATS "sS'n'\nNs", "S'b'\n" FLOATS "sS'c'\n" FLOATS "s", "S'c'\na") ".",
-                kept, 2);
+    check_names(MODULE("S'w'\n" FLOATS "sS'n'\nNs", "S'b'\n" FLOATS "sS'c'\n" FLOATS "s", "S'c'\na") ".", kept, 2);
 }
 
 /* Its attributes, and the set of names, are copied when it is made: what comes later is not in the module. */
@@ -160,9 +154,8 @@ static void modules_that_change_later_are_refused(void **state)
     static const char *const rows[] = {
         "(lca\nNet\n)\x81(dp1\nS'_parameters'\n(dS'w'\n" FLOATS "ssS'_modules'\n(dsbag1\nS'_buffers'\n(dsa.",
         "(l(lp1\nS'a'\naa" MODULE("", "S'b'\n" FLOATS "s", "") "ag1\nS'b'\naa.",
-        "(l" STATE_OF("Net",
-                      "(dS'_parameters'\n(dsS'_modules'\n(dsS'_buffers'\n(dS'b'\n" FLOATS
-                      "ssS'_non_persistent_buffers_set'\nc__builtin__\nset\n((lp1\ntRs") "ag1\nS'b'\naa.",
+        "(l" STATE_OF("Net", "(dS'_parameters'\n(dsS'_modules'\n(dsS'_buffers'\n(dS'b'\n" FLOATS
+                             "ssS'_non_persistent_buffers_set'\nc__builtin__\nset\n((lp1\ntRs") "ag1\nS'b'\naa.",
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct parsed p;
@@ -185,8 +178,8 @@ static void mappings_are_made_when_they_are_called(void **state)
     static const char *const copied[] = {"d.v", "d.w", "o.w"};
     check_names("ccollections\nOrderedDict\n((l(lS'w'\na" FLOATS "aa(lS'w'\na" FLOATS "aatR.", w, 1);
     check_names("ccollections\nOrderedDict\n((l(lS'v'\na" FLOATS "aatRS'w'\n" FLOATS "s.", both, 2);
-    check_names("(dS'd'\n(dp1\nS'w'\n" FLOATS
-                "ssS'o'\nccollections\nOrderedDict\n(g1\ntRsS'n'\ng1\nS'v'\n" FLOATS "s0Ns.",
+    check_names("(dS'd'\n(dp1\nS'w'\n" FLOATS "ssS'o'\nccollections\nOrderedDict\n(g1\ntRsS'n'\ng1\nS'v'\n" FLOATS
+                "s0Ns.",
                 copied, 3);
 }
 
@@ -209,9 +202,10 @@ static void done_long(struct td_buffer *text, struct parsed *p)
     td_buffer_fini(text);
 }
 
-/* What the walk may do over a pickle that lies in a file of so many bytes: 10,000 visits and 8 for each byte (VISITS_FREE and
- * VISITS_PER_BYTE of parser/torch_walk.c). A visit looks at a value a few times, and 64 bytes of a key are a visit, of
- * which a shorter key is one too. What is checked here takes ten times as much and more where the walk has no bound. */
+/* What the walk may do over a pickle that lies in a file of so many bytes: 10,000 visits and 8 for each byte
+ * (VISITS_FREE and VISITS_PER_BYTE of parser/torch_walk.c). A visit looks at a value a few times, and 64 bytes of a key
+ * are a visit, of which a shorter key is one too. What is checked here takes ten times as much and more where the walk
+ * has no bound. */
 static void start_bounded_walk(size_t len)
 {
     enum { LOOKS_PER_VISIT = 16, KEY_BYTES_PER_VISIT = 64 };
@@ -273,9 +267,8 @@ static void parts_are_bounded(void **state)
         struct zip_file f;
         td_buffer_init(&text);
         for (int i = 0; i < depth; i++)
-            td_buffer_puts(&text,
-                           "ctorch._utils\n_rebuild_qtensor\n(" ID(
-                               "QInt8Storage", "0", "16") "I0\n(I2\nt(I1\nt(ctorch\nper_tensor_affine\n");
+            td_buffer_puts(&text, "ctorch._utils\n_rebuild_qtensor\n(" ID(
+                                      "QInt8Storage", "0", "16") "I0\n(I2\nt(I1\nt(ctorch\nper_tensor_affine\n");
         td_buffer_puts(&text, "F1.0\n");
         for (int i = 0; i < depth; i++)
             td_buffer_puts(&text, "I0\ntI00\n(dtR");
@@ -398,8 +391,7 @@ static void metadata_is_in_proportion(void **state)
     td_buffer_puts(&text, "(l((lp0\n(");
     for (int i = 0; i < 64; i++)
         td_buffer_puts(
-            &text,
-            "S'012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789'\n");
+            &text, "S'012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789'\n");
     td_buffer_putc(&text, 'e');
     for (int i = 0; i < 1000; i++)
         td_buffer_puts(&text, "g0\n");
@@ -430,7 +422,8 @@ static void much_is_shared(void **state)
     done_long(&text, &p);
 }
 
-/* Five pickles of a legacy file, each of many values that are thrown away again: together they keep within the limit. */
+/* Five pickles of a legacy file, each of many values that are thrown away again: together they keep within the limit.
+ */
 static void memory_is_one_budget(void **state)
 {
     (void)state;
@@ -450,14 +443,13 @@ static void memory_is_one_budget(void **state)
     memcpy(text.data, "\x80\2", 2);
     struct td_input input = td_input_memory(text.data, text.len);
     struct td_limits limits = td_limits_default();
-    for (limits.max_memory_bytes = 1 << 20; limits.max_memory_bytes < 24 << 20;
-         limits.max_memory_bytes += 1 << 20) {
+    for (limits.max_memory_bytes = 1 << 20; limits.max_memory_bytes < 24 << 20; limits.max_memory_bytes += 1 << 20) {
         struct parsed p;
         parse_input(&td_format_torch, &input, &limits, &p);
         accepted += p.ok;
         CHECK(p.ok || p.err.code == TD_RESOURCE_EXHAUSTED, "%s", p.err.message);
-        CHECK(p.memory.peak_bytes < limits.max_memory_bytes + SLACK, "%zu bytes at a limit of %zu",
-              p.memory.peak_bytes, limits.max_memory_bytes);
+        CHECK(p.memory.peak_bytes < limits.max_memory_bytes + SLACK, "%zu bytes at a limit of %zu", p.memory.peak_bytes,
+              limits.max_memory_bytes);
         td_manifest_fini(&p.manifest);
     }
     assert_in_range(accepted, 5, 20);

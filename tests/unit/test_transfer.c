@@ -34,9 +34,8 @@ static bool actor_read(struct td_blob *blob, uint64_t off, void *out, size_t len
     struct actor *actor = (struct actor *)(void *)blob;
     if (off <= atomic_load(&actor->fails_at) && atomic_load(&actor->fails_at) - off < len)
         return td_error_set(err,
-                            atomic_load(&actor->fails_with) != TD_OK
-                                ? (enum td_code)atomic_load(&actor->fails_with)
-                                : TD_UNAVAILABLE,
+                            atomic_load(&actor->fails_with) != TD_OK ? (enum td_code)atomic_load(&actor->fails_with)
+                                                                     : TD_UNAVAILABLE,
                             "the actor failed");
     for (size_t i = 0; i < len; i++)
         ((uint8_t *)out)[i] = wire_byte(off + i);
@@ -144,11 +143,11 @@ static void open_scene(struct scene *scene)
         memory[i] = wire_byte(i);
     assert_true(td_registry_init(&scene->registry, &limits, &scene->metrics, &err));
     scene->daemon = td_mhd.start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_ITC, 0, NULL,
-        NULL, answer, scene, MHD_OPTION_SOCK_ADDR,
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_ITC, 0, NULL, NULL,
+        answer, scene, MHD_OPTION_SOCK_ADDR,
         &(struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)64 * 1024, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
-        scene, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)64 * 1024, MHD_OPTION_NOTIFY_CONNECTION, on_connection, scene,
+        MHD_OPTION_END);
     assert_non_null(scene->daemon);
     const union MHD_DaemonInfo *info = td_mhd.get_daemon_info(scene->daemon, MHD_DAEMON_INFO_BIND_PORT);
     scene->port = info->port;
@@ -167,8 +166,8 @@ static void set_actor(struct scene *scene, bool in_memory)
     while (td_registry_count(&scene->registry) > 0)
         (void)poll(NULL, 0, 1);
     assert_int_equal(scene->actor.destroyed, 0);
-    scene->actor.blob = (struct td_blob){
-        .class = &actor_class, .refs = 1, .bytes = in_memory ? memory : NULL, .len_bytes = LARGE};
+    scene->actor.blob =
+        (struct td_blob){.class = &actor_class, .refs = 1, .bytes = in_memory ? memory : NULL, .len_bytes = LARGE};
     atomic_store(&scene->actor.unchanged, true);
     atomic_store(&scene->actor.pinned, in_memory);
     atomic_store(&scene->actor.fails_at, UINT64_MAX);
@@ -190,8 +189,7 @@ static void ask(const struct scene *scene, const char *method, struct reply *rep
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
-    int n =
-        snprintf(request, sizeof request, "%s /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", method);
+    int n = snprintf(request, sizeof request, "%s /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", method);
     assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
     reply->bytes = malloc(capacity + 1);
     assert_non_null(reply->bytes);
@@ -265,8 +263,7 @@ static void bodies_of_every_length(void **state)
                 ask(&scene, head != 0 ? "HEAD" : "GET", &reply);
                 assert_int_equal(reply.status, 200);
                 check_body(&reply, 0, head != 0 ? 0 : scene.len);
-                (void)snprintf(wanted, sizeof wanted, "\r\nContent-Length: %llu\r\n",
-                               (unsigned long long)scene.len);
+                (void)snprintf(wanted, sizeof wanted, "\r\nContent-Length: %llu\r\n", (unsigned long long)scene.len);
                 assert_non_null(strstr(reply.bytes, wanted));
                 assert_true(scene.body_bytes == (head != 0 ? 0 : scene.len));
                 assert_int_equal(scene.direct, head == 0 && scene.len > TD_FLAT_BYTES);
@@ -298,9 +295,9 @@ static void header_lengths_are_exact(void **state)
                 set_actor(&scene, true);
                 ask(&scene, "GET", &reply);
                 CHECK(reply.status == statuses[i], "%d", reply.status);
-                CHECK(scene.header_bytes + strlen(asked) == reply.header_len, "%d: %llu and %zu:\n%.*s",
-                      statuses[i], (unsigned long long)scene.header_bytes + strlen(asked), reply.header_len,
-                      (int)reply.header_len, reply.bytes);
+                CHECK(scene.header_bytes + strlen(asked) == reply.header_len, "%d: %llu and %zu:\n%.*s", statuses[i],
+                      (unsigned long long)scene.header_bytes + strlen(asked), reply.header_len, (int)reply.header_len,
+                      reply.bytes);
                 free(reply.bytes);
             }
         }
@@ -319,8 +316,7 @@ static void fill_runs(struct scene *scene, struct td_response *response)
 static void many_runs(void **state)
 {
     (void)state;
-    static const uint64_t counts[] = {2,    100, TD_IOVEC_RUNS - 1, TD_IOVEC_RUNS, TD_IOVEC_RUNS + 1,
-                                      1000, 9000};
+    static const uint64_t counts[] = {2, 100, TD_IOVEC_RUNS - 1, TD_IOVEC_RUNS, TD_IOVEC_RUNS + 1, 1000, 9000};
     static struct scene scene;
     scene.fill = fill_runs;
     scene.status = 200;
@@ -333,8 +329,7 @@ static void many_runs(void **state)
             ask(&scene, "GET", &reply);
             assert_true(reply.len == reply.header_len + scene.len);
             for (uint64_t k = 0; k < scene.len; k++)
-                assert_int_equal((uint8_t)reply.bytes[reply.header_len + k],
-                                 wire_byte(5 + k / 100 * 300 + k % 100));
+                assert_int_equal((uint8_t)reply.bytes[reply.header_len + k], wire_byte(5 + k / 100 * 300 + k % 100));
             free(reply.bytes);
         }
     }
@@ -344,7 +339,8 @@ static void many_runs(void **state)
 
 /* ---- files that change --------------------------------------------------------------------------------- */
 
-/* Damage that is met behind the first byte breaks the answer off, and so does want of memory: each under a name of its own. */
+/* Damage that is met behind the first byte breaks the answer off, and so does want of memory: each under a name of its
+ * own. */
 static void check_broken_off(enum td_code code, enum td_cut cut)
 {
     static struct scene scene;
@@ -404,8 +400,7 @@ static void changed_files_never_complete(void **state)
             atomic_store(&scene.cut, TD_CUT_NONE);
             ask(&scene, "GET", &reply);
             if (scene.len <= TD_FLAT_BYTES) {
-                CHECK(reply.status == 503, "length %llu, %d: %d", (unsigned long long)scene.len, how,
-                      reply.status);
+                CHECK(reply.status == 503, "length %llu, %d: %d", (unsigned long long)scene.len, how, reply.status);
                 assert_non_null(strstr(reply.bytes, "\r\nRetry-After: "));
                 assert_non_null(strstr(reply.bytes + reply.header_len, "\"UNAVAILABLE\""));
                 assert_true(scene.body_bytes == reply.len - reply.header_len);

@@ -19,9 +19,9 @@ static void describe_as(struct td_text target, enum td_uri_query query, char *ou
     } else {
         size_t used = (size_t)snprintf(out, capacity, "%.*s", (int)uri.path.len, uri.path.p);
         for (size_t i = 0; i < uri.parameter_count; i++)
-            used += (size_t)snprintf(out + used, capacity - used, "|%.*s=%.*s",
-                                     (int)uri.parameters[i].name.len, uri.parameters[i].name.p,
-                                     (int)uri.parameters[i].value.len, uri.parameters[i].value.p);
+            used +=
+                (size_t)snprintf(out + used, capacity - used, "|%.*s=%.*s", (int)uri.parameters[i].name.len,
+                                 uri.parameters[i].name.p, (int)uri.parameters[i].value.len, uri.parameters[i].value.p);
     }
     td_uri_fini(&uri);
 }
@@ -205,8 +205,7 @@ static void encoding_keeps_the_unreserved(void **state)
     size_t kept = 0;
     for (size_t i = 0; i < out.len; i++) {
         if (out.data[i] != '%') {
-            assert_non_null(
-                strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~", out.data[i]));
+            assert_non_null(strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~", out.data[i]));
             kept++;
         } else {
             assert_true(strspn(out.data + i + 1, "0123456789ABCDEF") >= 2);
@@ -243,8 +242,7 @@ static void encoding_is_undone_by_parsing(void **state)
         td_buffer_puts(&out, "?p=");
         td_uri_encode(&out, td_text_n(name, len), false);
         assert_true(td_uri_parse(&uri, (struct td_text){.p = out.data, .len = out.len}, TD_URI_STRICT, &err));
-        assert_true(uri.path.len == len + 1 && uri.parameter_count == 1 &&
-                    uri.parameters[0].value.len == len);
+        assert_true(uri.path.len == len + 1 && uri.parameter_count == 1 && uri.parameters[0].value.len == len);
         assert_memory_equal(uri.path.p + 1, name, len);
         assert_memory_equal(uri.parameters[0].value.p, name, len);
         td_uri_fini(&uri);

@@ -58,8 +58,7 @@ static size_t table_sequence(const uint8_t *p, size_t len)
 {
     for (size_t row = 0; row < COUNT_OF(table_3_7); row++) {
         size_t i = 0;
-        while (i < table_3_7[row].len && i < len && p[i] >= table_3_7[row].low[i] &&
-               p[i] <= table_3_7[row].high[i])
+        while (i < table_3_7[row].len && i < len && p[i] >= table_3_7[row].low[i] && p[i] <= table_3_7[row].high[i])
             i++;
         if (i == table_3_7[row].len)
             return i;
@@ -94,12 +93,11 @@ static void four_bytes_at_every_border(void **state)
     for (unsigned lead = 0xE0; lead <= 0xFF; lead++) {
         for (unsigned second = 0; second <= 0xFF; second++) {
             for (size_t i = 0; i < COUNT_OF(tail) * COUNT_OF(tail); i++) {
-                uint8_t p[4] = {(uint8_t)lead, (uint8_t)second, tail[i / COUNT_OF(tail)],
-                                tail[i % COUNT_OF(tail)]};
+                uint8_t p[4] = {(uint8_t)lead, (uint8_t)second, tail[i / COUNT_OF(tail)], tail[i % COUNT_OF(tail)]};
                 uint32_t cp;
                 for (size_t len = 0; len <= 4; len++)
-                    CHECK(td_utf8_sequence(p, len) == naive_sequence(p, len, &cp),
-                          "%02x %02x %02x %02x, %zu bytes", p[0], p[1], p[2], p[3], len);
+                    CHECK(td_utf8_sequence(p, len) == naive_sequence(p, len, &cp), "%02x %02x %02x %02x, %zu bytes",
+                          p[0], p[1], p[2], p[3], len);
             }
         }
     }
@@ -171,7 +169,7 @@ static void escape_shows_what_a_terminal_must_not_get(void **state)
         {"\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa", 9, "\\xe2\\x81\\xa6\\xe2\\x81\\xa9\xe2\x81\xaa"},
         {"\xe2\x80\x8d\xe2\x80\x8e\xe2\x80\x8f\xe2\x80\x90", 12,
          "\xe2\x80\x8d\\xe2\\x80\\x8e\\xe2\\x80\\x8f\xe2\x80\x90"}, /* the joiner of emoji stays */
-        {"\xd7\x90\xd8\xa7", 4, "\xd7\x90\xd8\xa7"}, /* letters that run from right to left do */
+        {"\xd7\x90\xd8\xa7", 4, "\xd7\x90\xd8\xa7"},                /* letters that run from right to left do */
     };
     char out[64];
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -206,12 +204,9 @@ static void escape_into_every_capacity(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sequence_of_one_to_three_bytes),
-        cmocka_unit_test(four_bytes_at_every_border),
-        cmocka_unit_test(every_code_point_encodes_and_comes_back),
-        cmocka_unit_test(whole_strings),
-        cmocka_unit_test(escape_shows_what_a_terminal_must_not_get),
-        cmocka_unit_test(escape_into_every_capacity),
+        cmocka_unit_test(every_sequence_of_one_to_three_bytes),      cmocka_unit_test(four_bytes_at_every_border),
+        cmocka_unit_test(every_code_point_encodes_and_comes_back),   cmocka_unit_test(whole_strings),
+        cmocka_unit_test(escape_shows_what_a_terminal_must_not_get), cmocka_unit_test(escape_into_every_capacity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,8 +35,8 @@ static bool walk(struct run *run)
     char path[TREE_PATH_BYTES];
     tree_at(&run->tree, "root", path);
     assert_true(td_root_create(path, &run->root, &run->err));
-    return td_walk_run(&run->walk, run->root, NULL, &run->names, &run->problems, &run->limits,
-                       &run->files_found, &run->stop, &run->err);
+    return td_walk_run(&run->walk, run->root, NULL, &run->names, &run->problems, &run->limits, &run->files_found,
+                       &run->stop, &run->err);
 }
 
 static void end(struct run *run)
@@ -70,8 +70,7 @@ static void expect_paths(const struct run *run, const char *paths)
     char got[4096] = "";
     size_t used = 0;
     for (size_t i = 0; i < run->walk.count; i++)
-        used += (size_t)snprintf(got + used, sizeof got - used, "%s%s", i > 0 ? " " : "",
-                                 run->walk.found[i].path);
+        used += (size_t)snprintf(got + used, sizeof got - used, "%s%s", i > 0 ? " " : "", run->walk.found[i].path);
     assert_string_equal(got, paths);
 }
 
@@ -320,8 +319,7 @@ static void one_path_is_published_once(void **state)
     assert_true(walk(&run));
     expect_paths(&run, "a/b/x p/q/r/x");
     assert_true(find(&run, "a/b/x")->id.size_bytes == 5);
-    assert_non_null(
-        strstr(problem(&run, "models--a--b"), "the directory \"a/b\" has its id; remove or rename"));
+    assert_non_null(strstr(problem(&run, "models--a--b"), "the directory \"a/b\" has its id; remove or rename"));
     assert_non_null(strstr(problem(&run, "p/q/r/x"), "two files"));
     end(&run);
 }

@@ -339,14 +339,12 @@ static void a_full_queue_counts_as_written(void **state)
     open_place(&place);
     for (long i = 0; i <= limit; i++) /* the end of a watch is an event too */
         assert_int_equal(
-            inotify_rm_watch(place.watcher.fd, inotify_add_watch(place.watcher.fd, place.other, IN_MODIFY)),
-            0);
+            inotify_rm_watch(place.watcher.fd, inotify_add_watch(place.watcher.fd, place.other, IN_MODIFY)), 0);
     assert_true(td_write_watch_begin(&place.watcher, &place.watch, place.fd));
     assert_true(is_quiet(&place)); /* that was before */
     for (long i = 0; i <= limit; i++)
         assert_int_equal(
-            inotify_rm_watch(place.watcher.fd, inotify_add_watch(place.watcher.fd, place.other, IN_MODIFY)),
-            0);
+            inotify_rm_watch(place.watcher.fd, inotify_add_watch(place.watcher.fd, place.other, IN_MODIFY)), 0);
     assert_false(is_quiet(&place));
     assert_true(td_write_watcher_count(&place.watcher) == 0);
     td_write_watch_end(&place.watcher, &place.watch);

@@ -127,8 +127,7 @@ static void check_members(const struct zip_spec *spec, const struct zip_file *f)
 static void good_archives(void **state)
 {
     (void)state;
-    struct zip_spec specs[] = {
-        plain_spec(), torch_spec(), {.count = 0}, {.count = 0, .torch = true}, plain_spec()};
+    struct zip_spec specs[] = {plain_spec(), torch_spec(), {.count = 0}, {.count = 0, .torch = true}, plain_spec()};
     specs[4].comment = 100;
     for (size_t i = 0; i < COUNT_OF(specs); i++) {
         struct zip_file f = zip_build(&specs[i]);
@@ -157,21 +156,12 @@ struct bad_case {
 static const struct bad_case bad_cases[] = {
     {"40 no end record", false, {{END, 0, 0, 4, 0}}, "cut short: its end record is missing"},
     {"40 no end record, torch", true, {{END, 0, 3, 1, 7}}, "cut short: its end record is missing"},
-    {"42 comment past the end",
-     false,
-     {{END, 0, 20, 2, 5}},
-     "followed by 0 bytes, but announces a comment of 5"},
-    {"43 zip64 locator past the end",
-     true,
-     {{LOCATOR, 0, 8, 8, UINT64_MAX}},
-     "zip64 end record is at byte 184467"},
+    {"42 comment past the end", false, {{END, 0, 20, 2, 5}}, "followed by 0 bytes, but announces a comment of 5"},
+    {"43 zip64 locator past the end", true, {{LOCATOR, 0, 8, 8, UINT64_MAX}}, "zip64 end record is at byte 184467"},
     {"43 zip64 locator to the start", true, {{LOCATOR, 0, 8, 8, 0}}, "zip64 end record is at byte 0"},
     {"zip64 record without signature", true, {{END64, 0, 0, 4, 0}}, "PK\\6\\6"},
     {"zip64 record longer", true, {{END64, 0, 4, 8, 45}}, "a length of 44"},
-    {"44 zip64 count against end record",
-     true,
-     {{END64, 0, 24, 8, 3}, {END64, 0, 32, 8, 3}},
-     "3 and 4 members"},
+    {"44 zip64 count against end record", true, {{END64, 0, 24, 8, 3}, {END64, 0, 32, 8, 3}}, "3 and 4 members"},
     {"44 zip64 directory size against end record", true, {{END, 0, 12, 4, 7}}, "disagree"},
     {"44 zip64 offset against end record", true, {{END, 0, 16, 4, 7}}, "disagree"},
     {"45 2^64-1 entries",
@@ -192,14 +182,8 @@ static const struct bad_case bad_cases[] = {
     {"locator disks", true, {{LOCATOR, 0, 16, 4, 2}}, "several parts"},
     {"member on another disk", false, {{CENTRAL, 1, 34, 2, 1}}, "another part"},
     {"central signature", false, {{CENTRAL, 1, 0, 4, 0}}, "no record (PK\\1\\2) for member 2"},
-    {"central name past the directory",
-     false,
-     {{CENTRAL, 2, 28, 2, 60000}},
-     "ends within its record of member 3"},
-    {"central comment past the directory",
-     false,
-     {{CENTRAL, 2, 32, 2, 1}},
-     "ends within its record of member 3"},
+    {"central name past the directory", false, {{CENTRAL, 2, 28, 2, 60000}}, "ends within its record of member 3"},
+    {"central comment past the directory", false, {{CENTRAL, 2, 32, 2, 1}}, "ends within its record of member 3"},
     {"46 duplicate name",
      false,
      {{LOCAL, 0, 32, 1, 'a'}, {CENTRAL, 0, 48, 1, 'a'}},
@@ -232,15 +216,9 @@ static const struct bad_case bad_cases[] = {
     {"53 NUL in a name", false, {{LOCAL, 0, 31, 1, 0}, {CENTRAL, 0, 47, 1, 0}}, "a name must be"},
     {"name not UTF-8", false, {{LOCAL, 0, 31, 1, 0xff}, {CENTRAL, 0, 47, 1, 0xff}}, "a name must be"},
     {"absolute name", false, {{LOCAL, 0, 30, 1, '/'}, {CENTRAL, 0, 46, 1, '/'}}, "a name must be"},
-    {"folder with bytes",
-     false,
-     {{LOCAL, 0, 32, 1, '/'}, {CENTRAL, 0, 48, 1, '/'}},
-     "is a folder, yet has 10"},
+    {"folder with bytes", false, {{LOCAL, 0, 32, 1, '/'}, {CENTRAL, 0, 48, 1, '/'}}, "is a folder, yet has 10"},
     {"55 stored with other sizes", false, {{CENTRAL, 0, 20, 4, 9}}, "is stored, yet takes 9 bytes for 10"},
-    {"55 stored with other sizes, torch",
-     true,
-     {{CENTRAL, 0, 24, 4, 27}},
-     "is stored, yet takes 26 bytes for 27"},
+    {"55 stored with other sizes, torch", true, {{CENTRAL, 0, 24, 4, 27}}, "is stored, yet takes 26 bytes for 27"},
     {"deflated too well", false, {{CENTRAL, 2, 24, 4, UINT32_MAX - 1}}, "cannot be deflated to"},
     {"58 descriptor: CRC", true, {{DESCRIPTOR, 0, 4, 1, 0}}, "its data descriptor does not say"},
     {"58 descriptor: stored", true, {{DESCRIPTOR, 0, 8, 4, 25}}, "its data descriptor does not say"},
@@ -250,18 +228,12 @@ static const struct bad_case bad_cases[] = {
      true,
      {{CENTRAL, 2, 8, 2, 0x808}, {LOCAL, 2, 6, 2, 0x808}},
      "0 bytes after zip member"},
-    {"58 record with flags 0x800",
-     true,
-     {{CENTRAL, 0, 8, 2, 0x800}, {LOCAL, 0, 6, 2, 0x800}},
-     "local header says 0"},
+    {"58 record with flags 0x800", true, {{CENTRAL, 0, 8, 2, 0x800}, {LOCAL, 0, 6, 2, 0x800}}, "local header says 0"},
     {"60 local extra past the header", false, {{LOCAL, 0, 28, 2, 60000}}, "overlap what begins at byte 43"},
     {"60 local extra into the next header", false, {{LOCAL, 0, 28, 2, 1}}, "overlap what begins at byte 43"},
     {"60 padding past the data", true, {{LOCAL, 0, 28, 2, 200}}, "overlap what begins"},
     {"60 local extra shorter: data end early", true, {{LOCAL, 0, 28, 2, 1}}, "bytes after zip member"},
-    {"60 central extra past the record",
-     false,
-     {{CENTRAL, 2, 30, 2, 1}},
-     "ends within its record of member 3"},
+    {"60 central extra past the record", false, {{CENTRAL, 2, 30, 2, 1}}, "ends within its record of member 3"},
     {"local size differs", false, {{LOCAL, 1, 22, 4, 25}}, "the directory 26 and 26"},
     {"local stored size differs", false, {{LOCAL, 1, 18, 4, 25}}, "the directory 26 and 26"},
     {"local sizes 0 without descriptor", false, {{LOCAL, 1, 18, 8, 0}}, "the directory 26 and 26"},
@@ -361,8 +333,7 @@ static void bad_59_bytes_that_belong_to_no_member(void **state)
         spec.prefix = 0;
         spec.gap = 7;
         f = zip_build(&spec);
-        check_refused(&f, "before the directory",
-                      torch ? "its data descriptor has" : "7 bytes after zip member");
+        check_refused(&f, "before the directory", torch ? "its data descriptor has" : "7 bytes after zip member");
         free(f.bytes);
         spec.count = 0;
         f = zip_build(&spec);
@@ -456,8 +427,7 @@ static void torch_rules(void **state)
 {
     (void)state;
     check_torch_rules((const char *const[]){"r/data.pkl", "r/data/0", "r/data/1"}, NULL);
-    check_torch_rules((const char *const[]){"r/data.pkl", "r/x", "r/DATA.PKL"},
-                      "differ in case only"); /* 47 */
+    check_torch_rules((const char *const[]){"r/data.pkl", "r/x", "r/DATA.PKL"}, "differ in case only"); /* 47 */
     check_torch_rules((const char *const[]){"r/B", "r/c", "r/b"}, "differ in case only");
     check_torch_rules((const char *const[]){"r/\xc3\xa9", "r/\xc3\x89", "r/{"}, NULL);  /* ASCII alone */
     check_torch_rules((const char *const[]){"r/a", "s/b", "r/c"}, "\"s/b\" is not in"); /* 54 */
@@ -597,8 +567,7 @@ static void unpacked_members_are_what_they_say(void **state)
     for (int off = -1; off <= 1; off += 2) {
         for (size_t i = 0; i < 2; i++)
             zip_patch(&f, size_at[i], 4, (uint64_t)(LONG_BYTES + off));
-        load_refused(&f, &spec, 1 << 20, TD_INVALID_ARGUMENT,
-                     off < 0 ? "unpack to more than" : "unpack to fewer than");
+        load_refused(&f, &spec, 1 << 20, TD_INVALID_ARGUMENT, off < 0 ? "unpack to more than" : "unpack to fewer than");
     }
     for (size_t i = 0; i < 2; i++)
         zip_patch(&f, size_at[i], 4, LONG_BYTES);

@@ -65,8 +65,7 @@ static inline size_t random_below(uint64_t *state, size_t bound)
 
 /* Every error must be one line of UTF-8 with a code, at a position within an input of `size` bytes (its end
  * counts: that is where what is missing would be), or at none if that is allowed. */
-static inline void check_error(const struct td_error *err, uint64_t size, bool needs_position,
-                               const char *what)
+static inline void check_error(const struct td_error *err, uint64_t size, bool needs_position, const char *what)
 {
     size_t len = strlen(err->message);
     CHECK(err->code != TD_OK, "%s: no code", what);
@@ -75,8 +74,8 @@ static inline void check_error(const struct td_error *err, uint64_t size, bool n
     for (size_t i = 0; i < len; i++)
         CHECK((uint8_t)err->message[i] >= 0x20, "%s: message is not one line: %s", what, err->message);
     if (needs_position || err->pos != TD_ERROR_POS_NONE)
-        CHECK(err->pos <= size, "%s: position %llu is outside the input: %s", what,
-              (unsigned long long)err->pos, err->message);
+        CHECK(err->pos <= size, "%s: position %llu is outside the input: %s", what, (unsigned long long)err->pos,
+              err->message);
 }
 
 static inline void check_says(const struct td_error *err, const char *says, const char *what)

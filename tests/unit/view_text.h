@@ -14,8 +14,7 @@ struct view_options {
 };
 
 static inline struct td_blob *view_create(struct td_view_cache *cache, struct td_snapshot *snapshot,
-                                          const struct td_model *model,
-                                          const struct td_checkpoint *checkpoint,
+                                          const struct td_model *model, const struct td_checkpoint *checkpoint,
                                           const struct view_options *options)
 {
     struct td_view_query query = {.page_size = options->page_size, .page_first = options->after == NULL};
@@ -29,8 +28,7 @@ static inline struct td_blob *view_create(struct td_view_cache *cache, struct td
     if (options->after != NULL)
         query.after = (struct td_text){.p = options->after, .len = strlen(options->after)};
     query.listing = (struct td_text){.p = "listing", .len = 7};
-    CHECK(td_manifest_view_create(cache, snapshot, model, checkpoint, &query, &blob, &err), "%s",
-          err.message);
+    CHECK(td_manifest_view_create(cache, snapshot, model, checkpoint, &query, &blob, &err), "%s", err.message);
     return blob;
 }
 

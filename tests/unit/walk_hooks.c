@@ -43,14 +43,10 @@ td_pickle_ref __real_td_pickle_item(const struct td_pickle *pickle, td_pickle_re
 td_pickle_ref __wrap_td_pickle_item(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t i);
 const char *__real_td_pickle_text(const struct td_pickle *pickle, td_pickle_ref ref, size_t *len);
 const char *__wrap_td_pickle_text(const struct td_pickle *pickle, td_pickle_ref ref, size_t *len);
-td_pickle_ref __real_td_pickle_map_key(const struct td_pickle *pickle, const struct td_pickle_map *map,
-                                       uint32_t i);
-td_pickle_ref __wrap_td_pickle_map_key(const struct td_pickle *pickle, const struct td_pickle_map *map,
-                                       uint32_t i);
-td_pickle_ref __real_td_pickle_map_value(const struct td_pickle *pickle, const struct td_pickle_map *map,
-                                         uint32_t i);
-td_pickle_ref __wrap_td_pickle_map_value(const struct td_pickle *pickle, const struct td_pickle_map *map,
-                                         uint32_t i);
+td_pickle_ref __real_td_pickle_map_key(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i);
+td_pickle_ref __wrap_td_pickle_map_key(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i);
+td_pickle_ref __real_td_pickle_map_value(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i);
+td_pickle_ref __wrap_td_pickle_map_value(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i);
 bool __real_td_torch_write_key(const struct td_pickle *pickle, td_pickle_ref key, size_t max_bytes,
                                struct td_buffer *out);
 bool __wrap_td_torch_write_key(const struct td_pickle *pickle, td_pickle_ref key, size_t max_bytes,
@@ -74,15 +70,13 @@ const char *__wrap_td_pickle_text(const struct td_pickle *pickle, td_pickle_ref 
     return __real_td_pickle_text(pickle, ref, len);
 }
 
-td_pickle_ref __wrap_td_pickle_map_key(const struct td_pickle *pickle, const struct td_pickle_map *map,
-                                       uint32_t i)
+td_pickle_ref __wrap_td_pickle_map_key(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i)
 {
     count_look();
     return __real_td_pickle_map_key(pickle, map, i);
 }
 
-td_pickle_ref __wrap_td_pickle_map_value(const struct td_pickle *pickle, const struct td_pickle_map *map,
-                                         uint32_t i)
+td_pickle_ref __wrap_td_pickle_map_value(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i)
 {
     count_look();
     return __real_td_pickle_map_value(pickle, map, i);

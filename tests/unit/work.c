@@ -21,6 +21,6 @@ uint64_t work_now(void)
 
 void check_linear(uint64_t half, uint64_t whole, const char *what)
 {
-    CHECK(half > 0 && whole > half && whole / 5 <= half / 2,
-          "%s: %" PRIu64 " blocks, for half of it %" PRIu64, what, whole, half);
+    CHECK(half > 0 && whole > half && whole / 5 <= half / 2, "%s: %" PRIu64 " blocks, for half of it %" PRIu64, what,
+          whole, half);
 }
