@@ -3,7 +3,7 @@
 #include "api/shard_name.h"
 #include "catalog/digest.h"
 #include "core/digits.h"
-#include "slicing/engine.h"
+#include "slicing/engine/engine.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 #include "catalog/shard_group.h"
 #include "core/clock.h"
 #include "core/extension.h"
-#include "slicing/engine.h"
+#include "slicing/engine/engine.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "api/s3_keys.h"
 
 #include "parser/names.h"
-#include "slicing/engine.h"
+#include "slicing/engine/engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "api/shard_name.h"
 
 #include "core/digits.h"
-#include "slicing/engine.h"
+#include "slicing/engine/engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "core/extension.h"
 #include "parser/names.h"
 #include "parser/safetensors.h"
-#include "parser/torch.h"
+#include "parser/torch/torch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "catalog/file_kind.h"
 
 #include "core/extension.h"
-#include "parser/torch_dcp.h"
+#include "parser/torch/torch_dcp.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -15,7 +15,7 @@
 #include "parser/format.h"
 #include "parser/manifest.h"
 #include "parser/shard_index.h"
-#include "parser/torch_dcp.h"
+#include "parser/torch/torch_dcp.h"
 #include "storage/file_source.h"
 #include "storage/tiled.h"
 

@@ -9,7 +9,8 @@
 
 /* Small files have a handful of tensors: start small, grow geometrically, so that neither 2,000 small
  * manifests nor one of a million tensors wastes much. Those of a budget end soon: malloc gives chunks of 1 MiB back to
- * the system as soon as they are freed (server/cmd_serve.c), while smaller ones would stay in the process, uncounted.
+ * the system as soon as they are freed (server/cmd/cmd_serve.c), while smaller ones would stay in the process,
+ * uncounted.
  */
 enum { ARENA_CHUNK_MIN_BYTES = 1024, ARENA_CHUNK_MAX_BYTES = 256 * 1024, ARENA_BUDGET_CHUNK_MAX_BYTES = 1024 * 1024 };
 

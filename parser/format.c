@@ -2,17 +2,17 @@
 
 #include "core/extension.h"
 #include "parser/gguf.h"
-#include "parser/hdf5.h"
+#include "parser/hdf5/hdf5.h"
 #include "parser/keras.h"
 #include "parser/lfs_pointer.h"
 #include "parser/npy.h"
 #include "parser/npz.h"
-#include "parser/onnx.h"
-#include "parser/pt2.h"
+#include "parser/onnx/onnx.h"
 #include "parser/safetensors.h"
-#include "parser/torch.h"
-#include "parser/torch_dcp.h"
-#include "parser/torch_legacy.h"
+#include "parser/torch/pt2.h"
+#include "parser/torch/torch.h"
+#include "parser/torch/torch_dcp.h"
+#include "parser/torch/torch_legacy.h"
 
 #include <stddef.h>
 #include <string.h>

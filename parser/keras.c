@@ -2,8 +2,8 @@
 
 #include "core/buffer.h"
 #include "core/json.h"
-#include "parser/hdf5.h"
-#include "parser/zip.h"
+#include "parser/hdf5/hdf5.h"
+#include "parser/zip/zip.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "parser/npz.h"
 
 #include "parser/npy.h"
-#include "parser/zip.h"
+#include "parser/zip/zip.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

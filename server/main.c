@@ -1,5 +1,5 @@
 #include "api/metrics.h"
-#include "server/commands.h"
+#include "server/cmd/commands.h"
 #include "server/config.h"
 #include "server/mhd.h"
 #include "server/suggest.h"

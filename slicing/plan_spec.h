@@ -7,7 +7,7 @@
 #define TD_SLICING_PLAN_SPEC_H
 
 #include "core/text.h"
-#include "slicing/engine.h"
+#include "slicing/engine/engine.h"
 #include "slicing/plan.h"
 
 struct td_plan_items {

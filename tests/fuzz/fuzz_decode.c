@@ -3,11 +3,11 @@
  * whatever memory the cache has; arrays in chunks are decoded a second time, element by element. Checksums are not
  * compared in the fuzzing build. */
 #include "parser/gguf.h"
-#include "parser/hdf5.h"
+#include "parser/hdf5/hdf5.h"
 #include "parser/npy.h"
 #include "parser/npz.h"
-#include "parser/pt2.h"
-#include "parser/torch.h"
+#include "parser/torch/pt2.h"
+#include "parser/torch/torch.h"
 #include "storage/chunk_filter.h"
 #include "storage/decoded.h"
 #include "storage/strided.h"

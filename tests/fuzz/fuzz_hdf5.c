@@ -1,6 +1,6 @@
 /* The bytes as a file. In the fuzzing build checksums are not compared (FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION): no
  * fuzzer guesses them. */
-#include "parser/hdf5.h"
+#include "parser/hdf5/hdf5.h"
 
 #include "tests/fuzz/fuzz_manifest.h"
 

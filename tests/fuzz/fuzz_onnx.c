@@ -1,6 +1,6 @@
 /* The bytes as a model, with memory short once more, and once more as the content of one initialiser in a model of our
  * own, so that mutations reach tensors first. */
-#include "parser/onnx.h"
+#include "parser/onnx/onnx.h"
 
 #include "tests/fuzz/fuzz_manifest.h"
 

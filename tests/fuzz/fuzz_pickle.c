@@ -1,7 +1,7 @@
 /* The bytes as a pickle. Whatever is accepted must be a sound graph: every reference within the values,
  * tuples made of what was there before them, texts within the bytes, keys of maps unique and found; and the
  * verdict must not depend on what follows, nor, but for running out, on the bound on memory. */
-#include "parser/pickle.h"
+#include "parser/pickle/pickle.h"
 
 #include "core/utf8.h"
 #include "tests/fuzz/fuzz_error.h"

@@ -1,5 +1,5 @@
 /* The bytes as an archive of torch.export.save, and once more with memory short. */
-#include "parser/pt2.h"
+#include "parser/torch/pt2.h"
 
 #include "tests/fuzz/fuzz_manifest.h"
 

@@ -1,9 +1,9 @@
 /* The bytes as what the first of them say: an archive or legacy file of torch.save (the last resort, too), a file of
  * archives after one another ('D', then the file), the metadata of a distributed checkpoint ('M', then the pickle), or
  * nothing but data.pkl ('R', one byte of options, then the pickle) beside records that are always there. */
-#include "parser/torch.h"
+#include "parser/torch/torch.h"
 
-#include "parser/torch_dcp.h"
+#include "parser/torch/torch_dcp.h"
 #include "tests/fuzz/fuzz_manifest.h"
 
 enum { RECORD_BYTES = 96, MEMORY_SMALL = 120000 };

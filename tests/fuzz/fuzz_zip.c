@@ -1,6 +1,6 @@
 /* The bytes as a zip archive: what is accepted is walked once more from its first byte, by its local headers alone, and
  * must be the same archive. Then as an .npz. */
-#include "parser/zip.h"
+#include "parser/zip/zip.h"
 
 #include "parser/npz.h"
 #include "tests/fuzz/fuzz_manifest.h"

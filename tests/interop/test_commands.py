@@ -193,7 +193,7 @@ def test_progress_does_not_act_on_a_terminal(tmp_path):
 
 def test_only_the_escaping_printer_writes_messages():
     """Standard error of commands is reached through server/terminal.c, and the line of progress, which has controls of its own."""
-    for path in sorted((REPO / "server").glob("*.c")):
+    for path in sorted((REPO / "server").rglob("*.c")):
         if path.name not in ("terminal.c", "progress.c"):
             text = path.read_text()
             assert not re.search(

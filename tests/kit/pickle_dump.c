@@ -7,7 +7,7 @@
 #include "core/buffer.h"
 #include "core/input.h"
 #include "core/json.h"
-#include "parser/pickle.h"
+#include "parser/pickle/pickle.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "core/input.h"
 #include "core/json.h"
 #include "parser/safetensors.h"
-#include "slicing/engine.h"
+#include "slicing/engine/engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_PICKLE_FIXTURE_H
 #define TD_TESTS_PICKLE_FIXTURE_H
 
-#include "parser/pickle.h"
+#include "parser/pickle/pickle.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 

@@ -1,5 +1,5 @@
-#include "slicing/engine.h"
-#include "slicing/engine_table.h"
+#include "slicing/engine/engine.h"
+#include "slicing/engine/engine_table.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/plan_fixture.h"
 

@@ -1,5 +1,5 @@
 /* The fixtures of tests/data/hdf5 with what h5py says of them (tests/data/make_hdf5.py), and what damage does. */
-#include "parser/hdf5.h"
+#include "parser/hdf5/hdf5.h"
 
 #include "tests/unit/format_fixture.h"
 

@@ -1,8 +1,8 @@
 /* Chunk tables of HDF5 that lie. The files are h5py's (tests/data/make_hdf5.py: chunk_files), with one dataset "x"
  * each; a test changes a field at the place that the HDF5 File Format Specification (version 3) gives it, and makes the
  * checksum right again, so that nothing but the reader's own checks is in the way. */
-#include "parser/hdf5.h"
-#include "parser/hdf5_chunked.h"
+#include "parser/hdf5/hdf5.h"
+#include "parser/hdf5/hdf5_chunked.h"
 #include "storage/decoded.h"
 
 #include "tests/unit/format_fixture.h"
@@ -529,7 +529,9 @@ static void chunks_of_all_datasets_are_bounded(void **state)
 {
     (void)state;
     enum { DATASETS = 16, SIZE_BYTES = 1 << 20, DIMENSION = 300000, ELEM_BYTES = 4, ADDRESS_BYTES = 8 };
-    enum { BUDGET_BYTES = 16 * SIZE_BYTES + 1024 * 1024 }; /* BUDGET_TIMES and BUDGET_BYTES_MIN of parser/hdf5_file.c */
+    enum {
+        BUDGET_BYTES = 16 * SIZE_BYTES + 1024 * 1024
+    }; /* BUDGET_TIMES and BUDGET_BYTES_MIN of parser/hdf5/hdf5_file.c */
     static const uint8_t size[] = {2, 0, 0, 0, 0, 0, 0, 0};
     struct sample file = file_load("chunks_implicit_many");
     for (unsigned i = 0; i < DATASETS; i++) {

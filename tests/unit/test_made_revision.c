@@ -1,7 +1,7 @@
 /* Names and commits of revisions that lie nowhere. */
 #include "api/made_revision.h"
 
-#include "slicing/engine.h"
+#include "slicing/engine/engine.h"
 #include "tests/unit/unit.h"
 
 #define BASE "0123456789abcdef0123456789abcdef01234567"

@@ -127,8 +127,8 @@ static void refusals(void **state)
         "{\"architectures\":[\"A\\u0000\"]}",
         "{\"architectures\":[\"A\"],\"architectures\":[\"B\"]}",
         "{\"model_type\":7}",
-        "{\"model_type\":"
-        "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+        ("{\"model_type\":"
+         "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}"),
         "{\"text_config\":[]}",
         "{\"text_config\":{\"n_head\":true}}",
         "{\"text_config\":{},\"text_config\":{}}",

@@ -1,4 +1,4 @@
-#include "parser/onnx.h"
+#include "parser/onnx/onnx.h"
 
 #include "tests/unit/format_fixture.h"
 

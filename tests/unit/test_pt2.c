@@ -1,4 +1,4 @@
-#include "parser/pt2.h"
+#include "parser/torch/pt2.h"
 
 #include "tests/unit/torch_fixture.h"
 

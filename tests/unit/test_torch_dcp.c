@@ -1,4 +1,4 @@
-#include "parser/torch_dcp.h"
+#include "parser/torch/torch_dcp.h"
 
 #include "tests/unit/torch_fixture.h"
 #include "tests/unit/work.h"

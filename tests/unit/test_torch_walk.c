@@ -203,9 +203,9 @@ static void done_long(struct td_buffer *text, struct parsed *p)
 }
 
 /* What the walk may do over a pickle that lies in a file of so many bytes: 10,000 visits and 8 for each byte
- * (VISITS_FREE and VISITS_PER_BYTE of parser/torch_walk.c). A visit looks at a value a few times, and 64 bytes of a key
- * are a visit, of which a shorter key is one too. What is checked here takes ten times as much and more where the walk
- * has no bound. */
+ * (VISITS_FREE and VISITS_PER_BYTE of parser/torch/torch_walk.c). A visit looks at a value a few times, and 64 bytes of
+ * a key are a visit, of which a shorter key is one too. What is checked here takes ten times as much and more where the
+ * walk has no bound. */
 static void start_bounded_walk(size_t len)
 {
     enum { LOOKS_PER_VISIT = 16, KEY_BYTES_PER_VISIT = 64 };

@@ -1,4 +1,4 @@
-#include "parser/zip.h"
+#include "parser/zip/zip.h"
 
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/zip_file.h"

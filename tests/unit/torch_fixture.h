@@ -3,7 +3,7 @@
 #ifndef TD_TESTS_TORCH_FIXTURE_H
 #define TD_TESTS_TORCH_FIXTURE_H
 
-#include "parser/torch.h"
+#include "parser/torch/torch.h"
 #include "tests/unit/format_fixture.h"
 #include "tests/unit/zip_file.h"
 

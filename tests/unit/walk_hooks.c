@@ -1,7 +1,7 @@
 #include "tests/unit/walk_hooks.h"
 
-#include "parser/pickle.h"
-#include "parser/torch_key.h"
+#include "parser/pickle/pickle.h"
+#include "parser/torch/torch_key.h"
 #include "tests/unit/unit.h"
 
 static uint64_t looks, key_bytes;

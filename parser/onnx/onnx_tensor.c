@@ -1,0 +1,434 @@
+#include "parser/onnx/onnx_tensor.h"
+
+#include "core/checked.h"
+#include "core/digits.h"
+#include "core/utf8.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum {
+    TENSOR_DIMS = 1,
+    TENSOR_DATA_TYPE = 2,
+    TENSOR_SEGMENT = 3,
+    TENSOR_FLOAT_DATA = 4,
+    TENSOR_INT32_DATA = 5,
+    TENSOR_STRING_DATA = 6,
+    TENSOR_INT64_DATA = 7,
+    TENSOR_NAME = 8,
+    TENSOR_RAW_DATA = 9,
+    TENSOR_DOUBLE_DATA = 10,
+    TENSOR_UINT64_DATA = 11,
+    TENSOR_EXTERNAL_DATA = 13,
+    TENSOR_DATA_LOCATION = 14,
+    DATA_STRING = 8, /* of DataType */
+    ENTRY_KEY = 1,   /* of StringStringEntryProto */
+    ENTRY_VALUE = 2,
+    VALUE_FIELDS_END = 12, /* numbers of fields with elements are below */
+};
+
+/* TensorProto.DataType: the dtype, and the field that its elements are in where they are not in raw_data. */
+static const struct {
+    const char *dtype;
+    uint8_t field;
+} types[] = {
+    [1] = {"F32", TENSOR_FLOAT_DATA},      [2] = {"U8", TENSOR_INT32_DATA},
+    [3] = {"I8", TENSOR_INT32_DATA},       [4] = {"U16", TENSOR_INT32_DATA},
+    [5] = {"I16", TENSOR_INT32_DATA},      [6] = {"I32", TENSOR_INT32_DATA},
+    [7] = {"I64", TENSOR_INT64_DATA},      [8] = {"STRING", TENSOR_STRING_DATA},
+    [9] = {"BOOL", TENSOR_INT32_DATA},     [10] = {"F16", TENSOR_INT32_DATA},
+    [11] = {"F64", TENSOR_DOUBLE_DATA},    [12] = {"U32", TENSOR_UINT64_DATA},
+    [13] = {"U64", TENSOR_UINT64_DATA},    [14] = {"C64", TENSOR_FLOAT_DATA},
+    [15] = {"C128", TENSOR_DOUBLE_DATA},   [16] = {"BF16", TENSOR_INT32_DATA},
+    [17] = {"F8_E4M3", TENSOR_INT32_DATA}, [18] = {"F8_E4M3FNUZ", TENSOR_INT32_DATA},
+    [19] = {"F8_E5M2", TENSOR_INT32_DATA}, [20] = {"F8_E5M2FNUZ", TENSOR_INT32_DATA},
+    [21] = {"U4", TENSOR_INT32_DATA},      [22] = {"I4", TENSOR_INT32_DATA},
+    [23] = {"F4", TENSOR_INT32_DATA},      [24] = {"F8_E8M0", TENSOR_INT32_DATA},
+    [25] = {"U2", TENSOR_INT32_DATA},      [26] = {"I2", TENSOR_INT32_DATA},
+    [27] = {"F6_E2M3", TENSOR_INT32_DATA}, [28] = {"F6_E3M2", TENSOR_INT32_DATA},
+};
+
+static const char *const field_names[VALUE_FIELDS_END] = {
+    [TENSOR_FLOAT_DATA] = "float_data",   [TENSOR_INT32_DATA] = "int32_data", [TENSOR_STRING_DATA] = "string_data",
+    [TENSOR_INT64_DATA] = "int64_data",   [TENSOR_RAW_DATA] = "raw_data",     [TENSOR_DOUBLE_DATA] = "double_data",
+    [TENSOR_UINT64_DATA] = "uint64_data",
+};
+
+/* Elements that stand in one field. */
+struct values {
+    uint64_t at, len; /* of the only run there is, packed; without its tag and length */
+    uint64_t runs;    /* times that the field stands there and is not empty */
+    bool unpacked;    /* each element has a tag of its own */
+    uint64_t bytes;   /* of all of them, without tags */
+};
+
+/* A TensorProto as it is being read. */
+struct message {
+    uint64_t seen; /* numbers of scalar fields that were met */
+    uint64_t dims[TD_MAX_RANK];
+    uint32_t rank;
+    uint64_t data_type;
+    struct values values[VALUE_FIELDS_END];
+    bool is_external;
+    uint64_t keys; /* of external_data that were met */
+    char *location;
+    uint64_t offset, length;
+    bool has_offset, has_length, bad_number;
+};
+
+/* ---- fields -------------------------------------------------------------------------------------------- */
+
+bool td_onnx_expect(struct td_onnx *onnx, const struct td_protobuf_field *field, enum td_protobuf_wire wire)
+{
+    return field->wire == wire || td_error_at(onnx->err, TD_INVALID_ARGUMENT, field->tag_at,
+                                              "field %" PRIu32 " has wire type %d where ONNX has %d", field->number,
+                                              (int)field->wire, (int)wire);
+}
+
+bool td_onnx_once(struct td_onnx *onnx, const struct td_protobuf_field *field, uint64_t *seen)
+{
+    uint64_t bit = UINT64_C(1) << field->number;
+    if ((*seen & bit) != 0)
+        return td_error_at(onnx->err, TD_INVALID_ARGUMENT, field->tag_at,
+                           "field %" PRIu32 " is there twice; it can have one value", field->number);
+    *seen |= bit;
+    return true;
+}
+
+char *td_onnx_text(struct td_onnx *onnx, const struct td_protobuf_field *field, const char *what)
+{
+    if (!td_onnx_expect(onnx, field, TD_WIRE_BYTES))
+        return NULL;
+    char *text = td_protobuf_copy(&onnx->in, field, &onnx->manifest->arena);
+    if (text == NULL)
+        return NULL;
+    if (td_utf8_valid(text, (size_t)field->len) && memchr(text, '\0', (size_t)field->len) == NULL)
+        return text;
+    (void)td_error_at(onnx->err, TD_INVALID_ARGUMENT, field->at, "%s is not UTF-8 or holds a NUL", what);
+    return NULL;
+}
+
+static bool add_dim(struct td_onnx *onnx, uint64_t at, uint64_t dim, uint64_t dims[TD_MAX_RANK], uint32_t *rank)
+{
+    if (dim > INT64_MAX)
+        return td_error_at(onnx->err, TD_INVALID_ARGUMENT, at, "a dimension is negative");
+    if (*rank == TD_MAX_RANK)
+        return td_error_at(onnx->err, TD_INVALID_ARGUMENT, at, "a tensor has more than 64 dimensions");
+    dims[(*rank)++] = dim;
+    return true;
+}
+
+bool td_onnx_read_dims(struct td_onnx *onnx, const struct td_protobuf_field *field, uint64_t dims[TD_MAX_RANK],
+                       uint32_t *rank)
+{
+    if (field->wire == TD_WIRE_VARINT)
+        return add_dim(onnx, field->at, field->value, dims, rank);
+    if (!td_onnx_expect(onnx, field, TD_WIRE_BYTES))
+        return false;
+    const uint64_t end = field->at + field->len;
+    for (onnx->in.pos = field->at; onnx->in.pos < end;) {
+        uint64_t at = onnx->in.pos;
+        uint64_t dim;
+        if (!td_protobuf_varint(&onnx->in, end, &dim) || !add_dim(onnx, at, dim, dims, rank))
+            return false;
+    }
+    return true;
+}
+
+/* Notes elements: packed, one alone, or a string. */
+static bool add_values(struct td_onnx *onnx, const struct td_protobuf_field *field, struct message *m)
+{
+    static const uint8_t alone[VALUE_FIELDS_END] = {
+        [TENSOR_FLOAT_DATA] = TD_WIRE_FIXED32, [TENSOR_INT32_DATA] = TD_WIRE_VARINT,
+        [TENSOR_STRING_DATA] = TD_WIRE_BYTES,  [TENSOR_INT64_DATA] = TD_WIRE_VARINT,
+        [TENSOR_RAW_DATA] = TD_WIRE_BYTES,     [TENSOR_DOUBLE_DATA] = TD_WIRE_FIXED64,
+        [TENSOR_UINT64_DATA] = TD_WIRE_VARINT,
+    };
+    struct values *values = &m->values[field->number];
+    if (field->wire != TD_WIRE_BYTES && !td_onnx_expect(onnx, field, (enum td_protobuf_wire)alone[field->number]))
+        return false;
+    if (field->number == TENSOR_RAW_DATA && !td_onnx_once(onnx, field, &m->seen))
+        return false;
+    if (field->len == 0 && field->number != TENSOR_STRING_DATA)
+        return true;
+    values->unpacked = values->unpacked || field->wire != TD_WIRE_BYTES;
+    values->at = field->at;
+    values->len = field->len;
+    values->bytes += field->len; /* within the file, so no overflow */
+    values->runs++;
+    return true;
+}
+
+/* ---- external data ------------------------------------------------------------------------------------- */
+
+/* The path without "." and empty components, in place; NULL when it does not lead below the model's directory. */
+static const char *plain_path(char *path)
+{
+    char *out = path;
+    const char *p = path;
+    if (*p == '/')
+        return NULL;
+    while (*p != '\0') {
+        size_t len = strcspn(p, "/");
+        if (len == 2 && p[0] == '.' && p[1] == '.')
+            return NULL;
+        if (len > 0 && !(len == 1 && p[0] == '.')) {
+            if (out > path)
+                *out++ = '/';
+            memmove(out, p, len);
+            out += len;
+        }
+        p += len;
+        p += *p == '/' ? 1 : 0;
+    }
+    *out = '\0';
+    return out > path ? path : NULL;
+}
+
+/* Puts the value of a key of external_data where it belongs. Keys that are not known are passed over. */
+static bool set_external(struct td_onnx *onnx, const struct td_protobuf_field *at, struct message *m, const char *key,
+                         char *value)
+{
+    static const char *const keys[] = {"location", "offset", "length"};
+    enum { LOCATION, OFFSET, LENGTH, KEY_COUNT };
+    unsigned k = 0;
+    while (k < KEY_COUNT && strcmp(key, keys[k]) != 0)
+        k++;
+    if (k == KEY_COUNT)
+        return true;
+    if ((m->keys & (1U << k)) != 0)
+        return td_error_at(onnx->err, TD_INVALID_ARGUMENT, at->tag_at, "external_data has \"%s\" twice", key);
+    m->keys |= 1U << k;
+    if (k == LOCATION) {
+        m->location = value;
+        return true;
+    }
+    uint64_t *number = k == OFFSET ? &m->offset : &m->length;
+    *(k == OFFSET ? &m->has_offset : &m->has_length) = true;
+    m->bad_number = m->bad_number || !td_number_read(td_text_of(value), INT64_MAX, number);
+    return true;
+}
+
+static bool read_external(struct td_onnx *onnx, const struct td_protobuf_field *entry, struct message *m)
+{
+    const uint64_t end = entry->at + entry->len;
+    struct td_protobuf_field field;
+    uint64_t seen = 0;
+    char *key = NULL;
+    char *value = NULL;
+    if (!td_onnx_expect(onnx, entry, TD_WIRE_BYTES))
+        return false;
+    for (onnx->in.pos = entry->at; onnx->in.pos < end;) {
+        if (!td_protobuf_next(&onnx->in, end, &field))
+            return false;
+        if (field.number != ENTRY_KEY && field.number != ENTRY_VALUE)
+            continue;
+        char **text = field.number == ENTRY_KEY ? &key : &value;
+        if (!td_onnx_once(onnx, &field, &seen))
+            return false;
+        *text = td_onnx_text(onnx, &field, "what external_data says");
+        if (*text == NULL)
+            return false;
+    }
+    return key == NULL || value == NULL || set_external(onnx, entry, m, key, value);
+}
+
+/* ---- the message --------------------------------------------------------------------------------------- */
+
+static bool read_field(struct td_onnx *onnx, const struct td_protobuf_field *field, struct message *m,
+                       struct td_onnx_tensor *out)
+{
+    enum { EXTERNAL = 1 };
+    if (field->number < VALUE_FIELDS_END && field_names[field->number] != NULL)
+        return add_values(onnx, field, m);
+    switch (field->number) {
+    case TENSOR_DIMS:
+        return td_onnx_read_dims(onnx, field, m->dims, &m->rank);
+    case TENSOR_DATA_TYPE:
+        m->data_type = field->value;
+        return td_onnx_expect(onnx, field, TD_WIRE_VARINT) && td_onnx_once(onnx, field, &m->seen);
+    case TENSOR_DATA_LOCATION:
+        m->is_external = field->value == EXTERNAL;
+        return td_onnx_expect(onnx, field, TD_WIRE_VARINT) && td_onnx_once(onnx, field, &m->seen) &&
+               (field->value <= EXTERNAL ||
+                td_error_at(onnx->err, TD_INVALID_ARGUMENT, field->tag_at,
+                            "a tensor's data_location is neither 0 (here) nor 1 (external)"));
+    case TENSOR_SEGMENT:
+        return td_onnx_expect(onnx, field, TD_WIRE_BYTES) && td_onnx_once(onnx, field, &m->seen);
+    case TENSOR_NAME:
+        if (!td_onnx_once(onnx, field, &m->seen))
+            return false;
+        out->name = td_onnx_text(onnx, field, "a tensor's name");
+        out->name_len = (size_t)field->len;
+        return out->name != NULL;
+    case TENSOR_EXTERNAL_DATA:
+        return read_external(onnx, field, m);
+    default:
+        return true;
+    }
+}
+
+static bool tensor_refuse(struct td_onnx *onnx, const struct td_onnx_tensor *out, const char *why)
+{
+    return td_error_at(onnx->err, TD_INVALID_ARGUMENT, out->at, "tensor \"%.96s\": %s",
+                       out->name == NULL ? "" : out->name, why);
+}
+
+/* Sets type and shape, and the size in bytes where the elements fill whole ones; *packed_bytes is that size, rounded
+ * up. */
+static bool set_shape(struct td_onnx *onnx, const struct message *m, struct td_onnx_tensor *out, uint64_t *packed_bytes)
+{
+    struct td_tensor *tensor = &out->tensor;
+    const char *name = m->data_type < sizeof types / sizeof *types ? types[m->data_type].dtype : "OPAQUE";
+    uint64_t elems = 1;
+    bool fits = true;
+    if (m->data_type == 0 || m->data_type > INT32_MAX) /* UNDEFINED, none, or cut to 32 bits by other readers */
+        return tensor_refuse(onnx, out, "it has no data_type");
+    tensor->dtype = td_dtype_find(td_text_of(name));
+    tensor->rank = m->rank;
+    if (m->rank > 0) {
+        uint64_t *shape = td_arena_array(&onnx->manifest->arena, m->rank, sizeof *shape);
+        if (shape == NULL)
+            return td_error_no_memory(onnx->err);
+        memcpy(shape, m->dims, m->rank * sizeof *shape);
+        tensor->shape = shape;
+    }
+    for (uint32_t i = 0; i < m->rank; i++)
+        fits = fits && td_mul_u64(elems, m->dims[i], &elems) && elems <= INT64_MAX;
+    if (!fits)
+        return tensor_refuse(onnx, out, "it has 2^63 elements or more");
+    uint64_t blocks = elems / tensor->dtype->block_elems;
+    uint64_t bytes;
+    if (!td_mul_u64(blocks, tensor->dtype->block_bytes, &bytes) || bytes > INT64_MAX)
+        return tensor_refuse(onnx, out, "it has 2^63 bytes or more");
+    uint64_t rest = elems % tensor->dtype->block_elems;
+    uint64_t bits = rest * tensor->dtype->block_bytes * 8 / tensor->dtype->block_elems;
+    *packed_bytes = bytes + (bits + 7) / 8;
+    if (rest == 0)
+        tensor->nbytes = bytes;
+    else
+        tensor->reason = "its last byte is not full";
+    return true;
+}
+
+static void place_external(const struct message *m, uint64_t packed_bytes, struct td_onnx_tensor *out)
+{
+    struct td_tensor *tensor = &out->tensor;
+    const char *path = plain_path(m->location);
+    if (tensor->reason != NULL)
+        return;
+    if (path == NULL)
+        tensor->reason = "its external data are not below the model's directory";
+    else if (m->bad_number)
+        tensor->reason = "the offset or length of its external data is no number";
+    else if (m->has_length && m->length != packed_bytes)
+        tensor->reason = "its external data have not the length that its shape and type imply";
+    if (tensor->reason != NULL)
+        return;
+    tensor->offset = m->offset;
+    tensor->reason = TD_REASON_OTHER_FILE;
+    out->location = path;
+}
+
+/* The one field that holds the elements; 0 for none. *count is how many such fields there are. */
+static uint32_t find_values(const struct message *m, unsigned *count)
+{
+    uint32_t field = 0;
+    *count = 0;
+    for (uint32_t i = 0; i < VALUE_FIELDS_END; i++) {
+        if (m->values[i].runs == 0)
+            continue;
+        field = i;
+        (*count)++;
+    }
+    return field;
+}
+
+/* Elements in a field of their type: of fixed width they are what is served if they lie in one run. */
+static bool place_typed(struct td_onnx *onnx, const struct message *m, uint32_t field, uint64_t packed_bytes,
+                        struct td_onnx_tensor *out)
+{
+    const struct values *values = &m->values[field];
+    struct td_tensor *tensor = &out->tensor;
+    if (field != types[m->data_type].field)
+        return tensor_refuse(onnx, out, "its elements are in a field of another type");
+    if (field == TENSOR_STRING_DATA)
+        return true;
+    if (field != TENSOR_FLOAT_DATA && field != TENSOR_DOUBLE_DATA) {
+        tensor->reason = "stored as protobuf numbers of variable length";
+        return true;
+    }
+    if (values->bytes != packed_bytes)
+        return tensor_refuse(onnx, out, "it has not as many elements as its shape implies");
+    tensor->offset = values->at;
+    if (values->unpacked || values->runs > 1)
+        tensor->reason = "stored in several runs";
+    return true;
+}
+
+static bool place_values(struct td_onnx *onnx, const struct message *m, uint64_t packed_bytes,
+                         struct td_onnx_tensor *out)
+{
+    struct td_tensor *tensor = &out->tensor;
+    unsigned count;
+    uint32_t field = find_values(m, &count);
+    bool is_empty = false;
+    for (uint32_t i = 0; i < m->rank; i++)
+        is_empty = is_empty || m->dims[i] == 0;
+    if (is_empty && count > 0)
+        return tensor_refuse(onnx, out, "it has no elements by its shape, but data");
+    if (!is_empty && count != 1)
+        return tensor_refuse(onnx, out, count == 0 ? "it has no data" : "it has data in two fields");
+    if (is_empty || tensor->dtype->block_bytes == 0) {
+        if (field == TENSOR_RAW_DATA && m->data_type == DATA_STRING)
+            return tensor_refuse(onnx, out, "strings cannot be in raw_data");
+        return true;
+    }
+    if (field != TENSOR_RAW_DATA)
+        return place_typed(onnx, m, field, packed_bytes, out);
+    if (m->values[field].len != packed_bytes)
+        return td_error_at(onnx->err, TD_INVALID_ARGUMENT, out->at,
+                           "tensor \"%.96s\": raw_data has %" PRIu64 " bytes, its shape and type imply %" PRIu64,
+                           out->name == NULL ? "" : out->name, m->values[field].len, packed_bytes);
+    tensor->offset = m->values[field].at;
+    return true;
+}
+
+/* Puts together what was read of the message. */
+static bool place(struct td_onnx *onnx, const struct message *m, struct td_onnx_tensor *out)
+{
+    struct td_tensor *tensor = &out->tensor;
+    uint64_t packed_bytes = 0;
+    unsigned count;
+    if (!set_shape(onnx, m, out, &packed_bytes))
+        return false;
+    if (m->data_type >= sizeof types / sizeof *types)
+        tensor->reason = "of a type that is not known";
+    else if (m->data_type == DATA_STRING)
+        tensor->reason = "strings";
+    else if ((m->seen & (1U << TENSOR_SEGMENT)) != 0)
+        tensor->reason = "a segment of a tensor";
+    if (!m->is_external)
+        return place_values(onnx, m, packed_bytes, out);
+    (void)find_values(m, &count);
+    if (count > 0)
+        return tensor_refuse(onnx, out, "it is stored externally, but has data as well");
+    if (m->location == NULL)
+        return tensor_refuse(onnx, out, "it is stored externally, but has no location");
+    place_external(m, packed_bytes, out);
+    return true;
+}
+
+bool td_onnx_read_tensor(struct td_onnx *onnx, const struct td_protobuf_field *message, struct td_onnx_tensor *out)
+{
+    const uint64_t end = message->at + message->len;
+    struct message m = {0};
+    struct td_protobuf_field field;
+    *out = (struct td_onnx_tensor){.at = message->tag_at};
+    if (!td_onnx_expect(onnx, message, TD_WIRE_BYTES))
+        return false;
+    for (onnx->in.pos = message->at; onnx->in.pos < end;)
+        if (!td_protobuf_next(&onnx->in, end, &field) || !read_field(onnx, &field, &m, out))
+            return false;
+    return place(onnx, &m, out);
+}

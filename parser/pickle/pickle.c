@@ -1,0 +1,397 @@
+/* The opcodes. A table names each, says what operand follows it and which function runs it; the operand is
+ * read and bounded before the function is called. */
+#include "parser/pickle/pickle.h"
+
+#include "core/utf8.h"
+#include "parser/pickle/pickle_machine.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { HIGHEST_PROTOCOL = 5 };
+
+/* ---- the stack ---- */
+
+static bool run_mark(struct td_machine *m, const struct td_operand *operand)
+{
+    (void)operand;
+    if (!td_pickle_store_reserve(m->store, &m->marks, 1, sizeof(uint32_t)))
+        return td_machine_no_memory(m);
+    ((uint32_t *)m->marks.items)[m->marks.count++] = m->stack.count;
+    return true;
+}
+
+/* As in Python, a POP with nothing above the last MARK takes the MARK. */
+static bool run_pop(struct td_machine *m, const struct td_operand *operand)
+{
+    (void)operand;
+    if (m->marks.count > 1 && td_machine_fence(m) == m->stack.count) {
+        m->marks.count--;
+        return true;
+    }
+    if (!td_machine_needs(m, 1))
+        return false;
+    m->stack.count--;
+    return true;
+}
+
+static bool run_pop_mark(struct td_machine *m, const struct td_operand *operand)
+{
+    uint32_t first, count;
+    (void)operand;
+    if (!td_machine_take_mark(m, &first, &count))
+        return false;
+    m->stack.count = first;
+    return true;
+}
+
+static bool run_dup(struct td_machine *m, const struct td_operand *operand)
+{
+    (void)operand;
+    return td_machine_needs(m, 1) && td_machine_push(m, td_machine_peek(m, 0));
+}
+
+static bool run_stop(struct td_machine *m, const struct td_operand *operand)
+{
+    (void)operand;
+    if (m->marks.count > 1)
+        return TD_REFUSE(m, "comes while %" PRIu32 " MARKs are open", m->marks.count - 1);
+    if (m->stack.count != 2)
+        return TD_REFUSE(m, "must find one value on the stack, which has %" PRIu32, m->stack.count - 1);
+    m->pickle->root = td_machine_peek(m, 0);
+    m->stopped = true;
+    return true;
+}
+
+/* ---- plain values ---- */
+
+static bool run_none(struct td_machine *m, const struct td_operand *operand)
+{
+    (void)operand;
+    return td_machine_push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_NONE});
+}
+
+static bool run_bool(struct td_machine *m, const struct td_operand *operand)
+{
+    (void)operand;
+    return td_machine_push_bool(m, m->opcode->argument != 0);
+}
+
+static bool run_uint(struct td_machine *m, const struct td_operand *operand)
+{
+    return td_machine_push_int(m, (int64_t)operand->number);
+}
+
+static bool run_int32(struct td_machine *m, const struct td_operand *operand)
+{
+    return td_machine_push_int(m, (int32_t)(uint32_t)operand->number);
+}
+
+static bool run_long(struct td_machine *m, const struct td_operand *operand)
+{
+    const uint8_t *bytes = m->bytes + operand->text.off;
+    uint32_t len = td_twos_complement_len(bytes, operand->text.len);
+    if (len <= sizeof(int64_t))
+        return td_machine_push_int(m, td_load_twos_complement(bytes, len));
+    return td_machine_push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_INT,
+                                                             .flags = TD_PICKLE_FLAG_BIG,
+                                                             .as.text = {.off = operand->text.off, .len = len}});
+}
+
+/* Eight bytes, big-endian. */
+static bool run_binfloat(struct td_machine *m, const struct td_operand *operand)
+{
+    uint64_t bits = __builtin_bswap64(operand->number);
+    struct td_pickle_value value = {.kind = TD_PICKLE_FLOAT};
+    memcpy(&value.as.real, &bits, sizeof bits);
+    return td_machine_push_value(m, value);
+}
+
+static bool run_text(struct td_machine *m, const struct td_operand *operand)
+{
+    return td_machine_push_text(m, (enum td_pickle_kind)m->opcode->argument, td_machine_text(m, operand->text),
+                                operand->text, 0);
+}
+
+/* ---- globals, persistent ids, calls ---- */
+
+static td_pickle_ref add_name(struct td_machine *m, struct td_pickle_span span)
+{
+    struct td_pickle_value value = {.kind = TD_PICKLE_STRING, .as.text = {.off = span.off, .len = span.len}};
+    if (td_utf8_valid(td_machine_text(m, span), span.len))
+        value.flags = TD_PICKLE_FLAG_UTF8;
+    return td_machine_add(m, value);
+}
+
+static bool push_global(struct td_machine *m, td_pickle_ref module, td_pickle_ref name)
+{
+    if (module == TD_PICKLE_NIL || name == TD_PICKLE_NIL)
+        return td_machine_no_memory(m);
+    return td_machine_push_value(
+        m, (struct td_pickle_value){.kind = TD_PICKLE_GLOBAL, .as.global = {.module = module, .name = name}});
+}
+
+static bool run_global(struct td_machine *m, const struct td_operand *operand)
+{
+    return push_global(m, add_name(m, operand->text), add_name(m, operand->second));
+}
+
+static bool run_stack_global(struct td_machine *m, const struct td_operand *operand)
+{
+    (void)operand;
+    if (!td_machine_needs(m, 2))
+        return false;
+    td_pickle_ref module = td_machine_peek(m, 1);
+    td_pickle_ref name = td_machine_peek(m, 0);
+    if (td_pickle_kind(m->pickle, module) != TD_PICKLE_STRING || td_pickle_kind(m->pickle, name) != TD_PICKLE_STRING)
+        return TD_REFUSE(m, "needs two strings, module and name");
+    m->stack.count -= 2;
+    return push_global(m, module, name);
+}
+
+static bool run_binpersid(struct td_machine *m, const struct td_operand *operand)
+{
+    (void)operand;
+    if (!td_machine_needs(m, 1))
+        return false;
+    td_pickle_ref id = td_machine_peek(m, 0);
+    enum td_pickle_kind kind = td_pickle_kind(m->pickle, id);
+    if (kind != TD_PICKLE_TUPLE)
+        return TD_REFUSE(m, "has %s for an id; it must be a tuple", td_pickle_kind_name(kind));
+    m->stack.count--;
+    return td_machine_push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_PERSISTENT, .as.part = id});
+}
+
+static bool check_call(const struct td_machine *m, const struct td_pickle_object *object)
+{
+    enum td_pickle_kind callable = td_pickle_kind(m->pickle, object->callable);
+    enum td_pickle_kind args = td_pickle_kind(m->pickle, object->args);
+    enum td_pickle_kind kwargs = td_pickle_kind(m->pickle, object->kwargs);
+    /* Legacy torch files pickle the class of a module as a persistent id, ('module', class, file, source). */
+    if (callable != TD_PICKLE_GLOBAL && callable != TD_PICKLE_OBJECT && callable != TD_PICKLE_PERSISTENT)
+        return TD_REFUSE(m, "calls %s; it must be a global, an object or a persistent id",
+                         td_pickle_kind_name(callable));
+    if (args != TD_PICKLE_TUPLE)
+        return TD_REFUSE(m, "has %s for arguments; they must be a tuple", td_pickle_kind_name(args));
+    if (kwargs != TD_PICKLE_DICT && kwargs != TD_PICKLE_NOTHING)
+        return TD_REFUSE(m, "has %s for keyword arguments; they must be a dict", td_pickle_kind_name(kwargs));
+    return true;
+}
+
+/* Callable and arguments lie on the stack, then for NEWOBJ_EX keyword arguments. */
+static bool run_call(struct td_machine *m, const struct td_operand *operand)
+{
+    struct td_pickle_store *store = m->store;
+    uint32_t count = m->opcode->argument == TD_PICKLE_NEWOBJ_EX ? 3 : 2;
+    (void)operand;
+    if (!td_machine_needs(m, count))
+        return false;
+    struct td_pickle_object object = {
+        .callable = td_machine_peek(m, count - 1),
+        .args = td_machine_peek(m, count - 2),
+        .kwargs = count == 3 ? td_machine_peek(m, 0) : TD_PICKLE_NIL,
+    };
+    if (!check_call(m, &object))
+        return false;
+    struct td_pickle_object *kept = td_chunks_add(store, &store->objects, sizeof object);
+    if (kept == NULL)
+        return td_machine_no_memory(m);
+    *kept = object;
+    m->stack.count -= count;
+    if (!td_machine_push_value(m, (struct td_pickle_value){.kind = TD_PICKLE_OBJECT,
+                                                           .call = (uint8_t)m->opcode->argument,
+                                                           .as.part = store->objects.count - 1}))
+        return false;
+    return m->opcode->argument != TD_PICKLE_REDUCE || td_machine_fill_mapping(m, td_machine_peek(m, 0));
+}
+
+static bool run_build(struct td_machine *m, const struct td_operand *operand)
+{
+    (void)operand;
+    if (!td_machine_needs(m, 2))
+        return false;
+    td_pickle_ref target = td_machine_peek(m, 1);
+    enum td_pickle_kind kind = td_pickle_kind(m->pickle, target);
+    if (kind != TD_PICKLE_OBJECT)
+        return TD_REFUSE(m, "gives a state to %s; it must be an object", td_pickle_kind_name(kind));
+    const char *made = td_machine_made_by_torch(m, target);
+    if (made != NULL)
+        return TD_REFUSE(m, "gives a state to %s, which then would be another", made);
+    struct td_pickle_object *object = td_pickle_store_object(m->store, target);
+    if (object->state != TD_PICKLE_NIL)
+        return TD_REFUSE(m, "gives a state to an object that has one");
+    object->state = td_machine_peek(m, 0);
+    object->built_at = (uint32_t)m->opcode_at;
+    m->stack.count--;
+    return true;
+}
+
+/* ---- the rest ---- */
+
+static bool run_proto(struct td_machine *m, const struct td_operand *operand)
+{
+    if (operand->number <= HIGHEST_PROTOCOL)
+        return true;
+    return TD_REFUSE(m, "says protocol %" PRIu64 "; 0 to %d are known", operand->number, HIGHEST_PROTOCOL);
+}
+
+/* As CPython's unpickler in C: the frame must be there, opcodes may cross its end. */
+static bool run_frame(struct td_machine *m, const struct td_operand *operand)
+{
+    if (operand->number <= m->len - m->pos)
+        return true;
+    return TD_REFUSE(m, "is of %" PRIu64 " bytes and %zu are left", operand->number, m->len - m->pos);
+}
+
+static bool run_refused(struct td_machine *m, const struct td_operand *operand)
+{
+    (void)operand;
+    return TD_REFUSE(m, "is an opcode that checkpoints do not use, and is not supported");
+}
+
+static const struct td_opcode opcodes[256] = {
+    ['('] = {"MARK", TD_OPERAND_NONE, run_mark, 0},
+    [')'] = {"EMPTY_TUPLE", TD_OPERAND_NONE, td_run_tuple_n, 0},
+    ['.'] = {"STOP", TD_OPERAND_NONE, run_stop, 0},
+    ['0'] = {"POP", TD_OPERAND_NONE, run_pop, 0},
+    ['1'] = {"POP_MARK", TD_OPERAND_NONE, run_pop_mark, 0},
+    ['2'] = {"DUP", TD_OPERAND_NONE, run_dup, 0},
+    ['B'] = {"BINBYTES", TD_OPERAND_TEXT32, run_text, TD_PICKLE_BYTES},
+    ['C'] = {"SHORT_BINBYTES", TD_OPERAND_TEXT8, run_text, TD_PICKLE_BYTES},
+    ['F'] = {"FLOAT", TD_OPERAND_LINE, td_run_float_line, 0},
+    ['G'] = {"BINFLOAT", TD_OPERAND_U64, run_binfloat, 0},
+    ['I'] = {"INT", TD_OPERAND_LINE, td_run_int_line, 0},
+    ['J'] = {"BININT", TD_OPERAND_U32, run_int32, 0},
+    ['K'] = {"BININT1", TD_OPERAND_U8, run_uint, 0},
+    ['L'] = {"LONG", TD_OPERAND_LINE, td_run_long_line, 0},
+    ['M'] = {"BININT2", TD_OPERAND_U16, run_uint, 0},
+    ['N'] = {"NONE", TD_OPERAND_NONE, run_none, 0},
+    ['P'] = {"PERSID", TD_OPERAND_NONE, run_refused, 0},
+    ['Q'] = {"BINPERSID", TD_OPERAND_NONE, run_binpersid, 0},
+    ['R'] = {"REDUCE", TD_OPERAND_NONE, run_call, TD_PICKLE_REDUCE},
+    ['S'] = {"STRING", TD_OPERAND_LINE, td_run_string_line, 0},
+    ['T'] = {"BINSTRING", TD_OPERAND_TEXT31, run_text, TD_PICKLE_STRING},
+    ['U'] = {"SHORT_BINSTRING", TD_OPERAND_TEXT8, run_text, TD_PICKLE_STRING},
+    ['V'] = {"UNICODE", TD_OPERAND_LINE, td_run_unicode_line, 0},
+    ['X'] = {"BINUNICODE", TD_OPERAND_TEXT32, run_text, TD_PICKLE_STRING},
+    [']'] = {"EMPTY_LIST", TD_OPERAND_NONE, td_run_empty, TD_PICKLE_LIST},
+    ['a'] = {"APPEND", TD_OPERAND_NONE, td_run_append, TD_PICKLE_LIST},
+    ['b'] = {"BUILD", TD_OPERAND_NONE, run_build, 0},
+    ['c'] = {"GLOBAL", TD_OPERAND_TWO_LINES, run_global, 0},
+    ['d'] = {"DICT", TD_OPERAND_NONE, td_run_make, TD_PICKLE_DICT},
+    ['e'] = {"APPENDS", TD_OPERAND_NONE, td_run_appends, TD_PICKLE_LIST},
+    ['g'] = {"GET", TD_OPERAND_LINE, td_run_get_line, 0},
+    ['h'] = {"BINGET", TD_OPERAND_U8, td_run_get, 0},
+    ['i'] = {"INST", TD_OPERAND_NONE, run_refused, 0},
+    ['j'] = {"LONG_BINGET", TD_OPERAND_U32, td_run_get, 0},
+    ['l'] = {"LIST", TD_OPERAND_NONE, td_run_make, TD_PICKLE_LIST},
+    ['o'] = {"OBJ", TD_OPERAND_NONE, run_refused, 0},
+    ['p'] = {"PUT", TD_OPERAND_LINE, td_run_put_line, 0},
+    ['q'] = {"BINPUT", TD_OPERAND_U8, td_run_put, 0},
+    ['r'] = {"LONG_BINPUT", TD_OPERAND_U32, td_run_put, 0},
+    ['s'] = {"SETITEM", TD_OPERAND_NONE, td_run_setitem, 0},
+    ['t'] = {"TUPLE", TD_OPERAND_NONE, td_run_tuple, 0},
+    ['u'] = {"SETITEMS", TD_OPERAND_NONE, td_run_setitems, 0},
+    ['}'] = {"EMPTY_DICT", TD_OPERAND_NONE, td_run_empty, TD_PICKLE_DICT},
+    [0x80] = {"PROTO", TD_OPERAND_U8, run_proto, 0},
+    [0x81] = {"NEWOBJ", TD_OPERAND_NONE, run_call, TD_PICKLE_NEWOBJ},
+    [0x82] = {"EXT1", TD_OPERAND_NONE, run_refused, 0},
+    [0x83] = {"EXT2", TD_OPERAND_NONE, run_refused, 0},
+    [0x84] = {"EXT4", TD_OPERAND_NONE, run_refused, 0},
+    [0x85] = {"TUPLE1", TD_OPERAND_NONE, td_run_tuple_n, 1},
+    [0x86] = {"TUPLE2", TD_OPERAND_NONE, td_run_tuple_n, 2},
+    [0x87] = {"TUPLE3", TD_OPERAND_NONE, td_run_tuple_n, 3},
+    [0x88] = {"NEWTRUE", TD_OPERAND_NONE, run_bool, 1},
+    [0x89] = {"NEWFALSE", TD_OPERAND_NONE, run_bool, 0},
+    [0x8a] = {"LONG1", TD_OPERAND_TEXT8, run_long, 0},
+    [0x8b] = {"LONG4", TD_OPERAND_TEXT31, run_long, 0},
+    [0x8c] = {"SHORT_BINUNICODE", TD_OPERAND_TEXT8, run_text, TD_PICKLE_STRING},
+    [0x8d] = {"BINUNICODE8", TD_OPERAND_TEXT64, run_text, TD_PICKLE_STRING},
+    [0x8e] = {"BINBYTES8", TD_OPERAND_TEXT64, run_text, TD_PICKLE_BYTES},
+    [0x8f] = {"EMPTY_SET", TD_OPERAND_NONE, td_run_empty, TD_PICKLE_SET},
+    [0x90] = {"ADDITEMS", TD_OPERAND_NONE, td_run_appends, TD_PICKLE_SET},
+    [0x91] = {"FROZENSET", TD_OPERAND_NONE, td_run_make, TD_PICKLE_FROZENSET},
+    [0x92] = {"NEWOBJ_EX", TD_OPERAND_NONE, run_call, TD_PICKLE_NEWOBJ_EX},
+    [0x93] = {"STACK_GLOBAL", TD_OPERAND_NONE, run_stack_global, 0},
+    [0x94] = {"MEMOIZE", TD_OPERAND_NONE, td_run_memoize, 0},
+    [0x95] = {"FRAME", TD_OPERAND_U64, run_frame, 0},
+    [0x96] = {"BYTEARRAY8", TD_OPERAND_TEXT64, run_text, TD_PICKLE_BYTEARRAY},
+    [0x97] = {"NEXT_BUFFER", TD_OPERAND_NONE, run_refused, 0},
+    [0x98] = {"READONLY_BUFFER", TD_OPERAND_NONE, run_refused, 0},
+};
+
+static bool run_next(struct td_machine *m)
+{
+    struct td_operand operand = {.number = 0};
+    uint64_t at = m->pickle->base + m->pos;
+    if (m->pos == m->len)
+        return td_error_at(m->err, TD_INVALID_ARGUMENT, at, "pickle: it ends without STOP");
+    m->opcode_at = m->pos;
+    m->opcode = &opcodes[m->bytes[m->pos++]];
+    if (m->opcode->run == NULL)
+        return td_error_at(m->err, TD_INVALID_ARGUMENT, at, "pickle: 0x%02x is no opcode", m->bytes[m->opcode_at]);
+    m->pickle->op_count++;
+    return td_machine_take_operand(m, &operand) && m->opcode->run(m, &operand);
+}
+
+static bool run_all(struct td_machine *m)
+{
+    struct td_pickle *pickle = m->pickle;
+    if (!td_pickle_store_reserve(m->store, &m->stack, 1, sizeof(td_pickle_ref)) ||
+        !td_pickle_store_reserve(m->store, &m->marks, 1, sizeof(uint32_t)))
+        return td_machine_no_memory(m);
+    ((uint32_t *)m->marks.items)[0] = 1;
+    while (!m->stopped)
+        if (!run_next(m))
+            return false;
+    pickle->end = m->pos;
+    pickle->value_count = m->store->values.count - 1;
+    return true;
+}
+
+static bool parse(struct td_machine *m, bool allow_trailing)
+{
+    bool ok = run_all(m);
+    td_chunks_drop(m->store, &m->memo, sizeof(td_pickle_ref));
+    td_pickle_store_release(m->store, m->sparse_memo, m->sparse_slots, sizeof *m->sparse_memo);
+    td_pickle_store_drop(m->store, &m->stack, sizeof(td_pickle_ref));
+    td_pickle_store_drop(m->store, &m->marks, sizeof(uint32_t));
+    if (!ok)
+        return false;
+    if (!allow_trailing && m->pos < m->len)
+        return td_error_at(m->err, TD_INVALID_ARGUMENT, m->pickle->base + m->pos,
+                           "pickle: %zu bytes follow STOP, which must be the last", m->len - m->pos);
+    return td_pickle_store_finish_maps(m->pickle) || td_machine_no_memory(m);
+}
+
+bool td_pickle_parse(struct td_pickle *pickle, const uint8_t *bytes, size_t len, size_t start,
+                     const struct td_pickle_options *options, struct td_error *err)
+{
+    *pickle = (struct td_pickle){.bytes = bytes, .base = options->base};
+    if (len > UINT32_MAX)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED, "a pickle of %zu bytes; at most %" PRIu32 " are read", len,
+                            UINT32_MAX);
+    if (start > len)
+        return td_error_at(err, TD_INVALID_ARGUMENT, options->base + len, "pickle: begins past the end");
+    struct td_machine m = {
+        .pickle = pickle,
+        .bytes = bytes,
+        .len = len,
+        .pos = start,
+        .opcode_at = start,
+        .err = err,
+    };
+    m.store = pickle->store = td_pickle_store_create(options->max_memory_bytes);
+    if (m.store == NULL)
+        return td_machine_no_memory(&m);
+    if (parse(&m, options->allow_trailing))
+        return true;
+    td_pickle_fini(pickle);
+    return false;
+}
+
+void td_pickle_fini(struct td_pickle *pickle)
+{
+    td_pickle_store_destroy(pickle->store);
+    memset(pickle, 0, sizeof *pickle);
+}

@@ -1,0 +1,151 @@
+#include "parser/torch/torch_ids.h"
+
+#include "parser/manifest.h"
+#include "parser/names.h"
+
+#include <stdlib.h>
+
+static struct td_text storage_key(const void *context, size_t i)
+{
+    const struct td_torch_storage *storages = context;
+    return (struct td_text){.p = storages[i].key, .len = storages[i].key_len};
+}
+
+static struct td_text view_key(const void *context, size_t i)
+{
+    const struct td_torch_storage *storages = context;
+    return (struct td_text){.p = storages[i].view_key, .len = storages[i].view_key_len};
+}
+
+static bool same_key(const struct td_torch_storage *a, const struct td_torch_storage *b)
+{
+    return td_text_compare(td_text_n(a->key, a->key_len), td_text_n(b->key, b->key_len)) == 0;
+}
+
+static bool refuse(const struct td_pickle *pickle, const struct td_torch_storage *storage, const char *what,
+                   struct td_error *err)
+{
+    return td_error_at(err, TD_INVALID_ARGUMENT, td_pickle_position(pickle, storage->ref), "storage \"%.*s\" %s",
+                       (int)(storage->key_len < 96 ? storage->key_len : 96), storage->key, what);
+}
+
+/* Every id once: many values share one tuple. */
+static bool read_all(struct td_torch_ids *ids, struct td_pickle *pickle, bool is_legacy, struct td_error *err)
+{
+    for (td_pickle_ref ref = 1; ref <= pickle->value_count; ref++) {
+        struct td_torch_storage *storage = &ids->storages[ids->count];
+        bool is_storage;
+        if (!td_pickle_mark(pickle, td_pickle_persistent(pickle, ref)))
+            continue;
+        if (!td_torch_storage_read(pickle, ref, &is_storage, storage, err))
+            return false;
+        if (!is_legacy && (!is_storage || storage->is_view))
+            return td_torch_refuse(err, pickle, ref, "a persistent id is not ('storage', ...)");
+        ids->count += is_storage ? 1 : 0;
+    }
+    return true;
+}
+
+static bool sort(struct td_torch_storage *storages, size_t count, struct td_text (*key)(const void *context, size_t i),
+                 struct td_error *err)
+{
+    struct td_order *order;
+    struct td_names names = {.count = count, .context = storages, .get = key};
+    if (!td_names_order(&names, &order, err))
+        return false;
+    td_order_apply(order, count, storages, sizeof *storages);
+    free(order);
+    return true;
+}
+
+/* Views are kept beside the storages, under keys of the same kind. */
+static bool check_views(const struct td_torch_ids *ids, const struct td_pickle *pickle, struct td_torch_storage *views,
+                        size_t count, struct td_error *err)
+{
+    if (!sort(views, count, view_key, err))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const struct td_torch_storage *here = &views[i];
+        const struct td_torch_storage *before = i > 0 ? &views[i - 1] : here;
+        bool is_same = same_key(before, here) && before->view_offset == here->view_offset &&
+                       before->view_numel == here->view_numel;
+        if (!is_same && td_text_compare(td_text_n(before->view_key, before->view_key_len),
+                                        td_text_n(here->view_key, here->view_key_len)) == 0)
+            return refuse(pickle, here, "has a view whose key stands for another one too", err);
+        if (td_torch_ids_find(ids, td_text_n(here->view_key, here->view_key_len)) < ids->count)
+            return refuse(pickle, here, "has a view whose key is a storage's", err);
+    }
+    return true;
+}
+
+/* Leaves one of each key, and the views behind them, *view_count of these. */
+static bool merge(struct td_torch_ids *ids, const struct td_pickle *pickle, struct td_torch_storage *views,
+                  size_t *view_count, struct td_error *err)
+{
+    size_t kept = 0;
+    *view_count = 0;
+    for (size_t i = 0; i < ids->count; i++) {
+        const struct td_torch_storage *here = &ids->storages[i];
+        const struct td_torch_storage *before = kept > 0 ? &ids->storages[kept - 1] : NULL;
+        if (here->is_view)
+            views[(*view_count)++] = *here;
+        if (before == NULL || !same_key(before, here))
+            ids->storages[kept++] = *here;
+        else if (before->dtype != here->dtype || before->numel != here->numel)
+            return refuse(pickle, here, "is said to have two types or two sizes", err);
+    }
+    ids->count = kept;
+    return true;
+}
+
+static bool read_and_check(struct td_torch_ids *ids, struct td_pickle *pickle, bool is_legacy,
+                           struct td_torch_storage *views, struct td_error *err)
+{
+    size_t view_count;
+    return read_all(ids, pickle, is_legacy, err) && sort(ids->storages, ids->count, storage_key, err) &&
+           merge(ids, pickle, views, &view_count, err) && check_views(ids, pickle, views, view_count, err);
+}
+
+bool td_torch_ids_read(struct td_torch_ids *ids, struct td_pickle *pickle, bool is_legacy, struct td_arena *budget,
+                       struct td_error *err)
+{
+    size_t count = 1; /* room for one that turns out to be a module's */
+    *ids = (struct td_torch_ids){0};
+    for (td_pickle_ref ref = 1; ref <= pickle->value_count; ref++)
+        count += td_pickle_mark(pickle, td_pickle_persistent(pickle, ref)) ? 1 : 0;
+    td_pickle_unmark_all(pickle);
+    /* the storages, their views, and what sorting takes */
+    if (!td_arena_claim(budget, count * 2 * (sizeof *ids->storages + sizeof(struct td_order))))
+        return td_error_no_memory(err);
+    struct td_torch_storage *views = malloc(count * sizeof *views);
+    ids->storages = malloc(count * sizeof *ids->storages);
+    bool ok = views != NULL && ids->storages != NULL ? read_and_check(ids, pickle, is_legacy, views, err)
+                                                     : td_error_no_memory(err);
+    free(views);
+    td_pickle_unmark_all(pickle);
+    return ok;
+}
+
+void td_torch_ids_fini(struct td_torch_ids *ids)
+{
+    free(ids->storages);
+    *ids = (struct td_torch_ids){0};
+}
+
+size_t td_torch_ids_find(const struct td_torch_ids *ids, struct td_text key)
+{
+    size_t low = 0;
+    size_t high = ids->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct td_torch_storage *storage = &ids->storages[middle];
+        int order = td_text_compare(key, td_text_n(storage->key, storage->key_len));
+        if (order == 0)
+            return middle;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return ids->count;
+}

@@ -1,0 +1,119 @@
+#include "parser/zip/zip_reader.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { END_BYTES = 22, LOCATOR64_BYTES = 20, END64_BYTES = 56, COMMENT_MAX_BYTES = UINT16_MAX };
+
+#define END_SIGNATURE UINT32_C(0x06054b50)
+#define END64_SIGNATURE UINT32_C(0x06064b50)
+#define LOCATOR64_SIGNATURE UINT32_C(0x07064b50)
+
+/* The zip64 record's values, where the end record refers to it. Each field of the end record must be the same or say
+ * that it is too small for the value. */
+static bool read_end64(struct td_zip_reader *r, const uint8_t *end, uint64_t locator_at, const uint8_t *locator,
+                       uint64_t *records_at)
+{
+    uint8_t end64[END64_BYTES];
+    uint64_t at = td_load_le64(locator + 8);
+    if (locator_at < END64_BYTES || at != locator_at - END64_BYTES)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, locator_at + 8,
+                           "zip64 locator says that the zip64 end record is at byte %" PRIu64
+                           "; it must be %d bytes long and end where the locator begins, at %" PRIu64,
+                           at, END64_BYTES, locator_at);
+    if (td_load_le32(locator + 4) != 0 || td_load_le32(locator + 16) > 1)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, locator_at + 4, "zip archive is one of several parts");
+    if (!td_input_read(r->input, at, end64, sizeof end64, r->err))
+        return false;
+    if (td_load_le32(end64) != END64_SIGNATURE || td_load_le64(end64 + 4) != END64_BYTES - 12)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, at,
+                           "zip64 end record does not begin with PK\\6\\6 and a length of %d", END64_BYTES - 12);
+    r->count = td_load_le64(end64 + 32);
+    r->directory_bytes = td_load_le64(end64 + 40);
+    r->directory_at = td_load_le64(end64 + 48);
+    if (td_load_le32(end64 + 16) != 0 || td_load_le32(end64 + 20) != 0 || td_load_le64(end64 + 24) != r->count)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, at + 16, "zip archive is one of several parts");
+    uint16_t count = td_load_le16(end + 10);
+    uint32_t bytes = td_load_le32(end + 12);
+    uint32_t begin = td_load_le32(end + 16);
+    if ((count != UINT16_MAX && count != r->count) || (bytes != UINT32_MAX && bytes != r->directory_bytes) ||
+        (begin != UINT32_MAX && begin != r->directory_at))
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, at + 24,
+                           "zip64 end record and end record disagree: %" PRIu64 " and %u members, directory of "
+                           "%" PRIu64 " and %" PRIu32 " bytes at %" PRIu64 " and %" PRIu32,
+                           r->count, count, r->directory_bytes, bytes, r->directory_at, begin);
+    *records_at = at;
+    return true;
+}
+
+/* Takes the end record at end_at, and the zip64 one before it if there is one. */
+static bool read_end_records(struct td_zip_reader *r, const uint8_t *end, uint64_t end_at)
+{
+    uint8_t locator[LOCATOR64_BYTES];
+    uint64_t records_at = end_at; /* the first of them */
+    bool has_locator = false;
+    if (end_at >= LOCATOR64_BYTES) {
+        if (!td_input_read(r->input, end_at - LOCATOR64_BYTES, locator, sizeof locator, r->err))
+            return false;
+        has_locator = td_load_le32(locator) == LOCATOR64_SIGNATURE;
+    }
+    uint16_t disk = td_load_le16(end + 4);
+    uint16_t directory_disk = td_load_le16(end + 6);
+    uint16_t count_here = td_load_le16(end + 8);
+    if ((disk != 0 && !(has_locator && disk == UINT16_MAX)) ||
+        (directory_disk != 0 && !(has_locator && directory_disk == UINT16_MAX)) || count_here != td_load_le16(end + 10))
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, end_at + 4, "zip archive is one of several parts");
+    r->count = td_load_le16(end + 10);
+    r->directory_bytes = td_load_le32(end + 12);
+    r->directory_at = td_load_le32(end + 16);
+    if (has_locator && !read_end64(r, end, end_at - LOCATOR64_BYTES, locator, &records_at))
+        return false;
+    if (r->directory_at > records_at || r->directory_bytes != records_at - r->directory_at)
+        return td_error_at(r->err, TD_INVALID_ARGUMENT, end_at + 12,
+                           "zip directory of %" PRIu64 " bytes at %" PRIu64
+                           " does not end where the end records begin, at %" PRIu64,
+                           r->directory_bytes, r->directory_at, records_at);
+    return true;
+}
+
+/* What a download or a disk cut short still begins as an archive does. */
+static bool refuse_without_end(const struct td_zip_reader *r)
+{
+    uint8_t head[4] = {0};
+    if (r->input->size_bytes >= sizeof head && !td_input_read(r->input, 0, head, sizeof head, r->err))
+        return false;
+    return td_error_at(r->err, TD_INVALID_ARGUMENT, r->input->size_bytes,
+                       td_load_le32(head) == TD_ZIP_LOCAL_SIGNATURE
+                           ? "a zip archive that was cut short: its end record is missing; copy or download it again"
+                           : "no zip archive: it has no end record (PK\\5\\6)");
+}
+
+/* The last PK\5\6 is the end record: all readers look for it from the end. Its comment must then end the file, so a
+ * comment that holds another one is refused. */
+bool td_zip_find_end(struct td_zip_reader *r)
+{
+    uint64_t size = r->input->size_bytes;
+    uint64_t tail_bytes = END_BYTES + COMMENT_MAX_BYTES < size ? END_BYTES + COMMENT_MAX_BYTES : size;
+    uint8_t *tail = td_input_load(r->input, size - tail_bytes, tail_bytes, tail_bytes, r->err);
+    if (tail == NULL)
+        return false;
+    uint64_t at = tail_bytes < END_BYTES ? 0 : tail_bytes - END_BYTES + 1;
+    bool found = false;
+    while (at > 0 && !found)
+        found = td_load_le32(tail + --at) == END_SIGNATURE;
+    bool ok = false;
+    if (!found) {
+        (void)refuse_without_end(r);
+    } else {
+        uint64_t end_at = size - tail_bytes + at;
+        uint16_t comment = td_load_le16(tail + at + 20);
+        if (comment != tail_bytes - at - END_BYTES)
+            (void)td_error_at(r->err, TD_INVALID_ARGUMENT, end_at + 20,
+                              "zip end record is followed by %" PRIu64 " bytes, but announces a comment of %u",
+                              tail_bytes - at - END_BYTES, comment);
+        else
+            ok = read_end_records(r, tail + at, end_at);
+    }
+    free(tail);
+    return ok;
+}

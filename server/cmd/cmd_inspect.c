@@ -1,0 +1,198 @@
+#include "server/cmd/commands.h"
+
+#include "api/manifest_view.h"
+#include "catalog/scan.h"
+#include "core/buffer.h"
+#include "core/json.h"
+#include "server/cmd/inspect_table.h"
+#include "server/cmd/local_scan.h"
+#include "server/suggest.h"
+#include "server/terminal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
+
+/* As the server would answer it, but for the newline at its end. */
+static bool print_manifest(struct td_snapshot *snapshot, const struct td_model *model,
+                           const struct td_checkpoint *checkpoint, struct td_error *err)
+{
+    enum { WINDOW = 64 * 1024 };
+    struct td_view_query query = {.page_first = true};
+    struct td_blob *blob = NULL;
+    char *window = malloc(WINDOW);
+    bool ok = window != NULL || td_error_no_memory(err);
+    ok = ok && td_manifest_view_create(NULL, snapshot, model, checkpoint, &query, &blob, err);
+    for (uint64_t off = 0; ok && off < blob->len_bytes - 1;) {
+        uint64_t left = blob->len_bytes - 1 - off;
+        size_t n = left < WINDOW ? (size_t)left : WINDOW;
+        ok = td_blob_read(blob, off, window, n, err) &&
+             (fwrite(window, 1, n, stdout) == n || td_error_set(err, TD_IO, "cannot write to standard output"));
+        off += n;
+    }
+    td_blob_unref(blob);
+    free(window);
+    return ok;
+}
+
+static void print_json_error(const char *model, const struct td_problem *problem, bool first)
+{
+    struct td_buffer json;
+    td_buffer_init(&json);
+    td_buffer_puts(&json, first ? "{" : ",{");
+    if (model != NULL) {
+        td_buffer_puts(&json, "\"model\":");
+        td_json_write_cstring(&json, model);
+        td_buffer_putc(&json, ',');
+    }
+    td_buffer_puts(&json, "\"file\":");
+    td_json_write_cstring(&json, problem->path);
+    td_buffer_puts(&json, ",\"message\":");
+    td_json_write_cstring(&json, problem->message);
+    td_buffer_putc(&json, '}');
+    (void)fwrite(json.data, 1, json.len, stdout);
+    td_buffer_fini(&json);
+}
+
+static bool print_directory_json(struct td_snapshot *snapshot, struct td_error *err)
+{
+    bool first = true;
+    (void)fputs("{\"models\":[", stdout);
+    for (size_t i = 0; i < snapshot->model_count; i++) {
+        for (size_t j = 0; j < snapshot->models[i].checkpoint_count; j++) {
+            if (!first)
+                (void)putchar(',');
+            first = false;
+            if (!print_manifest(snapshot, &snapshot->models[i], &snapshot->models[i].checkpoints[j], err))
+                return false;
+        }
+    }
+    first = true;
+    (void)fputs("],\"errors\":[", stdout);
+    for (size_t i = 0; i < snapshot->model_count; i++) {
+        for (size_t j = 0; j < snapshot->models[i].problems.count; j++) {
+            print_json_error(snapshot->models[i].id, &snapshot->models[i].problems.items[j], first);
+            first = false;
+        }
+    }
+    for (size_t i = 0; i < snapshot->problems.count; i++) {
+        print_json_error(NULL, &snapshot->problems.items[i], first);
+        first = false;
+    }
+    (void)fputs("]}\n", stdout);
+    return true;
+}
+
+/* ---- the command --------------------------------------------------------------------------------------- */
+
+/* One line per refused file on standard error; how many there are. */
+static size_t report_problems(const struct td_snapshot *snapshot)
+{
+    size_t count = snapshot->problems.count;
+    for (size_t i = 0; i < snapshot->model_count; i++) {
+        const struct td_model *model = &snapshot->models[i];
+        count += model->problems.count;
+        for (size_t j = 0; j < model->problems.count; j++) {
+            const struct td_problem *problem = &model->problems.items[j];
+            bool below = model->directory_len > 0;
+            td_terminal_complain("%s%s%s: %s", below ? model->id : "", below ? "/" : "", problem->path,
+                                 problem->message);
+        }
+    }
+    for (size_t i = 0; i < snapshot->problems.count; i++)
+        td_terminal_complain("%s: %s", snapshot->problems.items[i].path, snapshot->problems.items[i].message);
+    return count;
+}
+
+static bool print_snapshot(struct td_snapshot *snapshot, bool directory, bool json, struct td_error *err)
+{
+    if (json && directory)
+        return print_directory_json(snapshot, err);
+    bool first = true;
+    for (size_t i = 0; i < snapshot->model_count; i++) {
+        const struct td_model *model = &snapshot->models[i];
+        for (size_t j = 0; j < model->checkpoint_count; j++) {
+            if (json) {
+                if (!print_manifest(snapshot, model, &model->checkpoints[j], err))
+                    return false;
+                (void)putchar('\n');
+                continue;
+            }
+            if (!first)
+                (void)putchar('\n');
+            first = false;
+            td_inspect_table_print(model, &model->checkpoints[j]);
+        }
+    }
+    return true;
+}
+
+void td_cmd_inspect_help(FILE *out)
+{
+    (void)fputs("tensord inspect prints the tensors of a checkpoint, without a server.\n"
+                "\n"
+                "usage:\n"
+                "  tensord inspect FILE [--json]     one checkpoint file\n"
+                "  tensord inspect DIR [--json]      every model below DIR\n"
+                "\n"
+                "  --json           manifests as a server would answer them, rather than tables\n"
+                "\n"
+                "exit codes: 0 good, 1 a file was refused (the rest is still printed), 2 wrong usage.\n",
+                out);
+}
+
+static int usage(const char *fault, const char *what)
+{
+    static const char *const options[] = {"json", "help", NULL};
+    char near[TD_SUGGEST_BYTES] = "";
+    if (what[0] == '-')
+        td_suggest(what, "--", options, near);
+    td_terminal_complain("%s%s%s; usage: tensord inspect FILE|DIR [--json]", fault, what, near);
+    return TD_EXIT_USAGE;
+}
+
+int td_cmd_inspect(int argc, char **argv)
+{
+    const char *path = NULL;
+    bool json = false;
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            json = true;
+        else if (argv[i][0] == '-' && argv[i][1] != '\0')
+            return usage("unknown option ", argv[i]);
+        else if (path != NULL)
+            return usage("one path is enough, but there is also ", argv[i]);
+        else
+            path = argv[i];
+    }
+    if (path == NULL)
+        return usage("a file or directory has to be named", "");
+    struct td_error err = TD_ERROR_INIT;
+    struct stat st;
+    struct td_snapshot *snapshot = NULL;
+    struct td_limits limits = td_limits_default();
+    bool found = stat(path, &st) == 0;
+    if (!found && errno == ENOENT) {
+        td_terminal_complain("\"%s\" does not exist", path);
+        return TD_EXIT_FAILED;
+    }
+    bool directory = found && S_ISDIR(st.st_mode);
+    bool ok = (directory ? td_local_scan(path, &snapshot, &err) : td_scan_file(path, &limits, &snapshot, &err)) &&
+              print_snapshot(snapshot, directory, json, &err);
+    if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
+        ok = td_error_set(&err, TD_IO, "cannot write to standard output");
+    size_t problems = snapshot == NULL ? 0 : report_problems(snapshot);
+    if (ok && directory && snapshot != NULL && snapshot->model_count == 0 && problems == 0 && !json)
+        td_terminal_line(stdout, "no checkpoint files below %s", path);
+    if (!ok && err.pos != TD_ERROR_POS_NONE)
+        td_terminal_complain("%s: %s (at byte %" PRIu64 ")", path, err.message, err.pos);
+    else if (!ok)
+        td_terminal_complain("%s: %s", path, err.message);
+    td_snapshot_unref(snapshot);
+    return ok && problems == 0 ? TD_EXIT_OK : TD_EXIT_FAILED;
+}

@@ -1,0 +1,337 @@
+#include "server/cmd/commands.h"
+
+#include "api/config_text.h"
+#include "api/tensor_source.h"
+#include "catalog/digest.h"
+#include "catalog/repo.h"
+#include "core/digits.h"
+#include "core/json_canonical.h"
+#include "server/cmd/local_scan.h"
+#include "server/cmd/plan_report.h"
+#include "server/suggest.h"
+#include "server/terminal.h"
+#include "slicing/plan_spec.h"
+#include "slicing/rank_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PLAN_MAX_BYTES = 64 * 1024 * 1024 }; /* of the file that --plan names */
+
+struct arguments {
+    const char *directory, *model, *engine, *tp, *plan, *checkpoint;
+    uint64_t tp_size;
+    bool json;
+};
+
+/* Everything that is planned from. */
+struct job {
+    const struct arguments *arguments;
+    struct td_plan_spec spec;
+    char plan_id[TD_TAG_BYTES]; /* under which a server would keep the plan; "" for an engine */
+    struct td_snapshot *snapshot;
+    const struct td_model *model;
+    const struct td_checkpoint *checkpoint;
+    char *config; /* config.json, or NULL */
+    size_t config_len;
+};
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+/* All of a file of moderate size (free()). */
+static bool read_descriptor(int fd, char **text, size_t *len, struct td_error *err)
+{
+    struct td_buffer buffer;
+    td_buffer_init(&buffer);
+    ssize_t n = 1;
+    while (n > 0 && buffer.len <= PLAN_MAX_BYTES && td_buffer_reserve(&buffer, 65536)) {
+        n = read(fd, buffer.data + buffer.len, 65536);
+        buffer.len += n > 0 ? (size_t)n : 0;
+    }
+    bool ok = !buffer.failed || td_error_no_memory(err);
+    ok = ok && (n >= 0 || td_error_sys(err, TD_IO, errno, "cannot read it"));
+    ok = ok && (buffer.len <= PLAN_MAX_BYTES || td_error_set(err, TD_RESOURCE_EXHAUSTED, "it is longer than 64 MiB"));
+    *text = ok ? td_buffer_release(&buffer, len) : NULL;
+    td_buffer_fini(&buffer);
+    return ok;
+}
+
+/* Reads the plan, and makes the id that the server would give it. */
+static bool parse_plan(struct job *job, struct td_text text, struct td_error *err)
+{
+    struct td_buffer canonical;
+    td_buffer_init(&canonical);
+    bool ok = td_plan_spec_parse(&job->spec, text, err) && td_json_canonical(text, &canonical, err) &&
+              (td_digest_tag(canonical.data, canonical.len, job->plan_id) || td_error_no_memory(err));
+    td_buffer_fini(&canonical);
+    return ok;
+}
+
+static bool read_plan(struct job *job, struct td_error *err)
+{
+    const char *path = job->arguments->plan;
+    struct td_error why = TD_ERROR_INIT;
+    char *text = NULL;
+    size_t len = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return td_error_set(err, TD_NOT_FOUND, "\"%.200s\" does not exist", path);
+    bool ok = fd >= 0 || td_error_sys(&why, TD_NOT_FOUND, errno, "cannot open it");
+    ok =
+        ok && read_descriptor(fd, &text, &len, &why) && parse_plan(job, td_text_n(text == NULL ? "" : text, len), &why);
+    if (fd >= 0)
+        (void)close(fd);
+    free(text);
+    if (ok || why.pos == TD_ERROR_POS_NONE)
+        return ok || td_error_set(err, why.code, "%.200s: %s", path, why.message);
+    return td_error_set(err, why.code, "%.200s: %s (at byte %" PRIu64 ")", path, why.message, why.pos);
+}
+
+/* As the server reads it. */
+static bool read_config(struct job *job, struct td_error *err)
+{
+    struct td_mapping_cache maps;
+    const char *engine = job->spec.engine;
+    if (engine == NULL || !td_engine_needs_config(td_text_of(engine)) || job->model->config == NULL)
+        return true;
+    if (!td_mapping_cache_init(&maps, 1, 0, err))
+        return false;
+    bool ok = td_model_config_text(&maps, job->snapshot, job->model, &job->config, &job->config_len, err);
+    td_file_source_forget(&maps, &job->model->config->file->source);
+    td_mapping_cache_fini(&maps);
+    return ok;
+}
+
+static bool no_checkpoint(const struct job *job, struct td_error *err)
+{
+    const char *model = job->arguments->model;
+    struct td_buffer ids;
+    const struct td_problems *problems = &job->model->problems;
+    if (job->model->checkpoint_count == 0 && problems->count == 0)
+        return td_error_set(err, TD_NOT_FOUND, "model \"%.200s\" has no checkpoint: its files are all in other formats",
+                            model);
+    if (job->model->checkpoint_count == 0)
+        return td_error_set(
+            err, TD_NOT_FOUND,
+            "model \"%.100s\" has no checkpoint that can be read: %.100s: %.160s; tensord inspect DIR says all", model,
+            problems->items[0].path, problems->items[0].message);
+    td_buffer_init(&ids);
+    for (size_t i = 0; i < job->model->checkpoint_count; i++)
+        td_buffer_printf(&ids, "%s%s", i > 0 ? ", " : "", job->model->checkpoints[i].id);
+    const char *text = td_buffer_terminate(&ids);
+    (void)td_error_set(err, TD_NOT_FOUND, "model \"%.100s\" has no checkpoint \"%.100s\"; there are %s", model,
+                       job->arguments->checkpoint, text == NULL ? "" : text);
+    td_buffer_fini(&ids);
+    return false;
+}
+
+static bool find_checkpoint(struct job *job, struct td_error *err)
+{
+    const struct arguments *arguments = job->arguments;
+    const char *id = arguments->checkpoint;
+    if (!td_local_scan(arguments->directory, &job->snapshot, err))
+        return false;
+    size_t len = strlen(arguments->model);
+    const char *name = td_repo_resolve(job->snapshot, arguments->model, &len);
+    job->model = td_snapshot_find_model(job->snapshot, td_text_n(name, len));
+    if (job->model == NULL)
+        return td_error_set(err, TD_NOT_FOUND, "no model \"%.200s\" in %.200s; tensord inspect lists them",
+                            arguments->model, arguments->directory);
+    job->checkpoint = td_model_find_checkpoint(job->model, td_text_n(id, id == NULL ? 0 : strlen(id)));
+    return job->checkpoint != NULL || no_checkpoint(job, err);
+}
+
+/* ---- planning ------------------------------------------------------------------------------------------ */
+
+/* The plan replaces the one before. */
+static bool tally_rank(const struct job *job, const struct td_plan_basis *basis, uint64_t rank, struct td_plan *plan,
+                       struct td_plan_tally *out, struct td_error *err)
+{
+    struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
+    struct td_shard_file *file = NULL;
+    const struct td_rank_label label = {.model = job->model->id, .engine = job->spec.engine, .plan_id = job->plan_id};
+    td_plan_fini(plan);
+    bool ok = td_plan_spec_rank(&job->spec, basis, &tensors, rank, plan, err) &&
+              td_rank_file_create(plan, &tensors, &label, NULL, &file, err);
+    if (ok)
+        td_plan_tally_file(file, out);
+    td_shard_file_unref(file);
+    return ok;
+}
+
+static void print(const struct job *job, const struct td_plan_basis *basis, const struct td_plan_tally *ranks,
+                  const struct td_plan *plan)
+{
+    bool by_rules = job->spec.engine == NULL && job->spec.ranks == NULL;
+    const struct td_plan_report report = {.model = job->model,
+                                          .checkpoint = job->checkpoint,
+                                          .engine = job->spec.engine,
+                                          .by_plan = job->plan_id[0] != '\0',
+                                          .tp_size = job->spec.tp_size,
+                                          .ranks = ranks,
+                                          .plan = plan,
+                                          .match = by_rules ? &basis->match : NULL,
+                                          .covers = job->spec.ranks == NULL};
+    if (job->arguments->json)
+        td_plan_report_json(&report);
+    else
+        td_plan_report_table(&report);
+}
+
+/* Plans all ranks before it prints anything: what fails prints nothing. */
+static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, struct td_error *err)
+{
+    struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
+    struct td_plan_basis basis;
+    struct td_plan plan = {0};
+    bool ok = td_plan_spec_match(&job->spec, td_text_n(job->config, job->config_len), &tensors, NULL, &basis, err);
+    for (uint64_t rank = 0; ok && rank < job->spec.tp_size; rank++)
+        ok = tally_rank(job, &basis, rank, &plan, &ranks[rank], err);
+    if (ok)
+        print(job, &basis, ranks, &plan);
+    td_plan_fini(&plan);
+    td_plan_basis_fini(&basis);
+    return ok;
+}
+
+static bool run(struct job *job, struct td_error *err)
+{
+    const struct arguments *arguments = job->arguments;
+    bool ok = arguments->plan != NULL
+                  ? read_plan(job, err)
+                  : td_plan_spec_init_engine(&job->spec, td_text_of(arguments->engine), arguments->tp_size, err);
+    if (!ok || !find_checkpoint(job, err) || !read_config(job, err))
+        return false;
+    struct td_plan_tally *ranks = calloc(job->spec.tp_size, sizeof *ranks);
+    ok = ranks != NULL ? report_ranks(job, ranks, err) : td_error_no_memory(err);
+    free(ranks);
+    return ok;
+}
+
+/* ---- the command --------------------------------------------------------------------------------------- */
+
+void td_cmd_plan_help(FILE *out)
+{
+    (void)fputs("tensord plan says what each rank of a tensor-parallel job gets of a checkpoint, without a server.\n"
+                "\n"
+                "usage:\n"
+                "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
+                "  tensord plan DIR MODEL --plan FILE [--checkpoint ID] [--json]\n"
+                "\n"
+                "  DIR, MODEL       a model below DIR by its id, as tensord inspect DIR lists them\n"
+                "  --engine NAME    fsdp, nano-vllm, none or vllm: whose layout\n"
+                "  --tp SIZE        the number of ranks, 1 to 4096\n"
+                "  --plan FILE      a plan in JSON instead, as POST /models/{id}/plans takes it (docs/slicing.md)\n"
+                "  --checkpoint ID  of a model that has several; its first one without it\n"
+                "  --json           one JSON object rather than a table\n"
+                "\n"
+                "columns:\n"
+                "  BYTES, SHARE       length of the rank's file; the same of all tensor bytes of the checkpoint\n"
+                "  RUNS               contiguous stretches of tensors that it is put together from\n"
+                "  SMALLEST, LARGEST  of these runs, in bytes\n"
+                "  of all             headers; zeros for padding; what several ranks have, beyond one copy of it\n"
+                "\n"
+                "exit codes: 0 good, 1 the model or the plan was refused, 2 wrong usage.\n",
+                out);
+}
+
+static int usage(const char *fault, const char *what)
+{
+    static const char *const options[] = {"engine", "tp", "plan", "checkpoint", "json", "help", NULL};
+    char near[TD_SUGGEST_BYTES] = "";
+    if (what[0] == '-')
+        td_suggest(what, "--", options, near);
+    td_terminal_complain("%s%s%s; usage: tensord plan DIR MODEL (--engine NAME --tp SIZE | --plan FILE) "
+                         "[--checkpoint ID] [--json]; tensord plan --help",
+                         fault, what, near);
+    return TD_EXIT_USAGE;
+}
+
+/* Whether argv[*i] is the option `name`, with its value behind '=' or as the next argument. */
+static bool take_option(int argc, char **argv, int *i, const char *name, const char **value)
+{
+    size_t n = strlen(name);
+    if (strncmp(argv[*i], name, n) != 0 || (argv[*i][n] != '\0' && argv[*i][n] != '='))
+        return false;
+    if (argv[*i][n] == '=')
+        *value = argv[*i] + n + 1;
+    else if (*i + 1 < argc)
+        *value = argv[++*i];
+    else
+        *value = NULL;
+    return true;
+}
+
+/* 0, or what the process is to exit with. */
+static int check_engine(struct arguments *arguments)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_engine_exists(td_text_of(arguments->engine))) {
+        (void)td_engine_not_found(td_text_of(arguments->engine), &err);
+        return usage("--engine: ", err.message);
+    }
+    if (!td_number_read(td_text_of(arguments->tp), TD_MAX_TP_SIZE, &arguments->tp_size) ||
+        !td_tp_size_check(arguments->tp_size, &err))
+        return usage("--tp takes a number of ranks from 1 to 4096, not ", arguments->tp);
+    return 0;
+}
+
+/* Likewise. */
+static int parse(int argc, char **argv, struct arguments *arguments)
+{
+    memset(arguments, 0, sizeof *arguments);
+    for (int i = 0; i < argc; i++) {
+        const char *option = argv[i];
+        const char *value = "";
+        if (strcmp(option, "--json") == 0)
+            arguments->json = true;
+        else if (take_option(argc, argv, &i, "--engine", &value))
+            arguments->engine = value;
+        else if (take_option(argc, argv, &i, "--tp", &value))
+            arguments->tp = value;
+        else if (take_option(argc, argv, &i, "--plan", &value))
+            arguments->plan = value;
+        else if (take_option(argc, argv, &i, "--checkpoint", &value))
+            arguments->checkpoint = value;
+        else if (option[0] == '-' && option[1] != '\0')
+            return usage("unknown option ", option);
+        else if (arguments->directory == NULL)
+            arguments->directory = option;
+        else if (arguments->model == NULL)
+            arguments->model = option;
+        else
+            return usage("a directory and a model are enough, but there is also ", option);
+        if (value == NULL)
+            return usage("a value is missing after ", option);
+    }
+    if (arguments->model == NULL)
+        return usage("a directory and a model have to be named", "");
+    if ((arguments->plan == NULL) == (arguments->engine == NULL) ||
+        (arguments->engine == NULL) != (arguments->tp == NULL))
+        return usage("either --engine and --tp, or --plan", "");
+    return arguments->engine == NULL ? 0 : check_engine(arguments);
+}
+
+int td_cmd_plan(int argc, char **argv)
+{
+    struct arguments arguments;
+    struct job job = {.arguments = &arguments};
+    struct td_error err = TD_ERROR_INIT;
+    int status = parse(argc, argv, &arguments);
+    if (status != 0)
+        return status;
+    bool ok = run(&job, &err);
+    if ((fflush(stdout) != 0 || ferror(stdout) != 0) && ok)
+        ok = td_error_set(&err, TD_IO, "cannot write to standard output");
+    if (!ok)
+        td_terminal_complain("%s", err.message);
+    free(job.config);
+    td_plan_spec_fini(&job.spec);
+    td_snapshot_unref(job.snapshot);
+    return ok ? TD_EXIT_OK : TD_EXIT_FAILED;
+}

@@ -1,0 +1,337 @@
+#include "server/cmd/commands.h"
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "server/acceptor.h"
+#include "server/config.h"
+#include "server/mhd.h"
+#include "server/terminal.h"
+#include "storage/fault_guard.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Everything that runs, in the order in which it is made; taken down in the reverse order. */
+struct service {
+    struct td_config config;
+    sigset_t signals;
+    int lease_signal;
+    struct td_catalog *catalog;
+    enum td_rescan_from rescan_from;
+    struct td_api api;
+    bool api_made;
+    struct td_access_log *log;
+    struct td_registry registry;
+    bool registry_made;
+    struct td_http_server *server;
+    struct td_acceptor *acceptor, *s3_acceptor;
+    char url[128], s3_url[128];
+};
+
+/* By itself malloc keeps ever larger pieces for later, in each of its arenas, and what one plan took would never leave
+ * the process. From 1 MiB on memory comes from the kernel and goes back to it at once; windows and answers of usual
+ * sizes stay below, and half of that may lie free at the end of each of its arenas, of which there would be eight for
+ * each core. */
+static void bound_free_memory(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
+    (void)mallopt(M_TRIM_THRESHOLD, 512 * 1024);
+    (void)mallopt(M_ARENA_MAX, 32);
+}
+
+/* Signals are taken by sigtimedwait in one place; every thread inherits the blocked mask. */
+static bool block_signals(struct service *service, struct td_error *err)
+{
+    service->lease_signal = SIGRTMIN + 1;
+    (void)sigemptyset(&service->signals);
+    (void)sigaddset(&service->signals, SIGTERM);
+    (void)sigaddset(&service->signals, SIGINT);
+    (void)sigaddset(&service->signals, SIGHUP);
+    (void)sigaddset(&service->signals, SIGIO); /* a lease signal whose queue was full */
+    (void)sigaddset(&service->signals, service->lease_signal);
+    int sys = pthread_sigmask(SIG_BLOCK, &service->signals, NULL);
+    if (sys != 0)
+        return td_error_sys(err, TD_INTERNAL, sys, "cannot block signals");
+    struct sigaction ignore;
+    memset(&ignore, 0, sizeof ignore);
+    ignore.sa_handler = SIG_IGN;
+    (void)sigaction(SIGPIPE, &ignore, NULL);
+    if (!td_fault_guard_install())
+        return td_error_sys(err, TD_INTERNAL, errno, "cannot install the SIGBUS handler");
+    return true;
+}
+
+/* A mapped file and a connection each take a descriptor. */
+static void fit_descriptors(struct td_config *config)
+{
+    enum { OTHER_DESCRIPTORS = 64 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    uint64_t have = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+    uint64_t fixed = config->max_connections + OTHER_DESCRIPTORS;
+    uint64_t left = have > fixed ? have - fixed : 0;
+    if (left >= config->max_maps)
+        return;
+    uint64_t maps = left < 16 ? 16 : left;
+    td_log(TD_LOG_WARN, "the limit on open files is %llu: at most %llu files are kept mapped (of --max-maps %llu)",
+           (unsigned long long)have, (unsigned long long)maps, (unsigned long long)config->max_maps);
+    config->max_maps = maps;
+}
+
+/* The S3 port last: its connections need all that the other's do. */
+static bool start_accepting(struct service *service, struct td_error *err)
+{
+    const struct td_config *config = &service->config;
+    struct td_metrics *metrics = &service->api.metrics;
+    struct td_acceptor_config main_port = {.option = "--listen", .listen = config->listen};
+    struct td_acceptor_config s3_port = {.option = "--s3-listen", .listen = config->s3_listen, .facade = TD_FACADE_S3};
+    return td_acceptor_create(&main_port, service->server, &service->registry, metrics, service->url,
+                              sizeof service->url, &service->acceptor, err) &&
+           (config->s3_listen[0] == '\0' ||
+            td_acceptor_create(&s3_port, service->server, &service->registry, metrics, service->s3_url,
+                               sizeof service->s3_url, &service->s3_acceptor, err));
+}
+
+static bool parse_rescan_from(const char *word, enum td_rescan_from *from)
+{
+    static const char *const words[] = {
+        [TD_RESCAN_FROM_LOCAL] = "local", [TD_RESCAN_FROM_ANY] = "any", [TD_RESCAN_FROM_NONE] = "none"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(word, words[i]) == 0) {
+            *from = (enum td_rescan_from)i;
+            return true;
+        }
+    }
+    td_terminal_complain("--rescan-from takes local, any or none, not \"%s\"", word);
+    return false;
+}
+
+static bool start(struct service *service, struct td_error *err)
+{
+    struct td_config *config = &service->config;
+    if (!td_mhd_load(err) || !block_signals(service, err)) /* what cannot serve does not scan first */
+        return false;
+    fit_descriptors(config);
+    struct td_catalog_config catalog = {.root = config->directory,
+                                        .interval_ns = config->rescan_interval_ns,
+                                        .max_maps = (size_t)config->max_maps,
+                                        .max_memory_bytes = config->max_memory,
+                                        .decode_bytes = (size_t)config->decode_memory,
+                                        .lease_signal = config->leases ? service->lease_signal : 0,
+                                        .state_dir = config->state_dir[0] == '\0' ? NULL : config->state_dir,
+                                        .hash_threads = (size_t)config->hash_threads,
+                                        .require_models = (size_t)config->require_models,
+                                        .scan = td_scan_config_default()};
+    catalog.scan.settle_ns = config->settle_ns;
+    catalog.scan.max_files = (size_t)config->max_files;
+    if (!td_catalog_create(&catalog, &service->catalog, err))
+        return false;
+    service->api_made = td_api_init(&service->api, service->catalog, err);
+    if (!service->api_made)
+        return false;
+    service->api.s3_listen = config->s3_listen;
+    service->api.rescan_from = service->rescan_from;
+    struct td_registry_limits limits = {.header_timeout_ns = config->header_timeout_ns,
+                                        .body_timeout_ns = config->body_timeout_ns,
+                                        .idle_timeout_ns = config->idle_timeout_ns,
+                                        .send_timeout_ns = config->send_timeout_ns,
+                                        .min_rate = config->min_rate,
+                                        .max_connections = (size_t)config->max_connections,
+                                        .max_per_address = (size_t)config->max_connections_per_address};
+    if (!td_access_log_create(config->access_log, &service->api.metrics.access_log_dropped, &service->log, err))
+        return false;
+    service->registry_made = td_registry_init(&service->registry, &limits, &service->api.metrics, err);
+    return service->registry_made &&
+           td_http_server_create(config, &service->api, &service->registry, service->log, &service->server, err) &&
+           start_accepting(service, err);
+}
+
+static void stop(struct service *service)
+{
+    td_acceptor_destroy(service->s3_acceptor);
+    td_acceptor_destroy(service->acceptor);
+    td_http_server_destroy(service->server);
+    if (service->registry_made)
+        td_registry_fini(&service->registry);
+    td_access_log_destroy(service->log);
+    if (service->api_made)
+        td_api_fini(&service->api);
+    td_catalog_destroy(service->catalog);
+}
+
+/* Waits up to 100 ms until no transfer sends from the blob; whether that is so. */
+static bool wait_unused(struct td_registry *registry, const struct td_blob *blob)
+{
+    enum { STEPS = 50, STEP_NS = 2000000 };
+    struct timespec step = {.tv_nsec = STEP_NS};
+    for (int i = 0; i < STEPS && td_registry_uses_blob(registry, blob); i++)
+        (void)nanosleep(&step, NULL);
+    return !td_registry_uses_blob(registry, blob);
+}
+
+/* Somebody waits to write to a file that is being sent. Short answers are done in no time; long ones are cut, and end
+ * as soon as their threads notice. */
+static bool cut_blob(void *context, const struct td_blob *blob)
+{
+    if (wait_unused(context, blob))
+        return true;
+    td_registry_cut_blob(context, blob);
+    return wait_unused(context, blob);
+}
+
+static void break_leases(struct service *service)
+{
+    td_mapping_cache_break_leases(td_catalog_maps(service->catalog), cut_blob, &service->registry);
+}
+
+/* The next signal, 0 when it was about leases or none came in time. */
+static int wait_signal(struct service *service, long timeout_ns)
+{
+    struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
+    int number = sigtimedwait(&service->signals, NULL, &timeout);
+    if (number == service->lease_signal || number == SIGIO) {
+        break_leases(service);
+        td_catalog_request_scan(service->catalog);
+        return 0;
+    }
+    return number;
+}
+
+static bool is_end(int number)
+{
+    return number == SIGTERM || number == SIGINT;
+}
+
+/* Runs until SIGTERM or SIGINT. */
+static void serve(struct service *service)
+{
+    for (;;) {
+        int number = wait_signal(service, 1000000000);
+        if (number < 0)
+            break_leases(service); /* should a signal ever be lost, nobody waits longer than this */
+        if (is_end(number))
+            return;
+        if (number == SIGHUP) {
+            td_log(TD_LOG_INFO, "SIGHUP: scanning again");
+            td_catalog_request_publish(service->catalog);
+        }
+    }
+}
+
+/* Readiness goes first, then the listening socket, then idle connections, then, at the deadline, the rest. A second
+ * signal ends the wait. */
+static void drain(struct service *service)
+{
+    enum { STEP_NS = 20000000 };
+    atomic_store(&service->api.draining, true);
+    uint64_t now_ns = td_clock_ns();
+    uint64_t accept_until_ns = now_ns + service->config.drain_delay_ns;
+    td_log(TD_LOG_INFO, "draining: %zu connections open; /readyz answers 503 from now on",
+           td_registry_count(&service->registry));
+    while (td_clock_ns() < accept_until_ns)
+        if (is_end(wait_signal(service, STEP_NS)))
+            return;
+    td_acceptor_stop(service->acceptor);
+    td_acceptor_stop(service->s3_acceptor);
+    atomic_store(&service->registry.draining, true);
+    uint64_t until_ns = td_clock_ns() + service->config.drain_timeout_ns;
+    while (td_registry_count(&service->registry) > 0) {
+        if (td_clock_ns() >= until_ns) {
+            td_log(TD_LOG_WARN, "cutting %zu connections that are still busy after --drain-timeout",
+                   td_registry_count(&service->registry));
+            return;
+        }
+        if (is_end(wait_signal(service, STEP_NS))) {
+            td_log(TD_LOG_WARN, "second signal: cutting %zu connections", td_registry_count(&service->registry));
+            return;
+        }
+    }
+}
+
+static bool check_listen(const char *option, const char *listen, const char *example)
+{
+    if (td_acceptor_is_listen(listen))
+        return true;
+    td_terminal_complain("%s takes ADDRESS:PORT, such as %s, not \"%s\"", option, example, listen);
+    return false;
+}
+
+/* Tells of variables that look like options and are none: whoever set them expects an effect. */
+static void check_environment(void)
+{
+    char near[TD_VARIABLE_BYTES];
+    for (char *const *variable = environ; *variable != NULL; variable++) {
+        enum td_variable judged = td_config_judge_variable(*variable, near);
+        int len = (int)strcspn(*variable, "=");
+        if (judged == TD_VARIABLE_MISSPELLED)
+            td_log(TD_LOG_WARN, "%.*s is no option and has no effect (did you mean %s?)", len, *variable, near);
+        else if (judged == TD_VARIABLE_UNKNOWN)
+            td_log(TD_LOG_INFO, "%.*s is no option and has no effect; tensord serve --help lists them", len, *variable);
+    }
+}
+
+void td_cmd_serve_help(FILE *out)
+{
+    (void)fputs("tensord serve answers HTTP requests for every model below a directory.\n"
+                "\n"
+                "usage:\n"
+                "  tensord serve DIR [options]\n"
+                "\n"
+                "options (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
+                out);
+    td_config_help(out);
+    (void)fputs("\n"
+                "exit codes: 0 ended by SIGTERM or SIGINT, 1 could not start, 2 wrong usage.\n",
+                out);
+}
+
+int td_cmd_serve(int argc, char **argv)
+{
+    struct service service;
+    struct td_error err = TD_ERROR_INIT;
+    enum td_log_level level;
+    memset(&service, 0, sizeof service);
+    if (!td_config_parse(&service.config, argc, argv, &err)) {
+        td_terminal_complain("%s", err.message);
+        return TD_EXIT_USAGE;
+    }
+    if (!td_log_parse_level(service.config.log_level, &level)) {
+        td_terminal_complain("--log-level takes error, warn, info or debug, not \"%s\"", service.config.log_level);
+        return TD_EXIT_USAGE;
+    }
+    if (!parse_rescan_from(service.config.rescan_from, &service.rescan_from))
+        return TD_EXIT_USAGE;
+    if (!check_listen("--listen", service.config.listen, "127.0.0.1:8080") ||
+        (service.config.s3_listen[0] != '\0' &&
+         !check_listen("--s3-listen", service.config.s3_listen, "127.0.0.1:8081")))
+        return TD_EXIT_USAGE;
+    td_log_set_level(level);
+    check_environment();
+    bound_free_memory();
+    bool ok = start(&service, &err);
+    if (ok) {
+        td_log(TD_LOG_INFO, "tensord %s serves \"%s\", listening on %s", TD_VERSION, service.config.directory,
+               service.url);
+        if (service.s3_acceptor != NULL)
+            td_log(TD_LOG_INFO, "S3 on %s", service.s3_url);
+        serve(&service);
+        drain(&service);
+        td_registry_cut_all(&service.registry);
+    } else {
+        td_terminal_complain("%s", err.message);
+    }
+    stop(&service);
+    if (ok)
+        td_log(TD_LOG_INFO, "stopped");
+    return ok ? TD_EXIT_OK : TD_EXIT_FAILED;
+}

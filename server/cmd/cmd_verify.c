@@ -1,0 +1,463 @@
+#include "server/cmd/commands.h"
+
+#include "catalog/content_hash.h"
+#include "catalog/digest_log.h"
+#include "catalog/hub_cache.h"
+#include "catalog/scan.h"
+#include "catalog/walk.h"
+#include "core/digits.h"
+#include "core/json.h"
+#include "server/cmd/progress.h"
+#include "server/config.h"
+#include "server/suggest.h"
+#include "server/terminal.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct arguments {
+    const char *directory;
+    const char *state_dir; /* NULL: none */
+    bool state_dir_given;  /* as an option: it did not come from the environment */
+    bool json;
+};
+
+struct tally {
+    uint64_t files;        /* read to their ends; one with several names is one */
+    uint64_t recorded;     /* compared with the log of digests */
+    uint64_t blob_names;   /* compared with their blobs' names */
+    uint64_t not_compared; /* read, but there was nothing to compare with */
+    uint64_t mismatches, unreadable;
+};
+
+struct verification {
+    struct td_root *root;
+    struct td_digest_log *log;
+    struct td_walk walk;
+    struct td_arena names;
+    struct td_problems problems;
+    const struct td_found **files; /* sorted: the names of one file stand together */
+    size_t file_count;
+    bool json;
+    struct tally tally;
+    struct td_buffer path, shown; /* memory for a line */
+    struct td_progress progress;
+    _Atomic uint64_t total_bytes, hashed_bytes;
+};
+
+/* ---- printing ------------------------------------------------------------------------------------------ */
+
+/* By which the file can be opened; until the next call. */
+static const char *full_path(struct verification *v, const char *physical)
+{
+    td_buffer_clear(&v->path);
+    td_buffer_printf(&v->path, "%s/%s", v->root->path, physical);
+    td_buffer_putc(&v->path, '\0');
+    return v->path.failed ? physical : v->path.data;
+}
+
+static void print_json_text(struct verification *v, const char *before, const char *text)
+{
+    td_buffer_clear(&v->shown);
+    td_json_write_cstring(&v->shown, text);
+    (void)printf("%s%.*s", before, (int)v->shown.len, v->shown.data);
+}
+
+/* What all problems begin with, and how they end. */
+static void print_head(struct verification *v, const char *problem, const char *title, const char *physical)
+{
+    const char *path = full_path(v, physical);
+    td_progress_pause(&v->progress);
+    bool first = v->tally.mismatches + v->tally.unreadable == 0;
+    if (!v->json) {
+        (void)printf("%-10s %s: ", title, td_terminal_name(path, &v->shown));
+        return;
+    }
+    (void)printf("%s{\"problem\":\"%s\"", first ? "" : ",", problem);
+    print_json_text(v, ",\"file\":", path);
+}
+
+static void print_end(struct verification *v)
+{
+    (void)fputs(v->json ? "}" : "\n", stdout);
+    (void)fflush(stdout);
+    td_progress_resume(&v->progress);
+}
+
+static void print_mismatch(struct verification *v, const char *physical, const char *expected, const char *found)
+{
+    print_head(v, "recorded", "MISMATCH", physical);
+    if (v->json)
+        (void)printf(",\"expected\":\"%s\",\"found\":\"%s\"", expected, found);
+    else
+        (void)printf("recorded as %s, but it hashes to %s", expected, found);
+    print_end(v);
+    v->tally.mismatches++;
+}
+
+/* Of a link to a blob; the blob is what has to go. */
+static void print_blob_mismatch(struct verification *v, const char *physical, const char *name, const char *found)
+{
+    struct td_buffer blob;
+    td_buffer_init(&blob);
+    const char *snapshots = strstr(physical, "snapshots/");
+    int folder_len = snapshots == NULL ? 0 : (int)(snapshots - physical);
+    td_buffer_printf(&blob, "%s/%.*sblobs/%s", v->root->path, folder_len, physical, name);
+    const char *path = td_buffer_terminate(&blob);
+    path = path == NULL ? name : path;
+    print_head(v, "blob_name", "MISMATCH", physical);
+    if (v->json) {
+        print_json_text(v, ",\"blob\":", path);
+        (void)printf(",\"expected\":\"%s\",\"found\":\"%s\"", name, found);
+    } else {
+        (void)printf("its blob %s hashes to %s", td_terminal_name(path, &v->shown), found);
+    }
+    print_end(v);
+    td_buffer_fini(&blob);
+    v->tally.mismatches++;
+}
+
+static void print_unreadable(struct verification *v, const char *physical, const char *message)
+{
+    print_head(v, "unreadable", "UNREADABLE", physical);
+    if (v->json)
+        print_json_text(v, ",\"message\":", message);
+    else
+        (void)printf("%s", td_terminal_name(message, &v->shown));
+    print_end(v);
+    v->tally.unreadable++;
+}
+
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void print_summary(const struct verification *v)
+{
+    const struct tally *tally = &v->tally;
+    char size[TD_TERMINAL_BYTES];
+    uint64_t bytes = atomic_load(&v->hashed_bytes);
+    if (v->json) {
+        (void)printf("],\"files\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"recorded\":%" PRIu64 ",\"blob_names\":%" PRIu64
+                     ",\"not_compared\":%" PRIu64 ",\"mismatches\":%" PRIu64 ",\"unreadable\":%" PRIu64 "}\n",
+                     tally->files, bytes, tally->recorded, tally->blob_names, tally->not_compared, tally->mismatches,
+                     tally->unreadable);
+        return;
+    }
+    td_terminal_bytes(bytes, size, sizeof size);
+    (void)printf("%" PRIu64 " file%s, %s: %" PRIu64 " compared with recorded digests, %" PRIu64
+                 " with names of blobs, %" PRIu64 " not compared; %" PRIu64 " mismatch%s, %" PRIu64 " unreadable\n",
+                 tally->files, plural(tally->files), size, tally->recorded, tally->blob_names, tally->not_compared,
+                 tally->mismatches, tally->mismatches == 1 ? "" : "es", tally->unreadable);
+}
+
+static bool compared_nothing(const struct tally *tally)
+{
+    return tally->recorded + tally->blob_names == 0;
+}
+
+/* Whether digests were to be compared with and none was there: a wrong directory must not look like a good result. */
+static bool has_no_records(const struct verification *v, const char *state_dir)
+{
+    return state_dir != NULL && v->tally.files > 0 && v->tally.recorded == 0;
+}
+
+/* The folder of the Hugging Face cache whose blobs these are; false when they are none. */
+static bool find_cache_of_blobs(const char *directory, char folder[PATH_MAX])
+{
+    char id[PATH_MAX];
+    char *slash = realpath(directory, folder) == NULL ? NULL : strrchr(folder, '/');
+    if (slash == NULL || strcmp(slash, "/blobs") != 0)
+        return false;
+    *slash = '\0';
+    slash = strrchr(folder, '/');
+    return slash != NULL && td_hub_cache_id(slash + 1, id, sizeof id);
+}
+
+/* When there was nothing to compare with. */
+static void advise_what_to_name(const char *directory)
+{
+    char folder[PATH_MAX];
+    if (find_cache_of_blobs(directory, folder))
+        td_terminal_complain("nothing was compared: blobs of a Hugging Face cache are compared with their names "
+                             "when snapshots link to them; verify %s instead",
+                             folder);
+    else
+        td_terminal_complain("there was nothing to compare with: no --state-dir is given, and these are not "
+                             "files of a Hugging Face cache");
+}
+
+/* What to do about it, for a person. */
+static void advise(const struct verification *v, const struct arguments *arguments)
+{
+    const struct tally *tally = &v->tally;
+    if (v->json)
+        return;
+    if (tally->mismatches > 0)
+        td_terminal_complain("a mismatch is bit rot or tampering: restore the file from where it came from; of a "
+                             "Hugging Face cache delete the blob (a link to it is not enough) and download it "
+                             "again");
+    if (has_no_records(v, arguments->state_dir))
+        td_terminal_complain("no digest of these files is recorded in %s%s: is it the --state-dir of a server on "
+                             "this directory?",
+                             arguments->state_dir, arguments->state_dir_given ? "" : " (TENSORD_STATE_DIR)");
+    else if (tally->files + tally->unreadable == 0)
+        td_terminal_complain("there is no file in %s to compare", arguments->directory);
+    else if (compared_nothing(tally))
+        advise_what_to_name(arguments->directory);
+}
+
+/* ---- verifying ----------------------------------------------------------------------------------------- */
+
+static int id_compare(const struct td_file_id *a, const struct td_file_id *b)
+{
+    const uint64_t x[] = {a->device, a->inode, a->size_bytes, (uint64_t)a->mtime_ns, (uint64_t)a->ctime_ns};
+    const uint64_t y[] = {b->device, b->inode, b->size_bytes, (uint64_t)b->mtime_ns, (uint64_t)b->ctime_ns};
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
+        if (x[i] != y[i])
+            return x[i] < y[i] ? -1 : 1;
+    return 0;
+}
+
+static int found_compare(const void *a, const void *b)
+{
+    const struct td_found *x = *(const struct td_found *const *)a;
+    const struct td_found *y = *(const struct td_found *const *)b;
+    int order = id_compare(&x->id, &y->id);
+    return order != 0 ? order : strcmp(x->physical, y->physical);
+}
+
+static void compare_with_record(struct verification *v, const struct td_found *found,
+                                const struct td_content_sums *sums)
+{
+    uint8_t recorded[TD_SHA256_BYTES];
+    char expected[TD_SHA256_TEXT_BYTES];
+    char is[TD_SHA256_TEXT_BYTES];
+    if (!td_digest_log_find(v->log, &found->id, recorded))
+        return;
+    v->tally.recorded++;
+    if (memcmp(recorded, sums->sha256, TD_SHA256_BYTES) == 0)
+        return;
+    td_hex_write(recorded, TD_SHA256_BYTES, expected);
+    td_hex_write(sums->sha256, TD_SHA256_BYTES, is);
+    print_mismatch(v, found->physical, expected, is);
+}
+
+/* Under all names of the file: they are links to blobs, which can be the same file by other names. */
+static void compare_with_names(struct verification *v, const struct td_found *const *names, size_t count,
+                               const struct td_content_sums *sums)
+{
+    char last[TD_SHA256_TEXT_BYTES] = "";
+    char name[TD_SHA256_TEXT_BYTES];
+    char is[TD_SHA256_TEXT_BYTES];
+    for (size_t i = 0; i < count; i++) {
+        enum td_blob_name kind = td_blob_name_of(v->root, names[i]->physical, name);
+        if (kind == TD_BLOB_NAME_NONE || strcmp(name, last) == 0)
+            continue;
+        memcpy(last, name, sizeof last);
+        v->tally.blob_names++;
+        if (td_blob_name_fits(kind, name, sums))
+            continue;
+        if (kind == TD_BLOB_NAME_SHA256)
+            td_hex_write(sums->sha256, TD_SHA256_BYTES, is);
+        else
+            td_hex_write(sums->git_sha1, TD_GIT_SHA1_BYTES, is);
+        print_blob_mismatch(v, names[i]->physical, name, is);
+    }
+}
+
+/* One file by all its names. */
+static void verify_file(struct verification *v, const struct td_found *const *names, size_t count)
+{
+    const struct td_content_hash_options options = {.git_sha1 = true, .hashed_bytes = &v->hashed_bytes};
+    struct td_content_sums sums;
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_content_hash(v->root, names[0]->physical, &names[0]->id, &options, &sums, &err)) {
+        print_unreadable(v, names[0]->physical, err.message);
+        return;
+    }
+    uint64_t before = v->tally.recorded + v->tally.blob_names;
+    v->tally.files++;
+    compare_with_record(v, names[0], &sums);
+    compare_with_names(v, names, count, &sums);
+    if (v->tally.recorded + v->tally.blob_names == before)
+        v->tally.not_compared++;
+}
+
+/* What the walk could not even get at is told; the rest is sorted. */
+static bool sort_files(struct verification *v, struct td_error *err)
+{
+    v->files = calloc(v->walk.count + 1, sizeof *v->files);
+    if (v->files == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < v->problems.count; i++)
+        print_unreadable(v, v->problems.items[i].path, v->problems.items[i].message);
+    for (size_t i = 0; i < v->walk.count; i++) {
+        const struct td_found *found = &v->walk.found[i];
+        if (found->error != NULL)
+            print_unreadable(v, found->physical, found->error);
+        else
+            v->files[v->file_count++] = found;
+    }
+    if (v->file_count > 0)
+        qsort(v->files, v->file_count, sizeof *v->files, found_compare);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < v->file_count; i++)
+        if (i == 0 || id_compare(&v->files[i - 1]->id, &v->files[i]->id) != 0)
+            bytes += v->files[i]->id.size_bytes;
+    atomic_store(&v->total_bytes, bytes);
+    return true;
+}
+
+static void describe(const void *context, char *text, size_t capacity)
+{
+    const struct verification *v = context;
+    char done[TD_TERMINAL_BYTES];
+    char all[TD_TERMINAL_BYTES];
+    td_terminal_bytes(atomic_load(&v->hashed_bytes), done, sizeof done);
+    td_terminal_bytes(atomic_load(&v->total_bytes), all, sizeof all);
+    (void)snprintf(text, capacity, "verifying, %s of %s hashed", done, all);
+}
+
+static void verify_files(struct verification *v, const char *directory)
+{
+    td_progress_start(&v->progress, directory, describe, v);
+    for (size_t first = 0, end; first < v->file_count; first = end) {
+        end = first + 1;
+        while (end < v->file_count && id_compare(&v->files[first]->id, &v->files[end]->id) == 0)
+            end++;
+        verify_file(v, v->files + first, end - first);
+    }
+    td_progress_stop(&v->progress);
+}
+
+/* Finds what a server on the directory would list, of caches all revisions. A snapshot of a cache consists of links to
+ * files beside it, so it is looked at from the folder that holds both. */
+static bool find_files(struct verification *v, const char *directory, struct td_error *err)
+{
+    struct td_hub_place place;
+    char real_path[PATH_MAX];
+    const struct td_scan_config config = td_scan_config_default();
+    const struct td_walk_limits limits = {
+        .max_files = SIZE_MAX, .max_directories = config.max_directories, .all_revisions = true};
+    _Atomic uint64_t found = 0;
+    _Atomic bool never = false;
+    bool in_cache = realpath(directory, real_path) != NULL && td_hub_cache_place(real_path, &place);
+    return td_root_create(in_cache ? place.folder : directory, &v->root, err) &&
+           td_walk_run(&v->walk, v->root, in_cache ? &place : NULL, &v->names, &v->problems, &limits, &found, &never,
+                       err);
+}
+
+static bool run(const struct arguments *arguments, struct verification *v, struct td_error *err)
+{
+    if (!td_digest_log_open(arguments->state_dir, NULL, TD_DIGEST_LOG_READ, &v->log, err) ||
+        !find_files(v, arguments->directory, err))
+        return false;
+    if (v->json)
+        (void)fputs("{\"problems\":[", stdout);
+    if (!sort_files(v, err))
+        return false;
+    verify_files(v, arguments->directory);
+    print_summary(v);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0)
+        return td_error_set(err, TD_IO, "cannot write to standard output");
+    advise(v, arguments);
+    return true;
+}
+
+/* ---- the command --------------------------------------------------------------------------------------- */
+
+void td_cmd_verify_help(FILE *out)
+{
+    (void)fputs("tensord verify reads all of every file and compares it with what is known of it.\n"
+                "\n"
+                "usage:\n"
+                "  tensord verify DIR [--state-dir DIR] [--json]\n"
+                "\n"
+                "  DIR              what a server serves, or a Hugging Face cache, whose blobs are called by their "
+                "digests\n"
+                "  --state-dir DIR  the server's; compares with the digests that it recorded there\n"
+                "                   (TENSORD_STATE_DIR)\n"
+                "  --json           one JSON object rather than lines\n"
+                "\n"
+                "exit codes: 0 all that was compared is as it was; 1 a file differs or cannot be read, or there is a\n"
+                "            --state-dir and only names of blobs were compared; 2 wrong usage; 3 there was nothing to\n"
+                "            compare.\n",
+                out);
+}
+
+static int usage(const char *fault, const char *what)
+{
+    static const char *const options[] = {"state-dir", "json", "help", NULL};
+    char near[TD_SUGGEST_BYTES] = "";
+    if (what[0] == '-')
+        td_suggest(what, "--", options, near);
+    td_terminal_complain("%s%s%s; usage: tensord verify DIR [--state-dir DIR] [--json]", fault, what, near);
+    return TD_EXIT_USAGE;
+}
+
+/* 0, or the exit code of wrong usage. */
+static int parse(int argc, char **argv, struct arguments *arguments)
+{
+    static const char state_dir[] = "--state-dir";
+    const size_t len = sizeof state_dir - 1;
+    const char *given = NULL;
+    *arguments = (struct arguments){0};
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            arguments->json = true;
+        else if (strcmp(argv[i], state_dir) == 0 && i + 1 < argc)
+            given = argv[++i];
+        else if (strncmp(argv[i], state_dir, len) == 0 && argv[i][len] == '=')
+            given = argv[i] + len + 1;
+        else if (strcmp(argv[i], state_dir) == 0)
+            return usage("--state-dir needs a directory", "");
+        else if (argv[i][0] == '-')
+            return usage("unknown option ", argv[i]);
+        else if (arguments->directory != NULL)
+            return usage("one directory is enough, but there is also ", argv[i]);
+        else
+            arguments->directory = argv[i];
+    }
+    if (arguments->directory == NULL)
+        return usage("a directory has to be named", "");
+    arguments->state_dir_given = given != NULL;
+    arguments->state_dir = given == NULL ? td_config_environment("state-dir") : given;
+    if (arguments->state_dir != NULL && arguments->state_dir[0] == '\0') /* none, as for a server */
+        arguments->state_dir = NULL;
+    return 0;
+}
+
+int td_cmd_verify(int argc, char **argv)
+{
+    struct arguments arguments;
+    struct verification v = {0};
+    struct td_error err = TD_ERROR_INIT;
+    int status = parse(argc, argv, &arguments);
+    if (status != 0)
+        return status;
+    td_arena_init(&v.names, 0);
+    td_buffer_init(&v.path);
+    td_buffer_init(&v.shown);
+    v.json = arguments.json;
+    bool ok = run(&arguments, &v, &err);
+    if (!ok)
+        td_terminal_complain("%s", err.message); /* it names the directory that it is about */
+    free(v.files);
+    free(v.problems.items);
+    td_walk_fini(&v.walk);
+    td_arena_fini(&v.names);
+    td_buffer_fini(&v.path);
+    td_buffer_fini(&v.shown);
+    td_digest_log_close(v.log);
+    td_root_unref(v.root);
+    if (!ok || v.tally.mismatches + v.tally.unreadable > 0)
+        return TD_EXIT_FAILED;
+    if (compared_nothing(&v.tally))
+        return TD_EXIT_NOTHING;
+    return has_no_records(&v, arguments.state_dir) ? TD_EXIT_FAILED : TD_EXIT_OK;
+}

@@ -1,0 +1,375 @@
+#include "slicing/engine/engine.h"
+
+#include "slicing/engine/engine_table.h"
+#include "slicing/model_config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* By name. */
+static const struct td_table_engine *const engines[] = {&td_engine_fsdp, &td_engine_nano_vllm, &td_engine_none,
+                                                        &td_engine_vllm};
+
+enum { MAX_NEXTN_LAYERS = 64 };
+
+_Static_assert(sizeof engines / sizeof *engines == TD_ENGINE_COUNT, "TD_ENGINE_COUNT is the number of engines");
+
+const char *td_engine_name(size_t i)
+{
+    return i < TD_ENGINE_COUNT ? engines[i]->name : NULL;
+}
+
+static const struct td_table_engine *find_engine(struct td_text name)
+{
+    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
+        if (strlen(engines[i]->name) == name.len && memcmp(engines[i]->name, name.p, name.len) == 0)
+            return engines[i];
+    return NULL;
+}
+
+bool td_engine_exists(struct td_text name)
+{
+    return find_engine(name) != NULL;
+}
+
+void td_engine_list(char *out, size_t capacity)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < TD_ENGINE_COUNT && n < capacity; i++)
+        n += (size_t)snprintf(out + n, capacity - n, "%s%s", i > 0 ? ", " : "", engines[i]->name);
+}
+
+bool td_engine_not_found(struct td_text name, struct td_error *err)
+{
+    char known[TD_ERROR_MESSAGE_BYTES];
+    td_engine_list(known, sizeof known);
+    return td_error_set(err, TD_NOT_FOUND, "no engine \"%.*s\"; there are %s", (int)(name.len > 64 ? 64 : name.len),
+                        name.p, known);
+}
+
+bool td_engine_needs_config(struct td_text name)
+{
+    const struct td_table_engine *engine = find_engine(name);
+    return engine != NULL && engine->any == NULL;
+}
+
+/* ---- which model ---- */
+
+static bool holds(enum td_table_condition condition, const struct td_model_config *config)
+{
+    switch (condition) {
+    case TD_TABLE_Q_LORA:
+        return config->q_lora_rank > 0;
+    case TD_TABLE_NO_Q_LORA:
+        return config->q_lora_rank == 0;
+    case TD_TABLE_ATTENTION_BIAS:
+        return config->attention_bias;
+    case TD_TABLE_NO_ATTENTION_BIAS:
+        return !config->attention_bias;
+    case TD_TABLE_ALWAYS:
+        break;
+    }
+    return true;
+}
+
+#define ELSE "use rules (POST plans; --plan FILE), none or fsdp"
+
+/* The architectures that the engine has a layout for, as many as there is room for. */
+static void list_models(const struct td_table_engine *engine, char *out, size_t capacity)
+{
+    enum { MORE_BYTES = 24 };
+    size_t len = 0;
+    size_t more = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < engine->model_count; i++) {
+        const char *name = engine->models[i].architecture;
+        if ((engine->models[i].particulars & TD_TABLE_REFUSED) != 0 ||
+            (i > 0 && strcmp(name, engine->models[i - 1].architecture) == 0))
+            continue;
+        if (more > 0 || strlen(name) + 2 >= capacity - MORE_BYTES - len)
+            more++;
+        else
+            len += (size_t)snprintf(out + len, capacity - len, "%s%s", len > 0 ? ", " : "", name);
+    }
+    if (more > 0)
+        (void)snprintf(out + len, capacity - len, " and %zu more", more);
+}
+
+static bool no_table(const struct td_table_engine *engine, const struct td_model_config *config, struct td_error *err)
+{
+    enum { KNOWN_BYTES = TD_ERROR_MESSAGE_BYTES - 150 }; /* what the message has beside them */
+    char known[KNOWN_BYTES];
+    list_models(engine, known, sizeof known);
+    const char *name = config->architecture[0] != '\0' ? config->architecture : config->model_type;
+    if (name[0] == '\0')
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "config.json names no architecture; engine %s knows %s; for others " ELSE, engine->name,
+                            known);
+    return td_error_set(err, TD_FAILED_PRECONDITION, "engine %s has no table for %.40s; it knows %s; for others " ELSE,
+                        engine->name, name, known);
+}
+
+static const struct td_table_model *find_model(const struct td_table_engine *engine,
+                                               const struct td_model_config *config)
+{
+    for (size_t i = 0; i < engine->model_count; i++) {
+        const struct td_table_model *model = &engine->models[i];
+        bool same = config->architecture[0] != '\0' ? strcmp(config->architecture, model->architecture) == 0
+                                                    : strcmp(config->model_type, model->model_type) == 0;
+        if (same && holds(model->condition, config))
+            return model;
+    }
+    return NULL;
+}
+
+/* ---- numbers ---- */
+
+static bool missing(struct td_error *err, const char *key)
+{
+    return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has no %s, which the layout depends on", key);
+}
+
+static bool check_numbers(const struct td_table_model *model, struct td_model_config *config, uint64_t tp_size,
+                          struct td_error *err)
+{
+    if (config->heads == 0)
+        return missing(err, "num_attention_heads");
+    bool latent = (model->particulars & TD_TABLE_LATENT) != 0;
+    if (config->head_dim == 0 && !latent)
+        return missing(err, "head_dim, and no hidden_size that num_attention_heads divides");
+    if ((model->particulars & TD_TABLE_KV_IS_HEADS) != 0)
+        config->kv_heads = config->heads;
+    if ((model->particulars & TD_TABLE_KV_FALCON) != 0 && !config->new_decoder_architecture)
+        config->kv_heads = config->multi_query ? 1 : config->heads;
+    if (!latent && config->heads % config->kv_heads != 0)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "config.json: %" PRIu64 " key-value heads do not divide %" PRIu64 " attention heads",
+                            config->kv_heads, config->heads);
+    if ((model->particulars & TD_TABLE_HAS_EXPERTS) != 0 && config->experts == 0)
+        return missing(err, "number of experts");
+    if ((model->particulars & TD_TABLE_RANKS_LE_EXPERTS) != 0 && tp_size > config->experts)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "tp_size %" PRIu64 " is more than the %" PRIu64 " experts, which the engine refuses for %s",
+                            tp_size, config->experts, model->architecture);
+    return true;
+}
+
+/* ---- rules ---- */
+
+struct builder {
+    const struct td_table_engine *engine;
+    const struct td_model_config *config;
+    struct td_rule_list *list;
+};
+
+static void set_parts(struct td_rule *rule, int32_t dim, const struct td_rule_part *parts, uint32_t count)
+{
+    rule->dim = dim;
+    rule->part_count = count;
+    for (uint32_t i = 0; i < count; i++)
+        rule->parts[i] = parts[i];
+}
+
+/* Attention heads and key-value heads of head_dim. */
+static void set_heads(const struct builder *b, struct td_rule *rule, enum td_table_layout layout)
+{
+    const struct td_model_config *config = b->config;
+    const struct td_rule_part any_heads = {.count = config->heads, .what = TD_UNITS_HEADS};
+    const struct td_rule_part queries = {.count = config->heads, .unit = config->head_dim, .what = TD_UNITS_HEADS};
+    const struct td_rule_part keys = {.count = config->kv_heads,
+                                      .unit = config->head_dim,
+                                      .replicate = b->engine->replicates_keys,
+                                      .what = TD_UNITS_KEY_VALUE_HEADS};
+    const struct td_rule_part all[] = {queries, keys, keys};
+    if (layout == TD_TABLE_HEADS || layout == TD_TABLE_HEADS_ROW)
+        set_parts(rule, layout == TD_TABLE_HEADS_ROW ? 1 : 0, &any_heads, 1);
+    else if (layout == TD_TABLE_QUERIES || layout == TD_TABLE_QUERIES_ROW)
+        set_parts(rule, layout == TD_TABLE_QUERIES_ROW ? 1 : 0, &queries, 1);
+    else if (layout == TD_TABLE_KEYS)
+        set_parts(rule, 0, &keys, 1);
+    else
+        set_parts(rule, 0, all, 3);
+    if (layout == TD_TABLE_QKV_GROUPS)
+        rule->groups = config->kv_heads;
+}
+
+static void set_layout(const struct builder *b, struct td_rule *rule, enum td_table_layout layout)
+{
+    const struct td_rule_part half = {.unit = 1};
+    const struct td_rule_part halves[] = {half, half};
+    switch (layout) {
+    case TD_TABLE_WHOLE:
+        rule->whole = true;
+        break;
+    case TD_TABLE_CHUNK:
+        rule->uneven = TD_UNEVEN_CHUNK;
+        break;
+    case TD_TABLE_VOCABULARY:
+        rule->parts[0] = (struct td_rule_part){.count = b->config->vocab_size, .unit = 1, .what = TD_UNITS_VOCABULARY};
+        rule->part_count = 1;
+        rule->pad_to = b->engine->vocabulary_pad;
+        break;
+    case TD_TABLE_HALVES:
+        set_parts(rule, 0, halves, 2);
+        break;
+    case TD_TABLE_ROW:
+        rule->dim = 1;
+        break;
+    case TD_TABLE_EXPERTS:
+    case TD_TABLE_EXPERTS_ROW:
+        rule->dim = layout == TD_TABLE_EXPERTS_ROW ? 1 : 0;
+        rule->stack = true;
+        rule->stack_size = b->config->experts;
+        break;
+    case TD_TABLE_COLUMN:
+        break;
+    case TD_TABLE_DROP:
+        rule->drop = true;
+        break;
+    case TD_TABLE_HEADS:
+    case TD_TABLE_HEADS_ROW:
+    case TD_TABLE_QUERIES:
+    case TD_TABLE_QUERIES_ROW:
+    case TD_TABLE_KEYS:
+    case TD_TABLE_QKV:
+    case TD_TABLE_QKV_GROUPS:
+        set_heads(b, rule, layout);
+        break;
+    case TD_TABLE_REFUSE: /* set by add_fragment */
+        break;
+    }
+}
+
+static void add_fragment(struct builder *b, const struct td_table_rule *fragment)
+{
+    for (const struct td_table_rule *row = fragment; row->match != NULL; row++) {
+        struct td_rule *rule = &b->list->rules[b->list->count++];
+        *rule = (struct td_rule){.match = row->match, .slot = row->slot};
+        if (row->layout == TD_TABLE_REFUSE) {
+            rule->refuse = row->out;
+            continue;
+        }
+        rule->out = row->out;
+        set_layout(b, rule, row->layout);
+    }
+}
+
+static size_t fragment_len(const struct td_table_rule *fragment)
+{
+    size_t len = 0;
+    while (fragment[len].match != NULL)
+        len++;
+    return len;
+}
+
+/* Layers that predict further tokens follow the model's own and belong to another one. */
+static bool drop_nextn(struct builder *b, struct td_arena *arena, struct td_error *err)
+{
+    const struct td_model_config *config = b->config;
+    struct td_buffer text;
+    td_buffer_init(&text);
+    bool ok = true;
+    for (uint64_t i = 0; ok && i < config->nextn_layers; i++) {
+        td_buffer_clear(&text);
+        td_buffer_printf(&text, "model.layers.%" PRIu64 ".**", config->layers + i);
+        char *match = text.failed ? NULL : td_arena_strndup(arena, td_buffer_text(&text));
+        ok = match != NULL || td_error_no_memory(err);
+        b->list->rules[b->list->count++] = (struct td_rule){.match = match, .drop = true};
+    }
+    td_buffer_fini(&text);
+    return ok;
+}
+
+static bool allocate_rules(struct td_rule_list *list, size_t count, struct td_arena *arena, struct td_error *err)
+{
+    list->count = 0;
+    list->rules = td_arena_array(arena, count, sizeof *list->rules);
+    return list->rules != NULL || td_error_no_memory(err);
+}
+
+static bool add_model(struct builder *b, const struct td_table_model *model, struct td_arena *arena,
+                      struct td_error *err)
+{
+    size_t count = b->config->nextn_layers;
+    if (count > MAX_NEXTN_LAYERS || (count > 0 && b->config->layers == 0))
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "config.json: num_nextn_predict_layers is %zu; at most %d, and with num_hidden_layers",
+                            count, MAX_NEXTN_LAYERS);
+    for (size_t i = 0; i < TD_TABLE_MAX_FRAGMENTS && model->fragments[i] != NULL; i++)
+        count += fragment_len(model->fragments[i]);
+    if (!allocate_rules(b->list, count, arena, err) || !drop_nextn(b, arena, err))
+        return false;
+    for (size_t i = 0; i < TD_TABLE_MAX_FRAGMENTS && model->fragments[i] != NULL; i++)
+        add_fragment(b, model->fragments[i]);
+    b->list->plain_types_only = true;
+    return true;
+}
+
+/* ---- what is refused ---- */
+
+/* Names the first tensor that a rule refuses. */
+static bool refuse_model(const struct td_table_engine *engine, const struct td_rule_list *rules,
+                         const struct td_model_config *config, const struct td_tensor_list *tensors,
+                         struct td_error *err)
+{
+    uint64_t steps = TD_PLAN_MAX_STEPS;
+    const char *why = config->quantised ? "config.json has a quantization_config, and " : "";
+    for (size_t i = 0; i < tensors->count; i++) {
+        const struct td_tensor *tensor = tensors->get(tensors->context, i);
+        struct td_captures captures;
+        const struct td_rule *rule = td_rules_find(rules, td_tensor_name(tensor), &captures, &steps);
+        if (rule != NULL && rule->refuse != NULL)
+            return td_error_set(err, TD_FAILED_PRECONDITION, "%stensor \"%.160s\": %s", why, tensor->name,
+                                rule->refuse);
+    }
+    if (config->quantised)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "config.json has a quantization_config, and the layout of quantised weights depends "
+                            "on how engine %s runs them; " ELSE,
+                            engine->name);
+    return td_error_set(err, TD_FAILED_PRECONDITION, "engine %s has no layout for %.40s; " ELSE, engine->name,
+                        config->architecture[0] != '\0' ? config->architecture : config->model_type);
+}
+
+static bool check_tp_size(const struct td_table_engine *engine, uint64_t tp_size, struct td_error *err)
+{
+    if (!td_tp_size_check(tp_size, err))
+        return false;
+    if (engine->max_tp_size > 0 && tp_size > engine->max_tp_size)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "tp_size is %" PRIu64 "; engine %s takes at most %" PRIu64,
+                            tp_size, engine->name, engine->max_tp_size);
+    return true;
+}
+
+bool td_engine_rules(const char *engine_name, struct td_text config_text, const struct td_tensor_list *tensors,
+                     uint64_t tp_size, struct td_arena *arena, struct td_rule_list *out, struct td_error *err)
+{
+    const struct td_table_engine *engine = find_engine(td_text_of(engine_name));
+    struct td_model_config config = {.heads = 0};
+    struct builder b = {.engine = engine, .config = &config, .list = out};
+    *out = (struct td_rule_list){.count = 0};
+    if (engine == NULL)
+        return td_engine_not_found(td_text_of(engine_name), err);
+    if (!check_tp_size(engine, tp_size, err))
+        return false;
+    if (engine->any != NULL) {
+        if (!allocate_rules(out, fragment_len(engine->any), arena, err))
+            return false;
+        add_fragment(&b, engine->any);
+        return true;
+    }
+    if (config_text.p == NULL)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "the model has no config.json, from which engine %s learns the architecture", engine->name);
+    if (!td_model_config_read(config_text, &config, err))
+        return false;
+    const struct td_table_model *model = find_model(engine, &config);
+    if (model == NULL)
+        return no_table(engine, &config, err);
+    if (!check_numbers(model, &config, tp_size, err) || !add_model(&b, model, arena, err))
+        return false;
+    bool refused = config.quantised || (model->particulars & TD_TABLE_REFUSED) != 0;
+    return !refused || refuse_model(engine, out, &config, tensors, err);
+}

@@ -1,0 +1,12 @@
+/* Engines that take every model as it is. */
+#include "slicing/engine/engine_table.h"
+
+static const struct td_table_rule whole[] = {{"**", NULL, TD_TABLE_WHOLE, 0}, {0}};
+
+const struct td_table_engine td_engine_none = {.name = "none", .any = whole};
+
+/* torch.distributed.fsdp.fully_shard and DTensor's Shard(0): pieces of torch.chunk
+ * (https://github.com/pytorch/pytorch, torch/distributed/tensor/placement_types.py). */
+static const struct td_table_rule chunk[] = {{"**", NULL, TD_TABLE_CHUNK, 0}, {0}};
+
+const struct td_table_engine td_engine_fsdp = {.name = "fsdp", .any = chunk};
