@@ -7,6 +7,7 @@
 #include "core/array.h"
 #include "core/checked.h"
 #include "core/extension.h"
+#include "parser/formats.h"
 #include "parser/names.h"
 #include "parser/safetensors.h"
 #include "parser/torch/torch.h"

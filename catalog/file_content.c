@@ -2,6 +2,7 @@
 
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/external_data.h"
+#include "parser/formats.h"
 #include "parser/lfs_pointer.h"
 
 #include <inttypes.h>

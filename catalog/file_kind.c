@@ -1,6 +1,7 @@
 #include "catalog/file_kind.h"
 
 #include "core/extension.h"
+#include "parser/formats.h"
 #include "parser/torch/torch_dcp.h"
 
 #include <stdbool.h>

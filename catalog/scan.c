@@ -8,6 +8,7 @@
 #include "core/checked.h"
 #include "core/clock.h"
 #include "core/utf8.h"
+#include "parser/formats.h"
 #include "parser/lfs_pointer.h"
 #include "parser/names.h"
 #include "storage/at_rest.h"

@@ -1,7 +1,6 @@
 #include "parser/names.h"
 
 #include "core/checked.h"
-#include "parser/manifest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "parser/format.h"
+#include "parser/formats.h"
 #include "parser/gguf.h"
 #include "parser/hdf5/hdf5.h"
 #include "parser/keras.h"

@@ -1,4 +1,4 @@
-#include "parser/format.h"
+#include "parser/formats.h"
 
 #include "core/extension.h"
 #include "parser/gguf.h"
@@ -14,7 +14,6 @@
 #include "parser/torch/torch_dcp.h"
 #include "parser/torch/torch_legacy.h"
 
-#include <stddef.h>
 #include <string.h>
 
 static const struct td_format *const formats[] = {
