@@ -107,8 +107,8 @@ def run(load, options, work, directory, fixture):
             targets.at_least(what, r["rate_vs_quiet"], KEPT)
     note = disturbed_note([s for cell in samples.values() for of in cell.values() for s in of])
     about = [
-        "the same page-cached file from two servers that take turns; one of them hashes a file of zeros without end, and "
-        "stands still while the other is measured",
+        "the same page-cached file from two servers that take turns; one of them hashes a file of zeros without end, "
+        "and stands still while the other is measured",
         "%d interleaved rounds of %g s; %s hashed meanwhile" %
         (options.rounds, options.duration, bytes_text(int(hashed)))
     ]

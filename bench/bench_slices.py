@@ -1,5 +1,5 @@
-"""Parts of tensors and rank files beside nginx's contiguous ranges of the same length, and eight ranks beside eight whole
-checkpoints. Everything is page-cached."""
+"""Parts of tensors and rank files beside nginx's contiguous ranges of the same length, and eight ranks beside eight
+whole checkpoints. Everything is page-cached."""
 
 import json
 import os
@@ -239,11 +239,12 @@ def run(load, options, work, make_nginx, make_tensord):
         first, again = measure_first_byte(tensord, 1 if options.quick else 11)
         memory = measure_memory(tensord, 8 if options.quick else 64)
     about = [
-        "slices: `?shard=1:%d/%d`, one run of so many bytes out of each row, beside nginx's contiguous ranges of the same length"
-        % (RANK, TP),
-        "ranks: all %d of vLLM's for a Llama of %s, each fetched by a client of its own, all at once; beside %d clients that fetch "
-        "the whole" % (TP, bytes_text(ranks["whole_bytes"] // TP), TP),
-        "first byte: of a range of a rank's file of 300 tensors that nobody has asked for before, and of one that is planned"
+        "slices: `?shard=1:%d/%d`, one run of so many bytes out of each row, beside nginx's contiguous ranges of the "
+        "same length" % (RANK, TP),
+        "ranks: all %d of vLLM's for a Llama of %s, each fetched by a client of its own, all at once; beside %d "
+        "clients that fetch the whole" % (TP, bytes_text(ranks["whole_bytes"] // TP), TP),
+        "first byte: of a range of a rank's file of 300 tensors that nobody has asked for before, and of one that is "
+        "planned"
     ]
     note = disturbed_note([s for row in rates for side in row["samples"].values() for s in side])
     about += [note] if note else []

@@ -1,6 +1,6 @@
 """The readers that `tensord inspect` is compared with, in one running Python: makes the files, then times one read of a
-file for every line of standard input. Needs torch, h5py and safetensors; bench_parse.py starts it with a Python that has
-them, and talks with it in lines of JSON."""
+file for every line of standard input. Needs torch, h5py and safetensors; bench_parse.py starts it with a Python that
+has them, and talks with it in lines of JSON."""
 
 import time
 

@@ -1,5 +1,5 @@
-"""What decode_peer.py and parse_peer.py have in common: a Python that runs on, and answers one request for every line of
-standard input, in lines of JSON."""
+"""What decode_peer.py and parse_peer.py have in common: a Python that runs on, and answers one request for every line
+of standard input, in lines of JSON."""
 
 import json
 import sys

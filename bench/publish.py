@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measures how long a model takes from the beginning of a copy or a rename until it is served: bench/publish.py [--runs N].
+"""Measures how long a model takes from the beginning of a copy or a rename until it is served:
+bench/publish.py [--runs N].
 
 It starts build/tensord with its defaults on a free port, over a temporary directory. Standard library only.
 """

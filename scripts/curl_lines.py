@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Prints commands that work against a running server: scripts/curl_lines.py URL [PREFERRED_MODEL] [--requests FILE].
 
-Which model, tensor and rank they name is asked of the server, so they hold for whatever it serves. FILE is where it logs
-requests.
+Which model, tensor and rank they name is asked of the server, so they hold for whatever it serves.
+FILE is where it logs requests.
 """
 
 import argparse
@@ -46,7 +46,8 @@ def find_tensor(base, manifest_url):
 
 
 def find_rank_file(base, models):
-    """The path of a rank's file: of two ranks, of the first model that vLLM, else fsdp, can split; else a whole model."""
+    """The path of a rank's file: of two ranks, of the first model that vLLM, else fsdp, can split;
+    else a whole model."""
     for engine in ("vllm/tp2", "fsdp/tp2", "none/tp1"):
         for model in models[:LOOKED_AT]:
             path = f"/models/{urllib.parse.quote(model['id'])}/shards/{engine}/rank-0"

@@ -5,7 +5,8 @@
 
 RESULTS/STEP.status holds "exit-status seconds kind". A step of kind "one" counts as one test. One of kind "tests" wrote
 JUnit XML (RESULTS/STEP.xml, by ctest or pytest): its tests are counted, and none of them means that the step failed. A
-skipped test counts as failed: it shows nothing. The last line is "N passed, N failed"; the exit status is 1 if anything failed.
+skipped test counts as failed: it shows nothing. The last line is "N passed, N failed";
+the exit status is 1 if anything failed.
 """
 
 import sys

@@ -170,7 +170,8 @@ def fs_info(path):
 
 
 def errors(repo_id):
-    """Files of which the model's description says that they are not what their names say -> whether they are pointers."""
+    """Files of which the model's description says that they are not what their names say ->
+    whether they are pointers."""
     return {e["file"]: "git lfs pull" in e["error"] for e in api.model_info(repo_id).errors}
 
 

@@ -62,8 +62,8 @@ def pipe(model, text):
     return {"task": made.task}
 
 
-# Which tasks the Hub takes the auto mappings for: PIPELINE_TAGS_AND_AUTO_MODELS in utils/update_metadata.py of transformers,
-# and the pipelines of 5.x that came since.
+# Which tasks the Hub takes the auto mappings for: PIPELINE_TAGS_AND_AUTO_MODELS in utils/update_metadata.py of
+# transformers, and the pipelines of 5.x that came since.
 TASKS = {
     "MODEL": "feature-extraction",
     "MODEL_FOR_IMAGE": "image-feature-extraction",

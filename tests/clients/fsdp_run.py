@@ -1,8 +1,8 @@
 """A small FSDP2 training run, in as many processes as it is told:
 
-    fsdp_run.py save WORLD_SIZE DIRECTORY FULL    trains, saves with torch.distributed.checkpoint; the whole state to FULL
-    fsdp_run.py load WORLD_SIZE CODE FULL         resumes by CODE, the lines of docs/recipes.md; the whole state to FULL
-    fsdp_run.py hf   WORLD_SIZE DIRECTORY FULL    loads the weights of DIRECTORY by HuggingFaceStorageReader; likewise
+    fsdp_run.py save WORLD_SIZE DIRECTORY FULL  trains, saves with torch.distributed.checkpoint; the whole state to FULL
+    fsdp_run.py load WORLD_SIZE CODE FULL       resumes by CODE, the lines of docs/recipes.md; the whole state to FULL
+    fsdp_run.py hf   WORLD_SIZE DIRECTORY FULL  loads the weights of DIRECTORY by HuggingFaceStorageReader; likewise
 """
 import sys
 import tempfile

@@ -1,5 +1,5 @@
-"""The readers of torch.distributed.checkpoint resume an FSDP run from the server, at another world size than it was saved,
-by the lines of docs/recipes.md."""
+"""The readers of torch.distributed.checkpoint resume an FSDP run from the server, at another world size than it was
+saved, by the lines of docs/recipes.md."""
 import re
 import shutil
 import subprocess

@@ -144,8 +144,8 @@ def test_an_unknown_token_is_ignored(hub, root, cache):
 
 
 def test_a_cut_connection_is_resumed(hub, srv, root, cache):
-    """Twice in the middle of a file; clients write pieces of 10 MB. 0.36.2 does not go on by itself, but its next call does,
-    where the last one ended."""
+    """Twice in the middle of a file; clients write pieces of 10 MB. 0.36.2 does not go on by itself, but its next call
+    does, where the last one ended."""
     python = NEWEST if hub.is_newest else HUB0
     with CuttingProxy(srv.port, after=11 << 20, cuts=2) as proxy, \
             Worker("calls_hub", python, HF_ENDPOINT=f"http://127.0.0.1:{proxy.port}") as w:

@@ -303,7 +303,8 @@ def test_what_writes_ends_at_the_proxy(proxy, srv, method):
 # ------------------------------------------------------------------------------------------------------------ streams
 
 def test_a_long_answer_is_not_stored_on_its_way(proxy, srv):
-    """A client that reads a little and waits: the server still has most of the answer, so it lies in no proxy's file."""
+    """A client that reads a little and waits:
+    the server still has most of the answer, so it lies in no proxy's file."""
     connection = proxy.connect()
     connection.request("GET", path_of("long.dat"))
     r = connection.getresponse()

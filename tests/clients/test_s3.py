@@ -147,7 +147,8 @@ def test_errors(s3):
 
 
 def reads_of(service):
-    """Names of boto3's operations that only read, with what they need of a bucket and an object, and the rest made up."""
+    """Names of boto3's operations that only read, with what they need of a bucket and an object,
+    and the rest made up."""
     for name in service.operation_names:
         op = service.operation_model(name)
         uri = op.http["requestUri"]
@@ -159,7 +160,8 @@ def reads_of(service):
 
 
 def test_what_else_s3_knows_is_not_implemented(s3):
-    """By whatever boto3 itself has: no operation is answered with another's document, an object's bytes or a listing."""
+    """By whatever boto3 itself has: no operation is answered with another's document,
+    an object's bytes or a listing."""
     served = {
         "ListBuckets", "ListDirectoryBuckets", "HeadBucket", "GetBucketLocation", "GetBucketVersioning", "ListObjects",
         "ListObjectsV2", "HeadObject", "GetObject"

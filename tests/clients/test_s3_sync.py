@@ -1,5 +1,5 @@
-"""rclone, s3cmd and the AWS command line against the S3 facade. The first two compare what they fetched with an entity tag
-that looks like an MD5."""
+"""rclone, s3cmd and the AWS command line against the S3 facade. The first two compare what they fetched with an entity
+tag that looks like an MD5."""
 import hashlib
 import re
 import subprocess
@@ -40,7 +40,8 @@ def srv(request, root):
 
 @pytest.fixture(scope="module", params=["ns/model", RANKS], ids=["files", "ranks"])
 def served(request, srv, root):
-    """A prefix, and the digests of what lies there: of the files on the disk, of the ranks' files from the main port."""
+    """A prefix, and the digests of what lies there:
+    of the files on the disk, of the ranks' files from the main port."""
     if request.param == "ns/model":
         return request.param, digests(root / "ns/model")
     wanted = {n: d for n, d in digests(root / "ns/model").items() if n != "model.safetensors"}

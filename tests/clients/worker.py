@@ -1,5 +1,6 @@
-"""A process with one client library: python worker.py MODULE. It is told on standard input which functions of the module
-to call, a JSON object a line, and answers so on its standard output; what libraries print goes to standard error."""
+"""A process with one client library: python worker.py MODULE. It is told on standard input which functions of the
+module to call, a JSON object a line, and answers so on its standard output;
+what libraries print goes to standard error."""
 import importlib
 import json
 import os

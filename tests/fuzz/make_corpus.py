@@ -305,7 +305,8 @@ def router_seeds():
         "s3_bucket": "S3 HEAD\n/org",
         "s3_location": "S3 GET\n/local?location",
         "s3_list":
-        "S3 GET\n/local?list-type=2&prefix=m/&delimiter=/&max-keys=2&start-after=m/a&encoding-type=url&fetch-owner=true",
+        "S3 GET\n/local?list-type=2&prefix=m/&delimiter=/&max-keys=2&start-after=m/a&encoding-type=url"
+        "&fetch-owner=true",
         "s3_list_v1": "S3 GET\n/local?marker=m/config.json&delimiter=t",
         "s3_token": "S3 GET\n/local?list-type=2&continuation-token=AAAA",
         "s3_shards": "S3 GET\n/local?list-type=2&prefix=m/shards/none/tp1",
@@ -457,7 +458,9 @@ def onnx_seeds():
     fixtures = HERE.parent / "data" / "onnx"
     seeds = {path.stem: path.read_bytes() for path in fixtures.glob("*.onnx") if path.stat().st_size < 1000}
     name, kind, dims, raw = b"\x42\x01w", b"\x10\x01", b"\x08\x02", b"\x4a\x08" + bytes(range(8))
-    outside = b"\x70\x01\x6a\x0f\x0a\x08location\x12\x03d/e\x6a\x0b\x0a\x06offset\x12\x014\x6a\x0b\x0a\x06length\x12\x018"
+    outside = (
+        b"\x70\x01\x6a\x0f\x0a\x08location\x12\x03d/e\x6a\x0b\x0a\x06offset\x12\x014"
+        b"\x6a\x0b\x0a\x06length\x12\x018")
     seeds |= {
         "tensor": name + kind + dims + raw, "tensor_floats": name + kind + dims + b"\x22\x08" + bytes(8),
         "tensor_int64": name + b"\x10\x07" + dims + b"\x3a\x02\x01\x02", "tensor_outside": name + kind + dims + outside,
@@ -475,9 +478,9 @@ def pt2_seeds():
     saved = (HERE.parent / "data" / "torch" / "legacy_bare.pt").read_bytes()
     pickled = b'"%s": {"path_name": "weight_0", "is_param": false, "use_pickle": true, "tensor_meta": null}'
     entry = (
-        b'"%s": {"path_name": "weight_0", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 7, "sizes": [{"as_int": 2}, '
-        b'{"as_int": 3}], "requires_grad": true, "device": {"type": "cpu", "index": null}, "strides": [{"as_int": 3}, {"as_int": 1}], '
-        b'"storage_offset": {"as_int": 0}, "layout": 7}}')
+        b'"%s": {"path_name": "weight_0", "is_param": true, "use_pickle": false, "tensor_meta": {"dtype": 7, '
+        b'"sizes": [{"as_int": 2}, {"as_int": 3}], "requires_grad": true, "device": {"type": "cpu", "index": null}, '
+        b'"strides": [{"as_int": 3}, {"as_int": 1}], "storage_offset": {"as_int": 0}, "layout": 7}}')
     def archive(config, method=zipfile.ZIP_STORED, record=bytes(range(24))):
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w", method) as file:
@@ -496,7 +499,8 @@ def pt2_seeds():
                 zipfile.ZIP_DEFLATED), "deflated": (fixtures / "deflated.pt2").read_bytes(), "torch_2_8_deflated":
         (fixtures / "torch_2_8_deflated.pt2").read_bytes(), "object":
         archive(
-            b'{"config": {"o": {"path_name": "custom_obj_0", "is_param": false, "use_pickle": true, "tensor_meta": null}}}'
+            b'{"config": {"o": {"path_name": "custom_obj_0", "is_param": false, "use_pickle": true, '
+            b'"tensor_meta": null}}}'
         )
     }
 
@@ -626,11 +630,13 @@ def pickle_seeds():
     objects = [collections.OrderedDict(a=1, b=[2]), Opaque(), complex(1, 2), bytearray(b"abc"), ring, ring]
     seeds |= {f"objects_{p}": pickle.dumps(objects, p) for p in (0, 2, 4, 5)}
     seeds["many_keys"] = pickle.dumps({f"layer.{i * 7 % 20}.w": i for i in range(20)}, 2)
-    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQK\x00K\x02K\x02\x86K\x02K\x01\x86\x89" \
-             b"ccollections\nOrderedDict\n)RtRq\x01"
+    tensor = (
+        b"ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQ"
+        b"K\x00K\x02K\x02\x86K\x02K\x01\x86\x89ccollections\nOrderedDict\n)RtRq\x01")
     seeds["state"] = b"\x80\x02}(X\x01\x00\x00\x00w" + tensor + b"U\x01vh\x01u."
-    seeds[
-        "python_2"] = b"(dp0\nS'a\\n\\x41\\101'\np1\nI01\nsg1\nL12345678901234567890L\nsV\\u00e4\\U0001f600\np2\n(lp3\nF-1.5e3\nasg2\ng3\ns."
+    seeds["python_2"] = (
+        b"(dp0\nS'a\\n\\x41\\101'\np1\nI01\nsg1\nL12345678901234567890L\nsV\\u00e4\\U0001f600\np2\n"
+        b"(lp3\nF-1.5e3\nasg2\ng3\ns.")
     seeds["pairs"] = b"ccollections\nOrderedDict\n((lp1\n(lp2\nS'a'\naI1\naatR."
     seeds["laughs"] = b"]q\x00" + b"".join(b"(h%ch%ch%clq%c" % (i, i, i, i + 1)
                                            for i in range(5)) + b"0\x85\x85\x85\x85."
@@ -663,11 +669,14 @@ def torch_pickles():
         "conj":
         rebuilt(stored("ComplexFloatStorage", 12), [3], [1], 0, rest="I00\n(d(dS'neg'\nI01\ns"),
         "quantized":
-        f"ctorch._utils\n_rebuild_qtensor\n({stored('QInt8Storage', 96)}I0\n{numbers([2, 8])}{numbers([8, 1])}(cx\ny\n{doubles}{longs}I0\ntI00\n(dtR",
+        f"ctorch._utils\n_rebuild_qtensor\n({stored('QInt8Storage', 96)}I0\n{numbers([2, 8])}{numbers([8, 1])}"
+        f"(cx\ny\n{doubles}{longs}I0\ntI00\n(dtR",
         "scaled":
-        f"ctorch._utils\n_rebuild_qtensor\n({stored('QInt8Storage', 96)}I0\n{numbers([8])}{numbers([1])}(cx\ny\nF0.5\nI3\ntI00\n(dtR",
+        f"ctorch._utils\n_rebuild_qtensor\n({stored('QInt8Storage', 96)}I0\n{numbers([8])}{numbers([1])}"
+        "(cx\ny\nF0.5\nI3\ntI00\n(dtR",
         "sparse":
-        f"ctorch._utils\n_rebuild_sparse_tensor\n(cx\ny\n(S'torch.sparse_csr'\ntR({longs}{longs}{floats}{numbers([3, 3])}I00\nttR",
+        "ctorch._utils\n_rebuild_sparse_tensor\n(cx\ny\n(S'torch.sparse_csr'\ntR"
+        f"({longs}{longs}{floats}{numbers([3, 3])}I00\nttR",
         "nested":
         f"ctorch._utils\n_rebuild_nested_tensor\n({floats}{longs}{longs}{longs}tR",
         "meta":
@@ -675,10 +684,11 @@ def torch_pickles():
         "parameter":
         f"ctorch._utils\n_rebuild_parameter_with_state\n({floats}I01\n(d(dS't'\n{longs}stR",
         "type":
-        f"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\ncx\ny\n({stored('FloatStorage', 24)}I0\n{numbers([2])}{numbers([1])}I00\n(dt(dtR",
+        "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\ncx\ny\n"
+        f"({stored('FloatStorage', 24)}I0\n{numbers([2])}{numbers([1])}I00\n(dt(dtR",
         "module":
-        f"cx\ny\n)R(dS'_parameters'\n(dS'w'\n{floats}ssS'_buffers'\n(dS'b'\n{longs}sS'c'\n{longs}ssS'_modules'\n(dS'm'\nNss"
-        "S'_non_persistent_buffers_set'\nc__builtin__\nset\n((lS'c'\natRsb",
+        f"cx\ny\n)R(dS'_parameters'\n(dS'w'\n{floats}ssS'_buffers'\n(dS'b'\n{longs}sS'c'\n{longs}ss"
+        "S'_modules'\n(dS'm'\nNssS'_non_persistent_buffers_set'\nc__builtin__\nset\n((lS'c'\natRsb",
         "storage":
         stored("IntStorage", 24),
         "unknown":
@@ -686,7 +696,8 @@ def torch_pickles():
         "scalars":
         "(lI1\naF0.5\naNaI01\naS'x\\xff'\naV\\u00e4\na" + "I7\na" * 70,
         "numpy":
-        "cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(S'f4'\ntRc_codecs\nencode\n(V\\u0000\\u0000\\u00c0\\u003f\nS'latin1'\ntRtR",
+        "cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(S'f4'\ntR"
+        "c_codecs\nencode\n(V\\u0000\\u0000\\u00c0\\u003f\nS'latin1'\ntRtR",
     }
     seeds = {f"made_{name}": b"R\0(dS'w'\n" + item.encode() + b"sS'n'\nI5\ns." for name, item in items.items()}
     seeds["made_big"] = seeds["made_views"].replace(b"R\0", b"R\1", 1)
@@ -741,8 +752,8 @@ def digest_log_seeds():
 
 
 def slice_seeds():
-    """The first byte: 0 slice, 1 shard, 2 box, 3 plan, 4 runs. A type by its place in the target's list, a rank, sizes; then
-    a text, or numbers."""
+    """The first byte: 0 slice, 1 shard, 2 box, 3 plan, 4 runs. A type by its place in the target's list, a rank, sizes;
+    then a text, or numbers."""
     def number(value):
         return bytes([value]) if value < 240 else b"\xff" + struct.pack("<Q", value)
 
@@ -789,8 +800,8 @@ def slice_seeds():
     seeds["plan_scalars"] = b"\3\1\0\2\1\0" + bytes([1, 0, 0, 1, 0, 1, 1, 0, 1, 0])
     seeds["runs"] = b"\4\3" + block(1, run(0, 3, 20)) + block(5, run(1, 2, 4, step=9)) + block(1, run(3, 0, 99))
     seeds["runs_columns"] = b"\4\1" + block(6, run(0, 0, 3, 2, 5, 11), run(1, 1, 2, step=7), run(3, 0, 1))
-    seeds["runs_touch"] = b"\4\4" + block(1, run(0, 3, 20)) + block(1, run(0, 23, 7)) + block(4, run(0, 30, 2, 3, 2, 6)) \
-        + block(1, run(0, 54, 1))
+    seeds["runs_touch"] = b"\4\4" + block(1, run(0, 3, 20)) + block(1, run(0, 23, 7)) \
+        + block(4, run(0, 30, 2, 3, 2, 6)) + block(1, run(0, 54, 1))
     seeds["runs_vast"] = b"\4\2" + block(big, run(3, 0, 1)) + block(2, run(0, 2**63, 2**63, 1, 0, 1))
     seeds["runs_wrap"] = b"\4\2" + block(3, run(0, 1, 1, 3, 2**63, 2**63)) + block(1, run(2, big - 1, 1))
     seeds["runs_outside"] = b"\4\2" + block(1, run(0, 0, 200, 1)) + block(1, run(0, 200, 200))

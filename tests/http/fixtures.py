@@ -306,9 +306,9 @@ def hf_cache(t):
 
 
 def write_zeros_npz(path, nbytes, damaged=False, columns=1):
-    """An .npz with one array "a" of so many zero bytes (a multiple of 16 MiB below 4 GiB), deflated to a thousandth. One block
-    is compressed once and repeated, so this takes seconds where a zip writer takes minutes. damaged: its CRC is another.
-    columns: with several, it is a matrix that is stored column by column."""
+    """An .npz with one array "a" of so many zero bytes (a multiple of 16 MiB below 4 GiB), deflated to a thousandth.
+    One block is compressed once and repeated, so this takes seconds where a zip writer takes minutes. damaged: its CRC
+    is another. columns: with several, it is a matrix that is stored column by column."""
     unit = 16 << 20
     assert nbytes % unit == 0 and nbytes < 1 << 32
     head = b"{'descr': '|u1', 'fortran_order': %s, 'shape': (%d, %d), }" % (

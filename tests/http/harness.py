@@ -716,8 +716,8 @@ NOBODY = 65534
 
 
 def as_nobody(place):
-    """A tensord, copied to `place`, that runs as another user than the files' owner. Without root we are the owner, and only the
-    modes keep us out."""
+    """A tensord, copied to `place`, that runs as another user than the files' owner. Without root we are the owner, and
+    only the modes keep us out."""
     shutil.copy(tensord_binary(), place / "tensord")
     run = place / "as-nobody"
     who = f"setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups " if os.geteuid() == 0 else ""

@@ -1,14 +1,16 @@
 """A history check for a server of files that change (reliability.md 3.1, in the manner of Jepsen).
 
-Every 8-byte word of a test file is an invertible mix of (file, generation, offset), so every word names the generation it
-belongs to. Seeded writers publish generations: by rename, in place, by truncation and rewriting, by unlinking and creating;
-some put the mtime back afterwards, so that all generations of a file have one mtime and one size; and some touch nothing but
-metadata (mode, links, a copy renamed over the file), which moves the ctime as a write does. Clients record what they asked and what came. Then the history is checked:
+Every 8-byte word of a test file is an invertible mix of (file, generation, offset), so every word names the generation
+it belongs to. Seeded writers publish generations: by rename, in place, by truncation and rewriting, by unlinking and
+creating; some put the mtime back afterwards, so that all generations of a file have one mtime and one size; and some
+touch nothing but metadata (mode, links, a copy renamed over the file), which moves the ctime as a write does. Clients
+record what they asked and what came. Then the history is checked:
 
-  I1  a complete 200 or 206 holds one generation only (a broken connection is allowed to writers in place, to nobody else)
+  I1  a complete 200 or 206 holds one generation only (a broken connection is allowed to writers in place, to nobody
+      else)
   I2  one ETag of one target never labels two byte strings
-  I3  a request begun after a publication plus the staleness bound never sees an older generation; and what one answer has
-      shown, no later request un-sees
+  I3  a request begun after a publication plus the staleness bound never sees an older generation; and what one answer
+      has shown, no later request un-sees
   I4  If-Range with an old ETag never yields a 206 of new bytes
   I5  HEAD, manifest and GET agree for one ETag
   I6  304 only if that ETag is current (by the measure of I3)
@@ -180,8 +182,8 @@ class Writer(threading.Thread):
         self.paced = 0.0                                   # when the last step of this generation was begun or done
 
     def pace(self):
-        """After each step of writing: the machine may have kept this thread waiting for longer than files need to settle.
-        The server then rightly takes what is there for a version."""
+        """After each step of writing: the machine may have kept this thread waiting for longer than files need to
+        settle. The server then rightly takes what is there for a version."""
         now = time.monotonic()
         if now - self.paced > SETTLE:
             self.f.stalls.append((self.paced, now))
@@ -266,7 +268,8 @@ Record = collections.namedtuple("Record",
 
 
 class Client(threading.Thread):
-    """Random requests; keeps the records. kind: fast, slow (pauses inside bodies), or keen (manifests, HEAD, validators)."""
+    """Random requests; keeps the records.
+    kind: fast, slow (pauses inside bodies), or keen (manifests, HEAD, validators)."""
 
     def __init__(self, number, kind, port, files, seed, stop, known, lock):
         super().__init__(daemon=True)
@@ -537,8 +540,8 @@ def check(files, records, began):
                 old = label.get((r.target, r.sent_etag))
                 if r.etag != r.sent_etag or (old and r.gens and not old & r.gens):
                     report(
-                        f"I4: If-Range {r.sent_etag} (generation {sorted(old) if old else '?'}) gave a 206 of something else",
-                        r, f)
+                        f"I4: If-Range {r.sent_etag} (generation {sorted(old) if old else '?'}) "
+                        "gave a 206 of something else", r, f)
             if r.op == "if-match" and r.status in (200, 206) and r.etag != r.sent_etag:
                 report("If-Match was answered with another ETag", r, f)
         pub = [(b, g) for g, a, b, how in f.published]
@@ -613,7 +616,8 @@ def run(seconds, seed, clients=10, out=print, options=(), another_user=False):
             f"{sum(c.bytes for c in readers) >> 20} MiB, by status {dict(sorted(count.items(), key=str))}, "
             f"{sum(len(f.published) - 1 for f in files)} generations: "
             f"{ {f.name: len(f.published) - 1 for f in files} }, "
-            f"{sum(len(f.published) - 1 for f in files if f.how.startswith('restore'))} of them with the mtime put back, "
+            f"{sum(len(f.published) - 1 for f in files if f.how.startswith('restore'))} of them "
+            "with the mtime put back, "
             f"{sum(f.touches for f in files)} touches of metadata")
         out(summary)
         if not server.alive():
@@ -622,8 +626,8 @@ def run(seconds, seed, clients=10, out=print, options=(), another_user=False):
         stalls = sum(len(f.stalls) for f in files)
         if stalls:
             unjudged = sum(in_stall(files[r.file], r) for r in records)
-            out(f"{stalls} pauses of writers beyond the settle time of {SETTLE} s; {unjudged} answers of their time are not judged"
-                )
+            out(f"{stalls} pauses of writers beyond the settle time of {SETTLE} s; "
+                f"{unjudged} answers of their time are not judged")
             if unjudged > len(records) // 20:
                 raise Violation(
                     f"{summary}\nthe machine is too starved for this check: {unjudged} answers cannot be judged")
@@ -649,8 +653,8 @@ def run(seconds, seed, clients=10, out=print, options=(), another_user=False):
             if good or time.monotonic() > settle:
                 break
             time.sleep(0.2)
-        out(f"descriptors {base[0]} -> {now[0]}, threads {base[1]} -> {now[1]}, anonymous memory {base[2] >> 10} -> {now[2] >> 10} KiB, "
-            f"mappings of deleted files {len(deleted)}")
+        out(f"descriptors {base[0]} -> {now[0]}, threads {base[1]} -> {now[1]}, "
+            f"anonymous memory {base[2] >> 10} -> {now[2] >> 10} KiB, mappings of deleted files {len(deleted)}")
         if not good:
             raise Violation(f"seed {seed}: not back where it began (see the line above): {deleted[:3]} {server.fds()}")
         server.stop()

@@ -1,8 +1,9 @@
 """Kills a server again and again while it hashes and writes its log of digests, and looks at what that left.
 
-After each kill every record of the log's good part must hold the right digest for the file of that identity, and the next
-start must succeed. Files change before each start, and now and then the log is blown up with digests of files that are
-gone, so that it is written anew. At the end a server runs undisturbed, and everything is compared once more. By hand:
+After each kill every record of the log's good part must hold the right digest for the file of that identity, and the
+next start must succeed. Files change before each start, and now and then the log is blown up with digests of files that
+are gone, so that it is written anew. At the end a server runs undisturbed,
+and everything is compared once more. By hand:
 
     python tests/http/kill_digests.py --runs 1000 --seed 7
 """
@@ -112,8 +113,8 @@ def run(runs, seed, binary=None, out=print):
         checked = subprocess.run([str(server.binary), "verify", str(place.root), "--state-dir", str(place.state)],
                                  capture_output=True, text=True, timeout=300)
         halfway = sum(1 for n in kept if n < FILES)
-        out(f"{runs} kills, {halfway} of them before all was kept, then from {min(kept)} on; {checked.stdout.splitlines()[-1]}"
-            )
+        out(f"{runs} kills, {halfway} of them before all was kept, then from {min(kept)} on; "
+            f"{checked.stdout.splitlines()[-1]}")
         if checked.returncode != 0 or f"{FILES} compared with recorded digests" not in checked.stdout:
             raise Wrong(f"seed {seed}: {checked.stdout}{checked.stderr}")
         return kept

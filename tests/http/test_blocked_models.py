@@ -1,4 +1,5 @@
-"""Models of which one tensor has no place in a safetensors file: what is said, and that nothing leads to a file that cannot be made."""
+"""Models of which one tensor has no place in a safetensors file:
+what is said, and that nothing leads to a file that cannot be made."""
 import json
 import subprocess
 

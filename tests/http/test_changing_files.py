@@ -1,4 +1,5 @@
-"""Files that change under the server, rescans, and the drain: a broken transfer is allowed, a wrong complete one never."""
+"""Files that change under the server, rescans, and the drain:
+a broken transfer is allowed, a wrong complete one never."""
 import os
 import shutil
 import signal
@@ -52,8 +53,8 @@ def test_truncated_in_the_middle_of_a_transfer(root, start, leases, keep):
     whole, got = victim.finish()
     assert not whole, f"a complete answer of {len(got)} bytes from a file cut to {keep}"
     right = same_prefix(got, t.data)
-    assert right == len(got), f"{len(got)} bytes came of which only {right} are the file's (zeros of a torn mapping?): " \
-                              f"{got[right:right + 32]!r}"
+    assert right == len(got), f"{len(got)} bytes came of which only {right} are the file's " \
+                              f"(zeros of a torn mapping?): {got[right:right + 32]!r}"
     whole, got = bystander.finish()
     assert whole and got == other.data, f"the other transfer: whole {whole}, {len(got)} bytes"
     assert s.alive() and s.get("/healthz").status == 200
@@ -132,7 +133,8 @@ def test_overwritten_in_place_in_the_middle_of_a_transfer(root, start, leases):
         whole, got = tr.finish()
         if whole:
             assert got in (old.data, new.data), \
-                f"a complete 200 with ETag {tr.head.etag} mixes two generations: the first {same_prefix(got, old.data)} bytes are old"
+                f"a complete 200 with ETag {tr.head.etag} mixes two generations: " \
+                f"the first {same_prefix(got, old.data)} bytes are old"
         r = s.get("/models/m/tensors/w", {"Range": "bytes=0-99"})
         if r.status == 206:
             assert r.etag != begun_with.etag, f"the old ETag labels new bytes: {r}"
@@ -145,7 +147,8 @@ def test_overwritten_in_place_in_the_middle_of_a_transfer(root, start, leases):
 
 @leases
 def test_overwritten_at_the_end_while_the_last_bytes_wait(root, start, leases):
-    """The change hits only the tail, after nearly all has been sent: no complete answer with the old ETag and a new tail."""
+    """The change hits only the tail, after nearly all has been sent:
+    no complete answer with the old ETag and a new tail."""
     old = model(root, "m", BYTES, "old")
     s = start(root, "--leases", leases)
     for i in range(3):
@@ -414,10 +417,12 @@ def test_a_known_file_cut_to_nothing_is_not_served_as_empty(root, start):
         began = time.monotonic()
         while time.monotonic() - began < 0.7:
             r = s.get(f"/models/m/files/{name}")
-            assert r.status == 503, f"{name} is known and unsettled {time.monotonic() - began:.2f} s after it was cut to nothing: {r}"
+            assert r.status == 503, \
+                f"{name} is known and unsettled {time.monotonic() - began:.2f} s after it was cut to nothing: {r}"
             check_error(r, 503)
             r = s.get("/models/m/tensors/w")
-            assert r.status == 503 or name == "config.json" and r.body == t.data, f"the tensor of a known, unsettled file: {r}"
+            assert r.status == 503 or name == "config.json" and r.body == t.data, \
+                f"the tensor of a known, unsettled file: {r}"
             time.sleep(0.02)
         (root / "m" / name).write_bytes(raw)
         s.wait_for(lambda: s.get(f"/models/m/files/{name}").status == 200, f"{name} is served again")
@@ -426,7 +431,8 @@ def test_a_known_file_cut_to_nothing_is_not_served_as_empty(root, start):
 
 
 def test_a_file_caught_in_the_middle_of_its_truncation(root, start):
-    """open(O_TRUNC) sets the size before the times: for a moment the file is empty under its old, settled mtime and ctime."""
+    """open(O_TRUNC) sets the size before the times:
+    for a moment the file is empty under its old, settled mtime and ctime."""
     t = model(root, "m", BYTES)                             # the more pages there are, the longer it takes
     raw = path_of(root, "m").read_bytes()
     s = start(root)

@@ -117,7 +117,8 @@ def test_the_rank_file_to_try_is_a_part(tmp_path):
         url = f"http://127.0.0.1:{s.port}"
         text = subprocess.run([sys.executable, REPO / "scripts/curl_lines.py", url], capture_output=True, text=True,
                               check=True).stdout
-    assert f"curl {url}/models/a/tensors\n" in text and f"{url}/models/b/shards/vllm/tp2/rank-0.safetensors\n" in text, text
+    assert f"curl {url}/models/a/tensors\n" in text and \
+        f"{url}/models/b/shards/vllm/tp2/rank-0.safetensors\n" in text, text
     (tmp_path / "none").mkdir()
     with Server(tmp_path / "none") as s:
         text = subprocess.run([sys.executable, REPO / "scripts/curl_lines.py", f"http://127.0.0.1:{s.port}"],
@@ -134,7 +135,8 @@ def shell_blocks(path):
 
 @pytest.mark.parametrize("name, least", [("README.md", 2), ("docs/slicing.md", 3)])
 def test_examples_run_as_printed(tmp_path, name, least):
-    """On the demo model that ./serve.sh makes in ./models, and one after the other. An error is one also where curl hides it."""
+    """On the demo model that ./serve.sh makes in ./models, and one after the other.
+    An error is one also where curl hides it."""
     subprocess.run([sys.executable, REPO / "scripts/demo_model.py", tmp_path / "models/demo"], check=True)
     (tmp_path / "build").mkdir()
     (tmp_path / "build/tensord").symlink_to(tensord_binary())

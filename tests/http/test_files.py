@@ -283,7 +283,8 @@ def good(path, name="w", seed="good"):
 
 
 def test_hf_cache_several_snapshots(start, tmp_path):
-    """refs/main decides; without it the newest; a ref to a missing snapshot falls back; a half-written one is no model."""
+    """refs/main decides; without it the newest; a ref to a missing snapshot falls back;
+    a half-written one is no model."""
     root = tmp_path / "root"
 
     def snap(folder, commit, old):
@@ -420,8 +421,8 @@ def test_fifos_devices_and_sockets_never_block(start, tmp_path):
                    "fifo.safetensors", *(f"odd/files/{n}" for n in made)):
         began = time.monotonic()
         r = s.get("/models/" + target)
-        assert r.status == 404 or (target == "fifo.safetensors" and r.status == 200 and r.json()["checkpoints"] == []), \
-            f"{target}: {r}"
+        assert r.status == 404 or (
+            target == "fifo.safetensors" and r.status == 200 and r.json()["checkpoints"] == []), f"{target}: {r}"
         assert time.monotonic() - began < 2, target
     assert "pipe.json" not in {f["path"] for f in s.json("/models/good")["files"]}
     sock.close()
@@ -639,7 +640,8 @@ def test_hostile_config_json(start, tmp_path):
 
 
 def test_where_paths_that_cannot_be_listed_are_told(start, tmp_path):
-    """docs/formats.md, "What is listed": those with the name of a checkpoint file at the model, others in GET /models."""
+    """docs/formats.md, "What is listed": those with the name of a checkpoint file at the model,
+    others in GET /models."""
     root = tmp_path / "root"
     good(root / "m/model.safetensors")
     (root / "m/gone.safetensors").symlink_to("nowhere")

@@ -11,7 +11,8 @@ import history
 @pytest.mark.parametrize("leases", ["on", "off"])
 @pytest.mark.parametrize("who", ["owner", "another user"])
 def test_history(who, leases):
-    """10 seconds each with read leases (where the host grants them) and without, by the files' owner and by somebody else."""
+    """10 seconds each with read leases (where the host grants them) and without,
+    by the files' owner and by somebody else."""
     seed = int(os.environ.get("TENSORD_HISTORY_SEED", time.time()))
     history.run(float(os.environ.get("TENSORD_HISTORY_SECONDS", 10)), seed, options=["--leases", leases],
                 another_user=who != "owner")

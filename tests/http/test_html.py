@@ -1,4 +1,5 @@
-"""Pages: what a browser gets, and what a program gets that follows the links of a folder, as fsspec's http file system does."""
+"""Pages: what a browser gets, and what a program gets that follows the links of a folder,
+as fsspec's http file system does."""
 import html.parser
 import re
 import urllib.parse
@@ -94,8 +95,9 @@ def test_from_the_start_to_every_file(srv):
 
 
 def test_a_folder_as_fsspec_reads_it(srv):
-    """Accept: */*; every link of the page is an item of the folder, but for those that lead up or to the start: _ls_real of
-    fsspec passes over "..", "../" and absolute paths that are not below the folder, and takes "/" alone for an item."""
+    """Accept: */*; every link of the page is an item of the folder, but for those that lead up or to the start:
+    _ls_real of fsspec passes over "..", "../" and absolute paths that are not below the folder,
+    and takes "/" alone for an item."""
     for target, wanted in (("/models/org/m/files/", {*NAMES, "model.safetensors",
                                                      "sub/"}), ("/models/org/m/files/sub/", {"deeper/"}),
                            ("/datasets/ns/rows/resolve/main/", {EVIL + "/", "train.parquet"})):

@@ -398,7 +398,8 @@ def test_a_commit_is_gone_when_the_files_are(tmp_path, start):
 
 
 def test_while_a_repository_is_exchanged_under_load(tmp_path, start):
-    """A commit names one content: whoever gets a 200 gets the bytes that the commit had when it was first seen, or 404 or 503."""
+    """A commit names one content:
+    whoever gets a 200 gets the bytes that the commit had when it was first seen, or 404 or 503."""
     root = tmp_path / "root"
     versions = [pattern(100_000, f"v{i}") for i in range(2)]
     write(root / "ns/m/data.dat", versions[0])

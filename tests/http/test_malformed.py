@@ -238,7 +238,8 @@ MALFORMED = {
     "one byte": ("9112 9.5", b"G"),
 }
 
-# Requests whose end is beyond doubt though they are refused: the connection may go on, and what follows is a new request.
+# Requests whose end is beyond doubt though they are refused:
+# the connection may go on, and what follows is a new request.
 WELL_FRAMED = {
     "lower-case method",
     "mixed-case method",
@@ -267,9 +268,9 @@ TAIL_IS_NO_SMUGGLING = {
     "NULs and an end": "libmicrohttpd 0.9.75 takes a line of NULs for an empty one; nothing before it was executed",
 }
 
-# What Debian 12's libmicrohttpd 0.9.75 settles before the application sees anything. Each entry: section, bytes, why it cannot
-# be refused, and the most second answers it may draw from its own bytes. A case that the library (or the server) begins to
-# refuse fails its test, so that it is moved up into MALFORMED.
+# What Debian 12's libmicrohttpd 0.9.75 settles before the application sees anything. Each entry: section, bytes, why it
+# cannot be refused, and the most second answers it may draw from its own bytes. A case that the library (or the server)
+# begins to refuse fails its test, so that it is moved up into MALFORMED.
 KNOWN_LIBRARY_LIMITS = {
     "NUL in the target":
     ("9112 3.2", get(OK + b"\0.txt"), "the target reaches the application as a C string, cut at the NUL", 0),
@@ -290,7 +291,8 @@ assert len(MALFORMED) >= 66
 
 
 class Outcome:
-    """What came back: the statuses of all answers on the connection, when the first came, whether it was closed, and how."""
+    """What came back: the statuses of all answers on the connection, when the first came,
+    whether it was closed, and how."""
 
     def __init__(self):
         self.statuses, self.first_after, self.closed_after, self.raw, self.reset = [], None, None, b"", False
@@ -298,7 +300,8 @@ class Outcome:
     def __repr__(self):
         return (
             f"answers {self.statuses}, first after {self.first_after and round(self.first_after, 2)} s, "
-            f"closed after {self.closed_after and round(self.closed_after, 2)} s{' by reset' if self.reset else ''}: {self.raw[:400]!r}"
+            f"closed after {self.closed_after and round(self.closed_after, 2)} s{' by reset' if self.reset else ''}: "
+            f"{self.raw[:400]!r}"
         )
 
 
@@ -647,7 +650,8 @@ ODD_HEADERS = {
 
 @pytest.mark.parametrize("name", ODD_HEADERS)
 def test_odd_but_valid(guard, config, name):
-    """Valid by RFC 9110 and 9112 (2.2 for empty lines, 5 for headers, 3986 6.2.2.2 for escapes): served, twice on one connection."""
+    """Valid by RFC 9110 and 9112 (2.2 for empty lines, 5 for headers, 3986 6.2.2.2 for escapes):
+    served, twice on one connection."""
     with guard.conn() as c:
         served(one(c, ODD_HEADERS[name]), config)
         served(one(c, ODD_HEADERS[name]), config)

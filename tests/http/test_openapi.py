@@ -1,7 +1,7 @@
 """The contract (api/openapi.yaml, served as /openapi.json) against the real server: statuses, headers, types, bodies.
 
-Objects are taken as closed here: a member, a header or a status that the document does not name is a failure, so the document
-cannot fall behind the program.
+Objects are taken as closed here: a member, a header or a status that the document does not name is a failure, so the
+document cannot fall behind the program.
 """
 import datetime
 import json
@@ -64,8 +64,8 @@ def resolve(doc, node):
 
 
 def closed(schema):
-    """The schema with allOf merged, every object that lists its members closed against others, and OpenAPI's `nullable` as
-    JSON Schema has it."""
+    """The schema with allOf merged, every object that lists its members closed against others, and OpenAPI's `nullable`
+    as JSON Schema has it."""
     if not isinstance(schema, dict):
         return schema
     schema = dict(schema)

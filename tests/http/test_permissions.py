@@ -1,5 +1,5 @@
-"""A server that is not the files' owner, as in a container with a read-only mount: nothing is pinned by a lease, all is right all the same;
-and a file it may not read is a 403 of that file alone."""
+"""A server that is not the files' owner, as in a container with a read-only mount: nothing is pinned by a lease, all is
+right all the same; and a file it may not read is a 403 of that file alone."""
 import os
 import shutil
 import subprocess
@@ -76,7 +76,8 @@ def test_a_directory_that_cannot_be_read_is_refused_by_name(place, command):
 
 
 def test_a_directory_that_can_no_longer_be_listed(place):
-    """The last good state is served on, and the log, /readyz and /metrics say what is wrong; the log once, not with every scan."""
+    """The last good state is served on, and the log, /readyz and /metrics say what is wrong;
+    the log once, not with every scan."""
     root = place / "root"
     (root / "m").mkdir(parents=True)
     data = tensor("a", "F32", [4])

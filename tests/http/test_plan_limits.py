@@ -1,5 +1,5 @@
-"""How large a plan may be: POST /models/{id}/plans at its limits (docs/operations.md). None is answered 503, which would
-invite clients to try again."""
+"""How large a plan may be: POST /models/{id}/plans at its limits (docs/operations.md). None is answered 503, which
+would invite clients to try again."""
 import pytest
 
 from harness import age, check_error, tensor, write_by_hand

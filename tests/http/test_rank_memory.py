@@ -1,4 +1,5 @@
-"""Rank files of a very large checkpoint, many at once: memory has a bound, and what is beyond it is told to come again."""
+"""Rank files of a very large checkpoint, many at once:
+memory has a bound, and what is beyond it is told to come again."""
 import contextlib
 import itertools
 import json
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import REPO, Conn, Server, age, check_error, is_sanitized, release_binary, request_bytes, tensor, write_by_hand
+from harness import (REPO, Conn, Server, age, check_error, is_sanitized, release_binary, request_bytes, tensor,
+                     write_by_hand)
 
 TENSORS, NAME_BYTES = 20000, 1500          # a header of some 32 MB, which every rank's file has too
 COUNTED = 480 << 20                        # TD_SHARD_LIVE_BYTES
@@ -132,7 +134,8 @@ def test_readers_of_one_rank_share_it(srv):
 
 
 def test_requests_of_one_rank_at_once_make_it_once(srv):
-    """Sent before any can be answered: their first bytes come when the one file is there, and it is the same for all."""
+    """Sent before any can be answered: their first bytes come when the one file is there,
+    and it is the same for all."""
     with contextlib.ExitStack() as stack:
         conns = [stack.enter_context(contextlib.closing(Conn(srv.port, timeout=60))) for _ in range(16)]
         for c in conns:
@@ -176,8 +179,8 @@ def request_of(kind, model, i):
 
 
 def ask(readers, kind, model):
-    """Each (number, connection) asks and reads no more than the head of the answer; (those that hold an answer, those that
-    were refused). Bodies of requests have a bound of their own, so no two of those are there at once."""
+    """Each (number, connection) asks and reads no more than the head of the answer; (those that hold an answer, those
+    that were refused). Bodies of requests have a bound of their own, so no two of those are there at once."""
     good, refused = [], []
     while some := list(itertools.islice(readers, 1 if kind == "tensors:read" else AT_ONCE)):
         for i, c in some:
@@ -195,8 +198,8 @@ def ask(readers, kind, model):
 
 @contextlib.contextmanager
 def two_hundred_readers(srv, kind, model):
-    """Readers of different files, who ask again when they are told to: how many of them hold an answer, while the connections
-    of all are open. Then they go, and so must what they held."""
+    """Readers of different files, who ask again when they are told to: how many of them hold an answer, while the
+    connections of all are open. Then they go, and so must what they held."""
     with contextlib.ExitStack() as stack:
         comers = ((i, stack.enter_context(contextlib.closing(Conn(srv.port, timeout=120, rcvbuf=4096))))
                   for i in range(SLOW))
@@ -218,8 +221,8 @@ def two_hundred_readers(srv, kind, model):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", WIDE)
 def test_the_peak_of_two_hundred_slow_readers(release, model, kind):
-    """The process never has more than the documented budget and 64 KiB for each of them, counted from before they came: what an
-    answer holds counts until it is freed."""
+    """The process never has more than the documented budget and 64 KiB for each of them, counted from before they came:
+    what an answer holds counts until it is freed."""
     assert release.get(f"/models/{model}").status == 200
     base = forget_peak(release)
     with two_hundred_readers(release, kind, model) as good:
@@ -239,8 +242,8 @@ def test_what_two_hundred_slow_readers_hold_is_counted(srv, kind):
 
 
 def test_a_checkpoint_file_takes_no_more_than_is_counted(tmp_path):
-    """--max-memory counts a constant for each checkpoint file, which docs/operations.md tells: what one of one tensor takes, its model
-    and its folder included, is no more."""
+    """--max-memory counts a constant for each checkpoint file, which docs/operations.md tells: what one of one tensor
+    takes, its model and its folder included, is no more."""
     count = 4000
     counted = re.search(r"`--max-memory` counts ([\d,]+) per checkpoint file",
                         (REPO / "docs/operations.md").read_text())
@@ -255,4 +258,5 @@ def test_a_checkpoint_file_takes_no_more_than_is_counted(tmp_path):
             s.wait_for(lambda n=models: s.gauge("tensord_models") == n, "all is listed")
             taken.append(s.anon_bytes())
     grown = taken[1] - taken[0]
-    assert 1000 * count < grown <= per_file * count, f"{grown / count:.0f} bytes for each of {count} files, {per_file} are counted"
+    assert 1000 * count < grown <= per_file * count, \
+        f"{grown / count:.0f} bytes for each of {count} files, {per_file} are counted"

@@ -112,9 +112,9 @@ def test_a_model_of_which_all_was_refused_does_not_count(tmp_path):
     with Server(tmp_path, "--require-models", "2", ready=False) as s:
         s.wait_for(lambda: readiness(s)[1] == "too few models", "the first scan")
         assert s.ids() == ["broken", "half"]
-        assert readiness(
-            s
-        )[2] == "1 of the 2 models that --require-models asks for is published; others were refused, GET /models says why"
+        assert readiness(s)[2] == (
+            "1 of the 2 models that --require-models asks for is published; others were refused, "
+            "GET /models says why")
 
 
 def test_young_files_are_waited_for_without_a_warning(tmp_path):

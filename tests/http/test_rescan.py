@@ -100,8 +100,8 @@ def test_a_file_that_is_replaced(root):
 
 @contextlib.contextmanager
 def rescans_in_a_loop(server, look):
-    """Asks for scans, and after each for what is published, until the block ends; faults of `look` come out of it. Yields a
-    function that waits for some rounds, or for a fault."""
+    """Asks for scans, and after each for what is published, until the block ends; faults of `look` come out of it.
+    Yields a function that waits for some rounds, or for a fault."""
     stop, faults, count = threading.Event(), [], [0]
 
     def loop():
@@ -138,7 +138,8 @@ def absent(server, path):
 
 
 def test_what_is_being_written_is_not_published(root):
-    """Piece by piece, as cp does; what is there has the length that its header says only at the end, config.json never."""
+    """Piece by piece, as cp does; what is there has the length that its header says only at the end,
+    config.json never."""
     t = tensor("w", "F32", [20000])
     data = safetensors_bytes([t])
     with Server(root, settle=LONG, rescan="0", hash_threads=0) as s:
@@ -163,8 +164,8 @@ def test_what_is_being_written_is_not_published(root):
 
 @pytest.mark.parametrize("how", ["mapping", "out of order"])
 def test_a_file_of_full_length_that_is_being_filled(root, how):
-    """It parses from the first moment on, with zeros for tensors: as downloaders and np.memmap make it. That it parses proves
-    nothing; that somebody has it open does. A mapping counts when its descriptor is closed, too."""
+    """It parses from the first moment on, with zeros for tensors: as downloaders and np.memmap make it. That it parses
+    proves nothing; that somebody has it open does. A mapping counts when its descriptor is closed, too."""
     t = tensor("w", "F32", [20000])
     head = header_json([t])
     head = struct.pack("<Q", len(head)) + head
@@ -193,7 +194,8 @@ def test_a_file_of_full_length_that_is_being_filled(root, how):
 
 
 def test_a_file_that_was_left_half_written(root):
-    """Nobody has it open, but it does not parse: it waits, as whoever wrote it may go on; then it is listed with the reason."""
+    """Nobody has it open, but it does not parse: it waits, as whoever wrote it may go on;
+    then it is listed with the reason."""
     data = safetensors_bytes([tensor("w", "F32", [20000])])
     with Server(root, settle="3", rescan="0", ready=False) as s:
         (root / "m.safetensors").write_bytes(data[:len(data) // 2])
@@ -215,7 +217,7 @@ def test_without_leases_it_waits_until_files_have_settled(root):
         assert time.time() - written >= 1.9
 
 
-# ------------------------------------------------------------------------------------------------ who may, and how often
+# ----------------------------------------------------------------------------------------------- who may, and how often
 
 def test_whose_requests_are_heeded(root):
     passed_on = [("Via", "1.1 x"), ("X-Forwarded-For", "10.0.0.1"), ("X-Forwarded-Proto", "https"),

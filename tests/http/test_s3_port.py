@@ -183,8 +183,9 @@ def test_rank_files_are_those_of_the_main_port(s3, srv):
     for prefix in (begin, begin[:-1]):
         assert s3.keys("org", prefix=prefix) == [begin + n for n in names]
     assert s3.keys("org", prefix="model/shards/") == []
-    assert [e.text for e in s3.list("org", prefix=begin[:-1], delimiter="/").findall("s3:CommonPrefixes/s3:Prefix", NS)] \
-        == [begin]
+    assert [
+        e.text for e in s3.list("org", prefix=begin[:-1], delimiter="/").findall("s3:CommonPrefixes/s3:Prefix", NS)
+    ] == [begin]
     for rank in range(2):
         here = s3.ask(f"/org/{begin}model-rank-{rank}-part-0.safetensors")
         there = srv.get(f"/models/org/model/shards/fsdp/tp2/rank-{rank}.safetensors")

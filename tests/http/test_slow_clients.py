@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from harness import Conn, Incomplete, ProtocolError, Server, age, check_error, is_sanitized, pattern, tensor, write_by_hand
+from harness import (Conn, Incomplete, ProtocolError, Server, age, check_error, is_sanitized, pattern, tensor,
+                     write_by_hand)
 
 ATTACKER, GOOD, OTHER = "127.0.0.1", "127.0.0.5", "127.0.0.6"
 SMALL = "/models/small/tensors/w"
@@ -172,10 +173,12 @@ def test_slowhttptest(attacked, root, name):
     assert "slow HTTP test status" in out or "Test ended" in out or "test ended" in out.lower(), out[-1500:]
     assert most > base_sockets + 20 or name not in (
         "slow headers", "slow read"), f"{name}: the attack never took place: {most} sockets\n{out[-1500:]}"
-    assert not busy.failures, f"{name}: {len(busy.failures)} of {len(busy.latencies)} good requests failed: {busy.failures[:3]}"
+    assert not busy.failures, \
+        f"{name}: {len(busy.failures)} of {len(busy.latencies)} good requests failed: {busy.failures[:3]}"
     allowed = max(2 * idle.p99(), floor())
-    assert busy.p99() <= allowed, f"{name}: p99 of the good client {busy.p99() * 1e3:.1f} ms, idle {idle.p99() * 1e3:.1f} ms, " \
-                                  f"allowed {allowed * 1e3:.1f} ms over {len(busy.latencies)} requests"
+    assert busy.p99() <= allowed, \
+        f"{name}: p99 of the good client {busy.p99() * 1e3:.1f} ms, idle {idle.p99() * 1e3:.1f} ms, " \
+        f"allowed {allowed * 1e3:.1f} ms over {len(busy.latencies)} requests"
     # slowhttptest is gone or killed; whatever it left must be gone by the longest deadline and a fifth.
     s.wait_for(lambda: s.sockets() <= base_sockets + 1, f"{name}: sockets back to {base_sockets}", timeout=6)
     s.wait_for(lambda: s.threads() <= base_threads + 1, f"{name}: threads back to {base_threads}", timeout=6)
@@ -301,7 +304,8 @@ def unsent(s):
 
 
 def test_what_is_cut_leaves_nothing_in_the_kernel(root, start):
-    """A connection given up by a deadline is reset: megabytes queued for a dead reader do not stay behind for minutes."""
+    """A connection given up by a deadline is reset:
+    megabytes queued for a dead reader do not stay behind for minutes."""
     s = start(root, "--send-timeout", 2, "--idle-timeout", 60)
     s.get(SMALL)
     base = s.sockets()
@@ -388,7 +392,9 @@ def test_connections_beyond_the_cap(root, start):
     finally:
         close_all(conns)
     s.wait_for(lambda: s.get(SMALL, source=OTHER).status == 200, "service after the flood")
-    assert any(v > 0 for n, _, v in s.metrics()[2] if re.search(r"(refus|reject|limit|overflow)", n) and n.endswith("_total")), \
+    assert any(
+        v > 0 for n, _, v in s.metrics()[2]
+        if re.search(r"(refus|reject|limit|overflow)", n) and n.endswith("_total")), \
         "no counter tells of refused connections"
 
 

@@ -1,5 +1,6 @@
-"""A file whose ctime moves while it is sent: metadata alone lets the answer finish, a write ends it, even with the mtime put
-back. The server runs as the files' owner, who gets read leases, or as another user, as in a container with a mounted volume."""
+"""A file whose ctime moves while it is sent: metadata alone lets the answer finish, a write ends it, even with the
+mtime put back. The server runs as the files' owner, who gets read leases, or as another user,
+as in a container with a mounted volume."""
 import mmap
 import os
 import shutil
@@ -10,11 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import Incomplete, Server, Transfer, age, as_nobody, check_error, pattern, same_prefix, tensor, write_by_hand
+from harness import (Incomplete, Server, Transfer, age, as_nobody, check_error, pattern, same_prefix, tensor,
+                     write_by_hand)
 
 ROWS, COLUMNS = 4096, 4096                               # more than the sockets hold
 BYTES = ROWS * COLUMNS
-# What is asked for, and by which headers: one run, the whole file, several ranges, columns (gathered), a rank's file (composed).
+# What is asked for, and by which headers: one run, the whole file, several ranges, columns (gathered),
+# a rank's file (composed).
 TARGETS = [
     ("/models/m/tensors/w", ()),
     ("/models/m/files/model.safetensors", ()),
@@ -105,8 +108,9 @@ def test_overwritten_and_the_mtime_put_back(host, write):
     now = path.stat()
     assert (now.st_mtime_ns, now.st_size) == (before.st_mtime_ns, before.st_size)
     complete, got = tr.finish()
-    assert not complete, f"complete under {tag}, though the file was written to: {same_prefix(got, w.data)} of {len(got)} bytes " \
-                         f"are the old ones, {'all' if got == new else 'not all'} are the new ones"
+    assert not complete, \
+        f"complete under {tag}, though the file was written to: {same_prefix(got, w.data)} of {len(got)} bytes " \
+        f"are the old ones, {'all' if got == new else 'not all'} are the new ones"
     s.wait_for(lambda: s.get("/models/m/tensors/w", {"Range": "bytes=0-9"}).status == 206, "the new bytes are served")
     r = s.get("/models/m/tensors/w")
     assert r.status == 200 and r.body == path.read_bytes()[-BYTES:] and r.etag != tag, r
@@ -127,7 +131,8 @@ def test_real_tools_put_the_mtime_back(host, command):
     subprocess.run(["bash", "-c", command, "-", source, path], check=True, timeout=60)
     assert path.stat().st_mtime_ns == source.stat().st_mtime_ns and path.read_bytes() == source.read_bytes()
     complete, got = tr.finish()
-    assert not complete, f"complete, though the file was written to: {same_prefix(got, raw)} of {len(got)} bytes are the old ones"
+    assert not complete, \
+        f"complete, though the file was written to: {same_prefix(got, raw)} of {len(got)} bytes are the old ones"
 
 
 @pytest.mark.parametrize("target, headers", TARGETS[1:], ids=["file", "ranges", "columns", "rank"])
@@ -218,7 +223,8 @@ def test_running_answers_finish(host, touch):
         if headers:                                       # each answer of several ranges has its own boundary
             assert complete and len(got) == len(body), f"{target} {headers}: {len(got)} bytes"
         else:
-            assert complete and got == body, f"{target}: {len(got)} of {len(body)} bytes, {same_prefix(got, body)} right"
+            assert complete and got == body, \
+                f"{target}: {len(got)} of {len(body)} bytes, {same_prefix(got, body)} right"
 
 
 def test_small_answers_while_metadata_changes_all_the_time(host):

@@ -33,7 +33,8 @@ def unpacked(s):
 
 
 def test_damage_is_found_once(root, start):
-    """Whatever is asked of a damaged stream, and however often: one error, and the stream is unpacked for the first of it."""
+    """Whatever is asked of a damaged stream, and however often:
+    one error, and the stream is unpacked for the first of it."""
     s = start(root)
     href = "/models/damaged.npz/tensors/a"
     first = s.get(href, timeout=300)
@@ -90,7 +91,8 @@ def test_sigterm_while_long_streams_are_unpacked(root, start):
 
 
 def test_sigterm_while_a_matrix_is_read_across_its_columns(root, start):
-    """Each row has an element of every column, and half of the columns are not unpacked any more when their turn comes."""
+    """Each row has an element of every column,
+    and half of the columns are not unpacked any more when their turn comes."""
     s = start(root, "--drain-timeout", DRAIN_S)
     href = "/models/matrix.npz/tensors/a"
     assert s.get(href, [("Range", "bytes=0-0")], timeout=300).body == b"\0"

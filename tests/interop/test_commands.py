@@ -17,7 +17,9 @@ from harness import REPO, Server, age, is_sanitized, tensor, tensord_binary, wri
 COMMANDS = ["serve", "inspect", "plan", "verify", "health"]
 
 # Bytes that act on a terminal, begin a line of their own, are not UTF-8, or turn what stands around them.
-HOSTILE = b"\x1b]0;owned\x07\x1b[31mred\n2026-01-01T00:00:00.000Z error forged\r\x9b2J\xff\xc2\x9b1m\xe2\x80\xaegpj\xe2\x81\xa6\xd8\x9c\xe2\x80\xa8\x7f"
+HOSTILE = (
+    b"\x1b]0;owned\x07\x1b[31mred\n2026-01-01T00:00:00.000Z error forged\r\x9b2J\xff\xc2\x9b1m"
+    b"\xe2\x80\xaegpj\xe2\x81\xa6\xd8\x9c\xe2\x80\xa8\x7f")
 BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}     # UAX 9, section 2
 
 
@@ -127,7 +129,8 @@ def test_logs_do_not_act_on_a_terminal(hostile):
         s.wait_for(lambda: "indexed " in s.stderr() and s.gauge("tensord_models") == 2, "the scan's lines")
         with socket.create_connection(("127.0.0.1", s.port)) as c:
             c.sendall(
-                b"GET /models/%1b%5d0;owned%07%e2%80%ae HTTP/1.1\r\nHost: x\r\nUser-Agent: \xe2\x80\xae\xc2\x9b2J\xff\r\nConnection: close\r\n\r\n"
+                b"GET /models/%1b%5d0;owned%07%e2%80%ae HTTP/1.1\r\nHost: x\r\n"
+                b"User-Agent: \xe2\x80\xae\xc2\x9b2J\xff\r\nConnection: close\r\n\r\n"
             )
             answer = b"".join(iter(lambda: c.recv(65536), b""))
         assert b" 404 " in answer
@@ -192,7 +195,8 @@ def test_progress_does_not_act_on_a_terminal(tmp_path):
 
 
 def test_only_the_escaping_printer_writes_messages():
-    """Standard error of commands is reached through server/terminal.c, and the line of progress, which has controls of its own."""
+    """Standard error of commands is reached through server/terminal.c, and the line of progress,
+    which has controls of its own."""
     for path in sorted((REPO / "server").rglob("*.c")):
         if path.name not in ("terminal.c", "progress.c"):
             text = path.read_text()
@@ -296,7 +300,8 @@ def test_health_says_what_url_it_takes(url, says):
 
 
 def test_health_says_why_it_cannot_connect():
-    """As the C library names the reasons (strerror, gai_strerror). A name with an empty label is not asked for anywhere."""
+    """As the C library names the reasons (strerror, gai_strerror).
+    A name with an empty label is not asked for anywhere."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -347,7 +352,8 @@ def test_mistyped_variables_are_told_at_the_start(tmp_path):
 
 
 def test_a_kubernetes_service_of_the_same_name_is_no_option(tmp_path):
-    """It starts, nothing is taken for an option, and nothing is told; no option has a name that a Service could take."""
+    """It starts, nothing is taken for an option, and nothing is told;
+    no option has a name that a Service could take."""
     with Server(tmp_path, env=SERVICE_LINKS) as s:
         assert s.get("/readyz").status == 200
         assert [t for t in variables_told(s.stderr()) if t[1] not in os.environ] == []

@@ -43,7 +43,8 @@ def srv(made):
 
 
 def raw(tensor):
-    return bytes(tensor.detach().contiguous().view(torch.uint8).reshape(-1).tolist()) if tensor.dim() and tensor.numel() else \
+    return bytes(tensor.detach().contiguous().view(torch.uint8).reshape(-1).tolist()) \
+        if tensor.dim() and tensor.numel() else \
         bytes(tensor.detach().reshape(-1).view(torch.uint8).tolist()) if tensor.numel() else b""
 
 
@@ -161,7 +162,8 @@ def test_an_item_is_as_long_as_the_metadata_says(made, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_single_box_that_is_not_all(tmp_path):
-    """It has the tensor's shape but begins elsewhere: torch leaves what it does not cover as it was, so nobody knows it."""
+    """It has the tensor's shape but begins elsewhere:
+    torch leaves what it does not cover as it was, so nobody knows it."""
     d = tmp_path / "root/d"
     dcp.save({"w": torch.tensor([1., 2, 3, 4])}, checkpoint_id=d, no_dist=True)
     meta = pickle.loads((d / ".metadata").read_bytes())

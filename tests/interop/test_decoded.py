@@ -1,6 +1,6 @@
-"""Tensors that are not stored as they are answered: big-endian ones, deflated ones, HDF5 datasets in chunks. Real writers
-write, tensord serves; every value is compared with what the format's own reader gives, whole, in ranges, in slices, as .npy
-and in a rank file."""
+"""Tensors that are not stored as they are answered: big-endian ones, deflated ones, HDF5 datasets in chunks. Real
+writers write, tensord serves; every value is compared with what the format's own reader gives, whole, in ranges, in
+slices, as .npy and in a rank file."""
 import io
 import json
 import os
@@ -157,7 +157,8 @@ def test_hdf5_in_chunks(tmp_path, libver):
 
 
 def test_hdf5_pages_of_chunks(tmp_path):
-    """So many chunks that fixed and extensible arrays are paged, some pages never written; and B-trees of several levels."""
+    """So many chunks that fixed and extensible arrays are paged, some pages never written;
+    and B-trees of several levels."""
     with h5py.File(tmp_path / "x.h5", "w", libver="latest") as f:
         n = 280_000
         f.create_dataset("fixed", data=values((n,), "u1", 1)[:5000], chunks=(1,), shape=None)
@@ -254,7 +255,8 @@ def test_a_damaged_chunk_is_an_error(tmp_path, kind):
 
 
 def test_damage_behind_the_first_byte_is_told(tmp_path):
-    """An answer that has begun when damage is met breaks off; metric and access log say why, the log which tensor and file."""
+    """An answer that has begun when damage is met breaks off;
+    metric and access log say why, the log which tensor and file."""
     values_of = {name: values((512, 1024), "<f4", seed) for seed, name in enumerate(("a", "b"))}
     (tmp_path / "m").mkdir()
     with h5py.File(tmp_path / "m" / "x.h5", "w") as f:
@@ -498,7 +500,8 @@ def test_torch_of_a_big_endian_host(tmp_path, compression):
 
 
 def test_legacy_torch_is_little_endian_whatever_it_says(tmp_path):
-    """torch writes legacy files in little-endian order on every host, and reads them so, whatever little_endian says."""
+    """torch writes legacy files in little-endian order on every host, and reads them so,
+    whatever little_endian says."""
     torch.save(STATE, tmp_path / "plain.pt", _use_new_zipfile_serialization=False)
     data = (tmp_path / "plain.pt").read_bytes()
     mark = b"little_endian"
@@ -516,8 +519,8 @@ def test_legacy_torch_is_little_endian_whatever_it_says(tmp_path):
 @pytest.mark.parametrize("place", ["hard link", "cache of the Hub"])
 @pytest.mark.parametrize("first", ["p.pt", "p.npz"])
 def test_one_file_that_two_formats_read(tmp_path, place, first):
-    """A zip archive that torch.load and numpy.load both read, under two names that lead to one inode: each name's tensors
-    have their own bytes, whichever is unpacked first."""
+    """A zip archive that torch.load and numpy.load both read, under two names that lead to one inode: each name's
+    tensors have their own bytes, whichever is unpacked first."""
     big, small = torch.full((1 << 20,), 0x41, dtype=torch.uint8), np.full(64, 0x42, "u1")
     torch.save({"x": big}, tmp_path / "source.pt")
     member = io.BytesIO()

@@ -1,4 +1,5 @@
-"""What the documents say of Python: README's example runs, and docs/formats.md names the types that the packages mean."""
+"""What the documents say of Python: README's example runs,
+and docs/formats.md names the types that the packages mean."""
 import json
 import re
 import subprocess

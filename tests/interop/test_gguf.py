@@ -1,4 +1,5 @@
-"""The real gguf package writes, tensord inspects; manifest, metadata and every byte must be as the package reads them."""
+"""The real gguf package writes, tensord inspects;
+manifest, metadata and every byte must be as the package reads them."""
 import json
 import math
 import struct

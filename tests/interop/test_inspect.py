@@ -70,7 +70,8 @@ def inspect(*args):
 
 
 def test_the_table_of_one_file(tmp_path):
-    """It is named in the first line, and so has no column; a name of no length is shown as such; long metadata is cut."""
+    """It is named in the first line, and so has no column; a name of no length is shown as such;
+    long metadata is cut."""
     path = tmp_path / "m/one.safetensors"
     write_by_hand(path, [tensor("", "U8", [7]), tensor("weight", "F32", [2, 3])],
                   metadata={"short": "é" * 98, "long": "é" * 99})
@@ -136,8 +137,8 @@ def test_wrong_usage_is_one_plain_sentence():
 
 
 def test_a_snapshot_of_a_hugging_face_cache(tmp_path):
-    """Its files are symlinks to blobs beside it; it is shown as a server on the cache shows it. Serving it alone is refused
-    with what to do."""
+    """Its files are symlinks to blobs beside it; it is shown as a server on the cache shows it. Serving it alone is
+    refused with what to do."""
     folder = tmp_path / "hub/models--org--name"
     snapshot = folder / "snapshots/c1"
     snapshot.mkdir(parents=True)

@@ -40,8 +40,8 @@ def served(path, tensor, dtype):
     strides = tensor.get("strides")
     if strides is not None:
         strides = [s * dtype.itemsize for s in strides]
-    return np.ndarray(tensor["shape"], dtype, path.read_bytes(), tensor["offset"], strides) if 0 not in tensor["shape"] \
-        else np.empty(tensor["shape"], dtype)
+    return np.ndarray(tensor["shape"], dtype, path.read_bytes(), tensor["offset"], strides) \
+        if 0 not in tensor["shape"] else np.empty(tensor["shape"], dtype)
 
 
 def check(path, tensor, array, compressed=False):

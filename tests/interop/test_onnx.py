@@ -1,5 +1,5 @@
-"""The onnx package writes, tensord inspects and serves: names, types, shapes and every byte must be what onnx.numpy_helper.to_array
-reads, and what onnx.checker refuses is refused."""
+"""The onnx package writes, tensord inspects and serves: names, types, shapes and every byte must be what
+onnx.numpy_helper.to_array reads, and what onnx.checker refuses is refused."""
 import os
 
 import numpy as np
@@ -35,7 +35,7 @@ def check_tensor(server, t, proto, base_dir="", reason=None):
     assert r.status == 200 and r.body == want, t
 
 
-# ---- in the model's own file ------------------------------------------------------------------------------------------------------
+# ---- in the model's own file -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", NUMBERS, ids=[KINDS[kind] for kind in NUMBERS])
@@ -97,7 +97,7 @@ class Net(torch.nn.Module):
         return self.fc(self.norm(self.conv(x)).flatten(1))
 
 
-# ---- in files beside it -----------------------------------------------------------------------------------------------------------
+# ---- in files beside it ----------------------------------------------------------------------------------------------
 
 
 def big_model():
@@ -244,7 +244,7 @@ def test_torch_exports_it(serve):
             got[name]["href"]).body == value.numpy().tobytes(), name
 
 
-# ---- what is refused --------------------------------------------------------------------------------------------------------------
+# ---- what is refused -------------------------------------------------------------------------------------------------
 
 
 def bad_models():
@@ -292,7 +292,8 @@ def test_what_the_checker_refuses_is_refused(tmp_path, name):
 
 
 def test_damage_anywhere_never_crashes(tmp_path):
-    """Every byte changed in turn: refused, or other tensors; where the onnx package and tensord both read it, they agree."""
+    """Every byte changed in turn: refused, or other tensors;
+    where the onnx package and tensord both read it, they agree."""
     data = model(
         [raw("w", TensorProto.FLOAT, [2, 3]),
          typed("d", TensorProto.DOUBLE, [3]),

@@ -1,4 +1,5 @@
-"""parser/pickle/pickle.c beside Python's own unpicklers: the same values and the same verdicts, over all protocols, and nothing is called.
+"""parser/pickle/pickle.c beside Python's own unpicklers:
+the same values and the same verdicts, over all protocols, and nothing is called.
 
 tests/kit/pickle_dump prints what the parser holds. The oracle is Python's unpickler with find_class replaced, so that
 globals become symbols and calls become records there too.

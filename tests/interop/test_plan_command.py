@@ -112,7 +112,8 @@ def test_an_engines_ranks_are_the_servers(srv, root, engine, tp):
 
 
 def test_what_vllms_ranks_have_twice(root):
-    """By hand: norms on every rank, with 4 ranks each key-value head on two; vocabularies are padded from 100 to 128."""
+    """By hand: norms on every rank, with 4 ranks each key-value head on two;
+    vocabularies are padded from 100 to 128."""
     for tp, repeated in ((1, 0), (2, 32 * 2), (4, 3 * 32 * 2 + 2 * 8 * 32 * 2)):
         found = json.loads(good(root, "llama", "--engine", "vllm", "--tp", tp, "--json"))
         assert found["total"]["repeated_bytes"] == repeated and found["total"]["padding_bytes"] == 2 * 28 * 32 * 2
@@ -174,7 +175,8 @@ def test_the_table(root):
 
 
 def test_rules_without_a_tensor_are_told_with_the_cause(root, tmp_path):
-    """A pattern that is mistyped, or earlier rules. People count rules from 1, the field of the JSON is an index from 0."""
+    """A pattern that is mistyped, or earlier rules.
+    People count rules from 1, the field of the JSON is an index from 0."""
     def lines(*patterns):
         rules = [{"match": m, "whole": True} for m in patterns]
         (tmp_path / "plan.json").write_text(json.dumps({"tp_size": 2, "rules": rules}))
@@ -194,7 +196,8 @@ def test_rules_without_a_tensor_are_told_with_the_cause(root, tmp_path):
         'rule 1 of 6 ("nope") is used for no tensor: it matches no tensor\'s name',
         'rule 4 of 6 ("model.norm.*") is used for no tensor: rule 2 ("model.**") takes every tensor that it matches',
         'rule 5 of 6 ("lm_head") is used for no tensor: it matches no tensor\'s name',
-        'rule 6 of 6 ("**.weight") is used for no tensor: rule 3 ("**") and others before it take every tensor that it matches'
+        'rule 6 of 6 ("**.weight") is used for no tensor: rule 3 ("**") and others before it take every tensor '
+        'that it matches'
     ]
 
 
@@ -241,20 +244,20 @@ def test_what_is_refused(root, tmp_path, srv):
 
 @pytest.mark.parametrize("config, tp, says", [
     ({"num_attention_heads": 4, "head_dim": 4}, 1,
-     'self_attn.o_proj.weight": the rule\'s parts, 4 attention heads (num_attention_heads) of 4, are not the 32 elements of its dimension 1'
-     ),
+     'self_attn.o_proj.weight": the rule\'s parts, 4 attention heads (num_attention_heads) of 4, '
+     'are not the 32 elements of its dimension 1'),
     ({"num_key_value_heads": 4, "head_dim": 4}, 2,
-     'self_attn.k_proj.weight": the rule\'s parts, 4 key-value heads (num_key_value_heads) of 4, are not the 8 elements of its dimension 0'
-     ),
+     'self_attn.k_proj.weight": the rule\'s parts, 4 key-value heads (num_key_value_heads) of 4, '
+     'are not the 8 elements of its dimension 0'),
     ({"vocab_size": 101}, 1,
-     'lm_head.weight": the rule\'s parts, 101 rows of the vocabulary (vocab_size), are not the 100 elements of its dimension 0'
-     ),
+     'lm_head.weight": the rule\'s parts, 101 rows of the vocabulary (vocab_size), '
+     'are not the 100 elements of its dimension 0'),
     ({}, 3,
-     'lm_head.weight": 128 rows of the vocabulary (vocab_size), padded to a multiple of 64, along dimension 0 cannot be dealt to 3 ranks'
-     ),
+     'lm_head.weight": 128 rows of the vocabulary (vocab_size), padded to a multiple of 64, along dimension 0 '
+     'cannot be dealt to 3 ranks'),
     ({}, 16,
-     'self_attn.o_proj.weight": 8 attention heads (num_attention_heads) of 4 along dimension 1 cannot be dealt to 16 ranks'
-     ),
+     'self_attn.o_proj.weight": 8 attention heads (num_attention_heads) of 4 along dimension 1 '
+     'cannot be dealt to 16 ranks'),
 ])
 def test_which_number_is_wrong(tmp_path, config, tp, says):
     write_by_hand(tmp_path / "m" / "model.safetensors", llama())
@@ -266,8 +269,8 @@ def test_parts_of_rules_are_told_with_what_is_there(root, tmp_path):
     path = tmp_path / "plan.json"
     rule = {"match": "lm_head.weight", "groups": 5, "parts": [{"count": 10, "unit": 2}, {"unit": 4}, {"unit": 3}]}
     path.write_text(json.dumps({"tp_size": 2, "rules": [rule, {"match": "**"}]}))
-    assert "the rule's parts, 10 units of 2, the other units of 4, the other units of 3 in 5 groups, are not the 100 elements" in refused(
-        root, "llama", "--plan", path)
+    assert "the rule's parts, 10 units of 2, the other units of 4, the other units of 3 in 5 groups, " \
+        "are not the 100 elements" in refused(root, "llama", "--plan", path)
 
 
 def test_what_is_missing_or_differs_is_named(tmp_path):
@@ -277,8 +280,8 @@ def test_what_is_missing_or_differs_is_named(tmp_path):
         write_by_hand(tmp_path / name / "model.safetensors", tensors)
         (tmp_path / name / "config.json").write_text(json.dumps(CONFIG))
     vllm = ("--engine", "vllm", "--tp", 2)
-    assert f'lacks a part beside tensor "{gate}": slot 1, from a tensor like "model.layers.*.mlp.up_proj.weight"' in refused(
-        tmp_path, "lacks", *vllm)
+    assert f'lacks a part beside tensor "{gate}": slot 1, from a tensor like "model.layers.*.mlp.up_proj.weight"' \
+        in refused(tmp_path, "lacks", *vllm)
     assert f'tensors "{gate}", BF16 [48,32], and "{up}", F32 [48,16], cannot be joined' in refused(
         tmp_path, "differs", *vllm)
     write_by_hand(tmp_path / "experts" / "model.safetensors",
@@ -307,7 +310,8 @@ def test_a_model_without_a_checkpoint_says_why(tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "model.safetensors").write_bytes(b"rubbish!")
     message = refused(tmp_path, "m", "--engine", "none", "--tp", 1)
-    assert 'model "m" has no checkpoint that can be read: model.safetensors: ' in message and "tensord inspect DIR" in message
+    assert 'model "m" has no checkpoint that can be read: model.safetensors: ' in message and \
+        "tensord inspect DIR" in message
 
 
 def test_files_of_plans(root, tmp_path):

@@ -1,8 +1,9 @@
-"""Plans of slicing/ beside layouts that are made with torch alone: the same names, types, shapes and bytes on every rank.
+"""Plans of slicing/ beside layouts that are made with torch alone:
+the same names, types, shapes and bytes on every rank.
 
 tests/kit/plan_dump prints the plans; the bytes are put together here from the pieces. The oracles are written from what
-the engines do (narrow, chunk, cat, pad, stack, view and transpose over whole tensors), not from the rules. Every element
-of a model is another number, so that one in a wrong place shows.
+the engines do (narrow, chunk, cat, pad, stack, view and transpose over whole tensors), not from the rules. Every
+element of a model is another number, so that one in a wrong place shows.
 """
 import json
 import math
@@ -695,8 +696,8 @@ def test_config_that_cannot_be_read_is_refused(tmp_path, config, word):
 # ---- nano-vllm ----
 
 class NanoVllm:
-    """What nano-vllm's Qwen3 and its loader do with a checkpoint on one rank, written from what they mean. Any exception is
-    a refusal: there it ends the program."""
+    """What nano-vllm's Qwen3 and its loader do with a checkpoint on one rank, written from what they mean. Any
+    exception is a refusal: there it ends the program."""
 
     PACKED = {
         "q_proj": ("qkv_proj", "q"), "k_proj": ("qkv_proj", "k"), "v_proj": ("qkv_proj", "v"), "gate_proj":
@@ -873,7 +874,8 @@ def test_none_is_everything(tmp_path, tp):
 
 
 def fsdp_oracle(m, t, r):
-    """As DTensor's Shard(0): torch.chunk, nothing for the ranks past its last piece; a tensor without dimensions is whole."""
+    """As DTensor's Shard(0): torch.chunk, nothing for the ranks past its last piece;
+    a tensor without dimensions is whole."""
     out = {}
     for name, w in m.tensors.items():
         chunks = torch.chunk(w, t) if w.ndim > 0 else None
@@ -926,7 +928,8 @@ def test_rules_of_other_dimensions(tmp_path, tp, dim):
 
 @pytest.mark.parametrize("tp", [1, 2, 4])
 def test_rules_gptq(tmp_path, tp):
-    """qweight is packed along its inputs, eight to an I32: 64 inputs are 8 stored; zeros are packed along the outputs."""
+    """qweight is packed along its inputs, eight to an I32: 64 inputs are 8 stored;
+    zeros are packed along the outputs."""
     m = Model()
     m.add("a.qweight", 8, 12, dtype=torch.int32)
     m.add("a.qzeros", 4, 16, dtype=torch.int32)

@@ -1,4 +1,5 @@
-"""torch.export.save writes, tensord inspects and serves: parameters, buffers and constants must be those of torch.export.load."""
+"""torch.export.save writes, tensord inspects and serves:
+parameters, buffers and constants must be those of torch.export.load."""
 import io
 import zipfile
 
@@ -16,7 +17,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 class Net(nn.Module):
-    """Tied weights, a transposed one, a buffer that is saved and one that is not, a constant, an empty one, several types."""
+    """Tied weights, a transposed one, a buffer that is saved and one that is not, a constant,
+    an empty one, several types."""
 
     def __init__(self):
         super().__init__()

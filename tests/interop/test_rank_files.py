@@ -123,7 +123,8 @@ def same(got, want):
     assert sorted(got) == sorted(want)
     for n in want:
         a, b = got[n], want[n].contiguous()
-        assert a.dtype == b.dtype and a.shape == b.shape, f"{n}: {a.dtype} {tuple(a.shape)}, wanted {b.dtype} {tuple(b.shape)}"
+        assert a.dtype == b.dtype and a.shape == b.shape, \
+            f"{n}: {a.dtype} {tuple(a.shape)}, wanted {b.dtype} {tuple(b.shape)}"
         assert a.contiguous().view(torch.uint8).equal(b.view(torch.uint8)), f"{n}: other bytes"
 
 

@@ -33,7 +33,8 @@ def run(*args, env=None, timeout=60):
     err = p.stderr.decode("utf-8", "replace")
     for mark in SANITIZER_MARKS:
         assert mark not in err, f"tensord {' '.join(map(str, args))}: {err[:4000]}"
-    assert p.returncode >= 0, f"tensord {' '.join(map(str, args))} died of signal {signal.Signals(-p.returncode).name}: {err[-3000:]}"
+    assert p.returncode >= 0, \
+        f"tensord {' '.join(map(str, args))} died of signal {signal.Signals(-p.returncode).name}: {err[-3000:]}"
     return p.returncode, p.stdout, err
 
 
@@ -302,7 +303,8 @@ def test_inspect_table_with_wide_and_hostile_names(root, tmp_path):
     path = tmp_path / "esc.safetensors"
     write_by_hand(path, [tensor("\x1b[31mred\x1b[0m\x9b2J", "U8", [1])])
     code, out, err = run("inspect", path)
-    assert code == 0 and b"\x1b" not in out and b"\xc2\x9b" not in out, f"an escape sequence reaches the terminal: {out!r}"
+    assert code == 0 and b"\x1b" not in out and b"\xc2\x9b" not in out, \
+        f"an escape sequence reaches the terminal: {out!r}"
 
 
 def one_line(err):
@@ -458,7 +460,8 @@ def test_verdict(bad_dir, package_verdicts, name):
         assert got == "refuse", f"{name}: {bad_inputs.STRICTER[name]}: accepted: {out[:300]!r}"
     elif verdict != "either":
         assert verdict == package, f"{name}: the table says {verdict}, the package {package}: the table is wrong"
-        assert got == verdict, f"bad input {number}, {name}: inspect {got}s it, the package {package}s it; {err} {out[:300]!r}"
+        assert got == verdict, \
+            f"bad input {number}, {name}: inspect {got}s it, the package {package}s it; {err} {out[:300]!r}"
     if got == "refuse":
         assert one_line(err), f"{name}: one line, please: {err!r}"
         assert str(path) in err or path.name in err, f"{name}: the error does not name the file: {err!r}"

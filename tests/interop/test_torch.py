@@ -1,4 +1,5 @@
-"""The real PyTorch writes, tensord inspects and serves: names, types, shapes, strides and every byte must be torch's own."""
+"""The real PyTorch writes, tensord inspects and serves:
+names, types, shapes, strides and every byte must be torch's own."""
 import collections
 import io
 import json
@@ -243,7 +244,8 @@ def test_what_has_no_bytes_of_its_own_has_a_reason(serve, zipped, protocol, name
 
 
 def jagged(kind):
-    """Of torch.nested, layout jagged: a batch of rows, one with holes (which has lengths), one ragged in its last dimension, a parameter."""
+    """Of torch.nested, layout jagged: a batch of rows, one with holes (which has lengths),
+    one ragged in its last dimension, a parameter."""
     rows = [filled(torch.float16, (n, 3), seed=n) for n in (2, 5, 1)]
     whole = torch.nested.nested_tensor(rows, layout=torch.jagged)
     return {
@@ -632,7 +634,8 @@ class Slotted:
 
 
 class Converted:
-    """As tensors of devices without storages are written: on the CPU, with the type that they get when they are loaded."""
+    """As tensors of devices without storages are written:
+    on the CPU, with the type that they get when they are loaded."""
     def __init__(self, t, dtype):
         self.t, self.dtype = t, dtype
 
@@ -810,7 +813,8 @@ def test_safetensors_come_first(serve):
 
 
 def test_a_bin_is_torchs_by_more_than_its_first_byte(serve):
-    """Whatever torch.save writes is read; what only begins like a pickle, or is one that torch.load refuses, is a plain file."""
+    """Whatever torch.save writes is read; what only begins like a pickle,
+    or is one that torch.load refuses, is a plain file."""
     want = {"w": filled(torch.float32, (3, 3))}
     for zipped, protocol in WRITERS:
         (serve.root / f"m{protocol}{zipped}").mkdir()

@@ -121,8 +121,8 @@ def test_a_log_that_is_not_to_be_trusted(models, tmp_path):
 
 
 def test_a_change_makes_another_file(models, tmp_path):
-    """A byte changed with its mtime restored: the ctime is another, so the record is not of this file, and a server hashes
-    it anew. Only names in a cache can tell."""
+    """A byte changed with its mtime restored: the ctime is another, so the record is not of this file, and a server
+    hashes it anew. Only names in a cache can tell."""
     state = tmp_path / "state"
     serve_until_hashed(models, state)
     path = models / "m" / "model.safetensors"

@@ -1,5 +1,5 @@
-"""Archives by Python's zipfile, NumPy and PyTorch through the zip reader, which .npz files reach alone: what is accepted
-must be the archive that zipfile sees, and what zipfile refuses must be refused."""
+"""Archives by Python's zipfile, NumPy and PyTorch through the zip reader, which .npz files reach alone: what is
+accepted must be the archive that zipfile sees, and what zipfile refuses must be refused."""
 import io
 import random
 import struct
