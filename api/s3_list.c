@@ -110,15 +110,11 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
 
 /* ---- the page ------------------------------------------------------------------------------------------ */
 
-static bool begins_with(const struct td_buffer *text, struct td_text prefix)
-{
-    return text->len >= prefix.len && (prefix.len == 0 || memcmp(text->data, prefix.p, prefix.len) == 0);
-}
-
 /* How much of the key is its common prefix, which ends with the first delimiter after the prefix; 0: it has none. */
 static size_t common_prefix(const struct listing *listing, const struct td_buffer *key)
 {
-    if (listing->delimiter.len == 0 || !begins_with(key, listing->prefix) || key->len == listing->prefix.len)
+    if (listing->delimiter.len == 0 || !td_text_begins(td_buffer_text(key), listing->prefix) ||
+        key->len == listing->prefix.len)
         return 0;
     const char *from = key->data + listing->prefix.len;
     const char *at = memmem(from, key->len - listing->prefix.len, listing->delimiter.p, listing->delimiter.len);
@@ -153,7 +149,7 @@ static bool seek_start(struct page *page)
         return true;
     td_s3_keys_seek(&page->keys, td_buffer_text(after));
     if (td_s3_keys_get(&page->keys, &page->arena, &page->key, &item, &page->err) && page->key.len == after->len &&
-        begins_with(&page->key, (struct td_text){after->data, after->len}))
+        td_text_begins(td_buffer_text(&page->key), td_buffer_text(after)))
         td_s3_keys_next(&page->keys);
     return page->err.code == TD_OK;
 }
@@ -231,7 +227,7 @@ static bool fill_page(struct page *page)
     if (!seek_start(page))
         return false;
     while (td_s3_keys_get(&page->keys, &page->arena, &page->key, &item, &page->err) &&
-           begins_with(&page->key, page->listing->prefix)) {
+           td_text_begins(td_buffer_text(&page->key), page->listing->prefix)) {
         bool is_long = page->contents.len + page->prefixes.len > PAGE_BYTES;
         bool is_late = item.model != NULL && td_clock_ns() > until_ns;
         page->is_truncated = page->count == page->listing->max_keys || (page->count > 0 && (is_long || is_late));

@@ -25,6 +25,11 @@ int td_text_compare(struct td_text a, struct td_text b)
     return order != 0 ? order : (a.len > b.len) - (a.len < b.len);
 }
 
+bool td_text_begins(struct td_text text, struct td_text beginning)
+{
+    return text.len >= beginning.len && (beginning.len == 0 || memcmp(text.p, beginning.p, beginning.len) == 0);
+}
+
 bool td_text_take_char(struct td_text *text, char c)
 {
     if (text->len == 0 || text->p[0] != c)
@@ -37,9 +42,8 @@ bool td_text_take_char(struct td_text *text, char c)
 bool td_text_take(struct td_text *text, const char *word)
 {
     size_t len = strlen(word);
-    if (text->len < len || (len > 0 && memcmp(text->p, word, len) != 0))
+    if (!td_text_begins(*text, td_text_n(word, len)))
         return false;
-    text->p += len;
-    text->len -= len;
+    *text = td_text_n(len == 0 ? text->p : text->p + len, text->len - len); /* NULL + 0 is not defined */
     return true;
 }

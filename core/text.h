@@ -35,6 +35,9 @@ bool td_text_equals_ignore_case(struct td_text text, const char *word);
 /* Compares byte by byte, a prefix before what it begins: the order of every listing. Returns <0, 0 or >0. */
 int td_text_compare(struct td_text a, struct td_text b);
 
+/* Returns whether the text begins with this one. */
+bool td_text_begins(struct td_text text, struct td_text beginning);
+
 /* Takes the character or the word off the text's beginning. Returns false and takes nothing when it begins otherwise.
  */
 bool td_text_take_char(struct td_text *text, char c);
