@@ -16,13 +16,18 @@ static void texts_compare_by_length_and_bytes(void **state)
     text.len = 4; /* borrowed text ends where its length says */
     assert_true(td_text_equals(text, "Rang"));
     assert_int_equal(td_text_of("two").len, 3);
+    assert_true(td_text_compare(TD_TEXT("a"), TD_TEXT("ab")) < 0 && td_text_compare(TD_TEXT("b"), TD_TEXT("ab")) > 0);
+    assert_int_equal(td_text_compare(TD_TEXT("a\0b"), TD_TEXT("a\0b")), 0);
+    assert_true(td_text_begins(TD_TEXT("abc"), TD_TEXT("ab")) && td_text_begins(TD_TEXT("abc"), TD_TEXT("abc")));
+    assert_false(td_text_begins(TD_TEXT("ab"), TD_TEXT("abc")) || td_text_begins(TD_TEXT("abc"), TD_TEXT("b")));
 }
 
 static void an_empty_text_needs_no_pointer(void **state)
 {
     (void)state;
     struct td_text text = {.p = NULL, .len = 0};
-    assert_true(td_text_equals(text, ""));
+    assert_true(td_text_equals(text, "") && td_text_begins(text, text) && td_text_begins(TD_TEXT("a"), text));
+    assert_int_equal(td_text_compare(text, text), 0);
     assert_true(td_text_equals_ignore_case(text, ""));
     assert_false(td_text_equals(text, "a"));
     assert_true(td_text_take(&text, ""));
