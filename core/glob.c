@@ -77,7 +77,7 @@ bool td_glob_match(struct td_text pattern, struct td_text text)
 {
     size_t p = 0;
     size_t t = 0;
-    size_t star = SIZE_MAX; /* the latest '*' seen, and the text.p it has swallowed so far */
+    size_t star = SIZE_MAX; /* the latest '*' seen, and the text it has swallowed so far */
     size_t star_text = 0;
     size_t sets_end = pattern.len; /* past the last ']': no '[' after it need look for its end again and again */
     while (sets_end > 0 && pattern.p[sets_end - 1] != ']')

@@ -319,7 +319,7 @@ static size_t count_entries_at_most(struct td_text text)
 {
     size_t braces = 0;
     const char *end = text.p + text.len;
-    // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): read_header has set the text.p
+    // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): read_header has set the text
     for (const char *p = text.p; (p = memchr(p, '{', (size_t)(end - p))) != NULL; p++)
         braces++;
     size_t room = text.len / SHORTEST_ENTRY_BYTES;
