@@ -1,4 +1,5 @@
-/* An arena: many small allocations that live and die together (a manifest). Never moves what it gave out. */
+/* Arena allocator: many small allocations that are freed together (the tensors and names of a manifest). Memory that an
+ * arena has handed out never moves. Threads: one at a time may allocate. */
 #ifndef TD_CORE_ARENA_H
 #define TD_CORE_ARENA_H
 
@@ -8,51 +9,57 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Why an arena handed out nothing. */
+/* Why an allocation failed: malloc did, the arena's limit is reached, or its budget is. */
 enum td_arena_lack { TD_ARENA_LACKS_MEMORY, TD_ARENA_LACKS_LIMIT, TD_ARENA_LACKS_BUDGET };
 
 struct td_arena {
     struct td_arena_chunk *chunks;
     size_t used_bytes;        /* handed out so far */
-    size_t limit_bytes;       /* 0 = none */
-    struct td_budget *budget; /* NULL, or what its chunks are taken from */
+    size_t limit_bytes;       /* bounds used_bytes; 0: no limit */
+    struct td_budget *budget; /* NULL, or the budget that the chunks are taken from */
     enum td_arena_lack lack;  /* of the latest failure */
-    size_t lacked_bytes;      /* that the budget did not have */
+    size_t lacked_bytes;      /* refused by the budget in the latest failure */
 };
 
-/* limit_bytes bounds the sum of all allocations; 0 means no bound. */
+/* Initialises an empty arena. limit_bytes bounds the sum of all allocations; 0: no limit. */
 void td_arena_init(struct td_arena *arena, size_t limit_bytes);
 
-/* The same with a budget, from which the arena takes what it gets from malloc, and to which it gives that back at its
- * end. The budget is borrowed; NULL: none. */
+/* Does the same with a budget (borrowed; NULL: none). The arena takes from it what it gets from malloc, which is more
+ * than it hands out, and gives that back in td_arena_fini. */
 void td_arena_init_budget(struct td_arena *arena, size_t limit_bytes, struct td_budget *budget);
 
-/* Sets the error for the latest NULL that the arena returned: past its limit TD_FAILED_PRECONDITION, saying what would
- * take so much ("the plan"); else TD_RESOURCE_EXHAUSTED, or as td_budget_refuse. Returns false. */
+/* Sets the error for the latest NULL that the arena returned. `what` names what needs the memory ("the plan"). Errors:
+ * TD_FAILED_PRECONDITION past limit_bytes, as td_budget_refuse past the budget, else TD_RESOURCE_EXHAUSTED. Returns
+ * false. */
 bool td_arena_refuse(const struct td_arena *arena, const char *what, struct td_error *err);
 
+/* Frees all memory that the arena has handed out. The arena is then empty. */
 void td_arena_fini(struct td_arena *arena);
 
-/* What can still be handed out, at least 1; 0 = no bound. */
+/* Returns how many bytes of limit_bytes are left, at least 1. Returns 0 for an arena without a limit. */
 size_t td_arena_left(const struct td_arena *arena);
 
-/* Memory beside the arena that shares its limit: what is claimed, the arena may not hand out, until the caller puts
- * limit_bytes back. False when that much is not left. */
+/* Lowers limit_bytes by `bytes`, for memory outside the arena that counts towards the same limit. The caller restores
+ * limit_bytes when that memory is freed. Returns false and changes nothing unless more than `bytes` are left. Does
+ * nothing and returns true for an arena without a limit. */
 bool td_arena_claim(struct td_arena *arena, size_t bytes);
 
-/* size bytes aligned to 8, which is enough for all that manifests hold, not cleared; NULL when out of memory or past
- * the limit. */
+/* Returns `size` bytes, aligned to 8 and not cleared, that are valid until td_arena_fini. Returns NULL when memory, the
+ * limit or the budget is short (td_arena_refuse). */
 void *td_arena_alloc(struct td_arena *arena, size_t size);
 
-/* count * size bytes, checked. count or size 0 gives a valid pointer. */
+/* Returns room for `count` items of `size` bytes, as td_arena_alloc does; the product is checked for overflow. The
+ * pointer is valid when count or size is 0, too. */
 void *td_arena_array(struct td_arena *arena, size_t count, size_t size);
 
-/* Room for one more item of `size` bytes in an array of count, which has room for *capacity: items itself, or a larger
- * array with what was in it. What is outgrown stays in the arena, at most as much again. NULL: as td_arena_alloc, and
- * nothing has changed. */
+/* Makes room for one more item behind `count` items of `size` bytes. Returns `items` while count < *capacity. Else
+ * returns a copy in an array of twice the capacity (at first 16) and sets *capacity; the old array stays in the arena,
+ * so all old arrays together take at most as much memory again. Returns NULL and changes nothing where td_arena_alloc
+ * would return NULL. */
 void *td_arena_grow(struct td_arena *arena, void *items, size_t count, size_t *capacity, size_t size);
 
-/* A NUL-terminated copy of text[0..len). Byte-aligned: strings do not pad each other. */
+/* Returns a NUL-terminated copy of the text; it is not aligned, so strings take no padding. Returns NULL as
+ * td_arena_alloc does. */
 char *td_arena_strndup(struct td_arena *arena, struct td_text text);
 
 #endif

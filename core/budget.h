@@ -1,5 +1,5 @@
-/* A bound on the memory that several owners take together. What takes memory for as long as it lives (a blob, a layout,
- * an arena, a buffer) holds its share of the budget itself, and gives it back when the memory is freed. Thread-safe. */
+/* Memory budgets: one limit that many owners of memory share. An owner (a blob, a layout, an arena, a buffer) takes
+ * from the budget what it allocates and gives it back when it frees the memory. Thread-safe. */
 #ifndef TD_CORE_BUDGET_H
 #define TD_CORE_BUDGET_H
 
@@ -12,25 +12,28 @@
 struct td_budget {
     _Atomic size_t used_bytes;
     size_t max_bytes;
-    const char *what; /* what takes the memory, for messages: "the rank files". Static */
-    /* NULL, or frees something that is kept only because there was room; false when there is nothing. Set once, before
-     * the budget is shared. */
+    const char *what; /* names the users of the memory in messages: "the rank files". Static */
+    /* NULL, or a function that drops one item of a cache whose items take memory from the budget. Returns false when it
+     * has nothing to drop. Set once, before threads share the budget; called by any thread that takes. */
     bool (*make_room)(void *context);
     void *context;
 };
 
+/* Initialises a budget of max_bytes without make_room. */
 void td_budget_init(struct td_budget *budget, size_t max_bytes, const char *what);
 
-/* Takes so many bytes, if they are left or room can be made for them. Of no budget (NULL) there is always enough. */
+/* Takes `bytes`, after calls of make_room while they do not fit. Returns false and takes nothing when they do not fit.
+ * budget NULL: returns true, there is no limit. */
 bool td_budget_take(struct td_budget *budget, size_t bytes);
 
-/* Gives back what was taken. NULL is fine. */
+/* Gives back bytes that were taken. budget NULL: does nothing. */
 void td_budget_give(struct td_budget *budget, size_t bytes);
 
-/* Sets the error for bytes that could not be taken: TD_RESOURCE_EXHAUSTED, or TD_FAILED_PRECONDITION for more than all
- * there are. Returns false. */
+/* Sets the error for bytes that td_budget_take refused: TD_FAILED_PRECONDITION when they are more than max_bytes, else
+ * TD_RESOURCE_EXHAUSTED (try again later). Returns false. */
 bool td_budget_refuse(const struct td_budget *budget, size_t bytes, struct td_error *err);
 
+/* Returns how many bytes are taken at the moment. */
 size_t td_budget_used(const struct td_budget *budget);
 
 #endif

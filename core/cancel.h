@@ -1,4 +1,4 @@
-/* Cancellation: work that takes long asks now and then whether anybody still waits for its result. */
+/* Cancellation: long work asks now and then whether anybody still waits for its result. */
 #ifndef TD_CORE_CANCEL_H
 #define TD_CORE_CANCEL_H
 
@@ -6,11 +6,12 @@
 #include <stddef.h>
 
 struct td_cancel {
-    bool (*is_asked)(void *context); /* quick; may be called by any thread that works for the same request */
+    /* Returns whether the work should stop. Quick; called by any thread that works for the same request. */
+    bool (*is_asked)(void *context);
     void *context;
 };
 
-/* Returns whether the work can stop. NULL: it cannot be cancelled. */
+/* Returns whether the work should stop. cancel NULL: returns false, the work cannot be cancelled. */
 static inline bool td_cancel_is_asked(const struct td_cancel *cancel)
 {
     return cancel != NULL && cancel->is_asked(cancel->context);

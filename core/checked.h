@@ -1,5 +1,5 @@
-/* Checked unsigned arithmetic for sizes and offsets that come from files and requests.
- * Each returns false on overflow and leaves *out alone. */
+/* Checked unsigned arithmetic for sizes and offsets that come from files and requests. Each function returns false on
+ * overflow and does not change *out. */
 #ifndef TD_CORE_CHECKED_H
 #define TD_CORE_CHECKED_H
 
@@ -43,7 +43,7 @@ static inline bool td_mul_size(size_t a, size_t b, size_t *out)
     return true;
 }
 
-/* True when [off, off+len) lies within [0, size). */
+/* Returns whether [off, off+len) lies within [0, size). */
 static inline bool td_range_within(uint64_t off, uint64_t len, uint64_t size)
 {
     return off <= size && len <= size - off;

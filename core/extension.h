@@ -1,13 +1,13 @@
-/* Extensions of file names. Pure. */
+/* Extensions of file names. */
 #ifndef TD_CORE_EXTENSION_H
 #define TD_CORE_EXTENSION_H
 
 #include <stdbool.h>
 
-/* Whether the name is something and then this extension (".bin"); the extension alone is a name without one. */
+/* Returns whether the name ends in this extension (".bin") with at least one character before it. */
 bool td_has_extension(const char *name, const char *extension);
 
-/* The same in any case (ASCII). */
+/* Does the same and ignores the case of ASCII letters. */
 bool td_has_extension_any_case(const char *name, const char *extension);
 
 #endif

@@ -1,6 +1,6 @@
-/* Globs over names: `*` and `?` match any characters, '/' and '.' too; `[abc]`, `[a-z]`, `[!a]`; `\` quotes,
- * but in a set it is itself. A `[` without its `]` is itself.
- * Bytewise except that `?` and a set take one whole UTF-8 character's bytes. Time is at most pattern x text. */
+/* Glob patterns over names. `*` matches any text and `?` any character, '/' and '.' included. `[abc]`, `[a-z]`, `[!a]`
+ * and `[^a]` match one character of a set. `\` quotes the next character, but stands for itself within a set. A `[`
+ * without a `]` stands for itself. A character is a UTF-8 sequence, or one byte that is not UTF-8. */
 #ifndef TD_CORE_GLOB_H
 #define TD_CORE_GLOB_H
 
@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Returns whether the pattern matches the whole text. Takes time proportional to pattern.len * text.len at most. */
 bool td_glob_match(struct td_text pattern, struct td_text text);
 
 #endif

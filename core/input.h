@@ -1,6 +1,6 @@
-/* A bounded, random-access, read-only input: what a parser sees instead of a path, a descriptor or a mapping.
- * Every read copies into the caller's memory, so a file that changes or shrinks meanwhile can neither raise a
- * signal nor be seen in two versions by one check (no double fetch); an I/O error is an error, not a crash. */
+/* A bounded, random-access, read-only input: a parser reads from it and never sees a path, a descriptor or a mapping.
+ * Every read copies into the caller's memory. So a file that shrinks meanwhile raises no signal, and a file that
+ * changes meanwhile cannot change a value between its check and its use (no double fetch). */
 #ifndef TD_CORE_INPUT_H
 #define TD_CORE_INPUT_H
 
@@ -12,34 +12,37 @@
 
 struct td_input {
     uint64_t size_bytes;
-    /* Copies len bytes at off to out; all or an error. [off, off+len) lies within size_bytes. */
+    /* Copies all len bytes at off to out, or fails. The caller has checked [off, off+len) against size_bytes. */
     bool (*read)(const void *context, uint64_t off, void *out, size_t len, struct td_error *err);
     const void *context;
 };
 
-/* Reads len bytes at off, checked against size_bytes: past the end is TD_INVALID_ARGUMENT at `off`. */
+/* Copies len bytes at off to out. Errors: TD_INVALID_ARGUMENT with position off when [off, off+len) passes the end, and
+ * those of the input. */
 bool td_input_read(const struct td_input *input, uint64_t off, void *out, size_t len, struct td_error *err);
 
-/* An input over bytes[0..len), which must outlive it (tests, fuzz targets). */
+/* Returns an input over bytes[0..len), which must outlive it. */
 struct td_input td_input_memory(const void *bytes, size_t len);
 
-/* A part of an input as an input of its own: a file within an archive. Positions in its errors count from its start;
- * td_error_shift moves them. The window and the outer input must outlive the input made of them. */
+/* A part of an input that serves as an input itself: a file within an archive. Positions in errors count from its start
+ * (td_error_shift adds the offset). The window and the outer input must outlive the inner input. */
 struct td_window {
     const struct td_input *outer;
     uint64_t off;
 };
 
-/* Fills *window with [off, off+len) of outer and *input with what reads through it. False (and an error) when that
- * is not within outer. */
+/* Sets *window to [off, off+len) of outer, and *input to an input that reads through it. Errors: TD_INVALID_ARGUMENT
+ * with position off when the range passes the end of outer. */
 bool td_input_window(const struct td_input *outer, uint64_t off, uint64_t len, struct td_window *window,
                      struct td_input *input, struct td_error *err);
 
-/* Reads len bytes at off into memory of its own (free(); never NULL, len 0 too), at most limit_bytes. */
+/* Reads len bytes at off into new memory, which the caller frees with free(). Returns NULL on failure only, not for len
+ * 0. Errors: TD_INVALID_ARGUMENT past the end, TD_RESOURCE_EXHAUSTED when len is above limit_bytes or memory is short,
+ * and those of the input. */
 uint8_t *td_input_load(const struct td_input *input, uint64_t off, uint64_t len, uint64_t limit_bytes,
                        struct td_error *err);
 
-/* Little-endian loads; the only place that reads integers out of file bytes. */
+/* Return the little-endian integer at p, which need not be aligned. */
 static inline uint16_t td_load_le16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)p[1] << 8);

@@ -1,8 +1,8 @@
-/* JSON (RFC 8259): a pull reader over a bounded text, and string writing.
+/* JSON (RFC 8259): a pull reader over a bounded text, and functions that write strings and numbers.
  *
- * The reader exists because cJSON holds numbers as doubles, recurses on nesting and cuts strings at an escaped
- * NUL. This one keeps 64-bit integers exact, uses no recursion and no heap, runs in time linear in the text, and
- * refuses what strict readers refuse: bad UTF-8, lone surrogates, raw control bytes, anything after the value. */
+ * The reader exists because cJSON holds numbers as doubles, recurses on nesting and cuts strings at an escaped NUL.
+ * This reader keeps 64-bit integers exact, uses no recursion and no heap, and takes time linear in the text. It refuses
+ * bad UTF-8, lone surrogates, raw control bytes and anything behind the value. Threads: one per reader. */
 #ifndef TD_CORE_JSON_H
 #define TD_CORE_JSON_H
 
@@ -17,79 +17,84 @@
 enum { TD_JSON_MAX_DEPTH = 128 }; /* serde_json's recursion limit, which safetensors inherits */
 
 enum td_json_token {
-    TD_JSON_ERROR, /* see the td_error given to init; every later call repeats it */
+    TD_JSON_ERROR, /* the td_error given to td_json_init says why; all later tokens are this one */
     TD_JSON_OBJECT_BEGIN,
     TD_JSON_OBJECT_END,
     TD_JSON_ARRAY_BEGIN,
     TD_JSON_ARRAY_END,
-    TD_JSON_KEY, /* its colon is consumed too */
+    TD_JSON_KEY, /* with its colon */
     TD_JSON_STRING,
     TD_JSON_NUMBER,
     TD_JSON_TRUE,
     TD_JSON_FALSE,
     TD_JSON_NULL,
-    TD_JSON_END, /* the whole text was one value */
+    TD_JSON_END, /* the text ends behind its one value */
 };
 
 struct td_json {
-    struct td_text text;     /* borrowed */
-    uint64_t base;           /* added to positions in errors: where the text begins in its file */
-    size_t pos;              /* next byte to read */
-    size_t start;            /* where the latest token begins */
-    size_t value, value_len; /* the latest KEY/STRING (between the quotes, still escaped) or NUMBER */
-    bool escaped;            /* that string holds a backslash */
-    uint8_t expect;
-    unsigned depth;
-    uint64_t is_array[TD_JSON_MAX_DEPTH / 64];
+    struct td_text text;                       /* borrowed */
+    uint64_t base;                             /* where the text begins in its file; added to positions in errors */
+    size_t pos;                                /* next byte to read */
+    size_t start;                              /* where the latest token begins */
+    size_t value, value_len;                   /* the latest KEY/STRING (between the quotes, still escaped) or NUMBER */
+    bool escaped;                              /* the latest KEY/STRING holds a backslash */
+    uint8_t expect;                            /* what may follow; the reader's own */
+    unsigned depth;                            /* of objects and arrays that are open */
+    uint64_t is_array[TD_JSON_MAX_DEPTH / 64]; /* a bit for each of them */
     struct td_error *err;
 };
 
-/* Starts reading text[0..len), which must outlive the reader. Faults are reported in *err at base + position. */
+/* Starts reading the text, which must outlive the reader. All functions below report faults in *err as
+ * TD_INVALID_ARGUMENT, at base + the position in the text; err may be NULL. */
 void td_json_init(struct td_json *json, struct td_text text, uint64_t base, struct td_error *err);
 
+/* Reads the next token. Returns TD_JSON_ERROR at a fault. */
 enum td_json_token td_json_next(struct td_json *json);
 
-/* Reads one token and requires it to be `wanted`; `what` names it in the error ("an object"). */
+/* Reads the next token. Returns whether it is `wanted`; else sets an error, in which `what` names what is wanted ("an
+ * object"). */
 bool td_json_expect(struct td_json *json, enum td_json_token wanted, const char *what);
 
-/* Passes over one whole value. */
+/* Skips one value with everything in it, or a key with its value. Returns false at a fault, or when the text ends. */
 bool td_json_skip(struct td_json *json);
 
-/* Decodes the latest KEY or STRING into out (capacity bytes): UTF-8, NUL-terminated, length in *len. An escaped
- * NUL is refused, so a C string is never a truncated name. value_len + 1 bytes always suffice. */
+/* Decodes the latest KEY or STRING to out (capacity bytes; value_len + 1 always suffice) as UTF-8 with a NUL, and sets
+ * *len to its length without that NUL. Fails when it is longer, or holds an escaped NUL: a C string would cut it. */
 bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *len);
 
-/* Returns the latest KEY or STRING as it stands in the text, between its quotes and still escaped, or the latest
- * NUMBER. */
+/* Returns the latest NUMBER, or the latest KEY or STRING between its quotes and still escaped, as it stands in the text
+ * (borrowed). */
 static inline struct td_text td_json_raw(const struct td_json *json)
 {
     return td_text_n(json->text.p + json->value, json->value_len);
 }
 
-/* True when the latest KEY or STRING decodes to exactly this UTF-8 text. */
+/* Return whether the latest KEY or STRING, decoded, is this UTF-8 text. */
 bool td_json_equals(const struct td_json *json, const char *text);
 bool td_json_equals_n(const struct td_json *json, struct td_text text);
 
-/* The latest NUMBER as an exact unsigned integer; false (and an error) for a sign, a fraction, an exponent or
- * anything past 2^64-1. */
+/* Sets *out to the latest NUMBER. Fails for a sign, a fraction, an exponent or more than 2^64-1. */
 bool td_json_u64(struct td_json *json, uint64_t *out);
 
-/* Records a fault at the latest token. Returns false. */
+/* Records a fault at the latest token; the reader then stops. Returns false. */
 bool td_json_fail(struct td_json *json, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same for the latest KEY: "unknown key "x"; KNOWN". `known` says what is right. */
+/* Records that the latest KEY is unknown: `unknown key "x"; KNOWN`, where `known` says which keys are right. Returns
+ * false. */
 bool td_json_unknown_key(struct td_json *json, const char *known);
 
-/* Appends text[0..len), one JSON value, to out without insignificant whitespace and otherwise byte for byte,
- * so numbers keep every digit. Returns false (out is then rubbish) when it is not JSON. */
+/* Appends the text, one JSON value, to out without insignificant whitespace and otherwise byte for byte, so numbers
+ * keep every digit. Errors (the contents of out are then undefined): TD_INVALID_ARGUMENT with the position when the
+ * text is not JSON, TD_RESOURCE_EXHAUSTED. */
 bool td_json_minify(struct td_text text, struct td_buffer *out, struct td_error *err);
 
-/* Appends text[0..len) as a JSON string with quotes. The text must be UTF-8; DEL and controls are escaped. */
+/* Append the text, which must be UTF-8, as a JSON string in quotes. Quotes, backslashes, DEL and controls are
+ * escaped. */
 void td_json_write_string(struct td_buffer *out, struct td_text text);
 void td_json_write_cstring(struct td_buffer *out, const char *text);
 
-/* Appends a number as td_write_decimal spells it. JSON has no word for the others, so "NaN", "Infinity" and "-Infinity"
- * are strings. */
+/* Appends a number as td_write_decimal does. JSON has no spelling for values that are not finite, so those become the
+ * strings "NaN", "Infinity" and "-Infinity". */
 void td_json_write_real(struct td_buffer *out, double value, bool single);
 
 #endif

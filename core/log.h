@@ -1,5 +1,5 @@
-/* Log lines for operators on standard error: `2026-01-02T03:04:05.678Z info  message`. One write per line;
- * control bytes are escaped, so a hostile name cannot forge a line. Safe from any thread. */
+/* Log lines for operators on standard error: `2026-01-02T03:04:05.678Z info message`. Each line is one write(2).
+ * Control bytes are escaped, so a hostile name cannot forge a line. Thread-safe. */
 #ifndef TD_CORE_LOG_H
 #define TD_CORE_LOG_H
 
@@ -7,12 +7,13 @@
 
 enum td_log_level { TD_LOG_ERROR, TD_LOG_WARN, TD_LOG_INFO, TD_LOG_DEBUG };
 
-/* Lines above this level are dropped; TD_LOG_INFO at start. */
+/* Sets the most detailed level that is written. The level at start is TD_LOG_INFO. */
 void td_log_set_level(enum td_log_level level);
 
-/* "error", "warn", "info" or "debug". */
+/* Sets *level to the level with this name: "error", "warn", "info" or "debug". Returns false for any other name. */
 bool td_log_parse_level(const char *name, enum td_log_level *level);
 
+/* Writes a line of this level. The message is cut to 1,023 bytes. */
 void td_log(enum td_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -8,18 +8,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Length in bytes (1-4) of the well-formed sequence at p, or 0 when the bytes there are not UTF-8. */
+/* Returns the length in bytes (1 to 4) of the well-formed sequence that p[0..len) begins with, or 0 when there is
+ * none. */
 size_t td_utf8_sequence(const uint8_t *p, size_t len);
 
-/* True when all of p[0..len) is well-formed UTF-8. */
+/* Returns whether all of p[0..len) is well-formed UTF-8. */
 bool td_utf8_valid(const void *p, size_t len);
 
-/* Copies p[0..len) to out (capacity bytes, NUL-terminated, cut when too long, never within a sequence), with
- * controls, DEL, bidirectional controls, separators of lines and bytes that are not UTF-8 written as \xNN: safe for
- * terminals, logs and JSON strings. */
+/* Copies the text to out (capacity bytes) for terminals, logs and JSON strings. Writes controls, DEL, bidirectional
+ * controls, line and paragraph separators and bytes that are not UTF-8 as \xNN. The result is UTF-8 with a NUL, and cut
+ * where it is too long, but not within a sequence or an escape of one. */
 void td_utf8_escape(struct td_text p, char *out, size_t capacity);
 
-/* Writes code point cp (<= 0x10FFFF, no surrogate) to out[4]; returns its length. */
+/* Writes the code point (at most 0x10FFFF, no surrogate) as UTF-8, without a NUL. Returns the number of bytes
+ * written. */
 size_t td_utf8_encode(uint32_t cp, char out[4]);
 
 #endif
