@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "parser/hdf5/hdf5.h"
 #include "parser/zip/zip.h"
+#include "parser/zip/zip_unpack.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

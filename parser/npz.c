@@ -2,6 +2,7 @@
 
 #include "parser/npy.h"
 #include "parser/zip/zip.h"
+#include "parser/zip/zip_unpack.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

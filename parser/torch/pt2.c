@@ -6,6 +6,7 @@
 #include "parser/names.h"
 #include "parser/torch/torch.h"
 #include "parser/zip/zip.h"
+#include "parser/zip/zip_unpack.h"
 
 #include <inttypes.h>
 #include <stdio.h>

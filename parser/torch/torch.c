@@ -7,6 +7,7 @@
 #include "parser/torch/torch_legacy.h"
 #include "parser/torch/torch_walk.h"
 #include "parser/zip/zip.h"
+#include "parser/zip/zip_unpack.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,23 +1,21 @@
+#include "parser/zip/zip.h"
+
+#include "parser/zip/zip_directory.h"
+#include "parser/zip/zip_end.h"
+#include "parser/zip/zip_local.h"
 #include "parser/zip/zip_reader.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-bool td_zip_no_memory(const struct td_zip_reader *r)
-{
-    (void)td_error_set(r->err, TD_RESOURCE_EXHAUSTED,
-                       "out of memory: the zip directory needs more than one file's limit, or than there is");
-    return false;
-}
-
 static struct td_text entry_name(const void *context, size_t i)
 {
     const struct td_zip_entry *entries = context;
-    return (struct td_text){.p = entries[i].name, .len = entries[i].name_len};
+    return td_text_n(entries[i].name, entries[i].name_len);
 }
 
-/* Folders go, and names are sorted. */
+/* Fills *zip: drops folders, sorts the names and refuses a name that occurs twice. */
 static bool finish(struct td_zip_reader *r, struct td_zip *zip)
 {
     size_t count = 0;
@@ -42,7 +40,8 @@ static bool finish(struct td_zip_reader *r, struct td_zip *zip)
     return true;
 }
 
-/* Loads the directory, once it is known to fit: with what is made of it, for which the arena leaves room. */
+/* Loads the directory after checking that it fits. Lowers the arena's limit by the scratch that the directory needs, so
+ * that entries and scratch together stay within the limit. */
 static bool load_directory(struct td_zip_reader *r)
 {
     if (r->directory_bytes > r->limits->max_header_bytes) {
@@ -56,7 +55,7 @@ static bool load_directory(struct td_zip_reader *r)
     if (most != 0 && (limit == 0 || limit > most))
         limit = most;
     if (limit != 0) {
-        /* the directory itself, and 40 bytes of scratch for each record of 46 or more */
+        /* the directory itself, and 40 bytes of scratch for each record, which has 46 bytes or more */
         uint64_t scratch = 2 * r->directory_bytes + TD_ZIP_LOCAL_BYTES + UINT16_MAX;
         if (limit <= r->arena->used_bytes || limit - r->arena->used_bytes <= scratch)
             return td_zip_no_memory(r);
@@ -85,7 +84,7 @@ bool td_zip_read(struct td_zip *zip, const struct td_input *input, const struct 
 static struct td_text by_name(const void *context, size_t i)
 {
     struct td_zip_entry *const *entries = context;
-    return (struct td_text){.p = entries[i]->name, .len = entries[i]->name_len};
+    return td_text_n(entries[i]->name, entries[i]->name_len);
 }
 
 const struct td_zip_entry *td_zip_find(const struct td_zip *zip, struct td_text name)
@@ -122,7 +121,7 @@ bool td_zip_check_case(const struct td_zip *zip, struct td_error *err)
     struct td_order *order = malloc((zip->count + 1) * sizeof *order);
     if (order == NULL)
         return td_error_no_memory(err);
-    for (size_t i = 0; i < zip->count; i++) /* names share their beginnings: a key would decide nothing */
+    for (size_t i = 0; i < zip->count; i++) /* names share their beginnings, so a key would decide nothing */
         order[i] = (struct td_order){.key = 0, .index = i};
     bool ok = td_order_sort(order, zip->count, by_folded_name, zip, err);
     for (size_t i = 1; ok && i < zip->count; i++) {

@@ -1,4 +1,4 @@
-#include "parser/zip/zip_reader.h"
+#include "parser/zip/zip_directory.h"
 
 #include "core/utf8.h"
 
@@ -10,7 +10,7 @@
 
 enum {
     CENTRAL_BYTES = 46,
-    VERSION_MAX = 63,         /* 6.3, as in zipfile: a later one may mean what we do not know */
+    VERSION_MAX = 63,         /* 6.3, as in zipfile: later versions may have unknown features */
     DEFLATE_MAX_RATIO = 1032, /* 258 bytes from two bits, RFC 1951 */
     METHOD_STORED = 0,
     METHOD_DEFLATED = 8,
@@ -119,7 +119,7 @@ struct td_zip_central td_zip_load_central(const uint8_t *p)
     };
 }
 
-/* Reads the record at p, which is complete, into *e. */
+/* Reads the complete record at p, which stands at `pos` of the archive, into *e. */
 static bool read_central(const struct td_zip_reader *r, const uint8_t *p, uint64_t pos, struct td_zip_entry *e)
 {
     struct td_zip_central c = td_zip_load_central(p);

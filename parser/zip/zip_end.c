@@ -1,4 +1,4 @@
-#include "parser/zip/zip_reader.h"
+#include "parser/zip/zip_end.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,8 +9,9 @@ enum { END_BYTES = 22, LOCATOR64_BYTES = 20, END64_BYTES = 56, COMMENT_MAX_BYTES
 #define END64_SIGNATURE UINT32_C(0x06064b50)
 #define LOCATOR64_SIGNATURE UINT32_C(0x07064b50)
 
-/* The zip64 record's values, where the end record refers to it. Each field of the end record must be the same or say
- * that it is too small for the value. */
+/* Reads the zip64 end record that the locator names and takes its values. Each field of the end record `end` must have
+ * the same value or all bits set, which says that the value does not fit. Sets *records_at to where the zip64 record
+ * begins. */
 static bool read_end64(struct td_zip_reader *r, const uint8_t *end, uint64_t locator_at, const uint8_t *locator,
                        uint64_t *records_at)
 {
@@ -46,11 +47,11 @@ static bool read_end64(struct td_zip_reader *r, const uint8_t *end, uint64_t loc
     return true;
 }
 
-/* Takes the end record at end_at, and the zip64 one before it if there is one. */
+/* Reads the end record, which stands at end_at, and the zip64 end record before it if there is one. */
 static bool read_end_records(struct td_zip_reader *r, const uint8_t *end, uint64_t end_at)
 {
     uint8_t locator[LOCATOR64_BYTES];
-    uint64_t records_at = end_at; /* the first of them */
+    uint64_t records_at = end_at; /* of the first end record */
     bool has_locator = false;
     if (end_at >= LOCATOR64_BYTES) {
         if (!td_input_read(r->input, end_at - LOCATOR64_BYTES, locator, sizeof locator, r->err))
@@ -76,7 +77,8 @@ static bool read_end_records(struct td_zip_reader *r, const uint8_t *end, uint64
     return true;
 }
 
-/* What a download or a disk cut short still begins as an archive does. */
+/* Reports that there is no end record. A file that begins like an archive was cut short by a download or a full disk.
+ */
 static bool refuse_without_end(const struct td_zip_reader *r)
 {
     uint8_t head[4] = {0};
@@ -88,8 +90,8 @@ static bool refuse_without_end(const struct td_zip_reader *r)
                            : "no zip archive: it has no end record (PK\\5\\6)");
 }
 
-/* The last PK\5\6 is the end record: all readers look for it from the end. Its comment must then end the file, so a
- * comment that holds another one is refused. */
+/* The last PK\5\6 is the end record, because all readers search from the end. The record's comment must end the file,
+ * so an archive whose comment holds PK\5\6 is refused. */
 bool td_zip_find_end(struct td_zip_reader *r)
 {
     uint64_t size = r->input->size_bytes;

@@ -1,6 +1,7 @@
-#include "parser/zip/zip_reader.h"
+#include "parser/zip/zip_local.h"
 
 #include "core/checked.h"
+#include "parser/zip/zip_directory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 #define DESCRIPTOR_SIGNATURE UINT32_C(0x08074b50)
 
-/* What is read of local headers counts as the directory does. */
+/* Counts bytes of local headers. Their sum has the same limit as the directory. */
 static bool count_local(struct td_zip_reader *r, const struct td_zip_entry *e, uint64_t bytes)
 {
     r->local_bytes += bytes;
@@ -19,7 +20,7 @@ static bool count_local(struct td_zip_reader *r, const struct td_zip_entry *e, u
     return false;
 }
 
-/* The sizes of a local header: its own, or those of its zip64 field where they do not fit. */
+/* Reads the sizes in r->local: its own fields, or those of its zip64 field for sizes that do not fit. */
 static bool read_local_sizes(struct td_zip_reader *r, const struct td_zip_entry *e, uint64_t *stored_bytes,
                              uint64_t *size_bytes)
 {
@@ -45,12 +46,14 @@ static bool read_local_sizes(struct td_zip_reader *r, const struct td_zip_entry 
                              e->name, extra_len);
 }
 
-/* Where a descriptor follows, a local header may leave CRC and sizes at 0. */
+/* Returns whether a value of the local header matches the directory. When a descriptor follows, CRC and sizes may be 0.
+ */
 static bool local_agrees(uint64_t local, uint64_t central, uint16_t flags)
 {
     return local == central || (local == 0 && (flags & TD_ZIP_FLAG_DESCRIPTOR) != 0);
 }
 
+/* Compares the local header in r->local with the directory. */
 static bool check_local(struct td_zip_reader *r, const struct td_zip_entry *e, const struct td_zip_central *c)
 {
     const uint8_t *local = r->local;
@@ -77,7 +80,8 @@ static bool check_local(struct td_zip_reader *r, const struct td_zip_entry *e, c
     return true;
 }
 
-/* As td_input_read, with a little of what follows: a descriptor and the local header behind it are read at once. */
+/* Reads as td_input_read does, through the buffer r->near: one read then serves a descriptor and the local header that
+ * follows. */
 static bool read_near(struct td_zip_reader *r, uint64_t off, void *out, size_t len)
 {
     if (len > sizeof r->near || !td_range_within(off, len, r->input->size_bytes))
@@ -95,7 +99,7 @@ static bool read_near(struct td_zip_reader *r, uint64_t off, void *out, size_t l
     return true;
 }
 
-/* Reads a member's local header to r->local, which has room for it. It must lie before `end`. */
+/* Reads a member's local header into r->local, which has room for it. The header must lie before `end`. */
 static bool read_local(struct td_zip_reader *r, const struct td_zip_entry *e, uint64_t end)
 {
     uint64_t bytes = TD_ZIP_LOCAL_BYTES + (uint64_t)e->name_len;
@@ -114,8 +118,8 @@ static bool read_local(struct td_zip_reader *r, const struct td_zip_entry *e, ui
     return true;
 }
 
-/* What lies between a member's data and what follows it, `len` bytes, is its descriptor, in one of four forms: with or
- * without signature, with sizes of four or eight bytes. */
+/* Checks the `len` bytes at `at` between a member's data and the next member. They are the member's descriptor, which
+ * has four forms: with or without signature, with sizes of four or eight bytes. Without a descriptor len must be 0. */
 static bool check_descriptor(struct td_zip_reader *r, const struct td_zip_entry *e, const struct td_zip_central *c,
                              uint64_t at, uint64_t len)
 {
@@ -142,7 +146,8 @@ static bool check_descriptor(struct td_zip_reader *r, const struct td_zip_entry 
     return true;
 }
 
-/* One member, whose local header must begin at *next. What follows it begins at `end`; *next is set to that. */
+/* Checks one member and sets its offset. The local header must begin at *next, and the next member or the directory
+ * begins at `end`. Sets *next to `end`. */
 static bool place_member(struct td_zip_reader *r, size_t index, uint64_t end, uint64_t *next)
 {
     struct td_zip_entry *e = &r->entries[index];

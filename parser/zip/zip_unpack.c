@@ -1,4 +1,4 @@
-#include "parser/zip/zip.h"
+#include "parser/zip/zip_unpack.h"
 
 #include "core/checked.h"
 
@@ -9,7 +9,7 @@
 
 enum { INFLATE_CHUNK_BYTES = 8192 };
 
-/* zlib's memory is ours: what it takes is counted and may fail like any other. */
+/* zlib allocates through these, so tests can count its memory and make it fail like any other. */
 static voidpf inflate_alloc(voidpf opaque, uInt count, uInt size)
 {
     (void)opaque;
@@ -28,11 +28,11 @@ struct unpacking {
     const struct td_zip_entry *entry;
     struct td_error *err;
     z_stream stream;
-    uint64_t read_bytes; /* of the stored ones */
+    uint64_t read_bytes; /* stored bytes read so far */
     uint8_t chunk[INFLATE_CHUNK_BYTES];
 };
 
-/* Gives the stream more bytes, if there are any. */
+/* Gives the stream the next stored bytes; none when all are read. */
 static bool refill(struct unpacking *u)
 {
     uint64_t left = u->entry->stored_bytes - u->read_bytes;
@@ -52,7 +52,7 @@ static bool damaged(const struct unpacking *u, const char *how)
                        how);
 }
 
-/* Unpacks out_len bytes; *ended tells whether the stream ended there. */
+/* Unpacks out_len bytes to out. Sets *ended when the stream has ended. */
 static bool unpack(struct unpacking *u, uint8_t *out, size_t out_len, bool *ended)
 {
     size_t done = 0;
@@ -76,7 +76,7 @@ static bool unpack(struct unpacking *u, uint8_t *out, size_t out_len, bool *ende
     return done == out_len || damaged(u, "unpack to fewer than the directory says");
 }
 
-/* All is unpacked: the stream must end here, with the last of the stored bytes. */
+/* Checks, once all bytes are unpacked, that the stream ends here and with the last stored byte. */
 static bool unpack_end(struct unpacking *u, bool ended)
 {
     uint8_t more;
@@ -97,7 +97,8 @@ static bool unpack_end(struct unpacking *u, bool ended)
     return true;
 }
 
-/* The CRC of what may be more than zlib takes at once. */
+/* Returns whether the bytes have the CRC of the directory, or that CRC is 0. crc32_z takes lengths of more than 32
+ * bits. */
 static bool crc_agrees(const struct td_zip_entry *entry, const uint8_t *bytes, size_t len)
 {
     if (entry->crc32 == 0)
@@ -105,7 +106,7 @@ static bool crc_agrees(const struct td_zip_entry *entry, const uint8_t *bytes, s
     return (uint32_t)crc32_z(crc32_z(0, NULL, 0), bytes, len) == entry->crc32;
 }
 
-/* The first len bytes to out; all of them if `whole`, with the checks that this allows. */
+/* Unpacks the first len bytes to out. `whole`: they are all of the member, so its end and CRC are checked too. */
 static bool inflate_member(const struct td_input *input, const struct td_zip_entry *entry, uint8_t *out, size_t len,
                            bool whole, struct td_error *err)
 {

@@ -3,6 +3,7 @@
 #include "parser/zip/zip.h"
 
 #include "parser/npz.h"
+#include "parser/zip/zip_unpack.h"
 #include "tests/fuzz/fuzz_manifest.h"
 
 enum { LOAD_LIMIT = 1 << 20 };

@@ -1,5 +1,6 @@
 #include "parser/zip/zip.h"
 
+#include "parser/zip/zip_unpack.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/zip_file.h"
 
