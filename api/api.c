@@ -39,20 +39,20 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
     memset(api, 0, sizeof *api);
     api->catalog = catalog;
     td_budget_init(&api->lists, TD_LISTS_BYTES, "lists and descriptions");
-    if (td_view_cache_init(&api->views)) {
+    if (td_manifest_cache_init(&api->views)) {
         if (td_lru_init(&api->plans, &td_plan_store_class, TD_PLAN_STORE_BYTES)) {
             if (td_shard_store_init(&api->shards, catalog))
                 return true;
             td_lru_fini(&api->plans);
         }
-        td_view_cache_fini(&api->views);
+        td_manifest_cache_fini(&api->views);
     }
     return td_error_set(err, TD_INTERNAL, "cannot create a lock");
 }
 
 void td_api_fini(struct td_api *api)
 {
-    td_view_cache_fini(&api->views);
+    td_manifest_cache_fini(&api->views);
     td_lru_fini(&api->plans);
     td_shard_store_fini(&api->shards);
 }

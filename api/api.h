@@ -27,7 +27,7 @@ enum td_rescan_from {
 struct td_api {
     struct td_catalog *catalog;
     struct td_metrics metrics;
-    struct td_view_cache views;
+    struct td_manifest_cache views;
     struct td_lru plans; /* registered plans' texts by id */
     struct td_shard_store shards;
     struct td_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */

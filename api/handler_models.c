@@ -401,7 +401,7 @@ static void manifest_etag(const struct td_call *call, const struct td_checkpoint
 void td_handle_manifest(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", "partial", "match", "dtype", "page_size", "page_token", NULL};
-    struct td_view_query query = {.match = td_uri_parameter(call->uri, "match")};
+    struct td_manifest_query query = {.match = td_uri_parameter(call->uri, "match")};
     const struct td_text *filters[] = {query.match, td_uri_parameter(call->uri, "dtype"),
                                        td_uri_parameter(call->uri, "checkpoint"),
                                        td_uri_parameter(call->uri, "partial")};

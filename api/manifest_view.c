@@ -25,7 +25,7 @@ struct piece {
     size_t emitted; /* tensors shown before it */
 };
 
-struct td_view_layout {
+struct td_manifest_index {
     _Atomic int refs;
     char tag[TD_TAG_BYTES]; /* the checkpoint's */
     bool is_default;        /* hrefs differ when it is not */
@@ -43,7 +43,7 @@ struct td_view_layout {
 
 struct view {
     struct td_blob blob;
-    struct td_view_layout *layout;
+    struct td_manifest_index *layout;
     struct td_snapshot *snapshot;
     const struct td_model *model;
     const struct td_checkpoint *checkpoint;
@@ -250,7 +250,7 @@ static void write_incomplete(const struct td_checkpoint *checkpoint, struct td_b
     td_buffer_puts(out, "]}");
 }
 
-static void write_head(const struct view *view, const struct td_view_layout *layout, struct td_buffer *out)
+static void write_head(const struct view *view, const struct td_manifest_index *layout, struct td_buffer *out)
 {
     const struct td_checkpoint *checkpoint = view->checkpoint;
     td_buffer_puts(out, "{\"model\":");
@@ -278,7 +278,7 @@ static void write_head(const struct view *view, const struct td_view_layout *lay
     td_buffer_puts(out, "},\"tensors\":[");
 }
 
-static void write_tail(const struct view *view, const struct td_view_layout *layout, struct td_text listing,
+static void write_tail(const struct view *view, const struct td_manifest_index *layout, struct td_text listing,
                        struct td_buffer *out)
 {
     td_buffer_puts(out, "],\"next_page_token\":\"");
@@ -291,7 +291,7 @@ static void write_tail(const struct view *view, const struct td_view_layout *lay
 
 /* ---- layouts ------------------------------------------------------------------------------------------- */
 
-static void layout_unref(struct td_view_layout *layout)
+static void layout_unref(struct td_manifest_index *layout)
 {
     if (layout == NULL || atomic_fetch_sub(&layout->refs, 1) != 1)
         return;
@@ -301,7 +301,7 @@ static void layout_unref(struct td_view_layout *layout)
     free(layout);
 }
 
-static bool layout_add_piece(struct td_view_layout *layout, struct piece piece)
+static bool layout_add_piece(struct td_manifest_index *layout, struct piece piece)
 {
     if (!TD_ARRAY_GROW(layout->pieces, layout->piece_count, layout->piece_capacity, NULL))
         return false;
@@ -310,7 +310,7 @@ static bool layout_add_piece(struct td_view_layout *layout, struct piece piece)
 }
 
 /* Whether another tensor from `at` on is shown, and how many match in all (when anything filters). */
-static void layout_count(const struct view *view, struct td_view_layout *layout, size_t at)
+static void layout_count(const struct view *view, struct td_manifest_index *layout, size_t at)
 {
     const struct td_checkpoint *checkpoint = view->checkpoint;
     if (!is_filtered(view)) {
@@ -326,9 +326,9 @@ static void layout_count(const struct view *view, struct td_view_layout *layout,
     }
 }
 
-static struct td_view_layout *layout_create(struct view *view, const struct td_view_query *query)
+static struct td_manifest_index *layout_create(struct view *view, const struct td_manifest_query *query)
 {
-    struct td_view_layout *layout = calloc(1, sizeof *layout);
+    struct td_manifest_index *layout = calloc(1, sizeof *layout);
     if (layout == NULL)
         return NULL;
     atomic_init(&layout->refs, 1);
@@ -363,24 +363,24 @@ static struct td_view_layout *layout_create(struct view *view, const struct td_v
     return layout;
 }
 
-bool td_view_cache_init(struct td_view_cache *cache)
+bool td_manifest_cache_init(struct td_manifest_cache *cache)
 {
     memset(cache->slots, 0, sizeof cache->slots);
     return pthread_mutex_init(&cache->lock, NULL) == 0;
 }
 
-void td_view_cache_fini(struct td_view_cache *cache)
+void td_manifest_cache_fini(struct td_manifest_cache *cache)
 {
-    for (size_t i = 0; i < TD_VIEW_CACHE_SLOTS; i++)
+    for (size_t i = 0; i < TD_MANIFEST_CACHE_SLOTS; i++)
         layout_unref(cache->slots[i]);
     (void)pthread_mutex_destroy(&cache->lock);
 }
 
-static struct td_view_layout *cache_get(struct td_view_cache *cache, const char *tag, bool is_default)
+static struct td_manifest_index *cache_get(struct td_manifest_cache *cache, const char *tag, bool is_default)
 {
-    struct td_view_layout *found = NULL;
+    struct td_manifest_index *found = NULL;
     pthread_mutex_lock(&cache->lock);
-    for (size_t i = 0; i < TD_VIEW_CACHE_SLOTS && cache->slots[i] != NULL; i++) {
+    for (size_t i = 0; i < TD_MANIFEST_CACHE_SLOTS && cache->slots[i] != NULL; i++) {
         if (strcmp(cache->slots[i]->tag, tag) != 0 || cache->slots[i]->is_default != is_default)
             continue;
         found = cache->slots[i];
@@ -393,12 +393,12 @@ static struct td_view_layout *cache_get(struct td_view_cache *cache, const char 
     return found;
 }
 
-static void cache_put(struct td_view_cache *cache, struct td_view_layout *layout)
+static void cache_put(struct td_manifest_cache *cache, struct td_manifest_index *layout)
 {
     atomic_fetch_add(&layout->refs, 1);
     pthread_mutex_lock(&cache->lock);
-    struct td_view_layout *dropped = cache->slots[TD_VIEW_CACHE_SLOTS - 1];
-    memmove(cache->slots + 1, cache->slots, (TD_VIEW_CACHE_SLOTS - 1) * sizeof *cache->slots);
+    struct td_manifest_index *dropped = cache->slots[TD_MANIFEST_CACHE_SLOTS - 1];
+    memmove(cache->slots + 1, cache->slots, (TD_MANIFEST_CACHE_SLOTS - 1) * sizeof *cache->slots);
     cache->slots[0] = layout;
     pthread_mutex_unlock(&cache->lock);
     layout_unref(dropped);
@@ -423,7 +423,7 @@ static void view_destroy(struct td_blob *blob)
 }
 
 /* The piece that holds byte `off` of the tensors' text. */
-static size_t find_piece(const struct td_view_layout *layout, uint64_t off)
+static size_t find_piece(const struct td_manifest_index *layout, uint64_t off)
 {
     size_t low = 0;
     size_t high = layout->piece_count;
@@ -439,7 +439,7 @@ static size_t find_piece(const struct td_view_layout *layout, uint64_t off)
 
 static bool view_load_piece(struct view *view, size_t index)
 {
-    const struct td_view_layout *layout = view->layout;
+    const struct td_manifest_index *layout = view->layout;
     if (view->piece_index == index)
         return true;
     size_t at = layout->pieces[index].first;
@@ -474,7 +474,7 @@ static bool view_at(struct view *view, uint64_t off, const char **from, uint64_t
 static bool view_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     struct view *view = view_of(blob);
-    const struct td_view_layout *layout = view->layout;
+    const struct td_manifest_index *layout = view->layout;
     char *to = out;
     while (len > 0) {
         const char *from;
@@ -501,9 +501,9 @@ static bool view_read(struct td_blob *blob, uint64_t off, void *out, size_t len,
 
 static const struct td_blob_class view_class = {.destroy = view_destroy, .read = view_read};
 
-bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *snapshot, const struct td_model *model,
-                             const struct td_checkpoint *checkpoint, const struct td_view_query *query,
-                             struct td_blob **out, struct td_error *err)
+bool td_manifest_view_create(struct td_manifest_cache *cache, struct td_snapshot *snapshot,
+                             const struct td_model *model, const struct td_checkpoint *checkpoint,
+                             const struct td_manifest_query *query, struct td_blob **out, struct td_error *err)
 {
     struct view *view = calloc(1, sizeof *view);
     if (view == NULL)

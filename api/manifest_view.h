@@ -13,20 +13,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct td_view_layout;
+struct td_manifest_index;
 
 /* Layouts of whole manifests by checkpoint tag; the least recently used is dropped. */
-enum { TD_VIEW_CACHE_SLOTS = 64 };
+enum { TD_MANIFEST_CACHE_SLOTS = 64 };
 
-struct td_view_cache {
+struct td_manifest_cache {
     pthread_mutex_t lock;
-    struct td_view_layout *slots[TD_VIEW_CACHE_SLOTS]; /* most recent first */
+    struct td_manifest_index *slots[TD_MANIFEST_CACHE_SLOTS]; /* most recent first */
 };
 
-bool td_view_cache_init(struct td_view_cache *cache);
-void td_view_cache_fini(struct td_view_cache *cache);
+bool td_manifest_cache_init(struct td_manifest_cache *cache);
+void td_manifest_cache_fini(struct td_manifest_cache *cache);
 
-struct td_view_query {
+struct td_manifest_query {
     const struct td_text *match;  /* glob over names, or NULL */
     const struct td_dtype *dtype; /* only these, or NULL */
     size_t page_size;             /* tensors; 0 = all */
@@ -37,9 +37,9 @@ struct td_view_query {
 
 /* A generated blob over the manifest (one reference for the caller). cache may be NULL. The blob holds a
  * reference on the snapshot; it must be read by one thread at a time. */
-bool td_manifest_view_create(struct td_view_cache *cache, struct td_snapshot *snapshot, const struct td_model *model,
-                             const struct td_checkpoint *checkpoint, const struct td_view_query *query,
-                             struct td_blob **out, struct td_error *err);
+bool td_manifest_view_create(struct td_manifest_cache *cache, struct td_snapshot *snapshot,
+                             const struct td_model *model, const struct td_checkpoint *checkpoint,
+                             const struct td_manifest_query *query, struct td_blob **out, struct td_error *err);
 
 /* A tensor's path in the interface: /models/{id}/tensors/{name}[?checkpoint=]. */
 void td_manifest_write_href(struct td_buffer *out, const struct td_model *model, const struct td_checkpoint *checkpoint,

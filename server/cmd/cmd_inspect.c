@@ -23,7 +23,7 @@ static bool print_manifest(struct td_snapshot *snapshot, const struct td_model *
                            const struct td_checkpoint *checkpoint, struct td_error *err)
 {
     enum { WINDOW = 64 * 1024 };
-    struct td_view_query query = {.page_first = true};
+    struct td_manifest_query query = {.page_first = true};
     struct td_blob *blob = NULL;
     char *window = malloc(WINDOW);
     bool ok = window != NULL || td_error_no_memory(err);

@@ -14,7 +14,7 @@ enum { LAYERS = 700 };
 struct place {
     struct tree tree;
     struct scanner scanner;
-    struct td_view_cache cache;
+    struct td_manifest_cache cache;
 };
 
 /* A model of 2 * LAYERS tensors, another of strange names, one of shards, one of nothing. */
@@ -44,12 +44,12 @@ static void open_place(struct place *place)
     tree_simple(&place->tree, "empty/x.safetensors", "");
     scanner_open(&place->scanner, &place->tree);
     (void)scanner_scan(&place->scanner);
-    assert_true(td_view_cache_init(&place->cache));
+    assert_true(td_manifest_cache_init(&place->cache));
 }
 
 static void close_place(struct place *place)
 {
-    td_view_cache_fini(&place->cache);
+    td_manifest_cache_fini(&place->cache);
     scanner_close(&place->scanner);
     tree_close(&place->tree);
 }
@@ -443,17 +443,17 @@ static void the_cache_changes_nothing(void **state)
     (void)state;
     struct tree tree;
     struct scanner scanner;
-    struct td_view_cache cache;
+    struct td_manifest_cache cache;
     struct view_options whole = {0};
     char name[64];
     tree_open(&tree);
-    for (int i = 0; i < TD_VIEW_CACHE_SLOTS + 20; i++) {
+    for (int i = 0; i < TD_MANIFEST_CACHE_SLOTS + 20; i++) {
         (void)snprintf(name, sizeof name, "m%d/x.safetensors", i);
         tree_simple(&tree, name, i % 2 == 0 ? "a b c" : "a");
     }
     scanner_open(&scanner, &tree);
     (void)scanner_scan(&scanner);
-    assert_true(td_view_cache_init(&cache));
+    assert_true(td_manifest_cache_init(&cache));
     uint64_t seed = 12;
     for (int round = 0; round < 1000; round++) {
         const struct td_model *model = &scanner.snapshot->models[random_below(&seed, scanner.snapshot->model_count)];
@@ -463,7 +463,7 @@ static void the_cache_changes_nothing(void **state)
         free(cached);
         free(fresh);
     }
-    td_view_cache_fini(&cache);
+    td_manifest_cache_fini(&cache);
     scanner_close(&scanner);
     tree_close(&tree);
 }
@@ -500,7 +500,7 @@ static void *read_views(void *argument)
     struct reader *reader = argument;
     struct td_snapshot *snapshot = reader->place->scanner.snapshot;
     const struct td_model *model = td_snapshot_find_model(snapshot, TD_TEXT("org/big"));
-    struct td_view_query whole = {.page_first = true};
+    struct td_manifest_query whole = {.page_first = true};
     size_t len = strlen(reader->wanted);
     for (int round = 0; round < 30; round++) {
         struct td_blob *blob = NULL;
@@ -530,8 +530,8 @@ static void threads_share_the_layouts(void **state)
     pthread_t threads[THREADS];
     open_place(&place);
     char *wanted = text_of(&place, "org/big", NULL);
-    td_view_cache_fini(&place.cache); /* cold: all lay it out at once */
-    assert_true(td_view_cache_init(&place.cache));
+    td_manifest_cache_fini(&place.cache); /* cold: all lay it out at once */
+    assert_true(td_manifest_cache_init(&place.cache));
     for (size_t i = 0; i < THREADS; i++) {
         readers[i] = (struct reader){.place = &place, .wanted = wanted, .seed = i + 1};
         assert_int_equal(pthread_create(&threads[i], NULL, read_views, &readers[i]), 0);

@@ -41,7 +41,7 @@ static void memory_is_bounded(void **state)
     struct tree tree;
     struct scanner scanner;
     struct view_options whole = {0};
-    struct td_view_cache cache;
+    struct td_manifest_cache cache;
     uint64_t sums[3] = {0};
     uint64_t len = 0;
     char *window = malloc(WINDOW);
@@ -49,7 +49,7 @@ static void memory_is_bounded(void **state)
     open_big(&tree, &scanner, TENSORS);
     const struct td_model *model = scanner_model(&scanner, "m");
     assert_int_equal(model->checkpoints[0].tensor_count, TENSORS);
-    assert_true(td_view_cache_init(&cache));
+    assert_true(td_manifest_cache_init(&cache));
     for (int round = 0; round < 3; round++) {
         alloc_count_start();
         struct td_blob *blob = view_create(&cache, scanner.snapshot, model, &model->checkpoints[0], &whole);
@@ -67,7 +67,7 @@ static void memory_is_bounded(void **state)
     }
     assert_true(len > (uint64_t)TENSORS * 100); /* far more than was ever held */
     alloc_count_start();
-    td_view_cache_fini(&cache);
+    td_manifest_cache_fini(&cache);
     scanner_close(&scanner);
     tree_close(&tree);
     free(window);
@@ -115,7 +115,7 @@ static void want_of_memory_is_an_error(void **state)
     open_big(&tree, &scanner, 500);
     const struct td_model *model = scanner_model(&scanner, "m");
     struct td_text match = {.p = "*1*", .len = 3};
-    struct td_view_query query = {.match = &match, .page_size = 100, .page_first = true};
+    struct td_manifest_query query = {.match = &match, .page_size = 100, .page_first = true};
     char *window = malloc(WINDOW);
     assert_non_null(window);
     for (size_t k = 1;; k++) {

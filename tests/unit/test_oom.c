@@ -64,8 +64,8 @@ static void make_cold(struct place *place)
     for (size_t i = 0; i < snapshot->entry_count; i++)
         td_file_source_forget(td_catalog_maps(place->loop.catalog), &snapshot->entries[i].file->source);
     td_snapshot_unref(snapshot);
-    td_view_cache_fini(&place->loop.api.views);
-    assert_true(td_view_cache_init(&place->loop.api.views));
+    td_manifest_cache_fini(&place->loop.api.views);
+    assert_true(td_manifest_cache_init(&place->loop.api.views));
     while (td_lru_drop_idle(&place->loop.api.shards.files))
         ;
 }

@@ -13,11 +13,11 @@ struct view_options {
     const char *after; /* NULL: the first page */
 };
 
-static inline struct td_blob *view_create(struct td_view_cache *cache, struct td_snapshot *snapshot,
+static inline struct td_blob *view_create(struct td_manifest_cache *cache, struct td_snapshot *snapshot,
                                           const struct td_model *model, const struct td_checkpoint *checkpoint,
                                           const struct view_options *options)
 {
-    struct td_view_query query = {.page_size = options->page_size, .page_first = options->after == NULL};
+    struct td_manifest_query query = {.page_size = options->page_size, .page_first = options->after == NULL};
     struct td_text match = {.p = options->match, .len = options->match == NULL ? 0 : strlen(options->match)};
     struct td_blob *blob = NULL;
     struct td_error err = TD_ERROR_INIT;
