@@ -97,10 +97,10 @@ bool td_hub_open_view(struct td_hub_call *hub)
     return try_view(hub, &err) || fail_view(hub, &err);
 }
 
-bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count, struct td_error *err)
+bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, size_t *count, struct td_error *err)
 {
     /* no more items than files: what is made has a file's place; but where something is, they are sorted */
-    size_t each = sizeof **items * (hub->view.kind == TD_VIEW_FILES ? 1 : 2);
+    size_t each = sizeof **items * (hub->view.kind == TD_REVISION_FILES ? 1 : 2);
     size_t bytes;
     if (!td_mul_size(hub->view.entry_count, each, &bytes))
         return td_error_no_memory(err);
@@ -121,10 +121,10 @@ static void git_blob_name(struct td_text text, char name[TD_COMMIT_BYTES])
     td_hex_write(sum, sizeof sum, name);
 }
 
-bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *item, uint64_t until_ns,
+bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *item, uint64_t until_ns,
                     struct td_hub_blob *blob, struct td_error *err)
 {
-    struct td_view_stat stat;
+    struct td_repo_stat stat;
     const struct td_call *call = hub->call;
     memset(blob, 0, sizeof *blob);
     if (item->entry != NULL)
@@ -133,7 +133,7 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *it
         return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                             "planning so many files takes too long for one answer; what was planned is kept "
                             "for a while: try again, or ask for fewer");
-    if (!td_view_item_stat(&call->api->shards, &hub->view, item, &stat, err))
+    if (!td_repo_item_stat(&call->api->shards, &hub->view, item, &stat, err))
         return false;
     blob->size_bytes = stat.size_bytes;
     if (!stat.is_sha256) {
@@ -150,7 +150,7 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *it
     return true;
 }
 
-const char *td_hub_error_of(const struct td_view_item *item)
+const char *td_hub_error_of(const struct td_repo_item *item)
 {
     const char *error = item->entry == NULL ? NULL : item->entry->file->error;
     return error == NULL ? "" : error;
@@ -183,7 +183,7 @@ static bool answer_folder(struct td_hub_call *hub, struct td_text path)
     struct td_html_files files = {.name = hub->id};
     struct td_buffer base;
     struct td_error err = TD_ERROR_INIT;
-    if (!hub->path.is_folder || view->kind != TD_VIEW_FILES)
+    if (!hub->path.is_folder || view->kind != TD_REVISION_FILES)
         return false;
     td_buffer_init(&base);
     td_buffer_puts(&base, hub->as_dataset ? "/datasets/" : "/");
@@ -208,7 +208,7 @@ static bool answer_folder(struct td_hub_call *hub, struct td_text path)
 static void answer_file(struct td_hub_call *hub, struct td_text path)
 {
     const struct td_call *call = hub->call;
-    struct td_view_item item;
+    struct td_repo_item item;
     struct td_error err = TD_ERROR_INIT;
     call->response->route = TD_ROUTE_HUB_FILE;
     if (!td_repo_view_find(&hub->view, path, &hub->arena, &item, &err)) {
@@ -220,7 +220,7 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
     if (item.entry != NULL && td_text_equals(call->request->method, "HEAD"))
         (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item.entry->file,
                                      td_clock_ns() + TD_HUB_WAIT_NS);
-    if (!td_view_item_answer(&call->api->shards, &hub->view, &item, call->response, &err)) {
+    if (!td_repo_item_answer(&call->api->shards, &hub->view, &item, call->response, &err)) {
         (void)td_hub_fail_error(hub, &err);
         return;
     }

@@ -220,7 +220,7 @@ static bool write_card(struct td_hub_call *hub, const struct td_hub_about *about
 static const struct td_checkpoint *find_checkpoint(const struct td_hub_about *about, const char *format)
 {
     const struct td_model *model = td_repo_view_model(about->view, 0);
-    if (model == NULL || about->view->kind != TD_VIEW_FILES || td_repo_view_directory(about->view, model).len > 0)
+    if (model == NULL || about->view->kind != TD_REVISION_FILES || td_repo_view_directory(about->view, model).len > 0)
         return NULL;
     for (size_t i = 0; i < model->checkpoint_count; i++)
         if (strcmp(model->checkpoints[i].format, format) == 0)

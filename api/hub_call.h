@@ -73,7 +73,7 @@ bool td_hub_flag(const struct td_hub_call *hub, const char *name);
 bool td_hub_open_view(struct td_hub_call *hub);
 
 /* What stands for the content of an item: with digests, as a file in Git's large file storage. Waits until until_ns
- * (monotonic) for a digest. Errors as td_view_item_stat; TD_RESOURCE_EXHAUSTED for a file that is made when
+ * (monotonic) for a digest. Errors as td_repo_item_stat; TD_RESOURCE_EXHAUSTED for a file that is made when
  * TD_HUB_PLAN_NS more have passed. */
 struct td_hub_blob {
     uint64_t size_bytes;
@@ -81,11 +81,11 @@ struct td_hub_blob {
     char sha256[TD_SHA256_TEXT_BYTES]; /* empty: not known */
     size_t pointer_bytes;
 };
-bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_view_item *item, uint64_t until_ns,
+bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *item, uint64_t until_ns,
                     struct td_hub_blob *blob, struct td_error *err);
 
 /* Why an item that is a file is not what its name says; "" for a good one. */
-const char *td_hub_error_of(const struct td_view_item *item);
+const char *td_hub_error_of(const struct td_repo_item *item);
 
 /* Appends ,"error":"..." to an object of a list; nothing for "". Clients of the Hub pass over members that they do not
  * know. */
@@ -95,7 +95,7 @@ void td_hub_write_error(struct td_buffer *out, const char *error);
 void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
 
 /* All items of the view by path, held. Errors as td_repo_view_list and td_held_take. */
-bool td_hub_list_items(struct td_hub_call *hub, struct td_view_item **items, size_t *count, struct td_error *err);
+bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, size_t *count, struct td_error *err);
 
 /* Returns the namespace of an id: what is before its '/', else `local`. */
 struct td_text td_hub_author_of(const char *id);

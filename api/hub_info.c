@@ -44,7 +44,7 @@ bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const str
 }
 
 /* One of `siblings`: with blobs also what its content is. */
-static bool write_sibling(struct td_hub_call *hub, const struct td_view_item *item, bool blobs, uint64_t until_ns,
+static bool write_sibling(struct td_hub_call *hub, const struct td_repo_item *item, bool blobs, uint64_t until_ns,
                           struct td_buffer *out, struct td_error *err)
 {
     struct td_hub_blob blob;
@@ -69,7 +69,7 @@ static bool write_sibling(struct td_hub_call *hub, const struct td_view_item *it
 /* Those of a very large repository are left out: clients ask for the tree then, which has pages. */
 static bool write_siblings(struct td_hub_call *hub, struct td_buffer *out, struct td_error *err)
 {
-    struct td_view_item *items;
+    struct td_repo_item *items;
     size_t count;
     bool blobs = td_hub_flag(hub, "blobs");
     uint64_t until_ns = td_clock_ns() + TD_HUB_WAIT_NS;
@@ -169,7 +169,7 @@ static bool write_made_ref(struct td_hub_call *hub, struct td_buffer *out, struc
         *err = none;
         return false;
     }
-    return view.kind != TD_VIEW_SAFETENSORS || /* a cache may have a ref of that name */
+    return view.kind != TD_REVISION_SAFETENSORS || /* a cache may have a ref of that name */
            !td_repo_view_fits(&view) || write_ref(hub, out, &first, made, "refs/heads/", view.commit, err);
 }
 

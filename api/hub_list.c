@@ -54,7 +54,7 @@ static bool is_listed(const struct listing *listing, bool datasets, const struct
 static struct td_repo_view files_of(const struct td_hub_call *hub, const struct td_repo *repo)
 {
     return (struct td_repo_view){.snapshot = hub->call->snapshot,
-                                 .kind = TD_VIEW_FILES,
+                                 .kind = TD_REVISION_FILES,
                                  .first_entry = repo->first_entry,
                                  .entry_count = repo->entry_count,
                                  .prefix_len = repo->prefix_len};

@@ -17,7 +17,7 @@ struct asked {
 /* What is being listed: all items of the view by path, and where the list of the answer stands. */
 struct tree {
     struct td_hub_call *hub;
-    const struct td_view_item *items;
+    const struct td_repo_item *items;
     size_t count;
     uint64_t until_ns; /* for digests */
     bool expand, first;
@@ -52,7 +52,7 @@ static void end_item(struct tree *tree)
     td_buffer_putc(tree->out, '}');
 }
 
-static bool write_file(struct tree *tree, const struct td_view_item *item)
+static bool write_file(struct tree *tree, const struct td_repo_item *item)
 {
     struct td_hub_blob blob;
     const char *error = td_hub_error_of(item);
@@ -198,7 +198,7 @@ static bool is_directory(const struct tree *tree, struct td_text path)
 }
 
 /* The file at this path; NULL when there is none. */
-static const struct td_view_item *find_file(const struct tree *tree, struct td_text path)
+static const struct td_repo_item *find_file(const struct tree *tree, struct td_text path)
 {
     size_t at = bound(tree, path, '\0'); /* the path itself comes first of those that begin with it */
     if (at < tree->count && td_text_compare(td_text_of(tree->items[at].path), path) == 0)
@@ -215,7 +215,7 @@ static struct td_text without_slashes(struct td_text path)
 
 static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_buffer *out, struct td_error *err)
 {
-    struct td_view_item *items;
+    struct td_repo_item *items;
     *tree = (struct tree){.hub = hub,
                           .until_ns = td_clock_ns() + TD_HUB_WAIT_NS,
                           .expand = td_hub_flag(hub, "expand"),
@@ -247,7 +247,7 @@ void td_hub_answer_tree(struct td_hub_call *hub)
     td_buffer_putc(&json, '[');
     struct td_text path = without_slashes(hub->below);
     bool ok = open_tree(hub, &tree, &json, &err);
-    const struct td_view_item *file = ok && path.len > 0 ? find_file(&tree, path) : NULL;
+    const struct td_repo_item *file = ok && path.len > 0 ? find_file(&tree, path) : NULL;
     if (file != NULL)
         ok = write_file(&tree, file);
     else if (ok && path.len > 0 && !is_directory(&tree, path))
@@ -312,7 +312,7 @@ static void drop_repeated(struct tree *tree)
 /* What is not there is left out. */
 static bool write_path(struct tree *tree, struct td_text path)
 {
-    const struct td_view_item *file = path.len == 0 ? NULL : find_file(tree, path);
+    const struct td_repo_item *file = path.len == 0 ? NULL : find_file(tree, path);
     if (file != NULL)
         return write_file(tree, file);
     return path.len == 0 || !is_directory(tree, path) || write_directory(tree, path);

@@ -77,15 +77,15 @@ static bool is_rank(const struct td_made_revision *revision)
 }
 
 static const struct kind {
-    enum td_view_kind kind;
+    enum td_revision_kind kind;
     /* What its names are like. Part of its commits, so that a number that changes hands makes others. */
     const char *names;
     /* *out is zero. False: no name of this kind; of one that is nearly it, err says what would be right. */
     bool (*read)(struct td_text name, struct td_made_revision *out, struct td_error *err);
     bool (*is_one)(const struct td_made_revision *revision); /* by its parameters; the engine is there */
 } kinds[] = {
-    {TD_VIEW_SAFETENSORS, TD_SAFETENSORS_REVISION, read_safetensors, is_safetensors},
-    {TD_VIEW_RANK, "tp{n}-rank{r}-{engine}", read_rank, is_rank},
+    {TD_REVISION_SAFETENSORS, TD_SAFETENSORS_REVISION, read_safetensors, is_safetensors},
+    {TD_REVISION_RANK, "tp{n}-rank{r}-{engine}", read_rank, is_rank},
 };
 
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };

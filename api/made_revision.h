@@ -6,23 +6,23 @@
 #include "api/request.h"
 #include "catalog/repo.h"
 
-/* The name of TD_VIEW_SAFETENSORS. */
+/* The name of TD_REVISION_SAFETENSORS. */
 #define TD_SAFETENSORS_REVISION "safetensors"
 
 /* What a repository can be seen as. Commits hold the numbers of those that are revisions. */
-enum td_view_kind {
-    TD_VIEW_FILES = 0, /* the files */
+enum td_revision_kind {
+    TD_REVISION_FILES = 0, /* the files */
     /* "safetensors": a model without safetensors has model.safetensors in place of its checkpoint */
-    TD_VIEW_SAFETENSORS = 1,
+    TD_REVISION_SAFETENSORS = 1,
     /* "tp{n}-rank{r}-{engine}": each model has that rank's file in place of its checkpoint */
-    TD_VIEW_RANK = 2,
+    TD_REVISION_RANK = 2,
     /* one model, with the files of all ranks in place of all checkpoints, by the names of a sharded state */
-    TD_VIEW_RANKS = 3,
+    TD_REVISION_RANKS = 3,
 };
 
-/* One of TD_VIEW_SAFETENSORS is what "none" makes for the only rank of one. */
+/* One of TD_REVISION_SAFETENSORS is what "none" makes for the only rank of one. */
 struct td_made_revision {
-    enum td_view_kind kind;
+    enum td_revision_kind kind;
     unsigned engine; /* td_engine_name's number */
     uint64_t tp_size, rank;
 };

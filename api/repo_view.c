@@ -16,7 +16,7 @@
 
 static void set_files(struct td_repo_view *view, const struct td_repo *repo)
 {
-    view->kind = TD_VIEW_FILES;
+    view->kind = TD_REVISION_FILES;
     view->first_entry = repo->first_entry;
     view->entry_count = repo->entry_count;
     view->prefix_len = repo->prefix_len;
@@ -70,7 +70,7 @@ static struct model_run models_of(const struct td_repo_view *view)
 {
     const struct td_snapshot *snapshot = view->snapshot;
     struct model_run run = {0};
-    if (view->kind == TD_VIEW_RANKS)
+    if (view->kind == TD_REVISION_RANKS)
         run.root = view->model;
     if (view->entry_count == 0 || run.root != NULL)
         return run;
@@ -114,9 +114,9 @@ const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_
 /* Whether the view has something in place of this model's checkpoint. */
 static bool is_replaced(const struct td_repo_view *view, const struct td_model *model)
 {
-    if (model->checkpoint_count == 0 || view->kind == TD_VIEW_FILES)
+    if (model->checkpoint_count == 0 || view->kind == TD_REVISION_FILES)
         return false;
-    return view->kind != TD_VIEW_SAFETENSORS || strcmp(model->checkpoints[0].format, "safetensors") != 0;
+    return view->kind != TD_REVISION_SAFETENSORS || strcmp(model->checkpoints[0].format, "safetensors") != 0;
 }
 
 bool td_repo_view_fits(const struct td_repo_view *view)
@@ -145,11 +145,11 @@ static bool is_pickles_name(const char *name)
 static bool is_kept(const struct td_repo_view *view, const struct model_run *run, const struct td_entry *entry)
 {
     const char *name = td_base_name(entry->path);
-    if (view->kind == TD_VIEW_FILES)
+    if (view->kind == TD_REVISION_FILES)
         return true;
     if (td_file_kind_of(entry->path) == TD_FILE_PLAIN)
         return !is_pickles_name(name);
-    if (view->kind != TD_VIEW_SAFETENSORS ||
+    if (view->kind != TD_REVISION_SAFETENSORS ||
         (!td_has_extension(name, ".safetensors") && strstr(name, ".safetensors.index.") == NULL))
         return false;
     size_t rest;
@@ -170,9 +170,9 @@ static void write_made_name(const struct td_repo_view *view, const struct td_mod
                             size_t capacity)
 {
     const char *part = td_base_name(model->checkpoints[0].parts[0]->path);
-    if (view->kind == TD_VIEW_RANKS)
+    if (view->kind == TD_REVISION_RANKS)
         (void)td_shard_name_write_state(rank, out, capacity);
-    else if (view->kind == TD_VIEW_SAFETENSORS && td_has_extension(part, ".bin") &&
+    else if (view->kind == TD_REVISION_SAFETENSORS && td_has_extension(part, ".bin") &&
              strncmp(part, "pytorch_model", 13) != 0)
         (void)snprintf(out, capacity, "%.*s.safetensors", (int)stem_len(part), part); /* adapter_model */
     else
@@ -188,7 +188,7 @@ struct td_text td_repo_view_directory(const struct td_repo_view *view, const str
 
 /* Fills an item of a file that is made. */
 static bool set_made_item(const struct td_repo_view *view, const struct td_model *model, uint64_t rank,
-                          struct td_arena *arena, struct td_view_item *item)
+                          struct td_arena *arena, struct td_repo_item *item)
 {
     char name[NAME_MAX + 32];
     struct td_text directory = td_repo_view_directory(view, model);
@@ -201,13 +201,13 @@ static bool set_made_item(const struct td_repo_view *view, const struct td_model
     if (above > 0)
         path[above - 1] = '/';
     memcpy(path + above, name, strlen(name) + 1);
-    *item = (struct td_view_item){.path = path, .model = model, .rank = rank};
+    *item = (struct td_repo_item){.path = path, .model = model, .rank = rank};
     return true;
 }
 
 static uint64_t made_per_model(const struct td_repo_view *view)
 {
-    return view->kind == TD_VIEW_RANKS ? view->name.tp_size : 1;
+    return view->kind == TD_REVISION_RANKS ? view->name.tp_size : 1;
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
@@ -253,7 +253,7 @@ void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *mod
                         struct td_repo_view *view)
 {
     *view = (struct td_repo_view){.snapshot = snapshot,
-                                  .kind = TD_VIEW_RANKS,
+                                  .kind = TD_REVISION_RANKS,
                                   .first_entry = model->first_entry,
                                   .entry_count = model->entry_count,
                                   .prefix_len = model->directory_len > 0 ? model->directory_len + 1 : 0,
@@ -266,17 +266,17 @@ void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *mod
 
 static int item_compare(const void *a, const void *b)
 {
-    return strcmp(((const struct td_view_item *)a)->path, ((const struct td_view_item *)b)->path);
+    return strcmp(((const struct td_repo_item *)a)->path, ((const struct td_repo_item *)b)->path);
 }
 
-bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_view_item **items,
+bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
                        size_t *count, struct td_error *err)
 {
     struct model_run run = models_of(view);
     size_t most = view->entry_count;
-    if (view->kind != TD_VIEW_FILES)
+    if (view->kind != TD_REVISION_FILES)
         most += model_run_count(&run) * made_per_model(view);
-    struct td_view_item *list = td_arena_array(arena, most, sizeof *list);
+    struct td_repo_item *list = td_arena_array(arena, most, sizeof *list);
     if (list == NULL)
         return td_error_no_memory(err);
     *count = 0;
@@ -284,14 +284,14 @@ bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, 
     for (size_t i = 0; i < view->entry_count; i++) {
         const struct td_entry *entry = &view->snapshot->entries[view->first_entry + i];
         if (is_kept(view, &run, entry))
-            list[(*count)++] = (struct td_view_item){.path = entry->path + view->prefix_len, .entry = entry};
+            list[(*count)++] = (struct td_repo_item){.path = entry->path + view->prefix_len, .entry = entry};
     }
     size_t kept = *count;
     for (size_t i = 0; i < model_run_count(&run); i++) {
         const struct td_model *model = model_run_get(&run, i);
         uint64_t made = is_replaced(view, model) ? made_per_model(view) : 0;
         for (uint64_t k = 0; k < made; k++)
-            if (!set_made_item(view, model, view->kind == TD_VIEW_RANK ? view->rank : k, arena, &list[(*count)++]))
+            if (!set_made_item(view, model, view->kind == TD_REVISION_RANK ? view->rank : k, arena, &list[(*count)++]))
                 return td_error_no_memory(err);
     }
     if (*count > kept)
@@ -306,7 +306,7 @@ bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *
 }
 
 bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,
-                       struct td_view_item *item, struct td_error *err)
+                       struct td_repo_item *item, struct td_error *err)
 {
     return set_made_item(view, view->model, rank, arena, item) || td_error_no_memory(err);
 }
@@ -316,15 +316,15 @@ static bool is_made_name(const struct td_repo_view *view, const struct td_model 
                          uint64_t *rank)
 {
     char listed[NAME_MAX + 32];
-    if (view->kind != TD_VIEW_RANKS) {
+    if (view->kind != TD_REVISION_RANKS) {
         *rank = view->rank;
         write_made_name(view, model, *rank, listed, sizeof listed);
         if (td_text_equals(name, listed))
             return true;
     }
-    if (view->kind == TD_VIEW_SAFETENSORS || !td_shard_name_read_state(name, rank))
+    if (view->kind == TD_REVISION_SAFETENSORS || !td_shard_name_read_state(name, rank))
         return false;
-    return view->kind == TD_VIEW_RANK ? *rank == view->rank : *rank < view->name.tp_size;
+    return view->kind == TD_REVISION_RANK ? *rank == view->rank : *rank < view->name.tp_size;
 }
 
 /* The rank whose made file of this model is at this path; false: none is. */
@@ -342,15 +342,15 @@ static bool find_made(const struct td_repo_view *view, const struct td_model *mo
 }
 
 bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
-                       struct td_view_item *item, struct td_error *err)
+                       struct td_repo_item *item, struct td_error *err)
 {
     struct model_run run = {0};
-    if (view->kind != TD_VIEW_FILES)
+    if (view->kind != TD_REVISION_FILES)
         run = models_of(view);
     const struct td_entry *entry =
         td_snapshot_find_in_run(view->snapshot, view->first_entry, view->entry_count, view->prefix_len, path);
     if (entry != NULL && is_kept(view, &run, entry)) {
-        *item = (struct td_view_item){.path = entry->path + view->prefix_len, .entry = entry};
+        *item = (struct td_repo_item){.path = entry->path + view->prefix_len, .entry = entry};
         return true;
     }
     for (size_t i = 0; i < model_run_count(&run); i++) {
@@ -358,7 +358,7 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
         uint64_t rank;
         if (!is_replaced(view, model) || !find_made(view, model, (struct td_text){.p = path.p, .len = path.len}, &rank))
             continue;
-        *item = (struct td_view_item){.path = td_arena_strndup(arena, path), .model = model, .rank = rank};
+        *item = (struct td_repo_item){.path = td_arena_strndup(arena, path), .model = model, .rank = rank};
         return item->path != NULL || td_error_no_memory(err);
     }
     return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", (int)(path.len > 200 ? 200 : path.len), path.p);
@@ -370,29 +370,29 @@ static struct td_shard_want want_of(const struct td_repo_view *view, const struc
         .snapshot = view->snapshot, .model = model, .checkpoint = &model->checkpoints[0], .name = view->name};
 }
 
-void td_view_stats_init(struct td_view_stats *stats, struct td_shard_store *store, const struct td_repo_view *view)
+void td_repo_stats_init(struct td_repo_stats *stats, struct td_shard_store *store, const struct td_repo_view *view)
 {
-    *stats = (struct td_view_stats){.store = store, .view = view};
+    *stats = (struct td_repo_stats){.store = store, .view = view};
 }
 
-void td_view_stats_fini(struct td_view_stats *stats)
+void td_repo_stats_fini(struct td_repo_stats *stats)
 {
     if (stats->want.model != NULL)
         td_shard_maker_fini(&stats->maker);
 }
 
 /* The maker of this model's files: the last one's while the models are the same. */
-static struct td_shard_maker *maker_of(struct td_view_stats *stats, const struct td_model *model)
+static struct td_shard_maker *maker_of(struct td_repo_stats *stats, const struct td_model *model)
 {
     if (stats->want.model != model) {
-        td_view_stats_fini(stats);
+        td_repo_stats_fini(stats);
         stats->want = want_of(stats->view, model);
         td_shard_maker_init(&stats->maker, stats->store, &stats->want);
     }
     return &stats->maker;
 }
 
-bool td_view_stats_get(struct td_view_stats *stats, const struct td_view_item *item, struct td_view_stat *out,
+bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *item, struct td_repo_stat *out,
                        struct td_error *err)
 {
     memset(out, 0, sizeof *out);
@@ -414,17 +414,17 @@ bool td_view_stats_get(struct td_view_stats *stats, const struct td_view_item *i
     return true;
 }
 
-bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view, const struct td_view_item *item,
-                       struct td_view_stat *stat, struct td_error *err)
+bool td_repo_item_stat(struct td_shard_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
+                       struct td_repo_stat *stat, struct td_error *err)
 {
-    struct td_view_stats stats;
-    td_view_stats_init(&stats, store, view);
-    bool ok = td_view_stats_get(&stats, item, stat, err);
-    td_view_stats_fini(&stats);
+    struct td_repo_stats stats;
+    td_repo_stats_init(&stats, store, view);
+    bool ok = td_repo_stats_get(&stats, item, stat, err);
+    td_repo_stats_fini(&stats);
     return ok;
 }
 
-bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view *view, const struct td_view_item *item,
+bool td_repo_item_answer(struct td_shard_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
                          struct td_response *response, struct td_error *err)
 {
     if (item->entry != NULL)

@@ -13,7 +13,7 @@
 /* Points to the snapshot, of which a reference must be held. */
 struct td_repo_view {
     struct td_snapshot *snapshot;
-    enum td_view_kind kind;
+    enum td_revision_kind kind;
     size_t first_entry, entry_count; /* the files, a run of the snapshot's entries */
     size_t prefix_len;               /* of their paths that is not part of their paths in the view */
     struct td_shard_name name;       /* of RANK and RANKS */
@@ -24,7 +24,7 @@ struct td_repo_view {
 };
 
 /* A file of a view. Small, since a view may have a million. */
-struct td_view_item {
+struct td_repo_item {
     const char *path;             /* in the view; in the arena of the list, or the entry's */
     const struct td_entry *entry; /* NULL: one that is made: */
     const struct td_model *model;
@@ -32,7 +32,7 @@ struct td_view_item {
 };
 
 /* What is known of an item without sending it. */
-struct td_view_stat {
+struct td_repo_stat {
     uint64_t size_bytes;
     char tag[TD_SHA256_TEXT_BYTES]; /* strong validator: hexadecimal digits */
     bool is_sha256;                 /* the tag is the SHA-256 of its bytes */
@@ -50,7 +50,7 @@ void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *mod
                         struct td_repo_view *view);
 
 /* All items by path, in the arena. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_view_item **items,
+bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
                        size_t *count, struct td_error *err);
 
 /* Returns whether each checkpoint that the view has a safetensors file for can be written as one. */
@@ -67,37 +67,37 @@ bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *
 
 /* Of RANKS: the file of a rank below name.tp_size. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,
-                       struct td_view_item *item, struct td_error *err);
+                       struct td_repo_item *item, struct td_error *err);
 
 /* The item at this path, which is copied into the arena; TD_NOT_FOUND when there is none. The view of one rank has that
  * rank's file by the name of a sharded state as well, unlisted. */
 bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
-                       struct td_view_item *item, struct td_error *err);
+                       struct td_repo_item *item, struct td_error *err);
 
 /* Tells it of many items of a view: an engine's rules are matched once for all ranks of a model, when these follow each
  * other. From the first file that is not there already it is one of the TD_SHARD_MAKERS until its end, so wait for
  * nothing meanwhile. One thread's; store and view are borrowed; not to be moved. */
-struct td_view_stats {
+struct td_repo_stats {
     struct td_shard_store *store;
     const struct td_repo_view *view;
     struct td_shard_want want; /* of the model whose file was the last that is made; NULL: none was */
     struct td_shard_maker maker;
 };
 
-void td_view_stats_init(struct td_view_stats *stats, struct td_shard_store *store, const struct td_repo_view *view);
-void td_view_stats_fini(struct td_view_stats *stats);
+void td_repo_stats_init(struct td_repo_stats *stats, struct td_shard_store *store, const struct td_repo_view *view);
+void td_repo_stats_fini(struct td_repo_stats *stats);
 
 /* Errors as td_shard_store_get. */
-bool td_view_stats_get(struct td_view_stats *stats, const struct td_view_item *item, struct td_view_stat *out,
+bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *item, struct td_repo_stat *out,
                        struct td_error *err);
 
 /* The same of one item alone. */
-bool td_view_item_stat(struct td_shard_store *store, const struct td_repo_view *view, const struct td_view_item *item,
-                       struct td_view_stat *stat, struct td_error *err);
+bool td_repo_item_stat(struct td_shard_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
+                       struct td_repo_stat *stat, struct td_error *err);
 
 /* Makes the item a whole 200 answer: body, type, validators, Last-Modified. False: as td_file_source_map and
  * td_shard_store_get; the response is as it was or to be failed. */
-bool td_view_item_answer(struct td_shard_store *store, const struct td_repo_view *view, const struct td_view_item *item,
+bool td_repo_item_answer(struct td_shard_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
                          struct td_response *response, struct td_error *err);
 
 #endif

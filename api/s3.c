@@ -225,13 +225,13 @@ static bool answer_made(const struct td_call *call, const struct td_bucket *buck
                         struct td_error *err)
 {
     struct td_s3_shards shards;
-    struct td_view_item item;
+    struct td_repo_item item;
     struct td_arena arena;
     td_arena_init(&arena, 0);
     bool ok = td_s3_shards_find(call->snapshot, bucket, key, &arena, &shards, err) && key.len > shards.base.len &&
               td_repo_view_find(&shards.view, td_text_n(key.p + shards.base.len, key.len - shards.base.len), &arena,
                                 &item, err) &&
-              td_view_item_answer(&call->api->shards, &shards.view, &item, call->response, err);
+              td_repo_item_answer(&call->api->shards, &shards.view, &item, call->response, err);
     td_arena_fini(&arena);
     return ok;
 }

@@ -222,7 +222,7 @@ static bool next_of_shards(const struct td_s3_keys *keys, bool *is_rank)
 }
 
 bool td_s3_keys_get(const struct td_s3_keys *keys, struct td_arena *arena, struct td_buffer *text,
-                    struct td_view_item *item, struct td_error *err)
+                    struct td_repo_item *item, struct td_error *err)
 {
     bool is_rank = false;
     td_buffer_clear(text);

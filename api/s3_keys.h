@@ -44,7 +44,7 @@ void td_s3_keys_seek(struct td_s3_keys *keys, struct td_text key);
 /* The one that this place is at: its text to *text (emptied first) and its item, whose path is in the arena or a
  * file's. False at the end, or, with err, for want of memory. */
 bool td_s3_keys_get(const struct td_s3_keys *keys, struct td_arena *arena, struct td_buffer *text,
-                    struct td_view_item *item, struct td_error *err);
+                    struct td_repo_item *item, struct td_error *err);
 
 void td_s3_keys_next(struct td_s3_keys *keys);
 

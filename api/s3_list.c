@@ -29,7 +29,7 @@ struct page {
     const struct listing *listing;
     struct td_arena arena;
     struct td_s3_keys keys;
-    struct td_view_stats stats; /* of the keys */
+    struct td_repo_stats stats; /* of the keys */
     struct td_buffer key, last; /* the present one, the last one that was written */
     struct td_buffer contents, prefixes;
     size_t count;
@@ -141,7 +141,7 @@ static bool seek_start(struct page *page)
     const struct listing *listing = page->listing;
     const struct td_buffer *after = &listing->after;
     size_t common = common_prefix(listing, after);
-    struct td_view_item item;
+    struct td_repo_item item;
     if (common > 0)
         return skip_prefix(page, after, common);
     td_s3_keys_seek(&page->keys, listing->prefix);
@@ -175,11 +175,11 @@ void td_s3_date(struct td_buffer *out, const char *name, int64_t ns)
     td_buffer_printf(out, "<%s>%s</%s>", name, date, name);
 }
 
-static bool write_object(struct page *page, const struct td_view_item *item)
+static bool write_object(struct page *page, const struct td_repo_item *item)
 {
     struct td_buffer *out = &page->contents;
-    struct td_view_stat stat;
-    if (!td_view_stats_get(&page->stats, item, &stat, &page->err))
+    struct td_repo_stat stat;
+    if (!td_repo_stats_get(&page->stats, item, &stat, &page->err))
         return false;
     td_buffer_puts(out, "<Contents>");
     write_text(page, out, "Key", (struct td_text){.p = page->key.data, .len = page->key.len});
@@ -199,7 +199,7 @@ static void write_prefix(struct page *page, size_t len)
 }
 
 /* The key that the page is at, or all that have its common prefix. */
-static bool write_item(struct page *page, const struct td_view_item *item)
+static bool write_item(struct page *page, const struct td_repo_item *item)
 {
     size_t common = common_prefix(page->listing, &page->key);
     bool ok;
@@ -220,7 +220,7 @@ static bool write_item(struct page *page, const struct td_view_item *item)
 
 static bool fill_page(struct page *page)
 {
-    struct td_view_item item;
+    struct td_repo_item item;
     uint64_t until_ns = td_clock_ns() + PAGE_NS;
     if (page->listing->max_keys == 0)
         return true;
@@ -306,7 +306,7 @@ static void answer(const struct td_call *call, const struct td_bucket *bucket, c
     struct td_buffer xml;
     td_error_init(&page.err);
     td_arena_init(&page.arena, 0);
-    td_view_stats_init(&page.stats, &call->api->shards, &page.keys.shards.view);
+    td_repo_stats_init(&page.stats, &call->api->shards, &page.keys.shards.view);
     td_buffer_init(&page.key);
     td_buffer_init(&page.last);
     td_buffer_init(&page.contents);
@@ -324,7 +324,7 @@ static void answer(const struct td_call *call, const struct td_bucket *bucket, c
     td_buffer_fini(&page.contents);
     td_buffer_fini(&page.last);
     td_buffer_fini(&page.key);
-    td_view_stats_fini(&page.stats);
+    td_repo_stats_fini(&page.stats);
     td_arena_fini(&page.arena);
 }
 

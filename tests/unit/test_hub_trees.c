@@ -243,7 +243,7 @@ static void planning_for_a_list_ends(void **state)
     open_hub(&place);
     struct td_call call = {.api = &place.loop.api};
     struct td_hub_call hub = {.call = &call};
-    struct td_view_item made = {.path = "model.safetensors"}; /* nothing to plan it of: it is not looked at */
+    struct td_repo_item made = {.path = "model.safetensors"}; /* nothing to plan it of: it is not looked at */
     struct td_hub_blob blob;
     struct td_error err = TD_ERROR_INIT;
     assert_false(td_hub_blob_of(&hub, &made, td_clock_ns() - TD_HUB_PLAN_NS - 1, &blob, &err));

@@ -24,15 +24,15 @@ static void names_have_parameters(void **state)
     (void)state;
     static const struct {
         const char *name;
-        enum td_view_kind kind;
+        enum td_revision_kind kind;
         const char *engine;
         uint64_t tp_size, rank;
     } cases[] = {
-        {"safetensors", TD_VIEW_SAFETENSORS, "none", 1, 0},
-        {"tp1-rank0-none", TD_VIEW_RANK, "none", 1, 0},
-        {"tp8-rank7-vllm", TD_VIEW_RANK, "vllm", 8, 7},
-        {"tp2-rank1-nano-vllm", TD_VIEW_RANK, "nano-vllm", 2, 1},
-        {"tp4096-rank4095-fsdp", TD_VIEW_RANK, "fsdp", 4096, 4095},
+        {"safetensors", TD_REVISION_SAFETENSORS, "none", 1, 0},
+        {"tp1-rank0-none", TD_REVISION_RANK, "none", 1, 0},
+        {"tp8-rank7-vllm", TD_REVISION_RANK, "vllm", 8, 7},
+        {"tp2-rank1-nano-vllm", TD_REVISION_RANK, "nano-vllm", 2, 1},
+        {"tp4096-rank4095-fsdp", TD_REVISION_RANK, "fsdp", 4096, 4095},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_made_revision revision = named(cases[i].name);

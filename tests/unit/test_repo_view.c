@@ -293,14 +293,14 @@ static void other_revisions_of_caches(void **state)
 static void expect_items(struct place *place, const char *id, const char *revision, const char *wanted)
 {
     struct td_repo_view view = open_view(place, id, revision);
-    struct td_view_item *items;
+    struct td_repo_item *items;
     size_t count;
     struct td_error err = TD_ERROR_INIT;
     char got[1024] = "";
     size_t used = 0;
     assert_true(td_repo_view_list(&view, &place->arena, &items, &count, &err));
     for (size_t i = 0; i < count; i++) {
-        struct td_view_item found;
+        struct td_repo_item found;
         used += (size_t)snprintf(got + used, sizeof got - used, "%s%s%s", i > 0 ? " " : "",
                                  items[i].entry == NULL ? "+" : "", items[i].path);
         CHECK(td_repo_view_find(&view, td_text_of(items[i].path), &place->arena, &found, &err), "%s: %s", items[i].path,
@@ -375,7 +375,7 @@ static void what_is_not_there_is_not_found(void **state)
     open_place(&place);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_repo_view view = open_view(&place, cases[i].id, cases[i].revision);
-        struct td_view_item item;
+        struct td_repo_item item;
         struct td_error err = TD_ERROR_INIT;
         bool found = td_repo_view_find(&view, td_text_of(cases[i].path), &place.arena, &item, &err);
         CHECK(found == cases[i].there, "%s at %s: \"%s\"", cases[i].id, cases[i].revision, cases[i].path);
@@ -391,7 +391,7 @@ static void all_ranks_of_a_model(void **state)
     struct place place;
     struct td_shard_name name;
     struct td_repo_view view;
-    struct td_view_item *items;
+    struct td_repo_item *items;
     struct td_error err = TD_ERROR_INIT;
     size_t count;
     open_place(&place);
@@ -404,7 +404,7 @@ static void all_ranks_of_a_model(void **state)
     bool seen[12] = {false};
     for (size_t i = 0; i < count; i++) {
         unsigned long long rank;
-        struct td_view_item item;
+        struct td_repo_item item;
         if (items[i].entry != NULL)
             continue;
         assert_int_equal(sscanf(items[i].path, "model-rank-%llu-part-0.safetensors", &rank), 1);
@@ -413,7 +413,7 @@ static void all_ranks_of_a_model(void **state)
         assert_true(td_repo_view_find(&view, td_text_of(items[i].path), &place.arena, &item, &err));
         assert_int_equal(item.rank, rank);
     }
-    struct td_view_item item;
+    struct td_repo_item item;
     static const char beyond[] = "model-rank-12-part-0.safetensors";
     assert_false(td_repo_view_find(&view, td_text_of(beyond), &place.arena, &item, &err));
     close_place(&place);
@@ -434,15 +434,15 @@ static void sizes_and_tags_are_those_of_the_answers(void **state)
     for (int hashed = 0; hashed < 2; hashed++) {
         for (size_t i = 0; i < COUNT_OF(cases); i++) {
             struct td_repo_view view = open_view(&place, cases[i][0], cases[i][1]);
-            struct td_view_item item;
-            struct td_view_stat stat;
+            struct td_repo_item item;
+            struct td_repo_stat stat;
             struct td_response response;
             struct td_error err = TD_ERROR_INIT;
             char quoted[TD_ETAG_BYTES];
             td_response_init(&response);
             assert_true(td_repo_view_find(&view, td_text_of(cases[i][2]), &place.arena, &item, &err));
-            CHECK(td_view_item_stat(&place.loop.api.shards, &view, &item, &stat, &err), "%s", err.message);
-            CHECK(td_view_item_answer(&place.loop.api.shards, &view, &item, &response, &err), "%s", err.message);
+            CHECK(td_repo_item_stat(&place.loop.api.shards, &view, &item, &stat, &err), "%s", err.message);
+            CHECK(td_repo_item_answer(&place.loop.api.shards, &view, &item, &response, &err), "%s", err.message);
             (void)snprintf(quoted, sizeof quoted, "\"%s\"", stat.tag);
             assert_string_equal(response.etag, quoted);
             assert_int_equal(response.body.total_bytes, stat.size_bytes);
@@ -474,25 +474,25 @@ bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tens
 static void expect_same_stats(struct place *place, const struct td_repo_view *view, size_t together, size_t one_by_one)
 {
     struct td_shard_store *store = &place->loop.api.shards;
-    struct td_view_stats stats;
-    struct td_view_item *items;
+    struct td_repo_stats stats;
+    struct td_repo_item *items;
     struct td_error err = TD_ERROR_INIT;
     size_t count;
     assert_true(td_repo_view_list(view, &place->arena, &items, &count, &err));
-    struct td_view_stat *found = calloc(count, sizeof *found);
+    struct td_repo_stat *found = calloc(count, sizeof *found);
     assert_non_null(found);
-    td_view_stats_init(&stats, store, view);
+    td_repo_stats_init(&stats, store, view);
     match_count = 0;
     for (size_t i = 0; i < count; i++)
-        CHECK(td_view_stats_get(&stats, &items[i], &found[i], &err), "%s", err.message);
-    td_view_stats_fini(&stats);
+        CHECK(td_repo_stats_get(&stats, &items[i], &found[i], &err), "%s", err.message);
+    td_repo_stats_fini(&stats);
     assert_int_equal(match_count, together);
     while (td_lru_drop_idle(&store->files)) /* each is to be made anew */
         ;
     match_count = 0;
     for (size_t i = 0; i < count; i++) {
-        struct td_view_stat alone;
-        assert_true(td_view_item_stat(store, view, &items[i], &alone, &err));
+        struct td_repo_stat alone;
+        assert_true(td_repo_item_stat(store, view, &items[i], &alone, &err));
         CHECK(alone.size_bytes == found[i].size_bytes && alone.updated_ns == found[i].updated_ns &&
                   alone.is_sha256 == found[i].is_sha256 && strcmp(alone.tag, found[i].tag) == 0,
               "%s", items[i].path);
