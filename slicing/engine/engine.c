@@ -173,7 +173,7 @@ static void set_parts(struct td_rule *rule, int32_t dim, const struct td_rule_pa
 }
 
 /* Attention heads and key-value heads of head_dim. */
-static void set_heads(const struct builder *b, struct td_rule *rule, enum td_table_layout layout)
+static void set_heads(const struct builder *b, struct td_rule *rule, enum td_table_split layout)
 {
     const struct td_model_config *config = b->config;
     const struct td_rule_part any_heads = {.count = config->heads, .what = TD_UNITS_HEADS};
@@ -195,7 +195,7 @@ static void set_heads(const struct builder *b, struct td_rule *rule, enum td_tab
         rule->groups = config->kv_heads;
 }
 
-static void set_layout(const struct builder *b, struct td_rule *rule, enum td_table_layout layout)
+static void set_layout(const struct builder *b, struct td_rule *rule, enum td_table_split layout)
 {
     const struct td_rule_part half = {.unit = 1};
     const struct td_rule_part halves[] = {half, half};

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* What becomes of a tensor. Dimension 0 has a layer's outputs, dimension 1 its inputs. */
-enum td_table_layout {
+enum td_table_split {
     TD_TABLE_WHOLE,       /* on every rank */
     TD_TABLE_CHUNK,       /* dimension 0 by torch.chunk */
     TD_TABLE_COLUMN,      /* dimension 0 in equal parts */
@@ -30,7 +30,7 @@ enum td_table_layout {
 struct td_table_rule {
     const char *match;
     const char *out; /* NULL: the tensor's own name; with REFUSE: the reason */
-    enum td_table_layout layout;
+    enum td_table_split layout;
     uint32_t slot;
 };
 
