@@ -92,8 +92,8 @@ static void list_revisions(const struct td_hub_call *hub, bool splits, char *out
         if (used < capacity)
             used += (size_t)snprintf(out + used, capacity - used, count > MOST_REFS ? ", ..." : ", %.60s", name);
     }
-    for (size_t i = 0; splits && used < capacity && td_made_revision_names(i) != NULL; i++)
-        used += (size_t)snprintf(out + used, capacity - used, ", %s", td_made_revision_names(i));
+    for (size_t i = 0; splits && used < capacity && td_virtual_revision_names(i) != NULL; i++)
+        used += (size_t)snprintf(out + used, capacity - used, ", %s", td_virtual_revision_names(i));
 }
 
 bool td_hub_no_revision(const struct td_hub_call *hub)
@@ -102,8 +102,8 @@ bool td_hub_no_revision(const struct td_hub_call *hub)
     struct td_text revision = hub->revision;
     struct td_error err = TD_ERROR_INIT;
     bool splits = can_be_split(hub);
-    struct td_made_revision made;
-    bool is_made = td_made_revision_read_name(revision, &made, &err) || err.code != TD_OK; /* or nearly */
+    struct td_virtual_revision made;
+    bool is_made = td_virtual_revision_read_name(revision, &made, &err) || err.code != TD_OK; /* or nearly */
     if (is_made && !splits)
         (void)snprintf(there, sizeof there, "it has no checkpoint that this could be made of");
     else if (err.code != TD_OK)

@@ -26,7 +26,7 @@ static bool find_engine(struct td_text name, unsigned *number)
     return false;
 }
 
-static bool read_safetensors(struct td_text name, struct td_made_revision *out, struct td_error *err)
+static bool read_safetensors(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
 {
     (void)err;
     out->tp_size = 1;
@@ -34,7 +34,7 @@ static bool read_safetensors(struct td_text name, struct td_made_revision *out, 
            find_engine((struct td_text){.p = "none", .len = 4}, &out->engine);
 }
 
-static bool is_safetensors(const struct td_made_revision *revision)
+static bool is_safetensors(const struct td_virtual_revision *revision)
 {
     return strcmp(td_engine_name(revision->engine), "none") == 0 && revision->tp_size == 1 && revision->rank == 0;
 }
@@ -55,7 +55,7 @@ static int shown(struct td_text text)
 }
 
 /* One that begins with tp and a digit is meant for a name of this kind. */
-static bool read_rank(struct td_text name, struct td_made_revision *out, struct td_error *err)
+static bool read_rank(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
 {
     struct td_text engine = name;
     struct td_text size = take_part(&engine);
@@ -71,7 +71,7 @@ static bool read_rank(struct td_text name, struct td_made_revision *out, struct 
     return find_engine(engine, &out->engine) || td_engine_not_found(engine, err);
 }
 
-static bool is_rank(const struct td_made_revision *revision)
+static bool is_rank(const struct td_virtual_revision *revision)
 {
     return revision->tp_size >= 1 && revision->tp_size <= TD_MAX_TP_SIZE && revision->rank < revision->tp_size;
 }
@@ -81,8 +81,8 @@ static const struct kind {
     /* What its names are like. Part of its commits, so that a number that changes hands makes others. */
     const char *names;
     /* *out is zero. False: no name of this kind; of one that is nearly it, err says what would be right. */
-    bool (*read)(struct td_text name, struct td_made_revision *out, struct td_error *err);
-    bool (*is_one)(const struct td_made_revision *revision); /* by its parameters; the engine is there */
+    bool (*read)(struct td_text name, struct td_virtual_revision *out, struct td_error *err);
+    bool (*is_one)(const struct td_virtual_revision *revision); /* by its parameters; the engine is there */
 } kinds[] = {
     {TD_REVISION_SAFETENSORS, TD_SAFETENSORS_REVISION, read_safetensors, is_safetensors},
     {TD_REVISION_RANK, "tp{n}-rank{r}-{engine}", read_rank, is_rank},
@@ -98,15 +98,15 @@ static const struct kind *find_kind(uint64_t number)
     return NULL;
 }
 
-const char *td_made_revision_names(size_t i)
+const char *td_virtual_revision_names(size_t i)
 {
     return i < KIND_COUNT ? kinds[i].names : NULL;
 }
 
-bool td_made_revision_read_name(struct td_text name, struct td_made_revision *out, struct td_error *err)
+bool td_virtual_revision_read_name(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
 {
     for (size_t i = 0; i < KIND_COUNT; i++) {
-        *out = (struct td_made_revision){.kind = kinds[i].kind};
+        *out = (struct td_virtual_revision){.kind = kinds[i].kind};
         if (kinds[i].read(name, out, err))
             return true;
     }
@@ -115,7 +115,7 @@ bool td_made_revision_read_name(struct td_text name, struct td_made_revision *ou
 
 /* ---- commits ------------------------------------------------------------------------------------------- */
 
-bool td_made_revision_read_commit(struct td_text commit, struct td_made_revision *out)
+bool td_virtual_revision_read_commit(struct td_text commit, struct td_virtual_revision *out)
 {
     uint64_t number;
     uint64_t engine;
@@ -135,8 +135,8 @@ bool td_made_revision_read_commit(struct td_text commit, struct td_made_revision
     return kind->is_one(out);
 }
 
-bool td_made_revision_write_commit(const struct td_made_revision *revision, const char *base,
-                                   char commit[TD_COMMIT_BYTES])
+bool td_virtual_revision_write_commit(const struct td_virtual_revision *revision, const char *base,
+                                      char commit[TD_COMMIT_BYTES])
 {
     uint64_t tables = TD_ENGINE_REVISION;
     char *parameters = commit + DIGEST_DIGITS;

@@ -21,24 +21,24 @@ enum td_revision_kind {
 };
 
 /* One of TD_REVISION_SAFETENSORS is what "none" makes for the only rank of one. */
-struct td_made_revision {
+struct td_virtual_revision {
     enum td_revision_kind kind;
     unsigned engine; /* td_engine_name's number */
     uint64_t tp_size, rank;
 };
 
 /* False: no such name; of one that is nearly it, err says what would be right (TD_NOT_FOUND, or TD_OK as it was). */
-bool td_made_revision_read_name(struct td_text name, struct td_made_revision *out, struct td_error *err);
+bool td_virtual_revision_read_name(struct td_text name, struct td_virtual_revision *out, struct td_error *err);
 
 /* What the names of the i-th kind are like: "tp{n}-rank{r}-{engine}"; NULL past the last. */
-const char *td_made_revision_names(size_t i);
+const char *td_virtual_revision_names(size_t i);
 
 /* What the commit says that it is, if that is one that can be made: whether it is its commit, only writing it again can
  * tell. */
-bool td_made_revision_read_commit(struct td_text commit, struct td_made_revision *out);
+bool td_virtual_revision_read_commit(struct td_text commit, struct td_virtual_revision *out);
 
 /* The commit of the revision that is made of the files that have `base` for theirs. False: memory is short. */
-bool td_made_revision_write_commit(const struct td_made_revision *revision, const char *base,
-                                   char commit[TD_COMMIT_BYTES]);
+bool td_virtual_revision_write_commit(const struct td_virtual_revision *revision, const char *base,
+                                      char commit[TD_COMMIT_BYTES]);
 
 #endif

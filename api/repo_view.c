@@ -25,14 +25,14 @@ static void set_files(struct td_repo_view *view, const struct td_repo *repo)
 }
 
 /* Turns a view of the files into one of a made revision; the files have the commit `base`. */
-static bool set_made(struct td_repo_view *view, const struct td_made_revision *made, const char *base,
+static bool set_made(struct td_repo_view *view, const struct td_virtual_revision *made, const char *base,
                      struct td_error *err)
 {
     const char *engine = td_engine_name(made->engine); /* outlives the request */
     view->kind = made->kind;
     view->rank = made->rank;
     (void)td_shard_name_engine((struct td_text){.p = engine, .len = strlen(engine)}, made->tp_size, &view->name);
-    return td_made_revision_write_commit(made, base, view->commit) || td_error_no_memory(err);
+    return td_virtual_revision_write_commit(made, base, view->commit) || td_error_no_memory(err);
 }
 
 /* Opens a made revision by its commit; any revision of the repository may be the one that it is made of. False: it is
@@ -40,8 +40,8 @@ static bool set_made(struct td_repo_view *view, const struct td_made_revision *m
 static bool open_commit(struct td_repo_view *view, const struct td_repo *repo, struct td_text commit,
                         struct td_error *err)
 {
-    struct td_made_revision made;
-    if (!td_made_revision_read_commit(commit, &made))
+    struct td_virtual_revision made;
+    if (!td_virtual_revision_read_commit(commit, &made))
         return false;
     for (const struct td_repo *there = repo; there <= repo + repo->other_count; there++) {
         const char *const bases[] = {there->commit, there->identity_commit};
@@ -233,7 +233,7 @@ bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo,
 {
     const struct td_repo *there = td_repo_at(repo, revision);
     struct td_text text = {.p = revision.p, .len = revision.len};
-    struct td_made_revision made;
+    struct td_virtual_revision made;
     memset(view, 0, sizeof *view);
     view->snapshot = snapshot;
     set_files(view, there == NULL ? repo : there);
@@ -242,8 +242,8 @@ bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo,
             memcpy(view->commit, there->identity_commit, TD_COMMIT_BYTES); /* the one that was asked for */
         return true;
     }
-    bool ok = td_made_revision_read_name(text, &made, NULL) ? set_made(view, &made, repo->commit, err)
-                                                            : open_commit(view, repo, text, err);
+    bool ok = td_virtual_revision_read_name(text, &made, NULL) ? set_made(view, &made, repo->commit, err)
+                                                               : open_commit(view, repo, text, err);
     if (err->code != TD_OK)
         return false;
     return (ok && has_checkpoint(view)) || no_revision(revision, err);

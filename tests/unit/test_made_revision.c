@@ -12,10 +12,10 @@ static struct td_text text_of(const char *text)
     return (struct td_text){.p = text, .len = strlen(text)};
 }
 
-static struct td_made_revision named(const char *name)
+static struct td_virtual_revision named(const char *name)
 {
-    struct td_made_revision revision;
-    CHECK(td_made_revision_read_name(text_of(name), &revision, NULL), "%s", name);
+    struct td_virtual_revision revision;
+    CHECK(td_virtual_revision_read_name(text_of(name), &revision, NULL), "%s", name);
     return revision;
 }
 
@@ -35,7 +35,7 @@ static void names_have_parameters(void **state)
         {"tp4096-rank4095-fsdp", TD_REVISION_RANK, "fsdp", 4096, 4095},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct td_made_revision revision = named(cases[i].name);
+        struct td_virtual_revision revision = named(cases[i].name);
         CHECK(revision.kind == cases[i].kind && revision.tp_size == cases[i].tp_size && revision.rank == cases[i].rank,
               "%s", cases[i].name);
         assert_string_equal(td_engine_name(revision.engine), cases[i].engine);
@@ -74,8 +74,8 @@ static void other_names_are_none(void **state)
         "tp2-rank0-NONE",
     };
     for (size_t i = 0; i < COUNT_OF(names); i++) {
-        struct td_made_revision revision;
-        CHECK(!td_made_revision_read_name(text_of(names[i]), &revision, NULL), "\"%s\"", names[i]);
+        struct td_virtual_revision revision;
+        CHECK(!td_virtual_revision_read_name(text_of(names[i]), &revision, NULL), "\"%s\"", names[i]);
     }
 }
 
@@ -100,18 +100,18 @@ static void what_is_wrong_is_said(void **state)
         {"", NULL},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct td_made_revision revision;
+        struct td_virtual_revision revision;
         struct td_error err = TD_ERROR_INIT;
-        assert_false(td_made_revision_read_name(text_of(cases[i].name), &revision, &err));
+        assert_false(td_virtual_revision_read_name(text_of(cases[i].name), &revision, &err));
         if (cases[i].part == NULL)
             CHECK(err.code == TD_OK, "%s: %s", cases[i].name, err.message);
         else
             CHECK(err.code == TD_NOT_FOUND && strstr(err.message, cases[i].part) != NULL, "%s: %s", cases[i].name,
                   err.message);
     }
-    assert_string_equal(td_made_revision_names(0), "safetensors");
-    assert_string_equal(td_made_revision_names(1), "tp{n}-rank{r}-{engine}");
-    assert_null(td_made_revision_names(2));
+    assert_string_equal(td_virtual_revision_names(0), "safetensors");
+    assert_string_equal(td_virtual_revision_names(1), "tp{n}-rank{r}-{engine}");
+    assert_null(td_virtual_revision_names(2));
 }
 
 static const char *const names[] = {
@@ -125,12 +125,12 @@ static void commits_say_what_they_are(void **state)
     (void)state;
     char commits[2 * COUNT_OF(names)][TD_COMMIT_BYTES];
     for (size_t i = 0; i < COUNT_OF(commits); i++) {
-        struct td_made_revision revision = named(names[i / 2]);
-        struct td_made_revision found;
-        assert_true(td_made_revision_write_commit(&revision, i % 2 == 0 ? BASE : OTHER, commits[i]));
+        struct td_virtual_revision revision = named(names[i / 2]);
+        struct td_virtual_revision found;
+        assert_true(td_virtual_revision_write_commit(&revision, i % 2 == 0 ? BASE : OTHER, commits[i]));
         assert_int_equal(strlen(commits[i]), 40);
         assert_int_equal(strspn(commits[i], "0123456789abcdef"), 40);
-        assert_true(td_made_revision_read_commit(text_of(commits[i]), &found));
+        assert_true(td_virtual_revision_read_commit(text_of(commits[i]), &found));
         CHECK(found.kind == revision.kind && found.engine == revision.engine && found.tp_size == revision.tp_size &&
                   found.rank == revision.rank,
               "%s", commits[i]);
@@ -168,12 +168,13 @@ static void what_cannot_be_made_has_no_commit(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char commit[TD_COMMIT_BYTES];
-        struct td_made_revision revision;
+        struct td_virtual_revision revision;
         (void)snprintf(commit, sizeof commit, "%.24s%s", BASE, cases[i].parameters);
-        CHECK(td_made_revision_read_commit(text_of(commit), &revision) == cases[i].is_one, "%s", cases[i].parameters);
-        assert_false(td_made_revision_read_commit((struct td_text){.p = commit, .len = 39}, &revision));
-        assert_false(td_made_revision_read_commit((struct td_text){.p = commit, .len = 41}, &revision));
-        assert_false(td_made_revision_read_commit((struct td_text){.p = commit, .len = 0}, &revision));
+        CHECK(td_virtual_revision_read_commit(text_of(commit), &revision) == cases[i].is_one, "%s",
+              cases[i].parameters);
+        assert_false(td_virtual_revision_read_commit((struct td_text){.p = commit, .len = 39}, &revision));
+        assert_false(td_virtual_revision_read_commit((struct td_text){.p = commit, .len = 41}, &revision));
+        assert_false(td_virtual_revision_read_commit((struct td_text){.p = commit, .len = 0}, &revision));
     }
 }
 
