@@ -73,7 +73,7 @@ static bool listing_name(const struct td_call *call, struct td_buffer *out, cons
 struct description {
     const struct td_call *call;
     struct td_buffer json;
-    struct td_held held;
+    struct td_reserved held;
     struct td_error err;
 };
 
@@ -90,15 +90,15 @@ static void begin(struct description *description, const struct td_call *call)
 static void finish(struct description *description, bool ok)
 {
     struct td_response *response = description->call->response;
-    if (!ok || !td_held_answer_json(&description->held, &description->json, response, &description->err))
+    if (!ok || !td_reserved_answer_json(&description->held, &description->json, response, &description->err))
         td_response_fail_error(response, &description->err);
     td_buffer_fini(&description->json);
-    td_held_let_go(&description->held);
+    td_reserved_release(&description->held);
 }
 
 static bool room(struct description *description, size_t text_bytes)
 {
-    return td_held_json_room(&description->held, &description->json, text_bytes, &description->err);
+    return td_reserved_json_room(&description->held, &description->json, text_bytes, &description->err);
 }
 
 /* The members that the list and the single entry share, without the braces. */

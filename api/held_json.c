@@ -5,7 +5,7 @@
 /* So much of a call is not counted: small answers come when there is no room for large ones. */
 enum { UNCOUNTED_BYTES = 64 * 1024 };
 
-bool td_held_take(struct td_held *held, size_t bytes, struct td_error *err)
+bool td_reserved_take(struct td_reserved *held, size_t bytes, struct td_error *err)
 {
     size_t all;
     if (!td_add_size(held->bytes, bytes, &all))
@@ -20,17 +20,17 @@ bool td_held_take(struct td_held *held, size_t bytes, struct td_error *err)
 }
 
 /* Has so many bytes held for the JSON. */
-static bool hold_json(struct td_held *held, size_t bytes, struct td_error *err)
+static bool hold_json(struct td_reserved *held, size_t bytes, struct td_error *err)
 {
     if (bytes <= held->json_bytes)
         return true;
-    if (!td_held_take(held, bytes - held->json_bytes, err))
+    if (!td_reserved_take(held, bytes - held->json_bytes, err))
         return false;
     held->json_bytes = bytes;
     return true;
 }
 
-bool td_held_json_room(struct td_held *held, struct td_buffer *json, size_t text_bytes, struct td_error *err)
+bool td_reserved_json_room(struct td_reserved *held, struct td_buffer *json, size_t text_bytes, struct td_error *err)
 {
     enum { OBJECT_BYTES = 512, MOST_ESCAPED = 6 }; /* \u001f */
     size_t need;
@@ -44,8 +44,8 @@ bool td_held_json_room(struct td_held *held, struct td_buffer *json, size_t text
     return hold_json(held, grown, err) && (td_buffer_reserve(json, grown - json->len) || td_error_no_memory(err));
 }
 
-bool td_held_answer_json(struct td_held *held, struct td_buffer *json, struct td_response *response,
-                         struct td_error *err)
+bool td_reserved_answer_json(struct td_reserved *held, struct td_buffer *json, struct td_response *response,
+                             struct td_error *err)
 {
     size_t len = json->len;
     if (json->failed)
@@ -61,7 +61,7 @@ bool td_held_answer_json(struct td_held *held, struct td_buffer *json, struct td
     return true;
 }
 
-void td_held_let_go(struct td_held *held)
+void td_reserved_release(struct td_reserved *held)
 {
     td_budget_give(held->budget, held->counted_bytes);
     held->bytes = held->counted_bytes = held->json_bytes = 0;

@@ -10,26 +10,26 @@
 enum { TD_LISTS_BYTES = 256 * 1024 * 1024 };
 
 /* What one call holds. Zero but for the budget, which is borrowed. */
-struct td_held {
+struct td_reserved {
     struct td_budget *budget;
     size_t bytes;         /* altogether */
     size_t counted_bytes; /* taken from the budget for it: nothing as long as it is little */
     size_t json_bytes;    /* what of it is the JSON's */
 };
 
-/* Counts memory that the call is about to take, until td_held_let_go. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_held_take(struct td_held *held, size_t bytes, struct td_error *err);
+/* Counts memory that the call is about to take, until td_reserved_release. Errors: TD_RESOURCE_EXHAUSTED. */
+bool td_reserved_take(struct td_reserved *held, size_t bytes, struct td_error *err);
 
 /* Room, held, for one more object of the call's JSON, whose texts have so many bytes together, not yet escaped. Errors
  * likewise. */
-bool td_held_json_room(struct td_held *held, struct td_buffer *json, size_t text_bytes, struct td_error *err);
+bool td_reserved_json_room(struct td_reserved *held, struct td_buffer *json, size_t text_bytes, struct td_error *err);
 
 /* Makes the buffer (emptied) a whole 200 answer. What was held for it becomes the answer's. False when memory is short:
  * nothing was answered. */
-bool td_held_answer_json(struct td_held *held, struct td_buffer *json, struct td_response *response,
-                         struct td_error *err);
+bool td_reserved_answer_json(struct td_reserved *held, struct td_buffer *json, struct td_response *response,
+                             struct td_error *err);
 
 /* Gives back what is held. At the end of the call, when the memory is free. */
-void td_held_let_go(struct td_held *held);
+void td_reserved_release(struct td_reserved *held);
 
 #endif

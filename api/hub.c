@@ -104,7 +104,7 @@ bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, siz
     size_t bytes;
     if (!td_mul_size(hub->view.entry_count, each, &bytes))
         return td_error_no_memory(err);
-    return td_held_take(&hub->held, bytes, err) && td_repo_view_list(&hub->view, &hub->arena, items, count, err);
+    return td_reserved_take(&hub->held, bytes, err) && td_repo_view_list(&hub->view, &hub->arena, items, count, err);
 }
 
 /* Git's name of a text. */
@@ -444,5 +444,5 @@ void td_handle_hub(const struct td_call *call)
         answer_file_path(&hub);
     td_hub_path_fini(&hub.path);
     td_arena_fini(&hub.arena);
-    td_held_let_go(&hub.held);
+    td_reserved_release(&hub.held);
 }

@@ -35,7 +35,7 @@ struct td_hub_call {
     struct td_text revision; /* "main" when none was given */
     struct td_text below;    /* what follows verb and revision: a path of the tree */
     struct td_repo_view view;
-    struct td_held held; /* memory that grows with what is served */
+    struct td_reserved held; /* memory that grows with what is served */
 };
 
 /* Answers an error as the Hub does: {"error": text} with X-Error-Code and X-Error-Message, by which clients tell errors
@@ -94,7 +94,7 @@ void td_hub_write_error(struct td_buffer *out, const char *error);
 /* "2026-01-02T03:04:05.678Z" */
 void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
 
-/* All items of the view by path, held. Errors as td_repo_view_list and td_held_take. */
+/* All items of the view by path, held. Errors as td_repo_view_list and td_reserved_take. */
 bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, size_t *count, struct td_error *err);
 
 /* Returns the namespace of an id: what is before its '/', else `local`. */
