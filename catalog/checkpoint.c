@@ -539,7 +539,7 @@ static bool same_files(const struct td_checkpoint *checkpoint, const struct unit
 }
 
 /* What the snapshot before made of the same files, or NULL. */
-static struct td_join *previous_join(const struct builder *b, const struct unit *unit)
+static struct td_joined_tensors *previous_join(const struct builder *b, const struct unit *unit)
 {
     const struct td_model *before = previous_model(b);
     for (size_t i = 0; before != NULL && i < before->checkpoint_count; i++)
@@ -551,9 +551,9 @@ static struct td_join *previous_join(const struct builder *b, const struct unit 
 /* The tensors that are put together from several files. */
 static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit)
 {
-    struct td_join *before = previous_join(b, unit);
+    struct td_joined_tensors *before = previous_join(b, unit);
     if (before != NULL)
-        checkpoint->join = td_join_ref(before);
+        checkpoint->join = td_joined_tensors_ref(before);
     else if (is_distributed(unit))
         checkpoint->join = td_dcp_join(&unit->index_entry->file->dcp, unit->parts, NULL, b->err);
     else

@@ -90,7 +90,7 @@ static bool join_pieces(const struct td_dcp_tensor *from, struct td_piece *piece
 }
 
 /* Several pieces, each row-major in its file. */
-static bool fill_pieces(struct td_join *join, const struct td_dcp_tensor *from, uint32_t count,
+static bool fill_pieces(struct td_joined_tensors *join, const struct td_dcp_tensor *from, uint32_t count,
                         const struct source *source, struct td_tensor *tensor, struct td_grid **grid,
                         struct td_error *err)
 {
@@ -130,7 +130,7 @@ static void fill_whole(const struct td_dcp_tensor *from, const struct td_dcp_pie
 }
 
 /* Its names and numbers are dcp's, which lives as long as its file, and so as the snapshots with this join. */
-static bool fill_tensor(struct td_join *join, size_t number, const struct td_dcp_tensor *from,
+static bool fill_tensor(struct td_joined_tensors *join, size_t number, const struct td_dcp_tensor *from,
                         const struct source *source, struct td_tensor *tensor, struct td_error *err)
 {
     uint64_t elems = 1;
@@ -157,7 +157,7 @@ static bool fill_tensor(struct td_join *join, size_t number, const struct td_dcp
     return true;
 }
 
-static bool fill(struct td_join *join, const struct source *source, struct td_error *err)
+static bool fill(struct td_joined_tensors *join, const struct source *source, struct td_error *err)
 {
     const struct td_dcp *dcp = source->dcp;
     struct td_tensor *tensors = td_arena_array(&join->arena, dcp->tensor_count, sizeof *tensors);
@@ -181,7 +181,7 @@ static bool fill(struct td_join *join, const struct source *source, struct td_er
 uint64_t td_dcp_join_bytes(const struct td_dcp *dcp)
 {
     const uint64_t per_tensor = sizeof(struct td_tensor) + sizeof(struct td_tensor_ref) + sizeof(struct td_grid *);
-    uint64_t bytes = sizeof(struct td_join) + dcp->tensor_count * per_tensor;
+    uint64_t bytes = sizeof(struct td_joined_tensors) + dcp->tensor_count * per_tensor;
     for (size_t i = 0; i < dcp->tensor_count; i++) {
         uint32_t count = dcp->tensors[i].piece_count;
         if (count > 1)
@@ -214,19 +214,19 @@ size_t td_dcp_missing_file(const struct td_dcp_tensor *tensor, const uint32_t *p
     return SIZE_MAX;
 }
 
-static struct td_join *join_at(const struct td_dcp *dcp, const struct td_entry *const *parts, const uint32_t *places,
-                               struct td_error *err)
+static struct td_joined_tensors *join_at(const struct td_dcp *dcp, const struct td_entry *const *parts,
+                                         const uint32_t *places, struct td_error *err)
 {
     const struct source source = {.dcp = dcp, .parts = parts, .places = places};
-    struct td_join *join = td_join_create(err);
+    struct td_joined_tensors *join = td_joined_tensors_create(err);
     if (join == NULL || fill(join, &source, err))
         return join;
-    td_join_unref(join);
+    td_joined_tensors_unref(join);
     return NULL;
 }
 
-struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts, const uint32_t *places,
-                            struct td_error *err)
+struct td_joined_tensors *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
+                                      const uint32_t *places, struct td_error *err)
 {
     if (places != NULL)
         return join_at(dcp, parts, places, err);
@@ -237,7 +237,7 @@ struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *con
     }
     for (size_t i = 0; i <= dcp->file_count; i++)
         own[i] = (uint32_t)i;
-    struct td_join *join = join_at(dcp, parts, own, err);
+    struct td_joined_tensors *join = join_at(dcp, parts, own, err);
     free(own);
     return join;
 }

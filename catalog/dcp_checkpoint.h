@@ -19,8 +19,8 @@ uint64_t td_dcp_join_bytes(const struct td_dcp *dcp);
  * i-th is parts[i], and parts[dcp->file_count] stands for those tensors. A tensor with a piece in a missing file is
  * left out. One whose pieces are not what dcp says is listed with a reason. One reference is the caller's, who keeps
  * the parts' files as long. NULL is TD_RESOURCE_EXHAUSTED. */
-struct td_join *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts, const uint32_t *places,
-                            struct td_error *err);
+struct td_joined_tensors *td_dcp_join(const struct td_dcp *dcp, const struct td_entry *const *parts,
+                                      const uint32_t *places, struct td_error *err);
 
 /* Returns the first missing file, by its number, that has a piece of the tensor; SIZE_MAX when there is none. */
 size_t td_dcp_missing_file(const struct td_dcp_tensor *tensor, const uint32_t *places);

@@ -84,7 +84,8 @@ static void place(struct td_tensor_ref *ref, struct td_tensor *tensor, const uin
         tensor->reason = "its external data leave their file";
 }
 
-static bool fill(struct td_join *join, const struct td_entry *const *parts, size_t part_count, struct td_error *err)
+static bool fill(struct td_joined_tensors *join, const struct td_entry *const *parts, size_t part_count,
+                 struct td_error *err)
 {
     const struct td_manifest *manifest = &parts[0]->file->manifest;
     const size_t count = manifest->tensor_count;
@@ -103,12 +104,12 @@ static bool fill(struct td_join *join, const struct td_entry *const *parts, size
     return true;
 }
 
-struct td_join *td_external_join(const struct td_entry *const *parts, size_t part_count, struct td_error *err)
+struct td_joined_tensors *td_external_join(const struct td_entry *const *parts, size_t part_count, struct td_error *err)
 {
-    struct td_join *join = td_join_create(err);
+    struct td_joined_tensors *join = td_joined_tensors_create(err);
     if (join == NULL || fill(join, parts, part_count, err))
         return join;
-    td_join_unref(join);
+    td_joined_tensors_unref(join);
     return NULL;
 }
 
@@ -117,6 +118,6 @@ uint64_t td_external_join_bytes(const struct td_manifest *manifest)
     const uint64_t per_tensor = sizeof(struct td_tensor) + sizeof(struct td_tensor_ref) + sizeof(struct td_grid *);
     if (manifest->file_count == 0)
         return 0;
-    return sizeof(struct td_join) + manifest->tensor_count * per_tensor +
+    return sizeof(struct td_joined_tensors) + manifest->tensor_count * per_tensor +
            manifest->file_count * (sizeof(uint32_t) + sizeof(struct td_entry *));
 }

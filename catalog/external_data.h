@@ -13,7 +13,8 @@ size_t td_external_parts(const struct td_snapshot *snapshot, const struct td_ent
 /* The tensors of parts[0], each with the part that it lies in. A tensor has a reason when its file is not among
  * the parts or is a Git LFS pointer, or when the tensor leaves its file. One reference is the caller's, who keeps the
  * parts' files as long. NULL is TD_RESOURCE_EXHAUSTED. */
-struct td_join *td_external_join(const struct td_entry *const *parts, size_t part_count, struct td_error *err);
+struct td_joined_tensors *td_external_join(const struct td_entry *const *parts, size_t part_count,
+                                           struct td_error *err);
 
 /* What that takes at most; 0 where the manifest names no other files. */
 uint64_t td_external_join_bytes(const struct td_manifest *manifest);

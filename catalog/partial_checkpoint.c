@@ -94,7 +94,7 @@ static bool same_files(const struct td_checkpoint *a, const struct td_checkpoint
 }
 
 /* Returns the join that the model before made of the same files, or NULL. */
-static struct td_join *previous_join(const struct td_model *previous, const struct td_checkpoint *checkpoint)
+static struct td_joined_tensors *previous_join(const struct td_model *previous, const struct td_checkpoint *checkpoint)
 {
     for (size_t i = 0; previous != NULL && i < previous->partial_count; i++)
         if (previous->partials[i].join != NULL && same_files(&previous->partials[i], checkpoint))
@@ -106,8 +106,9 @@ static bool take_joined(struct td_checkpoint *checkpoint, struct td_lacks *lacks
                         struct td_error *err)
 {
     const struct td_dcp *dcp = &lacks->index->file->dcp;
-    struct td_join *before = previous_join(previous, checkpoint);
-    checkpoint->join = before != NULL ? td_join_ref(before) : td_dcp_join(dcp, checkpoint->parts, lacks->places, err);
+    struct td_joined_tensors *before = previous_join(previous, checkpoint);
+    checkpoint->join =
+        before != NULL ? td_joined_tensors_ref(before) : td_dcp_join(dcp, checkpoint->parts, lacks->places, err);
     if (checkpoint->join == NULL)
         return false;
     checkpoint->refs = checkpoint->join->tensors;

@@ -107,9 +107,9 @@ bool td_snapshot_run_has_folder(const struct td_snapshot *snapshot, size_t first
     return lower_bound(&names, folder, '/') < lower_bound(&names, folder, '/' + 1);
 }
 
-struct td_join *td_join_create(struct td_error *err)
+struct td_joined_tensors *td_joined_tensors_create(struct td_error *err)
 {
-    struct td_join *join = calloc(1, sizeof *join);
+    struct td_joined_tensors *join = calloc(1, sizeof *join);
     if (join == NULL) {
         (void)td_error_no_memory(err);
         return NULL;
@@ -119,13 +119,13 @@ struct td_join *td_join_create(struct td_error *err)
     return join;
 }
 
-struct td_join *td_join_ref(struct td_join *join)
+struct td_joined_tensors *td_joined_tensors_ref(struct td_joined_tensors *join)
 {
     atomic_fetch_add_explicit(&join->refs, 1, memory_order_relaxed);
     return join;
 }
 
-void td_join_unref(struct td_join *join)
+void td_joined_tensors_unref(struct td_joined_tensors *join)
 {
     if (join == NULL || atomic_fetch_sub_explicit(&join->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -139,7 +139,7 @@ void td_checkpoint_drop_refs(struct td_checkpoint *checkpoint)
 {
     if (checkpoint->join == NULL)
         free(checkpoint->refs);
-    td_join_unref(checkpoint->join);
+    td_joined_tensors_unref(checkpoint->join);
     checkpoint->join = NULL;
     checkpoint->refs = NULL;
 }
@@ -332,7 +332,7 @@ bool td_checkpoint_find(const struct td_checkpoint *checkpoint, struct td_text n
 
 struct td_grid *td_checkpoint_grid(const struct td_checkpoint *checkpoint, const struct td_tensor *tensor)
 {
-    const struct td_join *join = checkpoint->join;
+    const struct td_joined_tensors *join = checkpoint->join;
     return tensor->piece_count == 0 ? NULL : join->grids[tensor - join->tensors[0].tensor];
 }
 

@@ -83,7 +83,7 @@ struct td_tensor_ref {
 
 /* The tensors of a distributed checkpoint, or of a file with tensors in others. It needs the files that it was made of,
  * so it is shared by those snapshots that hold the same. */
-struct td_join {
+struct td_joined_tensors {
     _Atomic int refs;
     struct td_arena arena; /* owns the tensors, their pieces and all lists here */
     struct td_tensor_ref *tensors;
@@ -97,8 +97,8 @@ struct td_checkpoint {
     const char *format;
     const struct td_entry **parts; /* the files that hold it */
     size_t part_count;
-    struct td_tensor_ref *refs; /* sorted by name; NULL when it is exactly the first part's manifest */
-    struct td_join *join;       /* of which refs are then part; NULL where the files say all */
+    struct td_tensor_ref *refs;     /* sorted by name; NULL when it is exactly the first part's manifest */
+    struct td_joined_tensors *join; /* of which refs are then part; NULL where the files say all */
     size_t tensor_count;
     uint64_t total_bytes;  /* of the tensors that can be served: the parts of one that cannot are tensors themselves */
     bool fits_safetensors; /* each of its tensors can be written to a safetensors file */
@@ -176,9 +176,9 @@ const char *td_file_sha256(const struct td_file *file);
 void td_file_forget_content(struct td_file *file);
 
 /* Returns an empty join with one reference, or NULL for want of memory. */
-struct td_join *td_join_create(struct td_error *err);
-struct td_join *td_join_ref(struct td_join *join);
-void td_join_unref(struct td_join *join); /* NULL is fine */
+struct td_joined_tensors *td_joined_tensors_create(struct td_error *err);
+struct td_joined_tensors *td_joined_tensors_ref(struct td_joined_tensors *join);
+void td_joined_tensors_unref(struct td_joined_tensors *join); /* NULL is fine */
 
 /* Frees refs, or lets go of the join that has them. */
 void td_checkpoint_drop_refs(struct td_checkpoint *checkpoint);

@@ -418,7 +418,7 @@ static void unchanged_files_are_joined_once(void **state)
     make_files(&tree, files[1]);
     scanner_open(&scanner, &tree);
     (void)scanner_scan(&scanner);
-    struct td_join *join = only_checkpoint(&scanner)->join;
+    struct td_joined_tensors *join = only_checkpoint(&scanner)->join;
     assert_non_null(join);
     tree_simple(&tree, "other/x.safetensors", "a");
     (void)scanner_scan(&scanner); /* the snapshot before goes with this */
@@ -432,11 +432,11 @@ static void unchanged_files_are_joined_once(void **state)
     const struct td_dcp *dcp = &scanner_entry(&scanner, "m/.metadata")->file->dcp;
     assert_true(join->arena.used_bytes + sizeof *join <= td_dcp_join_bytes(dcp));
     for (size_t i = 0; i < COUNT_OF(files); i++) {
-        join = td_join_ref(only_checkpoint(&scanner)->join); /* so that its place is not taken again */
+        join = td_joined_tensors_ref(only_checkpoint(&scanner)->join); /* so that its place is not taken again */
         make_files(&tree, files[i]);
         (void)scanner_scan(&scanner);
         CHECK(only_checkpoint(&scanner)->join != join, "%s", files[i]);
-        td_join_unref(join);
+        td_joined_tensors_unref(join);
     }
     make_files(&tree, "text __0_0.distcp rubbish");
     (void)scanner_scan(&scanner);
