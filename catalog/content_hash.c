@@ -150,7 +150,7 @@ bool td_content_hash(const struct td_root *root, const char *path, const struct 
     return ok;
 }
 
-enum td_blob_name td_blob_name_of(const struct td_root *root, const char *path, char name[TD_SHA256_TEXT_BYTES])
+enum td_blob_name td_cache_blob_name_of(const struct td_root *root, const char *path, char name[TD_SHA256_TEXT_BYTES])
 {
     if (strstr(path, "snapshots/") == NULL || !td_root_link_name(root, path, name, TD_SHA256_TEXT_BYTES) ||
         !td_hex_is_lower(td_text_of(name)))
@@ -160,7 +160,7 @@ enum td_blob_name td_blob_name_of(const struct td_root *root, const char *path, 
     return strlen(name) == 2 * (size_t)TD_GIT_SHA1_BYTES ? TD_BLOB_NAME_GIT_SHA1 : TD_BLOB_NAME_NONE;
 }
 
-bool td_blob_name_fits(enum td_blob_name kind, const char *name, const struct td_content_sums *sums)
+bool td_cache_blob_name_fits(enum td_blob_name kind, const char *name, const struct td_content_sums *sums)
 {
     char text[TD_SHA256_TEXT_BYTES];
     if (kind == TD_BLOB_NAME_NONE)

@@ -33,9 +33,9 @@ enum td_blob_name { TD_BLOB_NAME_NONE, TD_BLOB_NAME_SHA256, TD_BLOB_NAME_GIT_SHA
 
 /* When the file at `path` is a symlink to a blob: the kind of its name, which is copied to name[TD_SHA256_TEXT_BYTES].
  */
-enum td_blob_name td_blob_name_of(const struct td_root *root, const char *path, char name[TD_SHA256_TEXT_BYTES]);
+enum td_blob_name td_cache_blob_name_of(const struct td_root *root, const char *path, char name[TD_SHA256_TEXT_BYTES]);
 
 /* Whether the content is what the blob's name says; true for TD_BLOB_NAME_NONE. */
-bool td_blob_name_fits(enum td_blob_name kind, const char *name, const struct td_content_sums *sums);
+bool td_cache_blob_name_fits(enum td_blob_name kind, const char *name, const struct td_content_sums *sums);
 
 #endif

@@ -162,7 +162,7 @@ static void note_failure(struct td_hasher *hasher, struct td_file *file, const s
 static void check_name(struct td_hasher *hasher, const struct td_file *file, enum td_blob_name kind, const char *name,
                        const struct td_content_sums *sums)
 {
-    if (td_blob_name_fits(kind, name, sums))
+    if (td_cache_blob_name_fits(kind, name, sums))
         return;
     pthread_mutex_lock(&hasher->lock);
     uint64_t count = ++hasher->status.mismatch_count;
@@ -219,7 +219,7 @@ static bool hash_file(struct td_hasher *hasher, const struct job *job, struct wo
     }
     if (id->size_bytes >= LONG_BYTES)
         td_digest_log_flush(hasher->log);
-    enum td_blob_name kind = td_blob_name_of(job->root, job->file->source.path, name);
+    enum td_blob_name kind = td_cache_blob_name_of(job->root, job->file->source.path, name);
     task.options.git_sha1 = kind == TD_BLOB_NAME_GIT_SHA1;
     task.options.stop = &hasher->stop;
     task.options.hashed_bytes = &hasher->hashed_bytes;

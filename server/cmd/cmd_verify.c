@@ -255,12 +255,12 @@ static void compare_with_names(struct verification *v, const struct td_found *co
     char name[TD_SHA256_TEXT_BYTES];
     char is[TD_SHA256_TEXT_BYTES];
     for (size_t i = 0; i < count; i++) {
-        enum td_blob_name kind = td_blob_name_of(v->root, names[i]->physical, name);
+        enum td_blob_name kind = td_cache_blob_name_of(v->root, names[i]->physical, name);
         if (kind == TD_BLOB_NAME_NONE || strcmp(name, last) == 0)
             continue;
         memcpy(last, name, sizeof last);
         v->tally.blob_names++;
-        if (td_blob_name_fits(kind, name, sums))
+        if (td_cache_blob_name_fits(kind, name, sums))
             continue;
         if (kind == TD_BLOB_NAME_SHA256)
             td_hex_write(sums->sha256, TD_SHA256_BYTES, is);

@@ -392,14 +392,14 @@ static void names_of_blobs(void **state)
     char name[TD_SHA256_TEXT_BYTES];
     place_open(&place);
     tree_text(&place.tree, "models--a--b/snapshots/c/plain", "abc");
-    assert_true(td_blob_name_of(place.root, "models--a--b/snapshots/c/plain", name) == TD_BLOB_NAME_NONE);
-    assert_true(td_blob_name_of(place.root, "models--a--b/snapshots/c/none", name) == TD_BLOB_NAME_NONE);
+    assert_true(td_cache_blob_name_of(place.root, "models--a--b/snapshots/c/plain", name) == TD_BLOB_NAME_NONE);
+    assert_true(td_cache_blob_name_of(place.root, "models--a--b/snapshots/c/none", name) == TD_BLOB_NAME_NONE);
     expect(&place, "models--a--b/snapshots/c/plain", sha256, git_sha1);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         tree_symlink(&place.tree, cases[i].link, cases[i].target);
-        enum td_blob_name kind = td_blob_name_of(place.root, cases[i].link, name);
+        enum td_blob_name kind = td_cache_blob_name_of(place.root, cases[i].link, name);
         CHECK(kind == cases[i].kind, "%s: %d", cases[i].target, kind);
-        CHECK(td_blob_name_fits(kind, name, &place.sums) == cases[i].fits, "%s", cases[i].target);
+        CHECK(td_cache_blob_name_fits(kind, name, &place.sums) == cases[i].fits, "%s", cases[i].target);
     }
     place_close(&place);
 }
