@@ -73,7 +73,7 @@ static bool listing_name(const struct td_call *call, struct td_buffer *out, cons
 struct description {
     const struct td_call *call;
     struct td_buffer json;
-    struct td_reserved held;
+    struct td_reserved reserved;
     struct td_error err;
 };
 
@@ -81,7 +81,7 @@ static void begin(struct description *description, const struct td_call *call)
 {
     memset(description, 0, sizeof *description);
     description->call = call;
-    description->held.budget = &call->api->lists;
+    description->reserved.budget = &call->api->lists;
     td_error_init(&description->err);
     td_buffer_init(&description->json);
 }
@@ -90,15 +90,15 @@ static void begin(struct description *description, const struct td_call *call)
 static void finish(struct description *description, bool ok)
 {
     struct td_response *response = description->call->response;
-    if (!ok || !td_reserved_answer_json(&description->held, &description->json, response, &description->err))
+    if (!ok || !td_reserved_answer_json(&description->reserved, &description->json, response, &description->err))
         td_response_fail_error(response, &description->err);
     td_buffer_fini(&description->json);
-    td_reserved_release(&description->held);
+    td_reserved_release(&description->reserved);
 }
 
 static bool room(struct description *description, size_t text_bytes)
 {
-    return td_reserved_json_room(&description->held, &description->json, text_bytes, &description->err);
+    return td_reserved_json_room(&description->reserved, &description->json, text_bytes, &description->err);
 }
 
 /* The members that the list and the single entry share, without the braces. */

@@ -18,18 +18,19 @@ struct td_reserved {
 };
 
 /* Counts memory that the call is about to take, until td_reserved_release. Errors: TD_RESOURCE_EXHAUSTED. */
-bool td_reserved_take(struct td_reserved *held, size_t bytes, struct td_error *err);
+bool td_reserved_take(struct td_reserved *reserved, size_t bytes, struct td_error *err);
 
-/* Room, held, for one more object of the call's JSON, whose texts have so many bytes together, not yet escaped. Errors
- * likewise. */
-bool td_reserved_json_room(struct td_reserved *held, struct td_buffer *json, size_t text_bytes, struct td_error *err);
+/* Room, reserved, for one more object of the call's JSON, whose texts have so many bytes together, not yet escaped.
+ * Errors likewise. */
+bool td_reserved_json_room(struct td_reserved *reserved, struct td_buffer *json, size_t text_bytes,
+                           struct td_error *err);
 
-/* Makes the buffer (emptied) a whole 200 answer. What was held for it becomes the answer's. False when memory is short:
- * nothing was answered. */
-bool td_reserved_answer_json(struct td_reserved *held, struct td_buffer *json, struct td_response *response,
+/* Makes the buffer (emptied) a whole 200 answer. What was reserved for it becomes the answer's. False when memory is
+ * short: nothing was answered. */
+bool td_reserved_answer_json(struct td_reserved *reserved, struct td_buffer *json, struct td_response *response,
                              struct td_error *err);
 
-/* Gives back what is held. At the end of the call, when the memory is free. */
-void td_reserved_release(struct td_reserved *held);
+/* Gives back what is reserved. At the end of the call, when the memory is free. */
+void td_reserved_release(struct td_reserved *reserved);
 
 #endif

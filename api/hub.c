@@ -104,7 +104,8 @@ bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, siz
     size_t bytes;
     if (!td_mul_size(hub->view.entry_count, each, &bytes))
         return td_error_no_memory(err);
-    return td_reserved_take(&hub->held, bytes, err) && td_repo_view_list(&hub->view, &hub->arena, items, count, err);
+    return td_reserved_take(&hub->reserved, bytes, err) &&
+           td_repo_view_list(&hub->view, &hub->arena, items, count, err);
 }
 
 /* Git's name of a text. */
@@ -433,7 +434,7 @@ static void answer_api(struct td_hub_call *hub)
 
 void td_handle_hub(const struct td_call *call)
 {
-    struct td_hub_call hub = {.call = call, .held = {.budget = &call->api->lists}};
+    struct td_hub_call hub = {.call = call, .reserved = {.budget = &call->api->lists}};
     struct td_error err = TD_ERROR_INIT;
     td_arena_init(&hub.arena, 0); /* a view's items: in proportion to the repository */
     if (!td_hub_path_parse(&hub.path, call->uri->raw_path, &err))
@@ -444,5 +445,5 @@ void td_handle_hub(const struct td_call *call)
         answer_file_path(&hub);
     td_hub_path_fini(&hub.path);
     td_arena_fini(&hub.arena);
-    td_reserved_release(&hub.held);
+    td_reserved_release(&hub.reserved);
 }

@@ -122,7 +122,7 @@ static bool write_tags(struct td_hub_call *hub, const struct td_hub_about *about
     bool first = true;
     td_buffer_puts(out, ",\"tags\":[");
     for (size_t i = 0; i < about->derived_count; i++) {
-        if (!td_reserved_json_room(&hub->held, out, strlen(about->derived[i]), err))
+        if (!td_reserved_json_room(&hub->reserved, out, strlen(about->derived[i]), err))
             return false;
         td_buffer_puts(out, first ? "" : ",");
         td_json_write_cstring(out, about->derived[i]);
@@ -134,7 +134,7 @@ static bool write_tags(struct td_hub_call *hub, const struct td_hub_about *about
         if (!is_card_tag(about, i, &prefix))
             continue;
         (void)snprintf(text, sizeof text, "%s%s", prefix, about->card->tags[i].value);
-        if (!td_reserved_json_room(&hub->held, out, strlen(text), err))
+        if (!td_reserved_json_room(&hub->reserved, out, strlen(text), err))
             return false;
         td_buffer_puts(out, first ? "" : ",");
         td_json_write_cstring(out, text);
@@ -149,7 +149,7 @@ static bool write_word(struct td_hub_call *hub, const char *name, const char *wo
 {
     if (word == NULL)
         return true;
-    if (!td_reserved_json_room(&hub->held, out, strlen(word), err))
+    if (!td_reserved_json_room(&hub->reserved, out, strlen(word), err))
         return false;
     td_buffer_printf(out, ",\"%s\":", name);
     td_json_write_cstring(out, word);
@@ -168,7 +168,7 @@ bool td_hub_about_write(struct td_hub_call *hub, const struct td_hub_about *abou
 /* Room for a text that is JSON already. */
 static bool json_room(struct td_hub_call *hub, struct td_buffer *out, size_t len, struct td_error *err)
 {
-    return td_reserved_json_room(&hub->held, out, len / 6 + 1, err); /* which counts on escapes */
+    return td_reserved_json_room(&hub->reserved, out, len / 6 + 1, err); /* which counts on escapes */
 }
 
 /* Appends a member of `config` that is an object of its own. */

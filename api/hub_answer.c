@@ -119,7 +119,7 @@ bool td_hub_no_revision(const struct td_hub_call *hub)
 void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json)
 {
     struct td_error err = TD_ERROR_INIT;
-    if (td_reserved_answer_json(&hub->held, json, hub->call->response, &err))
+    if (td_reserved_answer_json(&hub->reserved, json, hub->call->response, &err))
         add_commit(hub);
     else
         (void)td_hub_fail_error(hub, &err);

@@ -35,7 +35,7 @@ struct td_hub_call {
     struct td_text revision; /* "main" when none was given */
     struct td_text below;    /* what follows verb and revision: a path of the tree */
     struct td_repo_view view;
-    struct td_reserved held; /* memory that grows with what is served */
+    struct td_reserved reserved; /* memory that grows with what is served */
 };
 
 /* Answers an error as the Hub does: {"error": text} with X-Error-Code and X-Error-Message, by which clients tell errors
@@ -52,8 +52,8 @@ bool td_hub_no_revision(const struct td_hub_call *hub);
 /* Answers that there is no file (or `what` it should be) at this path of the view. Always false. */
 bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_text path);
 
-/* Makes the buffer (emptied) the JSON that is answered, with the commit of the view when one is open. What was held for
- * a large one becomes the answer's. 503 when memory is short. */
+/* Makes the buffer (emptied) the JSON that is answered, with the commit of the view when one is open. What was reserved
+ * for a large one becomes the answer's. 503 when memory is short. */
 void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json);
 
 /* Writes the Link field that leads to the next page at `target` (path and query), absolute because clients ask for it
@@ -94,7 +94,7 @@ void td_hub_write_error(struct td_buffer *out, const char *error);
 /* "2026-01-02T03:04:05.678Z" */
 void td_hub_write_date(struct td_buffer *out, int64_t time_ns);
 
-/* All items of the view by path, held. Errors as td_repo_view_list and td_reserved_take. */
+/* All items of the view by path, reserved. Errors as td_repo_view_list and td_reserved_take. */
 bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, size_t *count, struct td_error *err);
 
 /* Returns the namespace of an id: what is before its '/', else `local`. */

@@ -24,7 +24,7 @@ static bool write_one(struct errors *errors, struct td_text directory, const cha
     td_buffer_puts(&path, directory.len > 0 ? "/" : "");
     td_buffer_puts(&path, file);
     bool ok = (!path.failed || td_error_no_memory(errors->err)) &&
-              td_reserved_json_room(&errors->hub->held, out, path.len + strlen(message), errors->err);
+              td_reserved_json_room(&errors->hub->reserved, out, path.len + strlen(message), errors->err);
     if (ok) {
         td_buffer_puts(out, errors->count++ == 0 ? ",\"errors\":[{\"file\":" : ",{\"file\":");
         td_json_write_string(out, td_buffer_text(&path));

@@ -20,7 +20,7 @@ bool td_hub_write_head(struct td_hub_call *hub, struct td_buffer *out, const str
 {
     const char *id = repo->hub_id;
     struct td_text author = td_hub_author_of(id);
-    if (!td_reserved_json_room(&hub->held, out, 4 * strlen(id), err))
+    if (!td_reserved_json_room(&hub->reserved, out, 4 * strlen(id), err))
         return false;
     td_buffer_puts(out, "{\"_id\":");
     td_json_write_cstring(out, id);
@@ -49,7 +49,7 @@ static bool write_sibling(struct td_hub_call *hub, const struct td_repo_item *it
 {
     struct td_hub_blob blob;
     const char *error = td_hub_error_of(item);
-    if (!td_reserved_json_room(&hub->held, out, strlen(item->path) + strlen(error), err))
+    if (!td_reserved_json_room(&hub->reserved, out, strlen(item->path) + strlen(error), err))
         return false;
     td_buffer_puts(out, "{\"rfilename\":");
     td_json_write_cstring(out, item->path);
@@ -119,7 +119,7 @@ void td_hub_answer_info(struct td_hub_call *hub)
 static bool write_ref(struct td_hub_call *hub, struct td_buffer *out, bool *first, const char *name, const char *prefix,
                       const char *commit, struct td_error *err)
 {
-    if (!td_reserved_json_room(&hub->held, out, 2 * strlen(name), err))
+    if (!td_reserved_json_room(&hub->reserved, out, 2 * strlen(name), err))
         return false;
     td_buffer_puts(out, *first ? "{\"name\":" : ",{\"name\":");
     *first = false;

@@ -152,7 +152,7 @@ static bool write_listed(struct td_hub_call *hub, const struct listing *listing,
         td_buffer_puts(out, ",\"siblings\":[");
         for (size_t i = 0; i < repo->entry_count; i++) {
             const char *path = td_repo_relative(repo, &snapshot->entries[repo->first_entry + i]);
-            if (!td_reserved_json_room(&hub->held, out, strlen(path), err))
+            if (!td_reserved_json_room(&hub->reserved, out, strlen(path), err))
                 return false;
             td_buffer_puts(out, i > 0 ? ",{\"rfilename\":" : "{\"rfilename\":");
             td_json_write_cstring(out, path);
@@ -362,7 +362,7 @@ void td_hub_answer_list(struct td_hub_call *hub)
     if (!read_listing(hub, &listing))
         return;
     td_buffer_init(&json);
-    bool ok = td_reserved_take(&hub->held, most * sizeof *repos, &err);
+    bool ok = td_reserved_take(&hub->reserved, most * sizeof *repos, &err);
     if (ok)
         repos = calloc(most, sizeof *repos);
     ok = ok && (repos != NULL || td_error_no_memory(&err));

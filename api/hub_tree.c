@@ -31,7 +31,7 @@ struct tree {
 
 static bool begin_item(struct tree *tree, size_t path_len)
 {
-    if (!td_reserved_json_room(&tree->hub->held, tree->out, path_len, tree->err))
+    if (!td_reserved_json_room(&tree->hub->reserved, tree->out, path_len, tree->err))
         return false;
     if (!tree->first)
         td_buffer_putc(tree->out, ',');
