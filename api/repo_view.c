@@ -60,10 +60,10 @@ static bool open_commit(struct td_repo_view *view, const struct td_repo *repo, s
 
 /* Those whose checkpoints may be replaced: in the view's directory or below. */
 struct model_run {
-    const struct td_model *root;  /* whose files lie directly in the root, or of RANKS: the only one then */
-    const struct td_model *at;    /* the one in the directory itself, or NULL */
-    const struct td_model *below; /* the first below it */
-    size_t below_count;
+    const struct td_model *root;     /* whose files lie directly in the root, or of RANKS: the only one then */
+    const struct td_model *at;       /* the one in the directory itself, or NULL */
+    const struct td_model *children; /* the first of the models in directories below it */
+    size_t child_count;
 };
 
 static struct model_run models_of(const struct td_repo_view *view)
@@ -84,16 +84,16 @@ static struct model_run models_of(const struct td_repo_view *view)
     const char *base = snapshot->entries[view->first_entry].path; /* with its '/' */
     run.at = td_snapshot_find_model(snapshot, td_text_n(base, view->prefix_len - 1));
     size_t first = td_snapshot_models_after(snapshot, td_text_n(base, view->prefix_len));
-    run.below = &snapshot->models[first];
-    while (first + run.below_count < snapshot->model_count &&
-           strncmp(run.below[run.below_count].id, base, view->prefix_len) == 0)
-        run.below_count++;
+    run.children = &snapshot->models[first];
+    while (first + run.child_count < snapshot->model_count &&
+           strncmp(run.children[run.child_count].id, base, view->prefix_len) == 0)
+        run.child_count++;
     return run;
 }
 
 static size_t model_run_count(const struct model_run *run)
 {
-    return run->below_count + (run->at != NULL ? 1 : 0) + (run->root != NULL ? 1 : 0);
+    return run->child_count + (run->at != NULL ? 1 : 0) + (run->root != NULL ? 1 : 0);
 }
 
 static const struct td_model *model_run_get(const struct model_run *run, size_t i)
@@ -101,8 +101,8 @@ static const struct td_model *model_run_get(const struct model_run *run, size_t 
     if (run->root != NULL)
         return run->root;
     if (run->at != NULL)
-        return i == 0 ? run->at : &run->below[i - 1];
-    return &run->below[i];
+        return i == 0 ? run->at : &run->children[i - 1];
+    return &run->children[i];
 }
 
 const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_t i)

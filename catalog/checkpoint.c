@@ -38,8 +38,8 @@ struct unit {
     const struct td_entry *index_entry; /* NULL without an index */
     const struct td_entry **parts;      /* owned until the checkpoint takes it */
     size_t part_count;
-    size_t shard_total;    /* of a -NNNNN-of-NNNNN group; 0 otherwise */
-    const char *wished_id; /* of a group: what it is called if nothing else is; NULL otherwise */
+    size_t shard_total;       /* of a -NNNNN-of-NNNNN group; 0 otherwise */
+    const char *requested_id; /* of a group: what it is called if nothing else is; NULL otherwise */
 };
 
 struct builder {
@@ -191,8 +191,8 @@ static void claim_beside_refused_indexes(struct builder *b, const bool refused[F
     for (size_t i = 0; i < b->count; i++) {
         const char *name = td_base_name(b->candidates[i].path);
         enum family family = family_of(name);
-        bool kin = family != FAMILY_OTHER && refused[family] && strcmp(name, families[family].whole) != 0;
-        if (kin || (refused[FAMILY_OTHER] && td_has_extension(name, ".bin")))
+        bool is_sibling = family != FAMILY_OTHER && refused[family] && strcmp(name, families[family].whole) != 0;
+        if (is_sibling || (refused[FAMILY_OTHER] && td_has_extension(name, ".bin")))
             b->claimed[i] = true;
     }
 }
@@ -287,45 +287,45 @@ static bool is_fixed_id(const char *id)
     return strcmp(id, distributed_id) == 0;
 }
 
-/* Sets *wish to the id that a group is to have: its stem with the extension, where the format splits its files the stem
- * alone; NULL when a file or another set is called so. False: no memory. */
-static bool wish_id(struct builder *b, const struct td_shard *first, const char **wish)
+/* Sets *requested to the id that a group asks for: its stem with the extension, where the format splits its files the
+ * stem alone; NULL when a file or another set is called so. False: no memory. */
+static bool request_id(struct builder *b, const struct td_shard *first, const char **requested)
 {
     const struct td_format *format = td_format_for_name(first->name);
     const char *extension = format != NULL && format->splits ? "" : td_shard_extension(first);
     char id[512];
     (void)snprintf(id, sizeof id, "%.*s%s", (int)first->of.stem_len, first->name, extension);
-    *wish = NULL;
+    *requested = NULL;
     if (is_fixed_id(id) || candidate_find(b, id) != SIZE_MAX)
         return true;
-    *wish = td_arena_strndup(&b->snapshot->arena, td_text_of(id));
-    return *wish != NULL || td_error_no_memory(b->err);
+    *requested = td_arena_strndup(&b->snapshot->arena, td_text_of(id));
+    return *requested != NULL || td_error_no_memory(b->err);
 }
 
-static int wish_compare(const void *a, const void *b)
+static int requested_compare(const void *a, const void *b)
 {
     const struct unit *x = *(const struct unit *const *)a;
     const struct unit *y = *(const struct unit *const *)b;
-    int order = strcmp(x->wished_id, y->wished_id);
+    int order = strcmp(x->requested_id, y->requested_id);
     return order != 0 ? order : (x > y) - (x < y);
 }
 
-/* Groups of other totals wish for the same: the first gets it. */
+/* Groups that differ only in their totals ask for the same id. The first gets it. */
 static bool grant_ids(struct builder *b)
 {
-    struct unit **wishing = calloc(b->unit_count + 1, sizeof(*wishing));
+    struct unit **requesting = calloc(b->unit_count + 1, sizeof(*requesting));
     size_t count = 0;
-    if (wishing == NULL)
+    if (requesting == NULL)
         return td_error_no_memory(b->err);
     for (size_t i = 0; i < b->unit_count; i++)
-        if (b->units[i].wished_id != NULL)
-            wishing[count++] = &b->units[i];
+        if (b->units[i].requested_id != NULL)
+            requesting[count++] = &b->units[i];
     if (count > 0)
-        qsort(wishing, count, sizeof(*wishing), wish_compare);
+        qsort(requesting, count, sizeof(*requesting), requested_compare);
     for (size_t i = 0; i < count; i++)
-        if (i == 0 || strcmp(wishing[i]->wished_id, wishing[i - 1]->wished_id) != 0)
-            wishing[i]->name = wishing[i]->wished_id;
-    free(wishing);
+        if (i == 0 || strcmp(requesting[i]->requested_id, requesting[i - 1]->requested_id) != 0)
+            requesting[i]->name = requesting[i]->requested_id;
+    free(requesting);
     return true;
 }
 
@@ -338,18 +338,18 @@ static bool splits_agree(const struct unit *unit, char *message, size_t capacity
     return true;
 }
 
-/* Names a group that lacks files as the complete group: as the group wishes. Of groups that differ only in their totals
- * the first gets it. False: no memory. */
+/* Names a group that lacks files as the complete group: by the id that the group asks for. Of groups that differ only
+ * in their totals the first gets it. False: no memory. */
 static bool name_partial_group(struct builder *b, const struct td_shard *first, bool is_first, struct unit *unit)
 {
-    const char *wish;
-    if (!wish_id(b, first, &wish))
+    const char *requested;
+    if (!request_id(b, first, &requested))
         return false;
-    if (!is_first || wish == NULL)
+    if (!is_first || requested == NULL)
         return true;
-    bool is_split = strlen(wish) == first->of.stem_len;
-    if (!is_split || td_format_for_name(wish) == NULL) /* "a.bin" may be a split's stem and a group's id */
-        unit->name = wish;
+    bool is_split = strlen(requested) == first->of.stem_len;
+    if (!is_split || td_format_for_name(requested) == NULL) /* "a.bin" may be a split's stem and a group's id */
+        unit->name = requested;
     return true;
 }
 
@@ -398,7 +398,7 @@ static bool collect_group(struct builder *b, const struct td_shard *shards, size
         (void)snprintf(message, sizeof message, "shard \"%.300s\" cannot be read, so the set is not published",
                        td_base_name(broken->path));
     else if (splits_agree(unit, message, sizeof message))
-        return wish_id(b, &shards[0], &unit->wished_id);
+        return request_id(b, &shards[0], &unit->requested_id);
     problem(b, b->candidates[shards[0].candidate].path, message);
     return set_aside_group(b, shards, count, is_first);
 }
@@ -671,10 +671,10 @@ static struct unit *unit_named(const struct builder *b, enum family family, cons
 }
 
 /* Joins a family's units into the first one, if all are single files and share no tensor name. */
-static bool join_singles(struct builder *b, enum family family, size_t kin, struct unit **joined)
+static bool join_singles(struct builder *b, enum family family, size_t siblings, struct unit **joined)
 {
     struct unit all = {.name = families[family].id};
-    all.parts = calloc(kin + 1, sizeof(*all.parts));
+    all.parts = calloc(siblings + 1, sizeof(*all.parts));
     if (all.parts == NULL)
         return td_error_no_memory(b->err);
     bool single = true;
@@ -714,19 +714,19 @@ static bool choose_in_family(struct builder *b, enum family family, struct unit 
         *chosen = unit_named(b, family, families[family].index);
     if (*chosen != NULL)
         return true;
-    size_t kin = 0;
+    size_t siblings = 0;
     struct unit *last = NULL;
     for (size_t i = 0; i < b->unit_count; i++) {
         if (b->units[i].family != family)
             continue;
         last = &b->units[i];
-        kin++;
+        siblings++;
     }
-    if (kin <= 1) {
+    if (siblings <= 1) {
         *chosen = last;
         return true;
     }
-    return join_singles(b, family, kin, chosen);
+    return join_singles(b, family, siblings, chosen);
 }
 
 /* The order in which checkpoints are listed, the default one first. */

@@ -25,8 +25,8 @@ struct scan {
     struct td_snapshot *snapshot;
     const struct td_snapshot *previous;
     const struct td_walk *walk;
-    uint64_t going_bytes; /* once has_going: memory of the files of `previous` that this snapshot lacks */
-    bool has_going;
+    uint64_t removed_bytes; /* once has_removed: memory of the files of `previous` that this snapshot lacks */
+    bool has_removed;
     struct td_mapping_cache *maps;
     const struct td_scan_config *config;
     struct td_scan_progress *progress;
@@ -143,7 +143,7 @@ static bool is_same_file(const struct td_entry *before, const struct td_found *f
 }
 
 /* Returns the memory of the files that the snapshot before has and this one will not have. */
-static uint64_t going_bytes(struct scan *s)
+static uint64_t removed_bytes(struct scan *s)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; s->previous != NULL && i < s->previous->entry_count; i++)
@@ -168,10 +168,10 @@ static bool has_memory(struct scan *s, uint64_t bytes)
     uint64_t used = atomic_load_explicit(&memory->used_bytes, memory_order_relaxed);
     if (used <= memory->max_bytes && bytes <= memory->max_bytes - used)
         return true;
-    if (!s->has_going)
-        s->going_bytes = going_bytes(s);
-    s->has_going = true;
-    used -= s->going_bytes;
+    if (!s->has_removed)
+        s->removed_bytes = removed_bytes(s);
+    s->has_removed = true;
+    used -= s->removed_bytes;
     return used <= memory->max_bytes && bytes <= memory->max_bytes - used;
 }
 

@@ -268,7 +268,7 @@ static const struct row rows[] = {
      NULL, NULL},
     {"a broken pytorch_model.bin is told", "text pytorch_model.bin junk\ndata a.pt torch/list.pt", "a.pt{a.pt}(0 1)",
      "pytorch_model.bin", "neither a zip archive nor a pickle"},
-    {"a refused index takes its kin along only",
+    {"a refused index takes its siblings along only",
      "text pytorch_model.bin.index.json {\ndata pytorch_model-1.bin torch/list.pt\nst model.safetensors x\n"
      "data a.pt torch/list.pt",
      "safetensors{model.safetensors}(x) a.pt{a.pt}(0 1)", "pytorch_model.bin.index.json", ""},
