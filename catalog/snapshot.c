@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HASH_UNKNOWN, HASH_WRITTEN, HASH_KNOWN };
-
 struct td_snapshot *td_snapshot_ref(struct td_snapshot *snapshot)
 {
     atomic_fetch_add_explicit(&snapshot->refs, 1, memory_order_relaxed);
@@ -152,16 +150,16 @@ struct td_file *td_file_ref(struct td_file *file)
 
 const char *td_file_sha256(const struct td_file *file)
 {
-    return atomic_load_explicit(&file->hash_state, memory_order_acquire) == HASH_KNOWN ? file->sha256 : NULL;
+    return atomic_load_explicit(&file->hash_state, memory_order_acquire) == TD_HASH_KNOWN ? file->sha256 : NULL;
 }
 
 bool td_file_set_sha256(struct td_file *file, const uint8_t *sum)
 {
-    int state = HASH_UNKNOWN;
-    if (!atomic_compare_exchange_strong(&file->hash_state, &state, HASH_WRITTEN))
+    enum td_hash_state state = TD_HASH_UNKNOWN;
+    if (!atomic_compare_exchange_strong(&file->hash_state, &state, TD_HASH_WRITTEN))
         return false; /* another thread was first */
     td_hex_write(sum, TD_SHA256_BYTES, file->sha256);
-    atomic_store_explicit(&file->hash_state, HASH_KNOWN, memory_order_release);
+    atomic_store_explicit(&file->hash_state, TD_HASH_KNOWN, memory_order_release);
     return true;
 }
 

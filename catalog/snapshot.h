@@ -30,6 +30,9 @@ struct td_memory {
     _Atomic uint64_t used_bytes;
 };
 
+/* Whether the SHA-256 of a file is known. It is written once, by the thread that sets TD_HASH_WRITTEN. */
+enum td_hash_state { TD_HASH_UNKNOWN, TD_HASH_WRITTEN, TD_HASH_KNOWN };
+
 /* One regular file, with its parsed manifest when it is a checkpoint file. */
 struct td_file {
     _Atomic int refs;
@@ -53,9 +56,9 @@ struct td_file {
     struct td_facts *facts;        /* what it does tell, or NULL */
     char *error; /* why it was refused, or is damaged, one line; NULL: it is right, or nobody looked */
     char identity_tag[TD_TAG_BYTES];   /* strong validator of its bytes until these are hashed */
-    char sha256[TD_SHA256_TEXT_BYTES]; /* of its bytes, once; valid when hash_state says so */
-    _Atomic int hash_state;            /* 0 not known, 1 being written, 2 known */
-    _Atomic bool hash_failed;          /* it could not be read for that; tried again only for somebody who waits */
+    char sha256[TD_SHA256_TEXT_BYTES]; /* of its bytes; valid in the state TD_HASH_KNOWN */
+    _Atomic(enum td_hash_state) hash_state;
+    _Atomic bool hash_failed; /* it could not be read for that; tried again only for somebody who waits */
 };
 
 /* A file under the name by which clients know it: models--org--name/snapshots/<commit>/x is org/name/x. */
