@@ -43,14 +43,13 @@ bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapsh
     return true;
 }
 
-bool td_shard_file_answer(const struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
-                          struct td_shard_file *file, const char *tag, struct td_response *response,
-                          struct td_error *err)
+bool td_rank_file_answer(const struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
+                         struct td_rank_file *file, const char *tag, struct td_response *response, struct td_error *err)
 {
     char former[TD_TAG_BYTES];
     if (!td_shard_store_former_tag(want, rank, former, err) ||
-        !td_shard_file_append(store->catalog, want->snapshot, want->checkpoint, file, response->cancel, &response->body,
-                              err))
+        !td_rank_file_append(store->catalog, want->snapshot, want->checkpoint, file, response->cancel, &response->body,
+                             err))
         return false;
     td_response_describe(response, "application/octet-stream");
     td_response_set_etag(response, "%s", tag);

@@ -80,12 +80,12 @@ static bool read_selection(const struct td_call *call, struct wanted *wanted, st
 static bool append_part(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct wanted *wanted,
                         struct td_error *err)
 {
-    static const struct td_shard_metadata metadata[] = {{"format", "pt"}};
+    static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
     const struct td_tensor *tensor = wanted->ref.tensor;
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
     struct td_budget *budget = &call->api->shards.live;
     struct td_plan plan = {0};
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     struct td_buffer head;
     td_buffer_init(&head);
     bool ok =
@@ -97,11 +97,11 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     }
     td_buffer_fini(&head);
     ok = ok && td_plan_from_selection(&tensors, wanted->number, &wanted->selection, budget, &plan, err) &&
-         td_shard_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, budget, &file, err) &&
-         td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
-                              &call->response->body, err);
+         td_rank_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, budget, &file, err) &&
+         td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
+                             &call->response->body, err);
     td_plan_fini(&plan);
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
     return ok;
 }
 
@@ -367,22 +367,22 @@ static bool name_results(struct batch *batch, struct td_error *err)
 
 static void answer_batch(const struct td_call *call, const struct td_checkpoint *checkpoint, struct batch *batch)
 {
-    static const struct td_shard_metadata metadata[] = {{"format", "pt"}};
+    static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
     struct td_budget *budget = &call->api->shards.live;
     struct td_plan plan = {0};
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     struct td_error err = TD_ERROR_INIT;
     bool is_raw = batch->format == FORMAT_RAW;
     bool ok = (!is_raw || name_results(batch, &err)) &&
               td_plan_from_items(batch->items.items, batch->items.count, &tensors, budget, &plan, &err) &&
-              td_shard_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
-              td_shard_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
-                                   &call->response->body, &err);
+              td_rank_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
+              td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
+                                  &call->response->body, &err);
     size_t planned_bytes = ok ? plan.arena.used_bytes : TD_SHARD_TRIM_BYTES; /* part of it may be freed already */
     td_plan_fini(&plan);
     td_shard_store_trim(planned_bytes);
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
     if (!ok) {
         td_response_fail_error(call->response, &err);
         return;

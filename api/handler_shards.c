@@ -87,8 +87,8 @@ static void send_json(const struct td_call *call, struct td_buffer *json)
     td_response_fail_error(call->response, &err);
 }
 
-static void describe_file(const struct td_call *call, const struct td_shard_want *want,
-                          const struct td_shard_file *file, const struct td_plan *plan, const char *tag)
+static void describe_file(const struct td_call *call, const struct td_shard_want *want, const struct td_rank_file *file,
+                          const struct td_plan *plan, const char *tag)
 {
     char engine[32] = "plan";
     const struct td_text *name = &want->name.engine;
@@ -110,21 +110,21 @@ static void describe_file(const struct td_call *call, const struct td_shard_want
 static void answer_file(const struct td_call *call, const struct td_shard_want *want, uint64_t rank, bool as_json)
 {
     struct td_shard_maker maker;
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     struct td_plan plan = {0};
     char tag[TD_TAG_BYTES];
     struct td_error err = TD_ERROR_INIT;
     td_shard_maker_init(&maker, &call->api->shards, want);
     bool ok = td_shard_maker_get(&maker, rank, &file, tag, &err) &&
               (as_json ? td_shard_maker_plan(&maker, rank, &plan, &err)
-                       : td_shard_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err));
+                       : td_rank_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err));
     if (!ok)
         td_response_fail_error(call->response, &err);
     else if (as_json)
         describe_file(call, want, file, &plan, tag);
     td_plan_fini(&plan);
     td_shard_maker_fini(&maker);
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
 }
 
 static void answer_rank(const struct td_call *call, const struct td_shard_name *name, uint64_t rank, bool as_json)
@@ -223,7 +223,7 @@ void td_handle_model_file(const struct td_call *call)
 
 /* ---- registered plans ---------------------------------------------------------------------------------- */
 
-static void write_rank(const struct td_shard_want *want, uint64_t rank, const struct td_shard_file *file,
+static void write_rank(const struct td_shard_want *want, uint64_t rank, const struct td_rank_file *file,
                        const char *tag, struct td_buffer *out)
 {
     td_buffer_printf(out, "%s{\"rank\":%" PRIu64 ",\"href\":\"/models/", rank > 0 ? "," : "", rank);
@@ -268,7 +268,7 @@ static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker
     uint64_t tp_size = maker->want->name.tp_size;
     td_buffer_puts(out, ",\"ranks\":[");
     for (uint64_t rank = 0; rank < tp_size; rank++) {
-        struct td_shard_file *file = NULL;
+        struct td_rank_file *file = NULL;
         char tag[TD_TAG_BYTES] = "";
         if (atomic_load(&call->api->draining))
             return td_error_set(err, TD_RESOURCE_EXHAUSTED, "the server is shutting down");
@@ -279,7 +279,7 @@ static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker
         if (!td_shard_maker_get(maker, rank, &file, tag, err))
             return false;
         write_rank(maker->want, rank, file, tag, out);
-        td_shard_file_unref(file);
+        td_rank_file_unref(file);
         if (out->failed)
             return td_buffer_refuse(out, err);
     }

@@ -405,12 +405,12 @@ bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *i
         (void)snprintf(out->tag, sizeof out->tag, "%s", sha256 != NULL ? sha256 : file->identity_tag);
         return true;
     }
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     if (!td_shard_maker_get(maker_of(stats, item->model), item->rank, &file, out->tag, err))
         return false;
     out->size_bytes = file->nbytes;
     out->updated_ns = item->model->updated_ns;
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
     return true;
 }
 
@@ -430,11 +430,11 @@ bool td_repo_item_answer(struct td_shard_store *store, const struct td_repo_view
     if (item->entry != NULL)
         return td_file_answer(store->catalog, view->snapshot, item->entry, response, err);
     struct td_shard_want want = want_of(view, item->model);
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
     bool ok = td_shard_store_get(store, &want, item->rank, &file, tag, err) &&
-              td_shard_file_answer(store, &want, item->rank, file, tag, response, err);
-    td_shard_file_unref(file);
+              td_rank_file_answer(store, &want, item->rank, file, tag, response, err);
+    td_rank_file_unref(file);
     td_response_set_modified(response, item->model->updated_ns);
     return ok;
 }

@@ -12,17 +12,17 @@
 
 static void *file_ref(void *value)
 {
-    return td_shard_file_ref(value);
+    return td_rank_file_ref(value);
 }
 
 static void file_unref(void *value)
 {
-    td_shard_file_unref(value);
+    td_rank_file_unref(value);
 }
 
 static bool file_idle(const void *value)
 {
-    return !td_shard_file_is_shared(value);
+    return !td_rank_file_is_shared(value);
 }
 
 static const struct td_lru_class file_class = {.ref = file_ref, .unref = file_unref, .idle = file_idle};
@@ -110,7 +110,7 @@ static bool is_being_made(const struct td_shard_store *store, const char *tag)
  * in particular), which it then does: `mine` says so. Only who has a place makes a file: so it never waits for others.
  */
 static bool enter(struct td_shard_maker *maker, const char *tag, struct td_shard_making *mine,
-                  struct td_shard_file **out, struct td_error *err)
+                  struct td_rank_file **out, struct td_error *err)
 {
     struct td_shard_store *store = maker->store;
     struct timespec until = td_clock_timespec(td_clock_ns() + store->wait_ns);
@@ -225,7 +225,7 @@ bool td_shard_maker_plan(struct td_shard_maker *maker, uint64_t rank, struct td_
 /* ---- files --------------------------------------------------------------------------------------------- */
 
 /* A rank's file of its plan, within the budget. */
-static bool create_file(struct td_shard_maker *maker, const struct td_plan *plan, struct td_shard_file **out,
+static bool create_file(struct td_shard_maker *maker, const struct td_plan *plan, struct td_rank_file **out,
                         struct td_error *err)
 {
     char id[TD_TAG_BYTES] = "";
@@ -234,10 +234,10 @@ static bool create_file(struct td_shard_maker *maker, const struct td_plan *plan
     const struct td_text *plan_id = &want->name.id;
     memcpy(id, plan_id->p == NULL ? "" : plan_id->p, plan_id->len);
     const struct td_rank_label label = {.model = want->model->id, .engine = spec_of(maker)->engine, .plan_id = id};
-    return td_rank_file_create(plan, &tensors, &label, &maker->store->live, out, err);
+    return td_rank_file_create_labelled(plan, &tensors, &label, &maker->store->live, out, err);
 }
 
-static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *tag, struct td_shard_file **out,
+static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *tag, struct td_rank_file **out,
                       struct td_error *err)
 {
     struct td_plan plan;
@@ -246,11 +246,11 @@ static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *t
     if (!ok)
         note_failure(maker);
     if (ok)
-        (void)td_lru_put(&maker->store->files, tag, *out, td_shard_file_memory_bytes(*out));
+        (void)td_lru_put(&maker->store->files, tag, *out, td_rank_file_memory_bytes(*out));
     return ok;
 }
 
-bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_shard_file **out, char tag[TD_TAG_BYTES],
+bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_rank_file **out, char tag[TD_TAG_BYTES],
                         struct td_error *err)
 {
     struct td_shard_making mine;
@@ -268,7 +268,7 @@ bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_s
 }
 
 bool td_shard_store_get(struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
-                        struct td_shard_file **out, char tag[TD_TAG_BYTES], struct td_error *err)
+                        struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err)
 {
     struct td_shard_maker maker;
     td_shard_maker_init(&maker, store, want);

@@ -9,7 +9,7 @@
 #include "catalog/digest.h"
 #include "core/budget.h"
 #include "slicing/plan_spec.h"
-#include "slicing/shard_file.h"
+#include "slicing/rank_file.h"
 
 enum {
     TD_SHARD_CACHE_BYTES = 256 * 1024 * 1024, /* above that, files that nobody has go when one is made */
@@ -58,12 +58,12 @@ bool td_shard_store_tag(const struct td_shard_want *want, uint64_t rank, char ta
 bool td_shard_store_former_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES],
                                struct td_error *err);
 
-/* One rank's file (td_shard_file_unref), computed now or before, and its validator. Of several requests for the same
+/* One rank's file (td_rank_file_unref), computed now or before, and its validator. Of several requests for the same
  * file one makes it, the others wait. Errors as td_plan_spec_parse, td_plan_spec_match, td_plan_spec_rank,
- * td_shard_file_create and td_model_config_text; TD_RESOURCE_EXHAUSTED when the files that are being sent take all
+ * td_rank_file_create and td_model_config_text; TD_RESOURCE_EXHAUSTED when the files that are being sent take all
  * memory there is for them, and when the wait is too long. */
 bool td_shard_store_get(struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
-                        struct td_shard_file **out, char tag[TD_TAG_BYTES], struct td_error *err);
+                        struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err);
 
 /* Makes malloc give freed memory back to the system. Call it when a plan of that many bytes was freed: plans are many
  * small pieces, which malloc's arenas would otherwise keep, beyond the budget. */
@@ -84,7 +84,7 @@ void td_shard_maker_init(struct td_shard_maker *maker, struct td_shard_store *st
 void td_shard_maker_fini(struct td_shard_maker *maker);
 
 /* As td_shard_store_get. */
-bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_shard_file **out, char tag[TD_TAG_BYTES],
+bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_rank_file **out, char tag[TD_TAG_BYTES],
                         struct td_error *err);
 
 /* What a rank's file is made of, planned anew: td_plan_fini in every case, before the maker's end. Errors likewise. */

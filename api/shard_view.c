@@ -60,7 +60,7 @@ void td_shard_view_write_outputs(const struct td_plan *plan, struct td_buffer *o
 static void write_place(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct td_run *run,
                         struct td_buffer *out)
 {
-    struct td_tensor_ref ref = td_checkpoint_tensor(checkpoint, run->source - TD_SHARD_SOURCE_TENSOR);
+    struct td_tensor_ref ref = td_checkpoint_tensor(checkpoint, run->source - TD_RANK_SOURCE_TENSOR);
     bool in_file = td_tensor_access(ref.tensor) == TD_ACCESS_DIRECT;
     td_buffer_puts(out, in_file ? "{\"file\":" : "{\"tensor\":");
     if (in_file)
@@ -122,7 +122,7 @@ static bool write_extents(const struct td_call *call, const struct td_checkpoint
     struct td_layout *layout = td_layout_create(out->budget, err);
     if (layout == NULL)
         return false;
-    bool ok = td_layout_append_output(layout, TD_SHARD_SOURCE_TENSOR, plan, output, &tensors, err);
+    bool ok = td_layout_append_output(layout, TD_RANK_SOURCE_TENSOR, plan, output, &tensors, err);
     td_buffer_puts(out, ",\"extents\":[");
     for (size_t i = 0; ok && i < layout->block_count; i++) {
         if (i > 0)
@@ -135,7 +135,7 @@ static bool write_extents(const struct td_call *call, const struct td_checkpoint
 }
 
 bool td_shard_view_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                         const struct td_shard_file *file, const struct td_plan *plan, const char *engine,
+                         const struct td_rank_file *file, const struct td_plan *plan, const char *engine,
                          const char *tag, struct td_buffer *out, struct td_error *err)
 {
     bool ok = true;

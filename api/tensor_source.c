@@ -121,34 +121,34 @@ struct sources {
     struct td_catalog *catalog;
     struct td_snapshot *snapshot;
     const struct td_checkpoint *checkpoint;
-    struct td_shard_file *file;
+    struct td_rank_file *file;
     const struct td_cancel *cancel;
 };
 
 static bool open_source(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err)
 {
     const struct sources *s = context;
-    if (source == TD_SHARD_SOURCE_HEADER) {
+    if (source == TD_RANK_SOURCE_HEADER) {
         *blob = td_blob_ref(s->file->header);
         *base = 0;
         return true;
     }
     return td_tensor_open(s->catalog, s->snapshot, s->checkpoint,
-                          td_checkpoint_tensor(s->checkpoint, source - TD_SHARD_SOURCE_TENSOR), s->cancel, blob, base,
+                          td_checkpoint_tensor(s->checkpoint, source - TD_RANK_SOURCE_TENSOR), s->cancel, blob, base,
                           err);
 }
 
 static void close_sources(void *context)
 {
     struct sources *s = context;
-    td_shard_file_unref(s->file);
+    td_rank_file_unref(s->file);
     td_snapshot_unref(s->snapshot);
     free(s);
 }
 
-bool td_shard_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot,
-                        const struct td_checkpoint *checkpoint, struct td_shard_file *file,
-                        const struct td_cancel *cancel, struct td_blob **out, struct td_error *err)
+bool td_rank_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
+                       struct td_rank_file *file, const struct td_cancel *cancel, struct td_blob **out,
+                       struct td_error *err)
 {
     struct sources *s = malloc(sizeof *s);
     if (s == NULL)
@@ -156,18 +156,18 @@ bool td_shard_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot
     *s = (struct sources){.catalog = catalog,
                           .snapshot = td_snapshot_ref(snapshot),
                           .checkpoint = checkpoint,
-                          .file = td_shard_file_ref(file),
+                          .file = td_rank_file_ref(file),
                           .cancel = cancel};
     struct td_source_opener opener = {.context = s, .open = open_source, .close = close_sources};
     return td_blob_composed(file->layout, &opener, out, err);
 }
 
-bool td_shard_file_append(struct td_catalog *catalog, struct td_snapshot *snapshot,
-                          const struct td_checkpoint *checkpoint, struct td_shard_file *file,
-                          const struct td_cancel *cancel, struct td_body *body, struct td_error *err)
+bool td_rank_file_append(struct td_catalog *catalog, struct td_snapshot *snapshot,
+                         const struct td_checkpoint *checkpoint, struct td_rank_file *file,
+                         const struct td_cancel *cancel, struct td_body *body, struct td_error *err)
 {
     struct td_blob *blob = NULL;
-    bool ok = td_shard_file_open(catalog, snapshot, checkpoint, file, cancel, &blob, err) &&
+    bool ok = td_rank_file_open(catalog, snapshot, checkpoint, file, cancel, &blob, err) &&
               td_body_append(body, blob, 0, file->nbytes, err);
     td_blob_unref(blob);
     return ok;

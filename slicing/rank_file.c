@@ -1,21 +1,208 @@
 #include "slicing/rank_file.h"
 
+#include "core/buffer.h"
+#include "core/checked.h"
+#include "core/json.h"
+#include "slicing/plan_match.h"
+#include "slicing/runs.h"
+
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LENGTH_BYTES = 8, ALIGNMENT = 8, MAX_HEADER_BYTES = 100000000 }; /* safetensors tensor.rs */
+
+static void write_metadata(struct td_buffer *out, const struct td_rank_metadata *metadata, size_t count)
+{
+    td_buffer_puts(out, "\"__metadata__\":{");
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            td_buffer_putc(out, ',');
+        td_json_write_cstring(out, metadata[i].key);
+        td_buffer_putc(out, ':');
+        td_json_write_cstring(out, metadata[i].value);
+    }
+    td_buffer_putc(out, '}');
+}
+
+static void write_tensor(struct td_buffer *out, const struct td_plan_output *output, uint64_t begin)
+{
+    td_json_write_cstring(out, output->name);
+    td_buffer_puts(out, ":{\"dtype\":");
+    td_json_write_cstring(out, output->dtype->name);
+    td_buffer_puts(out, ",\"shape\":[");
+    for (uint32_t i = 0; i < output->rank; i++) {
+        if (i > 0)
+            td_buffer_putc(out, ',');
+        td_buffer_u64(out, output->shape[i]);
+    }
+    td_buffer_puts(out, "],\"data_offsets\":[");
+    td_buffer_u64(out, begin);
+    td_buffer_putc(out, ',');
+    td_buffer_u64(out, begin + output->nbytes);
+    td_buffer_puts(out, "]}");
+}
+
+/* Whether safetensors can say it. */
+static bool check_output(const struct td_plan_output *output, struct td_error *err)
+{
+    char rule[TD_DROP_RULE_BYTES];
+    if (!td_dtype_is_safetensors(output->dtype)) {
+        td_plan_write_drop_rule(output->name, rule);
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "tensor \"%.120s\": safetensors has no word for the type %s; format=raw and the model's "
+                            "own files have it, a plan with the rule %s leaves it out",
+                            output->name, output->dtype->name, rule);
+    }
+    if (strcmp(output->name, "__metadata__") == 0)
+        return td_error_set(err, TD_FAILED_PRECONDITION, "tensor \"%.160s\": safetensors keeps this name for itself",
+                            output->name);
+    return true;
+}
+
+/* Eight bytes for the length and the JSON; the length is not there yet. */
+static bool write_header(const struct td_plan *plan, const struct td_rank_metadata *metadata, size_t metadata_count,
+                         struct td_buffer *out, struct td_error *err)
+{
+    uint64_t at = 0;
+    static const char room[LENGTH_BYTES + 1] = "        ";
+    td_buffer_puts(out, room);
+    td_buffer_putc(out, '{');
+    if (metadata_count > 0)
+        write_metadata(out, metadata, metadata_count);
+    for (size_t i = 0; i < plan->output_count; i++) {
+        const struct td_plan_output *output = &plan->outputs[i];
+        uint64_t end;
+        if (!check_output(output, err))
+            return false;
+        if (!td_add_u64(at, output->nbytes, &end))
+            return td_error_set(err, TD_INVALID_ARGUMENT, "the file would have more than 2^64-1 bytes");
+        if (i > 0 || metadata_count > 0)
+            td_buffer_putc(out, ',');
+        write_tensor(out, output, at);
+        if (out->len > LENGTH_BYTES + MAX_HEADER_BYTES)
+            break;
+        at = end;
+    }
+    td_buffer_putc(out, '}');
+    while (out->len % ALIGNMENT != 0 && !out->failed)
+        td_buffer_putc(out, ' ');
+    if (out->failed)
+        return td_buffer_refuse(out, err);
+    if (out->len > LENGTH_BYTES + MAX_HEADER_BYTES)
+        return td_error_set(err, TD_FAILED_PRECONDITION,
+                            "the file's header would have more than %d bytes, which safetensors refuses",
+                            (int)MAX_HEADER_BYTES);
+    return true;
+}
+
+static bool make_header(struct td_rank_file *file, const struct td_plan *plan, const struct td_rank_metadata *metadata,
+                        size_t metadata_count, struct td_error *err)
+{
+    struct td_buffer text;
+    size_t len;
+    td_buffer_init_budget(&text, file->budget);
+    if (!write_header(plan, metadata, metadata_count, &text, err)) {
+        td_buffer_fini(&text);
+        return false;
+    }
+    char *bytes = td_buffer_release(&text, &len);
+    for (size_t i = 0; i < LENGTH_BYTES; i++)
+        bytes[i] = (char)((len - LENGTH_BYTES) >> 8 * i & 0xff);
+    return td_blob_from_budget(bytes, len, file->budget, &file->header, err);
+}
+
+static bool make_layout(struct td_rank_file *file, const struct td_plan *plan, const struct td_tensor_list *tensors,
+                        struct td_error *err)
+{
+    file->layout = td_layout_create(file->budget, err);
+    if (file->layout == NULL)
+        return false;
+    if (file->header != NULL) {
+        const struct td_run run = {.source = TD_RANK_SOURCE_HEADER, .len = file->header->len_bytes, .count = 1};
+        if (!td_layout_append(file->layout, 1, &run, 1, err))
+            return false;
+    }
+    for (size_t i = 0; i < plan->output_count; i++)
+        if (!td_layout_append_output(file->layout, TD_RANK_SOURCE_TENSOR, plan, &plan->outputs[i], tensors, err))
+            return false;
+    td_layout_fit(file->layout);
+    file->nbytes = file->layout->total_bytes;
+    return true;
+}
+
+/* Lengths beyond are those of no client, and the last one of them means "unknown" to libmicrohttpd. */
+static bool check_length(const struct td_rank_file *file, struct td_error *err)
+{
+    return file->nbytes <= INT64_MAX ||
+           td_error_set(err, TD_FAILED_PRECONDITION, "a virtual file would have more than 2^63-1 bytes");
+}
 
 bool td_rank_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
-                         const struct td_rank_label *label, struct td_budget *budget, struct td_shard_file **out,
-                         struct td_error *err)
+                         const struct td_rank_metadata *metadata, size_t metadata_count, bool header_wanted,
+                         struct td_budget *budget, struct td_rank_file **out, struct td_error *err)
+{
+    if (!td_budget_take(budget, sizeof(struct td_rank_file)))
+        return td_budget_refuse(budget, sizeof(struct td_rank_file), err);
+    struct td_rank_file *file = calloc(1, sizeof *file);
+    if (file == NULL) {
+        td_budget_give(budget, sizeof *file);
+        return td_error_no_memory(err);
+    }
+    file->budget = budget;
+    atomic_init(&file->refs, 1);
+    if ((header_wanted && !make_header(file, plan, metadata, metadata_count, err)) ||
+        !make_layout(file, plan, tensors, err) || !check_length(file, err)) {
+        td_rank_file_unref(file);
+        return false;
+    }
+    *out = file;
+    return true;
+}
+
+bool td_rank_file_create_labelled(const struct td_plan *plan, const struct td_tensor_list *tensors,
+                                  const struct td_rank_label *label, struct td_budget *budget,
+                                  struct td_rank_file **out, struct td_error *err)
 {
     char size[24];
     char rank[24];
     bool by_plan = label->plan_id[0] != '\0';
     (void)snprintf(size, sizeof size, "%" PRIu64, plan->tp_size);
     (void)snprintf(rank, sizeof rank, "%" PRIu64, plan->tp_rank);
-    const struct td_shard_metadata metadata[] = {
+    const struct td_rank_metadata metadata[] = {
         {"format", "pt"},  {"model", label->model}, {"engine", by_plan ? "plan" : label->engine},
         {"tp_size", size}, {"tp_rank", rank},       {"plan", label->plan_id},
     };
     size_t count = sizeof metadata / sizeof *metadata - (by_plan ? 0 : 1);
-    return td_shard_file_create(plan, tensors, metadata, count, true, budget, out, err);
+    return td_rank_file_create(plan, tensors, metadata, count, true, budget, out, err);
+}
+
+struct td_rank_file *td_rank_file_ref(struct td_rank_file *file)
+{
+    atomic_fetch_add_explicit(&file->refs, 1, memory_order_relaxed);
+    return file;
+}
+
+void td_rank_file_unref(struct td_rank_file *file)
+{
+    if (file == NULL || atomic_fetch_sub_explicit(&file->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    struct td_budget *budget = file->budget;
+    td_layout_unref(file->layout);
+    td_blob_unref(file->header);
+    free(file);
+    td_budget_give(budget, sizeof *file);
+}
+
+bool td_rank_file_is_shared(const struct td_rank_file *file)
+{
+    return atomic_load_explicit(&file->refs, memory_order_acquire) > 1 ||
+           (file->header != NULL && td_blob_is_shared(file->header)) || td_layout_is_shared(file->layout);
+}
+
+size_t td_rank_file_memory_bytes(const struct td_rank_file *file)
+{
+    size_t header = file->header == NULL ? 0 : (size_t)file->header->len_bytes;
+    return sizeof *file + header + td_layout_memory_bytes(file->layout);
 }

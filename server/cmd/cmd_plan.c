@@ -153,14 +153,14 @@ static bool tally_rank(const struct job *job, const struct td_plan_basis *basis,
                        struct td_plan_tally *out, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     const struct td_rank_label label = {.model = job->model->id, .engine = job->spec.engine, .plan_id = job->plan_id};
     td_plan_fini(plan);
     bool ok = td_plan_spec_rank(&job->spec, basis, &tensors, rank, plan, err) &&
-              td_rank_file_create(plan, &tensors, &label, NULL, &file, err);
+              td_rank_file_create_labelled(plan, &tensors, &label, NULL, &file, err);
     if (ok)
         td_plan_tally_file(file, out);
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
     return ok;
 }
 

@@ -9,7 +9,7 @@
 
 /* ---- counting ------------------------------------------------------------------------------------------ */
 
-void td_plan_tally_file(const struct td_shard_file *file, struct td_plan_tally *out)
+void td_plan_tally_file(const struct td_rank_file *file, struct td_plan_tally *out)
 {
     *out = (struct td_plan_tally){.nbytes = file->nbytes, .header_bytes = file->header->len_bytes};
     for (size_t i = 0; i < file->layout->block_count; i++) {
@@ -19,7 +19,7 @@ void td_plan_tally_file(const struct td_shard_file *file, struct td_plan_tally *
             uint64_t count = run->count * block->rounds;
             if (run->source == TD_RUN_ZEROS)
                 out->padding_bytes += run->len * count;
-            if (run->source == TD_RUN_ZEROS || run->source == TD_SHARD_SOURCE_HEADER)
+            if (run->source == TD_RUN_ZEROS || run->source == TD_RANK_SOURCE_HEADER)
                 continue;
             out->runs += count;
             out->largest_run = run->len > out->largest_run ? run->len : out->largest_run;

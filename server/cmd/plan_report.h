@@ -4,7 +4,7 @@
 
 #include "catalog/snapshot.h"
 #include "slicing/plan_match.h"
-#include "slicing/shard_file.h"
+#include "slicing/rank_file.h"
 
 /* What a rank's file is made of. A run lies contiguously in the bytes of one tensor. */
 struct td_plan_tally {
@@ -27,7 +27,7 @@ struct td_plan_report {
     bool covers;                       /* by rules: all that is not dropped is on one rank at least */
 };
 
-void td_plan_tally_file(const struct td_shard_file *file, struct td_plan_tally *out);
+void td_plan_tally_file(const struct td_rank_file *file, struct td_plan_tally *out);
 
 /* To standard output; errors there are for the caller to see. */
 void td_plan_report_table(const struct td_plan_report *report);

@@ -47,9 +47,9 @@ static void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
-static struct td_shard_file *get(struct place *place, uint64_t rank)
+static struct td_rank_file *get(struct place *place, uint64_t rank)
 {
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
     struct td_error err = TD_ERROR_INIT;
     bool ok = td_shard_store_get(&place->store, &place->want, rank, &file, tag, &err);
@@ -59,7 +59,7 @@ static struct td_shard_file *get(struct place *place, uint64_t rank)
 
 static void fails(struct place *place, uint64_t rank, enum td_code code, const char *part)
 {
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
     struct td_error err = TD_ERROR_INIT;
     assert_false(td_shard_store_get(&place->store, &place->want, rank, &file, tag, &err));
@@ -72,15 +72,15 @@ static void a_file_is_made_once_and_kept(void **state)
     (void)state;
     struct place place;
     open_place(&place, "fsdp");
-    struct td_shard_file *first = get(&place, 0);
-    struct td_shard_file *again = get(&place, 0);
-    struct td_shard_file *other = get(&place, 1);
+    struct td_rank_file *first = get(&place, 0);
+    struct td_rank_file *again = get(&place, 0);
+    struct td_rank_file *other = get(&place, 1);
     assert_true(first == again && first != other);
     assert_int_equal(td_budget_used(&place.store.live),
-                     td_shard_file_memory_bytes(first) + td_shard_file_memory_bytes(other));
-    td_shard_file_unref(first);
-    td_shard_file_unref(again);
-    td_shard_file_unref(other);
+                     td_rank_file_memory_bytes(first) + td_rank_file_memory_bytes(other));
+    td_rank_file_unref(first);
+    td_rank_file_unref(again);
+    td_rank_file_unref(other);
     assert_int_equal(place.store.files.count, 2);
     close_place(&place);
 }
@@ -93,7 +93,7 @@ static void tags_tell_files_apart(void **state)
     struct place place;
     char tags[4][TD_TAG_BYTES];
     char made[TD_TAG_BYTES];
-    struct td_shard_file *file;
+    struct td_rank_file *file;
     open_place(&place, "fsdp");
     struct td_shard_want want = place.want;
     assert_true(td_shard_store_tag(&want, 0, tags[0], NULL));
@@ -108,7 +108,7 @@ static void tags_tell_files_apart(void **state)
     assert_int_equal(place.store.files.count, 0);
     assert_true(td_shard_store_get(&place.store, &place.want, 0, &file, made, NULL));
     assert_string_equal(made, tags[0]);
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
     close_place(&place);
 }
 
@@ -126,11 +126,11 @@ enum { ROOM_STEP = 64 };
 static size_t least_room(struct place *place, uint64_t rank)
 {
     for (size_t room = 0;; room += ROOM_STEP) {
-        struct td_shard_file *file = NULL;
+        struct td_rank_file *file = NULL;
         char tag[TD_TAG_BYTES];
         size_t taken = leave(place, room);
         bool ok = td_shard_store_get(&place->store, &place->want, rank, &file, tag, NULL);
-        td_shard_file_unref(file);
+        td_rank_file_unref(file);
         td_budget_give(&place->store.live, taken);
         assert_true(room < 1000000);
         if (ok) {
@@ -146,24 +146,24 @@ static void files_that_are_held_bound_those_to_come(void **state)
     struct place place;
     open_place(&place, "fsdp");
     size_t room = least_room(&place, 2);
-    struct td_shard_file *first = get(&place, 0);
-    struct td_shard_file *second = get(&place, 1);
-    size_t file_bytes = td_shard_file_memory_bytes(first);
+    struct td_rank_file *first = get(&place, 0);
+    struct td_rank_file *second = get(&place, 1);
+    size_t file_bytes = td_rank_file_memory_bytes(first);
     assert_true(file_bytes > 2 * ROOM_STEP && room > file_bytes); /* planning takes some too */
     size_t taken = leave(&place, room - file_bytes / 2);
     size_t used = td_budget_used(&place.store.live);
     fails(&place, 2, TD_RESOURCE_EXHAUSTED, "try again");
     assert_int_equal(td_budget_used(&place.store.live), used);
-    td_shard_file_unref(get(&place, 0)); /* what is there already can be had */
-    td_shard_file_unref(first);
-    struct td_shard_file *third = get(&place, 2); /* the first goes, since nobody has it */
+    td_rank_file_unref(get(&place, 0)); /* what is there already can be had */
+    td_rank_file_unref(first);
+    struct td_rank_file *third = get(&place, 2); /* the first goes, since nobody has it */
     assert_int_equal(place.store.files.count, 2);
-    struct td_shard_file *kept = get(&place, 1);
+    struct td_rank_file *kept = get(&place, 1);
     assert_ptr_equal(kept, second);
     fails(&place, 0, TD_RESOURCE_EXHAUSTED, "try again");
-    td_shard_file_unref(kept);
-    td_shard_file_unref(second);
-    td_shard_file_unref(third);
+    td_rank_file_unref(kept);
+    td_rank_file_unref(second);
+    td_rank_file_unref(third);
     td_budget_give(&place.store.live, taken);
     close_place(&place);
 }
@@ -175,7 +175,7 @@ static void what_is_taken_makes_room_first(void **state)
     struct place place;
     struct td_error err = TD_ERROR_INIT;
     open_place(&place, "fsdp");
-    td_shard_file_unref(get(&place, 0));
+    td_rank_file_unref(get(&place, 0));
     place.store.live.max_bytes = td_budget_used(&place.store.live);
     assert_true(td_budget_take(&place.store.live, place.store.live.max_bytes));
     assert_int_equal(place.store.files.count, 0);
@@ -193,19 +193,19 @@ static void parts_of_files_count_until_they_are_freed(void **state)
     (void)state;
     struct place place;
     open_place(&place, "fsdp");
-    struct td_shard_file *file = get(&place, 0);
+    struct td_rank_file *file = get(&place, 0);
     struct td_blob *header = td_blob_ref(file->header);
     struct td_layout *layout = td_layout_ref(file->layout);
     size_t header_bytes = (size_t)header->len_bytes;
     size_t layout_bytes = td_layout_memory_bytes(layout);
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
     assert_false(td_lru_drop_idle(&place.store.files));
     td_blob_unref(header);
     assert_false(td_lru_drop_idle(&place.store.files));
     file = get(&place, 0); /* the one that is there */
     header = td_blob_ref(file->header);
     assert_int_equal(place.store.files.count, 1);
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
     td_lru_fini(&place.store.files); /* as if it had been the oldest of too many */
     assert_true(td_lru_init(&place.store.files, place.store.files.class, TD_SHARD_CACHE_BYTES));
     assert_int_equal(td_budget_used(&place.store.live), header_bytes + layout_bytes);
@@ -231,14 +231,14 @@ static void makers_are_few(void **state)
         td_plan_fini(&plan);
     }
     fails(&place, 0, TD_RESOURCE_EXHAUSTED, "at once");
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
     assert_true(td_shard_maker_get(&makers[0], 0, &file, tag, NULL)); /* it has its place */
-    td_shard_file_unref(file);
-    td_shard_file_unref(get(&place, 0)); /* what is there takes none */
+    td_rank_file_unref(file);
+    td_rank_file_unref(get(&place, 0)); /* what is there takes none */
     fails(&place, 1, TD_RESOURCE_EXHAUSTED, "at once");
     td_shard_maker_fini(&makers[0]);
-    td_shard_file_unref(get(&place, 1));
+    td_rank_file_unref(get(&place, 1));
     for (size_t i = 1; i < COUNT_OF(makers); i++)
         td_shard_maker_fini(&makers[i]);
     close_place(&place);
@@ -251,7 +251,7 @@ struct asker {
     uint64_t rank;
     bool ok;
     struct td_error err;
-    struct td_shard_file *file;
+    struct td_rank_file *file;
 };
 
 static void *ask(void *arg)
@@ -295,7 +295,7 @@ static void one_makes_it_for_all(void **state)
             assert_ptr_equal(askers[i].file, askers[i % 2].file);
         }
         for (size_t i = 0; i < THREADS; i++)
-            td_shard_file_unref(askers[i].file);
+            td_rank_file_unref(askers[i].file);
         while (td_lru_drop_idle(&place.store.files))
             ;
     }
@@ -318,7 +318,7 @@ static void who_waits_is_woken(void **state)
     ask_all(&place, askers, RANKS, makers);
     for (size_t i = 0; i < THREADS; i++) {
         CHECK(askers[i].ok, "%s", askers[i].err.message);
-        td_shard_file_unref(askers[i].file);
+        td_rank_file_unref(askers[i].file);
     }
     close_place(&place);
 }

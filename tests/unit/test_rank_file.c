@@ -1,4 +1,4 @@
-#include "slicing/shard_file.h"
+#include "slicing/rank_file.h"
 
 #include "core/arena.h"
 #include "parser/safetensors.h"
@@ -26,7 +26,7 @@ static const char by_safetensors[] =
     "\"q\\\"\xc3\xa9\\n\":{\"dtype\":\"F32\",\"shape\":[1,3],\"data_offsets\":[8,20]},"
     "\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[20,24]}}";
 
-static const struct td_shard_metadata pt[] = {{"format", "pt"}};
+static const struct td_rank_metadata pt[] = {{"format", "pt"}};
 
 static struct tensor_library library;
 
@@ -63,17 +63,17 @@ static struct td_plan plan_all(void)
     return plan;
 }
 
-static bool create(const struct td_shard_metadata *metadata, size_t count, bool header, struct td_shard_file **out,
+static bool create(const struct td_rank_metadata *metadata, size_t count, bool header, struct td_rank_file **out,
                    struct td_error *err)
 {
     struct td_plan plan = plan_all();
     struct td_tensor_list list = library_list(&library);
-    bool ok = td_shard_file_create(&plan, &list, metadata, count, header, NULL, out, err);
+    bool ok = td_rank_file_create(&plan, &list, metadata, count, header, NULL, out, err);
     td_plan_fini(&plan); /* nothing points to it */
     return ok;
 }
 
-static uint8_t *file_bytes(struct td_shard_file *file)
+static uint8_t *file_bytes(struct td_rank_file *file)
 {
     library.header = file->header;
     return library_read(&library, file->layout);
@@ -82,7 +82,7 @@ static uint8_t *file_bytes(struct td_shard_file *file)
 static void the_file_is_what_safetensors_writes(void **state)
 {
     (void)state;
-    struct td_shard_file *file;
+    struct td_rank_file *file;
     fill_library();
     assert_true(create(pt, 1, true, &file, NULL));
     size_t len = strlen(by_safetensors);
@@ -94,19 +94,19 @@ static void the_file_is_what_safetensors_writes(void **state)
     assert_memory_equal(bytes + 8 + len, library.blobs[0]->bytes + LIBRARY_BASE, 8);
     assert_memory_equal(bytes + 16 + len, library.blobs[2]->bytes + LIBRARY_BASE, 12);
     assert_memory_equal(bytes + 28 + len, library.blobs[3]->bytes + LIBRARY_BASE, 4);
-    assert_true(td_shard_file_memory_bytes(file) > sizeof *file + 8 + len);
-    assert_ptr_equal(td_shard_file_ref(file), file);
-    td_shard_file_unref(file);
+    assert_true(td_rank_file_memory_bytes(file) > sizeof *file + 8 + len);
+    assert_ptr_equal(td_rank_file_ref(file), file);
+    td_rank_file_unref(file);
     free(bytes);
-    td_shard_file_unref(file);
-    td_shard_file_unref(NULL);
+    td_rank_file_unref(file);
+    td_rank_file_unref(NULL);
     library_free(&library);
 }
 
 static void raw_files_are_the_bytes_alone(void **state)
 {
     (void)state;
-    struct td_shard_file *file;
+    struct td_rank_file *file;
     fill_library();
     (void)library_add(&library, "x", "C128", 1, whole[0].shape); /* a type that safetensors lacks */
     assert_true(create(NULL, 0, false, &file, NULL));
@@ -114,9 +114,9 @@ static void raw_files_are_the_bytes_alone(void **state)
     uint8_t *bytes = file_bytes(file);
     assert_memory_equal(bytes, library.blobs[0]->bytes + LIBRARY_BASE, 8);
     assert_memory_equal(bytes + 24, library.blobs[4]->bytes + LIBRARY_BASE, 32);
-    assert_true(td_shard_file_memory_bytes(file) > sizeof *file);
+    assert_true(td_rank_file_memory_bytes(file) > sizeof *file);
     free(bytes);
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
     library_free(&library);
 }
 
@@ -127,8 +127,8 @@ static void headers_are_padded_with_spaces(void **state)
     fill_library();
     for (size_t n = 0; n < 20; n++) {
         char value[32] = {0};
-        const struct td_shard_metadata metadata[] = {{"k", value}, {"two\x1f", "\xe2\x82\xac \"\\"}};
-        struct td_shard_file *file;
+        const struct td_rank_metadata metadata[] = {{"k", value}, {"two\x1f", "\xe2\x82\xac \"\\"}};
+        struct td_rank_file *file;
         memset(value, 'v', n);
         assert_true(create(metadata, n % 3, true, &file, NULL));
         uint8_t *bytes = file_bytes(file);
@@ -151,7 +151,7 @@ static void headers_are_padded_with_spaces(void **state)
         }
         td_manifest_fini(&manifest);
         free(bytes);
-        td_shard_file_unref(file);
+        td_rank_file_unref(file);
     }
     library_free(&library);
 }
@@ -159,15 +159,15 @@ static void headers_are_padded_with_spaces(void **state)
 static void nothing_is_a_file_too(void **state)
 {
     (void)state;
-    struct td_shard_file *file;
+    struct td_rank_file *file;
     memset(&library, 0, sizeof library);
     assert_true(create(NULL, 0, true, &file, NULL));
     assert_true(file->nbytes == 16);
     assert_memory_equal(file->header->bytes, "\x08\0\0\0\0\0\0\0{}      ", 16); /* safetensors.numpy.save({}) */
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
     assert_true(create(NULL, 0, false, &file, NULL));
     assert_true(file->nbytes == 0 && file->layout->block_count == 0);
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
 }
 
 static void what_safetensors_cannot_say_is_refused(void **state)
@@ -175,7 +175,7 @@ static void what_safetensors_cannot_say_is_refused(void **state)
     (void)state;
     static const char *const types[] = {"C128", "F128", "C32", "QINT8", "Q8_0"};
     static const uint64_t shape[] = {32};
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     struct td_error err;
     for (size_t i = 0; i <= COUNT_OF(types); i++) {
         bool reserved = i == COUNT_OF(types);
@@ -192,19 +192,19 @@ static void what_safetensors_cannot_say_is_refused(void **state)
 static void plans_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     struct td_error err = TD_ERROR_INIT;
     fill_library();
     struct td_plan plan = plan_all();
     struct td_tensor_list list = library_list(&library);
     plan.outputs[0].nbytes++;
-    assert_false(td_shard_file_create(&plan, &list, pt, 1, true, NULL, &file, &err));
+    assert_false(td_rank_file_create(&plan, &list, pt, 1, true, NULL, &file, &err));
     assert_int_equal(err.code, TD_INTERNAL);
     td_plan_fini(&plan);
     plan = plan_all();
     plan.outputs[2].nbytes = UINT64_MAX - 7;
     td_error_init(&err);
-    assert_false(td_shard_file_create(&plan, &list, pt, 1, true, NULL, &file, &err));
+    assert_false(td_rank_file_create(&plan, &list, pt, 1, true, NULL, &file, &err));
     assert_int_equal(err.code, TD_INVALID_ARGUMENT);
     td_plan_fini(&plan);
     library_free(&library);
@@ -215,18 +215,18 @@ static void headers_stay_within_what_is_read(void **state)
 {
     (void)state;
     enum { MOST = 100000000 };
-    struct td_shard_file *file = NULL;
+    struct td_rank_file *file = NULL;
     struct td_error err = TD_ERROR_INIT;
     const size_t around = strlen("{\"__metadata__\":{\"k\":\"\"}}");
     char *value = malloc(MOST);
     assert_non_null(value);
     memset(value, 'x', MOST);
     memset(&library, 0, sizeof library);
-    const struct td_shard_metadata metadata[] = {{"k", value}};
+    const struct td_rank_metadata metadata[] = {{"k", value}};
     value[MOST - around] = '\0';
     assert_true(create(metadata, 1, true, &file, NULL));
     assert_true(file->header->len_bytes == 8 + MOST);
-    td_shard_file_unref(file);
+    td_rank_file_unref(file);
     value[MOST - around] = 'x';
     value[MOST - around + 1] = '\0';
     assert_false(create(metadata, 1, true, &file, &err));
@@ -242,16 +242,16 @@ static void want_of_memory_is_an_error(void **state)
     size_t k = 1;
     for (bool failed = true; failed; k++) {
         struct td_error err = TD_ERROR_INIT;
-        struct td_shard_file *file = NULL;
+        struct td_rank_file *file = NULL;
         struct td_plan plan = plan_all();
         struct td_tensor_list list = library_list(&library);
         alloc_count_start();
         alloc_fail_at(k);
-        bool ok = td_shard_file_create(&plan, &list, pt, 1, true, NULL, &file, &err);
+        bool ok = td_rank_file_create(&plan, &list, pt, 1, true, NULL, &file, &err);
         alloc_fail_at(0);
         failed = alloc_count_get().calls >= k;
         CHECK(ok || (failed && err.code == TD_RESOURCE_EXHAUSTED), "k %zu: %s", k, err.message);
-        td_shard_file_unref(file);
+        td_rank_file_unref(file);
         td_plan_fini(&plan);
     }
     assert_true(k > 8);
@@ -268,14 +268,14 @@ static void budgets_are_never_exceeded(void **state)
     for (size_t max = 0; !ok; max += 7) {
         struct td_budget budget;
         struct td_error err = TD_ERROR_INIT;
-        struct td_shard_file *file = NULL;
+        struct td_rank_file *file = NULL;
         struct td_plan plan = plan_all();
         td_budget_init(&budget, max, "files");
-        ok = td_shard_file_create(&plan, &list, pt, 1, true, &budget, &file, &err);
+        ok = td_rank_file_create(&plan, &list, pt, 1, true, &budget, &file, &err);
         CHECK(ok || err.code == TD_RESOURCE_EXHAUSTED || err.code == TD_FAILED_PRECONDITION, "%zu: %s", max,
               err.message);
-        assert_true(max < 100000 && (!ok || td_budget_used(&budget) == td_shard_file_memory_bytes(file)));
-        td_shard_file_unref(file);
+        assert_true(max < 100000 && (!ok || td_budget_used(&budget) == td_rank_file_memory_bytes(file)));
+        td_rank_file_unref(file);
         assert_int_equal(td_budget_used(&budget), 0);
         td_plan_fini(&plan);
     }
