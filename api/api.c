@@ -41,7 +41,7 @@ bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error
     td_budget_init(&api->lists, TD_LISTS_BYTES, "lists and descriptions");
     if (td_manifest_cache_init(&api->views)) {
         if (td_lru_init(&api->plans, &td_plan_store_class, TD_PLAN_STORE_BYTES)) {
-            if (td_shard_store_init(&api->shards, catalog))
+            if (td_rank_store_init(&api->shards, catalog))
                 return true;
             td_lru_fini(&api->plans);
         }
@@ -54,7 +54,7 @@ void td_api_fini(struct td_api *api)
 {
     td_manifest_cache_fini(&api->views);
     td_lru_fini(&api->plans);
-    td_shard_store_fini(&api->shards);
+    td_rank_store_fini(&api->shards);
 }
 
 bool td_api_is_probe(const struct td_request *request)
@@ -195,7 +195,7 @@ static const struct {
     {"tensors:read", false, true, TD_ROUTE_READ, td_handle_read},
     {"plans", false, true, TD_ROUTE_PLANS, td_handle_plans},
     {"plans", true, false, TD_ROUTE_PLAN, td_handle_plan},
-    {"shards", true, false, TD_ROUTE_SHARD, td_handle_shard},
+    {"shards", true, false, TD_ROUTE_RANK_FILE, td_handle_rank_file},
     {"model.safetensors", false, false, TD_ROUTE_MODEL_FILE, td_handle_model_file},
 };
 

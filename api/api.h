@@ -29,7 +29,7 @@ struct td_api {
     struct td_metrics metrics;
     struct td_manifest_cache views;
     struct td_lru plans; /* registered plans' texts by id */
-    struct td_shard_store shards;
+    struct td_rank_store shards;
     struct td_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
     const char *s3_listen;  /* where clients of S3 are served, for messages; borrowed; NULL or empty: nowhere */
     enum td_rescan_from rescan_from;

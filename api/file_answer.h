@@ -13,8 +13,8 @@ const char *td_content_type_of(const char *path);
 bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot, const struct td_entry *entry,
                     struct td_response *response, struct td_error *err);
 
-/* The same for a rank's file, which td_shard_store_get gave with its tag. Errors as td_rank_file_append. */
-bool td_rank_file_answer(const struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
+/* The same for a rank's file, which td_rank_store_get gave with its tag. Errors as td_rank_file_append. */
+bool td_rank_file_answer(const struct td_rank_store *store, const struct td_rank_set *want, uint64_t rank,
                          struct td_rank_file *file, const char *tag, struct td_response *response,
                          struct td_error *err);
 

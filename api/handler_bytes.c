@@ -379,9 +379,9 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
               td_rank_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
               td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
                                   &call->response->body, &err);
-    size_t planned_bytes = ok ? plan.arena.used_bytes : TD_SHARD_TRIM_BYTES; /* part of it may be freed already */
+    size_t planned_bytes = ok ? plan.arena.used_bytes : TD_RANK_TRIM_BYTES; /* part of it may be freed already */
     td_plan_fini(&plan);
-    td_shard_store_trim(planned_bytes);
+    td_rank_store_trim(planned_bytes);
     td_rank_file_unref(file);
     if (!ok) {
         td_response_fail_error(call->response, &err);

@@ -22,7 +22,7 @@ enum { PLANNING_S = 10 };
 
 /* ---- specifications ------------------------------------------------------------------------------------ */
 
-/* A registered plan's text, shared, with what td_shard_name says of it. */
+/* A registered plan's text, shared, with what td_rank_name says of it. */
 struct stored_plan {
     _Atomic int refs;
     uint64_t tp_size;
@@ -65,7 +65,7 @@ static struct stored_plan *find_stored(const struct td_call *call, struct td_tex
 }
 
 /* What a registered plan's files are wanted by. */
-static void describe(const struct stored_plan *stored, struct td_shard_want *want)
+static void describe(const struct stored_plan *stored, struct td_rank_set *want)
 {
     want->name.tp_size = stored->tp_size;
     want->name.by_engine = stored->by_engine;
@@ -87,7 +87,7 @@ static void send_json(const struct td_call *call, struct td_buffer *json)
     td_response_fail_error(call->response, &err);
 }
 
-static void describe_file(const struct td_call *call, const struct td_shard_want *want, const struct td_rank_file *file,
+static void describe_file(const struct td_call *call, const struct td_rank_set *want, const struct td_rank_file *file,
                           const struct td_plan *plan, const char *tag)
 {
     char engine[32] = "plan";
@@ -99,7 +99,7 @@ static void describe_file(const struct td_call *call, const struct td_shard_want
         memcpy(engine, name->p, name->len);
         engine[name->len] = '\0';
     }
-    if (td_shard_view_write(call, want->checkpoint, file, plan, engine, tag, &json, &err))
+    if (td_rank_json_write(call, want->checkpoint, file, plan, engine, tag, &json, &err))
         send_json(call, &json);
     else
         td_response_fail_error(call->response, &err);
@@ -107,29 +107,29 @@ static void describe_file(const struct td_call *call, const struct td_shard_want
 }
 
 /* The rank's file, or what it is made of as JSON. */
-static void answer_file(const struct td_call *call, const struct td_shard_want *want, uint64_t rank, bool as_json)
+static void answer_file(const struct td_call *call, const struct td_rank_set *want, uint64_t rank, bool as_json)
 {
-    struct td_shard_maker maker;
+    struct td_rank_maker maker;
     struct td_rank_file *file = NULL;
     struct td_plan plan = {0};
     char tag[TD_TAG_BYTES];
     struct td_error err = TD_ERROR_INIT;
-    td_shard_maker_init(&maker, &call->api->shards, want);
-    bool ok = td_shard_maker_get(&maker, rank, &file, tag, &err) &&
-              (as_json ? td_shard_maker_plan(&maker, rank, &plan, &err)
+    td_rank_maker_init(&maker, &call->api->shards, want);
+    bool ok = td_rank_maker_get(&maker, rank, &file, tag, &err) &&
+              (as_json ? td_rank_maker_plan(&maker, rank, &plan, &err)
                        : td_rank_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err));
     if (!ok)
         td_response_fail_error(call->response, &err);
     else if (as_json)
         describe_file(call, want, file, &plan, tag);
     td_plan_fini(&plan);
-    td_shard_maker_fini(&maker);
+    td_rank_maker_fini(&maker);
     td_rank_file_unref(file);
 }
 
-static void answer_rank(const struct td_call *call, const struct td_shard_name *name, uint64_t rank, bool as_json)
+static void answer_rank(const struct td_call *call, const struct td_rank_name *name, uint64_t rank, bool as_json)
 {
-    struct td_shard_want want = {.snapshot = call->snapshot, .model = call->model, .name = *name};
+    struct td_rank_set want = {.snapshot = call->snapshot, .model = call->model, .name = *name};
     struct stored_plan *stored = NULL;
     want.checkpoint = td_call_checkpoint(call);
     if (want.checkpoint == NULL || (name->engine.len == 0 && (stored = find_stored(call, name->id)) == NULL))
@@ -161,7 +161,7 @@ static struct td_text next_segment(struct td_text *rest)
 /* False: an error was answered. */
 static bool read_file_name(const struct td_call *call, struct td_text text, uint64_t *rank, bool *as_json)
 {
-    if (td_shard_name_read_file(text, rank, as_json))
+    if (td_rank_name_read_file(text, rank, as_json))
         return true;
     static const char known[] = "there are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
     if (text.len == 0)
@@ -193,20 +193,20 @@ static void fail_size(const struct td_call *call, struct td_text engine, struct 
 }
 
 /* {engine}/tp{n}/{file} */
-void td_handle_shard(const struct td_call *call)
+void td_handle_rank_file(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", NULL};
     struct td_text rest = call->rest;
     struct td_text engine = next_segment(&rest);
     struct td_text tp = next_segment(&rest);
-    struct td_shard_name name;
+    struct td_rank_name name;
     uint64_t rank;
     bool as_json;
     if (!td_call_check_parameters(call, known))
         return;
-    if (!td_shard_name_engine(engine, 0, &name))
+    if (!td_rank_name_engine(engine, 0, &name))
         fail_engine(call, engine);
-    else if (!td_shard_name_read_size(tp, &name.tp_size))
+    else if (!td_rank_name_read_size(tp, &name.tp_size))
         fail_size(call, engine, tp);
     else if (read_file_name(call, rest, &rank, &as_json))
         answer_rank(call, &name, rank, as_json);
@@ -215,16 +215,15 @@ void td_handle_shard(const struct td_call *call)
 void td_handle_model_file(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", NULL};
-    struct td_shard_name name;
-    if (td_shard_name_engine((struct td_text){.p = "none", .len = 4}, 1, &name) &&
-        td_call_check_parameters(call, known))
+    struct td_rank_name name;
+    if (td_rank_name_engine((struct td_text){.p = "none", .len = 4}, 1, &name) && td_call_check_parameters(call, known))
         answer_rank(call, &name, 0, false);
 }
 
 /* ---- registered plans ---------------------------------------------------------------------------------- */
 
-static void write_rank(const struct td_shard_want *want, uint64_t rank, const struct td_rank_file *file,
-                       const char *tag, struct td_buffer *out)
+static void write_rank(const struct td_rank_set *want, uint64_t rank, const struct td_rank_file *file, const char *tag,
+                       struct td_buffer *out)
 {
     td_buffer_printf(out, "%s{\"rank\":%" PRIu64 ",\"href\":\"/models/", rank > 0 ? "," : "", rank);
     td_uri_encode(out, td_text_of(want->model->id), true);
@@ -237,7 +236,7 @@ static void write_rank(const struct td_shard_want *want, uint64_t rank, const st
 }
 
 /* Of rules that a client gave: an engine's are for more models than one. */
-static void write_unused_rules(const struct td_shard_maker *maker, struct td_buffer *out)
+static void write_unused_rules(const struct td_rank_maker *maker, struct td_buffer *out)
 {
     const struct td_plan_match *match = &maker->basis.match;
     size_t count = maker->want->name.by_engine ? 0 : match->unused_count;
@@ -248,12 +247,12 @@ static void write_unused_rules(const struct td_shard_maker *maker, struct td_buf
 }
 
 /* "outputs" and "dropped", which are those of rank 0, and "unused_rules". */
-static bool write_outputs(struct td_shard_maker *maker, struct td_buffer *out, struct td_error *err)
+static bool write_outputs(struct td_rank_maker *maker, struct td_buffer *out, struct td_error *err)
 {
     struct td_plan plan;
-    bool ok = td_shard_maker_plan(maker, 0, &plan, err);
+    bool ok = td_rank_maker_plan(maker, 0, &plan, err);
     if (ok) {
-        td_shard_view_write_outputs(&plan, out);
+        td_rank_json_write_outputs(&plan, out);
         write_unused_rules(maker, out);
     }
     td_plan_fini(&plan);
@@ -261,7 +260,7 @@ static bool write_outputs(struct td_shard_maker *maker, struct td_buffer *out, s
 }
 
 /* "ranks", each planned. */
-static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker, struct td_buffer *out,
+static bool write_ranks(const struct td_call *call, struct td_rank_maker *maker, struct td_buffer *out,
                         struct td_error *err)
 {
     uint64_t until_ns = td_clock_ns() + PLANNING_S * UINT64_C(1000000000);
@@ -276,7 +275,7 @@ static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker
             return td_error_set(err, TD_FAILED_PRECONDITION,
                                 "planning %" PRIu64 " ranks takes more than %d s; use fewer or simpler rules", tp_size,
                                 PLANNING_S);
-        if (!td_shard_maker_get(maker, rank, &file, tag, err))
+        if (!td_rank_maker_get(maker, rank, &file, tag, err))
             return false;
         write_rank(maker->want, rank, file, tag, out);
         td_rank_file_unref(file);
@@ -288,13 +287,13 @@ static bool write_ranks(const struct td_call *call, struct td_shard_maker *maker
 }
 
 /* {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "unused_rules", "ranks"} */
-static void write_plan(const struct td_call *call, const struct td_shard_want *want)
+static void write_plan(const struct td_call *call, const struct td_rank_set *want)
 {
-    struct td_shard_maker maker;
+    struct td_rank_maker maker;
     struct td_buffer json;
     struct td_error err = TD_ERROR_INIT;
     td_buffer_init_budget(&json, &call->api->shards.live);
-    td_shard_maker_init(&maker, &call->api->shards, want);
+    td_rank_maker_init(&maker, &call->api->shards, want);
     td_buffer_printf(&json, "{\"id\":\"%.*s\",\"model\":", (int)want->name.id.len, want->name.id.p);
     td_json_write_cstring(&json, want->model->id);
     td_buffer_puts(&json, ",\"checkpoint\":");
@@ -304,14 +303,14 @@ static void write_plan(const struct td_call *call, const struct td_shard_want *w
         send_json(call, &json);
     else
         td_response_fail_error(call->response, &err);
-    td_shard_maker_fini(&maker);
+    td_rank_maker_fini(&maker);
     td_buffer_fini(&json);
 }
 
 /* Answers with the plan; 200. */
-static bool answer_plan(const struct td_call *call, const struct td_shard_name *name, const struct td_plan_spec *spec)
+static bool answer_plan(const struct td_call *call, const struct td_rank_name *name, const struct td_plan_spec *spec)
 {
-    struct td_shard_want want = {.snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
+    struct td_rank_set want = {.snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
     want.checkpoint = td_call_checkpoint(call);
     if (want.checkpoint == NULL)
         return false;
@@ -327,7 +326,7 @@ static bool answer_plan(const struct td_call *call, const struct td_shard_name *
 }
 
 /* Keeps the text under its id; *is_new says whether it was not there. */
-static bool store_plan(const struct td_call *call, const struct td_buffer *text, const struct td_shard_name *name,
+static bool store_plan(const struct td_call *call, const struct td_buffer *text, const struct td_rank_name *name,
                        bool *is_new)
 {
     struct stored_plan *plan = malloc(sizeof *plan + text->len);
@@ -358,7 +357,7 @@ static void register_plan(const struct td_call *call, const struct td_buffer *te
         (void)td_call_no_memory(call);
         return;
     }
-    struct td_shard_name name = {
+    struct td_rank_name name = {
         .id = {.p = id, .len = strlen(id)}, .tp_size = spec->tp_size, .by_engine = spec->engine != NULL};
     name.by_config = name.by_engine && td_engine_needs_config(td_text_of(spec->engine));
     if (!answer_plan(call, &name, spec) || !store_plan(call, text, &name, &is_new))
@@ -389,10 +388,9 @@ void td_handle_plans(const struct td_call *call)
 }
 
 /* A registered plan, as it was answered when it was registered. */
-static void answer_stored(const struct td_call *call, const struct td_shard_name *name,
-                          const struct stored_plan *stored)
+static void answer_stored(const struct td_call *call, const struct td_rank_name *name, const struct stored_plan *stored)
 {
-    struct td_shard_want want = {.name = *name};
+    struct td_rank_set want = {.name = *name};
     struct td_plan_spec spec = {0};
     struct td_error err = TD_ERROR_INIT;
     describe(stored, &want);
@@ -408,7 +406,7 @@ void td_handle_plan(const struct td_call *call)
 {
     static const char *const known[] = {"checkpoint", NULL};
     struct td_text rest = call->rest;
-    struct td_shard_name name = {.id = next_segment(&rest)};
+    struct td_rank_name name = {.id = next_segment(&rest)};
     uint64_t rank;
     bool as_json;
     if (!td_call_check_parameters(call, known))

@@ -35,7 +35,7 @@ void td_handle_files(const struct td_call *call);      /* files/ */
 void td_handle_read(const struct td_call *call);       /* tensors:read */
 void td_handle_plans(const struct td_call *call);      /* plans */
 void td_handle_plan(const struct td_call *call);       /* plans/{plan}, plans/{plan}/{file} */
-void td_handle_shard(const struct td_call *call);      /* shards/{engine}/tp{n}/{file} */
+void td_handle_rank_file(const struct td_call *call);  /* shards/{engine}/tp{n}/{file} */
 void td_handle_model_file(const struct td_call *call); /* model.safetensors */
 void td_handle_healthz(const struct td_call *call);
 void td_handle_readyz(const struct td_call *call);

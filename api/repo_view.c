@@ -31,7 +31,7 @@ static bool set_made(struct td_repo_view *view, const struct td_virtual_revision
     const char *engine = td_engine_name(made->engine); /* outlives the request */
     view->kind = made->kind;
     view->rank = made->rank;
-    (void)td_shard_name_engine((struct td_text){.p = engine, .len = strlen(engine)}, made->tp_size, &view->name);
+    (void)td_rank_name_engine((struct td_text){.p = engine, .len = strlen(engine)}, made->tp_size, &view->name);
     return td_virtual_revision_write_commit(made, base, view->commit) || td_error_no_memory(err);
 }
 
@@ -171,7 +171,7 @@ static void write_made_name(const struct td_repo_view *view, const struct td_mod
 {
     const char *part = td_base_name(model->checkpoints[0].parts[0]->path);
     if (view->kind == TD_REVISION_RANKS)
-        (void)td_shard_name_write_state(rank, out, capacity);
+        (void)td_rank_name_write_state(rank, out, capacity);
     else if (view->kind == TD_REVISION_SAFETENSORS && td_has_extension(part, ".bin") &&
              strncmp(part, "pytorch_model", 13) != 0)
         (void)snprintf(out, capacity, "%.*s.safetensors", (int)stem_len(part), part); /* adapter_model */
@@ -249,7 +249,7 @@ bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo,
     return (ok && has_checkpoint(view)) || no_revision(revision, err);
 }
 
-void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model, const struct td_shard_name *name,
+void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model, const struct td_rank_name *name,
                         struct td_repo_view *view)
 {
     *view = (struct td_repo_view){.snapshot = snapshot,
@@ -322,7 +322,7 @@ static bool is_made_name(const struct td_repo_view *view, const struct td_model 
         if (td_text_equals(name, listed))
             return true;
     }
-    if (view->kind == TD_REVISION_SAFETENSORS || !td_shard_name_read_state(name, rank))
+    if (view->kind == TD_REVISION_SAFETENSORS || !td_rank_name_read_state(name, rank))
         return false;
     return view->kind == TD_REVISION_RANK ? *rank == view->rank : *rank < view->name.tp_size;
 }
@@ -364,13 +364,13 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
     return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", (int)(path.len > 200 ? 200 : path.len), path.p);
 }
 
-static struct td_shard_want want_of(const struct td_repo_view *view, const struct td_model *model)
+static struct td_rank_set want_of(const struct td_repo_view *view, const struct td_model *model)
 {
-    return (struct td_shard_want){
+    return (struct td_rank_set){
         .snapshot = view->snapshot, .model = model, .checkpoint = &model->checkpoints[0], .name = view->name};
 }
 
-void td_repo_stats_init(struct td_repo_stats *stats, struct td_shard_store *store, const struct td_repo_view *view)
+void td_repo_stats_init(struct td_repo_stats *stats, struct td_rank_store *store, const struct td_repo_view *view)
 {
     *stats = (struct td_repo_stats){.store = store, .view = view};
 }
@@ -378,16 +378,16 @@ void td_repo_stats_init(struct td_repo_stats *stats, struct td_shard_store *stor
 void td_repo_stats_fini(struct td_repo_stats *stats)
 {
     if (stats->want.model != NULL)
-        td_shard_maker_fini(&stats->maker);
+        td_rank_maker_fini(&stats->maker);
 }
 
 /* The maker of this model's files: the last one's while the models are the same. */
-static struct td_shard_maker *maker_of(struct td_repo_stats *stats, const struct td_model *model)
+static struct td_rank_maker *maker_of(struct td_repo_stats *stats, const struct td_model *model)
 {
     if (stats->want.model != model) {
         td_repo_stats_fini(stats);
         stats->want = want_of(stats->view, model);
-        td_shard_maker_init(&stats->maker, stats->store, &stats->want);
+        td_rank_maker_init(&stats->maker, stats->store, &stats->want);
     }
     return &stats->maker;
 }
@@ -406,7 +406,7 @@ bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *i
         return true;
     }
     struct td_rank_file *file = NULL;
-    if (!td_shard_maker_get(maker_of(stats, item->model), item->rank, &file, out->tag, err))
+    if (!td_rank_maker_get(maker_of(stats, item->model), item->rank, &file, out->tag, err))
         return false;
     out->size_bytes = file->nbytes;
     out->updated_ns = item->model->updated_ns;
@@ -414,7 +414,7 @@ bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *i
     return true;
 }
 
-bool td_repo_item_stat(struct td_shard_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
+bool td_repo_item_stat(struct td_rank_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
                        struct td_repo_stat *stat, struct td_error *err)
 {
     struct td_repo_stats stats;
@@ -424,15 +424,15 @@ bool td_repo_item_stat(struct td_shard_store *store, const struct td_repo_view *
     return ok;
 }
 
-bool td_repo_item_answer(struct td_shard_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
+bool td_repo_item_answer(struct td_rank_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
                          struct td_response *response, struct td_error *err)
 {
     if (item->entry != NULL)
         return td_file_answer(store->catalog, view->snapshot, item->entry, response, err);
-    struct td_shard_want want = want_of(view, item->model);
+    struct td_rank_set want = want_of(view, item->model);
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    bool ok = td_shard_store_get(store, &want, item->rank, &file, tag, err) &&
+    bool ok = td_rank_store_get(store, &want, item->rank, &file, tag, err) &&
               td_rank_file_answer(store, &want, item->rank, file, tag, response, err);
     td_rank_file_unref(file);
     td_response_set_modified(response, item->model->updated_ns);

@@ -16,7 +16,7 @@ struct td_repo_view {
     enum td_revision_kind kind;
     size_t first_entry, entry_count; /* the files, a run of the snapshot's entries */
     size_t prefix_len;               /* of their paths that is not part of their paths in the view */
-    struct td_shard_name name;       /* of RANK and RANKS */
+    struct td_rank_name name;        /* of RANK and RANKS */
     uint64_t rank;                   /* of RANK */
     const struct td_model *model;    /* of RANKS; it has a checkpoint */
     int64_t updated_ns;
@@ -46,7 +46,7 @@ bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo,
 
 /* A model's files, with the files of all ranks of this engine in place of its checkpoint, which it must have; models
  * below it lose theirs. */
-void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model, const struct td_shard_name *name,
+void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model, const struct td_rank_name *name,
                         struct td_repo_view *view);
 
 /* All items by path, in the arena. Errors: TD_RESOURCE_EXHAUSTED. */
@@ -75,29 +75,29 @@ bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, str
                        struct td_repo_item *item, struct td_error *err);
 
 /* Tells it of many items of a view: an engine's rules are matched once for all ranks of a model, when these follow each
- * other. From the first file that is not there already it is one of the TD_SHARD_MAKERS until its end, so wait for
+ * other. From the first file that is not there already it is one of the TD_RANK_MAKERS until its end, so wait for
  * nothing meanwhile. One thread's; store and view are borrowed; not to be moved. */
 struct td_repo_stats {
-    struct td_shard_store *store;
+    struct td_rank_store *store;
     const struct td_repo_view *view;
-    struct td_shard_want want; /* of the model whose file was the last that is made; NULL: none was */
-    struct td_shard_maker maker;
+    struct td_rank_set want; /* of the model whose file was the last that is made; NULL: none was */
+    struct td_rank_maker maker;
 };
 
-void td_repo_stats_init(struct td_repo_stats *stats, struct td_shard_store *store, const struct td_repo_view *view);
+void td_repo_stats_init(struct td_repo_stats *stats, struct td_rank_store *store, const struct td_repo_view *view);
 void td_repo_stats_fini(struct td_repo_stats *stats);
 
-/* Errors as td_shard_store_get. */
+/* Errors as td_rank_store_get. */
 bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *item, struct td_repo_stat *out,
                        struct td_error *err);
 
 /* The same of one item alone. */
-bool td_repo_item_stat(struct td_shard_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
+bool td_repo_item_stat(struct td_rank_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
                        struct td_repo_stat *stat, struct td_error *err);
 
 /* Makes the item a whole 200 answer: body, type, validators, Last-Modified. False: as td_file_source_map and
- * td_shard_store_get; the response is as it was or to be failed. */
-bool td_repo_item_answer(struct td_shard_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
+ * td_rank_store_get; the response is as it was or to be failed. */
+bool td_repo_item_answer(struct td_rank_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
                          struct td_response *response, struct td_error *err);
 
 #endif

@@ -30,7 +30,7 @@ enum td_route {
     TD_ROUTE_READ,
     TD_ROUTE_PLANS,
     TD_ROUTE_PLAN,
-    TD_ROUTE_SHARD,
+    TD_ROUTE_RANK_FILE,
     TD_ROUTE_MODEL_FILE,
     TD_ROUTE_HUB_FILE, /* the Hub facade: a file; anything else */
     TD_ROUTE_HUB_API,

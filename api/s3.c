@@ -228,7 +228,7 @@ static bool answer_made(const struct td_call *call, const struct td_bucket *buck
     struct td_repo_item item;
     struct td_arena arena;
     td_arena_init(&arena, 0);
-    bool ok = td_s3_shards_find(call->snapshot, bucket, key, &arena, &shards, err) && key.len > shards.base.len &&
+    bool ok = td_s3_rank_files_find(call->snapshot, bucket, key, &arena, &shards, err) && key.len > shards.base.len &&
               td_repo_view_find(&shards.view, td_text_n(key.p + shards.base.len, key.len - shards.base.len), &arena,
                                 &item, err) &&
               td_repo_item_answer(&call->api->shards, &shards.view, &item, call->response, err);
@@ -251,7 +251,7 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
         return;
     }
     char advice[TD_S3_ADVICE_BYTES];
-    td_s3_shards_advise(call->snapshot, bucket, key, advice, sizeof advice);
+    td_s3_rank_files_advise(call->snapshot, bucket, key, advice, sizeof advice);
     td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"%s%s", bucket->name, shown(key),
                      key.p, advice, port_hint(call));
 }

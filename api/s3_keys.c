@@ -80,15 +80,15 @@ static bool split_key(struct td_snapshot *snapshot, const struct td_bucket *buck
     return td_bucket_of(snapshot, td_text_of(out->model->id)) == bucket;
 }
 
-bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
-                       struct td_arena *arena, struct td_s3_shards *out, struct td_error *err)
+bool td_s3_rank_files_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
+                           struct td_arena *arena, struct td_s3_shards *out, struct td_error *err)
 {
     struct parts parts;
-    struct td_shard_name name;
+    struct td_rank_name name;
     size_t first;
     size_t count;
-    if (!split_key(snapshot, bucket, key, arena, &parts, err) || !td_shard_name_engine(parts.engine, 0, &name) ||
-        !td_shard_name_read_size(parts.size, &name.tp_size))
+    if (!split_key(snapshot, bucket, key, arena, &parts, err) || !td_rank_name_engine(parts.engine, 0, &name) ||
+        !td_rank_name_read_size(parts.size, &name.tp_size))
         return false;
     size_t base_len = (size_t)(parts.size.p - parts.path) + parts.size.len;
     td_snapshot_entries_below(snapshot, td_text_n(parts.path, base_len), &first, &count);
@@ -100,8 +100,8 @@ bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *buc
     return true;
 }
 
-void td_s3_shards_advise(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key, char *out,
-                         size_t capacity)
+void td_s3_rank_files_advise(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
+                             char *out, size_t capacity)
 {
     struct td_arena arena;
     struct parts parts;
@@ -161,14 +161,14 @@ static struct td_text run_name(const void *context, size_t i)
 }
 
 /* By what the paths of the view are; all come after the empty one. */
-static void seek_shards(struct td_s3_keys *keys, struct td_text path)
+static void seek_rank_files(struct td_s3_keys *keys, struct td_text path)
 {
     char name[64];
     struct td_names names = {.count = keys->shards.view.entry_count, .context = keys, .get = run_name};
     keys->at = td_names_search(&names, path, NULL);
     skip_hidden(keys);
     for (keys->rank = 0; keys->rank < tp_size(keys); keys->rank = next_rank(keys->rank, tp_size(keys))) {
-        int n = td_shard_name_write_state(keys->rank, name, sizeof name);
+        int n = td_rank_name_write_state(keys->rank, name, sizeof name);
         if (td_text_compare(td_text_n(name, (size_t)n), path) >= 0)
             break;
     }
@@ -182,9 +182,9 @@ void td_s3_keys_seek(struct td_s3_keys *keys, struct td_text key)
     }
     struct td_text base = keys->shards.base;
     if (key.len >= base.len && memcmp(key.p, base.p, base.len) == 0) {
-        seek_shards(keys, td_text_n(key.p + base.len, key.len - base.len));
+        seek_rank_files(keys, td_text_n(key.p + base.len, key.len - base.len));
     } else if (td_text_compare(key, base) < 0) {
-        seek_shards(keys, TD_TEXT(""));
+        seek_rank_files(keys, TD_TEXT(""));
     } else {
         keys->at = keys->shards.view.entry_count;
         keys->rank = tp_size(keys);
@@ -197,7 +197,7 @@ bool td_s3_keys_open(struct td_s3_keys *keys, struct td_snapshot *snapshot, cons
     memset(keys, 0, sizeof *keys);
     keys->snapshot = snapshot;
     keys->bucket = bucket;
-    keys->is_shards = td_s3_shards_find(snapshot, bucket, prefix, arena, &keys->shards, err);
+    keys->is_shards = td_s3_rank_files_find(snapshot, bucket, prefix, arena, &keys->shards, err);
     if (err->code != TD_OK)
         return false;
     td_s3_keys_seek(keys, TD_TEXT(""));
@@ -208,12 +208,12 @@ bool td_s3_keys_open(struct td_s3_keys *keys, struct td_snapshot *snapshot, cons
 static bool rank_is_first(const struct td_s3_keys *keys)
 {
     char name[64];
-    (void)td_shard_name_write_state(keys->rank, name, sizeof name);
+    (void)td_rank_name_write_state(keys->rank, name, sizeof name);
     return strcmp(name, run_path(keys, keys->at)) < 0;
 }
 
 /* What comes next of shards: *is_rank says which. False at the end. */
-static bool next_of_shards(const struct td_s3_keys *keys, bool *is_rank)
+static bool next_rank_file(const struct td_s3_keys *keys, bool *is_rank)
 {
     bool has_file = keys->at < keys->shards.view.entry_count;
     bool has_rank = keys->rank < tp_size(keys);
@@ -226,7 +226,7 @@ bool td_s3_keys_get(const struct td_s3_keys *keys, struct td_arena *arena, struc
 {
     bool is_rank = false;
     td_buffer_clear(text);
-    if (keys->is_shards ? !next_of_shards(keys, &is_rank) : keys->at == keys->bucket->key_count)
+    if (keys->is_shards ? !next_rank_file(keys, &is_rank) : keys->at == keys->bucket->key_count)
         return false;
     memset(item, 0, sizeof *item);
     if (is_rank) {
@@ -250,7 +250,7 @@ void td_s3_keys_next(struct td_s3_keys *keys)
     bool is_rank = false;
     if (!keys->is_shards) {
         keys->at += keys->at < keys->bucket->key_count ? 1 : 0;
-    } else if (next_of_shards(keys, &is_rank) && is_rank) {
+    } else if (next_rank_file(keys, &is_rank) && is_rank) {
         keys->rank = next_rank(keys->rank, tp_size(keys));
     } else {
         keys->at += keys->at < keys->shards.view.entry_count ? 1 : 0;

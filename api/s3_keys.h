@@ -15,14 +15,14 @@ struct td_s3_shards {
 
 /* Whether this key, or prefix of keys, names such a directory; its last '/' may be missing. Files that lie in a
  * directory of that name are there instead. False with err: TD_RESOURCE_EXHAUSTED. */
-bool td_s3_shards_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
-                       struct td_arena *arena, struct td_s3_shards *out, struct td_error *err);
+bool td_s3_rank_files_find(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
+                           struct td_arena *arena, struct td_s3_shards *out, struct td_error *err);
 
 /* Of a key that is not there but looks like one of those: what would be right, to be put behind what is wrong. Else
  * empty. TD_S3_ADVICE_BYTES suffice. */
 enum { TD_S3_ADVICE_BYTES = 512 };
-void td_s3_shards_advise(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key, char *out,
-                         size_t capacity);
+void td_s3_rank_files_advise(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
+                             char *out, size_t capacity);
 
 /* A place among the keys. */
 struct td_s3_keys {

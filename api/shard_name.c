@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-bool td_shard_name_engine(struct td_text engine, uint64_t tp_size, struct td_shard_name *out)
+bool td_rank_name_engine(struct td_text engine, uint64_t tp_size, struct td_rank_name *out)
 {
-    *out = (struct td_shard_name){.engine = engine, .tp_size = tp_size, .by_engine = true};
+    *out = (struct td_rank_name){.engine = engine, .tp_size = tp_size, .by_engine = true};
     out->by_config = td_engine_needs_config(engine);
     return td_engine_exists(engine);
 }
@@ -31,34 +31,34 @@ static bool take_between(struct td_text text, const char *prefix, const char *su
     return true;
 }
 
-bool td_shard_name_read_size(struct td_text text, uint64_t *tp_size)
+bool td_rank_name_read_size(struct td_text text, uint64_t *tp_size)
 {
     struct td_text number;
     return take_between(text, "tp", "", &number) && read_number(number, tp_size) && *tp_size >= 1 &&
            *tp_size <= TD_MAX_TP_SIZE;
 }
 
-bool td_shard_name_read_rank(struct td_text text, uint64_t *rank)
+bool td_rank_name_read_rank(struct td_text text, uint64_t *rank)
 {
     struct td_text number;
     return take_between(text, "rank", "", &number) && read_number(number, rank);
 }
 
-bool td_shard_name_read_file(struct td_text text, uint64_t *rank, bool *as_json)
+bool td_rank_name_read_file(struct td_text text, uint64_t *rank, bool *as_json)
 {
     struct td_text number;
     *as_json = take_between(text, "rank-", ".json", &number);
     return *as_json || take_between(text, "rank-", ".safetensors", &number) ? read_number(number, rank)
-                                                                            : td_shard_name_read_state(text, rank);
+                                                                            : td_rank_name_read_state(text, rank);
 }
 
-bool td_shard_name_read_state(struct td_text text, uint64_t *rank)
+bool td_rank_name_read_state(struct td_text text, uint64_t *rank)
 {
     struct td_text number;
     return take_between(text, "model-rank-", "-part-0.safetensors", &number) && read_number(number, rank);
 }
 
-int td_shard_name_write_state(uint64_t rank, char *out, size_t capacity)
+int td_rank_name_write_state(uint64_t rank, char *out, size_t capacity)
 {
     return snprintf(out, capacity, "model-rank-%" PRIu64 "-part-0.safetensors", rank);
 }

@@ -30,17 +30,17 @@ static const struct td_lru_class file_class = {.ref = file_ref, .unref = file_un
 /* Frees the file that has been kept longest of those that nobody has. */
 static bool drop_file(void *context)
 {
-    struct td_shard_store *store = context;
+    struct td_rank_store *store = context;
     return td_lru_drop_idle(&store->files);
 }
 
-bool td_shard_store_init(struct td_shard_store *store, struct td_catalog *catalog)
+bool td_rank_store_init(struct td_rank_store *store, struct td_catalog *catalog)
 {
-    *store = (struct td_shard_store){.catalog = catalog, .wait_ns = TD_SHARD_WAIT_NS};
-    td_budget_init(&store->live, TD_SHARD_LIVE_BYTES, "rank files and slices");
+    *store = (struct td_rank_store){.catalog = catalog, .wait_ns = TD_RANK_WAIT_NS};
+    td_budget_init(&store->live, TD_RANK_LIVE_BYTES, "rank files and slices");
     store->live.make_room = drop_file;
     store->live.context = store;
-    if (!td_lru_init(&store->files, &file_class, TD_SHARD_CACHE_BYTES))
+    if (!td_lru_init(&store->files, &file_class, TD_RANK_CACHE_BYTES))
         return false;
     if (pthread_mutex_init(&store->lock, NULL) == 0) {
         if (td_clock_condition_init(&store->changed))
@@ -51,7 +51,7 @@ bool td_shard_store_init(struct td_shard_store *store, struct td_catalog *catalo
     return false;
 }
 
-void td_shard_store_fini(struct td_shard_store *store)
+void td_rank_store_fini(struct td_rank_store *store)
 {
     td_lru_fini(&store->files);
     (void)pthread_cond_destroy(&store->changed);
@@ -59,9 +59,9 @@ void td_shard_store_fini(struct td_shard_store *store)
 }
 
 /* former: by what the files were called before they were hashed. */
-static bool make_tag(const struct td_shard_want *want, uint64_t rank, bool former, char tag[TD_TAG_BYTES])
+static bool make_tag(const struct td_rank_set *want, uint64_t rank, bool former, char tag[TD_TAG_BYTES])
 {
-    const struct td_shard_name *name = &want->name;
+    const struct td_rank_name *name = &want->name;
     const struct td_checkpoint *checkpoint = want->checkpoint;
     const struct td_entry *config = name->by_config ? want->model->config : NULL;
     uint64_t numbers[] = {name->tp_size, rank, name->by_engine ? TD_ENGINE_REVISION : 0};
@@ -79,13 +79,13 @@ static bool make_tag(const struct td_shard_want *want, uint64_t rank, bool forme
     return td_digest_finish(digest, tag);
 }
 
-bool td_shard_store_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err)
+bool td_rank_store_tag(const struct td_rank_set *want, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err)
 {
     return make_tag(want, rank, false, tag) || td_error_no_memory(err);
 }
 
-bool td_shard_store_former_tag(const struct td_shard_want *want, uint64_t rank, char tag[TD_TAG_BYTES],
-                               struct td_error *err)
+bool td_rank_store_former_tag(const struct td_rank_set *want, uint64_t rank, char tag[TD_TAG_BYTES],
+                              struct td_error *err)
 {
     return make_tag(want, rank, true, tag) || td_error_no_memory(err);
 }
@@ -93,14 +93,14 @@ bool td_shard_store_former_tag(const struct td_shard_want *want, uint64_t rank, 
 /* ---- makers -------------------------------------------------------------------------------------------- */
 
 /* A file that is being made, on its maker's stack. */
-struct td_shard_making {
-    struct td_shard_making *next;
+struct td_rank_making {
+    struct td_rank_making *next;
     const char *tag;
 };
 
-static bool is_being_made(const struct td_shard_store *store, const char *tag)
+static bool is_being_made(const struct td_rank_store *store, const char *tag)
 {
-    for (const struct td_shard_making *making = store->making; making != NULL; making = making->next)
+    for (const struct td_rank_making *making = store->making; making != NULL; making = making->next)
         if (strcmp(making->tag, tag) == 0)
             return true;
     return false;
@@ -109,21 +109,21 @@ static bool is_being_made(const struct td_shard_store *store, const char *tag)
 /* Waits until the file is there (*out), or else until this maker has a place and nobody makes the file (tag NULL: none
  * in particular), which it then does: `mine` says so. Only who has a place makes a file: so it never waits for others.
  */
-static bool enter(struct td_shard_maker *maker, const char *tag, struct td_shard_making *mine,
-                  struct td_rank_file **out, struct td_error *err)
+static bool enter(struct td_rank_maker *maker, const char *tag, struct td_rank_making *mine, struct td_rank_file **out,
+                  struct td_error *err)
 {
-    struct td_shard_store *store = maker->store;
+    struct td_rank_store *store = maker->store;
     struct timespec until = td_clock_timespec(td_clock_ns() + store->wait_ns);
     bool in_time = true;
     pthread_mutex_lock(&store->lock);
     while (in_time && (tag == NULL || (*out = td_lru_get(&store->files, tag)) == NULL) &&
-           ((!maker->has_place && store->makers == TD_SHARD_MAKERS) || (tag != NULL && is_being_made(store, tag))))
+           ((!maker->has_place && store->makers == TD_RANK_MAKERS) || (tag != NULL && is_being_made(store, tag))))
         in_time = pthread_cond_timedwait(&store->changed, &store->lock, &until) != ETIMEDOUT;
     if (in_time && (tag == NULL || *out == NULL)) {
         store->makers += maker->has_place ? 0 : 1;
         maker->has_place = true;
         if (tag != NULL) {
-            *mine = (struct td_shard_making){.next = store->making, .tag = tag};
+            *mine = (struct td_rank_making){.next = store->making, .tag = tag};
             store->making = mine;
         }
     }
@@ -132,10 +132,10 @@ static bool enter(struct td_shard_maker *maker, const char *tag, struct td_shard
            td_error_set(err, TD_RESOURCE_EXHAUSTED, "too many rank files are being planned at once; try again later");
 }
 
-static void leave(struct td_shard_store *store, const struct td_shard_making *mine)
+static void leave(struct td_rank_store *store, const struct td_rank_making *mine)
 {
     pthread_mutex_lock(&store->lock);
-    struct td_shard_making **link = &store->making;
+    struct td_rank_making **link = &store->making;
     while (*link != mine)
         link = &(*link)->next;
     *link = mine->next;
@@ -143,41 +143,41 @@ static void leave(struct td_shard_store *store, const struct td_shard_making *mi
     pthread_mutex_unlock(&store->lock);
 }
 
-void td_shard_store_trim(size_t planned_bytes)
+void td_rank_store_trim(size_t planned_bytes)
 {
-    if (planned_bytes >= TD_SHARD_TRIM_BYTES)
+    if (planned_bytes >= TD_RANK_TRIM_BYTES)
         (void)malloc_trim(0);
 }
 
-void td_shard_maker_init(struct td_shard_maker *maker, struct td_shard_store *store, const struct td_shard_want *want)
+void td_rank_maker_init(struct td_rank_maker *maker, struct td_rank_store *store, const struct td_rank_set *want)
 {
-    *maker = (struct td_shard_maker){.store = store, .want = want};
+    *maker = (struct td_rank_maker){.store = store, .want = want};
 }
 
-void td_shard_maker_fini(struct td_shard_maker *maker)
+void td_rank_maker_fini(struct td_rank_maker *maker)
 {
-    struct td_shard_store *store = maker->store;
+    struct td_rank_store *store = maker->store;
     size_t matched_bytes = maker->basis.match.arena.used_bytes;
     td_plan_basis_fini(&maker->basis);
     td_plan_spec_fini(&maker->spec);
     if (!maker->has_place)
         return;
-    td_shard_store_trim(matched_bytes + maker->planned_bytes);
+    td_rank_store_trim(matched_bytes + maker->planned_bytes);
     pthread_mutex_lock(&store->lock);
     store->makers--;
     pthread_cond_broadcast(&store->changed);
     pthread_mutex_unlock(&store->lock);
 }
 
-static const struct td_plan_spec *spec_of(const struct td_shard_maker *maker)
+static const struct td_plan_spec *spec_of(const struct td_rank_maker *maker)
 {
     return maker->want->spec != NULL ? maker->want->spec : &maker->spec;
 }
 
 /* Reads the specification, and config.json where it is asked for, and matches names: once. */
-static bool prepare(struct td_shard_maker *maker, struct td_error *err)
+static bool prepare(struct td_rank_maker *maker, struct td_error *err)
 {
-    const struct td_shard_want *want = maker->want;
+    const struct td_rank_set *want = maker->want;
     const struct td_text *engine = &want->name.engine;
     struct td_tensor_list tensors = td_checkpoint_tensors(want->checkpoint);
     char *config = NULL;
@@ -201,13 +201,13 @@ static bool prepare(struct td_shard_maker *maker, struct td_error *err)
 
 /* Nobody knows how much of what was planned has been freed on the way: it may have been all that the budget had left.
  */
-static void note_failure(struct td_shard_maker *maker)
+static void note_failure(struct td_rank_maker *maker)
 {
-    if (maker->planned_bytes < TD_SHARD_TRIM_BYTES)
-        maker->planned_bytes = TD_SHARD_TRIM_BYTES;
+    if (maker->planned_bytes < TD_RANK_TRIM_BYTES)
+        maker->planned_bytes = TD_RANK_TRIM_BYTES;
 }
 
-bool td_shard_maker_plan(struct td_shard_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err)
+bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(maker->want->checkpoint);
     *out = (struct td_plan){0};
@@ -225,11 +225,11 @@ bool td_shard_maker_plan(struct td_shard_maker *maker, uint64_t rank, struct td_
 /* ---- files --------------------------------------------------------------------------------------------- */
 
 /* A rank's file of its plan, within the budget. */
-static bool create_file(struct td_shard_maker *maker, const struct td_plan *plan, struct td_rank_file **out,
+static bool create_file(struct td_rank_maker *maker, const struct td_plan *plan, struct td_rank_file **out,
                         struct td_error *err)
 {
     char id[TD_TAG_BYTES] = "";
-    const struct td_shard_want *want = maker->want;
+    const struct td_rank_set *want = maker->want;
     struct td_tensor_list tensors = td_checkpoint_tensors(want->checkpoint);
     const struct td_text *plan_id = &want->name.id;
     memcpy(id, plan_id->p == NULL ? "" : plan_id->p, plan_id->len);
@@ -237,11 +237,11 @@ static bool create_file(struct td_shard_maker *maker, const struct td_plan *plan
     return td_rank_file_create_labelled(plan, &tensors, &label, &maker->store->live, out, err);
 }
 
-static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *tag, struct td_rank_file **out,
+static bool make_file(struct td_rank_maker *maker, uint64_t rank, const char *tag, struct td_rank_file **out,
                       struct td_error *err)
 {
     struct td_plan plan;
-    bool ok = td_shard_maker_plan(maker, rank, &plan, err) && create_file(maker, &plan, out, err);
+    bool ok = td_rank_maker_plan(maker, rank, &plan, err) && create_file(maker, &plan, out, err);
     td_plan_fini(&plan);
     if (!ok)
         note_failure(maker);
@@ -250,12 +250,12 @@ static bool make_file(struct td_shard_maker *maker, uint64_t rank, const char *t
     return ok;
 }
 
-bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_rank_file **out, char tag[TD_TAG_BYTES],
-                        struct td_error *err)
+bool td_rank_maker_get(struct td_rank_maker *maker, uint64_t rank, struct td_rank_file **out, char tag[TD_TAG_BYTES],
+                       struct td_error *err)
 {
-    struct td_shard_making mine;
+    struct td_rank_making mine;
     *out = NULL;
-    if (!td_shard_store_tag(maker->want, rank, tag, err))
+    if (!td_rank_store_tag(maker->want, rank, tag, err))
         return false;
     *out = td_lru_get(&maker->store->files, tag);
     if (*out == NULL && !enter(maker, tag, &mine, out, err))
@@ -267,12 +267,12 @@ bool td_shard_maker_get(struct td_shard_maker *maker, uint64_t rank, struct td_r
     return ok;
 }
 
-bool td_shard_store_get(struct td_shard_store *store, const struct td_shard_want *want, uint64_t rank,
-                        struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err)
+bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *want, uint64_t rank,
+                       struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err)
 {
-    struct td_shard_maker maker;
-    td_shard_maker_init(&maker, store, want);
-    bool ok = td_shard_maker_get(&maker, rank, out, tag, err);
-    td_shard_maker_fini(&maker);
+    struct td_rank_maker maker;
+    td_rank_maker_init(&maker, store, want);
+    bool ok = td_rank_maker_get(&maker, rank, out, tag, err);
+    td_rank_maker_fini(&maker);
     return ok;
 }

@@ -43,7 +43,7 @@ static void write_dropped(struct td_buffer *out, const struct td_plan *plan)
     td_buffer_putc(out, ']');
 }
 
-void td_shard_view_write_outputs(const struct td_plan *plan, struct td_buffer *out)
+void td_rank_json_write_outputs(const struct td_plan *plan, struct td_buffer *out)
 {
     td_buffer_puts(out, "\"outputs\":[");
     for (size_t i = 0; i < plan->output_count; i++) {
@@ -134,9 +134,9 @@ static bool write_extents(const struct td_call *call, const struct td_checkpoint
     return ok;
 }
 
-bool td_shard_view_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                         const struct td_rank_file *file, const struct td_plan *plan, const char *engine,
-                         const char *tag, struct td_buffer *out, struct td_error *err)
+bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                        const struct td_rank_file *file, const struct td_plan *plan, const char *engine,
+                        const char *tag, struct td_buffer *out, struct td_error *err)
 {
     bool ok = true;
     td_buffer_puts(out, "{\"model\":");

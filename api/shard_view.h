@@ -8,11 +8,11 @@
 /* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",
  * "shape","nbytes","extents":[...]}],"dropped":[...]}; api/openapi.yaml describes the extents. Errors as
  * td_layout_append_output. */
-bool td_shard_view_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
-                         const struct td_rank_file *file, const struct td_plan *plan, const char *engine,
-                         const char *tag, struct td_buffer *out, struct td_error *err);
+bool td_rank_json_write(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                        const struct td_rank_file *file, const struct td_plan *plan, const char *engine,
+                        const char *tag, struct td_buffer *out, struct td_error *err);
 
 /* Appends "outputs":[{"name","dtype","shape","nbytes"}...],"dropped":[...]. */
-void td_shard_view_write_outputs(const struct td_plan *plan, struct td_buffer *out);
+void td_rank_json_write_outputs(const struct td_plan *plan, struct td_buffer *out);
 
 #endif

@@ -14,8 +14,8 @@ from harness import (REPO, Conn, Server, age, check_error, is_sanitized, release
                      write_by_hand)
 
 TENSORS, NAME_BYTES = 20000, 1500          # a header of some 32 MB, which every rank's file has too
-COUNTED = 480 << 20                        # TD_SHARD_LIVE_BYTES
-CACHE = 256 << 20                          # TD_SHARD_CACHE_BYTES
+COUNTED = 480 << 20                        # TD_RANK_LIVE_BYTES
+CACHE = 256 << 20                          # TD_RANK_CACHE_BYTES
 READERS, RANKS = 24, 64
 SLOW, WIDE_RANKS = 200, 256                # readers, and ranks of the models that they read
 AT_ONCE = 8                                # more would wait for the four that are made at once

@@ -389,7 +389,7 @@ static void all_ranks_of_a_model(void **state)
 {
     (void)state;
     struct place place;
-    struct td_shard_name name;
+    struct td_rank_name name;
     struct td_repo_view view;
     struct td_repo_item *items;
     struct td_error err = TD_ERROR_INIT;
@@ -397,7 +397,7 @@ static void all_ranks_of_a_model(void **state)
     open_place(&place);
     const struct td_model *model = td_snapshot_find_model(place.snapshot, td_text_of("ns/plain"));
     assert_non_null(model);
-    assert_true(td_shard_name_engine((struct td_text){.p = "none", .len = 4}, 12, &name));
+    assert_true(td_rank_name_engine((struct td_text){.p = "none", .len = 4}, 12, &name));
     td_repo_view_ranks(place.snapshot, model, &name, &view);
     assert_true(td_repo_view_list(&view, &place.arena, &items, &count, &err));
     assert_int_equal(count, 4 + 12);
@@ -473,7 +473,7 @@ bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tens
 /* What is told of items one by one and of all of them together: of all ranks of a model, and of several models. */
 static void expect_same_stats(struct place *place, const struct td_repo_view *view, size_t together, size_t one_by_one)
 {
-    struct td_shard_store *store = &place->loop.api.shards;
+    struct td_rank_store *store = &place->loop.api.shards;
     struct td_repo_stats stats;
     struct td_repo_item *items;
     struct td_error err = TD_ERROR_INIT;
@@ -508,11 +508,11 @@ static void names_are_matched_once_for_all_ranks(void **state)
 {
     (void)state;
     struct place place;
-    struct td_shard_name name;
+    struct td_rank_name name;
     struct td_repo_view view;
     open_place(&place);
     const struct td_model *model = td_snapshot_find_model(place.snapshot, td_text_of("ns/plain"));
-    assert_true(td_shard_name_engine((struct td_text){.p = "fsdp", .len = 4}, 12, &name));
+    assert_true(td_rank_name_engine((struct td_text){.p = "fsdp", .len = 4}, 12, &name));
     td_repo_view_ranks(place.snapshot, model, &name, &view);
     expect_same_stats(&place, &view, 1, 12);
     view = open_view(&place, "ns/parts", "tp2-rank1-none"); /* three models */

@@ -12,8 +12,8 @@ struct place {
     struct tree tree;
     struct loopback loop;
     struct td_snapshot *snapshot;
-    struct td_shard_store store;
-    struct td_shard_want want;
+    struct td_rank_store store;
+    struct td_rank_set want;
 };
 
 static struct td_text text_of(const char *text)
@@ -28,10 +28,10 @@ static void open_place(struct place *place, const char *engine)
     (void)tree_tensors(&place->tree, "m/model.safetensors", tensors, COUNT_OF(tensors), NULL, 0);
     loopback_open(&place->loop, &place->tree);
     place->snapshot = td_catalog_acquire(place->loop.catalog);
-    assert_true(td_shard_store_init(&place->store, place->loop.catalog));
-    place->want = (struct td_shard_want){.snapshot = place->snapshot, .model = &place->snapshot->models[0]};
+    assert_true(td_rank_store_init(&place->store, place->loop.catalog));
+    place->want = (struct td_rank_set){.snapshot = place->snapshot, .model = &place->snapshot->models[0]};
     place->want.checkpoint = &place->want.model->checkpoints[0];
-    assert_true(td_shard_name_engine(text_of(engine), RANKS, &place->want.name));
+    assert_true(td_rank_name_engine(text_of(engine), RANKS, &place->want.name));
 }
 
 /* Whatever happened, nothing is being made and no memory is held. */
@@ -41,7 +41,7 @@ static void close_place(struct place *place)
     while (td_lru_drop_idle(&place->store.files))
         ;
     assert_true(place->store.files.count == 0 && td_budget_used(&place->store.live) == 0);
-    td_shard_store_fini(&place->store);
+    td_rank_store_fini(&place->store);
     td_snapshot_unref(place->snapshot);
     loopback_close(&place->loop);
     tree_close(&place->tree);
@@ -52,7 +52,7 @@ static struct td_rank_file *get(struct place *place, uint64_t rank)
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
     struct td_error err = TD_ERROR_INIT;
-    bool ok = td_shard_store_get(&place->store, &place->want, rank, &file, tag, &err);
+    bool ok = td_rank_store_get(&place->store, &place->want, rank, &file, tag, &err);
     CHECK(ok && file != NULL, "rank %u: %s", (unsigned)rank, err.message);
     return file;
 }
@@ -62,7 +62,7 @@ static void fails(struct place *place, uint64_t rank, enum td_code code, const c
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
     struct td_error err = TD_ERROR_INIT;
-    assert_false(td_shard_store_get(&place->store, &place->want, rank, &file, tag, &err));
+    assert_false(td_rank_store_get(&place->store, &place->want, rank, &file, tag, &err));
     assert_null(file);
     CHECK(err.code == code && strstr(err.message, part) != NULL, "%d %s", (int)err.code, err.message);
 }
@@ -95,18 +95,18 @@ static void tags_tell_files_apart(void **state)
     char made[TD_TAG_BYTES];
     struct td_rank_file *file;
     open_place(&place, "fsdp");
-    struct td_shard_want want = place.want;
-    assert_true(td_shard_store_tag(&want, 0, tags[0], NULL));
-    assert_true(td_shard_store_tag(&want, 1, tags[1], NULL));
+    struct td_rank_set want = place.want;
+    assert_true(td_rank_store_tag(&want, 0, tags[0], NULL));
+    assert_true(td_rank_store_tag(&want, 1, tags[1], NULL));
     want.name.tp_size = RANKS / 2;
-    assert_true(td_shard_store_tag(&want, 0, tags[2], NULL));
-    assert_true(td_shard_name_engine(text_of("none"), RANKS, &want.name));
-    assert_true(td_shard_store_tag(&want, 0, tags[3], NULL));
+    assert_true(td_rank_store_tag(&want, 0, tags[2], NULL));
+    assert_true(td_rank_name_engine(text_of("none"), RANKS, &want.name));
+    assert_true(td_rank_store_tag(&want, 0, tags[3], NULL));
     for (size_t i = 0; i < COUNT_OF(tags); i++)
         for (size_t k = 0; k < i; k++)
             assert_string_not_equal(tags[i], tags[k]);
     assert_int_equal(place.store.files.count, 0);
-    assert_true(td_shard_store_get(&place.store, &place.want, 0, &file, made, NULL));
+    assert_true(td_rank_store_get(&place.store, &place.want, 0, &file, made, NULL));
     assert_string_equal(made, tags[0]);
     td_rank_file_unref(file);
     close_place(&place);
@@ -129,7 +129,7 @@ static size_t least_room(struct place *place, uint64_t rank)
         struct td_rank_file *file = NULL;
         char tag[TD_TAG_BYTES];
         size_t taken = leave(place, room);
-        bool ok = td_shard_store_get(&place->store, &place->want, rank, &file, tag, NULL);
+        bool ok = td_rank_store_get(&place->store, &place->want, rank, &file, tag, NULL);
         td_rank_file_unref(file);
         td_budget_give(&place->store.live, taken);
         assert_true(room < 1000000);
@@ -207,7 +207,7 @@ static void parts_of_files_count_until_they_are_freed(void **state)
     assert_int_equal(place.store.files.count, 1);
     td_rank_file_unref(file);
     td_lru_fini(&place.store.files); /* as if it had been the oldest of too many */
-    assert_true(td_lru_init(&place.store.files, place.store.files.class, TD_SHARD_CACHE_BYTES));
+    assert_true(td_lru_init(&place.store.files, place.store.files.class, TD_RANK_CACHE_BYTES));
     assert_int_equal(td_budget_used(&place.store.live), header_bytes + layout_bytes);
     td_layout_unref(layout);
     assert_int_equal(td_budget_used(&place.store.live), header_bytes);
@@ -220,27 +220,27 @@ static void makers_are_few(void **state)
 {
     (void)state;
     struct place place;
-    struct td_shard_maker makers[TD_SHARD_MAKERS];
+    struct td_rank_maker makers[TD_RANK_MAKERS];
     open_place(&place, "fsdp");
     place.store.wait_ns = 20000000;
     for (size_t i = 0; i < COUNT_OF(makers); i++) {
         struct td_plan plan;
-        td_shard_maker_init(&makers[i], &place.store, &place.want);
-        assert_true(td_shard_maker_plan(&makers[i], i, &plan, NULL));
+        td_rank_maker_init(&makers[i], &place.store, &place.want);
+        assert_true(td_rank_maker_plan(&makers[i], i, &plan, NULL));
         assert_true(plan.tp_rank == i && plan.output_count == 2);
         td_plan_fini(&plan);
     }
     fails(&place, 0, TD_RESOURCE_EXHAUSTED, "at once");
     struct td_rank_file *file = NULL;
     char tag[TD_TAG_BYTES];
-    assert_true(td_shard_maker_get(&makers[0], 0, &file, tag, NULL)); /* it has its place */
+    assert_true(td_rank_maker_get(&makers[0], 0, &file, tag, NULL)); /* it has its place */
     td_rank_file_unref(file);
     td_rank_file_unref(get(&place, 0)); /* what is there takes none */
     fails(&place, 1, TD_RESOURCE_EXHAUSTED, "at once");
-    td_shard_maker_fini(&makers[0]);
+    td_rank_maker_fini(&makers[0]);
     td_rank_file_unref(get(&place, 1));
     for (size_t i = 1; i < COUNT_OF(makers); i++)
-        td_shard_maker_fini(&makers[i]);
+        td_rank_maker_fini(&makers[i]);
     close_place(&place);
 }
 
@@ -260,12 +260,12 @@ static void *ask(void *arg)
     char tag[TD_TAG_BYTES];
     td_error_init(&asker->err);
     asker->ok =
-        td_shard_store_get(&asker->place->store, &asker->place->want, asker->rank, &asker->file, tag, &asker->err);
+        td_rank_store_get(&asker->place->store, &asker->place->want, asker->rank, &asker->file, tag, &asker->err);
     return NULL;
 }
 
 /* Asks for ranks 0 to `ranks` - 1 in turn, all at once; released is called while they wait. */
-static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t ranks, struct td_shard_maker *released)
+static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t ranks, struct td_rank_maker *released)
 {
     pthread_t threads[THREADS];
     for (size_t i = 0; i < THREADS; i++) {
@@ -274,8 +274,8 @@ static void ask_all(struct place *place, struct asker askers[THREADS], uint64_t 
     }
     if (released != NULL) {
         (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        for (size_t i = 0; i < TD_SHARD_MAKERS; i++)
-            td_shard_maker_fini(&released[i]);
+        for (size_t i = 0; i < TD_RANK_MAKERS; i++)
+            td_rank_maker_fini(&released[i]);
     }
     for (size_t i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
@@ -306,13 +306,13 @@ static void who_waits_is_woken(void **state)
 {
     (void)state;
     struct place place;
-    struct td_shard_maker makers[TD_SHARD_MAKERS];
+    struct td_rank_maker makers[TD_RANK_MAKERS];
     struct asker askers[THREADS];
     open_place(&place, "fsdp");
     for (size_t i = 0; i < COUNT_OF(makers); i++) {
         struct td_plan plan;
-        td_shard_maker_init(&makers[i], &place.store, &place.want);
-        assert_true(td_shard_maker_plan(&makers[i], i, &plan, NULL));
+        td_rank_maker_init(&makers[i], &place.store, &place.want);
+        assert_true(td_rank_maker_plan(&makers[i], i, &plan, NULL));
         td_plan_fini(&plan);
     }
     ask_all(&place, askers, RANKS, makers);
