@@ -1,10 +1,11 @@
-/* Blobs: reference-counted, immutable strings of bytes that extents refer to. Three kinds:
- *   heap       bytes in our memory
- *   mapped     a read-only mapping of a file (file_source.h); may fault when the file shrinks
- *   generated  rendered on demand, window by window: a manifest of 100,000 tensors, never held whole
- *              (manifest_view.h), a transposed tensor in its logical order (strided.h), one in pieces (tiled.h), a
- *              big-endian one (swapped.h), one that is stored compressed or in chunks (decoded.h)
- * References may be taken and dropped from any thread. */
+/* Blobs: reference-counted, immutable byte strings. Extents (body.h) refer to them. Three kinds:
+ *   heap       bytes in allocated memory
+ *   mapped     a read-only mapping of a file (file_source.h); a load may fault when the file shrinks
+ *   generated  bytes that are made when they are read, such as a long manifest (never whole in memory), a transposed
+ *              tensor in logical order (strided.h), a tensor in pieces (tiled.h), a big-endian tensor (swapped.h), a
+ *              compressed or chunked tensor (decoded.h), a virtual file (composed.h)
+ * Any thread may take and drop references. Any number of threads may read a heap or a mapped blob at once; the header
+ * of a generated blob says whether they may read that. */
 #ifndef TD_STORAGE_BLOB_H
 #define TD_STORAGE_BLOB_H
 
@@ -18,63 +19,73 @@
 
 struct td_blob;
 
+/* The operations of a kind of blob. The caller has a reference. */
 struct td_blob_class {
+    /* Frees the blob, when the last reference is dropped. */
     void (*destroy)(struct td_blob *blob);
     /* Copies [off, off+len), which lies within len_bytes, to out. */
     bool (*read)(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
-    /* Packs count runs of len bytes into out, stride bytes from one's beginning to the next's; all lie within
-     * len_bytes. NULL: each is read by itself. */
+    /* Copies `count` runs of `len` bytes to out, one behind the other; run i begins at off + i * stride. All runs lie
+     * within len_bytes. NULL: td_blob_gather calls `read` for each run. */
     bool (*gather)(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
                    struct td_error *err);
-    /* False when the bytes may have changed since the blob was made; NULL: they cannot change. */
+    /* Returns false when the bytes may have changed since the blob was made. NULL: they cannot change. */
     bool (*unchanged)(struct td_blob *blob);
-    /* True while nobody can change the bytes without our leave; NULL: always true. */
+    /* Returns true while nobody can change the bytes without waiting for this program. NULL: always. */
     bool (*pinned)(struct td_blob *blob);
-    /* Whether a sample of the range is in memory; NULL: it is. Cheap, and wrong now and then. */
+    /* Returns whether a sample of the range is in memory: cheap, and sometimes wrong. NULL: all of it always is. */
     bool (*cached)(struct td_blob *blob, uint64_t off, uint64_t len);
-    /* Brings the range into memory, waiting for the disk; NULL: nothing to do. */
+    /* Brings the range into memory and waits for the disk. NULL: nothing to do. */
     void (*prefetch)(struct td_blob *blob, uint64_t off, uint64_t len);
-    /* Does what of reading the range may fail by the file's contents, as far as that can be known at its beginning, so
-     * that it fails before anything was sent; NULL: reading fails for passing reasons only. for_head: nothing will be
-     * sent, so work that takes long is not begun; what is known already still fails. */
+    /* Decodes the beginning of the range, so that damage in the file is found before the answer's first byte is sent;
+     * fails as reading would. for_head: the answer has no body, so the blob begins no long work and fails only for
+     * damage that is known already. NULL: the file's contents cannot make reading fail. */
     bool (*prepare)(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err);
 };
 
 struct td_blob {
     const struct td_blob_class *class;
     _Atomic int refs;
-    const uint8_t *bytes; /* NULL for generated blobs. Of a mapped blob: only to be read by the kernel (send),
-                             which answers EFAULT where a load would raise SIGBUS; else use td_blob_read */
+    const uint8_t *bytes; /* NULL for generated blobs. For a mapped blob, pass them only to system calls (send), which
+                             fail with EFAULT where a load would raise SIGBUS; else use td_blob_read */
     uint64_t len_bytes;
 };
 
+/* Takes a reference for the caller. Returns `blob`. */
 struct td_blob *td_blob_ref(struct td_blob *blob);
-void td_blob_unref(struct td_blob *blob); /* NULL is fine */
 
-/* Whether anybody beside the caller has a reference. */
+/* Drops a reference; the last one frees the blob. NULL: does nothing. */
+void td_blob_unref(struct td_blob *blob);
+
+/* Returns whether there are references besides the caller's. */
 bool td_blob_is_shared(const struct td_blob *blob);
 
-/* Copies [off, off+len) to out; off + len <= len_bytes is the caller's duty. A mapped file that shrank gives
- * TD_UNAVAILABLE, never a signal. */
+/* Copies [off, off+len), which the caller has checked against len_bytes, to out. Errors: those of the blob's kind; a
+ * mapped file that shrank gives TD_UNAVAILABLE, never a signal. */
 bool td_blob_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err);
 
-/* Packs count runs of len bytes into out, run i from off + i * stride; that they lie within len_bytes is the caller's
- * duty. Errors as td_blob_read. */
+/* Copies `count` runs of `len` bytes to out, one behind the other; run i begins at off + i * stride. The caller has
+ * checked them against len_bytes. Errors as td_blob_read. */
 bool td_blob_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
                     struct td_error *err);
 
-/* Errors as td_blob_read. */
+/* Finds damage at the beginning of the range before an answer is sent: see `prepare` of td_blob_class. Errors as
+ * td_blob_read. */
 bool td_blob_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err);
 
+/* Returns false when the bytes may have changed since the blob was made. */
 bool td_blob_unchanged(struct td_blob *blob);
 
-/* True when the bytes may be sent without a last look at the file: heap memory, or a mapping under a lease. */
+/* Returns true while the bytes can be sent without another check of the file: heap memory, or a mapping under a
+ * lease. */
 bool td_blob_pinned(struct td_blob *blob);
 
-/* Takes ownership of data (malloc'd, may be NULL when len is 0), also on failure. */
+/* Makes a heap blob with one reference for the caller. Takes ownership of data (from malloc; may be NULL when len is
+ * 0), also on failure. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_blob_from_heap(char *data, size_t len, struct td_blob **out, struct td_error *err);
 
-/* The same for bytes that were taken from a budget: they are given back with the blob, also on failure. NULL: none. */
+/* Does the same for len bytes that the caller has taken from a budget (borrowed; NULL: none): they are given back when
+ * the blob is freed, or on failure. */
 bool td_blob_from_budget(char *data, size_t len, struct td_budget *budget, struct td_blob **out, struct td_error *err);
 
 #endif

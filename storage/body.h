@@ -1,11 +1,12 @@
-/* Bodies: what an answer sends, as a list of extents over blobs. Runs refer to bytes by blob and offset, so the
- * sender chooses how to send them; strided runs are one extent however many they are. */
+/* Bodies: the bytes of an answer, as a list of extents over blobs. An extent names its bytes by blob and offset, so the
+ * sender chooses how to send them. Any number of runs at equal distances is one extent. Threads: one at a time changes
+ * a body; any number may read one that does not change. */
 #ifndef TD_STORAGE_BODY_H
 #define TD_STORAGE_BODY_H
 
 #include "storage/blob.h"
 
-/* `count` runs of `len` bytes; run i begins at off + i * stride. All units are bytes. */
+/* `count` runs of `len` bytes of the blob; run i begins at off + i * stride. off, len and stride are in bytes. */
 struct td_extent {
     struct td_blob *blob; /* one reference per extent */
     uint64_t off, len, count, stride;
@@ -17,58 +18,64 @@ struct td_body {
     uint64_t total_bytes;
 };
 
+/* Initialises an empty body. */
 void td_body_init(struct td_body *body);
-void td_body_fini(struct td_body *body); /* drops the references */
 
-/* Appends runs; takes a reference of its own on blob. len or count 0 appends nothing. Errors: TD_INTERNAL when a
- * run would leave the blob, TD_RESOURCE_EXHAUSTED. */
+/* Drops the references and frees the list. The body is then empty. */
+void td_body_fini(struct td_body *body);
+
+/* Appends `count` runs of `len` bytes and takes a reference on the blob. Appends nothing when len or count is 0. Errors
+ * (the body is then as it was): TD_INTERNAL when a run would leave the blob, TD_RESOURCE_EXHAUSTED. */
 bool td_body_append_runs(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count,
                          uint64_t stride, struct td_error *err);
 
-/* One run. */
+/* Appends one run. Errors as td_body_append_runs. */
 bool td_body_append(struct td_body *body, struct td_blob *blob, uint64_t off, uint64_t len, struct td_error *err);
 
-/* One extent over a new heap blob; takes ownership of data (malloc'd), also on failure. */
+/* Appends len bytes of memory as a new heap blob. Takes ownership of data (from malloc), also on failure. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_body_append_heap(struct td_body *body, char *data, size_t len, struct td_error *err);
 
-/* Appends to `out` the part [off, off+len) of `body`, which lies within total_bytes. */
+/* Appends the part [off, off+len) of `body`, which lies within total_bytes, to `out`. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_body_cut(const struct td_body *body, uint64_t off, uint64_t len, struct td_body *out, struct td_error *err);
 
-/* Where a sequential reader stands. Zero-initialise to start at the first byte. */
+/* A position in a body. All zeros is the first byte. */
 struct td_body_cursor {
     size_t extent;
     uint64_t run;    /* within the extent */
     uint64_t within; /* within the run */
 };
 
-/* The next contiguous piece, at most max_len bytes; advances the cursor. *len is 0 at the end. Adjacent runs are
- * not joined. The blob is borrowed from the body. */
+/* Sets *blob (borrowed from the body), *off and *len to the next contiguous piece, of at most max_len bytes and within
+ * one run, and moves the cursor behind it. At the end sets only *len, to 0. */
 void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uint64_t max_len, struct td_blob **blob,
                   uint64_t *off, uint64_t *len);
 
-/* Copies the next len bytes (all there) to out. */
+/* Copies the next len bytes to out and moves the cursor behind them. Errors as td_blob_read; TD_INTERNAL when the body
+ * has fewer. The cursor may have moved on failure. */
 bool td_body_read(const struct td_body *body, struct td_body_cursor *cursor, void *out, size_t len,
                   struct td_error *err);
 
-/* False when a blob's bytes may have changed since it was made: a complete answer must not be sent then. */
+/* Returns false when the bytes of a blob may have changed since it was made: the answer must then not be completed. */
 bool td_body_unchanged(const struct td_body *body);
 
-/* True when every byte can be sent straight from memory: all blobs have bytes and are pinned. */
+/* Returns whether every byte can be sent straight from memory: all blobs have `bytes` and are pinned
+ * (td_blob_pinned). */
 bool td_body_is_pinned(const struct td_body *body);
 
-/* False when a sample of the body's bytes has to come from the disk first. */
+/* Returns false when a sample of the body's bytes has to come from the disk first. */
 bool td_body_is_cached(const struct td_body *body);
 
-/* Brings the first len bytes (or all) into memory, waiting for the disk. Short gaps between runs are read as well, and
- * count. */
+/* Brings the first len bytes (or all, when there are fewer) into memory and waits for the disk. Gaps of at most 64 KiB
+ * between runs are read too and count towards len. */
 void td_body_prefetch(const struct td_body *body, uint64_t len);
 
-/* Decodes what the body begins with, where that may fail by the file's contents: then it fails before anything was
- * sent. for_head: nothing will be sent, so no deflated stream is unpacked; one that is known to be damaged still fails.
- * Errors as reading. */
+/* Finds damage at the beginning of the body before the answer is sent: prepares (td_blob_prepare) the first of the
+ * first 4 extents whose blob can be damaged. for_head: the answer has no body, so no deflated stream is unpacked, and
+ * only a stream that is known to be damaged fails. Errors as td_blob_read. */
 bool td_body_prepare(const struct td_body *body, bool for_head, struct td_error *err);
 
-/* How many contiguous runs the body has; saturates. */
+/* Returns the number of runs of all extents, at most UINT64_MAX. */
 uint64_t td_body_run_count(const struct td_body *body);
 
 #endif

@@ -1,5 +1,5 @@
-/* Composed blobs: a virtual file put together from runs of other blobs, such as one rank's safetensors file. What it is
- * made of is a layout, pure numbers: computed once, immutable, shared by every request on it. */
+/* Composed blobs: virtual files assembled from runs of other blobs, such as the safetensors file of one rank. A layout
+ * says which runs: data alone, computed once, then immutable and shared by all requests for the file. */
 #ifndef TD_STORAGE_COMPOSED_H
 #define TD_STORAGE_COMPOSED_H
 
@@ -8,18 +8,18 @@
 
 #define TD_RUN_ZEROS UINT32_MAX
 
-/* Within one round of its block: `count` pieces of `len` bytes, piece i of round k at
- * off + k * step + i * stride of the source. All units are bytes. */
+/* The bytes that one source gives to each round of a block: `count` pieces of `len` bytes. Piece i of round k begins at
+ * off + k * step + i * stride of the source. off, len, stride and step are in bytes. */
 struct td_run {
-    uint32_t source; /* TD_RUN_ZEROS: so many zero bytes; off, step and stride are then 0 */
+    uint32_t source; /* TD_RUN_ZEROS: zero bytes; off, step and stride are then 0 */
     uint64_t off, len;
-    uint64_t count, stride; /* at least 1; stride 0 when it is 1 */
+    uint64_t count, stride; /* count is at least 1; stride is 0 when count is 1 */
     uint64_t step;          /* from one round to the next; 0 when there is one round */
 };
 
-/* `rounds` rounds, each the block's runs one after the other. A whole tensor: one round of one piece. A row-parallel
- * slice: one round of a run with a piece per row. Columns of several tensors side by side: a round per row, a run per
- * tensor. */
+/* A part of the virtual file: `rounds` rounds, each of which is the block's runs one after the other. Examples: a whole
+ * tensor is one round of one run of one piece; a row-parallel slice is one round of one run with a piece per row;
+ * columns of several tensors side by side are a round per row with a run per tensor. */
 struct td_block {
     uint64_t rounds;
     size_t first_run, run_count;
@@ -31,68 +31,76 @@ struct td_layout {
     struct td_run *runs;
     size_t run_count, run_capacity;
     struct td_block *blocks;
-    uint64_t *ends; /* of each block, in the composed blob; rising */
+    uint64_t *ends; /* where each block ends in the composed blob; ascending */
     size_t block_count, block_capacity, end_capacity;
-    uint32_t source_count; /* greater than every source's number */
+    uint32_t source_count; /* 1 more than the largest source number */
     uint64_t total_bytes;
-    struct td_budget *budget; /* NULL, or what its memory and that of blobs over it is taken from */
+    struct td_budget *budget; /* NULL, or the budget for the layout's memory and that of blobs over it */
 };
 
-/* An empty layout with one reference for the caller. What it takes as it grows comes from the budget (borrowed; NULL:
- * none), and goes back to it with the last reference. NULL: an error was set, TD_RESOURCE_EXHAUSTED. */
+/* Returns an empty layout with one reference for the caller, or NULL. The layout takes its memory from the budget
+ * (borrowed; NULL: none) and gives it back with the last reference. Errors: TD_RESOURCE_EXHAUSTED, or as
+ * td_budget_refuse. */
 struct td_layout *td_layout_create(struct td_budget *budget, struct td_error *err);
-struct td_layout *td_layout_ref(struct td_layout *layout);
-void td_layout_unref(struct td_layout *layout); /* NULL is fine */
 
-/* Whether anybody beside the caller has a reference. */
+/* Takes a reference for the caller. Returns `layout`. Any thread. */
+struct td_layout *td_layout_ref(struct td_layout *layout);
+
+/* Drops a reference; the last one frees the layout. NULL: does nothing. Any thread. */
+void td_layout_unref(struct td_layout *layout);
+
+/* Returns whether there are references besides the caller's. */
 bool td_layout_is_shared(const struct td_layout *layout);
 
-/* Appends a block (the runs are copied) in its simplest form: runs of no bytes are dropped; pieces that touch are one;
- * rounds of a single run become its pieces where they are a progression; and a block that goes on where the one before
- * it ended, both of one round and one piece of the same source, becomes one with it. No rounds append nothing. Only
- * while nobody else has a reference. Errors (the layout is as it was): TD_INVALID_ARGUMENT when an offset or a size
- * passes 2^64-1, TD_FAILED_PRECONDITION past TD_LAYOUT_MAX_MEMORY_BYTES, TD_RESOURCE_EXHAUSTED (of the budget too). */
+/* Appends a block of copies of the runs, in its simplest form: runs of 0 bytes are dropped; pieces that touch become
+ * one piece; the rounds of a single run become its pieces where they lie at equal distances; and a block of one piece
+ * that continues the last block of one piece makes that longer. Appends nothing when rounds is 0. Call only while
+ * nobody else has a reference. Errors (the layout then describes the same bytes as before): TD_INVALID_ARGUMENT when an
+ * offset or a size passes 2^64-1, TD_FAILED_PRECONDITION past TD_LAYOUT_MAX_MEMORY_BYTES, TD_RESOURCE_EXHAUSTED, or as
+ * td_budget_refuse. */
 bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td_run *runs, size_t run_count,
                       struct td_error *err);
 
-/* Gives back what was reserved for more blocks: nothing is going to be appended. */
+/* Gives back the memory that is reserved for more blocks. Call when nothing more is appended. */
 void td_layout_fit(struct td_layout *layout);
 
-/* Memory that the layout takes, for caches. So much of its budget it holds. */
+/* Returns how many bytes of memory the layout takes; it has taken the same number from its budget. */
 size_t td_layout_memory_bytes(const struct td_layout *layout);
 
-/* Where a layout's sources come from. `open` gives source number `source` as a blob (one reference for the caller) and
- * the byte of it that the runs count from; it may be called from any thread, one at a time, and at most once for a
- * source, unless it failed. `close` is called once, when the composed blob goes. */
+/* Opens the sources of a layout. `open` sets *blob to source number `source` (one reference for the caller) and *base
+ * to the byte of the blob at which the runs' offset 0 lies. It is called from any thread, by one thread at a time, and
+ * not again for a source that it has opened. `close` is called once, when the composed blob is freed. */
 struct td_source_opener {
     void *context;
     bool (*open)(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err);
     void (*close)(void *context);
 };
 
-/* A generated blob over the layout (a reference is taken). Takes the opener over, also on failure. It reads by
- * gathering from its sources, each opened when it is first needed and held; it has changed when a source that was
- * opened has. Reading is thread-safe when that of the sources is. Takes from the layout's budget 16 bytes for every
- * source number below its source_count and, since it can only be sent by copying, a window of TD_COMPOSED_WINDOW_BYTES
- * (or all its bytes, where these are fewer) for whoever sends it. Errors: TD_RESOURCE_EXHAUSTED; reading fails as
- * `open` and the sources do, and with TD_INTERNAL when a run leaves its source. Preparing a range prepares the first of
- * its blocks that can fail by its file's contents. */
+/* Makes a generated blob over the layout, with one reference for the caller; takes a reference on the layout. Takes the
+ * opener over: on failure, calls its `close`. The blob opens a source when it first needs it, keeps it open, and copies
+ * from it. It counts as changed when an opened source does. Any thread may read it if any thread may read the sources.
+ * Memory: the blob takes from the layout's budget, and gives back when it is freed, its own size (16 bytes for each
+ * number below source_count, and about 100) and the size of the buffer that the sender copies through
+ * (TD_COMPOSED_WINDOW_BYTES, or total_bytes where that is less). Errors: TD_RESOURCE_EXHAUSTED, or as td_budget_refuse.
+ * Reading fails as `open` and the sources do, and with TD_INTERNAL when a run leaves its source. td_blob_prepare
+ * prepares the first of the range's first 4 blocks whose source can be damaged. */
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err);
 
 enum { TD_COMPOSED_WINDOW_BYTES = 256 * 1024 };
 
-/* What one layout may take: some 800,000 blocks of one run. */
+/* The most memory of one layout: enough for some 800,000 blocks of one run. */
 enum { TD_LAYOUT_MAX_MEMORY_BYTES = 64 * 1024 * 1024 };
 
-/* So many blocks of a body become extents, at most: an answer that nobody reads keeps these, some 40 bytes each. */
+/* The most blocks of a body that become extents. An answer that waits for a slow reader keeps its extents, some 40
+ * bytes each. */
 enum { TD_RESOLVE_BLOCKS = 1024 };
 
-/* Replaces the extents over composed blobs by extents over their sources, as far as that is worth it: blocks of one run
- * in one round become an extent (sent from the mapping or gathered), zeros one or two; anything more involved, and a
- * range with which the body would have more than TD_RESOLVE_BLOCKS blocks, stays and is read through the composed blob.
- * Extents that continue each other are joined. Only the sources of the body's own bytes are opened. Bodies without
- * composed blobs are left alone. Errors as reading from the blob; the body is then as it was. */
+/* Replaces extents over composed blobs by extents over their sources, where that lets the sender avoid a copy. A block
+ * of one run and one round becomes an extent; zeros become one or two. A block of more runs or rounds stays an extent
+ * over the composed blob, and so does an extent with which the body would pass TD_RESOLVE_BLOCKS blocks. Joins extents
+ * of one run that touch. Opens only the sources of the body's own bytes. Leaves a body without composed blobs alone.
+ * Errors as reading the blob; the body is then as it was. */
 bool td_body_resolve(struct td_body *body, struct td_error *err);
 
 #endif

@@ -1,19 +1,21 @@
-/* Reading mapped memory that may fault. A load from a mapping whose file was truncated, or whose disk fails,
- * raises SIGBUS; here it becomes a false result. The guard is per thread and costs nanoseconds; a SIGBUS that is
- * not ours keeps its default effect (a crash), so our own bugs are not swallowed. */
+/* Copies from mapped memory that may fault. A load from a mapping raises SIGBUS when the file was truncated or the disk
+ * fails; these functions then return false. Each thread has its own guard, which costs nanoseconds. Any other SIGBUS
+ * keeps its default effect (a crash), so bugs are not hidden. */
 #ifndef TD_STORAGE_FAULT_GUARD_H
 #define TD_STORAGE_FAULT_GUARD_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Installs the process-wide SIGBUS handler; call once, before threads start. False: errno says why. */
+/* Installs the SIGBUS handler of the process. Call once, before threads start. Returns false with errno set on
+ * failure. */
 bool td_fault_guard_install(void);
 
-/* memcpy that returns false when the source cannot be read. out is then partly written. */
+/* Copies len bytes to out. Returns false when `from` cannot be read; out is then partly written. */
 bool td_fault_guard_copy(void *out, const void *from, size_t len);
 
-/* count runs of len bytes, stride bytes from one's beginning to the next's, packed one after another into out. */
+/* Copies `count` runs of `len` bytes to out, one behind the other; run i begins at from + i * stride. Returns false as
+ * td_fault_guard_copy does. */
 bool td_fault_guard_gather(void *out, const void *from, size_t len, size_t count, size_t stride);
 
 #endif

@@ -1,24 +1,24 @@
-/* What the file system below a file promises. */
+/* Who may write to an open file, as far as its file system lets the kernel know. */
 #ifndef TD_STORAGE_FILE_SYSTEM_H
 #define TD_STORAGE_FILE_SYSTEM_H
 
 #include <stdbool.h>
 
-/* Returns whether every writer of the file is a process of this kernel: the file system is a local one. Only there do a
- * lease and a watch tell of all writes. Over a network file system or FUSE (virtiofs, 9p, sshfs) another machine, or
- * the host of this virtual machine, writes unnoticed, though the kernel may grant a lease there. An unknown file system
- * counts as one of those. */
+/* Returns whether the file is on a local file system, where every writer is a process of this kernel. Only there do
+ * leases and watches report all writes. On a network file system or FUSE (virtiofs, 9p, sshfs), another machine or the
+ * host of this virtual machine writes unnoticed, even if the kernel grants a lease. Returns false for an unknown file
+ * system. */
 bool td_sees_every_writer(int fd);
 
 enum td_writers {
     TD_WRITERS_NONE, /* at that moment */
     TD_WRITERS_SOME,
-    TD_WRITERS_UNKNOWN, /* neither the file's owner nor CAP_LEASE, or a file system whose writers are not all seen */
+    TD_WRITERS_UNKNOWN, /* this process has no right to a lease, or td_sees_every_writer returns false */
 };
 
-/* Returns whether anybody has the file open for writing, or mapped so. The kernel grants a read lease only when nobody
- * has (fcntl(2)); this one is given back at once. Should a writer come in between, the kernel announces it by `signal`,
- * which must be blocked in all threads. fd must hold no lease. */
+/* Returns whether anybody has the file open or mapped for writing: the kernel grants a read lease only when nobody has
+ * (fcntl(2)). Gives the lease back at once. The kernel sends `signal`, which must be blocked in all threads, if a
+ * writer comes in between. fd must hold no lease. */
 enum td_writers td_find_writers(int fd, int signal);
 
 #endif

@@ -1,4 +1,5 @@
-/* zlib's memory: ours, so that what it takes may fail like any other. */
+/* Allocation functions for zlib (zalloc and zfree of z_stream): plain malloc and free, so that tests can make them
+ * fail. */
 #ifndef TD_STORAGE_INFLATE_MEMORY_H
 #define TD_STORAGE_INFLATE_MEMORY_H
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <zlib.h>
 
-/* What zlib takes for one stream, with some room: a window of 32 KiB and its tables. */
+/* The most memory that zlib takes to inflate one stream: a window of 32 KiB, its tables, and a margin. */
 enum { TD_INFLATE_STATE_BYTES = 48 * 1024 };
 
 static inline voidpf td_inflate_alloc(voidpf opaque, uInt count, uInt size)

@@ -1,6 +1,6 @@
-/* Arrays that lie in pieces, as distributed checkpoints store them: the boxes of a grid, each row-major in a place of
- * its own. Which box lies where is a grid: pure numbers, checked once and shared. A generated blob over a grid and its
- * files puts the pieces together. */
+/* Tiled blobs: arrays stored in pieces, as in distributed checkpoints. The pieces are the boxes of a grid; each is
+ * row-major at a place of its own. A td_grid says where each box lies: data alone, checked once, then shared. A
+ * generated blob over a grid and its files assembles the array. */
 #ifndef TD_STORAGE_TILED_H
 #define TD_STORAGE_TILED_H
 
@@ -8,34 +8,40 @@
 
 enum { TD_TILED_MAX_RANK = 64 };
 
-/* One box: elements starts[i] to starts[i] + sizes[i] of each dimension i. */
+/* One box: in each dimension i, the elements from starts[i] to starts[i] + sizes[i], exclusive. */
 struct td_tile {
-    uint32_t part;                  /* in which file it lies, by the caller's own numbers */
-    uint64_t off;                   /* of its first element there, bytes */
+    uint32_t part;                  /* the caller's number of the file that the box lies in */
+    uint64_t off;                   /* of its first element in that file, in bytes */
     const uint64_t *starts, *sizes; /* NULL when rank is 0 */
 };
 
-/* Immutable, so any thread may use it. */
+/* Where the boxes lie. Immutable: any thread may use a grid. */
 struct td_grid;
 
-/* The boxes must fill an array of this shape exactly: the cells of a grid, each once, in any order. Nothing of the
- * tiles is kept by pointer. One reference for the caller. Errors: TD_INVALID_ARGUMENT when they do not, or when the
- * array has more than 2^64-1 bytes; TD_RESOURCE_EXHAUSTED. Time: rank * count, times log count where starts come out of
- * order. */
+/* Makes a grid from `count` boxes in any order, with one reference for the caller; copies what it needs. The boxes must
+ * be the cells of a grid that fills an array of this shape exactly, each cell once. Takes time proportional to rank *
+ * count, times log count where starts are not in order. Errors: TD_INVALID_ARGUMENT when the boxes do not fill the
+ * array, rank is above TD_TILED_MAX_RANK or the array has more than 2^64-1 bytes; TD_RESOURCE_EXHAUSTED. */
 bool td_grid_create(const struct td_tile *tiles, size_t count, uint32_t elem_bytes, uint32_t rank,
                     const uint64_t *shape, struct td_grid **out, struct td_error *err);
-struct td_grid *td_grid_ref(struct td_grid *grid);
-void td_grid_unref(struct td_grid *grid); /* NULL is fine */
 
-/* What a grid of so many boxes takes at most. */
+/* Takes a reference for the caller. Returns `grid`. */
+struct td_grid *td_grid_ref(struct td_grid *grid);
+
+/* Drops a reference; the last one frees the grid. NULL: does nothing. */
+void td_grid_unref(struct td_grid *grid);
+
+/* Returns the most memory that a grid of `count` boxes takes. */
 uint64_t td_grid_memory_bytes(uint32_t count, uint32_t rank);
 
-/* The parts in which its boxes lie, each once, in ascending order. */
+/* Returns the numbers of the files that the boxes lie in (td_tile.part), each once, in ascending order, and sets
+ * *count. Borrowed from the grid. */
 const uint32_t *td_grid_parts(const struct td_grid *grid, size_t *count);
 
-/* A blob of product(shape) * elem_bytes bytes, elements in row-major order; sources[i] is the whole of the grid's i-th
- * part. One reference for the caller; holds one on the grid and on every source, and changes when one of these does.
- * Takes time and memory by the number of parts alone. Errors: TD_INTERNAL when a box would leave its source,
+/* Makes a blob of the whole array, product(shape) * elem_bytes bytes in row-major order, with one reference for the
+ * caller. sources[i] is the whole file that number i of td_grid_parts names. The blob takes a reference on the grid and
+ * on every source, counts as changed when a source does, and any thread may read it if any thread may read the sources.
+ * Takes time and memory proportional to the number of sources. Errors: TD_INTERNAL when a box would leave its source,
  * TD_RESOURCE_EXHAUSTED. */
 bool td_blob_tiled(struct td_grid *grid, struct td_blob *const *sources, struct td_blob **out, struct td_error *err);
 
