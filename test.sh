@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Sets up what the tests need (Debian packages, virtual environments, packages of npm) and runs all of them.
+# Sets up what the tests need (Debian packages, virtual environments, packages of npm) and runs them, in three tiers.
 #
-#   ./test.sh               every step, in order, past failures
-#   ./test.sh STEP...       only these
-#   ./test.sh --list        what the steps are
+#   ./test.sh --quick       what to run before each commit: layout, arrows, unit tests
+#   ./test.sh               all that must hold: every change is held to this tier
+#   ./test.sh --long        fuzzing, soaks and benchmarks that take hours: now and then, on a quiet machine, as root
+#   ./test.sh STEP...       only these steps
+#   ./test.sh --list        the steps, with their tiers
 #
-# Ends with one line, "N passed, N failed", and exit status 0 only if nothing failed. Each step's output and results
-# stay in build-results/.
+# Steps run in order, past failures, and build what they need. The last line is "N passed, N failed"; the exit status
+# is 0 only if nothing failed. Each step's output and results stay in build-results/.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$root"
@@ -15,23 +17,30 @@ export PATH="/usr/sbin:/usr/bin:/sbin:/bin:$PATH"
 results=$root/build-results
 jobs=$(nproc)
 
-# Name, seconds it may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it does.
+# Name, tiers, seconds it may take, "tests" if it writes JUnit XML to be counted or "one" if it is one check, what it
+# does.
 steps="
-format   120 one   the layout of every C file
-shell    120 one   bash -n and shellcheck on every script
-gcc      600 one   release build by GCC with tests and bench, warnings are errors
-clang    600 one   the same by Clang
-tidy     900 one   clang-tidy on the program
-asan    1200 tests AddressSanitizer and UBSan build, the whole CTest suite, corpora of the fuzz targets too
-fuzz     600 one   libFuzzer targets, each run for 10 s from its corpus
-tsan    1200 tests ThreadSanitizer build, the tests of catalog and server
-http    1500 tests pytest over a socket against the ASan build, bounds on memory against a release build
-interop  900 tests pytest with real writers and clients against the ASan build
-clients 1200 tests pytest with stock clients of the Hugging Face Hub and of S3 against the ASan build
-docker   900 tests the image, built and run by a Docker engine (a private one where none runs)
-bench    900 one   the benchmark beside nginx, in short
+format    quick,full   120 one   the layout of every C file, the length of every line
+shell     quick,full   120 one   bash -n and shellcheck on every script
+arrows    quick         60 one   which folder may include which, and no circles
+units     quick        900 tests the unit tests of the ASan build, which this step brings up to date
+gcc       full         600 one   release build by GCC with tests and bench, warnings are errors
+clang     full         600 one   the same by Clang
+tidy      full         900 one   clang-tidy on the program
+asan      full        1200 tests AddressSanitizer and UBSan build, the whole CTest suite, corpora of the fuzz targets
+fuzz      full         600 one   libFuzzer targets, each run for 10 s from its corpus
+tsan      full        1200 tests ThreadSanitizer build, the tests of catalog and server
+http      full        1500 tests pytest over a socket against the ASan build, bounds on memory against a release build
+interop   full         900 tests pytest with real writers and clients against the ASan build
+clients   full        1200 tests pytest with stock clients of the Hugging Face Hub and of S3 against the ASan build
+docker    full         900 tests the image, built and run by a Docker engine (a private one where none runs)
+bench     full         900 one   the benchmark beside nginx, in short
+fuzzing   long        7200 one   libFuzzer targets, each run for 180 s from its corpus and from what was found before
+history   long        1800 one   files that change: 300 s each as owner and as another user, leases on and off
+kills     long        3600 one   1,000 kills of a server that writes its log of digests
+benchmark long        7200 one   the whole benchmark beside nginx; its report is build-results/benchmark.md
 "
-all_names=$(awk 'NF { print $1 }' <<<"$steps")
+steps_of() { awk -v tier="$1" 'NF && index($2, tier) { print $1 }' <<<"$steps"; }
 
 build_with() { # BUILD_DIR CMAKE_ARGUMENT...
     local dir=$1
@@ -77,22 +86,32 @@ step_tidy() {
     [ -f build-clang/compile_commands.json ] || step_clang
     scripts/check_tidy.sh build-clang
 }
+step_arrows() {
+    /usr/bin/python3 tests/check_arrows.py .
+    /usr/bin/python3 tests/check_arrows.py --self-test
+}
+step_units() {
+    build_preset asan
+    run_ctest units build-asan --tests-regex '^unit\.'
+}
 step_asan() {
     build_preset asan
     run_ctest asan build-asan
 }
-step_fuzz() {
+fuzz_each() { # SECONDS
     build_preset fuzz
     local corpus name
     for corpus in tests/fuzz/corpus/*/; do
         name=$(basename "$corpus")
-        tests/fuzz/run.sh build-fuzz "$name" 10 >"$results/fuzz-$name.txt" 2>&1 || {
+        tests/fuzz/run.sh build-fuzz "$name" "$1" >"$results/fuzz-$name.txt" 2>&1 || {
             tail -n 60 "$results/fuzz-$name.txt"
             return 1
         }
         echo "fuzz_$name: $(grep '^Done' "$results/fuzz-$name.txt")"
     done
 }
+step_fuzz() { fuzz_each 10; }
+step_fuzzing() { fuzz_each 180; }
 # An older ThreadSanitizer does not start where the kernel randomises addresses by more than 28 bits.
 step_tsan() {
     build_preset tsan
@@ -121,6 +140,27 @@ step_bench() {
     /usr/bin/python3 bench/run.py --quick
 }
 
+step_history() {
+    build_preset asan
+    local user options
+    for user in "" --another-user; do
+        for options in "" "-- --leases off"; do
+            echo "history.py --seconds 300 --seed 7 $user $options"
+            # shellcheck disable=SC2086  # no word, or several
+            TENSORD=$root/build-asan/tensord .venv/bin/python -B tests/http/history.py --seconds 300 --seed 7 \
+                $user $options
+        done
+    done
+}
+step_kills() {
+    build_preset asan
+    TENSORD=$root/build-asan/tensord .venv/bin/python -B tests/http/kill_digests.py --runs 1000 --seed 7
+}
+step_benchmark() {
+    build_release
+    /usr/bin/python3 bench/run.py --all --markdown "$results/benchmark.md" --json "$results/benchmark.json"
+}
+
 # Whether STAMP says that this LIST is what was installed.
 is_up_to_date() { # LIST STAMP
     [ -f "$2" ] && [ "$(cat "$2")" = "$(sha256sum <"$1")" ]
@@ -145,6 +185,7 @@ set_up_node() {
 }
 set_up() { # Called where a failing command does not end the script.
     bash scripts/deps.sh test || return
+    if [ "$tier" = quick ]; then return; fi
     set_up_venv .venv tests/requirements.txt || return
     set_up_venv .venv-hub0 tests/requirements-hub0.txt || return
     set_up_node || return
@@ -162,7 +203,7 @@ interrupted() {
 
 run_step() { # NAME
     local name=$1 limit kind about began code=0 logger verdict=ok
-    read -r _ limit kind about < <(grep "^$name " <<<"$steps")
+    read -r _ _ limit kind about < <(grep "^$name " <<<"$steps")
     printf '\n==== %s: %s\n' "$name" "$about"
     began=$SECONDS
     rm -f "$results/$name".*
@@ -183,25 +224,33 @@ run_step() { # NAME
     printf '==== %s: %s after %d s\n' "$name" "$verdict" $((SECONDS - began))
 }
 
+tier=full
 case ${1-} in
     --run-step)
         "step_$2"
         exit
         ;;
     --list)
-        awk 'NF { name = $1; $1 = $2 = $3 = ""; printf "%-8s%s\n", name, $0 }' <<<"$steps"
+        grep . <<<"$steps" | while read -r name tiers _ _ about; do
+            printf '%-10s %-11s %s\n' "$name" "$tiers" "$about"
+        done
         exit
         ;;
     -h | --help)
-        sed -n '2,9s/^# \{0,1\}//p' "$0"
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
         exit
+        ;;
+    --quick | --long)
+        tier=${1#--}
+        shift
+        [ $# = 0 ] || { echo "test.sh: --$tier stands alone; name either a tier or steps" >&2; exit 2; }
         ;;
 esac
 for name in "$@"; do
-    grep -qx -- "$name" <<<"$all_names" || { echo "test.sh: no step $name; ./test.sh --list shows them" >&2; exit 2; }
+    grep -q -- "^$name " <<<"$steps" || { echo "test.sh: no step $name; ./test.sh --list shows them" >&2; exit 2; }
 done
-[ $# -gt 0 ] || mapfile -t chosen <<<"$all_names"
-[ $# -eq 0 ] || chosen=("$@")
+chosen=("$@")
+[ $# -gt 0 ] || mapfile -t chosen < <(steps_of "$tier")
 
 trap interrupted INT TERM HUP
 mkdir -p "$results"
