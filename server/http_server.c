@@ -64,7 +64,7 @@ struct session {
 
 static struct session *session_of(struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info = td_mhd.get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info == NULL ? NULL : info->socket_context;
 }
 
@@ -105,7 +105,7 @@ static void drop_upload(struct session *session)
 /* What the acceptor registered for this connection. */
 static struct td_connection *registered_as(struct td_registry *registry, struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info = td_mhd.get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     return info == NULL ? NULL : td_registry_find(registry, info->connect_fd);
 }
 
@@ -216,8 +216,8 @@ static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session
     }
     exchange->answered = true;
     td_connection_set_phase(connection, TD_PHASE_SENDING);
-    enum MHD_Result result = td_mhd.queue_response(mhd, (unsigned int)response->status, made);
-    td_mhd.destroy_response(made);
+    enum MHD_Result result = MHD_queue_response(mhd, (unsigned int)response->status, made);
+    MHD_destroy_response(made);
     return result;
 }
 
@@ -309,7 +309,7 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
     exchange->header_count = 0;
     exchange->too_many = false;
     atomic_fetch_add_explicit(&server->api->metrics.in_flight, 1, memory_order_relaxed);
-    (void)td_mhd.get_connection_values_n(mhd, MHD_HEADER_KIND, collect_header, exchange);
+    (void)MHD_get_connection_values_n(mhd, MHD_HEADER_KIND, collect_header, exchange);
     struct td_request request = request_of(session);
     bool head = strcmp(method, "HEAD") == 0;
     struct td_guard_limits limits = {.max_header_bytes = (size_t)server->config->max_header_bytes,
@@ -516,18 +516,18 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     /* Not MHD_OPTION_STRICT_FOR_CLIENT: it answers a missing Host with two status lines; the guard does it well. Not
      * MHD_OPTION_CONNECTION_TIMEOUT: it ends silent bodies and stalled answers too; server/connection has all
      * deadlines. */
-    server->daemon = td_mhd.start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
-                                             MHD_USE_POLL | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
-                                         0, NULL, NULL, on_request, server,                    //
-                                         MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, server,       //
-                                         MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
-                                         MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
-                                         MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
-                                         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
-                                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
-                                         MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
-                                         MHD_OPTION_CONNECTION_LIMIT, limit,                   //
-                                         MHD_OPTION_END);
+    server->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
+                                          MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
+                                      0, NULL, NULL, on_request, server,                    //
+                                      MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, server,       //
+                                      MHD_OPTION_NOTIFY_CONNECTION, on_connection, server,  //
+                                      MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,    //
+                                      MHD_OPTION_URI_LOG_CALLBACK, on_request_line, server, //
+                                      MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,     //
+                                      MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool_bytes,       //
+                                      MHD_OPTION_THREAD_STACK_SIZE, (size_t)STACK_BYTES,    //
+                                      MHD_OPTION_CONNECTION_LIMIT, limit,                   //
+                                      MHD_OPTION_END);
     if (server->daemon == NULL) {
         free(server);
         return td_error_set(err, TD_RESOURCE_EXHAUSTED, "libmicrohttpd did not start; --log-level debug may say why");
@@ -540,11 +540,11 @@ void td_http_server_destroy(struct td_http_server *server)
 {
     if (server == NULL)
         return;
-    td_mhd.stop_daemon(server->daemon);
+    MHD_stop_daemon(server->daemon);
     free(server);
 }
 
 bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address, unsigned int address_len)
 {
-    return td_mhd.add_connection(server->daemon, fd, address, address_len) == MHD_YES;
+    return MHD_add_connection(server->daemon, fd, address, address_len) == MHD_YES;
 }

@@ -11,7 +11,7 @@
 struct td_http_server;
 
 /* Starts the machinery without a listening socket; connections come in by td_http_server_add. All arguments are
- * borrowed and must outlive the server. td_mhd_load has succeeded before. */
+ * borrowed and must outlive the server. */
 bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
                            struct td_access_log *log, struct td_http_server **out, struct td_error *err);
 

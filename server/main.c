@@ -1,10 +1,10 @@
 #include "api/metrics.h"
 #include "server/cmd/commands.h"
 #include "server/config.h"
-#include "server/mhd.h"
 #include "server/suggest.h"
 #include "server/terminal.h"
 
+#include <microhttpd.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,17 +51,9 @@ static void help(FILE *out)
                 out);
 }
 
-/* Says too whether this machine can serve: libmicrohttpd is not linked, but loaded. */
 static int version(void)
 {
-    struct td_error err = TD_ERROR_INIT;
-    (void)puts("tensord " TD_VERSION);
-    (void)fflush(stdout);
-    if (!td_mhd_load(&err)) {
-        td_terminal_complain("%s", err.message);
-        return TD_EXIT_FAILED;
-    }
-    (void)printf("libmicrohttpd %s\n", td_mhd.get_version());
+    (void)printf("tensord " TD_VERSION "\nlibmicrohttpd %s\n", MHD_get_version());
     return TD_EXIT_OK;
 }
 

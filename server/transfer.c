@@ -91,8 +91,8 @@ static ssize_t read_nothing(void *cls, uint64_t pos, char *out, size_t max)
 static struct MHD_Response *create_bodiless(uint64_t announced_bytes)
 {
     if (announced_bytes == 0)
-        return td_mhd.create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
-    return td_mhd.create_response_from_callback(announced_bytes, 1, read_nothing, NULL, NULL);
+        return MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    return MHD_create_response_from_callback(announced_bytes, 1, read_nothing, NULL, NULL);
 }
 
 static struct MHD_Response *create_flat(struct td_response *response)
@@ -115,7 +115,7 @@ static struct MHD_Response *create_flat(struct td_response *response)
         }
         bytes = grown;
     }
-    struct MHD_Response *made = td_mhd.create_response_from_buffer(len, bytes, MHD_RESPMEM_MUST_FREE);
+    struct MHD_Response *made = MHD_create_response_from_buffer(len, bytes, MHD_RESPMEM_MUST_FREE);
     if (made == NULL)
         free(bytes);
     return made;
@@ -130,7 +130,7 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
     const struct td_body *body = &transfer->body;
     td_body_next(body, &cursor, UINT64_MAX, &blob, &off, &len);
     if (len == body->total_bytes)
-        return td_mhd.create_response_from_buffer_with_free_callback_cls(
+        return MHD_create_response_from_buffer_with_free_callback_cls(
             (size_t)len, (void *)(uintptr_t)(blob->bytes + off), transfer_free, transfer);
     struct MHD_IoVec runs[TD_IOVEC_RUNS];
     unsigned int count = 0;
@@ -139,7 +139,7 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
         runs[count++].iov_len = (size_t)len;
         td_body_next(body, &cursor, UINT64_MAX, &blob, &off, &len);
     }
-    return td_mhd.create_response_from_iovec(runs, count, transfer_free, transfer);
+    return MHD_create_response_from_iovec(runs, count, transfer_free, transfer);
 }
 
 /* Whether the body can be sent in place; if so, the connection is registered as sending from its files. */
@@ -166,8 +166,8 @@ static struct MHD_Response *create_long(struct td_response *response, struct td_
     if (pinned)
         made = create_pinned(transfer);
     else
-        made = td_mhd.create_response_from_callback(total, total < TD_WINDOW_BYTES ? (size_t)total : TD_WINDOW_BYTES,
-                                                    read_window, transfer, transfer_free);
+        made = MHD_create_response_from_callback(total, total < TD_WINDOW_BYTES ? (size_t)total : TD_WINDOW_BYTES,
+                                                 read_window, transfer, transfer_free);
     if (made == NULL) /* then libmicrohttpd does not call the free callback */
         transfer_free(transfer);
     return made;
@@ -175,7 +175,7 @@ static struct MHD_Response *create_long(struct td_response *response, struct td_
 
 static bool add_header(struct MHD_Response *made, const char *name, const char *value)
 {
-    return td_mhd.add_response_header(made, name, value) == MHD_YES;
+    return MHD_add_response_header(made, name, value) == MHD_YES;
 }
 
 static bool add_headers(struct MHD_Response *made, const struct td_response *response)
@@ -222,7 +222,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
         *body_bytes = flat ? response->body.total_bytes : total; /* a flat answer may have become an error */
     }
     if (made != NULL && !add_headers(made, response)) {
-        td_mhd.destroy_response(made);
+        MHD_destroy_response(made);
         made = NULL;
     }
     return made;
@@ -231,7 +231,7 @@ struct MHD_Response *td_transfer_create(struct td_response *response, struct td_
 uint64_t td_transfer_header_bytes(const struct td_response *response, uint64_t content_bytes)
 {
     char length[24];
-    uint64_t bytes = strlen("HTTP/1.1 200 ") + strlen(td_mhd.get_reason_phrase_for((unsigned int)response->status)) + 2;
+    uint64_t bytes = strlen("HTTP/1.1 200 ") + strlen(MHD_get_reason_phrase_for((unsigned int)response->status)) + 2;
     bytes += strlen("Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n");
     bytes += strlen("Content-Length: \r\n") +
              (size_t)snprintf(length, sizeof length, "%llu", (unsigned long long)content_bytes);

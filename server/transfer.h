@@ -9,8 +9,8 @@
 
 #include "api/response.h"
 #include "server/connection.h"
-#include "server/mhd.h"
 
+#include <microhttpd.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,7 +4,6 @@
 #include "core/log.h"
 #include "server/acceptor.h"
 #include "server/config.h"
-#include "server/mhd.h"
 #include "server/terminal.h"
 #include "storage/fault_guard.h"
 
@@ -119,7 +118,7 @@ static bool parse_rescan_from(const char *word, enum td_rescan_from *from)
 static bool start(struct service *service, struct td_error *err)
 {
     struct td_config *config = &service->config;
-    if (!td_mhd_load(err) || !block_signals(service, err)) /* what cannot serve does not scan first */
+    if (!block_signals(service, err))
         return false;
     fit_descriptors(config);
     struct td_catalog_config catalog = {.root = config->directory,

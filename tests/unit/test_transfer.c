@@ -95,7 +95,7 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *mhd, const char 
         *context = &seen;
         return MHD_YES;
     }
-    const union MHD_ConnectionInfo *info = td_mhd.get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct td_connection *connection = td_registry_find(&scene->registry, info->connect_fd);
     struct td_response response;
     td_response_init(&response);
@@ -108,8 +108,8 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *mhd, const char 
         return MHD_NO;
     uint64_t announced = response.status == 304 ? response.announced_bytes : scene->len;
     scene->header_bytes = td_transfer_header_bytes(&response, announced);
-    enum MHD_Result result = td_mhd.queue_response(mhd, (unsigned int)response.status, made);
-    td_mhd.destroy_response(made);
+    enum MHD_Result result = MHD_queue_response(mhd, (unsigned int)response.status, made);
+    MHD_destroy_response(made);
     td_response_fini(&response);
     return result;
 }
@@ -118,7 +118,7 @@ static void on_connection(void *cls, struct MHD_Connection *mhd, void **context,
                           enum MHD_ConnectionNotificationCode code)
 {
     struct scene *scene = cls;
-    const union MHD_ConnectionInfo *info = td_mhd.get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         struct in6_addr address = IN6ADDR_LOOPBACK_INIT;
         *context = td_connection_open(&scene->registry, info->connect_fd, &address);
@@ -138,24 +138,23 @@ static void open_scene(struct scene *scene)
                                         .max_connections = 10,
                                         .max_per_address = 10};
     struct td_error err = TD_ERROR_INIT;
-    assert_true(td_mhd_load(&err));
     for (size_t i = 0; i < LARGE; i++)
         memory[i] = wire_byte(i);
     assert_true(td_registry_init(&scene->registry, &limits, &scene->metrics, &err));
-    scene->daemon = td_mhd.start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_ITC, 0, NULL, NULL,
-        answer, scene, MHD_OPTION_SOCK_ADDR,
-        &(struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)64 * 1024, MHD_OPTION_NOTIFY_CONNECTION, on_connection, scene,
-        MHD_OPTION_END);
+    scene->daemon =
+        MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_ITC,
+                         0, NULL, NULL, answer, scene, MHD_OPTION_SOCK_ADDR,
+                         &(struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
+                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)64 * 1024, MHD_OPTION_NOTIFY_CONNECTION,
+                         on_connection, scene, MHD_OPTION_END);
     assert_non_null(scene->daemon);
-    const union MHD_DaemonInfo *info = td_mhd.get_daemon_info(scene->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(scene->daemon, MHD_DAEMON_INFO_BIND_PORT);
     scene->port = info->port;
 }
 
 static void close_scene(struct scene *scene)
 {
-    td_mhd.stop_daemon(scene->daemon);
+    MHD_stop_daemon(scene->daemon);
     assert_int_equal(td_registry_count(&scene->registry), 0);
     td_registry_fini(&scene->registry);
 }
