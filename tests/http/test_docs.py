@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from harness import REPO, Server, age, tensor, tensord_binary, write_by_hand
 
-DOCS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md")), REPO / "bench" / "README.md"]
+DOCS = [*sorted(REPO.glob("*.md")), *sorted((REPO / "docs").glob("*.md")), REPO / "bench" / "README.md"]
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -67,6 +67,17 @@ def test_links_lead_somewhere(path):
         assert to.is_relative_to(REPO), f"{path.name}: {target}"
         if anchor:
             assert anchor in headings(to), f"{path.name}: {target}: there is {sorted(headings(to))}"
+
+
+def test_the_version_is_that_of_cmakelists(srv):
+    """It is written there alone; all else that tells a version has it from there."""
+    version = re.search(r"project\(tensord VERSION (\S+)", (REPO / "CMakeLists.txt").read_text())[1]
+    out = subprocess.run([tensord_binary(), "--version"], capture_output=True, text=True, check=True).stdout
+    assert re.search(rf"\b{re.escape(version)}\b", out.splitlines()[0]), out
+    assert srv.get("/version").json()["version"] == version
+    assert srv.get("/openapi.json").json()["info"]["version"] == version
+    _, _, samples = srv.metrics()
+    assert [labels["version"] for name, labels, _ in samples if name == "tensord_build_info"] == [version]
 
 
 def test_every_test_that_security_names_exists():
