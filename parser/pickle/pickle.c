@@ -3,7 +3,12 @@
 #include "parser/pickle/pickle.h"
 
 #include "core/utf8.h"
+#include "parser/pickle/pickle_container.h"
+#include "parser/pickle/pickle_finish.h"
 #include "parser/pickle/pickle_machine.h"
+#include "parser/pickle/pickle_memo.h"
+#include "parser/pickle/pickle_store.h"
+#include "parser/pickle/pickle_text.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -361,7 +366,7 @@ static bool parse(struct td_machine *m, bool allow_trailing)
     if (!allow_trailing && m->pos < m->len)
         return td_error_at(m->err, TD_INVALID_ARGUMENT, m->pickle->base + m->pos,
                            "pickle: %zu bytes follow STOP, which must be the last", m->len - m->pos);
-    return td_pickle_store_finish_maps(m->pickle) || td_machine_no_memory(m);
+    return td_pickle_finish_maps(m->pickle) || td_machine_no_memory(m);
 }
 
 bool td_pickle_parse(struct td_pickle *pickle, const uint8_t *bytes, size_t len, size_t start,
@@ -394,4 +399,9 @@ void td_pickle_fini(struct td_pickle *pickle)
 {
     td_pickle_store_destroy(pickle->store);
     memset(pickle, 0, sizeof *pickle);
+}
+
+size_t td_pickle_memory_bytes(const struct td_pickle *pickle)
+{
+    return pickle->store == NULL ? 0 : pickle->store->used_bytes;
 }

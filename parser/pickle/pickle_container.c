@@ -1,5 +1,9 @@
 /* Tuples, lists, sets and dicts, and what is added to them. */
-#include "parser/pickle/pickle_machine.h"
+#include "parser/pickle/pickle_container.h"
+
+#include "parser/pickle/pickle_map.h"
+#include "parser/pickle/pickle_store.h"
+#include "parser/pickle/pickle_value.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Picklers number their entries from 0 and so fill an array, four bytes for each. An index out of turn goes
  * to a hash table: no memory is ever sized by an index. */
-#include "parser/pickle/pickle_machine.h"
+#include "parser/pickle/pickle_memo.h"
 
 #include "core/digits.h"
 

@@ -1,5 +1,5 @@
 /* Numbers and strings in text, as protocol 0 has them. */
-#include "parser/pickle/pickle_machine.h"
+#include "parser/pickle/pickle_text.h"
 
 #include "core/digits.h"
 #include "core/utf8.h"

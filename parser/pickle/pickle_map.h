@@ -1,0 +1,39 @@
+/* The mappings of a parsed pickle (pickle.h): a DICT or something like it. Items are in the order in which they were
+ * set, and keys are unique: of items with equal keys the last value counts, at the place of the first item, as in
+ * Python. Keys are equal as follows: None; BOOL, INT and FLOAT by value; strings; bytes; all else only when it is the
+ * same value. Tuples are not compared. */
+#ifndef TD_PARSER_PICKLE_MAP_H
+#define TD_PARSER_PICKLE_MAP_H
+
+#include "parser/pickle/pickle_types.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct td_pickle_map {
+    td_pickle_ref owner; /* the value that holds the items */
+    uint32_t count;
+};
+
+/* Fills *map with the items of a DICT, of an OBJECT that items were set in, or of an OrderedDict, defaultdict or
+ * Counter of `collections`, with or without items. The items that a REDUCE of these three was given, a mapping or pairs
+ * (OrderedDict as Python 2 wrote it), were copied at the call, as Python does. Returns false, and an empty map, for
+ * every other value. */
+bool td_pickle_map(const struct td_pickle *pickle, td_pickle_ref ref, struct td_pickle_map *map);
+
+/* Return key and value of item i; NIL where i is not below map->count. */
+td_pickle_ref td_pickle_map_key(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i);
+td_pickle_ref td_pickle_map_value(const struct td_pickle *pickle, const struct td_pickle_map *map, uint32_t i);
+
+/* Returns the value of the STRING key that is exactly this text, or NIL. Takes logarithmic time. */
+td_pickle_ref td_pickle_map_find(const struct td_pickle *pickle, const struct td_pickle_map *map, const char *key);
+
+/* Returns the same for the mapping that ref is; NIL where ref is no mapping. */
+td_pickle_ref td_pickle_get(const struct td_pickle *pickle, td_pickle_ref ref, const char *key);
+
+/* Returns whether an OBJECT is a call of one of the three mappings of `collections`. *argument is then the index of the
+ * argument that a REDUCE takes the first items from, and *of_pairs says whether that argument may be a list of pairs.
+ * Only for parser/pickle. */
+bool td_pickle_known_mapping(const struct td_pickle *pickle, td_pickle_ref ref, uint32_t *argument, bool *of_pairs);
+
+#endif

@@ -1,0 +1,16 @@
+/* The opcodes of the memo, which lets a pickle use a value again: rows of the table in pickle.c. Only for
+ * parser/pickle. */
+#ifndef TD_PARSER_PICKLE_MEMO_H
+#define TD_PARSER_PICKLE_MEMO_H
+
+#include "parser/pickle/pickle_machine.h"
+
+#include <stdbool.h>
+
+bool td_run_put(struct td_machine *m, const struct td_operand *operand);
+bool td_run_get(struct td_machine *m, const struct td_operand *operand);
+bool td_run_memoize(struct td_machine *m, const struct td_operand *operand);
+bool td_run_put_line(struct td_machine *m, const struct td_operand *operand);
+bool td_run_get_line(struct td_machine *m, const struct td_operand *operand);
+
+#endif
