@@ -1,7 +1,7 @@
 /* Decoded blobs: generated blobs over compressed or chunked tensors, whose bytes are those that a coding
- * (core/coding.h) describes. A deflate stream (decoded_stream.c) has no index; so the first read inflates all of it,
+ * (core/coding.h) describes. A deflate stream (decoded_stream.h) has no index; so the first read inflates all of it,
  * which checks the whole stream and notes up to 255 places at which later reads can begin. Chunks of an array
- * (decoded_chunks.c) are unpacked one by one. The decode cache (decode_cache.h), which all tensors share, keeps what
+ * (decoded_chunks.h) are unpacked one by one. The decode cache (decode_cache.h), which all tensors share, keeps what
  * was unpacked, so a range costs about the parts that it lies in. */
 #ifndef TD_STORAGE_DECODED_H
 #define TD_STORAGE_DECODED_H
@@ -28,28 +28,5 @@ struct td_decoded_owner {
 bool td_blob_decoded(struct td_blob *source, const struct td_coding *coding, uint64_t file,
                      struct td_decode_cache *cache, const struct td_decoded_owner *owner, struct td_blob **out,
                      struct td_error *err);
-
-/* ---- for storage/decoded*.c only ---- */
-
-struct td_decoded {
-    struct td_blob blob;
-    struct td_blob *source;
-    const struct td_coding *coding;
-    struct td_decode_cache *cache;
-    struct td_decoded_owner owner;
-    struct td_decode_key key; /* `part` is not set */
-};
-
-/* Copies len stored bytes of the file, at the coding's base plus off, to out. Errors: TD_FAILED_PRECONDITION when they
- * lie outside the file, else as td_blob_read. */
-bool td_decoded_stored(const struct td_decoded *d, uint64_t off, void *out, size_t len, struct td_error *err);
-
-/* Gets a part from the cache: calls td_decode_cache_get with a copy of the job in which key and cancel are set. */
-bool td_decoded_get(const struct td_decoded *d, uint64_t part, const struct td_decode_job *job,
-                    struct td_decoded_part **out, struct td_error *err);
-
-/* Copy [off, off+len) of the decoded bytes to out: of a deflate stream, and of an array in chunks. */
-bool td_decoded_stream_read(const struct td_decoded *d, uint64_t off, void *out, size_t len, struct td_error *err);
-bool td_decoded_chunks_read(const struct td_decoded *d, uint64_t off, void *out, size_t len, struct td_error *err);
 
 #endif

@@ -1,7 +1,8 @@
 /* Arrays in chunks. A range of the array is a sequence of rows, each of which crosses the chunks of one row of chunks.
  * Rows that cross the same chunks are copied together, so that each chunk is looked up once for all of them. */
+#include "storage/decoded_chunks.h"
+
 #include "storage/chunk_filter.h"
-#include "storage/decoded.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,7 @@ static const struct td_coding_chunk *find_chunk(const struct td_coding_grid *gri
 /* ---- one chunk ----------------------------------------------------------------------------------------- */
 
 struct job {
-    const struct td_decoded *d;
+    const struct td_decoding *d;
     const struct td_coding_chunk *chunk;
     size_t chunk_bytes;
 };
@@ -96,7 +97,7 @@ static bool make_chunk(void *context, struct td_decoded_part *out, size_t *kept_
     uint8_t *bytes = malloc(chunk->bytes > 0 ? chunk->bytes : 1);
     if (bytes == NULL)
         return td_error_no_memory(err);
-    if (!td_decoded_stored(job->d, chunk->offset, bytes, chunk->bytes, err)) {
+    if (!td_decoding_stored(job->d, chunk->offset, bytes, chunk->bytes, err)) {
         free(bytes);
         return false;
     }
@@ -133,7 +134,7 @@ static void fill_rows(const struct td_coding_grid *grid, const struct target *to
 }
 
 /* The rows of one chunk: `rows` of them, row_bytes from one to the next, len bytes from byte off of it on. */
-static bool copy_chunk(const struct td_decoded *d, const struct array *a, uint64_t number, uint64_t off, uint64_t rows,
+static bool copy_chunk(const struct td_decoding *d, const struct array *a, uint64_t number, uint64_t off, uint64_t rows,
                        uint64_t len, const struct target *to, struct td_error *err)
 {
     const struct td_coding_grid *grid = &d->coding->grid;
@@ -146,7 +147,7 @@ static bool copy_chunk(const struct td_decoded *d, const struct array *a, uint64
     }
     if (is_plain(grid, chunk)) {
         for (uint64_t i = 0; i < rows; i++, off += row_bytes, out += to->pitch)
-            if (!td_decoded_stored(d, chunk->offset + off, out, (size_t)len, err))
+            if (!td_decoding_stored(d, chunk->offset + off, out, (size_t)len, err))
                 return false;
         return true;
     }
@@ -155,7 +156,7 @@ static bool copy_chunk(const struct td_decoded *d, const struct array *a, uint64
                                          .make = make_chunk,
                                          .context = &job};
     struct td_decoded_part *part;
-    if (!td_decoded_get(d, number, &making, &part, err))
+    if (!td_decoding_get(d, number, &making, &part, err))
         return false;
     bool sound = part->len == job.chunk_bytes; /* the caller's rows lie within a chunk of this coding */
     for (uint64_t i = 0; sound && i < rows; i++, off += row_bytes, out += to->pitch)
@@ -167,7 +168,7 @@ static bool copy_chunk(const struct td_decoded *d, const struct array *a, uint64
 /* ---- ranges -------------------------------------------------------------------------------------------- */
 
 /* Bytes [begin, end) of each of these rows, chunk by chunk. */
-static bool copy_rows(const struct td_decoded *d, const struct array *a, const struct rows *rows, uint64_t begin,
+static bool copy_rows(const struct td_decoding *d, const struct array *a, const struct rows *rows, uint64_t begin,
                       uint64_t end, uint8_t *out, struct td_error *err)
 {
     uint64_t width = a->chunk_shape[a->rank - 1] * a->unit_bytes;
@@ -183,7 +184,7 @@ static bool copy_rows(const struct td_decoded *d, const struct array *a, const s
     return true;
 }
 
-bool td_decoded_chunks_read(const struct td_decoded *d, uint64_t off, void *out, size_t len, struct td_error *err)
+bool td_decoded_chunks_read(const struct td_decoding *d, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     struct array a;
     uint8_t *to = out;

@@ -5,7 +5,8 @@
  * A stream that fits into a share of the cache is inflated in one go by libdeflate at first, in half of zlib's time.
  * That leaves no states: zlib goes through it when the first part of it was let go of. zlib has the last word on
  * damage, too. */
-#include "storage/decoded.h"
+#include "storage/decoded_stream.h"
+
 #include "storage/inflate_memory.h"
 
 #include <libdeflate.h>
@@ -31,7 +32,7 @@ struct index {
 
 /* A stream that is being inflated. */
 struct reader {
-    const struct td_decoded *d;
+    const struct td_decoding *d;
     struct td_error *err;
     struct state at;
     bool ended;
@@ -63,7 +64,7 @@ static bool refill(struct reader *r)
 {
     uint64_t left = r->d->coding->stored_bytes - r->at.read_bytes;
     size_t len = left < sizeof r->in ? (size_t)left : sizeof r->in;
-    if (!td_decoded_stored(r->d, r->d->coding->offset + r->at.read_bytes, r->in, len, r->err))
+    if (!td_decoding_stored(r->d, r->d->coding->offset + r->at.read_bytes, r->in, len, r->err))
         return false;
     r->at.read_bytes += len;
     r->at.stream.next_in = r->in;
@@ -112,7 +113,7 @@ static bool inflate_end(struct reader *r)
            damaged(r, "end before the stored bytes do");
 }
 
-static struct reader *reader_create(const struct td_decoded *d, struct td_error *err)
+static struct reader *reader_create(const struct td_decoding *d, struct td_error *err)
 {
     struct reader *r = malloc(sizeof *r);
     if (r == NULL) {
@@ -157,7 +158,7 @@ static bool note_state(struct reader *r, struct index *index)
 /* Inflates part number `part` and keeps it where there is room. */
 static bool index_part(struct reader *r, uint64_t part, uLong *crc)
 {
-    const struct td_decoded *d = r->d;
+    const struct td_decoding *d = r->d;
     size_t len = len_of_part(d->coding, part);
     uint8_t *bytes = malloc(len);
     if (bytes == NULL)
@@ -176,11 +177,11 @@ static bool index_part(struct reader *r, uint64_t part, uLong *crc)
 /* Inflates all of the stream, unless nobody waits for it any more. */
 static bool fill_index(struct reader *r, const struct td_decoded_part *out, struct index *index)
 {
-    const struct td_decoded *d = r->d;
+    const struct td_decoding *d = r->d;
     const struct td_coding *coding = d->coding;
     uLong crc = crc32_z(0, NULL, 0);
     for (uint64_t part = 0; part * part_bytes(coding) < coding->size_bytes; part++) {
-        if (!td_decode_cache_is_wanted(d->cache, out, d->owner.cancel))
+        if (!td_decode_cache_is_wanted(d->cache, out, d->cancel))
             return td_error_set(r->err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
         if ((part > 0 && !note_state(r, index)) || !index_part(r, part, &crc))
             return false;
@@ -207,7 +208,7 @@ static size_t index_bytes(const struct td_coding *coding)
 
 static bool make_index(void *context, struct td_decoded_part *out, size_t *kept_bytes, struct td_error *err)
 {
-    const struct td_decoded *d = context;
+    const struct td_decoding *d = context;
     struct index *index = calloc(1, sizeof *index);
     if (index == NULL)
         return td_error_no_memory(err);
@@ -229,7 +230,7 @@ static bool make_index(void *context, struct td_decoded_part *out, size_t *kept_
 /* ---- in one go ----------------------------------------------------------------------------------------- */
 
 /* What inflating in one go takes: the stream and what is in it. 0: too much. */
-static size_t once_bytes(const struct td_decoded *d)
+static size_t once_bytes(const struct td_decoding *d)
 {
     const struct td_coding *coding = d->coding;
     if (coding->size_bytes > ONCE_MAX_BYTES || coding->stored_bytes > ONCE_MAX_BYTES)
@@ -253,7 +254,7 @@ static bool inflate_once(const struct td_coding *coding, const uint8_t *stored, 
            (coding->crc32 == 0 || libdeflate_crc32(0, out, len) == coding->crc32);
 }
 
-static void offer_parts(const struct td_decoded *d, const uint8_t *bytes)
+static void offer_parts(const struct td_decoding *d, const uint8_t *bytes)
 {
     struct td_decode_key key = d->key;
     for (key.part = 0; key.part * part_bytes(d->coding) < d->coding->size_bytes; key.part++) {
@@ -268,7 +269,7 @@ static void offer_parts(const struct td_decoded *d, const uint8_t *bytes)
 
 static bool make_checked(void *context, struct td_decoded_part *out, size_t *kept_bytes, struct td_error *err)
 {
-    const struct td_decoded *d = context;
+    const struct td_decoding *d = context;
     size_t stored_len = (size_t)d->coding->stored_bytes;
     uint8_t *stored = malloc(stored_len > 0 ? stored_len : 1);
     uint8_t *bytes = malloc((size_t)d->coding->size_bytes + 1);
@@ -276,7 +277,7 @@ static bool make_checked(void *context, struct td_decoded_part *out, size_t *kep
     if (!ok)
         (void)td_error_no_memory(err);
     ok =
-        ok && td_decoded_stored(d, d->coding->offset, stored, stored_len, err) &&
+        ok && td_decoding_stored(d, d->coding->offset, stored, stored_len, err) &&
         (inflate_once(d->coding, stored, bytes) || td_error_set(err, TD_FAILED_PRECONDITION, "not inflated in one go"));
     free(stored);
     if (ok)
@@ -287,7 +288,7 @@ static bool make_checked(void *context, struct td_decoded_part *out, size_t *kep
     return ok;
 }
 
-static bool is_there(const struct td_decoded *d, uint64_t part)
+static bool is_there(const struct td_decoding *d, uint64_t part)
 {
     struct td_decode_key key = d->key;
     key.part = part;
@@ -299,7 +300,7 @@ static bool is_there(const struct td_decoded *d, uint64_t part)
 
 /* Inflates all of the stream and offers its parts, unless that was done before or takes too much. What is damaged is
  * left to zlib, which tells how. Errors: those that zlib would meet too. */
-static bool try_at_once(const struct td_decoded *d, struct td_error *err)
+static bool try_at_once(const struct td_decoding *d, struct td_error *err)
 {
     struct td_decoded_part *checked;
     struct td_error why = TD_ERROR_INIT;
@@ -307,7 +308,7 @@ static bool try_at_once(const struct td_decoded *d, struct td_error *err)
         .need_bytes = once_bytes(d), .is_long = true, .make = make_checked, .context = (void *)(uintptr_t)d};
     if (job.need_bytes == 0 || is_there(d, TD_DECODE_CHECKED) || is_there(d, TD_DECODE_INDEX))
         return true;
-    if (td_decoded_get(d, TD_DECODE_CHECKED, &job, &checked, &why)) {
+    if (td_decoding_get(d, TD_DECODE_CHECKED, &job, &checked, &why)) {
         td_decode_cache_release(d->cache, checked);
         return true;
     }
@@ -316,14 +317,14 @@ static bool try_at_once(const struct td_decoded *d, struct td_error *err)
 
 /* ---- parts --------------------------------------------------------------------------------------------- */
 
-static bool get_index(const struct td_decoded *d, struct td_decoded_part **out, struct td_error *err)
+static bool get_index(const struct td_decoding *d, struct td_decoded_part **out, struct td_error *err)
 {
     const struct td_decode_job job = {.need_bytes = index_bytes(d->coding) + (size_t)part_bytes(d->coding) +
                                                     sizeof(struct reader),
                                       .is_long = true,
                                       .make = make_index,
                                       .context = (void *)(uintptr_t)d};
-    return td_decoded_get(d, TD_DECODE_INDEX, &job, out, err);
+    return td_decoding_get(d, TD_DECODE_INDEX, &job, out, err);
 }
 
 /* Has the reader stand at the beginning of a part. */
@@ -337,7 +338,7 @@ static bool reader_begin(struct reader *r, const struct index *index, uint64_t p
 }
 
 struct part_job {
-    const struct td_decoded *d;
+    const struct td_decoding *d;
     uint64_t part;
     bool index_gone;
 };
@@ -346,7 +347,7 @@ struct part_job {
  * part holds memory already. */
 static struct reader *reader_at(struct part_job *job, struct td_error *err)
 {
-    const struct td_decoded *d = job->d;
+    const struct td_decoding *d = job->d;
     struct td_decode_key key = d->key;
     key.part = TD_DECODE_INDEX;
     struct td_decoded_part *index = td_decode_cache_find(d->cache, &key);
@@ -388,7 +389,7 @@ static bool make_part(void *context, struct td_decoded_part *out, size_t *kept_b
 
 /* A part that is in the cache, if all of the stream has been checked: parts are offered while that is still going on.
  */
-static struct td_decoded_part *find_part(const struct td_decoded *d, const struct td_decode_key *key)
+static struct td_decoded_part *find_part(const struct td_decoding *d, const struct td_decode_key *key)
 {
     if (!is_there(d, TD_DECODE_CHECKED) && !is_there(d, TD_DECODE_INDEX))
         return NULL;
@@ -396,7 +397,7 @@ static struct td_decoded_part *find_part(const struct td_decoded *d, const struc
 }
 
 /* Makes the part from the index, which is made before. *index_gone: others needed its memory in between. */
-static bool try_part(const struct td_decoded *d, uint64_t part, struct td_decoded_part **out, bool *index_gone,
+static bool try_part(const struct td_decoding *d, uint64_t part, struct td_decoded_part **out, bool *index_gone,
                      struct td_error *err)
 {
     struct td_decoded_part *index;
@@ -409,12 +410,12 @@ static bool try_part(const struct td_decoded *d, uint64_t part, struct td_decode
     if (!get_index(d, &index, err))
         return false;
     td_decode_cache_release(d->cache, index);
-    bool ok = td_decoded_get(d, part, &making, out, err);
+    bool ok = td_decoding_get(d, part, &making, out, err);
     *index_gone = job.index_gone;
     return ok;
 }
 
-static bool get_part(const struct td_decoded *d, uint64_t part, struct td_decoded_part **out, struct td_error *err)
+static bool get_part(const struct td_decoding *d, uint64_t part, struct td_decoded_part **out, struct td_error *err)
 {
     enum { TRIES = 4 };
     struct td_error own = TD_ERROR_INIT;
@@ -437,7 +438,7 @@ static bool get_part(const struct td_decoded *d, uint64_t part, struct td_decode
     return td_error_copy(err, &own);
 }
 
-bool td_decoded_stream_read(const struct td_decoded *d, uint64_t off, void *out, size_t len, struct td_error *err)
+bool td_decoded_stream_read(const struct td_decoding *d, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     uint8_t *to = out;
     while (len > 0) {

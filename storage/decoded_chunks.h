@@ -1,0 +1,12 @@
+/* Reads decoded bytes of an array in chunks (TD_CODING_CHUNKS). */
+#ifndef TD_STORAGE_DECODED_CHUNKS_H
+#define TD_STORAGE_DECODED_CHUNKS_H
+
+#include "storage/decoding.h"
+
+/* Copies [off, off+len), which lies within the coding's size_bytes, to out. Errors: TD_FAILED_PRECONDITION when the
+ * stored bytes are damaged, TD_UNAVAILABLE when they are damaged because the file has changed, TD_RESOURCE_EXHAUSTED,
+ * and those of the file's blob. Thread-safe. */
+bool td_decoded_chunks_read(const struct td_decoding *d, uint64_t off, void *out, size_t len, struct td_error *err);
+
+#endif
