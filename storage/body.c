@@ -240,8 +240,7 @@ void td_body_prefetch(const struct td_body *body, uint64_t len)
 
 bool td_body_prepare(const struct td_body *body, bool for_head, struct td_error *err)
 {
-    enum { LOOKED_AT = 4 }; /* a header comes before the first tensor */
-    for (size_t i = 0; i < body->extent_count && i < LOOKED_AT; i++) {
+    for (size_t i = 0; i < body->extent_count && i < TD_PREPARE_LOOKAHEAD; i++) {
         const struct td_extent *extent = &body->extents[i];
         if (extent->blob->class->prepare != NULL)
             return td_blob_prepare(extent->blob, extent->off, extent->len, for_head, err);

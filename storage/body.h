@@ -70,9 +70,13 @@ bool td_body_is_cached(const struct td_body *body);
  * between runs are read too and count towards len. */
 void td_body_prefetch(const struct td_body *body, uint64_t len);
 
+/* How many extents of a body, or blocks of a composed blob, are looked at to find the first that can be damaged: a
+ * header comes before the first tensor. */
+enum { TD_PREPARE_LOOKAHEAD = 4 };
+
 /* Finds damage at the beginning of the body before the answer is sent: prepares (td_blob_prepare) the first of the
- * first 4 extents whose blob can be damaged. for_head: the answer has no body, so no deflated stream is unpacked, and
- * only a stream that is known to be damaged fails. Errors as td_blob_read. */
+ * first TD_PREPARE_LOOKAHEAD extents whose blob can be damaged. for_head: the answer has no body, so no deflated stream
+ * is unpacked, and only a stream that is known to be damaged fails. Errors as td_blob_read. */
 bool td_body_prepare(const struct td_body *body, bool for_head, struct td_error *err);
 
 /* Returns the number of runs of all extents, at most UINT64_MAX. */

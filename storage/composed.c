@@ -368,15 +368,14 @@ static bool composed_read(struct td_blob *blob, uint64_t off, void *out, size_t 
     return true;
 }
 
-/* Prepares the first source among few that can fail by its file's contents: a header comes before the first tensor. A
- * block that begins before off is passed over, since its beginning may not be read. */
+/* Prepares the first block whose source can be damaged. Skips a block that begins before off, because a reader may not
+ * read its beginning. */
 static bool composed_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
-    enum { LOOKED_AT = 4 };
     struct composed *c = composed_of(blob);
     const struct td_layout *layout = c->layout;
     size_t first = find_block(layout, off);
-    for (size_t i = first; i < layout->block_count && i - first < LOOKED_AT; i++) {
+    for (size_t i = first; i < layout->block_count && i - first < TD_PREPARE_LOOKAHEAD; i++) {
         struct td_extent extent;
         const struct td_run *run = &layout->runs[layout->blocks[i].first_run];
         uint64_t start = block_start(layout, i);

@@ -83,7 +83,7 @@ struct td_source_opener {
  * number below source_count, and about 100) and the size of the buffer that the sender copies through
  * (TD_COMPOSED_WINDOW_BYTES, or total_bytes where that is less). Errors: TD_RESOURCE_EXHAUSTED, or as td_budget_refuse.
  * Reading fails as `open` and the sources do, and with TD_INTERNAL when a run leaves its source. td_blob_prepare
- * prepares the first of the range's first 4 blocks whose source can be damaged. */
+ * prepares the first of the range's first TD_PREPARE_LOOKAHEAD blocks whose source can be damaged. */
 bool td_blob_composed(struct td_layout *layout, const struct td_source_opener *opener, struct td_blob **out,
                       struct td_error *err);
 
