@@ -3,8 +3,6 @@
 #ifndef TD_CORE_TEXT_H
 #define TD_CORE_TEXT_H
 
-#include "core/text.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 
