@@ -147,7 +147,7 @@ def shell_blocks(path):
 @pytest.mark.parametrize("name, least", [("README.md", 2), ("docs/slicing.md", 3)])
 def test_examples_run_as_printed(tmp_path, name, least):
     """On the demo model that ./serve.sh makes in ./models, and one after the other.
-    An error is one also where curl hides it."""
+    An error is one also where curl hides it. README.md shows what its first one prints."""
     subprocess.run([sys.executable, REPO / "scripts/demo_model.py", tmp_path / "models/demo"], check=True)
     (tmp_path / "build").mkdir()
     (tmp_path / "build/tensord").symlink_to(tensord_binary())
@@ -155,10 +155,13 @@ def test_examples_run_as_printed(tmp_path, name, least):
     assert len(blocks) >= least, blocks
     curl = "set -e -o pipefail\ncurl() { command curl -fsS --noproxy '*' \"$@\"; }\n"
     with Server(tmp_path / "models") as s:
+        printed = re.search(r"^```sh\n[^`]*^```\n\n```\n(.*?)^```", (REPO / name).read_text(), re.MULTILINE | re.DOTALL)
         for block in blocks:
             p = subprocess.run(["bash", "-c", curl + block.replace("127.0.0.1:8080", f"127.0.0.1:{s.port}")],
                                cwd=tmp_path, capture_output=True, text=True, timeout=60)
             assert p.returncode == 0, f"{block}\n{p.stderr}"
+            if name == "README.md" and block == blocks[0]:
+                assert p.stdout == printed[1], p.stdout
     if name == "README.md":
         assert np.load(tmp_path / "part.npy").tolist() == list(range(16))
     else:
