@@ -7,11 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Small files have a handful of tensors: start small, grow geometrically, so that neither 2,000 small
- * manifests nor one of a million tensors wastes much. Those of a budget end soon: malloc gives chunks of 1 MiB back to
- * the system as soon as they are freed (server/cmd/cmd_serve.c), while smaller ones would stay in the process,
- * uncounted.
- */
+/* Chunks start small and grow geometrically, so that neither 2,000 manifests of a few tensors nor one of a million
+ * tensors wastes much memory. Arenas with a budget live shortly; their chunks grow to 1 MiB, because malloc gives
+ * chunks of that size back to the system when they are freed (server/cmd/cmd_serve.c), while smaller ones would stay in
+ * the process uncounted. */
 enum { ARENA_CHUNK_MIN_BYTES = 1024, ARENA_CHUNK_MAX_BYTES = 256 * 1024, ARENA_BUDGET_CHUNK_MAX_BYTES = 1024 * 1024 };
 
 struct td_arena_chunk {
@@ -77,15 +76,15 @@ bool td_arena_claim(struct td_arena *arena, size_t bytes)
     return true;
 }
 
-/* Notes that memory is short; returns NULL. An allocation that succeeds leaves the note as it is: a caller that makes
- * several may ask at the end why one of them failed. */
+/* Notes that memory is short. Returns NULL. A later allocation that succeeds keeps the note, so that the caller of
+ * several allocations may ask at the end why one of them failed. */
 static void *lack_memory(struct td_arena *arena)
 {
     arena->lack = TD_ARENA_LACKS_MEMORY;
     return NULL;
 }
 
-/* A chunk with so many bytes, the arena's first from now on; NULL when there is no memory for it. */
+/* Adds a chunk of `capacity` bytes as the arena's first. Returns NULL, and notes why, when there is no memory. */
 static struct td_arena_chunk *arena_chunk(struct td_arena *arena, size_t capacity)
 {
     size_t bytes;
@@ -110,7 +109,7 @@ static struct td_arena_chunk *arena_chunk(struct td_arena *arena, size_t capacit
     return chunk;
 }
 
-/* A chunk with at least `need` bytes free between low and high; NULL when there is no memory. */
+/* Returns a chunk with at least `need` free bytes and counts them as used. Returns NULL, and notes why, on failure. */
 static struct td_arena_chunk *arena_room(struct td_arena *arena, size_t need)
 {
     size_t total;
@@ -127,13 +126,13 @@ static struct td_arena_chunk *arena_room(struct td_arena *arena, size_t need)
         if (capacity > most)
             capacity = most;
         if (arena->limit_bytes != 0 && capacity > arena->limit_bytes - arena->used_bytes)
-            capacity = arena->limit_bytes - arena->used_bytes; /* what may never be handed out is not taken */
+            capacity = arena->limit_bytes - arena->used_bytes; /* do not take what can never be handed out */
         if (capacity < need)
             capacity = need;
         const struct td_arena before = *arena;
         chunk = arena_chunk(arena, capacity);
         if (chunk == NULL && arena->lack == TD_ARENA_LACKS_BUDGET)
-            chunk = arena_chunk(arena, need); /* there may be enough for that alone */
+            chunk = arena_chunk(arena, need); /* the budget may have enough for this allocation alone */
         if (chunk == NULL)
             return NULL;
         arena->lack = before.lack;

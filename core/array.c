@@ -31,7 +31,7 @@ bool td_array_reserve(void *items, size_t *capacity, size_t wanted, size_t item_
     if (!td_budget_take(budget, added))
         return td_budget_refuse(budget, added, err);
     void *old;
-    memcpy(&old, items, sizeof old); /* whatever the pointer's type is */
+    memcpy(&old, items, sizeof old); /* through memcpy, because the pointer may have any type */
     void *grown = realloc(old, bytes);
     if (grown == NULL) {
         td_budget_give(budget, added);

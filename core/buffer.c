@@ -108,9 +108,9 @@ char *td_buffer_terminate(struct td_buffer *buffer)
 char *td_buffer_release(struct td_buffer *buffer, size_t *len)
 {
     *len = buffer->failed ? 0 : buffer->len;
-    char *data = *len > 0 ? realloc(buffer->data, *len) : NULL; /* frees what was reserved beyond */
+    char *data = *len > 0 ? realloc(buffer->data, *len) : NULL; /* frees the reserve behind the contents */
     if (data == NULL && *len > 0)
-        data = buffer->data; /* it could not move: a little more than *len bytes */
+        data = buffer->data; /* realloc failed: the block keeps its reserve */
     if (*len == 0)
         free(buffer->data);
     td_budget_give(buffer->budget, buffer->capacity - *len);

@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DIGITS_MAX = 17 }; /* that every double needs at most */
+enum { DIGITS_MAX = 17 }; /* the most that a double needs */
 
+/* Writes digits with a point behind digit number `exponent` and zeros where digits are missing: 0.001, 1.5, 100.0. */
 static void write_digits(struct td_buffer *out, const char *digits, long count, long exponent)
 {
     if (exponent < 0)
@@ -19,8 +20,8 @@ static void write_digits(struct td_buffer *out, const char *digits, long count, 
     }
 }
 
-/* d.ddde+XX as a person would write it: with an exponent only where it is small or large. Never without a point or an
- * exponent, by which a real number is told from an integer. */
+/* Writes a number in the form d.ddde+XX as a person would: with an exponent below 1e-4 and from 1e16 on, else without.
+ * The result has a point or an exponent, to tell it from an integer. */
 static void write_scientific(struct td_buffer *out, const char *scientific)
 {
     char digits[DIGITS_MAX] = "0";
@@ -45,8 +46,9 @@ static void write_scientific(struct td_buffer *out, const char *scientific)
     td_buffer_printf(out, "e%+03ld", exponent);
 }
 
-/* FLT_DIG and DBL_DIG digits always survive, so fewer need not be tried: zeros at the end are dropped. Not so where a
- * subnormal number has fewer bits. */
+/* Returns the number of digits to try first. A decimal of FLT_DIG or DBL_DIG digits always survives the way to
+ * binary and back, so fewer need not be tried: zeros at the end are dropped later. Subnormal numbers have fewer bits,
+ * so for them the search begins at 1. */
 static int fewest_digits(double value, bool single)
 {
     if (fabs(value) < (single ? (double)FLT_MIN : DBL_MIN))

@@ -14,6 +14,7 @@ void td_error_init(struct td_error *err)
     err->message[0] = '\0';
 }
 
+/* Records a failure unless *err holds one; appends the text of `sys` unless that is 0. Returns false. */
 __attribute__((format(printf, 5, 0))) static bool error_record(struct td_error *err, enum td_code code, uint64_t pos,
                                                                int sys, const char *format, va_list args)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* The end of the name that is as long as the extension; NULL when nothing is before it. */
+/* Returns the part of the name at its end that is as long as the extension, or NULL when nothing comes before it. */
 static const char *end_of(const char *name, const char *extension)
 {
     size_t len = strlen(name);

@@ -5,21 +5,22 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Returns the length of the character at p: a UTF-8 sequence, or one byte that is not UTF-8. */
 static size_t character(const char *p, size_t len)
 {
     size_t n = td_utf8_sequence((const uint8_t *)p, len);
     return n == 0 ? 1 : n;
 }
 
-/* memcmp order of UTF-8 is code point order, so a range needs no decoding. */
+/* Compares two characters. In UTF-8 the order of bytes is that of code points, so ranges need no decoding. */
 static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     int order = memcmp(a, b, a_len < b_len ? a_len : b_len);
     return order != 0 ? order : (a_len > b_len) - (a_len < b_len);
 }
 
-/* The set at p (p[0] is '[') against one character. Returns the set's length, 0 when it never ends: '[' is then
- * an ordinary character. */
+/* Matches the set at p (p[0] is '[') against one character. Returns the set's length, or 0 when it has no end: '[' is
+ * then an ordinary character. */
 static size_t match_set(const char *p, size_t len, const char *c, size_t c_len, bool *matched)
 {
     size_t at = 1;
@@ -48,8 +49,8 @@ static size_t match_set(const char *p, size_t len, const char *c, size_t c_len, 
     return at + 1;
 }
 
-/* Matches the single pattern item at p (not '*') against text; how far both advance. set_len is how much of the
- * pattern can belong to a set. */
+/* Matches the pattern item at p (not '*') against the text at t. Sets *p_step and *t_step to the lengths of the item
+ * and of the matched text. set_len is the part of the pattern in which a set can end. */
 static bool match_one(const char *p, size_t p_len, size_t set_len, const char *t, size_t t_len, size_t *p_step,
                       size_t *t_step)
 {
@@ -77,9 +78,9 @@ bool td_glob_match(struct td_text pattern, struct td_text text)
 {
     size_t p = 0;
     size_t t = 0;
-    size_t star = SIZE_MAX; /* the latest '*' seen, and the text it has swallowed so far */
-    size_t star_text = 0;
-    size_t sets_end = pattern.len; /* past the last ']': no '[' after it need look for its end again and again */
+    size_t star = SIZE_MAX;        /* the latest '*'; SIZE_MAX: none yet */
+    size_t star_text = 0;          /* where the text behind the part that it matches begins */
+    size_t sets_end = pattern.len; /* behind the last ']': a '[' after it has no end, so none is searched for */
     while (sets_end > 0 && pattern.p[sets_end - 1] != ']')
         sets_end--;
     while (t < text.len) {
@@ -93,7 +94,7 @@ bool td_glob_match(struct td_text pattern, struct td_text text)
                    match_one(pattern.p + p, pattern.len - p, set_len, text.p + t, text.len - t, &p_step, &t_step)) {
             p += p_step;
             t += t_step;
-        } else if (star != SIZE_MAX) { /* whole characters only: `?` must not match the rest of one */
+        } else if (star != SIZE_MAX) { /* by whole characters: `?` must not match a part of one */
             star_text += character(text.p + star_text, text.len - star_text);
             p = star + 1;
             t = star_text;

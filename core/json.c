@@ -1,3 +1,10 @@
+/* A state machine over the bytes. td_json_next reads one token; `expect` says which tokens may follow; a stack of one
+ * bit per level says whether that level is an array or an object. Nothing is decoded while tokens are read: a string is
+ * checked (escapes, UTF-8, control bytes) and noted by its place in the text, and td_json_string decodes it on demand.
+ *
+ * Two places are easy to get wrong. An escaped surrogate pair is one character, and half of one is a fault. And the
+ * position of an error is `start`: it is the beginning of the latest token, moved to the faulty byte where that is
+ * known. */
 #include "core/json.h"
 
 #include "core/decimal.h"
@@ -45,6 +52,7 @@ bool td_json_unknown_key(struct td_json *json, const char *known)
     return td_json_fail(json, "unknown key \"%.*s\"; %s", shown, json->text.p + json->value, known);
 }
 
+/* Records at the next byte that `what` is expected there. */
 static enum td_json_token json_error_here(struct td_json *json, const char *what)
 {
     json->start = json->pos;
@@ -65,7 +73,7 @@ static void json_skip_space(struct td_json *json)
     }
 }
 
-/* The four digits of a \u escape at p, or -1. */
+/* Returns the value of the four digits of a \u escape at p, or -1. */
 static int32_t hex_quad(const char *p, size_t len)
 {
     if (len < 4)
@@ -80,7 +88,7 @@ static int32_t hex_quad(const char *p, size_t len)
     return value;
 }
 
-/* One escape sequence at p (p[0] is the backslash): its length, 0 when malformed; the code point in *cp. */
+/* Decodes the escape sequence at p (p[0] is the backslash) to *cp. Returns its length in bytes, or 0 for a fault. */
 static size_t json_escape(const char *p, size_t len, uint32_t *cp)
 {
     if (len < 2)
@@ -110,7 +118,7 @@ static size_t json_escape(const char *p, size_t len, uint32_t *cp)
     return 12;
 }
 
-/* Scans the string whose opening quote is at pos; leaves pos after the closing one. */
+/* Checks the string whose opening quote is at pos. Moves pos behind the closing quote. */
 static bool json_scan_string(struct td_json *json)
 {
     const char *text = json->text.p;
@@ -156,7 +164,8 @@ static bool is_digit(const struct td_json *json, size_t pos)
     return pos < json->text.len && json->text.p[pos] >= '0' && json->text.p[pos] <= '9';
 }
 
-/* RFC 8259 section 6: -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
+/* Checks the number at pos and moves pos behind it. RFC 8259 section 6:
+ * -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? */
 static bool json_scan_number(struct td_json *json)
 {
     size_t pos = json->pos;
@@ -366,7 +375,7 @@ bool td_json_string(struct td_json *json, char *out, size_t capacity, size_t *le
     const char *p = json->text.p + json->value;
     const char *end = p + json->value_len;
     size_t used = 0;
-    if (!json->escaped && json->value_len < capacity) { /* nearly every name */
+    if (!json->escaped && json->value_len < capacity) { /* true of nearly every name */
         memcpy(out, p, json->value_len);
         used = json->value_len;
         p = end;
@@ -446,7 +455,7 @@ bool td_json_minify(struct td_text text, struct td_buffer *out, struct td_error 
 {
     struct td_json json;
     td_json_init(&json, text, 0, err);
-    bool comma = false; /* a value stands before, at this level */
+    bool comma = false; /* a value has ended at this level, so the next one needs a comma */
     for (;;) {
         enum td_json_token token = td_json_next(&json);
         if (token == TD_JSON_ERROR)
@@ -456,7 +465,7 @@ bool td_json_minify(struct td_text text, struct td_buffer *out, struct td_error 
         bool closes = token == TD_JSON_OBJECT_END || token == TD_JSON_ARRAY_END;
         if (comma && !closes)
             td_buffer_putc(out, ',');
-        if (token == TD_JSON_KEY) { /* without the blanks around its colon */
+        if (token == TD_JSON_KEY) { /* without whitespace around its colon */
             td_buffer_append(out, text.p + json.start, json.value_len + 2);
             td_buffer_putc(out, ':');
         } else {
@@ -469,7 +478,7 @@ bool td_json_minify(struct td_text text, struct td_buffer *out, struct td_error 
 void td_json_write_string(struct td_buffer *out, struct td_text text)
 {
     td_buffer_putc(out, '"');
-    size_t plain = 0; /* start of the run not yet written */
+    size_t plain = 0; /* where the run of bytes that are not written yet begins */
     for (size_t i = 0; i < text.len; i++) {
         uint8_t byte = (uint8_t)text.p[i];
         if (byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F)

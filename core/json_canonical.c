@@ -5,19 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text is written in its own order. When an object ends, its members stand one after the other in the output: they
- * are copied aside, sorted, and written over themselves, which takes as many bytes as before. */
+/* Members are first written in the order of the text. When an object ends, its members are the last bytes of the
+ * output: they are copied aside, sorted and written over themselves, which takes the same number of bytes. */
 
-/* One member of an object: its name and value as they were written, without the comma. */
+/* One member of an object: its name and value in the output, without the comma. */
 struct member {
-    const char *text; /* only while its object is sorted */
-    size_t off, len;  /* in the output */
-    size_t name_len;  /* of the name with its quotes */
+    const char *text; /* set only while its object is sorted */
+    size_t off, len;  /* of the member in the output */
+    size_t name_len;  /* with the quotes */
 };
 
-/* An object or array that has begun and not ended. */
+/* An object or array that is open. */
 struct level {
-    size_t first_member; /* of an object: in the list of members */
+    size_t first_member; /* of an object: its index in the list of members */
     bool is_object;
 };
 
@@ -25,7 +25,7 @@ struct writer {
     struct td_json json;
     struct td_buffer *out;
     struct td_buffer aside;
-    struct member *members; /* of all objects that have not ended */
+    struct member *members; /* of all open objects */
     size_t member_count, member_capacity;
     struct level levels[TD_JSON_MAX_DEPTH];
     size_t depth;
@@ -43,13 +43,13 @@ static int by_name(const void *a, const void *b)
     return order != 0 ? order : (x->off > y->off) - (x->off < y->off);
 }
 
-/* Sorts the members of the innermost object, which ends here, and takes them off the list. */
+/* Sorts the members of the innermost object, which ends now, and removes them from the list. */
 static bool sort_members(struct writer *w)
 {
     size_t first = w->levels[w->depth - 1].first_member;
     size_t count = w->member_count - first;
     w->member_count = first;
-    if (count < 2) /* none at all may be a null list */
+    if (count < 2) /* without members the list may be NULL */
         return true;
     struct member *members = w->members + first;
     size_t start = members[0].off;
@@ -70,7 +70,7 @@ static bool sort_members(struct writer *w)
     return true;
 }
 
-/* Appends the latest KEY or STRING, escaped in one way. */
+/* Appends the latest KEY or STRING, escaped as td_json_write_string does. */
 static bool write_string(struct writer *w)
 {
     struct td_json *json = &w->json;
@@ -87,7 +87,7 @@ static bool write_string(struct writer *w)
     return ok;
 }
 
-/* Begins a member of the innermost object with the latest KEY. */
+/* Begins a member of the innermost object: appends the latest KEY and a colon. */
 static bool write_name(struct writer *w)
 {
     if (!TD_ARRAY_GROW(w->members, w->member_count, w->member_capacity, w->err))
@@ -100,7 +100,7 @@ static bool write_name(struct writer *w)
     return true;
 }
 
-/* Notes that a value has ended: with it, where the innermost level is an object, its member. */
+/* Notes the end of a value. Where the innermost level is an object, this is the end of a member, too. */
 static void end_value(struct writer *w)
 {
     if (w->depth > 0 && w->levels[w->depth - 1].is_object) {
@@ -141,7 +141,7 @@ static bool write_token(struct writer *w, enum td_json_token token)
 
 static bool write_all(struct writer *w)
 {
-    bool comma = false; /* a value stands before, at this level */
+    bool comma = false; /* a value has ended at this level, so the next one needs a comma */
     for (;;) {
         enum td_json_token token = td_json_next(&w->json);
         if (token == TD_JSON_ERROR)
@@ -152,7 +152,7 @@ static bool write_all(struct writer *w)
             td_buffer_putc(w->out, ',');
         if (!write_token(w, token))
             return false;
-        if (w->out->failed) /* the offsets of members would be wrong */
+        if (w->out->failed) /* else the offsets of members would be wrong */
             return td_error_no_memory(w->err);
         comma = token != TD_JSON_KEY && token != TD_JSON_OBJECT_BEGIN && token != TD_JSON_ARRAY_BEGIN;
     }

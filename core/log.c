@@ -46,5 +46,5 @@ void td_log(enum td_log_level level, const char *format, ...)
     to += strlen(to);
     *to++ = '\n';
     ssize_t written = write(STDERR_FILENO, line, (size_t)(to - line));
-    (void)written; /* nobody is left to tell */
+    (void)written; /* there is nowhere to report a failed log line */
 }

@@ -65,7 +65,7 @@ static void swap_numbers(uint8_t *p, size_t width, size_t count)
 void td_swap_blocks(const struct td_swap *swap, void *bytes, size_t blocks)
 {
     uint8_t *p = bytes;
-    if ((size_t)swap->width * swap->count == swap->block_bytes) { /* numbers without anything between them */
+    if ((size_t)swap->width * swap->count == swap->block_bytes) { /* the numbers fill the blocks: swap them in one go */
         swap_numbers(p, swap->width, swap->count * blocks);
         return;
     }

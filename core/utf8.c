@@ -50,7 +50,8 @@ bool td_utf8_valid(const void *p, size_t len)
     return true;
 }
 
-/* The code point of a well-formed sequence of two or three bytes; of others what no table below has. */
+/* Returns the code point of a well-formed sequence of two or three bytes. Returns 0 for other lengths, because is_shown
+ * escapes no character of four bytes. */
 static uint32_t short_code_point(const uint8_t *p, size_t n)
 {
     if (n == 2)
@@ -58,8 +59,9 @@ static uint32_t short_code_point(const uint8_t *p, size_t n)
     return n == 3 ? (p[0] & 0x0FU) << 12 | (p[1] & 0x3FU) << 6 | (p[2] & 0x3FU) : 0;
 }
 
-/* C0 and C1 controls act on a terminal; bidirectional controls (Unicode Standard Annex 9, table 2 and section 2.6) and
- * the separators of lines and paragraphs show the text around them in another order or place than it has. */
+/* Returns whether a character is written as it is; n is 0 for a byte that is not UTF-8. C0 and C1 controls act on a
+ * terminal. Bidirectional controls (Unicode Standard Annex 9, table 2 and section 2.6) and line and paragraph
+ * separators show the text around them in another order or place. */
 static bool is_shown(const uint8_t *p, size_t n)
 {
     if (n == 1)
