@@ -1,6 +1,7 @@
 #include "catalog/dcp_checkpoint.h"
 
 #include "core/checked.h"
+#include "parser/torch/torch_distcp.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

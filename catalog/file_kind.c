@@ -3,6 +3,7 @@
 #include "core/extension.h"
 #include "parser/formats.h"
 #include "parser/torch/torch_dcp.h"
+#include "parser/torch/torch_distcp.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -11,6 +11,7 @@
 #include "parser/formats.h"
 #include "parser/lfs_pointer.h"
 #include "parser/names.h"
+#include "parser/torch/torch_distcp.h"
 #include "storage/at_rest.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@
 #include "parser/safetensors.h"
 #include "parser/torch/pt2.h"
 #include "parser/torch/torch.h"
-#include "parser/torch/torch_dcp.h"
+#include "parser/torch/torch_distcp.h"
 #include "parser/torch/torch_legacy.h"
 
 #include <string.h>

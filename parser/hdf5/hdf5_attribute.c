@@ -1,10 +1,11 @@
 /* Attributes and the strings they point at: the specification's IV.A.2.m, IV.A.2.v and III.E. */
-#include "parser/hdf5/hdf5_file.h"
+#include "parser/hdf5/hdf5_attribute.h"
 
 #include "core/buffer.h"
 #include "core/checked.h"
 #include "core/json.h"
 #include "core/utf8.h"
+#include "parser/hdf5/hdf5_heap.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,9 +1,10 @@
 /* Where the chunks of a dataset are: B-trees of version 1 (III.A.1 of the specification) and 2 (III.A.2), fixed arrays
  * (VII.C), extensible arrays (VII.D), and the two ways to do without an index. Every structure is read once and as a
  * whole; entries that say "none" are passed over, and so are those outside of the array as it is now. */
-#include "parser/hdf5/hdf5_chunked.h"
+#include "parser/hdf5/hdf5_chunk_index.h"
 
 #include "core/checked.h"
+#include "parser/hdf5/hdf5_heap.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

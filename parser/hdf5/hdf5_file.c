@@ -2,6 +2,7 @@
 
 #include "core/array.h"
 #include "core/checked.h"
+#include "parser/hdf5/hdf5_cursor.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,6 +1,8 @@
 /* The links of a group: a symbol table (B-tree of version 1, local heap), messages in its header, or dense storage. The
  * specification's III.A.1, III.B-D, IV.A.2.c, g and r. */
-#include "parser/hdf5/hdf5_file.h"
+#include "parser/hdf5/hdf5_group.h"
+
+#include "parser/hdf5/hdf5_heap.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 /* Fractal heaps and B-trees of version 2: the specification's III.G and III.A.2. The heap is read whole, block by block
  * in the order of its doubling table, because the B-tree's order (by hash) would jump about in it. */
-#include "parser/hdf5/hdf5_file.h"
+#include "parser/hdf5/hdf5_heap.h"
 
 #include "core/checked.h"
+#include "parser/hdf5/hdf5_object.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Object headers: the specification's section IV.A. */
-#include "parser/hdf5/hdf5_file.h"
+#include "parser/hdf5/hdf5_object.h"
 
 #include "core/checked.h"
 

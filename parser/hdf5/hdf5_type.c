@@ -1,5 +1,5 @@
 /* Datatype and dataspace messages: the specification's IV.A.2.b and IV.A.2.d. */
-#include "parser/hdf5/hdf5_file.h"
+#include "parser/hdf5/hdf5_type.h"
 
 #include "core/checked.h"
 

@@ -1,8 +1,8 @@
 #include "parser/torch/torch.h"
 
 #include "core/checked.h"
-#include "parser/names.h"
 #include "parser/pickle/pickle.h"
+#include "parser/torch/torch_finish.h"
 #include "parser/torch/torch_ids.h"
 #include "parser/torch/torch_legacy.h"
 #include "parser/torch/torch_walk.h"
@@ -159,56 +159,6 @@ static bool parse_pickle(const struct td_torch_records *records, const struct pa
     free(bytes);
     manifest->arena.limit_bytes = arena_limit;
     return ok;
-}
-
-/* ---- names that occur twice ---------------------------------------------------------------------------- */
-
-static struct td_text tensor_name(const void *context, size_t i)
-{
-    const struct td_tensor *tensors = context;
-    return (struct td_text){.p = tensors[i].name, .len = tensors[i].name_len};
-}
-
-static struct td_text metadata_name(const void *context, size_t i)
-{
-    const struct td_metadata *metadata = context;
-    return (struct td_text){.p = metadata[i].key, .len = strlen(metadata[i].key)};
-}
-
-/* {"a": {"b": x}, "a.b": y} has two tensors of one path, {1: x, "1": y} too. */
-static bool number_tensors(struct td_manifest *manifest, struct td_error *err)
-{
-    struct td_names names = {.count = manifest->tensor_count, .context = manifest->tensors, .get = tensor_name};
-    struct td_text *fresh;
-    if (!td_names_number_repeated(&names, &manifest->arena, &fresh, err))
-        return false;
-    for (size_t i = 0; fresh != NULL && i < names.count; i++) {
-        if (fresh[i].p == NULL)
-            continue;
-        manifest->tensors[i].name = fresh[i].p;
-        manifest->tensors[i].name_len = (uint32_t)fresh[i].len;
-    }
-    free(fresh);
-    return true;
-}
-
-static bool number_metadata(struct td_manifest *manifest, struct td_error *err)
-{
-    struct td_names names = {.count = manifest->metadata_count, .context = manifest->metadata, .get = metadata_name};
-    struct td_text *fresh;
-    if (!td_names_number_repeated(&names, &manifest->arena, &fresh, err))
-        return false;
-    for (size_t i = 0; fresh != NULL && i < names.count; i++)
-        if (fresh[i].p != NULL)
-            manifest->metadata[i].key = fresh[i].p;
-    free(fresh);
-    return true;
-}
-
-bool td_torch_finish(struct td_manifest *manifest, struct td_error *err)
-{
-    manifest->bare = manifest->bare && manifest->tensor_count == 1; /* without attributes that are tensors */
-    return number_metadata(manifest, err) && number_tensors(manifest, err) && td_manifest_finish(manifest, err);
 }
 
 static bool parse_records(const struct td_torch_records *records, enum extent extent, const struct td_limits *limits,

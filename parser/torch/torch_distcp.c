@@ -1,5 +1,6 @@
+#include "parser/torch/torch_distcp.h"
+
 #include "parser/torch/torch.h"
-#include "parser/torch/torch_dcp.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 #include "parser/torch/torch_legacy.h"
 
 #include "core/checked.h"
-#include "parser/names.h"
 #include "parser/pickle/pickle.h"
+#include "parser/torch/torch_finish.h"
 #include "parser/torch/torch_ids.h"
 #include "parser/torch/torch_walk.h"
 

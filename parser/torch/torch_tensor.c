@@ -190,8 +190,8 @@ static bool read_quantizer(struct td_torch_walker *w, size_t at, td_pickle_ref q
     if (!is_quantizer(p, quantizer))
         return tensor_refuse(w, tensor, quantizer, "its quantizer is none that torch can load");
     if (axis_ref == TD_PICKLE_NIL)
-        return td_torch_visit_part(w, td_pickle_item(p, quantizer, 1), "q_scale") &&
-               td_torch_visit_part(w, td_pickle_item(p, quantizer, 2), "q_zero_point");
+        return w->visit_part(w, td_pickle_item(p, quantizer, 1), "q_scale") &&
+               w->visit_part(w, td_pickle_item(p, quantizer, 2), "q_zero_point");
     if (!td_pickle_int(p, axis_ref, &axis) || axis < 0 || (uint64_t)axis >= tensor->rank)
         return tensor_refuse(w, tensor, axis_ref, "its quantisation axis is none of its dimensions");
     uint64_t length = tensor->shape[axis];
@@ -199,9 +199,9 @@ static bool read_quantizer(struct td_torch_walker *w, size_t at, td_pickle_ref q
         !is_as_long(p, td_pickle_item(p, quantizer, 2), length))
         return tensor_refuse(w, tensor, quantizer, "it has not one scale for each index of its axis");
     size_t before = w->manifest->tensor_count;
-    if (!td_torch_visit_part(w, td_pickle_item(p, quantizer, 1), "q_per_channel_scales") ||
-        !td_torch_visit_part(w, td_pickle_item(p, quantizer, 2), "q_per_channel_zero_points") ||
-        !td_torch_visit_part(w, axis_ref, "q_per_channel_axis"))
+    if (!w->visit_part(w, td_pickle_item(p, quantizer, 1), "q_per_channel_scales") ||
+        !w->visit_part(w, td_pickle_item(p, quantizer, 2), "q_per_channel_zero_points") ||
+        !w->visit_part(w, axis_ref, "q_per_channel_axis"))
         return false;
     tensor = &w->manifest->tensors[at];
     for (size_t i = before; i < w->manifest->tensor_count; i++) {
@@ -272,7 +272,7 @@ static bool read_parts(struct td_torch_walker *w, td_pickle_ref parts, uint32_t 
         return false;
     for (uint32_t i = 0; names[i] != NULL; i++) {
         size_t before = w->manifest->tensor_count;
-        if (!td_torch_visit_part(w, td_pickle_item(w->pickle, parts, first + i), names[i]))
+        if (!w->visit_part(w, td_pickle_item(w->pickle, parts, first + i), names[i]))
             return false;
         if (strcmp(names[i], "values") == 0 && w->manifest->tensor_count == before + 1)
             w->manifest->tensors[at].dtype = w->manifest->tensors[before].dtype;
@@ -346,13 +346,13 @@ static bool read_jagged(struct td_torch_walker *w, const struct td_torch_made *m
                 same_part(p, state, "_lengths", lengths);
     if (!same || td_pickle_grew_after(p, state, made->call))
         return tensor_refuse(w, &w->manifest->tensors[at], state, "its state has other parts than it was made of");
-    if (!td_torch_visit_part(w, values, "values"))
+    if (!w->visit_part(w, values, "values"))
         return false;
     if (w->manifest->tensor_count > at + 1)
         w->manifest->tensors[at].dtype = w->manifest->tensors[at + 1].dtype;
-    return td_torch_visit_part(w, offsets, "offsets") &&
-           (td_pickle_kind(p, lengths) == TD_PICKLE_NONE || td_torch_visit_part(w, lengths, "lengths")) &&
-           td_torch_visit_part(w, ragged, "ragged_idx");
+    return w->visit_part(w, offsets, "offsets") &&
+           (td_pickle_kind(p, lengths) == TD_PICKLE_NONE || w->visit_part(w, lengths, "lengths")) &&
+           w->visit_part(w, ragged, "ragged_idx");
 }
 
 /* ---- NumPy's ------------------------------------------------------------------------------------------- */

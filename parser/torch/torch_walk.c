@@ -6,6 +6,7 @@
 #include "parser/torch/torch_metadata.h"
 #include "parser/torch/torch_rebuild.h"
 #include "parser/torch/torch_tensor.h"
+#include "parser/torch/torch_walker.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,31 +55,6 @@ static bool check_memory(const struct td_torch_walker *w, td_pickle_ref at)
 
 /* ---- the manifest -------------------------------------------------------------------------------------- */
 
-/* The path as a name; NULL when out of memory. */
-static const char *copy_path(struct td_torch_walker *w)
-{
-    char *copy = td_arena_strndup(&w->manifest->arena, td_text_n(w->path.len > 0 ? w->path.data : "", w->path.len));
-    if (copy == NULL)
-        (void)td_error_no_memory(w->err);
-    return copy;
-}
-
-struct td_tensor *td_torch_add_tensor(struct td_torch_walker *w)
-{
-    struct td_manifest *manifest = w->manifest;
-    struct td_tensor *tensors = td_arena_grow(&manifest->arena, manifest->tensors, manifest->tensor_count,
-                                              &w->tensor_capacity, sizeof *tensors);
-    const char *name = tensors != NULL ? copy_path(w) : NULL;
-    if (name == NULL) {
-        (void)td_error_no_memory(w->err);
-        return NULL;
-    }
-    manifest->tensors = tensors;
-    struct td_tensor *tensor = &tensors[manifest->tensor_count++];
-    *tensor = (struct td_tensor){.name = name, .name_len = (uint32_t)w->path.len};
-    return tensor;
-}
-
 static bool push_metadata(struct td_torch_walker *w, const struct td_buffer *json)
 {
     struct td_manifest *manifest = w->manifest;
@@ -91,7 +67,7 @@ static bool push_metadata(struct td_torch_walker *w, const struct td_buffer *jso
     if (metadata == NULL || json->failed)
         return td_error_no_memory(w->err);
     manifest->metadata = metadata;
-    const char *key = copy_path(w);
+    const char *key = td_torch_copy_path(w);
     const char *value = td_arena_strndup(&manifest->arena, td_buffer_text(json));
     if (key == NULL || value == NULL)
         return td_error_no_memory(w->err);
@@ -329,7 +305,7 @@ static bool step(struct td_torch_walker *w)
     return path_add(w, key, index) && visit(w, part);
 }
 
-bool td_torch_visit_part(struct td_torch_walker *w, td_pickle_ref ref, const char *name)
+static bool visit_part(struct td_torch_walker *w, td_pickle_ref ref, const char *name)
 {
     size_t path_len = w->path.len;
     size_t depth = w->depth;
@@ -383,6 +359,7 @@ static struct td_torch_walker begin(struct td_pickle *pickle, const struct td_to
     struct td_torch_walker w = {.pickle = pickle,
                                 .places = places,
                                 .manifest = manifest,
+                                .visit_part = visit_part,
                                 .tensor_capacity = manifest->tensor_count,
                                 .metadata_capacity = manifest->metadata_count,
                                 .visits_left = visits_free + VISITS_PER_BYTE * bytes,

@@ -4,6 +4,7 @@
 #include "parser/torch/torch.h"
 
 #include "parser/torch/torch_dcp.h"
+#include "parser/torch/torch_distcp.h"
 #include "tests/fuzz/fuzz_manifest.h"
 
 enum { RECORD_BYTES = 96, MEMORY_SMALL = 120000 };

@@ -8,7 +8,7 @@
 #include "parser/safetensors.h"
 #include "parser/torch/pt2.h"
 #include "parser/torch/torch.h"
-#include "parser/torch/torch_dcp.h"
+#include "parser/torch/torch_distcp.h"
 #include "tests/unit/format_fixture.h"
 
 static void extension_decides(void **state)

@@ -2,7 +2,7 @@
  * each; a test changes a field at the place that the HDF5 File Format Specification (version 3) gives it, and makes the
  * checksum right again, so that nothing but the reader's own checks is in the way. */
 #include "parser/hdf5/hdf5.h"
-#include "parser/hdf5/hdf5_chunked.h"
+#include "parser/hdf5/hdf5_chunk_list.h"
 #include "storage/decoded.h"
 
 #include "tests/unit/format_fixture.h"

@@ -1,5 +1,6 @@
 #include "parser/torch/torch_dcp.h"
 
+#include "parser/torch/torch_distcp.h"
 #include "tests/unit/torch_fixture.h"
 #include "tests/unit/work.h"
 

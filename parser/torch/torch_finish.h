@@ -1,0 +1,13 @@
+/* The last step of every reader of torch.save's files. Only for parser/torch. */
+#ifndef TD_PARSER_TORCH_FINISH_H
+#define TD_PARSER_TORCH_FINISH_H
+
+#include "parser/manifest.h"
+
+#include <stdbool.h>
+
+/* Makes the names of tensors and the keys of metadata unique, by numbers behind repeated ones ("a.b#2"), and finishes
+ * the manifest. */
+bool td_torch_finish(struct td_manifest *manifest, struct td_error *err);
+
+#endif
