@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-/* The clock by which file systems stamp moves on at least this often: CONFIG_HZ is 100 or more. With a margin. */
+/* The longest tick of the clock that file systems stamp with, with a margin: CONFIG_HZ is 100 or more. */
 static const int64_t clock_tick_ns = 40000000;
 static const int64_t second_ns = 1000000000;
 
@@ -24,8 +24,9 @@ static enum td_rest look_for_writers(int fd, int lease_signal)
     return TD_REST_UNKNOWN;
 }
 
-/* Whether a change from wall_ns on leaves another change time. One without fractions of a second may come from a file
- * system that has none; one in the future, from a clock that was set back. */
+/* Returns TD_REST_YES when every change from wall_ns on gives the file another change time. A change time without
+ * fractions of a second may come from a file system that stores none, and one in the future from a clock that was set
+ * back: both are TD_REST_UNKNOWN. */
 static enum td_rest judge_change_time(int64_t ctime_ns, int64_t wall_ns, uint64_t *wait_ns)
 {
     int64_t age_ns;
@@ -48,7 +49,7 @@ enum td_rest td_file_at_rest(const struct td_root *root, const char *path, const
         return TD_REST_UNKNOWN;
     if (!td_root_open_file(root, path, &fd, &now, &ignored))
         return ignored.code == TD_NOT_FOUND ? TD_REST_WRITTEN : TD_REST_UNKNOWN;
-    struct td_wall wall = td_wall_now(); /* before the look that finds it unchanged */
+    struct td_wall wall = td_wall_now(); /* read before fstat finds the file unchanged */
     enum td_rest rest = look_for_writers(fd, lease_signal);
     bool same = fstat(fd, &st) == 0;
     if (same)

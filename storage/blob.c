@@ -72,8 +72,9 @@ static bool heap_read(struct td_blob *blob, uint64_t off, void *out, size_t len,
 
 static const struct td_blob_class heap_class = {.destroy = heap_destroy, .read = heap_read};
 
+/* A heap blob whose bytes were taken from a budget. */
 struct budgeted {
-    struct td_blob blob; /* first: a blob is its own */
+    struct td_blob blob; /* first, so that a pointer to one is a pointer to the other */
     struct td_budget *budget;
 };
 

@@ -1,3 +1,6 @@
+/* A body is a list of extents, and an extent is `count` runs of `len` bytes at equal distances. The functions below
+ * avoid work per run, since an extent may have millions of runs: a cut makes at most three extents of one (a partial
+ * first run, whole runs, a partial last run), and reads gather whole runs in one call. */
 #include "storage/body.h"
 
 #include "core/array.h"
@@ -57,7 +60,7 @@ bool td_body_append_heap(struct td_body *body, char *data, size_t len, struct td
     return ok;
 }
 
-/* Appends the part [from, from+len) of one extent: a partial first run, whole runs, a partial last run. */
+/* Appends the part [from, from+len) of one extent. */
 static bool cut_extent(const struct td_extent *extent, uint64_t from, uint64_t len, struct td_body *out,
                        struct td_error *err)
 {
@@ -119,7 +122,7 @@ void td_body_next(const struct td_body *body, struct td_body_cursor *cursor, uin
     cursor->extent++;
 }
 
-/* How many whole runs of the extent at the cursor fit into len bytes; 0 within a run. */
+/* Returns how many whole runs at the cursor, of one extent, fit into len bytes. Returns 0 within a run. */
 static uint64_t whole_runs(const struct td_body *body, const struct td_body_cursor *cursor, size_t len)
 {
     if (cursor->extent >= body->extent_count || cursor->within > 0)
@@ -129,7 +132,8 @@ static uint64_t whole_runs(const struct td_body *body, const struct td_body_curs
     return len / extent->len < left ? len / extent->len : left;
 }
 
-/* Copies that many runs at once: what guards a copy is then paid once for all of them. */
+/* Copies that many runs in one call, so that the fault guard is set up once for all of them. Sets *taken to the
+ * bytes. */
 static bool read_runs(const struct td_body *body, struct td_body_cursor *cursor, uint64_t runs, void *out,
                       size_t *taken, struct td_error *err)
 {
@@ -144,7 +148,7 @@ static bool read_runs(const struct td_body *body, struct td_body_cursor *cursor,
     return td_blob_gather(extent->blob, off, extent->len, runs, extent->stride, out, err);
 }
 
-/* Copies what is left of one run, or as much as there is room for. */
+/* Copies the rest of one run, but at most *taken bytes. Sets *taken to the bytes that were copied. */
 static bool read_piece(const struct td_body *body, struct td_body_cursor *cursor, void *out, size_t *taken,
                        struct td_error *err)
 {
@@ -173,7 +177,8 @@ bool td_body_read(const struct td_body *body, struct td_body_cursor *cursor, voi
     return true;
 }
 
-/* A multipart answer alternates one file with text, and neighbours are often the same file: no need to ask twice. */
+/* Returns whether the blob of extent i is that of one of the two extents before it, so that it need not be asked again.
+ * A multipart answer alternates one file with text. */
 static bool asked_before(const struct td_body *body, size_t i)
 {
     const struct td_blob *blob = body->extents[i].blob;
@@ -216,10 +221,10 @@ bool td_body_is_cached(const struct td_body *body)
     return true;
 }
 
-/* The extent's first len bytes; what was read counts, up to len. */
+/* Prefetches the extent's first len bytes. Returns how many bytes were read, gaps included, at most len. */
 static uint64_t prefetch_extent(const struct td_extent *extent, uint64_t len)
 {
-    enum { GAP_BYTES = 64 * 1024 }; /* so little between two runs is read too: one request instead of many */
+    enum { GAP_BYTES = 64 * 1024 }; /* gaps up to this are read too: one request instead of many */
     uint64_t done = 0;
     bool dense = extent->stride <= extent->len || extent->stride - extent->len <= GAP_BYTES;
     uint64_t piece = dense ? extent->stride * (extent->count - 1) + extent->len : extent->len;

@@ -5,9 +5,10 @@
 #include <libdeflate.h>
 #include <string.h>
 
+/* The checksum's size; the length of a chunk that a compressing filter has made. */
 enum { FLETCHER_BYTES = 4, UNKNOWN_LEN = 0 };
 
-/* A chunk while its filters are undone. */
+/* A chunk whose filters are being undone. */
 struct stage {
     uint8_t *bytes; /* owned */
     size_t len;
@@ -19,7 +20,7 @@ static bool damaged(const struct stage *s, const char *how)
     return td_error_set(s->err, TD_FAILED_PRECONDITION, "a chunk is damaged: %s", how);
 }
 
-/* Takes the place of the bytes. */
+/* Replaces the bytes, and frees the old ones. */
 static void replace(struct stage *s, uint8_t *bytes, size_t len)
 {
     free(s->bytes);
@@ -27,9 +28,9 @@ static void replace(struct stage *s, uint8_t *bytes, size_t len)
     s->len = len;
 }
 
-/* All of the stream is in memory and its size is known, so libdeflate, which is faster than zlib, unpacks it in one go.
- * It takes a zlib stream of exactly out_len bytes whose Adler-32 is right; what follows it is of no account, as in
- * libhdf5. */
+/* Inflates a zlib stream by libdeflate, which is faster than zlib and fits because the whole stream is in memory and
+ * its size is known. The stream must inflate to exactly out_len bytes with the right Adler-32. Bytes behind the stream
+ * are ignored, as in libhdf5. */
 static bool undo_deflate(struct stage *s, size_t out_len)
 {
     size_t taken;
@@ -51,7 +52,8 @@ static bool undo_deflate(struct stage *s, size_t out_len)
     return true;
 }
 
-/* A literal run of the next len bytes, or a copy of len bytes from `back` bytes ago. False: outside. */
+/* The two commands of lzf: lzf_literal copies the next len bytes of the input, lzf_copy repeats len bytes from `back`
+ * bytes ago. Both return false when that is outside the input or the output. */
 static bool lzf_literal(const uint8_t *in, size_t in_len, size_t *at, uint8_t *out, size_t out_len, size_t *done,
                         size_t len)
 {
@@ -67,7 +69,7 @@ static bool lzf_copy(uint8_t *out, size_t out_len, size_t *done, size_t back, si
 {
     if (back > *done || len > out_len - *done)
         return false;
-    for (size_t i = 0; i < len; i++, ++*done) /* may overlap itself: byte by byte */
+    for (size_t i = 0; i < len; i++, ++*done) /* the areas may overlap, so byte by byte */
         // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): it lies before *done, so it was written
         out[*done] = out[*done - back];
     return true;
@@ -112,7 +114,8 @@ static bool undo_lzf(struct stage *s, size_t out_len)
     return true;
 }
 
-/* First all first bytes of the elements, then all second ones; what is left over at the end stays there. */
+/* Undoes shuffle: the filter stores all first bytes of the elements, then all second bytes, and so on. Bytes behind the
+ * last whole element stay at the end. */
 static bool undo_shuffle(struct stage *s, uint32_t elem_bytes)
 {
     size_t elems = elem_bytes > 1 ? s->len / elem_bytes : 0;
@@ -133,15 +136,16 @@ static bool undo_shuffle(struct stage *s, uint32_t elem_bytes)
     return true;
 }
 
+/* Adds the carries of a 16-bit sum to the sum. */
 static uint32_t fold(uint32_t sum)
 {
     return (sum & 0xFFFF) + (sum >> 16);
 }
 
-/* Fletcher's checksum of 16-bit words, the first byte of each the higher; an odd byte at the end is a high one. */
+/* Returns Fletcher's checksum of the big-endian 16-bit words; an odd byte at the end is the high byte of a word. */
 static uint32_t fletcher32(const uint8_t *p, size_t len)
 {
-    enum { WORDS_AT_ONCE = 360 }; /* so many cannot overflow */
+    enum { WORDS_AT_ONCE = 360 }; /* sums of this many cannot overflow */
     uint32_t a = 0;
     uint32_t b = 0;
     for (size_t words = len / 2; words > 0;) {
@@ -163,7 +167,8 @@ static uint32_t fletcher32(const uint8_t *p, size_t len)
     return fold(b) << 16 | fold(a);
 }
 
-/* libhdf5 before 1.6.3 stored the bytes of both halves the other way round on some hosts, and reads these still. */
+/* Checks the checksum and removes it. Accepts it with the bytes of both halves reversed, too, as libhdf5 does: before
+ * 1.6.3 it wrote that on some hosts. */
 static bool undo_fletcher32(struct stage *s)
 {
     if (s->len < FLETCHER_BYTES)
@@ -182,7 +187,8 @@ static bool undo_fletcher32(struct stage *s)
     return true;
 }
 
-/* What filter i gets of the chunk when it is written; UNKNOWN_LEN behind one that compresses. */
+/* Returns the number of bytes that filter i was given when the chunk was written, or UNKNOWN_LEN when a filter before
+ * it compresses. */
 static size_t len_before(const struct td_coding_grid *grid, uint32_t skipped, uint32_t i, size_t chunk_bytes)
 {
     size_t len = chunk_bytes;

@@ -1,3 +1,13 @@
+/* Three parts: layouts, composed blobs that read by them, and td_body_resolve, which replaces composed blobs in a body
+ * by their sources.
+ *
+ * A layout has three arrays: blocks, the runs of all blocks, and `ends` (where each block ends in the virtual file), by
+ * which a binary search finds the block of a byte. Within a block arithmetic finds the round, and a walk over the
+ * block's runs finds the run. td_layout_append simplifies each block and joins it with the one before, so that a
+ * checkpoint of many small tensors in a row becomes few blocks.
+ *
+ * Hard: everything is checked for overflow once, in run_check, so readers may multiply freely. A source is opened at
+ * most once while several threads read: `opening` serialises that, and readers load its blob atomically. */
 #include "storage/composed.h"
 
 #include "core/array.h"
@@ -72,7 +82,8 @@ static bool reserve_block(struct td_layout *layout, struct td_error *err)
            td_array_reserve(&layout->ends, &layout->end_capacity, wanted, sizeof *layout->ends, layout->budget, err);
 }
 
-/* Gives back what the array has room for beyond `count` items, unless there is nowhere to move them to. */
+/* Gives back the room behind `count` items of an array. Returns the array, as it was when realloc fails or count is
+ * 0. */
 static void *fit(struct td_layout *layout, void *items, size_t count, size_t *capacity, size_t size)
 {
     void *fitted = count == 0 ? NULL : realloc(items, count * size);
@@ -90,7 +101,7 @@ void td_layout_fit(struct td_layout *layout)
     layout->ends = fit(layout, layout->ends, layout->block_count, &layout->end_capacity, sizeof *layout->ends);
 }
 
-/* Pieces that touch become one; what says nothing becomes 0. */
+/* Joins pieces that touch into one, and sets the members that then have no meaning to 0. */
 static void run_simplify(struct td_run *run, uint64_t rounds)
 {
     bool zeros = run->source == TD_RUN_ZEROS;
@@ -106,7 +117,8 @@ static void run_simplify(struct td_run *run, uint64_t rounds)
         run->step = 0;
 }
 
-/* Whether nothing in the run overflows, whatever its form; its bytes in one round. */
+/* Returns whether no offset or size of the run overflows, in any of its forms. Sets *bytes to its bytes in one
+ * round. */
 static bool run_check(const struct td_run *run, uint64_t rounds, uint64_t *bytes)
 {
     uint64_t pieces;
@@ -119,7 +131,7 @@ static bool run_check(const struct td_run *run, uint64_t rounds, uint64_t *bytes
             td_add_u64(run->off, pieces, &end) && td_add_u64(end, steps, &end) && td_add_u64(end, run->len, &end));
 }
 
-/* One round instead of several, where the rounds of a block of one run are a progression too. */
+/* Turns the rounds of a block of one run into pieces of one round, where all pieces then lie at equal distances. */
 static void fold_rounds(struct td_run *run, uint64_t *rounds)
 {
     if (run->source == TD_RUN_ZEROS) {
@@ -136,12 +148,14 @@ static void fold_rounds(struct td_run *run, uint64_t *rounds)
     run_simplify(run, 1);
 }
 
+/* Returns whether the block is one contiguous piece. */
 static bool is_piece(const struct td_block *block, const struct td_run *run)
 {
     return block->rounds == 1 && block->run_count == 1 && run->count == 1;
 }
 
-/* Makes the last block longer, if the new one just goes on. */
+/* Extends the last block by the new one, where both are one piece and the new one continues the last. Returns whether
+ * it did. */
 static bool join_last(struct td_layout *layout, const struct td_block *block)
 {
     if (layout->block_count == 0)
@@ -197,9 +211,9 @@ too_large:
     return td_error_set(err, TD_INVALID_ARGUMENT, "a virtual file would have more than 2^64-1 bytes");
 }
 
-/* A source once it was opened. */
+/* A source of a composed blob. */
 struct opened {
-    _Atomic(struct td_blob *) blob; /* NULL: not yet. Set after base */
+    _Atomic(struct td_blob *) blob; /* NULL: not opened yet. Set after base */
     uint64_t base;
 };
 
@@ -207,8 +221,8 @@ struct composed {
     struct td_blob blob;
     struct td_layout *layout;
     struct td_source_opener opener;
-    pthread_mutex_t opening;
-    struct opened sources[]; /* layout->source_count */
+    pthread_mutex_t opening; /* held while a source is opened */
+    struct opened sources[]; /* layout->source_count of them */
 };
 
 static struct composed *composed_of(struct td_blob *blob)
@@ -221,7 +235,7 @@ static size_t composed_own_bytes(const struct td_layout *layout)
     return sizeof(struct composed) + layout->source_count * sizeof(struct opened);
 }
 
-/* What it holds of the budget: a window too. */
+/* Returns what the blob takes from the budget: its own memory and the sender's window. */
 static size_t composed_held_bytes(const struct td_layout *layout)
 {
     uint64_t all = layout->total_bytes;
@@ -244,7 +258,7 @@ static void composed_destroy(struct td_blob *blob)
 static bool composed_unchanged(struct td_blob *blob)
 {
     struct composed *c = composed_of(blob);
-    const struct td_blob *asked = NULL; /* neighbours are mostly of one file */
+    const struct td_blob *asked = NULL; /* neighbouring sources are mostly one file */
     for (uint32_t i = 0; i < c->layout->source_count; i++) {
         struct td_blob *source = atomic_load_explicit(&c->sources[i].blob, memory_order_acquire);
         if (source == NULL || source == asked)
@@ -256,7 +270,7 @@ static bool composed_unchanged(struct td_blob *blob)
     return true;
 }
 
-/* The source's blob, borrowed. */
+/* Sets *blob (borrowed) and *base to those of a source; opens it first if need be. */
 static bool open_source(struct composed *c, uint32_t number, struct td_blob **blob, uint64_t *base,
                         struct td_error *err)
 {
@@ -276,7 +290,7 @@ static bool open_source(struct composed *c, uint32_t number, struct td_blob **bl
     return true;
 }
 
-/* A run of one round as an extent that borrows its blob. */
+/* Sets *extent to the run's pieces in one round. The extent borrows its blob. */
 static bool run_extent(struct composed *c, const struct td_run *run, uint64_t round, struct td_extent *extent,
                        struct td_error *err)
 {
@@ -307,7 +321,7 @@ static bool read_run(struct composed *c, const struct td_run *run, uint64_t roun
     return td_body_read(&body, &cursor, out, len, err);
 }
 
-/* Bytes [from, from+len) of a round. */
+/* Copies bytes [from, from+len) of one round to out. */
 static bool read_round(struct composed *c, const struct td_block *block, uint64_t round, uint64_t from, uint8_t *out,
                        size_t len, struct td_error *err)
 {
@@ -327,7 +341,7 @@ static bool read_round(struct composed *c, const struct td_block *block, uint64_
     return true;
 }
 
-/* The block that this byte is in. */
+/* Returns the index of the block that the byte at off is in. */
 static size_t find_block(const struct td_layout *layout, uint64_t off)
 {
     size_t low = 0;
@@ -426,11 +440,11 @@ static bool is_composed(const struct td_extent *extent)
 /* A body that is being resolved. */
 struct resolver {
     struct td_body out;
-    struct td_blob *zeros; /* made when it is first needed */
-    size_t blocks;         /* that have become extents */
+    struct td_blob *zeros; /* NULL until it is needed */
+    size_t blocks;         /* counted against TD_RESOLVE_BLOCKS */
 };
 
-/* However many zeros: runs over the same few. */
+/* Appends len zeros: runs over one blob of ZEROS_BYTES zeros. */
 static bool append_zeros(struct resolver *resolver, uint64_t len, struct td_error *err)
 {
     enum { ZEROS_BYTES = 64 * 1024 };
@@ -445,7 +459,7 @@ static bool append_zeros(struct resolver *resolver, uint64_t len, struct td_erro
            td_body_append(&resolver->out, resolver->zeros, 0, len % ZEROS_BYTES, err);
 }
 
-/* Bytes [off, off+len) of the blob, all of one block. */
+/* Appends bytes [off, off+len) of the composed blob, all of which are in block i. */
 static bool resolve_block(struct resolver *resolver, struct composed *c, size_t i, uint64_t off, uint64_t len,
                           struct td_error *err)
 {
@@ -485,7 +499,7 @@ static bool resolve_extent(struct resolver *resolver, const struct td_extent *ex
     return true;
 }
 
-/* Single runs of one blob that touch become one. */
+/* Joins extents of one run that touch and are of the same blob. */
 static void join_neighbours(struct td_body *body)
 {
     size_t kept = 0;

@@ -1,3 +1,11 @@
+/* A hash table of parts, with two lists of those that nobody uses (plain and costly), each in the order of last use. A
+ * part is in the table from the moment that a thread begins to make it, so that other threads find it and wait on
+ * `made`. A thread that finds no room, or no maker's place, waits on `room`.
+ *
+ * Hard: making runs without the lock. The maker's reservation (need_bytes) counts as used meanwhile, and shrinks to the
+ * bytes that are kept. A part whose making failed leaves the table while others still wait for it: the last of them
+ * frees it (TD_DECODE_GONE). Every wait ends by its time limit, or when the waiter's cancel is asked; the latter is
+ * looked at every LOOK_MS without the lock, because the callback takes time. */
 #include "storage/decode_cache.h"
 
 #include "core/clock.h"
@@ -79,7 +87,7 @@ static void idle_remove(struct td_decode_cache *cache, struct td_decoded_part *p
     part->newer = part->older = NULL;
 }
 
-/* There is one. */
+/* Removes and returns the least recently used part of a list that is not empty. */
 static struct td_decoded_part *idle_take_oldest(struct td_decode_idle *idle)
 {
     struct td_decoded_part *part = idle->oldest;
@@ -113,6 +121,7 @@ static void table_add(struct td_decode_cache *cache, struct td_decoded_part *par
     *slot = part;
 }
 
+/* Counts a user of the part, and a hit for a part with bytes of a tensor. */
 static void use(struct td_decode_cache *cache, struct td_decoded_part *part)
 {
     cache->hits += part->key.part < TD_DECODE_CHECKED;
@@ -120,7 +129,7 @@ static void use(struct td_decode_cache *cache, struct td_decoded_part *part)
         idle_remove(cache, part);
 }
 
-/* Counts the part as taking so many bytes, and no longer what it took before. */
+/* Sets the number of bytes that the part takes of the cache's memory. */
 static void hold(struct td_decode_cache *cache, struct td_decoded_part *part, size_t bytes)
 {
     cache->used_bytes = cache->used_bytes - part->held_bytes + bytes;
@@ -129,7 +138,7 @@ static void hold(struct td_decode_cache *cache, struct td_decoded_part *part, si
     part->held_bytes = bytes;
 }
 
-/* Takes the part out of the table and frees it, the part itself when nobody waits for it any more. */
+/* Removes the part from the table and frees its data. Frees the part itself unless threads still wait for it. */
 static void let_go(struct td_decode_cache *cache, struct td_decoded_part *part)
 {
     table_remove(cache, part);
@@ -142,8 +151,9 @@ static void let_go(struct td_decode_cache *cache, struct td_decoded_part *part)
         free(part);
 }
 
-/* Returns the list whose oldest part goes first; NULL: none can go. Costly parts stay longer, up to half of the memory:
- * other parts are made from them. */
+/* Returns the list whose oldest part is to be dropped next, or NULL when there is none. Plain parts are dropped before
+ * costly ones, from which they are made, unless costly parts take more than half of the memory. spare_costly: never
+ * returns the costly list. */
 static struct td_decode_idle *least_wanted(struct td_decode_cache *cache, bool spare_costly)
 {
     struct td_decode_idle *idle = cache->idle.oldest != NULL ? &cache->idle : NULL;
@@ -152,7 +162,7 @@ static struct td_decode_idle *least_wanted(struct td_decode_cache *cache, bool s
     return idle == NULL || cache->costly_bytes > cache->max_bytes / 2 ? &cache->costly_idle : idle;
 }
 
-/* Makes room for so many bytes, letting go of what was used longest ago. */
+/* Drops parts until `bytes` are free. Returns whether they are. */
 static bool make_room(struct td_decode_cache *cache, size_t bytes, bool spare_costly)
 {
     struct td_decode_idle *idle;
@@ -165,14 +175,15 @@ static bool make_room(struct td_decode_cache *cache, size_t bytes, bool spare_co
 
 /* ---- waiting ------------------------------------------------------------------------------------------- */
 
-enum { LOOK_MS = 100 }; /* so often who waits looks whether he is still wanted */
+enum { LOOK_MS = 100 }; /* how often a waiter asks its cancel */
 
 #define NS_PER_MS UINT64_C(1000000)
 
+/* The limits of one thread's waits for one part. */
 struct wait {
     const struct td_cancel *cancel;
     uint64_t made_until_ns, room_until_ns;
-    uint64_t look_ns; /* then whether cancel asks */
+    uint64_t look_ns; /* when cancel is asked next */
 };
 
 static struct wait wait_begin(const struct td_decode_cache *cache, const struct td_cancel *cancel)
@@ -184,7 +195,8 @@ static struct wait wait_begin(const struct td_decode_cache *cache, const struct 
                          .look_ns = now_ns + LOOK_MS * NS_PER_MS};
 }
 
-/* Waits a little; the lock is let go of meanwhile. */
+/* Waits for the condition until the next look at most, without the lock meanwhile, or asks cancel. Errors:
+ * TD_RESOURCE_EXHAUSTED, with the words of `late` once until_ns has passed, or when the request is cancelled. */
 static bool wait_some(struct td_decode_cache *cache, pthread_cond_t *condition, uint64_t until_ns, struct wait *wait,
                       const char *late, struct td_error *err)
 {
@@ -204,8 +216,8 @@ static bool wait_some(struct td_decode_cache *cache, pthread_cond_t *condition, 
     return !cancelled || td_error_set(err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
 }
 
-/* Waits for the maker of a part; it wakes us when it is done or has failed. What failed for a reason that passes can be
- * tried again. */
+/* Waits until the part's maker is done. Returns true when the caller may look for the part again: it was made, or its
+ * making failed for a reason that may pass (TD_RESOURCE_EXHAUSTED). */
 static bool wait_for_part(struct td_decode_cache *cache, struct td_decoded_part *part, struct wait *wait,
                           struct td_error *err)
 {
@@ -235,7 +247,7 @@ static bool wait_for_room(struct td_decode_cache *cache, bool has_place, struct 
     return ok;
 }
 
-/* Tells what is known of damage; what was told lately is kept longest. */
+/* Reports the damage of a part as an error, and marks the part as used last. Returns false. */
 static bool tell_damage(struct td_decode_cache *cache, struct td_decoded_part *part, struct td_error *err)
 {
     idle_remove(cache, part);
@@ -243,7 +255,8 @@ static bool tell_damage(struct td_decode_cache *cache, struct td_decoded_part *p
     return td_error_copy(err, &part->error);
 }
 
-/* Finds the part (*out, in use), or puts `fresh` into the table, to be made: then *out is NULL. */
+/* Sets *out to the part, counted as used; or enters `fresh` in the table, for the caller to make, and sets *out to
+ * NULL. Waits where it must. */
 static bool find_or_begin(struct td_decode_cache *cache, const struct td_decode_job *job, struct td_decoded_part *fresh,
                           struct td_decoded_part **out, struct td_error *err)
 {
@@ -279,7 +292,7 @@ static bool find_or_begin(struct td_decode_cache *cache, const struct td_decode_
 
 /* ---- the interface ------------------------------------------------------------------------------------- */
 
-/* The job is done; err: why it failed. Then nobody uses the part. */
+/* Ends the making of a part: keeps it, or its damage, or removes it. `err` says why the job failed. */
 static void end_making(struct td_decode_cache *cache, const struct td_decode_job *job, struct td_decoded_part *part,
                        bool made, size_t kept_bytes, const struct td_error *err)
 {
@@ -312,10 +325,10 @@ bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_j
     *out = td_decode_cache_find(cache, &job->key);
     if (*out != NULL)
         return true;
-    if (td_cancel_is_asked(job->cancel)) /* one answer may need any number of parts */
+    if (td_cancel_is_asked(job->cancel)) /* an answer may need many parts, so ask before each */
         return td_error_set(err, TD_RESOURCE_EXHAUSTED, "nobody waits for the answer any more");
     if (job->need_bytes > cache->max_bytes ||
-        cache->max_bytes - job->need_bytes < TD_DECODE_PART_BYTES) /* waiting would not help */
+        cache->max_bytes - job->need_bytes < TD_DECODE_PART_BYTES) /* no wait would help */
         return td_error_set(err, TD_FAILED_PRECONDITION,
                             "to unpack a part of it takes %zu bytes of memory, more than the limit of %zu",
                             job->need_bytes, cache->max_bytes);
@@ -405,7 +418,7 @@ void td_decode_cache_release(struct td_decode_cache *cache, struct td_decoded_pa
     if (--part->users == 0) {
         idle_add(cache, part);
         if (cache->room_waiters > 0)
-            pthread_cond_broadcast(&cache->room); /* who waits for memory may let go of the part */
+            pthread_cond_broadcast(&cache->room); /* a thread that waits for memory may drop this part */
     }
     pthread_mutex_unlock(&cache->lock);
 }

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+/* A decoded blob. */
 struct decoded {
     struct td_blob blob;
     struct td_decoding decoding;
@@ -53,7 +54,7 @@ static bool decoded_read(struct td_blob *blob, uint64_t off, void *out, size_t l
     return ok || report_named(d, &own, err);
 }
 
-/* Returns whether the stream is not known to be damaged; unpacks nothing. */
+/* Fails when the stream is known to be damaged. Unpacks nothing. */
 static bool check_known(const struct decoded *d, struct td_error *err)
 {
     struct td_error own = TD_ERROR_INIT;

@@ -1,5 +1,6 @@
-/* Arrays in chunks. A range of the array is a sequence of rows, each of which crosses the chunks of one row of chunks.
- * Rows that cross the same chunks are copied together, so that each chunk is looked up once for all of them. */
+/* Arrays in chunks. A range of the array is a sequence of rows (the last dimension), and each row crosses a row of
+ * chunks. Rows that cross the same chunks are copied together, so that each chunk is looked up and unpacked once for
+ * all of them. A chunk without filters is read from the file directly, without the cache. */
 #include "storage/decoded_chunks.h"
 
 #include "storage/chunk_filter.h"
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The grid with trailing dimensions that no chunk divides folded into the element. */
+/* The grid's array. Trailing dimensions that no chunk divides are folded into the element, which then is a unit. */
 struct array {
     uint32_t rank; /* at least 1 */
     uint64_t unit_bytes;
@@ -17,15 +18,15 @@ struct array {
 
 /* Rows of a range that cross the same chunks. */
 struct rows {
-    uint64_t first_chunk; /* the number of the one that the first column is in */
-    uint64_t off;         /* of the first row in each chunk */
+    uint64_t first_chunk; /* the number of the chunk at the first column */
+    uint64_t off;         /* of the first row within each chunk, in bytes */
     uint64_t count;       /* at least 1 */
 };
 
-/* Where a piece of the array goes. */
+/* Where a piece of the array is written. */
 struct target {
     uint8_t *out;
-    uint64_t pitch; /* from one row to the next */
+    uint64_t pitch; /* bytes from one row to the next */
 };
 
 static void array_init(struct array *a, const struct td_coding_grid *grid)
@@ -35,7 +36,7 @@ static void array_init(struct array *a, const struct td_coding_grid *grid)
     for (uint32_t i = 0; i < grid->rank; i++) {
         a->shape[i] = grid->shape[i];
         a->chunk_shape[i] = grid->chunk_shape[i];
-        a->chunk_bytes *= grid->chunk_shape[i]; /* the parser has checked that it fits */
+        a->chunk_bytes *= grid->chunk_shape[i]; /* the parser has checked for overflow */
     }
     while (a->rank > 1 && a->shape[a->rank - 1] == a->chunk_shape[a->rank - 1])
         a->unit_bytes *= a->shape[--a->rank];
@@ -46,7 +47,7 @@ static uint64_t chunks_along(const struct array *a, uint32_t dim)
     return (a->shape[dim] - 1) / a->chunk_shape[dim] + 1;
 }
 
-/* The row with this number, and those behind it that lie in the same chunks. */
+/* Returns the row with this number and the rows behind it that lie in the same chunks. */
 static struct rows find_rows(const struct array *a, uint64_t row)
 {
     struct rows rows = {.count = 1};
@@ -68,6 +69,7 @@ static struct rows find_rows(const struct array *a, uint64_t row)
     return rows;
 }
 
+/* Returns the chunk with this number, or NULL when it is not stored. */
 static const struct td_coding_chunk *find_chunk(const struct td_coding_grid *grid, uint64_t number)
 {
     size_t low = 0;
@@ -90,6 +92,7 @@ struct job {
     size_t chunk_bytes;
 };
 
+/* Reads and unpacks a chunk: a td_decode_maker. */
 static bool make_chunk(void *context, struct td_decoded_part *out, size_t *kept_bytes, struct td_error *err)
 {
     const struct job *job = context;
@@ -110,12 +113,14 @@ static bool make_chunk(void *context, struct td_decoded_part *out, size_t *kept_
     return true;
 }
 
+/* Returns whether the chunk was stored without filters. */
 static bool is_plain(const struct td_coding_grid *grid, const struct td_coding_chunk *chunk)
 {
     uint32_t all = (UINT32_C(1) << grid->filter_count) - 1;
     return (chunk->skipped_filters & all) == all;
 }
 
+/* Writes the fill value to `rows` rows of len bytes. first_byte is the place of their first byte in the chunk. */
 static void fill_rows(const struct td_coding_grid *grid, const struct target *to, uint64_t rows, uint64_t len,
                       uint64_t first_byte)
 {
@@ -133,7 +138,7 @@ static void fill_rows(const struct td_coding_grid *grid, const struct target *to
     }
 }
 
-/* The rows of one chunk: `rows` of them, row_bytes from one to the next, len bytes from byte off of it on. */
+/* Copies `rows` rows of the chunk with this number: len bytes each, the first at byte off of the chunk. */
 static bool copy_chunk(const struct td_decoding *d, const struct array *a, uint64_t number, uint64_t off, uint64_t rows,
                        uint64_t len, const struct target *to, struct td_error *err)
 {
@@ -158,7 +163,7 @@ static bool copy_chunk(const struct td_decoding *d, const struct array *a, uint6
     struct td_decoded_part *part;
     if (!td_decoding_get(d, number, &making, &part, err))
         return false;
-    bool sound = part->len == job.chunk_bytes; /* the caller's rows lie within a chunk of this coding */
+    bool sound = part->len == job.chunk_bytes; /* the rows were computed for a chunk of this size */
     for (uint64_t i = 0; sound && i < rows; i++, off += row_bytes, out += to->pitch)
         memcpy(out, (const uint8_t *)part->data + off, (size_t)len);
     td_decode_cache_release(d->cache, part);
@@ -167,7 +172,7 @@ static bool copy_chunk(const struct td_decoding *d, const struct array *a, uint6
 
 /* ---- ranges -------------------------------------------------------------------------------------------- */
 
-/* Bytes [begin, end) of each of these rows, chunk by chunk. */
+/* Copies bytes [begin, end) of each of these rows to out, chunk by chunk. */
 static bool copy_rows(const struct td_decoding *d, const struct array *a, const struct rows *rows, uint64_t begin,
                       uint64_t end, uint8_t *out, struct td_error *err)
 {

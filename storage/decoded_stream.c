@@ -1,10 +1,15 @@
-/* Deflated streams. Inflating is the only way to get anywhere in one; so it is done once from end to end, which also
- * tells whether the size and the CRC are right. What was inflated is offered to the cache, part by part. On the way
- * zlib's state is copied at the beginning of each part; afterwards any part is inflated by itself, from its state on.
+/* Deflate streams. The only way to a byte of a stream is to inflate everything before it. So the stream is inflated
+ * once from end to end, which also checks the size and the CRC, and its parts are offered to the cache. Meanwhile
+ * zlib's state is copied at the beginning of each part (the index); afterwards any part can be inflated alone, from its
+ * state on.
  *
- * A stream that fits into a share of the cache is inflated in one go by libdeflate at first, in half of zlib's time.
- * That leaves no states: zlib goes through it when the first part of it was let go of. zlib has the last word on
- * damage, too. */
+ * A stream that fits into a share of the cache is first inflated in one go by libdeflate, in half of zlib's time. That
+ * leaves no states, so zlib inflates the stream again when the cache has dropped a part. zlib also decides about
+ * damage.
+ *
+ * Hard: whoever makes a part holds memory of the cache already and must not wait for more. So the index is made before
+ * the part, and only looked up while the part is made; when it was dropped in between, both are tried again
+ * (get_part). */
 #include "storage/decoded_stream.h"
 
 #include "storage/inflate_memory.h"
@@ -14,17 +19,18 @@
 
 enum {
     PART_MIN_BYTES = 1024 * 1024,
-    PARTS_MAX = 256, /* a state for each: 12 MiB */
+    PARTS_MAX = 256, /* a state for each: 12 MiB in all */
     READ_BYTES = 32 * 1024,
-    ONCE_MAX_BYTES = 64 * 1024 * 1024, /* inflated in one go: each of stored and inflated bytes */
+    ONCE_MAX_BYTES = 64 * 1024 * 1024, /* of stored and of inflated bytes, for one go */
 };
 
+/* A place in the stream at which inflating can begin. */
 struct state {
-    z_stream stream;     /* stands at the beginning of its part */
-    uint64_t read_bytes; /* of the stored ones, so far */
+    z_stream stream;     /* as it is at the beginning of a part */
+    uint64_t read_bytes; /* of the stored bytes, up to there */
 };
 
-/* Where each part but the first begins. */
+/* The state at the beginning of each part but the first. */
 struct index {
     size_t count;
     struct state states[PARTS_MAX];
@@ -59,7 +65,7 @@ static bool damaged(const struct reader *r, const char *how)
     return td_error_set(r->err, TD_FAILED_PRECONDITION, "its deflated bytes %s", how);
 }
 
-/* Fetches stored bytes for the stream, if there are any left. */
+/* Gives zlib the next stored bytes: none when all are read. */
 static bool refill(struct reader *r)
 {
     uint64_t left = r->d->coding->stored_bytes - r->at.read_bytes;
@@ -72,11 +78,12 @@ static bool refill(struct reader *r)
     return true;
 }
 
+/* Inflates the next len bytes, a part at most, to out. */
 static bool inflate_some(struct reader *r, uint8_t *out, size_t len)
 {
     z_stream *stream = &r->at.stream;
     stream->next_out = out;
-    stream->avail_out = (uInt)len; /* a part at most */
+    stream->avail_out = (uInt)len;
     while (stream->avail_out > 0 && !r->ended) {
         if (stream->avail_in == 0 && !refill(r))
             return false;
@@ -92,7 +99,7 @@ static bool inflate_some(struct reader *r, uint8_t *out, size_t len)
     return stream->avail_out == 0 || damaged(r, "unpack to fewer than the directory says");
 }
 
-/* All is inflated: the stream ends here, with the last of the stored bytes. */
+/* Checks that the stream ends here, and with the last stored byte. */
 static bool inflate_end(struct reader *r)
 {
     uint8_t more;
@@ -143,7 +150,7 @@ static void index_free(void *data)
     free(index);
 }
 
-/* Notes where the next part begins. Input that zlib has not taken yet is read again from there. */
+/* Adds the reader's state to the index, at the beginning of a part. Input that zlib has not taken yet is read again. */
 static bool note_state(struct reader *r, struct index *index)
 {
     struct state *state = &index->states[index->count];
@@ -155,7 +162,7 @@ static bool note_state(struct reader *r, struct index *index)
     return true;
 }
 
-/* Inflates part number `part` and keeps it where there is room. */
+/* Inflates the part, adds it to the CRC and offers it to the cache. */
 static bool index_part(struct reader *r, uint64_t part, uLong *crc)
 {
     const struct td_decoding *d = r->d;
@@ -174,7 +181,7 @@ static bool index_part(struct reader *r, uint64_t part, uLong *crc)
     return true;
 }
 
-/* Inflates all of the stream, unless nobody waits for it any more. */
+/* Inflates and checks all of the stream and fills the index, unless nobody waits for it any more. */
 static bool fill_index(struct reader *r, const struct td_decoded_part *out, struct index *index)
 {
     const struct td_decoding *d = r->d;
@@ -200,12 +207,13 @@ static size_t parts_of(const struct td_coding *coding)
     return (size_t)((coding->size_bytes + part_bytes(coding) - 1) / part_bytes(coding));
 }
 
-/* What the index takes, with the part that is inflated meanwhile. */
+/* Returns the memory that the index takes, with one state more for the reader. */
 static size_t index_bytes(const struct td_coding *coding)
 {
     return sizeof(struct index) + parts_of(coding) * TD_INFLATE_STATE_BYTES;
 }
 
+/* Makes the index: a td_decode_maker. */
 static bool make_index(void *context, struct td_decoded_part *out, size_t *kept_bytes, struct td_error *err)
 {
     const struct td_decoding *d = context;
@@ -229,17 +237,17 @@ static bool make_index(void *context, struct td_decoded_part *out, size_t *kept_
 
 /* ---- in one go ----------------------------------------------------------------------------------------- */
 
-/* What inflating in one go takes: the stream and what is in it. 0: too much. */
+/* Returns the memory for inflating in one go: the stored and the inflated bytes. Returns 0 when that is too much. */
 static size_t once_bytes(const struct td_decoding *d)
 {
     const struct td_coding *coding = d->coding;
     if (coding->size_bytes > ONCE_MAX_BYTES || coding->stored_bytes > ONCE_MAX_BYTES)
         return 0;
     size_t bytes = (size_t)(coding->size_bytes + coding->stored_bytes) + TD_INFLATE_STATE_BYTES;
-    return bytes <= d->cache->max_bytes / 2 ? bytes : 0; /* the parts must have room beside */
+    return bytes <= d->cache->max_bytes / 2 ? bytes : 0; /* leaves room for the parts */
 }
 
-/* Whether the stream is right in all that the directory says of it; out then has what is in it. */
+/* Inflates the stream to out. Returns whether its sizes and its CRC are those of the archive's directory. */
 static bool inflate_once(const struct td_coding *coding, const uint8_t *stored, uint8_t *out)
 {
     size_t taken;
@@ -254,6 +262,7 @@ static bool inflate_once(const struct td_coding *coding, const uint8_t *stored, 
            (coding->crc32 == 0 || libdeflate_crc32(0, out, len) == coding->crc32);
 }
 
+/* Offers copies of all parts to the cache. */
 static void offer_parts(const struct td_decoding *d, const uint8_t *bytes)
 {
     struct td_decode_key key = d->key;
@@ -267,6 +276,7 @@ static void offer_parts(const struct td_decoding *d, const uint8_t *bytes)
     }
 }
 
+/* Inflates the stream in one go and offers its parts: a td_decode_maker of a part without data. */
 static bool make_checked(void *context, struct td_decoded_part *out, size_t *kept_bytes, struct td_error *err)
 {
     const struct td_decoding *d = context;
@@ -288,6 +298,7 @@ static bool make_checked(void *context, struct td_decoded_part *out, size_t *kep
     return ok;
 }
 
+/* Returns whether the cache has the part. */
 static bool is_there(const struct td_decoding *d, uint64_t part)
 {
     struct td_decode_key key = d->key;
@@ -298,8 +309,9 @@ static bool is_there(const struct td_decoding *d, uint64_t part)
     return found != NULL;
 }
 
-/* Inflates all of the stream and offers its parts, unless that was done before or takes too much. What is damaged is
- * left to zlib, which tells how. Errors: those that zlib would meet too. */
+/* Inflates the stream in one go and offers its parts, unless that was done before or takes too much memory. Returns
+ * true for a damaged stream, too: zlib finds the damage again and says what is wrong. Errors: those that zlib would
+ * meet too. */
 static bool try_at_once(const struct td_decoding *d, struct td_error *err)
 {
     struct td_decoded_part *checked;
@@ -317,6 +329,7 @@ static bool try_at_once(const struct td_decoding *d, struct td_error *err)
 
 /* ---- parts --------------------------------------------------------------------------------------------- */
 
+/* Gets the index from the cache; makes it if need be. */
 static bool get_index(const struct td_decoding *d, struct td_decoded_part **out, struct td_error *err)
 {
     const struct td_decode_job job = {.need_bytes = index_bytes(d->coding) + (size_t)part_bytes(d->coding) +
@@ -327,7 +340,7 @@ static bool get_index(const struct td_decoding *d, struct td_decoded_part **out,
     return td_decoding_get(d, TD_DECODE_INDEX, &job, out, err);
 }
 
-/* Has the reader stand at the beginning of a part. */
+/* Moves a new reader to the beginning of the part. */
 static bool reader_begin(struct reader *r, const struct index *index, uint64_t part)
 {
     if (part == 0)
@@ -337,14 +350,15 @@ static bool reader_begin(struct reader *r, const struct index *index, uint64_t p
     return inflateCopy(&r->at.stream, from) == Z_OK || td_error_no_memory(r->err);
 }
 
+/* The making of one part; index_gone is set when the cache has dropped the index. */
 struct part_job {
     const struct td_decoding *d;
     uint64_t part;
     bool index_gone;
 };
 
-/* A reader that stands at the beginning of the job's part. The index is looked for and not waited for: whoever makes a
- * part holds memory already. */
+/* Returns a reader at the beginning of the job's part, or NULL. Does not wait for the index, since the maker of a part
+ * holds memory already. */
 static struct reader *reader_at(struct part_job *job, struct td_error *err)
 {
     const struct td_decoding *d = job->d;
@@ -366,6 +380,7 @@ static struct reader *reader_at(struct part_job *job, struct td_error *err)
     return r;
 }
 
+/* Inflates one part: a td_decode_maker. */
 static bool make_part(void *context, struct td_decoded_part *out, size_t *kept_bytes, struct td_error *err)
 {
     struct part_job *job = context;
@@ -387,8 +402,8 @@ static bool make_part(void *context, struct td_decoded_part *out, size_t *kept_b
     return true;
 }
 
-/* A part that is in the cache, if all of the stream has been checked: parts are offered while that is still going on.
- */
+/* Returns the part if the cache has it and the whole stream was checked, else NULL. Parts are offered before the check
+ * ends. */
 static struct td_decoded_part *find_part(const struct td_decoding *d, const struct td_decode_key *key)
 {
     if (!is_there(d, TD_DECODE_CHECKED) && !is_there(d, TD_DECODE_INDEX))
@@ -396,7 +411,8 @@ static struct td_decoded_part *find_part(const struct td_decoding *d, const stru
     return td_decode_cache_find(d->cache, key);
 }
 
-/* Makes the part from the index, which is made before. *index_gone: others needed its memory in between. */
+/* Gets the index, then the part. Sets *index_gone when the cache dropped the index in between, because others needed
+ * its memory. */
 static bool try_part(const struct td_decoding *d, uint64_t part, struct td_decoded_part **out, bool *index_gone,
                      struct td_error *err)
 {
@@ -415,6 +431,7 @@ static bool try_part(const struct td_decoding *d, uint64_t part, struct td_decod
     return ok;
 }
 
+/* Gets a part: from the cache, after inflating in one go, or from the index. */
 static bool get_part(const struct td_decoding *d, uint64_t part, struct td_decoded_part **out, struct td_error *err)
 {
     enum { TRIES = 4 };

@@ -16,12 +16,13 @@ bool td_decoding_report(const struct td_decoding *d, const struct td_error *own,
     return td_error_copy(err, own);
 }
 
+/* A job whose errors go through td_decoding_report. */
 struct reported_job {
     const struct td_decoding *d;
     const struct td_decode_job *job;
 };
 
-/* Makes a part. Only damage of a file that is unchanged may stay in the cache. */
+/* Makes a part by the job. Damage in a file that has changed gets another error, so the cache does not keep it. */
 static bool make_reported(void *context, struct td_decoded_part *part, size_t *kept_bytes, struct td_error *err)
 {
     const struct reported_job *reported = context;

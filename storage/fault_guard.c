@@ -15,16 +15,16 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
     if (fault_armed != 0) {
         const ucontext_t *interrupted = context;
         fault_armed = 0;
-        /* siglongjmp restores no mask, and ThreadSanitizer blocks every signal around a handler. */
+        /* siglongjmp does not restore the mask, and ThreadSanitizer blocks all signals around a handler. */
         (void)pthread_sigmask(SIG_SETMASK, &interrupted->uc_sigmask, NULL);
         siglongjmp(fault_escape, 1);
     }
-    /* Not a guarded copy: put the default back; the faulting instruction repeats and ends the process. */
+    /* Not a guarded copy: restore the default; the faulting instruction is repeated and ends the process. */
     struct sigaction plain;
     memset(&plain, 0, sizeof plain);
     plain.sa_handler = SIG_DFL;
     (void)sigaction(number, &plain, NULL);
-    if (info->si_code <= 0) /* sent by a process: no instruction would repeat it */
+    if (info->si_code <= 0) /* sent by a process: no instruction repeats it */
         (void)raise(number);
 }
 
@@ -33,13 +33,13 @@ bool td_fault_guard_install(void)
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_sigbus;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER; /* raise() in the handler takes effect there */
+    action.sa_flags = SA_SIGINFO | SA_NODEFER; /* SA_NODEFER: raise() takes effect in the handler */
     (void)sigemptyset(&action.sa_mask);
     return sigaction(SIGBUS, &action, NULL) == 0;
 }
 
-/* With a length that the compiler knows, each copy is one load and one store. Not inlined: the function below may
- * return twice, and its variables must not live in registers that the jump forgets. */
+/* With a constant length, each copy is one load and one store. The function is not inlined: its caller's sigsetjmp may
+ * return twice, and the variables here must not live in registers that the jump loses. */
 #define GATHER(len)                                      \
     for (size_t i = 0; i < count; i++, from += stride) { \
         memcpy(out, from, len);                          \

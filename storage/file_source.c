@@ -1,3 +1,11 @@
+/* A mapping is a blob over a whole file, with its descriptor kept open. The cache is an LRU list of the sources that
+ * have a mapping; it holds one reference on each, and every answer holds another.
+ *
+ * Hard: the file may change at any time. Three defences: a read lease, under which writers wait (the bytes are pinned);
+ * else a write watch; and a comparison of the file's identity when a mapping is made, when it is used again and, unless
+ * the bytes are pinned, before an answer's last byte (mapping_unchanged). The order matters: take the lease or the
+ * watch first, then look at the identity, since a write between a look and the lease would be missed. Nothing is
+ * unmapped or closed under the cache's lock, since munmap is slow. */
 #include "storage/file_source.h"
 
 #include "storage/fault_guard.h"
@@ -12,12 +20,12 @@
 
 struct td_mapping {
     struct td_blob blob; /* first: a mapping is a blob */
-    int fd;              /* kept open: fstat on it tells whether the file changed, without a path walk */
+    int fd;              /* kept open, so that fstat tells of changes without a path walk */
     struct td_file_id id;
     struct td_mapping_cache *cache;
     bool leased;
-    _Atomic bool broken;         /* the lease is being given up: no longer pinned */
-    struct td_write_watch watch; /* in place of a lease */
+    _Atomic bool broken;         /* the lease is being given up, so the bytes are no longer pinned */
+    struct td_write_watch watch; /* on where there is no lease */
     struct td_mapping *next_leased, *previous_leased;
 };
 
@@ -26,12 +34,11 @@ static struct td_mapping *mapping_of(struct td_blob *blob)
     return (struct td_mapping *)(void *)blob;
 }
 
-/* Takes a read lease on the file where the kernel grants one and it tells of every writer. Without a lease the file is
- * checked again before the last byte is sent. */
+/* Takes a read lease on the file, if the kernel grants one and sees every writer. */
 static void lease_take(struct td_mapping *mapping)
 {
     struct td_mapping_cache *cache = mapping->cache;
-    /* F_SETOWN: without it the signal goes to the thread that asks, which may end long before the lease does. */
+    /* Without F_SETOWN the signal would go to this thread, which may end long before the lease does. */
     if (cache->lease_signal == 0 || !td_sees_every_writer(mapping->fd) || fcntl(mapping->fd, F_SETOWN, getpid()) != 0 ||
         fcntl(mapping->fd, F_SETSIG, cache->lease_signal) != 0 || fcntl(mapping->fd, F_SETLEASE, F_RDLCK) != 0)
         return;
@@ -45,6 +52,7 @@ static void lease_take(struct td_mapping *mapping)
     pthread_mutex_unlock(&cache->lock);
 }
 
+/* Removes the mapping from the list of leased ones. */
 static void lease_forget(struct td_mapping *mapping)
 {
     struct td_mapping_cache *cache = mapping->cache;
@@ -62,7 +70,7 @@ static void lease_forget(struct td_mapping *mapping)
 static void mapping_destroy(struct td_blob *blob)
 {
     struct td_mapping *mapping = mapping_of(blob);
-    lease_forget(mapping); /* closing the descriptor ends the lease */
+    lease_forget(mapping); /* close() below ends the lease */
     td_write_watch_end(&mapping->cache->watcher, &mapping->watch);
     if (blob->len_bytes > 0)
         (void)munmap((void *)(uintptr_t)blob->bytes, (size_t)blob->len_bytes);
@@ -70,7 +78,7 @@ static void mapping_destroy(struct td_blob *blob)
     free(mapping);
 }
 
-/* All of [off, off+len) from the descriptor. */
+/* Reads all of [off, off+len) from the descriptor. */
 static bool read_fully(int fd, uint64_t off, void *out, size_t len, struct td_error *err)
 {
     uint8_t *to = out;
@@ -89,8 +97,8 @@ static bool read_fully(int fd, uint64_t off, void *out, size_t len, struct td_er
     return true;
 }
 
-/* Reads that are as long as this go through the descriptor: no faults to take, and the kernel reads ahead as for any
- * file. Shorter ones are copied from the mapping, which saves the call. */
+/* Reads of this length or more use the descriptor: they take no page faults, and the kernel reads ahead as for any
+ * file. Shorter ones copy from the mapping, which saves the system call. */
 enum { LONG_BYTES = 32 * 1024 };
 
 static bool mapping_read(struct td_blob *blob, uint64_t off, void *out, size_t len, struct td_error *err)
@@ -117,10 +125,9 @@ static bool mapping_gather(struct td_blob *blob, uint64_t off, uint64_t len, uin
     return td_error_set(err, TD_UNAVAILABLE, "the file shrank or cannot be read any more");
 }
 
-/* Returns whether nobody has written to the file since its identity was checked, though its ctime has moved. Under a
- * lease that still stands nobody could open it for writing. A watch hears of all writes but those by Linux AIO
- * (io_submit) and by shared mappings, so it is believed only while nobody has the file open for writing, as far as that
- * can be told. */
+/* Returns whether nobody has written to the file since its identity was checked, although its ctime has changed. Under
+ * a lease that still holds, nobody could open the file for writing. A watch does not hear of writes by Linux AIO
+ * (io_submit) and by shared mappings, so it counts only while nobody is known to have the file open for writing. */
 static bool is_unwritten(struct td_mapping *mapping)
 {
     struct td_mapping_cache *cache = mapping->cache;
@@ -130,8 +137,8 @@ static bool is_unwritten(struct td_mapping *mapping)
            (cache->lease_signal == 0 || td_find_writers(mapping->fd, cache->lease_signal) != TD_WRITERS_SOME);
 }
 
-/* The times are looked at before the watch: a write that is under way has moved the mtime and is not heard of yet; once
- * the mtime can have been put back, it is. */
+/* Compares the times before it asks the watch. A write that is under way has changed the mtime, but the watch has not
+ * heard of it yet; by the time the mtime can be set back, the watch has. */
 static bool mapping_unchanged(struct td_blob *blob)
 {
     struct stat st;
@@ -150,7 +157,7 @@ static bool mapping_pinned(struct td_blob *blob)
     return mapping->leased && !atomic_load(&mapping->broken);
 }
 
-/* The pages of [off, off+len), which lies within the mapping. */
+/* Returns the first page of [off, off+len), which lies within the mapping, and adds the bytes before off to *len. */
 static void *page_range(const struct td_blob *blob, uint64_t off, uint64_t *len)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -187,17 +194,20 @@ static const struct td_blob_class mapping_class = {.destroy = mapping_destroy,
                                                    .cached = mapping_cached,
                                                    .prefetch = mapping_prefetch};
 
+/* Returns whether the file still has this identity. */
 static bool same_now(const struct stat *st, const struct td_file_id *id)
 {
     struct td_file_id now = td_file_id_of(st);
     return td_file_id_equal(&now, id);
 }
 
+/* Records that the file has changed. Returns false. */
 static bool changed(const char *path, struct td_error *err)
 {
     return td_error_set(err, TD_UNAVAILABLE, "\"%s\" changed since it was indexed; it is being read again", path);
 }
 
+/* Opens, checks and maps the file, then takes the lease or the watch and checks the file again. */
 static bool mapping_create(struct td_mapping_cache *cache, const struct td_root *root,
                            const struct td_file_source *source, struct td_mapping **out, struct td_error *err)
 {
@@ -241,10 +251,10 @@ static bool mapping_create(struct td_mapping_cache *cache, const struct td_root 
     mapping->cache = cache;
     lease_take(mapping);
     bool guarded = mapping->leased || td_write_watch_begin(&cache->watcher, &mapping->watch, fd);
-    /* A write between the look and the lease or the watch would go unseen: look again. */
+    /* A write between fstat in td_root_open_file and the lease or the watch would be missed: look again. */
     struct stat st;
     if (guarded && (fstat(fd, &st) != 0 || !same_now(&st, &id))) {
-        td_blob_unref(&mapping->blob); /* whoever breaks leases may hold it too */
+        td_blob_unref(&mapping->blob); /* not free: td_mapping_cache_break_leases may have a reference */
         return changed(source->path, err);
     }
     *out = mapping;
@@ -284,7 +294,7 @@ static void lru_push(struct td_mapping_cache *cache, struct td_file_source *sour
     cache->newest = source;
 }
 
-/* Takes the mapping out of the cache and returns it, for the caller to unref without the lock (munmap is slow). */
+/* Removes the source's mapping from the cache. Returns it, for the caller to unref without the lock, or NULL. */
 static struct td_mapping *cache_remove(struct td_mapping_cache *cache, struct td_file_source *source)
 {
     struct td_mapping *mapping = source->mapping;
@@ -296,7 +306,7 @@ static struct td_mapping *cache_remove(struct td_mapping_cache *cache, struct td
     return mapping;
 }
 
-/* Takes a reference unless the last one has gone already. */
+/* Takes a reference, unless the last one was dropped already. Returns whether it did. */
 static bool blob_ref_if_alive(struct td_blob *blob)
 {
     int refs = atomic_load(&blob->refs);
@@ -329,7 +339,7 @@ struct td_mapping_counts td_mapping_cache_count(struct td_mapping_cache *cache)
     return counts;
 }
 
-/* Removes the source that caches this very mapping, if one does. */
+/* Removes the mapping from the cache, if a source has it. */
 static void cache_drop_mapping(struct td_mapping_cache *cache, const struct td_mapping *mapping)
 {
     struct td_mapping *dropped = NULL;
@@ -352,11 +362,11 @@ void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
         pthread_mutex_lock(&cache->lock);
         for (struct td_mapping *mapping = cache->leased; mapping != NULL && count < BATCH;
              mapping = mapping->next_leased) {
-            /* While a break is pending, F_GETLEASE tells what the lease has to become. */
+            /* While a break is pending, F_GETLEASE returns what the lease must become. */
             if (atomic_load(&mapping->broken) || fcntl(mapping->fd, F_GETLEASE) == F_RDLCK)
                 continue;
             if (!blob_ref_if_alive(&mapping->blob))
-                continue; /* being destroyed: its lease goes by itself */
+                continue; /* being destroyed, which ends its lease */
             atomic_store(&mapping->broken, true);
             broken[count++] = mapping;
         }
@@ -370,6 +380,7 @@ void td_mapping_cache_break_leases(struct td_mapping_cache *cache,
     } while (count == BATCH);
 }
 
+/* Drops the least recently used mapping. Returns false when there is none. */
 static bool evict_oldest(struct td_mapping_cache *cache)
 {
     pthread_mutex_lock(&cache->lock);
@@ -379,7 +390,7 @@ static bool evict_oldest(struct td_mapping_cache *cache)
     return evicted != NULL;
 }
 
-/* The cached mapping with a reference for the caller, or NULL. */
+/* Returns the source's mapping with a reference for the caller, or NULL. Marks it as used last. */
 static struct td_mapping *cache_find(struct td_mapping_cache *cache, struct td_file_source *source)
 {
     pthread_mutex_lock(&cache->lock);
@@ -395,7 +406,8 @@ static struct td_mapping *cache_find(struct td_mapping_cache *cache, struct td_f
     return mapping;
 }
 
-/* Enters a fresh mapping (whose one reference becomes the caller's) unless another thread was first. */
+/* Enters a new mapping in the cache, unless another thread was first. Returns the mapping to use, with a reference for
+ * the caller, and takes over the caller's reference to `fresh`. */
 static struct td_mapping *cache_insert(struct td_mapping_cache *cache, struct td_file_source *source,
                                        struct td_mapping *fresh)
 {
@@ -406,7 +418,7 @@ static struct td_mapping *cache_insert(struct td_mapping_cache *cache, struct td
         surplus = fresh;
         fresh = source->mapping;
         (void)td_blob_ref(&fresh->blob);
-    } else if (!atomic_load(&fresh->broken)) { /* a lease asked for meanwhile must end with this use */
+    } else if (!atomic_load(&fresh->broken)) { /* a writer waits: end the lease with this use */
         if (cache->count >= cache->capacity)
             evicted = cache_remove(cache, cache->oldest);
         source->mapping = fresh;
@@ -427,7 +439,7 @@ bool td_file_source_map(struct td_mapping_cache *cache, const struct td_root *ro
     if (mapping == NULL) {
         struct td_mapping *fresh = NULL;
         struct td_error why = TD_ERROR_INIT;
-        /* Out of maps or descriptors: let the oldest go and try once more, as journald does. */
+        /* Out of mappings or descriptors: drop the oldest and try once more, as journald does. */
         if (!mapping_create(cache, root, source, &fresh, &why)) {
             bool retry = why.code == TD_RESOURCE_EXHAUSTED && evict_oldest(cache);
             if (!retry || !mapping_create(cache, root, source, &fresh, err))

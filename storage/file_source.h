@@ -36,7 +36,7 @@ struct td_mapping_cache {
  * F_SETLEASE). The kernel grants a lease when nobody has the file open for writing and this process owns the file or
  * has CAP_LEASE. Under a lease the bytes are pinned: a process that opens the file for writing waits until the lease
  * ends. The kernel asks for the lease's end by lease_signal, which must be blocked in all threads; the thread that
- * receives it (sigwait) calls td_mapping_cache_break_leases. Errors: TD_INTERNAL. */
+ * receives it calls td_mapping_cache_break_leases. Errors: TD_INTERNAL. */
 bool td_mapping_cache_init(struct td_mapping_cache *cache, size_t capacity, int lease_signal, struct td_error *err);
 
 /* Drops all mappings. Call when no source is used any more and all blobs are gone. */

@@ -1,3 +1,9 @@
+/* All opens go through open_beneath, where the kernel refuses every path that leaves the root (RESOLVE_BENEATH).
+ *
+ * Hard: RESOLVE_BENEATH also refuses absolute symlinks that point back into the root, which Hugging Face caches and
+ * copied trees have. open_inside rewrites such a path, one symlink at a time, to a path relative to the root and tries
+ * again. The rewriting decides nothing: the kernel judges every rewritten path anew, so a race can only make an open
+ * fail. */
 #include "storage/served_root.h"
 
 #include <errno.h>
@@ -10,11 +16,12 @@
 #include <unistd.h>
 
 enum {
-    ROOT_MAX_REWRITES = 40, /* absolute symlinks followed in one path */
-    ROOT_MAX_TRIES = 64,    /* of one open that the kernel asks to repeat */
+    ROOT_MAX_REWRITES = 40, /* of symlinks in one path */
+    ROOT_MAX_TRIES = 64,    /* of one open, when the kernel asks to repeat it */
 };
 
-/* Nanoseconds since 1970; what 64 bits do not hold wraps around, which is as good for telling two times apart. */
+/* Returns nanoseconds since 1970. A time that does not fit into 64 bits wraps around, which still tells two times
+ * apart. */
 static int64_t nanoseconds_of(const struct timespec *time)
 {
     return (int64_t)((uint64_t)time->tv_sec * UINT64_C(1000000000) + (uint64_t)time->tv_nsec);
@@ -37,11 +44,13 @@ bool td_file_id_equal(const struct td_file_id *a, const struct td_file_id *b)
            a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
 }
 
+/* Opens a path below dir_fd with openat2. Returns the descriptor, or -1 with errno: EXDEV when the path leaves
+ * dir_fd. */
 static int open_beneath(int dir_fd, const char *path, uint64_t flags)
 {
     struct open_how how = {.flags = flags | O_CLOEXEC, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     long fd = -1;
-    /* EAGAIN: a rename raced with the resolution of ".."; somebody who renames for ever must not hold us. */
+    /* EAGAIN: a rename raced with the resolution of "..". The number of tries is bounded, because renames may go on. */
     for (int tries = 0; tries < ROOT_MAX_TRIES; tries++) {
         fd = syscall(SYS_openat2, dir_fd, path, &how, sizeof how);
         if (fd >= 0 || (errno != EINTR && errno != EAGAIN))
@@ -50,6 +59,7 @@ static int open_beneath(int dir_fd, const char *path, uint64_t flags)
     return (int)fd;
 }
 
+/* Sets the error for an errno value of an open. Returns false. */
 static bool open_failed(int sys, const char *path, struct td_error *err)
 {
     switch (sys) {
@@ -132,7 +142,7 @@ void td_root_unref(struct td_root *root)
     free(root);
 }
 
-/* The part of an absolute symlink target that lies below the root, or NULL when it points elsewhere. */
+/* Returns the part of an absolute symlink target below the root, or NULL when the target is not below the root. */
 static const char *inside_root(const struct td_root *root, const char *target)
 {
     size_t n = strlen(root->real_path);
@@ -145,15 +155,14 @@ static const char *inside_root(const struct td_root *root, const char *target)
     return target + n;
 }
 
-/* RESOLVE_BENEATH refuses every absolute symlink, also one that points back into the root. This rewrites the
- * first symlink in `path` to its place below the root, a relative one too: it may lead to an absolute one. The
- * kernel still judges the result. False: none found. */
+/* Replaces the first symlink in `path` by its target, relative to the root. Replaces a relative symlink, too, because
+ * its target may be absolute. Returns false when there is no symlink, or its target is not below the root. */
 static bool rewrite_link(const struct td_root *root, char path[PATH_MAX])
 {
     char prefix[PATH_MAX];
     char target[PATH_MAX];
     size_t len = strlen(path);
-    size_t base = 0; /* where the name that `prefix` ends in begins */
+    size_t base = 0; /* where the last name of `prefix` begins */
     for (size_t end = 1; end <= len; end++) {
         if (path[end] != '/' && path[end] != '\0')
             continue;
@@ -191,7 +200,7 @@ static bool rewrite_link(const struct td_root *root, char path[PATH_MAX])
     return false;
 }
 
-/* open_beneath relative to the root, absolute symlinks included. Returns the descriptor or -1 with errno. */
+/* Opens a path below the root, through absolute symlinks as well. Returns the descriptor, or -1 with errno. */
 static int open_inside(const struct td_root *root, const char *path, uint64_t flags)
 {
     int fd = open_beneath(root->fd, path[0] == '\0' ? "." : path, flags);
@@ -224,7 +233,7 @@ bool td_root_stat(const struct td_root *root, const char *path, struct stat *st,
 bool td_root_open_file(const struct td_root *root, const char *path, int *fd, struct td_file_id *id,
                        struct td_error *err)
 {
-    /* Look before opening: opening a device can have effects, O_NONBLOCK or not. */
+    /* Stat first: opening a device can have effects, even with O_NONBLOCK. */
     struct stat st = {0};
     if (!td_root_stat(root, path, &st, err))
         return false;

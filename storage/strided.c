@@ -9,7 +9,7 @@ struct dim {
     uint64_t size, stride_bytes;
 };
 
-/* Outermost dimension first. The innermost ones that are contiguous have become the unit. */
+/* The dimensions, outermost first. Inner dimensions that are contiguous in the source are folded into the unit. */
 struct strided {
     struct td_blob blob;
     struct td_blob *source;
@@ -35,7 +35,7 @@ static bool strided_unchanged(struct td_blob *blob)
     return td_blob_unchanged(strided_of(blob)->source);
 }
 
-/* Any byte of the array may lie anywhere in it. */
+/* Prepares the first byte of the source, because a byte of the array may be anywhere in it. */
 static bool strided_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bool for_head, struct td_error *err)
 {
     const struct strided *s = strided_of(blob);
@@ -44,7 +44,8 @@ static bool strided_prepare(struct td_blob *blob, uint64_t off, uint64_t len, bo
     return td_blob_prepare(s->source, s->off, 1, for_head, err);
 }
 
-/* Where unit number `unit` lies, and how many from it on follow one another by one stride (0: it is the only one). */
+/* Returns the offset of unit number `unit` in the source. Sets *in_row to the number of units from there on that lie at
+ * equal distances, and *stride_bytes to the distance (0 when there are no dimensions). */
 static uint64_t locate(const struct strided *s, uint64_t unit, uint64_t *in_row, uint64_t *stride_bytes)
 {
     uint64_t at = s->off;
@@ -93,7 +94,7 @@ static bool strided_read(struct td_blob *blob, uint64_t off, void *out, size_t l
 static const struct td_blob_class strided_class = {
     .destroy = strided_destroy, .read = strided_read, .unchanged = strided_unchanged, .prepare = strided_prepare};
 
-/* Dimensions of one index are left out, and one that continues its inner neighbour is joined with it. */
+/* Leaves out dimensions of size 1, and joins a dimension with its inner neighbour where they are one progression. */
 static void fold(struct strided *s, uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, const uint64_t *strides)
 {
     s->unit_bytes = elem_bytes;
@@ -113,7 +114,8 @@ static void fold(struct strided *s, uint32_t elem_bytes, uint32_t rank, const ui
         s->unit_bytes *= s->dims[--s->rank].size;
 }
 
-/* Bytes of all elements, and from the first one to past the last in source. */
+/* Sets *bytes to the bytes of all elements, and *extent to the distance from the first byte to behind the last byte in
+ * the source. Returns false when a number overflows. */
 static bool measure(uint32_t elem_bytes, uint32_t rank, const uint64_t *shape, const uint64_t *strides, uint64_t *bytes,
                     uint64_t *extent)
 {

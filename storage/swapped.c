@@ -47,7 +47,7 @@ static void swapped_prefetch(struct td_blob *blob, uint64_t off, uint64_t len)
         s->source->class->prefetch(s->source, s->off + off, len);
 }
 
-/* A part of one block: `within` bytes of it come before, `len` are wanted. */
+/* Copies bytes [within, within+len) of the block at `at`, swapped, to out. */
 static bool read_part(const struct swapped *s, uint64_t at, size_t within, uint8_t *out, size_t len,
                       struct td_error *err)
 {
@@ -84,7 +84,7 @@ static bool swapped_read(struct td_blob *blob, uint64_t off, void *out, size_t l
     return true;
 }
 
-/* Runs of whole blocks are gathered first and swapped together. */
+/* Gathers runs of whole blocks in one call, then swaps them together. */
 static bool swapped_gather(struct td_blob *blob, uint64_t off, uint64_t len, uint64_t count, uint64_t stride, void *out,
                            struct td_error *err)
 {

@@ -1,3 +1,9 @@
+/* The starts of all boxes in a dimension are its lines. The boxes fill the array exactly if their number is the product
+ * of the numbers of lines, if each box reaches from its lines to the next ones, and if no two boxes are the same cell.
+ * So one binary search per dimension finds the cell of an element.
+ *
+ * Hard: all boxes come from a file. Products are checked, and fill_lines stops as soon as there are more cells than
+ * boxes, which bounds the memory for lines by the number of boxes. */
 #include "storage/tiled.h"
 
 #include "core/checked.h"
@@ -5,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a cell's box lies. */
+/* Where the box of a cell lies. */
 struct cell {
     uint64_t off;
     uint32_t part; /* index into the grid's parts */
@@ -16,18 +22,18 @@ struct td_grid {
     uint32_t rank, elem_bytes;
     uint64_t len_bytes;
     uint64_t shape[TD_TILED_MAX_RANK];
-    uint64_t *lines[TD_TILED_MAX_RANK]; /* starts in ascending order; all in one allocation, lines[0] */
+    uint64_t *lines[TD_TILED_MAX_RANK]; /* starts, ascending; all in one allocation, lines[0] */
     size_t line_count[TD_TILED_MAX_RANK];
     struct cell *cells; /* row-major over the lines */
     uint32_t *parts;    /* ascending, each once */
-    uint64_t *ends;     /* per part: where its last box ends */
+    uint64_t *ends;     /* for each part, where its last box ends */
     size_t part_count;
 };
 
 struct tiled {
     struct td_blob blob;
     struct td_grid *grid;
-    struct td_blob *sources[]; /* per part */
+    struct td_blob *sources[]; /* for each part */
 };
 
 /* ---- the grid ------------------------------------------------------------------------------------------ */
@@ -75,7 +81,7 @@ static int compare_u32(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The last line at or before this index; every grid has a line at 0. */
+/* Returns the last line at or before this index. Every grid has a line at 0. */
 static size_t find_line(const struct td_grid *grid, uint32_t dim, uint64_t index)
 {
     size_t low = 0;
@@ -90,12 +96,14 @@ static size_t find_line(const struct td_grid *grid, uint32_t dim, uint64_t index
     return low;
 }
 
+/* Returns where the cells that begin at this line end. */
 static uint64_t line_end(const struct td_grid *grid, uint32_t dim, size_t line)
 {
     return line + 1 < grid->line_count[dim] ? grid->lines[dim][line + 1] : grid->shape[dim];
 }
 
-/* The different starts in this dimension, ascending; how many. Most dimensions have one, or come in order. */
+/* Writes the different starts in this dimension to `at` (room for count), ascending. Returns their number. Most
+ * dimensions have one start, or have them in order. */
 static size_t collect_lines(const struct td_tile *tiles, size_t count, uint32_t dim, uint64_t *at)
 {
     bool ascending = true;
@@ -117,7 +125,7 @@ static bool misfit(struct td_error *err)
     return td_error_set(err, TD_INVALID_ARGUMENT, "its pieces do not fill it exactly");
 }
 
-/* Cells and boxes are equal in number; so all lines together are no more than the boxes and the rank. */
+/* Fills in the lines. There are as many cells as boxes, so all lines together are at most count + rank. */
 static bool fill_lines(struct td_grid *grid, const struct td_tile *tiles, size_t count, uint64_t *scratch,
                        struct td_error *err)
 {
@@ -135,7 +143,7 @@ static bool fill_lines(struct td_grid *grid, const struct td_tile *tiles, size_t
     return cells == count || misfit(err);
 }
 
-/* The cell that this box fills exactly, and its bytes; false when it fills none. */
+/* Sets *cell to the cell that this box fills exactly, and *bytes to its size. Returns false when there is none. */
 static bool cell_of(const struct td_grid *grid, const struct td_tile *tile, size_t *cell, uint64_t *bytes)
 {
     *cell = 0;
@@ -151,6 +159,7 @@ static bool cell_of(const struct td_grid *grid, const struct td_tile *tile, size
     return true;
 }
 
+/* Fills in the parts: the different file numbers, ascending. */
 static void fill_parts(struct td_grid *grid, const struct td_tile *tiles, size_t count)
 {
     for (size_t k = 0; k < count; k++)
@@ -161,6 +170,7 @@ static void fill_parts(struct td_grid *grid, const struct td_tile *tiles, size_t
             grid->parts[grid->part_count++] = grid->parts[k];
 }
 
+/* Enters each box in its cell. Fails when a box fits no cell, or a cell is taken. */
 static bool fill_cells(struct td_grid *grid, const struct td_tile *tiles, size_t count, struct td_error *err)
 {
     static const struct cell none = {.part = UINT32_MAX};
@@ -182,6 +192,7 @@ static bool fill_cells(struct td_grid *grid, const struct td_tile *tiles, size_t
     return true;
 }
 
+/* Fills in the shape and the size of the array. */
 static bool measure(struct td_grid *grid, const uint64_t *shape, struct td_error *err)
 {
     grid->len_bytes = grid->elem_bytes;
@@ -257,8 +268,8 @@ static bool tiled_unchanged(struct td_blob *blob)
     return true;
 }
 
-/* In which cell element number `elem` lies, at which byte, and how many from it on are contiguous both there and here.
- */
+/* Returns the cell of element number `elem`. Sets *off to the element's byte in the cell's part, and *run to the number
+ * of elements from there on that are contiguous both in the part and in the array. */
 static const struct cell *locate(const struct td_grid *grid, uint64_t elem, uint64_t *off, uint64_t *run)
 {
     uint64_t tile_step = 1;

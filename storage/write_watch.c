@@ -8,7 +8,8 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-/* One event per watch is enough to know; then the kernel drops it, and the queue cannot be flooded by a busy writer. */
+/* One event per watch is enough (IN_ONESHOT): the kernel then drops the watch, so a busy writer cannot flood the
+ * queue. */
 static const uint32_t WRITES = IN_MODIFY | IN_CLOSE_WRITE | IN_ONESHOT;
 
 bool td_write_watcher_init(struct td_write_watcher *watcher, struct td_error *err)
@@ -41,7 +42,7 @@ static struct td_write_watch **bucket_of(struct td_write_watcher *watcher, int n
     return &watcher->buckets[(unsigned)number % TD_WATCH_BUCKETS];
 }
 
-/* Marks the watches of this number as written; the kernel has ended its own. */
+/* Marks all watches of this number as written. The kernel has ended its watch. */
 static void mark_written(struct td_write_watcher *watcher, int number)
 {
     struct td_write_watch **at = bucket_of(watcher, number);
@@ -57,7 +58,7 @@ static void mark_written(struct td_write_watcher *watcher, int number)
     }
 }
 
-/* The queue was full: any file may have been written to. */
+/* Marks all watches as written: the queue overflowed or failed, so a write to any file may have been missed. */
 static void mark_all_written(struct td_write_watcher *watcher)
 {
     for (size_t i = 0; i < TD_WATCH_BUCKETS; i++) {
@@ -70,7 +71,7 @@ static void mark_all_written(struct td_write_watcher *watcher)
     }
 }
 
-/* Reads the events that the kernel has queued. */
+/* Reads and handles the events that the kernel has queued. */
 static void hear(struct td_write_watcher *watcher)
 {
     char events[4096];
@@ -81,7 +82,7 @@ static void hear(struct td_write_watcher *watcher)
             memcpy(&event, events + at, sizeof event);
             if ((event.mask & IN_Q_OVERFLOW) != 0)
                 mark_all_written(watcher);
-            else /* IN_IGNORED and IN_UNMOUNT, too: from then on nothing would be heard */
+            else /* for IN_IGNORED and IN_UNMOUNT, too: nothing more will be heard */
                 mark_written(watcher, event.wd);
         }
     }
@@ -91,12 +92,12 @@ static void hear(struct td_write_watcher *watcher)
 
 bool td_write_watch_begin(struct td_write_watcher *watcher, struct td_write_watch *watch, int fd)
 {
-    char path[32]; /* of the file itself, whatever its name leads to by now */
+    char path[32]; /* leads to the open file, even if its name leads elsewhere */
     if (watcher->fd < 0 || !td_sees_every_writer(fd))
         return false;
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     pthread_mutex_lock(&watcher->lock);
-    hear(watcher); /* what happened before is nothing of this watch's */
+    hear(watcher); /* events from before do not count for this watch */
     int number = inotify_add_watch(watcher->fd, path, WRITES);
     if (number >= 0) {
         struct td_write_watch **bucket = bucket_of(watcher, number);
@@ -108,7 +109,7 @@ bool td_write_watch_begin(struct td_write_watcher *watcher, struct td_write_watc
     return number >= 0;
 }
 
-/* Takes the watch out; true when it was the last one of its number. */
+/* Removes the watch from its bucket. Returns whether no other watch has its number. */
 static bool remove_watch(struct td_write_watcher *watcher, const struct td_write_watch *watch)
 {
     bool last = true;
