@@ -35,7 +35,6 @@ static const struct number_key number_keys[] = {
 };
 
 static const struct number_key flag_keys[] = {
-    NUMBER("attention_bias", attention_bias),
     NUMBER("new_decoder_architecture", new_decoder_architecture),
     NUMBER("multi_query", multi_query),
 };

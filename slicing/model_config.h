@@ -29,7 +29,6 @@ struct td_model_config {
     uint64_t nextn_layers; /* num_nextn_predict_layers: of another model, after the last layer */
     uint64_t experts;      /* num_experts, num_local_experts or n_routed_experts */
     uint64_t q_lora_rank;  /* of MLA; 0: queries are not compressed */
-    bool attention_bias;
     bool new_decoder_architecture; /* Falcon's */
     bool multi_query;              /* Falcon's; true when missing */
     bool quantised;                /* a quantization_config that is not null */

@@ -64,10 +64,6 @@ static bool holds(enum td_table_condition condition, const struct td_model_confi
         return config->q_lora_rank > 0;
     case TD_TABLE_NO_Q_LORA:
         return config->q_lora_rank == 0;
-    case TD_TABLE_ATTENTION_BIAS:
-        return config->attention_bias;
-    case TD_TABLE_NO_ATTENTION_BIAS:
-        return !config->attention_bias;
     case TD_TABLE_ALWAYS:
         break;
     }
@@ -131,16 +127,13 @@ static bool missing(struct td_error *err, const char *key)
     return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has no %s, which the layout depends on", key);
 }
 
-static bool check_numbers(const struct td_table_model *model, struct td_model_config *config, uint64_t tp_size,
-                          struct td_error *err)
+static bool check_numbers(const struct td_table_model *model, struct td_model_config *config, struct td_error *err)
 {
     if (config->heads == 0)
         return missing(err, "num_attention_heads");
     bool latent = (model->particulars & TD_TABLE_LATENT) != 0;
     if (config->head_dim == 0 && !latent)
         return missing(err, "head_dim, and no hidden_size that num_attention_heads divides");
-    if ((model->particulars & TD_TABLE_KV_IS_HEADS) != 0)
-        config->kv_heads = config->heads;
     if ((model->particulars & TD_TABLE_KV_FALCON) != 0 && !config->new_decoder_architecture)
         config->kv_heads = config->multi_query ? 1 : config->heads;
     if (!latent && config->heads % config->kv_heads != 0)
@@ -149,10 +142,6 @@ static bool check_numbers(const struct td_table_model *model, struct td_model_co
                             config->kv_heads, config->heads);
     if ((model->particulars & TD_TABLE_HAS_EXPERTS) != 0 && config->experts == 0)
         return missing(err, "number of experts");
-    if ((model->particulars & TD_TABLE_RANKS_LE_EXPERTS) != 0 && tp_size > config->experts)
-        return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "tp_size %" PRIu64 " is more than the %" PRIu64 " experts, which the engine refuses for %s",
-                            tp_size, config->experts, model->architecture);
     return true;
 }
 
@@ -368,7 +357,7 @@ bool td_engine_rules(const char *engine_name, struct td_text config_text, const 
     const struct td_table_model *model = find_model(engine, &config);
     if (model == NULL)
         return no_table(engine, &config, err);
-    if (!check_numbers(model, &config, tp_size, err) || !add_model(&b, model, arena, err))
+    if (!check_numbers(model, &config, err) || !add_model(&b, model, arena, err))
         return false;
     bool refused = config.quantised || (model->particulars & TD_TABLE_REFUSED) != 0;
     return !refused || refuse_model(engine, out, &config, tensors, err);

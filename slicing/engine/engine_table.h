@@ -36,23 +36,19 @@ struct td_table_rule {
 
 enum { TD_TABLE_MAX_FRAGMENTS = 8 };
 
-/* When a row of a table holds. */
+/* The condition under which a row of a table applies. */
 enum td_table_condition {
     TD_TABLE_ALWAYS,
-    TD_TABLE_Q_LORA, /* q_lora_rank is given */
-    TD_TABLE_NO_Q_LORA,
-    TD_TABLE_ATTENTION_BIAS, /* attention_bias is true */
-    TD_TABLE_NO_ATTENTION_BIAS,
+    TD_TABLE_Q_LORA,    /* q_lora_rank is given: DeepSeek-V2, DeepSeek-V3 */
+    TD_TABLE_NO_Q_LORA, /* it is null or missing: DeepSeek-V2-Lite; of V3's architecture Moonlight-16B-A3B */
 };
 
-/* What else is particular about an architecture. */
+/* Particulars of an architecture, as bits; each names the models that need it. */
 enum {
-    TD_TABLE_KV_IS_HEADS = 1,       /* a key-value head for each head, whatever config.json says */
-    TD_TABLE_KV_FALCON = 2,         /* key-value heads as FalconConfig has them */
-    TD_TABLE_HAS_EXPERTS = 4,       /* config.json must say how many */
-    TD_TABLE_LATENT = 8,            /* attention by latent vectors: heads have no one size */
-    TD_TABLE_RANKS_LE_EXPERTS = 16, /* the engine wants no more ranks than experts */
-    TD_TABLE_REFUSED = 32,          /* known, and no layout for it: rules only say why */
+    TD_TABLE_KV_FALCON = 1,   /* key-value heads as in FalconConfig: 1 (7b), heads (rw-1b) or num_kv_heads (40b) */
+    TD_TABLE_HAS_EXPERTS = 2, /* config.json must give their number, the length of a stack: every model with experts */
+    TD_TABLE_LATENT = 4,      /* attention by latent vectors: config.json gives no one size of a head (DeepSeek) */
+    TD_TABLE_REFUSED = 8,     /* known, but without a layout: its rules only give the reason (gpt-oss) */
 };
 
 struct td_table_model {

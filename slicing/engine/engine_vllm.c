@@ -183,7 +183,7 @@ static const struct td_table_rule gpt_oss[] = {
 
 /* By architecture. */
 static const struct td_table_model models[] = {
-    {"BloomForCausalLM", "bloom", TD_TABLE_ALWAYS, TD_TABLE_KV_IS_HEADS, {common, transformer, bloom_bare}},
+    {"BloomForCausalLM", "bloom", TD_TABLE_ALWAYS, 0, {common, transformer, bloom_bare}},
     {"DeepseekV2ForCausalLM",
      "deepseek_v2",
      TD_TABLE_Q_LORA,
@@ -205,7 +205,7 @@ static const struct td_table_model models[] = {
      TD_TABLE_HAS_EXPERTS | TD_TABLE_LATENT,
      {common, embeddings, latent_attention, direct_queries, mlp, experts, deepseek_shared_experts}},
     {"FalconForCausalLM", "falcon", TD_TABLE_ALWAYS, TD_TABLE_KV_FALCON, {common, transformer}},
-    {"GPTNeoXForCausalLM", "gpt_neox", TD_TABLE_ALWAYS, TD_TABLE_KV_IS_HEADS, {common, neox}},
+    {"GPTNeoXForCausalLM", "gpt_neox", TD_TABLE_ALWAYS, 0, {common, neox}},
     {"Gemma2ForCausalLM", "gemma2", TD_TABLE_ALWAYS, 0, {common, embeddings, attention, mlp}},
     {"Gemma3ForCausalLM", "gemma3_text", TD_TABLE_ALWAYS, 0, {common, embeddings, attention, mlp}},
     {"GptOssForCausalLM", "gpt_oss", TD_TABLE_ALWAYS, TD_TABLE_REFUSED, {gpt_oss}},
@@ -221,13 +221,13 @@ static const struct td_table_model models[] = {
     {"Qwen2MoeForCausalLM",
      "qwen2_moe",
      TD_TABLE_ALWAYS,
-     TD_TABLE_HAS_EXPERTS | TD_TABLE_RANKS_LE_EXPERTS,
+     TD_TABLE_HAS_EXPERTS,
      {common, embeddings, attention, mlp, experts, qwen_shared_expert}},
     {"Qwen3ForCausalLM", "qwen3", TD_TABLE_ALWAYS, 0, {common, embeddings, attention, mlp}},
     {"Qwen3MoeForCausalLM",
      "qwen3_moe",
      TD_TABLE_ALWAYS,
-     TD_TABLE_HAS_EXPERTS | TD_TABLE_RANKS_LE_EXPERTS,
+     TD_TABLE_HAS_EXPERTS,
      {common, embeddings, attention, mlp, experts}},
 };
 

@@ -25,11 +25,11 @@ static struct td_model_config must_read(const char *text)
 static void numbers_and_names(void **state)
 {
     (void)state;
-    struct td_model_config c = must_read(
-        "{\"architectures\":[\"Qwen3ForCausalLM\",\"X\"],\"model_type\":\"qwen3\",\"hidden_size\":1024,"
-        "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"vocab_size\":151936,"
-        "\"num_hidden_layers\":28,\"rope_scaling\":{\"head_dim\":[7,{\"n_head\":3}]},\"attention_bias\":false,"
-        "\"num_experts\":4,\"num_nextn_predict_layers\":1,\"q_lora_rank\":1536}");
+    struct td_model_config c =
+        must_read("{\"architectures\":[\"Qwen3ForCausalLM\",\"X\"],\"model_type\":\"qwen3\",\"hidden_size\":1024,"
+                  "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"vocab_size\":151936,"
+                  "\"num_hidden_layers\":28,\"rope_scaling\":{\"head_dim\":[7,{\"n_head\":3}]},\"attention_bias\":1,"
+                  "\"num_experts\":4,\"num_nextn_predict_layers\":1,\"q_lora_rank\":1536}");
     assert_string_equal(c.architecture, "Qwen3ForCausalLM");
     assert_string_equal(c.model_type, "qwen3");
     assert_int_equal(c.heads, 16);
@@ -41,7 +41,7 @@ static void numbers_and_names(void **state)
     assert_int_equal(c.nextn_layers, 1);
     assert_int_equal(c.experts, 4);
     assert_int_equal(c.q_lora_rank, 1536);
-    assert_false(c.attention_bias || c.new_decoder_architecture || c.quantised);
+    assert_false(c.new_decoder_architecture || c.quantised);
     assert_true(c.multi_query);
 }
 
@@ -56,8 +56,8 @@ static void what_is_missing_or_null(void **state)
     assert_string_equal(c.architecture, "");
     assert_string_equal(c.model_type, "");
     assert_false(c.quantised || c.multi_query);
-    c = must_read("{\"architectures\":[],\"quantization_config\":{\"a\":[1]},\"attention_bias\":true}");
-    assert_true(c.quantised && c.attention_bias);
+    c = must_read("{\"architectures\":[],\"quantization_config\":{\"a\":[1]},\"new_decoder_architecture\":true}");
+    assert_true(c.quantised && c.new_decoder_architecture);
     assert_int_equal(c.heads, 0);
     assert_int_equal(c.head_dim, 0);
     assert_int_equal(must_read("{\"n_head\":3,\"n_embed\":10}").head_dim, 0); /* 3 does not divide 10 */
@@ -119,7 +119,7 @@ static void refusals(void **state)
         "{\"num_attention_heads\":16,\"num_attention_heads\":16}",
         "{\"num_attention_heads\":16,\"num_\\u0061ttention_heads\":8}",
         "{\"num_attention_heads\":16,\"n_head\":8}",
-        "{\"attention_bias\":1}",
+        "{\"multi_query\":1}",
         "{\"architectures\":\"A\"}",
         "{\"architectures\":[1]}",
         "{\"architectures\":[null]}",
@@ -149,7 +149,7 @@ static void every_prefix_is_refused(void **state)
 {
     (void)state;
     static const char text[] =
-        "{\"architectures\":[\"A\"],\"n_head\":8,\"text_config\":{\"n_head\":2,\"attention_bias\":true},"
+        "{\"architectures\":[\"A\"],\"n_head\":8,\"text_config\":{\"n_head\":2,\"multi_query\":true},"
         "\"quantization_config\":{\"a\":1}}";
     char prefix[sizeof text];
     for (size_t len = 0; len < sizeof text - 1; len++) {
