@@ -1,6 +1,6 @@
-/* Acceptors: our own listening sockets and accept loops, one for each port. libmicrohttpd's stops accepting silently at
- * its limit and cannot be told to stop cleanly; this one answers 503 and 429 at the limits, pauses when descriptors run
- * out, and stops when draining. */
+/* Acceptors: each has one listening socket and one thread that accepts its connections. libmicrohttpd's own listener is
+ * not used, because it stops accepting silently at its limit and cannot be stopped cleanly. An acceptor answers 503 and
+ * 429 at the limits, pauses 50 ms when descriptors run out, and stops when the server drains. */
 #ifndef TD_SERVER_ACCEPTOR_H
 #define TD_SERVER_ACCEPTOR_H
 
@@ -9,26 +9,29 @@
 
 struct td_acceptor;
 
-/* True for ADDRESS:PORT, [ADDRESS]:PORT and :PORT; the address itself is not looked up. */
+/* Returns whether the text has the form ADDRESS:PORT, [ADDRESS]:PORT or :PORT. Does not look the address up. */
 bool td_acceptor_is_listen(const char *listen);
 
-/* Where to listen, for what. */
+/* An address to listen on, and the facade that its connections belong to. */
 struct td_acceptor_config {
-    const char *option; /* what errors call it: --listen */
-    const char *listen; /* ADDRESS:PORT, [ADDRESS]:PORT, :PORT for all */
+    const char *option; /* the option that set the address, for error messages: "--listen" */
+    const char *listen; /* ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses */
     enum td_facade facade;
 };
 
-/* Binds and starts accepting. `url` receives what to type: http://127.0.0.1:8080. Errors say which address and what to
- * do. */
+/* Binds the address and starts accepting connections. Each one that is within the limits is registered and handed to
+ * the server. Writes the URL of the port to `url`, such as http://127.0.0.1:8080. The config is read during the call
+ * alone; server, registry and metrics are borrowed and must outlive the acceptor. Errors: TD_INVALID_ARGUMENT for an
+ * address that is none, TD_IO when listening fails, with a hint, TD_RESOURCE_EXHAUSTED. */
 bool td_acceptor_create(const struct td_acceptor_config *config, struct td_http_server *server,
                         struct td_registry *registry, struct td_metrics *metrics, char *url, size_t url_capacity,
                         struct td_acceptor **out, struct td_error *err);
 
-/* Closes the listening socket: from now on connections are refused by the kernel. NULL is fine. */
+/* Stops accepting, waits for the thread, and closes the listening socket, so that the kernel refuses further
+ * connections. Open connections go on. NULL is allowed. */
 void td_acceptor_stop(struct td_acceptor *acceptor);
 
-/* Stops if need be, and frees. NULL is fine. */
+/* Stops the acceptor if it still runs, and frees it. NULL is allowed. */
 void td_acceptor_destroy(struct td_acceptor *acceptor);
 
 #endif

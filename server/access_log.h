@@ -1,5 +1,5 @@
-/* The access log: one line per request, written by a thread of its own. A slow or stopped reader costs lines, which
- * are counted, and never delays a request. */
+/* The access log: one line for each request, written by a thread of its own from a queue of at most 1 MiB. When the
+ * log's reader is slow or stopped, lines are dropped and counted; a request never waits. */
 #ifndef TD_SERVER_ACCESS_LOG_H
 #define TD_SERVER_ACCESS_LOG_H
 
@@ -12,16 +12,19 @@
 
 struct td_access_log;
 
-/* target: a file name, "-" for standard output, "off". dropped counts lost lines. */
+/* Opens the log. `target` is a file name (lines are appended), "-" for standard output, or "off" for a log that writes
+ * nothing. *dropped, which must outlive the log, counts lost lines. Errors: TD_IO when the file cannot be opened,
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_access_log_create(const char *target, _Atomic uint64_t *dropped, struct td_access_log **out,
                           struct td_error *err);
 
-/* Writes what is queued, for at most a second, and ends. NULL is fine. */
+/* Writes the queued lines, for at most 1 s, stops the thread, and frees the log. NULL is allowed. */
 void td_access_log_destroy(struct td_access_log *log);
 
+/* Returns whether lines are written at all: false for "off". Any thread. */
 bool td_access_log_is_on(const struct td_access_log *log);
 
-/* Queues one line (with its newline). */
+/* Queues one line, which includes its newline. Does not block. Any thread. */
 void td_access_log_write(struct td_access_log *log, const char *line, size_t len);
 
 #endif

@@ -1,5 +1,5 @@
-/* Configuration of `tensord serve`: one table of options, from which the parser, the environment names and --help
- * are made. Flags win over the environment, the environment over the defaults. */
+/* Configuration of `tensord serve`. One table of options gives the parser, the names of the environment variables and
+ * --help. A flag wins over the environment, and the environment over the default. */
 #ifndef TD_SERVER_CONFIG_H
 #define TD_SERVER_CONFIG_H
 
@@ -9,12 +9,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Durations are in nanoseconds, sizes in bytes. */
 struct td_config {
-    const char *directory;
+    const char *directory;  /* to serve */
     const char *listen;     /* ADDRESS:PORT, [ADDRESS]:PORT or :PORT */
-    const char *s3_listen;  /* likewise, for clients of S3; empty: none */
-    const char *access_log; /* file, "-" or "off" */
-    const char *log_level;
+    const char *s3_listen;  /* the same, for S3 clients; empty: no such port */
+    const char *access_log; /* a file, "-" or "off" */
+    const char *log_level;  /* error, warn, info or debug; not checked here */
     uint64_t max_connections;
     uint64_t max_connections_per_address;
     uint64_t max_header_bytes;
@@ -23,10 +24,10 @@ struct td_config {
     uint64_t max_maps;
     uint64_t max_memory;
     uint64_t decode_memory;
-    const char *state_dir; /* empty: none */
+    const char *state_dir; /* where digests are stored; empty: nowhere */
     uint64_t hash_threads;
     uint64_t require_models;
-    uint64_t min_rate; /* bytes per second over 30 s; 0 = off */
+    uint64_t min_rate; /* of an answer, bytes per second over 30 s; 0: no limit */
     uint64_t header_timeout_ns;
     uint64_t body_timeout_ns;
     uint64_t idle_timeout_ns;
@@ -35,33 +36,34 @@ struct td_config {
     uint64_t drain_timeout_ns;
     uint64_t rescan_interval_ns;
     uint64_t settle_ns;
-    const char *rescan_from; /* local, any or none */
+    const char *rescan_from; /* local, any or none; not checked here */
     bool leases;
 };
 
-/* Fills *config from defaults, the environment and the arguments after `serve`. Strings are borrowed from argv and
- * the environment. Unknown options, missing values and values out of range are errors that say what is right. */
+/* Fills *config from the defaults, the environment and the arguments after `serve`. Strings are borrowed from argv and
+ * the environment. Errors (TD_INVALID_ARGUMENT): an unknown option, a missing value, a value out of range, no directory
+ * or more than one; the message gives what is right. Call before any thread starts. */
 bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_error *err);
 
-/* What the environment says of an option, whose name is without the dashes ("state-dir"); NULL: nothing, or it is
- * empty. Not to be called when threads run. */
+/* Returns the value of an option's environment variable, or NULL when the variable is missing or empty. `option` is the
+ * name without dashes: "state-dir" for TENSORD_STATE_DIR. Call before any thread starts. */
 const char *td_config_environment(const char *option);
 
 enum td_variable {
-    TD_VARIABLE_KNOWN,      /* an option, or none of this program's concern */
-    TD_VARIABLE_MISSPELLED, /* an option's name is near */
-    TD_VARIABLE_UNKNOWN,    /* it begins with TENSORD_, but no option's name is near */
+    TD_VARIABLE_KNOWN,      /* the variable of an option, or not meant for this program */
+    TD_VARIABLE_MISSPELLED, /* begins with TENSORD_ and resembles an option's variable */
+    TD_VARIABLE_UNKNOWN,    /* begins with TENSORD_ and resembles none */
 };
 
 enum { TD_VARIABLE_BYTES = 64 };
 
-/* Judges a variable of the environment ("NAME=value"): whether somebody who set it expects an effect that it has not.
- * Empty ones are none, and what Kubernetes and Docker set for a service that is called tensord, or tensord-something,
- * is known (TENSORD_PORT=tcp://10.0.0.1:80, TENSORD_SERVICE_HOST). `near` gets the name that was meant, where one is
- * near. */
+/* Finds environment variables ("NAME=value") that were meant for this program but have no effect. Variables with an
+ * empty value are TD_VARIABLE_KNOWN, and so are those that Kubernetes and Docker set for a service that is called
+ * tensord or tensord-something (TENSORD_PORT=tcp://10.0.0.1:80, TENSORD_SERVICE_HOST). With TD_VARIABLE_MISSPELLED,
+ * `near` receives the name of the variable that was probably meant; else its content is undefined. */
 enum td_variable td_config_judge_variable(const char *variable, char near[TD_VARIABLE_BYTES]);
 
-/* Writes the table for --help. */
+/* Writes the options to `out`, one on a line, each with its meaning and default, for --help. */
 void td_config_help(FILE *out);
 
 #endif

@@ -1,6 +1,6 @@
-/* Connections: the registry of open ones, the limits on them, and the reaper that enforces all deadlines.
- * libmicrohttpd has only one, which any byte in either direction resets and which runs in every phase; it is not used.
- */
+/* Connections: the registry of open connections, the limits on their number, and the reaper, a thread that enforces all
+ * deadlines every 100 ms. libmicrohttpd's timeout is not used: it is a single one, runs in every phase of a connection,
+ * and restarts with any byte in either direction. */
 #ifndef TD_SERVER_CONNECTION_H
 #define TD_SERVER_CONNECTION_H
 
@@ -14,46 +14,46 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Different files that one answer may be sent straight from. */
+/* How many different files one answer may be sent from in place. */
 enum { TD_PINNED_BLOBS = 4 };
 
-/* Over a short path the kernel lets an answer's queue grow to megabytes that are written to memory, fall out of the
- * caches, and are read again; a short queue is enough there and stays in the caches (docs/performance.md). */
+/* Over a short path the kernel lets a send queue grow to megabytes. These are written to memory, fall out of the CPU
+ * caches, and are read again. A short queue is enough there and stays in the caches (docs/performance.md). */
 enum {
-    TD_NEAR_RTT_US = 40, /* shortest round trip seen, below which the path is short: one host, one switch */
-    TD_NEAR_ANSWER_BYTES = 512 * 1024,
-    TD_NEAR_QUEUE_BYTES = 128 * 1024, /* to SO_SNDBUF, which doubles it: over 40 us enough for 5 GB/s */
+    TD_NEAR_RTT_US = 40,               /* the path is short below this smallest round trip: same host, one switch */
+    TD_NEAR_ANSWER_BYTES = 512 * 1024, /* shorter answers keep the kernel's queue */
+    TD_NEAR_QUEUE_BYTES = 128 * 1024,  /* for SO_SNDBUF, which doubles it: enough for 5 GB/s over 40 us */
 };
 
-/* What a connection is waiting for; each state has its deadline. */
+/* The phase of a connection. Every phase but HANDLING has its deadline. */
 enum td_phase {
-    TD_PHASE_FIRST,  /* accepted, nothing complete yet */
-    TD_PHASE_HEADER, /* a request line was read, the header fields are coming */
-    TD_PHASE_BODY,   /* the request's body is coming */
-    TD_PHASE_HANDLING,
-    TD_PHASE_SENDING, /* an answer is on its way */
-    TD_PHASE_IDLE,    /* between requests */
+    TD_PHASE_FIRST,    /* accepted; no complete request line yet */
+    TD_PHASE_HEADER,   /* the request line was read; header fields are arriving */
+    TD_PHASE_BODY,     /* the request's body is arriving */
+    TD_PHASE_HANDLING, /* the answer is being made */
+    TD_PHASE_SENDING,  /* the answer is being sent */
+    TD_PHASE_IDLE,     /* between two requests */
 };
 
-/* Over which limit the connection is; it is answered once and closed. */
+/* The limit that a connection exceeds: none, the total number, or the number from one address. */
 enum td_over { TD_OVER_NONE, TD_OVER_TOTAL, TD_OVER_ADDRESS };
 
 struct td_connection {
     struct td_registry *registry;
     int fd;
-    struct in6_addr address; /* IPv4 as mapped */
+    struct in6_addr address; /* an IPv4 address is IPv4-mapped */
     enum td_over over;
-    enum td_facade facade; /* of the port by which it came in; set before its first request */
-    _Atomic int phase;
+    enum td_facade facade; /* of the port; set before the first request */
+    _Atomic int phase;     /* enum td_phase */
     _Atomic uint64_t phase_since_ns;
-    _Atomic int cut;         /* enum td_cut: why the reaper ended it */
-    struct td_cancel cancel; /* asks when the connection was cut, or the client ended its side */
-    bool near;               /* its send queue is short; for its own thread alone */
-    /* progress of an answer, for the reaper alone */
+    _Atomic int cut;         /* enum td_cut: the reason why it was cut; TD_CUT_NONE while it is good */
+    struct td_cancel cancel; /* asks for an end when the connection was cut or the client closed its side */
+    bool near;               /* its send queue is short; used by its own thread alone */
+    /* progress of an answer; used by the reaper alone */
     uint64_t watched_since_ns, watched_bytes, progress_ns, progress_bytes;
-    /* bytes of a next request on an idle connection, for the reaper alone */
+    /* bytes of the next request on an idle connection; used by the reaper alone */
     uint64_t idle_since_ns, idle_bytes, dribble_ns;
-    _Atomic(const struct td_blob *) pinned[TD_PINNED_BLOBS]; /* being sent straight from; only ever compared */
+    _Atomic(const struct td_blob *) pinned[TD_PINNED_BLOBS]; /* blobs it sends from in place; compared, never read */
     struct td_connection *next, *previous;
 };
 
@@ -75,48 +75,63 @@ struct td_registry {
     _Atomic uint64_t damage_told_ns; /* when the log last told of an answer that met damage */
 };
 
-/* Places kept beyond max_connections, so that probes are answered at the limit. */
+/* Connections accepted beyond max_connections, so that probes such as /healthz are answered at the limit. */
 enum { TD_RESERVED_CONNECTIONS = 16 };
 
-/* Starts the reaper. */
+/* Prepares an empty registry and starts the reaper. The limits are copied; metrics is borrowed and must outlive the
+ * registry. Fails with TD_RESOURCE_EXHAUSTED when no thread can be started. */
 bool td_registry_init(struct td_registry *registry, const struct td_registry_limits *limits, struct td_metrics *metrics,
                       struct td_error *err);
+
+/* Stops the reaper. All connections must be closed. */
 void td_registry_fini(struct td_registry *registry);
 
+/* Returns the number of open connections. Any thread. */
 size_t td_registry_count(struct td_registry *registry);
 
-/* Whether one more connection from this address may be taken in at all; past the limits but within the reserved
- * places it is, and marked. TD_OVER_NONE with *admit true is the good case. */
+/* Decides whether one more connection from this address is accepted, and returns the limit that it exceeds.
+ *   TD_OVER_NONE     *admit is true
+ *   TD_OVER_TOTAL    *admit is true within the reserved places: the connection is opened, and answered 503 except to a
+ *                    probe
+ *   TD_OVER_ADDRESS  *admit is false */
 enum td_over td_registry_judge(struct td_registry *registry, const struct in6_addr *address, bool *admit);
 
-/* The open connection with this descriptor, or NULL. */
+/* Returns the open connection with this descriptor, or NULL. */
 struct td_connection *td_registry_find(struct td_registry *registry, int fd);
 
-/* Registers an open connection. NULL when out of memory. */
+/* Registers an accepted connection. Returns NULL when out of memory. A connection that is still registered with the
+ * same descriptor is closed first. */
 struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address);
+
+/* Removes the connection from the registry and frees it. Does not close the descriptor. */
 void td_connection_close(struct td_connection *connection);
 
+/* Enters a phase, whose deadline runs from now. Called by the connection's thread. */
 void td_connection_set_phase(struct td_connection *connection, enum td_phase phase);
 
-/* Says that body is about to be sent straight from its pinned mappings, so that td_registry_cut_blob finds the
- * connection. False when it is spread over too many. */
+/* Records that the body will be sent in place from its pinned mappings, so that td_registry_cut_blob finds the
+ * connection. Returns false, with nothing recorded, when the body lies in more than TD_PINNED_BLOBS of them. */
 bool td_connection_pin(struct td_connection *connection, const struct td_body *body);
+
+/* Removes what td_connection_pin recorded. */
 void td_connection_unpin(struct td_connection *connection);
 
-/* Whether a transfer is sending from this blob. */
+/* Returns whether any connection is sending from this blob in place. Any thread. */
 bool td_registry_uses_blob(struct td_registry *registry, const struct td_blob *blob);
 
-/* Ends every connection at once, what is still queued for it included. */
+/* Cuts every connection: shuts its socket down and, except on an idle connection, discards what is still queued, so
+ * that the client sees a reset. Any thread; the connections' own threads close them soon after. */
 void td_registry_cut_all(struct td_registry *registry);
 
-/* Ends every transfer that sends from this blob. */
+/* Cuts every connection that is sending from this blob in place. Any thread. */
 void td_registry_cut_blob(struct td_registry *registry, const struct td_blob *blob);
 
-/* Before an answer that takes long enough to be watched: shortens the send queue of a long one over a short path.
- * Returns the bytes handed to the kernel for sending since the connection began, acknowledged or not. */
+/* Prepares the connection for an answer whose sending is watched: shortens the send queue over a short path if the body
+ * has TD_NEAR_ANSWER_BYTES or more. Returns how many bytes the kernel has taken for sending since the connection began,
+ * acknowledged or not. */
 uint64_t td_connection_begin_long(struct td_connection *connection, uint64_t body_bytes);
 
-/* Bytes that the other side has acknowledged since the connection began. */
+/* Returns how many bytes the client has acknowledged since the connection began; 0 for a socket that is not TCP. */
 uint64_t td_socket_acknowledged_bytes(int fd);
 
 #endif

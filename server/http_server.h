@@ -1,5 +1,6 @@
-/* The HTTP server: libmicrohttpd, one thread per connection with poll, which measured fastest; docs/architecture.md
- * names its traps and where each is handled. */
+/* The HTTP server: passes requests from libmicrohttpd to the api, and answers back. Each connection has a thread that
+ * waits with poll, which measured fastest. docs/architecture.md lists libmicrohttpd's traps and where each is handled.
+ */
 #ifndef TD_SERVER_HTTP_SERVER_H
 #define TD_SERVER_HTTP_SERVER_H
 
@@ -10,17 +11,18 @@
 
 struct td_http_server;
 
-/* Starts the machinery without a listening socket; connections come in by td_http_server_add. All arguments are
- * borrowed and must outlive the server. */
+/* Starts libmicrohttpd without a listening socket; connections come from td_http_server_add. All arguments are borrowed
+ * and must outlive the server. Fails with TD_RESOURCE_EXHAUSTED. */
 bool td_http_server_create(const struct td_config *config, struct td_api *api, struct td_registry *registry,
                            struct td_access_log *log, struct td_http_server **out, struct td_error *err);
 
-/* Ends every connection and waits for its thread. */
+/* Ends every connection, waits for its thread, and frees the server. NULL is allowed. */
 void td_http_server_destroy(struct td_http_server *server);
 
 struct sockaddr;
 
-/* Takes over an accepted, registered connection; closes it on failure. */
+/* Takes over an accepted connection that is registered with its descriptor, and starts a thread for it. Returns false
+ * on failure, with the descriptor closed; the caller then removes the connection from the registry. Any thread. */
 bool td_http_server_add(struct td_http_server *server, int fd, const struct sockaddr *address,
                         unsigned int address_len);
 

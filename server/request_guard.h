@@ -1,6 +1,6 @@
-/* The request guard: what libmicrohttpd 0.9.75 lets through but RFC 9112 and RFC 9110 forbid or what has no place in
- * this service is refused here, before anything is routed. Bodies come with POST alone, and with a Content-Length.
- * Pure: no socket, no HTTP library. */
+/* The request guard: refuses requests that libmicrohttpd 0.9.75 lets through although RFC 9112 or RFC 9110 forbids
+ * them, or that this service never accepts, before they are routed. A body must belong to a POST and have a
+ * Content-Length. The guard is a pure function: no socket, no HTTP library. */
 #ifndef TD_SERVER_REQUEST_GUARD_H
 #define TD_SERVER_REQUEST_GUARD_H
 
@@ -13,20 +13,20 @@
 enum { TD_MAX_HEADER_FIELDS = 64 };
 
 struct td_guard_limits {
-    size_t max_header_bytes; /* of target and fields together */
-    uint64_t max_body_bytes;
+    size_t max_header_bytes; /* of the target and all names and values of fields together; more: 431 */
+    uint64_t max_body_bytes; /* more: 413 */
 };
 
 struct td_guard_verdict {
-    int status;           /* 0: let it pass; else the status to answer with, closing the connection */
-    const char *message;  /* static */
-    uint64_t body_bytes;  /* that will follow, when it passes */
-    bool has_unread_body; /* passes with a body that is not to be read: for the router to say 405, and closing the
-                             connection */
+    int status;           /* 0: the request passes; else the status to answer before the connection is closed */
+    const char *message;  /* for the answer; static; NULL when the request passes */
+    uint64_t body_bytes;  /* length of the body that follows, when the request passes */
+    bool has_unread_body; /* the request passes with a body that must not be read: the router answers 405, then the
+                             connection is closed */
 };
 
-/* Judges a request. `version` is the protocol text ("HTTP/1.1"); header_count may exceed what request->headers
- * holds only when `too_many` is set. */
+/* Judges a request by its method, target and header fields. `version` is the protocol text, such as "HTTP/1.1".
+ * `too_many` says that there were more than TD_MAX_HEADER_FIELDS fields, of which request->headers holds the first. */
 struct td_guard_verdict td_request_guard(const struct td_request *request, const char *version, bool too_many,
                                          const struct td_guard_limits *limits);
 
