@@ -25,10 +25,10 @@ struct td_model_config {
     uint64_t head_dim;                       /* head_dim; hidden_size over heads without */
     uint64_t hidden_size;                    /* hidden_size or n_embed */
     uint64_t vocab_size;
-    uint64_t layers;       /* num_hidden_layers or n_layer */
-    uint64_t nextn_layers; /* num_nextn_predict_layers: of another model, after the last layer */
-    uint64_t experts;      /* num_experts, num_local_experts or n_routed_experts */
-    uint64_t q_lora_rank;  /* of MLA; 0: queries are not compressed */
+    uint64_t layers;               /* num_hidden_layers or n_layer */
+    uint64_t nextn_layers;         /* num_nextn_predict_layers: of another model, after the last layer */
+    uint64_t experts;              /* num_experts, num_local_experts or n_routed_experts */
+    uint64_t q_lora_rank;          /* of MLA; 0: queries are not compressed */
     bool new_decoder_architecture; /* Falcon's */
     bool multi_query;              /* Falcon's; true when missing */
     bool quantised;                /* a quantization_config that is not null */
