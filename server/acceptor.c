@@ -1,3 +1,9 @@
+/* An acceptor waits in poll for a connection or for its end (an eventfd), so that it stops at once. What is hard:
+ *   - At a limit the client must get an answer, but no thread and no memory may be spent: turn_away sends a ready-made
+ *     answer without waiting and closes. Unread bytes would make close() reset the connection before the client has
+ *     read the answer, so they are read first.
+ *   - When descriptors run out, accept fails and poll reports the same connection again at once. The acceptor keeps one
+ *     descriptor in reserve: it gives that up to answer one client, then rests 50 ms. */
 #include "server/acceptor.h"
 
 #include "core/clock.h"
@@ -21,11 +27,11 @@ enum { BACKLOG = 1024 };
 
 struct td_acceptor {
     int listen_fd;
-    int wake_fd;    /* eventfd: stop */
-    int reserve_fd; /* given up for a moment when descriptors run out, to answer at all */
+    int wake_fd;    /* eventfd: written to stop the thread */
+    int reserve_fd; /* given up for a moment when descriptors run out, to answer a client */
     bool running;
     enum td_facade facade;
-    uint64_t warned_ns;
+    uint64_t warned_ns; /* when the log last told of missing descriptors; 0: never */
     pthread_t thread;
     struct td_http_server *server;
     struct td_registry *registry;
@@ -34,7 +40,7 @@ struct td_acceptor {
 
 /* ---- binding ------------------------------------------------------------------------------------------- */
 
-/* Takes ADDRESS:PORT apart; address may be empty (all) or in brackets. */
+/* Splits ADDRESS:PORT. The address may be empty (all addresses) or in brackets, which are dropped. */
 static bool split_listen(const char *listen, char *address, size_t capacity, const char **port)
 {
     const char *colon = strrchr(listen, ':');
@@ -88,7 +94,7 @@ static bool open_listener(const struct td_acceptor_config *config, const char *l
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     if (address[0] == '\0')
-        hints.ai_family = AF_INET6; /* takes IPv4 too */
+        hints.ai_family = AF_INET6; /* accepts IPv4 too */
     int failed = getaddrinfo(address[0] == '\0' ? NULL : address, port, &hints, &found);
     if (failed != 0)
         return td_error_set(err, TD_INVALID_ARGUMENT, "%s %s: %s", config->option, listen, gai_strerror(failed));
@@ -112,6 +118,7 @@ static bool open_listener(const struct td_acceptor_config *config, const char *l
     return true;
 }
 
+/* Writes the URL of a listening socket. */
 static void describe(int fd, char *url, size_t capacity)
 {
     struct sockaddr_storage name;
@@ -126,6 +133,7 @@ static void describe(int fd, char *url, size_t capacity)
 
 /* ---- accepting ----------------------------------------------------------------------------------------- */
 
+/* Returns the address of a client; an IPv4 address is IPv4-mapped. */
 static struct in6_addr address_of(const struct sockaddr_storage *from)
 {
     struct in6_addr address;
@@ -140,7 +148,7 @@ static struct in6_addr address_of(const struct sockaddr_storage *from)
     return address;
 }
 
-/* Answers and closes without taking the connection in: no thread, no memory but for the words. */
+/* Answers 503 or 429 and closes the connection; allocates nothing and does not wait. */
 static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over over)
 {
     static const char format[] = "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
@@ -167,12 +175,13 @@ static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over o
         (void)send(fd, answer, (size_t)n + strlen(body), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     (void)shutdown(fd, SHUT_WR);
-    /* What was received and not read would make close() reset the connection under the answer. */
+    /* close() would reset the connection if received bytes were unread, and the answer could be lost. */
     while (recv(fd, discard, sizeof discard, MSG_DONTWAIT) > 0)
         continue;
     (void)close(fd);
 }
 
+/* Registers the connection and hands it to the server, or turns it away at a limit. */
 static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_storage *from, socklen_t from_len)
 {
     struct in6_addr address = address_of(from);
@@ -197,7 +206,7 @@ static void take_in(struct td_acceptor *acceptor, int fd, const struct sockaddr_
         td_connection_close(connection);
 }
 
-/* Out of descriptors: give up the reserve to answer one client, then rest, so that the loop does not spin. */
+/* Answers one client with the reserved descriptor, then rests, so that the loop does not spin. Logs once a minute. */
 static void out_of_descriptors(struct td_acceptor *acceptor, int sys)
 {
     uint64_t now_ns = td_clock_ns();

@@ -21,17 +21,19 @@ struct td_access_log {
     pthread_t writer;
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    struct td_buffer queued, writing; /* queued is under the lock, writing is the writer's */
+    struct td_buffer queued, writing; /* queued is under the lock; writing belongs to the writer */
     _Atomic bool stop;
-    _Atomic uint64_t stop_ns;
+    _Atomic uint64_t stop_ns; /* when stop was set */
 };
 
+/* Returns whether the log was stopped more than 1 s ago. */
 static bool past_end(const struct td_access_log *log)
 {
     return atomic_load(&log->stop) && td_clock_ns() > atomic_load(&log->stop_ns) + UINT64_C(1000000000);
 }
 
-/* Writes without ever blocking for long, so that stopping is possible while a reader stands still. */
+/* Writes the buffer, waiting at most 0.2 s at a time, so that the log can be stopped while its reader stands still.
+ * Counts the lines that remain unwritten as dropped. */
 static void write_out(struct td_access_log *log)
 {
     const char *p = log->writing.data;
@@ -152,7 +154,7 @@ void td_access_log_write(struct td_access_log *log, const char *line, size_t len
         if (was_empty)
             pthread_cond_signal(&log->wake);
     } else {
-        log->queued.failed = false; /* no memory now; perhaps next time */
+        log->queued.failed = false; /* out of memory: later lines may succeed */
         atomic_fetch_add(log->dropped, 1);
     }
     pthread_mutex_unlock(&log->lock);

@@ -1,3 +1,7 @@
+/* The table of options is the only place that knows them: its rows give the name, the kind of value, the bounds, the
+ * default and the member of td_config. The parser applies defaults, then the environment, then the arguments. The
+ * second part judges environment variables: a mistyped TENSORD_ variable has no effect, which nobody would notice,
+ * while Kubernetes sets variables of that prefix for a service called tensord. */
 #include "server/config.h"
 
 #include "core/digits.h"
@@ -16,8 +20,8 @@ struct option {
     const char *name; /* without the dashes */
     const char *value, *fallback, *help;
     enum kind kind;
-    uint64_t min, max; /* of counts; of seconds, in ns */
-    size_t offset;
+    uint64_t min, max; /* of a count; of seconds, in ns */
+    size_t offset;     /* of the member of td_config */
 };
 
 #define NS UINT64_C(1000000000)
@@ -82,7 +86,7 @@ static void *member(struct td_config *config, const struct option *option)
     return (char *)config + option->offset;
 }
 
-/* Decimal seconds with up to nine digits after the point, exactly; false when it is something else. */
+/* Reads decimal seconds with up to nine digits on each side of the point, exactly. Returns false for other text. */
 static bool parse_seconds(const char *text, uint64_t *ns)
 {
     uint64_t value = 0;
@@ -105,7 +109,7 @@ static bool parse_seconds(const char *text, uint64_t *ns)
     return digits && text[i] == '\0';
 }
 
-/* `source` names where the value came from: "--listen" or "TENSORD_LISTEN". */
+/* Sets the option's member. `source` says where the value comes from, for messages: "--listen" or "TENSORD_LISTEN". */
 static bool set_option(struct td_config *config, const struct option *option, const char *source, const char *value,
                        struct td_error *err)
 {
@@ -137,6 +141,7 @@ static bool set_option(struct td_config *config, const struct option *option, co
     return td_error_set(err, TD_INTERNAL, "unknown kind of option");
 }
 
+/* Writes the name of the option's variable: "state-dir" becomes TENSORD_STATE_DIR. */
 static void environment_name(const char *option, char out[TD_VARIABLE_BYTES])
 {
     (void)snprintf(out, TD_VARIABLE_BYTES, "TENSORD_%s", option);
@@ -160,7 +165,7 @@ static const struct option *find_option(struct td_text name)
     return NULL;
 }
 
-/* Returns the index of what follows the list. */
+/* Writes the options' names, and returns how many there are. */
 static size_t list_names(const char *names[OPTION_COUNT])
 {
     for (size_t i = 0; i < OPTION_COUNT; i++)
@@ -180,6 +185,7 @@ static bool unknown_option(const char *argument, struct td_error *err)
                         near);
 }
 
+/* Sets each option from its variable or, without one, to its default. */
 static bool apply_defaults(struct td_config *config, struct td_error *err)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++) {
@@ -238,7 +244,8 @@ static bool ends_with(struct td_text text, const char *end)
     return text.len >= n && memcmp(text.p + text.len - n, end, n) == 0;
 }
 
-/* Whether "_PORT_80_TCP", with "_PROTO", "_PORT" or "_ADDR" behind it or without, is the end of a name. */
+/* Returns whether a name ends with "_PORT_", a number and "_TCP", "_UDP" or "_SCTP", and perhaps "_PROTO", "_PORT" or
+ * "_ADDR" after that. */
 static bool ends_with_port(struct td_text name)
 {
     static const char *const details[] = {"_PROTO", "_PORT", "_ADDR"};
@@ -261,7 +268,7 @@ static bool ends_with_port(struct td_text name)
     return false;
 }
 
-/* Whether Kubernetes or Docker sets such a variable for a service ("service links"). */
+/* Returns whether Kubernetes or Docker sets such a variable for a service (a "service link"). */
 static bool is_service_link(struct td_text name, const char *value)
 {
     static const char named_port[] = "_SERVICE_PORT_";

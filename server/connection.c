@@ -1,3 +1,12 @@
+/* The registry is a list under one lock. Every 100 ms the reaper looks at each connection and cuts those past a
+ * deadline. What is hard:
+ *   - Progress of an answer is counted by the bytes that the client has acknowledged, since the kernel takes bytes for
+ *     the send queue whether or not the client reads them. The phase HEADER begins with a complete request line, so a
+ *     request line that dribbles in is noticed by the bytes received (judge_idle).
+ *   - The reaper may not close a descriptor, which belongs to libmicrohttpd: it shuts the socket down, and the
+ *     connection's thread closes it. A cut answer is reset, so that no client takes it for complete.
+ *   - libmicrohttpd does not report every connection that it drops. Such an entry is removed when its descriptor is
+ *     registered again (td_connection_open). */
 #include "server/connection.h"
 
 #include "core/clock.h"
@@ -11,10 +20,10 @@
 #include <sys/socket.h>
 #include <time.h>
 
-static const uint64_t rate_window_ns = UINT64_C(30000000000);
-static const uint64_t drain_silence_ns = UINT64_C(1000000000);
+static const uint64_t rate_window_ns = UINT64_C(30000000000);  /* over which min_rate is measured */
+static const uint64_t drain_silence_ns = UINT64_C(1000000000); /* when draining, for a connection that says nothing */
 
-/* All zero where the descriptor is no TCP socket. */
+/* Returns what the kernel knows of the connection; all zero when the descriptor is not a TCP socket. */
 static struct tcp_info info_of(int fd)
 {
     struct tcp_info info = {0};
@@ -44,12 +53,13 @@ uint64_t td_connection_begin_long(struct td_connection *connection, uint64_t bod
     return (uint64_t)info.tcpi_bytes_acked + queued;
 }
 
+/* Records the reason, unless one is recorded already, and shuts the socket down. Under the lock. */
 static void cut_connection(struct td_connection *connection, enum td_cut why)
 {
     int none = TD_CUT_NONE;
-    /* A cut answer is reset: its queue goes at once instead of staying with the kernel for a client that does not
-     * read, and the client cannot take the end for a good one. An idle connection may still have the end of its last
-     * answer on the way, and a silent one has nothing to be told. */
+    /* A busy connection is reset: the kernel then drops the queue instead of keeping it for a client that
+     * does not read, and the client cannot mistake the end for a complete answer. An idle connection is not reset,
+     * because the end of its last answer may still be on the way; neither is a silent one. */
     struct linger reset = {.l_onoff = 1};
     if (why != TD_CUT_IDLE && atomic_load(&connection->phase) != TD_PHASE_IDLE)
         (void)setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
@@ -57,11 +67,11 @@ static void cut_connection(struct td_connection *connection, enum td_cut why)
     (void)shutdown(connection->fd, SHUT_RDWR); /* never close: the descriptor is libmicrohttpd's */
 }
 
-/* An answer on its way: does it move, and fast enough? */
+/* Judges an answer that is being sent: whether the client acknowledges bytes, and enough of them. */
 static enum td_cut judge_sending(struct td_connection *connection, const struct td_registry_limits *limits,
                                  uint64_t since_ns, uint64_t now_ns)
 {
-    uint64_t bytes = td_socket_acknowledged_bytes(connection->fd); /* what counts as progress */
+    uint64_t bytes = td_socket_acknowledged_bytes(connection->fd); /* counts as progress */
     if (connection->watched_since_ns < since_ns) {                 /* a new answer */
         connection->watched_since_ns = now_ns;
         connection->watched_bytes = bytes;
@@ -84,8 +94,8 @@ static enum td_cut judge_sending(struct td_connection *connection, const struct 
     return slow ? TD_CUT_SLOW : TD_CUT_NONE;
 }
 
-/* Judges a connection before its first request line is complete. It has as long as any header, or as long as any
- * silence while it has said nothing. When draining, one that says nothing holds nobody up. */
+/* Judges a connection before its first request line is complete. It may take as long as a header and, while it has
+ * sent nothing, no longer than an idle connection may be silent. When draining, it is cut after 1 s. */
 static enum td_cut judge_first(const struct td_connection *connection, const struct td_registry *registry,
                                uint64_t age_ns)
 {
@@ -98,8 +108,8 @@ static enum td_cut judge_first(const struct td_connection *connection, const str
     return silent ? TD_CUT_IDLE : TD_CUT_NONE;
 }
 
-/* Judges a connection between requests: how long it is silent and, once bytes of the next request have come, whether
- * its request line dribbles in. From its first byte on that has as long as any header. */
+/* Judges a connection between requests: how long it has been silent and, once bytes of the next request have come, how
+ * long the request line takes. From its first byte on it may take as long as a header. */
 static enum td_cut judge_idle(struct td_connection *connection, const struct td_registry_limits *limits,
                               uint64_t since_ns, uint64_t now_ns)
 {
@@ -185,7 +195,7 @@ size_t td_registry_count(struct td_registry *registry)
     return count;
 }
 
-/* Under the lock. */
+/* Returns the limit that one more connection would exceed beside `others` open ones. Under the lock. */
 static enum td_over over_limit(const struct td_registry *registry, const struct in6_addr *address, size_t others)
 {
     size_t same = 0;
@@ -216,8 +226,8 @@ struct td_connection *td_registry_find(struct td_registry *registry, int fd)
     return connection;
 }
 
-/* Looks without waiting. A client that shuts down only its sending side is taken for gone: TCP does not tell them
- * apart. */
+/* Returns whether the connection was cut or the client has closed it, without waiting. A client that shuts down only
+ * its sending side counts as gone, because TCP does not tell the two apart. */
 static bool is_gone(void *context)
 {
     const struct td_connection *connection = context;
@@ -228,8 +238,8 @@ static bool is_gone(void *context)
 
 struct td_connection *td_connection_open(struct td_registry *registry, int fd, const struct in6_addr *address)
 {
-    /* libmicrohttpd does not tell when it drops a connection for want of memory before it began; the descriptor's
-     * return does. */
+    /* libmicrohttpd does not report a connection that it drops for lack of memory before it begins. The same descriptor
+     * in a new connection shows that it is gone. */
     struct td_connection *stale = td_registry_find(registry, fd);
     if (stale != NULL)
         td_connection_close(stale);
@@ -264,7 +274,7 @@ void td_connection_close(struct td_connection *connection)
     registry->count--;
     pthread_mutex_unlock(&registry->lock);
     atomic_fetch_sub(&registry->metrics->connections, 1);
-    /* An answer that was cut is counted with its request; what is left here ended between requests. */
+    /* A cut answer is counted with its request; a deadline that is left here ended the connection between requests. */
     enum td_cut cut = (enum td_cut)atomic_load(&connection->cut);
     if (cut == TD_CUT_DEADLINE)
         td_metrics_cut(registry->metrics, cut);
@@ -283,7 +293,7 @@ bool td_connection_pin(struct td_connection *connection, const struct td_body *b
     for (size_t i = 0; i < body->extent_count; i++) {
         const struct td_blob *blob = body->extents[i].blob;
         size_t k = 0;
-        if (blob->class->pinned == NULL) /* memory of ours */
+        if (blob->class->pinned == NULL) /* memory of the program: nobody writes to it */
             continue;
         while (k < count && atomic_load_explicit(&connection->pinned[k], memory_order_relaxed) != blob)
             k++;

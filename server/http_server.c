@@ -1,3 +1,15 @@
+/* libmicrohttpd calls back, on the connection's thread: on_connection at the start and end of a connection (a session),
+ * on_request_line for each request, on_request once with the header, then with the parts of a body, then without any,
+ * and on_completed when the answer was sent or broken off. What is hard:
+ *   - The raw target exists only in on_request_line. libmicrohttpd decodes it in place afterwards, but ids may hold
+ * %2F.
+ *   - In the first call of on_request an answer closes the connection; in the last one it does not. A good request
+ *     without a body is therefore answered in the second call.
+ *   - A body cannot be answered before it has come in whole, so one that exceeds the shared memory is dropped as it
+ *     arrives, and answered 503 at its end.
+ *   - libmicrohttpd closes connections without an answer when its pool of memory is full (hide_query,
+ * POOL_OTHER_BYTES).
+ */
 #include "server/http_server.h"
 
 #include "core/array.h"
@@ -16,8 +28,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* The pool holds the request's header, a node of 64 bytes for each of its fields, a vector of TD_IOVEC_RUNS and the
- * answer's header. Not more: libmicrohttpd clears the whole of it after every request. */
+/* POOL_OTHER_BYTES: a connection's pool holds, beside the request's header, 64 bytes for each field, a vector of
+ * TD_IOVEC_RUNS and the answer's header. It is no larger, because libmicrohttpd clears all of it after every request.
+ * STACK_BYTES: of a connection's thread. TARGET_KEPT_BYTES: a buffer for targets that is longer is freed after each
+ * request. */
 enum { POOL_OTHER_BYTES = 12 * 1024, STACK_BYTES = 256 * 1024, TARGET_KEPT_BYTES = 1024 };
 
 struct td_http_server {
@@ -26,7 +40,7 @@ struct td_http_server {
     struct td_api *api;
     struct td_registry *registry;
     struct td_access_log *log;
-    _Atomic uint64_t upload_bytes; /* of all bodies that are being read or handled */
+    _Atomic uint64_t upload_bytes; /* of all request bodies that are being read or handled */
     _Atomic uint64_t warned_ns;    /* when the lack of threads was last reported */
 };
 
@@ -36,24 +50,24 @@ struct exchange {
     bool judged;   /* the guard has seen it */
     bool answered; /* a response is queued */
     uint64_t start_ns;
-    enum td_facade facade; /* by the port and the path */
+    enum td_facade facade; /* decided by the port and the path */
     struct td_header headers[TD_MAX_HEADER_FIELDS];
     size_t header_count;
     bool too_many;
-    const char *method;      /* libmicrohttpd's, valid as long as the headers */
-    struct td_buffer upload; /* the request's body, as far as it has come; empty again once it has been handled */
-    uint64_t upload_bytes;   /* what has come of it; counted in the server's sum */
+    const char *method;      /* belongs to libmicrohttpd, like the headers, until the request is completed */
+    struct td_buffer upload; /* the part of the request's body that has arrived; freed once it is handled */
+    uint64_t upload_bytes;   /* length of that part; included in the server's upload_bytes */
     bool has_upload;
     /* of the answer */
     int status;
     enum td_route route;
-    uint64_t body_bytes;   /* to be sent */
-    uint64_t header_bytes; /* computed; only for direct answers */
-    uint64_t sent_before;  /* on the connection; only for direct answers */
-    bool direct;
+    uint64_t body_bytes;   /* length of its body */
+    uint64_t header_bytes; /* length of its header; for direct answers only */
+    uint64_t sent_before;  /* bytes sent on the connection before it; for direct answers only */
+    bool direct;           /* its sending is watched byte by byte (td_transfer_create) */
 };
 
-/* What belongs to one connection; used by its thread alone. */
+/* The state of one connection; used by its thread alone. */
 struct session {
     struct td_http_server *server;
     struct td_connection *connection;
@@ -70,11 +84,11 @@ static struct session *session_of(struct MHD_Connection *connection)
 
 /* ---- bodies of requests -------------------------------------------------------------------------------- */
 
-/* All bodies together may take so many times what one may. */
+/* All request bodies together may take this many times --max-body-bytes. */
 enum { UPLOADS_AT_ONCE = 8 };
 
-/* Keeps a further part. What there is no room for is dropped, and said once all has come: an answer in the middle of a
- * body is impossible. */
+/* Appends a part of the request's body. Beyond the shared limit the body is dropped and marked as failed, for the
+ * answer that follows its end. */
 static void add_upload(struct session *session, const char *bytes, size_t len)
 {
     struct td_http_server *server = session->server;
@@ -88,12 +102,12 @@ static void add_upload(struct session *session, const char *bytes, size_t len)
     td_buffer_append(&exchange->upload, bytes, len);
 }
 
-/* Frees the request's body and counts it no more. */
+/* Frees the request's body and subtracts it from the server's sum. */
 static void drop_upload(struct session *session)
 {
     struct exchange *exchange = &session->exchange;
     if (!exchange->has_upload && exchange->upload_bytes == 0)
-        return; /* nearly every request: nothing shared is touched */
+        return; /* nearly every request: the shared counter is not touched */
     td_buffer_fini(&exchange->upload);
     atomic_fetch_sub(&session->server->upload_bytes, exchange->upload_bytes);
     exchange->upload_bytes = 0;
@@ -102,7 +116,7 @@ static void drop_upload(struct session *session)
 
 /* ---- connections --------------------------------------------------------------------------------------- */
 
-/* What the acceptor registered for this connection. */
+/* Returns the acceptor's entry of this connection, or NULL. */
 static struct td_connection *registered_as(struct td_registry *registry, struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -119,7 +133,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
             session->server = server;
             session->connection = registered_as(server->registry, connection);
         }
-        *context = session; /* NULL: every request is then refused */
+        *context = session; /* NULL when out of memory: every request is then refused */
         return;
     }
     struct session *session = *context;
@@ -137,9 +151,8 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
     *context = NULL;
 }
 
-/* libmicrohttpd makes a node in its pool of every query parameter, and closes the connection without an answer when a
- * few hundred have filled it. Nobody asks it for them: its own copy of the target, which it is about to split in place,
- * ends before them. */
+/* Cuts the query off libmicrohttpd's copy of the target. It would keep a node in its pool for every parameter, which
+ * nobody asks it for, and close the connection without an answer when a few hundred had filled the pool. */
 static void hide_query(const char *target)
 {
     char *query = strchr(target, '?');
@@ -147,7 +160,7 @@ static void hide_query(const char *target)
         memset(query, '\0', strlen(query));
 }
 
-/* The raw request target, before libmicrohttpd decodes it: ids with %2F need it. */
+/* Begins an exchange: keeps the raw target before libmicrohttpd decodes it, and decides on the facade. */
 static void *on_request_line(void *cls, const char *target, struct MHD_Connection *mhd)
 {
     (void)cls;
@@ -171,6 +184,7 @@ static void *on_request_line(void *cls, const char *target, struct MHD_Connectio
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
+/* Returns the text without blanks and tabs at its ends. */
 static struct td_text trimmed(struct td_text p)
 {
     while (p.len > 0 && (p.p[0] == ' ' || p.p[0] == '\t')) {
@@ -197,6 +211,7 @@ static enum MHD_Result collect_header(void *cls, enum MHD_ValueKind kind, const 
     return MHD_YES;
 }
 
+/* Hands the response to libmicrohttpd. MHD_NO drops the connection. */
 static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session, struct td_response *response,
                              bool head)
 {
@@ -221,7 +236,7 @@ static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session
     return result;
 }
 
-/* 127.0.0.0/8, as IPv4 in IPv6 too, and ::1. */
+/* Returns whether the address is in 127.0.0.0/8, IPv4-mapped, or ::1. */
 static bool is_loopback(const struct in6_addr *address)
 {
     return IN6_IS_ADDR_LOOPBACK(address) || (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
@@ -242,7 +257,7 @@ static struct td_request request_of(const struct session *session)
     };
 }
 
-/* Answers in the first handler call, which closes the connection afterwards. */
+/* Refuses the request in the first call of on_request, and closes the connection. */
 static enum MHD_Result refuse(struct MHD_Connection *mhd, struct session *session, bool head, int status,
                               const char *message)
 {
@@ -267,7 +282,7 @@ static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *sessio
     } else {
         td_api_handle(session->server->api, &request, &response);
     }
-    drop_upload(session); /* the answer needs it no more, however long sending takes */
+    drop_upload(session); /* before sending, which may take long */
     response.close = response.close || close;
     enum MHD_Result result = queue(mhd, session, &response, td_text_equals(request.method, "HEAD"));
     if (response.changed)
@@ -276,7 +291,7 @@ static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *sessio
     return result;
 }
 
-/* A body is read where it is of use; elsewhere the answer comes at once, and ends the connection. */
+/* Prepares for the request's body, or answers at once and closes the connection when no handler would read the body. */
 static enum MHD_Result expect_upload(struct MHD_Connection *mhd, struct session *session,
                                      const struct td_request *request)
 {
@@ -287,8 +302,8 @@ static enum MHD_Result expect_upload(struct MHD_Connection *mhd, struct session 
     return MHD_YES;
 }
 
-/* Clients of S3 that write have bodies with any method. They are told that they may not, and no byte behind the header
- * is looked at: the connection ends. */
+/* Returns whether an S3 client tries to write. Such a request may have a body with any method; the answer says that it
+ * is not allowed, no byte after the header is read, and the connection is closed. */
 static bool is_write_to_s3(const struct td_request *request)
 {
     static const char *const methods[] = {"PUT", "POST", "DELETE"};
@@ -298,7 +313,7 @@ static bool is_write_to_s3(const struct td_request *request)
     return false;
 }
 
-/* The first handler call: the header is complete. */
+/* Judges a request whose header is complete, in the first call of on_request. */
 static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session, const char *method,
                              const char *version)
 {
@@ -368,7 +383,7 @@ static void address_text(const struct in6_addr *address, char out[INET6_ADDRSTRL
         memcpy(out, "?", 2);
 }
 
-/* key="value", whatever bytes the client sent. */
+/* Appends key="value", escaped, whatever bytes the client sent. */
 static void log_text(struct td_buffer *line, const char *key, struct td_text value)
 {
     char shown[1024];
@@ -410,8 +425,8 @@ static void write_access_log(const struct session *session, uint64_t sent_bytes,
     td_buffer_fini(&line);
 }
 
-/* Body bytes sent: of a complete answer all, of a cut one what the client acknowledged. A small answer goes out in one
- * piece or, when the client is gone, not at all. */
+/* Returns the body bytes sent: all of a complete answer; of a cut one those that the client has acknowledged. A small
+ * answer is sent in one piece or, when the client is gone, not at all. */
 static uint64_t sent_body_bytes(const struct session *session, bool complete)
 {
     const struct exchange *exchange = &session->exchange;
@@ -470,7 +485,8 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
 
 /* ---- the daemon ---------------------------------------------------------------------------------------- */
 
-/* The one fault that no callback tells of: a connection is accepted and closed because it got no thread. */
+/* Counts a connection that was closed because no thread could be started for it, and logs that once a minute. No
+ * callback reports it; only libmicrohttpd's log does. */
 static void note_no_thread(struct td_http_server *server)
 {
     uint64_t now_ns = td_clock_ns();
@@ -493,7 +509,7 @@ __attribute__((format(printf, 2, 0))) static void on_mhd_log(void *cls, const ch
     td_log(TD_LOG_DEBUG, "libmicrohttpd: %s", message);
 }
 
-/* Paths stay raw; api/uri decodes them. */
+/* Leaves paths raw; the api decodes them. */
 static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *text)
 {
     (void)cls;
@@ -513,9 +529,9 @@ bool td_http_server_create(const struct td_config *config, struct td_api *api, s
     server->log = log;
     size_t pool_bytes = (size_t)config->max_header_bytes + POOL_OTHER_BYTES;
     unsigned int limit = (unsigned int)config->max_connections + TD_RESERVED_CONNECTIONS + 8;
-    /* Not MHD_OPTION_STRICT_FOR_CLIENT: it answers a missing Host with two status lines; the guard does it well. Not
-     * MHD_OPTION_CONNECTION_TIMEOUT: it ends silent bodies and stalled answers too; server/connection has all
-     * deadlines. */
+    /* MHD_OPTION_STRICT_FOR_CLIENT is not set: it answers a missing Host with two status lines, and the guard refuses
+     * it anyway. MHD_OPTION_CONNECTION_TIMEOUT is not set: it would end silent bodies and stalled answers too, and
+     * server/connection has all deadlines. */
     server->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL |
                                           MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC | MHD_USE_ERROR_LOG,
                                       0, NULL, NULL, on_request, server,                    //

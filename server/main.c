@@ -65,7 +65,7 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
-/* Says what was meant perhaps: a directory alone is what many try first. */
+/* Complains, and suggests what was probably meant. A directory without a command is a common first try. */
 static int unknown_command(const char *name)
 {
     static const char *const words[] = {"serve", "inspect", "plan", "verify", "health", "help", NULL};
@@ -90,7 +90,7 @@ static bool asks_for_help(const char *argument)
     return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
 }
 
-/* What a help text that was asked for ends with. */
+/* Returns the exit code after a help text that the user asked for. */
 static int helped(void)
 {
     return fflush(stdout) == 0 ? TD_EXIT_OK : TD_EXIT_FAILED;

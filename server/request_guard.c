@@ -5,11 +5,12 @@
 #include <string.h>
 #include <strings.h>
 
-/* What a byte may be part of; one lookup decides. */
+/* Classes of bytes, as bits of a table that is looked up once for each byte. */
 enum { IN_TOKEN = 1, IN_TARGET = 2, IN_NAME = 4 };
 
-/* IN_TOKEN: tchar, RFC 9110 section 5.6.2. IN_TARGET: what a request target may hold unencoded, RFC 3986 section 2.
- * IN_NAME: reg-name, RFC 3986 section 3.2.2. Bytes from 0x80 on are in none. test_request_guard derives it anew. */
+/* IN_TOKEN: tchar, RFC 9110 section 5.6.2. IN_TARGET: bytes that a request target may hold unencoded, RFC 3986 section
+ * 2. IN_NAME: reg-name, RFC 3986 section 3.2.2. Bytes from 0x80 on are in none. test_request_guard derives the table
+ * from the RFCs. */
 // clang-format off
 static const unsigned char classes[256] = {
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, /* 00 */
@@ -41,7 +42,7 @@ static bool is_target(struct td_text text)
     return all_in_class(text, IN_TARGET);
 }
 
-/* RFC 9110 section 5.5: no control bytes but tab. */
+/* Returns whether the value holds no control byte but tab (RFC 9110 section 5.5). */
 static bool is_field_value(struct td_text text)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -58,7 +59,7 @@ static bool begins_ignoring_case(struct td_text text, const char *prefix)
     return text.len >= n && strncasecmp(text.p, prefix, n) == 0;
 }
 
-/* host [":" port], RFC 9112 section 3.2: reg-name, IPv4 or [IPv6]. */
+/* Returns whether the text is host [":" port], where host is a reg-name, IPv4 or [IPv6] (RFC 9112 section 3.2). */
 static bool is_host(struct td_text text)
 {
     size_t at = 0;
@@ -85,8 +86,9 @@ static bool is_host(struct td_text text)
     return true;
 }
 
-/* http://authority..., RFC 9112 section 3.2.2. The scheme is in any case; the host may not be empty (RFC 9110 section
- * 4.2.1), and there is no user information (4.2.4). */
+/* Returns whether the target begins with a scheme and an authority, such as http://host:port (RFC 9112 section 3.2.2).
+ * The scheme may be in upper or lower case; the host must not be empty (RFC 9110 section 4.2.1), and user information
+ * is not allowed (section 4.2.4). */
 static bool is_absolute_form(struct td_text target)
 {
     static const char *const schemes[] = {"http://", "https://"};
@@ -108,16 +110,17 @@ static struct td_guard_verdict refuse(int status, const char *message)
     return (struct td_guard_verdict){.status = status, .message = message};
 }
 
-/* How long a body is said to be. */
+/* What the header fields say of the body's length. */
 struct framing {
-    size_t lengths, encodings;
-    bool is_number; /* below 2^64 */
-    bool is_zero;   /* a plain 0 */
-    bool is_chunked;
-    uint64_t length;
+    size_t lengths, encodings; /* numbers of fields Content-Length and Transfer-Encoding */
+    bool is_number;            /* Content-Length is a plain number below 2^64 */
+    bool is_zero;              /* Content-Length is a plain 0 */
+    bool is_chunked;           /* Transfer-Encoding is chunked */
+    uint64_t length;           /* the number, if it is one */
 };
 
-/* Names that only begin so: libmicrohttpd 0.9.75 appends a folded line (RFC 9112 section 5.2) to the name. */
+/* Notes a field if its name begins with that of a framing field, since libmicrohttpd 0.9.75 appends a folded line (RFC
+ * 9112 section 5.2) to the name. */
 static void note_framing(const struct td_header *header, struct framing *framing)
 {
     if (begins_ignoring_case(header->name, "Transfer-Encoding")) {
@@ -132,8 +135,8 @@ static void note_framing(const struct td_header *header, struct framing *framing
     }
 }
 
-/* The methods that the service has are judged strictly. Another one is refused by the router whatever its body is like:
- * not a byte behind its header is looked at. */
+/* Judges GET, HEAD and POST strictly. A request with another method passes whatever its body is like: the router
+ * refuses it, and no byte after its header is read. */
 static struct td_guard_verdict judge_framing(const struct framing *framing, struct td_text method,
                                              uint64_t max_body_bytes)
 {

@@ -12,8 +12,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Returns the optimal string alignment distance of two words of at most WORD_MAX_BYTES: how many insertions, deletions,
- * substitutions and swaps of neighbours make one of the other. Three rows of the table are kept. */
+/* Returns the optimal string alignment distance of two words of at most WORD_MAX_BYTES: the number of insertions,
+ * deletions, substitutions and swaps of neighbours that turn one into the other. Keeps three rows of the table. */
 static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     size_t rows[3][WORD_MAX_BYTES + 1];
@@ -33,7 +33,7 @@ static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
     return rows[a_len % 3][b_len];
 }
 
-/* How many letters may be wrong: a third of them, at least one, at most three. */
+/* Returns how many letters may be wrong: a third of them, at least one, at most three. */
 static size_t tolerance(size_t len)
 {
     size_t third = len / 3;

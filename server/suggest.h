@@ -1,4 +1,4 @@
-/* "Did you mean": the known word that a mistyped one is nearest to. */
+/* "Did you mean": finds the known word that a mistyped word was probably meant to be. */
 #ifndef TD_SERVER_SUGGEST_H
 #define TD_SERVER_SUGGEST_H
 
@@ -8,14 +8,14 @@
 
 enum { TD_SUGGEST_BYTES = 96 };
 
-/* Returns the known word (of a list that NULL ends) that a mistyped one is nearest to, or NULL when none is
- * near, as described below. */
+/* Returns the word of `known` (a list that NULL ends) that is nearest to `word`, or NULL when none is near. A known
+ * word is near when a third of the letters of `word` at most (at least one, at most three) are wrong, missing, too many
+ * or swapped, or when it begins with `word`, which then has three letters or more. No word of more than 40 bytes is
+ * near to another, which bounds the work. */
 const char *td_suggest_nearest(struct td_text word, const char *const *known);
 
-/* Writes " (did you mean PREFIXword?)" to out when one of the known words (NULL-terminated) is near, else an empty
- * text. Near is: few letters are wrong, missing, too many or swapped; or the known word begins with the given one.
- * Dashes in front of the given word do not count, but a word that is already right with them is not suggested again.
- * Words beyond 40 bytes are near to nothing, which bounds the work. */
+/* Writes " (did you mean PREFIXword?)" to `out` when a known word is near, else an empty text. Dashes in front of the
+ * given word, and "=" with what follows, are ignored; a word that is right already is not suggested again. */
 void td_suggest(const char *word, const char *prefix, const char *const *known, char out[TD_SUGGEST_BYTES]);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Writes text[0..len), and what comes before and after it, in one piece. */
+/* Writes the escaped text between `before` and `after` in one piece; when out of memory, only its beginning. */
 static void write_shown(FILE *out, const char *before, struct td_text text, const char *after)
 {
     char small[1024];

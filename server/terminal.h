@@ -1,4 +1,4 @@
-/* Text for a person at a terminal. */
+/* Text for a person at a terminal: printing that is safe with text from outside, names, columns and sizes. */
 #ifndef TD_SERVER_TERMINAL_H
 #define TD_SERVER_TERMINAL_H
 
@@ -8,24 +8,25 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { TD_TERMINAL_BYTES = 32 }; /* what td_terminal_bytes needs */
+enum { TD_TERMINAL_BYTES = 32 }; /* capacity that suffices for td_terminal_bytes */
 
-/* Write one line that a person reads: the formatted text as td_utf8_escape shows it, so that no path, name or message
- * from outside acts on a terminal or forges a line. All that the commands say goes this way, or through
- * td_terminal_name. td_terminal_complain writes to standard error, after "tensord: ". */
+/* Write the formatted text as one line, escaped by td_utf8_escape, so that no path, name or message from outside can
+ * control the terminal or forge a line. Commands print everything in this way or through td_terminal_name.
+ * td_terminal_complain writes to standard error, with "tensord: " in front. */
 void td_terminal_line(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void td_terminal_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Writes text of several lines likewise; line feeds stay. */
+/* Writes text of several lines in the same way; line feeds stay. */
 void td_terminal_text(FILE *out, const char *text);
 
-/* A name from a file, made safe for a terminal; it lives in memory until that is used again. */
+/* Returns the text escaped for a terminal, or "?" when out of memory. The result lies in `memory`, which the caller
+ * owns, until that is used again. */
 const char *td_terminal_name(const char *text, struct td_buffer *memory);
 
-/* Characters, which is what a terminal's columns count (wide ones aside). */
+/* Returns the number of characters of UTF-8 text: its columns on a terminal, unless it has wide characters. */
 int td_terminal_width(const char *text);
 
-/* "1.19 GiB" */
+/* Writes a size for people, such as "1.19 GiB". */
 void td_terminal_bytes(uint64_t bytes, char *out, size_t capacity);
 
 #endif

@@ -1,3 +1,12 @@
+/* td_transfer_create chooses the way: no body at all (HEAD, 304), pinned if the body lies in memory or under leases,
+ * flat if it is short, else checked. What is hard:
+ *   - pinned: a lease may break while the body is being registered. The connection is registered first and the body
+ *     looked at again after that, so that either this thread or the one that breaks the lease notices.
+ *   - flat: a file that changed during the copy turns the answer into an error, while its status can still change.
+ *   - checked: the status is already sent, so a change can only break the answer off: the files are checked after the
+ *     last window was read and before it is sent.
+ *   - The header's length must be known to tell how much of the body a client has received, so td_transfer_header_bytes
+ *     repeats what libmicrohttpd writes. */
 #include "server/transfer.h"
 
 #include "core/clock.h"
@@ -10,11 +19,11 @@
 
 _Static_assert((int)TD_WINDOW_BYTES <= (int)TD_COMPOSED_WINDOW_BYTES, "windows over composed blobs are counted");
 
-/* A body while it is sent; freed by libmicrohttpd with the response. */
+/* A body that is being sent; libmicrohttpd frees it with the response. */
 struct transfer {
     struct td_body body;
     struct td_body_cursor cursor;
-    uint64_t done;
+    uint64_t done; /* bytes read, for the checked way */
     struct td_connection *connection;
 };
 
@@ -26,7 +35,7 @@ static void transfer_free(void *cls)
     free(transfer);
 }
 
-/* Moves the body into a transfer; NULL when out of memory (the body stays). */
+/* Moves the body into a transfer. Returns NULL when out of memory; the body then stays. */
 static struct transfer *transfer_take(struct td_response *response, struct td_connection *connection)
 {
     struct transfer *transfer = calloc(1, sizeof *transfer);
@@ -38,7 +47,7 @@ static struct transfer *transfer_take(struct td_response *response, struct td_co
     return transfer;
 }
 
-/* Tells the log of damage, once a second at most: clients may ask for it again and again. */
+/* Logs damage, at most once a second, since clients may ask for the same damaged file again and again. */
 static void tell_damage(struct td_registry *registry, const struct td_error *err)
 {
     enum { PAUSE_NS = 1000000000 };
@@ -48,10 +57,11 @@ static void tell_damage(struct td_registry *registry, const struct td_error *err
         td_log(TD_LOG_ERROR, "an answer was broken off: %s", err->message);
 }
 
+/* Records why the answer is broken off, and returns what makes libmicrohttpd do it. */
 static ssize_t abort_transfer(struct transfer *transfer, const struct td_error *err)
 {
     int none = TD_CUT_NONE;
-    /* a file that changed may look damaged, too: who reads has looked (storage/decoded.c) */
+    /* A changed file may look damaged too; the reader has told the two apart already (storage/decoded.c). */
     enum td_cut cut = err->code == TD_FAILED_PRECONDITION  ? TD_CUT_DAMAGED
                       : err->code == TD_RESOURCE_EXHAUSTED ? TD_CUT_BUSY
                                                            : TD_CUT_CHANGED;
@@ -61,7 +71,7 @@ static ssize_t abort_transfer(struct transfer *transfer, const struct td_error *
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
-/* The checked way: one window after the other. */
+/* Reads the next window of a checked body. */
 static ssize_t read_window(void *cls, uint64_t pos, char *out, size_t max)
 {
     struct transfer *transfer = cls;
@@ -87,7 +97,7 @@ static ssize_t read_nothing(void *cls, uint64_t pos, char *out, size_t max)
     return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
-/* Announces a length and sends no byte: HEAD and 304. */
+/* Makes a response that announces a length and sends no body, for HEAD and 304. */
 static struct MHD_Response *create_bodiless(uint64_t announced_bytes)
 {
     if (announced_bytes == 0)
@@ -95,6 +105,7 @@ static struct MHD_Response *create_bodiless(uint64_t announced_bytes)
     return MHD_create_response_from_callback(announced_bytes, 1, read_nothing, NULL, NULL);
 }
 
+/* Makes a response with a copy of the body, or of the error that *response becomes when a file changed. */
 static struct MHD_Response *create_flat(struct td_response *response)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -121,6 +132,7 @@ static struct MHD_Response *create_flat(struct td_response *response)
     return made;
 }
 
+/* Makes a response that points into the body's memory and mappings. */
 static struct MHD_Response *create_pinned(struct transfer *transfer)
 {
     struct td_body_cursor cursor = {0};
@@ -142,20 +154,20 @@ static struct MHD_Response *create_pinned(struct transfer *transfer)
     return MHD_create_response_from_iovec(runs, count, transfer_free, transfer);
 }
 
-/* Whether the body can be sent in place; if so, the connection is registered as sending from its files. */
+/* Returns whether the body can be sent in place; if so, the connection is registered as sending from its files. */
 static bool pin(const struct td_body *body, struct td_connection *connection)
 {
     if (body->total_bytes <= TD_COPY_BYTES || td_body_run_count(body) > TD_IOVEC_RUNS || !td_body_is_pinned(body) ||
         !td_connection_pin(connection, body))
         return false;
-    /* Registered first, then looked at again: a lease that breaks in between is seen by one of the two. */
+    /* A lease may have broken before the registration: look again. */
     if (td_body_is_pinned(body))
         return true;
     td_connection_unpin(connection);
     return false;
 }
 
-/* In place, or through windows. */
+/* Makes a response that sends the body in place or through windows. */
 static struct MHD_Response *create_long(struct td_response *response, struct td_connection *connection, bool pinned)
 {
     struct transfer *transfer = transfer_take(response, connection);
@@ -168,7 +180,7 @@ static struct MHD_Response *create_long(struct td_response *response, struct td_
     else
         made = MHD_create_response_from_callback(total, total < TD_WINDOW_BYTES ? (size_t)total : TD_WINDOW_BYTES,
                                                  read_window, transfer, transfer_free);
-    if (made == NULL) /* then libmicrohttpd does not call the free callback */
+    if (made == NULL) /* libmicrohttpd then does not call the free callback */
         transfer_free(transfer);
     return made;
 }

@@ -1,9 +1,9 @@
-/* Transfers: a td_response becomes what libmicrohttpd sends, in the way that is fastest for it and safe:
- *   flat     small bodies: copied, the file checked after the copy
- *   pinned   bodies in memory or in mappings under a lease: straight from the mapping, nothing copied
- *   checked  everything else: through a window; before the last one the files are checked again, and the answer is
- *            broken off rather than completed when one changed
- * Whichever way, a complete answer never mixes two versions of a file. */
+/* Transfers: turn a td_response into the response that libmicrohttpd sends, in the fastest way that is safe:
+ *   flat     a small body is copied, and its files are checked after the copy
+ *   pinned   a body in memory, or in mappings under a lease, is sent in place; nothing is copied
+ *   checked  any other body is copied window by window; before the last window the files are checked, and the answer is
+ *            broken off when one of them has changed
+ * In each way, a complete answer never mixes two versions of a file. */
 #ifndef TD_SERVER_TRANSFER_H
 #define TD_SERVER_TRANSFER_H
 
@@ -16,22 +16,26 @@
 #include <stdint.h>
 
 enum {
-    TD_FLAT_BYTES = 32 * 1024, /* at most; larger ones are windowed */
-    TD_COPY_BYTES = 2 * 1024,  /* so little is copied even where it could be sent in place */
-    TD_WINDOW_BYTES = 256 * 1024,
-    TD_COLD_BYTES = 512 * 1024,          /* from here on it is worth asking whether the bytes are in memory */
-    TD_PREFETCH_BYTES = 8 * 1024 * 1024, /* if not, so many are read first; the kernel then reads on ahead */
-    TD_IOVEC_RUNS = 256                  /* libmicrohttpd's copy of the vector must fit the connection's pool */
+    TD_FLAT_BYTES = 32 * 1024,           /* longest flat body */
+    TD_COPY_BYTES = 2 * 1024,            /* longest body that is copied even if it could be sent in place */
+    TD_WINDOW_BYTES = 256 * 1024,        /* length of a window */
+    TD_COLD_BYTES = 512 * 1024,          /* shortest body of which it is checked whether it is in the page cache */
+    TD_PREFETCH_BYTES = 8 * 1024 * 1024, /* read before sending a body that is not; the kernel then reads ahead */
+    TD_IOVEC_RUNS = 256                  /* pieces of a pinned body; their vector must fit the connection's pool */
 };
 
-/* Makes the response to send, headers included. The body moves out of *response; on a failure *response becomes the
- * error that is sent instead. NULL: out of memory, drop the connection. head: the length is announced, nothing sent.
- * Adds "Connection: close" when response->close is set. *body_bytes is what will be sent after the header. *direct
- * is true when sending may take long enough to be watched byte by byte. */
+/* Makes libmicrohttpd's response, headers included, with "Connection: close" when response->close is set. A body that
+ * is not flat moves out of *response. When a flat body cannot be read because its file changed, *response becomes the
+ * error that is sent instead. `head`: the response announces the body's length and sends none. *body_bytes receives the
+ * number of bytes that will follow the header; *direct whether the body is longer than TD_FLAT_BYTES, so that sending
+ * may take long and its progress is counted byte by byte. Returns NULL when out of memory: the caller must drop the
+ * connection.
+ */
 struct MHD_Response *td_transfer_create(struct td_response *response, struct td_connection *connection, bool head,
                                         uint64_t *body_bytes, bool *direct);
 
-/* Length of the header block that libmicrohttpd makes of the response: status line, Date, Content-Length, ours. */
+/* Returns the length of the header block that libmicrohttpd will send: the status line, Date, Content-Length, the
+ * response's own fields, and the empty line. */
 uint64_t td_transfer_header_bytes(const struct td_response *response, uint64_t content_bytes);
 
 #endif

@@ -21,7 +21,7 @@ struct target {
     const char *path;
 };
 
-/* Copies what stands between the scheme and the path: host[:port], an IPv6 address in brackets. */
+/* Reads host[:port]; an IPv6 address is in brackets. The port is 80 without one. Returns false for other text. */
 static bool split_authority(struct td_text start, struct target *out)
 {
     const char *colon = NULL;
@@ -47,8 +47,8 @@ static bool split_authority(struct td_text start, struct target *out)
     return true;
 }
 
-/* Takes http://host[:port][/path] apart; all of it printable ASCII, as in any URL (RFC 3986 section 2). False after it
- * has said what is wrong. */
+/* Splits http://host[:port][/path], which must be printable ASCII like any URL (RFC 3986 section 2). Returns false
+ * after it has complained. */
 static bool split_url(const char *url, struct target *out)
 {
     static const char scheme[] = "http://";
@@ -73,7 +73,8 @@ static bool split_url(const char *url, struct target *out)
     return false;
 }
 
-/* Returns a connection, or -1 with the reason of the last address that was tried. */
+/* Connects to one of the host's addresses, waiting 3 s for each; later reads and writes wait as long. Returns the
+ * socket, or -1 with the reason why the last address failed. */
 static int connect_to(const struct target *target, struct td_error *err)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
@@ -97,7 +98,7 @@ static int connect_to(const struct target *target, struct td_error *err)
             fd = one;
             continue;
         }
-        sys = errno == EINPROGRESS || errno == EAGAIN ? ETIMEDOUT : errno; /* what SO_SNDTIMEO makes of it */
+        sys = errno == EINPROGRESS || errno == EAGAIN ? ETIMEDOUT : errno; /* SO_SNDTIMEO expired */
         if (one >= 0)
             (void)close(one);
     }
@@ -107,7 +108,7 @@ static int connect_to(const struct target *target, struct td_error *err)
     return fd;
 }
 
-/* Sends a GET and reads as much of the answer as fits; its length, or -1. */
+/* Sends a GET and reads as much of the answer as fits. Returns its length, or -1. */
 static ssize_t fetch(int fd, const char *host, const char *path, char *answer, size_t capacity)
 {
     char request[2048];

@@ -18,7 +18,7 @@
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-/* As the server would answer it, but for the newline at its end. */
+/* Prints the manifest that a server would answer, without the newline at its end. */
 static bool print_manifest(struct td_snapshot *snapshot, const struct td_model *model,
                            const struct td_checkpoint *checkpoint, struct td_error *err)
 {
@@ -90,7 +90,7 @@ static bool print_directory_json(struct td_snapshot *snapshot, struct td_error *
 
 /* ---- the command --------------------------------------------------------------------------------------- */
 
-/* One line per refused file on standard error; how many there are. */
+/* Writes a line for each refused file to standard error, and returns how many there are. */
 static size_t report_problems(const struct td_snapshot *snapshot)
 {
     size_t count = snapshot->problems.count;

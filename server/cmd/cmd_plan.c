@@ -1,3 +1,6 @@
+/* Scans the directory, finds the checkpoint, and plans every rank's file as the server would, but keeps only what the
+ * report needs of each: one rank's plan is in memory at a time. Nothing is printed before all ranks are planned, so
+ * that a refused plan prints nothing but its error. */
 #include "server/cmd/commands.h"
 
 #include "api/config_text.h"
@@ -29,11 +32,11 @@ struct arguments {
     bool json;
 };
 
-/* Everything that is planned from. */
+/* The inputs of a plan. */
 struct job {
     const struct arguments *arguments;
     struct td_plan_spec spec;
-    char plan_id[TD_TAG_BYTES]; /* under which a server would keep the plan; "" for an engine */
+    char plan_id[TD_TAG_BYTES]; /* the id that a server would give to the plan; "" for an engine */
     struct td_snapshot *snapshot;
     const struct td_model *model;
     const struct td_checkpoint *checkpoint;
@@ -43,7 +46,7 @@ struct job {
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/* All of a file of moderate size (free()). */
+/* Reads a file of at most PLAN_MAX_BYTES. The caller frees *text. */
 static bool read_descriptor(int fd, char **text, size_t *len, struct td_error *err)
 {
     struct td_buffer buffer;
@@ -61,7 +64,7 @@ static bool read_descriptor(int fd, char **text, size_t *len, struct td_error *e
     return ok;
 }
 
-/* Reads the plan, and makes the id that the server would give it. */
+/* Parses the plan, and computes the id that a server would give to it. */
 static bool parse_plan(struct job *job, struct td_text text, struct td_error *err)
 {
     struct td_buffer canonical;
@@ -92,7 +95,7 @@ static bool read_plan(struct job *job, struct td_error *err)
     return td_error_set(err, why.code, "%.200s: %s (at byte %" PRIu64 ")", path, why.message, why.pos);
 }
 
-/* As the server reads it. */
+/* Reads the model's config.json, as the server does, if the engine needs it. */
 static bool read_config(struct job *job, struct td_error *err)
 {
     struct td_mapping_cache maps;
@@ -107,6 +110,7 @@ static bool read_config(struct job *job, struct td_error *err)
     return ok;
 }
 
+/* Sets the error for a checkpoint that was not found, with the reason or the ids that there are. */
 static bool no_checkpoint(const struct job *job, struct td_error *err)
 {
     const char *model = job->arguments->model;
@@ -148,7 +152,7 @@ static bool find_checkpoint(struct job *job, struct td_error *err)
 
 /* ---- planning ------------------------------------------------------------------------------------------ */
 
-/* The plan replaces the one before. */
+/* Plans one rank's file and counts its bytes and runs. *plan is freed and receives the rank's plan. */
 static bool tally_rank(const struct job *job, const struct td_plan_basis *basis, uint64_t rank, struct td_plan *plan,
                        struct td_plan_tally *out, struct td_error *err)
 {
@@ -183,7 +187,7 @@ static void print(const struct job *job, const struct td_plan_basis *basis, cons
         td_plan_report_table(&report);
 }
 
-/* Plans all ranks before it prints anything: what fails prints nothing. */
+/* Plans all ranks, then prints the report. */
 static bool report_ranks(const struct job *job, struct td_plan_tally *ranks, struct td_error *err)
 {
     struct td_tensor_list tensors = td_checkpoint_tensors(job->checkpoint);
@@ -252,7 +256,8 @@ static int usage(const char *fault, const char *what)
     return TD_EXIT_USAGE;
 }
 
-/* Whether argv[*i] is the option `name`, with its value behind '=' or as the next argument. */
+/* Returns whether argv[*i] is the option `name`. *value receives the text after '=' or the next argument, to which *i
+ * then moves, or NULL when there is none. */
 static bool take_option(int argc, char **argv, int *i, const char *name, const char **value)
 {
     size_t n = strlen(name);
@@ -267,7 +272,7 @@ static bool take_option(int argc, char **argv, int *i, const char *name, const c
     return true;
 }
 
-/* 0, or what the process is to exit with. */
+/* Checks --engine and --tp. Returns 0, or the exit code after it has complained. */
 static int check_engine(struct arguments *arguments)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -281,7 +286,7 @@ static int check_engine(struct arguments *arguments)
     return 0;
 }
 
-/* Likewise. */
+/* Reads the arguments. Returns 0, or the exit code after it has complained. */
 static int parse(int argc, char **argv, struct arguments *arguments)
 {
     memset(arguments, 0, sizeof *arguments);

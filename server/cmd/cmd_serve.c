@@ -1,3 +1,11 @@
+/* Starts the parts of the service in order, waits for signals, drains, and stops the parts in reverse order. What is
+ * hard:
+ *   - Signals, also those of file leases, are blocked in every thread and taken by sigtimedwait on the main thread, so
+ *     that no handler runs in the middle of anything. The fault guard's SIGBUS is the exception.
+ *   - When another process wants to write to a file under a lease, the kernel makes it wait until the lease is given
+ *     up: answers that are sent from the file get 100 ms to end, then they are cut (cut_blob).
+ *   - Draining keeps its order: /readyz first, so that balancers send no more, then the listening sockets, then idle
+ *     connections, then, after --drain-timeout, the others. */
 #include "server/cmd/commands.h"
 
 #include "core/clock.h"
@@ -16,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Everything that runs, in the order in which it is made; taken down in the reverse order. */
+/* The parts of the service, in the order in which they start; they stop in the reverse order. */
 struct service {
     struct td_config config;
     sigset_t signals;
@@ -33,10 +41,10 @@ struct service {
     char url[128], s3_url[128];
 };
 
-/* By itself malloc keeps ever larger pieces for later, in each of its arenas, and what one plan took would never leave
- * the process. From 1 MiB on memory comes from the kernel and goes back to it at once; windows and answers of usual
- * sizes stay below, and half of that may lie free at the end of each of its arenas, of which there would be eight for
- * each core. */
+/* Limits the free memory that malloc keeps. By default it keeps ever larger blocks in each of its arenas, of which
+ * there are eight for each core, so that the memory of one large plan would never return to the kernel. Here blocks of
+ * 1 MiB and more come from the kernel and return to it at once; windows and usual answers are smaller. At most 512 KiB
+ * may stay free at the end of each of at most 32 arenas. */
 static void bound_free_memory(void)
 {
     (void)mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
@@ -44,7 +52,8 @@ static void bound_free_memory(void)
     (void)mallopt(M_ARENA_MAX, 32);
 }
 
-/* Signals are taken by sigtimedwait in one place; every thread inherits the blocked mask. */
+/* Blocks the signals that wait_signal takes; every thread started later inherits the mask. Ignores SIGPIPE, and
+ * installs the handler of SIGBUS. */
 static bool block_signals(struct service *service, struct td_error *err)
 {
     service->lease_signal = SIGRTMIN + 1;
@@ -66,7 +75,8 @@ static bool block_signals(struct service *service, struct td_error *err)
     return true;
 }
 
-/* A mapped file and a connection each take a descriptor. */
+/* Raises the limit on open files as far as possible. Lowers config->max_maps if the limit is too small for it, since
+ * each mapped file and each connection takes a descriptor. */
 static void fit_descriptors(struct td_config *config)
 {
     enum { OTHER_DESCRIPTORS = 64 };
@@ -87,7 +97,7 @@ static void fit_descriptors(struct td_config *config)
     config->max_maps = maps;
 }
 
-/* The S3 port last: its connections need all that the other's do. */
+/* Opens the main port and, if --s3-listen is given, the S3 port. */
 static bool start_accepting(struct service *service, struct td_error *err)
 {
     const struct td_config *config = &service->config;
@@ -168,7 +178,7 @@ static void stop(struct service *service)
     td_catalog_destroy(service->catalog);
 }
 
-/* Waits up to 100 ms until no transfer sends from the blob; whether that is so. */
+/* Waits up to 100 ms until no transfer sends from the blob. Returns whether none does. */
 static bool wait_unused(struct td_registry *registry, const struct td_blob *blob)
 {
     enum { STEPS = 50, STEP_NS = 2000000 };
@@ -178,8 +188,8 @@ static bool wait_unused(struct td_registry *registry, const struct td_blob *blob
     return !td_registry_uses_blob(registry, blob);
 }
 
-/* Somebody waits to write to a file that is being sent. Short answers are done in no time; long ones are cut, and end
- * as soon as their threads notice. */
+/* Ends the transfers that send from a file which another process waits to write to: short ones finish within 100 ms,
+ * long ones are cut. Returns whether none is left. */
 static bool cut_blob(void *context, const struct td_blob *blob)
 {
     if (wait_unused(context, blob))
@@ -193,7 +203,7 @@ static void break_leases(struct service *service)
     td_mapping_cache_break_leases(td_catalog_maps(service->catalog), cut_blob, &service->registry);
 }
 
-/* The next signal, 0 when it was about leases or none came in time. */
+/* Returns the next signal, -1 when none came in time, or 0 after it has handled a signal about a lease. */
 static int wait_signal(struct service *service, long timeout_ns)
 {
     struct timespec timeout = {.tv_sec = timeout_ns / 1000000000, .tv_nsec = timeout_ns % 1000000000};
@@ -217,7 +227,7 @@ static void serve(struct service *service)
     for (;;) {
         int number = wait_signal(service, 1000000000);
         if (number < 0)
-            break_leases(service); /* should a signal ever be lost, nobody waits longer than this */
+            break_leases(service); /* if a signal was lost, a writer waits no longer than 1 s */
         if (is_end(number))
             return;
         if (number == SIGHUP) {
@@ -227,8 +237,8 @@ static void serve(struct service *service)
     }
 }
 
-/* Readiness goes first, then the listening socket, then idle connections, then, at the deadline, the rest. A second
- * signal ends the wait. */
+/* Makes /readyz fail, waits for --drain-delay, closes the listening sockets and idle connections, and waits until the
+ * others have ended, for at most --drain-timeout. A second signal ends the wait. */
 static void drain(struct service *service)
 {
     enum { STEP_NS = 20000000 };
@@ -265,7 +275,7 @@ static bool check_listen(const char *option, const char *listen, const char *exa
     return false;
 }
 
-/* Tells of variables that look like options and are none: whoever set them expects an effect. */
+/* Logs environment variables that resemble options but have no effect. */
 static void check_environment(void)
 {
     char near[TD_VARIABLE_BYTES];

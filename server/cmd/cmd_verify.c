@@ -1,3 +1,7 @@
+/* Walks the directory like a scan, groups the names of each file, hashes each file once, and compares the result with
+ * the digest log of --state-dir and with the names of blobs in a Hugging Face cache. Files are sorted by identity, so
+ * that hard links and the links of several revisions to one blob stand together. Problems are printed as they are
+ * found; JSON is written as one object of which the list of problems is the first member. */
 #include "server/cmd/commands.h"
 
 #include "catalog/content_hash.h"
@@ -21,15 +25,15 @@
 struct arguments {
     const char *directory;
     const char *state_dir; /* NULL: none */
-    bool state_dir_given;  /* as an option: it did not come from the environment */
+    bool state_dir_given;  /* as an option, not by the environment */
     bool json;
 };
 
 struct tally {
-    uint64_t files;        /* read to their ends; one with several names is one */
-    uint64_t recorded;     /* compared with the log of digests */
-    uint64_t blob_names;   /* compared with their blobs' names */
-    uint64_t not_compared; /* read, but there was nothing to compare with */
+    uint64_t files;        /* files read to their ends; a file with several names counts once */
+    uint64_t recorded;     /* files compared with the log of digests */
+    uint64_t blob_names;   /* names of blobs compared */
+    uint64_t not_compared; /* files read without anything to compare with */
     uint64_t mismatches, unreadable;
 };
 
@@ -39,18 +43,18 @@ struct verification {
     struct td_walk walk;
     struct td_arena names;
     struct td_problems problems;
-    const struct td_found **files; /* sorted: the names of one file stand together */
+    const struct td_found **files; /* sorted by identity: the names of one file are neighbours */
     size_t file_count;
     bool json;
     struct tally tally;
-    struct td_buffer path, shown; /* memory for a line */
+    struct td_buffer path, shown; /* scratch memory for one line */
     struct td_progress progress;
     _Atomic uint64_t total_bytes, hashed_bytes;
 };
 
 /* ---- printing ------------------------------------------------------------------------------------------ */
 
-/* By which the file can be opened; until the next call. */
+/* Returns the path by which the file can be opened; valid until the next call. */
 static const char *full_path(struct verification *v, const char *physical)
 {
     td_buffer_clear(&v->path);
@@ -66,7 +70,7 @@ static void print_json_text(struct verification *v, const char *before, const ch
     (void)printf("%s%.*s", before, (int)v->shown.len, v->shown.data);
 }
 
-/* What all problems begin with, and how they end. */
+/* Begin and end the report of a problem. No progress is shown in between. */
 static void print_head(struct verification *v, const char *problem, const char *title, const char *physical)
 {
     const char *path = full_path(v, physical);
@@ -98,7 +102,7 @@ static void print_mismatch(struct verification *v, const char *physical, const c
     v->tally.mismatches++;
 }
 
-/* Of a link to a blob; the blob is what has to go. */
+/* Reports a link whose blob does not hash to its name, with the path of the blob, which has to be deleted. */
 static void print_blob_mismatch(struct verification *v, const char *physical, const char *name, const char *found)
 {
     struct td_buffer blob;
@@ -160,13 +164,14 @@ static bool compared_nothing(const struct tally *tally)
     return tally->recorded + tally->blob_names == 0;
 }
 
-/* Whether digests were to be compared with and none was there: a wrong directory must not look like a good result. */
+/* Returns whether --state-dir was given and has no digest of any of the files. A wrong directory must not look like a
+ * good result. */
 static bool has_no_records(const struct verification *v, const char *state_dir)
 {
     return state_dir != NULL && v->tally.files > 0 && v->tally.recorded == 0;
 }
 
-/* The folder of the Hugging Face cache whose blobs these are; false when they are none. */
+/* Writes the folder of a repository in a Hugging Face cache if the directory is its "blobs"; else returns false. */
 static bool find_cache_of_blobs(const char *directory, char folder[PATH_MAX])
 {
     char id[PATH_MAX];
@@ -178,7 +183,7 @@ static bool find_cache_of_blobs(const char *directory, char folder[PATH_MAX])
     return slash != NULL && td_hub_cache_id(slash + 1, id, sizeof id);
 }
 
-/* When there was nothing to compare with. */
+/* Complains that there was nothing to compare with, and says what to name instead. */
 static void advise_what_to_name(const char *directory)
 {
     char folder[PATH_MAX];
@@ -191,7 +196,7 @@ static void advise_what_to_name(const char *directory)
                              "files of a Hugging Face cache");
 }
 
-/* What to do about it, for a person. */
+/* Complains about the result as a whole, and says what to do. */
 static void advise(const struct verification *v, const struct arguments *arguments)
 {
     const struct tally *tally = &v->tally;
@@ -247,7 +252,8 @@ static void compare_with_record(struct verification *v, const struct td_found *f
     print_mismatch(v, found->physical, expected, is);
 }
 
-/* Under all names of the file: they are links to blobs, which can be the same file by other names. */
+/* Compares the digests with the name of each blob that the file's names link to; blobs with different names can be one
+ * file. */
 static void compare_with_names(struct verification *v, const struct td_found *const *names, size_t count,
                                const struct td_content_sums *sums)
 {
@@ -270,7 +276,7 @@ static void compare_with_names(struct verification *v, const struct td_found *co
     }
 }
 
-/* One file by all its names. */
+/* Hashes a file once and compares the result, by all its names. */
 static void verify_file(struct verification *v, const struct td_found *const *names, size_t count)
 {
     const struct td_content_hash_options options = {.git_sha1 = true, .hashed_bytes = &v->hashed_bytes};
@@ -288,7 +294,7 @@ static void verify_file(struct verification *v, const struct td_found *const *na
         v->tally.not_compared++;
 }
 
-/* What the walk could not even get at is told; the rest is sorted. */
+/* Reports what the walk could not read, and sorts the other files by identity. */
 static bool sort_files(struct verification *v, struct td_error *err)
 {
     v->files = calloc(v->walk.count + 1, sizeof *v->files);
@@ -335,8 +341,8 @@ static void verify_files(struct verification *v, const char *directory)
     td_progress_stop(&v->progress);
 }
 
-/* Finds what a server on the directory would list, of caches all revisions. A snapshot of a cache consists of links to
- * files beside it, so it is looked at from the folder that holds both. */
+/* Finds the files that a server on the directory would list, with all revisions of a cache. A snapshot of a cache
+ * consists of links to files beside it, so the walk starts at the folder that holds both. */
 static bool find_files(struct verification *v, const char *directory, struct td_error *err)
 {
     struct td_hub_place place;
@@ -400,7 +406,7 @@ static int usage(const char *fault, const char *what)
     return TD_EXIT_USAGE;
 }
 
-/* 0, or the exit code of wrong usage. */
+/* Reads the arguments. Returns 0, or the exit code after it has complained. */
 static int parse(int argc, char **argv, struct arguments *arguments)
 {
     static const char state_dir[] = "--state-dir";
@@ -427,7 +433,7 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         return usage("a directory has to be named", "");
     arguments->state_dir_given = given != NULL;
     arguments->state_dir = given == NULL ? td_config_environment("state-dir") : given;
-    if (arguments->state_dir != NULL && arguments->state_dir[0] == '\0') /* none, as for a server */
+    if (arguments->state_dir != NULL && arguments->state_dir[0] == '\0') /* an empty value means none, as with serve */
         arguments->state_dir = NULL;
     return 0;
 }
@@ -446,7 +452,7 @@ int td_cmd_verify(int argc, char **argv)
     v.json = arguments.json;
     bool ok = run(&arguments, &v, &err);
     if (!ok)
-        td_terminal_complain("%s", err.message); /* it names the directory that it is about */
+        td_terminal_complain("%s", err.message); /* the message names the directory */
     free(v.files);
     free(v.problems.items);
     td_walk_fini(&v.walk);

@@ -1,5 +1,5 @@
-/* The commands of the program. Each takes the arguments after its name and returns the process's exit code; its help
- * goes to `out`. */
+/* The commands of the program. td_cmd_NAME takes the arguments after the command's name, runs the command, and returns
+ * the exit code of the process. td_cmd_NAME_help writes the command's help to `out`. */
 #ifndef TD_SERVER_COMMANDS_H
 #define TD_SERVER_COMMANDS_H
 
@@ -7,9 +7,9 @@
 
 enum {
     TD_EXIT_OK = 0,
-    TD_EXIT_FAILED = 1,  /* could not start, refused a file or a plan, found a difference, is not healthy */
+    TD_EXIT_FAILED = 1,  /* could not start, refused a file or a plan, found a difference, or is not healthy */
     TD_EXIT_USAGE = 2,   /* wrong usage */
-    TD_EXIT_NOTHING = 3, /* verify: there was nothing to compare */
+    TD_EXIT_NOTHING = 3, /* verify had nothing to compare */
 };
 
 int td_cmd_serve(int argc, char **argv);

@@ -1,3 +1,5 @@
+/* Every cell is made twice: once to measure its column (measure), once to print it (print_row). The widths are limited;
+ * a wider cell pushes the rest of its row to the right. */
 #include "server/cmd/inspect_table.h"
 
 #include "api/manifest_view.h"
@@ -8,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Characters, of a metadata value, of a name, and of a column; --json has all. A cell that is wider than its column
- * pushes the rest of its row. */
+/* Longest metadata value and name that are shown, and widest column, in characters. --json shows everything. */
 enum { METADATA_WIDTH = 100, NAME_WIDTH = 200, COLUMN_WIDTH = 100 };
 
 enum column { NAME, DTYPE, SHAPE, BYTES, OFFSET, FILE_NUMBER, NOTE, COLUMN_COUNT };
@@ -25,9 +26,9 @@ static const struct {
 struct table {
     const struct td_model *model;
     const struct td_checkpoint *checkpoint;
-    size_t file_count;            /* that hold tensors: the first of the checkpoint's parts */
-    int widths[COLUMN_COUNT];     /* 0: not shown */
-    struct td_buffer text, shown; /* of the cell made last */
+    size_t file_count;            /* files that hold tensors: the first ones of the checkpoint's parts */
+    int widths[COLUMN_COUNT];     /* 0: the column is not shown */
+    struct td_buffer text, shown; /* scratch memory of the last cell */
 };
 
 static const char *plural(size_t count)
@@ -37,7 +38,7 @@ static const char *plural(size_t count)
 
 /* ---- cells --------------------------------------------------------------------------------------------- */
 
-/* Bytes of the first `most` characters. */
+/* Returns the length in bytes of the first `most` characters. */
 static size_t cut_len(const char *text, int most)
 {
     int width = 0;
@@ -50,7 +51,7 @@ static size_t cut_len(const char *text, int most)
     return len;
 }
 
-/* A name as a person may see it, cut where it is too long for a table. */
+/* Appends a name, escaped, and cut after NAME_WIDTH characters. */
 static void write_name(struct table *table, const char *name)
 {
     char head[4 * NAME_WIDTH + 1];
@@ -68,7 +69,8 @@ static void begin_note(struct td_buffer *out)
         td_buffer_puts(out, ", ");
 }
 
-/* What the other columns do not tell: why there are no bytes, where they lie, in what order, and whose they are. */
+/* Writes the note of a tensor: why it has no bytes or how they are stored, its pieces, its strides, and the tensor that
+ * it shares its bytes with. */
 static void write_note(struct table *table, const struct td_tensor *tensor)
 {
     struct td_buffer *out = &table->text;
@@ -95,7 +97,7 @@ static void write_note(struct table *table, const struct td_tensor *tensor)
     }
 }
 
-/* The text of a cell, until the next one is made. */
+/* Returns the text of a cell; valid until the next call. */
 static const char *cell(struct table *table, enum column column, struct td_tensor_ref ref)
 {
     const struct td_tensor *tensor = ref.tensor;
@@ -157,7 +159,7 @@ static void measure(struct table *table)
     }
 }
 
-/* ref NULL: the titles. Nothing follows the last text of a line. */
+/* Prints a tensor's row, or the titles if ref is NULL, without blanks at the end of the line. */
 static void print_row(struct table *table, const struct td_tensor_ref *ref)
 {
     int blanks = 2;

@@ -1,11 +1,11 @@
-/* What inspect prints for people: a table of a checkpoint's tensors, with what belongs to it. */
+/* The table that `tensord inspect` prints for people. */
 #ifndef TD_SERVER_INSPECT_TABLE_H
 #define TD_SERVER_INSPECT_TABLE_H
 
 #include "catalog/snapshot.h"
 #include "core/buffer.h"
 
-/* Prints to standard output. */
+/* Prints to standard output: a heading, a row for each tensor, the files, the totals by data type, and the metadata. */
 void td_inspect_table_print(const struct td_model *model, const struct td_checkpoint *checkpoint);
 
 #endif

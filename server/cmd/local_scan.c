@@ -16,7 +16,7 @@ static void describe(const void *context, char *text, size_t capacity)
                    atomic_load(&scan->files_found), atomic_load(&scan->files_read));
 }
 
-/* A snapshot of a Hugging Face cache consists of symlinks to files beside it, so it is looked at from the folder that
+/* A snapshot of a Hugging Face cache consists of symlinks to files beside it, so the scan starts at the folder that
  * holds both. */
 bool td_local_scan(const char *path, struct td_snapshot **snapshot, struct td_error *err)
 {

@@ -47,7 +47,7 @@ static struct td_plan_tally tally_all(const struct td_plan_report *report)
     return all;
 }
 
-/* What ranks have of the tensors beyond one copy of each. */
+/* Returns the bytes of tensors that the ranks have beyond one copy of each tensor. */
 static uint64_t repeated_bytes(const struct td_plan_report *report, const struct td_plan_tally *all)
 {
     uint64_t once = report->checkpoint->total_bytes;
@@ -60,6 +60,7 @@ static uint64_t repeated_bytes(const struct td_plan_report *report, const struct
     return all->nbytes - all->header_bytes - all->padding_bytes - once;
 }
 
+/* Returns the file's length as a part of the checkpoint's tensor bytes. */
 static double share_of(const struct td_plan_tally *tally, const struct td_checkpoint *checkpoint)
 {
     return checkpoint->total_bytes == 0 ? 0 : (double)tally->nbytes / (double)checkpoint->total_bytes;
@@ -98,7 +99,7 @@ static void print_heading(const struct td_plan_report *report)
     td_buffer_fini(&memory);
 }
 
-/* Why all ranks together have more than the checkpoint. */
+/* Prints why all ranks together have more bytes than the checkpoint. */
 static void print_surplus(const struct td_plan_report *report, const struct td_plan_tally *all)
 {
     char header[TD_TERMINAL_BYTES];
@@ -114,7 +115,7 @@ static void print_surplus(const struct td_plan_report *report, const struct td_p
     (void)printf("\n");
 }
 
-/* People count rules from 1. */
+/* Prints a rule with its number, counted from 1, and its pattern. */
 static void print_rule(const struct td_plan_match *match, size_t rule, const char *of)
 {
     struct td_buffer memory;
@@ -123,7 +124,7 @@ static void print_rule(const struct td_plan_match *match, size_t rule, const cha
     td_buffer_fini(&memory);
 }
 
-/* Says of each rule that no tensor has whether its pattern is at fault or its place in the list. */
+/* Prints for each unused rule whether its pattern or its place in the list is the cause. */
 static void print_unused_rules(const struct td_plan_match *match)
 {
     char of[32];
@@ -176,7 +177,7 @@ static void print_json_text(const char *before, const char *text)
     td_buffer_fini(&json);
 }
 
-/* Members without braces. */
+/* Prints the members of an object, without its braces. */
 static void print_tally_json(const struct td_plan_tally *tally, const struct td_checkpoint *checkpoint)
 {
     (void)printf("\"nbytes\":%" PRIu64 ",\"share\":%.6f,\"header_bytes\":%" PRIu64 ",\"padding_bytes\":%" PRIu64

@@ -1,4 +1,4 @@
-/* What `tensord plan` prints: of each rank's file, and of all together, the bytes and the runs that it is made of. */
+/* The report of `tensord plan`: the bytes and runs of each rank's file and of all files together. */
 #ifndef TD_SERVER_PLAN_REPORT_H
 #define TD_SERVER_PLAN_REPORT_H
 
@@ -6,31 +6,33 @@
 #include "slicing/plan_match.h"
 #include "slicing/rank_file.h"
 
-/* What a rank's file is made of. A run lies contiguously in the bytes of one tensor. */
+/* The make-up of a rank's file. A run is a contiguous stretch of one tensor's bytes. */
 struct td_plan_tally {
-    uint64_t nbytes;        /* of the file */
-    uint64_t header_bytes;  /* of its header */
-    uint64_t padding_bytes; /* zeros that no tensor has */
-    uint64_t runs, smallest_run, largest_run;
+    uint64_t nbytes;                          /* length of the file */
+    uint64_t header_bytes;                    /* length of its header */
+    uint64_t padding_bytes;                   /* zeros that are in no tensor of the checkpoint */
+    uint64_t runs, smallest_run, largest_run; /* their number; the shortest and longest in bytes, 0 without runs */
 };
 
-/* All is borrowed. */
+/* What a report is made from; everything is borrowed. */
 struct td_plan_report {
     const struct td_model *model;
     const struct td_checkpoint *checkpoint;
-    const char *engine; /* NULL: rules or ranks that were given */
-    bool by_plan;       /* a plan was given: JSON then says "plan" for the engine, as the server does */
+    const char *engine; /* NULL: the plan has rules or ranks of its own */
+    bool by_plan;       /* the user gave a plan: JSON then has "plan" as the engine, like the server */
     uint64_t tp_size;
-    const struct td_plan_tally *ranks; /* tp_size of them */
-    const struct td_plan *plan;        /* of any rank: the dropped tensors are those of all */
-    const struct td_plan_match *match; /* of rules that were given; NULL: of an engine, or none */
-    bool covers;                       /* by rules: all that is not dropped is on one rank at least */
+    const struct td_plan_tally *ranks; /* tp_size tallies */
+    const struct td_plan *plan;        /* of any rank: all ranks drop the same tensors */
+    const struct td_plan_match *match; /* of the plan's own rules; NULL without such rules */
+    bool covers;                       /* every tensor that is not dropped is on at least one rank */
 };
 
+/* Counts the bytes and runs of a rank's file. */
 void td_plan_tally_file(const struct td_rank_file *file, struct td_plan_tally *out);
 
-/* To standard output; errors there are for the caller to see. */
+/* Print the report to standard output: a table for people, or one JSON object on one line. The caller checks standard
+ * output for errors. */
 void td_plan_report_table(const struct td_plan_report *report);
-void td_plan_report_json(const struct td_plan_report *report); /* one line */
+void td_plan_report_json(const struct td_plan_report *report);
 
 #endif

@@ -12,6 +12,7 @@
 
 enum { FIRST_MS = 1000, TERMINAL_MS = 200, PLAIN_MS = 5000 };
 
+/* Called with the lock held. */
 static void print_line(struct td_progress *progress, bool terminal, uint64_t elapsed_ms)
 {
     char text[120];
@@ -26,7 +27,7 @@ static void print_line(struct td_progress *progress, bool terminal, uint64_t ela
     progress->shown = true;
 }
 
-/* Called with the lock. */
+/* Called with the lock held. */
 static void clear_line(struct td_progress *progress)
 {
     if (progress->terminal && progress->shown)
@@ -34,7 +35,7 @@ static void clear_line(struct td_progress *progress)
     progress->shown = false;
 }
 
-/* Waits until the deadline or the end; false at the end. Called with the lock. */
+/* Adds ms to *due and waits until then. Returns false once the progress line is stopped. Called with the lock held. */
 static bool wait_ms(struct td_progress *progress, struct timespec *due, uint64_t ms)
 {
     due->tv_sec += (time_t)(ms / 1000);

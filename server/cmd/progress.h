@@ -1,5 +1,5 @@
-/* A line on standard error that says how far something is, for the person who waits: from one second on, renewed in
- * place on a terminal, a new line every few seconds elsewhere. */
+/* A progress line on standard error for a task that takes longer than 1 s. A thread writes it: on a terminal it renews
+ * one line every 0.2 s, elsewhere it writes a new line every 5 s. */
 #ifndef TD_SERVER_PROGRESS_H
 #define TD_SERVER_PROGRESS_H
 
@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* All members are private. */
 struct td_progress {
     const char *path;
     void (*describe)(const void *context, char *text, size_t capacity);
@@ -17,16 +18,17 @@ struct td_progress {
     bool started, stop, shown, terminal;
 };
 
-/* `describe` writes what is going on and how far it is, in a few words; called by a thread of the line. path and
- * context must outlive it. Without a thread to spare there is no line; nothing else fails. */
+/* Starts the thread. It calls `describe`, which writes the task and its progress in a few words, and prints that with
+ * the time and `path`. path and context must outlive the progress line. When no thread can be started, there is no
+ * line; the other functions then do nothing. */
 void td_progress_start(struct td_progress *progress, const char *path,
                        void (*describe)(const void *context, char *text, size_t capacity), const void *context);
 
-/* Between the two nothing is written and the terminal's line is clear: for other lines. */
+/* Between pause and resume no progress is written and the terminal's line is clear, so that the caller can print. */
 void td_progress_pause(struct td_progress *progress);
 void td_progress_resume(struct td_progress *progress);
 
-/* Ends it and clears the terminal's line. */
+/* Stops the thread and clears the terminal's line. */
 void td_progress_stop(struct td_progress *progress);
 
 #endif
