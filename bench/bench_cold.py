@@ -7,7 +7,7 @@ import time
 import bench_fixture
 import bench_servers
 from bench_load import disturbed_note
-from bench_report import Targets, bytes_text, median, median_ratio, number, table, times
+from bench_report import Targets, bytes_text, connections_text, median, median_ratio, number, table, times
 from bench_servers import BenchError
 from bench_throughput import SHORT, rotated
 
@@ -109,7 +109,7 @@ def run(load, servers, fixture, options):
     for r in rows:
         if r["server"] == "tensord" and "nginx" in names:
             what = "whole" if r["range_bytes"] == WHOLE else bytes_text(r["range_bytes"])
-            targets.at_least("cold rate / nginx, %s, %s, %d connections" % (what, r["order"], r["connections"]),
+            targets.at_least("cold rate / nginx, %s, %s, %s" % (what, r["order"], connections_text(r["connections"])),
                              r["rate_vs_nginx"], 1.0)
     note = disturbed_note([s for case in samples.values() for of in case.values() for s in of], 0.3)
     about = ["one file of %s, dropped from the page cache (checked with mincore: at most %d%% left) before each run, "

@@ -8,7 +8,7 @@ import bench_fixture
 import bench_servers
 import bench_throughput
 from bench_load import disturbed_note
-from bench_report import Targets, bytes_text, median_ratio, number, table, times
+from bench_report import Targets, bytes_text, connections_text, median_ratio, number, table, times
 from bench_servers import BenchError
 
 HUGE = 1 << 40  # zeros that take no room and no disk: there is always more to hash
@@ -103,7 +103,8 @@ def run(load, options, work, directory, fixture):
     targets = Targets()
     for r in rows:
         if r["server"] == "hashing":
-            what = "rate while hashing / rate, %s, %d connections" % (bytes_text(r["range_bytes"]), r["connections"])
+            what = "rate while hashing / rate, %s, %s" % (bytes_text(r["range_bytes"]),
+                                                          connections_text(r["connections"]))
             targets.at_least(what, r["rate_vs_quiet"], KEPT)
     note = disturbed_note([s for cell in samples.values() for of in cell.values() for s in of])
     about = [

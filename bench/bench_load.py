@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import bench_servers
+from bench_report import connections_text
 from bench_servers import BenchError
 
 
@@ -33,7 +34,7 @@ class Load:
         before = self._clocks(server)
         run = subprocess.run(command + [str(x) for x in extra], capture_output=True, text=True, check=False)
         after = self._clocks(server)
-        what = "%s, %d bytes, %d connections" % (server.name, range_bytes, connections)
+        what = "%s, %d bytes, %s" % (server.name, range_bytes, connections_text(connections))
         try:
             result = json.loads(run.stdout)
         except ValueError as error:

@@ -28,6 +28,10 @@ def bytes_text(n):
     return "%d B" % n
 
 
+def connections_text(n):
+    return "1 connection" if n == 1 else "%d connections" % n
+
+
 def number(value, digits=2):
     if value is None:
         return "-"

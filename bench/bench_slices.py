@@ -12,7 +12,7 @@ import time
 import bench_fixture
 import bench_servers
 from bench_load import disturbed_note
-from bench_report import Targets, bytes_text, median, median_ratio, number, ratio, table, times
+from bench_report import Targets, bytes_text, connections_text, median, median_ratio, number, ratio, table, times
 from bench_servers import BenchError
 from bench_throughput import rotated
 
@@ -269,7 +269,7 @@ def run(load, options, work, make_nginx, make_tensord):
                                       ["anonymous memory per connection amid a slice", bytes_text(int(memory))]])
     targets = Targets()
     for r in rates:
-        what = "runs of %d bytes, %d connections: " % (r["run"], r["connections"])
+        what = "runs of %d bytes, %s: " % (r["run"], connections_text(r["connections"]))
         targets.at_least(what + "rate of nginx's contiguous one", r["rate"], 1.0)
         targets.at_most(what + "CPU per GB of nginx's", r["cpu"], 1.0)
     targets.at_most("eight ranks, of the time of eight whole checkpoints", ranks["of_whole"], 0.2)

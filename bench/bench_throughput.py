@@ -6,7 +6,7 @@ import sys
 import bench_fixture
 import bench_servers
 from bench_load import disturbed_note
-from bench_report import Targets, bytes_text, median, median_ratio, number, table, times
+from bench_report import Targets, bytes_text, connections_text, median, median_ratio, number, table, times
 from bench_servers import BenchError
 
 KEYS = ("gb_per_s", "requests_per_s", "p50_us", "p99_us", "max_us", "server_cpu_s_per_gb", "client_cpu_s_per_gb",
@@ -93,7 +93,7 @@ def add_targets(targets, rows, names):
     for (range_bytes, connections, name), r in by_cell.items():
         if name != "tensord":
             continue
-        cell = "%s, %d connections" % (bytes_text(range_bytes), connections)
+        cell = "%s, %s" % (bytes_text(range_bytes), connections_text(connections))
         raw = by_cell.get((range_bytes, connections, "raw"), {})
         large = range_bytes >= 1 << 20
         if "nginx" in names:

@@ -778,7 +778,7 @@ CODES = {
 
 
 def check_error(r, code, *needles, allow=("GET", "HEAD")):
-    """The error model of api.md: status, JSON shape, canonical code, and words the message must hold."""
+    """The error model of api/openapi.yaml (Error): status, JSON shape, canonical code, words the message must hold."""
     codes = code if isinstance(code, (tuple, list, set)) else (code,)
     assert r.status in codes, f"wanted {code}, {r}"
     e = r.json()

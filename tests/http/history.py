@@ -1,4 +1,4 @@
-"""A history check for a server of files that change (reliability.md 3.1, in the manner of Jepsen).
+"""A history check for a server of files that change (in the manner of Jepsen).
 
 Every 8-byte word of a test file is an invertible mix of (file, generation, offset), so every word names the generation
 it belongs to. Seeded writers publish generations: by rename, in place, by truncation and rewriting, by unlinking and

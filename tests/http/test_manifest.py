@@ -1,4 +1,4 @@
-"""/models, /models/{id} and /models/{id}/tensors: the listings of api.md, over the tree of good models."""
+"""/models, /models/{id} and /models/{id}/tensors: the listings of api/openapi.yaml, over the tree of good models."""
 import datetime
 import fnmatch
 import hashlib
@@ -47,7 +47,7 @@ def test_models_entries(srv, tree):
 
 
 def visible_files(m, tree):
-    """What `files` should hold by api.md: everything below the directory but dot-files, *.incomplete, *.tmp."""
+    """What `files` should hold by docs/formats.md: all below the directory but dot-files, *.incomplete, *.tmp."""
     if m.dir == tree.root:
         return {m.id: (tree.root / m.id).stat().st_size}
     out = {}

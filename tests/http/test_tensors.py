@@ -17,7 +17,7 @@ def check_bytes(r, t, where):
     assert r.get("X-Tensor-Dtype") == t.dtype, f"{where}: X-Tensor-Dtype {r.get('X-Tensor-Dtype')!r}, wanted {t.dtype}"
     shape = r.get("X-Tensor-Shape")
     assert shape is not None and json.loads(shape) == t.shape, f"{where}: X-Tensor-Shape {shape!r}, wanted {t.shape}"
-    assert " " not in shape, f"{where}: X-Tensor-Shape is written without spaces in api.md, got {shape!r}"
+    assert " " not in shape, f"{where}: X-Tensor-Shape is written without spaces in api/openapi.yaml, got {shape!r}"
     assert re.fullmatch(r'"[\x21\x23-\x7e]+"', r.etag or ""), f"{where}: strong ETag wanted, got {r.etag!r}"
     assert r.get("Accept-Ranges") == "bytes", f"{where}: {r}"
     assert r.get("Content-Type") == "application/octet-stream", f"{where}: {r}"

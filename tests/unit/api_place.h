@@ -74,7 +74,7 @@ static inline void join(const cJSON *array, const char *name, char out[1024])
     }
 }
 
-/* The error model of api.md; the message must hold `part`, and never where the served directory lies. */
+/* The error model of api/openapi.yaml; the message must hold `part`, and never where the served directory lies. */
 static inline void check_error_answer(const struct place *place, const struct answer *answer, const char *what,
                                       int status, const char *part)
 {
