@@ -1,14 +1,14 @@
 #include "api/api.h"
 
-#include "api/conditional.h"
 #include "api/find_name.h"
 #include "api/handlers.h"
-#include "api/held_json.h"
-#include "api/html_index.h"
-#include "api/hub.h"
-#include "api/range.h"
-#include "api/s3.h"
+#include "api/html/html_index.h"
+#include "api/hub/hub.h"
+#include "api/s3/s3.h"
 #include "core/json.h"
+#include "http/conditional.h"
+#include "http/range.h"
+#include "http/reservation.h"
 #include "storage/composed.h"
 
 #include <inttypes.h>

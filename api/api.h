@@ -3,14 +3,14 @@
 #ifndef TD_API_API_H
 #define TD_API_API_H
 
-#include "api/lru.h"
-#include "api/manifest_view.h"
-#include "api/metrics.h"
-#include "api/request.h"
-#include "api/response.h"
-#include "api/shard_store.h"
-#include "api/uri.h"
+#include "api/native/manifest.h"
 #include "catalog/catalog.h"
+#include "http/lru.h"
+#include "http/metrics.h"
+#include "http/request.h"
+#include "http/response.h"
+#include "http/uri.h"
+#include "rank/rank_store.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -24,6 +24,11 @@ struct hashing {
     const struct td_content_hash_options *options;
 };
 
+bool td_file_identity_tag(const struct td_file_id *id, char tag[TD_TAG_BYTES])
+{
+    return td_digest_tag(id, sizeof *id, tag);
+}
+
 /* cachestat(2), Linux 6.5, which the C library does not have yet: how many of these pages are in the page cache. False
  * where the kernel does not tell, or not about files of others. */
 static bool count_cached(int fd, uint64_t off, size_t len, uint64_t *pages)

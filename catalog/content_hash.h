@@ -2,8 +2,9 @@
 #ifndef TD_CATALOG_CONTENT_HASH_H
 #define TD_CATALOG_CONTENT_HASH_H
 
-#include "catalog/digest.h"
+#include "core/digest.h"
 #include "core/error.h"
+#include "storage/served_root.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -27,6 +28,10 @@ struct td_content_hash_options {
  * td_root_open_file; TD_UNAVAILABLE when it changed, TD_IO, TD_RESOURCE_EXHAUSTED. */
 bool td_content_hash(const struct td_root *root, const char *path, const struct td_file_id *id,
                      const struct td_content_hash_options *options, struct td_content_sums *sums, struct td_error *err);
+
+/* Writes the strong validator of a file whose content has no hash yet: a tag over device, inode, size, mtime and ctime
+ * in ns. Returns false for want of memory. */
+bool td_file_identity_tag(const struct td_file_id *id, char tag[TD_TAG_BYTES]);
 
 /* What the name of a Hugging Face cache's blob says of its content. */
 enum td_blob_name { TD_BLOB_NAME_NONE, TD_BLOB_NAME_SHA256, TD_BLOB_NAME_GIT_SHA1 };

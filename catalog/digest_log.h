@@ -9,8 +9,9 @@
 #ifndef TD_CATALOG_DIGEST_LOG_H
 #define TD_CATALOG_DIGEST_LOG_H
 
-#include "catalog/digest.h"
+#include "core/digest.h"
 #include "core/error.h"
+#include "storage/served_root.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 #include "catalog/file_content.h"
 
+#include "catalog/content_hash.h"
 #include "catalog/dcp_checkpoint.h"
 #include "catalog/external_data.h"
 #include "parser/formats.h"
@@ -122,7 +123,7 @@ struct td_file *td_file_create(const char *path, const char *name, const struct 
     file->facts_kind = td_facts_kind_of(name);
     if (file->format != NULL)
         td_manifest_init(&file->manifest, limits->max_memory_bytes);
-    if (file->source.path == NULL || !td_digest_file_id(id, file->identity_tag)) {
+    if (file->source.path == NULL || !td_file_identity_tag(id, file->identity_tag)) {
         td_file_unref(file);
         return NULL;
     }

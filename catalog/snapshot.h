@@ -7,10 +7,10 @@
 #ifndef TD_CATALOG_SNAPSHOT_H
 #define TD_CATALOG_SNAPSHOT_H
 
-#include "catalog/digest.h"
 #include "catalog/facts.h"
 #include "catalog/file_kind.h"
 #include "core/arena.h"
+#include "core/digest.h"
 #include "core/text.h"
 #include "parser/format.h"
 #include "parser/manifest.h"

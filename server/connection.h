@@ -4,8 +4,8 @@
 #ifndef TD_SERVER_CONNECTION_H
 #define TD_SERVER_CONNECTION_H
 
-#include "api/metrics.h"
-#include "api/request.h"
+#include "http/metrics.h"
+#include "http/request.h"
 #include "storage/body.h"
 
 #include <netinet/in.h>

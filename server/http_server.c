@@ -509,7 +509,7 @@ __attribute__((format(printf, 2, 0))) static void on_mhd_log(void *cls, const ch
     td_log(TD_LOG_DEBUG, "libmicrohttpd: %s", message);
 }
 
-/* Leaves paths raw; the api decodes them. */
+/* Leaves paths raw; http/uri decodes them. */
 static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *text)
 {
     (void)cls;

@@ -1,4 +1,4 @@
-#include "api/metrics.h"
+#include "http/metrics.h"
 #include "server/cmd/commands.h"
 #include "server/config.h"
 #include "server/suggest.h"

@@ -4,7 +4,7 @@
 #ifndef TD_SERVER_REQUEST_GUARD_H
 #define TD_SERVER_REQUEST_GUARD_H
 
-#include "api/request.h"
+#include "http/request.h"
 
 #include <stdbool.h>
 #include <stddef.h>

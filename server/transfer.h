@@ -7,7 +7,7 @@
 #ifndef TD_SERVER_TRANSFER_H
 #define TD_SERVER_TRANSFER_H
 
-#include "api/response.h"
+#include "http/response.h"
 #include "server/connection.h"
 
 #include <microhttpd.h>

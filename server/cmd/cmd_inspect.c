@@ -1,6 +1,6 @@
 #include "server/cmd/commands.h"
 
-#include "api/manifest_view.h"
+#include "api/native/manifest.h"
 #include "catalog/scan.h"
 #include "core/buffer.h"
 #include "core/json.h"

@@ -3,12 +3,12 @@
  * that a refused plan prints nothing but its error. */
 #include "server/cmd/commands.h"
 
-#include "api/config_text.h"
-#include "api/tensor_source.h"
-#include "catalog/digest.h"
 #include "catalog/repo.h"
+#include "core/digest.h"
 #include "core/digits.h"
 #include "core/json_canonical.h"
+#include "rank/config_text.h"
+#include "rank/tensor_source.h"
 #include "server/cmd/local_scan.h"
 #include "server/cmd/plan_report.h"
 #include "server/suggest.h"

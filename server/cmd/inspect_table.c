@@ -2,7 +2,7 @@
  * a wider cell pushes the rest of its row to the right. */
 #include "server/cmd/inspect_table.h"
 
-#include "api/manifest_view.h"
+#include "api/native/manifest.h"
 #include "server/terminal.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* Header lines, judged against an answer with an ETag and a date: compared with RFC 9110 section 13, followed step by
  * step, whenever every condition is well-formed. */
-#include "api/conditional.h"
+#include "http/conditional.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/request_text.h"

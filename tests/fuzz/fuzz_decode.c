@@ -51,7 +51,7 @@ static uint32_t next_random(uint32_t *seed)
     return *seed >> 8;
 }
 
-/* ---- the tensor's blob, as api/tensor_source makes it -------------------------------------------------- */
+/* ---- the tensor's blob, as rank/tensor_source makes it -------------------------------------------------- */
 
 static void release(void *context)
 {

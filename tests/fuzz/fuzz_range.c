@@ -1,5 +1,5 @@
 /* The input is the length of the representation, eight bytes, and a Range field value: compared with the oracle. */
-#include "api/range.h"
+#include "http/range.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/kit/range_oracle.h"

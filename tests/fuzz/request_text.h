@@ -3,7 +3,7 @@
 #ifndef TD_TESTS_REQUEST_TEXT_H
 #define TD_TESTS_REQUEST_TEXT_H
 
-#include "api/request.h"
+#include "http/request.h"
 
 #include <stdint.h>
 #include <string.h>

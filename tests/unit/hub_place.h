@@ -4,7 +4,7 @@
 #ifndef TD_TESTS_HUB_PLACE_H
 #define TD_TESTS_HUB_PLACE_H
 
-#include "api/hub_call.h"
+#include "api/hub/hub_call.h"
 #include "tests/unit/api_place.h"
 
 #define C0 "0000000000000000000000000000000000000000"

@@ -1,5 +1,5 @@
 /* Expectations: RFC 9110 section 13; dates in the three forms of section 5.6.7. */
-#include "api/conditional.h"
+#include "http/conditional.h"
 
 #include "core/clock.h"
 #include "tests/kit/loopback.h"

@@ -404,6 +404,24 @@ static void names_of_blobs(void **state)
     place_close(&place);
 }
 
+static void identities_have_tags(void **state)
+{
+    (void)state;
+    struct td_file_id ids[] = {{1, 2, 3, 4, 5}, {2, 2, 3, 4, 5}, {1, 3, 3, 4, 5},
+                               {1, 2, 4, 4, 5}, {1, 2, 3, 5, 5}, {1, 2, 3, 4, 6}};
+    char tags[COUNT_OF(ids)][TD_TAG_BYTES], again[TD_TAG_BYTES];
+    for (size_t i = 0; i < COUNT_OF(ids); i++) {
+        assert_true(td_file_identity_tag(&ids[i], tags[i]));
+        assert_int_equal(strlen(tags[i]), TD_TAG_BYTES - 1);
+        assert_int_equal(strspn(tags[i], "0123456789abcdef"), TD_TAG_BYTES - 1);
+        struct td_file_id copy = ids[i];
+        assert_true(td_file_identity_tag(&copy, again));
+        assert_string_equal(tags[i], again);
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(tags[k], tags[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +434,7 @@ int main(void)
         cmocka_unit_test(it_can_be_stopped),
         cmocka_unit_test(the_page_cache_is_left_as_it_was),
         cmocka_unit_test(names_of_blobs),
+        cmocka_unit_test(identities_have_tags),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-#include "catalog/digest.h"
+#include "core/digest.h"
 
 #include "tests/unit/unit.h"
 
@@ -59,23 +59,6 @@ static void every_bit_counts(void **state)
     }
 }
 
-static void identities_have_tags(void **state)
-{
-    (void)state;
-    struct td_file_id ids[] = {{1, 2, 3, 4, 5}, {2, 2, 3, 4, 5}, {1, 3, 3, 4, 5},
-                               {1, 2, 4, 4, 5}, {1, 2, 3, 5, 5}, {1, 2, 3, 4, 6}};
-    char tags[COUNT_OF(ids)][TD_TAG_BYTES], again[TD_TAG_BYTES];
-    for (size_t i = 0; i < COUNT_OF(ids); i++) {
-        assert_true(td_digest_file_id(&ids[i], tags[i]));
-        check_tag(tags[i]);
-        struct td_file_id copy = ids[i];
-        assert_true(td_digest_file_id(&copy, again));
-        assert_string_equal(tags[i], again);
-        for (size_t k = 0; k < i; k++)
-            assert_string_not_equal(tags[k], tags[i]);
-    }
-}
-
 /* What create gives when memory is short may be used like any other. */
 static void no_digest_is_a_failure(void **state)
 {
@@ -93,7 +76,6 @@ int main(void)
         cmocka_unit_test(equal_bytes_have_equal_tags),
         cmocka_unit_test(borders_count),
         cmocka_unit_test(every_bit_counts),
-        cmocka_unit_test(identities_have_tags),
         cmocka_unit_test(no_digest_is_a_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

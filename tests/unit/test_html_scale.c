@@ -1,7 +1,7 @@
 /* A folder of 150,000 files is one page: what it takes in memory, alone and many at once, that every file is on it, and
  * that any part of it can be read by itself. */
-#include "api/html_index.h"
-#include "api/html_view.h"
+#include "api/html/html_index.h"
+#include "api/html/html_view.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"
 #include "tests/unit/work.h"

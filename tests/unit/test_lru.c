@@ -1,4 +1,4 @@
-#include "api/lru.h"
+#include "http/lru.h"
 
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"

@@ -1,5 +1,5 @@
 /* Names and commits of revisions that lie nowhere. */
-#include "api/made_revision.h"
+#include "rank/virtual_revision.h"
 
 #include "slicing/engine/engine.h"
 #include "tests/unit/unit.h"

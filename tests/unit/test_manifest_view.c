@@ -1,8 +1,8 @@
-#include "api/manifest_view.h"
+#include "api/native/manifest.h"
 
-#include "api/page_token.h"
-#include "api/uri.h"
 #include "core/json.h"
+#include "http/page_token.h"
+#include "http/uri.h"
 #include "tests/unit/json_member.h"
 #include "tests/unit/view_text.h"
 

@@ -1,6 +1,6 @@
 /* The exposition format: Prometheus documentation, "Exposition formats", text format 0.0.4; names: "Metric and label
  * naming". */
-#include "api/metrics.h"
+#include "http/metrics.h"
 
 #include "tests/unit/unit.h"
 

@@ -1,4 +1,4 @@
-#include "api/page_token.h"
+#include "http/page_token.h"
 
 #include "tests/unit/unit.h"
 

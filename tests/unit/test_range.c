@@ -1,6 +1,6 @@
-/* Expectations: RFC 9110 section 14, and the policy of api/range.h where the RFC leaves a choice. Whole answers to
+/* Expectations: RFC 9110 section 14, and the policy of http/range.h where the RFC leaves a choice. Whole answers to
  * Range requests are in test_api_bytes.c. */
-#include "api/range.h"
+#include "http/range.h"
 
 #include "tests/kit/range_oracle.h"
 #include "tests/unit/unit.h"

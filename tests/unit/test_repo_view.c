@@ -1,5 +1,5 @@
-/* What repositories show at their revisions: the rules in api/repo_view.h. */
-#include "api/repo_view.h"
+/* What repositories show at their revisions: the rules in rank/repo_view.h. */
+#include "rank/repo_view.h"
 
 #include "core/log.h"
 #include "slicing/plan_match.h"

@@ -1,5 +1,5 @@
 /* A million files: a page costs what is on it, in memory and in time. */
-#include "api/s3_list.h"
+#include "api/s3/s3_list.h"
 #include "tests/kit/xml_check.h"
 #include "tests/unit/alloc_hooks.h"
 #include "tests/unit/unit.h"

@@ -1,4 +1,4 @@
-#include "api/shard_name.h"
+#include "rank/rank_name.h"
 
 #include "tests/unit/unit.h"
 

@@ -1,4 +1,4 @@
-#include "api/shard_store.h"
+#include "rank/rank_store.h"
 
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"

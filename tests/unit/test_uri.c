@@ -1,4 +1,4 @@
-#include "api/uri.h"
+#include "http/uri.h"
 
 #include "tests/unit/unit.h"
 

@@ -2,7 +2,7 @@
 #ifndef TD_TESTS_VIEW_TEXT_H
 #define TD_TESTS_VIEW_TEXT_H
 
-#include "api/manifest_view.h"
+#include "api/native/manifest.h"
 #include "core/text.h"
 #include "tests/kit/scanner.h"
 #include "tests/unit/unit.h"

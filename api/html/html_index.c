@@ -1,0 +1,443 @@
+#include "api/html/html_index.h"
+
+#include "api/find_name.h"
+#include "api/html/html_view.h"
+#include "catalog/repo.h"
+
+#include <string.h>
+#include <strings.h>
+
+static const char html_type[] = "text/html; charset=utf-8";
+
+bool td_html_is_accepted(const struct td_call *call)
+{
+    static const char type[] = "text/html";
+    const size_t type_len = sizeof type - 1;
+    size_t at = 0;
+    const struct td_header *header;
+    while ((header = td_request_next_header(call->request, "Accept", &at)) != NULL) {
+        const char *p = header->value.p;
+        const char *end = p + header->value.len;
+        while (p < end) {
+            const char *comma = memchr(p, ',', (size_t)(end - p));
+            const char *stop = comma == NULL ? end : comma;
+            while (p < stop && (*p == ' ' || *p == '\t'))
+                p++;
+            if ((size_t)(stop - p) >= type_len && strncasecmp(p, type, type_len) == 0 &&
+                (p + type_len == stop || p[type_len] == ';' || p[type_len] == ' '))
+                return true;
+            p = stop + 1;
+        }
+    }
+    return false;
+}
+
+bool td_html_is_wanted(const struct td_call *call)
+{
+    struct td_text path = call->uri->path;
+    return path.p[path.len - 1] == '/' && td_html_is_accepted(call);
+}
+
+void td_html_add_vary(const struct td_call *call)
+{
+    const struct td_text path = call->uri->path;
+    if (call->response->status == 200 && path.p[path.len - 1] == '/')
+        td_response_add_header(call->response, "Vary", "Accept");
+}
+
+/* ---- pieces -------------------------------------------------------------------------------------------- */
+
+static void write_text(struct td_buffer *out, struct td_text text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        const char *entity = text.p[i] == '&'   ? "&amp;"
+                             : text.p[i] == '<' ? "&lt;"
+                             : text.p[i] == '>' ? "&gt;"
+                             : text.p[i] == '"' ? "&quot;"
+                                                : NULL;
+        if (entity != NULL)
+            td_buffer_puts(out, entity);
+        else
+            td_buffer_putc(out, text.p[i]);
+    }
+}
+
+/* The headings of the columns. */
+static const char headings_of_models[] = "<tr><th>model</th><th>tensors</th><th>format</th></tr>\n";
+static const char headings_of_files[] = "<tr><th>file</th><th>size</th><th></th></tr>\n";
+
+/* Writes the links to the start and to the page above (encoded; empty: none). The start is "/#": the http file system
+ * of fsspec takes a plain "/" for an item of the folder. */
+static void write_ways(struct td_buffer *out, struct td_text above)
+{
+    td_buffer_puts(out, "<p><a href=\"/#\">all models</a>");
+    if (above.len > 0) {
+        td_buffer_puts(out, " &middot; <a href=\"");
+        td_buffer_append(out, above.p, above.len);
+        td_buffer_puts(out, "\">up</a>");
+    }
+    td_buffer_puts(out, "</p>\n");
+}
+
+/* Writes what begins every page but for the links to other pages; the rows follow. */
+static void begin_page(const struct td_call *call, struct td_html_page *page, struct td_text title,
+                       const struct td_text *above, const char *headings)
+{
+    struct td_buffer *out = &page->head;
+    memset(page, 0, sizeof *page);
+    page->snapshot = call->snapshot;
+    page->model = call->model;
+    page->tail = "</table>\n</body>\n</html>\n";
+    td_buffer_init(&page->base);
+    td_buffer_init(out);
+    td_buffer_puts(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>");
+    write_text(out, title);
+    td_buffer_puts(out, "</title>\n<style>body{font:16px/1.5 sans-serif;margin:2em}th{text-align:left}"
+                        "td{padding:0 2em 0 0}td.n{text-align:right}</style>\n</head>\n<body>\n<h1>");
+    write_text(out, title);
+    td_buffer_puts(out, "</h1>\n");
+    if (above != NULL)
+        write_ways(out, *above);
+    td_buffer_puts(out, "<table>\n");
+    td_buffer_puts(out, headings);
+}
+
+/* A row is a link, `prefix` as it is and `path` encoded, and two columns: a size (NULL: none) and a text, with what it
+ * is about before it (NULL: nothing). */
+struct row {
+    struct td_text prefix, path, shown;
+    const char *suffix; /* of the link */
+    const uint64_t *bytes;
+    const char *about, *what;
+};
+
+static struct td_text text_of(const char *text)
+{
+    return (struct td_text){.p = text, .len = strlen(text)};
+}
+
+/* Writes "1.5 MiB" for a reader, the exact number as the cell's title. */
+static void write_size_cell(struct td_buffer *out, uint64_t bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1024; unit++)
+        value /= 1024;
+    td_buffer_puts(out, "<td class=\"n\" title=\"");
+    td_buffer_u64(out, bytes);
+    td_buffer_printf(out, unit == 0 ? " bytes\">%.0f %s</td>" : " bytes\">%.1f %s</td>", value, units[unit]);
+}
+
+static void write_row(struct td_buffer *out, const struct row *row)
+{
+    td_buffer_puts(out, "<tr><td><a href=\"");
+    td_buffer_append(out, row->prefix.p, row->prefix.len);
+    td_uri_encode(out, row->path, true);
+    td_buffer_puts(out, row->suffix);
+    td_buffer_puts(out, "\">");
+    write_text(out, row->shown);
+    td_buffer_puts(out, "</a></td>");
+    if (row->bytes != NULL)
+        write_size_cell(out, *row->bytes);
+    else
+        td_buffer_puts(out, "<td></td>");
+    td_buffer_puts(out, "<td>");
+    if (row->about != NULL) {
+        write_text(out, td_text_of(row->about));
+        td_buffer_puts(out, ": ");
+    }
+    write_text(out, td_text_of(row->what));
+    td_buffer_puts(out, "</td></tr>\n");
+}
+
+/* Makes the page, whose buffers it takes over, a whole 200 answer. False: out of memory, and nothing was answered. */
+static bool set_page(const struct td_call *call, const struct td_html_page *page, struct td_error *err)
+{
+    struct td_response *response = call->response;
+    struct td_blob *blob = NULL;
+    char tag[TD_TAG_BYTES];
+    bool ok =
+        td_html_view_create(page, &blob, tag, err) && td_body_append(&response->body, blob, 0, blob->len_bytes, err);
+    td_blob_unref(blob);
+    if (!ok)
+        return false;
+    td_response_describe(response, html_type);
+    td_response_set_etag(response, "%s", tag);
+    /* nothing in a page of ours runs, whatever names files have */
+    td_response_add_header(response, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
+    td_response_add_header(response, "X-Content-Type-Options", "nosniff");
+    return true;
+}
+
+/* The same for one that only those get who ask for HTML. */
+static void answer_page(const struct td_call *call, const struct td_html_page *page)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (!set_page(call, page, &err))
+        td_response_fail_error(call->response, &err);
+    td_response_add_header(call->response, "Vary", "Accept");
+}
+
+/* ---- models and datasets ------------------------------------------------------------------------------- */
+
+static size_t write_model(const struct td_html_page *page, size_t at, struct td_buffer *out)
+{
+    const struct td_model *model = &page->snapshot->models[at];
+    struct td_text id = text_of(model->id);
+    struct row row = {.prefix = text_of("/models/"), .path = id, .suffix = "/", .shown = id};
+    row.what = "";
+    if (model->checkpoint_count > 0) {
+        row.bytes = &model->total_bytes;
+        row.what = model->checkpoints[0].format;
+    } else if (model->problems.count > 0) {
+        row.about = model->problems.items[0].path;
+        row.what = model->problems.items[0].message;
+    }
+    if (!model->is_other_revision)
+        write_row(out, &row);
+    return at + 1;
+}
+
+/* The models, and behind them the datasets: these are known to the Hub's paths alone, and so lead there. */
+static size_t write_start(const struct td_html_page *page, size_t at, struct td_buffer *out)
+{
+    if (at < page->snapshot->model_count)
+        return write_model(page, at, out);
+    const struct td_repo *repo = &page->snapshot->repos[at - page->snapshot->model_count];
+    struct td_text id = text_of(repo->id);
+    struct row row = {.prefix = text_of("/datasets/"), .path = id, .suffix = "/resolve/main/", .shown = id};
+    row.bytes = &repo->file_bytes;
+    row.what = "dataset";
+    if (td_repo_is_dataset(repo) && !repo->is_other_revision)
+        write_row(out, &row);
+    return at + 1;
+}
+
+void td_html_models(const struct td_call *call)
+{
+    bool is_start = td_text_equals(call->uri->path, "/");
+    struct td_text title = text_of(is_start ? "Models and datasets" : "Models");
+    const struct td_text none = {.p = "", .len = 0};
+    struct td_html_page page;
+    begin_page(call, &page, title, is_start ? NULL : &none, headings_of_models);
+    page.end_row = call->snapshot->model_count + (is_start ? call->snapshot->repo_count : 0);
+    page.write_row = is_start ? write_start : write_model;
+    answer_page(call, &page);
+}
+
+/* ---- one model ----------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *suffix, *shown, *what;
+    enum { ALWAYS, WITH_CHECKPOINT, WITH_PARTIAL, WITH_SAFETENSORS } when;
+} links[] = {
+    {"/files/", "files/", "the files", ALWAYS},
+    {"/tensors", "tensors", "the manifest, as JSON", WITH_CHECKPOINT},
+    {"/tensors?partial=1", "tensors?partial=1", "the tensors that are there of an incomplete checkpoint, as JSON",
+     WITH_PARTIAL},
+    {"/model.safetensors", "model.safetensors", "all tensors in one file", WITH_SAFETENSORS},
+    {"", "description", "as JSON", ALWAYS},
+};
+
+enum { LINKS = sizeof links / sizeof *links };
+
+static bool is_linked(const struct td_model *model, size_t at)
+{
+    switch (links[at].when) {
+    case ALWAYS:
+        return true;
+    case WITH_CHECKPOINT:
+        return model->checkpoint_count > 0;
+    case WITH_PARTIAL:
+        return model->partial_count > 0;
+    case WITH_SAFETENSORS:
+        return model->checkpoint_count > 0 && model->checkpoints[0].fits_safetensors;
+    }
+    return false;
+}
+
+/* The links, and behind them what was wrong with files. */
+static size_t write_of_model(const struct td_html_page *page, size_t at, struct td_buffer *out)
+{
+    const struct td_model *model = page->model;
+    if (at >= LINKS) {
+        const struct td_problem *problem = &model->problems.items[at - LINKS];
+        td_buffer_puts(out, "<tr><td>");
+        write_text(out, td_text_of(problem->path));
+        td_buffer_puts(out, "</td><td></td><td>");
+        write_text(out, td_text_of(problem->message));
+        td_buffer_puts(out, "</td></tr>\n");
+    } else if (is_linked(model, at)) {
+        struct row row = {.prefix = text_of("/models/"), .path = text_of(model->id)};
+        row.suffix = links[at].suffix;
+        row.shown = text_of(links[at].shown);
+        row.what = links[at].what;
+        write_row(out, &row);
+    }
+    return at + 1;
+}
+
+void td_html_model(const struct td_call *call)
+{
+    const struct td_text above = text_of("/models/");
+    struct td_html_page page;
+    begin_page(call, &page, text_of(call->model->id), &above, "");
+    page.end_row = LINKS + call->model->problems.count;
+    page.write_row = write_of_model;
+    answer_page(call, &page);
+}
+
+/* ---- folders ------------------------------------------------------------------------------------------- */
+
+/* An item directly in a folder: a file, or a folder with all that lies in it. */
+static size_t write_item(const struct td_html_page *page, size_t at, struct td_buffer *out)
+{
+    const struct td_entry *entry = &page->snapshot->entries[at];
+    const char *name = entry->path + page->name_at;
+    size_t len = strcspn(name, "/");
+    bool is_folder = name[len] == '/';
+    struct td_text shown = {.p = name, .len = len + (is_folder ? 1 : 0)};
+    struct row row = {.path = shown, .shown = shown, .suffix = "", .what = ""};
+    row.prefix = (struct td_text){.p = page->base.data, .len = page->base.len};
+    row.bytes = is_folder ? NULL : &entry->file->source.id.size_bytes;
+    if (!is_folder && entry->file->error != NULL)
+        row.what = entry->file->error;
+    write_row(out, &row);
+    if (!is_folder)
+        return at + 1;
+    size_t first;
+    size_t count;
+    td_snapshot_entries_below(page->snapshot, td_text_n(entry->path, page->name_at + len), &first, &count);
+    return first + count;
+}
+
+/* The entries below a folder of these files: a run, since paths are sorted. */
+static bool find_run(const struct td_snapshot *snapshot, const struct td_html_files *files, struct td_text path,
+                     size_t *first, size_t *count, struct td_error *err)
+{
+    struct td_buffer folder;
+    *first = files->first_entry;
+    *count = files->entry_count;
+    if (path.len == 0)
+        return true;
+    td_buffer_init(&folder);
+    if (files->entry_count > 0)
+        td_buffer_append(&folder, snapshot->entries[*first].path, files->prefix_len);
+    td_buffer_append(&folder, path.p, path.len);
+    bool ok = !folder.failed || td_error_no_memory(err);
+    if (ok)
+        td_snapshot_entries_below(snapshot, td_buffer_text(&folder), first, count);
+    td_buffer_fini(&folder);
+    /* files directly in the root are a model each: what lies below is not theirs */
+    if (ok && (*count == 0 || *first < files->first_entry || *first + *count > files->first_entry + files->entry_count))
+        ok = td_error_set(err, TD_NOT_FOUND, "no such folder");
+    return ok;
+}
+
+/* Writes the link to the page above a folder. */
+static void write_above(struct td_buffer *out, const struct td_html_files *files, struct td_text path)
+{
+    size_t len = path.len;
+    while (len > 0 && path.p[len - 1] != '/')
+        len--;
+    if (path.len == 0) {
+        td_buffer_append(out, files->above.p, files->above.len);
+        return;
+    }
+    td_buffer_append(out, files->base.p, files->base.len);
+    td_uri_encode(out, td_text_n(path.p, len), true);
+}
+
+bool td_html_files_page(const struct td_call *call, const struct td_html_files *files, struct td_text path,
+                        struct td_error *err)
+{
+    size_t first;
+    size_t count;
+    struct td_buffer title;
+    struct td_buffer above;
+    struct td_html_page page;
+    if (!find_run(call->snapshot, files, path, &first, &count, err))
+        return false;
+    td_buffer_init(&title);
+    td_buffer_init(&above);
+    td_buffer_append(&title, files->name.p, files->name.len);
+    td_buffer_puts(&title, ": files/");
+    td_buffer_append(&title, path.p, path.len);
+    write_above(&above, files, path);
+    begin_page(call, &page, (struct td_text){.p = title.data, .len = title.len},
+               &(struct td_text){.p = above.data, .len = above.len}, headings_of_files);
+    page.head.failed = page.head.failed || title.failed || above.failed;
+    td_buffer_fini(&title);
+    td_buffer_fini(&above);
+    td_buffer_append(&page.base, files->base.p, files->base.len);
+    td_uri_encode(&page.base, path, true);
+    td_buffer_puts(&page.base, path.len > 0 ? "/" : "");
+    page.name_at = files->prefix_len + (path.len > 0 ? path.len + 1 : 0);
+    page.first_row = first;
+    page.end_row = first + count;
+    page.write_row = write_item;
+    return set_page(call, &page, err);
+}
+
+bool td_html_folder(const struct td_call *call, struct td_text path)
+{
+    const struct td_model *model = call->model;
+    struct td_html_files files = {.name = text_of(model->id)};
+    struct td_buffer base;
+    struct td_error err = TD_ERROR_INIT;
+    td_buffer_init(&base);
+    td_buffer_puts(&base, "/models/");
+    td_uri_encode(&base, td_text_of(model->id), true);
+    td_buffer_puts(&base, "/files/");
+    files.base = (struct td_text){.p = base.data, .len = base.len};
+    files.above = files.base;
+    files.above.len -= base.failed ? files.above.len : strlen("files/");
+    files.first_entry = model->first_entry;
+    files.entry_count = model->entry_count;
+    files.prefix_len = model->directory_len > 0 ? model->directory_len + 1 : 0;
+    bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(call, &files, path, &err);
+    td_buffer_fini(&base);
+    if (!ok && err.code != TD_NOT_FOUND)
+        td_response_fail_error(call->response, &err);
+    return ok || err.code != TD_NOT_FOUND;
+}
+
+/* ---- names as on the Hub's site ------------------------------------------------------------------------ */
+
+/* Answers with the files of a repository. */
+static void answer_repository(const struct td_call *call, const struct td_named_page *page)
+{
+    const struct td_repo *repo = page->repo;
+    struct td_html_files files = {.name = text_of(repo->hub_id),
+                                  .first_entry = repo->first_entry,
+                                  .entry_count = repo->entry_count,
+                                  .prefix_len = repo->prefix_len};
+    struct td_buffer base;
+    struct td_error err = TD_ERROR_INIT;
+    td_buffer_init(&base);
+    td_buffer_puts(&base, page->as_dataset ? "/datasets/" : "/");
+    td_uri_encode(&base, td_text_of(repo->hub_id), true);
+    td_buffer_puts(&base, "/resolve/main/");
+    files.base = (struct td_text){.p = base.data, .len = base.len};
+    bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(call, &files, text_of(""), &err);
+    td_buffer_fini(&base);
+    if (!ok)
+        td_response_fail_error(call->response, &err);
+    td_response_add_header(call->response, "Vary", "Accept");
+}
+
+void td_html_named(const struct td_call *call)
+{
+    struct td_named_page page;
+    struct td_call named = *call;
+    if (!td_name_find_page(call->snapshot, call->uri->path, &page)) {
+        td_response_fail(call->response, 404, NULL, "nothing at this path");
+        return;
+    }
+    named.model = page.model;
+    if (page.model != NULL)
+        td_html_model(&named);
+    else
+        answer_repository(call, &page);
+}

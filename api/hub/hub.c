@@ -1,0 +1,449 @@
+#define OPENSSL_API_COMPAT 0x10101000L /* as core/digest.c says */
+#include "api/hub/hub.h"
+
+#include "api/find_name.h"
+#include "api/html/html_index.h"
+#include "api/hub/hub_call.h"
+#include "core/checked.h"
+#include "core/clock.h"
+#include "core/digits.h"
+#include "core/json.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- parameters ---------------------------------------------------------------------------------------- */
+
+uint64_t td_hub_number(const struct td_hub_call *hub, const char *name, uint64_t fallback)
+{
+    const struct td_text *text = td_uri_parameter(hub->call->uri, name);
+    uint64_t value = fallback;
+    if (text != NULL)
+        (void)td_number_read(*text, 999999999, &value);
+    return value;
+}
+
+/* Whether it can stand in a link as it is. */
+static bool is_plain_host(struct td_text host)
+{
+    for (size_t i = 0; i < host.len; i++)
+        if (!isalnum((unsigned char)host.p[i]) && memchr("-._~[]:", host.p[i], 7) == NULL)
+            return false;
+    return host.len > 0;
+}
+
+/* Whether the client came by TLS. Each proxy adds its scheme behind those that it was sent, so the client's is the
+ * first. A client that forges the field spoils its own links. X-Forwarded-Host is not read: caches tell answers apart
+ * by Host, so a forged one would lead others elsewhere. */
+static bool is_https(const struct td_request *request)
+{
+    size_t at = 0;
+    const struct td_header *field = td_request_next_header(request, "X-Forwarded-Proto", &at);
+    if (field == NULL)
+        return false;
+    struct td_text scheme = {.p = field->value.p, .len = 0};
+    while (scheme.len < field->value.len && isalpha((unsigned char)scheme.p[scheme.len]))
+        scheme.len++;
+    bool is_whole = scheme.len == field->value.len || memchr(" \t,", scheme.p[scheme.len], 3) != NULL;
+    return is_whole && td_text_equals_ignore_case(scheme, "https");
+}
+
+bool td_hub_next_link(const struct td_hub_call *hub, const struct td_buffer *target, char link[TD_HEADER_VALUE_BYTES])
+{
+    const struct td_header *host = td_request_single_header(hub->call->request, "Host");
+    if (host == NULL || !is_plain_host(host->value) || target->failed)
+        return false;
+    int len = snprintf(link, TD_HEADER_VALUE_BYTES, "<%s://%.*s%.*s>; rel=\"next\"",
+                       is_https(hub->call->request) ? "https" : "http", (int)host->value.len, host->value.p,
+                       (int)target->len, target->data);
+    return len > 0 && len < TD_HEADER_VALUE_BYTES;
+}
+
+void td_hub_add_link(const struct td_hub_call *hub, const char *link)
+{
+    td_response_add_header(hub->call->response, "Link", "%s", link);
+    td_response_add_header(hub->call->response, "Vary", "X-Forwarded-Proto");
+}
+
+bool td_hub_flag(const struct td_hub_call *hub, const char *name)
+{
+    const struct td_text *value = td_uri_parameter(hub->call->uri, name);
+    return value != NULL && (td_text_equals_ignore_case(*value, "true") || td_text_equals(*value, "1"));
+}
+
+/* ---- what is in a repository --------------------------------------------------------------------------- */
+
+/* The view at hub->revision. What is wrong is told, not answered. */
+static bool try_view(struct td_hub_call *hub, struct td_error *err)
+{
+    td_error_init(err);
+    bool ok = td_repo_view_open(hub->call->snapshot, hub->repo, hub->revision, &hub->view, err);
+    if (!ok)
+        hub->view.commit[0] = '\0';
+    return ok;
+}
+
+static bool fail_view(const struct td_hub_call *hub, const struct td_error *err)
+{
+    return err->code == TD_NOT_FOUND ? td_hub_no_revision(hub) : td_hub_fail_error(hub, err);
+}
+
+bool td_hub_open_view(struct td_hub_call *hub)
+{
+    struct td_error err;
+    return try_view(hub, &err) || fail_view(hub, &err);
+}
+
+bool td_hub_list_items(struct td_hub_call *hub, struct td_repo_item **items, size_t *count, struct td_error *err)
+{
+    /* no more items than files: what is made has a file's place; but where something is, they are sorted */
+    size_t each = sizeof **items * (hub->view.kind == TD_REVISION_FILES ? 1 : 2);
+    size_t bytes;
+    if (!td_mul_size(hub->view.entry_count, each, &bytes))
+        return td_error_no_memory(err);
+    return td_reserved_take(&hub->reserved, bytes, err) &&
+           td_repo_view_list(&hub->view, &hub->arena, items, count, err);
+}
+
+/* Git's name of a text. */
+static void git_blob_name(struct td_text text, char name[TD_COMMIT_BYTES])
+{
+    char prefix[32];
+    uint8_t sum[SHA_DIGEST_LENGTH];
+    SHA_CTX sha;
+    int prefix_len = snprintf(prefix, sizeof prefix, "blob %zu", text.len);
+    (void)SHA1_Init(&sha);
+    (void)SHA1_Update(&sha, prefix, (size_t)prefix_len + 1);
+    (void)SHA1_Update(&sha, text.p, text.len);
+    (void)SHA1_Final(sum, &sha);
+    td_hex_write(sum, sizeof sum, name);
+}
+
+bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *item, uint64_t until_ns,
+                    struct td_hub_blob *blob, struct td_error *err)
+{
+    struct td_repo_stat stat;
+    const struct td_call *call = hub->call;
+    memset(blob, 0, sizeof *blob);
+    if (item->entry != NULL)
+        (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item->entry->file, until_ns);
+    else if (td_clock_ns() > until_ns + TD_HUB_PLAN_NS)
+        return td_error_set(err, TD_RESOURCE_EXHAUSTED,
+                            "planning so many files takes too long for one answer; what was planned is kept "
+                            "for a while: try again, or ask for fewer");
+    if (!td_repo_item_stat(&call->api->shards, &hub->view, item, &stat, err))
+        return false;
+    blob->size_bytes = stat.size_bytes;
+    if (!stat.is_sha256) {
+        git_blob_name(td_text_of(stat.tag), blob->oid);
+        return true;
+    }
+    char pointer[256];
+    int len = snprintf(pointer, sizeof pointer,
+                       "version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %" PRIu64 "\n", stat.tag,
+                       stat.size_bytes);
+    git_blob_name(td_text_n(pointer, (size_t)len), blob->oid);
+    memcpy(blob->sha256, stat.tag, sizeof blob->sha256);
+    blob->pointer_bytes = (size_t)len;
+    return true;
+}
+
+const char *td_hub_error_of(const struct td_repo_item *item)
+{
+    const char *error = item->entry == NULL ? NULL : item->entry->file->error;
+    return error == NULL ? "" : error;
+}
+
+void td_hub_write_error(struct td_buffer *out, const char *error)
+{
+    if (error[0] == '\0')
+        return;
+    td_buffer_puts(out, ",\"error\":");
+    td_json_write_cstring(out, error);
+}
+
+void td_hub_write_date(struct td_buffer *out, int64_t time_ns)
+{
+    char text[40];
+    size_t len = td_wall_rfc3339(td_wall_of_ns(time_ns), text, sizeof text);
+    td_buffer_putc(out, '"');
+    td_buffer_append(out, text, len);
+    td_buffer_putc(out, '"');
+}
+
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+/* {id}/resolve/{revision}/{path}/: the page of a folder, where files are shown as they lie. False: there is none, and
+ * nothing was answered. */
+static bool answer_folder(struct td_hub_call *hub, struct td_text path)
+{
+    const struct td_repo_view *view = &hub->view;
+    struct td_html_files files = {.name = hub->id};
+    struct td_buffer base;
+    struct td_error err = TD_ERROR_INIT;
+    if (!hub->path.is_folder || view->kind != TD_REVISION_FILES)
+        return false;
+    td_buffer_init(&base);
+    td_buffer_puts(&base, hub->as_dataset ? "/datasets/" : "/");
+    td_uri_encode(&base, hub->id, true);
+    td_buffer_puts(&base, "/resolve/");
+    td_uri_encode(&base, hub->revision, false);
+    td_buffer_putc(&base, '/');
+    files.base = (struct td_text){.p = base.data, .len = base.len};
+    files.first_entry = view->first_entry;
+    files.entry_count = view->entry_count;
+    files.prefix_len = view->prefix_len;
+    bool ok = base.failed ? td_error_no_memory(&err) : td_html_files_page(hub->call, &files, path, &err);
+    td_buffer_fini(&base);
+    if (ok)
+        td_response_add_header(hub->call->response, "X-Repo-Commit", "%s", view->commit);
+    else if (err.code != TD_NOT_FOUND)
+        (void)td_hub_fail_error(hub, &err);
+    return ok || err.code != TD_NOT_FOUND;
+}
+
+/* {id}/resolve/{revision}/{path}, {id}/raw/... */
+static void answer_file(struct td_hub_call *hub, struct td_text path)
+{
+    const struct td_call *call = hub->call;
+    struct td_repo_item item;
+    struct td_error err = TD_ERROR_INIT;
+    call->response->route = TD_ROUTE_HUB_FILE;
+    if (!td_repo_view_find(&hub->view, path, &hub->arena, &item, &err)) {
+        if (err.code == TD_NOT_FOUND && answer_folder(hub, path))
+            return;
+        (void)(err.code == TD_NOT_FOUND ? td_hub_no_file(hub, "file", path) : td_hub_fail_error(hub, &err));
+        return;
+    }
+    if (item.entry != NULL && td_text_equals(call->request->method, "HEAD"))
+        (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item.entry->file,
+                                     td_clock_ns() + TD_HUB_WAIT_NS);
+    if (!td_repo_item_answer(&call->api->shards, &hub->view, &item, call->response, &err)) {
+        (void)td_hub_fail_error(hub, &err);
+        return;
+    }
+    if (td_text_equals(hub->revision, hub->view.commit)) /* not by a ref, whatever it is called: it may move */
+        call->response->cache_control = "public, max-age=31536000, immutable";
+    td_response_add_header(call->response, "X-Repo-Commit", "%s", hub->view.commit);
+}
+
+/* The one that is asked by POST. */
+#define PATHS_INFO "paths-info"
+
+/* ---- paths --------------------------------------------------------------------------------------------- */
+
+static bool is_segment(const struct td_hub_path *path, size_t i, const char *word)
+{
+    return i < path->count && td_text_equals(path->segments[i], word);
+}
+
+/* Where "resolve" or "raw" stands behind an id of one or two segments; 0: nowhere. */
+static size_t file_verb(const struct td_hub_path *path, bool *as_dataset)
+{
+    size_t behind = path->is_folder ? 1 : 2; /* a revision, and a file's path */
+    *as_dataset = is_segment(path, 0, "datasets");
+    for (size_t skip = *as_dataset ? 1 : 0; skip < 2; skip--) { /* 1 and 0, or 0 alone */
+        for (size_t n = 2; n > 0; n--) {
+            size_t at = skip + n;
+            if (at + behind < path->count && (is_segment(path, at, "resolve") || is_segment(path, at, "raw"))) {
+                *as_dataset = skip == 1;
+                return at;
+            }
+        }
+    }
+    return 0;
+}
+
+/* Below /api/; but a repository of somebody called so has its files there, too. */
+static bool is_api(const struct td_hub_path *path)
+{
+    bool as_dataset;
+    return is_segment(path, 0, "api") &&
+           (is_segment(path, 1, "models") || is_segment(path, 1, "datasets") || file_verb(path, &as_dataset) == 0);
+}
+
+bool td_hub_has_path(struct td_text raw_path)
+{
+    struct td_hub_path path;
+    bool as_dataset;
+    td_hub_path_split(&path, raw_path); /* what follows depends on this, so it must not fail */
+    return (is_segment(&path, 0, "api") && path.count > 1) || file_verb(&path, &as_dataset) > 0;
+}
+
+bool td_hub_is_post(struct td_text raw_path)
+{
+    struct td_hub_path path;
+    bool is = false;
+    td_hub_path_split(&path, raw_path);
+    if (is_api(&path))
+        for (size_t i = 3; i <= 4; i++) /* a revision follows: a repository may be called so */
+            is = is || (is_segment(&path, i, PATHS_INFO) && i + 1 < path.count);
+    return is;
+}
+
+static bool no_repository(struct td_hub_call *hub)
+{
+    static const char *const kinds[] = {"model", "dataset"};
+    const char *other = kinds[hub->as_dataset ? 0 : 1];
+    bool is_other = td_repo_find(hub->call->snapshot, !hub->as_dataset, hub->id) != NULL;
+    char advice[TD_NAME_ADVICE_BYTES];
+    td_name_advise_repo(hub->call->snapshot, hub->as_dataset, hub->id, advice);
+    return td_hub_fail(hub, 404, "RepoNotFound", "no %s \"%.*s\"; %s%s%s%sGET /api/%ss lists what there is",
+                       kinds[hub->as_dataset ? 1 : 0], (int)(hub->id.len > 200 ? 200 : hub->id.len), hub->id.p, advice,
+                       is_other ? "there is a " : "", is_other ? other : "", is_other ? " of that id; " : "",
+                       kinds[hub->as_dataset ? 1 : 0]);
+}
+
+/* The repository that segments [first, first + n) name. */
+static bool find_repo(struct td_hub_call *hub, size_t first, size_t n)
+{
+    hub->id = td_hub_path_join(&hub->path, first, first + n);
+    hub->repo = td_repo_find(hub->call->snapshot, hub->as_dataset, hub->id);
+    return hub->repo != NULL;
+}
+
+/* The revision at segment `at`: one segment when it was quoted, else as many as name one (refs/pr/1). What follows it
+ * begins at *rest. */
+static bool take_revision(struct td_hub_call *hub, size_t at, size_t *rest)
+{
+    enum { MOST = 4 };
+    struct td_error err = TD_ERROR_INIT;
+    for (size_t n = 1; n <= MOST && at + n <= hub->path.count; n++) {
+        hub->revision = td_hub_path_join(&hub->path, at, at + n);
+        *rest = at + n;
+        if (try_view(hub, &err))
+            return true;
+        if (err.code != TD_NOT_FOUND)
+            return fail_view(hub, &err);
+    }
+    hub->revision = td_hub_path_join(&hub->path, at, at + 1);
+    return fail_view(hub, &err);
+}
+
+static void answer_file_path(struct td_hub_call *hub)
+{
+    size_t verb = file_verb(&hub->path, &hub->as_dataset);
+    size_t first = hub->as_dataset ? 1 : 0;
+    size_t rest;
+    hub->call->response->route = TD_ROUTE_HUB_FILE;
+    if (!find_repo(hub, first, verb - first))
+        (void)no_repository(hub);
+    else if (take_revision(hub, verb + 1, &rest))
+        answer_file(hub, td_hub_path_join(&hub->path, rest, hub->path.count));
+}
+
+static void set_text(struct td_hub_call *hub, const char *json_text)
+{
+    struct td_buffer json;
+    td_buffer_init(&json);
+    td_buffer_puts(&json, json_text);
+    td_hub_answer_json(hub, &json);
+    td_buffer_fini(&json);
+}
+
+static void answer_auth_check(struct td_hub_call *hub)
+{
+    if (hub->below.len == 0)
+        set_text(hub, "{}\n");
+    else
+        (void)td_hub_fail(hub, 403, NULL, "this server only reads");
+}
+
+/* What can be asked of a repository, and what may stand behind it: nothing unless `below` says so ("" is anything). */
+static const struct verb {
+    const char *word;
+    bool has_revision; /* which follows it */
+    const char *below;
+    void (*answer)(struct td_hub_call *hub);
+} verbs[] = {
+    {"revision", true, NULL, td_hub_answer_info},       {"tree", true, "", td_hub_answer_tree},
+    {PATHS_INFO, true, NULL, td_hub_answer_paths_info}, {"commits", true, NULL, td_hub_answer_commits},
+    {"refs", false, NULL, td_hub_answer_refs},          {"auth-check", false, "write", answer_auth_check},
+};
+
+/* The verb at segment i; NULL: there is none. */
+static const struct verb *find_verb(const struct td_hub_path *path, size_t i)
+{
+    for (size_t v = 0; v < sizeof verbs / sizeof *verbs; v++)
+        if (is_segment(path, i, verbs[v].word))
+            return &verbs[v];
+    return NULL;
+}
+
+/* What is asked of a repository, at segment `at`; nothing there: its description. */
+static void answer_verb(struct td_hub_call *hub, size_t at)
+{
+    const struct td_hub_path *path = &hub->path;
+    const struct verb *verb = find_verb(path, at);
+    size_t rest = at + 1;
+    hub->revision = (struct td_text){.p = "main", .len = strlen("main")};
+    if (at >= path->count) {
+        td_hub_answer_info(hub);
+        return;
+    }
+    bool whole = verb != NULL && (!verb->has_revision || at + 1 < path->count);
+    if (whole && verb->has_revision && !take_revision(hub, at + 1, &rest))
+        return;
+    hub->below = td_hub_path_join(path, rest, path->count);
+    bool fits = whole && (hub->below.len == 0 ||
+                          (verb->below != NULL && (verb->below[0] == '\0' || td_text_equals(hub->below, verb->below))));
+    if (fits) {
+        verb->answer(hub);
+        return;
+    }
+    char advice[TD_NAME_ADVICE_BYTES] = "";
+    size_t end = at;
+    while (end < path->count && find_verb(path, end) == NULL)
+        end++;
+    if (verb == NULL)
+        td_name_advise_repo(hub->call->snapshot, hub->as_dataset, td_hub_path_join(path, 2, end), advice);
+    (void)td_hub_fail(hub, 404, NULL,
+                      "nothing at this path; %sthere are revision, tree, paths-info, refs, commits and "
+                      "auth-check of a repository",
+                      advice);
+}
+
+/* Below /api/. */
+static void answer_api(struct td_hub_call *hub)
+{
+    const struct td_hub_path *path = &hub->path;
+    hub->call->response->route = TD_ROUTE_HUB_API;
+    hub->as_dataset = is_segment(path, 1, "datasets");
+    if (is_segment(path, 1, "whoami-v2") && path->count == 2) {
+        set_text(hub,
+                 "{\"type\":\"user\",\"id\":\"tensord\",\"name\":\"" TD_REPO_DEFAULT_NAMESPACE
+                 "\",\"fullname\":\"tensord\",\"email\":null,\"isPro\":false,\"orgs\":[],"
+                 "\"auth\":{\"type\":\"access_token\",\"accessToken\":{\"displayName\":\"any\",\"role\":\"read\"}}}\n");
+    } else if (!hub->as_dataset && !is_segment(path, 1, "models")) {
+        (void)td_hub_fail(hub, 404, NULL,
+                          "nothing at this path; there are /api/models, /api/datasets and /api/whoami-v2");
+    } else if (path->count == 2) {
+        td_hub_answer_list(hub);
+    } else if (path->count > 3 && find_repo(hub, 2, 2)) {
+        answer_verb(hub, 4);
+    } else if ((path->count == 3 || find_verb(path, 3) != NULL) && find_repo(hub, 2, 1)) { /* else name is not there */
+        answer_verb(hub, 3);
+    } else {
+        hub->id = td_hub_path_join(path, 2, path->count > 4 ? 4 : path->count);
+        (void)no_repository(hub);
+    }
+}
+
+void td_handle_hub(const struct td_call *call)
+{
+    struct td_hub_call hub = {.call = call, .reserved = {.budget = &call->api->lists}};
+    struct td_error err = TD_ERROR_INIT;
+    td_arena_init(&hub.arena, 0); /* a view's items: in proportion to the repository */
+    if (!td_hub_path_parse(&hub.path, call->uri->raw_path, &err))
+        (void)td_hub_fail_error(&hub, &err);
+    else if (is_api(&hub.path))
+        answer_api(&hub);
+    else
+        answer_file_path(&hub);
+    td_hub_path_fini(&hub.path);
+    td_arena_fini(&hub.arena);
+    td_reserved_release(&hub.reserved);
+}

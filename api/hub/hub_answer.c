@@ -1,0 +1,126 @@
+#include "api/hub/hub_call.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What of a text a message shows. */
+static int shown(struct td_text text, size_t most)
+{
+    return (int)(text.len > most ? most : text.len);
+}
+
+/* ---- errors -------------------------------------------------------------------------------------------- */
+
+/* What clients show of an answer to HEAD, and before the body of another: the text, as far as a header holds it. */
+static void add_message(const struct td_hub_call *hub, const char *text)
+{
+    char shown[TD_HEADER_VALUE_BYTES];
+    size_t len = 0;
+    for (; text[len] != '\0' && len < sizeof shown - 1; len++)
+        shown[len] = text[len] < ' ' || text[len] > '~' ? '?' : text[len]; /* RFC 9110 5.5: what any client reads */
+    shown[len] = '\0';
+    td_response_add_header(hub->call->response, "X-Error-Message", "%s", shown);
+}
+
+static void add_commit(const struct td_hub_call *hub)
+{
+    if (hub->view.commit[0] != '\0')
+        td_response_add_header(hub->call->response, "X-Repo-Commit", "%s", hub->view.commit);
+}
+
+bool td_hub_fail(const struct td_hub_call *hub, int status, const char *code, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    struct td_response *response = hub->call->response;
+    td_response_fail(response, status, NULL, "%s", text);
+    if (response->status == status) { /* else 503: no memory even for this */
+        if (code != NULL)
+            td_response_add_header(response, "X-Error-Code", "%s", code);
+        add_message(hub, text);
+    }
+    add_commit(hub);
+    return false;
+}
+
+bool td_hub_fail_error(const struct td_hub_call *hub, const struct td_error *err)
+{
+    td_response_fail_error(hub->call->response, err);
+    add_message(hub, err->message);
+    add_commit(hub);
+    return false;
+}
+
+bool td_hub_no_file(const struct td_hub_call *hub, const char *what, struct td_text path)
+{
+    int id_len = shown(hub->id, 200);
+    return td_hub_fail(hub, 404, "EntryNotFound",
+                       "%.*s has no %s \"%.*s\" at revision %s; GET /api/%s/%.*s/tree/%s lists what there is", id_len,
+                       hub->id.p, what, shown(path, 200), path.p, hub->view.commit,
+                       hub->as_dataset ? "datasets" : "models", id_len, hub->id.p, hub->view.commit);
+}
+
+/* ---- revisions that are not there ---------------------------------------------------------------------- */
+
+/* The same files of rank 0: whether there is a checkpoint that they could be made of. */
+static bool can_be_split(const struct td_hub_call *hub)
+{
+    static const char any[] = "tp1-rank0-none";
+    struct td_repo_view view;
+    struct td_error err = TD_ERROR_INIT;
+    return td_repo_view_open(hub->call->snapshot, hub->repo, td_text_of(any), &view, &err);
+}
+
+/* "it has main, v1.0, refs/pr/1, safetensors, tp{n}-rank{r}-{engine}"; of many refs some. */
+static void list_revisions(const struct td_hub_call *hub, bool splits, char *out, size_t capacity)
+{
+    enum { MOST_REFS = 8 };
+    const struct td_repo *repo = hub->repo;
+    size_t count = 0;
+    size_t used = (size_t)snprintf(out, capacity, "it has main");
+    if (hub->revision.len == TD_COMMIT_BYTES - 1) /* who asks by a commit learns which one it is now */
+        used += (size_t)snprintf(out + used, capacity - used, " (%s)", repo->commit);
+    for (size_t i = 0; i < repo->ref_count && count <= MOST_REFS; i++) {
+        const char *name = repo->refs[i].name;
+        if (strcmp(name, "main") == 0 || td_repo_at(repo, td_text_of(name)) == NULL)
+            continue;
+        count++;
+        if (used < capacity)
+            used += (size_t)snprintf(out + used, capacity - used, count > MOST_REFS ? ", ..." : ", %.60s", name);
+    }
+    for (size_t i = 0; splits && used < capacity && td_virtual_revision_names(i) != NULL; i++)
+        used += (size_t)snprintf(out + used, capacity - used, ", %s", td_virtual_revision_names(i));
+}
+
+bool td_hub_no_revision(const struct td_hub_call *hub)
+{
+    char there[768];
+    struct td_text revision = hub->revision;
+    struct td_error err = TD_ERROR_INIT;
+    bool splits = can_be_split(hub);
+    struct td_virtual_revision made;
+    bool is_made = td_virtual_revision_read_name(revision, &made, &err) || err.code != TD_OK; /* or nearly */
+    if (is_made && !splits)
+        (void)snprintf(there, sizeof there, "it has no checkpoint that this could be made of");
+    else if (err.code != TD_OK)
+        (void)snprintf(there, sizeof there, "%s", err.message);
+    else
+        list_revisions(hub, splits, there, sizeof there);
+    return td_hub_fail(hub, 404, "RevisionNotFound", "%.*s has no revision \"%.*s\": %s", shown(hub->id, 120),
+                       hub->id.p, shown(revision, 100), revision.p, there);
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
+
+void td_hub_answer_json(struct td_hub_call *hub, struct td_buffer *json)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (td_reserved_answer_json(&hub->reserved, json, hub->call->response, &err))
+        add_commit(hub);
+    else
+        (void)td_hub_fail_error(hub, &err);
+}

@@ -1,0 +1,380 @@
+#include "api/hub/hub_about.h"
+
+#include "core/json.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_WORDS = 16 };
+
+/* What /api/models and /api/datasets were asked. Texts are in the call's arena; those without p were not asked for. */
+struct listing {
+    struct td_text searches[MOST_WORDS], tags[MOST_WORDS]; /* all have to fit */
+    size_t search_count, tag_count;
+    struct td_text author, task;
+    uint64_t limit, offset;
+    bool by_date, ascending; /* else the newest first */
+    bool none;               /* nothing here has what was asked for */
+    bool siblings;
+    struct td_hub_parts parts;
+};
+
+/* Whether text contains word; both without case (ASCII). */
+static bool contains(const char *text, struct td_text word)
+{
+    size_t len = strlen(text);
+    for (size_t at = 0; at + word.len <= len; at++) {
+        size_t i = 0;
+        while (i < word.len && tolower((unsigned char)text[at + i]) == tolower((unsigned char)word.p[i]))
+            i++;
+        if (i == word.len)
+            return true;
+    }
+    return false;
+}
+
+static bool is_listed(const struct listing *listing, bool datasets, const struct td_repo *repo)
+{
+    const char *id = repo->hub_id;
+    const char *slash = strchr(id, '/');
+    if (repo->is_other_revision || td_repo_is_dataset(repo) != datasets ||
+        (slash != NULL && strchr(slash + 1, '/') != NULL)) /* which clients do not take for an id */
+        return false;
+    for (size_t i = 0; i < listing->search_count; i++)
+        if (!contains(id, listing->searches[i]))
+            return false;
+    struct td_text author = td_hub_author_of(id);
+    return !listing->none && (listing->author.p == NULL || (listing->author.len == author.len &&
+                                                            memcmp(listing->author.p, author.p, author.len) == 0));
+}
+
+/* The repository's files as they lie. */
+static struct td_repo_view files_of(const struct td_hub_call *hub, const struct td_repo *repo)
+{
+    return (struct td_repo_view){.snapshot = hub->call->snapshot,
+                                 .kind = TD_REVISION_FILES,
+                                 .first_entry = repo->first_entry,
+                                 .entry_count = repo->entry_count,
+                                 .prefix_len = repo->prefix_len};
+}
+
+/* Whether it has every tag, and is for the task. */
+static bool fits(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo)
+{
+    struct td_repo_view files = files_of(hub, repo);
+    struct td_hub_about about;
+    if (listing->tag_count == 0 && listing->task.p == NULL)
+        return true;
+    td_hub_about_init(&about, &files, hub->as_dataset, repo->error_count);
+    for (size_t i = 0; i < listing->tag_count; i++)
+        if (!td_hub_about_has_tag(&about, listing->tags[i]))
+            return false;
+    return listing->task.p == NULL || (about.pipeline_tag != NULL && td_text_equals(listing->task, about.pipeline_tag));
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct td_repo *x = *(const struct td_repo *const *)a;
+    const struct td_repo *y = *(const struct td_repo *const *)b;
+    int order = (x->updated_ns < y->updated_ns) - (x->updated_ns > y->updated_ns);
+    return order != 0 ? order : (x > y) - (x < y); /* the same in every page: they lie in one array */
+}
+
+static int oldest_first(const void *a, const void *b)
+{
+    return newest_first(b, a);
+}
+
+static void add_parameter(struct td_buffer *target, const char *name, struct td_text value)
+{
+    if (value.p == NULL)
+        return;
+    td_buffer_printf(target, "&%s=", name);
+    td_uri_encode(target, value, false);
+}
+
+/* The next page's path and query. */
+static void write_target(const struct td_hub_call *hub, const struct listing *listing, uint64_t offset,
+                         struct td_buffer *target)
+{
+    td_buffer_printf(target, "/api/%s?limit=%" PRIu64 "&cursor=%" PRIu64, hub->as_dataset ? "datasets" : "models",
+                     listing->limit, offset);
+    td_buffer_puts(target, listing->by_date ? "&sort=lastModified" : "");
+    td_buffer_puts(target, listing->ascending ? "&direction=1" : "");
+    td_buffer_puts(target, listing->siblings ? "&full=true" : "");
+    td_buffer_puts(target, listing->parts.config ? "&config=true" : "");
+    td_buffer_puts(target, listing->parts.card ? "&cardData=true" : "");
+    td_buffer_puts(target, listing->parts.safetensors ? "&expand=safetensors" : "");
+    td_buffer_puts(target, listing->parts.gguf ? "&expand=gguf" : "");
+    for (size_t i = 0; i < listing->search_count; i++)
+        add_parameter(target, "search", listing->searches[i]);
+    add_parameter(target, "author", listing->author);
+    for (size_t i = 0; i < listing->tag_count; i++)
+        add_parameter(target, "filter", listing->tags[i]);
+    add_parameter(target, "pipeline_tag", listing->task);
+}
+
+/* Says where the next page is. Refuses the list when that cannot be said, since its first page would look whole. */
+static void add_next_link(const struct td_hub_call *hub, const struct listing *listing, uint64_t offset)
+{
+    enum { MOST_TARGET_BYTES = TD_HEADER_VALUE_BYTES - 128 }; /* the rest is for the host's name */
+    char link[TD_HEADER_VALUE_BYTES];
+    struct td_buffer target;
+    td_buffer_init(&target);
+    write_target(hub, listing, offset, &target);
+    if (target.len > MOST_TARGET_BYTES)
+        (void)td_hub_fail(hub, 400, NULL,
+                          "search and filters are too long for a list of several pages: ask for less, or for a "
+                          "limit of up to 10000");
+    else if (td_hub_next_link(hub, &target, link))
+        td_hub_add_link(hub, link);
+    else
+        (void)td_hub_fail(hub, 400, NULL,
+                          "the list has several pages, and the Host header is no plain host name that could lead to "
+                          "the next: send one, or ask for a limit of up to 10000");
+    td_buffer_fini(&target);
+}
+
+static bool write_listed(struct td_hub_call *hub, const struct listing *listing, const struct td_repo *repo,
+                         struct td_buffer *out, struct td_error *err)
+{
+    const struct td_snapshot *snapshot = hub->call->snapshot;
+    struct td_repo_view files = files_of(hub, repo);
+    struct td_hub_about about;
+    td_hub_about_init(&about, &files, hub->as_dataset, repo->error_count);
+    if (!td_hub_write_head(hub, out, repo, repo->commit, err) || !td_hub_about_write(hub, &about, out, err) ||
+        !td_hub_about_write_parts(hub, &about, &listing->parts, out, err) ||
+        (repo->error_count > 0 && !td_hub_write_errors(hub, out, &files, err)))
+        return false;
+    if (listing->siblings && repo->entry_count <= TD_HUB_MOST_SIBLINGS) {
+        td_buffer_puts(out, ",\"siblings\":[");
+        for (size_t i = 0; i < repo->entry_count; i++) {
+            const char *path = td_repo_relative(repo, &snapshot->entries[repo->first_entry + i]);
+            if (!td_reserved_json_room(&hub->reserved, out, strlen(path), err))
+                return false;
+            td_buffer_puts(out, i > 0 ? ",{\"rfilename\":" : "{\"rfilename\":");
+            td_json_write_cstring(out, path);
+            td_buffer_putc(out, '}');
+        }
+        td_buffer_putc(out, ']');
+    }
+    td_buffer_putc(out, '}');
+    return true;
+}
+
+/* All that are to be listed, in their order. */
+static void collect(const struct td_hub_call *hub, const struct listing *listing, const struct td_repo **repos,
+                    size_t *count)
+{
+    const struct td_snapshot *snapshot = hub->call->snapshot;
+    *count = 0;
+    for (size_t i = 0; i < snapshot->repo_count; i++)
+        if (is_listed(listing, hub->as_dataset, &snapshot->repos[i]) && fits(hub, listing, &snapshot->repos[i]))
+            repos[(*count)++] = &snapshot->repos[i];
+    if (listing->by_date && *count > 1)
+        qsort(repos, *count, sizeof *repos, listing->ascending ? oldest_first : newest_first);
+}
+
+/* ---- what was asked ------------------------------------------------------------------------------------ */
+
+static bool refuse(const struct td_hub_call *hub, const char *what, struct td_text text)
+{
+    return td_hub_fail(
+        hub, 400, NULL,
+        "%s \"%.*s\" is not known here; a list takes search, author, filter, pipeline_tag, library, gated, "
+        "inference, inference_provider, sort (lastModified, createdAt, id, downloads, likes, trendingScore), "
+        "direction, limit, full, config, cardData and expand",
+        what, (int)(text.len > 60 ? 60 : text.len), text.p);
+}
+
+static bool add_word(const struct td_hub_call *hub, struct td_text words[MOST_WORDS], size_t *count,
+                     struct td_text word)
+{
+    if (*count == MOST_WORDS)
+        return td_hub_fail(hub, 400, NULL, "more than %d words to search or to filter by", MOST_WORDS);
+    words[(*count)++] = word;
+    return true;
+}
+
+/* Tags, parted by commas. */
+static bool add_tags(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
+{
+    while (value.len > 0) {
+        const char *comma = memchr(value.p, ',', value.len);
+        size_t len = comma == NULL ? value.len : (size_t)(comma - value.p);
+        if (len > 0 && !add_word(hub, listing->tags, &listing->tag_count, (struct td_text){.p = value.p, .len = len}))
+            return false;
+        len += comma == NULL ? 0 : 1;
+        value = (struct td_text){.p = value.p + len, .len = value.len - len};
+    }
+    return true;
+}
+
+static bool is_yes(struct td_text value)
+{
+    return td_text_equals_ignore_case(value, "true") || td_text_equals(value, "1");
+}
+
+static bool is_one_of(struct td_text value, const char *const *words)
+{
+    for (; *words != NULL; words++)
+        if (td_text_equals(value, *words))
+            return true;
+    return false;
+}
+
+/* Nothing is downloaded or liked here, so any order is that by downloads. */
+static bool set_sort(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
+{
+    static const char *const dates[] = {"lastModified", "last_modified", "createdAt", "created_at", NULL};
+    static const char *const equals[] = {"",      "id",       "author",        "downloads",      "downloadsAllTime",
+                                         "likes", "likes30d", "trendingScore", "trending_score", NULL};
+    listing->by_date = is_one_of(value, dates);
+    return listing->by_date || is_one_of(value, equals) || refuse(hub, "sort", value);
+}
+
+static bool set_direction(const struct td_hub_call *hub, struct listing *listing, struct td_text value)
+{
+    static const char *const known[] = {"", "-1", "1", NULL};
+    listing->ascending = td_text_equals(value, "1");
+    return is_one_of(value, known) || refuse(hub, "direction", value);
+}
+
+/* What a list would have in any case is passed over. */
+static void set_expand(struct listing *listing, struct td_text value)
+{
+    listing->siblings = listing->siblings || td_text_equals(value, "siblings");
+    listing->parts.config = listing->parts.config || td_text_equals(value, "config");
+    listing->parts.card = listing->parts.card || td_text_equals(value, "cardData");
+    listing->parts.safetensors = listing->parts.safetensors || td_text_equals(value, "safetensors");
+    listing->parts.gguf = listing->parts.gguf || td_text_equals(value, "gguf");
+}
+
+/* One parameter of the query. False: an error was answered. */
+static bool take_parameter(const struct td_hub_call *hub, struct listing *listing, struct td_text name,
+                           struct td_text value)
+{
+    static const char *const elsewhere[] = {"limit", "cursor", NULL}; /* numbers, which are read by their name */
+    if (td_text_equals(name, "search"))
+        return add_word(hub, listing->searches, &listing->search_count, value);
+    if (td_text_equals(name, "filter") || td_text_equals(name, "library"))
+        return add_tags(hub, listing, value);
+    if (td_text_equals(name, "author"))
+        listing->author = value;
+    else if (td_text_equals(name, "pipeline_tag"))
+        listing->task = value;
+    else if (td_text_equals(name, "gated"))
+        listing->none = listing->none || is_yes(value);
+    else if (td_text_equals(name, "inference") || td_text_equals(name, "inference_provider"))
+        listing->none = true; /* nobody serves them elsewhere */
+    else if (td_text_equals(name, "full"))
+        listing->siblings = listing->siblings || is_yes(value);
+    else if (td_text_equals(name, "config"))
+        listing->parts.config = listing->parts.config || is_yes(value);
+    else if (td_text_equals(name, "cardData"))
+        listing->parts.card = listing->parts.card || is_yes(value);
+    else if (td_text_equals(name, "expand") || td_text_equals(name, "expand[]"))
+        set_expand(listing, value);
+    else if (td_text_equals(name, "sort"))
+        return set_sort(hub, listing, value);
+    else if (td_text_equals(name, "direction"))
+        return set_direction(hub, listing, value);
+    else if (name.len > 0 && !is_one_of(name, elsewhere))
+        return refuse(hub, "parameter", name);
+    return true;
+}
+
+/* name=value of a raw query, decoded into the arena. */
+static bool decode(struct td_hub_call *hub, struct td_text raw, struct td_text *out, struct td_error *err)
+{
+    char *text = td_arena_alloc(&hub->arena, raw.len + 1);
+    *out = (struct td_text){.p = text, .len = 0};
+    return text != NULL ? td_uri_decode(raw, true, text, &out->len, err) : td_error_no_memory(err);
+}
+
+/* Reads the whole query, in which parameters repeat. False: an error was answered. */
+static bool read_query(struct td_hub_call *hub, struct listing *listing)
+{
+    struct td_text target = hub->call->request->target;
+    struct td_error err = TD_ERROR_INIT;
+    const char *end = target.p + target.len;
+    const char *at = target.len == 0 ? NULL : memchr(target.p, '?', target.len);
+    while (at != NULL && at < end) {
+        at++;
+        const char *stop = at == end ? NULL : memchr(at, '&', (size_t)(end - at));
+        const char *item_end = stop == NULL ? end : stop;
+        const char *equals = at == item_end ? NULL : memchr(at, '=', (size_t)(item_end - at));
+        const char *name_end = equals == NULL ? item_end : equals;
+        const char *value_at = equals == NULL ? item_end : equals + 1;
+        struct td_text name;
+        struct td_text value;
+        if (!decode(hub, (struct td_text){.p = at, .len = (size_t)(name_end - at)}, &name, &err) ||
+            !decode(hub, (struct td_text){.p = value_at, .len = (size_t)(item_end - value_at)}, &value, &err))
+            return td_hub_fail_error(hub, &err);
+        if (!take_parameter(hub, listing, name, value))
+            return false;
+        at = stop;
+    }
+    return true;
+}
+
+static bool read_listing(struct td_hub_call *hub, struct listing *listing)
+{
+    enum { DEFAULT_LIMIT = 1000, MAX_LIMIT = 10000 };
+    *listing = (struct listing){.limit = td_hub_number(hub, "limit", DEFAULT_LIMIT),
+                                .offset = td_hub_number(hub, "cursor", 0)};
+    if (listing->limit == 0 || listing->limit > MAX_LIMIT)
+        listing->limit = MAX_LIMIT;
+    return read_query(hub, listing);
+}
+
+/* ---- the answer ---------------------------------------------------------------------------------------- */
+
+/* The page that begins at the listing's offset; *end is where the next one does. */
+static bool write_page(struct td_hub_call *hub, const struct listing *listing, const struct td_repo *const *repos,
+                       size_t count, struct td_buffer *json, uint64_t *end, struct td_error *err)
+{
+    enum { PAGE_BYTES = 4 * 1024 * 1024 };
+    bool ok = true;
+    uint64_t i = listing->offset;
+    td_buffer_putc(json, '[');
+    for (; ok && i < count && i - listing->offset < listing->limit && json->len < PAGE_BYTES; i++) {
+        if (i > listing->offset)
+            td_buffer_putc(json, ',');
+        ok = write_listed(hub, listing, repos[i], json, err);
+    }
+    td_buffer_puts(json, "]\n");
+    *end = i;
+    return ok;
+}
+
+void td_hub_answer_list(struct td_hub_call *hub)
+{
+    struct listing listing;
+    struct td_buffer json;
+    struct td_error err = TD_ERROR_INIT;
+    size_t count = 0;
+    uint64_t end = 0;
+    size_t most = hub->call->snapshot->repo_count + 1;
+    const struct td_repo **repos = NULL;
+    if (!read_listing(hub, &listing))
+        return;
+    td_buffer_init(&json);
+    bool ok = td_reserved_take(&hub->reserved, most * sizeof *repos, &err);
+    if (ok)
+        repos = calloc(most, sizeof *repos);
+    ok = ok && (repos != NULL || td_error_no_memory(&err));
+    if (repos != NULL)
+        collect(hub, &listing, repos, &count);
+    ok = ok && write_page(hub, &listing, repos, count, &json, &end, &err);
+    if (ok)
+        td_hub_answer_json(hub, &json);
+    else
+        (void)td_hub_fail_error(hub, &err);
+    if (ok && end < count && hub->call->response->status == 200)
+        add_next_link(hub, &listing, end);
+    td_buffer_fini(&json);
+    free(repos);
+}

@@ -1,0 +1,447 @@
+#include "api/hub/hub_call.h"
+
+#include "core/clock.h"
+#include "core/json.h"
+#include "parser/manifest.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A path that was asked for, and when: the first of all, the second. */
+struct asked {
+    struct td_text path;
+    size_t turn;
+};
+
+/* What is being listed: all items of the view by path, and where the list of the answer stands. */
+struct tree {
+    struct td_hub_call *hub;
+    const struct td_repo_item *items;
+    size_t count;
+    uint64_t until_ns; /* for digests */
+    bool expand, first;
+    struct asked *asked; /* paths, in the arena */
+    size_t asked_count, asked_capacity;
+    size_t written;
+    char link[TD_HEADER_VALUE_BYTES]; /* to the next page; empty: none */
+    struct td_buffer *out;
+    struct td_error *err;
+};
+
+static bool begin_item(struct tree *tree, size_t path_len)
+{
+    if (!td_reserved_json_room(&tree->hub->reserved, tree->out, path_len, tree->err))
+        return false;
+    if (!tree->first)
+        td_buffer_putc(tree->out, ',');
+    tree->first = false;
+    tree->written++;
+    return true;
+}
+
+static void end_item(struct tree *tree)
+{
+    const struct td_repo_view *view = &tree->hub->view;
+    if (tree->expand) {
+        td_buffer_printf(
+            tree->out, ",\"lastCommit\":{\"id\":\"%s\",\"title\":\"As it lies on the server\",\"date\":", view->commit);
+        td_hub_write_date(tree->out, view->updated_ns);
+        td_buffer_putc(tree->out, '}');
+    }
+    td_buffer_putc(tree->out, '}');
+}
+
+static bool write_file(struct tree *tree, const struct td_repo_item *item)
+{
+    struct td_hub_blob blob;
+    const char *error = td_hub_error_of(item);
+    if (!td_hub_blob_of(tree->hub, item, tree->until_ns, &blob, tree->err) ||
+        !begin_item(tree, strlen(item->path) + strlen(error)))
+        return false;
+    td_buffer_printf(tree->out, "{\"type\":\"file\",\"oid\":\"%s\",\"size\":%" PRIu64 ",\"path\":", blob.oid,
+                     blob.size_bytes);
+    td_json_write_cstring(tree->out, item->path);
+    if (blob.sha256[0] != '\0')
+        td_buffer_printf(tree->out, ",\"lfs\":{\"oid\":\"%s\",\"size\":%" PRIu64 ",\"pointerSize\":%zu}", blob.sha256,
+                         blob.size_bytes, blob.pointer_bytes);
+    td_hub_write_error(tree->out, error);
+    end_item(tree);
+    return true;
+}
+
+/* path[0, len) is a directory. */
+static bool write_directory(struct tree *tree, struct td_text path)
+{
+    char oid[TD_COMMIT_BYTES];
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, tree->hub->view.commit);
+    td_digest_add(digest, path.p, path.len);
+    if (!td_digest_finish_text(digest, oid, sizeof oid))
+        return td_error_no_memory(tree->err);
+    if (!begin_item(tree, path.len))
+        return false;
+    td_buffer_printf(tree->out, "{\"type\":\"directory\",\"oid\":\"%s\",\"size\":0,\"path\":", oid);
+    td_json_write_string(tree->out, path);
+    end_item(tree);
+    return true;
+}
+
+/* The first item whose path is not less than path + border. */
+static size_t bound(const struct tree *tree, struct td_text path, char border)
+{
+    size_t low = 0;
+    size_t high = tree->count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        const char *other = tree->items[mid].path;
+        int order = strncmp(other, path.p, path.len);
+        if (order == 0)
+            order = (unsigned char)other[path.len] < (unsigned char)border ? -1 : 1;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* The items below a directory; all for the empty path. */
+static void items_below(const struct tree *tree, struct td_text path, size_t *first, size_t *end)
+{
+    *first = path.len == 0 ? 0 : bound(tree, path, '/');
+    *end = path.len == 0 ? tree->count : bound(tree, path, '/' + 1);
+}
+
+/* How long the beginning is, up to and with a '/', that two paths share. */
+static size_t shared_directories(const char *a, const char *b)
+{
+    size_t shared = 0;
+    for (size_t i = 0; a[i] != '\0' && a[i] == b[i]; i++)
+        if (a[i] == '/')
+            shared = i + 1;
+    return shared;
+}
+
+/* The directories that begin with this item: those above it, below path[0, from), that the item before did not lie in.
+ * Not recursively the first of them alone. */
+static bool write_new_directories(struct tree *tree, const char *before, const char *path, size_t from, bool recursive)
+{
+    size_t shared = before == NULL ? from : shared_directories(before, path);
+    if (!recursive && shared > from)
+        return true;
+    for (size_t i = shared < from ? from : shared; path[i] != '\0'; i++) {
+        if (path[i] != '/')
+            continue;
+        if (!write_directory(tree, td_text_n(path, i)))
+            return false;
+        if (!recursive)
+            return true;
+    }
+    return true;
+}
+
+/* Where the list goes on with item i. By the commit: there it is the same item. False when that cannot be said. */
+static bool set_next(struct tree *tree, struct td_text directory, bool recursive, size_t i)
+{
+    const struct td_hub_call *hub = tree->hub;
+    struct td_buffer target;
+    td_buffer_init(&target);
+    td_buffer_printf(&target, "/api/%s/", hub->as_dataset ? "datasets" : "models");
+    td_uri_encode(&target, hub->id, true);
+    td_buffer_printf(&target, "/tree/%s/", hub->view.commit);
+    td_uri_encode(&target, directory, false);
+    td_buffer_printf(&target, "?recursive=%s&expand=%s&cursor=%zu", recursive ? "true" : "false",
+                     tree->expand ? "true" : "false", i);
+    bool ok = td_hub_next_link(hub, &target, tree->link);
+    if (!ok)
+        tree->link[0] = '\0';
+    td_buffer_fini(&target);
+    return ok;
+}
+
+/* Whether the page should end. Files that are made take time, so a slow page is a short one, but never an empty one. */
+static bool is_full(const struct tree *tree)
+{
+    return tree->written >= TD_HUB_PAGE_ITEMS || tree->out->len >= TD_HUB_PAGE_BYTES ||
+           (tree->written > 0 && td_clock_ns() > tree->until_ns + TD_HUB_PLAN_NS);
+}
+
+/* The directory's files and directories; recursively all that is below. From ?cursor= on, until the answer is full. */
+static bool write_tree(struct tree *tree, struct td_text directory, bool recursive)
+{
+    size_t first;
+    size_t end;
+    size_t from = directory.len == 0 ? 0 : directory.len + 1;
+    uint64_t cursor = td_hub_number(tree->hub, "cursor", 0);
+    items_below(tree, directory, &first, &end);
+    const char *before = cursor > first && cursor < end ? tree->items[cursor - 1].path : NULL;
+    for (size_t i = cursor > first ? (size_t)cursor : first; i < end && !tree->out->failed; i++) {
+        const char *path = tree->items[i].path;
+        if (is_full(tree) && set_next(tree, directory, recursive, i))
+            return true;
+        bool here = strchr(path + from, '/') == NULL;
+        if (!write_new_directories(tree, before, path, from, recursive) ||
+            ((here || recursive) && !write_file(tree, &tree->items[i])))
+            return false;
+        before = path;
+    }
+    return true;
+}
+
+static bool is_directory(const struct tree *tree, struct td_text path)
+{
+    size_t first;
+    size_t end;
+    items_below(tree, path, &first, &end);
+    return first < end;
+}
+
+/* The file at this path; NULL when there is none. */
+static const struct td_repo_item *find_file(const struct tree *tree, struct td_text path)
+{
+    size_t at = bound(tree, path, '\0'); /* the path itself comes first of those that begin with it */
+    if (at < tree->count && td_text_compare(td_text_of(tree->items[at].path), path) == 0)
+        return &tree->items[at];
+    return NULL;
+}
+
+static struct td_text without_slashes(struct td_text path)
+{
+    while (path.len > 0 && path.p[path.len - 1] == '/')
+        path.len--;
+    return path;
+}
+
+static bool open_tree(struct td_hub_call *hub, struct tree *tree, struct td_buffer *out, struct td_error *err)
+{
+    struct td_repo_item *items;
+    *tree = (struct tree){.hub = hub,
+                          .until_ns = td_clock_ns() + TD_HUB_WAIT_NS,
+                          .expand = td_hub_flag(hub, "expand"),
+                          .first = true,
+                          .out = out,
+                          .err = err};
+    bool ok = td_hub_list_items(hub, &items, &tree->count, err);
+    tree->items = ok ? items : NULL;
+    return ok;
+}
+
+static void answer(struct td_hub_call *hub, bool ok, struct td_buffer *json, const struct td_error *err)
+{
+    if (ok) {
+        td_buffer_puts(json, "]\n");
+        td_hub_answer_json(hub, json);
+    } else if (err->code != TD_OK) {
+        (void)td_hub_fail_error(hub, err);
+    }
+    td_buffer_fini(json);
+}
+
+void td_hub_answer_tree(struct td_hub_call *hub)
+{
+    struct tree tree;
+    struct td_buffer json;
+    struct td_error err = TD_ERROR_INIT;
+    td_buffer_init(&json);
+    td_buffer_putc(&json, '[');
+    struct td_text path = without_slashes(hub->below);
+    bool ok = open_tree(hub, &tree, &json, &err);
+    const struct td_repo_item *file = ok && path.len > 0 ? find_file(&tree, path) : NULL;
+    if (file != NULL)
+        ok = write_file(&tree, file);
+    else if (ok && path.len > 0 && !is_directory(&tree, path))
+        ok = td_hub_no_file(hub, "file or directory", path);
+    else
+        ok = ok && write_tree(&tree, path, td_hub_flag(hub, "recursive"));
+    answer(hub, ok, &json, &err);
+    if (tree.link[0] != '\0' && hub->call->response->status == 200)
+        td_hub_add_link(hub, tree.link);
+}
+
+/* ---- paths-info ---------------------------------------------------------------------------------------- */
+
+static bool add_path(struct tree *tree, struct td_text path)
+{
+    enum { PATHS_MAX = 10000 };
+    if (tree->asked_count == PATHS_MAX)
+        return td_error_set(tree->err, TD_INVALID_ARGUMENT, "more than %d paths", PATHS_MAX);
+    struct asked *grown =
+        td_arena_grow(&tree->hub->arena, tree->asked, tree->asked_count, &tree->asked_capacity, sizeof *grown);
+    if (grown == NULL)
+        return td_error_no_memory(tree->err);
+    tree->asked = grown;
+    grown[tree->asked_count] = (struct asked){.path = without_slashes(path), .turn = tree->asked_count};
+    tree->asked_count++;
+    return true;
+}
+
+static int by_turn(const void *a, const void *b)
+{
+    const struct asked *x = a;
+    const struct asked *y = b;
+    return (x->turn > y->turn) - (x->turn < y->turn);
+}
+
+static int by_path(const void *a, const void *b)
+{
+    const struct asked *x = a;
+    const struct asked *y = b;
+    int order = td_text_compare(x->path, y->path);
+    return order != 0 ? order : by_turn(a, b);
+}
+
+/* Leaves each path once, in the order in which they were first named. What the Hub answers to a path that is named
+ * twice is not known; its clients ask for each once. */
+static void drop_repeated(struct tree *tree)
+{
+    size_t kept = 0;
+    if (tree->asked_count < 2)
+        return;
+    qsort(tree->asked, tree->asked_count, sizeof *tree->asked, by_path);
+    for (size_t i = 0; i < tree->asked_count; i++) {
+        const struct asked *next = &tree->asked[i];
+        const struct asked *last = kept > 0 ? &tree->asked[kept - 1] : NULL;
+        if (last == NULL || td_text_compare(last->path, next->path) != 0)
+            tree->asked[kept++] = *next;
+    }
+    tree->asked_count = kept;
+    qsort(tree->asked, kept, sizeof *tree->asked, by_turn);
+}
+
+/* What is not there is left out. */
+static bool write_path(struct tree *tree, struct td_text path)
+{
+    const struct td_repo_item *file = path.len == 0 ? NULL : find_file(tree, path);
+    if (file != NULL)
+        return write_file(tree, file);
+    return path.len == 0 || !is_directory(tree, path) || write_directory(tree, path);
+}
+
+static bool write_paths(struct tree *tree)
+{
+    bool ok = true;
+    drop_repeated(tree);
+    for (size_t i = 0; ok && i < tree->asked_count; i++)
+        ok = write_path(tree, tree->asked[i].path);
+    return ok;
+}
+
+/* Takes the next name=value off the form; false at its end. */
+static bool next_field(struct td_text *form, struct td_text *field)
+{
+    const char *end = form->len == 0 ? NULL : memchr(form->p, '&', form->len);
+    size_t len = end == NULL ? form->len : (size_t)(end - form->p);
+    bool found = form->len > 0;
+    *field = (struct td_text){.p = form->p, .len = len};
+    len += end == NULL ? 0 : 1;
+    *form = (struct td_text){.p = form->p + len, .len = form->len - len};
+    return found;
+}
+
+/* Whether the form says expand=true, before or behind its paths. */
+static bool form_expands(struct td_text form)
+{
+    struct td_text field;
+    while (next_field(&form, &field))
+        if (td_text_equals(field, "expand=true") || td_text_equals(field, "expand=True"))
+            return true;
+    return false;
+}
+
+/* paths=a&paths=b%2Fc&expand=true */
+static bool read_form(struct tree *tree, struct td_text form)
+{
+    static const char name[] = "paths=";
+    const size_t name_len = sizeof name - 1;
+    struct td_text item;
+    tree->expand = tree->expand || form_expands(form);
+    while (next_field(&form, &item)) {
+        if (item.len < name_len || memcmp(item.p, name, name_len) != 0)
+            continue;
+        struct td_text path = {.len = 0};
+        char *decoded = td_arena_alloc(&tree->hub->arena, item.len);
+        path.p = decoded;
+        if (decoded == NULL)
+            return td_error_no_memory(tree->err);
+        item = (struct td_text){.p = item.p + name_len, .len = item.len - name_len};
+        if (!td_uri_decode(item, true, decoded, &path.len, tree->err) || !add_path(tree, path))
+            return false;
+    }
+    return true;
+}
+
+static bool read_json_paths(struct tree *tree, struct td_json *json)
+{
+    if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "an array of paths"))
+        return false;
+    for (;;) {
+        enum td_json_token token = td_json_next(json);
+        if (token == TD_JSON_ARRAY_END)
+            return true;
+        if (token != TD_JSON_STRING)
+            return td_json_fail(json, "\"paths\" are strings");
+        struct td_text path = {.len = 0};
+        char *decoded = td_arena_alloc(&tree->hub->arena, json->value_len + 1);
+        path.p = decoded;
+        if (decoded == NULL)
+            return td_error_no_memory(tree->err);
+        if (!td_json_string(json, decoded, json->value_len + 1, &path.len) || !add_path(tree, path))
+            return false;
+    }
+}
+
+/* Whether the object says "expand": true, before or behind its paths. */
+static bool json_expands(struct td_text body)
+{
+    struct td_json json;
+    struct td_error err = TD_ERROR_INIT;
+    td_json_init(&json, body, 0, &err);
+    if (td_json_next(&json) != TD_JSON_OBJECT_BEGIN)
+        return false;
+    while (td_json_next(&json) == TD_JSON_KEY) {
+        if (td_json_equals(&json, "expand"))
+            return td_json_next(&json) == TD_JSON_TRUE;
+        if (!td_json_skip(&json))
+            return false;
+    }
+    return false;
+}
+
+/* {"paths": [...], "expand": true} */
+static bool read_json(struct tree *tree, struct td_text body)
+{
+    struct td_json json;
+    tree->expand = tree->expand || json_expands(body);
+    td_json_init(&json, body, 0, tree->err);
+    if (!td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object with \"paths\""))
+        return false;
+    for (;;) {
+        enum td_json_token token = td_json_next(&json);
+        if (token == TD_JSON_OBJECT_END)
+            return td_json_expect(&json, TD_JSON_END, "nothing behind the object");
+        if (token != TD_JSON_KEY)
+            return false;
+        if (!(td_json_equals(&json, "paths") ? read_json_paths(tree, &json) : td_json_skip(&json)))
+            return false;
+    }
+}
+
+void td_hub_answer_paths_info(struct td_hub_call *hub)
+{
+    struct tree tree;
+    struct td_buffer out;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_text body = hub->call->request->body;
+    size_t blank = 0;
+    td_buffer_init(&out);
+    td_buffer_putc(&out, '[');
+    while (blank < body.len && strchr(" \t\r\n", body.p[blank]) != NULL)
+        blank++;
+    bool is_json = blank < body.len && body.p[blank] == '{';
+    bool ok = open_tree(hub, &tree, &out, &err) && (is_json ? read_json(&tree, body) : read_form(&tree, body)) &&
+              write_paths(&tree);
+    if (!ok && err.code == TD_OK)
+        (void)td_error_set(&err, TD_INVALID_ARGUMENT, "the body is no form and no JSON with \"paths\"");
+    answer(hub, ok, &out, &err);
+}

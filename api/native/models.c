@@ -1,0 +1,432 @@
+#include "api/handlers.h"
+
+#include "api/html/html_index.h"
+#include "catalog/partial_checkpoint.h"
+#include "http/page_token.h"
+#include "http/reservation.h"
+#include "rank/config_text.h"
+
+#include "core/clock.h"
+#include "core/digits.h"
+#include "core/glob.h"
+#include "core/json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE_SIZE_MAX = 10000 };
+
+/* ---- parameters ---------------------------------------------------------------------------------------- */
+
+/* Reads page_size: *size stays at its default without the parameter. False: 400 was answered. */
+static bool page_size(const struct td_call *call, size_t *size)
+{
+    const struct td_text *text = td_uri_parameter(call->uri, "page_size");
+    uint64_t value = 0;
+    if (text == NULL)
+        return true;
+    if (!td_number_read(*text, PAGE_SIZE_MAX, &value) || value < 1) {
+        td_response_fail(call->response, 400, NULL, "page_size must be a whole number from 1 to %d", PAGE_SIZE_MAX);
+        return false;
+    }
+    *size = (size_t)value;
+    return true;
+}
+
+/* Reads page_token into *after; *first is true without one. False: an error was answered. */
+static bool page_token(const struct td_call *call, struct td_text listing, struct td_buffer *after, bool *first)
+{
+    const struct td_text *token = td_uri_parameter(call->uri, "page_token");
+    *first = token == NULL || token->len == 0;
+    if (*first || td_page_token_read(*token, listing, after))
+        return true;
+    if (after->failed)
+        return td_call_no_memory(call);
+    td_response_fail(call->response, 400, NULL,
+                     "page_token is not one that this listing gave out: repeat the request that gave it, with the same "
+                     "parameters, or leave it out to begin again");
+    return false;
+}
+
+/* Names a listing in page tokens: what is listed and what filters it. False: an error was answered. */
+static bool listing_name(const struct td_call *call, struct td_buffer *out, const char *kind, const char *id,
+                         const struct td_text *const *filters, size_t count)
+{
+    td_buffer_puts(out, kind);
+    td_buffer_putc(out, '\n');
+    td_buffer_puts(out, id);
+    for (size_t i = 0; i < count; i++) {
+        td_buffer_putc(out, '\n');
+        if (filters[i] != NULL) {
+            td_buffer_putc(out, '=');
+            td_buffer_append(out, filters[i]->p, filters[i]->len);
+        }
+    }
+    return !out->failed || td_call_no_memory(call);
+}
+
+/* ---- entries ------------------------------------------------------------------------------------------- */
+
+/* A description while it is written: what a model and a scan have of files and of errors has no end. */
+struct description {
+    const struct td_call *call;
+    struct td_buffer json;
+    struct td_reserved reserved;
+    struct td_error err;
+};
+
+static void begin(struct description *description, const struct td_call *call)
+{
+    memset(description, 0, sizeof *description);
+    description->call = call;
+    description->reserved.budget = &call->api->lists;
+    td_error_init(&description->err);
+    td_buffer_init(&description->json);
+}
+
+/* Answers it, or why it is none. */
+static void finish(struct description *description, bool ok)
+{
+    struct td_response *response = description->call->response;
+    if (!ok || !td_reserved_answer_json(&description->reserved, &description->json, response, &description->err))
+        td_response_fail_error(response, &description->err);
+    td_buffer_fini(&description->json);
+    td_reserved_release(&description->reserved);
+}
+
+static bool room(struct description *description, size_t text_bytes)
+{
+    return td_reserved_json_room(&description->reserved, &description->json, text_bytes, &description->err);
+}
+
+/* The members that the list and the single entry share, without the braces. */
+static bool write_model(struct description *description, const struct td_model *model)
+{
+    char updated[40];
+    struct td_buffer *out = &description->json;
+    if (!room(description, strlen(model->id) + (model->revision == NULL ? 0 : strlen(model->revision))))
+        return false;
+    td_buffer_puts(out, "\"id\":");
+    td_json_write_cstring(out, model->id);
+    if (model->revision != NULL) {
+        td_buffer_puts(out, ",\"revision\":");
+        td_json_write_cstring(out, model->revision);
+    }
+    td_buffer_puts(out, ",\"checkpoints\":[");
+    for (size_t i = 0; i < model->checkpoint_count; i++) {
+        const struct td_checkpoint *checkpoint = &model->checkpoints[i];
+        if (!room(description, strlen(checkpoint->id)))
+            return false;
+        td_buffer_puts(out, i > 0 ? ",{\"id\":" : "{\"id\":");
+        td_json_write_cstring(out, checkpoint->id);
+        td_buffer_printf(out, ",\"format\":\"%s\",\"tensor_count\":%zu,\"total_bytes\":%" PRIu64 "}",
+                         checkpoint->format, checkpoint->tensor_count, checkpoint->total_bytes);
+    }
+    td_buffer_printf(out, "],\"file_count\":%zu,\"total_bytes\":%" PRIu64 ",\"file_bytes\":%" PRIu64 ",\"updated\":",
+                     model->entry_count, model->total_bytes, model->file_bytes);
+    (void)td_wall_rfc3339(td_wall_of_ns(model->updated_ns), updated, sizeof updated);
+    if (model->entry_count > 0)
+        td_buffer_printf(out, "\"%s\"", updated);
+    else
+        td_buffer_puts(out, "null");
+    return true;
+}
+
+static bool write_problems(struct description *description, const struct td_problems *problems)
+{
+    struct td_buffer *out = &description->json;
+    td_buffer_puts(out, "\"errors\":[");
+    for (size_t i = 0; i < problems->count; i++) {
+        const struct td_problem *problem = &problems->items[i];
+        if (!room(description, strlen(problem->path) + strlen(problem->message)))
+            return false;
+        td_buffer_puts(out, i > 0 ? ",{\"file\":" : "{\"file\":");
+        td_json_write_cstring(out, problem->path);
+        td_buffer_puts(out, ",\"message\":");
+        td_json_write_cstring(out, problem->message);
+        td_buffer_putc(out, '}');
+    }
+    td_buffer_putc(out, ']');
+    return true;
+}
+
+static bool write_models(struct description *description, size_t at, size_t limit, struct td_text listing)
+{
+    const struct td_snapshot *snapshot = description->call->snapshot;
+    const struct td_text *match = td_uri_parameter(description->call->uri, "match");
+    const struct td_model *last = NULL;
+    struct td_buffer *out = &description->json;
+    size_t shown = 0;
+    bool more = false;
+    td_buffer_puts(out, "{\"models\":[");
+    for (; at < snapshot->model_count && !more; at++) {
+        const struct td_model *model = &snapshot->models[at];
+        if (model->is_other_revision || (match != NULL && !td_glob_match(*match, td_text_of(model->id))))
+            continue;
+        more = shown == limit;
+        if (more)
+            break;
+        td_buffer_puts(out, shown++ > 0 ? ",{" : "{");
+        if (!write_model(description, model))
+            return false;
+        td_buffer_putc(out, '}');
+        last = model;
+    }
+    td_buffer_puts(out, "],");
+    if (snapshot->problems.count > 0) {
+        if (!write_problems(description, &snapshot->problems))
+            return false;
+        td_buffer_putc(out, ',');
+    }
+    td_buffer_puts(out, "\"next_page_token\":\"");
+    if (more && last != NULL)
+        td_page_token_write(out, listing, (struct td_text){.p = last->id, .len = strlen(last->id)});
+    td_buffer_puts(out, "\"}\n");
+    return true;
+}
+
+void td_handle_models(const struct td_call *call)
+{
+    static const char *const known[] = {"page_size", "page_token", "match", NULL};
+    const struct td_text *filters[] = {td_uri_parameter(call->uri, "match")};
+    size_t limit = PAGE_SIZE_MAX;
+    bool first;
+    struct td_buffer name;
+    struct td_buffer after;
+    if (td_html_is_wanted(call)) {
+        td_html_models(call);
+        return;
+    }
+    td_buffer_init(&name);
+    td_buffer_init(&after);
+    if (td_call_check_parameters(call, known) && page_size(call, &limit) &&
+        listing_name(call, &name, "models", "", filters, 1) &&
+        page_token(call, (struct td_text){.p = name.data, .len = name.len}, &after, &first)) {
+        size_t at = first ? 0 : td_snapshot_models_after(call->snapshot, td_buffer_text(&after));
+        struct description description;
+        begin(&description, call);
+        finish(&description, write_models(&description, at, limit, (struct td_text){.p = name.data, .len = name.len}));
+        td_html_add_vary(call);
+    }
+    td_buffer_fini(&name);
+    td_buffer_fini(&after);
+}
+
+/* config.json, every number as it stands. Without one, or when it is no JSON or too long, null. False when it changed
+ * meanwhile or memory is short. */
+static bool write_config(struct description *description)
+{
+    const struct td_call *call = description->call;
+    struct td_error *err = &description->err;
+    struct td_buffer json;
+    char *text = NULL;
+    size_t len;
+    td_buffer_init(&json);
+    bool ok =
+        td_model_config_text(td_catalog_maps(call->api->catalog), call->snapshot, call->model, &text, &len, err) &&
+        text != NULL && td_json_minify(td_text_n(text, len), &json, err);
+    td_buffer_puts(&description->json, ",\"config\":");
+    if (ok)
+        td_buffer_append(&description->json, json.data, json.len);
+    else
+        td_buffer_puts(&description->json, "null");
+    free(text);
+    td_buffer_fini(&json);
+    if (err->code == TD_UNAVAILABLE || err->code == TD_RESOURCE_EXHAUSTED)
+        return false;
+    td_error_init(err);
+    return true;
+}
+
+static bool write_files(struct description *description)
+{
+    const struct td_call *call = description->call;
+    const struct td_model *model = call->model;
+    struct td_buffer *out = &description->json;
+    td_buffer_puts(out, ",\"files\":[");
+    for (size_t i = 0; i < model->entry_count; i++) {
+        const struct td_entry *entry = &call->snapshot->entries[model->first_entry + i];
+        const char *path = td_model_relative(model, entry);
+        const char *error = entry->file->error;
+        if (!room(description, strlen(path) + (error == NULL ? 0 : strlen(error))))
+            return false;
+        td_buffer_puts(out, i > 0 ? ",{\"path\":" : "{\"path\":");
+        td_json_write_cstring(out, path);
+        td_buffer_printf(out, ",\"size\":%" PRIu64, entry->file->source.id.size_bytes);
+        if (entry->file->format != NULL)
+            td_buffer_printf(out, ",\"format\":\"%s\"", entry->file->format->name);
+        const char *sha256 = td_file_sha256(entry->file);
+        if (sha256 != NULL)
+            td_buffer_printf(out, ",\"sha256\":\"%s\"", sha256);
+        if (error != NULL) {
+            td_buffer_puts(out, ",\"error\":");
+            td_json_write_cstring(out, error);
+        }
+        td_buffer_putc(out, '}');
+    }
+    td_buffer_puts(out, "],");
+    return true;
+}
+
+void td_handle_model(const struct td_call *call)
+{
+    static const char *const known[] = {NULL};
+    struct description description;
+    if (!td_call_check_parameters(call, known))
+        return;
+    if (td_html_is_wanted(call)) {
+        td_html_model(call);
+        return;
+    }
+    begin(&description, call);
+    td_buffer_putc(&description.json, '{');
+    bool ok = write_model(&description, call->model) && write_config(&description) && write_files(&description) &&
+              write_problems(&description, &call->model->problems);
+    td_buffer_puts(&description.json, "}\n");
+    finish(&description, ok);
+    td_html_add_vary(call);
+}
+
+/* ---- the manifest -------------------------------------------------------------------------------------- */
+
+static void list_checkpoints(const struct td_model *model, struct td_buffer *out)
+{
+    td_buffer_puts(out, "{\"checkpoints\":[");
+    for (size_t i = 0; i < model->checkpoint_count; i++) {
+        if (i > 0)
+            td_buffer_putc(out, ',');
+        td_json_write_cstring(out, model->checkpoints[i].id);
+    }
+    td_buffer_puts(out, "]}");
+}
+
+/* Returns the checkpoint that the request names; NULL: an error was answered. can_be_part: the route takes ?partial=1.
+ */
+static const struct td_checkpoint *find_checkpoint(const struct td_call *call, bool can_be_part)
+{
+    static const struct td_text empty = {.p = "", .len = 0};
+    const struct td_text *given = td_uri_parameter(call->uri, "checkpoint");
+    const struct td_text *id = given == NULL ? &empty : given;
+    bool names_nothing = given != NULL && given->len == 0; /* ?checkpoint= is no id, and not the default either */
+    const struct td_checkpoint *found = names_nothing ? NULL : td_model_find_checkpoint(call->model, *id);
+    if (found != NULL)
+        return found;
+    struct td_buffer details;
+    td_buffer_init(&details);
+    list_checkpoints(call->model, &details);
+    const char *text = td_buffer_terminate(&details);
+    const char *advice =
+        call->model->partial_count == 0 || !can_be_part
+            ? ""
+            : "; add ?partial=1 to .../tensors or .../tensors/{name} to get the tensors that are there";
+    if (call->model->checkpoint_count == 0)
+        td_response_fail(call->response, 404, text,
+                         "model \"%s\" has no readable checkpoint; GET /models/%s lists %s%s", call->model->id,
+                         call->model->id,
+                         call->model->problems.count > 0 ? "the errors" : "its files, all in other formats", advice);
+    else
+        td_response_fail(call->response, 404, text, "model \"%s\" has no checkpoint \"%.*s\"%s", call->model->id,
+                         (int)(id->len > 200 ? 200 : id->len), id->p, advice);
+    td_buffer_fini(&details);
+    return NULL;
+}
+
+const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
+{
+    return find_checkpoint(call, false);
+}
+
+const struct td_checkpoint *td_call_checkpoint_or_part(const struct td_call *call)
+{
+    const struct td_text *partial = td_uri_parameter(call->uri, "partial");
+    const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
+    if (partial != NULL && !td_text_equals(*partial, "1")) {
+        td_response_fail(call->response, 400, NULL,
+                         "partial must be 1: it asks for what is there of an incomplete checkpoint");
+        return NULL;
+    }
+    const struct td_checkpoint *found = NULL;
+    if (partial != NULL && (id == NULL || id->len > 0))
+        found = td_partial_find(call->model, td_text_n(id == NULL ? "" : id->p, id == NULL ? 0 : id->len));
+    return found != NULL ? found : find_checkpoint(call, partial == NULL);
+}
+
+/* Reads dtype; NULL without the parameter. False: 400 was answered, listing what is known. */
+static bool dtype_filter(const struct td_call *call, const struct td_dtype **dtype)
+{
+    const struct td_text *name = td_uri_parameter(call->uri, "dtype");
+    *dtype = NULL;
+    if (name == NULL)
+        return true;
+    *dtype = td_dtype_find(*name);
+    if (*dtype != NULL)
+        return true;
+    struct td_buffer details;
+    td_buffer_init(&details);
+    td_buffer_puts(&details, "{\"known\":[");
+    for (size_t i = 0; td_dtype_at(i) != NULL; i++)
+        td_buffer_printf(&details, "%s\"%s\"", i > 0 ? "," : "", td_dtype_at(i)->name);
+    td_buffer_puts(&details, "]}");
+    td_response_fail(call->response, 400, td_buffer_terminate(&details),
+                     "unknown dtype \"%.*s\"; details list the known ones", (int)(name->len > 64 ? 64 : name->len),
+                     name->p);
+    td_buffer_fini(&details);
+    return false;
+}
+
+/* The whole manifest is validated by the checkpoint's tag; a part of it by that and by what selects the part. */
+static void manifest_etag(const struct td_call *call, const struct td_checkpoint *checkpoint)
+{
+    char tag[TD_TAG_BYTES];
+    const struct td_model *model = call->model;
+    bool is_default = checkpoint == (checkpoint->lacks != NULL ? model->partials : model->checkpoints);
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, checkpoint->tag);
+    td_digest_add_cstring(digest, is_default ? "default" : "");
+    for (size_t i = 0; i < call->uri->parameter_count; i++) {
+        const struct td_parameter *parameter = &call->uri->parameters[i];
+        if (td_text_equals(parameter->name, "checkpoint"))
+            continue;
+        td_digest_add(digest, parameter->name.p, parameter->name.len);
+        td_digest_add(digest, parameter->value.p, parameter->value.len);
+    }
+    if (td_digest_finish(digest, tag))
+        td_response_set_etag(call->response, "%s", tag);
+    else
+        (void)td_call_no_memory(call);
+}
+
+void td_handle_manifest(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", "partial", "match", "dtype", "page_size", "page_token", NULL};
+    struct td_manifest_query query = {.match = td_uri_parameter(call->uri, "match")};
+    const struct td_text *filters[] = {query.match, td_uri_parameter(call->uri, "dtype"),
+                                       td_uri_parameter(call->uri, "checkpoint"),
+                                       td_uri_parameter(call->uri, "partial")};
+    struct td_buffer name;
+    struct td_buffer after;
+    struct td_error err = TD_ERROR_INIT;
+    td_buffer_init(&name);
+    td_buffer_init(&after);
+    const struct td_checkpoint *checkpoint = NULL;
+    bool ok = td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint_or_part(call)) != NULL &&
+              dtype_filter(call, &query.dtype) && page_size(call, &query.page_size) &&
+              listing_name(call, &name, "tensors", call->model->id, filters, 4);
+    query.listing = (struct td_text){.p = name.data, .len = name.len};
+    if (ok && page_token(call, query.listing, &after, &query.page_first)) {
+        query.after = (struct td_text){.p = after.data, .len = after.len};
+        struct td_blob *blob = NULL;
+        if (td_manifest_view_create(&call->api->views, call->snapshot, call->model, checkpoint, &query, &blob, &err) &&
+            td_body_append(&call->response->body, blob, 0, blob->len_bytes, &err)) {
+            td_response_describe(call->response, "application/json");
+            manifest_etag(call, checkpoint);
+        } else {
+            td_response_fail_error(call->response, &err);
+        }
+        td_blob_unref(blob);
+    }
+    td_buffer_fini(&name);
+    td_buffer_fini(&after);
+}

@@ -1,0 +1,423 @@
+#include "api/handlers.h"
+#include "api/native/rank_json.h"
+#include "rank/file_answer.h"
+#include "rank/tensor_source.h"
+
+#include "core/clock.h"
+#include "core/json_canonical.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    /* tensors times ranks of one plan: they are planned when it is registered */
+    PLAN_WORK_MAX = 4 * 1000 * 1000,
+    SHOWN_BYTES = 200
+};
+
+/* All ranks of a plan have to be planned within this time, which is a bound, not an aim. */
+enum { PLANNING_S = 10 };
+
+/* ---- specifications ------------------------------------------------------------------------------------ */
+
+/* A registered plan's text, shared, with what td_rank_name says of it. */
+struct stored_plan {
+    _Atomic int refs;
+    uint64_t tp_size;
+    bool by_engine, by_config;
+    size_t len;
+    char text[];
+};
+
+static void *stored_plan_ref(void *value)
+{
+    struct stored_plan *plan = value;
+    atomic_fetch_add(&plan->refs, 1);
+    return plan;
+}
+
+static void stored_plan_unref(void *value)
+{
+    struct stored_plan *plan = value;
+    if (plan != NULL && atomic_fetch_sub(&plan->refs, 1) == 1)
+        free(plan);
+}
+
+const struct td_lru_class td_plan_store_class = {.ref = stored_plan_ref, .unref = stored_plan_unref};
+
+/* The registered plan of this id, a reference for the caller; NULL: an error was answered. */
+static struct stored_plan *find_stored(const struct td_call *call, struct td_text name)
+{
+    char id[TD_TAG_BYTES];
+    struct stored_plan *stored = NULL;
+    if (name.len < sizeof id) {
+        memcpy(id, name.p, name.len);
+        id[name.len] = '\0';
+        stored = td_lru_get(&call->api->plans, id);
+    }
+    if (stored == NULL)
+        td_response_fail(call->response, 404, NULL,
+                         "no plan \"%.*s\" is known (any more): register it again, POST /models/%s/plans",
+                         (int)(name.len > 64 ? 64 : name.len), name.p, call->model->id);
+    return stored;
+}
+
+/* What a registered plan's files are wanted by. */
+static void describe(const struct stored_plan *stored, struct td_rank_set *want)
+{
+    want->name.tp_size = stored->tp_size;
+    want->name.by_engine = stored->by_engine;
+    want->name.by_config = stored->by_config;
+    want->plan = (struct td_text){.p = stored->text, .len = stored->len};
+}
+
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+/* Makes the JSON the answer; it may be as large as a plan, so it is of the same budget. */
+static void send_json(const struct td_call *call, struct td_buffer *json)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (!json->failed) {
+        td_response_set_json_from(call->response, json, json->budget);
+        return;
+    }
+    (void)td_buffer_refuse(json, &err);
+    td_response_fail_error(call->response, &err);
+}
+
+static void describe_file(const struct td_call *call, const struct td_rank_set *want, const struct td_rank_file *file,
+                          const struct td_plan *plan, const char *tag)
+{
+    char engine[32] = "plan";
+    const struct td_text *name = &want->name.engine;
+    struct td_buffer json;
+    struct td_error err = TD_ERROR_INIT;
+    td_buffer_init_budget(&json, &call->api->shards.live);
+    if (name->len > 0 && name->len < sizeof engine) {
+        memcpy(engine, name->p, name->len);
+        engine[name->len] = '\0';
+    }
+    if (td_rank_json_write(call, want->checkpoint, file, plan, engine, tag, &json, &err))
+        send_json(call, &json);
+    else
+        td_response_fail_error(call->response, &err);
+    td_buffer_fini(&json);
+}
+
+/* The rank's file, or what it is made of as JSON. */
+static void answer_file(const struct td_call *call, const struct td_rank_set *want, uint64_t rank, bool as_json)
+{
+    struct td_rank_maker maker;
+    struct td_rank_file *file = NULL;
+    struct td_plan plan = {0};
+    char tag[TD_TAG_BYTES];
+    struct td_error err = TD_ERROR_INIT;
+    td_rank_maker_init(&maker, &call->api->shards, want);
+    bool ok = td_rank_maker_get(&maker, rank, &file, tag, &err) &&
+              (as_json ? td_rank_maker_plan(&maker, rank, &plan, &err)
+                       : td_rank_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err));
+    if (!ok)
+        td_response_fail_error(call->response, &err);
+    else if (as_json)
+        describe_file(call, want, file, &plan, tag);
+    td_plan_fini(&plan);
+    td_rank_maker_fini(&maker);
+    td_rank_file_unref(file);
+}
+
+static void answer_rank(const struct td_call *call, const struct td_rank_name *name, uint64_t rank, bool as_json)
+{
+    struct td_rank_set want = {.snapshot = call->snapshot, .model = call->model, .name = *name};
+    struct stored_plan *stored = NULL;
+    want.checkpoint = td_call_checkpoint(call);
+    if (want.checkpoint == NULL || (name->engine.len == 0 && (stored = find_stored(call, name->id)) == NULL))
+        return;
+    if (stored != NULL)
+        describe(stored, &want);
+    if (rank < want.name.tp_size)
+        answer_file(call, &want, rank, as_json);
+    else
+        td_response_fail(call->response, 404, NULL, "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank,
+                         want.name.tp_size, want.name.tp_size - 1);
+    stored_plan_unref(stored);
+}
+
+/* ---- paths --------------------------------------------------------------------------------------------- */
+
+/* Takes the text before the next '/' (or all) off the front. */
+static struct td_text next_segment(struct td_text *rest)
+{
+    size_t n = 0;
+    while (n < rest->len && rest->p[n] != '/')
+        n++;
+    struct td_text segment = {.p = rest->p, .len = n};
+    n += n < rest->len ? 1 : 0;
+    *rest = (struct td_text){.p = rest->p + n, .len = rest->len - n};
+    return segment;
+}
+
+/* False: an error was answered. */
+static bool read_file_name(const struct td_call *call, struct td_text text, uint64_t *rank, bool *as_json)
+{
+    if (td_rank_name_read_file(text, rank, as_json))
+        return true;
+    static const char known[] = "there are rank-{r}.safetensors, rank-{r}.json and model-rank-{r}-part-0.safetensors";
+    if (text.len == 0)
+        td_response_fail(call->response, 404, NULL, "a rank's file is missing at the end of the path; %s", known);
+    else
+        td_response_fail(call->response, 404, NULL, "no file \"%.*s\"; %s",
+                         (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len), text.p, known);
+    return false;
+}
+
+static void fail_engine(const struct td_call *call, struct td_text engine)
+{
+    const char *known[TD_ENGINE_COUNT + 1] = {NULL};
+    struct td_error err = TD_ERROR_INIT;
+    for (size_t i = 0; i < TD_ENGINE_COUNT; i++)
+        known[i] = td_engine_name(i);
+    (void)td_engine_not_found(engine, &err);
+    td_call_fail_known(call, 404, known, "%s", err.message);
+}
+
+static void fail_size(const struct td_call *call, struct td_text engine, struct td_text tp)
+{
+    char fault[96] = "the number of ranks is missing";
+    if (tp.len > 0)
+        (void)snprintf(fault, sizeof fault, "\"%.*s\" is not a valid number of ranks", (int)(tp.len > 64 ? 64 : tp.len),
+                       tp.p);
+    td_response_fail(call->response, 400, NULL, "%s; tp1 to tp%d are right, as in shards/%.*s/tp2/rank-0.safetensors",
+                     fault, TD_MAX_TP_SIZE, (int)engine.len, engine.p);
+}
+
+/* {engine}/tp{n}/{file} */
+void td_handle_rank_file(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", NULL};
+    struct td_text rest = call->rest;
+    struct td_text engine = next_segment(&rest);
+    struct td_text tp = next_segment(&rest);
+    struct td_rank_name name;
+    uint64_t rank;
+    bool as_json;
+    if (!td_call_check_parameters(call, known))
+        return;
+    if (!td_rank_name_engine(engine, 0, &name))
+        fail_engine(call, engine);
+    else if (!td_rank_name_read_size(tp, &name.tp_size))
+        fail_size(call, engine, tp);
+    else if (read_file_name(call, rest, &rank, &as_json))
+        answer_rank(call, &name, rank, as_json);
+}
+
+void td_handle_model_file(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", NULL};
+    struct td_rank_name name;
+    if (td_rank_name_engine((struct td_text){.p = "none", .len = 4}, 1, &name) && td_call_check_parameters(call, known))
+        answer_rank(call, &name, 0, false);
+}
+
+/* ---- registered plans ---------------------------------------------------------------------------------- */
+
+static void write_rank(const struct td_rank_set *want, uint64_t rank, const struct td_rank_file *file, const char *tag,
+                       struct td_buffer *out)
+{
+    td_buffer_printf(out, "%s{\"rank\":%" PRIu64 ",\"href\":\"/models/", rank > 0 ? "," : "", rank);
+    td_uri_encode(out, td_text_of(want->model->id), true);
+    td_buffer_printf(out, "/plans/%.*s/rank-%" PRIu64 ".safetensors", (int)want->name.id.len, want->name.id.p, rank);
+    if (want->checkpoint != &want->model->checkpoints[0]) {
+        td_buffer_puts(out, "?checkpoint=");
+        td_uri_encode(out, td_text_of(want->checkpoint->id), false);
+    }
+    td_buffer_printf(out, "\",\"nbytes\":%" PRIu64 ",\"etag\":\"%s\"}", file->nbytes, tag);
+}
+
+/* Of rules that a client gave: an engine's are for more models than one. */
+static void write_unused_rules(const struct td_rank_maker *maker, struct td_buffer *out)
+{
+    const struct td_plan_match *match = &maker->basis.match;
+    size_t count = maker->want->name.by_engine ? 0 : match->unused_count;
+    td_buffer_puts(out, ",\"unused_rules\":[");
+    for (size_t i = 0; i < count; i++)
+        td_buffer_printf(out, "%s%" PRIu32, i > 0 ? "," : "", match->unused[i]);
+    td_buffer_putc(out, ']');
+}
+
+/* "outputs" and "dropped", which are those of rank 0, and "unused_rules". */
+static bool write_outputs(struct td_rank_maker *maker, struct td_buffer *out, struct td_error *err)
+{
+    struct td_plan plan;
+    bool ok = td_rank_maker_plan(maker, 0, &plan, err);
+    if (ok) {
+        td_rank_json_write_outputs(&plan, out);
+        write_unused_rules(maker, out);
+    }
+    td_plan_fini(&plan);
+    return ok;
+}
+
+/* "ranks", each planned. */
+static bool write_ranks(const struct td_call *call, struct td_rank_maker *maker, struct td_buffer *out,
+                        struct td_error *err)
+{
+    uint64_t until_ns = td_clock_ns() + PLANNING_S * UINT64_C(1000000000);
+    uint64_t tp_size = maker->want->name.tp_size;
+    td_buffer_puts(out, ",\"ranks\":[");
+    for (uint64_t rank = 0; rank < tp_size; rank++) {
+        struct td_rank_file *file = NULL;
+        char tag[TD_TAG_BYTES] = "";
+        if (atomic_load(&call->api->draining))
+            return td_error_set(err, TD_RESOURCE_EXHAUSTED, "the server is shutting down");
+        if (td_clock_ns() > until_ns)
+            return td_error_set(err, TD_FAILED_PRECONDITION,
+                                "planning %" PRIu64 " ranks takes more than %d s; use fewer or simpler rules", tp_size,
+                                PLANNING_S);
+        if (!td_rank_maker_get(maker, rank, &file, tag, err))
+            return false;
+        write_rank(maker->want, rank, file, tag, out);
+        td_rank_file_unref(file);
+        if (out->failed)
+            return td_buffer_refuse(out, err);
+    }
+    td_buffer_puts(out, "]}\n");
+    return true;
+}
+
+/* {"id", "model", "checkpoint", "tp_size", "outputs", "dropped", "unused_rules", "ranks"} */
+static void write_plan(const struct td_call *call, const struct td_rank_set *want)
+{
+    struct td_rank_maker maker;
+    struct td_buffer json;
+    struct td_error err = TD_ERROR_INIT;
+    td_buffer_init_budget(&json, &call->api->shards.live);
+    td_rank_maker_init(&maker, &call->api->shards, want);
+    td_buffer_printf(&json, "{\"id\":\"%.*s\",\"model\":", (int)want->name.id.len, want->name.id.p);
+    td_json_write_cstring(&json, want->model->id);
+    td_buffer_puts(&json, ",\"checkpoint\":");
+    td_json_write_cstring(&json, want->checkpoint->id);
+    td_buffer_printf(&json, ",\"tp_size\":%" PRIu64 ",", want->name.tp_size);
+    if (write_outputs(&maker, &json, &err) && write_ranks(call, &maker, &json, &err))
+        send_json(call, &json);
+    else
+        td_response_fail_error(call->response, &err);
+    td_rank_maker_fini(&maker);
+    td_buffer_fini(&json);
+}
+
+/* Answers with the plan; 200. */
+static bool answer_plan(const struct td_call *call, const struct td_rank_name *name, const struct td_plan_spec *spec)
+{
+    struct td_rank_set want = {.snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
+    want.checkpoint = td_call_checkpoint(call);
+    if (want.checkpoint == NULL)
+        return false;
+    if (want.checkpoint->tensor_count > PLAN_WORK_MAX / name->tp_size) {
+        td_response_fail(call->response, 422, NULL,
+                         "a plan of %zu tensors for %" PRIu64 " ranks is too much at once; %d tensors times ranks "
+                         "are the most",
+                         want.checkpoint->tensor_count, name->tp_size, PLAN_WORK_MAX);
+        return false;
+    }
+    write_plan(call, &want);
+    return call->response->status == 200;
+}
+
+/* Keeps the text under its id; *is_new says whether it was not there. */
+static bool store_plan(const struct td_call *call, const struct td_buffer *text, const struct td_rank_name *name,
+                       bool *is_new)
+{
+    struct stored_plan *plan = malloc(sizeof *plan + text->len);
+    if (plan == NULL)
+        return td_call_no_memory(call);
+    atomic_init(&plan->refs, 1);
+    plan->tp_size = name->tp_size;
+    plan->by_engine = name->by_engine;
+    plan->by_config = name->by_config;
+    plan->len = text->len;
+    memcpy(plan->text, text->data, text->len);
+    *is_new = td_lru_put(&call->api->plans, name->id.p, plan, sizeof *plan + text->len);
+    stored_plan_unref(plan);
+    return true;
+}
+
+/* The id is of the plan's canonical text: in whatever order and with whatever blanks it is written, a plan has one id.
+ */
+static void register_plan(const struct td_call *call, const struct td_buffer *text, struct td_plan_spec *spec)
+{
+    char id[TD_TAG_BYTES];
+    bool is_new = false;
+    if (spec->engine != NULL && !td_engine_exists(td_text_of(spec->engine))) {
+        fail_engine(call, (struct td_text){.p = spec->engine, .len = strlen(spec->engine)});
+        return;
+    }
+    if (!td_digest_tag(text->data, text->len, id)) {
+        (void)td_call_no_memory(call);
+        return;
+    }
+    struct td_rank_name name = {
+        .id = {.p = id, .len = strlen(id)}, .tp_size = spec->tp_size, .by_engine = spec->engine != NULL};
+    name.by_config = name.by_engine && td_engine_needs_config(td_text_of(spec->engine));
+    if (!answer_plan(call, &name, spec) || !store_plan(call, text, &name, &is_new))
+        return;
+    if (is_new) {
+        call->response->status = 201;
+        td_response_add_header(call->response, "Location", "plans/%s", id); /* relative: ids may be long */
+    }
+}
+
+void td_handle_plans(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", NULL};
+    struct td_plan_spec spec = {0};
+    struct td_buffer text;
+    struct td_error err = TD_ERROR_INIT;
+    struct td_text body = call->request->body;
+    if (!td_call_check_parameters(call, known))
+        return;
+    td_buffer_init(&text);
+    if (td_plan_spec_parse(&spec, td_text_n(body.p == NULL ? "" : body.p, body.len), &err) &&
+        td_json_canonical(body, &text, &err))
+        register_plan(call, &text, &spec);
+    else
+        td_call_fail_json(call, &err);
+    td_buffer_fini(&text);
+    td_plan_spec_fini(&spec);
+}
+
+/* A registered plan, as it was answered when it was registered. */
+static void answer_stored(const struct td_call *call, const struct td_rank_name *name, const struct stored_plan *stored)
+{
+    struct td_rank_set want = {.name = *name};
+    struct td_plan_spec spec = {0};
+    struct td_error err = TD_ERROR_INIT;
+    describe(stored, &want);
+    if (td_plan_spec_parse(&spec, want.plan, &err))
+        (void)answer_plan(call, &want.name, &spec);
+    else
+        td_response_fail_error(call->response, &err);
+    td_plan_spec_fini(&spec);
+}
+
+/* {plan}, or {plan}/{file} */
+void td_handle_plan(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", NULL};
+    struct td_text rest = call->rest;
+    struct td_rank_name name = {.id = next_segment(&rest)};
+    uint64_t rank;
+    bool as_json;
+    if (!td_call_check_parameters(call, known))
+        return;
+    if (rest.len > 0) {
+        if (read_file_name(call, rest, &rank, &as_json))
+            answer_rank(call, &name, rank, as_json);
+        return;
+    }
+    struct stored_plan *stored = find_stored(call, name.id);
+    if (stored != NULL)
+        answer_stored(call, &name, stored);
+    stored_plan_unref(stored);
+}

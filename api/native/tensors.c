@@ -1,0 +1,408 @@
+#include "api/handlers.h"
+#include "api/html/html_index.h"
+#include "rank/file_answer.h"
+
+#include "catalog/partial_checkpoint.h"
+#include "core/buffer.h"
+#include "core/json.h"
+#include "rank/npy_header.h"
+#include "rank/tensor_source.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+enum { SHAPE_HEADER_BYTES = 127 };
+
+static const char octets[] = "application/octet-stream";
+
+/* Makes [off, off+len) of the blob the body; drops the reference. False: an error was answered. */
+static bool set_body(const struct td_call *call, bool opened, struct td_blob *blob, uint64_t off, uint64_t len,
+                     struct td_error *err)
+{
+    bool ok = opened && td_body_append(&call->response->body, blob, off, len, err);
+    td_blob_unref(blob);
+    if (!ok)
+        td_response_fail_error(call->response, err);
+    return ok;
+}
+
+/* ---- one tensor, or a part of it ----------------------------------------------------------------------- */
+
+enum format { FORMAT_RAW, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_COUNT };
+
+static const char *const formats[FORMAT_COUNT + 1] = {"raw", "npy", "safetensors", NULL};
+
+/* What of a tensor is asked for, and how it is to be written. */
+struct wanted {
+    struct td_tensor_ref ref;
+    size_t number; /* of the tensor */
+    bool part;     /* a selection was given */
+    struct td_selection selection;
+    uint32_t rank; /* of what is sent */
+    uint64_t shape[TD_MAX_RANK];
+    uint64_t nbytes;
+    enum format format;
+};
+
+/* The format of this name; FORMAT_COUNT: a 400 was answered. */
+static enum format read_format(const struct td_call *call, struct td_text text)
+{
+    enum format format = FORMAT_RAW;
+    while (format < FORMAT_COUNT && !td_text_equals(text, formats[format]))
+        format++;
+    if (format == FORMAT_COUNT)
+        td_call_fail_known(call, 400, formats, "no format \"%.*s\"; there are raw, npy and safetensors",
+                           (int)(text.len > 64 ? 64 : text.len), text.p);
+    return format;
+}
+
+/* ?slice= and ?shard=. */
+static bool read_selection(const struct td_call *call, struct wanted *wanted, struct td_error *err)
+{
+    const struct td_text *slice = td_uri_parameter(call->uri, "slice");
+    const struct td_text *shard = td_uri_parameter(call->uri, "shard");
+    const struct td_tensor *tensor = wanted->ref.tensor;
+    wanted->part = slice != NULL || shard != NULL;
+    td_selection_all(tensor->rank, tensor->shape, &wanted->selection);
+    if (slice != NULL && shard != NULL)
+        return td_error_set(err, TD_INVALID_ARGUMENT, "slice and shard exclude each other");
+    if (slice != NULL && !td_slice_parse(*slice, tensor->rank, tensor->shape, &wanted->selection, err))
+        return false;
+    if (shard != NULL && !td_shard_parse(*shard, tensor->rank, tensor->shape, &wanted->selection, err))
+        return false;
+    wanted->rank = td_selection_shape(&wanted->selection, wanted->shape);
+    return td_selection_nbytes(&wanted->selection, tensor->shape, tensor->dtype, &wanted->nbytes, err);
+}
+
+/* Appends the part as a made file: with a safetensors header, with NumPy's, or bare. */
+static bool append_part(const struct td_call *call, const struct td_checkpoint *checkpoint, const struct wanted *wanted,
+                        struct td_error *err)
+{
+    static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
+    const struct td_tensor *tensor = wanted->ref.tensor;
+    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    struct td_budget *budget = &call->api->shards.live;
+    struct td_plan plan = {0};
+    struct td_rank_file *file = NULL;
+    struct td_buffer head;
+    td_buffer_init(&head);
+    bool ok =
+        wanted->format != FORMAT_NPY || td_npy_header_write(&head, tensor->dtype, wanted->rank, wanted->shape, err);
+    if (ok && head.len > 0) {
+        size_t len;
+        char *data = td_buffer_release(&head, &len);
+        ok = td_body_append_heap(&call->response->body, data, len, err);
+    }
+    td_buffer_fini(&head);
+    ok = ok && td_plan_from_selection(&tensors, wanted->number, &wanted->selection, budget, &plan, err) &&
+         td_rank_file_create(&plan, &tensors, metadata, 1, wanted->format == FORMAT_SAFETENSORS, budget, &file, err) &&
+         td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
+                             &call->response->body, err);
+    td_plan_fini(&plan);
+    td_rank_file_unref(file);
+    return ok;
+}
+
+/* The body. False: an error was answered. */
+static bool set_tensor_bytes(const struct td_call *call, const struct td_checkpoint *checkpoint,
+                             const struct wanted *wanted)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (!wanted->part && wanted->format == FORMAT_RAW) {
+        struct td_blob *blob = NULL;
+        uint64_t base = 0;
+        bool opened = td_tensor_open(call->api->catalog, call->snapshot, checkpoint, wanted->ref, call->request->cancel,
+                                     &blob, &base, &err);
+        return set_body(call, opened, blob, base, wanted->nbytes, &err);
+    }
+    if (append_part(call, checkpoint, wanted, &err))
+        return true;
+    td_response_fail_error(call->response, &err);
+    return false;
+}
+
+/* Answers that the checkpoint does not have the tensor that the path names. */
+static void fail_absent(const struct td_call *call, const struct td_checkpoint *checkpoint)
+{
+    struct td_buffer absence;
+    td_buffer_init(&absence);
+    if (checkpoint->lacks != NULL)
+        td_partial_write_absence(call->snapshot, checkpoint, call->rest, &absence);
+    const char *text = absence.len > 0 ? td_buffer_terminate(&absence) : NULL;
+    if (text != NULL)
+        td_response_fail(call->response, 404, NULL, "%s", text);
+    else
+        td_response_fail(call->response, 404, NULL, "checkpoint \"%s\" of model \"%s\" has no tensor \"%.*s\"",
+                         checkpoint->id, call->model->id, (int)(call->rest.len > 400 ? 400 : call->rest.len),
+                         call->rest.p);
+    td_buffer_fini(&absence);
+}
+
+/* The tensor that the path names. False: an error was answered. */
+static bool find_tensor(const struct td_call *call, const struct td_checkpoint *checkpoint, struct wanted *wanted)
+{
+    struct td_response *response = call->response;
+    if (!td_checkpoint_find_number(checkpoint, call->rest, &wanted->number)) {
+        fail_absent(call, checkpoint);
+        return false;
+    }
+    wanted->ref = td_checkpoint_tensor(checkpoint, wanted->number);
+    const struct td_tensor *tensor = wanted->ref.tensor;
+    if (tensor->reason != NULL)
+        td_response_fail(response, 422, NULL, "the bytes of tensor \"%.400s\" cannot be served: %s", tensor->name,
+                         tensor->reason);
+    return tensor->reason == NULL;
+}
+
+/* X-Tensor-Dtype and X-Tensor-Shape, of what is sent. */
+static bool add_tensor_headers(const struct td_call *call, const struct wanted *wanted)
+{
+    struct td_tensor sent = {.rank = wanted->rank, .shape = wanted->shape};
+    struct td_buffer shape;
+    td_buffer_init(&shape);
+    td_manifest_write_shape(&shape, &sent);
+    const char *text = td_buffer_terminate(&shape);
+    if (text == NULL) {
+        td_buffer_fini(&shape);
+        return td_call_no_memory(call);
+    }
+    td_response_add_header(call->response, "X-Tensor-Dtype", "%s", wanted->ref.tensor->dtype->name);
+    if (shape.len <= SHAPE_HEADER_BYTES) /* dozens of dimensions: the manifest has them */
+        td_response_add_header(call->response, "X-Tensor-Shape", "%s", text);
+    td_buffer_fini(&shape);
+    return true;
+}
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t len)
+{
+    const uint8_t *p = bytes;
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ p[i]) * UINT64_C(1099511628211); /* FNV-1a */
+    return hash;
+}
+
+/* What of a tensor is sent, beyond the file's bytes at a place: another order of them, or a part, is another
+ * representation. */
+static uint64_t hash_of_wanted(const struct wanted *wanted)
+{
+    const struct td_tensor *tensor = wanted->ref.tensor;
+    const struct td_selection *part = &wanted->selection;
+    uint64_t hash = UINT64_C(14695981039346656037);
+    if (tensor->piece_count > 0)
+        hash = mix(hash, tensor->name, tensor->name_len);
+    if (tensor->coding != NULL)
+        hash = mix(hash, &tensor->coding->number, sizeof tensor->coding->number);
+    if (tensor->big_endian) {
+        hash = mix(hash, "big-endian", strlen("big-endian"));
+        hash = mix(hash, tensor->dtype->name, strlen(tensor->dtype->name));
+    }
+    if (tensor->strides != NULL) {
+        hash = mix(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
+        hash = mix(hash, tensor->strides, tensor->rank * sizeof *tensor->strides);
+    }
+    if (wanted->part || wanted->format != FORMAT_RAW) {
+        hash = mix(hash, tensor->name, tensor->name_len); /* a safetensors header has it */
+        hash = mix(hash, tensor->shape, tensor->rank * sizeof *tensor->shape);
+        hash = mix(hash, part->starts, tensor->rank * sizeof *part->starts);
+        hash = mix(hash, part->sizes, tensor->rank * sizeof *part->sizes);
+        hash = mix(hash, &part->dropped, sizeof part->dropped);
+        hash = mix(hash, tensor->dtype->name, strlen(tensor->dtype->name));
+        hash = mix(hash, formats[wanted->format], strlen(formats[wanted->format]));
+    }
+    return hash;
+}
+
+/* The file's tag and the place in it, or, of a tensor in several files, the checkpoint's, which covers all. */
+static void write_tensor_tag(const struct wanted *wanted, const char *tag, char *out, size_t capacity)
+{
+    const struct td_tensor *tensor = wanted->ref.tensor;
+    uint64_t hash = hash_of_wanted(wanted);
+    if (td_tensor_access(tensor) == TD_ACCESS_DIRECT && !wanted->part && wanted->format == FORMAT_RAW)
+        (void)snprintf(out, capacity, "%.32s-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes);
+    else if (tensor->piece_count > 0)
+        (void)snprintf(out, capacity, "%.32s-%" PRIx64, tag, hash);
+    else
+        (void)snprintf(out, capacity, "%.32s-%" PRIx64 "-%" PRIx64 "-%" PRIx64, tag, tensor->offset, tensor->nbytes,
+                       hash);
+}
+
+static void set_tensor_etag(struct td_response *response, const struct td_checkpoint *checkpoint,
+                            const struct wanted *wanted)
+{
+    const struct td_file *file = checkpoint->parts[wanted->ref.part]->file;
+    bool joined = wanted->ref.tensor->piece_count > 0;
+    char tag[TD_ETAG_BYTES];
+    write_tensor_tag(wanted, joined ? checkpoint->tag : td_file_tag(file), tag, sizeof tag);
+    td_response_set_etag(response, "%s", tag);
+    write_tensor_tag(wanted, joined ? checkpoint->former_tag : file->identity_tag, tag, sizeof tag);
+    td_response_set_former_etag(response, "%s", tag);
+}
+
+void td_handle_tensor(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", "partial", "slice", "shard", "format", NULL};
+    struct td_response *response = call->response;
+    struct wanted wanted = {.format = FORMAT_RAW};
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_text *format = td_uri_parameter(call->uri, "format");
+    const struct td_checkpoint *checkpoint = NULL;
+    if (!td_call_check_parameters(call, known) || (checkpoint = td_call_checkpoint_or_part(call)) == NULL ||
+        (format != NULL && (wanted.format = read_format(call, *format)) == FORMAT_COUNT) ||
+        !find_tensor(call, checkpoint, &wanted))
+        return;
+    if (!read_selection(call, &wanted, &err)) {
+        td_response_fail_error(response, &err);
+        return;
+    }
+    if (!set_tensor_bytes(call, checkpoint, &wanted) || !add_tensor_headers(call, &wanted))
+        return;
+    td_response_describe(response, octets);
+    set_tensor_etag(response, checkpoint, &wanted);
+}
+
+void td_handle_file(const struct td_call *call)
+{
+    static const char *const known[] = {NULL};
+    struct td_response *response = call->response;
+    struct td_error err = TD_ERROR_INIT;
+    if (!td_call_check_parameters(call, known))
+        return;
+    const struct td_entry *entry = td_model_find_file(call->snapshot, call->model, call->rest);
+    struct td_text folder = call->rest; /* with a '/' at its end or, as fsspec asks for it, without */
+    folder.len -= folder.p[folder.len - 1] == '/' ? 1 : 0;
+    if (entry == NULL && folder.len > 0 && td_html_folder(call, folder))
+        return;
+    if (entry == NULL) {
+        td_response_fail(response, 404, NULL, "model \"%s\" has no file \"%.*s\"", call->model->id,
+                         (int)(call->rest.len > 400 ? 400 : call->rest.len), call->rest.p);
+        return;
+    }
+    if (!td_file_answer(call->api->catalog, call->snapshot, entry, response, &err))
+        td_response_fail_error(response, &err);
+}
+
+void td_handle_files(const struct td_call *call)
+{
+    static const char *const known[] = {NULL};
+    if (td_call_check_parameters(call, known))
+        (void)td_html_folder(call, (struct td_text){.p = "", .len = 0});
+}
+
+/* ---- several tensors at once --------------------------------------------------------------------------- */
+
+/* What a POST to tensors:read asks for. */
+struct batch {
+    struct td_arena arena;
+    struct td_plan_items items;
+    bool has_items;
+    enum format format; /* FORMAT_COUNT: none was said */
+};
+
+static bool read_batch_format(struct td_json *json, struct batch *batch)
+{
+    char text[32];
+    size_t len;
+    if (batch->format != FORMAT_COUNT)
+        return td_json_fail(json, "\"format\" is there twice");
+    if (!td_json_expect(json, TD_JSON_STRING, "the format, a string,"))
+        return false;
+    if (json->value_len < sizeof text && td_json_string(json, text, sizeof text, &len))
+        for (enum format f = FORMAT_RAW; f < FORMAT_COUNT; f++)
+            if (f != FORMAT_NPY && strcmp(text, formats[f]) == 0)
+                batch->format = f;
+    return batch->format != FORMAT_COUNT || td_json_fail(json, "\"format\" is \"raw\" or \"safetensors\"");
+}
+
+/* {"tensors": [{"name", "slice"?, "as"?}...], "format"?} */
+static bool read_batch(const struct td_call *call, struct batch *batch, struct td_error *err)
+{
+    struct td_text body = call->request->body;
+    struct td_json json;
+    td_json_init(&json, td_text_n(body.p == NULL ? "" : body.p, body.len), 0, err);
+    if (!td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object with \"tensors\" and \"format\""))
+        return false;
+    for (;;) {
+        enum td_json_token token = td_json_next(&json);
+        bool ok = token == TD_JSON_KEY;
+        if (token == TD_JSON_OBJECT_END)
+            break;
+        if (ok && td_json_equals(&json, "tensors")) {
+            ok = (!batch->has_items || td_json_fail(&json, "\"tensors\" is there twice")) &&
+                 td_plan_items_read(&json, &batch->arena, &batch->items, err);
+            batch->has_items = true;
+        } else if (ok && td_json_equals(&json, "format")) {
+            ok = read_batch_format(&json, batch);
+        } else if (ok) {
+            ok = td_json_unknown_key(&json, "there are \"tensors\" and \"format\"");
+        }
+        if (!ok)
+            return false;
+    }
+    if (!td_json_expect(&json, TD_JSON_END, "nothing behind the object"))
+        return false;
+    if (batch->format == FORMAT_COUNT)
+        batch->format = FORMAT_RAW;
+    return batch->has_items || td_json_fail(&json, "\"tensors\" is missing");
+}
+
+/* Bare bytes have no names: there the same tensor may come twice. */
+static bool name_results(struct batch *batch, struct td_error *err)
+{
+    struct td_plan_item *items = td_arena_array(&batch->arena, batch->items.count, sizeof *items);
+    char name[24];
+    if (items == NULL)
+        return td_error_no_memory(err);
+    for (size_t i = 0; i < batch->items.count; i++) {
+        int len = snprintf(name, sizeof name, "%zu", i);
+        items[i] = batch->items.items[i];
+        items[i].as = td_arena_strndup(&batch->arena, td_text_n(name, (size_t)len));
+        if (items[i].as == NULL)
+            return td_error_no_memory(err);
+    }
+    batch->items.items = items;
+    return true;
+}
+
+static void answer_batch(const struct td_call *call, const struct td_checkpoint *checkpoint, struct batch *batch)
+{
+    static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
+    struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
+    struct td_budget *budget = &call->api->shards.live;
+    struct td_plan plan = {0};
+    struct td_rank_file *file = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    bool is_raw = batch->format == FORMAT_RAW;
+    bool ok = (!is_raw || name_results(batch, &err)) &&
+              td_plan_from_items(batch->items.items, batch->items.count, &tensors, budget, &plan, &err) &&
+              td_rank_file_create(&plan, &tensors, metadata, 1, !is_raw, budget, &file, &err) &&
+              td_rank_file_append(call->api->catalog, call->snapshot, checkpoint, file, call->request->cancel,
+                                  &call->response->body, &err);
+    size_t planned_bytes = ok ? plan.arena.used_bytes : TD_RANK_TRIM_BYTES; /* part of it may be freed already */
+    td_plan_fini(&plan);
+    td_rank_store_trim(planned_bytes);
+    td_rank_file_unref(file);
+    if (!ok) {
+        td_response_fail_error(call->response, &err);
+        return;
+    }
+    call->response->content_type = octets;
+    call->response->cache_control = "no-cache";
+}
+
+void td_handle_read(const struct td_call *call)
+{
+    static const char *const known[] = {"checkpoint", NULL};
+    struct batch batch = {.format = FORMAT_COUNT};
+    struct td_error err = TD_ERROR_INIT;
+    const struct td_checkpoint *checkpoint = NULL;
+    td_arena_init_budget(&batch.arena, 0, &call->api->shards.live); /* the body's length bounds it */
+    if (td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint(call)) != NULL) {
+        if (read_batch(call, &batch, &err))
+            answer_batch(call, checkpoint, &batch);
+        else
+            td_call_fail_json(call, &err);
+    }
+    td_arena_fini(&batch.arena);
+}

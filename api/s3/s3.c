@@ -1,0 +1,333 @@
+#include "api/s3/s3.h"
+
+#include "api/s3/s3_keys.h"
+#include "api/s3/s3_list.h"
+#include "http/conditional.h"
+#include "http/page_token.h"
+#include "http/range.h"
+#include "http/xml.h"
+#include "rank/file_answer.h"
+
+#include <string.h>
+
+enum { BUCKETS_MAX = 10000, SHOWN_BYTES = 400 };
+
+static int shown(struct td_text text)
+{
+    return (int)(text.len > SHOWN_BYTES ? SHOWN_BYTES : text.len);
+}
+
+/* ---- buckets ------------------------------------------------------------------------------------------- */
+
+static void write_bucket(const struct td_bucket *bucket, struct td_buffer *out)
+{
+    td_buffer_puts(out, "<Bucket>");
+    td_xml_element(out, "Name", (struct td_text){.p = bucket->name, .len = strlen(bucket->name)});
+    td_s3_date(out, "CreationDate", bucket->updated_ns);
+    td_buffer_puts(out, "</Bucket>");
+}
+
+/* False: an error was answered. *first is where the page begins. */
+static bool read_bucket_token(const struct td_call *call, struct td_text scope, size_t *first)
+{
+    const struct td_text *token = td_uri_parameter(call->uri, "continuation-token");
+    struct td_buffer last;
+    *first = 0;
+    if (token == NULL)
+        return true;
+    td_buffer_init(&last);
+    bool ok = td_page_token_read(*token, scope, &last);
+    if (ok)
+        *first = td_buckets_after(call->snapshot, td_buffer_text(&last));
+    else if (last.failed)
+        (void)td_call_no_memory(call);
+    else
+        td_response_fail(call->response, 400, NULL, "The continuation token provided is incorrect");
+    td_buffer_fini(&last);
+    return ok;
+}
+
+/* ListBuckets. */
+static void list_buckets(const struct td_call *call)
+{
+    const struct td_snapshot *snapshot = call->snapshot;
+    const struct td_text *prefix = td_uri_parameter(call->uri, "prefix");
+    struct td_text begin = prefix == NULL ? (struct td_text){.p = "", .len = 0} : *prefix;
+    struct td_buffer xml;
+    size_t i;
+    size_t most;
+    size_t count = 0;
+    const struct td_bucket *last = NULL;
+    if (!td_s3_count(call, "max-buckets", 1, BUCKETS_MAX, &most) || !read_bucket_token(call, begin, &i))
+        return;
+    td_buffer_init(&xml);
+    td_xml_begin(&xml);
+    td_buffer_puts(&xml, "<ListAllMyBucketsResult xmlns=\"" TD_S3_XMLNS "\"><Buckets>");
+    for (; i < snapshot->bucket_count && count < most; i++) {
+        const struct td_bucket *bucket = &snapshot->buckets[i];
+        if (strncmp(bucket->name, begin.p, begin.len) != 0)
+            continue;
+        write_bucket(bucket, &xml);
+        last = bucket;
+        count++;
+    }
+    td_buffer_puts(&xml, "</Buckets><Owner><ID>tensord</ID><DisplayName>tensord</DisplayName></Owner>");
+    if (i < snapshot->bucket_count && last != NULL) {
+        td_buffer_puts(&xml, "<ContinuationToken>");
+        td_page_token_write(&xml, begin, (struct td_text){.p = last->name, .len = strlen(last->name)});
+        td_buffer_puts(&xml, "</ContinuationToken>");
+    }
+    if (begin.len > 0)
+        td_xml_element(&xml, "Prefix", begin);
+    td_buffer_puts(&xml, "</ListAllMyBucketsResult>\n");
+    td_s3_set_xml(call, &xml);
+    td_buffer_fini(&xml);
+}
+
+/* GetBucketLocation and GetBucketVersioning: nothing in them is what a plain bucket of us-east-1 has. */
+static void answer_empty(const struct td_call *call, const char *name)
+{
+    struct td_buffer xml;
+    td_buffer_init(&xml);
+    td_xml_begin(&xml);
+    td_buffer_printf(&xml, "<%s xmlns=\"" TD_S3_XMLNS "\"/>\n", name);
+    td_s3_set_xml(call, &xml);
+    td_buffer_fini(&xml);
+}
+
+/* What a request can be about other than the bucket or the object itself. */
+struct subresource {
+    const char *name;
+    const char *document; /* of a bucket: the empty document that answers it; NULL: not served */
+};
+
+/* S3 tells them by the parameter's presence, whatever its value, and passes over parameters that it does not know.
+ * Source: Amazon S3 API Reference, the request lines of all operations (one of objects has no request line of its own:
+ * ListParts goes by uploadId). */
+static const struct subresource subresources[] = {
+    {"abac", NULL},
+    {"accelerate", NULL},
+    {"acl", NULL},
+    {"analytics", NULL},
+    {"annotation", NULL},
+    {"attributes", NULL},
+    {"cors", NULL},
+    {"delete", NULL},
+    {"encryption", NULL},
+    {"intelligent-tiering", NULL},
+    {"inventory", NULL},
+    {"legal-hold", NULL},
+    {"lifecycle", NULL},
+    {"location", "LocationConstraint"},
+    {"logging", NULL},
+    {"metadataAnnotationTable", NULL},
+    {"metadataConfiguration", NULL},
+    {"metadataInventoryTable", NULL},
+    {"metadataJournalTable", NULL},
+    {"metadataTable", NULL},
+    {"metrics", NULL},
+    {"notification", NULL},
+    {"object-lock", NULL},
+    {"ownershipControls", NULL},
+    {"policy", NULL},
+    {"policyStatus", NULL},
+    {"publicAccessBlock", NULL},
+    {"renameObject", NULL},
+    {"replication", NULL},
+    {"requestPayment", NULL},
+    {"restore", NULL},
+    {"retention", NULL},
+    {"select", NULL},
+    {"session", NULL},
+    {"tagging", NULL},
+    {"torrent", NULL},
+    {"uploadId", NULL},
+    {"uploads", NULL},
+    {"versioning", "VersioningConfiguration"},
+    {"versions", NULL},
+    {"website", NULL},
+};
+
+static const struct subresource *find_subresource(struct td_text name)
+{
+    for (size_t i = 0; i < sizeof subresources / sizeof *subresources; i++)
+        if (td_text_equals(name, subresources[i].name))
+            return &subresources[i];
+    return NULL;
+}
+
+/* What the query asks for, one that is not served before one that is; NULL: the bucket or the object itself. */
+static const struct subresource *asked_subresource(const struct td_call *call)
+{
+    const struct subresource *asked = NULL;
+    for (size_t i = 0; i < call->uri->parameter_count; i++) {
+        const struct subresource *other = find_subresource(call->uri->parameters[i].name);
+        if (other != NULL && (asked == NULL || other->document == NULL))
+            asked = other;
+    }
+    return asked;
+}
+
+static void fail_subresource(const struct td_call *call, const struct subresource *asked)
+{
+    td_response_fail(call->response, 501, NULL,
+                     "\"%s\" is not served here: there are buckets, their keys, location and versioning, and "
+                     "objects",
+                     asked->name);
+}
+
+static void answer_bucket(const struct td_call *call, const struct td_bucket *bucket)
+{
+    const struct subresource *asked = asked_subresource(call);
+    if (asked != NULL && asked->document == NULL) {
+        fail_subresource(call, asked);
+    } else if (td_text_equals(call->request->method, "HEAD")) {
+        call->response->content_type = TD_XML_TYPE;
+        td_response_add_header(call->response, "x-amz-bucket-region", "us-east-1");
+    } else if (asked != NULL) {
+        answer_empty(call, asked->document);
+    } else {
+        call->response->route = TD_ROUTE_S3_LIST;
+        td_s3_list(call, bucket);
+    }
+}
+
+/* ---- objects ------------------------------------------------------------------------------------------- */
+
+/* What ends the message of a 404: whoever asks here for what the other port has took one for the other. */
+static const char *port_hint(const struct td_call *call)
+{
+    return td_api_has_path(call->uri->raw_path)
+               ? "; this is the port for clients of S3, and such paths are answered on the other one (--listen)"
+               : "";
+}
+
+/* There is one version of an object, and it has one part. False: an error was answered. */
+static bool check_object_query(const struct td_call *call)
+{
+    const struct td_text *version = td_uri_parameter(call->uri, "versionId");
+    const struct td_text *part = td_uri_parameter(call->uri, "partNumber");
+    const struct subresource *asked = asked_subresource(call);
+    if (asked != NULL)
+        fail_subresource(call, asked);
+    else if (version != NULL && version->len > 0 && !td_text_equals(*version, "null"))
+        td_response_fail(call->response, 400, NULL, "Invalid version id specified: objects have no versions");
+    else if (part != NULL && !td_text_equals(*part, "1"))
+        td_response_fail_as(call->response, 416, "InvalidPartNumber",
+                            "The requested partnumber is not satisfiable: objects have one part");
+    else
+        return true;
+    return false;
+}
+
+/* Of a model for an engine; false when there is none, or an error was answered. */
+static bool answer_made(const struct td_call *call, const struct td_bucket *bucket, struct td_text key,
+                        struct td_error *err)
+{
+    struct td_s3_shards shards;
+    struct td_repo_item item;
+    struct td_arena arena;
+    td_arena_init(&arena, 0);
+    bool ok = td_s3_rank_files_find(call->snapshot, bucket, key, &arena, &shards, err) && key.len > shards.base.len &&
+              td_repo_view_find(&shards.view, td_text_n(key.p + shards.base.len, key.len - shards.base.len), &arena,
+                                &item, err) &&
+              td_repo_item_answer(&call->api->shards, &shards.view, &item, call->response, err);
+    td_arena_fini(&arena);
+    return ok;
+}
+
+static void answer_object(const struct td_call *call, const struct td_bucket *bucket, struct td_text key)
+{
+    struct td_error err = TD_ERROR_INIT;
+    if (!check_object_query(call))
+        return;
+    const struct td_entry *entry = td_bucket_find_entry(call->snapshot, bucket, key);
+    bool ok = entry != NULL ? td_file_answer(call->api->catalog, call->snapshot, entry, call->response, &err)
+                            : answer_made(call, bucket, key, &err);
+    if (ok)
+        return;
+    if (err.code != TD_OK && err.code != TD_NOT_FOUND) {
+        td_response_fail_error(call->response, &err);
+        return;
+    }
+    char advice[TD_S3_ADVICE_BYTES];
+    td_s3_rank_files_advise(call->snapshot, bucket, key, advice, sizeof advice);
+    td_response_fail(call->response, 404, NULL, "bucket \"%s\" has no key \"%.*s\"%s%s", bucket->name, shown(key),
+                     key.p, advice, port_hint(call));
+}
+
+/* ---- routing ------------------------------------------------------------------------------------------- */
+
+/* The list of buckets; but not for who asks for something in a bucket whose name is in the host's. */
+static void answer_root(const struct td_call *call)
+{
+    if (td_uri_parameter(call->uri, "list-type") == NULL && asked_subresource(call) == NULL)
+        list_buckets(call);
+    else
+        td_response_fail(call->response, 400, NULL,
+                         "no bucket: it is read from the path (/bucket/key, \"path style\"), not from the host's name");
+}
+
+/* path is after the first '/'. */
+static void route(const struct td_call *call, struct td_text path)
+{
+    const char *slash = path.len == 0 ? NULL : memchr(path.p, '/', path.len);
+    size_t name_len = slash == NULL ? path.len : (size_t)(slash - path.p);
+    struct td_text key = {.p = path.p + path.len, .len = 0};
+    if (slash != NULL)
+        key = (struct td_text){.p = slash + 1, .len = path.len - name_len - 1};
+    call->response->route = key.len > 0 ? TD_ROUTE_S3_OBJECT : TD_ROUTE_S3_BUCKET;
+    if (path.len == 0) {
+        answer_root(call);
+        return;
+    }
+    const struct td_bucket *bucket = td_bucket_find(call->snapshot, td_text_n(path.p, name_len));
+    if (bucket == NULL)
+        td_response_fail_as(call->response, 404, "NoSuchBucket",
+                            "The specified bucket \"%.*s\" does not exist; GET / lists them%s",
+                            shown((struct td_text){.p = path.p, .len = name_len}), path.p, port_hint(call));
+    else if (key.len > 0)
+        answer_object(call, bucket, key);
+    else
+        answer_bucket(call, bucket);
+}
+
+/* RFC 9110 section 9: what is not GET or HEAD would write, or is unknown. */
+static bool is_read(const struct td_call *call)
+{
+    struct td_text method = call->request->method;
+    if (td_text_equals(method, "GET") || td_text_equals(method, "HEAD"))
+        return true;
+    td_response_fail(call->response, 405, NULL,
+                     "The specified method is not allowed against this resource: all is read-only");
+    td_response_add_header(call->response, "Allow", "GET, HEAD");
+    return false;
+}
+
+/* A part of an object is answered as a range of it, as S3 does: its only part is the whole. */
+static void finish(struct td_call *call)
+{
+    static const struct td_text name = {.p = "Range", .len = 5};
+    static const struct td_text all = {.p = "bytes=0-", .len = 8};
+    const struct td_header range = {.name = name, .value = all};
+    const struct td_request part = {.method = call->request->method, .headers = &range, .header_count = 1};
+    bool head = td_text_equals(call->request->method, "HEAD");
+    size_t at = 0;
+    bool is_part = call->response->route == TD_ROUTE_S3_OBJECT && !head &&
+                   td_uri_parameter(call->uri, "partNumber") != NULL &&
+                   td_request_next_header(call->request, "Range", &at) == NULL;
+    if (is_part && td_conditional_apply(call->request, call->response))
+        td_range_apply(&part, call->response);
+    td_call_finish(call, head);
+}
+
+void td_s3_handle(struct td_call *call)
+{
+    struct td_text path = call->uri->path;
+    if (!is_read(call))
+        return;
+    if (!td_call_take_snapshot(call))
+        return;
+    route(call, (struct td_text){.p = path.p + 1, .len = path.len - 1});
+    finish(call);
+}

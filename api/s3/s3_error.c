@@ -1,0 +1,49 @@
+#include "api/s3/s3_error.h"
+
+#include "core/utf8.h"
+#include "http/xml.h"
+
+#include <string.h>
+
+/* Clients retry a 503 and never a 4xx. GitLfsPointer is a code of our own: S3's codes for 409 make clients retry, or
+ * print a wrong reason (rclone: "Object in GLACIER, restore first"). */
+const char *td_s3_code_of(int *status)
+{
+    static const struct {
+        int status, answered;
+        const char *code;
+    } codes[] = {
+        {400, 400, "InvalidArgument"},    {403, 403, "AccessDenied"},       {404, 404, "NoSuchKey"},
+        {405, 405, "MethodNotAllowed"},   {409, 409, "GitLfsPointer"},      {411, 411, "MissingContentLength"},
+        {412, 412, "PreconditionFailed"}, {413, 400, "EntityTooLarge"},     {416, 416, "InvalidRange"},
+        {422, 400, "InvalidArgument"},    {429, 503, "SlowDown"},           {431, 400, "RequestHeaderSectionTooLarge"},
+        {501, 501, "NotImplemented"},     {503, 503, "ServiceUnavailable"},
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        if (codes[i].status != *status)
+            continue;
+        *status = codes[i].answered;
+        return codes[i].code;
+    }
+    *status = 500;
+    return "InternalError";
+}
+
+static void element(struct td_buffer *out, const char *name, const char *text)
+{
+    td_xml_element(out, name, (struct td_text){.p = text, .len = strlen(text)});
+}
+
+void td_s3_write_error(struct td_buffer *out, const char *code, const char *message, struct td_text resource,
+                       const char *request_id)
+{
+    char shown[2048];
+    td_xml_begin(out);
+    td_buffer_puts(out, "<Error>");
+    element(out, "Code", code);
+    element(out, "Message", message);
+    td_utf8_escape(resource, shown, sizeof shown);
+    element(out, "Resource", shown);
+    element(out, "RequestId", request_id);
+    td_buffer_puts(out, "</Error>\n");
+}

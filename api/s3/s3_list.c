@@ -1,0 +1,340 @@
+#include "api/s3/s3_list.h"
+
+#include "api/s3/s3_keys.h"
+#include "core/clock.h"
+#include "core/digits.h"
+#include "http/page_token.h"
+#include "http/xml.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Files that have to be planned before their length is known take their time: then the page ends. */
+#define PAGE_NS UINT64_C(2000000000)
+
+/* Nor does an item begin behind so many bytes of XML. */
+enum { PAGE_BYTES = 1024 * 1024 };
+
+/* What is asked for. Texts are the query's. */
+struct listing {
+    bool is_v2, encode;
+    struct td_text prefix, delimiter, token, start_after; /* of V1 the marker is start_after */
+    size_t max_keys;
+    struct td_buffer scope; /* what a token belongs to */
+    struct td_buffer after; /* the last key or common prefix of the page before */
+};
+
+struct page {
+    const struct td_call *call;
+    const struct listing *listing;
+    struct td_arena arena;
+    struct td_s3_keys keys;
+    struct td_repo_stats stats; /* of the keys */
+    struct td_buffer key, last; /* the present one, the last one that was written */
+    struct td_buffer contents, prefixes;
+    size_t count;
+    bool is_truncated;
+    struct td_error err;
+};
+
+/* ---- the query ----------------------------------------------------------------------------------------- */
+
+static struct td_text text_of(const struct td_call *call, const char *name)
+{
+    const struct td_text *value = td_uri_parameter(call->uri, name);
+    return value == NULL ? (struct td_text){.p = "", .len = 0} : *value;
+}
+
+bool td_s3_count(const struct td_call *call, const char *name, size_t least, size_t most, size_t *out)
+{
+    const struct td_text *value = td_uri_parameter(call->uri, name);
+    uint64_t number = 0;
+    *out = most;
+    if (value == NULL)
+        return true;
+    if (!td_number_read(*value, INT32_MAX, &number) || number < least) {
+        td_response_fail(call->response, 400, NULL, "%s must be a number from %zu to %d", name, least, INT32_MAX);
+        return false;
+    }
+    *out = number < most ? (size_t)number : most;
+    return true;
+}
+
+/* A token is good for the same bucket, prefix and delimiter. */
+static bool read_token(const struct td_call *call, struct listing *listing)
+{
+    if (listing->scope.failed)
+        return td_call_no_memory(call);
+    struct td_text scope = {.p = listing->scope.data, .len = listing->scope.len};
+    if (td_page_token_read(listing->token, scope, &listing->after))
+        return true;
+    if (listing->after.failed)
+        return td_call_no_memory(call);
+    td_response_fail(call->response, 400, NULL,
+                     "The continuation token provided is incorrect: it is of another listing");
+    return false;
+}
+
+/* False: an error was answered. */
+static bool read_listing(const struct td_call *call, const struct td_bucket *bucket, struct listing *listing)
+{
+    const struct td_text *type = td_uri_parameter(call->uri, "list-type");
+    const struct td_text *encoding = td_uri_parameter(call->uri, "encoding-type");
+    const struct td_text *token = td_uri_parameter(call->uri, "continuation-token");
+    listing->is_v2 = type != NULL;
+    listing->encode = encoding != NULL;
+    listing->prefix = text_of(call, "prefix");
+    listing->delimiter = text_of(call, "delimiter");
+    listing->start_after = text_of(call, listing->is_v2 ? "start-after" : "marker");
+    td_buffer_printf(&listing->scope, "%s/", bucket->name);
+    td_buffer_append(&listing->scope, listing->prefix.p, listing->prefix.len);
+    td_buffer_append(&listing->scope, "", 1);
+    td_buffer_append(&listing->scope, listing->delimiter.p, listing->delimiter.len);
+    if (type != NULL && !td_text_equals(*type, "2")) {
+        td_response_fail(call->response, 400, NULL, "Invalid List Type: there is list-type=2");
+        return false;
+    }
+    if (encoding != NULL && !td_text_equals(*encoding, "url")) {
+        td_response_fail(call->response, 400, NULL, "Invalid Encoding Method: there is encoding-type=url");
+        return false;
+    }
+    if (!td_s3_count(call, "max-keys", 0, TD_S3_PAGE_KEYS, &listing->max_keys))
+        return false;
+    if (listing->is_v2 && token != NULL) {
+        listing->token = *token;
+        return read_token(call, listing);
+    }
+    td_buffer_append(&listing->after, listing->start_after.p, listing->start_after.len);
+    return !(listing->scope.failed || listing->after.failed) || td_call_no_memory(call);
+}
+
+/* ---- the page ------------------------------------------------------------------------------------------ */
+
+/* How much of the key is its common prefix, which ends with the first delimiter after the prefix; 0: it has none. */
+static size_t common_prefix(const struct listing *listing, const struct td_buffer *key)
+{
+    if (listing->delimiter.len == 0 || !td_text_begins(td_buffer_text(key), listing->prefix) ||
+        key->len == listing->prefix.len)
+        return 0;
+    const char *from = key->data + listing->prefix.len;
+    const char *at = memmem(from, key->len - listing->prefix.len, listing->delimiter.p, listing->delimiter.len);
+    return at == NULL ? 0 : (size_t)(at - key->data) + listing->delimiter.len;
+}
+
+/* Goes to the first key behind all that begin with text[0..len), which is not empty: no key has a byte 0xFF. */
+static bool skip_prefix(struct page *page, const struct td_buffer *text, size_t len)
+{
+    struct td_buffer behind;
+    td_buffer_init(&behind);
+    td_buffer_append(&behind, text->data, len);
+    td_buffer_putc(&behind, (char)0xFF);
+    if (!behind.failed)
+        td_s3_keys_seek(&page->keys, td_buffer_text(&behind));
+    bool ok = !behind.failed;
+    td_buffer_fini(&behind);
+    return ok || td_error_no_memory(&page->err);
+}
+
+/* Goes to where the page begins. */
+static bool seek_start(struct page *page)
+{
+    const struct listing *listing = page->listing;
+    const struct td_buffer *after = &listing->after;
+    size_t common = common_prefix(listing, after);
+    struct td_repo_item item;
+    if (common > 0)
+        return skip_prefix(page, after, common);
+    td_s3_keys_seek(&page->keys, listing->prefix);
+    if (after->len == 0 || td_text_compare(td_buffer_text(after), listing->prefix) < 0)
+        return true;
+    td_s3_keys_seek(&page->keys, td_buffer_text(after));
+    if (td_s3_keys_get(&page->keys, &page->arena, &page->key, &item, &page->err) && page->key.len == after->len &&
+        td_text_begins(td_buffer_text(&page->key), td_buffer_text(after)))
+        td_s3_keys_next(&page->keys);
+    return page->err.code == TD_OK;
+}
+
+static void write_text(const struct page *page, struct td_buffer *out, const char *name, struct td_text text)
+{
+    struct td_buffer encoded;
+    if (!page->listing->encode) {
+        td_xml_element(out, name, text);
+        return;
+    }
+    td_buffer_init(&encoded);
+    td_uri_encode(&encoded, text, true);
+    out->failed = out->failed || encoded.failed;
+    td_xml_element(out, name, (struct td_text){.p = encoded.data, .len = encoded.len});
+    td_buffer_fini(&encoded);
+}
+
+void td_s3_date(struct td_buffer *out, const char *name, int64_t ns)
+{
+    char date[40];
+    (void)td_wall_rfc3339(td_wall_of_ns(ns), date, sizeof date);
+    td_buffer_printf(out, "<%s>%s</%s>", name, date, name);
+}
+
+static bool write_object(struct page *page, const struct td_repo_item *item)
+{
+    struct td_buffer *out = &page->contents;
+    struct td_repo_stat stat;
+    if (!td_repo_stats_get(&page->stats, item, &stat, &page->err))
+        return false;
+    td_buffer_puts(out, "<Contents>");
+    write_text(page, out, "Key", (struct td_text){.p = page->key.data, .len = page->key.len});
+    td_s3_date(out, "LastModified", stat.updated_ns);
+    td_buffer_printf(out,
+                     "<ETag>&quot;%s" TD_S3_ETAG_END "&quot;</ETag><Size>%" PRIu64
+                     "</Size><StorageClass>STANDARD</StorageClass></Contents>",
+                     stat.tag, stat.size_bytes);
+    return true;
+}
+
+static void write_prefix(struct page *page, size_t len)
+{
+    td_buffer_puts(&page->prefixes, "<CommonPrefixes>");
+    write_text(page, &page->prefixes, "Prefix", (struct td_text){.p = page->key.data, .len = len});
+    td_buffer_puts(&page->prefixes, "</CommonPrefixes>");
+}
+
+/* The key that the page is at, or all that have its common prefix. */
+static bool write_item(struct page *page, const struct td_repo_item *item)
+{
+    size_t common = common_prefix(page->listing, &page->key);
+    bool ok;
+    if (common > 0) {
+        write_prefix(page, common);
+        ok = skip_prefix(page, &page->key, common);
+    } else {
+        ok = write_object(page, item);
+        td_s3_keys_next(&page->keys);
+    }
+    td_buffer_clear(&page->last);
+    td_buffer_append(&page->last, page->key.data, common > 0 ? common : page->key.len);
+    page->count++;
+    if (page->contents.failed || page->prefixes.failed || page->last.failed)
+        return td_error_no_memory(&page->err);
+    return ok;
+}
+
+static bool fill_page(struct page *page)
+{
+    struct td_repo_item item;
+    uint64_t until_ns = td_clock_ns() + PAGE_NS;
+    if (page->listing->max_keys == 0)
+        return true;
+    if (!seek_start(page))
+        return false;
+    while (td_s3_keys_get(&page->keys, &page->arena, &page->key, &item, &page->err) &&
+           td_text_begins(td_buffer_text(&page->key), page->listing->prefix)) {
+        bool is_long = page->contents.len + page->prefixes.len > PAGE_BYTES;
+        bool is_late = item.model != NULL && td_clock_ns() > until_ns;
+        page->is_truncated = page->count == page->listing->max_keys || (page->count > 0 && (is_long || is_late));
+        if (page->is_truncated)
+            return true;
+        if (!write_item(page, &item))
+            return false;
+    }
+    return page->err.code == TD_OK;
+}
+
+/* ---- the document -------------------------------------------------------------------------------------- */
+
+static void write_where(const struct page *page, struct td_buffer *out)
+{
+    const struct listing *listing = page->listing;
+    struct td_text last = {.p = page->last.data, .len = page->last.len};
+    if (listing->is_v2) {
+        td_buffer_printf(out, "<KeyCount>%zu</KeyCount>", page->count);
+        if (td_uri_parameter(page->call->uri, "continuation-token") != NULL)
+            td_xml_element(out, "ContinuationToken", listing->token);
+        if (listing->start_after.len > 0)
+            write_text(page, out, "StartAfter", listing->start_after);
+        if (page->is_truncated) {
+            struct td_text scope = {.p = listing->scope.data, .len = listing->scope.len};
+            td_buffer_puts(out, "<NextContinuationToken>");
+            td_page_token_write(out, scope, last);
+            td_buffer_puts(out, "</NextContinuationToken>");
+        }
+        return;
+    }
+    write_text(page, out, "Marker", listing->start_after);
+    if (page->is_truncated && listing->delimiter.len > 0)
+        write_text(page, out, "NextMarker", last);
+}
+
+static void write_page(const struct page *page, const struct td_bucket *bucket, struct td_buffer *out)
+{
+    const struct listing *listing = page->listing;
+    td_xml_begin(out);
+    td_buffer_puts(out, "<ListBucketResult xmlns=\"" TD_S3_XMLNS "\">");
+    td_xml_element(out, "Name", (struct td_text){.p = bucket->name, .len = strlen(bucket->name)});
+    write_text(page, out, "Prefix", listing->prefix);
+    write_where(page, out);
+    td_buffer_printf(out, "<MaxKeys>%zu</MaxKeys>", listing->max_keys);
+    if (listing->delimiter.len > 0)
+        write_text(page, out, "Delimiter", listing->delimiter);
+    if (listing->encode)
+        td_buffer_puts(out, "<EncodingType>url</EncodingType>");
+    td_buffer_printf(out, "<IsTruncated>%s</IsTruncated>", page->is_truncated ? "true" : "false");
+    td_buffer_append(out, page->contents.data, page->contents.len);
+    td_buffer_append(out, page->prefixes.data, page->prefixes.len);
+    td_buffer_puts(out, "</ListBucketResult>\n");
+}
+
+void td_s3_set_xml(const struct td_call *call, struct td_buffer *xml)
+{
+    struct td_error err = TD_ERROR_INIT;
+    size_t len;
+    char *data = td_buffer_release(xml, &len);
+    if (data == NULL) {
+        (void)td_call_no_memory(call);
+        return;
+    }
+    if (!td_body_append_heap(&call->response->body, data, len, &err)) {
+        td_response_fail_error(call->response, &err);
+        return;
+    }
+    call->response->content_type = TD_XML_TYPE;
+    call->response->cache_control = "no-cache";
+}
+
+static void answer(const struct td_call *call, const struct td_bucket *bucket, const struct listing *listing)
+{
+    struct page page = {.call = call, .listing = listing};
+    struct td_buffer xml;
+    td_error_init(&page.err);
+    td_arena_init(&page.arena, 0);
+    td_repo_stats_init(&page.stats, &call->api->shards, &page.keys.shards.view);
+    td_buffer_init(&page.key);
+    td_buffer_init(&page.last);
+    td_buffer_init(&page.contents);
+    td_buffer_init(&page.prefixes);
+    td_buffer_init(&xml);
+    if (td_s3_keys_open(&page.keys, call->snapshot, bucket, listing->prefix, &page.arena, &page.err) &&
+        fill_page(&page)) {
+        write_page(&page, bucket, &xml);
+        td_s3_set_xml(call, &xml);
+    } else {
+        td_response_fail_error(call->response, &page.err);
+    }
+    td_buffer_fini(&xml);
+    td_buffer_fini(&page.prefixes);
+    td_buffer_fini(&page.contents);
+    td_buffer_fini(&page.last);
+    td_buffer_fini(&page.key);
+    td_repo_stats_fini(&page.stats);
+    td_arena_fini(&page.arena);
+}
+
+void td_s3_list(const struct td_call *call, const struct td_bucket *bucket)
+{
+    struct listing listing = {0};
+    td_buffer_init(&listing.scope);
+    td_buffer_init(&listing.after);
+    if (read_listing(call, bucket, &listing))
+        answer(call, bucket, &listing);
+    td_buffer_fini(&listing.after);
+    td_buffer_fini(&listing.scope);
+}

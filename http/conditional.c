@@ -1,0 +1,147 @@
+#include "http/conditional.h"
+
+#include "core/clock.h"
+
+#include <string.h>
+
+/* Members of an entity-tag list: W/ "opaque", parted by commas. */
+struct tag_list {
+    const char *p, *end;
+};
+
+struct entity_tag {
+    bool weak;
+    struct td_text opaque; /* with its quotes */
+};
+
+/* RFC 9110 section 8.8.3: etagc = %x21 / %x23-7E / obs-text */
+static bool is_etagc(unsigned char c)
+{
+    return c == 0x21 || (c >= 0x23 && c <= 0x7E) || c >= 0x80;
+}
+
+/* The next member; false at the end and at the first malformed one. */
+static bool next_tag(struct tag_list *list, struct entity_tag *tag)
+{
+    while (list->p < list->end && (*list->p == ' ' || *list->p == '\t' || *list->p == ','))
+        list->p++;
+    tag->weak = list->end - list->p >= 2 && list->p[0] == 'W' && list->p[1] == '/';
+    if (tag->weak)
+        list->p += 2;
+    if (list->p == list->end || *list->p != '"')
+        return false;
+    const char *start = list->p++;
+    while (list->p < list->end && is_etagc((unsigned char)*list->p))
+        list->p++;
+    if (list->p == list->end || *list->p != '"')
+        return false;
+    list->p++;
+    tag->opaque = (struct td_text){.p = start, .len = (size_t)(list->p - start)};
+    return true;
+}
+
+/* Whether any line of the field lists this tag. Ours are strong, so a weak one in the list matches by weak comparison
+ * only. */
+static bool lists_tag(const struct td_request *request, const char *field, const char *etag, bool strong)
+{
+    size_t at = 0;
+    const struct td_header *header;
+    while ((header = td_request_next_header(request, field, &at)) != NULL) {
+        struct tag_list list = {.p = header->value.p, .end = header->value.p + header->value.len};
+        struct entity_tag tag;
+        while (next_tag(&list, &tag))
+            if (etag[0] != '\0' && !(strong && tag.weak) && td_text_equals(tag.opaque, etag))
+                return true;
+    }
+    return false;
+}
+
+/* Whether any line of the field names the current representation. */
+static bool any_tag_matches(const struct td_request *request, const char *field, const char *etag, bool strong)
+{
+    size_t at = 0;
+    const struct td_header *header;
+    while ((header = td_request_next_header(request, field, &at)) != NULL)
+        if (td_text_equals(header->value, "*"))
+            return true;
+    return lists_tag(request, field, etag, strong);
+}
+
+static bool has_field(const struct td_request *request, const char *field)
+{
+    size_t at = 0;
+    return td_request_next_header(request, field, &at) != NULL;
+}
+
+/* The field as a date; false when it is absent, malformed, or the representation has none to compare with. */
+static bool date_field(const struct td_request *request, const struct td_response *response, const char *field,
+                       int64_t *seconds)
+{
+    const struct td_header *header = td_request_single_header(request, field);
+    return header != NULL && response->last_modified_s >= 0 && td_http_date_parse(header->value, seconds);
+}
+
+/* A client that knows these bytes by the name that they had before goes on with it. */
+static void take_former_tag(const struct td_request *request, struct td_response *response)
+{
+    const struct td_header *range = td_request_single_header(request, "If-Range");
+    const char *former = response->former_etag;
+    if (former[0] != '\0' &&
+        (lists_tag(request, "If-Match", former, true) || lists_tag(request, "If-None-Match", former, false) ||
+         (range != NULL && td_text_equals(range->value, former))))
+        memcpy(response->etag, former, sizeof response->etag);
+}
+
+static void not_modified(struct td_response *response)
+{
+    response->announced_bytes = response->body.total_bytes;
+    td_body_fini(&response->body);
+    td_body_init(&response->body);
+    response->status = 304;
+    response->content_type = NULL;
+}
+
+bool td_conditional_apply(const struct td_request *request, struct td_response *response)
+{
+    int64_t seconds;
+    if (response->status != 200)
+        return true;
+    take_former_tag(request, response);
+    if (has_field(request, "If-Match")) {
+        if (!any_tag_matches(request, "If-Match", response->etag, true)) {
+            char current[TD_ETAG_BYTES]; /* the failure drops the response's own */
+            memcpy(current, response->etag, sizeof current);
+            td_response_fail(response, 412, NULL, "If-Match does not name the current version, %s", current);
+            return false;
+        }
+    } else if (date_field(request, response, "If-Unmodified-Since", &seconds) && response->last_modified_s > seconds) {
+        td_response_fail(response, 412, NULL, "it was modified after the date in If-Unmodified-Since");
+        return false;
+    }
+    if (has_field(request, "If-None-Match")) {
+        if (any_tag_matches(request, "If-None-Match", response->etag, false)) {
+            not_modified(response);
+            return false;
+        }
+    } else if (date_field(request, response, "If-Modified-Since", &seconds) && response->last_modified_s <= seconds) {
+        not_modified(response);
+        return false;
+    }
+    return true;
+}
+
+bool td_conditional_range_allowed(const struct td_request *request, const struct td_response *response)
+{
+    if (!has_field(request, "If-Range"))
+        return true;
+    const struct td_header *header = td_request_single_header(request, "If-Range");
+    if (header == NULL)
+        return false;
+    if (td_text_equals(header->value, response->etag))
+        return response->etag[0] != '\0';
+    /* A date is a strong validator only when it is old enough that a second change within its second would
+     * have moved it (RFC 9110 section 8.8.2.2). */
+    int64_t seconds;
+    return date_field(request, response, "If-Range", &seconds) && seconds == response->last_modified_s &&
+           td_wall_now().seconds - seconds >= 2;
+}

@@ -1,0 +1,56 @@
+/* Counters and gauges, and their Prometheus text. No model, path or client is ever a label, so the number of
+ * series does not grow with what is served. */
+#ifndef TD_HTTP_METRICS_H
+#define TD_HTTP_METRICS_H
+
+#include "catalog/catalog.h"
+#include "core/buffer.h"
+#include "http/response.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Why a transfer ended before its last byte, or a connection before its answer. */
+enum td_cut {
+    TD_CUT_NONE,
+    TD_CUT_CLIENT,   /* the client went away */
+    TD_CUT_CHANGED,  /* the file changed or shrank under the transfer */
+    TD_CUT_DAMAGED,  /* what had to be unpacked for it is damaged */
+    TD_CUT_BUSY,     /* no memory, or no turn, to unpack in time what it needs */
+    TD_CUT_STALLED,  /* no progress for the send timeout */
+    TD_CUT_SLOW,     /* below the minimum rate */
+    TD_CUT_DEADLINE, /* a request's header or body was not complete in time */
+    TD_CUT_IDLE,     /* no byte of a request came in time */
+    TD_CUT_SHUTDOWN, /* drain timeout */
+    TD_CUT_COUNT
+};
+
+const char *td_cut_name(enum td_cut cut);
+
+enum { TD_STATUS_SLOTS = 21, TD_LATENCY_BUCKETS = 12 };
+
+struct td_metrics {
+    _Atomic uint64_t requests[TD_ROUTE_COUNT][TD_STATUS_SLOTS];
+    _Atomic uint64_t sent_bytes; /* body bytes handed to the kernel */
+    _Atomic uint64_t latency[TD_LATENCY_BUCKETS + 1];
+    _Atomic uint64_t latency_sum_ns;
+    _Atomic uint64_t cuts[TD_CUT_COUNT];
+    _Atomic int64_t in_flight;
+    _Atomic int64_t connections;
+    _Atomic uint64_t accepted;
+    _Atomic uint64_t refused_total, refused_address, refused_threads; /* connections over the limits */
+    _Atomic uint64_t malformed;
+    _Atomic uint64_t access_log_dropped;
+};
+
+/* One answered request: latency from first handling to last byte. */
+void td_metrics_request(struct td_metrics *metrics, enum td_route route, int status, uint64_t sent_bytes,
+                        uint64_t took_ns);
+void td_metrics_cut(struct td_metrics *metrics, enum td_cut cut);
+
+/* Appends the exposition text (version 0.0.4). shard_bytes: what rank files and slices take now; list_bytes:
+ * what lists and descriptions that are being sent take. */
+void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status, uint64_t shard_bytes,
+                      uint64_t list_bytes, bool draining, struct td_buffer *out);
+
+#endif

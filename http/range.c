@@ -1,0 +1,246 @@
+#include "http/range.h"
+
+#include "core/buffer.h"
+#include "core/digits.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+
+/* A cursor over the field value. */
+struct scanner {
+    const char *p, *end;
+};
+
+static void skip_blanks(struct scanner *s)
+{
+    while (s->p < s->end && (*s->p == ' ' || *s->p == '\t'))
+        s->p++;
+}
+
+/* 1*DIGIT, clamped to 2^64-1: a longer number is just as far past the end. */
+static bool take_number(struct scanner *s, uint64_t *out)
+{
+    struct td_text rest = td_text_n(s->p, (size_t)(s->end - s->p));
+    size_t digits = td_digits_take(&rest, out, NULL);
+    s->p = rest.p;
+    return digits > 0;
+}
+
+/* Whether a is a lesser number than b; both are digits, of any length. */
+static bool is_less(struct td_text a, struct td_text b)
+{
+    for (; a.len > 0 && *a.p == '0'; a.len--)
+        a.p++;
+    for (; b.len > 0 && *b.p == '0'; b.len--)
+        b.p++;
+    return a.len != b.len ? a.len < b.len : memcmp(a.p, b.p, a.len) < 0;
+}
+
+/* One range-spec. False: malformed, which spoils the whole field. len 0: well-formed but unsatisfiable. */
+static bool take_range(struct scanner *s, uint64_t size, struct td_byte_range *range)
+{
+    uint64_t first;
+    uint64_t last = UINT64_MAX;
+    range->off = 0;
+    range->len = 0;
+    if (s->p < s->end && *s->p == '-') { /* suffix-range */
+        s->p++;
+        if (!take_number(s, &last))
+            return false;
+        range->len = last < size ? last : size;
+        range->off = size - range->len;
+        return true;
+    }
+    const char *start = s->p;
+    if (!take_number(s, &first) || s->p == s->end || *s->p != '-')
+        return false;
+    struct td_text first_text = {.p = start, .len = (size_t)(s->p - start)};
+    start = ++s->p;
+    if (take_number(s, &last)) {
+        struct td_text last_text = {.p = start, .len = (size_t)(s->p - start)};
+        if (is_less(last_text, first_text))
+            return false; /* RFC 9110 section 14.1.1: invalid */
+    } else {
+        last = UINT64_MAX;
+    }
+    if (first >= size)
+        return true;
+    range->off = first;
+    range->len = (last < size ? last + 1 : size) - first;
+    return true;
+}
+
+static int compare_off(const void *a, const void *b)
+{
+    uint64_t x = ((const struct td_byte_range *)a)->off;
+    uint64_t y = ((const struct td_byte_range *)b)->off;
+    return (x > y) - (x < y);
+}
+
+/* More than two ranges that overlap others (RFC 9110 section 14.2 lets a server refuse them). */
+static bool is_overlapping(const struct td_byte_range *ranges, size_t count)
+{
+    struct td_byte_range sorted[TD_MAX_RANGES];
+    memcpy(sorted, ranges, count * sizeof *ranges);
+    qsort(sorted, count, sizeof *sorted, compare_off);
+    size_t overlaps = 0;
+    uint64_t end = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0 && sorted[i].off < end)
+            overlaps++;
+        if (sorted[i].off + sorted[i].len > end)
+            end = sorted[i].off + sorted[i].len;
+    }
+    return overlaps > 2;
+}
+
+enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct td_byte_range *ranges, size_t *count)
+{
+    static const char unit[] = "bytes=";
+    struct scanner s = {.p = value.p, .end = value.p + value.len};
+    *count = 0;
+    if (value.len < sizeof unit - 1 || strncasecmp(value.p, unit, sizeof unit - 1) != 0 || size == 0)
+        return TD_RANGE_IGNORE;
+    s.p += sizeof unit - 1;
+    size_t seen = 0;
+    for (;;) {
+        skip_blanks(&s);
+        if (s.p < s.end && *s.p != ',') {
+            struct td_byte_range range;
+            if (!take_range(&s, size, &range))
+                return TD_RANGE_IGNORE;
+            seen++;
+            if (range.len > 0 && *count < TD_MAX_RANGES)
+                ranges[(*count)++] = range;
+            skip_blanks(&s);
+        }
+        if (s.p == s.end)
+            break;
+        if (*s.p != ',')
+            return TD_RANGE_IGNORE;
+        s.p++; /* empty list elements are passed over (RFC 9110 section 5.6.1) */
+    }
+    if (seen == 0)
+        return TD_RANGE_IGNORE;
+    if (*count == 0 || seen > TD_MAX_RANGES || is_overlapping(ranges, *count))
+        return TD_RANGE_UNSATISFIABLE;
+    return TD_RANGE_PARTIAL;
+}
+
+static bool cut_single(struct td_response *response, const struct td_byte_range *range, uint64_t size,
+                       struct td_error *err)
+{
+    struct td_body part;
+    td_body_init(&part);
+    if (!td_body_cut(&response->body, range->off, range->len, &part, err)) {
+        td_body_fini(&part);
+        return false;
+    }
+    td_body_fini(&response->body);
+    response->body = part;
+    response->status = 206;
+    td_response_add_header(response, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, range->off,
+                           range->off + range->len - 1, size);
+    return true;
+}
+
+/* A boundary that no weight file can be made to contain, because nobody can know it beforehand. */
+static bool make_boundary(char out[33], struct td_error *err)
+{
+    uint8_t bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return td_error_set(err, TD_INTERNAL, "no random bytes from the kernel");
+    td_hex_write(bytes, sizeof bytes, out);
+    return true;
+}
+
+static bool append_text(struct td_body *body, struct td_buffer *text, struct td_error *err)
+{
+    size_t len;
+    char *data = td_buffer_release(text, &len);
+    if (data == NULL)
+        return td_error_no_memory(err);
+    return td_body_append_heap(body, data, len, err);
+}
+
+/* RFC 9110 section 14.6. Fills *multipart and *type. */
+static bool build_multipart(const struct td_response *response, const struct td_byte_range *ranges, size_t count,
+                            struct td_body *multipart, char **type, struct td_error *err)
+{
+    uint64_t size = response->body.total_bytes;
+    char boundary[33];
+    struct td_buffer text;
+    td_buffer_init(&text);
+    bool ok = make_boundary(boundary, err);
+    for (size_t i = 0; ok && i < count; i++) {
+        td_buffer_printf(&text, "%s--%s\r\n", i == 0 ? "" : "\r\n", boundary);
+        if (response->content_type != NULL)
+            td_buffer_printf(&text, "Content-Type: %s\r\n", response->content_type);
+        td_buffer_printf(&text, "Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n\r\n", ranges[i].off,
+                         ranges[i].off + ranges[i].len - 1, size);
+        ok = append_text(multipart, &text, err) &&
+             td_body_cut(&response->body, ranges[i].off, ranges[i].len, multipart, err);
+    }
+    if (ok) {
+        td_buffer_printf(&text, "\r\n--%s--\r\n", boundary);
+        ok = append_text(multipart, &text, err);
+    }
+    if (ok) {
+        td_buffer_printf(&text, "multipart/byteranges; boundary=%s", boundary);
+        *type = td_buffer_terminate(&text);
+        ok = *type != NULL || td_error_no_memory(err);
+    }
+    if (!ok)
+        td_buffer_fini(&text);
+    return ok;
+}
+
+static bool cut_multipart(struct td_response *response, const struct td_byte_range *ranges, size_t count,
+                          struct td_error *err)
+{
+    struct td_body multipart;
+    char *type = NULL;
+    td_body_init(&multipart);
+    if (!build_multipart(response, ranges, count, &multipart, &type, err)) {
+        td_body_fini(&multipart);
+        return false;
+    }
+    td_body_fini(&response->body);
+    response->body = multipart;
+    free(response->owned_type);
+    response->owned_type = type;
+    response->content_type = type;
+    response->status = 206;
+    return true;
+}
+
+void td_range_apply(const struct td_request *request, struct td_response *response)
+{
+    const struct td_header *header = td_request_single_header(request, "Range");
+    if (header == NULL || response->status != 200 || !response->accept_ranges)
+        return;
+    struct td_byte_range ranges[TD_MAX_RANGES];
+    size_t count;
+    uint64_t size = response->body.total_bytes;
+    struct td_error err = TD_ERROR_INIT;
+    switch (td_range_parse(header->value, size, ranges, &count)) {
+    case TD_RANGE_IGNORE:
+        return;
+    case TD_RANGE_UNSATISFIABLE:
+        td_response_fail(response, 416, NULL,
+                         "no range of \"%.*s\" can be sent: the length is %" PRIu64
+                         " bytes, and at most %d ranges are allowed, of which at most two overlap others",
+                         (int)(header->value.len > 100 ? 100 : header->value.len), header->value.p, size,
+                         (int)TD_MAX_RANGES);
+        response->accept_ranges = true;
+        td_response_add_header(response, "Content-Range", "bytes */%" PRIu64, size);
+        return;
+    case TD_RANGE_PARTIAL:
+        if (count == 1 ? !cut_single(response, &ranges[0], size, &err) : !cut_multipart(response, ranges, count, &err))
+            td_response_fail_error(response, &err);
+        return;
+    }
+}

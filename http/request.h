@@ -1,0 +1,40 @@
+/* A request as handlers see it: no socket, no HTTP library. Everything is borrowed for the time of the call. */
+#ifndef TD_HTTP_REQUEST_H
+#define TD_HTTP_REQUEST_H
+
+#include "core/cancel.h"
+#include "core/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct td_header {
+    struct td_text name;  /* compares without case (RFC 9110 section 5.1) */
+    struct td_text value; /* without surrounding blanks */
+};
+
+/* By whose rules a request is answered: ports are of API or S3, and on the first the Hub has its paths (td_api_facade).
+ */
+enum td_facade { TD_FACADE_API, TD_FACADE_HUB, TD_FACADE_S3 };
+
+struct td_request {
+    enum td_facade facade;
+    bool is_local;         /* it came over the loopback interface */
+    struct td_text method; /* case-sensitive: "GET" */
+    struct td_text target; /* the raw request target: path, and query after '?' */
+    const struct td_header *headers;
+    size_t header_count;
+    struct td_text body; /* all of it; empty without one */
+    const struct td_cancel
+        *cancel; /* asks when nobody waits for the answer any more; outlives the answer. NULL: never */
+};
+
+/* The next header line with this name at or after *at, which then points behind it; NULL when there is none.
+ * Several lines of one name are one list (RFC 9110 section 5.3): loop over them. */
+const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at);
+
+/* The header when there is exactly one line of this name, else NULL (two lines of a single-valued field are no
+ * valid field). */
+const struct td_header *td_request_single_header(const struct td_request *request, const char *name);
+
+#endif

@@ -1,0 +1,130 @@
+/* A response: status, headers, and the whole body as extents. Handlers always give the whole representation;
+ * conditional.c and range.c cut it down, once, for every endpoint. */
+#ifndef TD_HTTP_RESPONSE_H
+#define TD_HTTP_RESPONSE_H
+
+#include "core/buffer.h"
+#include "core/error.h"
+#include "http/request.h"
+#include "storage/body.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Ends every entity tag of the S3 port. S3 writes "-N" behind the tag of an object that was uploaded in N parts.
+ * Without it, clients take 32 hexadecimal digits for the MD5 of the content and drop what they fetched. Objects have
+ * one part here
+ * (?partNumber=1), and clients that size their ranges by N then do as with a tag that has no "-N". */
+#define TD_S3_ETAG_END "-1"
+
+enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96, TD_REQUEST_ID_BYTES = 17 };
+
+/* Routes, for metrics and the access log. */
+enum td_route {
+    TD_ROUTE_NONE, /* nothing matched, or the request was refused before routing */
+    TD_ROUTE_MODELS,
+    TD_ROUTE_MODEL,
+    TD_ROUTE_MANIFEST,
+    TD_ROUTE_TENSOR,
+    TD_ROUTE_FILE,
+    TD_ROUTE_READ,
+    TD_ROUTE_PLANS,
+    TD_ROUTE_PLAN,
+    TD_ROUTE_RANK_FILE,
+    TD_ROUTE_MODEL_FILE,
+    TD_ROUTE_HUB_FILE, /* the Hub facade: a file; anything else */
+    TD_ROUTE_HUB_API,
+    TD_ROUTE_HEALTHZ,
+    TD_ROUTE_READYZ,
+    TD_ROUTE_METRICS,
+    TD_ROUTE_OPENAPI,
+    TD_ROUTE_VERSION,
+    TD_ROUTE_RESCAN,
+    TD_ROUTE_S3_BUCKET,
+    TD_ROUTE_S3_LIST,
+    TD_ROUTE_S3_OBJECT,
+    TD_ROUTE_COUNT
+};
+
+const char *td_route_name(enum td_route route);
+
+struct td_response_header {
+    const char *name; /* static */
+    char value[TD_HEADER_VALUE_BYTES];
+};
+
+struct td_response {
+    int status;
+    enum td_route route;
+    const char *content_type;        /* static, or owned_type; NULL: no body */
+    char *owned_type;                /* freed with the response */
+    char etag[TD_ETAG_BYTES];        /* with its quotes; empty: none */
+    char former_etag[TD_ETAG_BYTES]; /* what the same bytes were called before they were hashed: a client that has this
+                                                    one is answered with it; empty: none */
+    int64_t last_modified_s;         /* since 1970; < 0: none */
+    const char *cache_control;       /* static; NULL: none */
+    bool accept_ranges;              /* may be cut; also sends Accept-Ranges: bytes */
+    bool close;                      /* end the connection after this answer */
+    bool changed;                    /* a file changed since the snapshot: a scan should start */
+    struct td_response_header headers[TD_RESPONSE_HEADERS];
+    size_t header_count;
+    struct td_body body;
+    const struct td_cancel *cancel;       /* the request's */
+    uint64_t announced_bytes;             /* 304: the length that a 200 would have had */
+    enum td_facade facade;                /* in whose form its errors are */
+    struct td_text resource;              /* S3: what was asked for, for these; borrowed from the request */
+    char request_id[TD_REQUEST_ID_BYTES]; /* S3: of this answer, for these and a header */
+};
+
+/* For our own paths. */
+void td_response_init(struct td_response *response);
+
+/* For the request's facade; the request must outlive the response's making. */
+void td_response_init_for(struct td_response *response, const struct td_request *request);
+
+void td_response_fini(struct td_response *response);
+
+/* Adds a header line; the value is cut at TD_HEADER_VALUE_BYTES - 1 and name must be static. */
+void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Sets the ETag: adds the quotes, and TD_S3_ETAG_END on the S3 port. */
+void td_response_set_etag(struct td_response *response, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same with the former one. */
+void td_response_set_former_etag(struct td_response *response, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Sets Last-Modified to a file's mtime (ns since 1970), or to now where that lies in the future: RFC 9110
+ * section 8.8.2.1 has no date later than the answer's. */
+void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
+
+/* Says of a body that is a representation of a resource what type it is: it may be kept if it is revalidated, and cut.
+ */
+void td_response_describe(struct td_response *response, const char *content_type);
+
+/* Turns the response into the error model of its facade, dropping what it held. The message is for the client;
+ * `details`, which only our own model has, is an object, or NULL for {}. Adds Retry-After to 503 and 429. */
+void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The same with the facade's own word for the error, where the status does not tell it; static. */
+void td_response_fail_as(struct td_response *response, int status, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The same for a td_error: its code gives the status. */
+void td_response_fail_error(struct td_response *response, const struct td_error *err);
+
+/* Makes the buffer (emptied) the JSON body of a 200 answer with a validator over its bytes. */
+void td_response_set_json(struct td_response *response, struct td_buffer *json);
+
+/* The same of another type, which must be static. */
+void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text);
+/* The same for a buffer whose len is taken from a budget, its own or one that the caller counts in: it is given back
+ * when nothing holds the body any more. */
+void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget);
+
+/* The canonical status word of an HTTP status: "NOT_FOUND". */
+const char *td_status_word(int status);
+
+#endif

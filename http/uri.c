@@ -1,0 +1,160 @@
+#include "http/uri.h"
+
+#include "core/digits.h"
+#include "core/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+bool td_uri_decode(struct td_text in, bool plus_is_blank, char *out, size_t *out_len, struct td_error *err)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < in.len; i++) {
+        char c = in.p[i];
+        if (c == '+' && plus_is_blank) {
+            c = ' ';
+        } else if (c == '%') {
+            int high = in.len - i > 2 ? td_hex_digit(in.p[i + 1]) : -1;
+            int low = high < 0 ? -1 : td_hex_digit(in.p[i + 2]);
+            if (low < 0)
+                return td_error_set(err, TD_INVALID_ARGUMENT,
+                                    "the request target has a '%%' without two hexadecimal digits");
+            c = (char)(high * 16 + low);
+            i += 2;
+        }
+        if (c == '\0')
+            return td_error_set(err, TD_INVALID_ARGUMENT, "the request target holds a NUL (%%00)");
+        out[used++] = c;
+    }
+    if (!td_utf8_valid(out, used))
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the request target is not UTF-8 after decoding");
+    *out_len = used;
+    return true;
+}
+
+/* http://authority in front of the path (absolute-form) is passed over. */
+static struct td_text without_authority(struct td_text target)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = strlen(schemes[i]);
+        if (target.len < n || strncasecmp(target.p, schemes[i], n) != 0)
+            continue;
+        while (n < target.len && target.p[n] != '/' && target.p[n] != '?')
+            n++;
+        return (struct td_text){.p = target.p + n, .len = target.len - n};
+    }
+    return target;
+}
+
+struct td_text td_uri_raw_path(struct td_text target)
+{
+    target = without_authority(target);
+    const char *mark = target.len == 0 ? NULL : memchr(target.p, '?', target.len);
+    return (struct td_text){.p = target.p, .len = mark == NULL ? target.len : (size_t)(mark - target.p)};
+}
+
+static bool parse_parameter(struct td_uri *uri, struct td_text item, enum td_uri_query query, char **memory,
+                            struct td_error *err)
+{
+    if (item.len == 0)
+        return true;
+    const char *equals = memchr(item.p, '=', item.len);
+    size_t name_len = equals == NULL ? item.len : (size_t)(equals - item.p);
+    struct td_text name = {.p = item.p, .len = name_len};
+    struct td_text value = {.p = item.p + item.len, .len = 0};
+    if (equals != NULL)
+        value = (struct td_text){.p = equals + 1, .len = item.len - name_len - 1};
+    if (uri->parameter_count == TD_URI_MAX_PARAMETERS)
+        return query == TD_URI_REPEATS ||
+               td_error_set(err, TD_INVALID_ARGUMENT, "more than %d query parameters", TD_URI_MAX_PARAMETERS);
+    struct td_parameter *parameter = &uri->parameters[uri->parameter_count];
+    parameter->name.p = *memory;
+    if (!td_uri_decode(name, true, *memory, &parameter->name.len, err))
+        return false;
+    *memory += parameter->name.len;
+    parameter->value.p = *memory;
+    if (!td_uri_decode(value, true, *memory, &parameter->value.len, err))
+        return false;
+    *memory += parameter->value.len;
+    for (size_t i = 0; i < uri->parameter_count; i++) {
+        const struct td_text *other = &uri->parameters[i].name;
+        if (other->len == parameter->name.len && memcmp(other->p, parameter->name.p, other->len) == 0)
+            return query == TD_URI_REPEATS ||
+                   td_error_set(err, TD_INVALID_ARGUMENT, "query parameter \"%.*s\" is given twice",
+                                (int)(other->len > 64 ? 64 : other->len), other->p);
+    }
+    uri->parameter_count++;
+    return true;
+}
+
+bool td_uri_parse(struct td_uri *uri, struct td_text target, enum td_uri_query query, struct td_error *err)
+{
+    uri->memory = NULL;
+    uri->parameter_count = 0;
+    struct td_text path = td_uri_raw_path(target);
+    target = without_authority(target);
+    const char *mark = path.len < target.len ? target.p + path.len : NULL;
+    uri->raw_path = path;
+    if (path.len == 0)
+        path = (struct td_text){.p = "/", .len = 1};
+    if (path.p[0] != '/')
+        return td_error_set(err, TD_INVALID_ARGUMENT, "the request target must begin with '/'");
+    uri->memory = malloc(target.len + 2); /* decoding never lengthens */
+    if (uri->memory == NULL)
+        return td_error_no_memory(err);
+    char *memory = uri->memory;
+    uri->path.p = memory;
+    if (!td_uri_decode(path, false, memory, &uri->path.len, err))
+        return false;
+    memory += uri->path.len;
+    if (mark == NULL)
+        return true;
+    const char *at = mark + 1;
+    const char *end = target.p + target.len;
+    while (at <= end) {
+        const char *ampersand = at == end ? NULL : memchr(at, '&', (size_t)(end - at));
+        const char *stop = ampersand == NULL ? end : ampersand;
+        if (!parse_parameter(uri, (struct td_text){.p = at, .len = (size_t)(stop - at)}, query, &memory, err))
+            return false;
+        at = stop + 1;
+    }
+    return true;
+}
+
+void td_uri_fini(struct td_uri *uri)
+{
+    free(uri->memory);
+    uri->memory = NULL;
+}
+
+const struct td_text *td_uri_parameter(const struct td_uri *uri, const char *name)
+{
+    for (size_t i = 0; i < uri->parameter_count; i++)
+        if (td_text_equals(uri->parameters[i].name, name))
+            return &uri->parameters[i].value;
+    return NULL;
+}
+
+static bool is_unreserved(unsigned char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+           c == '_' || c == '~';
+}
+
+void td_uri_encode(struct td_buffer *out, struct td_text text, bool keep_slash)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    size_t plain = 0; /* start of the run not yet written */
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.p[i];
+        if (is_unreserved(c) || (c == '/' && keep_slash))
+            continue;
+        char escape[3] = {'%', hex[c >> 4], hex[c & 15]};
+        td_buffer_append(out, text.p + plain, i - plain);
+        td_buffer_append(out, escape, 3);
+        plain = i + 1;
+    }
+    td_buffer_append(out, text.p + plain, text.len - plain);
+}

@@ -1,0 +1,66 @@
+#include "http/xml.h"
+
+void td_xml_begin(struct td_buffer *out)
+{
+    td_buffer_puts(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+}
+
+/* What stands for the character at p, NULL for itself; *used is its length. Char: XML 1.0 section 2.2; normalised line
+ * ends and attribute values: 2.11 and 3.3.3. */
+static const char *replacement(const unsigned char *p, size_t len, size_t *used)
+{
+    *used = 1;
+    switch (*p) {
+    case '&':
+        return "&amp;";
+    case '<':
+        return "&lt;";
+    case '>':
+        return "&gt;";
+    case '"':
+        return "&quot;";
+    case '\t':
+        return "&#9;";
+    case '\n':
+        return "&#10;";
+    case '\r':
+        return "&#13;";
+    default:
+        break;
+    }
+    if (*p < 0x20)
+        return "\xEF\xBF\xBD";
+    if (*p == 0xEF && len >= 3 && p[1] == 0xBF && (p[2] == 0xBE || p[2] == 0xBF)) { /* U+FFFE, U+FFFF */
+        *used = 3;
+        return "\xEF\xBF\xBD";
+    }
+    return NULL;
+}
+
+void td_xml_escape(struct td_buffer *out, struct td_text text)
+{
+    const unsigned char *p = (const unsigned char *)text.p;
+    size_t plain = 0; /* start of the run not yet written */
+    size_t used = 1;
+    for (size_t i = 0; i < text.len; i += used) {
+        const char *instead = replacement(p + i, text.len - i, &used);
+        if (instead == NULL)
+            continue;
+        td_buffer_append(out, text.p + plain, i - plain);
+        td_buffer_puts(out, instead);
+        plain = i + used;
+    }
+    if (text.len > plain)
+        td_buffer_append(out, text.p + plain, text.len - plain);
+}
+
+void td_xml_element(struct td_buffer *out, const char *name, struct td_text text)
+{
+    td_buffer_putc(out, '<');
+    td_buffer_puts(out, name);
+    td_buffer_putc(out, '>');
+    td_xml_escape(out, text);
+    td_buffer_puts(out, "</");
+    td_buffer_puts(out, name);
+    td_buffer_putc(out, '>');
+}

@@ -1,0 +1,58 @@
+#include "rank/file_answer.h"
+
+#include "core/clock.h"
+#include "core/extension.h"
+#include "rank/tensor_source.h"
+
+const char *td_content_type_of(const char *path)
+{
+    static const struct {
+        const char *extension, *type;
+    } types[] = {
+        {".json", "application/json"},          {".jsonl", "text/plain; charset=utf-8"},
+        {".txt", "text/plain; charset=utf-8"},  {".md", "text/plain; charset=utf-8"},
+        {".yaml", "text/plain; charset=utf-8"}, {".yml", "text/plain; charset=utf-8"},
+        {".py", "text/plain; charset=utf-8"},   {".jinja", "text/plain; charset=utf-8"},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (td_has_extension_any_case(path, types[i].extension))
+            return types[i].type;
+    return "application/octet-stream";
+}
+
+bool td_file_answer(struct td_catalog *catalog, const struct td_snapshot *snapshot, const struct td_entry *entry,
+                    struct td_response *response, struct td_error *err)
+{
+    const struct td_file_id *id = &entry->file->source.id;
+    struct td_blob *blob = NULL;
+    if (entry->file->is_lfs_pointer)
+        return td_error_set(err, TD_CONFLICT,
+                            "\"%s\" is a Git LFS pointer, not the file itself: on the server, run \"git lfs pull\" in "
+                            "its directory",
+                            entry->path);
+    bool ok = td_file_source_map(td_catalog_maps(catalog), snapshot->root, &entry->file->source, &blob, err) &&
+              td_body_append(&response->body, blob, 0, id->size_bytes, err);
+    td_blob_unref(blob);
+    if (!ok)
+        return false;
+    td_response_describe(response, td_content_type_of(entry->path));
+    td_response_set_modified(response, id->mtime_ns);
+    td_response_add_header(response, "X-Content-Type-Options", "nosniff");
+    td_response_set_etag(response, "%s", td_file_tag(entry->file));
+    td_response_set_former_etag(response, "%s", entry->file->identity_tag);
+    return true;
+}
+
+bool td_rank_file_answer(const struct td_rank_store *store, const struct td_rank_set *want, uint64_t rank,
+                         struct td_rank_file *file, const char *tag, struct td_response *response, struct td_error *err)
+{
+    char former[TD_TAG_BYTES];
+    if (!td_rank_store_former_tag(want, rank, former, err) ||
+        !td_rank_file_append(store->catalog, want->snapshot, want->checkpoint, file, response->cancel, &response->body,
+                             err))
+        return false;
+    td_response_describe(response, "application/octet-stream");
+    td_response_set_etag(response, "%s", tag);
+    td_response_set_former_etag(response, "%s", former);
+    return true;
+}

@@ -1,0 +1,278 @@
+#include "rank/rank_store.h"
+
+#include "core/clock.h"
+#include "rank/config_text.h"
+#include "rank/tensor_source.h"
+#include "slicing/rank_file.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *file_ref(void *value)
+{
+    return td_rank_file_ref(value);
+}
+
+static void file_unref(void *value)
+{
+    td_rank_file_unref(value);
+}
+
+static bool file_idle(const void *value)
+{
+    return !td_rank_file_is_shared(value);
+}
+
+static const struct td_lru_class file_class = {.ref = file_ref, .unref = file_unref, .idle = file_idle};
+
+/* Frees the file that has been kept longest of those that nobody has. */
+static bool drop_file(void *context)
+{
+    struct td_rank_store *store = context;
+    return td_lru_drop_idle(&store->files);
+}
+
+bool td_rank_store_init(struct td_rank_store *store, struct td_catalog *catalog)
+{
+    *store = (struct td_rank_store){.catalog = catalog, .wait_ns = TD_RANK_WAIT_NS};
+    td_budget_init(&store->live, TD_RANK_LIVE_BYTES, "rank files and slices");
+    store->live.make_room = drop_file;
+    store->live.context = store;
+    if (!td_lru_init(&store->files, &file_class, TD_RANK_CACHE_BYTES))
+        return false;
+    if (pthread_mutex_init(&store->lock, NULL) == 0) {
+        if (td_clock_condition_init(&store->changed))
+            return true;
+        (void)pthread_mutex_destroy(&store->lock);
+    }
+    td_lru_fini(&store->files);
+    return false;
+}
+
+void td_rank_store_fini(struct td_rank_store *store)
+{
+    td_lru_fini(&store->files);
+    (void)pthread_cond_destroy(&store->changed);
+    (void)pthread_mutex_destroy(&store->lock);
+}
+
+/* former: by what the files were called before they were hashed. */
+static bool make_tag(const struct td_rank_set *want, uint64_t rank, bool former, char tag[TD_TAG_BYTES])
+{
+    const struct td_rank_name *name = &want->name;
+    const struct td_checkpoint *checkpoint = want->checkpoint;
+    const struct td_entry *config = name->by_config ? want->model->config : NULL;
+    uint64_t numbers[] = {name->tp_size, rank, name->by_engine ? TD_ENGINE_REVISION : 0};
+    struct td_digest *digest = td_digest_create();
+    /* config.json is hashed long before the checkpoint is: one change of the tag, not two */
+    former = former || strcmp(checkpoint->tag, checkpoint->former_tag) == 0;
+    td_digest_add_cstring(digest, "shard");
+    td_digest_add_cstring(digest, former ? checkpoint->former_tag : checkpoint->tag);
+    td_digest_add_cstring(digest, config == NULL ? ""
+                                  : former       ? config->file->identity_tag
+                                                 : td_file_tag(config->file));
+    td_digest_add(digest, name->engine.p, name->engine.len);
+    td_digest_add(digest, name->id.p, name->id.len);
+    td_digest_add(digest, numbers, sizeof numbers);
+    return td_digest_finish(digest, tag);
+}
+
+bool td_rank_store_tag(const struct td_rank_set *want, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err)
+{
+    return make_tag(want, rank, false, tag) || td_error_no_memory(err);
+}
+
+bool td_rank_store_former_tag(const struct td_rank_set *want, uint64_t rank, char tag[TD_TAG_BYTES],
+                              struct td_error *err)
+{
+    return make_tag(want, rank, true, tag) || td_error_no_memory(err);
+}
+
+/* ---- makers -------------------------------------------------------------------------------------------- */
+
+/* A file that is being made, on its maker's stack. */
+struct td_rank_making {
+    struct td_rank_making *next;
+    const char *tag;
+};
+
+static bool is_being_made(const struct td_rank_store *store, const char *tag)
+{
+    for (const struct td_rank_making *making = store->making; making != NULL; making = making->next)
+        if (strcmp(making->tag, tag) == 0)
+            return true;
+    return false;
+}
+
+/* Waits until the file is there (*out), or else until this maker has a place and nobody makes the file (tag NULL: none
+ * in particular), which it then does: `mine` says so. Only who has a place makes a file: so it never waits for others.
+ */
+static bool enter(struct td_rank_maker *maker, const char *tag, struct td_rank_making *mine, struct td_rank_file **out,
+                  struct td_error *err)
+{
+    struct td_rank_store *store = maker->store;
+    struct timespec until = td_clock_timespec(td_clock_ns() + store->wait_ns);
+    bool in_time = true;
+    pthread_mutex_lock(&store->lock);
+    while (in_time && (tag == NULL || (*out = td_lru_get(&store->files, tag)) == NULL) &&
+           ((!maker->has_place && store->makers == TD_RANK_MAKERS) || (tag != NULL && is_being_made(store, tag))))
+        in_time = pthread_cond_timedwait(&store->changed, &store->lock, &until) != ETIMEDOUT;
+    if (in_time && (tag == NULL || *out == NULL)) {
+        store->makers += maker->has_place ? 0 : 1;
+        maker->has_place = true;
+        if (tag != NULL) {
+            *mine = (struct td_rank_making){.next = store->making, .tag = tag};
+            store->making = mine;
+        }
+    }
+    pthread_mutex_unlock(&store->lock);
+    return in_time ||
+           td_error_set(err, TD_RESOURCE_EXHAUSTED, "too many rank files are being planned at once; try again later");
+}
+
+static void leave(struct td_rank_store *store, const struct td_rank_making *mine)
+{
+    pthread_mutex_lock(&store->lock);
+    struct td_rank_making **link = &store->making;
+    while (*link != mine)
+        link = &(*link)->next;
+    *link = mine->next;
+    pthread_cond_broadcast(&store->changed);
+    pthread_mutex_unlock(&store->lock);
+}
+
+void td_rank_store_trim(size_t planned_bytes)
+{
+    if (planned_bytes >= TD_RANK_TRIM_BYTES)
+        (void)malloc_trim(0);
+}
+
+void td_rank_maker_init(struct td_rank_maker *maker, struct td_rank_store *store, const struct td_rank_set *want)
+{
+    *maker = (struct td_rank_maker){.store = store, .want = want};
+}
+
+void td_rank_maker_fini(struct td_rank_maker *maker)
+{
+    struct td_rank_store *store = maker->store;
+    size_t matched_bytes = maker->basis.match.arena.used_bytes;
+    td_plan_basis_fini(&maker->basis);
+    td_plan_spec_fini(&maker->spec);
+    if (!maker->has_place)
+        return;
+    td_rank_store_trim(matched_bytes + maker->planned_bytes);
+    pthread_mutex_lock(&store->lock);
+    store->makers--;
+    pthread_cond_broadcast(&store->changed);
+    pthread_mutex_unlock(&store->lock);
+}
+
+static const struct td_plan_spec *spec_of(const struct td_rank_maker *maker)
+{
+    return maker->want->spec != NULL ? maker->want->spec : &maker->spec;
+}
+
+/* Reads the specification, and config.json where it is asked for, and matches names: once. */
+static bool prepare(struct td_rank_maker *maker, struct td_error *err)
+{
+    const struct td_rank_set *want = maker->want;
+    const struct td_text *engine = &want->name.engine;
+    struct td_tensor_list tensors = td_checkpoint_tensors(want->checkpoint);
+    char *config = NULL;
+    size_t config_len = 0;
+    if (maker->has_basis)
+        return true;
+    td_plan_spec_fini(&maker->spec); /* of an attempt that failed */
+    td_plan_basis_fini(&maker->basis);
+    if (want->spec == NULL &&
+        !(engine->len > 0 ? td_plan_spec_init_engine(&maker->spec, *engine, want->name.tp_size, err)
+                          : td_plan_spec_parse(&maker->spec, want->plan, err)))
+        return false;
+    maker->has_basis =
+        (!want->name.by_config || td_model_config_text(td_catalog_maps(maker->store->catalog), want->snapshot,
+                                                       want->model, &config, &config_len, err)) &&
+        td_plan_spec_match(spec_of(maker), td_text_n(config, config_len), &tensors, &maker->store->live, &maker->basis,
+                           err);
+    free(config);
+    return maker->has_basis;
+}
+
+/* Nobody knows how much of what was planned has been freed on the way: it may have been all that the budget had left.
+ */
+static void note_failure(struct td_rank_maker *maker)
+{
+    if (maker->planned_bytes < TD_RANK_TRIM_BYTES)
+        maker->planned_bytes = TD_RANK_TRIM_BYTES;
+}
+
+bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err)
+{
+    struct td_tensor_list tensors = td_checkpoint_tensors(maker->want->checkpoint);
+    *out = (struct td_plan){0};
+    if (!enter(maker, NULL, NULL, NULL, err))
+        return false;
+    if (!prepare(maker, err) || !td_plan_spec_rank(spec_of(maker), &maker->basis, &tensors, rank, out, err)) {
+        note_failure(maker);
+        return false;
+    }
+    if (out->arena.used_bytes > maker->planned_bytes)
+        maker->planned_bytes = out->arena.used_bytes;
+    return true;
+}
+
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+/* A rank's file of its plan, within the budget. */
+static bool create_file(struct td_rank_maker *maker, const struct td_plan *plan, struct td_rank_file **out,
+                        struct td_error *err)
+{
+    char id[TD_TAG_BYTES] = "";
+    const struct td_rank_set *want = maker->want;
+    struct td_tensor_list tensors = td_checkpoint_tensors(want->checkpoint);
+    const struct td_text *plan_id = &want->name.id;
+    memcpy(id, plan_id->p == NULL ? "" : plan_id->p, plan_id->len);
+    const struct td_rank_label label = {.model = want->model->id, .engine = spec_of(maker)->engine, .plan_id = id};
+    return td_rank_file_create_labelled(plan, &tensors, &label, &maker->store->live, out, err);
+}
+
+static bool make_file(struct td_rank_maker *maker, uint64_t rank, const char *tag, struct td_rank_file **out,
+                      struct td_error *err)
+{
+    struct td_plan plan;
+    bool ok = td_rank_maker_plan(maker, rank, &plan, err) && create_file(maker, &plan, out, err);
+    td_plan_fini(&plan);
+    if (!ok)
+        note_failure(maker);
+    if (ok)
+        (void)td_lru_put(&maker->store->files, tag, *out, td_rank_file_memory_bytes(*out));
+    return ok;
+}
+
+bool td_rank_maker_get(struct td_rank_maker *maker, uint64_t rank, struct td_rank_file **out, char tag[TD_TAG_BYTES],
+                       struct td_error *err)
+{
+    struct td_rank_making mine;
+    *out = NULL;
+    if (!td_rank_store_tag(maker->want, rank, tag, err))
+        return false;
+    *out = td_lru_get(&maker->store->files, tag);
+    if (*out == NULL && !enter(maker, tag, &mine, out, err))
+        return false;
+    if (*out != NULL)
+        return true;
+    bool ok = make_file(maker, rank, tag, out, err);
+    leave(maker->store, &mine);
+    return ok;
+}
+
+bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *want, uint64_t rank,
+                       struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err)
+{
+    struct td_rank_maker maker;
+    td_rank_maker_init(&maker, store, want);
+    bool ok = td_rank_maker_get(&maker, rank, out, tag, err);
+    td_rank_maker_fini(&maker);
+    return ok;
+}

@@ -1,0 +1,440 @@
+#include "rank/repo_view.h"
+
+#include "catalog/shard_group.h"
+#include "core/clock.h"
+#include "core/extension.h"
+#include "rank/file_answer.h"
+#include "rank/tensor_source.h"
+#include "slicing/engine/engine.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- revisions ----------------------------------------------------------------------------------------- */
+
+static void set_files(struct td_repo_view *view, const struct td_repo *repo)
+{
+    view->kind = TD_REVISION_FILES;
+    view->first_entry = repo->first_entry;
+    view->entry_count = repo->entry_count;
+    view->prefix_len = repo->prefix_len;
+    view->updated_ns = repo->updated_ns;
+    memcpy(view->commit, repo->commit, TD_COMMIT_BYTES);
+}
+
+/* Turns a view of the files into one of a made revision; the files have the commit `base`. */
+static bool set_made(struct td_repo_view *view, const struct td_virtual_revision *made, const char *base,
+                     struct td_error *err)
+{
+    const char *engine = td_engine_name(made->engine); /* outlives the request */
+    view->kind = made->kind;
+    view->rank = made->rank;
+    (void)td_rank_name_engine((struct td_text){.p = engine, .len = strlen(engine)}, made->tp_size, &view->name);
+    return td_virtual_revision_write_commit(made, base, view->commit) || td_error_no_memory(err);
+}
+
+/* Opens a made revision by its commit; any revision of the repository may be the one that it is made of. False: it is
+ * no such commit (err is not set), or memory is short. */
+static bool open_commit(struct td_repo_view *view, const struct td_repo *repo, struct td_text commit,
+                        struct td_error *err)
+{
+    struct td_virtual_revision made;
+    if (!td_virtual_revision_read_commit(commit, &made))
+        return false;
+    for (const struct td_repo *there = repo; there <= repo + repo->other_count; there++) {
+        const char *const bases[] = {there->commit, there->identity_commit};
+        for (size_t i = 0; i < 2; i++) {
+            set_files(view, there);
+            if (!set_made(view, &made, bases[i], err))
+                return false;
+            if (td_text_equals(commit, view->commit))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the models in a view ------------------------------------------------------------------------------ */
+
+/* Those whose checkpoints may be replaced: in the view's directory or below. */
+struct model_run {
+    const struct td_model *root;     /* whose files lie directly in the root, or of RANKS: the only one then */
+    const struct td_model *at;       /* the one in the directory itself, or NULL */
+    const struct td_model *children; /* the first of the models in directories below it */
+    size_t child_count;
+};
+
+static struct model_run models_of(const struct td_repo_view *view)
+{
+    const struct td_snapshot *snapshot = view->snapshot;
+    struct model_run run = {0};
+    if (view->kind == TD_REVISION_RANKS)
+        run.root = view->model;
+    if (view->entry_count == 0 || run.root != NULL)
+        return run;
+    if (view->prefix_len == 0) {
+        for (size_t i = 0; i < snapshot->model_count && run.root == NULL; i++)
+            if (snapshot->models[i].directory_len == 0 && snapshot->models[i].first_entry == view->first_entry &&
+                snapshot->models[i].entry_count == view->entry_count)
+                run.root = &snapshot->models[i];
+        return run;
+    }
+    const char *base = snapshot->entries[view->first_entry].path; /* with its '/' */
+    run.at = td_snapshot_find_model(snapshot, td_text_n(base, view->prefix_len - 1));
+    size_t first = td_snapshot_models_after(snapshot, td_text_n(base, view->prefix_len));
+    run.children = &snapshot->models[first];
+    while (first + run.child_count < snapshot->model_count &&
+           strncmp(run.children[run.child_count].id, base, view->prefix_len) == 0)
+        run.child_count++;
+    return run;
+}
+
+static size_t model_run_count(const struct model_run *run)
+{
+    return run->child_count + (run->at != NULL ? 1 : 0) + (run->root != NULL ? 1 : 0);
+}
+
+static const struct td_model *model_run_get(const struct model_run *run, size_t i)
+{
+    if (run->root != NULL)
+        return run->root;
+    if (run->at != NULL)
+        return i == 0 ? run->at : &run->children[i - 1];
+    return &run->children[i];
+}
+
+const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_t i)
+{
+    struct model_run run = models_of(view);
+    return i < model_run_count(&run) ? model_run_get(&run, i) : NULL;
+}
+
+/* Whether the view has something in place of this model's checkpoint. */
+static bool is_replaced(const struct td_repo_view *view, const struct td_model *model)
+{
+    if (model->checkpoint_count == 0 || view->kind == TD_REVISION_FILES)
+        return false;
+    return view->kind != TD_REVISION_SAFETENSORS || strcmp(model->checkpoints[0].format, "safetensors") != 0;
+}
+
+bool td_repo_view_fits(const struct td_repo_view *view)
+{
+    const struct model_run run = models_of(view);
+    for (size_t i = 0; i < model_run_count(&run); i++) {
+        const struct td_model *model = model_run_get(&run, i);
+        if (is_replaced(view, model) && !model->checkpoints[0].fits_safetensors)
+            return false;
+    }
+    return true;
+}
+
+/* Names of pickles, of those too that are no checkpoints of ours. */
+static bool is_pickles_name(const char *name)
+{
+    static const char *const extensions[] = {".pkl", ".pickle", ".pk",  ".joblib", ".dill", ".pt",  ".pt2",
+                                             ".pth", ".ckpt",   ".bin", ".distcp", ".npy",  ".npz", ".nemo"};
+    for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
+        if (td_has_extension_any_case(name, extensions[i]))
+            return true;
+    return false;
+}
+
+/* Whether the view shows this file as it lies. What a checkpoint's name has, whatever is in it, may be a pickle. */
+static bool is_kept(const struct td_repo_view *view, const struct model_run *run, const struct td_entry *entry)
+{
+    const char *name = td_base_name(entry->path);
+    if (view->kind == TD_REVISION_FILES)
+        return true;
+    if (td_file_kind_of(entry->path) == TD_FILE_PLAIN)
+        return !is_pickles_name(name);
+    if (view->kind != TD_REVISION_SAFETENSORS ||
+        (!td_has_extension(name, ".safetensors") && strstr(name, ".safetensors.index.") == NULL))
+        return false;
+    size_t rest;
+    const struct td_model *model =
+        run->root != NULL ? run->root : td_snapshot_route(view->snapshot, td_text_of(entry->path), &rest);
+    return model == NULL || !is_replaced(view, model);
+}
+
+/* Of a file's name without .bin and without -00001-of-00002. */
+static size_t stem_len(const char *part)
+{
+    size_t len = td_shard_stem_len(part);
+    return len > 0 ? len : strlen(part) - strlen(".bin");
+}
+
+/* What the file in place of a checkpoint is called: as the libraries that load it would look for it. */
+static void write_made_name(const struct td_repo_view *view, const struct td_model *model, uint64_t rank, char *out,
+                            size_t capacity)
+{
+    const char *part = td_base_name(model->checkpoints[0].parts[0]->path);
+    if (view->kind == TD_REVISION_RANKS)
+        (void)td_rank_name_write_state(rank, out, capacity);
+    else if (view->kind == TD_REVISION_SAFETENSORS && td_has_extension(part, ".bin") &&
+             strncmp(part, "pytorch_model", 13) != 0)
+        (void)snprintf(out, capacity, "%.*s.safetensors", (int)stem_len(part), part); /* adapter_model */
+    else
+        (void)snprintf(out, capacity, "model.safetensors");
+}
+
+struct td_text td_repo_view_directory(const struct td_repo_view *view, const struct td_model *model)
+{
+    if (model->directory_len <= view->prefix_len)
+        return (struct td_text){.p = "", .len = 0};
+    return (struct td_text){.p = model->id + view->prefix_len, .len = model->directory_len - view->prefix_len};
+}
+
+/* Fills an item of a file that is made. */
+static bool set_made_item(const struct td_repo_view *view, const struct td_model *model, uint64_t rank,
+                          struct td_arena *arena, struct td_repo_item *item)
+{
+    char name[NAME_MAX + 32];
+    struct td_text directory = td_repo_view_directory(view, model);
+    write_made_name(view, model, rank, name, sizeof name);
+    size_t above = directory.len + (directory.len > 0 ? 1 : 0); /* with a '/' */
+    char *path = td_arena_alloc(arena, above + strlen(name) + 1);
+    if (path == NULL)
+        return false;
+    memcpy(path, directory.p, directory.len);
+    if (above > 0)
+        path[above - 1] = '/';
+    memcpy(path + above, name, strlen(name) + 1);
+    *item = (struct td_repo_item){.path = path, .model = model, .rank = rank};
+    return true;
+}
+
+static uint64_t made_per_model(const struct td_repo_view *view)
+{
+    return view->kind == TD_REVISION_RANKS ? view->name.tp_size : 1;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------- */
+
+static bool no_revision(struct td_text revision, struct td_error *err)
+{
+    return td_error_set(err, TD_NOT_FOUND, "no revision.p \"%.*s\"", (int)(revision.len > 100 ? 100 : revision.len),
+                        revision.p);
+}
+
+/* Whether the view has a model of which something could be made. */
+static bool has_checkpoint(const struct td_repo_view *view)
+{
+    struct model_run run = models_of(view);
+    for (size_t i = 0; i < model_run_count(&run); i++)
+        if (model_run_get(&run, i)->checkpoint_count > 0)
+            return true;
+    return false;
+}
+
+bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, struct td_text revision,
+                       struct td_repo_view *view, struct td_error *err)
+{
+    const struct td_repo *there = td_repo_at(repo, revision);
+    struct td_text text = {.p = revision.p, .len = revision.len};
+    struct td_virtual_revision made;
+    memset(view, 0, sizeof *view);
+    view->snapshot = snapshot;
+    set_files(view, there == NULL ? repo : there);
+    if (there != NULL) {
+        if (td_text_equals(text, there->identity_commit))
+            memcpy(view->commit, there->identity_commit, TD_COMMIT_BYTES); /* the one that was asked for */
+        return true;
+    }
+    bool ok = td_virtual_revision_read_name(text, &made, NULL) ? set_made(view, &made, repo->commit, err)
+                                                               : open_commit(view, repo, text, err);
+    if (err->code != TD_OK)
+        return false;
+    return (ok && has_checkpoint(view)) || no_revision(revision, err);
+}
+
+void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model, const struct td_rank_name *name,
+                        struct td_repo_view *view)
+{
+    *view = (struct td_repo_view){.snapshot = snapshot,
+                                  .kind = TD_REVISION_RANKS,
+                                  .first_entry = model->first_entry,
+                                  .entry_count = model->entry_count,
+                                  .prefix_len = model->directory_len > 0 ? model->directory_len + 1 : 0,
+                                  .name = *name,
+                                  .model = model,
+                                  .updated_ns = model->updated_ns};
+}
+
+/* ---- items --------------------------------------------------------------------------------------------- */
+
+static int item_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct td_repo_item *)a)->path, ((const struct td_repo_item *)b)->path);
+}
+
+bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
+                       size_t *count, struct td_error *err)
+{
+    struct model_run run = models_of(view);
+    size_t most = view->entry_count;
+    if (view->kind != TD_REVISION_FILES)
+        most += model_run_count(&run) * made_per_model(view);
+    struct td_repo_item *list = td_arena_array(arena, most, sizeof *list);
+    if (list == NULL)
+        return td_error_no_memory(err);
+    *count = 0;
+    *items = list;
+    for (size_t i = 0; i < view->entry_count; i++) {
+        const struct td_entry *entry = &view->snapshot->entries[view->first_entry + i];
+        if (is_kept(view, &run, entry))
+            list[(*count)++] = (struct td_repo_item){.path = entry->path + view->prefix_len, .entry = entry};
+    }
+    size_t kept = *count;
+    for (size_t i = 0; i < model_run_count(&run); i++) {
+        const struct td_model *model = model_run_get(&run, i);
+        uint64_t made = is_replaced(view, model) ? made_per_model(view) : 0;
+        for (uint64_t k = 0; k < made; k++)
+            if (!set_made_item(view, model, view->kind == TD_REVISION_RANK ? view->rank : k, arena, &list[(*count)++]))
+                return td_error_no_memory(err);
+    }
+    if (*count > kept)
+        qsort(list, *count, sizeof *list, item_compare);
+    return true;
+}
+
+bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *entry)
+{
+    struct model_run run = models_of(view);
+    return is_kept(view, &run, entry);
+}
+
+bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,
+                       struct td_repo_item *item, struct td_error *err)
+{
+    return set_made_item(view, view->model, rank, arena, item) || td_error_no_memory(err);
+}
+
+/* Whether a made file of this model is called so in its directory, and of which rank it is. */
+static bool is_made_name(const struct td_repo_view *view, const struct td_model *model, struct td_text name,
+                         uint64_t *rank)
+{
+    char listed[NAME_MAX + 32];
+    if (view->kind != TD_REVISION_RANKS) {
+        *rank = view->rank;
+        write_made_name(view, model, *rank, listed, sizeof listed);
+        if (td_text_equals(name, listed))
+            return true;
+    }
+    if (view->kind == TD_REVISION_SAFETENSORS || !td_rank_name_read_state(name, rank))
+        return false;
+    return view->kind == TD_REVISION_RANK ? *rank == view->rank : *rank < view->name.tp_size;
+}
+
+/* The rank whose made file of this model is at this path; false: none is. */
+static bool find_made(const struct td_repo_view *view, const struct td_model *model, struct td_text path,
+                      uint64_t *rank)
+{
+    struct td_text directory = td_repo_view_directory(view, model);
+    if (directory.len > 0) {
+        if (path.len <= directory.len || memcmp(path.p, directory.p, directory.len) != 0 ||
+            path.p[directory.len] != '/')
+            return false;
+        path = (struct td_text){.p = path.p + directory.len + 1, .len = path.len - directory.len - 1};
+    }
+    return is_made_name(view, model, path, rank);
+}
+
+bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
+                       struct td_repo_item *item, struct td_error *err)
+{
+    struct model_run run = {0};
+    if (view->kind != TD_REVISION_FILES)
+        run = models_of(view);
+    const struct td_entry *entry =
+        td_snapshot_find_in_run(view->snapshot, view->first_entry, view->entry_count, view->prefix_len, path);
+    if (entry != NULL && is_kept(view, &run, entry)) {
+        *item = (struct td_repo_item){.path = entry->path + view->prefix_len, .entry = entry};
+        return true;
+    }
+    for (size_t i = 0; i < model_run_count(&run); i++) {
+        const struct td_model *model = model_run_get(&run, i);
+        uint64_t rank;
+        if (!is_replaced(view, model) || !find_made(view, model, (struct td_text){.p = path.p, .len = path.len}, &rank))
+            continue;
+        *item = (struct td_repo_item){.path = td_arena_strndup(arena, path), .model = model, .rank = rank};
+        return item->path != NULL || td_error_no_memory(err);
+    }
+    return td_error_set(err, TD_NOT_FOUND, "no file \"%.*s\"", (int)(path.len > 200 ? 200 : path.len), path.p);
+}
+
+static struct td_rank_set want_of(const struct td_repo_view *view, const struct td_model *model)
+{
+    return (struct td_rank_set){
+        .snapshot = view->snapshot, .model = model, .checkpoint = &model->checkpoints[0], .name = view->name};
+}
+
+void td_repo_stats_init(struct td_repo_stats *stats, struct td_rank_store *store, const struct td_repo_view *view)
+{
+    *stats = (struct td_repo_stats){.store = store, .view = view};
+}
+
+void td_repo_stats_fini(struct td_repo_stats *stats)
+{
+    if (stats->want.model != NULL)
+        td_rank_maker_fini(&stats->maker);
+}
+
+/* The maker of this model's files: the last one's while the models are the same. */
+static struct td_rank_maker *maker_of(struct td_repo_stats *stats, const struct td_model *model)
+{
+    if (stats->want.model != model) {
+        td_repo_stats_fini(stats);
+        stats->want = want_of(stats->view, model);
+        td_rank_maker_init(&stats->maker, stats->store, &stats->want);
+    }
+    return &stats->maker;
+}
+
+bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *item, struct td_repo_stat *out,
+                       struct td_error *err)
+{
+    memset(out, 0, sizeof *out);
+    if (item->entry != NULL) {
+        const struct td_file *file = item->entry->file;
+        const char *sha256 = td_file_sha256(file); /* may come to be known at any time */
+        out->size_bytes = file->source.id.size_bytes;
+        out->updated_ns = file->source.id.mtime_ns;
+        out->is_sha256 = sha256 != NULL;
+        (void)snprintf(out->tag, sizeof out->tag, "%s", sha256 != NULL ? sha256 : file->identity_tag);
+        return true;
+    }
+    struct td_rank_file *file = NULL;
+    if (!td_rank_maker_get(maker_of(stats, item->model), item->rank, &file, out->tag, err))
+        return false;
+    out->size_bytes = file->nbytes;
+    out->updated_ns = item->model->updated_ns;
+    td_rank_file_unref(file);
+    return true;
+}
+
+bool td_repo_item_stat(struct td_rank_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
+                       struct td_repo_stat *stat, struct td_error *err)
+{
+    struct td_repo_stats stats;
+    td_repo_stats_init(&stats, store, view);
+    bool ok = td_repo_stats_get(&stats, item, stat, err);
+    td_repo_stats_fini(&stats);
+    return ok;
+}
+
+bool td_repo_item_answer(struct td_rank_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
+                         struct td_response *response, struct td_error *err)
+{
+    if (item->entry != NULL)
+        return td_file_answer(store->catalog, view->snapshot, item->entry, response, err);
+    struct td_rank_set want = want_of(view, item->model);
+    struct td_rank_file *file = NULL;
+    char tag[TD_TAG_BYTES];
+    bool ok = td_rank_store_get(store, &want, item->rank, &file, tag, err) &&
+              td_rank_file_answer(store, &want, item->rank, file, tag, response, err);
+    td_rank_file_unref(file);
+    td_response_set_modified(response, item->model->updated_ns);
+    return ok;
+}

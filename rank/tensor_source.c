@@ -1,0 +1,174 @@
+#include "rank/tensor_source.h"
+
+#include "storage/decoded.h"
+#include "storage/strided.h"
+#include "storage/swapped.h"
+#include "storage/tiled.h"
+
+#include <stdlib.h>
+
+_Static_assert((int)TD_STRIDED_MAX_RANK >= (int)TD_MAX_RANK && (int)TD_TILED_MAX_RANK >= (int)TD_MAX_RANK,
+               "every tensor that parses can be gathered");
+
+static bool map_part(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                     const struct td_checkpoint *checkpoint, uint32_t part, struct td_blob **out, struct td_error *err)
+{
+    return td_file_source_map(td_catalog_maps(catalog), snapshot->root, &checkpoint->parts[part]->file->source, out,
+                              err);
+}
+
+/* A tensor whose boxes lie in several files. */
+static bool open_pieces(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                        const struct td_checkpoint *checkpoint, const struct td_tensor *tensor, struct td_blob **out,
+                        struct td_error *err)
+{
+    struct td_grid *grid = td_checkpoint_grid(checkpoint, tensor);
+    size_t count;
+    const uint32_t *parts = td_grid_parts(grid, &count);
+    struct td_blob **sources = calloc(count, sizeof *sources);
+    bool ok = sources != NULL || td_error_no_memory(err);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = map_part(catalog, snapshot, checkpoint, parts[i], &sources[i], err);
+    ok = ok && td_blob_tiled(grid, sources, out, err);
+    for (size_t i = 0; sources != NULL && i < count; i++)
+        td_blob_unref(sources[i]);
+    free(sources);
+    return ok;
+}
+
+static void release_file(void *file)
+{
+    td_file_unref(file);
+}
+
+/* The following put a blob over *blob in its place; on failure there is none. */
+
+static bool replace(bool made, struct td_blob *over, struct td_blob **blob)
+{
+    td_blob_unref(*blob);
+    *blob = made ? over : NULL;
+    return made;
+}
+
+/* A tensor with a coding is one of its file's manifest: its name lives as long as the file. */
+static bool decode(struct td_catalog *catalog, struct td_file *file, const struct td_tensor *tensor,
+                   const struct td_cancel *cancel, struct td_blob **blob, struct td_error *err)
+{
+    struct td_blob *over = NULL;
+    struct td_decoded_owner owner = {.cancel = cancel,
+                                     .context = td_file_ref(file),
+                                     .release = release_file,
+                                     .tensor = tensor->name,
+                                     .file = file->source.path};
+    bool made =
+        td_blob_decoded(*blob, tensor->coding, file->number, td_catalog_decode_cache(catalog), &owner, &over, err);
+    return replace(made, over, blob);
+}
+
+static bool gather(const struct td_tensor *tensor, struct td_blob **blob, struct td_error *err)
+{
+    struct td_blob *over = NULL;
+    bool made = td_blob_strided(*blob, tensor->offset, tensor->dtype->block_bytes, tensor->rank, tensor->shape,
+                                tensor->strides, &over, err);
+    return replace(made, over, blob);
+}
+
+static bool swap(const struct td_tensor *tensor, uint64_t off, struct td_blob **blob, struct td_error *err)
+{
+    struct td_swap order;
+    struct td_blob *over = NULL;
+    bool made = (td_dtype_swap(tensor->dtype, &order) || td_error_set(err, TD_INTERNAL, "an unknown byte order")) &&
+                td_blob_swapped(*blob, off, tensor->nbytes, &order, &over, err);
+    return replace(made, over, blob);
+}
+
+bool td_tensor_open(struct td_catalog *catalog, const struct td_snapshot *snapshot,
+                    const struct td_checkpoint *checkpoint, struct td_tensor_ref ref, const struct td_cancel *cancel,
+                    struct td_blob **blob, uint64_t *base, struct td_error *err)
+{
+    const struct td_tensor *tensor = ref.tensor;
+    *base = 0;
+    if (tensor->piece_count > 0)
+        return open_pieces(catalog, snapshot, checkpoint, tensor, blob, err);
+    if (!map_part(catalog, snapshot, checkpoint, ref.part, blob, err))
+        return false;
+    if (tensor->coding != NULL && !decode(catalog, checkpoint->parts[ref.part]->file, tensor, cancel, blob, err))
+        return false;
+    if (tensor->strides != NULL && !gather(tensor, blob, err))
+        return false;
+    *base = tensor->strides != NULL ? 0 : tensor->offset;
+    if (tensor->big_endian) {
+        uint64_t off = *base;
+        *base = 0;
+        return swap(tensor, off, blob, err);
+    }
+    return true;
+}
+
+static const struct td_tensor *get_tensor(const void *context, size_t i)
+{
+    return td_checkpoint_tensor(context, i).tensor;
+}
+
+struct td_tensor_list td_checkpoint_tensors(const struct td_checkpoint *checkpoint)
+{
+    return (struct td_tensor_list){.count = checkpoint->tensor_count, .get = get_tensor, .context = checkpoint};
+}
+
+/* ---- composed answers ---------------------------------------------------------------------------------- */
+
+struct sources {
+    struct td_catalog *catalog;
+    struct td_snapshot *snapshot;
+    const struct td_checkpoint *checkpoint;
+    struct td_rank_file *file;
+    const struct td_cancel *cancel;
+};
+
+static bool open_source(void *context, uint32_t source, struct td_blob **blob, uint64_t *base, struct td_error *err)
+{
+    const struct sources *s = context;
+    if (source == TD_RANK_SOURCE_HEADER) {
+        *blob = td_blob_ref(s->file->header);
+        *base = 0;
+        return true;
+    }
+    return td_tensor_open(s->catalog, s->snapshot, s->checkpoint,
+                          td_checkpoint_tensor(s->checkpoint, source - TD_RANK_SOURCE_TENSOR), s->cancel, blob, base,
+                          err);
+}
+
+static void close_sources(void *context)
+{
+    struct sources *s = context;
+    td_rank_file_unref(s->file);
+    td_snapshot_unref(s->snapshot);
+    free(s);
+}
+
+bool td_rank_file_open(struct td_catalog *catalog, struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint,
+                       struct td_rank_file *file, const struct td_cancel *cancel, struct td_blob **out,
+                       struct td_error *err)
+{
+    struct sources *s = malloc(sizeof *s);
+    if (s == NULL)
+        return td_error_no_memory(err);
+    *s = (struct sources){.catalog = catalog,
+                          .snapshot = td_snapshot_ref(snapshot),
+                          .checkpoint = checkpoint,
+                          .file = td_rank_file_ref(file),
+                          .cancel = cancel};
+    struct td_source_opener opener = {.context = s, .open = open_source, .close = close_sources};
+    return td_blob_composed(file->layout, &opener, out, err);
+}
+
+bool td_rank_file_append(struct td_catalog *catalog, struct td_snapshot *snapshot,
+                         const struct td_checkpoint *checkpoint, struct td_rank_file *file,
+                         const struct td_cancel *cancel, struct td_body *body, struct td_error *err)
+{
+    struct td_blob *blob = NULL;
+    bool ok = td_rank_file_open(catalog, snapshot, checkpoint, file, cancel, &blob, err) &&
+              td_body_append(body, blob, 0, file->nbytes, err);
+    td_blob_unref(blob);
+    return ok;
+}

@@ -1,0 +1,156 @@
+#include "rank/virtual_revision.h"
+
+#include "core/digest.h"
+#include "core/digits.h"
+#include "rank/rank_name.h"
+#include "slicing/engine/engine.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A commit: so many digits of a digest, of the kind's number, of the engine's, of the number of ranks, of the rank. */
+enum { DIGEST_DIGITS = 24, KIND_DIGITS = 2, ENGINE_DIGITS = 2, COUNT_DIGITS = 6, PARAMETERS_BYTES = 17 };
+
+static_assert(DIGEST_DIGITS + PARAMETERS_BYTES == TD_COMMIT_BYTES, "a commit has 40 digits");
+static_assert(TD_MAX_TP_SIZE < 1 << 4 * COUNT_DIGITS, "a number of ranks fits its digits");
+
+/* ---- kinds --------------------------------------------------------------------------------------------- */
+
+static bool find_engine(struct td_text name, unsigned *number)
+{
+    for (*number = 0; td_engine_name(*number) != NULL; ++*number)
+        if (td_text_equals(name, td_engine_name(*number)))
+            return true;
+    return false;
+}
+
+static bool read_safetensors(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
+{
+    (void)err;
+    out->tp_size = 1;
+    return td_text_equals(name, TD_SAFETENSORS_REVISION) &&
+           find_engine((struct td_text){.p = "none", .len = 4}, &out->engine);
+}
+
+static bool is_safetensors(const struct td_virtual_revision *revision)
+{
+    return strcmp(td_engine_name(revision->engine), "none") == 0 && revision->tp_size == 1 && revision->rank == 0;
+}
+
+/* Takes what stands before the next '-' (or all) off the front, with the '-'. */
+static struct td_text take_part(struct td_text *rest)
+{
+    const char *dash = rest->len == 0 ? NULL : memchr(rest->p, '-', rest->len);
+    struct td_text part = {.p = rest->p, .len = dash == NULL ? rest->len : (size_t)(dash - rest->p)};
+    size_t taken = part.len + (dash == NULL ? 0 : 1);
+    *rest = (struct td_text){.p = rest->p + taken, .len = rest->len - taken};
+    return part;
+}
+
+static int shown(struct td_text text)
+{
+    return (int)(text.len > 40 ? 40 : text.len);
+}
+
+/* One that begins with tp and a digit is meant for a name of this kind. */
+static bool read_rank(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
+{
+    struct td_text engine = name;
+    struct td_text size = take_part(&engine);
+    struct td_text rank = take_part(&engine);
+    if (name.len < 3 || memcmp(name.p, "tp", 2) != 0 || name.p[2] < '0' || name.p[2] > '9')
+        return false;
+    if (!td_rank_name_read_size(size, &out->tp_size))
+        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is no number of ranks; tp1 to tp%d are right", shown(size),
+                            size.p, TD_MAX_TP_SIZE);
+    if (!td_rank_name_read_rank(rank, &out->rank) || out->rank >= out->tp_size)
+        return td_error_set(err, TD_NOT_FOUND, "\"%.*s\" is no rank of %" PRIu64 "; there are rank0 to rank%" PRIu64,
+                            shown(rank), rank.p, out->tp_size, out->tp_size - 1);
+    return find_engine(engine, &out->engine) || td_engine_not_found(engine, err);
+}
+
+static bool is_rank(const struct td_virtual_revision *revision)
+{
+    return revision->tp_size >= 1 && revision->tp_size <= TD_MAX_TP_SIZE && revision->rank < revision->tp_size;
+}
+
+static const struct kind {
+    enum td_revision_kind kind;
+    /* What its names are like. Part of its commits, so that a number that changes hands makes others. */
+    const char *names;
+    /* *out is zero. False: no name of this kind; of one that is nearly it, err says what would be right. */
+    bool (*read)(struct td_text name, struct td_virtual_revision *out, struct td_error *err);
+    bool (*is_one)(const struct td_virtual_revision *revision); /* by its parameters; the engine is there */
+} kinds[] = {
+    {TD_REVISION_SAFETENSORS, TD_SAFETENSORS_REVISION, read_safetensors, is_safetensors},
+    {TD_REVISION_RANK, "tp{n}-rank{r}-{engine}", read_rank, is_rank},
+};
+
+enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
+
+static const struct kind *find_kind(uint64_t number)
+{
+    for (size_t i = 0; i < KIND_COUNT; i++)
+        if ((uint64_t)kinds[i].kind == number)
+            return &kinds[i];
+    return NULL;
+}
+
+const char *td_virtual_revision_names(size_t i)
+{
+    return i < KIND_COUNT ? kinds[i].names : NULL;
+}
+
+bool td_virtual_revision_read_name(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
+{
+    for (size_t i = 0; i < KIND_COUNT; i++) {
+        *out = (struct td_virtual_revision){.kind = kinds[i].kind};
+        if (kinds[i].read(name, out, err))
+            return true;
+    }
+    return false;
+}
+
+/* ---- commits ------------------------------------------------------------------------------------------- */
+
+bool td_virtual_revision_read_commit(struct td_text commit, struct td_virtual_revision *out)
+{
+    uint64_t number;
+    uint64_t engine;
+    if (commit.len != TD_COMMIT_BYTES - 1)
+        return false;
+    const char *p = commit.p + DIGEST_DIGITS;
+    if (!td_hex_read(td_text_n(p, KIND_DIGITS), &number) ||
+        !td_hex_read(td_text_n(p + KIND_DIGITS, ENGINE_DIGITS), &engine) ||
+        !td_hex_read(td_text_n(p + KIND_DIGITS + ENGINE_DIGITS, COUNT_DIGITS), &out->tp_size) ||
+        !td_hex_read(td_text_n(p + KIND_DIGITS + ENGINE_DIGITS + COUNT_DIGITS, COUNT_DIGITS), &out->rank))
+        return false;
+    const struct kind *kind = find_kind(number);
+    if (kind == NULL || td_engine_name((size_t)engine) == NULL)
+        return false;
+    out->kind = kind->kind;
+    out->engine = (unsigned)engine;
+    return kind->is_one(out);
+}
+
+bool td_virtual_revision_write_commit(const struct td_virtual_revision *revision, const char *base,
+                                      char commit[TD_COMMIT_BYTES])
+{
+    uint64_t tables = TD_ENGINE_REVISION;
+    char *parameters = commit + DIGEST_DIGITS;
+    struct td_digest *digest = td_digest_create();
+    td_digest_add_cstring(digest, "revision");
+    td_digest_add_cstring(digest, base);
+    td_digest_add(digest, &tables, sizeof tables);
+    td_digest_add_cstring(digest, find_kind(revision->kind)->names);
+    td_digest_add_cstring(digest, td_engine_name(revision->engine)); /* numbers move when engines are added */
+    td_digest_add(digest, &revision->tp_size, sizeof revision->tp_size);
+    td_digest_add(digest, &revision->rank, sizeof revision->rank);
+    if (!td_digest_finish_text(digest, commit, DIGEST_DIGITS + 1))
+        return false;
+    (void)snprintf(parameters, PARAMETERS_BYTES, "%02x%02x%06" PRIx64 "%06" PRIx64, (unsigned)revision->kind,
+                   revision->engine, revision->tp_size, revision->rank);
+    return true;
+}
