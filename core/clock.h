@@ -1,10 +1,7 @@
-/* Time: a monotonic clock for deadlines, the wall clock for people and HTTP dates. */
+/* Time: a monotonic clock for deadlines, and the wall clock. */
 #ifndef TD_CORE_CLOCK_H
 #define TD_CORE_CLOCK_H
 
-#include "core/text.h"
-
-#include "core/text.h"
 #include <pthread.h>
 
 #include <stdbool.h>
@@ -33,11 +30,5 @@ struct td_wall td_wall_of_ns(int64_t since_1970_ns);
 
 /* "2026-01-02T03:04:05.678Z" (RFC 3339, UTC). Returns the length without the NUL; capacity 40 suffices. */
 size_t td_wall_rfc3339(struct td_wall wall, char *out, size_t capacity);
-
-/* "Sun, 06 Nov 1994 08:49:37 GMT" (IMF-fixdate, RFC 9110 section 5.6.7), 29 bytes and a NUL. */
-void td_http_date_format(int64_t seconds, char out[30]);
-
-/* Any of the three HTTP date forms of RFC 9110 section 5.6.7; false when it is none of them. */
-bool td_http_date_parse(struct td_text text, int64_t *seconds);
 
 #endif

@@ -1,6 +1,7 @@
 #include "http/conditional.h"
 
 #include "core/clock.h"
+#include "http/http_date.h"
 
 #include <string.h>
 

@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "http/http_date.h"
 #include "storage/composed.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
 #include "tests/kit/loopback.h"
 
 #include "core/clock.h"
+#include "http/http_date.h"
 #include "tests/kit/kit.h"
 
 #include <strings.h>

@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "http/http_date.h"
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
 

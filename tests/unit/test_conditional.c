@@ -2,6 +2,7 @@
 #include "http/conditional.h"
 
 #include "core/clock.h"
+#include "http/http_date.h"
 #include "tests/kit/loopback.h"
 #include "tests/unit/unit.h"
 
