@@ -1,57 +1,35 @@
-/* The HTTP interface without a socket: a request goes in, a response with its whole (or cut) body comes out.
- * Routing, conditionals and ranges happen here; see api/openapi.yaml for the contract. */
+/* The HTTP interface without a socket: a request goes in, and a response with its whole body, or the part that the
+ * request's conditions and ranges ask for, comes out. This is the table of facades; see api/openapi.yaml for the
+ * contract of the native one. */
 #ifndef TD_API_API_H
 #define TD_API_API_H
 
-#include "api/native/manifest.h"
-#include "catalog/catalog.h"
-#include "http/lru.h"
-#include "http/metrics.h"
+#include "api/state.h"
+#include "http/facade.h"
 #include "http/request.h"
 #include "http/response.h"
-#include "http/uri.h"
-#include "rank/rank_store.h"
 
-#include <stdatomic.h>
-#include <stdbool.h>
+/* The facades of the two ports. The main port also serves the facades that td_api_facade finds by their paths. */
+extern const struct td_facade *const td_main_port;
+extern const struct td_facade *const td_s3_port;
 
-enum { TD_PLAN_STORE_BYTES = 64 * 1024 * 1024 };
+/* Returns the facade of a request that came by this port. On the main port the raw target decides. Call once, as soon
+ * as the target is known: every answer to the request, a refusal too, has the form of its facade. */
+const struct td_facade *td_api_facade(const struct td_facade *port, struct td_text target);
 
-/* The senders from which the server accepts POST /rescan. */
-enum td_rescan_from {
-    TD_RESCAN_FROM_LOCAL, /* this machine, when no proxy and no page in a browser passed the request on */
-    TD_RESCAN_FROM_ANY,
-    TD_RESCAN_FROM_NONE,
-};
-
-struct td_api {
-    struct td_catalog *catalog;
-    struct td_metrics metrics;
-    struct td_manifest_cache views;
-    struct td_lru plans; /* registered plans' texts by id */
-    struct td_rank_store shards;
-    struct td_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
-    const char *s3_listen;  /* where clients of S3 are served, for messages; borrowed; NULL or empty: nowhere */
-    enum td_rescan_from rescan_from;
-    _Atomic bool draining; /* readyz answers 503, answers close their connections */
-};
-
-/* catalog is borrowed and must outlive the api. */
-bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
-void td_api_fini(struct td_api *api);
-
-/* Whose a request is that came by this port (API or S3): on the main one its raw target says it. Who makes a request
- * asks once, as soon as the target is known; all that is answered to it, refusals too, has that facade's form. */
-enum td_facade td_api_facade(enum td_facade port, struct td_text target);
-
-/* Answers the request; *response is initialised here and finished by the caller. Never fails: faults become error
- * answers. A HEAD answer carries the body whose length it announces; the sender leaves it out. Thread-safe. */
+/* Answers the request, whose facade is set. Initialises *response, which the caller finishes. Never fails: faults
+ * become error answers. A HEAD answer carries the body whose length it announces; the sender leaves the body out.
+ * Thread-safe. */
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response);
 
-/* Whether a POST to this target has a use for a body, so that it is read. */
+/* Returns whether the server must read the body of a POST to this target. */
 bool td_api_takes_body(const struct td_request *request);
 
-/* True for the paths that must answer even at the connection limit: health, readiness, metrics. */
+/* Returns whether the facade refuses the request by its method. The server hands it over whatever is wrong with its
+ * body, and reads none of that. */
+bool td_api_refuses_body(const struct td_request *request);
+
+/* Returns whether the path must be answered even at the limit of connections: health, readiness, metrics. */
 bool td_api_is_probe(const struct td_request *request);
 
 #endif

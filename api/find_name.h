@@ -2,7 +2,7 @@
 #ifndef TD_API_FIND_NAME_H
 #define TD_API_FIND_NAME_H
 
-#include "api/handlers.h"
+#include "api/call.h"
 #include "catalog/repo.h"
 
 enum { TD_NAME_ADVICE_BYTES = 1024 };

@@ -13,20 +13,18 @@ struct td_header {
     struct td_text value; /* without surrounding blanks */
 };
 
-/* By whose rules a request is answered: ports are of API or S3, and on the first the Hub has its paths (td_api_facade).
- */
-enum td_facade { TD_FACADE_API, TD_FACADE_HUB, TD_FACADE_S3 };
+struct td_facade; /* http/facade.h */
 
 struct td_request {
-    enum td_facade facade;
-    bool is_local;         /* it came over the loopback interface */
-    struct td_text method; /* case-sensitive: "GET" */
-    struct td_text target; /* the raw request target: path, and query after '?' */
+    const struct td_facade *facade; /* gives the answer its form; NULL in tests of http/ alone */
+    bool is_local;                  /* it came over the loopback interface */
+    struct td_text method;          /* case-sensitive: "GET" */
+    struct td_text target;          /* the raw request target: path, and query after '?' */
     const struct td_header *headers;
     size_t header_count;
     struct td_text body; /* all of it; empty without one */
-    const struct td_cancel
-        *cancel; /* asks when nobody waits for the answer any more; outlives the answer. NULL: never */
+    /* Tells whether anybody still waits for the answer, and outlives it. NULL: somebody always does. */
+    const struct td_cancel *cancel;
 };
 
 /* The next header line with this name at or after *at, which then points behind it; NULL when there is none.

@@ -1,11 +1,10 @@
 #include "http/response.h"
 
-#include "api/s3/s3_error.h"
 #include "core/clock.h"
 #include "core/digest.h"
 #include "core/json.h"
 #include "core/utf8.h"
-#include "http/xml.h"
+#include "http/facade.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -15,25 +14,6 @@
 #include <strings.h>
 
 static const char json_type[] = "application/json";
-
-const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at)
-{
-    while (*at < request->header_count) {
-        const struct td_header *header = &request->headers[(*at)++];
-        if (td_text_equals_ignore_case(header->name, name))
-            return header;
-    }
-    return NULL;
-}
-
-const struct td_header *td_request_single_header(const struct td_request *request, const char *name)
-{
-    size_t at = 0;
-    const struct td_header *header = td_request_next_header(request, name, &at);
-    if (header == NULL || td_request_next_header(request, name, &at) != NULL)
-        return NULL;
-    return header;
-}
 
 const char *td_route_name(enum td_route route)
 {
@@ -59,14 +39,14 @@ void td_response_init(struct td_response *response)
     response->changed = false;
     response->header_count = 0;
     response->announced_bytes = 0;
-    response->facade = TD_FACADE_API;
+    response->facade = NULL;
     response->cancel = NULL;
     response->resource = (struct td_text){.p = "", .len = 0};
     response->request_id[0] = '\0';
     td_body_init(&response->body);
 }
 
-/* S3's answers have a number by which they can be asked about: ours tell the time. */
+/* Clients quote the number of an answer when they ask about it: ours is the time. */
 static void make_request_id(char id[TD_REQUEST_ID_BYTES])
 {
     struct td_wall now = td_wall_now();
@@ -74,19 +54,25 @@ static void make_request_id(char id[TD_REQUEST_ID_BYTES])
     (void)snprintf(id, TD_REQUEST_ID_BYTES, "%016" PRIX64, ns);
 }
 
+static void add_request_id(struct td_response *response)
+{
+    if (response->request_id[0] != '\0')
+        td_response_add_header(response, response->facade->request_id_header, "%s", response->request_id);
+}
+
 void td_response_init_for(struct td_response *response, const struct td_request *request)
 {
+    const char *query = request->target.len == 0 ? NULL : memchr(request->target.p, '?', request->target.len);
     td_response_init(response);
     response->facade = request->facade;
     response->cancel = request->cancel;
-    if (request->facade != TD_FACADE_S3)
-        return;
-    const char *query = request->target.len == 0 ? NULL : memchr(request->target.p, '?', request->target.len);
     response->resource = request->target;
     if (query != NULL)
         response->resource.len = (size_t)(query - request->target.p);
+    if (request->facade == NULL || request->facade->request_id_header == NULL)
+        return;
     make_request_id(response->request_id);
-    td_response_add_header(response, TD_S3_REQUEST_ID, "%s", response->request_id);
+    add_request_id(response);
 }
 
 void td_response_fini(struct td_response *response)
@@ -108,17 +94,19 @@ void td_response_add_header(struct td_response *response, const char *name, cons
     va_end(args);
 }
 
-__attribute__((format(printf, 3, 0))) static void write_etag(char etag[TD_ETAG_BYTES], enum td_facade facade,
+__attribute__((format(printf, 3, 0))) static void write_etag(char etag[TD_ETAG_BYTES], const struct td_facade *facade,
                                                              const char *format, va_list args)
 {
-    const char *end = facade == TD_FACADE_S3 ? TD_S3_ETAG_END "\"" : "\"";
-    const size_t capacity = TD_ETAG_BYTES - 1 - strlen(end); /* of the text between, with its NUL */
+    const char *end = facade == NULL ? "" : facade->etag_end;
+    const size_t end_len = strlen(end);
+    const size_t capacity = TD_ETAG_BYTES - 2 - end_len; /* of the text between, with its NUL */
     etag[0] = '"';
     int n = vsnprintf(etag + 1, capacity, format, args);
     size_t len = n < 0 ? 0 : (size_t)n;
     if (len > capacity - 1)
         len = capacity - 1;
-    memcpy(etag + 1 + len, end, strlen(end) + 1);
+    memcpy(etag + 1 + len, end, end_len);
+    memcpy(etag + 1 + len + end_len, "\"", 2);
 }
 
 void td_response_set_etag(struct td_response *response, const char *format, ...)
@@ -151,38 +139,6 @@ void td_response_describe(struct td_response *response, const char *content_type
     response->accept_ranges = true;
 }
 
-const char *td_status_word(int status)
-{
-    switch (status) {
-    case 400:
-    case 411:
-        return "INVALID_ARGUMENT";
-    case 401:
-        return "UNAUTHENTICATED";
-    case 403:
-        return "PERMISSION_DENIED";
-    case 404:
-        return "NOT_FOUND";
-    case 405:
-        return "UNIMPLEMENTED";
-    case 409:
-    case 412:
-    case 422:
-        return "FAILED_PRECONDITION";
-    case 413:
-    case 414:
-    case 429:
-    case 431:
-        return "RESOURCE_EXHAUSTED";
-    case 416:
-        return "OUT_OF_RANGE";
-    case 503:
-        return "UNAVAILABLE";
-    default:
-        return "INTERNAL";
-    }
-}
-
 /* Empties everything that belonged to the representation that is not sent. */
 static void response_reset(struct td_response *response, int status)
 {
@@ -196,55 +152,35 @@ static void response_reset(struct td_response *response, int status)
     response->facade = old.facade;
     response->resource = old.resource;
     memcpy(response->request_id, old.request_id, sizeof response->request_id);
-    if (response->request_id[0] != '\0')
-        td_response_add_header(response, TD_S3_REQUEST_ID, "%s", response->request_id);
+    add_request_id(response);
 }
 
-static void write_json(struct td_buffer *json, int status, const char *details, const char *message)
+/* A response without a facade says the message alone. */
+static void write_error(const struct td_facade *facade, struct td_failure *failure, struct td_buffer *out)
 {
-    td_buffer_printf(json, "{\"error\":{\"code\":%d,\"status\":\"%s\",\"message\":", status, td_status_word(status));
-    td_json_write_cstring(json, message);
-    td_buffer_printf(json, ",\"details\":%s}}\n", details == NULL ? "{}" : details);
+    if (facade != NULL)
+        facade->write_error(failure, out);
+    else
+        td_buffer_puts(out, failure->message);
 }
 
-/* The Hub's form: its clients show `error` as it is. */
-static void write_hub_json(struct td_buffer *json, const char *message)
-{
-    td_buffer_puts(json, "{\"error\":");
-    td_json_write_cstring(json, message);
-    td_buffer_puts(json, "}\n");
-}
-
-/* In the form of the response's facade. */
-static void write_error(const struct td_response *response, const char *code, const char *details, const char *message,
-                        struct td_buffer *out)
-{
-    switch (response->facade) {
-    case TD_FACADE_API:
-        write_json(out, response->status, details, message);
-        break;
-    case TD_FACADE_HUB:
-        write_hub_json(out, message);
-        break;
-    case TD_FACADE_S3:
-        td_s3_write_error(out, code, message, response->resource, response->request_id);
-        break;
-    }
-}
-
-/* code: S3's, or NULL. */
 static void fail(struct td_response *response, int status, const char *code, const char *details, const char *message)
 {
     char shown[2048];
-    td_utf8_escape(td_text_of(message), shown, sizeof shown); /* a cut may have split a character */
-    bool is_s3 = response->facade == TD_FACADE_S3;
-    if (is_s3 && code == NULL)
-        code = td_s3_code_of(&status);
-    response_reset(response, status);
+    const struct td_facade *facade = response->facade;
+    struct td_failure failure = {.status = status,
+                                 .code = code,
+                                 .details = details,
+                                 .message = shown,
+                                 .resource = response->resource,
+                                 .request_id = response->request_id};
     struct td_buffer text;
+    td_utf8_escape(td_text_of(message), shown, sizeof shown); /* a cut may have split a character */
     td_buffer_init(&text);
-    write_error(response, code, details, shown, &text);
-    response->content_type = is_s3 ? TD_XML_TYPE : json_type;
+    write_error(facade, &failure, &text);
+    status = failure.status;
+    response_reset(response, status);
+    response->content_type = facade != NULL ? facade->error_type : "text/plain; charset=utf-8";
     response->cache_control = "no-store";
     if (status == 503 || status == 429)
         td_response_add_header(response, "Retry-After", "1");

@@ -11,12 +11,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Ends every entity tag of the S3 port. S3 writes "-N" behind the tag of an object that was uploaded in N parts.
- * Without it, clients take 32 hexadecimal digits for the MD5 of the content and drop what they fetched. Objects have
- * one part here
- * (?partNumber=1), and clients that size their ranges by N then do as with a tag that has no "-N". */
-#define TD_S3_ETAG_END "-1"
-
 enum { TD_RESPONSE_HEADERS = 8, TD_HEADER_VALUE_BYTES = 512, TD_ETAG_BYTES = 96, TD_REQUEST_ID_BYTES = 17 };
 
 /* Routes, for metrics and the access log. */
@@ -71,15 +65,15 @@ struct td_response {
     struct td_body body;
     const struct td_cancel *cancel;       /* the request's */
     uint64_t announced_bytes;             /* 304: the length that a 200 would have had */
-    enum td_facade facade;                /* in whose form its errors are */
-    struct td_text resource;              /* S3: what was asked for, for these; borrowed from the request */
-    char request_id[TD_REQUEST_ID_BYTES]; /* S3: of this answer, for these and a header */
+    const struct td_facade *facade;       /* gives errors and entity tags their form; NULL: plain text */
+    struct td_text resource;              /* the target without its query, for errors; borrowed from the request */
+    char request_id[TD_REQUEST_ID_BYTES]; /* the number of this answer; empty: the facade has none */
 };
 
-/* For our own paths. */
+/* Starts a 200 answer without a facade. */
 void td_response_init(struct td_response *response);
 
-/* For the request's facade; the request must outlive the response's making. */
+/* Starts a 200 answer in the form of the request's facade. The request must live as long as errors can be written. */
 void td_response_init_for(struct td_response *response, const struct td_request *request);
 
 void td_response_fini(struct td_response *response);
@@ -88,7 +82,7 @@ void td_response_fini(struct td_response *response);
 void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Sets the ETag: adds the quotes, and TD_S3_ETAG_END on the S3 port. */
+/* Sets the ETag: adds the quotes, and the end that the facade gives its tags. */
 void td_response_set_etag(struct td_response *response, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same with the former one. */
@@ -123,8 +117,5 @@ void td_response_set_text(struct td_response *response, const char *type, struct
 /* The same for a buffer whose len is taken from a budget, its own or one that the caller counts in: it is given back
  * when nothing holds the body any more. */
 void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget);
-
-/* The canonical status word of an HTTP status: "NOT_FOUND". */
-const char *td_status_word(int status);
 
 #endif

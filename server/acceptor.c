@@ -30,7 +30,7 @@ struct td_acceptor {
     int wake_fd;    /* eventfd: written to stop the thread */
     int reserve_fd; /* given up for a moment when descriptors run out, to answer a client */
     bool running;
-    enum td_facade facade;
+    const struct td_facade *facade;
     uint64_t warned_ns; /* when the log last told of missing descriptors; 0: never */
     pthread_t thread;
     struct td_http_server *server;
@@ -153,23 +153,13 @@ static void turn_away(const struct td_acceptor *acceptor, int fd, enum td_over o
 {
     static const char format[] = "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
                                  "Cache-Control: no-store\r\nConnection: close\r\n\r\n";
-    static const char busy[] =
-        "{\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"all connections are in use "
-        "(--max-connections); try again\",\"details\":{}}}\n";
-    static const char many[] =
-        "{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"this address has too "
-        "many connections (--max-connections-per-address)\",\"details\":{}}}\n";
-    static const char slow_down[] =
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>Please reduce your "
-        "request rate: there are too many connections</Message><Resource>/</Resource>"
-        "<RequestId>0000000000000000</RequestId></Error>\n";
-    bool is_s3 = acceptor->facade == TD_FACADE_S3;
-    bool is_many = over == TD_OVER_ADDRESS && !is_s3;
-    const char *body = is_s3 ? slow_down : is_many ? many : busy;
+    const struct td_facade *facade = acceptor->facade;
+    bool is_crowded = over == TD_OVER_ADDRESS && facade->crowded != NULL;
+    const char *body = is_crowded ? facade->crowded : facade->busy;
     char answer[1024];
     char discard[2048];
-    int n = snprintf(answer, sizeof answer, format, is_many ? "429 Too Many Requests" : "503 Service Unavailable",
-                     is_s3 ? "application/xml" : "application/json", strlen(body));
+    int n = snprintf(answer, sizeof answer, format, is_crowded ? "429 Too Many Requests" : "503 Service Unavailable",
+                     facade->error_type, strlen(body));
     if (n > 0 && (size_t)n + strlen(body) < sizeof answer) {
         memcpy(answer + n, body, strlen(body));
         (void)send(fd, answer, (size_t)n + strlen(body), MSG_NOSIGNAL | MSG_DONTWAIT);

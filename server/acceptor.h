@@ -14,9 +14,9 @@ bool td_acceptor_is_listen(const char *listen);
 
 /* An address to listen on, and the facade that its connections belong to. */
 struct td_acceptor_config {
-    const char *option; /* the option that set the address, for error messages: "--listen" */
-    const char *listen; /* ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses */
-    enum td_facade facade;
+    const char *option;             /* the option that set the address, for error messages: "--listen" */
+    const char *listen;             /* ADDRESS:PORT, [ADDRESS]:PORT, or :PORT for all addresses */
+    const struct td_facade *facade; /* td_main_port or td_s3_port */
 };
 
 /* Binds the address and starts accepting connections. Each one that is within the limits is registered and handed to

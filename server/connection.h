@@ -43,8 +43,8 @@ struct td_connection {
     int fd;
     struct in6_addr address; /* an IPv4 address is IPv4-mapped */
     enum td_over over;
-    enum td_facade facade; /* of the port; set before the first request */
-    _Atomic int phase;     /* enum td_phase */
+    const struct td_facade *facade; /* of the port; set before the first request */
+    _Atomic int phase;              /* enum td_phase */
     _Atomic uint64_t phase_since_ns;
     _Atomic int cut;         /* enum td_cut: the reason why it was cut; TD_CUT_NONE while it is good */
     struct td_cancel cancel; /* asks for an end when the connection was cut or the client closed its side */

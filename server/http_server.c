@@ -50,7 +50,7 @@ struct exchange {
     bool judged;   /* the guard has seen it */
     bool answered; /* a response is queued */
     uint64_t start_ns;
-    enum td_facade facade; /* decided by the port and the path */
+    const struct td_facade *facade; /* decided by the port and the path */
     struct td_header headers[TD_MAX_HEADER_FIELDS];
     size_t header_count;
     bool too_many;
@@ -302,18 +302,6 @@ static enum MHD_Result expect_upload(struct MHD_Connection *mhd, struct session 
     return MHD_YES;
 }
 
-/* Returns whether an S3 client tries to write. Such a request may have a body with any method; the answer says that it
- * is not allowed, no byte after the header is read, and the connection is closed. */
-static bool is_write_to_s3(const struct td_request *request)
-{
-    static const char *const methods[] = {"PUT", "POST", "DELETE"};
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
-        if (request->facade == TD_FACADE_S3 && td_text_equals(request->method, methods[i]))
-            return true;
-    return false;
-}
-
-/* Judges a request whose header is complete, in the first call of on_request. */
 static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session, const char *method,
                              const char *version)
 {
@@ -330,7 +318,7 @@ static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session
     struct td_guard_limits limits = {.max_header_bytes = (size_t)server->config->max_header_bytes,
                                      .max_body_bytes = server->config->max_body_bytes};
     struct td_guard_verdict verdict = td_request_guard(&request, version, exchange->too_many, &limits);
-    if (verdict.status != 0 && !is_write_to_s3(&request)) {
+    if (verdict.status != 0 && !td_api_refuses_body(&request)) {
         atomic_fetch_add(&server->api->metrics.malformed, 1);
         return refuse(mhd, session, head, verdict.status, verdict.message);
     }

@@ -3,7 +3,7 @@
 #ifndef TD_API_HTML_HTML_INDEX_H
 #define TD_API_HTML_HTML_INDEX_H
 
-#include "api/handlers.h"
+#include "api/call.h"
 
 /* Returns whether the request's Accept header names text/html, as a browser's does. */
 bool td_html_is_accepted(const struct td_call *call);

@@ -134,7 +134,7 @@ bool td_hub_blob_of(const struct td_hub_call *hub, const struct td_repo_item *it
         return td_error_set(err, TD_RESOURCE_EXHAUSTED,
                             "planning so many files takes too long for one answer; what was planned is kept "
                             "for a while: try again, or ask for fewer");
-    if (!td_repo_item_stat(&call->api->shards, &hub->view, item, &stat, err))
+    if (!td_repo_item_stat(&call->api->ranks, &hub->view, item, &stat, err))
         return false;
     blob->size_bytes = stat.size_bytes;
     if (!stat.is_sha256) {
@@ -221,7 +221,7 @@ static void answer_file(struct td_hub_call *hub, struct td_text path)
     if (item.entry != NULL && td_text_equals(call->request->method, "HEAD"))
         (void)td_catalog_wait_digest(call->api->catalog, call->snapshot, item.entry->file,
                                      td_clock_ns() + TD_HUB_WAIT_NS);
-    if (!td_repo_item_answer(&call->api->shards, &hub->view, &item, call->response, &err)) {
+    if (!td_repo_item_answer(&call->api->ranks, &hub->view, &item, call->response, &err)) {
         (void)td_hub_fail_error(hub, &err);
         return;
     }
@@ -265,7 +265,7 @@ static bool is_api(const struct td_hub_path *path)
            (is_segment(path, 1, "models") || is_segment(path, 1, "datasets") || file_verb(path, &as_dataset) == 0);
 }
 
-bool td_hub_has_path(struct td_text raw_path)
+static bool owns(struct td_text raw_path)
 {
     struct td_hub_path path;
     bool as_dataset;
@@ -273,7 +273,7 @@ bool td_hub_has_path(struct td_text raw_path)
     return (is_segment(&path, 0, "api") && path.count > 1) || file_verb(&path, &as_dataset) > 0;
 }
 
-bool td_hub_is_post(struct td_text raw_path)
+static bool is_post(struct td_text raw_path)
 {
     struct td_hub_path path;
     bool is = false;
@@ -432,7 +432,7 @@ static void answer_api(struct td_hub_call *hub)
     }
 }
 
-void td_handle_hub(const struct td_call *call)
+static void handle(const struct td_call *call)
 {
     struct td_hub_call hub = {.call = call, .reserved = {.budget = &call->api->lists}};
     struct td_error err = TD_ERROR_INIT;
@@ -447,3 +447,35 @@ void td_handle_hub(const struct td_call *call)
     td_arena_fini(&hub.arena);
     td_reserved_release(&hub.reserved);
 }
+
+static bool takes_body(const struct td_request *request)
+{
+    return is_post(td_uri_raw_path(request->target));
+}
+
+static void answer(struct td_call *call)
+{
+    if (!td_call_take_snapshot(call))
+        return;
+    call->is_post = is_post(call->uri->raw_path);
+    call->response->route = TD_ROUTE_HUB_API;
+    td_call_serve(call, handle);
+}
+
+/* Clients of the Hub show `error` as it is. */
+static void write_error(struct td_failure *failure, struct td_buffer *out)
+{
+    td_buffer_puts(out, "{\"error\":");
+    td_json_write_cstring(out, failure->message);
+    td_buffer_puts(out, "}\n");
+}
+
+const struct td_facade td_hub_facade = {
+    .owns = owns,
+    .takes_body = takes_body,
+    .answer = answer,
+    .write_error = write_error,
+    .error_type = "application/json",
+    .query = TD_URI_REPEATS, /* huggingface_hub repeats ?expand= and ?filter= */
+    .etag_end = "",
+};

@@ -1,4 +1,4 @@
-#include "api/handlers.h"
+#include "api/native/routes.h"
 
 #include "api/html/html_index.h"
 #include "catalog/partial_checkpoint.h"
@@ -333,12 +333,12 @@ static const struct td_checkpoint *find_checkpoint(const struct td_call *call, b
     return NULL;
 }
 
-const struct td_checkpoint *td_call_checkpoint(const struct td_call *call)
+const struct td_checkpoint *td_native_checkpoint(const struct td_call *call)
 {
     return find_checkpoint(call, false);
 }
 
-const struct td_checkpoint *td_call_checkpoint_or_part(const struct td_call *call)
+const struct td_checkpoint *td_native_checkpoint_or_part(const struct td_call *call)
 {
     const struct td_text *partial = td_uri_parameter(call->uri, "partial");
     const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
@@ -411,14 +411,15 @@ void td_handle_manifest(const struct td_call *call)
     td_buffer_init(&name);
     td_buffer_init(&after);
     const struct td_checkpoint *checkpoint = NULL;
-    bool ok = td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint_or_part(call)) != NULL &&
+    bool ok = td_call_check_parameters(call, known) && (checkpoint = td_native_checkpoint_or_part(call)) != NULL &&
               dtype_filter(call, &query.dtype) && page_size(call, &query.page_size) &&
               listing_name(call, &name, "tensors", call->model->id, filters, 4);
     query.listing = (struct td_text){.p = name.data, .len = name.len};
     if (ok && page_token(call, query.listing, &after, &query.page_first)) {
         query.after = (struct td_text){.p = after.data, .len = after.len};
         struct td_blob *blob = NULL;
-        if (td_manifest_view_create(&call->api->views, call->snapshot, call->model, checkpoint, &query, &blob, &err) &&
+        if (td_manifest_view_create(&call->api->manifests, call->snapshot, call->model, checkpoint, &query, &blob,
+                                    &err) &&
             td_body_append(&call->response->body, blob, 0, blob->len_bytes, &err)) {
             td_response_describe(call->response, "application/json");
             manifest_etag(call, checkpoint);

@@ -1,6 +1,7 @@
-#include "api/handlers.h"
 #include "api/native/rank_json.h"
+#include "api/native/routes.h"
 #include "rank/file_answer.h"
+#include "rank/plan_store.h"
 #include "rank/tensor_source.h"
 
 #include "core/clock.h"
@@ -22,36 +23,11 @@ enum { PLANNING_S = 10 };
 
 /* ---- specifications ------------------------------------------------------------------------------------ */
 
-/* A registered plan's text, shared, with what td_rank_name says of it. */
-struct stored_plan {
-    _Atomic int refs;
-    uint64_t tp_size;
-    bool by_engine, by_config;
-    size_t len;
-    char text[];
-};
-
-static void *stored_plan_ref(void *value)
-{
-    struct stored_plan *plan = value;
-    atomic_fetch_add(&plan->refs, 1);
-    return plan;
-}
-
-static void stored_plan_unref(void *value)
-{
-    struct stored_plan *plan = value;
-    if (plan != NULL && atomic_fetch_sub(&plan->refs, 1) == 1)
-        free(plan);
-}
-
-const struct td_lru_class td_plan_store_class = {.ref = stored_plan_ref, .unref = stored_plan_unref};
-
 /* The registered plan of this id, a reference for the caller; NULL: an error was answered. */
-static struct stored_plan *find_stored(const struct td_call *call, struct td_text name)
+static struct td_stored_plan *find_stored(const struct td_call *call, struct td_text name)
 {
     char id[TD_TAG_BYTES];
-    struct stored_plan *stored = NULL;
+    struct td_stored_plan *stored = NULL;
     if (name.len < sizeof id) {
         memcpy(id, name.p, name.len);
         id[name.len] = '\0';
@@ -65,7 +41,7 @@ static struct stored_plan *find_stored(const struct td_call *call, struct td_tex
 }
 
 /* What a registered plan's files are wanted by. */
-static void describe(const struct stored_plan *stored, struct td_rank_set *want)
+static void describe(const struct td_stored_plan *stored, struct td_rank_set *want)
 {
     want->name.tp_size = stored->tp_size;
     want->name.by_engine = stored->by_engine;
@@ -94,7 +70,7 @@ static void describe_file(const struct td_call *call, const struct td_rank_set *
     const struct td_text *name = &want->name.engine;
     struct td_buffer json;
     struct td_error err = TD_ERROR_INIT;
-    td_buffer_init_budget(&json, &call->api->shards.live);
+    td_buffer_init_budget(&json, &call->api->ranks.live);
     if (name->len > 0 && name->len < sizeof engine) {
         memcpy(engine, name->p, name->len);
         engine[name->len] = '\0';
@@ -114,10 +90,10 @@ static void answer_file(const struct td_call *call, const struct td_rank_set *wa
     struct td_plan plan = {0};
     char tag[TD_TAG_BYTES];
     struct td_error err = TD_ERROR_INIT;
-    td_rank_maker_init(&maker, &call->api->shards, want);
+    td_rank_maker_init(&maker, &call->api->ranks, want);
     bool ok = td_rank_maker_get(&maker, rank, &file, tag, &err) &&
               (as_json ? td_rank_maker_plan(&maker, rank, &plan, &err)
-                       : td_rank_file_answer(&call->api->shards, want, rank, file, tag, call->response, &err));
+                       : td_rank_file_answer(&call->api->ranks, want, rank, file, tag, call->response, &err));
     if (!ok)
         td_response_fail_error(call->response, &err);
     else if (as_json)
@@ -130,8 +106,8 @@ static void answer_file(const struct td_call *call, const struct td_rank_set *wa
 static void answer_rank(const struct td_call *call, const struct td_rank_name *name, uint64_t rank, bool as_json)
 {
     struct td_rank_set want = {.snapshot = call->snapshot, .model = call->model, .name = *name};
-    struct stored_plan *stored = NULL;
-    want.checkpoint = td_call_checkpoint(call);
+    struct td_stored_plan *stored = NULL;
+    want.checkpoint = td_native_checkpoint(call);
     if (want.checkpoint == NULL || (name->engine.len == 0 && (stored = find_stored(call, name->id)) == NULL))
         return;
     if (stored != NULL)
@@ -141,7 +117,7 @@ static void answer_rank(const struct td_call *call, const struct td_rank_name *n
     else
         td_response_fail(call->response, 404, NULL, "no rank %" PRIu64 " of %" PRIu64 "; there are 0 to %" PRIu64, rank,
                          want.name.tp_size, want.name.tp_size - 1);
-    stored_plan_unref(stored);
+    td_stored_plan_unref(stored);
 }
 
 /* ---- paths --------------------------------------------------------------------------------------------- */
@@ -292,8 +268,8 @@ static void write_plan(const struct td_call *call, const struct td_rank_set *wan
     struct td_rank_maker maker;
     struct td_buffer json;
     struct td_error err = TD_ERROR_INIT;
-    td_buffer_init_budget(&json, &call->api->shards.live);
-    td_rank_maker_init(&maker, &call->api->shards, want);
+    td_buffer_init_budget(&json, &call->api->ranks.live);
+    td_rank_maker_init(&maker, &call->api->ranks, want);
     td_buffer_printf(&json, "{\"id\":\"%.*s\",\"model\":", (int)want->name.id.len, want->name.id.p);
     td_json_write_cstring(&json, want->model->id);
     td_buffer_puts(&json, ",\"checkpoint\":");
@@ -311,7 +287,7 @@ static void write_plan(const struct td_call *call, const struct td_rank_set *wan
 static bool answer_plan(const struct td_call *call, const struct td_rank_name *name, const struct td_plan_spec *spec)
 {
     struct td_rank_set want = {.snapshot = call->snapshot, .model = call->model, .name = *name, .spec = spec};
-    want.checkpoint = td_call_checkpoint(call);
+    want.checkpoint = td_native_checkpoint(call);
     if (want.checkpoint == NULL)
         return false;
     if (want.checkpoint->tensor_count > PLAN_WORK_MAX / name->tp_size) {
@@ -329,7 +305,7 @@ static bool answer_plan(const struct td_call *call, const struct td_rank_name *n
 static bool store_plan(const struct td_call *call, const struct td_buffer *text, const struct td_rank_name *name,
                        bool *is_new)
 {
-    struct stored_plan *plan = malloc(sizeof *plan + text->len);
+    struct td_stored_plan *plan = malloc(sizeof *plan + text->len);
     if (plan == NULL)
         return td_call_no_memory(call);
     atomic_init(&plan->refs, 1);
@@ -339,7 +315,7 @@ static bool store_plan(const struct td_call *call, const struct td_buffer *text,
     plan->len = text->len;
     memcpy(plan->text, text->data, text->len);
     *is_new = td_lru_put(&call->api->plans, name->id.p, plan, sizeof *plan + text->len);
-    stored_plan_unref(plan);
+    td_stored_plan_unref(plan);
     return true;
 }
 
@@ -388,7 +364,8 @@ void td_handle_plans(const struct td_call *call)
 }
 
 /* A registered plan, as it was answered when it was registered. */
-static void answer_stored(const struct td_call *call, const struct td_rank_name *name, const struct stored_plan *stored)
+static void answer_stored(const struct td_call *call, const struct td_rank_name *name,
+                          const struct td_stored_plan *stored)
 {
     struct td_rank_set want = {.name = *name};
     struct td_plan_spec spec = {0};
@@ -416,8 +393,8 @@ void td_handle_plan(const struct td_call *call)
             answer_rank(call, &name, rank, as_json);
         return;
     }
-    struct stored_plan *stored = find_stored(call, name.id);
+    struct td_stored_plan *stored = find_stored(call, name.id);
     if (stored != NULL)
         answer_stored(call, &name, stored);
-    stored_plan_unref(stored);
+    td_stored_plan_unref(stored);
 }

@@ -2,7 +2,7 @@
 #ifndef TD_API_NATIVE_RANK_JSON_H
 #define TD_API_NATIVE_RANK_JSON_H
 
-#include "api/handlers.h"
+#include "api/call.h"
 #include "slicing/rank_file.h"
 
 /* Appends {"model","checkpoint","engine","tp_size","tp_rank","nbytes","header_bytes","etag","tensors":[{"name","dtype",

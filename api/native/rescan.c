@@ -1,4 +1,4 @@
-#include "api/handlers.h"
+#include "api/native/routes.h"
 
 #include "core/clock.h"
 #include "core/json.h"
@@ -86,7 +86,7 @@ static void write_report(const struct td_call *call, const struct td_snapshot *b
                      settled ? "true" : "false", status.unsettled_count, status.model_count, status.tensor_count,
                      status.file_count, (double)took_ns / 1e9);
     td_snapshot_unref(after);
-    td_call_answer_json(call, &json);
+    td_native_answer_json(call, &json);
 }
 
 void td_handle_rescan(const struct td_call *call)

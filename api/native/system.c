@@ -1,4 +1,4 @@
-#include "api/handlers.h"
+#include "api/native/routes.h"
 #include "api/openapi_text.h"
 
 #include "core/json.h"
@@ -27,7 +27,7 @@ static void set_plain(struct td_response *response, const char *type, struct td_
     response->cache_control = "no-store";
 }
 
-void td_call_answer_json(const struct td_call *call, struct td_buffer *json)
+void td_native_answer_json(const struct td_call *call, struct td_buffer *json)
 {
     set_plain(call->response, "application/json", json);
 }
@@ -91,7 +91,7 @@ void td_handle_metrics(const struct td_call *call)
         return;
     td_catalog_get_status(call->api->catalog, &status);
     td_buffer_init(&text);
-    td_metrics_write(&call->api->metrics, &status, td_budget_used(&call->api->shards.live),
+    td_metrics_write(&call->api->metrics, &status, td_budget_used(&call->api->ranks.live),
                      td_budget_used(&call->api->lists), atomic_load(&call->api->draining), &text);
     set_plain(call->response, "text/plain; version=0.0.4; charset=utf-8", &text);
 }

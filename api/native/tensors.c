@@ -1,5 +1,5 @@
-#include "api/handlers.h"
 #include "api/html/html_index.h"
+#include "api/native/routes.h"
 #include "rank/file_answer.h"
 
 #include "catalog/partial_checkpoint.h"
@@ -83,7 +83,7 @@ static bool append_part(const struct td_call *call, const struct td_checkpoint *
     static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
     const struct td_tensor *tensor = wanted->ref.tensor;
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
-    struct td_budget *budget = &call->api->shards.live;
+    struct td_budget *budget = &call->api->ranks.live;
     struct td_plan plan = {0};
     struct td_rank_file *file = NULL;
     struct td_buffer head;
@@ -248,7 +248,7 @@ void td_handle_tensor(const struct td_call *call)
     struct td_error err = TD_ERROR_INIT;
     const struct td_text *format = td_uri_parameter(call->uri, "format");
     const struct td_checkpoint *checkpoint = NULL;
-    if (!td_call_check_parameters(call, known) || (checkpoint = td_call_checkpoint_or_part(call)) == NULL ||
+    if (!td_call_check_parameters(call, known) || (checkpoint = td_native_checkpoint_or_part(call)) == NULL ||
         (format != NULL && (wanted.format = read_format(call, *format)) == FORMAT_COUNT) ||
         !find_tensor(call, checkpoint, &wanted))
         return;
@@ -369,7 +369,7 @@ static void answer_batch(const struct td_call *call, const struct td_checkpoint 
 {
     static const struct td_rank_metadata metadata[] = {{"format", "pt"}};
     struct td_tensor_list tensors = td_checkpoint_tensors(checkpoint);
-    struct td_budget *budget = &call->api->shards.live;
+    struct td_budget *budget = &call->api->ranks.live;
     struct td_plan plan = {0};
     struct td_rank_file *file = NULL;
     struct td_error err = TD_ERROR_INIT;
@@ -397,8 +397,8 @@ void td_handle_read(const struct td_call *call)
     struct batch batch = {.format = FORMAT_COUNT};
     struct td_error err = TD_ERROR_INIT;
     const struct td_checkpoint *checkpoint = NULL;
-    td_arena_init_budget(&batch.arena, 0, &call->api->shards.live); /* the body's length bounds it */
-    if (td_call_check_parameters(call, known) && (checkpoint = td_call_checkpoint(call)) != NULL) {
+    td_arena_init_budget(&batch.arena, 0, &call->api->ranks.live); /* the body's length bounds it */
+    if (td_call_check_parameters(call, known) && (checkpoint = td_native_checkpoint(call)) != NULL) {
         if (read_batch(call, &batch, &err))
             answer_batch(call, checkpoint, &batch);
         else

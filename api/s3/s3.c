@@ -1,5 +1,6 @@
 #include "api/s3/s3.h"
 
+#include "api/s3/s3_error.h"
 #include "api/s3/s3_keys.h"
 #include "api/s3/s3_list.h"
 #include "http/conditional.h"
@@ -197,7 +198,7 @@ static void answer_bucket(const struct td_call *call, const struct td_bucket *bu
 /* What ends the message of a 404: whoever asks here for what the other port has took one for the other. */
 static const char *port_hint(const struct td_call *call)
 {
-    return td_api_has_path(call->uri->raw_path)
+    return call->is_on_main_port(call->uri->raw_path)
                ? "; this is the port for clients of S3, and such paths are answered on the other one (--listen)"
                : "";
 }
@@ -231,7 +232,7 @@ static bool answer_made(const struct td_call *call, const struct td_bucket *buck
     bool ok = td_s3_rank_files_find(call->snapshot, bucket, key, &arena, &shards, err) && key.len > shards.base.len &&
               td_repo_view_find(&shards.view, td_text_n(key.p + shards.base.len, key.len - shards.base.len), &arena,
                                 &item, err) &&
-              td_repo_item_answer(&call->api->shards, &shards.view, &item, call->response, err);
+              td_repo_item_answer(&call->api->ranks, &shards.view, &item, call->response, err);
     td_arena_fini(&arena);
     return ok;
 }
@@ -321,7 +322,7 @@ static void finish(struct td_call *call)
     td_call_finish(call, head);
 }
 
-void td_s3_handle(struct td_call *call)
+static void answer(struct td_call *call)
 {
     struct td_text path = call->uri->path;
     if (!is_read(call))
@@ -331,3 +332,22 @@ void td_s3_handle(struct td_call *call)
     route(call, (struct td_text){.p = path.p + 1, .len = path.len - 1});
     finish(call);
 }
+
+/* The same for every port that is full: S3 has no word for an address with too many connections. */
+static const char slow_down[] =
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>Please reduce your "
+    "request rate: there are too many connections</Message><Resource>/</Resource>"
+    "<RequestId>0000000000000000</RequestId></Error>\n";
+
+static const char *const write_methods[] = {"PUT", "POST", "DELETE", NULL};
+
+const struct td_facade td_s3_facade = {
+    .answer = answer,
+    .write_error = td_s3_write_error,
+    .error_type = TD_XML_TYPE,
+    .query = TD_URI_STRICT,
+    .etag_end = TD_S3_ETAG_END,
+    .request_id_header = "x-amz-request-id",
+    .write_methods = write_methods,
+    .busy = slow_down,
+};

@@ -1,10 +1,10 @@
-/* The facade for clients of S3: read-only, path style. Private to api/. */
+/* The facade for clients of S3: read-only, path style. */
 #ifndef TD_API_S3_S3_H
 #define TD_API_S3_S3_H
 
-#include "api/handlers.h"
+#include "http/facade.h"
 
-/* Answers a request of the S3 port. What call->snapshot becomes is the caller's reference. */
-void td_s3_handle(struct td_call *call);
+/* Has a port of its own: the first segment of any path may be a bucket. */
+extern const struct td_facade td_s3_facade;
 
 #endif

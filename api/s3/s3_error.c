@@ -5,9 +5,10 @@
 
 #include <string.h>
 
-/* Clients retry a 503 and never a 4xx. GitLfsPointer is a code of our own: S3's codes for 409 make clients retry, or
- * print a wrong reason (rclone: "Object in GLACIER, restore first"). */
-const char *td_s3_code_of(int *status)
+/* Returns S3's code for a status, and the status that S3 answers in its place. Clients retry a 503 and never a 4xx.
+ * GitLfsPointer is a code of our own: S3's codes for 409 make clients retry, or print a wrong reason (rclone: "Object
+ * in GLACIER, restore first"). */
+static const char *code_of(int *status)
 {
     static const struct {
         int status, answered;
@@ -34,16 +35,16 @@ static void element(struct td_buffer *out, const char *name, const char *text)
     td_xml_element(out, name, (struct td_text){.p = text, .len = strlen(text)});
 }
 
-void td_s3_write_error(struct td_buffer *out, const char *code, const char *message, struct td_text resource,
-                       const char *request_id)
+void td_s3_write_error(struct td_failure *failure, struct td_buffer *out)
 {
     char shown[2048];
+    const char *code = failure->code != NULL ? failure->code : code_of(&failure->status);
     td_xml_begin(out);
     td_buffer_puts(out, "<Error>");
     element(out, "Code", code);
-    element(out, "Message", message);
-    td_utf8_escape(resource, shown, sizeof shown);
+    element(out, "Message", failure->message);
+    td_utf8_escape(failure->resource, shown, sizeof shown);
     element(out, "Resource", shown);
-    element(out, "RequestId", request_id);
+    element(out, "RequestId", failure->request_id);
     td_buffer_puts(out, "</Error>\n");
 }

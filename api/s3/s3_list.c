@@ -306,7 +306,7 @@ static void answer(const struct td_call *call, const struct td_bucket *bucket, c
     struct td_buffer xml;
     td_error_init(&page.err);
     td_arena_init(&page.arena, 0);
-    td_repo_stats_init(&page.stats, &call->api->shards, &page.keys.shards.view);
+    td_repo_stats_init(&page.stats, &call->api->ranks, &page.keys.shards.view);
     td_buffer_init(&page.key);
     td_buffer_init(&page.last);
     td_buffer_init(&page.contents);

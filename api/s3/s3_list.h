@@ -2,8 +2,14 @@
 #ifndef TD_API_S3_S3_LIST_H
 #define TD_API_S3_S3_LIST_H
 
-#include "api/handlers.h"
+#include "api/call.h"
 #include "catalog/bucket.h"
+
+/* Ends every entity tag of the S3 port. S3 writes "-N" behind the tag of an object that was uploaded in N parts.
+ * Without it, clients take 32 hexadecimal digits for the MD5 of the content and drop what they fetched. Objects have
+ * one part here
+ * (?partNumber=1), and clients that size their ranges by N then do as with a tag that has no "-N". */
+#define TD_S3_ETAG_END "-1"
 
 #define TD_S3_XMLNS "http://s3.amazonaws.com/doc/2006-03-01/"
 

@@ -1,5 +1,8 @@
 /* Any request over a small tree: what comes back is an answer that HTTP allows. One whose method has "S3 " before it is
  * asked for on the S3 port. */
+#include "api/hub/hub.h"
+#include "api/native/native.h"
+#include "api/s3/s3.h"
 #include "core/json.h"
 #include "core/log.h"
 #include "tests/fuzz/fuzz.h"
@@ -113,7 +116,7 @@ static void check_hub_error(const struct td_response *response, const char *body
 
 static void check_error(const struct td_response *response, const char *body)
 {
-    if (response->facade == TD_FACADE_S3) {
+    if (response->facade == &td_s3_facade) {
         check_s3_error(response, body);
         return;
     }
@@ -121,7 +124,7 @@ static void check_error(const struct td_response *response, const char *body)
     size_t len = (size_t)response->body.total_bytes;
     td_json_init(&json, td_text_n(body, len), 0, NULL);
     FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
-    if (response->facade == TD_FACADE_HUB)
+    if (response->facade == &td_hub_facade)
         check_hub_error(response, body);
     else
         FUZZ_CHECK(strncmp(body, "{\"error\":{\"code\":", 17) == 0 && atoi(body + 17) == response->status &&
@@ -188,7 +191,7 @@ static void check_partial(const struct td_request *request, const struct td_resp
     for (size_t at = 0; (header = td_request_next_header(request, "Accept", &at)) != NULL;)
         accept[plain.header_count++] = *header;
     const char *query = memchr(plain.target.p, '?', plain.target.len);
-    if (plain.facade == TD_FACADE_S3 && query != NULL) /* ?partNumber=1 is a range as well */
+    if (plain.facade == &td_s3_facade && query != NULL) /* ?partNumber=1 is a range as well */
         plain.target.len = (size_t)(query - plain.target.p);
     td_api_handle(&loop.api, &plain, &all);
     FUZZ_CHECK(all.status == 200 && strcmp(all.etag, response->etag) == 0 && all.accept_ranges);
@@ -210,7 +213,7 @@ static void check_good(const struct td_response *response)
     FUZZ_CHECK(commit == NULL || strspn(commit, "0123456789abcdef") == 40);
     FUZZ_CHECK(response->route != TD_ROUTE_HUB_FILE || (commit != NULL && response->etag[0] != '\0'));
     FUZZ_CHECK(response->route != TD_ROUTE_NONE && !response->changed);
-    if (response->facade == TD_FACADE_S3)
+    if (response->facade == &td_s3_facade)
         FUZZ_CHECK(strlen(header_of(response, "x-amz-request-id")) == 16 &&
                    (response->etag[0] == '\0' || strstr(response->etag, "-1\"") != NULL));
     if (response->content_type != NULL)
@@ -256,7 +259,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     bool is_s3 = size >= 3 && memcmp(data, "S3 ", 3) == 0;
     request_text_read(&text, data + (is_s3 ? 3 : 0), size - (is_s3 ? 3 : 0));
-    text.request.facade = td_api_facade(is_s3 ? TD_FACADE_S3 : TD_FACADE_API, text.request.target);
+    text.request.facade = td_api_facade(is_s3 ? &td_s3_facade : &td_native_facade, text.request.target);
     take_body(&text.request, data, size);
     names_tree = size > 0 && memmem(data, size, "tensord-test-", strlen("tensord-test-")) != NULL;
     td_api_handle(&loop.api, &text.request, &response);

@@ -1,5 +1,7 @@
 #include "tests/kit/loopback.h"
 
+#include "api/native/native.h"
+#include "api/s3/s3.h"
 #include "core/clock.h"
 #include "http/http_date.h"
 #include "tests/kit/kit.h"
@@ -64,7 +66,7 @@ void loopback_request_init(struct loopback_request *out, const char *method, con
         lines += len + (lines[len] == '\n' ? 1 : 0);
     }
     struct td_text raw = text_of(target, strlen(target));
-    out->request = (struct td_request){.facade = td_api_facade(TD_FACADE_API, raw),
+    out->request = (struct td_request){.facade = td_api_facade(&td_native_facade, raw),
                                        .method = text_of(method, strlen(method)),
                                        .target = raw,
                                        .headers = out->headers,
@@ -89,8 +91,8 @@ static void read_body(struct answer *out)
     out->body[out->len] = '\0';
 }
 
-static void ask(struct loopback *loop, enum td_facade port, const char *method, const char *target, const char *lines,
-                struct answer *out)
+static void ask(struct loopback *loop, const struct td_facade *port, const char *method, const char *target,
+                const char *lines, struct answer *out)
 {
     struct loopback_request request;
     loopback_request_init(&request, method, target, lines);
@@ -101,13 +103,13 @@ static void ask(struct loopback *loop, enum td_facade port, const char *method, 
 
 void loopback_ask(struct loopback *loop, const char *method, const char *target, const char *lines, struct answer *out)
 {
-    ask(loop, TD_FACADE_API, method, target, lines, out);
+    ask(loop, &td_native_facade, method, target, lines, out);
 }
 
 void loopback_ask_s3(struct loopback *loop, const char *method, const char *target, const char *lines,
                      struct answer *out)
 {
-    ask(loop, TD_FACADE_S3, method, target, lines, out);
+    ask(loop, &td_s3_facade, method, target, lines, out);
 }
 
 void loopback_get(struct loopback *loop, const char *target, struct answer *out)

@@ -3,6 +3,7 @@
 #define TD_TESTS_API_PLACE_H
 
 #include "api/api.h"
+#include "api/native/native_error.h"
 #include "core/log.h"
 #include "tests/kit/loopback.h"
 #include "tests/unit/json_member.h"

@@ -2,6 +2,9 @@
  * test_api_lists.c, errors in test_api_errors.c, byte answers in test_api_bytes.c. */
 #include "tests/unit/api_place.h"
 
+#include "api/native/native.h"
+#include "api/s3/s3.h"
+
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -162,13 +165,13 @@ static void probes_are_known(void **state)
     static const char *const others[] = {"/models", "/version", "/openapi.json", "/healthz/", "/healthz?x", "/", ""};
     struct td_request request = {0};
     for (size_t i = 0; i < COUNT_OF(probes); i++) {
-        request.facade = TD_FACADE_API;
+        request.facade = &td_native_facade;
         request.target = (struct td_text){.p = probes[i], .len = strlen(probes[i])};
         assert_true(td_api_is_probe(&request));
-        request.facade = TD_FACADE_S3;
+        request.facade = &td_s3_facade;
         assert_false(td_api_is_probe(&request));
     }
-    request.facade = TD_FACADE_API;
+    request.facade = &td_native_facade;
     for (size_t i = 0; i < COUNT_OF(others); i++) {
         request.target = (struct td_text){.p = others[i], .len = strlen(others[i])};
         assert_false(td_api_is_probe(&request));
@@ -274,7 +277,7 @@ static void no_right_to_read_is_403(void **state)
 static int rescan_status(struct place *place, enum td_rescan_from from, bool is_local, const char *name)
 {
     struct td_header header = {.value = {.p = "x", .len = 1}};
-    struct td_request request = {.facade = TD_FACADE_API,
+    struct td_request request = {.facade = &td_native_facade,
                                  .is_local = is_local,
                                  .method = {.p = "POST", .len = 4},
                                  .target = {.p = "/rescan", .len = 7},

@@ -1,6 +1,7 @@
 /* Expectations: RFC 9110 section 13; dates in the three forms of section 5.6.7. */
 #include "http/conditional.h"
 
+#include "api/native/native.h"
 #include "core/clock.h"
 #include "http/http_date.h"
 #include "tests/kit/loopback.h"
@@ -22,6 +23,7 @@ static void representation(struct td_response *response)
     assert_non_null(data);
     memset(data, 'x', BODY_BYTES);
     td_response_init(response);
+    response->facade = &td_native_facade;
     assert_true(td_body_append_heap(&response->body, data, BODY_BYTES, &err));
     response->content_type = "text/plain";
     response->cache_control = "no-cache";

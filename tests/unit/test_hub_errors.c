@@ -1,6 +1,10 @@
 /* The Hub's errors, and whose a path is. */
 #include "tests/unit/hub_place.h"
 
+#include "api/hub/hub.h"
+#include "api/native/native.h"
+#include "api/s3/s3.h"
+
 /* The order is repository, revision, entry. X-Repo-Commit goes with EntryNotFound: clients note by it that a file is
  * not there. */
 static void errors_say_what_is_missing(void **state)
@@ -182,31 +186,31 @@ static void whose_path_it_is(void **state)
     (void)state;
     static const struct {
         const char *target;
-        enum td_facade facade;
+        const struct td_facade *facade;
     } cases[] = {
-        {"/api/models", TD_FACADE_HUB},
-        {"/api/x", TD_FACADE_HUB},
-        {"//api//x", TD_FACADE_HUB},
-        {"http://h:1/api/models?x", TD_FACADE_HUB},
-        {"/a/resolve/main/f", TD_FACADE_HUB},
-        {"/a/b/raw/main/f?x=/models/", TD_FACADE_HUB},
-        {"/datasets/a/b/resolve/main/f", TD_FACADE_HUB},
-        {"/api", TD_FACADE_API},
-        {"/", TD_FACADE_API},
-        {"", TD_FACADE_API},
-        {"*", TD_FACADE_API},
-        {"/models", TD_FACADE_API},
-        {"/models/a/resolve/main/f", TD_FACADE_API},
-        {"/models?/api/models", TD_FACADE_API},
-        {"/modelsx/a/resolve/main/f", TD_FACADE_HUB},
-        {"/healthz", TD_FACADE_API},
-        {"/a/b/c/resolve/main/f", TD_FACADE_API},
-        {"/%61pi/models", TD_FACADE_API},
+        {"/api/models", &td_hub_facade},
+        {"/api/x", &td_hub_facade},
+        {"//api//x", &td_hub_facade},
+        {"http://h:1/api/models?x", &td_hub_facade},
+        {"/a/resolve/main/f", &td_hub_facade},
+        {"/a/b/raw/main/f?x=/models/", &td_hub_facade},
+        {"/datasets/a/b/resolve/main/f", &td_hub_facade},
+        {"/api", &td_native_facade},
+        {"/", &td_native_facade},
+        {"", &td_native_facade},
+        {"*", &td_native_facade},
+        {"/models", &td_native_facade},
+        {"/models/a/resolve/main/f", &td_native_facade},
+        {"/models?/api/models", &td_native_facade},
+        {"/modelsx/a/resolve/main/f", &td_hub_facade},
+        {"/healthz", &td_native_facade},
+        {"/a/b/c/resolve/main/f", &td_native_facade},
+        {"/%61pi/models", &td_native_facade},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct td_text target = {.p = cases[i].target, .len = strlen(cases[i].target)};
-        CHECK(td_api_facade(TD_FACADE_API, target) == cases[i].facade, "%s", cases[i].target);
-        CHECK(td_api_facade(TD_FACADE_S3, target) == TD_FACADE_S3, "%s", cases[i].target);
+        CHECK(td_api_facade(&td_native_facade, target) == cases[i].facade, "%s", cases[i].target);
+        CHECK(td_api_facade(&td_s3_facade, target) == &td_s3_facade, "%s", cases[i].target);
     }
 }
 

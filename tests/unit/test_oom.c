@@ -1,5 +1,6 @@
 /* Out of memory is an error, not an abort: the k-th allocation fails, for every k, in requests and in scans. What is
  * answered then is the right answer or a 503; nothing leaks, and nothing stays wrong afterwards. */
+#include "api/s3/s3.h"
 #include "core/log.h"
 #include "tests/kit/loopback.h"
 #include "tests/kit/scanner.h"
@@ -64,9 +65,9 @@ static void make_cold(struct place *place)
     for (size_t i = 0; i < snapshot->entry_count; i++)
         td_file_source_forget(td_catalog_maps(place->loop.catalog), &snapshot->entries[i].file->source);
     td_snapshot_unref(snapshot);
-    td_manifest_cache_fini(&place->loop.api.views);
-    assert_true(td_manifest_cache_init(&place->loop.api.views));
-    while (td_lru_drop_idle(&place->loop.api.shards.files))
+    td_manifest_cache_fini(&place->loop.api.manifests);
+    assert_true(td_manifest_cache_init(&place->loop.api.manifests));
+    while (td_lru_drop_idle(&place->loop.api.ranks.files))
         ;
 }
 
@@ -166,7 +167,7 @@ static void ask(struct place *place, size_t i, struct td_response *response, cha
     loopback_request_init(&request, sent == NULL ? "GET" : "POST", requests[i].target + (is_s3 ? strlen(s3_mark) : 0),
                           requests[i].lines);
     if (is_s3)
-        request.request.facade = TD_FACADE_S3;
+        request.request.facade = &td_s3_facade;
     if (sent != NULL)
         request.request.body = (struct td_text){.p = sent, .len = strlen(sent)};
     td_api_handle(&place->loop.api, &request.request, response);
@@ -256,7 +257,7 @@ static void every_allocation_of_a_request(void **state)
     }
     print_message("%zu requests, %zu failures\n", COUNT_OF(requests), tries);
     make_cold(&place);
-    assert_int_equal(td_budget_used(&place.loop.api.shards.live), 0);
+    assert_int_equal(td_budget_used(&place.loop.api.ranks.live), 0);
     close_place(&place);
 }
 

@@ -441,8 +441,8 @@ static void sizes_and_tags_are_those_of_the_answers(void **state)
             char quoted[TD_ETAG_BYTES];
             td_response_init(&response);
             assert_true(td_repo_view_find(&view, td_text_of(cases[i][2]), &place.arena, &item, &err));
-            CHECK(td_repo_item_stat(&place.loop.api.shards, &view, &item, &stat, &err), "%s", err.message);
-            CHECK(td_repo_item_answer(&place.loop.api.shards, &view, &item, &response, &err), "%s", err.message);
+            CHECK(td_repo_item_stat(&place.loop.api.ranks, &view, &item, &stat, &err), "%s", err.message);
+            CHECK(td_repo_item_answer(&place.loop.api.ranks, &view, &item, &response, &err), "%s", err.message);
             (void)snprintf(quoted, sizeof quoted, "\"%s\"", stat.tag);
             assert_string_equal(response.etag, quoted);
             assert_int_equal(response.body.total_bytes, stat.size_bytes);
@@ -473,7 +473,7 @@ bool __wrap_td_plan_match(const struct td_rule_list *rules, const struct td_tens
 /* What is told of items one by one and of all of them together: of all ranks of a model, and of several models. */
 static void expect_same_stats(struct place *place, const struct td_repo_view *view, size_t together, size_t one_by_one)
 {
-    struct td_rank_store *store = &place->loop.api.shards;
+    struct td_rank_store *store = &place->loop.api.ranks;
     struct td_repo_stats stats;
     struct td_repo_item *items;
     struct td_error err = TD_ERROR_INIT;

@@ -288,7 +288,7 @@ static void a_listing_matches_names_once(void **state)
         assert_true(xml_next(&at, "Size", sizes[i], ITEM_BYTES));
     }
     answer_fini(&listed);
-    while (td_lru_drop_idle(&place.loop.api.shards.files)) /* each is to be made anew */
+    while (td_lru_drop_idle(&place.loop.api.ranks.files)) /* each is to be made anew */
         ;
     for (size_t i = 0; i < RANKS; i++) {
         struct answer alone;

@@ -1,4 +1,5 @@
 /* A million files: a page costs what is on it, in memory and in time. */
+#include "api/s3/s3.h"
 #include "api/s3/s3_list.h"
 #include "tests/kit/xml_check.h"
 #include "tests/unit/alloc_hooks.h"
@@ -57,7 +58,7 @@ static size_t count_of(const struct td_response *response, const char *word)
 static void list(struct place *place, const char *target, struct td_response *response, uint64_t *work, size_t *peak)
 {
     struct td_api api = {0};
-    struct td_request request = {.facade = TD_FACADE_S3, .target = {.p = target, .len = strlen(target)}};
+    struct td_request request = {.facade = &td_s3_facade, .target = {.p = target, .len = strlen(target)}};
     struct td_uri uri;
     struct td_error err = TD_ERROR_INIT;
     td_response_init_for(response, &request);

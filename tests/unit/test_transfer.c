@@ -2,6 +2,7 @@
  * was computed, and what is broken off when a file changes. */
 #include "server/transfer.h"
 
+#include "api/native/native.h"
 #include "core/clock.h"
 #include "tests/unit/unit.h"
 
@@ -99,6 +100,7 @@ static enum MHD_Result answer(void *cls, struct MHD_Connection *mhd, const char 
     struct td_connection *connection = td_registry_find(&scene->registry, info->connect_fd);
     struct td_response response;
     td_response_init(&response);
+    response.facade = &td_native_facade;
     response.status = scene->status;
     scene->fill(scene, &response);
     scene->head = strcmp(method, "HEAD") == 0;

@@ -1,0 +1,107 @@
+#include "api/call.h"
+
+#include "http/conditional.h"
+#include "http/range.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+bool td_call_no_memory(const struct td_call *call)
+{
+    struct td_error err = TD_ERROR_INIT;
+    (void)td_error_no_memory(&err);
+    td_response_fail_error(call->response, &err);
+    return false;
+}
+
+void td_call_fail_json(const struct td_call *call, const struct td_error *err)
+{
+    if (err->code == TD_INVALID_ARGUMENT && err->pos != TD_ERROR_POS_NONE)
+        td_response_fail(call->response, 400, NULL, "the request's body, at byte %" PRIu64 ": %s", err->pos,
+                         err->message);
+    else
+        td_response_fail_error(call->response, err);
+}
+
+void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format, ...)
+{
+    char message[TD_ERROR_MESSAGE_BYTES];
+    struct td_buffer details;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    td_buffer_init(&details);
+    td_buffer_puts(&details, "{\"known\":[");
+    for (size_t i = 0; known[i] != NULL; i++)
+        td_buffer_printf(&details, "%s\"%s\"", i > 0 ? "," : "", known[i]);
+    td_buffer_puts(&details, "]}");
+    td_response_fail(call->response, status, td_buffer_terminate(&details), "%s", message);
+    td_buffer_fini(&details);
+}
+
+bool td_call_check_parameters(const struct td_call *call, const char *const *known)
+{
+    for (size_t i = 0; i < call->uri->parameter_count; i++) {
+        const struct td_text *name = &call->uri->parameters[i].name;
+        size_t k = 0;
+        while (known[k] != NULL && !td_text_equals(*name, known[k]))
+            k++;
+        if (known[k] != NULL)
+            continue;
+        struct td_buffer list;
+        td_buffer_init(&list);
+        for (k = 0; known[k] != NULL; k++)
+            td_buffer_printf(&list, "%s%s", k > 0 ? ", " : "", known[k]);
+        const char *names = td_buffer_terminate(&list);
+        td_call_fail_known(call, 400, known, "unknown query parameter \"%.*s\"; %s%s",
+                           (int)(name->len > 64 ? 64 : name->len), name->p,
+                           known[0] == NULL ? "none is known here" : "known here: ", names == NULL ? "" : names);
+        td_buffer_fini(&list);
+        return false;
+    }
+    return true;
+}
+
+bool td_call_take_snapshot(struct td_call *call)
+{
+    struct td_catalog_status status;
+    call->snapshot = td_catalog_acquire(call->api->catalog);
+    if (call->snapshot != NULL)
+        return true;
+    td_catalog_get_status(call->api->catalog, &status);
+    if (status.first_scan_failed)
+        td_response_fail(call->response, 503, NULL, "the first scan failed, the next follows: %s", status.message);
+    else
+        td_response_fail(call->response, 503, NULL, "the first scan is still running; see /readyz");
+    return false;
+}
+
+void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call))
+{
+    struct td_text method = call->request->method;
+    bool head = td_text_equals(method, "HEAD");
+    if (call->is_post ? td_text_equals(method, "POST") : head || td_text_equals(method, "GET")) {
+        handle(call);
+        td_call_finish(call, head);
+        return;
+    }
+    td_response_fail(call->response, 405, NULL, "method %.*s is not allowed here; %s",
+                     (int)(method.len > 32 ? 32 : method.len), method.p,
+                     call->is_post ? "POST is" : "GET and HEAD are");
+    td_response_add_header(call->response, "Allow", "%s", call->is_post ? "POST" : "GET, HEAD");
+}
+
+/* Conditionals and ranges are for GET and HEAD. What is left of a body is then said in terms of files. */
+void td_call_finish(const struct td_call *call, bool head)
+{
+    struct td_response *response = call->response;
+    struct td_error err = TD_ERROR_INIT;
+    if (response->status == 200 && !call->is_post && td_conditional_apply(call->request, response) && !head &&
+        td_conditional_range_allowed(call->request, response)) /* RFC 9110 section 14.2: Range is for GET */
+        td_range_apply(call->request, response);
+    if ((!head && !td_body_resolve(&response->body, &err)) || !td_body_prepare(&response->body, head, &err))
+        td_response_fail_error(response, &err);
+}

@@ -1,0 +1,50 @@
+/* A request while it is answered, and what the handlers of every facade need for that. */
+#ifndef TD_API_CALL_H
+#define TD_API_CALL_H
+
+#include "api/state.h"
+#include "http/request.h"
+#include "http/response.h"
+#include "http/uri.h"
+
+#include <stdbool.h>
+
+/* All pointers are borrowed, but for the snapshot. */
+struct td_call {
+    struct td_api *api;
+    const struct td_request *request;
+    const struct td_uri *uri;
+    struct td_snapshot *snapshot; /* the call's reference, which td_api_handle drops; NULL: nobody needed one yet */
+    const struct td_model *model; /* NULL where the path names no model */
+    struct td_text rest;          /* what follows the method's name in the path: a tensor, a file, a plan */
+    bool is_post;                 /* the route is for POST; else it is for GET and HEAD */
+    struct td_response *response;
+    bool (*is_on_main_port)(struct td_text raw_path); /* returns whether a facade of the main port owns the path */
+};
+
+/* Answers 400 and returns false when the query has a parameter that is not in `known` (NULL-terminated). */
+bool td_call_check_parameters(const struct td_call *call, const char *const *known);
+
+/* Answers with an error whose details list the values that are known (NULL-terminated): {"known": [...]}. */
+void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Answers 400 for a body that is not the JSON that it must be, with the position; other errors as
+ * td_response_fail_error. */
+void td_call_fail_json(const struct td_call *call, const struct td_error *err);
+
+/* Answers 503: out of memory. Returns false. */
+bool td_call_no_memory(const struct td_call *call);
+
+/* Takes a reference on the current snapshot for the call. Returns false when there is none yet, after it answered 503
+ * with the reason. */
+bool td_call_take_snapshot(struct td_call *call);
+
+/* Calls the handler and td_call_finish, or answers 405 where the route is not for the request's method. */
+void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call));
+
+/* Cuts a whole 200 answer down to the part that the request's conditions and ranges ask for, and names that part as
+ * bytes of files. Call it once, when the handler is done. */
+void td_call_finish(const struct td_call *call, bool head);
+
+#endif

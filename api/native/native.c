@@ -1,0 +1,310 @@
+/* The routing of the native interface. The last route takes every other path for a name as on the Hub's site. */
+#include "api/native/native.h"
+
+#include "api/find_name.h"
+#include "api/html/html_index.h"
+#include "api/native/native_error.h"
+#include "api/native/routes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct system_route {
+    const char *path;
+    enum td_route route;
+    void (*handle)(const struct td_call *call);
+    bool probe, is_post;
+};
+
+static const struct system_route system_routes[] = {
+    {"/healthz", TD_ROUTE_HEALTHZ, td_handle_healthz, true, false},
+    {"/readyz", TD_ROUTE_READYZ, td_handle_readyz, true, false},
+    {"/metrics", TD_ROUTE_METRICS, td_handle_metrics, true, false},
+    {"/openapi.json", TD_ROUTE_OPENAPI, td_handle_openapi, false, false},
+    {"/version", TD_ROUTE_VERSION, td_handle_version, false, false},
+    {"/rescan", TD_ROUTE_RESCAN, td_handle_rescan, false, true},
+};
+
+enum { SYSTEM_ROUTES = sizeof system_routes / sizeof *system_routes };
+
+/* What follows a model's id, the tensors aside. */
+static const struct {
+    const char *word;
+    bool has_rest; /* something must follow the word, or nothing may */
+    bool is_post;
+    enum td_route route;
+    void (*handle)(const struct td_call *call);
+} model_routes[] = {
+    {"files", true, false, TD_ROUTE_FILE, td_handle_file},
+    {"files", false, false, TD_ROUTE_FILE, td_handle_files},
+    {"tensors:read", false, true, TD_ROUTE_READ, td_handle_read},
+    {"plans", false, true, TD_ROUTE_PLANS, td_handle_plans},
+    {"plans", true, false, TD_ROUTE_PLAN, td_handle_plan},
+    {"shards", true, false, TD_ROUTE_RANK_FILE, td_handle_rank_file},
+    {"model.safetensors", false, false, TD_ROUTE_MODEL_FILE, td_handle_model_file},
+};
+
+/* The part of the path that a person would take for the model's id, for the message. */
+static struct td_text supposed_id(struct td_text path)
+{
+    static const char *const methods[] = {"/tensors", "/files", "/plans", "/shards", "/model.safetensors"};
+    for (size_t i = 0; i < path.len; i++) {
+        for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
+            size_t n = strlen(methods[m]);
+            if (path.len - i >= n && memcmp(path.p + i, methods[m], n) == 0 &&
+                (path.len - i == n || path.p[i + n] == '/' || path.p[i + n] == ':'))
+                return (struct td_text){.p = path.p, .len = i};
+        }
+    }
+    return path;
+}
+
+/* True when rest is `word` itself or goes on with word + '/'; then *after is what follows that. */
+static bool take_segment(struct td_text rest, const char *word, struct td_text *after)
+{
+    size_t n = strlen(word);
+    if (rest.len < n || memcmp(rest.p, word, n) != 0 || (rest.len > n && rest.p[n] != '/'))
+        return false;
+    size_t skip = rest.len > n ? n + 1 : n;
+    *after = (struct td_text){.p = rest.p + skip, .len = rest.len - skip};
+    return true;
+}
+
+/* /models/{id}/tensors and /models/{id}/tensors/ are the manifest, unless a tensor has the empty name. */
+static bool names_a_tensor(const struct td_call *call, struct td_text rest)
+{
+    struct td_tensor_ref ref;
+    const struct td_text *id = td_uri_parameter(call->uri, "checkpoint");
+    const struct td_checkpoint *checkpoint =
+        td_model_find_checkpoint(call->model, td_text_n(id == NULL ? NULL : id->p, id == NULL ? 0 : id->len));
+    if (call->rest.len > 0)
+        return true;
+    return rest.p[rest.len - 1] == '/' && checkpoint != NULL && td_checkpoint_find(checkpoint, TD_TEXT(""), &ref);
+}
+
+static bool is_below_models(struct td_text raw_path)
+{
+    static const char own[] = "/models";
+    const size_t len = sizeof own - 1;
+    return raw_path.len >= len && memcmp(raw_path.p, own, len) == 0 && (raw_path.len == len || raw_path.p[len] == '/');
+}
+
+/* Chooses the handler below /models; NULL when there is none (404 was answered). path is after "/models/". */
+static void (*route_model(struct td_call *call, struct td_text path))(const struct td_call *)
+{
+    struct td_response *response = call->response;
+    size_t at;
+    path.p = td_repo_resolve(call->snapshot, path.p, &path.len);
+    call->model = td_snapshot_route(call->snapshot, path, &at);
+    if (call->model == NULL) {
+        struct td_text id = supposed_id(path);
+        char advice[TD_NAME_ADVICE_BYTES];
+        td_name_advise(call->snapshot, id, advice);
+        td_response_fail(response, 404, NULL, "model \"%.*s\" not found%s; GET /models lists them",
+                         (int)(id.len > 400 ? 400 : id.len), id.p, advice);
+        return NULL;
+    }
+    struct td_text rest = {.p = path.p + at, .len = path.len - at};
+    if (rest.len == 0) {
+        response->route = TD_ROUTE_MODEL;
+        return td_handle_model;
+    }
+    if (take_segment(rest, "tensors", &call->rest)) {
+        bool one = names_a_tensor(call, rest);
+        response->route = one ? TD_ROUTE_TENSOR : TD_ROUTE_MANIFEST;
+        return one ? td_handle_tensor : td_handle_manifest;
+    }
+    for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
+        if (!take_segment(rest, model_routes[i].word, &call->rest) || (call->rest.len > 0) != model_routes[i].has_rest)
+            continue;
+        response->route = model_routes[i].route;
+        call->is_post = model_routes[i].is_post;
+        return model_routes[i].handle;
+    }
+    td_response_fail(response, 404, NULL,
+                     "nothing at \"%.*s\" of model \"%s\"; there are tensors, tensors/{name}, tensors:read, "
+                     "files/{path}, plans, shards/{engine}/tp{size}/rank-{rank}.safetensors and model.safetensors",
+                     (int)(rest.len > 200 ? 200 : rest.len), rest.p, call->model->id);
+    return NULL;
+}
+
+/* Writes a clause about a path that is not there: what it would be as a name, or as a folder of a repository. Ends with
+ * "; ", or is empty. */
+static void advise_path(const struct td_call *call, struct td_text path, const struct td_named_page *page,
+                        char out[TD_NAME_ADVICE_BYTES])
+{
+    static const char resolve[] = "/resolve/";
+    static const struct {
+        const char *path, *advice;
+    } known[] = {
+        {"", "that is a page for browsers (Accept: text/html); "},
+        {"/datasets", "GET /api/datasets lists the datasets; "},
+        {"/api", "clients of the Hugging Face Hub ask for what is below /api/models and /api/datasets; "},
+    };
+    out[0] = '\0';
+    struct td_text bare = {.p = path.p, .len = path.len - (path.p[path.len - 1] == '/' ? 1 : 0)};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (!td_text_equals(bare, known[i].path))
+            continue;
+        (void)snprintf(out, TD_NAME_ADVICE_BYTES, "%s", known[i].advice);
+        return;
+    }
+    if (page != NULL) {
+        const char *id = page->model != NULL ? page->model->id : page->repo->hub_id;
+        const char *place = page->model != NULL ? "/models" : page->as_dataset ? "/api/datasets" : "/api/models";
+        (void)snprintf(out, TD_NAME_ADVICE_BYTES,
+                       "that is a page for browsers (Accept: text/html), and GET %s/%.400s describes the same; ", place,
+                       id);
+        return;
+    }
+    size_t len = 1; /* up to /resolve/, or all */
+    while (len < path.len &&
+           (path.len - len < sizeof resolve - 1 || memcmp(path.p + len, resolve, sizeof resolve - 1) != 0))
+        len++;
+    if (call->snapshot != NULL)
+        td_name_advise_repo(call->snapshot, false, (struct td_text){.p = path.p + 1, .len = len - 1}, out);
+}
+
+/* Chooses the handler of a path that may be a name as on the Hub's site, which is for browsers; NULL when there is none
+ * (404 was answered). */
+static void (*route_name(struct td_call *call, struct td_text path))(const struct td_call *)
+{
+    struct td_named_page page;
+    char advice[TD_NAME_ADVICE_BYTES];
+    call->snapshot = td_catalog_acquire(call->api->catalog);
+    bool is_name = call->snapshot != NULL && td_name_find_page(call->snapshot, path, &page);
+    if (is_name && td_html_is_accepted(call)) {
+        call->response->route = page.model != NULL ? TD_ROUTE_MODEL : TD_ROUTE_HUB_FILE;
+        return td_html_named;
+    }
+    advise_path(call, path, is_name ? &page : NULL, advice);
+    td_response_fail(call->response, 404, NULL,
+                     "nothing at \"%.*s\"; %sbegin with GET /models, the contract is at /openapi.json",
+                     (int)(path.len > 200 ? 200 : path.len), path.p, advice);
+    return NULL;
+}
+
+/* Chooses the handler and fills the call; NULL when the answer is already made. */
+static void (*route(struct td_call *call))(const struct td_call *)
+{
+    struct td_text path = call->uri->path;
+    struct td_text rest;
+    for (size_t i = 0; i < SYSTEM_ROUTES; i++) {
+        if (td_text_equals(path, system_routes[i].path)) {
+            call->response->route = system_routes[i].route;
+            call->is_post = system_routes[i].is_post;
+            return system_routes[i].handle;
+        }
+    }
+    bool is_start = td_text_equals(path, "/") && td_html_is_wanted(call); /* a browser */
+    if (is_start)
+        rest = (struct td_text){.p = "", .len = 0};
+    if (!is_start && !take_segment(path, "/models", &rest))
+        return route_name(call, path);
+    if (!td_call_take_snapshot(call))
+        return NULL;
+    if (rest.len == 0) {
+        call->response->route = TD_ROUTE_MODELS;
+        return td_handle_models;
+    }
+    return route_model(call, rest);
+}
+
+static bool begins_with(struct td_text text, const char *word)
+{
+    size_t len = strlen(word);
+    return text.len >= len && td_text_equals_ignore_case((struct td_text){.p = text.p, .len = len}, word);
+}
+
+/* Returns whether a client of S3 sent the request: its headers or its query hold a signature, a field that AWS's SDKs
+ * add, or a parameter of a listing. Such clients hide the text of an error that is no S3 document, so that a wrong port
+ * is the hardest mistake to find. */
+static bool is_of_s3(const struct td_call *call)
+{
+    static const char *const parameters[] = {"list-type", "x-id", "X-Amz-Signature"};
+    static const struct {
+        const char *name, *value; /* that they begin with */
+    } fields[] = {{"Authorization", "AWS"}, {"X-Amz-", ""}, {"Amz-Sdk-", ""}};
+    for (size_t i = 0; i < sizeof parameters / sizeof *parameters; i++)
+        if (td_uri_parameter(call->uri, parameters[i]) != NULL)
+            return true;
+    for (size_t i = 0; i < call->request->header_count; i++) {
+        const struct td_header *header = &call->request->headers[i];
+        if (td_text_equals_ignore_case(header->name, "X-Amz-Cf-Id")) /* CloudFront's, of whatever it passes on */
+            continue;
+        for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
+            if (begins_with(header->name, fields[k].name) && begins_with(header->value, fields[k].value))
+                return true;
+    }
+    return false;
+}
+
+/* Tells a client of S3 which port it should use. */
+static void fail_s3(const struct td_call *call)
+{
+    struct td_text path = call->uri->path;
+    const char *listen = call->api->s3_listen;
+    bool is_on = listen != NULL && listen[0] != '\0';
+    td_response_fail(call->response, 404, NULL, "nothing at \"%.*s\": this is not the port for clients of S3; %s%s%s",
+                     (int)(path.len > 200 ? 200 : path.len), path.p,
+                     is_on ? "they are served on that of --s3-listen (" : "--s3-listen opens one, and is not set",
+                     is_on ? listen : "", is_on ? ")" : "");
+}
+
+static bool owns(struct td_text raw_path)
+{
+    if (is_below_models(raw_path)) /* first: most requests are */
+        return true;
+    for (size_t i = 0; i < SYSTEM_ROUTES; i++)
+        if (td_text_equals(raw_path, system_routes[i].path))
+            return true;
+    return false;
+}
+
+static bool is_probe(const struct td_request *request)
+{
+    for (size_t i = 0; i < SYSTEM_ROUTES; i++)
+        if (system_routes[i].probe && td_text_equals(request->target, system_routes[i].path))
+            return true;
+    return false;
+}
+
+/* The end of the decoded path decides. Whether there is such a model is a matter of the answer. */
+static bool takes_body(const struct td_request *request)
+{
+    struct td_uri uri;
+    bool takes = false;
+    if (td_uri_parse(&uri, request->target, TD_URI_STRICT, NULL)) {
+        for (size_t i = 0; i < sizeof model_routes / sizeof *model_routes; i++) {
+            size_t n = strlen(model_routes[i].word);
+            takes = takes || (model_routes[i].is_post && uri.path.len > n && uri.path.p[uri.path.len - n - 1] == '/' &&
+                              memcmp(uri.path.p + uri.path.len - n, model_routes[i].word, n) == 0);
+        }
+    }
+    td_uri_fini(&uri);
+    return takes;
+}
+
+static void answer(struct td_call *call)
+{
+    void (*handle)(const struct td_call *) = route(call);
+    if (handle != NULL)
+        td_call_serve(call, handle);
+    if (call->response->status == 404 && is_of_s3(call))
+        fail_s3(call);
+}
+
+const struct td_facade td_native_facade = {
+    .owns = owns,
+    .takes_body = takes_body,
+    .is_probe = is_probe,
+    .answer = answer,
+    .write_error = td_native_write_error,
+    .error_type = "application/json",
+    .query = TD_URI_STRICT,
+    .etag_end = "",
+    .busy = "{\"error\":{\"code\":503,\"status\":\"UNAVAILABLE\",\"message\":\"all connections are in use "
+            "(--max-connections); try again\",\"details\":{}}}\n",
+    .crowded = "{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"this address has too "
+               "many connections (--max-connections-per-address)\",\"details\":{}}}\n",
+};

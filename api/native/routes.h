@@ -1,0 +1,36 @@
+/* The handlers of the native interface. Each fills the response with the whole representation, or with an error. */
+#ifndef TD_API_NATIVE_ROUTES_H
+#define TD_API_NATIVE_ROUTES_H
+
+#include "api/call.h"
+
+void td_handle_models(const struct td_call *call);
+void td_handle_model(const struct td_call *call);
+void td_handle_manifest(const struct td_call *call);
+void td_handle_tensor(const struct td_call *call);
+void td_handle_file(const struct td_call *call);       /* files/{path}: a file, or the page of a folder */
+void td_handle_files(const struct td_call *call);      /* files/ */
+void td_handle_read(const struct td_call *call);       /* tensors:read */
+void td_handle_plans(const struct td_call *call);      /* plans */
+void td_handle_plan(const struct td_call *call);       /* plans/{plan}, plans/{plan}/{file} */
+void td_handle_rank_file(const struct td_call *call);  /* shards/{engine}/tp{n}/{file} */
+void td_handle_model_file(const struct td_call *call); /* model.safetensors */
+void td_handle_healthz(const struct td_call *call);
+void td_handle_readyz(const struct td_call *call);
+void td_handle_metrics(const struct td_call *call);
+void td_handle_openapi(const struct td_call *call);
+void td_handle_version(const struct td_call *call);
+void td_handle_rescan(const struct td_call *call);
+
+/* Answers with JSON that describes the present moment: without a validator, and not to be cached. The buffer is
+ * emptied. */
+void td_native_answer_json(const struct td_call *call, struct td_buffer *json);
+
+/* Returns the checkpoint that ?checkpoint= names, or the default one without it. NULL: a 404 was answered. */
+const struct td_checkpoint *td_native_checkpoint(const struct td_call *call);
+
+/* Returns the same, or with ?partial=1 an incomplete checkpoint of that id, where there is one. NULL: a 400 or 404 was
+ * answered. */
+const struct td_checkpoint *td_native_checkpoint_or_part(const struct td_call *call);
+
+#endif

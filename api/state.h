@@ -1,0 +1,37 @@
+/* The state that all requests share. */
+#ifndef TD_API_STATE_H
+#define TD_API_STATE_H
+
+#include "api/native/manifest.h"
+#include "catalog/catalog.h"
+#include "http/lru.h"
+#include "http/metrics.h"
+#include "rank/rank_store.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* The senders from which the server accepts POST /rescan. */
+enum td_rescan_from {
+    TD_RESCAN_FROM_LOCAL, /* this machine, when no proxy and no page in a browser passed the request on */
+    TD_RESCAN_FROM_ANY,
+    TD_RESCAN_FROM_NONE,
+};
+
+struct td_api {
+    struct td_catalog *catalog;
+    struct td_metrics metrics;
+    struct td_manifest_cache manifests;
+    struct td_lru plans; /* struct td_stored_plan by id (rank/plan_store.h) */
+    struct td_rank_store ranks;
+    struct td_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
+    const char *s3_listen;  /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */
+    enum td_rescan_from rescan_from;
+    _Atomic bool draining; /* readyz answers 503, and answers close their connections */
+};
+
+/* Starts with empty caches. catalog is borrowed and must outlive the api. Errors: TD_INTERNAL. */
+bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
+void td_api_fini(struct td_api *api);
+
+#endif
