@@ -1,9 +1,8 @@
-/* Counters and gauges, and their Prometheus text. No model, path or client is ever a label, so the number of
- * series does not grow with what is served. */
+/* Counters of HTTP, and Prometheus text. No model, path or client is ever a label, so the number of series does not
+ * grow with what is served. */
 #ifndef TD_HTTP_METRICS_H
 #define TD_HTTP_METRICS_H
 
-#include "catalog/catalog.h"
 #include "core/buffer.h"
 #include "http/response.h"
 
@@ -48,9 +47,14 @@ void td_metrics_request(struct td_metrics *metrics, enum td_route route, int sta
                         uint64_t took_ns);
 void td_metrics_cut(struct td_metrics *metrics, enum td_cut cut);
 
-/* Appends the exposition text (version 0.0.4). shard_bytes: what rank files and slices take now; list_bytes:
- * what lists and descriptions that are being sent take. */
-void td_metrics_write(const struct td_metrics *metrics, const struct td_catalog_status *status, uint64_t shard_bytes,
-                      uint64_t list_bytes, bool draining, struct td_buffer *out);
+/* Appends the samples of HTTP as Prometheus text (version 0.0.4). */
+void td_metrics_write(const struct td_metrics *metrics, struct td_buffer *out);
+
+/* Appends the HELP and TYPE lines of a metric; type is "counter", "gauge" or "histogram". */
+void td_metrics_head(struct td_buffer *out, const char *name, const char *type, const char *help);
+
+/* Appends a metric that is one number, and one that is a counter. */
+void td_metrics_number(struct td_buffer *out, const char *name, const char *type, const char *help, double value);
+void td_metrics_count(struct td_buffer *out, const char *name, const char *help, uint64_t value);
 
 #endif

@@ -1,3 +1,4 @@
+#include "api/native/metrics_page.h"
 #include "api/native/routes.h"
 #include "api/openapi_text.h"
 
@@ -91,8 +92,8 @@ void td_handle_metrics(const struct td_call *call)
         return;
     td_catalog_get_status(call->api->catalog, &status);
     td_buffer_init(&text);
-    td_metrics_write(&call->api->metrics, &status, td_budget_used(&call->api->ranks.live),
-                     td_budget_used(&call->api->lists), atomic_load(&call->api->draining), &text);
+    td_native_write_metrics(&call->api->metrics, &status, td_budget_used(&call->api->ranks.live),
+                            td_budget_used(&call->api->lists), atomic_load(&call->api->draining), &text);
     set_plain(call->response, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 

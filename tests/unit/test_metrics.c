@@ -1,6 +1,6 @@
 /* The exposition format: Prometheus documentation, "Exposition formats", text format 0.0.4; names: "Metric and label
  * naming". */
-#include "http/metrics.h"
+#include "api/native/metrics_page.h"
 
 #include "tests/unit/unit.h"
 
@@ -15,7 +15,7 @@ struct text {
 static char *write_text(struct text *text)
 {
     td_buffer_clear(&text->out);
-    td_metrics_write(&text->metrics, &text->status, 12345, 6789, false, &text->out);
+    td_native_write_metrics(&text->metrics, &text->status, 12345, 6789, false, &text->out);
     char *written = td_buffer_terminate(&text->out);
     assert_non_null(written);
     return written;
@@ -123,7 +123,7 @@ static void cuts_and_gauges(void **state)
     has_line(out, "tensord_ready 1");
     has_line(out, "tensord_build_info{version=\"" TD_VERSION "\"} 1");
     td_buffer_clear(&text.out);
-    td_metrics_write(&text.metrics, &text.status, 0, 0, true, &text.out);
+    td_native_write_metrics(&text.metrics, &text.status, 0, 0, true, &text.out);
     has_line(td_buffer_terminate(&text.out), "tensord_ready 0"); /* draining */
     td_buffer_fini(&text.out);
 }

@@ -1,0 +1,77 @@
+#include "api/native/metrics_page.h"
+
+static void write_catalog(const struct td_catalog_status *status, struct td_buffer *out)
+{
+    td_metrics_number(out, "tensord_models", "gauge", "Models published.", (double)status->model_count);
+    td_metrics_number(out, "tensord_tensors", "gauge", "Tensors published.", (double)status->tensor_count);
+    td_metrics_number(out, "tensord_files", "gauge", "Files listed.", (double)status->file_count);
+    td_metrics_number(out, "tensord_unreadable_files", "gauge", "Files and sets refused, see the models' errors.",
+                      (double)status->refused_count);
+    td_metrics_number(out, "tensord_unpublished_paths", "gauge", "Paths that could not be published at all.",
+                      (double)status->problem_count);
+    td_metrics_number(out, "tensord_unsettled_files", "gauge", "Files changed too recently to be trusted.",
+                      (double)status->unsettled_count);
+    td_metrics_number(out, "tensord_snapshot_generation", "gauge", "Counts up with every change that was published.",
+                      (double)status->generation);
+    td_metrics_number(out, "tensord_root_missing", "gauge",
+                      "1 while the served directory is missing or suddenly empty.", status->root_missing ? 1 : 0);
+    td_metrics_number(out, "tensord_mapped_files", "gauge", "Files mapped now.", (double)status->maps.mapped);
+    td_metrics_number(out, "tensord_leased_files", "gauge",
+                      "Mapped files that are pinned by a read lease, the fast way.", (double)status->maps.leased);
+    td_metrics_number(out, "tensord_watched_files", "gauge",
+                      "Mapped files without a lease that are watched for writes.", (double)status->maps.watched);
+    td_metrics_count(out, "tensord_scans_total", "Scans of the served directory.", status->scan_count);
+    td_metrics_count(out, "tensord_failed_scans_total", "Scans that failed; the last good state was kept.",
+                     status->failed_scan_count);
+    td_metrics_number(out, "tensord_scan_failed", "gauge", "1 while the last scan failed; /readyz says why.",
+                      status->scan_failed ? 1 : 0);
+    td_metrics_number(out, "tensord_last_scan_duration_seconds", "gauge", "How long the last scan took.",
+                      (double)status->last_scan_ns / 1e9);
+    td_metrics_number(out, "tensord_last_scan_age_seconds", "gauge", "Since the end of the last scan.",
+                      (double)status->last_scan_age_ns / 1e9);
+}
+
+static void write_decoding(const struct td_decode_counts *counts, struct td_buffer *out)
+{
+    td_metrics_number(out, "tensord_decode_cache_bytes", "gauge",
+                      "Memory of parts of tensors that are being unpacked or were lately.", (double)counts->used_bytes);
+    td_metrics_count(out, "tensord_decode_cache_hits_total", "Parts of tensors that were there, unpacked, when needed.",
+                     counts->hits);
+    td_metrics_count(out, "tensord_decode_cache_misses_total",
+                     "Times that a part of a tensor, or all of it, was unpacked.", counts->misses);
+    td_metrics_count(out, "tensord_decode_cache_evictions_total", "Parts that made room for others.",
+                     counts->evictions);
+}
+
+static void write_digests(const struct td_hasher_status *status, struct td_buffer *out)
+{
+    td_metrics_number(out, "tensord_hashed_files", "gauge", "Listed files whose SHA-256 is known.",
+                      (double)status->known_count);
+    td_metrics_number(out, "tensord_hashed_file_bytes", "gauge", "Bytes of the listed files whose SHA-256 is known.",
+                      (double)status->known_bytes);
+    td_metrics_number(out, "tensord_file_bytes", "gauge", "Bytes of all listed files.", (double)status->file_bytes);
+    td_metrics_count(out, "tensord_hash_read_bytes_total", "Bytes read to be hashed.", status->hashed_bytes);
+    td_metrics_count(out, "tensord_hash_failures_total",
+                     "Files that could not be read, or changed while they were hashed.", status->failed_count);
+    td_metrics_count(out, "tensord_hash_mismatches_total", "Cache blobs that do not hash to their names.",
+                     status->mismatch_count);
+    td_metrics_number(out, "tensord_digest_store", "gauge", "1 while digests are kept in --state-dir.",
+                      status->stored ? 1 : 0);
+}
+
+void td_native_write_metrics(const struct td_metrics *metrics, const struct td_catalog_status *status,
+                             uint64_t rank_file_bytes, uint64_t list_bytes, bool draining, struct td_buffer *out)
+{
+    td_metrics_head(out, "tensord_build_info", "gauge", "Constant 1, labelled with the version.");
+    td_buffer_puts(out, "tensord_build_info{version=\"" TD_VERSION "\"} 1\n");
+    td_metrics_number(out, "tensord_ready", "gauge", "1 when /readyz answers 200.", status->ready && !draining ? 1 : 0);
+    td_metrics_write(metrics, out);
+    write_catalog(status, out);
+    write_decoding(&status->decoding, out);
+    write_digests(&status->hasher, out);
+    td_metrics_number(out, "tensord_shard_files_bytes", "gauge",
+                      "Memory of rank files, slices and their descriptions, kept or being sent.",
+                      (double)rank_file_bytes);
+    td_metrics_number(out, "tensord_lists_bytes", "gauge", "Memory of lists and descriptions that are being sent.",
+                      (double)list_bytes);
+}

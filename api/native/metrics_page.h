@@ -1,0 +1,13 @@
+/* The text of GET /metrics: the samples of HTTP, and those of the catalog and of memory budgets. */
+#ifndef TD_API_NATIVE_METRICS_PAGE_H
+#define TD_API_NATIVE_METRICS_PAGE_H
+
+#include "catalog/catalog.h"
+#include "http/metrics.h"
+
+/* Appends the Prometheus text (version 0.0.4). rank_file_bytes: the memory of rank files and slices now; list_bytes:
+ * the memory of lists and descriptions that are being sent. */
+void td_native_write_metrics(const struct td_metrics *metrics, const struct td_catalog_status *status,
+                             uint64_t rank_file_bytes, uint64_t list_bytes, bool draining, struct td_buffer *out);
+
+#endif
