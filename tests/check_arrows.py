@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails when an #include runs against the arrows of the design, or names a file that is not there.
+"""Fails when an #include runs against the arrows of docs/architecture.md, names a file that is not there, or is part of
+a circle of modules.
 
     check_arrows.py ROOT         checks the tree under ROOT
     check_arrows.py --self-test  checks that a wrong include is caught
@@ -10,17 +11,29 @@ import re
 import sys
 import tempfile
 
-# folder -> the folders whose headers it may include, besides its own
+# room -> the rooms whose headers it may include, besides its own. A room is a folder of sources; what lies in a folder
+# that is not named here belongs to the folder above.
+LOWER = {"core", "parser", "storage", "slicing", "catalog", "http", "rank"}
 MAY_USE = {
     "core": set(),
     "parser": {"core"},
     "storage": {"core"},
     "slicing": {"core", "parser", "storage"},
     "catalog": {"core", "parser", "storage"},
-    "api": {"core", "parser", "storage", "slicing", "catalog"},
-    "server": {"core", "parser", "storage", "slicing", "catalog", "api"},
+    "http": {"core", "storage"},
+    "rank": {"core", "parser", "storage", "slicing", "catalog", "http"},
+    "api": LOWER,
+    "api/html": LOWER | {"api"},
+    "api/native": LOWER | {"api", "api/html"},
+    "api/hub": LOWER | {"api", "api/html"},
+    "api/s3": LOWER | {"api"},
+    "server": LOWER | {"api"},
+    "server/cmd": LOWER | {"api", "api/native", "server"},  # `inspect` prints the manifest of the native interface
 }
-# system headers that one folder alone may use
+# modules that may use more than their rooms: the table of facades, and the table of commands
+TOP = {"api/state": {"api/native"}, "api/api": {"api/native", "api/hub", "api/s3"}, "server/main": {"server/cmd"}}
+FOLDERS = sorted({room.split("/")[0] for room in MAY_USE})
+# system headers that one room alone may use
 OWNED = {"microhttpd.h": "server"}
 
 INCLUDE = re.compile(r'^[ \t]*(?:#|%:|\?\?=)[ \t]*(?:include|include_next|import)\b(.*)$', re.MULTILINE)
@@ -29,13 +42,27 @@ QUOTED = re.compile(r'\s*"([^"]+)"')
 SYSTEM = re.compile(r'\s*<([^>]+)>')
 
 
-def faults_of_line(root, folder, rest):
-    """What is wrong with one include, whose line goes on with `rest`."""
+def room_of(name):
+    """The room that a file belongs to: "api/hub" for api/hub/hub_path.h, "parser" for parser/zip/zip.h."""
+    folders = name.split("/")[:-1]
+    while folders and "/".join(folders) not in MAY_USE:
+        folders.pop()
+    return "/".join(folders)
+
+
+def module_of(name):
+    """A header and its source are one module."""
+    return name.rsplit(".", 1)[0]
+
+
+def faults_of_line(root, own, rest):
+    """What is wrong with one include of the file `own`, whose line goes on with `rest`."""
+    room = room_of(own)
     if system := SYSTEM.match(rest):
         name = system.group(1)
-        if name in OWNED and OWNED[name] != folder:
+        if name in OWNED and OWNED[name] != room:
             yield f"<{name}> is for {OWNED[name]}/ alone"
-        if name.split("/")[0] in MAY_USE and (root / name).exists():
+        if name.split("/")[0] in FOLDERS and (root / name).exists():
             yield f"<{name}> is ours: use quotes"
         return
     quoted = QUOTED.match(rest)
@@ -43,40 +70,106 @@ def faults_of_line(root, folder, rest):
         yield "an include that is neither \"...\" nor <...> cannot be checked"
         return
     name = quoted.group(1)
-    target = name.split("/")[0]
-    if target not in MAY_USE or ".." in name.split("/"):
+    target = room_of(name)
+    allowed = MAY_USE[room] | TOP.get(module_of(own), set())
+    if not target or ".." in name.split("/"):
         yield f'"{name}" is not named from the root of the tree, as "core/json.h" is'
-    elif target != folder and target not in MAY_USE[folder]:
-        yield f"{folder}/ may not use {target}/"
+    elif target != room and target not in allowed:
+        yield f"{room}/ may not use {target}/"
+    elif module_of(name) in TOP and room.split("/")[0] == name.split("/")[0] and module_of(own) != module_of(name):
+        yield f'"{name}" is not for {room}/, which it uses'
     elif not (root / name).is_file():
         yield f'"{name}" does not exist'
+
+
+def circles(uses):
+    """The circles among modules, each as a sorted list. uses: module -> the modules that it includes.
+
+    Tarjan's algorithm with a stack of its own, as a circle may be long."""
+    number, low, on_stack, stack, found = {}, {}, set(), [], []
+    for start in sorted(uses):
+        if start in number:
+            continue
+        work = [(start, iter(sorted(uses[start])))]
+        number[start] = low[start] = len(number)
+        stack.append(start)
+        on_stack.add(start)
+        while work:
+            module, rest = work[-1]
+            following = next((each for each in rest if each in uses), None)
+            if following is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[module])
+                if low[module] == number[module]:
+                    members = []
+                    while not members or members[-1] != module:
+                        members.append(stack.pop())
+                        on_stack.discard(members[-1])
+                    if len(members) > 1:
+                        found.append(sorted(members))
+            elif following not in number:
+                number[following] = low[following] = len(number)
+                stack.append(following)
+                on_stack.add(following)
+                work.append((following, iter(sorted(uses[following]))))
+            elif following in on_stack:
+                low[module] = min(low[module], number[following])
+    return sorted(found)
 
 
 def check(root):
     """All faults under root, as lines for people."""
     faults = []
-    for folder in MAY_USE:
+    uses = {}
+    for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*.[ch]")):
+            own = path.relative_to(root).as_posix()
+            used = uses.setdefault(module_of(own), set())
             # comments become blanks of the same shape, so line numbers stay
             text = COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), path.read_text(encoding="utf-8"))
             text = text.replace("\\\n", "  ")
             for include in INCLUDE.finditer(text):
                 line = text.count("\n", 0, include.start(1)) + 1
-                for fault in faults_of_line(root, folder, include.group(1)):
-                    faults.append(f"{path.relative_to(root)}:{line}: {fault}")
+                for fault in faults_of_line(root, own, include.group(1)):
+                    faults.append(f"{own}:{line}: {fault}")
+                if (quoted := QUOTED.match(include.group(1))) and module_of(quoted.group(1)) != module_of(own):
+                    used.add(module_of(quoted.group(1)))
+    for members in circles(uses):
+        faults.append(f"modules include each other in a circle: {', '.join(members)}")
     return faults
 
 
+def faults_of_tree(files):
+    """The faults of a tree that holds these files (name -> text) and a header a.h in every room."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for room in MAY_USE:
+            (root / room).mkdir(parents=True, exist_ok=True)
+            (root / room / "a.h").write_text("")
+        (root / "api/api.h").write_text("")
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        return check(root)
+
+
 def self_test():
-    """(file, text, is it a fault)"""
+    """Returns how many cases are judged wrongly."""
+    # (file, text, is it a fault)
     cases = [
         ("core/a.c", '#include "core/a.h"\n#include <stdio.h>\n', False),
         ("parser/a.c", '#include "core/a.h"\n', False),
         ("storage/a.c", '#include "core/a.h"\n', False),
         ("slicing/a.c", '#include "parser/a.h"\n#include "storage/a.h"\n', False),
         ("catalog/a.c", '#include "parser/a.h"\n#include "storage/a.h"\n', False),
-        ("api/a.c", '#include "catalog/a.h"\n#include "slicing/a.h"\n', False),
-        ("server/a.c", '#include "api/a.h"\n#include <microhttpd.h>\n', False),
+        ("http/a.c", '#include "core/a.h"\n#include "storage/a.h"\n', False),
+        ("rank/a.c", '#include "catalog/a.h"\n#include "slicing/a.h"\n#include "http/a.h"\n', False),
+        ("api/a.c", '#include "catalog/a.h"\n#include "rank/a.h"\n', False),
+        ("api/hub/a.c", '#include "api/a.h"\n#include "api/html/a.h"\n', False),
+        ("api/api.c", '#include "api/hub/a.h"\n#include "api/s3/a.h"\n#include "api/native/a.h"\n', False),
+        ("server/a.c", '#include "api/a.h"\n#include "api/api.h"\n#include <microhttpd.h>\n', False),
+        ("server/cmd/a.c", '#include "server/a.h"\n#include "api/api.h"\n', False),
         ("core/a.c", '/* #include "api/a.h" */\n', False),
         ("core/a.c", '/*\n#include "api/a.h"\n*/\n', False),
         ("core/a.c", '#include "parser/a.h"\n', True),
@@ -90,7 +183,17 @@ def self_test():
         ("slicing/a.c", '#include "catalog/a.h"\n', True),
         ("catalog/a.c", '#include "slicing/a.h"\n', True),
         ("catalog/a.c", '#include "api/a.h"\n', True),
+        ("http/a.c", '#include "catalog/a.h"\n', True),
+        ("http/a.c", '#include "api/a.h"\n', True),
+        ("rank/a.c", '#include "api/a.h"\n', True),
         ("api/a.c", '#include "server/a.h"\n', True),
+        ("api/a.c", '#include "api/hub/a.h"\n', True),
+        ("api/a.c", '#include "api/api.h"\n', True),
+        ("api/hub/a.c", '#include "api/s3/a.h"\n', True),
+        ("api/hub/a.c", '#include "api/api.h"\n', True),
+        ("api/html/a.c", '#include "api/native/a.h"\n', True),
+        ("api/s3/a.c", '#include "api/html/a.h"\n', True),
+        ("server/a.c", '#include "api/hub/a.h"\n', True),
         ("api/a.c", "#include <microhttpd.h>\n", True),
         ("core/a.c", "#include <microhttpd.h>\n", True),
         ("server/a.c", '#include "../api/a.h"\n', True),
@@ -100,19 +203,27 @@ def self_test():
         ("server/a.c", "#include <api/a.h>\n", True),
         ("server/a.c", "#include HEADER\n", True),
     ]
+    # (files, the circle or None)
+    trees = [
+        ({"core/b.h": '#include "core/c.h"\n', "core/c.h": ""}, None),
+        ({"core/b.h": '#include "core/c.h"\n', "core/c.h": '#include "core/b.h"\n'}, "core/b, core/c"),
+        ({"core/b.h": "", "core/b.c": '#include "core/c.h"\n', "core/c.h": "", "core/c.c": '#include "core/b.h"\n'},
+         "core/b, core/c"),
+        ({"api/hub/b.h": '#include "api/hub/c.h"\n', "api/hub/c.h": '#include "api/hub/d.h"\n',
+          "api/hub/d.c": '#include "api/hub/b.h"\n', "api/hub/d.h": ""}, "api/hub/b, api/hub/c, api/hub/d"),
+    ]
     wrong = 0
     for name, text, is_fault in cases:
-        with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            for each in MAY_USE:
-                (root / each).mkdir()
-                (root / each / "a.h").write_text("")
-            (root / name).parent.mkdir(exist_ok=True)
-            (root / name).write_text(text)
-            faults = check(root)
+        faults = faults_of_tree({name: text})
         if bool(faults) != is_fault:
             wrong += 1
             print(f"{name}: {text!r}: {faults or 'no fault'}", file=sys.stderr)
+    for files, circle in trees:
+        faults = faults_of_tree(files)
+        expected = [] if circle is None else [f"modules include each other in a circle: {circle}"]
+        if faults != expected:
+            wrong += 1
+            print(f"{files}: {faults or 'no fault'}", file=sys.stderr)
     return wrong
 
 
