@@ -302,6 +302,7 @@ static enum MHD_Result expect_upload(struct MHD_Connection *mhd, struct session 
     return MHD_YES;
 }
 
+/* Judges a request whose header is complete, in the first call of on_request. */
 static enum MHD_Result judge(struct MHD_Connection *mhd, struct session *session, const char *method,
                              const char *version)
 {
