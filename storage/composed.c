@@ -178,7 +178,7 @@ bool td_layout_append(struct td_layout *layout, uint64_t rounds, const struct td
     struct td_block block = {.rounds = rounds, .first_run = layout->run_count};
     if (td_layout_memory_bytes(layout) > TD_LAYOUT_MAX_MEMORY_BYTES)
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "a virtual file would be put together from too many places; ask for fewer at once");
+                            "a virtual file would consist of too many pieces; ask for less at once");
     if (!reserve_runs(layout, run_count, err) || !reserve_block(layout, err))
         return false;
     for (size_t i = 0; rounds > 0 && i < run_count; i++) {

@@ -224,8 +224,8 @@ static bool wait_for_part(struct td_decode_cache *cache, struct td_decoded_part 
     bool ok = true;
     part->waiters++;
     while (ok && part->state == TD_DECODE_MAKING)
-        ok = wait_some(cache, &cache->made, wait->made_until_ns, wait,
-                       "it takes long to unpack the tensor, which other requests wait for too", err);
+        ok = wait_some(cache, &cache->made, wait->made_until_ns, wait, "another request is still unpacking the tensor",
+                       err);
     part->waiters--;
     if (part->state != TD_DECODE_GONE)
         return ok;
@@ -330,7 +330,7 @@ bool td_decode_cache_get(struct td_decode_cache *cache, const struct td_decode_j
     if (job->need_bytes > cache->max_bytes ||
         cache->max_bytes - job->need_bytes < TD_DECODE_PART_BYTES) /* no wait would help */
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "to unpack a part of it takes %zu bytes of memory, more than the limit of %zu",
+                            "unpacking a part of it takes %zu bytes of memory, more than the limit of %zu",
                             job->need_bytes, cache->max_bytes);
     struct td_decoded_part *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)

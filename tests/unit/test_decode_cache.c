@@ -249,7 +249,7 @@ static void waiting_ends(void **state)
     }
     while (atomic_load(&act.now) < TD_DECODE_MAKERS)
         (void)poll(NULL, 0, 1);
-    check_gave_up(cache, &makers[0].job, "other requests wait for");
+    check_gave_up(cache, &makers[0].job, "another request is still unpacking the tensor");
     struct td_decode_job fifth = job_of(&act, 20, 100);
     fifth.is_long = true;
     check_gave_up(cache, &fifth, "too many");
