@@ -39,10 +39,10 @@ bool td_budget_refuse(const struct td_budget *budget, size_t bytes, struct td_er
 {
     if (bytes > budget->max_bytes)
         return td_error_set(err, TD_FAILED_PRECONDITION,
-                            "this would take more than the %zu MiB there are for all %s; ask for less at once",
+                            "this would take more than the %zu MiB that all %s share; ask for less at once",
                             budget->max_bytes >> 20, budget->what);
     return td_error_set(err, TD_RESOURCE_EXHAUSTED,
-                        "the %s that are being made or sent take nearly all of the %zu MiB there are for them; "
+                        "the %s that are being made or sent take nearly all of the %zu MiB that they share; "
                         "try again when some of these answers have ended",
                         budget->what, budget->max_bytes >> 20);
 }

@@ -1,4 +1,4 @@
-/* Whole numbers and hexadecimal digits in text. Pure. */
+/* Whole numbers and hexadecimal digits in text. */
 #ifndef TD_CORE_DIGITS_H
 #define TD_CORE_DIGITS_H
 
@@ -8,27 +8,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Takes the decimal digits off the beginning of the text. Returns how many there were. *out is their number; above
- * 2^64-1 it is 2^64-1, and *fits is false. `fits` may be NULL. */
+/* Removes the decimal digits at the beginning of the text and sets *out to their value. Returns the number of digits,
+ * which may be 0. For a value above 2^64-1, sets *out to 2^64-1 and *fits (which may be NULL) to false. */
 size_t td_digits_take(struct td_text *text, uint64_t *out, bool *fits);
 
-/* The number that all of the text is: decimal digits alone, one or more, no sign. False: it is none, or above max; *out
- * is as it was then. */
+/* Sets *out to the value of a text of one or more decimal digits and nothing else. Returns false, and does not change
+ * *out, for any other text and for values above max. */
 bool td_number_read(struct td_text text, uint64_t max, uint64_t *out);
 
-/* The same without leading zeros: a number has one text. */
+/* Does the same, but refuses leading zeros, so that each number has one text. */
 bool td_number_read_strict(struct td_text text, uint64_t max, uint64_t *out);
 
-/* What a hexadecimal digit of either case counts, or -1. */
+/* Returns the value of a hexadecimal digit of either case, or -1. */
 int td_hex_digit(char c);
 
-/* Whether the text is lower-case hexadecimal digits alone, as digests and Git's commits are; so is the empty one. */
+/* Returns whether the text has only lower-case hexadecimal digits, as digests and Git's commits do; true for the empty
+ * text. */
 bool td_hex_is_lower(struct td_text text);
 
-/* Writes 2 * len lower-case hexadecimal digits and a NUL. */
+/* Writes bytes[0..len) to `text` as 2 * len lower-case hexadecimal digits and a NUL. */
 void td_hex_write(const uint8_t *bytes, size_t len, char *text);
 
-/* The number that 1 to 16 such digits are. False: they are none; *out is as it was then. */
+/* Sets *out to the value of a text of 1 to 16 lower-case hexadecimal digits. Returns false, and does not change *out,
+ * for any other text. */
 bool td_hex_read(struct td_text text, uint64_t *out);
 
 #endif

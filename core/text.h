@@ -1,5 +1,4 @@
-/* Borrowed text: a pointer and a length, not NUL-terminated. The only type for a piece of text that somebody else owns.
- */
+/* Borrowed text: a pointer and a length, without a NUL. The only type for text that somebody else owns. */
 #ifndef TD_CORE_TEXT_H
 #define TD_CORE_TEXT_H
 
@@ -26,18 +25,19 @@ static inline struct td_text td_text_n(const char *p, size_t len)
 /* Returns the text of a NUL-terminated string, which it borrows. */
 struct td_text td_text_of(const char *string);
 
-/* Returns whether the text is this NUL-terminated word. The second compares ASCII letters without case. */
+/* Return whether the text is this NUL-terminated word. td_text_equals_ignore_case ignores the case of ASCII letters. */
 bool td_text_equals(struct td_text text, const char *word);
 bool td_text_equals_ignore_case(struct td_text text, const char *word);
 
-/* Compares byte by byte, a prefix before what it begins: the order of every listing. Returns <0, 0 or >0. */
+/* Compares two texts byte by byte; a prefix comes before longer texts. All listings have this order. Returns a number
+ * below, equal to or above 0. */
 int td_text_compare(struct td_text a, struct td_text b);
 
-/* Returns whether the text begins with this one. */
+/* Returns whether the text begins with `beginning`. */
 bool td_text_begins(struct td_text text, struct td_text beginning);
 
-/* Takes the character or the word off the text's beginning. Returns false and takes nothing when it begins otherwise.
- */
+/* Remove the character or the word from the beginning of the text. Return false and change nothing when the text does
+ * not begin with it. */
 bool td_text_take_char(struct td_text *text, char c);
 bool td_text_take(struct td_text *text, const char *word);
 
