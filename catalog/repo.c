@@ -463,7 +463,7 @@ const struct td_repo *td_repo_above(const struct td_snapshot *snapshot, bool as_
             return NULL;
         end = (size_t)(slash - path.p) + 1;
         const struct td_repo *repo = td_repo_find(snapshot, as_dataset, td_text_n(path.p, end - 1));
-        if (repo != NULL && has_path(snapshot, repo, td_text_n(path.p + end, path.len - end))) {
+        if (repo != NULL && has_path(snapshot, repo, td_text_skip(path, end))) {
             *folder = path.p + end;
             return repo;
         }

@@ -5,7 +5,7 @@
 
 struct td_text td_text_of(const char *string)
 {
-    return (struct td_text){.p = string, .len = strlen(string)};
+    return td_text_n(string, strlen(string));
 }
 
 bool td_text_equals(struct td_text text, const char *word)
@@ -44,6 +44,6 @@ bool td_text_take(struct td_text *text, const char *word)
     size_t len = strlen(word);
     if (!td_text_begins(*text, td_text_n(word, len)))
         return false;
-    *text = td_text_n(len == 0 ? text->p : text->p + len, text->len - len); /* NULL + 0 is not defined */
+    *text = td_text_skip(*text, len);
     return true;
 }

@@ -22,6 +22,12 @@ static inline struct td_text td_text_n(const char *p, size_t len)
     return (struct td_text){.p = p, .len = len};
 }
 
+/* Returns the text without its first n bytes; n is at most its length. A NULL pointer stays NULL. */
+static inline struct td_text td_text_skip(struct td_text text, size_t n)
+{
+    return td_text_n(n == 0 ? text.p : text.p + n, text.len - n); /* NULL + 0 is not defined */
+}
+
 /* Returns the text of a NUL-terminated string, which it borrows. */
 struct td_text td_text_of(const char *string);
 

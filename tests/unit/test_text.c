@@ -33,6 +33,19 @@ static void an_empty_text_needs_no_pointer(void **state)
     assert_true(td_text_take(&text, ""));
     assert_false(td_text_take(&text, "a"));
     assert_false(td_text_take_char(&text, 'a'));
+    assert_null(td_text_skip(text, 0).p);
+    assert_int_equal(td_text_skip(text, 0).len, 0);
+}
+
+static void a_beginning_is_skipped(void **state)
+{
+    (void)state;
+    struct td_text text = TD_TEXT("layer.7");
+    assert_ptr_equal(td_text_skip(text, 0).p, text.p);
+    assert_true(td_text_equals(td_text_skip(text, 0), "layer.7"));
+    assert_true(td_text_equals(td_text_skip(text, 6), "7"));
+    assert_ptr_equal(td_text_skip(text, 7).p, text.p + 7);
+    assert_int_equal(td_text_skip(text, 7).len, 0);
 }
 
 static void what_is_taken_is_gone(void **state)
@@ -66,6 +79,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_compare_by_length_and_bytes),
         cmocka_unit_test(an_empty_text_needs_no_pointer),
+        cmocka_unit_test(a_beginning_is_skipped),
         cmocka_unit_test(what_is_taken_is_gone),
         cmocka_unit_test(messages_show_the_beginning),
     };
