@@ -29,7 +29,7 @@ enum json_expect {
 void td_json_init(struct td_json *json, struct td_text text, uint64_t base, struct td_error *err)
 {
     memset(json, 0, sizeof *json);
-    json->text = (struct td_text){.p = text.p, .len = text.len};
+    json->text = text;
     json->base = base;
     json->expect = EXPECT_VALUE;
     json->err = err;
@@ -449,6 +449,27 @@ bool td_json_u64(struct td_json *json, uint64_t *out)
         return td_json_fail(json, "%.*s is larger than 2^64-1", TD_SHOW(raw, 40));
     *out = value;
     return true;
+}
+
+size_t td_json_count_members(struct td_json json)
+{
+    json.err = NULL; /* the caller's own pass meets the same fault and reports it */
+    size_t count = 0;
+    while (td_json_next(&json) == TD_JSON_KEY && td_json_skip(&json))
+        count++;
+    return count;
+}
+
+size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nth)
+{
+    json.err = NULL;
+    while (td_json_next(&json) == TD_JSON_KEY) {
+        if (td_json_equals_n(&json, name) && nth-- == 0)
+            return json.start;
+        if (!td_json_skip(&json))
+            break;
+    }
+    return 0;
 }
 
 bool td_json_minify(struct td_text text, struct td_buffer *out, struct td_error *err)

@@ -76,6 +76,14 @@ bool td_json_equals_n(const struct td_json *json, struct td_text text);
 /* Sets *out to the latest NUMBER. Fails for a sign, a fraction, an exponent or more than 2^64-1. */
 bool td_json_u64(struct td_json *json, uint64_t *out);
 
+/* Counts the members of the object that `json` has just begun. The reader is a copy: the caller's does not move, and
+ * reports any fault itself. */
+size_t td_json_count_members(struct td_json json);
+
+/* Returns the position in the text of that object's nth member (from 0) with this name; 0 when there is none. For
+ * errors only: positions are not worth keeping for every name of a good file. */
+size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nth);
+
 /* Records a fault at the latest token; the reader then stops. Returns false. */
 bool td_json_fail(struct td_json *json, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

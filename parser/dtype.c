@@ -98,7 +98,7 @@ bool td_dtype_is_safetensors(const struct td_dtype *dtype)
 const struct td_dtype *td_dtype_find(struct td_text name)
 {
     for (size_t i = 0; i < DTYPE_COUNT; i++)
-        if (strlen(dtypes[i].name) == name.len && memcmp(dtypes[i].name, name.p, name.len) == 0)
+        if (td_text_equals(name, dtypes[i].name))
             return &dtypes[i];
     return NULL;
 }

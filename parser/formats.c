@@ -1,6 +1,7 @@
 #include "parser/formats.h"
 
 #include "core/extension.h"
+#include "core/text.h"
 #include "parser/gguf.h"
 #include "parser/hdf5/hdf5.h"
 #include "parser/keras.h"
@@ -25,13 +26,12 @@ enum { HEAD_BYTES = 32 }; /* of a file: as much as is looked at here */
 
 /* What files begin with whose names leave their format open. */
 static const struct {
-    const char *bytes;
-    size_t len;
+    struct td_text bytes;
     const struct td_format *format;
 } magics[] = {
-    {"\x89HDF\r\n\x1a\n", 8, &td_format_hdf5},
-    {"GGUF", 4, &td_format_gguf},
-    {"PK\3\4", 4, &td_format_torch},
+    {TD_TEXT("\x89HDF\r\n\x1a\n"), &td_format_hdf5},
+    {TD_TEXT("GGUF"), &td_format_gguf},
+    {TD_TEXT("PK\3\4"), &td_format_torch},
 };
 
 const struct td_format *td_format_at(size_t i)
@@ -48,11 +48,6 @@ const struct td_format *td_format_for_name(const char *file_name)
     return NULL;
 }
 
-static bool begins_with(const uint8_t *head, size_t head_len, struct td_text bytes)
-{
-    return head_len >= bytes.len && memcmp(head, bytes.p, bytes.len) == 0;
-}
-
 /* PyTorch's extensions and HDF5's are used for each other's files too, and .bin for anything: there the first bytes
  * decide, and one of them alone, as a pickle's 0x80, says too little. */
 static const struct td_format *choose(const char *file_name, const uint8_t *head, size_t len)
@@ -61,7 +56,7 @@ static const struct td_format *choose(const char *file_name, const uint8_t *head
     if (by_name != &td_format_torch && by_name != &td_format_hdf5)
         return by_name;
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
-        if (begins_with(head, len, td_text_n(magics[i].bytes, magics[i].len)))
+        if (td_text_begins(td_text_n((const char *)head, len), magics[i].bytes))
             return magics[i].format;
     if (td_torch_is_legacy(head, len))
         return &td_format_torch;

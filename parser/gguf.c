@@ -10,6 +10,7 @@
 #include "core/checked.h"
 #include "core/json.h"
 #include "core/utf8.h"
+#include "parser/metadata.h"
 #include "parser/names.h"
 
 #include <inttypes.h>
@@ -27,7 +28,6 @@ enum {
     MAX_ALIGNMENT = 1 << 24,  /* more is no alignment that anything asks for */
     MAX_ITEMS = 1 << 30,      /* GGUF_MAX_STRING_LENGTH, GGUF_MAX_ARRAY_ELEMENTS */
     SHOWN_ITEMS = 64,         /* of an array, in the metadata */
-    SHOWN_BYTES = 4096,       /* of a string */
 };
 
 /* enum gguf_type */
@@ -271,22 +271,6 @@ static size_t whole_characters(const uint8_t *text, size_t len)
     return td_utf8_sequence(text + at - 1, len - at + 1) == 0 ? at - 1 : len;
 }
 
-static void write_escaped(struct td_buffer *out, const uint8_t *text, size_t len)
-{
-    char escaped[4 * SHOWN_BYTES + 1];
-    td_utf8_escape(td_text_n((const char *)text, len), escaped, sizeof escaped);
-    td_json_write_cstring(out, escaped);
-}
-
-/* A JSON string; when it is not UTF-8, what is not comes as \xNN, and so do controls. */
-static void write_text(struct td_buffer *out, const uint8_t *text, size_t len)
-{
-    if (td_utf8_valid(text, len))
-        td_json_write_string(out, td_text_n((const char *)text, len));
-    else
-        write_escaped(out, text, len);
-}
-
 static bool read_string(struct gguf *g)
 {
     uint64_t at = g->pos;
@@ -298,19 +282,12 @@ static bool read_string(struct gguf *g)
                            len, MAX_ITEMS);
     if (!require(g, len, "a string"))
         return false;
-    size_t shown = len < SHOWN_BYTES ? (size_t)len : SHOWN_BYTES;
+    size_t shown = len < TD_METADATA_TEXT_MAX ? (size_t)len : TD_METADATA_TEXT_MAX;
     const uint8_t *text = take(g, shown, "a string");
     if (text == NULL)
         return false;
-    if (len == shown) {
-        write_text(&g->text, text, shown);
-        return true;
-    }
-    td_buffer_puts(&g->text, "{\"length\":");
-    td_buffer_u64(&g->text, len);
-    td_buffer_puts(&g->text, ",\"first\":");
-    write_text(&g->text, text, whole_characters(text, shown));
-    td_buffer_putc(&g->text, '}');
+    size_t whole = len == shown ? shown : whole_characters(text, shown);
+    td_metadata_write_text(&g->text, td_text_n((const char *)text, whole), td_utf8_valid(text, whole), len);
     return skip(g, len - shown, "a string");
 }
 
@@ -515,16 +492,10 @@ static bool read_pair(struct gguf *g)
     return true;
 }
 
-static struct td_text metadata_name(const void *context, size_t i)
-{
-    const struct td_metadata *metadata = context;
-    return (struct td_text){.p = metadata[i].key, .len = strlen(metadata[i].key)};
-}
-
 static bool check_keys_unique(struct gguf *g)
 {
     const struct td_metadata *metadata = g->manifest->metadata;
-    struct td_names names = {.count = g->manifest->metadata_count, .context = metadata, .get = metadata_name};
+    struct td_names names = td_metadata_keys(metadata, g->manifest->metadata_count);
     struct td_order *order;
     if (!td_names_order(&names, &order, g->err))
         return false;

@@ -1,17 +1,17 @@
 #include "parser/lfs_pointer.h"
 
-#include <string.h>
+#include "core/text.h"
 
-static const char version[] = "version https://git-lfs";
+#define VERSION "version https://git-lfs"
 
 bool td_lfs_pointer_begins(const uint8_t *head, size_t len)
 {
-    return len >= sizeof version - 1 && memcmp(head, version, sizeof version - 1) == 0;
+    return td_text_begins(td_text_n((const char *)head, len), TD_TEXT(VERSION));
 }
 
 bool td_lfs_pointer_check(const struct td_input *input, bool *is, struct td_error *err)
 {
-    uint8_t head[sizeof version - 1];
+    uint8_t head[sizeof VERSION - 1];
     *is = false;
     if (input->size_bytes < sizeof head || input->size_bytes >= TD_LFS_POINTER_BYTES)
         return true;

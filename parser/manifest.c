@@ -23,7 +23,7 @@ void td_manifest_fini(struct td_manifest *manifest)
 static struct td_text tensor_name(const void *context, size_t i)
 {
     const struct td_tensor *tensors = context;
-    return (struct td_text){.p = tensors[i].name, .len = tensors[i].name_len};
+    return td_tensor_name(&tensors[i]);
 }
 
 bool td_tensor_is_row_major(const struct td_tensor *tensor, uint64_t elems)

@@ -113,11 +113,11 @@ static size_t common_prefix(const struct td_names *names)
 
 /* The first 8 bytes as a big-endian number, zeros past the end: its order is the order of the bytes, because
  * no name holds a NUL. */
-static uint64_t name_key(const char *text, size_t len)
+static uint64_t name_key(struct td_text name)
 {
     uint64_t key = 0;
     for (size_t i = 0; i < sizeof key; i++)
-        key = key << 8 | (i < len ? (uint8_t)text[i] : 0);
+        key = key << 8 | (i < name.len ? (uint8_t)name.p[i] : 0);
     return key;
 }
 
@@ -133,7 +133,7 @@ bool td_names_order(const struct td_names *names, struct td_order **order, struc
     size_t common = common_prefix(names);
     for (size_t i = 0; i < names->count; i++) {
         struct td_text name = names->get(names->context, i);
-        items[i] = (struct td_order){.key = name_key(name.p + common, name.len - common), .index = i};
+        items[i] = (struct td_order){.key = name_key(td_text_skip(name, common)), .index = i};
     }
     if (!td_order_sort(items, names->count, names_tie, names, err)) {
         free(items);
@@ -292,25 +292,4 @@ bool td_is_plain_file_name(struct td_text text)
 {
     bool dots = (text.len == 1 && text.p[0] == '.') || (text.len == 2 && text.p[0] == '.' && text.p[1] == '.');
     return text.len > 0 && !dots && memchr(text.p, '/', text.len) == NULL && memchr(text.p, '\0', text.len) == NULL;
-}
-
-size_t td_json_count_members(struct td_json json)
-{
-    json.err = NULL; /* the caller's own pass meets the same fault and reports it */
-    size_t count = 0;
-    while (td_json_next(&json) == TD_JSON_KEY && td_json_skip(&json))
-        count++;
-    return count;
-}
-
-size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nth)
-{
-    json.err = NULL;
-    while (td_json_next(&json) == TD_JSON_KEY) {
-        if (td_json_equals_n(&json, name) && nth-- == 0)
-            return json.start;
-        if (!td_json_skip(&json))
-            break;
-    }
-    return 0;
 }

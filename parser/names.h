@@ -6,7 +6,6 @@
 
 #include "core/arena.h"
 #include "core/error.h"
-#include "core/json.h"
 #include "core/text.h"
 
 #include <stdbool.h>
@@ -59,12 +58,5 @@ bool td_names_number_repeated(const struct td_names *names, struct td_arena *are
 
 /* Whether this can only be a file beside the one that names it: not empty, no '/', no NUL, neither "." nor "..". */
 bool td_is_plain_file_name(struct td_text text);
-
-/* Members of the object that `json` has just begun. The reader is a copy: the caller's does not move. */
-size_t td_json_count_members(struct td_json json);
-
-/* Where in the text that object's nth member (from 0) with this name begins; 0 when there is none. For
- * errors only: positions are not worth keeping for every name of a good file. */
-size_t td_json_find_member(struct td_json json, struct td_text name, unsigned nth);
 
 #endif

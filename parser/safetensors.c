@@ -7,6 +7,7 @@
 
 #include "core/checked.h"
 #include "core/json.h"
+#include "parser/metadata.h"
 #include "parser/names.h"
 
 #include <inttypes.h>
@@ -256,17 +257,11 @@ static bool read_tensor(struct header *h)
     return check_entry(h, &e) && add_tensor(h, &e);
 }
 
-static struct td_text metadata_name(const void *context, size_t i)
-{
-    const struct td_metadata *metadata = context;
-    return (struct td_text){.p = metadata[i].key, .len = strlen(metadata[i].key)};
-}
-
 /* `object` is the reader as it stood at the first key. */
 static bool check_metadata_unique(struct header *h, const struct td_json *object)
 {
     const struct td_metadata *metadata = h->manifest->metadata;
-    struct td_names names = {.count = h->manifest->metadata_count, .context = metadata, .get = metadata_name};
+    struct td_names names = td_metadata_keys(metadata, h->manifest->metadata_count);
     struct td_order *order;
     if (!td_names_order(&names, &order, h->err))
         return false;
@@ -274,7 +269,7 @@ static bool check_metadata_unique(struct header *h, const struct td_json *object
     free(order);
     if (twice == names.count)
         return true;
-    struct td_text name = metadata_name(metadata, twice);
+    struct td_text name = td_text_of(metadata[twice].key);
     return td_error_at(h->err, TD_INVALID_ARGUMENT, PREFIX_BYTES + td_json_find_member(*object, name, 1),
                        "__metadata__ holds \"%.96s\" twice", name.p);
 }

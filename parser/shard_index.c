@@ -25,7 +25,7 @@ static bool copy_string(struct index_reader *r, struct td_arena *arena, struct t
     char *copy = td_arena_strndup(arena, td_json_raw(json));
     if (copy == NULL)
         return td_error_no_memory(r->err);
-    *out = (struct td_text){.p = copy, .len = json->value_len};
+    *out = td_text_n(copy, json->value_len);
     return !json->escaped || td_json_string(json, copy, json->value_len + 1, &out->len);
 }
 
@@ -136,7 +136,7 @@ static bool number_files(struct index_reader *r)
 static struct td_text entry_name(const void *context, size_t i)
 {
     const struct td_shard_entry *entries = context;
-    return (struct td_text){.p = entries[i].tensor, .len = entries[i].tensor_len};
+    return td_text_n(entries[i].tensor, entries[i].tensor_len);
 }
 
 static bool sort_entries(struct index_reader *r)

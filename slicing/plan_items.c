@@ -129,7 +129,7 @@ static bool add_item(struct item_planner *p, const struct td_plan_item *item)
 static struct td_text output_name(const void *context, size_t i)
 {
     const struct td_plan *plan = context;
-    return (struct td_text){.p = plan->outputs[i].name, .len = strlen(plan->outputs[i].name)};
+    return td_text_of(plan->outputs[i].name);
 }
 
 static bool check_names(const struct td_plan *plan, struct td_error *err)

@@ -9,6 +9,7 @@
 #include "parser/hdf5/hdf5_group.h"
 #include "parser/hdf5/hdf5_object.h"
 #include "parser/hdf5/hdf5_type.h"
+#include "parser/metadata.h"
 #include "parser/names.h"
 #include "parser/torch/torch.h"
 
@@ -586,16 +587,10 @@ static bool add_metadata(void *context, const struct td_h5_attribute *attribute)
     return true;
 }
 
-static struct td_text metadata_name(const void *context, size_t i)
-{
-    const struct td_metadata *metadata = context;
-    return (struct td_text){.p = metadata[i].key, .len = strlen(metadata[i].key)};
-}
-
 /* Of several items with one key, the first stays. */
 static bool unique_metadata(struct walk *w)
 {
-    struct td_names names = {.count = w->metadata_count, .context = w->metadata, .get = metadata_name};
+    struct td_names names = td_metadata_keys(w->metadata, w->metadata_count);
     struct td_order *order;
     if (!td_names_order(&names, &order, w->h.err))
         return false;

@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "core/utf8.h"
 #include "parser/hdf5/hdf5_heap.h"
+#include "parser/metadata.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,9 +14,8 @@
 #include <string.h>
 
 enum {
-    STRING_BYTES_MAX = 4096, /* longer ones are cut */
-    ITEMS_MAX = 64,          /* longer lists are cut */
-    HEAP_PREFIX_BYTES = 16,  /* of the global heap and of its objects: shorter lengths are padded */
+    ITEMS_MAX = 64,         /* longer lists are cut */
+    HEAP_PREFIX_BYTES = 16, /* of the global heap and of its objects: shorter lengths are padded */
 };
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -195,7 +195,7 @@ static bool heap_string(struct td_h5 *h, struct td_h5_strings *strings, struct t
     struct td_h5_cursor head = {.p = length, .left = sizeof length};
     if (wanted > td_h5_number(&head, h->length_bytes))
         return true;
-    size_t loaded = wanted <= STRING_BYTES_MAX ? wanted : STRING_BYTES_MAX + 1; /* one more: where to cut */
+    size_t loaded = wanted <= TD_METADATA_TEXT_MAX ? wanted : TD_METADATA_TEXT_MAX + 1; /* one more: where to cut */
     if (!td_h5_load(h, &strings->bytes, 0, addr, loaded, what))
         return false;
     *text = (const char *)strings->bytes.p;
@@ -209,20 +209,10 @@ static bool heap_string(struct td_h5 *h, struct td_h5_strings *strings, struct t
 
 static void write_string(struct td_buffer *out, struct td_text text)
 {
-    char escaped[4 * STRING_BYTES_MAX + 1];
-    size_t shown = text.len < STRING_BYTES_MAX ? text.len : STRING_BYTES_MAX;
+    size_t shown = text.len < TD_METADATA_TEXT_MAX ? text.len : TD_METADATA_TEXT_MAX;
     while (shown < text.len && shown > 0 && ((uint8_t)text.p[shown] & 0xC0) == 0x80)
         shown--; /* not within a character */
-    if (shown < text.len)
-        td_buffer_printf(out, "{\"length\":%zu,\"first\":", text.len);
-    if (td_utf8_valid(text.p, shown)) {
-        td_json_write_string(out, td_text_n(text.p, shown));
-    } else {
-        td_utf8_escape(td_text_n(text.p, shown), escaped, sizeof escaped);
-        td_json_write_cstring(out, escaped);
-    }
-    if (shown < text.len)
-        td_buffer_putc(out, '}');
+    td_metadata_write_text(out, td_text_n(text.p, shown), td_utf8_valid(text.p, shown), text.len);
 }
 
 static double half_to_double(uint16_t bits)

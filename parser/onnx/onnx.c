@@ -2,8 +2,8 @@
 
 #include "core/buffer.h"
 #include "core/checked.h"
-#include "core/json.h"
 #include "core/utf8.h"
+#include "parser/metadata.h"
 #include "parser/names.h"
 #include "parser/onnx/onnx_tensor.h"
 
@@ -29,8 +29,7 @@ enum {
     SPARSE_DIMS = 3,
     PAIR_KEY = 1, /* of StringStringEntryProto, and of OperatorSetIdProto the domain */
     PAIR_VALUE = 2,
-    METADATA_MAX = 1000,  /* entries; more are passed over, and their number told */
-    TEXT_MAX_BYTES = 4096 /* of a text in the metadata; of a longer one the beginning is shown */
+    METADATA_MAX = 1000, /* entries; the number of further ones is shown in place of the last */
 };
 
 struct location {
@@ -200,10 +199,9 @@ static bool add_number(struct reader *r, const char *key, uint64_t value)
 /* A text as JSON, of a long one the beginning; what is no UTF-8 is escaped. */
 static bool add_text(struct reader *r, const char *key, const struct td_protobuf_field *field)
 {
-    char text[TEXT_MAX_BYTES + 1] = "";
-    char shown[4 * TEXT_MAX_BYTES + 1];
+    char text[TD_METADATA_TEXT_MAX + 1] = "";
     struct td_buffer json;
-    size_t len = field->len < TEXT_MAX_BYTES ? (size_t)field->len : TEXT_MAX_BYTES;
+    size_t len = field->len < TD_METADATA_TEXT_MAX ? (size_t)field->len : TD_METADATA_TEXT_MAX;
     if (!td_onnx_expect(&r->onnx, field, TD_WIRE_BYTES) ||
         !td_input_read(r->onnx.in.input, field->at, text, len, r->onnx.err))
         return false;
@@ -211,16 +209,7 @@ static bool add_text(struct reader *r, const char *key, const struct td_protobuf
         for (size_t back = 0; back < 3 && len > 0 && !td_utf8_valid(text, len); back++)
             len--;
     td_buffer_init(&json);
-    if (len < field->len)
-        td_buffer_printf(&json, "{\"length\":%" PRIu64 ",\"first\":", field->len);
-    if (td_utf8_valid(text, len)) {
-        td_json_write_string(&json, td_text_n(text, len));
-    } else {
-        td_utf8_escape(td_text_n(text, len), shown, sizeof shown);
-        td_json_write_cstring(&json, shown);
-    }
-    if (len < field->len)
-        td_buffer_putc(&json, '}');
+    td_metadata_write_text(&json, td_text_n(text, len), td_utf8_valid(text, len), field->len);
     bool ok = add_metadata(r, key, &json);
     td_buffer_fini(&json);
     return ok;
@@ -266,17 +255,11 @@ static bool read_pair(struct reader *r, const struct td_protobuf_field *message,
     return value.wire == TD_WIRE_VARINT ? add_number(r, copy, value.value) : add_text(r, copy, &value);
 }
 
-static struct td_text metadata_key(const void *context, size_t i)
-{
-    const char *key = ((const struct td_metadata *)context)[i].key;
-    return (struct td_text){.p = key, .len = strlen(key)};
-}
-
 /* Keys must be unique: the reference's checker says so of metadata_props, and JSON needs it. */
 static bool check_metadata(struct reader *r)
 {
     struct td_manifest *manifest = r->onnx.manifest;
-    struct td_names names = {.count = manifest->metadata_count, .context = manifest->metadata, .get = metadata_key};
+    struct td_names names = td_metadata_keys(manifest->metadata, manifest->metadata_count);
     struct td_order *order;
     if (!td_names_order(&names, &order, r->onnx.err))
         return false;
@@ -354,7 +337,7 @@ static bool check_model(struct reader *r)
 static struct td_text location_path(const void *context, size_t i)
 {
     const char *path = ((const struct location *)context)[i].path;
-    return (struct td_text){.p = path, .len = strlen(path)};
+    return td_text_of(path);
 }
 
 /* Numbers the other files, and says of each tensor which one it is in. */

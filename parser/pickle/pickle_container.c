@@ -6,7 +6,6 @@
 #include "parser/pickle/pickle_value.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 static bool push_tuple(struct td_machine *m, uint32_t first, uint32_t count)
 {
@@ -48,7 +47,6 @@ static bool check_hashable(const struct td_machine *m, td_pickle_ref ref)
 
 const char *td_machine_made_by_torch(const struct td_machine *m, td_pickle_ref ref)
 {
-    static const char prefix[] = "_rebuild_";
     const struct td_pickle *p = m->pickle;
     td_pickle_ref callable = td_pickle_callable(p, ref);
     td_pickle_ref module = td_pickle_module(p, callable);
@@ -59,7 +57,7 @@ const char *td_machine_made_by_torch(const struct td_machine *m, td_pickle_ref r
         return NULL;
     size_t len;
     const char *name = td_pickle_text(p, td_pickle_name(p, callable), &len);
-    return len >= sizeof prefix - 1 && memcmp(name, prefix, sizeof prefix - 1) == 0 ? "a tensor" : NULL;
+    return td_text_begins(td_text_n(name, len), TD_TEXT("_rebuild_")) ? "a tensor" : NULL;
 }
 
 /* Where items can be added: an object's own ones, or those of a container of this kind. NULL for all else. */

@@ -93,14 +93,13 @@ static bool push_decimal(struct td_machine *m, struct td_text digits, bool negat
 
 static bool push_int_line(struct td_machine *m, struct td_text text)
 {
-    bool negative = text.len > 0 && text.p[0] == '-';
-    size_t sign = negative ? 1 : 0;
-    if (!is_decimal(td_text_n(text.p + sign, text.len - sign)))
-        return TD_REFUSE(m, "has \"%.*s\", which is not a decimal number", (int)(text.len < 32 ? text.len : 32),
-                         text.p);
-    if (text.len - sign > MAX_DIGITS)
-        return TD_REFUSE(m, "has a number of %zu digits; Python reads at most %d", text.len - sign, MAX_DIGITS);
-    return push_decimal(m, td_text_n(text.p + sign, text.len - sign), negative);
+    struct td_text digits = text;
+    bool negative = td_text_take_char(&digits, '-');
+    if (!is_decimal(digits))
+        return TD_REFUSE(m, "has \"%.*s\", which is not a decimal number", TD_SHOW(text, 32));
+    if (digits.len > MAX_DIGITS)
+        return TD_REFUSE(m, "has a number of %zu digits; Python reads at most %d", digits.len, MAX_DIGITS);
+    return push_decimal(m, digits, negative);
 }
 
 /* INT is also how protocols 0 and 1 spell bools: 00 and 01. */

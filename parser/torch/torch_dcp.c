@@ -304,7 +304,7 @@ static bool check_memory(const struct reader *r, td_pickle_ref at)
 static struct td_text tensor_name(const void *context, size_t i)
 {
     const struct td_dcp_tensor *tensors = context;
-    return (struct td_text){.p = tensors[i].name, .len = tensors[i].name_len};
+    return td_text_n(tensors[i].name, tensors[i].name_len);
 }
 
 static bool read_tensors(struct reader *r, td_pickle_ref ref)

@@ -1,5 +1,6 @@
 #include "parser/torch/torch_finish.h"
 
+#include "parser/metadata.h"
 #include "parser/names.h"
 
 #include <stdlib.h>
@@ -8,12 +9,6 @@ static struct td_text tensor_name(const void *context, size_t i)
 {
     const struct td_tensor *tensors = context;
     return td_tensor_name(&tensors[i]);
-}
-
-static struct td_text metadata_name(const void *context, size_t i)
-{
-    const struct td_metadata *metadata = context;
-    return td_text_of(metadata[i].key);
 }
 
 /* Two tensors can have one path: {"a": {"b": x}, "a.b": y}, or {1: x, "1": y}. */
@@ -35,7 +30,7 @@ static bool number_tensors(struct td_manifest *manifest, struct td_error *err)
 
 static bool number_metadata(struct td_manifest *manifest, struct td_error *err)
 {
-    struct td_names names = {.count = manifest->metadata_count, .context = manifest->metadata, .get = metadata_name};
+    struct td_names names = td_metadata_keys(manifest->metadata, manifest->metadata_count);
     struct td_text *fresh;
     if (!td_names_number_repeated(&names, &manifest->arena, &fresh, err))
         return false;

@@ -8,13 +8,13 @@
 static struct td_text storage_key(const void *context, size_t i)
 {
     const struct td_torch_storage *storages = context;
-    return (struct td_text){.p = storages[i].key, .len = storages[i].key_len};
+    return td_text_n(storages[i].key, storages[i].key_len);
 }
 
 static struct td_text view_key(const void *context, size_t i)
 {
     const struct td_torch_storage *storages = context;
-    return (struct td_text){.p = storages[i].view_key, .len = storages[i].view_key_len};
+    return td_text_n(storages[i].view_key, storages[i].view_key_len);
 }
 
 static bool same_key(const struct td_torch_storage *a, const struct td_torch_storage *b)

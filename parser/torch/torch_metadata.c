@@ -2,6 +2,7 @@
 
 #include "core/json.h"
 #include "core/utf8.h"
+#include "parser/metadata.h"
 #include "parser/torch/torch_storage.h"
 
 #include <inttypes.h>
@@ -15,20 +16,10 @@ enum {
 
 static void write_text(struct td_buffer *out, struct td_text text, bool utf8)
 {
-    char shown[4 * METADATA_TEXT_MAX + 1];
     size_t head = text.len < METADATA_TEXT_MAX ? text.len : METADATA_TEXT_MAX;
     while (utf8 && head < text.len && head > 0 && ((unsigned char)text.p[head] & 0xC0) == 0x80)
         head--; /* not within a character */
-    if (head < text.len)
-        td_buffer_printf(out, "{\"length\":%zu,\"first\":", text.len);
-    if (utf8) {
-        td_json_write_string(out, td_text_n(text.p, head));
-    } else {
-        td_utf8_escape(td_text_n(text.p, head), shown, sizeof shown);
-        td_json_write_cstring(out, shown);
-    }
-    if (head < text.len)
-        td_buffer_putc(out, '}');
+    td_metadata_write_text(out, td_text_n(text.p, head), utf8, text.len);
 }
 
 /* ---- bytes --------------------------------------------------------------------------------------------- */

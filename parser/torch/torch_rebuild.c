@@ -1,7 +1,8 @@
 #include "parser/torch/torch_rebuild.h"
 
+#include "core/text.h"
+
 #include <stddef.h>
-#include <string.h>
 
 /* A call that says the type of its one argument. */
 static bool is_tag(const struct td_pickle *p, td_pickle_ref ref)
@@ -24,7 +25,7 @@ static bool is_tag(const struct td_pickle *p, td_pickle_ref ref)
     td_pickle_ref callable = td_pickle_callable(p, ref);
     const char *name = td_pickle_text(p, td_pickle_name(p, callable), &len);
     for (size_t k = 0; name != NULL && k < sizeof tags / sizeof *tags; k++)
-        if (len == strlen(tags[k].name) && memcmp(name, tags[k].name, len) == 0 &&
+        if (td_text_equals(td_text_n(name, len), tags[k].name) &&
             td_pickle_string_is(p, td_pickle_module(p, callable), tags[k].module))
             return true;
     return false;

@@ -3,8 +3,6 @@
 #include "core/checked.h"
 #include "parser/names.h"
 
-#include <string.h>
-
 /* ---- types --------------------------------------------------------------------------------------------- */
 
 struct type_name {
@@ -90,7 +88,7 @@ static const struct type_name types[] = {
 static const struct td_dtype *find_type(const struct type_name *list, size_t count, struct td_text name)
 {
     for (size_t i = 0; i < count; i++)
-        if (strlen(list[i].torch) == name.len && memcmp(list[i].torch, name.p, name.len) == 0)
+        if (td_text_equals(name, list[i].torch))
             return td_dtype_find(td_text_of(list[i].dtype));
     return NULL;
 }

@@ -529,6 +529,39 @@ static void written_strings_read_back(void **state)
     td_buffer_fini(&out);
 }
 
+static void members_are_counted_and_found(void **state)
+{
+    (void)state;
+    static const char text[] = " { \"a\" : {\"x\":[1,{\"a\":2}]} , \"b\\u0063\":null,\"a\":[[]], \"\":\"a\" ,\"a\":1}";
+    struct td_json json;
+    struct td_error err = TD_ERROR_INIT;
+    td_json_init(&json, TD_TEXT(text), 0, &err);
+    assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
+    assert_int_equal(td_json_count_members(json), 5);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("a"), 0), strstr(text, "\"a\" :") - text);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("a"), 1), strstr(text, "\"a\":[") - text);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("a"), 2), strstr(text, "\"a\":1") - text);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("a"), 3), 0);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("bc"), 0), strstr(text, "\"b\\") - text);
+    assert_int_equal(td_json_find_member(json, TD_TEXT(""), 0), strstr(text, "\"\":") - text);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("x"), 0), 0); /* not a member of this object */
+    assert_int_equal(td_json_next(&json), TD_JSON_KEY);              /* the reader has not moved */
+    assert_int_equal(err.code, TD_OK);
+}
+
+static void faults_are_left_to_the_callers_pass(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\":1,\"b\":2,oops";
+    struct td_json json;
+    struct td_error err = TD_ERROR_INIT;
+    td_json_init(&json, TD_TEXT(text), 0, &err);
+    assert_true(td_json_expect(&json, TD_JSON_OBJECT_BEGIN, "an object"));
+    assert_int_equal(td_json_count_members(json), 2);
+    assert_int_equal(td_json_find_member(json, TD_TEXT("c"), 0), 0);
+    assert_int_equal(err.code, TD_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -552,6 +585,8 @@ int main(void)
         cmocka_unit_test(canonical_form_reports_want_of_memory),
         cmocka_unit_test(reading_takes_no_heap),
         cmocka_unit_test(written_strings_read_back),
+        cmocka_unit_test(members_are_counted_and_found),
+        cmocka_unit_test(faults_are_left_to_the_callers_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
