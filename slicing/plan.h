@@ -1,5 +1,5 @@
-/* Plans: what one rank's file holds, tensor by tensor, as pieces of the checkpoint's tensors. Pure: tensors' names,
- * types and shapes in, numbers out. */
+/* Plans: the contents of one rank's file, tensor by tensor, as pieces of the checkpoint's tensors. Planning is pure: it
+ * reads names, types and shapes of tensors, never their bytes. */
 #ifndef TD_SLICING_PLAN_H
 #define TD_SLICING_PLAN_H
 
@@ -12,20 +12,20 @@
 
 #define TD_PIECE_ZEROS UINT32_MAX
 
-/* A part of a result along its axis: `count` boxes of the source, each `size` elements of dimension axis from
- * start + i * stride on, and all of the other dimensions; or, with a selection, that box alone (start, size, count and
- * stride are then 0, 0, 1, 0). Elements are stored elements (packed ones count once). A whole tensor without dimensions
- * is one of size 1. Pieces without elements along the axis are left out. */
+/* A part of a result along its axis: `count` boxes of the source tensor. Box i has `size` indices of dimension `axis`,
+ * from start + i * stride on, and all indices of the other dimensions. With a selection the piece is that box alone,
+ * and start, size, count and stride are 0, 0, 1, 0. Indices count stored elements; an element that packs several counts
+ * once. A tensor without dimensions is a piece of size 1. A plan has no pieces of size 0. */
 struct td_plan_piece {
-    uint32_t tensor; /* in the list; TD_PIECE_ZEROS: size zero elements along the axis */
+    uint32_t tensor; /* number in the tensor list; TD_PIECE_ZEROS: `size` indices of zeros */
     uint64_t start, size;
-    uint64_t count, stride;               /* at least 1; stride 0 when it is 1 */
+    uint64_t count, stride;               /* count is at least 1; stride is 0 when count is 1 */
     const struct td_selection *selection; /* NULL: none */
 };
 
-/* A tensor of the result: cell_count cells one after the other, each piece_count / cell_count pieces joined along
- * `axis`, a dimension of a cell (and of the sources). Cells are the indices of a stacked first dimension; without one
- * there is one. */
+/* A tensor of the rank's file (a result). It consists of cell_count cells, one after the other; each cell consists of
+ * piece_count / cell_count pieces, joined along dimension `axis` of the cell, which is also that of the sources. A
+ * stacked result has a cell for each index of its first dimension, any other result has one cell. */
 struct td_plan_output {
     const char *name;
     const struct td_dtype *dtype;
@@ -38,44 +38,49 @@ struct td_plan_output {
 };
 
 struct td_plan {
-    struct td_arena arena; /* owns all that follows; at most TD_PLAN_MAX_MEMORY_BYTES */
+    struct td_arena arena; /* owns everything below; at most TD_PLAN_MAX_MEMORY_BYTES */
     uint64_t tp_size, tp_rank;
-    struct td_plan_output *outputs; /* in the order of the file: by name */
+    struct td_plan_output *outputs; /* in the order of the file: sorted by name, or as an explicit list gives them */
     size_t output_count;
     struct td_plan_piece *pieces;
     size_t piece_count;
-    const char **dropped; /* names of the tensors that the engine has no use for */
+    const char **dropped; /* names of the tensors that rules with `drop` leave out */
     size_t dropped_count;
-    uint64_t total_bytes;
+    uint64_t total_bytes; /* of all results */
 };
 
-void td_plan_fini(struct td_plan *plan); /* of an empty or failed one too */
+/* Frees the plan's memory. An empty plan (all zero), or one that could not be made, is allowed. */
+void td_plan_fini(struct td_plan *plan);
 
-/* Rank tp_rank of tp_size by what was matched (which is borrowed for the call). Errors: TD_FAILED_PRECONDITION (the
- * message names the tensor): a size that the ranks do not divide, parts that are not the dimension, types or shapes
- * that cannot be joined, a slot or an index of a stack twice or missing, a slice within a block; TD_INVALID_ARGUMENT:
- * no such rank, tp_size not from 1 to TD_MAX_TP_SIZE; TD_FAILED_PRECONDITION too for more than
- * TD_PLAN_MAX_MEMORY_BYTES; TD_RESOURCE_EXHAUSTED. Memory comes from the match's budget. */
+/* Plans the file of rank tp_rank of tp_size from a match, which is borrowed for the call. Memory comes from the match's
+ * budget. A plan that could not be made owns nothing. Errors:
+ *   TD_FAILED_PRECONDITION  (the message names the tensor) a size that the ranks do not divide; parts that do not make
+ * up the dimension; types or shapes that cannot be joined; a slot or an index of a stack that is missing or there
+ * twice; a cut within a block of a type; more than TD_PLAN_MAX_MEMORY_BYTES TD_INVALID_ARGUMENT     tp_size is not from
+ * 1 to TD_MAX_TP_SIZE, or tp_rank not below tp_size TD_RESOURCE_EXHAUSTED   out of memory or budget */
 bool td_plan_from_match(const struct td_plan_match *match, uint64_t tp_size, uint64_t tp_rank, struct td_plan *out,
                         struct td_error *err);
 
-/* td_plan_match and td_plan_from_match, for one rank alone. */
+/* Plans the file of one rank from rules: td_plan_match, then td_plan_from_match, without a budget. */
 bool td_plan_from_rules(const struct td_rule_list *rules, const struct td_tensor_list *tensors, uint64_t tp_size,
                         uint64_t tp_rank, struct td_plan *out, struct td_error *err);
 
-/* One tensor of an explicit list: {"name", "as"?, "slice"?}. Strings are borrowed. */
+/* One tensor of an explicit list. Strings are borrowed. */
 struct td_plan_item {
-    const char *name;
-    const char *as;    /* NULL: the same */
-    const char *slice; /* NULL: all of it */
+    const char *name;  /* of the tensor in the checkpoint */
+    const char *as;    /* its name in the file; NULL: the same */
+    const char *slice; /* the part of it, as td_slice_parse reads it; NULL: all */
 };
 
-/* Exactly these tensors in this order. Errors: TD_NOT_FOUND for an unknown name; TD_INVALID_ARGUMENT for a bad slice or
- * two results of one name; TD_FAILED_PRECONDITION as above. Memory comes from the budget (borrowed; NULL: none). */
+/* Plans a file of exactly these tensors in this order. Memory comes from the budget, which is borrowed; NULL: no limit
+ * but the plan's. A plan that could not be made owns nothing. Errors: TD_NOT_FOUND for an unknown name;
+ * TD_INVALID_ARGUMENT for a bad slice or two results of one name; TD_FAILED_PRECONDITION for a tensor without bytes, or
+ * more than TD_PLAN_MAX_MEMORY_BYTES; TD_RESOURCE_EXHAUSTED. */
 bool td_plan_from_items(const struct td_plan_item *items, size_t count, const struct td_tensor_list *tensors,
                         struct td_budget *budget, struct td_plan *out, struct td_error *err);
 
-/* One result: what is selected of tensor `number`, which the selection is of, under its name. Errors as above. */
+/* Plans a file of one result: the selected part of tensor `number` of the list, under the tensor's name. The selection
+ * is copied. Memory and errors as td_plan_from_items. */
 bool td_plan_from_selection(const struct td_tensor_list *tensors, size_t number, const struct td_selection *selection,
                             struct td_budget *budget, struct td_plan *out, struct td_error *err);
 

@@ -1,4 +1,4 @@
-/* Which rule each tensor of a checkpoint has: the part of planning that is the same for all ranks. Pure. */
+/* Matching: finds the rule of each tensor of a checkpoint. This is the part of planning that all ranks share. Pure. */
 #ifndef TD_SLICING_PLAN_MATCH_H
 #define TD_SLICING_PLAN_MATCH_H
 
@@ -9,23 +9,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The tensors of a checkpoint, sorted by name; numbers in plans count in this order. */
+/* The tensors of a checkpoint, sorted by name. A tensor's number in a plan is its index in this order. */
 struct td_tensor_list {
     size_t count;
     const struct td_tensor *(*get)(const void *context, size_t i);
     const void *context;
 };
 
-/* A tensor, and what its rule makes of it. */
+/* A tensor with its rule and the result that it becomes a part of. */
 struct td_matched {
     const struct td_tensor *tensor;
-    const struct td_rule *rule; /* NULL: none matched, it is whole */
+    const struct td_rule *rule; /* NULL: no rule matches, and every rank gets the whole tensor */
     const char *out;            /* name of the result */
     uint32_t number;            /* of the tensor */
-    uint32_t index;             /* in a stack */
+    uint32_t index;             /* in a stack; else 0 */
 };
 
-/* Its slot in the result; 0 without a rule. */
+/* Returns the tensor's slot in the result; 0 without a rule. */
 uint32_t td_matched_slot(const struct td_matched *matched);
 
 /* Sets TD_FAILED_PRECONDITION with the tensor's name and the reason; returns false. */
@@ -33,47 +33,51 @@ bool td_matched_refuse(const struct td_matched *matched, const char *reason, str
 
 enum { TD_DROP_RULE_BYTES = 256 };
 
-/* Writes the rule that leaves a tensor out of a plan, for messages; a long name is spelled NAME. */
+/* Writes the JSON of a rule that leaves the tensor out of a plan, for messages. A name of more than 100 bytes in JSON
+ * is replaced by NAME. */
 void td_plan_write_drop_rule(const char *name, char out[TD_DROP_RULE_BYTES]);
 
+/* Rules with the same `out` form a class. Together, the tensors that they match make one result, or a result for each
+ * value of the wildcards. */
 struct td_plan_match {
-    struct td_arena arena;            /* owns what follows the tensors */
-    const struct td_rule_list *rules; /* borrowed, as the tensors are */
+    struct td_arena arena;            /* owns the arrays below */
+    const struct td_rule_list *rules; /* borrowed, like the tensors */
     struct td_tensor_list tensors;
-    const uint32_t *class_of, *slots_of; /* of each rule, by its number: rules of one `out` are a class, and have so
-                                            many different slots */
+    const uint32_t *class_of, *slots_of; /* by the rule's number: its class, and the number of that class's slots */
     const struct td_matched *matches;    /* sorted by out, index, slot, number */
     size_t match_count;
-    const uint32_t *dropped; /* tensors that the engine has no use for */
+    const uint32_t *dropped; /* numbers of the tensors that rules with `drop` leave out */
     size_t dropped_count;
-    const uint32_t *unused; /* rules that no tensor has */
+    const uint32_t *unused; /* numbers of the rules that no tensor has */
     size_t unused_count;
 };
 
-enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* what matching may take, and what one rank's plan may */
-#define TD_PLAN_MAX_STEPS UINT64_C(200000000)  /* characters that matching names with patterns may look at */
+enum { TD_PLAN_MAX_MEMORY_BYTES = 256 << 20 }; /* most that a match may take, and most that a plan may take */
+#define TD_PLAN_MAX_STEPS UINT64_C(200000000)  /* most characters that the search for rules may look at */
 #define TD_PLAN_MAX_TENSORS (UINT32_MAX - 1)
 
-/* Rules and what the tensors point to are to outlive the match. Errors: TD_FAILED_PRECONDITION (the message names the
- * tensor): no rule matches a tensor of two or more dimensions (of fewer: it is whole on every rank), a rule that
- * refuses (its reason), a source without bytes (its reason), an index of a stack that is no number, too many steps,
- * more tensors than TD_PLAN_MAX_TENSORS or more than TD_PLAN_MAX_MEMORY_BYTES; TD_RESOURCE_EXHAUSTED: memory, of the
- * budget too, which the match and plans from it are taken from (borrowed; NULL: none). Time is that of a sort of the
- * tensors beside the matching. */
+/* Finds the rule of each tensor. A tensor of fewer than two dimensions that no rule matches is whole on every rank. The
+ * rules, and what the tensors point to, must outlive the match. Its memory, and that of plans from it, comes from the
+ * budget, which is borrowed; NULL: no limit but TD_PLAN_MAX_MEMORY_BYTES. A match that could not be made owns nothing.
+ * Takes the time of the search and of a sort of the tensors. Errors: TD_FAILED_PRECONDITION  (the message names the
+ * tensor) no rule matches a tensor of two or more dimensions; its rule refuses it; it has no bytes; its type is not one
+ * that plain_types_only allows; its index in a stack is not a number; more than TD_PLAN_MAX_STEPS, TD_PLAN_MAX_TENSORS
+ * or TD_PLAN_MAX_MEMORY_BYTES TD_RESOURCE_EXHAUSTED   out of memory or budget */
 bool td_plan_match(const struct td_rule_list *rules, const struct td_tensor_list *tensors, struct td_budget *budget,
                    struct td_plan_match *out, struct td_error *err);
 
-void td_plan_match_fini(struct td_plan_match *match); /* of an empty or failed one too */
+/* Frees the match's memory. An empty match, or one that could not be made, is allowed. */
+void td_plan_match_fini(struct td_plan_match *match);
 
-/* Why no tensor has a rule: it matches no name, or earlier rules take every tensor that it matches. */
+/* Why no tensor has a rule: either it matches no name, or earlier rules take every tensor that it matches. */
 struct td_unused_rule {
-    bool known;                  /* false: the steps did not suffice to tell */
-    const struct td_rule *taker; /* has the first tensor that the rule matches; NULL: the rule matches none */
-    bool several;                /* another rule has a further tensor that it matches */
+    bool known;                  /* false: the steps did not suffice to find out */
+    const struct td_rule *taker; /* the earlier rule that takes the first tensor; NULL: the rule matches no name */
+    bool several;                /* other earlier rules take further tensors */
 };
 
-/* Says why no tensor has this rule, one of match->unused. *steps, at first TD_PLAN_MAX_STEPS for all rules of a plan,
- * goes down by the work. */
+/* Finds out why no tensor has a rule, whose number is in match->unused. *steps goes down with the work; it is
+ * TD_PLAN_MAX_STEPS at first, for all unused rules of a plan together. */
 struct td_unused_rule td_plan_match_explain(const struct td_plan_match *match, uint32_t rule, uint64_t *steps);
 
 #endif

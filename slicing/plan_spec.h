@@ -1,8 +1,8 @@
-/* Plan specifications: what a client asks to be planned, as JSON:
- *   {"engine": NAME, "tp_size": N}                            a built-in engine
- *   {"tp_size": N, "rules": [RULE...]}                        rules of the client's own (rule.h)
- *   {"ranks": [{"tensors": [{"name", "as"?, "slice"?}...]}]}  what each rank gets, spelled out
- * docs/slicing.md describes them to users. */
+/* Plan specifications: a client's description of a plan, as JSON:
+ *   {"engine": NAME, "tp_size": N}                            by a built-in engine
+ *   {"tp_size": N, "rules": [RULE...]}                        by the client's own rules (rule.h)
+ *   {"ranks": [{"tensors": [{"name", "as"?, "slice"?}...]}]}  an explicit list of tensors for each rank
+ * docs/slicing.md describes them for users. */
 #ifndef TD_SLICING_PLAN_SPEC_H
 #define TD_SLICING_PLAN_SPEC_H
 
@@ -10,34 +10,36 @@
 #include "slicing/engine/engine.h"
 #include "slicing/plan.h"
 
+/* An explicit list of tensors. */
 struct td_plan_items {
     const struct td_plan_item *items;
     size_t count;
 };
 
 struct td_plan_spec {
-    struct td_arena arena; /* owns all that follows */
-    const char *engine;    /* NULL: not an engine's */
-    uint64_t tp_size;      /* at least 1 */
-    struct td_rule_list rules;
-    const struct td_plan_items *ranks; /* tp_size of them; NULL: not spelled out */
+    struct td_arena arena;             /* owns everything below */
+    const char *engine;                /* NULL: rules or ranks are given */
+    uint64_t tp_size;                  /* at least 1 */
+    struct td_rule_list rules;         /* empty with an engine or ranks */
+    const struct td_plan_items *ranks; /* tp_size lists; NULL: an engine or rules are given */
 };
 
-/* The specification of a built-in engine. Fini in every case. */
+/* Makes the specification of a built-in engine; whether the engine exists is not checked. The caller calls
+ * td_plan_spec_fini in every case. Errors: TD_INVALID_ARGUMENT for tp_size, TD_RESOURCE_EXHAUSTED. */
 bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, uint64_t tp_size, struct td_error *err);
 
-/* Reads a specification; nothing points into the text afterwards. Fini in every case. Errors: TD_INVALID_ARGUMENT with
- * the position. */
+/* Reads a specification, and copies what it needs of the text. The caller calls td_plan_spec_fini in every case.
+ * Errors: TD_INVALID_ARGUMENT with the position in the text, TD_RESOURCE_EXHAUSTED. */
 bool td_plan_spec_parse(struct td_plan_spec *spec, struct td_text text, struct td_error *err);
 
-/* Reads a list of tensors, [{"name", "as"?, "slice"?}...], at the reader (the next token is its '['); what it holds
- * lives in the arena. */
+/* Reads an explicit list, [{"name", "as"?, "slice"?}...], whose '[' is the reader's next token, into the arena. Errors
+ * as td_plan_spec_parse. */
 bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_plan_items *out, struct td_error *err);
 
 void td_plan_spec_fini(struct td_plan_spec *spec);
 
-/* What the ranks of a specification have in common, so that it is found once for all of them: rules, and which one each
- * tensor has. Nothing where the ranks are spelled out. It points into itself: it is not to be moved. */
+/* The part of a plan that all ranks share: the rules, and the rule of each tensor. It is empty when the ranks are
+ * explicit lists. It points into itself, so it must not be moved or copied. */
 struct td_plan_basis {
     struct td_arena arena;
     struct td_rule_list rules;
@@ -45,13 +47,14 @@ struct td_plan_basis {
     struct td_budget *budget;
 };
 
-/* Fini in every case. The specification, and what the tensors point to, are to outlive it. config and errors as in
- * td_engine_rules; errors as td_plan_match too. Matches and plans are taken from the budget (borrowed; NULL: none). */
+/* Makes the shared part of a plan. The caller calls td_plan_basis_fini in every case. The specification, and what the
+ * tensors point to, must outlive it. `config` as in td_engine_rules. The memory of the match and of plans from it comes
+ * from the budget, which is borrowed; NULL: none. Errors as td_engine_rules and td_plan_match. */
 bool td_plan_spec_match(const struct td_plan_spec *spec, struct td_text config, const struct td_tensor_list *tensors,
                         struct td_budget *budget, struct td_plan_basis *out, struct td_error *err);
 void td_plan_basis_fini(struct td_plan_basis *basis);
 
-/* What rank tp_rank (below tp_size) gets. Errors as td_plan_from_match and td_plan_from_items. */
+/* Plans the file of rank tp_rank, which must be below tp_size. Errors as td_plan_from_match and td_plan_from_items. */
 bool td_plan_spec_rank(const struct td_plan_spec *spec, const struct td_plan_basis *basis,
                        const struct td_tensor_list *tensors, uint64_t tp_rank, struct td_plan *out,
                        struct td_error *err);

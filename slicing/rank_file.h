@@ -1,58 +1,66 @@
-/* Rank files: a plan as a safetensors file that does not exist on disk: its header, and the layout of its bytes over
- * the checkpoint's tensors. Computed once, immutable, reference-counted, shared by every request on it. It holds no
- * more than sending needs: some 80 bytes for a piece that lies by itself, and the header. */
+/* Rank files: a plan in the form of a safetensors file that does not exist on disk. A rank file holds the header and
+ * the layout of the file's bytes over the checkpoint's tensors; the bytes are read as they are sent. It is computed
+ * once, immutable, reference-counted, and shared by all requests for it. It takes about 80 bytes for each piece that
+ * does not adjoin another, and the header. */
 #ifndef TD_SLICING_RANK_FILE_H
 #define TD_SLICING_RANK_FILE_H
 
 #include "slicing/plan.h"
 #include "storage/composed.h"
 
-/* Source numbers of the layout: 0 is the header, 1 + i the i-th tensor of the list: its bytes in logical order. */
+/* Source numbers of the layout: 0 is the header, 1 + i is tensor i of the list, with its bytes in logical order. */
 enum { TD_RANK_SOURCE_HEADER = 0, TD_RANK_SOURCE_TENSOR = 1 };
 
 struct td_rank_file {
     _Atomic int refs;
-    struct td_blob *header; /* eight bytes of length and the JSON, padded with spaces to a multiple of 8; NULL: raw */
+    struct td_blob *header; /* 8 bytes of length, then JSON padded with spaces to a multiple of 8; NULL: raw */
     struct td_layout *layout;
     uint64_t nbytes;          /* of the whole file */
-    struct td_budget *budget; /* NULL, or what its memory is taken from; header and layout hold their own share */
+    struct td_budget *budget; /* its memory is taken from it; header and layout hold their own shares; or NULL */
 };
 
-/* A key of __metadata__; both are strings there. */
+/* An entry of __metadata__. */
 struct td_rank_metadata {
     const char *key, *value;
 };
 
-/* The plan is borrowed for the call; nothing points to it afterwards. header_wanted false: tensors' bytes alone, one
- * after the other ("raw"). Without metadata there is no __metadata__. Errors: TD_FAILED_PRECONDITION (names the tensor)
- * for a type that safetensors has no word for, for the name __metadata__, and for a header above the 100,000,000 bytes
- * that safetensors reads; TD_RESOURCE_EXHAUSTED, of the budget too, from which its memory is taken before it is there
- * (borrowed; NULL: none); TD_INVALID_ARGUMENT for a file of more than 2^64-1 bytes; and as td_layout_append_output. */
+/* Makes the file of a plan. The plan and the tensors are borrowed for the call. With header_wanted false the file is
+ * "raw": the tensors' bytes without a header. With metadata_count 0 the header has no __metadata__. Memory is taken
+ * from the budget before it is allocated; the budget is borrowed and must outlive the file; NULL: none. The caller owns
+ * the one reference. Errors: TD_FAILED_PRECONDITION  (the message names the tensor) safetensors has no name for the
+ * type, or reserves the name
+ *                           "__metadata__"; a header of more than 100,000,000 bytes, which safetensors refuses; a file
+ * of more than 2^63-1 bytes TD_INVALID_ARGUMENT     the tensors add up to more than 2^64-1 bytes TD_RESOURCE_EXHAUSTED
+ * out of memory or budget and those of td_layout_append_output. */
 bool td_rank_file_create(const struct td_plan *plan, const struct td_tensor_list *tensors,
                          const struct td_rank_metadata *metadata, size_t metadata_count, bool header_wanted,
                          struct td_budget *budget, struct td_rank_file **out, struct td_error *err);
 
-/* All is borrowed. */
+/* The origin of a rank file, for its __metadata__; everything is borrowed. */
 struct td_rank_label {
     const char *model;   /* its id */
-    const char *engine;  /* of no meaning for a plan */
-    const char *plan_id; /* of a plan that is kept under an id, whose engine is called "plan"; else "" */
+    const char *engine;  /* its name; unused with a plan_id */
+    const char *plan_id; /* id of a client's plan, whose engine is then "plan"; "" for an engine's */
 };
 
-/* The plan is borrowed for the call. Errors as td_rank_file_create. */
+/* Makes the file of a plan with a header whose __metadata__ has format, model, engine, tp_size, tp_rank and, for a
+ * client's plan, plan. Otherwise as td_rank_file_create. */
 bool td_rank_file_create_labelled(const struct td_plan *plan, const struct td_tensor_list *tensors,
                                   const struct td_rank_label *label, struct td_budget *budget,
                                   struct td_rank_file **out, struct td_error *err);
 
+/* Takes a further reference, and returns the file. Any thread. */
 struct td_rank_file *td_rank_file_ref(struct td_rank_file *file);
-void td_rank_file_unref(struct td_rank_file *file); /* NULL is fine */
 
-/* Whether anybody beside the caller has a reference on the file, on its header or on its layout: an answer that is
- * being sent may have one of these alone. */
+/* Drops a reference; the last one frees the file. NULL is allowed. Any thread. */
+void td_rank_file_unref(struct td_rank_file *file);
+
+/* Returns whether there are references beside the caller's to the file, its header or its layout. An answer that is
+ * being sent may hold one to the header or the layout alone. */
 bool td_rank_file_is_shared(const struct td_rank_file *file);
 
-/* Returns the memory that it takes. The budget holds as much until the last reference to its header and its layout
- * goes. */
+/* Returns the memory that the file takes, in bytes. As much of the budget is in use until the last references to its
+ * header and layout are dropped. */
 size_t td_rank_file_memory_bytes(const struct td_rank_file *file);
 
 #endif

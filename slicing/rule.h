@@ -1,5 +1,5 @@
-/* Rules: how an engine lays the tensors of a checkpoint out over its ranks, as data. The built-in engines (engine.h)
- * and the plans that clients register are lists of them; docs/slicing.md describes the JSON. */
+/* Rules: the description, as data, of how an engine distributes the tensors of a checkpoint over its ranks. Built-in
+ * engines (engine.h) and the plans of clients are lists of rules; docs/slicing.md describes their JSON. */
 #ifndef TD_SLICING_RULE_H
 #define TD_SLICING_RULE_H
 
@@ -16,19 +16,19 @@
 enum {
     TD_RULE_MAX_PARTS = 8,
     TD_RULE_MAX_CAPTURES = 8,
-    TD_RULE_MAX_PATTERN_BYTES = 1024, /* of match and of out */
-    TD_RULE_MAX_COUNT = 10000,        /* rules of a list that a client gives */
-    TD_MAX_TP_SIZE = 4096,
+    TD_RULE_MAX_PATTERN_BYTES = 1024, /* of match, and of out */
+    TD_RULE_MAX_COUNT = 10000,        /* rules in a client's list */
+    TD_MAX_TP_SIZE = 4096,            /* ranks */
 };
 
-/* What is done when the ranks do not divide a part's units. */
+/* How n units are dealt to t ranks when t does not divide n. */
 enum td_uneven {
     TD_UNEVEN_ERROR,
-    TD_UNEVEN_CHUNK,    /* torch.chunk: ceil(n/t) each, the tail gets less or nothing (DTensor, FSDP2) */
-    TD_UNEVEN_BALANCED, /* the first n % t ranks get one more (expert parallel) */
+    TD_UNEVEN_CHUNK,    /* as torch.chunk: ceil(n/t) each, the last ranks less or nothing (DTensor, FSDP2) */
+    TD_UNEVEN_BALANCED, /* the first n % t ranks get one more than the others (expert parallel) */
 };
 
-/* What a part's units are, for messages. */
+/* The meaning of a part's units, for messages. */
 enum td_units {
     TD_UNITS_ANY,
     TD_UNITS_HEADS,
@@ -36,60 +36,62 @@ enum td_units {
     TD_UNITS_VOCABULARY,
 };
 
-/* Units of a dimension that are dealt to the ranks together: 16 heads of 128 rows. */
+/* A part of a dimension, which consists of units that are never cut: 16 heads of 128 rows. The units are dealt to the
+ * ranks in order. */
 struct td_rule_part {
-    uint64_t count; /* 0: what the parts with a count leave of the dimension, shared evenly by those without */
-    uint64_t unit;  /* elements of one; 0, for a single part with a count: the dimension over count */
-    bool replicate; /* with fewer units than ranks, t / count ranks share one; else that is uneven */
+    uint64_t count; /* units; 0: the parts without a count share evenly the rest of the dimension */
+    uint64_t unit;  /* elements of one unit; 0: the dimension over count, for a single part with a count */
+    bool replicate; /* with fewer units than ranks, tp_size / count ranks get the same unit; else that is uneven */
     enum td_units what;
 };
 
+/* A rule: the tensors that it matches, the result that they become a part of, and how they are split. */
 struct td_rule {
-    /* Anchored at both ends. "*" stands for one whole component of the name (no dot, not empty), "**" for any text;
-     * both capture. The first rule of a list that matches counts. */
+    /* A pattern for the whole name of a tensor. "*" stands for one component (no dot, not empty), "**" for any text;
+     * both capture. A tensor belongs to the first rule of the list that matches. */
     const char *match;
-    /* Name of the result; its "*" and "**" are match's captures in order, whichever of the two. NULL: the tensor's own.
-     */
+    /* The name of the result. Its wildcards stand for the captures of match in order; "*" and "**" mean the same here.
+     * NULL: the tensor's own name. */
     const char *out;
-    /* Tensors with the same result are joined along dim in this order. Every slot that a rule with this `out` has must
-     * be there. */
+    /* Tensors of one result are joined along dim in the order of their slots. A result must have a tensor for every
+     * slot of the rules with this `out`. */
     uint32_t slot;
-    const char *refuse; /* a reason: a tensor that matches is an error. Beside it only match is of meaning */
-    bool drop;          /* the engine has no use for it: it is listed as dropped. Likewise */
-    bool whole;         /* every rank gets all of it; no parts, groups, pack, uneven, pad_to then */
-    bool stack;         /* match's last capture is a number: the index in a new first dimension of the result. It is not
-                                    put into `out` */
-    uint64_t stack_size; /* so many must be there; 0: as many as there are */
-    int32_t dim;         /* which dimension is split; negative: from the end. Tensors of 0 dimensions are whole */
-    struct td_rule_part parts[TD_RULE_MAX_PARTS]; /* of the dimension, in order; none: one of unit 1 */
+    const char *refuse; /* a reason: a tensor that matches is an error. No other member but match is then used */
+    bool drop;          /* the tensor is left out and listed as dropped. No other member but match is then used */
+    bool whole;         /* every rank gets the whole tensor; parts, groups, pack, uneven and pad_to are not used */
+    bool stack; /* match's last capture is the index in a new first dimension of the result, not a part of its name */
+    uint64_t stack_size; /* the length of that dimension; 0: the number of tensors that there are */
+    int32_t dim;         /* the dimension that is split; negative: from the end. A tensor without dimensions is whole */
+    struct td_rule_part parts[TD_RULE_MAX_PARTS]; /* of the dimension, in order; none: one part of unit 1 */
     uint32_t part_count;
-    uint64_t groups; /* the parts recur so often along the dimension (GPT-NeoX: heads x (q, k, v)); 0 is 1 */
+    uint64_t groups; /* times that the parts recur along the dimension (GPT-NeoX: heads x (q, k, v)); 0 is 1 */
     uint64_t pack;   /* elements of the dimension in one stored element (4-bit weights in I32: 8); 0 is 1 */
     enum td_uneven uneven;
-    uint64_t
-        pad_to; /* a single part is taken as rounded up to a multiple of so many elements, the rest zeros; 0 is 1 */
+    uint64_t pad_to; /* a single part is padded with zeros to a multiple of so many elements; 0 is 1 */
 };
 
 struct td_rule_list {
     struct td_rule *rules;
     size_t count;
-    bool plain_types_only; /* a tensor that is not dropped must be F64, F32, F16 or BF16: what is quantised has a layout
-                               that the rules do not know */
+    bool plain_types_only; /* tensors that are not dropped must be F64, F32, F16 or BF16, because the rules do not know
+                              the layout of quantised ones */
 };
 
-/* Whether there may be so many ranks, 1 to TD_MAX_TP_SIZE. Errors: TD_INVALID_ARGUMENT. */
+/* Checks that tp_size is from 1 to TD_MAX_TP_SIZE. Errors: TD_INVALID_ARGUMENT. */
 bool td_tp_size_check(uint64_t tp_size, struct td_error *err);
 
-/* Reads a JSON array of rules at the reader (the next token is its '['). Strings and rules are copied into the arena.
- * Errors (TD_INVALID_ARGUMENT with a position): unknown or repeated keys, wrong types, values out of range, patterns
- * that cannot be, keys that contradict each other, more than TD_RULE_MAX_COUNT rules. */
+/* Reads a JSON array of rules, whose '[' is the reader's next token. Strings and rules are copied into the arena.
+ * Errors: TD_INVALID_ARGUMENT with a position for an unknown or repeated key, a wrong type, a value out of range, a
+ * pattern that td_rule_check refuses, keys that contradict each other, or more than TD_RULE_MAX_COUNT rules;
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_rules_read(struct td_json *json, struct td_arena *arena, struct td_rule_list *out, struct td_error *err);
 
-/* Whether a rule's patterns make sense: "*" only as a whole component, no wildcards that touch, at most
- * TD_RULE_MAX_CAPTURES, `out` with no more of them than match gives it, lengths. NULL: they do; else the reason. */
+/* Checks a rule's patterns. Returns NULL if they are good, else the reason: "*" in match that is not a whole component,
+ * wildcards that touch, more than TD_RULE_MAX_CAPTURES wildcards, more of them in `out` than match captures for it, or
+ * a pattern longer than TD_RULE_MAX_PATTERN_BYTES. */
 const char *td_rule_check(const struct td_rule *rule);
 
-/* Where the wildcards of a pattern matched. */
+/* The places in a name that the wildcards of a pattern matched, in order. */
 struct td_captures {
     struct {
         uint32_t off, len;
@@ -97,15 +99,17 @@ struct td_captures {
     uint32_t count;
 };
 
-/* Whether the whole name matches. Time is at most pattern x name. Captures are the shortest from the left. */
+/* Returns whether the pattern matches the whole name. Captures are as short as possible, from the left. Takes at most
+ * the time of pattern length x name length. */
 bool td_rule_match(const char *pattern, struct td_text name, struct td_captures *captures);
 
-/* The first rule that matches, or NULL. *steps, when given, is how much work is left: it goes down by about the
- * characters looked at, and at 0 the search ends with NULL. */
+/* Returns the first rule that matches the name, or NULL. *steps is the work that is left: it goes down by about the
+ * number of characters looked at, and at 0 the search ends with NULL. `steps` may be NULL: no limit. */
 const struct td_rule *td_rules_find(const struct td_rule_list *rules, struct td_text name, struct td_captures *captures,
                                     uint64_t *steps);
 
-/* Appends the rule's result for a tensor's name, no NUL after it. */
+/* Appends the name of the result, which the rule has for a tensor's name, without a NUL. The rule must have an `out`.
+ */
 void td_rule_write_out(const struct td_rule *rule, const char *name, const struct td_captures *captures,
                        struct td_buffer *out);
 

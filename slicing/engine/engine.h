@@ -1,5 +1,5 @@
-/* Built-in engines: which rules hold for a model of theirs. They are tables (engine_*.c), chosen by the architecture
- * that config.json names and filled with its numbers of heads. */
+/* Built-in engines: the rules by which each engine lays out the models that it knows. The rules come from tables
+ * (engine_*.c), chosen by the architecture in config.json, with the numbers of heads from there. */
 #ifndef TD_SLICING_ENGINE_H
 #define TD_SLICING_ENGINE_H
 
@@ -7,31 +7,33 @@
 #include "slicing/plan.h"
 #include "slicing/rule.h"
 
-/* How many engines there are: the table in engine.c has to agree, or it does not compile. */
+/* The number of engines. engine.c does not compile if its table has another length. */
 enum { TD_ENGINE_COUNT = 4 };
 
-/* The i-th engine's name ("fsdp", "nano-vllm", "none", "vllm"), NULL past the last. */
+/* Returns the i-th engine's name ("fsdp", "nano-vllm", "none", "vllm"), or NULL past the last. */
 const char *td_engine_name(size_t i);
 
+/* Returns whether there is an engine of this name. */
 bool td_engine_exists(struct td_text name);
 
-/* Writes the names that there are, parted by ", ". */
+/* Writes the names of all engines, separated by ", ". */
 void td_engine_list(char *out, size_t capacity);
 
-/* Sets TD_NOT_FOUND, with the names that there are; returns false. */
+/* Sets TD_NOT_FOUND with the names of all engines, and returns false. */
 bool td_engine_not_found(struct td_text name, struct td_error *err);
 
-/* Whether the engine's rules depend on config.json. False for an unknown one too. */
+/* Returns whether the engine's rules depend on config.json; false for an unknown engine. */
 bool td_engine_needs_config(struct td_text name);
 
-/* Counts up when a table of an engine is changed, so that what was made by the old one is not taken for the same. */
+/* Raised when a change to the tables changes a rank file, so that the file's entity tag changes with its bytes. */
 enum { TD_ENGINE_REVISION = 1 };
 
-/* The rules of an engine for this model. config is config.json's text, NULL when there is none ("none" and "fsdp" need
- * none). Rules live in the arena or are static. Errors: TD_NOT_FOUND for an unknown engine; TD_FAILED_PRECONDITION for
- * a missing or unreadable config.json, an architecture without a table (the message names those that have one and
- * points to plans with rules), numbers of heads that are not those of the tensors, a tp_size that the engine refuses.
- */
+/* Makes the rules of an engine for a model. `config` is the text of config.json; its p is NULL without one, which
+ * "none" and "fsdp" do not need. The rules live in the arena or are static. Errors: TD_NOT_FOUND            an unknown
+ * engine TD_INVALID_ARGUMENT     tp_size is not from 1 to TD_MAX_TP_SIZE TD_FAILED_PRECONDITION  config.json is missing
+ * or unreadable, or lacks a number; the engine has no table for the architecture (the message lists those that it has,
+ * and points to plans with rules); the model is quantised; tp_size is more than the engine takes TD_RESOURCE_EXHAUSTED
+ * out of memory */
 bool td_engine_rules(const char *engine, struct td_text config, const struct td_tensor_list *tensors, uint64_t tp_size,
                      struct td_arena *arena, struct td_rule_list *out, struct td_error *err);
 

@@ -1,4 +1,4 @@
-/* How built-in engines are written down: tables of rules whose numbers come from config.json. */
+/* The form of the built-in engines' tables: rules whose numbers come from config.json. */
 #ifndef TD_SLICING_ENGINE_TABLE_H
 #define TD_SLICING_ENGINE_TABLE_H
 
@@ -6,30 +6,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What becomes of a tensor. Dimension 0 has a layer's outputs, dimension 1 its inputs. */
+/* How a tensor is split. Dimension 0 of a weight is the layer's outputs, dimension 1 its inputs. */
 enum td_table_split {
     TD_TABLE_WHOLE,       /* on every rank */
     TD_TABLE_CHUNK,       /* dimension 0 by torch.chunk */
     TD_TABLE_COLUMN,      /* dimension 0 in equal parts */
     TD_TABLE_ROW,         /* dimension 1 in equal parts */
-    TD_TABLE_VOCABULARY,  /* dimension 0, as many as vocab_size says, padded if the engine pads */
-    TD_TABLE_HEADS,       /* dimension 0 by attention heads, whatever one's size */
-    TD_TABLE_HEADS_ROW,   /* dimension 1 likewise */
+    TD_TABLE_VOCABULARY,  /* dimension 0, which must be vocab_size, padded if the engine pads */
+    TD_TABLE_HEADS,       /* dimension 0 by attention heads of any size */
+    TD_TABLE_HEADS_ROW,   /* dimension 1 by attention heads of any size */
     TD_TABLE_QUERIES,     /* dimension 0 by attention heads of head_dim */
-    TD_TABLE_QUERIES_ROW, /* dimension 1 likewise */
+    TD_TABLE_QUERIES_ROW, /* dimension 1 by attention heads of head_dim */
     TD_TABLE_KEYS,        /* dimension 0 by key-value heads of head_dim */
-    TD_TABLE_QKV,         /* dimension 0 is queries, keys, values, one after the other */
-    TD_TABLE_QKV_GROUPS,  /* the same, interleaved for each key-value head: its queries, its key, its value */
-    TD_TABLE_HALVES,      /* dimension 0 is two equal parts, each split */
-    TD_TABLE_EXPERTS,     /* COLUMN of each of a stack's tensors */
-    TD_TABLE_EXPERTS_ROW, /* ROW of each */
-    TD_TABLE_DROP,
-    TD_TABLE_REFUSE,
+    TD_TABLE_QKV,         /* dimension 0 is all queries, then all keys, then all values; each is split */
+    TD_TABLE_QKV_GROUPS,  /* dimension 0 is, for each key-value head, its queries, its key and its value */
+    TD_TABLE_HALVES,      /* dimension 0 is two equal parts; each is split */
+    TD_TABLE_EXPERTS,     /* each tensor of a stack is split like COLUMN */
+    TD_TABLE_EXPERTS_ROW, /* each tensor of a stack is split like ROW */
+    TD_TABLE_DROP,        /* left out */
+    TD_TABLE_REFUSE,      /* an error */
 };
 
+/* A row of a table; a row of zeros ends it. match, out and slot as in td_rule. */
 struct td_table_rule {
     const char *match;
-    const char *out; /* NULL: the tensor's own name; with REFUSE: the reason */
+    const char *out; /* with REFUSE: the reason */
     enum td_table_split layout;
     uint32_t slot;
 };
@@ -51,20 +52,21 @@ enum {
     TD_TABLE_REFUSED = 8,     /* known, but without a layout: its rules only give the reason (gpt-oss) */
 };
 
+/* An architecture that an engine knows. Its rules are those of all fragments in order. */
 struct td_table_model {
-    const char *architecture, *model_type;
+    const char *architecture, *model_type; /* model_type counts when config.json has no architectures */
     enum td_table_condition condition;
     unsigned particulars;
-    const struct td_table_rule *fragments[TD_TABLE_MAX_FRAGMENTS]; /* in order, up to NULL */
+    const struct td_table_rule *fragments[TD_TABLE_MAX_FRAGMENTS]; /* up to the first NULL */
 };
 
 struct td_table_engine {
     const char *name;
-    uint64_t max_tp_size;            /* 0: no limit of its own */
-    uint64_t vocabulary_pad;         /* rows of embeddings are rounded up to a multiple; 1: no */
-    bool replicates_keys;            /* with fewer key-value heads than ranks, ranks share one */
-    const struct td_table_rule *any; /* rules for every model, so that config.json is not needed; else NULL */
-    const struct td_table_model *models;
+    uint64_t max_tp_size;                /* 0: no limit of its own */
+    uint64_t vocabulary_pad;             /* rows of embeddings are padded to a multiple of this; 0 or 1: not padded */
+    bool replicates_keys;                /* with fewer key-value heads than ranks, several ranks get the same head */
+    const struct td_table_rule *any;     /* rules for every model, without config.json; NULL: by model */
+    const struct td_table_model *models; /* sorted by architecture */
     size_t model_count;
 };
 
