@@ -7,7 +7,7 @@
 
 struct number_key {
     const char *name;
-    size_t offset; /* in td_model_config */
+    size_t offset; /* of the member of td_model_config */
 };
 
 #define NUMBER(name, member)                           \
@@ -44,7 +44,7 @@ enum { NUMBER_KEYS = sizeof number_keys / sizeof *number_keys, FLAG_KEYS = sizeo
 struct config_reader {
     struct td_json json;
     struct td_model_config config;
-    uint32_t seen; /* keys of this object: numbers, then flags, then the others */
+    uint32_t seen; /* bits of the keys seen in this object: numbers, then flags, then the others */
 };
 
 static uint64_t *number_at(struct td_model_config *config, size_t offset)
@@ -89,7 +89,7 @@ static bool read_flag(struct config_reader *r, const struct number_key *key)
     return true;
 }
 
-/* The latest token is the name. */
+/* Keeps a name, which is the latest token; null is none. */
 static bool keep_name(struct config_reader *r, enum td_json_token token, const char *key, char *out)
 {
     size_t len;
@@ -120,7 +120,7 @@ static bool read_architectures(struct config_reader *r)
     return true;
 }
 
-/* Passes over a value; whether it was something else than null. */
+/* Skips a value. *given receives whether it is anything but null. */
 static bool skip_value(struct config_reader *r, bool *given)
 {
     struct td_json before = r->json;
@@ -132,7 +132,8 @@ static bool skip_value(struct config_reader *r, bool *given)
 
 enum { KEY_ARCHITECTURES = NUMBER_KEYS + FLAG_KEYS, KEY_MODEL_TYPE, KEY_QUANTISED, KEY_TEXT_CONFIG };
 
-/* The latest token is a key. text_config, if not NULL, is where that object's reader goes. */
+/* Reads a member, whose key is the latest token. If text_config is not NULL, it receives a reader at that object, which
+ * is then skipped. */
 static bool read_member(struct config_reader *r, struct td_json *text_config)
 {
     struct td_json *json = &r->json;
@@ -157,7 +158,7 @@ static bool read_member(struct config_reader *r, struct td_json *text_config)
     return td_json_skip(json);
 }
 
-/* One object, text_config aside. */
+/* Reads an object; its text_config is skipped (see read_member). */
 static bool read_object(struct config_reader *r, struct td_json *text_config)
 {
     enum td_json_token token;
@@ -170,7 +171,7 @@ static bool read_object(struct config_reader *r, struct td_json *text_config)
     return token != TD_JSON_ERROR;
 }
 
-/* The inner object's numbers, the outer one's names where it has them. */
+/* Replaces the numbers by those of text_config, if that has heads, and keeps the outer names where there are any. */
 static bool read_text_config(struct config_reader *outer, const struct td_json *at)
 {
     struct config_reader inner = {.json = *at};
@@ -194,7 +195,7 @@ bool td_model_config_read(struct td_text text, struct td_model_config *out, stru
 {
     struct td_error inner = TD_ERROR_INIT;
     struct config_reader r = {.seen = 0};
-    struct td_json text_config = {.text = {NULL, 0}}; /* until it is found */
+    struct td_json text_config = {.text = {NULL, 0}}; /* set when it is found */
     if (text.len > TD_CONFIG_MAX_BYTES)
         return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has %zu bytes; at most %d are read", text.len,
                             TD_CONFIG_MAX_BYTES);

@@ -1,3 +1,11 @@
+/* Matches come sorted by result, index in a stack, slot and number, so that each result is a group of neighbours. For
+ * each group: check that it has every slot of every cell once (check_group); that its tensors can be joined
+ * (check_shapes); split each tensor for this rank, add up the size along the axis, and append the pieces (plan_cells).
+ * What is hard:
+ *   - Results and pieces are counted only as they are made. Their arrays grow outside the arena, but from the same
+ * budget (grow), and move into the arena at the end (settle).
+ *   - Types with blocks, such as GGUF's or those below a byte, cannot be cut everywhere (check_blocks).
+ *   - A refusal must name the tensor, and the part that is missing or there twice. */
 #include "slicing/plan.h"
 
 #include "core/array.h"
@@ -28,7 +36,7 @@ static size_t rule_number(const struct planner *p, const struct td_matched *m)
 
 /* ---- one result ---- */
 
-/* The tensors of one result: `cells` times `slots` matches, one after the other. */
+/* The tensors of one result: `cells` times `slots` matches, cell by cell. */
 struct group {
     const struct td_matched *matches;
     size_t count, cells, slots;
@@ -43,7 +51,7 @@ static bool two_for_one(const struct planner *p, const struct td_matched *a, con
                         b->tensor->name, a->out);
 }
 
-/* The first rule of those that make the result whose part a cell has not. */
+/* Returns the first rule of the result's class whose slot the cell lacks. */
 static const struct td_rule *missing_rule(const struct planner *p, const struct group *group, size_t cell)
 {
     const struct td_rule_list *rules = p->match->rules;
@@ -76,7 +84,7 @@ static bool lacks_part(const struct planner *p, const struct group *group, size_
                         beside->out, beside->tensor->name, rule->slot, index, rule->match);
 }
 
-/* Sorted as they are, the matches are the slots of cell 0, those of cell 1 ...: none twice, none missing. */
+/* Checks that the matches are the slots of cell 0, then those of cell 1, and so on: none twice, none missing. */
 static bool check_cells(const struct planner *p, const struct group *group)
 {
     const struct td_matched *all = group->matches;
@@ -89,6 +97,7 @@ static bool check_cells(const struct planner *p, const struct group *group)
     return true;
 }
 
+/* Finds the numbers of slots and cells, and checks that all tensors of the group may be parts of one result. */
 static bool check_group(const struct planner *p, struct group *group)
 {
     const struct td_matched *head = &group->matches[0];
@@ -111,7 +120,7 @@ static bool check_group(const struct planner *p, struct group *group)
     return true;
 }
 
-/* The dimension that is split or joined; 0 where it does not matter. */
+/* Finds the dimension that is split or joined; 0 where it does not matter. */
 static bool find_axis(const struct planner *p, const struct td_matched *m, size_t slots, uint32_t *axis)
 {
     *axis = 0;
@@ -129,7 +138,8 @@ static bool find_axis(const struct planner *p, const struct td_matched *m, size_
     return true;
 }
 
-/* Whether two tensors can lie side by side along the axis, or, with all dimensions, one after the other. */
+/* Returns whether two tensors have the same type and the same dimensions except the axis, or, with `all`, including it.
+ */
 static bool same_but_axis(const struct td_tensor *a, const struct td_tensor *b, uint32_t axis, bool all)
 {
     if (a->dtype != b->dtype || a->rank != b->rank)
@@ -140,7 +150,7 @@ static bool same_but_axis(const struct td_tensor *a, const struct td_tensor *b, 
     return true;
 }
 
-/* "BF16 [4096,1024]", cut where there are many dimensions. */
+/* Writes a type and a shape, such as "BF16 [4096,1024]", cut off if there are many dimensions. */
 static void describe_tensor(const struct td_tensor *tensor, char *out, size_t capacity)
 {
     size_t n = (size_t)snprintf(out, capacity, "%s [", tensor->dtype->name);
@@ -162,6 +172,7 @@ static bool cannot_join(const struct planner *p, const struct td_matched *a, con
                         a->tensor->name, left, b->tensor->name, right, a->out);
 }
 
+/* Checks that the slots of a cell can be joined along the axis, and that each slot has one shape in all cells. */
 static bool check_shapes(const struct planner *p, struct group *group)
 {
     const struct td_matched *head = &group->matches[0];
@@ -180,7 +191,7 @@ static bool check_shapes(const struct planner *p, struct group *group)
     return true;
 }
 
-/* What of one tensor is this rank's, along the axis. */
+/* Computes this rank's part of a tensor along the axis. */
 static bool split_tensor(const struct planner *p, const struct td_matched *m, uint32_t axis, struct td_split *out)
 {
     const struct td_tensor *tensor = m->tensor;
@@ -192,8 +203,8 @@ static bool split_tensor(const struct planner *p, const struct td_matched *m, ui
     return true;
 }
 
-/* Runs of a piece begin and end between the blocks of the type: rows of 2^n elements in types below a byte, GGUF's
- * block types. */
+/* Checks that the runs of each piece begin and end between blocks of the type: GGUF's blocks, and bytes of types
+ * smaller than a byte. */
 static bool check_blocks(const struct planner *p, const struct td_matched *m, uint32_t axis,
                          const struct td_split *split)
 {
@@ -201,10 +212,10 @@ static bool check_blocks(const struct planner *p, const struct td_matched *m, ui
     uint64_t block = tensor->dtype->block_elems;
     if (block <= 1 || tensor->rank == 0 || split->size == 0)
         return true;
-    uint64_t inner = 1; /* modulo the block, which is all that counts */
+    uint64_t inner = 1; /* modulo the block, which suffices */
     for (uint32_t d = axis + 1; d < tensor->rank; d++)
         inner = inner * (tensor->shape[d] % block) % block;
-    bool rows = axis > 0; /* pieces recur with the outer dimensions */
+    bool rows = axis > 0; /* the pieces recur for each index of the outer dimensions */
     for (uint32_t i = 0; i < split->count; i++) {
         const struct td_split_piece *piece = &split->pieces[i];
         if (piece->size % block * inner % block != 0 || piece->start % block * inner % block != 0 ||
@@ -222,8 +233,8 @@ static bool refuse_memory(const struct planner *p)
     return td_arena_refuse(&p->plan->arena, this_plan, p->err);
 }
 
-/* Makes room for one more item in an array that lies outside of the arena but takes its memory from the same budget.
- * `items` is the address of the array's pointer. */
+/* Makes room for one more item in an array outside the arena, whose memory comes from the arena's budget. `items` is
+ * the address of the array's pointer. */
 static bool grow(struct planner *p, void *items, size_t count, size_t *capacity, size_t size)
 {
     struct td_arena *arena = &p->plan->arena;
@@ -250,7 +261,8 @@ static bool append_pieces(struct planner *p, const struct td_matched *m, const s
     return true;
 }
 
-/* Dimensions of the result: those of a cell, with `size` along the axis, after the stack's. */
+/* Sets the result's shape: the dimension of the stack, if there is one, then those of a cell with `size` along the
+ * axis. */
 static bool set_shape(struct planner *p, const struct group *group, uint64_t size, struct td_plan_output *out)
 {
     const struct td_tensor *tensor = group->matches[0].tensor;
@@ -281,6 +293,7 @@ static bool set_shape(struct planner *p, const struct group *group, uint64_t siz
     return true;
 }
 
+/* Appends the pieces of all cells, and computes the size of a cell along the axis. */
 static bool plan_cells(struct planner *p, const struct group *group, uint64_t *size)
 {
     *size = 0;
@@ -338,7 +351,7 @@ static bool plan_groups(struct planner *p)
 
 /* ---- plans ---- */
 
-/* A copy, in the arena, of an array that grew by itself, which is freed. NULL: an error was set. */
+/* Returns a copy, in the arena, of an array that grew outside, and frees that. Returns NULL with an error set. */
 static void *settle_array(struct planner *p, void *items, size_t count, size_t capacity, size_t size)
 {
     struct td_arena *arena = &p->plan->arena;
@@ -352,7 +365,7 @@ static void *settle_array(struct planner *p, void *items, size_t count, size_t c
     return settled;
 }
 
-/* What grew by realloc goes into the arena. */
+/* Moves the arrays of results and pieces into the arena. */
 static bool settle(struct planner *p)
 {
     struct td_plan *plan = p->plan;
@@ -367,7 +380,7 @@ void td_plan_fini(struct td_plan *plan)
     *plan = (struct td_plan){0};
 }
 
-/* The names of what the engine has no use for. */
+/* Lists the names of the tensors that are left out. */
 static bool list_dropped(struct planner *p)
 {
     struct td_plan *plan = p->plan;

@@ -18,6 +18,7 @@ static bool refuse_memory(const struct td_plan *plan, struct td_error *err)
     return td_arena_refuse(&plan->arena, "the list of what is asked for", err);
 }
 
+/* Finds a tensor and its number by its name, or returns NULL. */
 static const struct td_tensor *find_tensor(const struct td_tensor_list *tensors, const char *name, uint32_t *number)
 {
     size_t len = strlen(name);
@@ -39,7 +40,7 @@ static const struct td_tensor *find_tensor(const struct td_tensor_list *tensors,
     return NULL;
 }
 
-/* A selection of the plan's own, all of the tensor's dimensions in it. */
+/* Makes a copy of the selection, which the plan owns, and computes the result's shape and size. */
 static bool take_selection(struct item_planner *p, const struct td_tensor *tensor, const struct td_selection *selection,
                            struct td_plan_piece *piece, struct td_plan_output *out)
 {
@@ -61,6 +62,7 @@ static bool take_selection(struct item_planner *p, const struct td_tensor *tenso
     return true;
 }
 
+/* Parses the slice, and selects it. */
 static bool take_slice(struct item_planner *p, const struct td_tensor *tensor, const char *slice,
                        struct td_plan_piece *piece, struct td_plan_output *out)
 {
@@ -88,7 +90,7 @@ static bool take_whole(struct item_planner *p, const struct td_tensor *tensor, s
     return true;
 }
 
-/* The room is there. */
+/* Appends a result with its piece, for which the arrays have room. */
 static bool append_result(struct item_planner *p, const struct td_tensor *tensor, const char *name,
                           const struct td_plan_piece *piece, struct td_plan_output *out)
 {
@@ -132,13 +134,14 @@ static struct td_text output_name(const void *context, size_t i)
     return td_text_of(plan->outputs[i].name);
 }
 
+/* Checks that no two results have the same name. */
 static bool check_names(const struct td_plan *plan, struct td_error *err)
 {
     struct td_names names = {.count = plan->output_count, .context = plan, .get = output_name};
     struct td_budget *budget = plan->arena.budget;
     struct td_order *order;
     size_t twice = 0;
-    size_t bytes = 2 * plan->output_count * sizeof *order; /* with what the sort takes */
+    size_t bytes = 2 * plan->output_count * sizeof *order; /* includes the scratch memory of the sort */
     if (!td_budget_take(budget, bytes))
         return td_budget_refuse(budget, bytes, err);
     bool ok = td_names_order(&names, &order, err);
@@ -155,7 +158,7 @@ static bool check_names(const struct td_plan *plan, struct td_error *err)
                         plan->outputs[twice].name);
 }
 
-/* An empty plan with room for so many results. */
+/* Makes an empty plan with room for `count` results. */
 static bool begin(struct td_plan *plan, size_t count, struct td_budget *budget, struct td_error *err)
 {
     *plan = (struct td_plan){.tp_size = 1};

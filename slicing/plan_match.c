@@ -1,3 +1,7 @@
+/* Three steps. find_classes sorts the rules by `out` and slot, which gives the class of each rule and the number of
+ * slots of each class. match_tensor finds the first rule for each tensor and makes the result's name and the index in a
+ * stack. sort_matches sorts the tensors by result. Rules and tensors may be many (10,000 rules, millions of names), so
+ * the work is counted in steps and the memory comes from an arena with a limit and a budget. */
 #include "slicing/plan_match.h"
 
 #include "core/digits.h"
@@ -10,10 +14,10 @@
 /* A match that is being made. */
 struct matching {
     struct td_plan_match *match;
-    struct td_matched *matches; /* of the match, while it is filled */
-    uint32_t *dropped;
-    bool *used;     /* by the rule's number */
-    uint64_t steps; /* that are left */
+    struct td_matched *matches; /* the match's array, still writable */
+    uint32_t *dropped;          /* likewise */
+    bool *used;                 /* by the rule's number */
+    uint64_t steps;             /* left for the search */
     struct td_buffer name;
     struct td_error *err;
 };
@@ -50,12 +54,12 @@ static bool refuse_memory(const struct matching *p)
     return td_arena_refuse(&p->match->arena, "matching the rules with the tensors", p->err);
 }
 
-/* Sorts, with the scratch memory of the sort taken from the budget meanwhile. */
+/* Sorts. While it runs, the scratch memory of the sort is taken from the budget. */
 static bool sort(struct matching *p, struct td_order *order, size_t count,
                  int (*compare)(const void *context, size_t a, size_t b), const void *context)
 {
     struct td_budget *budget = p->match->arena.budget;
-    size_t bytes = count * sizeof *order; /* the array is there */
+    size_t bytes = count * sizeof *order; /* the array itself is counted already */
     if (!td_budget_take(budget, bytes))
         return td_budget_refuse(budget, bytes, p->err);
     bool ok = td_order_sort(order, count, compare, context, p->err);
@@ -65,6 +69,7 @@ static bool sort(struct matching *p, struct td_order *order, size_t count,
 
 /* ---- rules that make one result ---- */
 
+/* Returns the rule's `out`, or NULL if the rule makes no result of that name. */
 static const char *out_of(const struct td_rule_list *rules, size_t i)
 {
     const struct td_rule *rule = &rules->rules[i];
@@ -84,6 +89,7 @@ static int compare_outs(const void *context, size_t a, size_t b)
     return order;
 }
 
+/* Gives the rules order[first..end) a class of their own. */
 static void count_class(const struct td_rule_list *rules, const struct td_order *order, size_t first, size_t end,
                         uint32_t *class_of, uint32_t *slots_of)
 {
@@ -124,6 +130,7 @@ static bool find_classes(struct matching *p)
 
 /* ---- tensors to results ---- */
 
+/* Reads the index in a stack from the last capture. */
 static bool read_index(const struct matching *p, struct td_matched *m, const struct td_captures *captures)
 {
     if (captures->count == 0)
@@ -146,7 +153,7 @@ static bool is_plain(const struct td_dtype *dtype)
     return false;
 }
 
-/* What no rule of the list changes. */
+/* Checks that the tensor has bytes, and a type that the rules allow. */
 static bool check_source(const struct matching *p, const struct td_matched *m)
 {
     char rule[TD_DROP_RULE_BYTES];
@@ -166,6 +173,7 @@ static bool check_source(const struct matching *p, const struct td_matched *m)
     return true;
 }
 
+/* Sets the name of the result. */
 static bool set_out(struct matching *p, struct td_matched *m, const struct td_captures *captures)
 {
     if (m->rule == NULL || m->rule->out == NULL) {
@@ -180,6 +188,7 @@ static bool set_out(struct matching *p, struct td_matched *m, const struct td_ca
     return m->out != NULL || refuse_memory(p);
 }
 
+/* Finds the tensor's rule, and lists the tensor as matched or dropped. */
 static bool match_tensor(struct matching *p, uint32_t number)
 {
     const struct td_tensor *tensor = p->match->tensors.get(p->match->tensors.context, number);
@@ -233,7 +242,7 @@ static bool list_unused(struct matching *p)
     return true;
 }
 
-/* The matches in their order. */
+/* Sorts the matches by result, index and slot. */
 static bool sort_matches(struct matching *p)
 {
     size_t count = p->match->match_count;

@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Text and what is made of it: a rank's first items take 400 bytes, of at least 27 bytes of text. Rules take more than
- * their text, but there are at most TD_RULE_MAX_COUNT. */
+/* Limits on the memory of a specification by the length of its text: a rank's first items take 400 bytes, for at least
+ * 27 bytes of text. Rules take more than their text, but there are at most TD_RULE_MAX_COUNT. */
 enum { MEMORY_PER_BYTE = 32, MEMORY_FREE_BYTES = 64 * 1024 + TD_RULE_MAX_COUNT * (int)sizeof(struct td_rule) };
 
 static void init(struct td_plan_spec *spec, size_t text_len)
@@ -28,7 +28,7 @@ bool td_plan_spec_init_engine(struct td_plan_spec *spec, struct td_text engine, 
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
-/* The latest STRING, copied. */
+/* Returns a copy of the latest token, a string, in the arena. Returns NULL with an error set. */
 static const char *copy_string(struct td_json *json, struct td_arena *arena, struct td_error *err)
 {
     size_t len;
@@ -40,7 +40,7 @@ static const char *copy_string(struct td_json *json, struct td_arena *arena, str
     return td_json_string(json, text, json->value_len + 1, &len) ? text : NULL;
 }
 
-/* Reads the string that is a member's value; a member may be there once. */
+/* Reads a string that is a member's value. Fails if *out is set, since a member may be given once. */
 static bool read_string(struct td_json *json, struct td_arena *arena, const char *what, const char **out,
                         struct td_error *err)
 {
@@ -52,7 +52,7 @@ static bool read_string(struct td_json *json, struct td_arena *arena, const char
     return *out != NULL;
 }
 
-/* An item, after its '{'. */
+/* Reads an item, whose '{' is the latest token. */
 static bool read_item(struct td_json *json, struct td_arena *arena, struct td_plan_item *item, struct td_error *err)
 {
     memset(item, 0, sizeof *item);
@@ -97,7 +97,7 @@ bool td_plan_items_read(struct td_json *json, struct td_arena *arena, struct td_
     }
 }
 
-/* One rank, after its '{': {"tensors": [...]}. */
+/* Reads a rank, {"tensors": [...]}, whose '{' is the latest token. */
 static bool read_rank(struct td_json *json, struct td_arena *arena, struct td_plan_items *out, struct td_error *err)
 {
     static const char known[] = "a rank has \"tensors\", nothing else";
@@ -150,7 +150,7 @@ static bool read_tp_size(struct td_json *json, struct td_plan_spec *spec, struct
     return ok ? td_tp_size_check(spec->tp_size, err) : td_json_fail(json, "\"tp_size\": %s", why.message);
 }
 
-/* One member of the specification, its key being the latest token. */
+/* Reads a member of the specification, whose key is the latest token. */
 static bool read_member(struct td_json *json, struct td_plan_spec *spec, unsigned *has, uint64_t *rank_count,
                         struct td_error *err)
 {
@@ -176,6 +176,7 @@ static bool read_member(struct td_json *json, struct td_plan_spec *spec, unsigne
     }
 }
 
+/* Checks that the members belong together. */
 static bool is_complete(struct td_plan_spec *spec, unsigned has, uint64_t rank_count, struct td_error *err)
 {
     if (has == HAS_RANKS || has == (HAS_RANKS | HAS_TP_SIZE)) {

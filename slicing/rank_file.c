@@ -44,7 +44,7 @@ static void write_tensor(struct td_buffer *out, const struct td_plan_output *out
     td_buffer_puts(out, "]}");
 }
 
-/* Whether safetensors can say it. */
+/* Checks that safetensors allows the result's type and name. */
 static bool check_output(const struct td_plan_output *output, struct td_error *err)
 {
     char rule[TD_DROP_RULE_BYTES];
@@ -61,7 +61,7 @@ static bool check_output(const struct td_plan_output *output, struct td_error *e
     return true;
 }
 
-/* Eight bytes for the length and the JSON; the length is not there yet. */
+/* Writes 8 bytes of room for the length, then the JSON, padded to a multiple of 8. */
 static bool write_header(const struct td_plan *plan, const struct td_rank_metadata *metadata, size_t metadata_count,
                          struct td_buffer *out, struct td_error *err)
 {
@@ -97,6 +97,7 @@ static bool write_header(const struct td_plan *plan, const struct td_rank_metada
     return true;
 }
 
+/* Makes the header's blob, with its length in little-endian order. */
 static bool make_header(struct td_rank_file *file, const struct td_plan *plan, const struct td_rank_metadata *metadata,
                         size_t metadata_count, struct td_error *err)
 {
@@ -113,6 +114,7 @@ static bool make_header(struct td_rank_file *file, const struct td_plan *plan, c
     return td_blob_from_budget(bytes, len, file->budget, &file->header, err);
 }
 
+/* Makes the layout: the header, then the results in order. */
 static bool make_layout(struct td_rank_file *file, const struct td_plan *plan, const struct td_tensor_list *tensors,
                         struct td_error *err)
 {
@@ -132,7 +134,8 @@ static bool make_layout(struct td_rank_file *file, const struct td_plan *plan, c
     return true;
 }
 
-/* Lengths beyond are those of no client, and the last one of them means "unknown" to libmicrohttpd. */
+/* Checks that the file has at most 2^63-1 bytes: clients cannot count further, and 2^64-1 means "unknown" to
+ * libmicrohttpd. */
 static bool check_length(const struct td_rank_file *file, struct td_error *err)
 {
     return file->nbytes <= INT64_MAX ||

@@ -34,7 +34,8 @@ static bool capture(struct matcher *m, size_t off, size_t len)
     return true;
 }
 
-/* Goes from pattern[*p] and name[*n] to the pattern's end or to its next "**"; false where they differ. */
+/* Matches from pattern[*p] and name[*n] to the pattern's end or its next "**", and moves both there. Returns false
+ * where they differ. */
 static bool match_block(struct matcher *m, size_t *p, size_t *n)
 {
     while (m->pattern[*p] != '\0' && !begins_any(m->pattern + *p)) {
@@ -55,8 +56,9 @@ static bool match_block(struct matcher *m, size_t *p, size_t *n)
     return true;
 }
 
-/* What follows "**" is tried at every place from the left. The first that fits may be kept: a later one could only end
- * later, since "*" takes whole components. The last block has to end with the name. */
+/* Tries the block of the pattern after a "**" at each place of the name, from the left. The first place that fits is
+ * final: a later place could only end later, because "*" takes whole components. The last block must end with the name.
+ */
 static bool match_after_any(struct matcher *m, size_t *p, size_t *n)
 {
     size_t begin = *n;
@@ -83,8 +85,8 @@ static bool match_after_any(struct matcher *m, size_t *p, size_t *n)
     return false;
 }
 
-/* Whether the name ends as the pattern does after its last wildcard: most patterns of a list do not match, and that
- * tells at once. */
+/* Returns whether the name ends with the pattern's text after its last wildcard. Most patterns of a list do not match,
+ * and this test is fast. */
 static bool same_ending(const struct matcher *m)
 {
     const char *star = strrchr(m->pattern, '*');
@@ -159,7 +161,7 @@ bool td_tp_size_check(uint64_t tp_size, struct td_error *err)
                         TD_MAX_TP_SIZE);
 }
 
-/* Counts a pattern's wildcards; a reason when they cannot be. */
+/* Counts a pattern's wildcards. Returns NULL, or the reason why they are not allowed. */
 static const char *count_wildcards(const char *pattern, bool whole_components, uint32_t *count)
 {
     *count = 0;

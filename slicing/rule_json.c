@@ -1,3 +1,5 @@
+/* A table gives each key's kind, member and bounds; read_value reads a value by its kind, and contradiction checks the
+ * keys together. The rules are counted before they are read, so that they lie in one array of the arena. */
 #include "slicing/rule.h"
 
 #include "core/digits.h"
@@ -31,8 +33,8 @@ enum kind { KIND_STRING, KIND_NUMBER, KIND_FLAG, KIND_SLOT, KIND_DIM, KIND_PARTS
 static const struct rule_key {
     const char *name;
     enum kind kind;
-    size_t offset;     /* in td_rule: of strings, numbers and flags */
-    uint64_t min, max; /* of numbers */
+    size_t offset;     /* of the member of td_rule, for strings, numbers and flags */
+    uint64_t min, max; /* for numbers */
 } keys[KEY_COUNT] = {
     [KEY_MATCH] = {"match", KIND_STRING, AT(match), 0, 0},
     [KEY_OUT] = {"out", KIND_STRING, AT(out), 0, 0},
@@ -98,7 +100,7 @@ static bool read_flag(struct rule_reader *r, const char *key, bool *out)
     return true;
 }
 
-/* -64 to 63: what td_json_u64 has no sign for. */
+/* Reads a whole number from -64 to 63; td_json_u64 reads no sign. */
 static bool read_dim(struct rule_reader *r, int32_t *out)
 {
     struct td_json *json = r->json;
@@ -132,7 +134,7 @@ static bool read_uneven(struct rule_reader *r, enum td_uneven *out)
     return td_json_fail(r->json, "uneven must be \"error\", \"chunk\" or \"balanced\"");
 }
 
-/* The latest token is the '{' of a part. */
+/* Reads a part, whose '{' is the latest token. */
 static bool read_part(struct rule_reader *r, struct td_rule_part *part)
 {
     static const char *const names[] = {"count", "unit", "replicate"};
@@ -221,7 +223,7 @@ static unsigned bit(enum key key)
     return 1U << key;
 }
 
-/* What the keys of a rule mean together. */
+/* Returns the reason why the keys of a rule contradict each other, or NULL. `seen` has a bit for each key. */
 static const char *contradiction(const struct td_rule *rule, unsigned seen)
 {
     unsigned splits = bit(KEY_PARTS) | bit(KEY_GROUPS) | bit(KEY_PACK) | bit(KEY_UNEVEN) | bit(KEY_PAD_TO);
@@ -240,7 +242,7 @@ static const char *contradiction(const struct td_rule *rule, unsigned seen)
     return td_rule_check(rule);
 }
 
-/* The latest token is the '{' of a rule. */
+/* Reads a rule, whose '{' is the latest token. */
 static bool read_rule(struct rule_reader *r, struct td_rule *rule)
 {
     unsigned seen = 0;
@@ -264,7 +266,8 @@ static bool read_rule(struct rule_reader *r, struct td_rule *rule)
     return reason == NULL || td_json_fail(r->json, "%s", reason);
 }
 
-/* Elements of the array that `json` has just begun; the caller's reader does not move. */
+/* Returns the number of objects in the array whose '[' is the latest token. The caller's reader does not move, since
+ * `json` is a copy. */
 static size_t count_elements(struct td_json json)
 {
     size_t count = 0;

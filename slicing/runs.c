@@ -1,17 +1,22 @@
+/* A layout consists of blocks; a block is a list of runs, repeated by rounds (storage/composed.h). A box of a tensor
+ * needs one run of a block (append_box). A cell whose pieces are joined along an inner dimension becomes one block with
+ * a run for each piece and a round for each row (append_cell). What is hard: sizes come from files, so that every
+ * product is checked, and a run must not begin or end within a block of the dtype, although a tensor's rows may
+ * (append_box_cell). */
 #include "slicing/runs.h"
 
 #include "core/checked.h"
 
 #include <stdlib.h>
 
-enum { MAX_OUTER = 4096 }; /* blocks that one selection may take */
+enum { MAX_OUTER = 4096 }; /* most blocks for one selection */
 
 static bool too_large(const struct td_tensor *tensor, struct td_error *err)
 {
     return td_error_set(err, TD_INTERNAL, "tensor \"%.160s\" has more than 2^64-1 bytes", tensor->name);
 }
 
-/* Whether the box lies within the tensor; its caller has made sure. */
+/* Returns whether the box lies within the tensor, as the caller promises. */
 static bool box_is_within(const struct td_tensor *tensor, const struct td_selection *selection)
 {
     bool within = selection->rank == tensor->rank;
@@ -20,7 +25,7 @@ static bool box_is_within(const struct td_tensor *tensor, const struct td_select
     return within;
 }
 
-/* The box in bytes; false when it ends past 2^64-1. Its runs begin and end between blocks. */
+/* Converts a box, whose runs begin and end between blocks, to bytes. Returns false when it ends past 2^64-1. */
 static bool box_to_bytes(const struct td_dtype *dtype, struct td_box *box)
 {
     uint64_t end;
@@ -35,7 +40,7 @@ static bool box_to_bytes(const struct td_dtype *dtype, struct td_box *box)
     return fits;
 }
 
-/* A block for each index of the levels beyond the second. */
+/* Appends a block for each index of the levels beyond the second. */
 static bool append_box(struct td_layout *layout, uint32_t source, const struct td_box *box, struct td_error *err)
 {
     static const struct td_box_level one = {.count = 1};
@@ -80,13 +85,13 @@ bool td_layout_append_selection(struct td_layout *layout, uint32_t source, const
     return append_box(layout, source, &box, err);
 }
 
-/* A tensor seen from one of its dimensions: `outer` rows, for each index of the dimension `inner` elements. */
+/* A tensor as seen from one of its dimensions: `outer` rows, and in each row `inner` elements for each index. */
 struct geometry {
     uint64_t outer, inner;
 };
 
-/* *size: of the dimension. Without dimensions it is one row of one element. False for an axis that it lacks and for
- * more than 2^64-1 elements. */
+/* Computes the geometry from dimension `axis`, and the size of that. A tensor without dimensions is one row of one
+ * element. Returns false for an axis that the tensor lacks, and for more than 2^64-1 elements. */
 static bool geometry_of(const struct td_tensor *tensor, uint32_t axis, struct geometry *out, uint64_t *size)
 {
     bool fits = tensor->rank == 0 || axis < tensor->rank;
@@ -100,7 +105,7 @@ static bool geometry_of(const struct td_tensor *tensor, uint32_t axis, struct ge
     return fits && td_mul_u64(out->outer, *size, &all) && td_mul_u64(all, out->inner, &all);
 }
 
-/* What is laid out, for the functions below. */
+/* A result that is being laid out. */
 struct job {
     struct td_layout *layout;
     uint32_t source;
@@ -108,8 +113,8 @@ struct job {
     const struct td_plan_output *output;
     const struct td_tensor_list *tensors;
     struct geometry cell;
-    struct td_run *runs; /* of one cell */
-    uint64_t run_count;
+    struct td_run *runs; /* room for those of one cell */
+    uint64_t run_count;  /* in a cell */
 };
 
 static bool bad_plan(const struct td_plan_output *output, struct td_error *err)
@@ -129,7 +134,7 @@ static const struct td_tensor *tensor_of(const struct job *job, const struct td_
     return job->tensors->get(job->tensors->context, piece->tensor);
 }
 
-/* Whether the boxes lie within the dimension. */
+/* Returns whether the boxes of a piece lie within the dimension. */
 static bool boxes_are_within(const struct td_plan_piece *piece, uint64_t size)
 {
     uint64_t last;
@@ -168,7 +173,7 @@ static bool piece_to_run(const struct job *job, const struct td_plan_piece *piec
     if (tensor == NULL || piece->selection != NULL || !geometry_of(tensor, job->output->axis, &g, &size) ||
         g.outer != job->cell.outer || g.inner != job->cell.inner || !boxes_are_within(piece, size))
         return bad_plan(job->output, err);
-    /* Within the tensor, whose bytes fit; what may not divide is a block. */
+    /* All values lie within the tensor, whose bytes fit 64 bits, so only a cut within a block can fail. */
     uint64_t stride = piece->count > 1 ? piece->stride : 0;
     uint64_t step = g.outer > 1 ? size : 0;
     if (!td_dtype_nbytes(tensor->dtype, piece->start * g.inner, &run->off) ||
@@ -179,7 +184,7 @@ static bool piece_to_run(const struct job *job, const struct td_plan_piece *piec
     return true;
 }
 
-/* The one box of a piece. */
+/* Writes the one box of a piece. */
 static bool selection_of(const struct job *job, const struct td_plan_piece *piece, const struct td_tensor *tensor,
                          struct td_selection *out)
 {
@@ -198,7 +203,8 @@ static bool selection_of(const struct job *job, const struct td_plan_piece *piec
     return true;
 }
 
-/* A cell that is one box: no rows to join, and all of a tensor is one run also where its rows end within a block. */
+/* Appends a cell that is one box. Nothing is joined row by row, so that a whole tensor is one run even if its rows end
+ * within a block. */
 static bool append_box_cell(const struct job *job, const struct td_plan_piece *piece, struct td_error *err)
 {
     struct td_error why = TD_ERROR_INIT;
@@ -221,13 +227,13 @@ static bool append_cell(const struct job *job, const struct td_plan_piece *piece
             return false;
     if (job->cell.outer > 1)
         return td_layout_append(job->layout, job->cell.outer, job->runs, (size_t)job->run_count, err);
-    for (uint64_t i = 0; i < job->run_count; i++) /* blocks of their own: they stay simple */
+    for (uint64_t i = 0; i < job->run_count; i++) /* a block for each run is simpler to read */
         if (!td_layout_append(job->layout, 1, &job->runs[i], 1, err))
             return false;
     return true;
 }
 
-/* The rows of a cell, by the first of its sources; nothing but zeros are one row of as many elements as there are. */
+/* Finds the geometry of a cell by its first source. A result of zeros alone needs none. */
 static bool find_geometry(struct job *job, bool *all_zeros, struct td_error *err)
 {
     const struct td_plan_piece *pieces = job->plan->pieces + job->output->first_piece;
@@ -240,7 +246,7 @@ static bool find_geometry(struct job *job, bool *all_zeros, struct td_error *err
     const struct td_tensor *tensor = tensor_of(job, &pieces[i]);
     if (tensor == NULL)
         return bad_plan(job->output, err);
-    if (pieces[i].selection != NULL) /* a cell by itself */
+    if (pieces[i].selection != NULL) /* it is the cell's only piece */
         return true;
     uint64_t size;
     return geometry_of(tensor, job->output->axis, &job->cell, &size) || bad_plan(job->output, err);

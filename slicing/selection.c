@@ -1,3 +1,7 @@
+/* Parsing: a text is split at commas; an ellipsis stands for the dimensions that the other items leave. Numbers of any
+ * length are read, and clipped to 2^64-1, as NumPy clips. Boxes: dimensions are added from the last to the first; while
+ * they are selected whole, they extend the run, then they become levels, and a level that continues the one before is
+ * merged with it (add_dimension). */
 #include "slicing/selection.h"
 
 #include "core/checked.h"
@@ -7,7 +11,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { SHOWN_BYTES = 60 }; /* of a request's text in a message */
+enum { SHOWN_BYTES = 60 }; /* most bytes of a client's text in a message */
 
 void td_selection_all(uint32_t rank, const uint64_t *shape, struct td_selection *out)
 {
@@ -21,10 +25,10 @@ void td_selection_all(uint32_t rank, const uint64_t *shape, struct td_selection 
 
 struct number {
     bool negative;
-    uint64_t magnitude; /* 2^64-1 stands for all above it */
+    uint64_t magnitude; /* 2^64-1 also stands for larger numbers */
 };
 
-/* Takes a number off the front of the text; nothing when there is none. */
+/* Takes a number from the front of the text. Returns false, with the text unchanged, when there is none. */
 static bool take_number(struct td_text *text, bool may_be_negative, struct number *out)
 {
     struct td_text rest = *text;
@@ -37,14 +41,14 @@ static bool take_number(struct td_text *text, bool may_be_negative, struct numbe
     return true;
 }
 
-/* Where a start or a stop lies, within the dimension. */
+/* Returns the place of a start or a stop, clipped to the dimension. */
 static uint64_t clip(const struct number *number, uint64_t size)
 {
     uint64_t within = number->magnitude < size ? number->magnitude : size;
     return number->negative ? size - within : within;
 }
 
-/* The index that an integer means; false when the dimension (of any size) has none such. */
+/* Computes the index that an integer means, and returns whether the dimension has it. */
 static bool index_of(const struct number *number, uint64_t size, uint64_t *index)
 {
     *index = number->negative ? size - number->magnitude : number->magnitude;
@@ -93,7 +97,7 @@ static bool read_item(struct td_text item, uint32_t dim, uint64_t size, struct t
     return true;
 }
 
-/* Takes the text up to the next comma, and the comma. */
+/* Takes the text up to the next comma, and the comma, from the front. Returns the text without the comma. */
 static struct td_text next_item(struct td_text *text)
 {
     const char *comma = memchr(text->p, ',', text->len);
@@ -152,7 +156,8 @@ bool td_slice_parse(struct td_text text, uint32_t rank, const uint64_t *shape, s
     return true;
 }
 
-/* torch.chunk: pieces of ceil(size / count), the last ones less or nothing. */
+/* Replaces a dimension by its piece `chunk` of `count`, as torch.chunk has it: pieces of ceil(size / count), the last
+ * ones less or nothing. */
 static void take_chunk(uint64_t chunk, uint64_t count, uint64_t *start, uint64_t *size)
 {
     uint64_t each = *size / count + (*size % count != 0);
@@ -199,7 +204,8 @@ uint32_t td_selection_shape(const struct td_selection *selection, uint64_t *shap
     return rank;
 }
 
-/* Adds dimension `dim`, whose indices are `step` elements apart, outside of what the box has so far. */
+/* Adds dimension `dim`, whose indices are `step` elements apart, to the box of the dimensions after it. Returns false
+ * when a number is past 2^64-1. */
 static bool add_dimension(const struct td_selection *selection, const uint64_t *shape, uint32_t dim, uint64_t step,
                           bool *contiguous, struct td_box *box)
 {
@@ -237,7 +243,7 @@ bool td_selection_box(const struct td_selection *selection, const uint64_t *shap
     return true;
 }
 
-/* Whether every run begins and ends between two blocks. */
+/* Returns whether every run begins and ends between two blocks. */
 static bool between_blocks(const struct td_box *box, uint64_t block_elems)
 {
     bool between = box->off % block_elems == 0 && box->len % block_elems == 0;

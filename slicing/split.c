@@ -1,3 +1,7 @@
+/* prepare finds the counts and units of all parts in elements before packing; deal computes the range of units that a
+ * rank gets; append_units turns that range into pieces. With groups, a part's units recur in each group, so a range is
+ * at most the end of a first group, whole groups, and the beginning of a last one. append converts to stored elements,
+ * refuses cuts within a packed one, and merges pieces that adjoin. */
 #include "slicing/split.h"
 
 #include "core/checked.h"
@@ -11,7 +15,7 @@ struct splitter {
     const char *name;
     uint64_t size; /* of the dimension, in elements before packing */
     uint64_t groups, pack;
-    struct td_rule_part parts[TD_RULE_MAX_PARTS]; /* with all counts and units known */
+    struct td_rule_part parts[TD_RULE_MAX_PARTS]; /* with counts and units filled in */
     uint32_t part_count;
     uint64_t tp_size, tp_rank;
     struct td_split *out;
@@ -25,7 +29,7 @@ static uint64_t at_least_1(uint64_t n)
 
 enum { PART_TEXT_BYTES = 104, PARTS_TEXT_BYTES = 232 };
 
-/* "16 attention heads (num_attention_heads) of 128". */
+/* Writes a part for a message: "16 attention heads (num_attention_heads) of 128". */
 static void describe_part(const struct td_rule_part *part, char *out, size_t capacity)
 {
     static const char *const words[] = {
@@ -44,7 +48,7 @@ static void describe_part(const struct td_rule_part *part, char *out, size_t cap
     (void)snprintf(out, capacity, "%s %s%s", count, word, size);
 }
 
-/* The rule's parts beside what the tensor has. */
+/* Sets the error for parts that do not make up the dimension, with both. */
 static bool not_the_dimension(const struct splitter *s)
 {
     const struct td_rule *rule = s->rule;
@@ -65,6 +69,7 @@ static bool not_the_dimension(const struct splitter *s)
                         s->name, text, groups, s->size, rule->dim);
 }
 
+/* Sets the error for units that cannot be dealt to the ranks. */
 static bool uneven(const struct splitter *s, struct td_rule_part part, uint64_t count)
 {
     char text[PART_TEXT_BYTES];
@@ -80,7 +85,7 @@ static bool uneven(const struct splitter *s, struct td_rule_part part, uint64_t 
                         part.replicate ? "; one number must divide the other" : "");
 }
 
-/* What is left of the dimension for the parts without a count, shared by them. */
+/* Fills in missing units, then missing counts: the parts without a count share the rest of the dimension. */
 static bool fill_counts(struct splitter *s)
 {
     uint64_t rest = s->size;
@@ -130,7 +135,7 @@ static bool prepare(struct splitter *s, uint64_t stored)
     return true;
 }
 
-/* Units [*first, *end) of `count` go to this rank. */
+/* Computes the units [*first, *end) of `count` that this rank gets. */
 static bool deal(const struct splitter *s, const struct td_rule_part *part, uint64_t count, uint64_t *first,
                  uint64_t *end)
 {
@@ -157,7 +162,7 @@ static bool deal(const struct splitter *s, const struct td_rule_part *part, uint
     return true;
 }
 
-/* Appends elements before packing. */
+/* Appends a piece, which is in elements before packing. */
 static bool append(struct splitter *s, struct td_split_piece piece)
 {
     struct td_split *out = s->out;
@@ -186,7 +191,8 @@ static bool append(struct splitter *s, struct td_split_piece piece)
     return true;
 }
 
-/* Units [first, end) of a part that has `per` units in each group of `span` elements, `off` elements into it. */
+/* Appends the units [first, end) of a part that has `per` units in each group of `span` elements, from element `off` of
+ * the group on. */
 static bool append_units(struct splitter *s, uint64_t first, uint64_t end, uint64_t per, uint64_t span, uint64_t off,
                          uint64_t unit)
 {
@@ -210,7 +216,7 @@ static bool append_units(struct splitter *s, uint64_t first, uint64_t end, uint6
     return append(s, (struct td_split_piece){.start = off + to * span, .size = tail * unit, .count = 1});
 }
 
-/* A single part that is taken as longer than it is. */
+/* Splits a single part that is padded with zeros. */
 static bool split_padded(struct splitter *s)
 {
     const struct td_rule_part *part = &s->parts[0];

@@ -1,3 +1,7 @@
+/* An engine either has rules for every model (`any`), or a table of models. For the latter: read config.json, find the
+ * row of the architecture whose condition applies, check the numbers, and make td_rules from the row's fragments. A
+ * model that is known but has no layout, or is quantised, is refused, and the message names the first tensor that a
+ * rule with a reason matches. */
 #include "slicing/engine/engine.h"
 
 #include "slicing/engine/engine_table.h"
@@ -7,11 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* By name. */
+/* Sorted by name. */
 static const struct td_table_engine *const engines[] = {&td_engine_fsdp, &td_engine_nano_vllm, &td_engine_none,
                                                         &td_engine_vllm};
 
-enum { MAX_NEXTN_LAYERS = 64 };
+enum { MAX_NEXTN_LAYERS = 64 }; /* DeepSeek-V3 has 1 */
 
 _Static_assert(sizeof engines / sizeof *engines == TD_ENGINE_COUNT, "TD_ENGINE_COUNT is the number of engines");
 
@@ -57,6 +61,7 @@ bool td_engine_needs_config(struct td_text name)
 
 /* ---- which model ---- */
 
+/* Returns whether the condition applies to the model. */
 static bool holds(enum td_table_condition condition, const struct td_model_config *config)
 {
     switch (condition) {
@@ -72,7 +77,7 @@ static bool holds(enum td_table_condition condition, const struct td_model_confi
 
 #define ELSE "use rules (POST plans; --plan FILE), none or fsdp"
 
-/* The architectures that the engine has a layout for, as many as there is room for. */
+/* Lists the architectures that the engine has a layout for, and the number of those that there is no room for. */
 static void list_models(const struct td_table_engine *engine, char *out, size_t capacity)
 {
     enum { MORE_BYTES = 24 };
@@ -95,7 +100,7 @@ static void list_models(const struct td_table_engine *engine, char *out, size_t 
 
 static bool no_table(const struct td_table_engine *engine, const struct td_model_config *config, struct td_error *err)
 {
-    enum { KNOWN_BYTES = TD_ERROR_MESSAGE_BYTES - 150 }; /* what the message has beside them */
+    enum { KNOWN_BYTES = TD_ERROR_MESSAGE_BYTES - 150 }; /* the rest of the message */
     char known[KNOWN_BYTES];
     list_models(engine, known, sizeof known);
     const char *name = config->architecture[0] != '\0' ? config->architecture : config->model_type;
@@ -127,6 +132,7 @@ static bool missing(struct td_error *err, const char *key)
     return td_error_set(err, TD_FAILED_PRECONDITION, "config.json has no %s, which the layout depends on", key);
 }
 
+/* Checks that config.json has the numbers that the layout needs; corrects Falcon's key-value heads. */
 static bool check_numbers(const struct td_table_model *model, struct td_model_config *config, struct td_error *err)
 {
     if (config->heads == 0)
@@ -161,7 +167,7 @@ static void set_parts(struct td_rule *rule, int32_t dim, const struct td_rule_pa
         rule->parts[i] = parts[i];
 }
 
-/* Attention heads and key-value heads of head_dim. */
+/* Sets the parts of a rule that splits by heads. */
 static void set_heads(const struct builder *b, struct td_rule *rule, enum td_table_split layout)
 {
     const struct td_model_config *config = b->config;
@@ -253,7 +259,8 @@ static size_t fragment_len(const struct td_table_rule *fragment)
     return len;
 }
 
-/* Layers that predict further tokens follow the model's own and belong to another one. */
+/* Adds rules that drop the layers after the model's own: they predict further tokens and belong to a second model
+ * (DeepSeek-V3). */
 static bool drop_nextn(struct builder *b, struct td_arena *arena, struct td_error *err)
 {
     const struct td_model_config *config = b->config;
@@ -298,7 +305,7 @@ static bool add_model(struct builder *b, const struct td_table_model *model, str
 
 /* ---- what is refused ---- */
 
-/* Names the first tensor that a rule refuses. */
+/* Refuses the model, and names the first tensor that a rule refuses. */
 static bool refuse_model(const struct td_table_engine *engine, const struct td_rule_list *rules,
                          const struct td_model_config *config, const struct td_tensor_list *tensors,
                          struct td_error *err)

@@ -1,4 +1,4 @@
-/* Engines that take every model as it is. */
+/* Engines whose rules are the same for every model. */
 #include "slicing/engine/engine_table.h"
 
 static const struct td_table_rule whole[] = {{"**", NULL, TD_TABLE_WHOLE, 0}, {0}};

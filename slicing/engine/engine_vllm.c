@@ -1,13 +1,13 @@
 /* vLLM: https://github.com/vllm-project/vllm, vllm/model_executor/layers/linear.py, vocab_parallel_embedding.py,
- * fused_moe/layer.py and models/, as in 0.10 to 0.13; docs/slicing.md has what other versions do otherwise.
+ * fused_moe/layer.py and models/, as in 0.10 to 0.13. docs/slicing.md lists where other versions differ.
  *
- * Results are the parameters of the model as its own loader fills them, before anything that depends on the hardware is
- * done with them. One without two dimensions that has no rule here is on every rank. */
+ * Results are the model's parameters as vLLM's loader fills them, before any step that depends on the hardware. A
+ * tensor of fewer than two dimensions that no rule matches is whole on every rank. */
 #include "slicing/engine/engine_table.h"
 
 #define QUANTISED "it belongs to a quantised layer, whose layout depends on how vLLM runs it"
 
-/* What vLLM's loaders pass over, and what only quantised checkpoints have. */
+/* Tensors that vLLM's loaders skip, and tensors that only quantised checkpoints have. */
 static const struct td_table_rule common[] = {
     {"**.rotary_emb.inv_freq", NULL, TD_TABLE_DROP, 0},
     {"**.rotary_emb.cos_cached", NULL, TD_TABLE_DROP, 0},
@@ -60,7 +60,7 @@ static const struct td_table_rule mlp[] = {
     {0},
 };
 
-/* Fused on disk already: Phi-3, and what vLLM's Llama takes too. */
+/* Tensors that are fused on disk already: Phi-3's, which vLLM's Llama accepts too. */
 static const struct td_table_rule fused[] = {
     {ATTENTION "qkv_proj.weight", NULL, TD_TABLE_QKV, 0},
     {ATTENTION "qkv_proj.bias", NULL, TD_TABLE_QKV, 0},
@@ -102,7 +102,7 @@ static const struct td_table_rule deepseek_shared_experts[] = {
     {0},
 };
 
-/* Multi-head latent attention: what is compressed is on every rank, the heads are dealt. */
+/* Multi-head latent attention: the compressed vectors are whole on every rank, the heads are split. */
 static const struct td_table_rule latent_attention[] = {
     {ATTENTION "kv_b_proj.weight", NULL, TD_TABLE_HEADS, 0},
     {ATTENTION "o_proj.weight", NULL, TD_TABLE_HEADS_ROW, 0},
@@ -153,7 +153,7 @@ static const struct td_table_rule transformer[] = {
     {0},
 };
 
-/* BLOOM's own checkpoints lack the first component of the names; vLLM's loader puts it there. */
+/* BLOOM's own checkpoints lack the first component of the names, which vLLM's loader adds. */
 static const struct td_table_rule bloom_bare[] = {
     {"word_embeddings.weight", "transformer.word_embeddings.weight", TD_TABLE_VOCABULARY, 0},
     {"word_embeddings_layernorm.**", "transformer.word_embeddings_layernorm.**", TD_TABLE_WHOLE, 0},
@@ -181,7 +181,7 @@ static const struct td_table_rule gpt_oss[] = {
     {0},
 };
 
-/* By architecture. */
+/* Sorted by architecture. */
 static const struct td_table_model models[] = {
     {"BloomForCausalLM", "bloom", TD_TABLE_ALWAYS, 0, {common, transformer, bloom_bare}},
     {"DeepseekV2ForCausalLM",
