@@ -1,4 +1,4 @@
-/* What a fuzz target is: one function that is given bytes and aborts when something does not hold. */
+/* A fuzz target is one function that gets bytes and aborts when something does not hold. */
 #ifndef TD_TESTS_FUZZ_H
 #define TD_TESTS_FUZZ_H
 

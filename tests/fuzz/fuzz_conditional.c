@@ -1,5 +1,5 @@
-/* Header lines, judged against an answer with an ETag and a date: compared with RFC 9110 section 13, followed step by
- * step, whenever every condition is well-formed. */
+/* The input is header lines. The conditions in them are applied to an answer with an ETag and a date. When every
+ * condition is well-formed, the status is compared with an oracle that follows RFC 9110 section 13 step by step. */
 #include "http/conditional.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -8,7 +8,7 @@
 static const char etag[] = "\"abc\"";
 static const int64_t date_s = 784111777;
 
-/* The dates that the oracle knows; of others only that they are taken or ignored. */
+/* The dates that the oracle knows. Of other dates it knows only that they are accepted or ignored. */
 static const struct {
     const char *text;
     int64_t seconds;
@@ -18,11 +18,11 @@ static const struct {
     {"Sun Nov  6 08:49:37 1994", 784111777},      {"Sun Nov  6 08:49:38 1994", 784111778},
 };
 
-/* A field of a request: how many lines, whether all are understood, what they say. */
+/* A field of a request: the number of its lines, and their meaning. */
 struct field {
     size_t lines;
-    bool known;             /* every line is what the grammar allows and the oracle understands */
-    bool any, strong, weak; /* "*"; a tag equal to ours by strong, by weak comparison */
+    bool known;             /* every line is allowed by the grammar and known to the oracle */
+    bool any, strong, weak; /* "*"; a tag that equals the answer's by strong comparison; by weak comparison */
     int64_t seconds;
 };
 
@@ -31,7 +31,7 @@ static bool is_tag_byte(unsigned char c)
     return c == '!' || (c >= '#' && c <= '~') || c >= 0x80;
 }
 
-/* entity-tag = [ "W/" ] DQUOTE *etagc DQUOTE, section 8.8.3; the length, or 0 */
+/* entity-tag = [ "W/" ] DQUOTE *etagc DQUOTE, section 8.8.3. Returns the length, or 0. */
 static size_t tag_len(struct td_text text)
 {
     size_t at = text.len >= 2 && text.p[0] == 'W' && text.p[1] == '/' ? 2 : 0;
@@ -42,7 +42,7 @@ static size_t tag_len(struct td_text text)
     return at < text.len && text.p[at] == '"' ? at + 1 : 0;
 }
 
-/* "*" / #entity-tag; false when the line is neither. */
+/* Reads "*" / #entity-tag. Returns false when the line is neither. */
 static bool read_tags(struct field *field, struct td_text text)
 {
     if (td_text_equals(text, "*")) {
@@ -96,7 +96,7 @@ static struct field read_field(const struct td_request *request, const char *nam
     return field;
 }
 
-/* Section 13.2.2; 0 when it is not known. */
+/* Returns the status by section 13.2.2, or 0 when the oracle does not know it. */
 static int wanted_status(const struct td_request *request)
 {
     struct field match = read_field(request, "If-Match", false);

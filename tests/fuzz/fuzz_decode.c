@@ -1,7 +1,7 @@
-/* Tensors that are not stored as they are answered: a letter for the format, then a whole file. It is parsed, and every
- * tensor in chunks, deflated, big-endian or with strides is read whole and in windows, which must have the same bytes,
- * whatever memory the cache has; arrays in chunks are decoded a second time, element by element. Checksums are not
- * compared in the fuzzing build. */
+/* Tensors that the server decodes. The input is a letter for the format and a whole file. Every tensor of the file that
+ * is chunked, deflated, big-endian or strided is read whole and in windows, which must have the same bytes whatever
+ * memory the cache has. Arrays in chunks are decoded a second time, element by element. The fuzzing build does not
+ * compare checksums. */
 #include "parser/gguf.h"
 #include "parser/hdf5/hdf5.h"
 #include "parser/npy.h"
@@ -15,16 +15,16 @@
 
 #include "tests/fuzz/fuzz_manifest.h"
 
-/* What one input may cost. */
+/* Limits of the cost of one input. */
 enum {
     MOST_TENSORS = 6,
     MOST_BYTES = 64 * 1024,
-    MOST_STREAM_BYTES = 4 * 1024 * 1024, /* a stream has parts from 1 MiB on */
+    MOST_STREAM_BYTES = 4 * 1024 * 1024, /* a stream of more than 1 MiB has several parts */
     MOST_CHUNK_BYTES = 256 * 1024,
     MOST_ELEMS = 2048, /* decoded one by one */
     WINDOWS = 8,
     MEMORY_BYTES = 64 * 1024 * 1024,
-    SMALL_MEMORY_BYTES = 3 * 1024 * 1024, /* enough for what is limited above, not to keep much of it */
+    SMALL_MEMORY_BYTES = 3 * 1024 * 1024, /* enough to decode within the limits above, but not to keep much */
 };
 
 static const struct td_format *choose(uint8_t letter)
@@ -58,14 +58,14 @@ static void release(void *context)
     (void)context;
 }
 
-/* Puts `made`, over *blob, in its place; NULL when it could not be made. */
+/* Replaces *blob by `made`, a blob over it, or by NULL when that could not be made. */
 static void replace(bool ok, struct td_blob *made, struct td_blob **blob)
 {
     td_blob_unref(*blob);
     *blob = ok ? made : NULL;
 }
 
-/* NULL: it cannot be opened. *off is where its bytes begin. */
+/* Returns the tensor's blob, or NULL when it cannot be opened. Sets *off to where its bytes begin. */
 static struct td_blob *open_tensor(struct td_blob *file, const struct td_tensor *t, struct td_decode_cache *cache,
                                    uint64_t *off)
 {
@@ -113,7 +113,7 @@ static const struct td_coding_chunk *find_chunk(const struct td_coding_grid *gri
     return NULL;
 }
 
-/* A chunk as the array has it; free() it. NULL: it is damaged. */
+/* Returns a decoded chunk, which the caller frees with free(), or NULL when it is damaged. */
 static uint8_t *decode_chunk(struct td_blob *file, const struct td_coding *coding, const struct td_coding_chunk *chunk,
                              size_t chunk_bytes)
 {
@@ -123,7 +123,7 @@ static uint8_t *decode_chunk(struct td_blob *file, const struct td_coding *codin
         plain = plain && (chunk->skipped_filters >> i & 1) != 0;
     size_t len = plain ? chunk_bytes : chunk->bytes;
     uint64_t off = coding->base + chunk->offset;
-    FUZZ_CHECK(off <= file->len_bytes && len <= file->len_bytes - off); /* the parser has seen to it */
+    FUZZ_CHECK(off <= file->len_bytes && len <= file->len_bytes - off); /* the parser has checked that */
     uint8_t *bytes = malloc(len > 0 ? len : 1);
     FUZZ_CHECK(bytes != NULL);
     memcpy(bytes, file->bytes + off, len);
@@ -132,7 +132,7 @@ static uint8_t *decode_chunk(struct td_blob *file, const struct td_coding *codin
     return bytes;
 }
 
-/* Which chunk element number `e` is in, and as which of its elements. */
+/* Returns the number of the chunk with element number `e`, and sets *within to the element's number in the chunk. */
 static uint64_t locate(const struct td_coding_grid *grid, uint64_t e, uint64_t *within)
 {
     uint64_t number = 0;
@@ -148,8 +148,8 @@ static uint64_t locate(const struct td_coding_grid *grid, uint64_t e, uint64_t *
     return number;
 }
 
-/* A chunk is decoded again whenever the next element is in another one. Returns whether all that are needed are sound;
- * what was read must then be the same. */
+/* Decodes the chunk again whenever the next element is in another chunk. Returns whether all needed chunks are sound;
+ * the bytes that were read must then be the same. */
 static bool decode_elements(struct td_blob *file, const struct td_coding *coding, size_t chunk_bytes,
                             const uint8_t *wanted, uint64_t elems)
 {
@@ -202,7 +202,8 @@ static void check_elements(struct td_blob *file, const struct td_tensor *t, cons
 
 /* ---- windows ------------------------------------------------------------------------------------------- */
 
-/* With `memory` for the cache: windows, all of it, and windows again. `ok` says whether it could be read before. */
+/* Reads windows, the whole and windows again, with `memory` for the cache. `ok` says whether the whole could be read
+ * before. */
 static void check_windows(struct td_blob *file, const struct td_tensor *t, const uint8_t *whole, bool ok, size_t memory,
                           uint32_t seed)
 {
@@ -219,8 +220,8 @@ static void check_windows(struct td_blob *file, const struct td_tensor *t, const
         size_t off = i == WINDOWS / 2 ? 0 : next_random(&seed) % len;
         size_t taken = i == WINDOWS / 2 ? len : 1 + next_random(&seed) % (len - off);
         bool read = read_range(blob, begin + off, got, taken);
-        FUZZ_CHECK(!ok || read);            /* what can be read whole can be read in parts */
-        FUZZ_CHECK(!read || !stream || ok); /* a stream gives nothing before all of it is checked */
+        FUZZ_CHECK(!ok || read);            /* a tensor that can be read whole can be read in parts */
+        FUZZ_CHECK(!read || !stream || ok); /* a stream gives no byte before all of it is checked */
         FUZZ_CHECK(!ok || memcmp(got, whole + off, taken) == 0);
         FUZZ_CHECK(td_decode_cache_counts(&cache).used_bytes <= memory);
     }

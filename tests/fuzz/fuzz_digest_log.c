@@ -1,7 +1,7 @@
-/* A log of digests as it lies in --state-dir. The first byte: bit 0, every record gets its right checksum, which a
- * fuzzer cannot guess; bit 1, the file gets its right header. A second reader of the description in digest_log.h says
- * what must be known of it: nothing more, nothing else; and after a start that writes, the next one knows the same and
- * what was added. */
+/* A log of digests, as in --state-dir. The first byte of the input has two bits. Bit 0: every record gets its right
+ * checksum, which a fuzzer cannot guess. Bit 1: the file gets its right header. A second reader, written from
+ * digest_log.h, says which digests must be known after a start, and no others may be. After a start that writes, the
+ * next start knows the same digests and those that were added. */
 #include "catalog/digest_log.h"
 
 #include "core/log.h"
@@ -16,7 +16,7 @@ enum { HEADER_BYTES = 16, RECORD_BYTES = 88, CRC_AT = 80, MAX_BYTES = 16384 };
 
 static const uint8_t header[HEADER_BYTES] = {'t', 'd', 'i', 'g', 'e', 's', 't', 's', 1, 0, 0, 0, 4, 3, 2, 1};
 
-/* In memory, where there is such a place. */
+/* On a file system in memory, if there is one. */
 static char directory[64] = "/dev/shm/tensord-fuzz-XXXXXX";
 static char file_path[96], lock_path[96];
 
@@ -60,7 +60,7 @@ static void repair(uint8_t *bytes, size_t len, uint8_t how)
     }
 }
 
-/* How many bytes of the file are good. */
+/* Returns how many bytes of the file are good. */
 static size_t good_bytes(const uint8_t *bytes, size_t len)
 {
     if (len < HEADER_BYTES || memcmp(bytes, header, HEADER_BYTES) != 0)
@@ -84,7 +84,7 @@ static struct td_file_id id_at(const uint8_t *record)
                                .ctime_ns = (int64_t)load(record + 40, 8)};
 }
 
-/* The identities of the good part are known by the last digest that it has for each, and are all that is known. */
+/* Checks that each identity of the good part is known by its last digest, and that no other is known. */
 static void check(struct td_digest_log *log, const uint8_t *bytes, size_t good, size_t others)
 {
     size_t count = 0;

@@ -1,4 +1,4 @@
-/* What every refusal must look like. */
+/* Checks that every refusal must pass. */
 #ifndef TD_TESTS_FUZZ_ERROR_H
 #define TD_TESTS_FUZZ_ERROR_H
 
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* One line of UTF-8 and a code. */
+/* The message must be one line of UTF-8, and there must be a code. */
 static inline void fuzz_check_message(const struct td_error *err)
 {
     size_t len = strlen(err->message);
@@ -18,14 +18,14 @@ static inline void fuzz_check_message(const struct td_error *err)
         FUZZ_CHECK((uint8_t)err->message[i] >= 0x20);
 }
 
-/* A position within an input of `size` bytes, too. */
+/* Does the same; the position must lie within an input of `size` bytes. */
 static inline void fuzz_check_refusal(const struct td_error *err, uint64_t size)
 {
     fuzz_check_message(err);
     FUZZ_CHECK(err->code == TD_RESOURCE_EXHAUSTED || err->pos <= size);
 }
 
-/* For readers whose refusals of a whole file, or of a name that occurs twice, have no position. */
+/* Does the same for readers that refuse a whole file, or a name that occurs twice, without a position. */
 static inline void fuzz_check_refusal_somewhere(const struct td_error *err, uint64_t size)
 {
     fuzz_check_message(err);

@@ -1,5 +1,5 @@
-/* The bytes as a file; once more with memory short, and once more behind a header of our own (two tensors, three
- * pairs), so that mutations reach pairs and infos without getting past the counts first. */
+/* The input is a file. It is parsed; parsed again with little memory; and parsed again behind a right header (two
+ * tensors, three pairs), so that mutations reach pairs and infos without passing the counts first. */
 #include "parser/gguf.h"
 
 #include "tests/fuzz/fuzz_manifest.h"
@@ -17,11 +17,11 @@ static void check_tensor(const struct td_tensor *t, uint64_t size)
         FUZZ_CHECK(elems < INT64_MAX);
     }
     FUZZ_CHECK(t->rank == 0 || t->shape[t->rank - 1] % t->dtype->block_elems == 0);
-    FUZZ_CHECK(t->offset <= size); /* one without elements, too */
+    FUZZ_CHECK(t->offset <= size); /* tensors without elements, too */
 }
 
-/* In the file's order the tensors fill the data from its start, each padded: each that is not the first begins where
- * some other ends, padded to the alignment, or where the data begin. */
+/* Checks that the tensors, in the file's order, fill the data from its start: each begins where the data begin, or
+ * where another ends, padded to the alignment. */
 static void check_places(const struct td_manifest *m, uint64_t alignment)
 {
     uint64_t start = UINT64_MAX;
@@ -40,7 +40,7 @@ static void check_places(const struct td_manifest *m, uint64_t alignment)
     }
 }
 
-/* Keys are not empty, no value is null or has a line's end in it. Returns the alignment. */
+/* Checks that no key is empty and that no value is null or contains a line end. Returns the alignment. */
 static uint64_t check_metadata(const struct td_manifest *m)
 {
     uint64_t alignment = 32;

@@ -1,5 +1,5 @@
-/* The input is a pattern, a newline and a text. UTF-8 is compared with the oracle, anything else must come
- * back. */
+/* The input is a pattern, a newline and a text. The result for UTF-8 is compared with the oracle; for other bytes the
+ * function must return. */
 #include "core/glob.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/glob_oracle.h"

@@ -1,10 +1,10 @@
-/* The bytes as a file. In the fuzzing build checksums are not compared (FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION): no
- * fuzzer guesses them. */
+/* The input is a file. The fuzzing build does not compare checksums (FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION), because
+ * a fuzzer cannot guess them. */
 #include "parser/hdf5/hdf5.h"
 
 #include "tests/fuzz/fuzz_manifest.h"
 
-/* Reads are counted: their sum must stay in proportion to the file, whatever its addresses say. */
+/* Counts the bytes that are read: the sum must stay in proportion to the file, whatever its addresses are. */
 struct counted_file {
     const uint8_t *bytes;
     uint64_t read_bytes, size_bytes;
@@ -32,7 +32,7 @@ static void check_manifest(const struct td_manifest *m, uint64_t size)
     for (size_t i = 0; i < m->tensor_count; i++) {
         const struct td_tensor *t = &m->tensors[i];
         FUZZ_CHECK(t->name_len > 0);
-        FUZZ_CHECK(t->reason != NULL || t->offset <= fuzz_size_of_storage(t, size)); /* one without elements, too */
+        FUZZ_CHECK(t->reason != NULL || t->offset <= fuzz_size_of_storage(t, size)); /* tensors without elements, too */
     }
 }
 
@@ -44,7 +44,7 @@ static bool parse(const uint8_t *data, size_t size, size_t memory)
     struct td_manifest manifest;
     struct td_error err;
     bool ok = fuzz_parse(&td_format_hdf5, &input, memory, &manifest, &err);
-    /* The cache holds a small file whole; larger structures are read past it, within the reader's own bound. */
+    /* The reader's cache holds a small file whole. It reads larger structures directly, within a bound of its own. */
     FUZZ_CHECK(file.read_bytes <= 20 * (uint64_t)size + 2 * UINT64_C(1048576));
     if (ok)
         check_manifest(&manifest, size);

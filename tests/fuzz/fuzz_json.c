@@ -1,11 +1,11 @@
-/* The pull reader against a recursive one written from RFC 8259, and strings, numbers and minify against
- * themselves. */
+/* Compares the pull reader with a recursive reader written from RFC 8259, and checks that strings, numbers and minify
+ * agree with themselves. */
 #include "core/json_canonical.h"
 #include "tests/fuzz/fuzz_error.h"
 
 #include <string.h>
 
-/* The other reader: each function takes one piece of the grammar off the front of a text, or fails. */
+/* The recursive reader: each function takes one symbol of the grammar off the beginning of a text, or fails. */
 struct text {
     const char *p;
     const char *end;
@@ -97,7 +97,7 @@ static bool word(struct text *t, const char *word)
 
 static bool value(struct text *t, int depth);
 
-/* Members or elements up to the closing bracket. */
+/* Takes members or elements up to the closing bracket. */
 static bool container(struct text *t, bool object, int depth)
 {
     char close = object ? '}' : ']';
@@ -153,7 +153,7 @@ static bool is_json(const char *data, size_t size)
     return t.p == t.end;
 }
 
-/* Decoded and written again, a string is the same string. */
+/* Checks that a string that is decoded and written again is the same string. */
 static void check_string(struct td_json json)
 {
     char *out = malloc(json.value_len + 1);
@@ -229,8 +229,8 @@ static void check_minify(const char *data, size_t size, bool good)
     td_buffer_fini(&twice);
 }
 
-/* The canonical form is JSON, has the same tokens but in another order, and is its own canonical form. A string with an
- * escaped NUL has none. */
+/* Checks that the canonical form is JSON, has the same tokens in another order, and is its own canonical form. A text
+ * with an escaped NUL has no canonical form. */
 static void check_canonical(const char *data, size_t size, bool good)
 {
     struct td_buffer once, twice;

@@ -1,5 +1,5 @@
-/* What every parse must hold, whatever the format: its verdict, its memory, and every rule of parser/manifest.h over
- * what it found. A target adds the rules of its own format. */
+/* Checks that every parse must pass, whatever the format: of its verdict, of its memory, and of its manifest by every
+ * rule of parser/manifest.h. A target adds the rules of its own format. */
 #ifndef TD_TESTS_FUZZ_MANIFEST_H
 #define TD_TESTS_FUZZ_MANIFEST_H
 
@@ -11,14 +11,14 @@ typedef unsigned __int128 fuzz_u128;
 
 /* ---- what was found ------------------------------------------------------------------------------------- */
 
-/* UTF-8 without a NUL, and after the name before it, which is NULL for the first. */
+/* Checks that a name is UTF-8 without a NUL and sorts behind the name before it (NULL for the first). */
 static inline void fuzz_check_name(const char *name, size_t len, const char *before, size_t before_len)
 {
     FUZZ_CHECK(strlen(name) == len && td_utf8_valid(name, len));
     FUZZ_CHECK(before == NULL || td_text_compare(td_text_n(before, before_len), td_text_n(name, len)) < 0);
 }
 
-/* What holds for a tensor of which nothing but its description is known, too. */
+/* Checks what holds for every tensor, also for one that has only a description. */
 static inline void fuzz_check_listed(const struct td_manifest *m, size_t i)
 {
     const struct td_tensor *t = &m->tensors[i];
@@ -36,13 +36,14 @@ static inline void fuzz_check_listed(const struct td_manifest *m, size_t i)
     }
 }
 
-/* What a tensor's offset counts in: the file, of `size` bytes, or what its coding stands for. */
+/* Returns the size of what a tensor's offset counts in: the file, of `size` bytes, or the decoded bytes of its
+ * coding. */
 static inline uint64_t fuzz_size_of_storage(const struct td_tensor *t, uint64_t size)
 {
     return t->coding != NULL ? t->coding->size_bytes : size;
 }
 
-/* What it is stored by is among the manifest's codings, so it lives as long, and nothing of another manifest does. */
+/* Checks that the tensor's coding is in the manifest's list, so that it lives as long as the manifest. */
 static inline void fuzz_check_coding(const struct td_manifest *m, const struct td_tensor *t)
 {
     const struct td_coding *coding = m->codings;
@@ -51,8 +52,8 @@ static inline void fuzz_check_coding(const struct td_manifest *m, const struct t
     FUZZ_CHECK(t->coding == NULL || (coding == t->coding && coding->number < m->coding_count));
 }
 
-/* Sizes are what shapes and types say; all bytes that can be served lie in [begin, size) of the file, or within what
- * their coding stands for. */
+/* Checks that the size follows from shape and type, and that all bytes that can be served lie in [begin, size) of the
+ * file, or within the decoded bytes of the coding. */
 static inline void fuzz_check_bytes(const struct td_tensor *t, uint64_t begin, uint64_t size)
 {
     fuzz_u128 elems = 1;
@@ -76,7 +77,7 @@ static inline void fuzz_check_bytes(const struct td_tensor *t, uint64_t begin, u
         FUZZ_CHECK(t->offset >= begin && t->offset <= size && extent <= size - t->offset);
 }
 
-/* Keys are UTF-8, each value is one JSON value. */
+/* Checks that keys are UTF-8 and that each value is one JSON value. */
 static inline void fuzz_check_metadata(const struct td_manifest *m)
 {
     for (size_t i = 0; i < m->metadata_count; i++) {
@@ -88,7 +89,7 @@ static inline void fuzz_check_metadata(const struct td_manifest *m)
     }
 }
 
-/* For formats whose keys come from one dictionary. */
+/* Checks that no key occurs twice, for formats whose keys come from one dictionary. */
 static inline void fuzz_check_keys_differ(const struct td_manifest *m)
 {
     for (size_t i = 0; i < m->metadata_count; i++)
@@ -96,7 +97,7 @@ static inline void fuzz_check_keys_differ(const struct td_manifest *m)
             FUZZ_CHECK(strcmp(m->metadata[i].key, m->metadata[j].key) != 0);
 }
 
-/* All of it. is_opaque (NULL: never) tells of which tensors the size in bytes is not known. */
+/* Checks the whole manifest. is_opaque (NULL: never) returns whether a tensor's size in bytes is unknown. */
 static inline void fuzz_check_manifest(const struct td_manifest *m, uint64_t begin, uint64_t size,
                                        bool (*is_opaque)(const struct td_tensor *t))
 {
@@ -114,7 +115,7 @@ static inline void fuzz_check_manifest(const struct td_manifest *m, uint64_t beg
 
 /* ---- the parse ------------------------------------------------------------------------------------------ */
 
-/* Readies manifest and *err for a parse that may hold `memory` bytes (0: any number). */
+/* Prepares the manifest and *err for a parse that may take `memory` bytes (0: any number). */
 static inline struct td_limits fuzz_parse_begin(struct td_manifest *m, struct td_error *err, size_t memory)
 {
     struct td_limits limits = td_limits_default();
@@ -124,7 +125,7 @@ static inline struct td_limits fuzz_parse_begin(struct td_manifest *m, struct td
     return limits;
 }
 
-/* The verdict is that of *err, and the bound on memory was kept and left as it was. */
+/* Checks that the verdict agrees with *err, and that the bound on memory was kept and not changed. */
 static inline void fuzz_parse_end(const struct td_manifest *m, const struct td_error *err, bool ok, size_t memory)
 {
     FUZZ_CHECK(ok == (err->code == TD_OK));
@@ -132,7 +133,7 @@ static inline void fuzz_parse_end(const struct td_manifest *m, const struct td_e
     FUZZ_CHECK(memory == 0 || m->arena.used_bytes <= memory);
 }
 
-/* Parses. The caller ends the manifest with td_manifest_fini, whatever came of it. */
+/* Parses. The caller ends the manifest with td_manifest_fini, on failure too. */
 static inline bool fuzz_parse(const struct td_format *format, const struct td_input *input, size_t memory,
                               struct td_manifest *m, struct td_error *err)
 {

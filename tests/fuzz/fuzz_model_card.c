@@ -1,5 +1,5 @@
-/* Whole README.md. What comes out is one JSON object of bounded length without a key twice; read again as YAML, which
- * JSON is, it says the same. */
+/* The input is a whole README.md. The result must be one JSON object of bounded length in which no key occurs twice,
+ * and must have the same meaning when it is read again as YAML, which includes JSON. */
 #include "core/json.h"
 #include "parser/model_card.h"
 #include "tests/fuzz/fuzz_error.h"
@@ -18,8 +18,8 @@ static void check_json(const struct td_buffer *json)
     }
 }
 
-/* Whether the text has a line break of YAML 1.1 that is none in JSON, and is folded when it is read again: U+0085,
- * U+2028, U+2029. */
+/* Returns whether the text has a line break of YAML 1.1 that JSON does not know, and that YAML folds: U+0085, U+2028,
+ * U+2029. */
 static bool has_other_breaks(const struct td_buffer *json)
 {
     return memmem(json->data, json->len, "\xc2\x85", 2) != NULL ||
@@ -27,8 +27,8 @@ static bool has_other_breaks(const struct td_buffer *json)
            memmem(json->data, json->len, "\xe2\x80\xa9", 3) != NULL;
 }
 
-/* libyaml refuses some texts as they stand in JSON: characters that it does not print, keys of more than 1,024 bytes.
- */
+/* Reads the JSON again as YAML. libyaml refuses some texts of JSON: characters that it does not print, and keys of more
+ * than 1,024 bytes. */
 static void check_again(const struct td_buffer *json)
 {
     struct td_buffer text;

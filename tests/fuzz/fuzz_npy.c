@@ -1,5 +1,5 @@
-/* The bytes as a .npy file, and once more as a header whose length is right: the first byte says the version, the last
- * two how many bytes of data follow. */
+/* The input is parsed as a .npy file, and again as a header whose length is right: the first byte is then the version,
+ * and the last two the number of bytes of data. */
 #include "parser/npy.h"
 
 #include "tests/fuzz/fuzz_manifest.h"

@@ -1,5 +1,5 @@
-/* The bytes as a model, with memory short once more, and once more as the content of one initialiser in a model of our
- * own, so that mutations reach tensors first. */
+/* The input is parsed as a model, again with little memory, and again as the content of one initialiser in a right
+ * model, so that mutations reach tensors first. */
 #include "parser/onnx/onnx.h"
 
 #include "tests/fuzz/fuzz_manifest.h"
@@ -9,7 +9,7 @@ static bool has_no_size(const struct td_tensor *t)
     return t->reason != NULL;
 }
 
-/* Paths of other files lead below the model's directory, are different and sorted, and each is used. */
+/* Checks that the paths of other files lead below the model's directory, differ, are sorted, and are all used. */
 static void check_files(const struct td_manifest *m)
 {
     for (size_t i = 0; i < m->file_count; i++) {

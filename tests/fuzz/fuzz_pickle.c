@@ -1,6 +1,6 @@
-/* The bytes as a pickle. Whatever is accepted must be a sound graph: every reference within the values,
- * tuples made of what was there before them, texts within the bytes, keys of maps unique and found; and the
- * verdict must not depend on what follows, nor, but for running out, on the bound on memory. */
+/* The input is a pickle. An accepted pickle must be a sound graph: every reference lies within the values, tuples refer
+ * to earlier values only, texts lie within the bytes, and keys of maps are unique and can be found. The verdict must
+ * not depend on the bytes behind the pickle, nor on the bound on memory, unless memory runs out. */
 #include "parser/pickle/pickle.h"
 
 #include "core/utf8.h"
@@ -37,7 +37,7 @@ static void check_items(const struct td_pickle *p, td_pickle_ref ref)
     FUZZ_CHECK(td_pickle_item(p, ref, count) == TD_PICKLE_NIL);
 }
 
-/* A key that is a text without a NUL: the same one is not there twice, and finding it gives its value. */
+/* Checks a key that is a text without a NUL: it occurs once, and a search for it gives its value. */
 static void check_key(const struct td_pickle *p, const struct td_pickle_map *map, uint32_t i)
 {
     char key[4200];
@@ -74,7 +74,7 @@ static void check_number(const struct td_pickle *p, td_pickle_ref ref)
     size_t len;
     const uint8_t *big = td_pickle_big_int(p, ref, &len);
     FUZZ_CHECK((big == NULL) == td_pickle_int(p, ref, &small));
-    if (big != NULL) /* nine bytes at least, and the last one is needed */
+    if (big != NULL) /* it has at least nine bytes, and the last one is needed */
         FUZZ_CHECK(len > 8 && big[len - 1] != (big[len - 2] >= 0x80 ? 0xff : 0x00));
 }
 
@@ -162,7 +162,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     options.max_memory_bytes = 20480 + 2 * size;
     bool ok_limited = parse(data, size, options, &other_end, &other_code);
     FUZZ_CHECK(ok == ok_limited || other_code == TD_RESOURCE_EXHAUSTED);
-    options.max_memory_bytes = 28 * 1024 + 40 * size; /* what pickle.h promises */
+    options.max_memory_bytes = 28 * 1024 + 40 * size; /* as pickle.h promises */
     options.allow_trailing = false;
     bool ok_strict = parse(data, size, options, &other_end, &other_code);
     FUZZ_CHECK(other_code != TD_RESOURCE_EXHAUSTED && ok_strict == (ok && end == size));

@@ -1,8 +1,8 @@
-/* Plans as clients register them, for models as they may be: the first line is the plan (or an engine's), the second
- * one config.json, every further one a tensor: its name, its sizes, its type ("a.b 4,6 BF16").
+/* Plans of clients for any model. The first line of the input is the plan (or an engine), the second is config.json,
+ * and every further line is a tensor: its name, its sizes and its type ("a.b 4,6 BF16").
  *
- * Patterns are compared with a slow matcher. Of plans with rules all ranks together have every element of a tensor that
- * is not dropped, and once where nothing is said to be on several ranks. */
+ * Patterns are compared with a slow matcher. For plans with rules, all ranks together must have every element of each
+ * tensor that is not dropped, and have it once unless a rule puts it on several ranks. */
 #include "slicing/model_config.h"
 #include "slicing/plan_spec.h"
 
@@ -19,7 +19,7 @@ struct world {
     char names[MOST_TENSORS][MOST_NAME + 1];
     uint64_t shapes[MOST_TENSORS][MOST_RANK];
     size_t count;
-    uint32_t seen[MOST_TENSORS][MOST_SIZE]; /* how often ranks have an index of the dimension that is split */
+    uint32_t seen[MOST_TENSORS][MOST_SIZE]; /* how many ranks have this index of the split dimension */
 };
 
 static struct world world;
@@ -48,7 +48,7 @@ static struct td_text next_line(const char **p, const char *end)
     return line;
 }
 
-/* What stands before the next blank, taken off the front. */
+/* Takes the word before the next blank off the line. */
 static struct td_text next_word(struct td_text *line)
 {
     const char *stop = memchr(line->p, ' ', line->len);
@@ -58,7 +58,7 @@ static struct td_text next_word(struct td_text *line)
     return word;
 }
 
-/* False when it is none that a manifest could hold. */
+/* Reads a tensor. Returns false when no manifest could have it. */
 static bool read_tensor(struct td_text line, size_t i)
 {
     struct td_tensor *tensor = &world.tensors[i];
@@ -92,7 +92,7 @@ static int compare(const struct td_tensor *a, const struct td_tensor *b)
     return td_text_compare(td_tensor_name(a), td_tensor_name(b));
 }
 
-/* Sorted by name, none twice, as a checkpoint's are. */
+/* Reads the tensors. They end up sorted by name and without doubles, as those of a checkpoint. */
 static void read_world(const char *p, const char *end)
 {
     world.count = 0;
@@ -118,8 +118,8 @@ static void read_world(const char *p, const char *end)
 
 /* ---- patterns ---- */
 
-/* Whether pattern[i..] matches name[j..]: a table, from the ends. "*" takes one character at least and no dot, "**"
- * any. */
+/* table[i][j]: whether pattern[i..] matches name[j..], filled in from the ends. "*" takes one or more characters, but
+ * no dot; "**" takes any. */
 static bool table[TD_RULE_MAX_PATTERN_BYTES + 2][MOST_NAME + 2];
 
 static void fill_table(const char *pattern, size_t pattern_len, const char *name, size_t len)
@@ -140,7 +140,7 @@ static void fill_table(const char *pattern, size_t pattern_len, const char *name
     }
 }
 
-/* The shortest captures from the left. */
+/* Checks the captures: from the left, each is the shortest possible. */
 static void check_captures(const char *pattern, const char *name, size_t len, const struct td_captures *found)
 {
     uint32_t count = 0;
@@ -199,7 +199,7 @@ static void mark_piece(const struct td_plan_output *output, const struct td_plan
     }
 }
 
-/* The shape is what the pieces add up to. */
+/* Checks that the shape is the sum of the pieces. */
 static void check_output(const struct td_plan *plan, const struct td_plan_output *output)
 {
     uint64_t elems = 1;
@@ -226,7 +226,7 @@ static bool is_dropped(const struct td_plan *plan, const char *name)
     return false;
 }
 
-/* Whether an element of the tensor may be on several ranks; of engines' rules that is not known here. */
+/* Returns whether an element of the tensor may be on several ranks. For engines' rules this is not known here. */
 static bool may_repeat(const struct td_plan_spec *spec, const struct td_tensor *tensor)
 {
     struct td_captures captures;

@@ -1,4 +1,4 @@
-/* The bytes as an archive of torch.export.save, and once more with memory short. */
+/* The input is parsed as an archive of torch.export.save, and again with little memory. */
 #include "parser/torch/pt2.h"
 
 #include "tests/fuzz/fuzz_manifest.h"

@@ -1,10 +1,12 @@
-/* The input is the length of the representation, eight bytes, and a Range field value: compared with the oracle. */
+/* The input is the length of the representation (eight bytes) and a Range field value. The result is compared with the
+ * oracle. */
 #include "http/range.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/kit/range_oracle.h"
 
-/* How many ranges begin within one that begins before them (or at the same place, earlier in the list). */
+/* Returns how many ranges begin within a range that begins before them, or at the same place but earlier in the
+ * list. */
 static size_t count_overlaps(const struct oracle *oracle)
 {
     size_t overlaps = 0;

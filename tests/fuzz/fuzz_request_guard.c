@@ -1,4 +1,5 @@
-/* A version, a line end, and a request: the guard's verdict against the grammars, followed symbol by symbol. */
+/* The input is a version, a line end and a request. The guard's verdict is compared with the grammars, which are
+ * followed symbol by symbol. */
 #include "server/request_guard.h"
 
 #include "tests/fuzz/fuzz.h"
@@ -51,14 +52,14 @@ static bool same_name(struct td_text text, const char *name)
     return name[text.len] == '\0';
 }
 
-/* libmicrohttpd 0.9.75 appends a folded line to the name: what begins like a framing field counts as one. */
+/* libmicrohttpd 0.9.75 appends a folded line to the name, so a name that begins like a framing field counts as one. */
 static bool begins_like(struct td_text text, const char *name)
 {
     size_t n = strlen(name);
     return text.len >= n && same_name((struct td_text){.p = text.p, .len = n}, name);
 }
 
-/* Host = uri-host [ ":" port ], RFC 9110 section 7.2; of IP literals only the letters are looked at. */
+/* Host = uri-host [ ":" port ], RFC 9110 section 7.2; of IP literals only the characters are checked. */
 static bool is_host(struct td_text text)
 {
     size_t host = text.len;
@@ -131,8 +132,8 @@ static bool is_length(struct td_text text)
     return text.len > 0 && is_digits(text) && !is_longer(text, "18446744073709551615");
 }
 
-/* Returns 400 or, sizes aside, 0; 411 and 413 of a body (RFC 9110 sections 15.5.12 and 15.5.14). Sets *unread to
- * whether the router gets a request of another method whose body nobody reads. */
+/* Returns 400 or 0, without regard to sizes; 411 and 413 for a body (RFC 9110 sections 15.5.12 and 15.5.14). Sets
+ * *unread to whether the router gets a request of another method with a body that nobody reads. */
 static int status_of(const struct td_request *request, bool is_1_1, bool *unread)
 {
     size_t hosts = 0;

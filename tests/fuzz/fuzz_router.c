@@ -1,5 +1,5 @@
-/* Any request over a small tree: what comes back is an answer that HTTP allows. One whose method has "S3 " before it is
- * asked for on the S3 port. */
+/* The input is a request to a server of a small tree. The answer must be one that HTTP allows. A request whose method
+ * has "S3 " before it goes to the S3 port. */
 #include "api/hub/hub.h"
 #include "api/native/native.h"
 #include "api/s3/s3.h"
@@ -15,7 +15,7 @@
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 
 static struct tree tree;
-static bool names_tree; /* the input does, so that answers may repeat it */
+static bool names_tree; /* the input has the tree's path, so answers may repeat it */
 static struct loopback loop;
 
 static void clean_up(void)
@@ -52,7 +52,7 @@ static void set_up(void)
     FUZZ_CHECK(atexit(clean_up) == 0);
 }
 
-/* Reads the body to its end; NUL-terminated. */
+/* Returns the whole body, NUL-terminated. */
 static char *flatten(const struct td_response *response)
 {
     static const size_t pieces[] = {100, 1, 7, 4096};
@@ -71,7 +71,7 @@ static char *flatten(const struct td_response *response)
     return body;
 }
 
-/* No byte of a client's may become a header line of ours. */
+/* Checks a header's value: no byte of the client may begin a header line of the server. */
 static void check_header_value(const char *value)
 {
     for (const char *p = value; *p != '\0'; p++)
@@ -85,7 +85,7 @@ static const char *header_of(const struct td_response *response, const char *nam
         check_header_value(response->headers[i].value);
         if (strcmp(response->headers[i].name, name) != 0)
             continue;
-        FUZZ_CHECK(found == NULL); /* once */
+        FUZZ_CHECK(found == NULL); /* each header once */
         found = response->headers[i].value;
     }
     return found;
@@ -101,7 +101,7 @@ static void check_s3_error(const struct td_response *response, const char *body)
     FUZZ_CHECK((header_of(response, "Allow") != NULL) == (response->status == 405));
 }
 
-/* The Hub's form of an error: a string. The code says what is not there, and nothing else. */
+/* Checks the Hub's form of an error, a string. Only the code says what does not exist. */
 static void check_hub_error(const struct td_response *response, const char *body)
 {
     const char *code = header_of(response, "X-Error-Code");
@@ -135,7 +135,7 @@ static void check_error(const struct td_response *response, const char *body)
     FUZZ_CHECK((header_of(response, "Allow") != NULL) == (response->status == 405));
 }
 
-/* One part: the bytes that Content-Range tells, out of the whole. */
+/* Checks an answer of one range: the bytes of the whole that Content-Range names. */
 static void check_single(const struct td_response *response, const char *body, const char *whole, uint64_t whole_len)
 {
     uint64_t first, last, size;
@@ -147,7 +147,7 @@ static void check_single(const struct td_response *response, const char *body, c
     FUZZ_CHECK(memcmp(body, whole + first, (size_t)(last - first + 1)) == 0);
 }
 
-/* Several: delimiter, Content-Range and bytes, again and again; RFC 9110 section 14.6. */
+/* Checks an answer of several ranges: delimiter, Content-Range and bytes for each; RFC 9110 section 14.6. */
 static void check_multipart(const struct td_response *response, const char *body, const char *whole, uint64_t whole_len)
 {
     char delimiter[128];
@@ -182,7 +182,7 @@ static void check_multipart(const struct td_response *response, const char *body
 
 static void check_partial(const struct td_request *request, const struct td_response *response, const char *body)
 {
-    struct td_header accept[REQUEST_TEXT_HEADERS]; /* it chooses between a page and JSON */
+    struct td_header accept[REQUEST_TEXT_HEADERS]; /* Accept chooses between a page and JSON */
     struct td_request plain = *request;
     struct td_response all;
     plain.headers = accept;
@@ -225,7 +225,7 @@ static void check_good(const struct td_response *response)
     FUZZ_CHECK((header_of(response, "Content-Range") == NULL) || response->status == 206);
 }
 
-/* A whole answer that says it is JSON is that, and says nothing of where it lies here. */
+/* Checks that no answer names the tree's place on this machine, and that a whole answer of type JSON is JSON. */
 static void check_json(const struct td_response *response, const char *body)
 {
     struct td_json json;
@@ -237,7 +237,7 @@ static void check_json(const struct td_response *response, const char *body)
     FUZZ_CHECK(td_json_skip(&json) && td_json_next(&json) == TD_JSON_END);
 }
 
-/* What is left of the input behind an empty line is the body of a POST. */
+/* Takes the rest of the input, behind an empty line, as the body of a POST. */
 static void take_body(struct td_request *request, const uint8_t *data, size_t size)
 {
     static const char blank[] = "\n\n";

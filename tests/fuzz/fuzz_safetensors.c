@@ -1,5 +1,5 @@
-/* The bytes as a file, and once more as a header whose length is right, over data that its last two bytes
- * give the size of: random lengths would hardly ever get past the first eight bytes. */
+/* The input is parsed as a file, and again as a header whose length is right, before data whose size is the last two
+ * bytes: random lengths would hardly ever pass the first eight bytes. */
 #include "parser/safetensors.h"
 
 #include "tests/fuzz/fuzz_manifest.h"
@@ -26,7 +26,7 @@ static bool counted_read(const void *context, uint64_t off, void *out, size_t le
     return true;
 }
 
-/* As the reference does, dimensions are multiplied in their order, and a 0 after too many does not help. */
+/* Multiplies the dimensions in their order, as the reference does, so a 0 behind too many elements does not help. */
 static void check_shape(const struct td_tensor *t)
 {
     fuzz_u128 elems = 1;
@@ -37,8 +37,8 @@ static void check_shape(const struct td_tensor *t)
     }
 }
 
-/* Every byte of the data belongs to exactly one tensor: the sum is the size, and each that is not empty
- * begins where the data begins or another ends. */
+/* Checks that every byte of the data belongs to exactly one tensor: the sum of the sizes is the size of the data, and
+ * each tensor that is not empty begins where the data begins or where another ends. */
 static void check_places(const struct td_manifest *m, uint64_t data_start, uint64_t size)
 {
     for (size_t i = 0; i < m->tensor_count; i++) {
@@ -58,7 +58,7 @@ static void check_manifest(const struct td_manifest *m, uint64_t data_start, uin
     for (size_t i = 0; i < m->tensor_count; i++) {
         const struct td_tensor *t = &m->tensors[i];
         check_shape(t);
-        FUZZ_CHECK(t->offset >= data_start && t->offset <= size); /* one without elements, too */
+        FUZZ_CHECK(t->offset >= data_start && t->offset <= size); /* tensors without elements, too */
     }
     for (size_t i = 0; i < m->metadata_count; i++) {
         struct td_json json;
@@ -67,7 +67,7 @@ static void check_manifest(const struct td_manifest *m, uint64_t data_start, uin
     }
 }
 
-/* Whether the whole text is one JSON value. */
+/* Returns whether the whole text is one JSON value. */
 static bool is_json(const char *text, size_t len)
 {
     struct td_json json;

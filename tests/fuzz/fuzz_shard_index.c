@@ -32,7 +32,7 @@ static void check_entries(const struct td_shard_index *index)
     free(used);
 }
 
-/* The file of the tensor that the latest key names. */
+/* Returns the file of the tensor that the latest key names. */
 static const char *file_of(const struct td_shard_index *index, const struct td_json *key)
 {
     for (size_t i = 0; i < index->entry_count; i++)
@@ -41,7 +41,7 @@ static const char *file_of(const struct td_shard_index *index, const struct td_j
     return NULL;
 }
 
-/* Every pair of the text is in the index, as it was written. */
+/* Checks that the index has every pair of the text as written. */
 static void check_against_text(const struct td_shard_index *index, const char *text, size_t size)
 {
     struct td_json json;

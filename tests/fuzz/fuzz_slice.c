@@ -1,5 +1,6 @@
-/* Slices and plans against a naive loop over elements. The first byte says what the rest is: the text of a slice or of
- * a shard, the numbers of a box, the pieces of a plan, or the runs of a layout, whatever they are. */
+/* Compares slices and plans with a naive loop over elements. The first byte says what the rest of the input is: the
+ * text of a slice or of a shard, the numbers of a box, the pieces of a plan, or the runs of a layout, which may be any
+ * numbers. */
 #include "slicing/runs.h"
 
 #include "storage/body.h"
@@ -34,7 +35,7 @@ static size_t place(struct stream *in, size_t bound)
     return (high << 8 | next(in)) % bound;
 }
 
-/* Mostly small; from 240 on, the next eight bytes. */
+/* Returns a number: the next byte, or from 240 on the next eight bytes. */
 static uint64_t any_number(struct stream *in)
 {
     uint64_t small = next(in);
@@ -46,7 +47,7 @@ static uint64_t any_number(struct stream *in)
     return large;
 }
 
-/* The sources: source i is tensor i, after `i` other bytes. */
+/* The sources. Source i is tensor i behind `i` other bytes. */
 struct world {
     struct td_tensor tensors[MOST_TENSORS];
     uint64_t shapes[MOST_TENSORS][TD_MAX_RANK];
@@ -103,7 +104,7 @@ static void add_blob(uint64_t len)
     world.count++;
 }
 
-/* False when it is not a tensor: elements that fill no whole blocks, or too many to compare. */
+/* Adds a tensor. Returns false when the elements do not fill whole blocks, or are too many to compare. */
 static bool add_tensor(const struct td_dtype *dtype, uint32_t rank, const uint64_t *shape)
 {
     struct td_tensor *tensor = &world.tensors[world.count];
@@ -140,7 +141,7 @@ static const struct td_dtype *pick_dtype(struct stream *in)
     return td_dtype_find(td_text_of(name));
 }
 
-/* Wants elements [from, from + count) of a tensor, one after the other. */
+/* Appends elements [from, from + count) of a tensor to the wanted bytes. */
 static void want_elems(uint32_t tensor, uint64_t from, uint64_t count)
 {
     const struct td_dtype *dtype = world.tensors[tensor].dtype;
@@ -167,7 +168,7 @@ static void want_zeros(const struct td_dtype *dtype, uint64_t count)
     world.len += bytes;
 }
 
-/* Wants a box, element after element; elements that follow each other are asked for together. */
+/* Appends a box to the wanted bytes, element by element; contiguous elements are appended together. */
 static void want_box(uint32_t tensor, const struct td_selection *selection)
 {
     const struct td_tensor *t = &world.tensors[tensor];
@@ -204,7 +205,7 @@ static void check_bytes(const struct td_body *body, size_t off)
     FUZZ_CHECK(memcmp(got, world.wanted + off, len) == 0);
 }
 
-/* The range cut out before the extents are resolved, and after. */
+/* Checks a range, cut out before the extents are resolved, and after. */
 static void check_range(struct td_blob *blob, size_t off, size_t len)
 {
     struct td_body body;
@@ -226,7 +227,7 @@ static void check_range(struct td_blob *blob, size_t off, size_t len)
     td_body_fini(&cut);
 }
 
-/* All of the layout and some ranges of it give the wanted bytes. */
+/* Checks that the whole layout and some ranges of it give the wanted bytes. */
 static void check_layout(struct td_layout *layout, struct stream *in)
 {
     struct td_blob *blob;
@@ -251,7 +252,7 @@ static struct td_layout *new_layout(void)
     return layout;
 }
 
-/* A selection of a tensor that fits into memory. */
+/* Checks a selection of a tensor that fits into memory. */
 static void check_selection(const struct td_dtype *dtype, uint32_t rank, const uint64_t *shape,
                             const struct td_selection *selection, struct stream *in)
 {
@@ -273,7 +274,7 @@ static void check_selection(const struct td_dtype *dtype, uint32_t rank, const u
     td_layout_unref(layout);
 }
 
-/* A text and any shape. What is selected lies within it. */
+/* Parses a text for any shape. The selection must lie within the shape. */
 static void fuzz_text(struct stream *in, bool slice)
 {
     uint64_t shape[TD_MAX_RANK];
@@ -325,7 +326,7 @@ static void fuzz_box(struct stream *in)
     check_selection(dtype, rank, shape, &selection, in);
 }
 
-/* A piece with numbers that lie within the source. */
+/* Returns a piece that lies within its source. */
 static struct td_plan_piece pick_piece(struct stream *in, uint32_t axis)
 {
     struct td_plan_piece piece = {.tensor = TD_PIECE_ZEROS, .count = 1};
@@ -345,7 +346,7 @@ static struct td_plan_piece pick_piece(struct stream *in, uint32_t axis)
     return piece;
 }
 
-/* One row of a piece, box by box. */
+/* Appends one row of a piece to the wanted bytes, box by box. */
 static void want_row(const struct td_plan_piece *piece, const struct td_dtype *dtype, uint64_t row, uint64_t inner,
                      uint32_t axis)
 {
@@ -359,7 +360,7 @@ static void want_row(const struct td_plan_piece *piece, const struct td_dtype *d
         want_elems(piece->tensor, (row * size + piece->start + i * piece->stride) * inner, piece->size * inner);
 }
 
-/* What the plan must give. False: too much of it, or no whole blocks. */
+/* Computes the wanted bytes of the plan. Returns false when they are too many or not whole blocks. */
 static bool want_plan(const struct td_plan_piece *pieces, size_t count, uint64_t cells, uint32_t axis)
 {
     const struct td_tensor *first = &world.tensors[0];
@@ -377,7 +378,7 @@ static bool want_plan(const struct td_plan_piece *pieces, size_t count, uint64_t
     }
     if (elems > MOST_ELEMS)
         return false;
-    if (all_zeros) { /* of these only the sum counts, which the plan has to have right */
+    if (all_zeros) { /* only the sum matters, and the plan must have it right */
         want_zeros(first->dtype, elems);
         return !world.splits;
     }
@@ -414,7 +415,7 @@ static void check_plan(struct td_plan_piece *pieces, size_t count, uint64_t cell
     list.get = world_get;
     struct td_layout *layout = new_layout();
     if (world.splits)
-        output.nbytes = 1; /* it cannot be right */
+        output.nbytes = 1; /* wrong on purpose */
     bool ok = td_layout_append_output(layout, 0, &plan, &output, &list, &err);
     FUZZ_CHECK(ok == !world.splits);
     FUZZ_CHECK(ok || err.code == TD_FAILED_PRECONDITION || err.code == TD_INTERNAL);
@@ -450,7 +451,7 @@ static void fuzz_plan(struct stream *in)
         check_plan(pieces, count, cells, axis, in);
 }
 
-/* Bytes that lie anywhere, or nowhere: an error or not, nothing is read outside of a source. */
+/* Reads a layout of any numbers. Reading may fail, but must not leave a source. */
 static void probe_layout(struct td_layout *layout, struct stream *in)
 {
     static uint8_t got[1024];
@@ -472,7 +473,7 @@ static void probe_layout(struct td_layout *layout, struct stream *in)
     td_blob_unref(blob);
 }
 
-/* Adds what a block must give; false when it is more than fits, or leaves its source. */
+/* Appends the wanted bytes of a block. Returns false when they do not fit, or leave their source. */
 static bool want_block(uint64_t rounds, const struct td_run *runs, size_t count)
 {
     bool empty = true;
@@ -501,7 +502,8 @@ static bool want_block(uint64_t rounds, const struct td_run *runs, size_t count)
     return true;
 }
 
-/* Bytes of a block, and whether its numbers pass 2^64-1. Big numbers that no plan has: only the sums are looked at. */
+/* Returns whether the numbers of a block stay within 2^64-1. The numbers may be larger than those of any plan; only the
+ * sums are checked. */
 static bool block_fits(uint64_t rounds, const struct td_run *runs, size_t count, uint64_t before)
 {
     const unsigned __int128 most = UINT64_MAX;

@@ -1,6 +1,6 @@
-/* The bytes as what the first of them say: an archive or legacy file of torch.save (the last resort, too), a file of
- * archives after one another ('D', then the file), the metadata of a distributed checkpoint ('M', then the pickle), or
- * nothing but data.pkl ('R', one byte of options, then the pickle) beside records that are always there. */
+/* The first byte says what the input is. 'D': a file of several archives. 'M': a pickle, the metadata of a distributed
+ * checkpoint. 'R': one byte of options, then data.pkl, beside records that always exist. Else: an archive or a legacy
+ * file of torch.save. */
 #include "parser/torch/torch.h"
 
 #include "parser/torch/torch_dcp.h"
@@ -83,7 +83,7 @@ static bool parse_dcp(const uint8_t *data, size_t size, size_t memory)
 
 /* ---- records -------------------------------------------------------------------------------------------- */
 
-/* data.pkl is the input; "data/KEY" has as many bytes as its key says, or RECORD_BYTES. */
+/* data.pkl is the input. "data/KEY" has as many bytes as its key says, or RECORD_BYTES. */
 struct made_records {
     const uint8_t *pickle;
     size_t len;

@@ -1,5 +1,5 @@
-/* The bytes as a zip archive: what is accepted is walked once more from its first byte, by its local headers alone, and
- * must be the same archive. Then as an .npz. */
+/* The input is a zip archive. An accepted archive is walked again from its first byte, by its local headers alone, and
+ * must be the same archive. The input is then parsed as an .npz. */
 #include "parser/zip/zip.h"
 
 #include "parser/npz.h"
@@ -20,7 +20,7 @@ static void check_entry(const struct td_zip *zip, size_t i, const struct td_inpu
     const struct td_zip_entry *const *by_name = (const struct td_zip_entry *const *)zip->by_name;
     FUZZ_CHECK(i == 0 || td_text_compare(td_text_n(by_name[i - 1]->name, by_name[i - 1]->name_len),
                                          td_text_n(by_name[i]->name, by_name[i]->name_len)) < 0);
-    /* a part unpacked alone is what the whole begins with */
+    /* a part that is unpacked alone equals the beginning of the whole */
     uint8_t *all = td_zip_load(input, e, LOAD_LIMIT, NULL);
     if (all != NULL) {
         uint8_t head[64];
@@ -31,7 +31,7 @@ static void check_entry(const struct td_zip *zip, size_t i, const struct td_inpu
     free(all);
 }
 
-/* The entry whose header begins there, or NULL: a folder. */
+/* Returns the entry whose header begins there, or NULL for a folder. */
 static const struct td_zip_entry *entry_at(const struct td_zip *zip, uint64_t at)
 {
     for (size_t i = 0; i < zip->count; i++)
@@ -49,7 +49,7 @@ static bool is_record(const uint8_t *data, size_t size, size_t at)
     return false;
 }
 
-/* How long the descriptor at `at` is; 0 when that is not to be told from what follows it. */
+/* Returns the length of the descriptor at `at`, or 0 when the bytes behind it do not tell. */
 static size_t descriptor_len(const uint8_t *data, size_t size, size_t at)
 {
     size_t found = 0;
@@ -63,7 +63,7 @@ static size_t descriptor_len(const uint8_t *data, size_t size, size_t at)
     return count == 1 ? found : 0;
 }
 
-/* Walks from header to header up to the directory, and meets every entry once. */
+/* Walks from header to header up to the directory, and must meet every entry once. */
 static void walk(const struct td_zip *zip, const uint8_t *data, size_t size)
 {
     size_t at = 0;
@@ -83,7 +83,7 @@ static void walk(const struct td_zip *zip, const uint8_t *data, size_t size)
         } else {
             FUZZ_CHECK(header[30 + name_len - 1] == '/');
             if (td_load_le16(header + 8) != 0)
-                return; /* how long nothing is when deflated, only the directory tells */
+                return; /* only the directory tells how long an empty deflated stream is */
         }
         if ((header[6] & 8) != 0) {
             size_t len = descriptor_len(data, size, at);

@@ -24,7 +24,7 @@ static inline uint32_t glob_oracle_point(const char *p, size_t n)
     return cp;
 }
 
-/* False when it is not UTF-8 or too long for the oracle. */
+/* Decodes the text to code points. Returns false when it is not UTF-8 or too long for the oracle. */
 static inline bool glob_oracle_points(const char *text, size_t len, struct glob_points *out)
 {
     memset(out, 0, sizeof *out);
@@ -38,7 +38,7 @@ static inline bool glob_oracle_points(const char *text, size_t len, struct glob_
     return true;
 }
 
-/* Where the set that begins at `at` ends (the index of its ']'), or 0 when it never does. */
+/* Returns the index of the ']' of the set that begins at `at`, or 0 when there is none. */
 static inline size_t glob_oracle_set_end(const struct glob_points *p, size_t at)
 {
     size_t i = at + 1;
@@ -70,7 +70,7 @@ static inline bool glob_oracle_in_set(const struct glob_points *p, size_t at, si
     return found != negated;
 }
 
-/* One item at `at`: its length in points, and whether it takes the character c. */
+/* Returns the length in points of the item at `at`, and sets *takes to whether the item matches the character c. */
 static inline size_t glob_oracle_item(const struct glob_points *p, size_t at, uint32_t c, bool *takes)
 {
     size_t end;

@@ -7,7 +7,7 @@
 
 enum { LARGEST_PREFIXED = 4096 }; /* a larger file is replayed whole, but not by every prefix */
 
-/* From a block of exactly its size, so that reading on is seen by the sanitizer. */
+/* Copies the bytes to a block of exactly their size, so that the sanitizer sees a read past the end. */
 static void replay_bytes(const uint8_t *bytes, size_t len)
 {
     uint8_t *exact = malloc(len + (len == 0));
@@ -32,7 +32,7 @@ static void replay_file(const char *path)
     free(bytes);
 }
 
-/* Returns how many files there were. */
+/* Replays all files of a folder. Returns their number. */
 static size_t replay_folder(const char *folder)
 {
     struct dirent **entries;

@@ -1,5 +1,5 @@
-/* Requests out of bytes: a method, a line end, a target, a line end, and header lines. Everything points into the
- * input, so reading on is seen by the sanitizer. */
+/* Makes a request from bytes: a method, a line end, a target, a line end, and header lines. Everything points into the
+ * input, so that the sanitizer sees a read past the end. */
 #ifndef TD_TESTS_REQUEST_TEXT_H
 #define TD_TESTS_REQUEST_TEXT_H
 
@@ -35,7 +35,7 @@ static inline struct td_text request_text_trim(struct td_text text)
     return text;
 }
 
-/* The header lines that are left; a line without a colon is passed over. */
+/* Takes the remaining header lines. Skips lines without a colon. */
 static inline void request_text_headers(struct request_text *out, struct td_text rest)
 {
     out->request.headers = out->headers;

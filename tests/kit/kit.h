@@ -1,4 +1,4 @@
-/* Checks of the kit itself: what fails here is the test's surroundings, so the process ends. */
+/* Checks of the kit itself. A failure is a fault of the test's surroundings and ends the process. */
 #ifndef TD_TESTS_KIT_H
 #define TD_TESTS_KIT_H
 

@@ -1,9 +1,8 @@
-/* Parses pickles and prints what they hold, for tests/interop/test_pickle.py to compare with Python's own
- * reading.
+/* Parses pickles and prints their values, for tests/interop/test_pickle.py to compare with Python's own reading.
  *
- * Standard input: pickles, each after its length (u32le). Standard output: for each one line of JSON,
- * either {"code":N,"pos":N,"message":"..."} or {"root":REF,"values":[...]} with every value at its number,
- * containers holding the numbers of what they hold: sharing and cycles stay visible. */
+ * Standard input: pickles, each after its length (u32le). Standard output: a line of JSON for each, either
+ * {"code":N,"pos":N,"message":"..."} or {"root":REF,"values":[...]}. Every value is at its number, and containers hold
+ * the numbers of their items, so sharing and cycles stay visible. */
 #include "core/buffer.h"
 #include "core/input.h"
 #include "core/json.h"
@@ -134,7 +133,7 @@ int main(void)
     bool ok = true;
     while (ok && fread(prefix, 1, sizeof prefix, stdin) == sizeof prefix) {
         size_t len = td_load_le32(prefix);
-        uint8_t *bytes = malloc(len + (len == 0)); /* exactly: AddressSanitizer sees a read past the end */
+        uint8_t *bytes = malloc(len + (len == 0)); /* exact size, so that AddressSanitizer sees a read past the end */
         ok = bytes != NULL && fread(bytes, 1, len, stdin) == len && dump(bytes, len);
         free(bytes);
     }

@@ -1,5 +1,4 @@
-/* Plans all ranks of a model and prints what they get, for tests/interop/test_plans.py to put the bytes together and
- * compare.
+/* Plans all ranks of a model and prints their plans, for tests/interop/test_plans.py to assemble the bytes and compare.
  *
  * plan_dump DIR TP ENGINE | plan_dump DIR TP @RULES.json: reads DIR/model.safetensors and, if it is there,
  * DIR/config.json. Standard output: {"tensors":[{"name","dtype","shape","offset"}],"ranks":[PLAN...]}, the tensors in
@@ -22,7 +21,7 @@ static const struct td_tensor *get_tensor(const void *context, size_t i)
     return &manifest->tensors[i];
 }
 
-/* A whole file, or NULL. */
+/* Returns the content of a whole file, or NULL. */
 static char *load(const char *dir, const char *name, size_t *len)
 {
     char path[4096];
@@ -105,7 +104,7 @@ static void put_plan(struct td_buffer *out, const struct td_plan *plan)
     td_buffer_printf(out, "],\"total_bytes\":%" PRIu64 "}", plan->total_bytes);
 }
 
-/* Rules of an engine, or those of a file. */
+/* Finds the rules of an engine, or reads those of a file. */
 static bool find_rules(const char *dir, const char *engine, const struct td_tensor_list *tensors, uint64_t tp,
                        struct td_arena *arena, struct td_rule_list *rules, struct td_error *err)
 {

@@ -1,5 +1,5 @@
-/* What RFC 9110 says of a Range field value, written for reading and not for speed: numbers are texts of digits of
- * any length, the grammar is followed symbol by symbol.
+/* An oracle for Range field values, written from RFC 9110 to be readable, not fast: numbers are texts of digits of any
+ * length, and the grammar is followed symbol by symbol.
  *
  *   ranges-specifier = range-unit "=" range-set                        14.1.1
  *   range-set        = 1#range-spec
@@ -9,8 +9,8 @@
  *   first-pos, last-pos, suffix-length = 1*DIGIT
  *   #element         = [ element ] *( OWS "," OWS [ element ] )        5.6.1.2, for recipients
  *
- * Range units are case-insensitive (14.1). An int-range whose last-pos is less than its first-pos is invalid.
- * Blanks before the first element are taken too: the RFC prints one in 14.1.2, "bytes= 0-999, 4500-5499, -1000". */
+ * Range units are case-insensitive (14.1). An int-range whose last-pos is less than its first-pos is invalid. Blanks
+ * before the first element are taken too: the RFC prints one in 14.1.2, "bytes= 0-999, 4500-5499, -1000". */
 #ifndef TD_TESTS_RANGE_ORACLE_H
 #define TD_TESTS_RANGE_ORACLE_H
 
@@ -23,7 +23,7 @@ enum { ORACLE_RANGES = 4096 };
 
 enum oracle_verdict {
     ORACLE_NONE,    /* not a bytes range: ignored */
-    ORACLE_INVALID, /* bytes, but not by the grammar */
+    ORACLE_INVALID, /* a bytes range that the grammar does not allow */
     ORACLE_VALID,
 };
 
@@ -62,7 +62,7 @@ static inline int oracle_compare(const char *a, size_t a_len, const char *b, siz
     return a_len == 0 ? 0 : memcmp(a, b, a_len);
 }
 
-/* The number, or `most` when it is larger. */
+/* Returns the number, but at most `most`. */
 static inline uint64_t oracle_number(const char *digits, size_t len, uint64_t most)
 {
     char text[32];
@@ -88,7 +88,7 @@ static inline size_t oracle_digits(const char *p, const char *end)
     return n;
 }
 
-/* One element of the list, which is all of p[0..len). */
+/* Reads one element of the list: all of p[0..len). */
 static inline bool oracle_spec(struct oracle *oracle, const char *p, size_t len)
 {
     const char *end = p + len;
@@ -115,7 +115,8 @@ static inline bool oracle_spec(struct oracle *oracle, const char *p, size_t len)
     return true;
 }
 
-/* Satisfiable (14.1.2): an int-range whose first-pos is less than the length, a suffix-range of a non-zero length. */
+/* Selects the satisfiable ranges (14.1.2): an int-range whose first-pos is less than the length, a suffix-range of a
+ * non-zero length. */
 static inline void oracle_select(struct oracle *oracle, uint64_t size)
 {
     size_t specs = oracle->spec_count < ORACLE_RANGES ? oracle->spec_count : ORACLE_RANGES;

@@ -18,17 +18,17 @@ struct scanner {
 void scanner_open(struct scanner *scanner, const struct tree *tree);
 void scanner_close(struct scanner *scanner);
 
-/* Scans, lending the last snapshot, which the new one then replaces. */
+/* Scans. The scan borrows the last snapshot, and the new one then replaces that. */
 bool scanner_try(struct scanner *scanner, struct td_error *err);
 
-/* The same; must succeed. */
+/* Does the same; the scan must succeed. */
 const struct td_snapshot *scanner_scan(struct scanner *scanner);
 
-/* In the last snapshot; NULL when there is none. */
+/* Returns a model of the last snapshot, or NULL. */
 const struct td_model *scanner_model(const struct scanner *scanner, const char *id);
 const struct td_entry *scanner_entry(const struct scanner *scanner, const char *path);
 
-/* The message about a path below the model (NULL: in the snapshot's own list), or NULL. */
+/* Returns the message about a path below the model, or NULL. model NULL: searches the snapshot's own list. */
 const char *scanner_problem(const struct scanner *scanner, const struct td_model *model, const char *path);
 
 #endif

@@ -32,7 +32,7 @@ void tree_open(struct tree *tree)
     int n = snprintf(tree->path, sizeof tree->path, "%s/tensord-test-XXXXXX", base == NULL ? "/tmp" : base);
     KIT_CHECK(n > 0 && (size_t)n < sizeof tree->path);
     KIT_CHECK(mkdtemp(tree->path) != NULL);
-    /* The path without symlinks: absolute links in a tree are then what the server takes for inside. */
+    /* The path must have no symlinks, so that the server takes absolute links in a tree for links inside it. */
     char *real = realpath(tree->path, NULL);
     KIT_CHECK(real != NULL && strlen(real) < sizeof tree->path);
     memcpy(tree->path, real, strlen(real) + 1);
@@ -187,7 +187,7 @@ uint64_t tree_tensors(const struct tree *tree, const char *name, const struct tr
     return begin;
 }
 
-/* The next word of *text, parted by blanks; false at its end. */
+/* Takes the next word, up to a blank, off *text. Returns false at the end. */
 static bool next_word(const char **text, char *out, size_t capacity)
 {
     *text += strspn(*text, " ");

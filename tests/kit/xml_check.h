@@ -1,4 +1,4 @@
-/* A strict reader of what XML our documents use: a declaration, elements with at most an xmlns, character data. */
+/* A strict reader of the XML that the server writes: a declaration, elements with at most an xmlns, character data. */
 #ifndef TD_TESTS_XML_CHECK_H
 #define TD_TESTS_XML_CHECK_H
 
@@ -9,7 +9,8 @@
 
 enum { XML_DEPTH = 8 };
 
-/* XML 1.0 section 4.1: &amp; &lt; &gt; &quot; or the number of a Char. Its length, 0 when it is none. */
+/* XML 1.0 section 4.1: &amp; &lt; &gt; &quot; or the number of a Char. Returns its length, or 0 when p is no
+ * reference. */
 static inline size_t xml_reference(const char *p, size_t len)
 {
     static const char *const known[] = {"&amp;", "&lt;", "&gt;", "&quot;", "&#9;", "&#10;", "&#13;"};
@@ -19,7 +20,7 @@ static inline size_t xml_reference(const char *p, size_t len)
     return 0;
 }
 
-/* Section 2.2: Char, in UTF-8 that was checked before. '\r' would not survive (2.11). */
+/* Section 2.2: Char, in UTF-8 that was checked before. Refuses '\r', which a reader would not keep (2.11). */
 static inline bool xml_is_char(const unsigned char *p, size_t len)
 {
     if (*p < 0x20)
@@ -27,7 +28,7 @@ static inline bool xml_is_char(const unsigned char *p, size_t len)
     return !(len >= 3 && p[0] == 0xEF && p[1] == 0xBF && p[2] >= 0xBE);
 }
 
-/* The name of a tag at p, behind its '<' or '</'; 0: none. */
+/* Returns the length of the tag's name at p, behind its '<' or '</', or 0. */
 static inline size_t xml_name(const char *p, size_t len)
 {
     size_t n = 0;
@@ -36,7 +37,7 @@ static inline size_t xml_name(const char *p, size_t len)
     return n;
 }
 
-/* One well-formed document, a line end behind it. */
+/* Returns whether the text is one well-formed document with a line end behind it. */
 static inline bool xml_is_well_formed(const char *text, size_t len)
 {
     static const char declaration[] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
