@@ -84,8 +84,10 @@ void td_response_fini(struct td_response *response)
 
 void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
 {
-    if (response->header_count == TD_RESPONSE_HEADERS)
+    if (response->header_count == TD_RESPONSE_HEADERS) {
+        td_response_fail(response, 500, NULL, "no room for the answer's header field %s", name);
         return;
+    }
     struct td_response_header *header = &response->headers[response->header_count++];
     header->name = name;
     va_list args;

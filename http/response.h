@@ -78,7 +78,8 @@ void td_response_init_for(struct td_response *response, const struct td_request 
 
 void td_response_fini(struct td_response *response);
 
-/* Adds a header line; the value is cut at TD_HEADER_VALUE_BYTES - 1 and name must be static. */
+/* Adds a header field. `name` must be static; the value is cut at TD_HEADER_VALUE_BYTES - 1 bytes. A field beyond
+ * TD_RESPONSE_HEADERS makes the answer a 500: no handler adds so many, and a lost field must not go unnoticed. */
 void td_response_add_header(struct td_response *response, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
