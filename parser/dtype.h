@@ -1,4 +1,4 @@
-/* Element types: the names that manifests show and the sizes that shapes are checked against. */
+/* Element types: the names that manifests show, and the sizes that shapes are checked against. Pure. */
 #ifndef TD_PARSER_DTYPE_H
 #define TD_PARSER_DTYPE_H
 
@@ -9,30 +9,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One entry per type. Block types (GGUF) store block_elems elements in block_bytes; plain types have
- * block_elems 1 and block_bytes = size, except that sub-byte types (F4, F6_*) use the smallest block that is
- * whole bytes: the reference (safetensors tensor.rs) requires elems * bits % 8 == 0, which is the same
- * condition. */
+/* One entry per type. Block types (GGUF) store block_elems elements in block_bytes. Plain types have block_elems 1, and
+ * block_bytes is their size. Types below a byte (F4, F6_*) use the smallest block of whole bytes; the reference
+ * (safetensors tensor.rs) requires elems * bits % 8 == 0, which is the same condition. */
 struct td_dtype {
-    const char *name; /* safetensors' spelling: "BF16", "F8_E4M3"; else the source's */
+    const char *name; /* as safetensors spells it ("BF16", "F8_E4M3"); other types as their source does */
     uint16_t block_elems;
-    uint16_t block_bytes; /* 0: elements of no fixed size (STRING, OBJECT); never addressable */
+    uint16_t block_bytes; /* 0: elements of no fixed size (STRING, OBJECT), whose bytes are never served */
 };
 
-/* The entry with this name, or NULL. Names are case-sensitive, as in the formats. The pointer is static. */
+/* Returns the entry with this name, or NULL. Names are case-sensitive, as in the formats. The pointer is static. */
 const struct td_dtype *td_dtype_find(struct td_text name);
 
-/* Whether safetensors has this type. */
+/* Returns whether safetensors has this type. */
 bool td_dtype_is_safetensors(const struct td_dtype *dtype);
 
-/* The i-th entry for listing, NULL past the last. */
+/* Returns the i-th entry, or NULL past the last. */
 const struct td_dtype *td_dtype_at(size_t i);
 
-/* Bytes of elems elements; false on overflow or when elems does not fill whole blocks. */
+/* Computes the bytes of elems elements. Returns false on overflow, or when elems does not fill whole blocks. */
 bool td_dtype_nbytes(const struct td_dtype *dtype, uint64_t elems, uint64_t *nbytes);
 
-/* Which bytes of a block change places when it is stored big-endian; false where that is not known: of GGUF's blocks it
- * is known of those that gguf-py's gguf_convert_endian.py converts. */
+/* Sets *swap to the bytes of a block that change places when the block is stored big-endian. Returns false where that
+ * is unknown: among GGUF's block types, only those that gguf-py's gguf_convert_endian.py converts are known. */
 bool td_dtype_swap(const struct td_dtype *dtype, struct td_swap *swap);
 
 #endif

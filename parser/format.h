@@ -1,5 +1,5 @@
-/* What every checkpoint format is to the rest of the program. A parser is a pure function of its input: no paths, no
- * descriptors, no globals, no recursion. parser/formats.c lists all formats. */
+/* The interface of every checkpoint format. A parser is a pure function of its input: no paths, no descriptors, no
+ * globals, no recursion. parser/formats.c lists all formats. */
 #ifndef TD_PARSER_FORMAT_H
 #define TD_PARSER_FORMAT_H
 
@@ -11,14 +11,14 @@
 #include <stdbool.h>
 
 struct td_format {
-    const char *name;              /* "safetensors", as manifests show it */
+    const char *name;              /* as manifests show it: "safetensors" */
     const char *const *extensions; /* NULL-terminated, with the dot: ".safetensors" */
-    /* Its files are made to come in groups, stem-00001-of-00003, that are known by the stem alone. */
+    /* Writers split models of this format into groups of files, stem-00001-of-00003, without an index. */
     bool splits;
 
-    /* Fills *manifest (which the caller initialised with limits->max_memory_bytes and finishes with
-     * td_manifest_fini, also on failure). On failure *err has the position and the reason. Reads no tensor bytes.
-     * A file that is one bare tensor gives it the name "" and says so: manifest->bare. Thread-safe. */
+    /* Fills *manifest, which the caller has initialised with limits->max_memory_bytes. Reads no tensor bytes. A file
+     * that is one bare tensor gives the tensor the name "" and sets manifest->bare. Returns false with the position and
+     * the reason in *err. The caller calls td_manifest_fini in every case. Thread-safe. */
     bool (*parse)(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
                   struct td_error *err);
 };

@@ -5,8 +5,8 @@
 
 #include "parser/format.h"
 
-/* The tensors and the metadata of model.weights.h5 (hdf5.h), and the members of metadata.json as metadata before them:
- * keras_version, date_saved. The configuration, which is the model's architecture, is not looked at. */
+/* "keras": lists the tensors and the metadata of model.weights.h5 (hdf5.h). Before that metadata come the members of
+ * metadata.json: keras_version, date_saved. config.json, the model's architecture, is not read. */
 extern const struct td_format td_format_keras;
 
 #endif

@@ -1,4 +1,4 @@
-/* What one file may make us hold. */
+/* Limits on parsing one file. */
 #ifndef TD_PARSER_LIMITS_H
 #define TD_PARSER_LIMITS_H
 
@@ -6,12 +6,13 @@
 #include <stdint.h>
 
 struct td_limits {
-    /* Bytes of names and structure: safetensors' N, a pickle, a zip's central directory. */
+    /* Bytes of names and structure, such as safetensors' N, a pickle, or a zip's central directory. */
     uint64_t max_header_bytes;
-    /* Bytes of arena and scratch of one parse. */
+    /* Bytes of memory, arena and scratch together; 0: no limit. */
     size_t max_memory_bytes;
 };
 
+/* Returns 100,000,000 bytes of structure and 512 MiB of memory. */
 struct td_limits td_limits_default(void);
 
 #endif

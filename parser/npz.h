@@ -5,8 +5,8 @@
 
 #include "parser/format.h"
 
-/* A tensor per array, under the member's name without ".npy". Members that are no .npy files are passed over, as
- * numpy.load gives them out as bytes. Of a deflated array its header alone is unpacked. */
+/* "npz": lists a tensor per array, under the member's name without ".npy". Skips members that are no .npy files, which
+ * numpy.load returns as bytes. Unpacks only the header of a deflated array. */
 extern const struct td_format td_format_npz;
 
 #endif

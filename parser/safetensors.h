@@ -1,6 +1,6 @@
-/* safetensors: u64le N, N bytes of JSON, data. Strict, as the reference (huggingface/safetensors tensor.rs),
- * and stricter where the specification is: duplicate keys are refused, and so are names with an escaped
- * NUL. */
+/* safetensors: N as an unsigned 64-bit little-endian number, N bytes of JSON, data. As strict as the reference
+ * (huggingface/safetensors tensor.rs), and stricter where the specification is: duplicate keys and names with an
+ * escaped NUL are refused. */
 #ifndef TD_PARSER_SAFETENSORS_H
 #define TD_PARSER_SAFETENSORS_H
 

@@ -1,4 +1,5 @@
-/* Shard indexes: model.safetensors.index.json (and, with the same rules, pytorch_model.bin.index.json). */
+/* Shard indexes, which say which file of a sharded checkpoint has which tensor: model.safetensors.index.json and, with
+ * the same rules, pytorch_model.bin.index.json. */
 #ifndef TD_PARSER_SHARD_INDEX_H
 #define TD_PARSER_SHARD_INDEX_H
 
@@ -24,8 +25,8 @@ struct td_shard_index {
     size_t file_count;
 };
 
-/* Parses text[0..len): an object whose "weight_map" maps tensor names to file names, each a plain base name
- * in the same directory. Other members ("metadata") are passed over. Call fini in every case. */
+/* Parses the text: an object whose "weight_map" maps tensor names to file names, each a plain base name in the same
+ * directory. Skips other members ("metadata"). Call td_shard_index_fini in every case. */
 bool td_shard_index_parse(struct td_shard_index *index, struct td_text text, struct td_error *err);
 void td_shard_index_fini(struct td_shard_index *index);
 
