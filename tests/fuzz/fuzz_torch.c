@@ -1,6 +1,6 @@
 /* The first byte says what the input is. 'D': a file of several archives. 'M': a pickle, the metadata of a distributed
  * checkpoint. 'R': one byte of options, then data.pkl, beside records that always exist. Else: an archive or a legacy
- * file of torch.save. */
+ * file of torch.save (the last resort, too). */
 #include "parser/torch/torch.h"
 
 #include "parser/torch/torch_dcp.h"

@@ -62,7 +62,7 @@ void *__wrap_calloc(size_t n, size_t size)
     return must_fail() ? NULL : counted(__real_calloc(n, size));
 }
 
-/* A grown block is counted beside the old one at the peak: that is what realloc may need. */
+/* Counts the new block besides the old one in the peak, because realloc may need both. */
 void *__wrap_realloc(void *old, size_t size)
 {
     if (must_fail())

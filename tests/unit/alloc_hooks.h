@@ -1,5 +1,5 @@
-/* Accounting for malloc and its family, by the linker's --wrap: what is live, the peak, and a k-th failure.
- * Allocations inside libc (stdio, for one) do not pass here. Thread-safe. */
+/* Counts allocations by malloc and its family, through the linker's --wrap: live bytes, the peak, and a failure of the
+ * k-th allocation. Does not see allocations inside libc (stdio, for example). Thread-safe. */
 #ifndef TD_TESTS_ALLOC_HOOKS_H
 #define TD_TESTS_ALLOC_HOOKS_H
 
@@ -11,12 +11,12 @@ struct alloc_count {
     size_t peak_bytes;
 };
 
-/* Counts from zero; blocks that live already are not counted when freed later, so free none of them
- * between. */
+/* Starts to count from zero. Blocks that exist already are not counted, so none of them may be freed before the count
+ * ends. */
 void alloc_count_start(void);
 struct alloc_count alloc_count_get(void);
 
-/* The k-th allocation from now (1 = the next) fails, that one only; 0 fails none. */
+/* Makes the k-th allocation from now fail (1: the next), and only that one. 0: none fails. */
 void alloc_fail_at(size_t k);
 
 void *__wrap_malloc(size_t size);

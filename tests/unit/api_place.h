@@ -1,4 +1,4 @@
-/* A served tree of models that the tests of the interface share, asked without a socket, and its JSON taken apart. */
+/* Shared by the tests of the interface: a served tree of models, requests without a socket, and helpers for JSON. */
 #ifndef TD_TESTS_API_PLACE_H
 #define TD_TESTS_API_PLACE_H
 
@@ -63,7 +63,7 @@ static inline cJSON *get_json(struct place *place, const char *target)
     return json;
 }
 
-/* The strings `name` of an array's objects, parted by blanks. */
+/* Joins the strings `name` of an array's objects, separated by blanks. */
 static inline void join(const cJSON *array, const char *name, char out[1024])
 {
     const cJSON *item;
@@ -75,7 +75,8 @@ static inline void join(const cJSON *array, const char *name, char out[1024])
     }
 }
 
-/* The error model of api/openapi.yaml; the message must hold `part`, and never where the served directory lies. */
+/* Checks an error by the model of api/openapi.yaml. The message must contain `part`, and must not contain the path of
+ * the served directory. */
 static inline void check_error_answer(const struct place *place, const struct answer *answer, const char *what,
                                       int status, const char *part)
 {

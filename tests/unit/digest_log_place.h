@@ -1,4 +1,4 @@
-/* Logs of digests whose i-th entry is known by heart, over a disk that may fail: what their tests share. */
+/* Shared by the tests of digest logs: logs whose i-th entry can be computed, on a disk that may fail. */
 #ifndef TD_TESTS_DIGEST_LOG_PLACE_H
 #define TD_TESTS_DIGEST_LOG_PLACE_H
 
@@ -9,7 +9,7 @@
 
 #include <sys/stat.h>
 
-/* As digest_log.h describes the file. */
+/* Sizes in the file, from digest_log.h. */
 enum { HEADER_BYTES = 16, RECORD_BYTES = 88 };
 
 struct place {
@@ -33,7 +33,7 @@ static inline struct td_digest_log *open_log(const struct place *place, enum td_
     return log;
 }
 
-/* Identities that differ in one field at a time. */
+/* Returns identity number i. Identities differ in one field at a time. */
 static inline struct td_file_id id_of(uint64_t i)
 {
     struct td_file_id id = {.device = 7,
@@ -61,7 +61,7 @@ static inline void add(struct td_digest_log *log, uint64_t i)
     td_digest_log_add(log, &id, sum);
 }
 
-/* Whether the i-th is known; a wrong sum is never returned. */
+/* Returns whether the log has the i-th entry. Fails if its digest is wrong. */
 static inline bool has(struct td_digest_log *log, uint64_t i)
 {
     uint8_t sum[TD_SHA256_BYTES];
@@ -74,7 +74,7 @@ static inline bool has(struct td_digest_log *log, uint64_t i)
     return true;
 }
 
-/* Exactly the first ones are known, of `count`. */
+/* Checks that the log has exactly the first `known` of `count` entries. */
 static inline void knows_the_first(struct td_digest_log *log, size_t known, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -107,8 +107,8 @@ static inline size_t read_file(const char *path, uint8_t *bytes, size_t capacity
     return n;
 }
 
-/* Opens what is there: exactly the first are known. What is added then is there at the next start, and no harm is left.
- */
+/* Opens the log that exists: it must have exactly the first `known` entries. Entries that are added must be there at
+ * the next start, and no damage may be left. */
 static inline void check_recovery(const struct place *place, size_t known, size_t count)
 {
     struct td_digest_log *log = open_log(place, TD_DIGEST_LOG_READ);
@@ -125,9 +125,9 @@ static inline void check_recovery(const struct place *place, size_t known, size_
     td_digest_log_close(log);
 }
 
-/* Which entries compacting keeps. */
+/* The entries that compacting keeps. */
 struct keeper {
-    uint64_t below; /* those that are kept */
+    uint64_t below; /* entries below this number are kept */
 };
 
 static inline bool is_below(void *context, const struct td_file_id *id)

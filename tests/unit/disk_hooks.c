@@ -44,7 +44,7 @@ void disarm(void)
 
 ssize_t __wrap_write(int fd, const void *bytes, size_t len)
 {
-    if (fd <= STDERR_FILENO) /* the log for people */
+    if (fd <= STDERR_FILENO) /* the log for operators */
         return __real_write(fd, bytes, len);
     if (fails(&write_fault))
         return -1;
@@ -68,7 +68,7 @@ int __wrap_renameat(int from_dir, const char *from, int to_dir, const char *to)
     return fails(&rename_fault) ? -1 : __real_renameat(from_dir, from, to_dir, to);
 }
 
-/* A file system that is mounted read-only. */
+/* Fails as on a file system that is mounted read-only. */
 int __wrap_openat64(int dir_fd, const char *path, int flags, ...)
 {
     va_list arguments;

@@ -31,7 +31,7 @@ static inline void write_file(const struct place *place, size_t i, size_t len, u
     free(bytes);
 }
 
-/* What a scan would do: takes the identity that the file has now. */
+/* Sets the source's identity to that of the file now, as a scan would. */
 static inline void look(struct place *place, size_t i)
 {
     struct stat st;
@@ -79,7 +79,7 @@ static inline size_t watched_count(struct place *place)
     return td_mapping_cache_count(&place->cache).watched;
 }
 
-/* A reference on the file's blob. */
+/* Returns a reference to the file's blob. */
 static inline struct td_blob *map(struct place *place, size_t i)
 {
     struct td_blob *blob = NULL;
@@ -122,7 +122,7 @@ static inline void stat_first(const struct place *place, struct stat *st)
     assert_int_equal(stat(path, st), 0);
 }
 
-/* As `touch -r` and `cp -p` do. */
+/* Sets the mtime back, as `touch -r` and `cp -p` do. */
 static inline void put_mtime_back(const struct place *place, const struct stat *before)
 {
     char path[TREE_PATH_BYTES];

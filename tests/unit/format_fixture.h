@@ -1,4 +1,4 @@
-/* Files by real writers below tests/data/, and what the reference library reads from them: lines of
+/* Files below tests/data/ that real writers made, with the expectations from the reference library: lines of
  * NAME|DTYPE|[SHAPE]|ORDER|REASON|CRC32, as tests/data/make_npy.py writes them. */
 #ifndef TD_TESTS_FORMAT_FIXTURE_H
 #define TD_TESTS_FORMAT_FIXTURE_H
@@ -15,7 +15,8 @@ struct fixture {
     char *expected; /* text */
 };
 
-/* A file below TD_TEST_DATA, with a NUL behind it if that is asked for; NULL when there is none. __real_free() it. */
+/* Returns the content of a file below TD_TEST_DATA, if wanted with a NUL behind it, or NULL when there is no such file.
+ * The caller frees it with __real_free(). */
 static inline char *read_if_there(const char *folder, const char *name, const char *extension, bool terminated,
                                   size_t *len)
 {
@@ -37,7 +38,7 @@ static inline char *read_if_there(const char *folder, const char *name, const ch
     return bytes;
 }
 
-/* A block of exactly len bytes. */
+/* Returns the content as a block of exactly *len bytes. */
 static inline char *read_file(const char *folder, const char *name, const char *extension, size_t *len)
 {
     char *bytes = read_if_there(folder, name, extension, false, len);
@@ -68,7 +69,7 @@ static inline void fixture_free(struct fixture *f)
     __real_free(f->expected);
 }
 
-/* Calls check for every file of the folder with this extension; there are at least `most` of them. */
+/* Calls `check` for every file of the folder with this extension, and checks that there are at least `least`. */
 static inline void each_fixture(const char *folder, const char *extension, size_t least,
                                 void (*check)(const struct fixture *f))
 {
@@ -93,7 +94,7 @@ static inline void each_fixture(const char *folder, const char *extension, size_
     CHECK(count >= least, "%s has %zu files, %zu expected", path, count, least);
 }
 
-/* CRC-32 of a tensor's elements in row-major order, read where the manifest says. */
+/* Returns the CRC-32 of a tensor's elements in row-major order, read at the places that the manifest gives. */
 static inline uint32_t tensor_crc(const struct td_tensor *t, const char *bytes, size_t len)
 {
     uint64_t index[TD_MAX_RANK] = {0};

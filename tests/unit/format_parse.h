@@ -1,5 +1,5 @@
-/* One parse of a file with its memory counted, and what every format's file must stand: to be cut short, to have any
- * byte changed, to have any allocation and any read fail. Needs WRAP_MALLOC. */
+/* Parses a file and counts the memory, and repeats the parse with faults that every format must survive: the file cut
+ * short, any byte changed, any allocation failing, any read failing. Needs WRAP_MALLOC. */
 #ifndef TD_TESTS_FORMAT_PARSE_H
 #define TD_TESTS_FORMAT_PARSE_H
 
@@ -17,7 +17,7 @@ struct parsed {
     struct alloc_count memory; /* of the parse, before parsed_fini */
 };
 
-/* Allocations are counted from here: what there is already must outlive the manifest. */
+/* Parses, and counts allocations from here. Blocks that exist already must outlive the manifest. */
 static inline void parse_input(const struct td_format *format, const struct td_input *input,
                                const struct td_limits *limits, struct parsed *p)
 {
@@ -28,7 +28,7 @@ static inline void parse_input(const struct td_format *format, const struct td_i
     p->ok = format->parse(input, limits, &p->manifest, &p->err);
     p->memory = alloc_count_get();
     assert_int_equal(p->ok, p->err.code == TD_OK);
-    assert_true(p->manifest.arena.limit_bytes == limits->max_memory_bytes); /* left as it was */
+    assert_true(p->manifest.arena.limit_bytes == limits->max_memory_bytes); /* not changed */
 }
 
 static inline void parse_bytes(const struct td_format *format, const void *bytes, size_t len, struct parsed *p)
@@ -44,7 +44,8 @@ static inline void parsed_fini(struct parsed *p)
     assert_int_equal(alloc_count_get().live_bytes, 0);
 }
 
-/* A block of exactly len bytes, so that reading on is seen; __real_free() it. */
+/* Returns a copy in a block of exactly len bytes, so that the sanitizer sees a read past the end. The caller frees it
+ * with __real_free(). */
 static inline void *exact_copy(const void *bytes, size_t len)
 {
     void *copy = __real_malloc(len + (len == 0));
@@ -61,7 +62,7 @@ static inline void parse_exact(const struct td_format *format, const void *bytes
     __real_free(copy);
 }
 
-/* Refused with this code, at a position within the file, in these words. */
+/* Checks that the parse was refused with this code, at a position within the file, in these words. */
 static inline void check_refusal(const struct parsed *p, enum td_code code, size_t size, const char *says,
                                  const char *name)
 {
@@ -71,7 +72,7 @@ static inline void check_refusal(const struct parsed *p, enum td_code code, size
     check_says(&p->err, says, name);
 }
 
-/* "[2,3]" */
+/* Appends a shape: "[2,3]". */
 static inline void list_shape(struct td_buffer *out, const uint64_t *shape, uint32_t rank)
 {
     td_buffer_putc(out, '[');
@@ -87,7 +88,7 @@ struct sample {
     const char *name; /* for messages */
     void *bytes;      /* a block of exactly len bytes */
     size_t len;
-    size_t memory_bytes; /* what a parse may hold at its peak; 0: it is not looked at */
+    size_t memory_bytes; /* the most that a parse may hold at its peak; 0: not checked */
 };
 
 static inline void check_memory(const struct sample *s, const struct parsed *p)
@@ -96,7 +97,8 @@ static inline void check_memory(const struct sample *s, const struct parsed *p)
           p->memory.peak_bytes, s->len);
 }
 
-/* Every prefix is refused as the file's fault, up to `needed` bytes, which are enough. */
+/* Checks that every prefix of less than `needed` bytes is refused as the file's fault, and that `needed` bytes are
+ * enough. */
 static inline void check_each_prefix(const struct sample *s, uint64_t needed)
 {
     for (size_t len = 0; len < s->len; len++) {
@@ -114,14 +116,14 @@ static inline void check_each_prefix(const struct sample *s, uint64_t needed)
 }
 
 struct changes {
-    size_t begin, end, step; /* which bytes */
-    const void *by;          /* what each of them becomes in turn, `count` bytes */
+    size_t begin, end, step; /* the bytes to change */
+    const void *by;          /* the `count` values that each becomes in turn */
     size_t count;
-    bool flip;                                    /* `by` are bits to be turned over instead */
-    bool (*unplaced)(const struct td_error *err); /* which refusals have no position; NULL: none */
+    bool flip;                                    /* `by` are bits to flip instead */
+    bool (*unplaced)(const struct td_error *err); /* returns whether a refusal may lack a position; NULL: none may */
 };
 
-/* Refused in good order, or a manifest that stays within the file; never anything else. */
+/* Checks that a changed file is refused with a proper error, or gives a manifest that stays within the file. */
 static inline void check_changed(const struct sample *s, const struct changes *changes, const struct parsed *p)
 {
     if (!p->ok)
@@ -151,7 +153,7 @@ static inline void check_each_change(const struct sample *s, const struct change
     }
 }
 
-/* Turns the bits of `by` over in every step-th byte from `begin` to the file's end, and frees the file's bytes. */
+/* Flips the bits of `by` in every step-th byte from `begin` to the file's end, and frees the file's bytes. */
 static inline void check_each_flip(struct sample *s, struct changes changes)
 {
     changes.end = s->len;
@@ -160,8 +162,8 @@ static inline void check_each_flip(struct sample *s, struct changes changes)
     __real_free(s->bytes);
 }
 
-/* Each allocation in turn fails: an error that says so, and nothing left behind. When none does, the verdict is `code`.
- * Returns how many there were. */
+/* Makes each allocation fail in turn: the parse must fail with TD_RESOURCE_EXHAUSTED and leak nothing. Without a
+ * failure the verdict must be `code`. Returns the number of allocations. */
 static inline size_t check_each_allocation(const struct sample *s, enum td_code code)
 {
     for (size_t k = 1;; k++) {
@@ -169,7 +171,7 @@ static inline size_t check_each_allocation(const struct sample *s, enum td_code 
         alloc_fail_at(k);
         parse_bytes(s->format, s->bytes, s->len, &p);
         alloc_fail_at(0);
-        bool done = p.memory.calls < k; /* there is no k-th */
+        bool done = p.memory.calls < k; /* there was no k-th allocation */
         CHECK(p.err.code == (done ? code : TD_RESOURCE_EXHAUSTED), "%s, allocation %zu: %s", s->name, k, p.err.message);
         if (!p.ok)
             check_error(&p.err, s->len, false, s->name);
@@ -179,7 +181,7 @@ static inline size_t check_each_allocation(const struct sample *s, enum td_code 
     }
 }
 
-/* Nobody need ask why. */
+/* Checks that a parse without a td_error has the same verdict. */
 static inline void check_without_error(const struct sample *s, size_t len, bool ok)
 {
     struct td_input input = td_input_memory(s->bytes, len);
@@ -195,10 +197,10 @@ static inline void check_without_error(const struct sample *s, size_t len, bool 
 struct watched {
     struct watched *self;
     const uint8_t *bytes;
-    uint64_t read_to;  /* the highest byte that was read */
-    uint64_t read_sum; /* of lengths */
+    uint64_t read_to;  /* the end of the furthest read */
+    uint64_t read_sum; /* the sum of all lengths */
     unsigned reads;
-    unsigned fail_at; /* the read that fails, from 1; 0: none */
+    unsigned fail_at; /* the number of the read that fails, from 1; 0: none */
 };
 
 static inline bool watched_read(const void *context, uint64_t off, void *out, size_t len, struct td_error *err)
@@ -219,7 +221,7 @@ static inline struct td_input watched_input(struct watched *w, const void *bytes
     return (struct td_input){.size_bytes = len, .read = watched_read, .context = &w->self};
 }
 
-/* Each read in turn fails, and is the last. Returns how many there were. */
+/* Makes each read fail in turn: no read may follow. Returns the number of reads. */
 static inline unsigned check_each_read(const struct sample *s)
 {
     struct td_limits limits = td_limits_default();

@@ -1,4 +1,4 @@
-/* GGUF files that must be refused, by table: how each is built, where its fault lies and what is said of it. */
+/* A table of GGUF files that must be refused: how each is built, where its fault is, and part of the message. */
 #ifndef TD_TESTS_GGUF_CASE_H
 #define TD_TESTS_GGUF_CASE_H
 
@@ -6,7 +6,7 @@
 #include "tests/unit/format_parse.h"
 #include "tests/unit/gguf_file.h"
 
-/* What one parse may hold at its peak: a window, an arena's first chunks, and a few times what is really there. */
+/* Returns the most that a parse may hold at its peak: a window, the arena's first chunks, and a few times the file. */
 static inline size_t gguf_memory_bound(size_t file_bytes)
 {
     return 8192 + 8 * file_bytes;
@@ -23,7 +23,7 @@ static inline void gguf_parse(const void *bytes, size_t len, struct parsed *p)
     parse_exact(&td_format_gguf, bytes, len, p);
 }
 
-/* Refused as the file's fault, at `pos`. */
+/* A file that is refused as the file's fault, at `pos`. */
 struct gguf_case {
     const char *name;
     void (*build)(struct td_buffer *out); /* NULL: a file of one tensor, `info` */
@@ -59,7 +59,7 @@ static inline void gguf_one_case(void **state)
     __real_free(file.data);
 }
 
-/* Each case as a test of its own. */
+/* Makes a test of each case. */
 static inline void gguf_case_tests(const struct gguf_case *cases, size_t count, struct CMUnitTest *tests)
 {
     for (size_t i = 0; i < count; i++)

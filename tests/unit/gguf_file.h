@@ -5,7 +5,7 @@
 #include "core/buffer.h"
 #include "tests/unit/unit.h"
 
-/* Of type ids, kv types and sizes only those that tests use by name. */
+/* The type ids, kv types and sizes that tests use by name. */
 enum { G_F32 = 0, G_Q4_0 = 2, G_Q8_0 = 8, G_I8 = 24, G_I32 = 26, G_I64 = 27 };
 enum { V_U8 = 0, V_U16 = 2, V_U32 = 4, V_I32 = 5, V_F32 = 6, V_BOOL = 7, V_STRING = 8, V_ARRAY = 9, V_F64 = 12 };
 
@@ -44,7 +44,7 @@ static inline void put_head(struct td_buffer *out, uint64_t tensors, uint64_t pa
     put_u64(out, pairs);
 }
 
-/* Key and type; the value follows. */
+/* Appends a key and its type; the caller appends the value. */
 static inline void put_key(struct td_buffer *out, const char *key, uint32_t type)
 {
     put_text(out, key);
@@ -82,14 +82,14 @@ static inline void put_padding(struct td_buffer *out, size_t alignment)
         td_buffer_putc(out, 0);
 }
 
-/* Bytes that tell their own position. */
+/* Appends bytes that depend on their position. */
 static inline void put_data(struct td_buffer *out, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         td_buffer_putc(out, (char)(uint8_t)(i * 7 + i / 251 + 1));
 }
 
-/* A file of one tensor, whose data are there if they take 64 bytes. */
+/* Appends a file of one tensor with 64 bytes of data. */
 static inline void put_one(struct td_buffer *out, struct info info)
 {
     put_head(out, 1, 0);

@@ -1,5 +1,5 @@
-/* Repositories of every kind, asked by the Hub's paths: what the tests of that facade share. Shapes and codes that they
- * expect are those of huggingface_hub (hf_api.py, file_download.py, utils/_http.py) and @huggingface/hub; oids were
+/* Shared by the tests of the Hub's facade: repositories of every kind, asked by the Hub's paths. Expected shapes and
+ * codes are those of huggingface_hub (hf_api.py, file_download.py, utils/_http.py) and @huggingface/hub; oids were
  * computed with git. Needs TD_TEST_DATA. */
 #ifndef TD_TESTS_HUB_PLACE_H
 #define TD_TESTS_HUB_PLACE_H
@@ -9,7 +9,7 @@
 
 #define C0 "0000000000000000000000000000000000000000"
 #define C1 "1111111111111111111111111111111111111111"
-/* sha256sum of "abc" and of nothing, and git hash-object of the LFS pointers to these */
+/* sha256sum of "abc" and of the empty file, and git hash-object of the LFS pointers to them */
 #define ABC_SHA256 "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 #define ABC_OID "80d7d501c2b256023dc42e46d958b9ac2ec283ee"
 #define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -60,7 +60,7 @@ static inline void fill_hub(const struct tree *tree)
     tree_simple(tree, "at@sign/n@me/model.safetensors", "a");
 }
 
-/* Hashes every file, as the hasher would, and scans. */
+/* Gives every file its digest, as the hasher would, and scans. */
 static inline void hash_files(struct place *place)
 {
     struct td_snapshot *snapshot = td_catalog_acquire(place->loop.catalog);
@@ -106,7 +106,7 @@ static inline const char *commit_of(struct place *place, const char *target, cha
     return out;
 }
 
-/* Expects the ids of this list's rows, parted by blanks. */
+/* Checks the ids of this list's rows. `wanted` has them, separated by blanks. */
 static inline void expect_list(struct place *place, const char *target, const char *wanted)
 {
     char got[1024];
@@ -130,7 +130,7 @@ static inline void post(struct place *place, const char *target, const char *bod
     out->body[out->len] = '\0';
 }
 
-/* The address of the next page: absolute, and what is asked there is the rest. */
+/* Writes the absolute URL of the next page to `out`. Returns false when there is none. */
 static inline bool next_page(const struct answer *answer, char out[512])
 {
     char buffer[128];

@@ -1,6 +1,6 @@
-/* Texts and verdicts, written from RFC 8259 in the categories of the JSONTestSuite: what every parser must
- * accept, what every one must reject, and what we reject though the RFC leaves it open (bad UTF-8, lone
- * surrogates, nesting past 128), because serde_json, which reads safetensors, does too. */
+/* Texts and verdicts, written from RFC 8259 in the categories of the JSONTestSuite: texts that every parser must
+ * accept, texts that every parser must reject, and texts that core/json rejects where the RFC leaves the choice (bad
+ * UTF-8, lone surrogates, nesting past 128), because serde_json, which reads safetensors, rejects them too. */
 #ifndef TD_TESTS_JSON_CASES_H
 #define TD_TESTS_JSON_CASES_H
 
@@ -38,7 +38,7 @@ static const struct json_case json_accept[] = {
     J("[1,null,true,false,\"x\",{},[]]"),
     J("{\"\":0}"),
     J("{\"a\":{\"b\":{\"c\":[]}}}"),
-    J("{\"a\":1,\"a\":2}"), /* names SHOULD be unique: duplicates are for the caller to refuse */
+    J("{\"a\":1,\"a\":2}"), /* names SHOULD be unique: the caller refuses duplicates */
     J("{\"min\":-1.0e+28,\"max\":1.0e+28}"),
     J("{\"a\":[],\"b\":\"\"}"),
     J("{\"foo\\u0000bar\":42}"),
@@ -70,7 +70,7 @@ static const struct json_case json_accept[] = {
     J("[18446744073709551616]"),
     J("[-9223372036854775808]"),
     J("[100000000000000000000000000000000000000000000000]"),
-    J("[1e999999]"), /* a number by the grammar; what it is worth is another matter */
+    J("[1e999999]"), /* a number by the grammar, whatever its value */
     /* section 7: strings */
     J("[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\"]"),
     J("[\"\\u0060\\u012a\\u12AB\"]"),
@@ -98,7 +98,7 @@ static const struct json_case json_accept[] = {
 };
 
 static const struct json_case json_reject[] = {
-    /* nothing, and less than a value */
+    /* empty, or less than a value */
     J(""),
     J(" "),
     J("\n\t\r "),
@@ -160,7 +160,7 @@ static const struct json_case json_reject[] = {
     J("<null>"),
     J("[1,\n1\n,1"),
     J("[\"a\",\n4\n,1,"),
-    /* whitespace that is none */
+    /* bytes that are not whitespace in JSON */
     J_CJSON_WRONG("[\f]"),
     J_CJSON_WRONG("[\v]"),
     J_CJSON_WRONG("\f1"),

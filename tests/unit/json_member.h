@@ -1,4 +1,4 @@
-/* Members of a JSON object that must be there, by cJSON. */
+/* Returns members of a JSON object, by cJSON; fails the test when one is missing. */
 #ifndef TD_TESTS_JSON_MEMBER_H
 #define TD_TESTS_JSON_MEMBER_H
 
@@ -27,7 +27,7 @@ static inline double number_at(const cJSON *object, const char *name)
     return item->valuedouble;
 }
 
-/* A number that a double holds exactly. */
+/* Returns a number that a double holds exactly. */
 static inline uint64_t whole_at(const cJSON *object, const char *name)
 {
     return (uint64_t)number_at(object, name);

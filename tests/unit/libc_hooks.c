@@ -1,5 +1,5 @@
-/* What libc allocates for us to free, taken through the hooks of alloc_hooks.h, so that their accounts balance. Link
- * with --wrap=strdup and --wrap=realpath. */
+/* Replaces strdup and realpath, whose results the program frees, by versions that allocate through alloc_hooks.h, so
+ * that its counts balance. Link with --wrap=strdup and --wrap=realpath. */
 #include "tests/unit/alloc_hooks.h"
 
 #include <limits.h>

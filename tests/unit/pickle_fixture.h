@@ -1,4 +1,4 @@
-/* Pickles parsed by the module alone, with what the parse took of memory. */
+/* Parses pickles without a file around them, and counts the memory. */
 #ifndef TD_TESTS_PICKLE_FIXTURE_H
 #define TD_TESTS_PICKLE_FIXTURE_H
 
@@ -8,7 +8,7 @@
 
 #include <inttypes.h>
 
-/* What a parse holds of every pickle, however small: the first chunks of its values. */
+/* The memory of the smallest parse: the first chunks for values. */
 enum { MEMORY_FLOOR = 28 * 1024 };
 
 struct parsed {
@@ -18,7 +18,7 @@ struct parsed {
     struct alloc_count memory; /* of the parse, before fini */
 };
 
-/* The bytes are copied to a block of their own, so that AddressSanitizer sees a read past the end. */
+/* Bytes in a block of their own, so that AddressSanitizer sees a read past the end. */
 struct bytes {
     uint8_t *data;
     size_t len;

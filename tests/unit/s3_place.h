@@ -1,4 +1,4 @@
-/* A served tree that the tests of the S3 facade share, asked without a socket, and its XML taken apart. */
+/* Shared by the tests of the S3 facade: a served tree, requests without a socket, and helpers for XML. */
 #ifndef TD_TESTS_S3_PLACE_H
 #define TD_TESTS_S3_PLACE_H
 
@@ -13,7 +13,7 @@ struct place {
     struct loopback loop;
 };
 
-/* What a listing shows in its order: "K" and a key, "P" and a common prefix. */
+/* The items of a listing in its order: "K" and a key, or "P" and a common prefix. */
 struct items {
     char text[ITEMS_MAX][ITEM_BYTES];
     size_t count;
@@ -31,7 +31,8 @@ static inline void s3_ask(struct place *place, const char *method, const char *t
     CHECK(!is_xml || xml_is_well_formed(answer->body, answer->len), "%s: %s", target, answer->body);
 }
 
-/* The text of the next <name> at or after *at, unescaped; false when there is none. */
+/* Writes the unescaped text of the next <name> at or after *at to `out` and moves *at. Returns false when there is
+ * none. */
 static inline bool xml_next(const char **at, const char *name, char *out, size_t capacity)
 {
     static const char *const pairs[][2] = {{"&amp;", "&"}, {"&lt;", "<"},   {"&gt;", ">"},  {"&quot;", "\""},
@@ -65,7 +66,7 @@ static inline bool xml_first(const char *xml, const char *name, char *out, size_
 }
 
 /* Amazon's API reference, Object: the tag of an object uploaded in parts is no MD5. Its form is known from its clients:
- * rclone takes ^[0-9a-f]{32}$ for an MD5, s3cmd and the AWS SDK for Java v1 all that has no '-'. */
+ * rclone takes ^[0-9a-f]{32}$ for an MD5; s3cmd and the AWS SDK for Java v1 take every tag without '-'. */
 static inline void check_etag(const char *etag, const char *where)
 {
     size_t digits = etag[0] == '\0' ? 0 : strspn(etag + 1, "0123456789abcdef");
@@ -89,7 +90,7 @@ static inline void percent_decode(char *text)
     *to = '\0';
 }
 
-/* Adds what the document shows. */
+/* Adds the items of the document. */
 static inline void add_items(struct items *items, const char *xml, bool encoded)
 {
     for (int kind = 0; kind < 2; kind++) {
@@ -115,7 +116,7 @@ static inline void sort_items(struct items *items, size_t from)
     qsort(items->text + from, items->count - from, ITEM_BYTES, items_compare);
 }
 
-/* An S3 error document with this code, whose message holds `part`. */
+/* Checks that the answer is an S3 error document with this code, and that its message contains `part`. */
 static inline void expect_s3_error(struct place *place, const char *method, const char *target, const char *lines,
                                    int status, const char *code, const char *part)
 {
@@ -139,7 +140,7 @@ static inline void expect_s3_error(struct place *place, const char *method, cons
     answer_fini(&answer);
 }
 
-/* What one page of a listing shows, each item with a blank behind it. */
+/* Checks the items of one page of a listing. `wanted` has them, each with a blank behind it. */
 static inline void expect_items(struct place *place, const char *target, const char *wanted)
 {
     static struct items items;

@@ -1,4 +1,4 @@
-/* A tree and a scanner over it: what the tests of scans and of what is made of them share. */
+/* Shared by the tests of scans and of their results: a tree and a scanner over it. */
 #ifndef TD_TESTS_SCAN_PLACE_H
 #define TD_TESTS_SCAN_PLACE_H
 
@@ -23,7 +23,7 @@ static inline void open_place(struct place *place)
     scanner_open(&place->scanner, &place->tree);
 }
 
-/* The same, in which a cache shows its other commits, too. */
+/* Does the same; the scanner also shows the other commits of a cache. */
 static inline void open_place_of_revisions(struct place *place)
 {
     open_place(place);
@@ -36,7 +36,7 @@ static inline void close_place(struct place *place)
     tree_close(&place->tree);
 }
 
-/* The file at a path of the last snapshot, or NULL. */
+/* Returns the file at a path of the last snapshot, or NULL. */
 static inline struct td_file *file_at(const struct place *place, const char *path)
 {
     const struct td_entry *entry = scanner_entry(&place->scanner, path);

@@ -12,7 +12,7 @@ struct shape {
     uint64_t sizes[TD_MAX_RANK];
 };
 
-/* "3x4", "scalar"; the text is cut up. */
+/* Parses "3x4" or "scalar". Changes the text. */
 static inline struct shape shape_of(char *text)
 {
     struct shape shape = {0};

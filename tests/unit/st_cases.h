@@ -1,7 +1,7 @@
-/* safetensors files and what must become of them: bad inputs 1-31, and what the reference
- * (huggingface/safetensors) accepts or refuses beside them. `at` is the text in the header where the fault's
- * position must be; `says` is part of the message. `listing` is what an accepted file holds, one
- * `name dtype [shape] begin+nbytes` per tensor in the order of names. */
+/* safetensors files and their verdicts: the numbered bad inputs 1-31, and other files that the reference
+ * (huggingface/safetensors) accepts or refuses. `at` is the text of the header at which the fault's position must be;
+ * `says` is part of the message. `listing` has the tensors of an accepted file, one `name dtype [shape] begin+nbytes`
+ * each, in the order of names. */
 #ifndef TD_TESTS_ST_CASES_H
 #define TD_TESTS_ST_CASES_H
 
@@ -122,7 +122,7 @@ static const struct st_case st_cases[] = {
     BAD("bad_25_lone_surrogate_in_metadata", "{\"__metadata__\":{\"a\":\"\\udfff\"}}", 0, "\\udfff", "surrogate"),
     BAD("bad_26_nul_padding", "{" T("a", "U8", "[1]", 0, 1) "}\0\0\0", 1, NULL, "not JSON: the end expected"),
     BAD("bad_26_nul_before", "\0{" T("a", "U8", "[1]", 0, 1) "}", 1, NULL, "not JSON: a value expected"),
-    /* 27: an empty tensor's other sizes still may not overflow, in the order the reference multiplies them */
+    /* 27: the other sizes of an empty tensor must not overflow, multiplied in the reference's order */
     GOOD("bad_27_zero_then_2_63", "{" T("a", "F32", "[0,9223372036854775808]", 0, 0) "}", 0,
          "a F32 [0,9223372036854775808] 0+0\n"),
     BAD("bad_27_2_63_then_2_then_zero", "{" T("a", "F32", "[9223372036854775808,2,0]", 0, 0) "}", 0, "[9223",
@@ -137,7 +137,7 @@ static const struct st_case st_cases[] = {
     GOOD("bad_30_scalar", "{" T("a", "F32", "[]", 0, 4) "}", 4, "a F32 [] 0+4\n"),
     GOOD("bad_31_leading_whitespace", " \t\r\n{" T("a", "U8", "[1]", 0, 1) "}", 1, "a U8 [1] 0+1\n"),
 
-    /* accepted, as the reference does */
+    /* accepted, as by the reference */
     GOOD("good_no_tensors", "{}", 0, ""),
     GOOD("good_trailing_blanks", "{" T("a", "U8", "[1]", 0, 1) "}   \n\t\r", 1, "a U8 [1] 0+1\n"),
     GOOD("good_blanks_everywhere",
@@ -182,7 +182,7 @@ static const struct st_case st_cases[] = {
          "a U8 [1] 0+1\na=\"{{{{{{{{{{{{{{{{\"\n"),
     GOOD("good_name_nearly_metadata", "{" T("__metadata_", "U8", "[1]", 0, 1) "}", 1, "__metadata_ U8 [1] 0+1\n"),
 
-    /* refused beside the numbered ones */
+    /* refused, but not numbered */
     BAD("refused_nothing_but_blanks", "   ", 0, NULL, "ends too early"),
     BAD("refused_byte_order_mark", "\xef\xbb\xbf{}", 0, "\xef", "not JSON"),
     BAD("refused_array", "[]", 0, "[", "an object that maps"),

@@ -7,11 +7,11 @@
 enum { ST_PREFIX_BYTES = 8 };
 
 struct st_file {
-    uint8_t *bytes; /* a block of exactly len bytes, so that reading on is seen */
+    uint8_t *bytes; /* a block of exactly len bytes, so that a read past the end is seen */
     size_t len;
 };
 
-/* Bytes that tell their own position, so that a wrong offset shows. */
+/* Returns byte i of the data. The bytes depend on their position, so that a wrong offset shows. */
 static inline uint8_t st_data_byte(size_t i)
 {
     return (uint8_t)(i * 7 + i / 251 + 1);
@@ -26,7 +26,7 @@ static inline struct st_file st_file_raw(const void *bytes, size_t len)
     return file;
 }
 
-/* Length, header, data_len bytes of data. */
+/* Returns a file of the length, the header and data_len bytes of data. */
 static inline struct st_file st_file_make(const char *header, size_t header_len, size_t data_len)
 {
     struct st_file file = {.len = ST_PREFIX_BYTES + header_len + data_len};

@@ -10,7 +10,7 @@ enum { LIBRARY_TENSORS = 8, LIBRARY_BASE = 5 };
 
 struct tensor_library {
     struct td_tensor tensors[LIBRARY_TENSORS];
-    struct td_blob *blobs[LIBRARY_TENSORS]; /* LIBRARY_BASE bytes of something else, then the tensor's */
+    struct td_blob *blobs[LIBRARY_TENSORS]; /* LIBRARY_BASE other bytes, then the tensor's */
     size_t count;
     struct td_blob *header; /* source 0, borrowed; tensors begin at 1 */
     int closed;
@@ -44,7 +44,7 @@ static inline void library_close(void *context)
     ((struct tensor_library *)context)->closed++;
 }
 
-/* The shape is borrowed. Returns where the tensor's bytes are, to be filled. */
+/* Adds a tensor; borrows the shape. Returns the tensor's bytes, for the caller to fill. */
 static inline uint8_t *library_add(struct tensor_library *library, const char *name, const char *dtype, uint32_t rank,
                                    const uint64_t *shape)
 {
@@ -75,8 +75,8 @@ static inline void library_free(struct tensor_library *library)
     library->count = 0;
 }
 
-/* All bytes of a layout over the library, by the blob and by a resolved body, which have to be the same; free() them.
- */
+/* Returns all bytes of a layout over the library, which the caller frees with free(). Reads them by the blob and by a
+ * resolved body, and checks that both give the same. */
 static inline uint8_t *library_read(struct tensor_library *library, struct td_layout *layout)
 {
     struct td_blob *blob;

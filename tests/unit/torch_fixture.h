@@ -1,5 +1,5 @@
-/* Checkpoints by hand, small enough to be written down: pickles of torch.save in the text opcodes of protocol 0, and
- * archives around them. */
+/* Small checkpoints, written by hand: pickles of torch.save in the text opcodes of protocol 0, and archives around
+ * them. */
 #ifndef TD_TESTS_TORCH_FIXTURE_H
 #define TD_TESTS_TORCH_FIXTURE_H
 
@@ -44,7 +44,7 @@ static inline void parse_pickle(const char *pickle, size_t len, struct parsed *p
     parse_spec(&spec, p, f);
 }
 
-/* The parse counts allocations from zero, so the file outlives the manifest. */
+/* Frees the manifest, then the file: the parse counts allocations from zero, so the file must outlive the manifest. */
 static inline void done(struct parsed *p, struct zip_file *f)
 {
     parsed_fini(p);

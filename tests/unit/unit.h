@@ -1,4 +1,4 @@
-/* What every unit test includes: cmocka, with the headers that it wants before it, and a few helpers. */
+/* Included by every unit test: cmocka, the headers that it needs before it, and a few helpers. */
 #ifndef TD_TESTS_UNIT_H
 #define TD_TESTS_UNIT_H
 
@@ -19,7 +19,7 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
-/* Fails the test, naming the table row or case. */
+/* Fails the test with a message that names the case, unless the condition holds. */
 #define CHECK(condition, ...)                                           \
     do {                                                                \
         if (!(condition)) {                                             \
@@ -41,7 +41,7 @@ enum { SANITIZED = 0 };
 enum { SANITIZED = 0 };
 #endif
 
-/* CPU time of the process: what else the machine does must not count. */
+/* Returns the CPU time of the process in seconds, in which other work of the machine does not count. */
 static inline double cpu_seconds(void)
 {
     struct timespec now;
@@ -49,7 +49,7 @@ static inline double cpu_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* xorshift64*: random tests are the same in every run. */
+/* Returns the next number of xorshift64*, so that random tests are the same in every run. */
 static inline uint64_t random_next(uint64_t *state)
 {
     *state ^= *state >> 12;
@@ -63,8 +63,8 @@ static inline size_t random_below(uint64_t *state, size_t bound)
     return (size_t)((random_next(state) >> 11) % bound);
 }
 
-/* Every error must be one line of UTF-8 with a code, at a position within an input of `size` bytes (its end
- * counts: that is where what is missing would be), or at none if that is allowed. */
+/* Checks that an error has a code, a message of one line of UTF-8, and a position within an input of `size` bytes (its
+ * end included, where missing bytes would be). Without needs_position, the error may have none. */
 static inline void check_error(const struct td_error *err, uint64_t size, bool needs_position, const char *what)
 {
     size_t len = strlen(err->message);

@@ -32,7 +32,7 @@ static inline struct td_blob *view_create(struct td_manifest_cache *cache, struc
     return blob;
 }
 
-/* The whole text, NUL-terminated; the caller frees it. Gives up the blob. */
+/* Returns the whole text, NUL-terminated, which the caller frees. Drops the reference to the blob. */
 static inline char *view_flatten(struct td_blob *blob)
 {
     struct td_error err = TD_ERROR_INIT;

@@ -21,7 +21,7 @@ void walk_count_end(void)
     key_bytes_allowed = UINT64_MAX;
 }
 
-/* The tests that follow have no bounds. */
+/* Checks the bounds. Lifts them before a failure, so that later tests have none. */
 static void check_bounds(void)
 {
     if (looks <= looks_allowed && key_bytes <= key_bytes_allowed)

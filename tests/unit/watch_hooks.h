@@ -3,6 +3,6 @@
 #define TD_TESTS_WATCH_HOOKS_H
 
 extern int init_fails, add_fails;         /* errno of inotify_init1 and of inotify_add_watch; 0: they work */
-extern unsigned long file_system_is_said; /* what fstatfs tells as f_type; 0: the truth */
+extern unsigned long file_system_is_said; /* the f_type that fstatfs returns; 0: the real one */
 
 #endif

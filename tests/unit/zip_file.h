@@ -1,4 +1,4 @@
-/* Zip archives built in memory, for tests: as Python's zipfile or as PyTorch writes them, to be spoilt afterwards. */
+/* Zip archives built in memory as Python's zipfile or PyTorch writes them, for tests to damage. */
 #ifndef TD_TESTS_ZIP_FILE_H
 #define TD_TESTS_ZIP_FILE_H
 
