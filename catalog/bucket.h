@@ -1,57 +1,64 @@
-/* Buckets: the files of a snapshot by two names, as clients of S3 know them. A bucket holds what is below one first
- * segment of the files' paths; a key is the rest of the path. Repositories of one segment, and models whose files are
- * directly in the root, are in the bucket `local` with their whole path as key, and so is everything when DIR is one
- * model. Each of them is also a bucket by its own name, which is not listed. In a directory that is itself called
- * `local`, the directories are in the bucket `local` too, with the rest of the path as key; a repository of one segment
- * that has the name of one of these is a bucket by its own name alone, which then is listed. */
+/* Buckets: the files of a snapshot as clients of S3 see them. Each file has a bucket and a key in that bucket.
+ *  - The files below a directory DIR/x form the bucket x. A key is the path below x.
+ *  - A repository of one segment (DIR/x holds files directly) and a model whose files lie directly in DIR belong to the
+ *    bucket `local`, with the whole path as key. So do all files when DIR itself is one model. Each such repository or
+ *    model is also a bucket by its own name, which is not listed.
+ *  - When DIR holds a directory called `local`, the directories in it belong to the bucket `local` too, with the path
+ *    below `local` as key. If one of them has the name of a repository of one segment, that repository is not in
+ *    `local`; it is a listed bucket by its own name. */
 #ifndef TD_CATALOG_BUCKET_H
 #define TD_CATALOG_BUCKET_H
 
 #include "catalog/snapshot.h"
 #include "core/text.h"
 
-/* Entries that follow each other both in the snapshot and in a bucket. */
+/* Entries that follow one another both in the snapshot and in a bucket. */
 struct td_bucket_run {
     size_t first, count;
-    size_t before; /* keys of the bucket that come before it */
+    size_t before; /* number of the bucket's keys that come before this run */
 };
 
 struct td_bucket {
     const char *name;
     bool is_local;
-    bool is_other_name;               /* of what is in `local` */
-    size_t prefix_len;                /* of its entries' paths that is not part of their keys */
-    size_t local_len;                 /* of `local`: the same of entries in a directory called so; 0: as of others */
-    size_t first_entry, entry_count;  /* all below the segment, unlisted keys too; of `local` in that directory */
-    const struct td_bucket_run *runs; /* what is listed */
+    bool is_other_name; /* a further, unlisted name of a repository or model in `local` */
+    size_t prefix_len;  /* length of the beginning of the paths that is not part of the keys */
+    size_t local_len; /* of `local`, when DIR holds a directory called so: the same length for entries in it; else 0 */
+    size_t first_entry, entry_count;  /* all entries below the segment, unlisted ones too; of `local`: those in the
+                                         directory called so */
+    const struct td_bucket_run *runs; /* the listed entries, in the order of their keys */
     size_t run_count;
-    size_t key_count; /* listed ones */
-    int64_t updated_ns;
+    size_t key_count;   /* number of listed keys */
+    int64_t updated_ns; /* newest mtime of the listed files, ns since 1970; 0 without files */
 };
 
-/* Sets snapshot->buckets and other_buckets, sorted by name; entries, models and repositories are there. Files of other
- * revisions of a Hugging Face cache than the chosen one are not listed. */
+/* Sets snapshot->buckets and other_buckets, both sorted by name. The snapshot must have its entries, models and
+ * repositories. Lists no files of other revisions of a Hugging Face cache than the chosen one. Errors:
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_buckets_build(struct td_snapshot *snapshot, struct td_error *err);
 
-/* Listed or not. NULL when there is none. */
+/* Returns the bucket of this name, listed or not, or NULL. Like every pointer that a function here returns, it is valid
+ * as long as the snapshot. */
 const struct td_bucket *td_bucket_find(const struct td_snapshot *snapshot, struct td_text name);
 
-/* Index of the first bucket whose name is greater than the given one (where a page continues). */
+/* Returns the index of the first listed bucket whose name is greater than the given one (where a page continues). */
 size_t td_buckets_after(const struct td_snapshot *snapshot, struct td_text name);
 
-/* The listed bucket that a path's files are in, by its first segment; NULL when there is none. */
+/* Returns the listed bucket that holds the file at this path below DIR: that of the first segment, else `local`; NULL
+ * when there is neither. */
 const struct td_bucket *td_bucket_of(const struct td_snapshot *snapshot, struct td_text path);
 
-/* The i-th listed key, i below key_count. */
+/* Returns the entry of the i-th listed key in byte order, i below key_count. */
 const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket, size_t i);
 
-/* An entry's key in its bucket. */
+/* Returns the key of an entry that is in the bucket. */
 const char *td_bucket_key(const struct td_bucket *bucket, const struct td_entry *entry);
 
-/* The place of the first listed key that does not come before this one in byte order; key_count when all do. */
+/* Returns the number of the first listed key that does not come before this one in byte order; key_count when all come
+ * before. */
 size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key);
 
-/* The file with this key, listed or not; NULL when there is none. */
+/* Returns the file with this key, listed or not; NULL when there is none. */
 const struct td_entry *td_bucket_find_entry(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
                                             struct td_text key);
 

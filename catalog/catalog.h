@@ -1,5 +1,5 @@
-/* The catalog: keeps the current snapshot of the served root, and the thread that scans.
- * A scan starts at once, then every interval, when asked for, and when a young file has settled. */
+/* The catalog: keeps the current snapshot of the served root, and runs the thread that scans. The first scan starts at
+ * once; further scans start after every interval, on request, and when a young file has settled. Thread-safe. */
 #ifndef TD_CATALOG_CATALOG_H
 #define TD_CATALOG_CATALOG_H
 
@@ -13,28 +13,28 @@
 
 struct td_catalog_config {
     const char *root;          /* directory to serve; borrowed until create returns */
-    uint64_t interval_ns;      /* between scans; 0 = only when asked for */
-    size_t max_maps;           /* files mapped at once */
-    uint64_t max_memory_bytes; /* for what is known of all files together; 0 = no bound */
-    size_t decode_bytes;       /* for tensors that are decoded; 0 = TD_DECODE_MEMORY_BYTES */
-    int lease_signal;          /* see td_mapping_cache_init; 0 = no leases */
+    uint64_t interval_ns;      /* time between scans; 0: scans only on request */
+    size_t max_maps;           /* most files mapped at once */
+    uint64_t max_memory_bytes; /* for what is known of all files together; 0: no limit */
+    size_t decode_bytes;       /* for decoded tensors; 0: TD_DECODE_MEMORY_BYTES */
+    int lease_signal;          /* signal for file leases, see td_mapping_cache_init; 0: takes no leases */
     struct td_scan_config scan;
-    const char *state_dir; /* where digests are kept; borrowed until create returns; NULL: nowhere */
-    size_t hash_threads;   /* 0: nothing is hashed */
-    size_t require_models; /* not ready while fewer than this are usable */
+    const char *state_dir; /* directory that keeps digests; borrowed until create returns; NULL: none */
+    size_t hash_threads;   /* background threads that hash; 0: nothing is hashed */
+    size_t require_models; /* not ready while fewer models than this are usable */
 };
 
-/* What /readyz and /metrics tell; a copy. */
+/* The state that /readyz and /metrics report; a copy. */
 struct td_catalog_status {
     bool ready;          /* a first complete snapshot is published, the root is there, and enough models are usable */
     bool too_few_models; /* too few models are usable (require_models); all else is ready */
-    bool root_missing;   /* the root vanished or is suddenly empty; the last good snapshot is kept */
-    bool first_scan_failed; /* nothing was ever published, since all scans so far failed */
+    bool root_missing;   /* the root vanished or is suddenly empty; the last good snapshot stays */
+    bool first_scan_failed; /* nothing was ever published, because all scans so far failed */
     bool scan_failed;       /* the last scan failed, for the reason in the message; what was published before stays */
     bool scanning;
     uint64_t scan_count, failed_scan_count;
-    uint64_t last_scan_ns; /* how long the last one took */
-    uint64_t last_scan_age_ns;
+    uint64_t last_scan_ns;                           /* duration of the last scan */
+    uint64_t last_scan_age_ns;                       /* time since the end of the last scan; 0: none has ended */
     uint64_t files_found, files_to_read, files_read; /* of the running or last scan */
     size_t file_count, model_count, refused_count, problem_count, unsettled_count;
     size_t usable_count; /* models that have a checkpoint, or no refused file */
@@ -42,49 +42,55 @@ struct td_catalog_status {
     struct td_mapping_counts maps;
     struct td_decode_counts decoding;
     struct td_hasher_status hasher;
-    size_t hashed_count; /* files whose digests entity tags of models and revisions are made of */
-    char message[256];   /* why it is not ready, or why the last scan failed; empty otherwise */
+    size_t hashed_count; /* files whose digests the tags of models and revisions use */
+    char message[256];   /* why the server is not ready, or why the last scan failed; else empty */
 };
 
 struct td_catalog;
 
-/* Opens the root, which must be there and readable, and starts scanning. Destroy stops the thread and waits for it;
- * every snapshot reference must have been dropped before. */
+/* Opens the root, which must exist and be readable, and starts scanning. Errors as td_root_create and
+ * td_digest_log_open; TD_RESOURCE_EXHAUSTED. */
 bool td_catalog_create(const struct td_catalog_config *config, struct td_catalog **out, struct td_error *err);
+/* Stops the scanning thread, waits for its end, and frees the catalog. All snapshot references must have been dropped
+ * before. NULL: does nothing. */
 void td_catalog_destroy(struct td_catalog *catalog);
 
-/* Returns the current snapshot with a reference for the caller, or NULL before a first scan has succeeded. Any thread.
- */
+/* Returns the current snapshot with a reference for the caller, or NULL before the first scan has succeeded. */
 struct td_snapshot *td_catalog_acquire(struct td_catalog *catalog);
 
-/* Asks for a scan soon; many requests become one scan. Any thread, not a signal handler. */
+/* Asks for a scan soon and returns at once; many requests become one scan. Not for signal handlers. */
 void td_catalog_request_scan(struct td_catalog *catalog);
 
-/* The same, and what is finished is published at once, however young it is; SIGHUP means this. */
+/* Does the same; that scan also publishes every finished file, however young it is. SIGHUP calls this. */
 void td_catalog_request_publish(struct td_catalog *catalog);
 
+/* Most callers that may wait in td_catalog_rescan at once. */
 enum { TD_RESCAN_WAITERS = 64 };
 
-/* What came of a scan that was waited for. */
+/* The result of a scan that a caller waited for. */
 struct td_rescan {
     bool done;    /* a scan that began after the call has ended */
-    bool failed;  /* it failed, for the reason in the message: what was published before stays */
-    bool settled; /* nothing is left that time alone will publish; there may be files that are being written to */
+    bool failed;  /* that scan failed, for the reason in the message: what was published before stays */
+    bool settled; /* time alone will publish nothing more; there may be files that are being written to */
     char message[256];
 };
 
-/* Asks for such a scan and waits until it has published everything that is not being written to: as a rule some 0.1 s,
- * without leases until it has settled; at most for the settling time and 3 s, 20 s in all, or until *stop. Callers
- * share scans; at most TD_RESCAN_WAITERS wait at once, TD_RESOURCE_EXHAUSTED beyond. Any thread. */
+/* Asks for a scan as td_catalog_request_publish does, and waits until every file that nobody is writing to is
+ * published. As a rule this takes some 0.1 s, and without leases the settling time. Waits at most for the settling time
+ * and 3 s, at most 20 s in all, and at most 0.2 s after *stop has become true; then *out says how far the scan came.
+ * Callers share scans. Returns false, TD_RESOURCE_EXHAUSTED, when TD_RESCAN_WAITERS callers wait already. */
 bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, struct td_rescan *out,
                        struct td_error *err);
 
+/* Copies the current state to *status. */
 void td_catalog_get_status(struct td_catalog *catalog, struct td_catalog_status *status);
 
-/* Has a file of the snapshot hashed and waits for that until until_ns (monotonic); whether its SHA-256 is known. */
+/* Has a file of the snapshot hashed and waits for the digest until until_ns (monotonic). Returns whether the SHA-256 is
+ * known; returns false at once when hashing cannot end by then. */
 bool td_catalog_wait_digest(struct td_catalog *catalog, const struct td_snapshot *snapshot, struct td_file *file,
                             uint64_t until_ns);
 
+/* Return the caches of mapped files and of decoded tensors, which live as long as the catalog. */
 struct td_mapping_cache *td_catalog_maps(struct td_catalog *catalog);
 struct td_decode_cache *td_catalog_decode_cache(struct td_catalog *catalog);
 

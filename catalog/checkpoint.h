@@ -1,34 +1,36 @@
-/* Checkpoints: which files of a directory make one complete set of tensors, and under which id. */
+/* Checkpoints: decides which files of a directory make one complete set of tensors, and under which id. */
 #ifndef TD_CATALOG_CHECKPOINT_H
 #define TD_CATALOG_CHECKPOINT_H
 
 #include "catalog/snapshot.h"
 
-/* A file that by its name belongs to a checkpoint, in one directory. */
+/* A file of one directory whose name says that it belongs to a checkpoint. */
 struct td_candidate {
-    const char *path;       /* as clients know it */
-    size_t directory_len;   /* 0: directly in the root */
-    size_t model_len;       /* of the path's beginning that its model's other files share: the directory; of a file
-                                   directly in the root the stem of its group, or all, or nothing */
-    bool alone;             /* looked at by itself: a shard too is then a whole */
-    enum td_file_kind kind; /* by its name */
-    const struct td_entry *entry; /* NULL when it could not even be opened */
-    const char *error;            /* then the reason */
+    const char *path;     /* path as clients know it; borrowed */
+    size_t directory_len; /* length of the directory in the path; 0: the file lies directly in the root */
+    size_t model_len;     /* length of the beginning of the path that its model's files share: the directory; for a file
+                             directly in the root, the stem of its group, or the whole path, or 0 (all are one model) */
+    bool alone;           /* inspected by itself: even a shard counts as a whole checkpoint */
+    enum td_file_kind kind;       /* what the file is, by its name */
+    const struct td_entry *entry; /* NULL when the file could not even be opened */
+    const char *error;            /* the reason for that */
 };
 
-/* Groups the candidates of one directory into checkpoints, sets model->checkpoints (the default one first) and
- * adds a problem for every file and set that cannot be published. In each of two families one set has a short id, that
- * which Hugging Face's from_pretrained would load: `safetensors` (files of that format) and `pytorch` (files named
- * pytorch_model*.bin). It is, in this order:
- *   1. model.safetensors                            pytorch_model.bin
- *   2. the files of model.safetensors.index.json    of pytorch_model.bin.index.json
- *   3. the only set of the family: another index, a complete -NNNNN-of-NNNNN group, or one file
- *   4. several single files that share no tensor name, all together
- * Every other set goes by its own name: the file's, the index's, or the group's stem with the extension, of a split
- * GGUF the stem alone (its first file's name when something else is called that, or may be). The default is
- * `safetensors`, else `pytorch`, else the first by name that holds tensors. Beside an index that is refused nothing of
- * its family but the whole file is published. Files that an index names, and incomplete groups, are never published by
- * themselves. `previous` (may be NULL) lends the joins of checkpoints whose files are still the same. */
+/* Groups the candidates of one directory into checkpoints. Sets model->checkpoints (the default one first) and
+ * model->partials (the incomplete ones), and adds a problem for every file and set that cannot be published. There are
+ * two families: `safetensors` (files of that format) and `pytorch` (files named pytorch_model*.bin). In each, the set
+ * that Hugging Face's from_pretrained would load gets the family's name as its id. That set is the first of these that
+ * exists:
+ *    1. model.safetensors                            pytorch_model.bin
+ *    2. the files of model.safetensors.index.json    of pytorch_model.bin.index.json
+ *    3. the only set of the family: another index, a complete -NNNNN-of-NNNNN group, or one file
+ *    4. several single files that share no tensor name, all together
+ * Every other set has its own name as its id: that of the file or the index; of a group the stem with the extension; of
+ * a split GGUF the stem alone. A group goes by its first file's name when its id is taken or reserved. The default is
+ * `safetensors`, else `pytorch`, else the first by name that holds tensors. Beside an index that is refused, only the
+ * whole file of its family is published. Files that an index names, and incomplete groups, are never published by
+ * themselves. The candidates must be sorted by path. `previous` (may be NULL) lends the joined tensors of checkpoints
+ * whose files are unchanged. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot *previous, struct td_model *model,
                           const struct td_candidate *candidates, size_t count, struct td_error *err);
 

@@ -1,4 +1,4 @@
-/* The content of one file of the catalog: which files are read, how they are parsed, and why one is refused. */
+/* The content of one file of the catalog: decides which files are read, parses them, and notes why one is refused. */
 #ifndef TD_CATALOG_FILE_CONTENT_H
 #define TD_CATALOG_FILE_CONTENT_H
 
@@ -10,30 +10,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Returns a new file with one reference that nobody has read yet, or NULL for want of memory. `path` is the file's
- * place below the root; `name` is the one that clients know and that decides its kind. `maps` is borrowed and may be
- * NULL. */
+/* Returns a new, unread file with one reference, or NULL when memory is short. `path` is the file's place below the
+ * root; `name` is the name that clients know, which decides the kind. `maps` is borrowed and may be NULL. */
 struct td_file *td_file_create(const char *path, const char *name, const struct td_file_id *id,
                                struct td_mapping_cache *maps, const struct td_limits *limits);
 
-/* Returns whether a scan reads the file: it holds tensors or describes them, or is as short as a Git LFS pointer. */
+/* Returns whether a scan reads the file: the file holds tensors or describes them, or is as short as a Git LFS pointer.
+ */
 bool td_file_is_read(const struct td_file *file);
 
 /* Reads the file's content from `input`: its manifest, index or facts. Turns the file into a plain one when its bytes
  * are not of the format that its name may stand for. Errors: TD_INVALID_ARGUMENT for a broken file and for a Git LFS
- * pointer; what `input` fails with. */
+ * pointer; TD_RESOURCE_EXHAUSTED; those of `input`. */
 bool td_file_parse(struct td_file *file, const char *name, const struct td_input *input, const struct td_limits *limits,
                    struct td_error *err);
 
-/* Returns the bytes of memory that the file's content takes. */
+/* Returns the memory, in bytes, that the file's content takes. */
 uint64_t td_file_content_bytes(const struct td_file *file);
 
-/* Notes that the file is refused and why, and forgets its content. After a fault that may pass (I/O, memory) the next
- * scan reads the file again. */
+/* Marks the file as refused, notes the reason, and frees its content. After a fault that may pass (I/O, memory) the
+ * next scan reads the file again. */
 void td_file_refuse(struct td_file *file, const struct td_error *why);
 
-/* Notes why the file could not be read. A plain file is served whatever is in it, so only a Git LFS pointer among them
- * is refused. */
+/* Notes why the file could not be read. Refuses a checkpoint file and a Git LFS pointer. A plain file stays, because it
+ * is served whatever its bytes are; one that describes a model is marked as damaged. */
 void td_file_fail(struct td_file *file, const struct td_error *why);
 
 #endif

@@ -1,20 +1,20 @@
-/* What a file is by its name alone. */
+/* The kind of a file, by its name alone. */
 #ifndef TD_CATALOG_FILE_KIND_H
 #define TD_CATALOG_FILE_KIND_H
 
 enum td_file_kind {
-    TD_FILE_PLAIN,        /* has to do with no checkpoint */
-    TD_FILE_TENSORS,      /* a checkpoint file; a .bin may turn out to be a plain one when it is read */
+    TD_FILE_PLAIN,        /* belongs to no checkpoint */
+    TD_FILE_TENSORS,      /* a checkpoint file; reading a .bin may show that it is a plain one */
     TD_FILE_SHARD_INDEX,  /* model.safetensors.index.json, pytorch_model.bin.index.json, their variants
                              (model.safetensors.index.fp16.json) and other stems */
     TD_FILE_DCP_METADATA, /* the .metadata of a distributed checkpoint */
-    TD_FILE_DCP_PART,     /* a .distcp: tensors that only its .metadata names */
+    TD_FILE_DCP_PART,     /* a .distcp: its tensors have names only in the .metadata */
 };
 
-/* By the last component of path. */
+/* Returns the kind of the file, by the last component of its path. */
 enum td_file_kind td_file_kind_of(const char *path);
 
-/* The last component of path. */
+/* Returns the last component of the path, which is part of it. */
 const char *td_base_name(const char *path);
 
 #endif

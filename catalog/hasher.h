@@ -1,6 +1,6 @@
-/* The hasher: computes the SHA-256 of every file of the current snapshot in the background, small files first, reading
- * by threads that run only when nothing else wants the processor or the disk; and of a file that somebody waits for by
- * one that runs like any other. Thread-safe. */
+/* The hasher: computes the SHA-256 of every file of the current snapshot in the background, small files first. Its
+ * background threads read only when nothing else wants the processor or the disk. One further thread, of normal
+ * priority, hashes files that callers wait for. Thread-safe. */
 #ifndef TD_CATALOG_HASHER_H
 #define TD_CATALOG_HASHER_H
 
@@ -8,42 +8,46 @@
 #include "catalog/snapshot.h"
 
 struct td_hasher_config {
-    const char *state_dir; /* for the log of digests; NULL: none */
+    const char *state_dir; /* directory for the log of digests; NULL: none */
     const char *root;      /* the served directory, in which state_dir must not lie */
-    size_t threads;        /* in the background; 0: nothing is hashed, not even what is waited for */
-    /* Everything that can be known is, and something is new: called by a thread of ours, without a lock. */
+    size_t threads;        /* background threads, at most 64; 0: nothing is hashed, not even for callers that wait */
+    /* Called when every digest that can be known is known and some are new. Runs on a background thread, without a
+     * lock. May be NULL. */
     void (*on_known)(void *context);
     void *context;
 };
 
-/* What /readyz and /metrics tell; of the current snapshot. */
+/* The state that /readyz and /metrics report, for the current snapshot. */
 struct td_hasher_status {
     bool enabled, stored; /* threads run; digests reach --state-dir */
     size_t file_count, known_count;
     uint64_t file_bytes, known_bytes;
-    uint64_t hashed_bytes;   /* since the start */
-    uint64_t failed_count;   /* could not be read, or changed meanwhile */
-    uint64_t mismatch_count; /* blobs of a cache whose name is not what they hash to */
+    uint64_t hashed_bytes;   /* since the start of the process */
+    uint64_t failed_count;   /* files that could not be read, or changed meanwhile, since the start */
+    uint64_t mismatch_count; /* blobs of a cache whose content does not have the hash in their name, since the start */
 };
 
 struct td_hasher;
 
-/* Errors as td_digest_log_open. */
+/* Opens the log of digests and starts the threads. Errors as td_digest_log_open; TD_RESOURCE_EXHAUSTED. */
 bool td_hasher_create(const struct td_hasher_config *config, struct td_hasher **out, struct td_error *err);
 
-/* Stops at once, however large the file that is read; only a disk that does not answer is waited for. NULL is fine. */
+/* Stops the threads and waits for their end: a running hash stops at once, only a disk that does not answer is waited
+ * for. NULL: does nothing. */
 void td_hasher_destroy(struct td_hasher *hasher);
 
-/* Says what is known of the file from before, if anything is. Any thread. */
+/* Sets the file's SHA-256 when the log of digests knows it. hasher NULL: does nothing. */
 void td_hasher_recall(struct td_hasher *hasher, struct td_file *file);
 
-/* A new snapshot; a reference is taken until the next one. */
+/* Begins to hash the files of a new snapshot. Holds a reference on it until the next one is set. hasher NULL: does
+ * nothing. */
 void td_hasher_set_snapshot(struct td_hasher *hasher, struct td_snapshot *snapshot);
 
-/* Has the file, of this root, hashed first and waits for that until until_ns (monotonic); at once false for one that
- * cannot be done by then. */
+/* Hashes a file of this root before all others and waits for the digest until until_ns (monotonic). Returns whether the
+ * SHA-256 is known; returns false at once when hashing cannot end by then, or hasher is NULL or has no threads. */
 bool td_hasher_wait(struct td_hasher *hasher, struct td_root *root, struct td_file *file, uint64_t until_ns);
 
+/* Copies the current state to *status; all zero when hasher is NULL. */
 void td_hasher_get_status(struct td_hasher *hasher, struct td_hasher_status *status);
 
 #endif

@@ -1,11 +1,11 @@
-/* What the log says of refused files and sets when a snapshot is published. */
+/* Logs which files and sets are refused when a snapshot is published. */
 #ifndef TD_CATALOG_REFUSALS_H
 #define TD_CATALOG_REFUSALS_H
 
 #include "catalog/snapshot.h"
 
-/* Warns of each refusal that the snapshot before did not have in the same words, says of each that is over, and counts
- * the others in one line. `before` is NULL for the first snapshot. */
+/* Logs a warning for each refusal that the snapshot before did not have in the same words, a line for each refusal that
+ * has ended, and one line with the number of all others. `before` is NULL for the first snapshot. */
 void td_refusals_log(const struct td_snapshot *before, const struct td_snapshot *now);
 
 #endif

@@ -1,4 +1,4 @@
-/* One scan of the served root: walk, open what is new, parse, group into models. */
+/* One scan of the served root: walks the tree, opens and parses new files, and groups them into models. */
 #ifndef TD_CATALOG_SCAN_H
 #define TD_CATALOG_SCAN_H
 
@@ -8,38 +8,42 @@
 #include "catalog/unsettled.h"
 
 struct td_scan_config {
-    uint64_t settle_ns; /* a file whose mtime is younger is not trusted yet: it may still be written to */
+    uint64_t settle_ns; /* a file with a younger mtime is not trusted yet, because it may still be written to */
     size_t max_files;
     size_t max_directories;
-    bool publish_complete; /* a young file is published at once when it is known to be finished */
-    int lease_signal;      /* for that, see storage/at_rest.h; 0: nothing young is known to be finished */
-    bool all_revisions;    /* of a Hugging Face cache: the others than main's as models that are not listed */
+    bool publish_complete; /* publishes a young file at once when it is known to be finished */
+    int lease_signal;      /* signal for that, see storage/at_rest.h; 0: no young file is known to be finished */
+    bool all_revisions;    /* also scans other revisions of a Hugging Face cache than main; they are not listed */
     struct td_limits limits;
-    struct td_memory *memory;         /* for all files together; borrowed, outlives them. NULL: as much as there is */
-    struct td_hasher *hasher;         /* knows what files hash to; borrowed, may be NULL */
-    const struct td_hub_place *place; /* borrowed; the root is its folder and it alone is scanned. NULL: all */
+    struct td_memory *memory;         /* memory of all files together; borrowed, outlives them. NULL: no limit */
+    struct td_hasher *hasher;         /* knows the digests of files; borrowed, may be NULL */
+    const struct td_hub_place *place; /* borrowed; scans it alone, in the cache that the root is; NULL: all */
 };
 
+/* Returns the default settings: 2 s to settle, 1,000,000 files, 1,000,000 directories, default limits; all else 0 or
+ * NULL. */
 struct td_scan_config td_scan_config_default(void);
 
-/* Read by other threads while a scan runs. */
+/* Counters that other threads may read while a scan runs. */
 struct td_scan_progress {
     _Atomic uint64_t files_found;
     _Atomic uint64_t files_to_read; /* new or changed checkpoint files */
     _Atomic uint64_t files_read;
 };
 
-/* Scans `root` and builds a snapshot with one reference. `previous` (may be NULL) lends its unchanged files; it is
- * itself the result, with a further reference, when nothing is to be seen that is not in it and no file is too young.
- * `stop` ends the scan early with an error when it becomes true. A broken file never fails a scan; only
- * TD_RESOURCE_EXHAUSTED, TD_IO on the root itself, and `stop` do. */
+/* Scans `root` and sets *out to a snapshot with one reference for the caller. `previous` (may be NULL) lends its
+ * unchanged files. *out is `previous` itself, with a further reference, when the scan finds exactly what it holds and
+ * no file is too young. `unsettled` holds the young files of the scan before and gets those of this one. The scan ends
+ * early with an error when *stop becomes true. A broken file never fails a scan. Errors: TD_RESOURCE_EXHAUSTED; TD_IO
+ * and those of td_root_open_directory for the root itself; TD_UNAVAILABLE for *stop. */
 bool td_scan(struct td_root *root, struct td_mapping_cache *maps, struct td_snapshot *previous,
              const struct td_scan_config *config, struct td_unsettled_list *unsettled,
              struct td_scan_progress *progress, const _Atomic bool *stop, struct td_snapshot **out,
              struct td_error *err);
 
-/* A snapshot of one checkpoint file, wherever it lies, without a root: for looking at it, not for serving. Its one
- * model is named after the file. The errors are those of the file. */
+/* Makes a snapshot of the one checkpoint file at `path`, wherever it lies, for inspection and not for serving: it has
+ * no root. Its one model is named after the file. *out has one reference for the caller. Errors: those of the file;
+ * TD_RESOURCE_EXHAUSTED. */
 bool td_scan_file(const char *path, const struct td_limits *limits, struct td_snapshot **out, struct td_error *err);
 
 #endif

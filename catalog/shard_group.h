@@ -6,49 +6,50 @@
 
 enum { TD_SHARD_NUMBERS_BYTES = sizeof "-00001-of-00003" - 1 };
 
-/* What the name of a shard says. */
+/* The parts of a shard's name. */
 struct td_shard_of {
-    size_t stem_len;
-    unsigned number, total;
+    size_t stem_len;        /* length of "stem" */
+    unsigned number, total; /* 1 and 3 in 00001-of-00003; the number may be 0 or greater than the total */
 };
 
-/* A file that by its name is one of a group. */
+/* A file with the name of a shard. */
 struct td_shard {
     const char *name;
-    size_t candidate; /* its number in the caller's list */
+    size_t candidate; /* the file's number in the caller's list */
     struct td_shard_of of;
 };
 
-/* Returns what follows the numbers: ".safetensors". */
+/* Returns what follows the numbers in the name: ".safetensors". */
 const char *td_shard_extension(const struct td_shard *shard);
 
-bool td_shard_is_same_stem(const struct td_shard *x, const struct td_shard *y); /* and extension */
+/* Returns whether stem and extension are the same. */
+bool td_shard_is_same_stem(const struct td_shard *x, const struct td_shard *y);
 
-/* Orders groups: shards of one group have the same stem, extension and total. */
+/* Orders groups: shards of one group have the same stem, extension and total. Returns <0, 0 or >0. */
 int td_shard_group_compare(const struct td_shard *x, const struct td_shard *y);
 
 /* Orders shards by group and number, for qsort. */
 int td_shard_compare(const void *a, const void *b);
 
-/* Returns false when the name is not a shard's. */
+/* Splits the name of a shard. Returns false when the file has no such name. */
 bool td_shard_of_name(const char *file_name, struct td_shard_of *out);
 
-/* The length of "stem" in stem-00001-of-00003.safetensors; 0: no such name. */
+/* Returns the length of "stem" in stem-00001-of-00003.safetensors; 0 when the file has no such name. */
 size_t td_shard_stem_len(const char *file_name);
 
-/* Returns whether a shard of a split GGUF, which is the i-th (from 0) of shard_total by its name, says the same of
- * itself. If not, `message` is the reason. */
+/* Returns whether the metadata of a split GGUF's shard agree with its name, by which it is the i-th (from 0) of
+ * shard_total. Writes the reason to message[capacity] if not. True for files without such metadata. */
 bool td_shard_split_agrees(const struct td_entry *part, size_t i, size_t shard_total, char *message, size_t capacity);
 
-/* Lists all tensors of the checkpoint's parts as its refs, sorted by name. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Sets the checkpoint's refs to all tensors of its parts, sorted by name. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_shards_merge(struct td_checkpoint *checkpoint, struct td_error *err);
 
-/* Sets the checkpoint's metadata to those of its first part_count parts, each key once: the first part that has it
- * wins. Past 1,024 keys the first part's stand for all. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Sets the checkpoint's metadata to those of its first part_count parts, each key once: the first part that has a key
+ * wins. With more than 1,024 keys in all, takes those of the first part alone. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_shards_metadata(struct td_checkpoint *checkpoint, size_t part_count, struct td_arena *arena,
                         struct td_error *err);
 
-/* Index of the first tensor that has the same name as the one before it, or 0. */
+/* Returns the index of the first of the checkpoint's refs that has the same name as the one before it, or 0. */
 size_t td_shards_duplicate(const struct td_checkpoint *checkpoint);
 
 #endif

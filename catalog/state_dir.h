@@ -1,10 +1,11 @@
-/* A directory that nobody else can write to, for what must not be forged.
+/* The state directory: a directory that nobody else can write to, for data that must not be forged.
  *
- * The directory that an operator names is used itself when it belongs to us and nobody else may write to it. When group
- * or others may write to it (a Kubernetes emptyDir, /tmp, a volume with an fsGroup), a sub-directory of our own is used
- * instead: tensord-UID, mode 0700. Who may write to the directory can take that name first, or move our sub-directory
- * away and put something else there; nobody can make what he put there belong to us. So what bears the name is opened
- * without following a link, judged by its open descriptor, and everything in it is reached from that descriptor. */
+ * The directory that the operator names is used itself when it belongs to the user of this process and nobody else may
+ * write to it. When its group or others may write to it (a Kubernetes emptyDir, /tmp, a volume with an fsGroup), a
+ * sub-directory is used instead: tensord-UID, mode 0700. Somebody who may write to the directory can create that name
+ * first, or move our sub-directory away and put something else there, but cannot make that belong to our user. So the
+ * name is opened without following a link, the open descriptor is checked, and every file in the directory is reached
+ * from that descriptor. */
 #ifndef TD_CATALOG_STATE_DIR_H
 #define TD_CATALOG_STATE_DIR_H
 
@@ -13,12 +14,13 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-/* Opens the directory at `path`, or our sub-directory of it; *fd is for openat. With `create` what is missing is made,
- * and a line in the log names the sub-directory. Errors: TD_PERMISSION_DENIED (another's), TD_FAILED_PRECONDITION (the
- * directory is root or lies in it; root NULL: not looked at), TD_IO. After an error nothing new is left in root. */
+/* Opens the directory at `path`, or its sub-directory, and sets *fd, which the caller closes, for openat. With
+ * `create`, creates what is missing; when a sub-directory is used, logs its name. Errors: TD_PERMISSION_DENIED (it
+ * belongs to another user, or others can write to it), TD_FAILED_PRECONDITION (it is `root` or lies in it; root NULL:
+ * not checked), TD_IO. After an error nothing new is left in `root`. */
 bool td_state_dir_open(const char *path, const char *root, bool create, int *fd, struct td_error *err);
 
-/* Whether what was looked at belongs to us and nobody else may write to it. */
+/* Returns whether the file of this stat belongs to the user of this process and nobody else may write to it. */
 bool td_state_is_ours_alone(const struct stat *st);
 
 #endif

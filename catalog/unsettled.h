@@ -1,4 +1,5 @@
-/* Files seen but not yet published, and since when; carried from scan to scan. */
+/* Unsettled files: files that scans have seen but not yet published, and since when. The list is carried from scan to
+ * scan. */
 #ifndef TD_CATALOG_UNSETTLED_H
 #define TD_CATALOG_UNSETTLED_H
 
@@ -10,10 +11,10 @@
 #include <stdint.h>
 
 struct td_unsettled {
-    char *path; /* as clients would know it; owned */
-    struct td_file_id id;
-    uint64_t first_seen_ns; /* monotonic */
-    bool half_changed;      /* its size changed without its mtime: a truncation seen half-way */
+    char *path;             /* as clients will know it; owned */
+    struct td_file_id id;   /* as last seen */
+    uint64_t first_seen_ns; /* monotonic time since which the identity is the same */
+    bool half_changed;      /* its size changed without its mtime: a truncation that was seen half-way */
 };
 
 struct td_unsettled_list {
@@ -21,12 +22,13 @@ struct td_unsettled_list {
     size_t count, capacity;
 };
 
+/* Frees the items and empties the list. */
 void td_unsettled_list_fini(struct td_unsettled_list *list);
 
-/* The one at this path, or NULL. */
+/* Returns the file at this path, or NULL. */
 const struct td_unsettled *td_unsettled_find(const struct td_unsettled_list *list, const char *path);
 
-/* Appends one, whose path must sort behind all others; it is copied. False: TD_RESOURCE_EXHAUSTED. */
+/* Appends a file, whose path must sort behind all others; copies the path. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_unsettled_add(struct td_unsettled_list *list, const char *path, const struct td_file_id *id,
                       uint64_t first_seen_ns, bool half_changed, struct td_error *err);
 

@@ -1,5 +1,5 @@
-/* The walk: every regular file below the root, under the path by which clients know it. No recursion; symlinks
- * are followed while they stay inside; loops end. */
+/* The walk: finds every regular file below the root, under the path that clients know. Uses no recursion. Follows
+ * symlinks that stay inside the root; loops end. */
 #ifndef TD_CATALOG_WALK_H
 #define TD_CATALOG_WALK_H
 
@@ -8,34 +8,40 @@
 #include "catalog/snapshot.h"
 
 struct td_found {
-    const char *path;     /* as clients know it */
-    const char *physical; /* below the root */
+    const char *path;     /* as clients know it, below the root */
+    const char *physical; /* where it lies below the root */
     const char *revision; /* commit of a Hugging Face cache, or NULL */
-    bool other_revision;  /* of the cache than the one that has the plain id */
+    bool other_revision;  /* of another revision of the cache than main */
     struct td_file_id id;
     const char *error; /* why it cannot be served (a link that leaves the root, a FIFO ...), or NULL */
 };
 
+/* The result of a walk. */
 struct td_walk {
-    struct td_arena *names;  /* where path, revision and error are kept */
-    struct td_arena scratch; /* physical paths; gone with the walk */
+    struct td_arena *names;  /* holds path, revision and error; the snapshot's */
+    struct td_arena scratch; /* holds physical paths; freed with the walk */
     struct td_found *found;  /* sorted by path, paths unique */
     size_t count, capacity;
-    struct td_cache_folder *caches; /* those that hold something, one for each commit that is walked */
+    struct td_cache_folder *caches; /* those that hold a snapshot, one for each commit that is walked */
     size_t cache_count, cache_capacity;
     struct td_problems *problems;
 };
 
 struct td_walk_limits {
-    size_t max_files, max_directories;
-    bool all_revisions; /* of cache folders, not the chosen one alone: the others as org/name@commit */
+    size_t max_files, max_directories; /* the rest is left out, and is a problem */
+    bool all_revisions; /* walks every commit of a cache folder: main as org/name, others as org/name@commit; false:
+                           main alone */
 };
 
-/* Walks root, or, when place is not NULL, that directory alone of the cache folder that root is. names and problems
- * belong to the snapshot being built. Call fini in every case. */
+/* Walks `root`. When `place` is not NULL, `root` is a cache folder, and only that place in it is walked. Adds to
+ * `names` and `problems`, which belong to the snapshot that is being built; counts found files in *files_found. Ends
+ * early when *stop becomes true. Errors: those of td_root_open_directory for the root; TD_IO; TD_RESOURCE_EXHAUSTED;
+ * TD_UNAVAILABLE for *stop. Call td_walk_fini in every case. */
 bool td_walk_run(struct td_walk *walk, const struct td_root *root, const struct td_hub_place *place,
                  struct td_arena *names, struct td_problems *problems, const struct td_walk_limits *limits,
                  _Atomic uint64_t *files_found, const _Atomic bool *stop, struct td_error *err);
+
+/* Frees the lists and the physical paths. */
 void td_walk_fini(struct td_walk *walk);
 
 #endif
