@@ -2,6 +2,7 @@
  * agree with themselves. */
 #include "core/json_canonical.h"
 #include "tests/fuzz/fuzz_error.h"
+#include "tests/kit/json_tree.h"
 
 #include <string.h>
 
@@ -247,6 +248,71 @@ static void check_canonical(const char *data, size_t size, bool good)
     td_buffer_fini(&twice);
 }
 
+/* Whether cJSON's parser may read the value otherwise: it cuts strings at a NUL and numbers after 63 bytes. */
+static bool cjson_may_differ(const cJSON *item)
+{
+    const cJSON *child;
+    if (cJSON_IsInvalid(item) || (cJSON_IsRaw(item) && strlen(item->valuestring) > 60) ||
+        (item->string != NULL && strstr(item->string, "\\u0000") != NULL))
+        return true;
+    cJSON_ArrayForEach(child, item) if (cjson_may_differ(child)) return true;
+    return false;
+}
+
+/* The same value, as the document and as cJSON's parser give it. */
+static void check_same(const cJSON *ours, const cJSON *theirs)
+{
+    FUZZ_CHECK(ours != NULL && theirs != NULL);
+    FUZZ_CHECK((ours->string == NULL) == (theirs->string == NULL));
+    FUZZ_CHECK(ours->string == NULL || strcmp(ours->string, theirs->string) == 0);
+    if (cJSON_IsRaw(ours)) {
+        FUZZ_CHECK(cJSON_IsNumber(theirs) && strtod(ours->valuestring, NULL) == theirs->valuedouble);
+        return;
+    }
+    FUZZ_CHECK(ours->type == theirs->type);
+    FUZZ_CHECK(!cJSON_IsString(ours) || strcmp(ours->valuestring, theirs->valuestring) == 0);
+    const cJSON *a = ours->child;
+    const cJSON *b = theirs->child;
+    for (; a != NULL; a = a->next, b = b->next)
+        check_same(a, b);
+    FUZZ_CHECK(b == NULL);
+}
+
+/* Faults at any place are reported in the order of the text, and nothing is read past the arena's limit. */
+static void check_document(const char *data, size_t size, const struct td_error *wanted)
+{
+    struct td_arena arena;
+    struct td_json_document document;
+    struct td_error err = TD_ERROR_INIT;
+    td_arena_init(&arena, 0);
+    td_json_document_read(&document, td_text_n(data, size), &arena, &err);
+    FUZZ_CHECK(json_tree_matches(&document));
+    FUZZ_CHECK(td_json_document_end(&document) == (wanted->code == TD_OK));
+    FUZZ_CHECK(err.pos == wanted->pos && strcmp(err.message, wanted->message) == 0);
+    if (document.root != NULL) {
+        struct td_error mine = TD_ERROR_INIT;
+        document.err = &mine;
+        FUZZ_CHECK(!td_json_document_fail_end(&document, document.root, "mine"));
+        FUZZ_CHECK(mine.pos < size || wanted->code != TD_OK);
+        FUZZ_CHECK((strcmp(mine.message, "mine") == 0) == (mine.pos < wanted->pos));
+    }
+    if (wanted->code == TD_OK && !cjson_may_differ(document.root)) {
+        cJSON *theirs = cJSON_ParseWithLength(data, size);
+        check_same(document.root, theirs);
+        cJSON_Delete(theirs);
+    }
+    size_t half = arena.used_bytes / 2;
+    td_arena_fini(&arena);
+    if (half == 0)
+        return;
+    struct td_error refused = TD_ERROR_INIT;
+    td_arena_init(&arena, half);
+    td_json_document_read(&document, td_text_n(data, size), &arena, &refused);
+    FUZZ_CHECK(!td_json_document_end(&document) && arena.used_bytes <= half);
+    FUZZ_CHECK(refused.code == TD_FAILED_PRECONDITION);
+    td_arena_fini(&arena);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *text = (const char *)data;
@@ -258,6 +324,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_check_refusal(&err, size);
     check_minify(text, size, good);
     check_canonical(text, size, good);
+    check_document(text, size, &err);
     struct td_json json;
     td_json_init(&json, td_text_n(text, size), 0, NULL);
     FUZZ_CHECK((td_json_skip(&json) && td_json_next(&json) == TD_JSON_END) == good);
