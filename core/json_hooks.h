@@ -1,4 +1,4 @@
-/* The allocator of cJSON. Only core/ includes cJSON's header. */
+/* The allocator of cJSON. */
 #ifndef TD_CORE_JSON_HOOKS_H
 #define TD_CORE_JSON_HOOKS_H
 
