@@ -1,4 +1,4 @@
-/* ONNX models (.onnx): the initialisers of the main graph, where they lie in the file or in the files beside it.
+/* ONNX models (.onnx). Lists the initialisers of the main graph, whose bytes are in the file or in files beside it.
  * Source: onnx.proto of onnx 1.23. */
 #ifndef TD_PARSER_ONNX_H
 #define TD_PARSER_ONNX_H

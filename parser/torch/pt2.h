@@ -1,12 +1,13 @@
-/* Archives of torch.export.save (.pt2): parameters, buffers and constants by the names that torch.export.load gives
- * them. Sources: torch/export/pt2_archive/_package.py, torch/export/__init__.py and torch/_export/serde/schema.py of
- * torch 2.13.
+/* Archives of torch.export.save (.pt2). Lists parameters, buffers and constants under the names that torch.export.load
+ * gives them. Three layouts exist, by version of torch:
  *
- *   since 2.9    data/weights/MODEL_weights_config.json says for each tensor which record of data/weights/ holds its
- *                storage, with type, shape and strides; data/constants/ likewise
- *   2.8          data/weights/MODEL.pt and data/constants/MODEL.pt, files of torch.save
- *   before       serialized_state_dict.pt and serialized_constants.pt, without a folder around them
- */
+ *   from 2.9 on  data/weights/MODEL_weights_config.json names for each tensor the record of data/weights/ that holds
+ * its storage, with type, shape and strides; the same for data/constants/ 2.8          data/weights/MODEL.pt and
+ * data/constants/MODEL.pt, files of torch.save before       serialized_state_dict.pt and serialized_constants.pt,
+ * without a folder around them
+ *
+ * Sources: torch/export/pt2_archive/_package.py, torch/export/__init__.py and torch/_export/serde/schema.py of torch
+ * 2.13. */
 #ifndef TD_PARSER_PT2_H
 #define TD_PARSER_PT2_H
 

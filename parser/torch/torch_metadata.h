@@ -1,4 +1,4 @@
-/* Values of a pickle as JSON: what stands beside the tensors of a checkpoint. Internal to the torch readers. */
+/* Values of a pickle as JSON: the metadata beside the tensors of a checkpoint. Only for parser/torch. */
 #ifndef TD_PARSER_TORCH_METADATA_H
 #define TD_PARSER_TORCH_METADATA_H
 
@@ -8,14 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A LIST, TUPLE, SET or FROZENSET. */
+/* Returns whether the value is a LIST, TUPLE, SET or FROZENSET. */
 bool td_torch_is_array(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* How many bytes of text td_torch_write_metadata reads beyond what it writes, at most. */
+/* Returns the most bytes of text that td_torch_write_metadata reads beyond those that it writes. */
 uint64_t td_torch_metadata_bytes(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* Writes a value without parts (a number of NumPy's, bytes, a torch.device or torch.dtype too), or an array of such;
- * long ones are cut and their length is said. False for any other value, and the buffer then holds anything. */
+/* Writes a value without parts, or an array of such values. Values without parts include a NumPy number, bytes, a
+ * torch.device and a torch.dtype. Texts of more than 1,000 bytes and arrays of more than 64 items are cut:
+ * {"length":N,"first":...}. Returns false for any other value; the contents of the buffer are then undefined. */
 bool td_torch_write_metadata(const struct td_pickle *pickle, td_pickle_ref ref, struct td_buffer *out);
 
 #endif

@@ -1,5 +1,4 @@
-/* The calls by which torch.save's pickles make tensors, seen through what is wrapped around them. Internal to the torch
- * readers. */
+/* The calls in torch.save's pickles that make tensors, and the wrappers around these calls. Only for parser/torch. */
 #ifndef TD_PARSER_TORCH_REBUILD_H
 #define TD_PARSER_TORCH_REBUILD_H
 
@@ -14,7 +13,7 @@ enum td_torch_rebuild {
     TD_REBUILD_V3,
     TD_REBUILD_Q,
     TD_REBUILD_WRAPPED,   /* argument 0 is the tensor */
-    TD_REBUILD_CONVERTED, /* likewise, and argument 1 the type that it gets */
+    TD_REBUILD_CONVERTED, /* argument 0 is the tensor, argument 1 the type that it is converted to */
     TD_REBUILD_FROM_TYPE, /* (function, type, args, state) */
     TD_REBUILD_SPARSE,
     TD_REBUILD_NESTED,
@@ -24,28 +23,29 @@ enum td_torch_rebuild {
     TD_REBUILD_INLINE,
 };
 
-/* TorchScript says the types of lists and dicts by calls around them: restore_type_tag(value, type),
- * build_intlist(list) and so on; sets and sizes are calls with a list or tuple too. What is within, or the value
- * itself. */
+/* Returns the value within calls that only state its type, or the value itself. TorchScript wraps lists and dicts so:
+ * restore_type_tag(value, type), build_intlist(list) and so on; sets and sizes are calls with a list or tuple too. */
 td_pickle_ref td_torch_unwrap_tag(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* The same; *call becomes the innermost of these calls, where there is one: what is within was as it is read there. */
+/* Returns the same, and sets *call to the innermost of these calls where there is one. The call saw the inner value as
+ * it was then. */
 td_pickle_ref td_torch_unwrap_call(const struct td_pickle *pickle, td_pickle_ref ref, td_pickle_ref *call);
 
 /* The call that makes a tensor. */
 struct td_torch_made {
     enum td_torch_rebuild what; /* never WRAPPED, CONVERTED or FROM_TYPE */
-    td_pickle_ref call;         /* the object that is made by it */
+    td_pickle_ref call;         /* the OBJECT of the call */
     td_pickle_ref args;
-    td_pickle_ref converted; /* the type that the tensor is given when it is loaded, or NIL */
+    td_pickle_ref converted; /* the type that loading converts the tensor to, or NIL */
 };
 
-/* Follows Parameter(...) and the like to the call that makes the tensor. */
+/* Follows Parameter(...) and similar wrappers to the call that makes the tensor. what is TD_REBUILD_NONE when there is
+ * none. */
 struct td_torch_made td_torch_unwrap_tensor(const struct td_pickle *pickle, td_pickle_ref ref);
 
-/* What _rebuild_parameter_with_state and _rebuild_from_type_v2 set on the tensor, or NIL. state_dict() shows none of
- * it, so within a module only a tensor that is made of it has any. NIL for a jagged tensor, whose state repeats its
- * parts. */
+/* Returns the state that _rebuild_parameter_with_state and _rebuild_from_type_v2 set on the tensor, or NIL.
+ * state_dict() does not show this state, so within a module only a wrapper subclass, which is made of its state, has
+ * one. NIL for a jagged tensor, whose state repeats its parts. */
 td_pickle_ref td_torch_tensor_state(const struct td_pickle *pickle, td_pickle_ref ref, bool in_module);
 
 #endif

@@ -1,5 +1,4 @@
-/* From a pickled object graph to tensors: what torch.save's pickles mean, for archives and legacy files alike. Internal
- * to the torch readers. */
+/* The walk over a pickled object graph that lists its tensors, for archives and legacy files. Only for parser/torch. */
 #ifndef TD_PARSER_TORCH_WALK_H
 #define TD_PARSER_TORCH_WALK_H
 
@@ -9,13 +8,14 @@
 
 #include <stdbool.h>
 
-/* Lists every tensor of the graph below root in the manifest, and what stands beside them as metadata. Names are the
- * paths, joined by dots and begun with prefix (may be ""), of a module as its state_dict() has them; the root itself
- * has the name prefix, and makes the manifest `bare` if it is a tensor. The manifest is not finished. */
+/* Lists in the manifest every tensor of the graph below root, and other values as metadata. A name is the path, joined
+ * by dots, with prefix (may be "") before it; the names in a module are those of its state_dict(). The root itself has
+ * the name prefix. A root that is a tensor makes the manifest `bare`, when prefix is "". Does not finish the manifest.
+ */
 bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
                    const char *prefix, struct td_manifest *manifest, struct td_error *err);
 
-/* Lists the root alone, if it is a tensor, under the name "", with what it is made of. */
+/* Lists the root alone, when it is a tensor, under the name "", followed by the tensors that it is made of. */
 bool td_torch_read_root(struct td_pickle *pickle, td_pickle_ref root, const struct td_torch_places *places,
                         struct td_manifest *manifest, struct td_error *err);
 
