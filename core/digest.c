@@ -1,6 +1,6 @@
-/* Not by EVP: that fetches providers and reads OpenSSL's configuration, a millisecond for the few dozen bytes of a tag.
- * The functions beneath it run the same code; they are called deprecated since 3.0, and so their older interface is
- * asked for. */
+/* Uses OpenSSL's low-level functions. EVP runs the same code, but first fetches providers and reads OpenSSL's
+ * configuration, which takes a millisecond for the few dozen bytes of a tag. The low-level functions are deprecated
+ * since 3.0, so this asks for the interface of 1.1. */
 #define OPENSSL_API_COMPAT 0x10101000L
 #include "core/digest.h"
 
