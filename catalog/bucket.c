@@ -1,3 +1,11 @@
+/* Plan: one pass over the repositories marks entries (hidden, or begin of a repository that is in `local`). One pass
+ * over the sorted entries, first segment by first segment, gives each segment to a bucket of its own or to `local`. A
+ * bucket stores runs of entries, not keys, so a snapshot of a million files needs few bytes for its buckets;
+ * td_bucket_entry finds the i-th key by binary search over the runs.
+ *
+ * Hard: the keys of `local` are whole paths, except for entries of a directory that is itself called `local`, whose
+ * keys lack the "local/". Such keys sort between the others, so the runs of `local` are cut wherever the directory
+ * below `local` changes, and sorted by their first keys at the end. */
 #include "catalog/bucket.h"
 
 #include "catalog/repo.h"
@@ -23,12 +31,12 @@ struct bucket_list {
 
 struct builder {
     struct td_snapshot *snapshot;
-    unsigned char *marks; /* per entry */
+    unsigned char *marks; /* IS_HIDDEN, BEGINS_LOCAL of each entry */
     struct run_list named, local, other;
     struct bucket_list buckets, other_buckets;
     bool has_local, all_local;
-    size_t local_first, local_count; /* the directory called `local`, unless DIR is one model */
-    bool has_local_keys;             /* its files lose its name in their keys: it is no repository itself */
+    size_t local_first, local_count; /* the directory called `local`; none when DIR is one model */
+    bool has_local_keys;             /* the keys of its files lack its name: it is no repository itself */
 };
 
 static const char local_name[] = TD_REPO_DEFAULT_NAMESPACE;
@@ -45,7 +53,8 @@ static bool in_root(const struct td_entry *entry)
     return strchr(entry->path, '/') == NULL;
 }
 
-/* Its files in the root are published; when all that there is belongs to it, directories are no buckets. */
+/* Lists the files of a root model that lie directly in the root. When every entry belongs to the model, directories are
+ * no buckets. */
 static void mark_root_model(struct builder *b, const struct td_repo *repo)
 {
     for (size_t i = repo->first_entry; i < repo->first_entry + repo->entry_count; i++)
@@ -54,21 +63,21 @@ static void mark_root_model(struct builder *b, const struct td_repo *repo)
     b->all_local = b->all_local || repo->entry_count == b->snapshot->entry_count;
 }
 
-/* Whether the repository's path is one segment. */
+/* Returns whether the repository's path has one segment. */
 static bool is_of_one_segment(const struct td_snapshot *snapshot, const struct td_repo *repo)
 {
     const char *path = snapshot->entries[repo->first_entry].path;
     return repo->prefix_len > 0 && segment_len(td_text_n(path, repo->prefix_len)) + 1 == repo->prefix_len;
 }
 
-/* Whether a repository of one segment is in `local`: "local/name" is another name of "name", or it is `local` itself.
- */
+/* Returns whether a repository of one segment is in `local`: "local/name" is another name of "name", or the repository
+ * is `local` itself. */
 static bool has_local_name(const struct td_repo *repo)
 {
     return repo->hub_id != repo->id || strcmp(repo->id, local_name) == 0;
 }
 
-/* Which entries are not listed, and where a directory begins that is a repository of one segment. */
+/* Marks the entries that are not listed, and the entry where each repository of one segment begins. */
 static void mark(struct builder *b)
 {
     const struct td_snapshot *snapshot = b->snapshot;
@@ -117,7 +126,7 @@ static struct td_bucket *add_bucket(struct builder *b, struct bucket_list *list,
     return bucket->name != NULL ? bucket : NULL;
 }
 
-/* Whether two entries are below the same directory of the one called `local`. */
+/* Returns whether two entries are below the same directory of the one called `local`. */
 static bool is_same_directory(const struct td_entry *x, const struct td_entry *y)
 {
     size_t local_len = sizeof local_prefix - 1;
@@ -126,8 +135,8 @@ static bool is_same_directory(const struct td_entry *x, const struct td_entry *y
     return strncmp(x->path + local_len, key, directory_len) == 0;
 }
 
-/* Adds entries to `local`. Where a directory is called so, its keys come between the others, so that runs of different
- * segments have to be told apart. */
+/* Adds entries to `local`. The keys of the directory called `local` come between the others, so the runs of its
+ * directories are kept apart. */
 static bool add_to_local(struct builder *b, size_t first, size_t count)
 {
     size_t begin = b->has_local_keys ? b->local.count : 0;
@@ -143,8 +152,8 @@ static bool add_to_local(struct builder *b, size_t first, size_t count)
     return true;
 }
 
-/* Makes the entries of one first segment a bucket. run_count is counted here, where they begin is known when all are
- * there. */
+/* Makes the entries of one first segment a bucket. Sets run_count; describe() sets the runs, whose array may still
+ * move. */
 static bool add_named(struct builder *b, size_t first, size_t count, size_t len)
 {
     size_t begin = b->named.count;
@@ -193,7 +202,7 @@ static int keyed_compare(const void *a, const void *b)
     return strcmp(((const struct keyed_run *)a)->key, ((const struct keyed_run *)b)->key);
 }
 
-/* Adds the bucket `local`, and puts its runs into the order of their keys. */
+/* Adds the bucket `local`, and sorts its runs by their keys. */
 static bool add_local(struct builder *b)
 {
     struct td_bucket *bucket = add_bucket(b, &b->buckets, TD_TEXT(local_name));
@@ -223,11 +232,11 @@ static bool add_local(struct builder *b)
     return true;
 }
 
-/* Adds a bucket with the own name of a repository that is in `local`. */
+/* Adds the unlisted bucket with the own name of a repository that is in `local`. */
 static bool add_other_name(struct builder *b, const struct td_repo *repo)
 {
     size_t begin = b->other.count;
-    bool only_root = repo->prefix_len == 0 && !b->all_local; /* what is between its files is not its own */
+    bool only_root = repo->prefix_len == 0 && !b->all_local; /* entries between its files belong to others */
     for (size_t i = repo->first_entry; i < repo->first_entry + repo->entry_count; i++) {
         bool is_own = !only_root || in_root(&b->snapshot->entries[i]);
         if (is_own && (b->marks[i] & IS_HIDDEN) == 0 && !add_entry(&b->other, begin, i))
@@ -260,7 +269,7 @@ static int bucket_compare(const void *a, const void *b)
     return strcmp(((const struct td_bucket *)a)->name, ((const struct td_bucket *)b)->name);
 }
 
-/* Sets where the buckets' runs are, their counts and dates, once all is there; sorts the buckets. */
+/* Sets the buckets' runs, counts and dates, and sorts the buckets. All runs must be there. */
 static void describe(const struct builder *b, struct bucket_list *list, const struct td_bucket_run *runs)
 {
     for (size_t i = 0; i < list->count; i++) {
@@ -352,7 +361,7 @@ const struct td_entry *td_bucket_entry(const struct td_snapshot *snapshot, const
 {
     size_t low = 0;
     size_t high = bucket->run_count - 1;
-    while (low < high) { /* the last run that does not begin behind it */
+    while (low < high) { /* finds the last run that does not begin behind key i */
         size_t mid = high - (high - low) / 2;
         if (bucket->runs[mid].before <= i)
             low = mid;
@@ -393,7 +402,7 @@ size_t td_bucket_lower(const struct td_snapshot *snapshot, const struct td_bucke
     return search(snapshot, bucket, key, NULL);
 }
 
-/* Finds a key of `local` that is not listed: of another revision, or with its whole path below DIR. */
+/* Finds an unlisted key of `local`: that of another revision, or a whole path below DIR. */
 static const struct td_entry *find_unlisted(const struct td_snapshot *snapshot, const struct td_bucket *bucket,
                                             struct td_text key)
 {
@@ -401,7 +410,7 @@ static const struct td_entry *find_unlisted(const struct td_snapshot *snapshot, 
     if (bucket->entry_count > 0)
         entry =
             td_snapshot_find_in_run(snapshot, bucket->first_entry, bucket->entry_count, sizeof local_prefix - 1, key);
-    bool is_in_directory = segment_len(key) < key.len; /* of files directly in DIR some are not published */
+    bool is_in_directory = segment_len(key) < key.len; /* some files directly in DIR are not published */
     if (entry == NULL && is_in_directory && td_bucket_of(snapshot, key) == bucket)
         entry = td_snapshot_find_entry(snapshot, key);
     return entry;

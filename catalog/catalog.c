@@ -1,3 +1,12 @@
+/* Plan: one thread scans in a loop: scan_once(), then publish() or note_failure(), then wait_for_turn() until the next
+ * scan is due. All shared state lies under one lock, which is held for moments only; the scan itself runs without it.
+ * Readers take a reference on `current` and never wait for a scan. A snapshot whose last reference goes is put on
+ * `retired` and freed by the scanner, because unmapping files is slow.
+ *
+ * Hard: (1) a root that is suddenly empty may be an unmounted volume, so that scan counts as failed until a second
+ * look, 1 s later. (2) Whether the next scan also publishes young files that are finished: a request sets
+ * publish_requested, and scans go on to do so while finished files wait for the clock (has_racy). (3) A rescan waits
+ * for a scan that began after the call, because the running one may have passed the new file already. */
 #include "catalog/catalog.h"
 
 #include "catalog/refusals.h"
@@ -12,15 +21,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Asked-for scans follow one another no faster than this, nor faster than the last one took. */
+/* The least time between requested scans, which is also never shorter than the last scan. */
 static const uint64_t scan_gap_ns = 50000000;
 /* An empty root is believed after it was seen twice, this far apart. */
 static const uint64_t empty_confirm_ns = 1000000000;
-/* How long who asked for a scan waits for what has to settle, beyond the settling time; and at most. */
+/* A rescan waits at most for the settling time and rescan_grace_ns, and at most rescan_max_ns in all. */
 static const uint64_t rescan_grace_ns = 3000000000;
 static const uint64_t rescan_max_ns = 20000000000;
 
-/* What the log has said, so that it says it again only when it changes. */
+/* What was logged last, so that it is logged again only when it changes. */
 struct told {
     bool ready, no_model, too_few;
     size_t usable_count; /* beside too_few */
@@ -45,9 +54,9 @@ struct td_catalog {
     /* under the lock */
     struct td_root *root;
     struct td_snapshot *current;
-    struct td_snapshot *retired; /* to be freed by the scanner: unmapping is slow */
+    struct td_snapshot *retired; /* freed by the scanner, because unmapping is slow */
     bool scan_requested, publish_requested;
-    uint64_t publish_until_ns; /* for so long racy files make a further scan one that publishes, too */
+    uint64_t publish_until_ns; /* until then a further scan publishes finished files too, if racy files are left */
     bool publishes;            /* the running scan publishes what is finished */
     bool has_racy, scan_failed;
     size_t pending_count; /* of the last scan, as in td_snapshot */
@@ -83,13 +92,13 @@ static void free_retired(struct td_catalog *catalog)
     }
 }
 
-/* Whether there is something of it to serve: a checkpoint was read, or nothing was refused. */
+/* Returns whether the model has something to serve: a checkpoint was read, or nothing was refused. */
 static bool is_usable(const struct td_model *model)
 {
     return model->checkpoint_count > 0 || model->problems.count == model->damaged_count;
 }
 
-/* Fills in the members of *status that tell of the snapshot, and leaves the others. */
+/* Sets the members of *status that describe the snapshot, and leaves the others. */
 static void count_snapshot(const struct td_snapshot *snapshot, struct td_catalog_status *status)
 {
     status->file_count = snapshot->entry_count;
@@ -129,14 +138,14 @@ static void log_snapshot(const struct td_snapshot *old, const struct td_snapshot
                status->unsettled_count, plural(status->unsettled_count));
 }
 
-/* Says what an operator would wonder about, once until it changes: that nothing is served, or not enough to be ready. A
- * mount that was forgotten looks like this. */
+/* Warns, once until it changes, that no model is served or that too few are usable. A forgotten mount looks like this.
+ */
 static void log_missing_models(struct td_catalog *catalog, const struct td_catalog_status *status)
 {
     size_t wanted = catalog->config.require_models;
     struct told *told = &catalog->told;
     if (status->unsettled_count > 0)
-        return; /* perhaps these are what is missing */
+        return; /* perhaps these are the missing models */
     if (status->model_count == 0 && !told->no_model)
         td_log(TD_LOG_WARN,
                "\"%s\" holds no model (%zu file%s): a model is a directory with a checkpoint in it, such as "
@@ -151,7 +160,7 @@ static void log_missing_models(struct td_catalog *catalog, const struct td_catal
     told->usable_count = status->usable_count;
 }
 
-/* Says when /readyz begins to answer otherwise; why it no longer answers 200 is told in a line before. */
+/* Logs when /readyz begins to answer otherwise. The reason for a 503 was logged in a line before. */
 static void log_readiness(struct td_catalog *catalog)
 {
     struct td_catalog_status status;
@@ -188,7 +197,8 @@ static void log_large_files(const struct td_snapshot *snapshot, const struct td_
         td_log(TD_LOG_INFO, "and %zu more files of that size", count - NAMED_MAX);
 }
 
-/* The root by its path, again: after a remount the old descriptor shows the old, perhaps empty, directory. */
+/* Opens the root by its path again: after a remount the old descriptor shows the old, perhaps empty, directory. Returns
+ * the root with a reference for the caller, or NULL. */
 static struct td_root *current_root(struct td_catalog *catalog, struct td_error *err)
 {
     struct td_root *fresh;
@@ -208,7 +218,7 @@ static struct td_root *current_root(struct td_catalog *catalog, struct td_error 
     return same;
 }
 
-/* Logs a failure once for as long as it lasts, not with every scan. */
+/* Notes a failed scan. Logs a failure once for as long as it lasts, not with every scan. */
 static void note_failure(struct td_catalog *catalog, const struct td_error *why, bool root_missing)
 {
     char message[sizeof catalog->status.message];
@@ -228,7 +238,7 @@ static void note_failure(struct td_catalog *catalog, const struct td_error *why,
                published ? "the last good state stays" : "nothing is published yet");
 }
 
-/* True when a root that had files shows none, for the first time: perhaps it was unmounted. */
+/* Returns true when a root that had files shows none, for the first time: perhaps it was unmounted. */
 static bool is_suddenly_empty(struct td_catalog *catalog, const struct td_snapshot *previous,
                               const struct td_snapshot *snapshot)
 {
@@ -260,7 +270,7 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     struct td_snapshot *old = catalog->current;
     bool changed = !is_same(old, snapshot);
     bool news = changed && (old == NULL || strcmp(old->tag, snapshot->tag) != 0 ||
-                            old->unsettled_count != snapshot->unsettled_count); /* not only digests */
+                            old->unsettled_count != snapshot->unsettled_count); /* more than digests changed */
     struct td_catalog_status *status = &catalog->status;
     if (changed) {
         snapshot->retire = on_retire;
@@ -271,7 +281,7 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     catalog->settle_due_ns = snapshot->next_due_ns;
     catalog->pending_count = snapshot->pending_count;
     catalog->has_racy = snapshot->racy_count > 0;
-    bool is_mended = catalog->scan_failed && !status->root_missing; /* the latter's end is told with readiness */
+    bool is_mended = catalog->scan_failed && !status->root_missing; /* the end of the latter is logged with readiness */
     catalog->scan_failed = false;
     status->root_missing = false;
     status->message[0] = '\0';
@@ -285,12 +295,12 @@ static void publish(struct td_catalog *catalog, struct td_snapshot *snapshot, ui
     if (news)
         log_large_files(snapshot, old);
     if (changed)
-        td_hasher_set_snapshot(catalog->hasher, snapshot); /* ours: only this thread replaces it */
+        td_hasher_set_snapshot(catalog->hasher, snapshot); /* still valid: only this thread replaces it */
     td_snapshot_unref(changed ? old : snapshot);
 }
 
-/* Ready: everything that was there at the start is published, files that were too young included; but a file
- * that never settles must not hold readiness up for ever. */
+/* Sets `ready` once everything that was there at the start is published, young files included. Waits no longer than the
+ * settling time, because a file may never settle. */
 static void update_ready(struct td_catalog *catalog, uint64_t started_ns)
 {
     pthread_mutex_lock(&catalog->lock);
@@ -334,7 +344,7 @@ static void scan_once(struct td_catalog *catalog)
     pthread_mutex_unlock(&catalog->lock);
 }
 
-/* When the next scan is due (monotonic); UINT64_MAX for never. Under the lock. */
+/* Returns when the next scan is due (monotonic); UINT64_MAX for never. Under the lock. */
 static uint64_t next_scan_ns(const struct td_catalog *catalog)
 {
     uint64_t earliest = catalog->last_scan_end_ns;
@@ -352,7 +362,7 @@ static uint64_t next_scan_ns(const struct td_catalog *catalog)
     return due < earliest ? earliest : due;
 }
 
-/* Sleeps until a scan is due; false when the catalog is stopping. Frees what was retired meanwhile. */
+/* Sleeps until a scan is due. Frees retired snapshots meanwhile. Returns false when the catalog is stopping. */
 static bool wait_for_turn(struct td_catalog *catalog)
 {
     pthread_mutex_lock(&catalog->lock);
@@ -429,8 +439,8 @@ static bool init_sync(struct td_catalog *catalog)
            pthread_mutex_init(&catalog->lock, NULL) == 0;
 }
 
-/* Returns whether the root can be listed at all. A mount that belongs to another user would else only be told in the
- * log. */
+/* Returns whether the root can be listed at all. Otherwise only the log would tell of a mount that belongs to another
+ * user. */
 static bool check_readable(const struct td_root *root, struct td_error *err)
 {
     int fd;
@@ -540,10 +550,11 @@ void td_catalog_request_publish(struct td_catalog *catalog)
     pthread_mutex_unlock(&catalog->lock);
 }
 
-/* Waits for the end of a scan, or a moment; false at the end of the time. Under the lock. */
+/* Waits for the end of a scan, or for STEP_NS. Returns false when the time is over or somebody stops. Under the lock.
+ */
 static bool wait_for_scan(struct td_catalog *catalog, uint64_t until_ns, const _Atomic bool *stop)
 {
-    enum { STEP_NS = 200000000 }; /* after which *stop is looked at */
+    enum { STEP_NS = 200000000 }; /* *stop is checked this often */
     uint64_t now_ns = td_clock_ns();
     if (now_ns >= until_ns || atomic_load(stop) || atomic_load(&catalog->stop))
         return false;
@@ -566,7 +577,7 @@ bool td_catalog_rescan(struct td_catalog *catalog, const _Atomic bool *stop, str
     }
     catalog->waiter_count++;
     request_publish(catalog);
-    uint64_t wanted = catalog->started_count + 1; /* the running one may have passed what is new */
+    uint64_t wanted = catalog->started_count + 1; /* the running scan may have passed the new files already */
     uint64_t until_ns = td_clock_ns() + most_ns;
     do {
         out->done = catalog->ended_count >= wanted;

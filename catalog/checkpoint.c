@@ -1,3 +1,13 @@
+/* Plan: a unit is a set of files that may become a checkpoint. The collect_* functions turn the candidates of one
+ * directory into units, in this order: indexes, a distributed checkpoint, groups by name, single files. Each claims its
+ * files, so that no later step takes them. A unit that lacks files becomes an "aside". publish_units() chooses the one
+ * unit of each family that gets the family's id and makes checkpoints of all units; add_partials() makes incomplete
+ * checkpoints of the asides.
+ *
+ * Hard: (1) ids: a group wants an id that no file, family or other group has, see request_id() and grant_ids(). (2) An
+ * index that cannot be read hides which files are its shards, so the whole family beside it is held back. (3) Memory: a
+ * unit owns its `parts` until a checkpoint takes them; the tensors of joined checkpoints are shared with the snapshot
+ * before, because making them takes long. */
 #include "catalog/checkpoint.h"
 
 #include "catalog/dcp_checkpoint.h"
@@ -16,12 +26,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kinds of sets of which one has a short id, the default of the model. */
+/* Families of checkpoints. The default of a family gets the family's name as its id. */
 enum family { FAMILY_SAFETENSORS, FAMILY_PYTORCH, FAMILY_OTHER };
 
 static const struct {
     const char *id;
-    const char *whole, *index; /* the files that are it, if they are there */
+    const char *whole, *index; /* the files that are the default if they exist */
     const struct td_format *format;
 } families[] = {
     [FAMILY_SAFETENSORS] = {"safetensors", "model.safetensors", "model.safetensors.index.json", &td_format_safetensors},
@@ -32,14 +42,14 @@ static const char distributed_id[] = "dcp";
 
 /* A set of files that may become a checkpoint. */
 struct unit {
-    const char *name; /* its own name, the id unless it becomes its family's */
+    const char *name; /* the id, unless the unit is its family's default */
     enum family family;
-    bool joined;                        /* with another unit, which has its parts */
+    bool joined;                        /* joined with another unit, which has its parts */
     const struct td_entry *index_entry; /* NULL without an index */
-    const struct td_entry **parts;      /* owned until the checkpoint takes it */
+    const struct td_entry **parts;      /* owned until a checkpoint takes the list */
     size_t part_count;
     size_t shard_total;       /* of a -NNNNN-of-NNNNN group; 0 otherwise */
-    const char *requested_id; /* of a group: what it is called if nothing else is; NULL otherwise */
+    const char *requested_id; /* of a group: the id that it gets if nothing else has it; else NULL */
 };
 
 struct builder {
@@ -47,7 +57,7 @@ struct builder {
     const struct td_snapshot *previous; /* or NULL */
     struct td_model *model;
     const struct td_candidate *candidates; /* sorted by path */
-    bool *claimed;                         /* per candidate: part of an index or a group */
+    bool *claimed;                         /* per candidate: belongs to an index or a group */
     size_t count;
     struct unit *units;
     size_t unit_count, unit_capacity;
@@ -56,7 +66,8 @@ struct builder {
     struct td_error *err;
 };
 
-/* By the name of a file or an index. transformers gives pytorch_model its meaning; other .bin files have none. */
+/* Returns the family, by the name of a file or an index. transformers gives pytorch_model its meaning; other .bin files
+ * have none. */
 static enum family family_of(const char *name)
 {
     bool index = td_file_kind_of(name) == TD_FILE_SHARD_INDEX;
@@ -106,8 +117,8 @@ static struct unit *unit_add(struct builder *b, const char *name, size_t capacit
     return unit;
 }
 
-/* Moves the last unit to those that lack files. Returns it, without parts: its list is to be filled again. NULL: no
- * memory. */
+/* Moves the last unit to those that lack files. Returns it with an empty list of parts, to be filled again, or NULL for
+ * want of memory. */
 static struct unit *unit_set_aside(struct builder *b)
 {
     struct unit *aside = units_next(&b->asides, b->aside_count, &b->aside_capacity, b->err);
@@ -125,8 +136,8 @@ static struct td_text candidate_name(const void *context, size_t i)
     return (struct td_text){.p = name, .len = strlen(name)};
 }
 
-/* The candidate with this base name. Candidates of one directory share a prefix, so their order is that of
- * their base names. */
+/* Returns the index of the candidate with this base name, or SIZE_MAX. Candidates of one directory share a prefix, so
+ * they are sorted by base name. */
 static size_t candidate_find(const struct builder *b, const char *name)
 {
     struct td_names names = {.count = b->count, .context = b->candidates, .get = candidate_name};
@@ -137,7 +148,7 @@ static size_t candidate_find(const struct builder *b, const char *name)
 
 /* ---- sharded by an index ------------------------------------------------------------------------------- */
 
-/* Resolves the files of an index to parts; false (and a problem) when one is missing or refused. */
+/* Adds the files of an index to the unit's parts. Returns false and adds a problem when one is missing or refused. */
 static bool index_parts(struct builder *b, const struct td_candidate *candidate, const char *const *files,
                         size_t file_count, struct unit *unit)
 {
@@ -184,8 +195,8 @@ static bool index_tensors_present(struct builder *b, const struct td_candidate *
     return true;
 }
 
-/* An index that cannot be read: nobody knows which files are its shards, so none of its kind beside it is published but
- * the one that is complete by its name. */
+/* Claims the files beside indexes that cannot be read. Nobody knows which files are their shards, so of their family
+ * only the file that is complete by its name is published. */
 static void claim_beside_refused_indexes(struct builder *b, const bool refused[FAMILY_OTHER + 1])
 {
     for (size_t i = 0; i < b->count; i++) {
@@ -203,7 +214,7 @@ static const struct td_model *previous_model(const struct builder *b)
     return b->previous == NULL ? NULL : td_snapshot_find_model(b->previous, td_text_of(id));
 }
 
-/* Sets the last unit aside with what is there of the files of its index or .metadata: NULL stands for the others. */
+/* Sets the last unit aside with the available files of its index or .metadata; NULL stands for the others. */
 static bool set_aside_indexed(struct builder *b, const char *const *files, size_t file_count)
 {
     struct unit *unit = unit_set_aside(b);
@@ -248,7 +259,7 @@ static bool collect_indexes(struct builder *b)
 
 /* ---- distributed checkpoints --------------------------------------------------------------------------- */
 
-/* A .metadata and the files that it names; those are never anything by themselves. */
+/* Collects a .metadata and the files that it names. Such files are never published by themselves. */
 static bool collect_distributed(struct builder *b)
 {
     size_t metadata = candidate_find(b, TD_DCP_METADATA_NAME);
@@ -261,7 +272,7 @@ static bool collect_distributed(struct builder *b)
             return false;
         unit->index_entry = candidate->entry;
         if (index_parts(b, candidate, dcp->files, dcp->file_count, unit)) {
-            unit->parts[unit->part_count++] = candidate->entry; /* the file of tensors that are in no other */
+            unit->parts[unit->part_count++] = candidate->entry; /* stands for tensors that are in no file */
         } else if (!set_aside_indexed(b, dcp->files, dcp->file_count)) {
             return false;
         }
@@ -278,7 +289,7 @@ static bool collect_distributed(struct builder *b)
 
 /* ---- sharded by name ----------------------------------------------------------------------------------- */
 
-/* Ids that other sets get in any case. */
+/* Returns whether the id is reserved for other sets. */
 static bool is_fixed_id(const char *id)
 {
     for (size_t i = 0; i < FAMILY_OTHER; i++)
@@ -287,8 +298,8 @@ static bool is_fixed_id(const char *id)
     return strcmp(id, distributed_id) == 0;
 }
 
-/* Sets *requested to the id that a group asks for: its stem with the extension, where the format splits its files the
- * stem alone; NULL when a file or another set is called so. False: no memory. */
+/* Sets *requested to the id that a group asks for: its stem with the extension, or the stem alone where the format
+ * splits its files. Sets NULL when a file or another set has that id. Returns false for want of memory. */
 static bool request_id(struct builder *b, const struct td_shard *first, const char **requested)
 {
     const struct td_format *format = td_format_for_name(first->name);
@@ -310,7 +321,8 @@ static int requested_compare(const void *a, const void *b)
     return order != 0 ? order : (x > y) - (x < y);
 }
 
-/* Groups that differ only in their totals ask for the same id. The first gets it. */
+/* Gives groups the ids that they ask for. Groups that differ only in their totals ask for the same id; the first gets
+ * it. */
 static bool grant_ids(struct builder *b)
 {
     struct unit **requesting = calloc(b->unit_count + 1, sizeof(*requesting));
@@ -338,8 +350,8 @@ static bool splits_agree(const struct unit *unit, char *message, size_t capacity
     return true;
 }
 
-/* Names a group that lacks files as the complete group: by the id that the group asks for. Of groups that differ only
- * in their totals the first gets it. False: no memory. */
+/* Gives a group that lacks files the id that it would have if it were complete. Of groups that differ only in their
+ * totals the first gets it. Returns false for want of memory. */
 static bool name_partial_group(struct builder *b, const struct td_shard *first, bool is_first, struct unit *unit)
 {
     const char *requested;
@@ -353,8 +365,8 @@ static bool name_partial_group(struct builder *b, const struct td_shard *first, 
     return true;
 }
 
-/* Sets the last unit aside with what is there of its group. A shard of a split GGUF that says to be another is left
- * out, as are numbers that the group cannot have. */
+/* Sets the last unit aside with the available files of its group. Leaves out a shard of a split GGUF whose metadata
+ * name another shard, and numbers that the group cannot have. */
 static bool set_aside_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
 {
     char message[512];
@@ -371,8 +383,8 @@ static bool set_aside_group(struct builder *b, const struct td_shard *shards, si
     return name_partial_group(b, shards, is_first, unit);
 }
 
-/* Makes a unit of a group, or reports what it lacks; its members are claimed in any case. is_first: of those with its
- * stem and extension. */
+/* Makes a unit of a group, or reports what the group lacks; claims its members in both cases. is_first: the first of
+ * the groups with its stem and extension. */
 static bool collect_group(struct builder *b, const struct td_shard *shards, size_t count, bool is_first)
 {
     const struct td_candidate *broken = NULL;
@@ -433,7 +445,7 @@ static bool collect_groups(struct builder *b)
     return ok && grant_ids(b);
 }
 
-/* A problem when a file with tensors of this one is not there: these are listed, but cannot be served. */
+/* Adds a problem when a file with tensors of this one is missing: these tensors are listed, but cannot be served. */
 static void report_missing(struct builder *b, const struct unit *unit)
 {
     struct td_error why = TD_ERROR_INIT;
@@ -480,7 +492,7 @@ static bool checkpoint_fill_indexed(struct td_checkpoint *checkpoint, const stru
     return true;
 }
 
-/* Whether some tensor is stored in another way than it is answered. */
+/* Returns whether a tensor is stored in another way than it is answered. */
 static bool is_decoded(const struct td_checkpoint *checkpoint)
 {
     for (size_t i = 0; i < checkpoint->tensor_count; i++)
@@ -504,7 +516,7 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
         const struct td_file *file = unit->index_entry->file;
         td_digest_add_cstring(digest, former ? file->identity_tag : td_file_tag(file));
     }
-    if (is_decoded(checkpoint)) /* before they were answered, their manifest was another */
+    if (is_decoded(checkpoint)) /* older versions did not answer such tensors, and had other manifests */
         td_digest_add_cstring(digest, "decoded");
     return td_digest_finish(digest, tag);
 }
@@ -523,7 +535,8 @@ static bool is_distributed(const struct unit *unit)
     return unit->index_entry != NULL && unit->index_entry->file->kind == TD_FILE_DCP_METADATA;
 }
 
-/* One file, with tensors in others that it names. Of a file that is looked at by itself these are not sought. */
+/* Returns whether the unit is one file with tensors in other files. Without a root (one inspected file) these are not
+ * sought. */
 static bool is_external(const struct builder *b, const struct unit *unit)
 {
     return b->snapshot->root != NULL && unit->index_entry == NULL && unit->shard_total == 0 && unit->part_count > 0 &&
@@ -538,7 +551,7 @@ static bool same_files(const struct td_checkpoint *checkpoint, const struct unit
     return same;
 }
 
-/* What the snapshot before made of the same files, or NULL. */
+/* Returns the joined tensors that the snapshot before made of the same files, or NULL. */
 static struct td_joined_tensors *previous_join(const struct builder *b, const struct unit *unit)
 {
     const struct td_model *before = previous_model(b);
@@ -548,7 +561,7 @@ static struct td_joined_tensors *previous_join(const struct builder *b, const st
     return NULL;
 }
 
-/* The tensors that are put together from several files. */
+/* Fills in tensors that are put together from several files. */
 static bool checkpoint_fill_joined(const struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit)
 {
     struct td_joined_tensors *before = previous_join(b, unit);
@@ -583,8 +596,8 @@ static bool fits_safetensors(const struct td_tensor *tensor)
            strcmp(tensor->name, "__metadata__") != 0;
 }
 
-/* Sums up the tensors that can be served and notes whether all fit into a safetensors file. False: a sum is past
- * 2^64-1. */
+/* Adds up the bytes of the tensors that can be served, and notes whether all fit into a safetensors file. Returns false
+ * when a sum is past 2^64-1. */
 static bool checkpoint_sum(const struct builder *b, struct td_checkpoint *checkpoint, uint64_t *model_bytes)
 {
     checkpoint->fits_safetensors = true;
@@ -597,7 +610,8 @@ static bool checkpoint_sum(const struct builder *b, struct td_checkpoint *checkp
     return td_add_u64(b->model->total_bytes, checkpoint->total_bytes, model_bytes);
 }
 
-/* Whether the checkpoint can be published, with what the model's tensors then are together; a problem when not. */
+/* Returns whether the checkpoint can be published, and adds a problem if not. Sets *model_bytes to the bytes of the
+ * model's tensors with those of the checkpoint. */
 static bool checkpoint_check(struct builder *b, struct td_checkpoint *checkpoint, const struct unit *unit,
                              uint64_t *model_bytes)
 {
@@ -626,7 +640,7 @@ static const char *format_name(const struct unit *unit)
     return families[unit->family == FAMILY_OTHER ? FAMILY_PYTORCH : unit->family].format->name;
 }
 
-/* Makes the unit a checkpoint. *published is false, and a problem noted, when it cannot be one. */
+/* Makes the unit a checkpoint. Sets *published to false, and adds a problem, when it cannot be published. */
 static bool checkpoint_create(struct builder *b, struct unit *unit, const char *id, struct td_checkpoint *checkpoint,
                               bool *published)
 {
@@ -643,13 +657,13 @@ static bool checkpoint_create(struct builder *b, struct unit *unit, const char *
         td_checkpoint_drop_refs(checkpoint);
         return true;
     }
-    size_t telling = is_external(b, unit) ? 1 : unit->part_count; /* parts whose metadata count */
+    size_t telling = is_external(b, unit) ? 1 : unit->part_count; /* number of parts whose metadata count */
     if (!td_shards_metadata(checkpoint, telling, &b->snapshot->arena, b->err) ||
         !checkpoint_tag(checkpoint, b->model, unit, b->err)) {
         td_checkpoint_drop_refs(checkpoint);
         return false;
     }
-    unit->parts = NULL; /* now the checkpoint's */
+    unit->parts = NULL; /* the checkpoint owns the list now */
     b->model->total_bytes = model_bytes;
     *published = true;
     return true;
@@ -706,7 +720,7 @@ static bool join_singles(struct builder *b, enum family family, size_t siblings,
     return ok;
 }
 
-/* Which unit goes by its family's id; NULL when none does. */
+/* Sets *chosen to the unit that gets its family's id; NULL when none does. */
 static bool choose_in_family(struct builder *b, enum family family, struct unit **chosen)
 {
     *chosen = unit_named(b, family, families[family].whole);
@@ -729,7 +743,7 @@ static bool choose_in_family(struct builder *b, enum family family, struct unit 
     return join_singles(b, family, siblings, chosen);
 }
 
-/* The order in which checkpoints are listed, the default one first. */
+/* Returns the place of a checkpoint in the list, the default one first. */
 static int rank_of(const struct td_checkpoint *checkpoint)
 {
     if (strcmp(checkpoint->id, families[FAMILY_SAFETENSORS].id) == 0)
@@ -784,8 +798,8 @@ static bool has_any_part(const struct unit *unit)
     return false;
 }
 
-/* Returns the unit that lacks files and has its family's id, which it would have if it were complete, or NULL. Where
- * several could be the only set there is, the first is it. */
+/* Returns the unit that lacks files and would have its family's id if it were complete, or NULL. When several qualify
+ * as the only set, returns the first. */
 static const struct unit *choose_aside(const struct builder *b, enum family family)
 {
     const struct unit *aside = find_named(b->asides, b->aside_count, family, families[family].whole);
@@ -803,7 +817,7 @@ static const struct unit *choose_aside(const struct builder *b, enum family fami
     return NULL;
 }
 
-/* Keeps what is there of the units that lack files, in the order of complete checkpoints. */
+/* Makes incomplete checkpoints of the units that lack files, in the order of complete ones. */
 static bool add_partials(struct builder *b)
 {
     struct td_model *model = b->model;
@@ -842,7 +856,8 @@ bool td_checkpoints_build(struct td_snapshot *snapshot, const struct td_snapshot
     }
     for (size_t i = 0; i < count; i++) {
         const char *error = candidates[i].entry == NULL ? candidates[i].error : candidates[i].entry->file->error;
-        if (error != NULL && candidates[i].kind != TD_FILE_PLAIN) /* those are told with the other plain files */
+        if (error != NULL &&
+            candidates[i].kind != TD_FILE_PLAIN) /* grouping.c reports those with the other plain files */
             problem(&b, candidates[i].path, error);
     }
     ok = collect_indexes(&b) && collect_distributed(&b) && collect_groups(&b) && collect_singles(&b) &&

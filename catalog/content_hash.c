@@ -29,11 +29,11 @@ bool td_file_identity_tag(const struct td_file_id *id, char tag[TD_TAG_BYTES])
     return td_digest_tag(id, sizeof *id, tag);
 }
 
-/* cachestat(2), Linux 6.5, which the C library does not have yet: how many of these pages are in the page cache. False
- * where the kernel does not tell, or not about files of others. */
+/* Counts the pages of a range that are in the page cache, by cachestat(2) of Linux 6.5, which the C library does not
+ * have yet. Returns false where the kernel cannot tell, or may not tell of other users' files. */
 static bool count_cached(int fd, uint64_t off, size_t len, uint64_t *pages)
 {
-    enum { SYS_CACHESTAT = 451 }; /* everywhere but on alpha */
+    enum { SYS_CACHESTAT = 451 }; /* on every architecture but alpha */
     struct {
         uint64_t off, len;
     } range = {.off = off, .len = len};
@@ -46,10 +46,10 @@ static bool count_cached(int fd, uint64_t off, size_t len, uint64_t *pages)
     return true;
 }
 
-/* Whether most of the span is in the page cache before we read it: then others use it. Where the kernel does not tell,
- * bytes here and there are asked for that may not wait for a disk; but that begins to read them, and a fast disk may be
- * in time. mincore would need a mapping, and tells the truth only about files of our own; where nothing is to be had,
- * what is read stays. */
+/* Returns whether most of the span is in the page cache before we read it, so that others use it. Where the kernel
+ * cannot tell, probes single bytes with reads that do not wait for the disk; but a probe starts a read, and a fast disk
+ * may be in time for the next. mincore would need a mapping, and tells the truth only about files of our own user.
+ * Where nothing can be told, returns true, so that the bytes stay cached. */
 static bool is_cached(const struct hashing *h, uint64_t off, size_t len)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -64,7 +64,7 @@ static bool is_cached(const struct hashing *h, uint64_t off, size_t len)
         if (n == 1)
             there++;
         else if (n < 0 && errno != EAGAIN && errno != EINTR)
-            return true; /* not all file systems can tell */
+            return true; /* not all file systems support this */
     }
     return there > PROBES / 2;
 }
@@ -93,7 +93,7 @@ static bool is_still(int fd, const struct td_file_id *id)
     return td_file_id_equal(&now, id);
 }
 
-/* One span; what it brought into the page cache leaves it again. */
+/* Hashes one span, and drops it from the page cache again if it was not there before. */
 static bool hash_span(struct hashing *h, uint64_t off, size_t len, struct td_error *err)
 {
     const struct td_content_hash_options *options = h->options;
@@ -128,7 +128,7 @@ static bool hash_all(struct hashing *h, const struct td_file_id *id, struct td_c
         uint64_t left = size_bytes - off;
         if (!hash_span(h, off, left < SPAN_BYTES ? (size_t)left : SPAN_BYTES, err))
             return false;
-        if (!is_still(h->fd, id)) /* changed, replaced or unlinked: its disk space is not held any longer */
+        if (!is_still(h->fd, id)) /* changed, replaced or unlinked: closing the file gives its disk space back */
             return td_error_set(err, TD_UNAVAILABLE, "the file changed while it was hashed");
     }
     (void)SHA256_Final(sums->sha256, &h->sha256);

@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the pickle, for a box: a key and a value of storage_data and a chunk, objects each. torch takes over 100. */
+/* Least bytes of the pickle for each piece: a key and a value of storage_data and a chunk, objects each. torch takes
+ * over 100. */
 enum { BYTES_PER_PIECE = 16 };
 
 static const char does_not_fill[] = "its pieces do not fill it exactly";
 
-/* Shapes of rank 0 may be NULL. */
+/* Returns whether two shapes are equal. Shapes of rank 0 may be NULL. */
 static bool same_sizes(const uint64_t *a, const uint64_t *b, uint32_t rank)
 {
     return rank == 0 || memcmp(a, b, rank * sizeof *a) == 0;
@@ -22,10 +23,11 @@ static bool same_sizes(const uint64_t *a, const uint64_t *b, uint32_t rank)
 struct source {
     const struct td_dcp *dcp;
     const struct td_entry *const *parts;
-    const uint32_t *places; /* of each file in parts */
+    const uint32_t *places; /* the number of each file in parts */
 };
 
-/* What stands at the piece's item in its file; NULL (and a reason) when it is not that piece. */
+/* Returns the tensor that is stored at the piece's place in its file. Returns NULL and sets *reason when it is not that
+ * piece. */
 static const struct td_tensor *find_item(const struct td_dcp_tensor *tensor, const struct td_dcp_piece *piece,
                                          const struct source *source, const char **reason)
 {
@@ -47,8 +49,8 @@ static const struct td_tensor *find_item(const struct td_dcp_tensor *tensor, con
     return NULL;
 }
 
-/* The first of the tensor's pieces from number i on that has elements; piece_count when there is none. Ranks that have
- * no part of a tensor store a box without elements; these say nothing. */
+/* Returns the number of the first of the tensor's pieces from number i on that has elements; piece_count when there is
+ * none. Ranks without a part of a tensor store a box without elements, which is ignored. */
 static uint32_t next_piece(const struct td_dcp_tensor *from, uint32_t i)
 {
     for (; i < from->piece_count; i++) {
@@ -69,7 +71,7 @@ static uint32_t count_pieces(const struct td_dcp_tensor *from)
     return count;
 }
 
-/* Whether the pieces, which are all what they should be, fill the tensor: then they are its, with *grid. */
+/* Gives the tensor its pieces, and *grid, if they fill it exactly; else a reason. Returns false for want of memory. */
 static bool join_pieces(const struct td_dcp_tensor *from, struct td_piece *pieces, uint32_t count,
                         struct td_tensor *tensor, struct td_grid **grid, struct td_error *err)
 {
@@ -90,7 +92,7 @@ static bool join_pieces(const struct td_dcp_tensor *from, struct td_piece *piece
     return why.code != TD_RESOURCE_EXHAUSTED || td_error_no_memory(err);
 }
 
-/* Several pieces, each row-major in its file. */
+/* Fills in a tensor of several pieces, each row-major in its file. */
 static bool fill_pieces(struct td_joined_tensors *join, const struct td_dcp_tensor *from, uint32_t count,
                         const struct source *source, struct td_tensor *tensor, struct td_grid **grid,
                         struct td_error *err)
@@ -114,7 +116,7 @@ static bool fill_pieces(struct td_joined_tensors *join, const struct td_dcp_tens
     return tensor->reason != NULL || join_pieces(from, pieces, count, tensor, grid, err);
 }
 
-/* One piece, which must be all of it. */
+/* Fills in a tensor of one piece, which must be all of it. */
 static void fill_whole(const struct td_dcp_tensor *from, const struct td_dcp_piece *piece, const struct source *source,
                        struct td_tensor *tensor)
 {
@@ -130,7 +132,8 @@ static void fill_whole(const struct td_dcp_tensor *from, const struct td_dcp_pie
     }
 }
 
-/* Its names and numbers are dcp's, which lives as long as its file, and so as the snapshots with this join. */
+/* Fills in one tensor. Names and shapes are those of dcp, which lives as long as its file, and so as the snapshots with
+ * these joined tensors. */
 static bool fill_tensor(struct td_joined_tensors *join, size_t number, const struct td_dcp_tensor *from,
                         const struct source *source, struct td_tensor *tensor, struct td_error *err)
 {
@@ -170,7 +173,7 @@ static bool fill(struct td_joined_tensors *join, const struct source *source, st
         const struct td_dcp_tensor *from = &dcp->tensors[i];
         if (td_dcp_missing_file(from, source->places) != SIZE_MAX)
             continue;
-        size_t at = join->tensor_count++; /* counted first, so that a grid is freed in any case */
+        size_t at = join->tensor_count++; /* counted first, so that its grid is freed in any case */
         join->tensors[at] = (struct td_tensor_ref){.tensor = &tensors[at], .part = source->places[dcp->file_count]};
         join->grids[at] = NULL;
         if (!fill_tensor(join, at, from, source, &tensors[at], err))

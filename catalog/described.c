@@ -10,7 +10,8 @@ struct folder {
     size_t prefix_len; /* with the '/' */
 };
 
-/* Returns the run that begins at this entry, with `depth` segments in common. Empty when the entry is not that deep. */
+/* Returns the run of entries from number `first` on that share `depth` segments. Empty when the entry is not that deep.
+ */
 static struct folder folder_at(const struct td_snapshot *snapshot, size_t first, size_t end, int depth)
 {
     const char *path = snapshot->entries[first].path;

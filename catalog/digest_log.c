@@ -1,3 +1,13 @@
+/* Plan: a hash table (open addressing, by identity) answers every look-up. A new digest goes into the table and into a
+ * batch in memory; a full batch, or a flush, is appended to the file and synchronised. Opening reads the file up to the
+ * first bad record, cuts the rest off, and appends from there. Compacting writes the whole table to a new file and
+ * renames it over the old one.
+ *
+ * Hard: (1) two locks, so that a look-up never waits for a disk: `lock` guards the table and the batch, `file_lock` the
+ * descriptors and the records that are being written; file_lock is taken first. (2) The log decides what files hash to,
+ * so a file that others can write to is refused, and links are not followed. (3) After a failed write or fdatasync the
+ * log is given up for this run: the kernel takes the lost pages for written, so trying again could leave a gap
+ * unnoticed. */
 #include "catalog/digest_log.h"
 
 #include "catalog/state_dir.h"
@@ -30,7 +40,7 @@ struct log_header {
 static const struct log_header good_header = {
     .magic = {'t', 'd', 'i', 'g', 'e', 's', 't', 's'}, .version = VERSION, .byte_order = BYTE_ORDER_MARK};
 
-/* As it lies in the file; without padding. */
+/* One record as it lies in the file; it has no padding. */
 struct record {
     uint32_t len, type;
     uint64_t device, inode, size_bytes;
@@ -47,19 +57,19 @@ struct slot {
     bool used;
 };
 
-/* Two locks, so that nobody who looks something up waits for a disk; of the two, file_lock is taken first. */
+/* Two locks, so that a look-up never waits for a disk; file_lock is taken first. */
 struct td_digest_log {
     pthread_mutex_t lock;
     /* the table: open addressing, at most three quarters full */
     struct slot *slots;
     size_t slot_count, used_count;
-    struct record batch[TD_DIGEST_LOG_BATCH]; /* what the file lacks */
+    struct record batch[TD_DIGEST_LOG_BATCH]; /* records that the file lacks */
     size_t batch_count;
 
     pthread_mutex_t file_lock;
-    int dir_fd, fd, lock_fd; /* -1: none; fd too once it was given up */
+    int dir_fd, fd, lock_fd; /* -1: none; fd is -1 also once the log was given up */
     struct record writing[TD_DIGEST_LOG_BATCH];
-    _Atomic bool stored; /* whether there is fd */
+    _Atomic bool stored; /* whether fd is open */
 };
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -75,7 +85,7 @@ static uint64_t hash_id(const struct td_file_id *id)
     return hash;
 }
 
-/* The slot of this identity, or the free one where it belongs. There is always a free one. */
+/* Returns the slot of this identity, or the free one where it belongs. There is always a free one. */
 static struct slot *find_slot(struct slot *slots, size_t slot_count, const struct td_file_id *id)
 {
     size_t at = (size_t)hash_id(id) & (slot_count - 1);
@@ -99,7 +109,8 @@ static bool grow_table(struct td_digest_log *log)
     return true;
 }
 
-/* False when it cannot be kept. *news tells whether it was not known, or differently. */
+/* Puts a digest into the table. Returns false when there is no room. Sets *news to whether the identity was unknown, or
+ * had another digest. */
 static bool table_put(struct td_digest_log *log, const struct td_file_id *id, const uint8_t *sum, bool *news)
 {
     *news = false;
@@ -148,8 +159,8 @@ static bool is_good_record(const struct record *record)
            record->crc == record_crc(record);
 }
 
-/* Says once why, and goes on without the file. Never tries again: after a failed synchronisation the kernel takes the
- * lost pages for written. */
+/* Logs the reason once, and goes on without the file. Never tries again: after a failed synchronisation the kernel
+ * takes the lost pages for written. */
 static void give_up(struct td_digest_log *log, const char *what, int sys)
 {
     char why[128];
@@ -175,7 +186,7 @@ static bool write_fully(int fd, const void *bytes, size_t len)
     return true;
 }
 
-/* With the file's lock. */
+/* Appends the first `count` records of log->writing. Under file_lock. */
 static void append(struct td_digest_log *log, size_t count)
 {
     if (!write_fully(log->fd, log->writing, count * sizeof *log->writing))
@@ -184,7 +195,7 @@ static void append(struct td_digest_log *log, size_t count)
         give_up(log, "synchronise the log", errno);
 }
 
-/* Reads records up to the first bad one; *good_bytes is where that begins. False when memory is short. */
+/* Reads records up to the first bad one; sets *good_bytes to where that begins. Returns false for want of memory. */
 static bool read_records(struct td_digest_log *log, FILE *file, uint64_t *good_bytes)
 {
     struct log_header header;
@@ -207,7 +218,7 @@ static bool read_records(struct td_digest_log *log, FILE *file, uint64_t *good_b
     return true;
 }
 
-/* Loads the file that is open for reading. *sys tells when it could not be read to its end. */
+/* Loads the file that is open for reading. Sets *sys to an errno value when it could not be read to its end. */
 static bool load(struct td_digest_log *log, int fd, uint64_t *good_bytes, int *sys, struct td_error *err)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -228,8 +239,8 @@ static bool load(struct td_digest_log *log, int fd, uint64_t *good_bytes, int *s
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
-/* Opens the file; *fd stays -1 where there is none, or none that can be opened, which is warned of. False when it is
- * not to be trusted. */
+/* Opens the file. *fd stays -1 when there is none, or when it cannot be opened, which is logged. Returns false when the
+ * file is not to be trusted. */
 static bool open_file(const struct td_digest_log *log, int flags, int *fd, struct stat *st, struct td_error *err)
 {
     *fd = openat(log->dir_fd, log_name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600);
@@ -257,7 +268,7 @@ static bool begin_log(int fd)
     return ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0 && write_fully(fd, &good_header, sizeof good_header);
 }
 
-/* Cuts off what is not good, so that it is written behind the last good record. */
+/* Cuts off everything behind the last good record, where writing then goes on. */
 static bool cut_off(int fd, uint64_t good_bytes)
 {
     if (good_bytes == 0)
@@ -306,7 +317,7 @@ static bool open_for_reading(struct td_digest_log *log, struct td_error *err)
     return ok;
 }
 
-/* Whether the directory is ours alone from now on. */
+/* Takes the lock of the directory. Returns whether this process alone writes there from now on. */
 static bool take_lock(struct td_digest_log *log, const char *path)
 {
     char why[128];
@@ -381,7 +392,7 @@ void td_digest_log_add(struct td_digest_log *log, const struct td_file_id *id, c
 {
     bool news;
     pthread_mutex_lock(&log->lock);
-    while (log->batch_count == TD_DIGEST_LOG_BATCH) { /* others are faster than the disk */
+    while (log->batch_count == TD_DIGEST_LOG_BATCH) { /* other threads hash faster than the disk writes */
         pthread_mutex_unlock(&log->lock);
         td_digest_log_flush(log);
         pthread_mutex_lock(&log->lock);
@@ -420,7 +431,8 @@ bool td_digest_log_is_stored(struct td_digest_log *log)
     return atomic_load(&log->stored);
 }
 
-/* The next records of the table from slot *at on. */
+/* Copies the next records of the table, from slot *at on, to log->writing. Returns their number, at most
+ * TD_DIGEST_LOG_BATCH. */
 static size_t next_records(struct td_digest_log *log, size_t *at)
 {
     size_t count = 0;
@@ -432,9 +444,9 @@ static size_t next_records(struct td_digest_log *log, size_t *at)
     return count;
 }
 
-/* All of the table as a log of its own, in place of the old one. What is added meanwhile is in the batch; were the
- * table to grow meanwhile, records could be left out, and would be computed again after a restart. errno tells why not.
- */
+/* Writes the whole table to a new log, and puts that in place of the old one. Digests that are added meanwhile are in
+ * the batch. If the table grows meanwhile, records can be left out; they are computed again after a restart. Returns
+ * false with errno set on failure. */
 static bool write_anew(struct td_digest_log *log)
 {
     int fd = openat(log->dir_fd, new_name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -459,7 +471,7 @@ static bool write_anew(struct td_digest_log *log)
     return true;
 }
 
-/* A table of those that are kept. */
+/* Replaces the table by one of the identities for which `keep` returns true. Returns false for want of memory. */
 static bool sift(struct td_digest_log *log, bool (*keep)(void *context, const struct td_file_id *id), void *context)
 {
     struct slot *slots = calloc(log->slot_count, sizeof *slots);
@@ -484,7 +496,7 @@ void td_digest_log_compact(struct td_digest_log *log, bool (*keep)(void *context
     pthread_mutex_lock(&log->lock);
     bool sifted = sift(log, keep, context);
     if (sifted)
-        log->batch_count = 0; /* the table has it */
+        log->batch_count = 0; /* the table holds these digests */
     pthread_mutex_unlock(&log->lock);
     if (sifted && log->fd >= 0 && !write_anew(log))
         give_up(log, "write the log anew", errno);

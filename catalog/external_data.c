@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NOT_THERE = 0 }; /* of a file: part 0 is the one that names it */
+enum { NOT_THERE = 0 }; /* as the number of a file's part: part 0 is the file that names the others */
 
 static size_t directory_len(const struct td_entry *entry)
 {
@@ -36,7 +36,8 @@ size_t td_external_parts(const struct td_snapshot *snapshot, const struct td_ent
     return part_count;
 }
 
-/* The part that the manifest's file `number` is, from `from` on: both are in the same order. */
+/* Returns the number of the part that is the file at `path`, if that is part `from`: files and parts are in the same
+ * order. */
 static uint32_t find_part(const struct td_entry *const *parts, size_t part_count, const char *path, size_t from)
 {
     const size_t prefix_len = directory_len(parts[0]);
@@ -52,7 +53,7 @@ const char *td_external_missing(const struct td_entry *const *parts, size_t part
     return NULL;
 }
 
-/* The part that each of the manifest's files is. */
+/* Returns the part of each of the manifest's files, or NULL for want of memory. */
 static uint32_t *number_parts(struct td_arena *arena, const struct td_entry *const *parts, size_t part_count)
 {
     const struct td_manifest *manifest = &parts[0]->file->manifest;
@@ -65,7 +66,7 @@ static uint32_t *number_parts(struct td_arena *arena, const struct td_entry *con
     return numbers;
 }
 
-/* Puts a tensor into the part that holds it; its names and numbers remain the manifest's, which lives as long. */
+/* Gives a tensor the part that holds it. Its names and numbers remain the manifest's, which lives as long. */
 static void place(struct td_tensor_ref *ref, struct td_tensor *tensor, const uint32_t *numbers,
                   const struct td_entry *const *parts)
 {

@@ -1,3 +1,10 @@
+/* Plan: a card's front matter becomes JSON first (parser/model_card.h). A configuration stays as it is, but only the
+ * members that the Hub shows are kept, each at most 64 KiB. One pull reader then goes over the members of the object,
+ * keeps the words that answers need, and skips everything else.
+ *
+ * Hard: a file that is wrong in one place must still tell what stands before it, so read_config() keeps the members
+ * before a fault and reports the fault beside them. Python writes NaN and Infinity, which are no JSON: they end the
+ * reading but are no fault. */
 #include "catalog/facts.h"
 
 #include "catalog/file_kind.h"
@@ -9,9 +16,9 @@
 #include <string.h>
 
 enum {
-    CONFIG_BYTES = 4 * 1024 * 1024, /* of a configuration; longer ones are not read */
-    MEMBER_BYTES = 64 * 1024,       /* of a member's value that is kept */
-    WORD_BYTES = 256,               /* of a tag, a name */
+    CONFIG_BYTES = 4 * 1024 * 1024, /* most bytes of a configuration; longer ones are not read */
+    MEMBER_BYTES = 64 * 1024,       /* most bytes of a member's value that is kept */
+    WORD_BYTES = 256,               /* most bytes of a tag or a name, with its NUL */
     MOST_TAGS = 512,
 };
 
@@ -19,7 +26,7 @@ enum {
 
 static const struct {
     const char *name;
-    const char *const *members; /* those that are kept, as the Hub shows them; NULL: it is a card */
+    const char *const *members; /* members that are kept, as the Hub shows them; NULL: the file is a card */
 } kinds[] = {
     [TD_FACTS_CARD] = {"README.md", NULL},
     [TD_FACTS_CONFIG] = {"config.json",
@@ -41,7 +48,7 @@ enum td_facts_kind td_facts_kind_of(const char *path)
     return TD_FACTS_NONE;
 }
 
-/* Keys of a card that are tags, and how they are written. */
+/* Keys of a card that become tags, and what the Hub writes before the values. */
 static const struct {
     const char *key, *of_model, *of_dataset;
 } tag_keys[] = {
@@ -75,13 +82,13 @@ struct reader {
     struct td_error *err;
 };
 
-/* The latest token, a string, in the arena; *out stays as it is when it is longer than words are. False: memory is
- * short. */
+/* Copies the latest token, a string, into the arena. Leaves *out alone when the string is empty or too long. Returns
+ * false for want of memory. */
 static bool keep_word(struct reader *r, const char **out)
 {
     char word[WORD_BYTES];
     struct td_error none = TD_ERROR_INIT;
-    struct td_json json = r->json; /* a NUL in it is no reason to stop */
+    struct td_json json = r->json; /* a copy: a NUL in the string is no reason to stop */
     size_t len;
     json.err = &none;
     if (json.value_len >= sizeof word || !td_json_string(&json, word, sizeof word, &len) || len == 0)
@@ -90,7 +97,7 @@ static bool keep_word(struct reader *r, const char **out)
     return *out != NULL || td_error_no_memory(r->err);
 }
 
-/* The next value, if it is a string. */
+/* Reads the next value if it is a string; skips any other. */
 static bool read_word(struct reader *r, const char **out)
 {
     struct td_json before = r->json;
@@ -127,7 +134,7 @@ static bool add_tag(struct reader *r, unsigned key)
     return true;
 }
 
-/* The next value: a word, or a list of words. */
+/* Reads the tags of the next value: a word, or a list of words. */
 static bool read_tags(struct reader *r, unsigned key)
 {
     struct td_json before = r->json;
@@ -150,7 +157,7 @@ static bool read_tags(struct reader *r, unsigned key)
 
 /* ---- a card -------------------------------------------------------------------------------------------- */
 
-/* The latest token is a key of the front matter. */
+/* Reads the value of the latest token, a key of the front matter. */
 static bool read_card_member(struct reader *r)
 {
     if (td_json_equals(&r->json, "pipeline_tag"))
@@ -186,7 +193,7 @@ static bool read_card(struct reader *r, struct td_text text, bool is_cut)
 
 /* ---- a configuration ----------------------------------------------------------------------------------- */
 
-/* Notes what is looked for in the value that follows, which has been kept as JSON. */
+/* Reads the words that answers need from the value that follows, which was kept as JSON before. */
 static bool note_value(struct reader *r, const char *member)
 {
     struct td_facts *facts = r->facts;
@@ -204,7 +211,7 @@ static bool note_value(struct reader *r, const char *member)
     return td_json_skip(&r->json);
 }
 
-/* The latest token is the key of a member that is kept. */
+/* Appends the member whose key is the latest token to the kept ones. */
 static bool keep_member(struct reader *r, const char *member, struct td_buffer *out)
 {
     struct td_json before = r->json;
@@ -245,7 +252,7 @@ static bool read_members(struct reader *r, const char *const *members, struct td
     return r->err->code == TD_OK && td_json_expect(&r->json, TD_JSON_END, "the end of the file");
 }
 
-/* Returns whether one of the numbers stands there that Python writes and reads, though they are no JSON. */
+/* Returns whether one of the numbers stands at `pos` that Python writes and reads, though they are no JSON. */
 static bool is_python_number(struct td_text text, uint64_t pos)
 {
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
@@ -256,8 +263,8 @@ static bool is_python_number(struct td_text text, uint64_t pos)
     return false;
 }
 
-/* Keeps what comes before a fault. Python writes Infinity into configurations: that is none, but nothing after it is
- * kept. */
+/* Reads a configuration; keeps what comes before a fault. Python writes Infinity into configurations: that is no fault,
+ * but nothing after it is kept. */
 static bool read_config(struct reader *r, const char *const *members, struct td_text text)
 {
     struct td_buffer out;
@@ -297,7 +304,7 @@ bool td_facts_read(enum td_facts_kind kind, const struct td_input *input, struct
     struct reader r = {.facts = calloc(1, sizeof *r.facts), .err = err};
     if (r.facts == NULL)
         return td_error_no_memory(err);
-    td_arena_init(&r.facts->arena, 0); /* in proportion to the file, which is short */
+    td_arena_init(&r.facts->arena, 0); /* no limit needed: the file is short */
     char *text = (char *)td_input_load(input, 0, len, most, err);
     bool ok = text != NULL && (is_card ? read_card(&r, td_text_n(text, (size_t)len), len < input->size_bytes)
                                        : read_config(&r, kinds[kind].members, td_text_n(text, (size_t)len)));

@@ -1,3 +1,10 @@
+/* Plan: the scan adds every checkpoint file as a candidate; add_described_folders() adds the config.json of folders
+ * without readable weights. part_root() decides which files directly in the root share a model. After sorting, the
+ * candidates of one model follow one another, and build_model() makes a model of each run: its id, its run of entries,
+ * its checkpoints, its problems. Repositories and buckets are built from the finished models.
+ *
+ * Hard: ids. A model in the root may have the name of a directory, or a name that URLs use; then the file's whole name
+ * is its id, or the model becomes a problem. */
 #include "catalog/grouping.h"
 
 #include "catalog/bucket.h"
@@ -13,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The HTTP interface uses these names, so that no id can end in one of them. */
+/* No id may end in one of these names, because the HTTP interface uses them. */
 static const char *const reserved_names[] = {"tensors", "files", "plans", "shards", "model.safetensors"};
 
 bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_entry *entry, const char *error)
@@ -30,8 +37,7 @@ bool td_grouping_add(struct td_grouping *g, const char *path, const struct td_en
     return true;
 }
 
-/* Orders the files of directories before those of the root, keeps each model's files together, and sorts them by path.
- */
+/* Orders candidates: files of directories before those of the root, each model's files together, sorted by path. */
 static int candidate_compare(const void *a, const void *b)
 {
     const struct td_candidate *x = a;
@@ -48,8 +54,8 @@ static bool same_model(const struct td_candidate *a, const struct td_candidate *
            td_text_compare(td_text_n(a->path, a->model_len), td_text_n(b->path, b->model_len)) == 0;
 }
 
-/* Sets the run of the model's entries: all below its directory; for a model directly in the root, those from its first
- * to its last candidate. */
+/* Sets the run of the model's entries: everything below its directory; for a model directly in the root, the entries
+ * from its first to its last candidate. */
 static void model_range(struct td_model *model, const struct td_grouping *g, size_t first, size_t end)
 {
     const struct td_snapshot *snapshot = g->snapshot;
@@ -81,7 +87,7 @@ static void model_files(struct td_grouping *g, struct td_model *model, size_t fi
         const struct td_file *file = snapshot->entries[model->first_entry + i].file;
         const struct td_file_id id = file->source.id; // NOLINT(clang-analyzer-core.*): every entry has its file
         if (!td_add_u64(model->file_bytes, id.size_bytes, &model->file_bytes))
-            model->file_bytes = UINT64_MAX; /* of sparse files */
+            model->file_bytes = UINT64_MAX; /* sparse files can be that large */
         if (id.mtime_ns > model->updated_ns)
             model->updated_ns = id.mtime_ns;
     }
@@ -111,7 +117,7 @@ static int directory_compare(const void *a, const void *b)
     return td_text_compare(td_text_n(x->path, x->directory_len), td_text_n(y->path, y->directory_len));
 }
 
-/* Returns whether this directory has files of a model. The candidates are sorted. */
+/* Returns whether a directory of this name has files of a model. The candidates must be sorted. */
 static bool is_directory_id(const struct td_grouping *g, const char *id)
 {
     const struct td_candidate wanted = {.path = id, .directory_len = strlen(id)};
@@ -119,7 +125,7 @@ static bool is_directory_id(const struct td_grouping *g, const char *id)
            bsearch(&wanted, g->candidates, g->in_directories, sizeof wanted, directory_compare) != NULL;
 }
 
-/* Returns the root's own name where it can be an id, else "root" (as for "/", which has no name). */
+/* Returns the root's own name where that can be an id, else "root" ("/" has no name). */
 static const char *root_id(const struct td_grouping *g)
 {
     const char *name = td_base_name(g->snapshot->root->real_path);
@@ -127,7 +133,7 @@ static const char *root_id(const struct td_grouping *g)
     return usable ? name : "root";
 }
 
-/* Returns the id of the model that has this as its first file, in the snapshot's arena, or NULL for want of memory. */
+/* Returns the id of the model whose first file this is, in the snapshot's arena, or NULL for want of memory. */
 static const char *model_id(struct td_grouping *g, const struct td_candidate *first)
 {
     struct td_arena *arena = &g->snapshot->arena;
@@ -140,7 +146,7 @@ static const char *model_id(struct td_grouping *g, const struct td_candidate *fi
     return id;
 }
 
-/* Returns whether the id can be used. Adds a problem when it cannot. */
+/* Returns whether the id can be used. Adds a problem if not. */
 static bool check_id(struct td_grouping *g, const struct td_candidate *first, const char *id)
 {
     char message[512];
@@ -159,11 +165,12 @@ static bool check_id(struct td_grouping *g, const struct td_candidate *first, co
     return false;
 }
 
-/* Adds a problem to the model for each plain file that is a Git LFS pointer, or is damaged. */
+/* Adds a problem to the model for each plain file that is a Git LFS pointer or is damaged, and counts the damaged ones.
+ */
 static void add_plain_errors(const struct td_grouping *g, struct td_model *model)
 {
     struct td_snapshot *snapshot = g->snapshot;
-    bool owns = model->directory_len > 0 || g->root_is_model; /* the files between its own */
+    bool owns = model->directory_len > 0 || g->root_is_model; /* else files between its own may belong to others */
     for (size_t i = 0; owns && i < model->entry_count; i++) {
         const struct td_entry *entry = &snapshot->entries[model->first_entry + i];
         size_t before = model->problems.count;
@@ -174,7 +181,7 @@ static void add_plain_errors(const struct td_grouping *g, struct td_model *model
     }
 }
 
-/* Makes one model of candidates [first, end). */
+/* Makes one model of the candidates [first, end). */
 static bool build_model(struct td_grouping *g, size_t first, size_t end)
 {
     struct td_snapshot *snapshot = g->snapshot;

@@ -1,3 +1,13 @@
+/* Plan: background workers go over the entries of the snapshot twice, first over the files up to 1 MiB, then over the
+ * rest. A worker claims a few entries under the lock, and hashes them without it. When all are done and a digest is
+ * new, one worker flushes and compacts the log of digests and calls on_known, which rescans so that tags use the
+ * digests. The wanted thread serves td_hasher_wait() from a queue of its own.
+ *
+ * Hard: (1) background reading runs at SCHED_IDLE. A thread that the scheduler starves must not hold a lock, so each
+ * worker has a reader thread that only reads and hashes, takes no lock of ours, and talks to its worker by two
+ * semaphores. (2) One content under several names: a worker skips a file whose identity another worker is hashing, and
+ * looks for it in the log in a later pass. (3) A waiter that cannot be served in time must not queue: can_be_done()
+ * compares the bytes ahead with a measured rate. */
 #include "catalog/hasher.h"
 
 #include "catalog/content_hash.h"
@@ -15,17 +25,17 @@
 #include <unistd.h>
 
 enum {
-    SMALL_BYTES = 1024 * 1024,     /* files up to this size come first: clients look at them first */
-    LONG_BYTES = 64 * 1024 * 1024, /* hashing more takes long enough to write down first what is known */
+    SMALL_BYTES = 1024 * 1024,     /* files up to this size come first, because clients look at them first */
+    LONG_BYTES = 64 * 1024 * 1024, /* hashing as much takes so long that known digests are flushed first */
     MAX_WANTED = 256,
     MAX_THREADS = 64,
     MAX_FAILURES_LOGGED = 10
 };
 
 static const uint64_t flush_ns = 1000000000;
-static const uint64_t first_rate = 400; /* bytes in a microsecond; measured afterwards */
+static const uint64_t first_rate = 400; /* bytes per microsecond, until measured */
 
-/* A file and the root that it is in, with a reference on both. */
+/* A file and the root that it is in; holds a reference on both. */
 struct job {
     struct td_root *root;
     struct td_file *file;
@@ -40,15 +50,15 @@ struct hashing_task {
     bool ok;
 };
 
-/* A background thread, and the one that reads and hashes for it when nothing else wants to run. The second touches no
- * lock of ours: held by a thread that others keep from running, a lock would hold up all who want it. So it only ever
- * waits for a task, and the first for its end. */
+/* A background thread, and the reader thread that reads and hashes for it when nothing else wants to run. The reader
+ * takes no lock of ours: while others keep it from running, everybody who wants that lock would wait. So the reader
+ * only waits for a task, and the background thread for the end of the task. */
 struct worker {
     struct td_hasher *hasher;
     pthread_t thread, reader;
     sem_t go, done;
-    struct hashing_task *task;  /* NULL: the end */
-    const struct td_file *busy; /* hashed now; under the hasher's lock */
+    struct hashing_task *task;  /* NULL ends the reader */
+    const struct td_file *busy; /* the file that is being hashed; under the hasher's lock */
 };
 
 struct td_hasher {
@@ -56,7 +66,7 @@ struct td_hasher {
     struct td_digest_log *log;
     struct worker workers[MAX_THREADS];
     size_t worker_count;
-    pthread_t wanted_thread; /* serves those who wait */
+    pthread_t wanted_thread; /* serves td_hasher_wait */
     bool has_wanted_thread;
     _Atomic bool stop;
     _Atomic uint64_t hashed_bytes;
@@ -66,15 +76,15 @@ struct td_hasher {
     pthread_cond_t work, done;
     /* under the lock */
     struct td_snapshot *snapshot;
-    size_t next_entry;   /* of this pass */
-    bool small_are_done; /* the first pass is over */
-    bool was_skipped;    /* a file was, because another path to it was being hashed */
-    bool has_news;       /* a digest was found since on_known was called */
+    size_t next_entry;   /* the next entry of this pass */
+    bool small_are_done; /* the pass over small files is over */
+    bool was_skipped;    /* a file was skipped, because another path to its content was being hashed */
+    bool has_news;       /* a digest became known after the last call of on_known */
     size_t claim_count;  /* background threads at work */
     struct job wanted[MAX_WANTED];
     size_t wanted_count;
-    const struct td_file *running; /* what the thread for those who wait hashes */
-    uint64_t rate;                 /* of that thread, bytes in a microsecond */
+    const struct td_file *running; /* the file that wanted_thread hashes */
+    uint64_t rate;                 /* of that thread, bytes per microsecond */
     struct td_hasher_status status;
 };
 
@@ -86,7 +96,7 @@ static void job_drop(struct job *job)
     td_file_unref(job->file);
 }
 
-/* The next files to look at, of a snapshot on which a reference is taken. */
+/* Entries that a worker has claimed, of a snapshot on which it holds a reference. */
 struct claim {
     struct td_snapshot *snapshot;
     size_t first, end;
@@ -100,7 +110,8 @@ static void begin_pass(struct td_hasher *hasher)
     hasher->was_skipped = false;
 }
 
-/* False when all have been looked at. Small files go together, large ones to one thread each. Under the lock. */
+/* Claims the next entries. Returns false when none are left. Small files are claimed together, large ones one by one.
+ * Under the lock. */
 static bool claim_files(struct td_hasher *hasher, struct claim *claim)
 {
     enum { AT_ONCE = 64 };
@@ -126,7 +137,7 @@ static bool claim_files(struct td_hasher *hasher, struct claim *claim)
     return true;
 }
 
-/* What somebody waits for, the first first. Under the lock. */
+/* Takes the first job of the queue of td_hasher_wait. Returns false when the queue is empty. Under the lock. */
 static bool next_wanted(struct td_hasher *hasher, struct job *job)
 {
     if (hasher->wanted_count == 0)
@@ -158,7 +169,7 @@ static void note_failure(struct td_hasher *hasher, struct td_file *file, const s
            file->source.path, why->message);
 }
 
-/* The name of a cache's blob is a hint that is verified. */
+/* Compares a blob's content with the hash in its name, and warns if they differ. */
 static void check_name(struct td_hasher *hasher, const struct td_file *file, enum td_blob_name kind, const char *name,
                        const struct td_content_sums *sums)
 {
@@ -188,7 +199,7 @@ static void run_task(struct hashing_task *task)
     task->ok = td_content_hash(task->job->root, source->path, &source->id, &task->options, &task->sums, &task->err);
 }
 
-/* Does it by the worker's reader; without a worker by this thread. */
+/* Runs the task on the worker's reader; without a worker, on this thread. */
 static void do_task(struct hashing_task *task, struct worker *worker)
 {
     if (worker == NULL) {
@@ -207,13 +218,13 @@ static void set_known(struct td_hasher *hasher, struct td_file *file, const uint
         count_known(hasher, file);
 }
 
-/* Whether it was read to its end. */
+/* Makes the file's digest known. Returns whether the file was read to its end. */
 static bool hash_file(struct td_hasher *hasher, const struct job *job, struct worker *worker)
 {
     const struct td_file_id *id = &job->file->source.id;
     char name[TD_SHA256_TEXT_BYTES];
     struct hashing_task task = {.job = job};
-    if (td_digest_log_find(hasher->log, id, task.sums.sha256)) { /* another path to it was hashed */
+    if (td_digest_log_find(hasher->log, id, task.sums.sha256)) { /* another path to the same content was hashed */
         set_known(hasher, job->file, task.sums.sha256);
         return false;
     }
@@ -236,7 +247,7 @@ static bool hash_file(struct td_hasher *hasher, const struct job *job, struct wo
     return true;
 }
 
-/* ---- what is no longer there --------------------------------------------------------------------------- */
+/* ---- digests of files that are gone -------------------------------------------------------------------- */
 
 static bool is_in_set(void *context, const struct td_file_id *id)
 {
@@ -244,7 +255,7 @@ static bool is_in_set(void *context, const struct td_file_id *id)
     return td_digest_log_find(context, id, sum);
 }
 
-/* Drops digests of files that are gone once they are most of all. */
+/* Drops the digests of files that are gone, once they outnumber the others. */
 static void compact(struct td_hasher *hasher, const struct td_snapshot *snapshot)
 {
     enum { SLACK = 10000 };
@@ -260,7 +271,8 @@ static void compact(struct td_hasher *hasher, const struct td_snapshot *snapshot
     td_digest_log_close(set);
 }
 
-/* All files of the snapshot have been looked at. Under the lock, which is let go meanwhile. */
+/* Flushes and compacts the log, and calls on_known, after all files of the snapshot have been looked at. Under the
+ * lock, which is released meanwhile. */
 static void report(struct td_hasher *hasher)
 {
     hasher->has_news = false;
@@ -276,7 +288,8 @@ static void report(struct td_hasher *hasher)
 
 /* ---- threads ------------------------------------------------------------------------------------------- */
 
-/* Runs when nothing else wants to. What the host does not grant is left. */
+/* Makes this thread run only when nothing else wants the processor or the disk. Ignores what the host does not allow.
+ */
 static void step_back(void)
 {
     enum { IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 };
@@ -299,7 +312,8 @@ static void *reader_main(void *argument)
     }
 }
 
-/* Notes what the worker hashes, unless another is at the same content under another name. */
+/* Notes the file that the worker hashes. Returns false when another worker hashes the same content under another name.
+ */
 static bool begin_file(struct td_hasher *hasher, struct worker *worker, const struct td_file *file)
 {
     bool taken = false;
@@ -309,14 +323,15 @@ static bool begin_file(struct td_hasher *hasher, struct worker *worker, const st
         taken = other != NULL && td_file_id_equal(&other->source.id, &file->source.id);
     }
     if (taken)
-        hasher->was_skipped = true; /* it is looked for in the log when that is known */
+        hasher->was_skipped = true; /* a later pass finds it in the log */
     else
         worker->busy = file;
     pthread_mutex_unlock(&hasher->lock);
     return !taken;
 }
 
-/* False when there is a new snapshot, which is looked at from its beginning. */
+/* Notes that the worker is done with a file. Returns false when there is a new snapshot, which is worked on from its
+ * beginning. */
 static bool end_file(struct td_hasher *hasher, struct worker *worker, const struct claim *claim)
 {
     pthread_mutex_lock(&hasher->lock);
@@ -364,7 +379,7 @@ static void *background_main(void *argument)
     return NULL;
 }
 
-/* What this took says what the next may take. Under the lock. */
+/* Corrects the measured rate by a hash that took took_ns. Under the lock. */
 static void measure(struct td_hasher *hasher, uint64_t bytes, uint64_t took_ns)
 {
     if (bytes >= SMALL_BYTES && took_ns > 0) {
@@ -393,7 +408,7 @@ static void *wanted_main(void *argument)
             measure(hasher, job.file->source.id.size_bytes, took_ns);
         hasher->running = NULL;
         pthread_cond_broadcast(&hasher->done);
-        pthread_cond_broadcast(&hasher->work); /* for whoever reports it */
+        pthread_cond_broadcast(&hasher->work); /* a worker reports the digest */
         pthread_mutex_unlock(&hasher->lock);
         job_drop(&job);
         pthread_mutex_lock(&hasher->lock);
@@ -402,9 +417,9 @@ static void *wanted_main(void *argument)
     return NULL;
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------------- */
+/* ---- waiting for a digest ------------------------------------------------------------------------------ */
 
-/* Whether it is being hashed for somebody, or will be. Under the lock. */
+/* Returns whether the wanted thread hashes the file or will. Under the lock. */
 static bool is_wanted(const struct td_hasher *hasher, const struct td_file *file)
 {
     bool found = hasher->running == file;
@@ -413,7 +428,7 @@ static bool is_wanted(const struct td_hasher *hasher, const struct td_file *file
     return found;
 }
 
-/* Bytes that come before it. Under the lock. */
+/* Returns the bytes that the wanted thread hashes before a new job. Under the lock. */
 static uint64_t bytes_ahead(const struct td_hasher *hasher)
 {
     uint64_t bytes = hasher->running != NULL ? hasher->running->source.id.size_bytes : 0;
@@ -423,6 +438,7 @@ static uint64_t bytes_ahead(const struct td_hasher *hasher)
 }
 
 /* Under the lock. */
+/* Returns whether the wanted thread can hash the file until until_ns, at its measured rate. */
 static bool can_be_done(const struct td_hasher *hasher, const struct td_file *file, uint64_t now_ns, uint64_t until_ns)
 {
     uint64_t left_us = until_ns > now_ns ? (until_ns - now_ns) / 1000 : 0;
@@ -492,7 +508,7 @@ void td_hasher_get_status(struct td_hasher *hasher, struct td_hasher_status *sta
     pthread_mutex_lock(&hasher->lock);
     *status = hasher->status;
     pthread_mutex_unlock(&hasher->lock);
-    if (status->known_count > status->file_count) /* files of the snapshot before were done meanwhile */
+    if (status->known_count > status->file_count) /* files of the snapshot before became known meanwhile */
         status->known_count = status->file_count;
     if (status->known_bytes > status->file_bytes)
         status->known_bytes = status->file_bytes;
@@ -523,7 +539,7 @@ static bool start_worker(struct td_hasher *hasher)
     return true;
 }
 
-/* The workers look at each other only under the lock, and there is nothing to hash yet. */
+/* Starts the threads. Workers look at each other only under the lock, and there is nothing to hash yet. */
 static bool start_threads(struct td_hasher *hasher, struct td_error *err)
 {
     size_t wanted = hasher->config.threads < MAX_THREADS ? hasher->config.threads : MAX_THREADS;

@@ -24,7 +24,7 @@ bool td_hub_cache_id(const char *name, char *id, size_t capacity)
     } else {
         return false;
     }
-    bool begins = true; /* a segment of the id: never empty, hidden or ".." in a repository's name */
+    bool begins = true; /* at the beginning of a segment, which is never empty, hidden or ".." in a repository's name */
     while (*name != '\0') {
         bool separator = name[0] == '-' && name[1] == '-';
         if (used + 1 >= capacity || (begins && (separator || *name == '.')))
@@ -58,14 +58,14 @@ bool td_hub_cache_place(const char *path, struct td_hub_place *place)
         memcpy(place->commit, at + between, commit_len);
         place->commit[commit_len] = '\0';
         memcpy(place->below, at + 1, len - folder_len);
-        /* the id is shorter than the folder's name: there is room */
+        /* the id is shorter than the folder's name, so there is room */
         memmove(place->id + strlen(place->id), at + between + commit_len, len - folder_len - between - commit_len + 1);
         return true;
     }
     return false;
 }
 
-/* The commit that a ref's file holds: its first line. */
+/* Reads the commit in a ref's file: its first line. Returns false when it cannot be a commit's name. */
 static bool read_ref(const struct td_root *root, const char *path, char *commit, size_t capacity)
 {
     int fd;
@@ -81,7 +81,7 @@ static bool read_ref(const struct td_root *root, const char *path, char *commit,
     return commit[0] != '\0' && commit[0] != '.' && td_utf8_valid(commit, strlen(commit));
 }
 
-/* What refs/main names, when that snapshot is there. */
+/* Reads the commit that refs/main names. Returns false when its snapshot does not exist. */
 static bool commit_of_main(const struct td_root *root, const char *path, char *commit, size_t capacity)
 {
     char at[PATH_MAX];
@@ -91,7 +91,7 @@ static bool commit_of_main(const struct td_root *root, const char *path, char *c
            td_root_stat(root, at, &st, NULL) && S_ISDIR(st.st_mode);
 }
 
-/* Opens a directory for listing; NULL when there is none. */
+/* Opens a directory for listing. Returns NULL when there is none. */
 static DIR *open_listing(const struct td_root *root, const char *path)
 {
     int fd;
@@ -103,8 +103,8 @@ static DIR *open_listing(const struct td_root *root, const char *path)
     return dir;
 }
 
-/* The next item that is no dot-file and, links not followed, of this kind (S_IFDIR, S_IFREG, 0 for both); NULL at the
- * end. */
+/* Returns the next item of this kind (S_IFDIR, S_IFREG, 0 for both) that is no dot-file; NULL at the end. Does not
+ * follow links. */
 static const char *next_item(DIR *dir, mode_t kind, struct stat *st)
 {
     struct dirent *item;
@@ -131,13 +131,13 @@ bool td_hub_cache_commits(const struct td_root *root, const char *path,
     return ok;
 }
 
-/* The directories below refs/ that are still to be listed, each as a path below it. */
+/* The directories below refs/ that are still to be listed, as paths below it. At most 16 wait; more are left out. */
 struct pending {
     char names[16][NAME_MAX + 1];
     size_t count;
 };
 
-/* One item of refs/ or a directory in it. False when the visitor has enough. */
+/* Handles one item of refs/ or of a directory in it. Returns false when the visitor does. */
 static bool visit_ref(const struct td_root *root, const char *refs, const char *name, bool is_directory,
                       struct pending *pending, bool (*visit)(void *, const char *, const char *), void *context)
 {
@@ -179,7 +179,7 @@ bool td_hub_cache_refs(const struct td_root *root, const char *path,
     return ok;
 }
 
-/* The snapshot that was changed last. */
+/* The search for the snapshot that was changed last. */
 struct newest {
     const struct td_root *root;
     const char *path;
@@ -199,7 +199,7 @@ static bool look_at_commit(void *context, const char *commit)
         !td_root_stat(newest->root, at, &st, NULL))
         return true;
     int64_t changed_ns = td_file_id_of(&st).mtime_ns;
-    /* equal times: the greater name, so that every scan chooses the same */
+    /* equal times: the greater name wins, so that every scan chooses the same */
     if (newest->found &&
         (changed_ns < newest->changed_ns || (changed_ns == newest->changed_ns && strcmp(commit, newest->commit) < 0)))
         return true;

@@ -1,3 +1,8 @@
+/* Plan: the builder of checkpoints hands over sets that lack files. fill() keeps the available parts and notes what is
+ * missing in a td_lacks, then takes the tensors of these parts: by the index, by joining the .metadata, or all tensors
+ * of a group's members. The second half writes messages from the td_lacks when a client asks.
+ *
+ * Hard: a group's name can claim 99,999 members, so missing members are never listed in memory, only walked through. */
 #include "catalog/partial_checkpoint.h"
 
 #include "catalog/dcp_checkpoint.h"
@@ -10,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Longer than the name of any file. */
+/* More bytes than the name of any file has. */
 enum { NAME_BYTES = 512 };
 
 static bool is_distributed(const struct td_lacks *lacks)
@@ -18,7 +23,7 @@ static bool is_distributed(const struct td_lacks *lacks)
     return lacks->index != NULL && lacks->index->file->kind == TD_FILE_DCP_METADATA;
 }
 
-/* The names of the files of an index or of a .metadata. */
+/* Returns the names of the files of an index or of a .metadata. */
 static const char *const *files_of(const struct td_lacks *lacks)
 {
     const struct td_file *file = lacks->index->file;
@@ -31,9 +36,9 @@ static size_t file_total(const struct td_lacks *lacks)
     return is_distributed(lacks) ? file->dcp.file_count : file->index.file_count;
 }
 
-/* ---- the tensors that are there ------------------------------------------------------------------------ */
+/* ---- available tensors --------------------------------------------------------------------------------- */
 
-/* Keeps the files that are there, and gives each file of an index its place among them. */
+/* Keeps the available files, and gives each file of an index its place among them. */
 static bool take_parts(struct td_snapshot *snapshot, struct td_checkpoint *checkpoint, struct td_lacks *lacks,
                        const struct td_partial_set *set)
 {
@@ -50,12 +55,12 @@ static bool take_parts(struct td_snapshot *snapshot, struct td_checkpoint *check
     }
     places[set->part_count] = (uint32_t)checkpoint->part_count;
     lacks->places = places;
-    if (is_distributed(lacks)) /* the file of tensors that are in no other */
+    if (is_distributed(lacks)) /* stands for tensors that are in no file */
         checkpoint->parts[checkpoint->part_count++] = set->index;
     return true;
 }
 
-/* Counts the files that a group lacks. */
+/* Counts the files that a group lacks. Returns false when it lacks none. */
 static bool count_members(struct td_lacks *lacks, const struct td_partial_set *set)
 {
     struct td_shard_of of;
@@ -93,7 +98,7 @@ static bool same_files(const struct td_checkpoint *a, const struct td_checkpoint
     return same;
 }
 
-/* Returns the join that the model before made of the same files, or NULL. */
+/* Returns the joined tensors that the model before made of the same files, or NULL. */
 static struct td_joined_tensors *previous_join(const struct td_model *previous, const struct td_checkpoint *checkpoint)
 {
     for (size_t i = 0; previous != NULL && i < previous->partial_count; i++)
@@ -125,7 +130,7 @@ static bool take_tensors(struct td_checkpoint *checkpoint, struct td_lacks *lack
     return is_distributed(lacks) ? take_joined(checkpoint, lacks, previous, err) : take_indexed(checkpoint, lacks, err);
 }
 
-/* Sums up the tensors that can be served; false when that is no 64-bit number. */
+/* Adds up the bytes of the tensors that can be served. Returns false when the sum is past 2^64-1. */
 static bool sum(struct td_checkpoint *checkpoint)
 {
     for (size_t i = 0; i < checkpoint->tensor_count; i++) {
@@ -136,7 +141,7 @@ static bool sum(struct td_checkpoint *checkpoint)
     return true;
 }
 
-/* Makes a tag of what is there, and of the set: together they say which files are missing. */
+/* Makes a tag over the available files and the set: together they determine which files are missing. */
 static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_model *model, bool former,
                      char tag[TD_TAG_BYTES])
 {
@@ -155,7 +160,7 @@ static bool make_tag(const struct td_checkpoint *checkpoint, const struct td_mod
     return td_digest_finish(digest, tag);
 }
 
-/* Fills the checkpoint. *is_any is false when there is nothing to offer. */
+/* Fills the checkpoint. Sets *is_any to whether it holds a tensor. */
 static bool fill(struct td_snapshot *snapshot, const struct td_model *previous, const struct td_model *model,
                  struct td_checkpoint *checkpoint, const struct td_partial_set *set, bool *is_any, struct td_error *err)
 {
@@ -213,7 +218,7 @@ const struct td_checkpoint *td_partial_find(const struct td_model *model, struct
     return NULL;
 }
 
-/* ---- what is not there --------------------------------------------------------------------------------- */
+/* ---- missing files and tensors ------------------------------------------------------------------------- */
 
 /* Returns the name of the document that lists the set's files, for messages. */
 static const char *source_of(const struct td_lacks *lacks)
@@ -232,14 +237,15 @@ void td_partial_write_reason(const struct td_checkpoint *checkpoint, struct td_b
                          lacks->file_count == 1 ? "" : "s", source_of(lacks), lacks->file_count == 1 ? "is" : "are");
 }
 
-/* Lists the numbers that no member of a group has. A name can claim 99,999 members, so nothing is kept of them. */
+/* Calls `each` with the names of a group's missing members. A name can claim 99,999 members, so no list of them is
+ * kept. */
 static void each_missing_member(const struct td_checkpoint *checkpoint, size_t max,
                                 void (*each)(void *context, const char *file), void *context)
 {
     const char *first = td_base_name(checkpoint->parts[0]->path);
     char name[NAME_BYTES];
     struct td_shard_of of;
-    size_t next = 0; /* the first part whose number is not passed */
+    size_t next = 0; /* the first part whose number is still to come */
     if (!td_shard_of_name(first, &of))
         return;
     unsigned total = of.total;
@@ -273,7 +279,8 @@ void td_partial_each_missing(const struct td_checkpoint *checkpoint, size_t max,
     }
 }
 
-/* Returns whether the file is listed beside the others, refused or not. False when memory is short, too. */
+/* Returns whether the snapshot lists a file of this name beside the others, refused or not. Returns false for want of
+ * memory, too. */
 static bool is_listed(const struct td_snapshot *snapshot, const struct td_checkpoint *checkpoint, const char *file)
 {
     const struct td_lacks *lacks = checkpoint->lacks;
@@ -299,7 +306,7 @@ static struct td_text joined_name(const void *context, size_t i)
     return (struct td_text){.p = tensor->name, .len = tensor->name_len};
 }
 
-/* Returns the file in which an index or a .metadata has the tensor, by its number; SIZE_MAX: in none. */
+/* Returns the number of the file in which an index or a .metadata has the tensor; SIZE_MAX when in none. */
 static size_t file_of(const struct td_lacks *lacks, struct td_text name)
 {
     const struct td_shard_index *index = &lacks->index->file->index;

@@ -7,7 +7,7 @@ struct rule {
     const char *name, *tag;
 };
 
-/* Classes whose names' ends say something else, or nothing. */
+/* Classes whose names end misleadingly, or in nothing that tells the task. */
 static const struct rule classes[] = {
     {"FuyuForCausalLM", "image-text-to-text"},
     {"GitForCausalLM", "image-text-to-text"},
@@ -39,7 +39,7 @@ static const struct rule classes[] = {
     {"OwlViTForObjectDetection", "zero-shot-object-detection"},
     {"Owlv2ForObjectDetection", "zero-shot-object-detection"},
     {"Blip2ForImageTextRetrieval", "zero-shot-image-classification"},
-    /* audio models whose sequences are sounds */
+    /* audio models: their sequences are sounds */
     {"Data2VecAudioForSequenceClassification", "audio-classification"},
     {"HubertForSequenceClassification", "audio-classification"},
     {"SEWDForSequenceClassification", "audio-classification"},
@@ -105,7 +105,7 @@ static const struct rule classes[] = {
     {"ClvpModelForConditionalGeneration", "feature-extraction"},
 };
 
-/* What the others end in. */
+/* Endings of all other names. */
 static const struct rule ends[] = {
     {"ForCausalLM", "text-generation"},
     {"LMHeadModel", "text-generation"},

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The problems of one model, or those of a snapshot itself, by path and message. */
+/* The problems of one model, or a snapshot's own, sorted by path and message. */
 struct sorted {
     const struct td_snapshot *snapshot;
-    const struct td_model *model; /* NULL: the snapshot's own, or the model is not there */
+    const struct td_model *model; /* NULL: the problems are the snapshot's own, or the model does not exist */
     const struct td_problems *problems;
     struct td_order *order;
 };
@@ -55,7 +55,7 @@ static bool has_file(const struct sorted *list, const char *path)
     return list->model != NULL && td_model_find_file(list->snapshot, list->model, td_text_of(path)) != NULL;
 }
 
-/* A refused path need not be a file: it may be a directory or a symlink. */
+/* Logs that a refusal has ended. A refused path need not be a file: it may be a directory or a symlink. */
 static void tell_over(const struct sorted *before, const struct sorted *now, const char *path)
 {
     bool gone = has_file(before, path) && !has_file(now, path);
@@ -66,14 +66,14 @@ static void tell_over(const struct sorted *before, const struct sorted *now, con
         td_log(TD_LOG_INFO, "model \"%s\": %s: %s", before->model->id, path, what);
 }
 
-/* Whether a list has a problem of this path beside its i-th item or in it. */
+/* Returns whether the list has a problem of this path at its i-th item or just before. */
 static bool is_near(const struct sorted *list, size_t i, const char *path)
 {
     return (i < list->problems->count && strcmp(item(list, i)->path, path) == 0) ||
            (i > 0 && strcmp(item(list, i - 1)->path, path) == 0);
 }
 
-/* Walks both lists at once; returns how many problems both have. */
+/* Walks both lists at once and logs the differences. Returns how many problems both have. */
 static size_t tell_changes(const struct sorted *before, const struct sorted *now)
 {
     size_t same = 0;
@@ -95,7 +95,7 @@ static size_t tell_changes(const struct sorted *before, const struct sorted *now
     return same;
 }
 
-/* Where memory is short all of them are told again. */
+/* Logs the changes between two lists. Returns how many problems both have. When memory is short, logs all again. */
 static size_t tell(struct sorted before, struct sorted now)
 {
     size_t same = 0;

@@ -1,3 +1,12 @@
+/* Plan: three sources of repositories, in this order: the commits of Hugging Face caches (the walk found them),
+ * directories that hold files outside caches, and models directly in the root. describe() then counts each one's files
+ * and makes its commit. After sorting, one folder keeps each id. Look-ups are binary searches over the sorted list, in
+ * which the other revisions of a cache follow its main one.
+ *
+ * Hard: (1) names. "demo" and "local/demo" name one repository unless something lies at local/demo; is_taken() decides
+ * that for every use. (2) A commit must change when any file does, but hashing takes time: until every digest is known,
+ * the commit is made of identities, and that former commit stays valid as identity_commit. (3) One directory can be
+ * asked for as a model and as a dataset, see td_repo_is_dataset() and find_own(). */
 #include "catalog/repo.h"
 
 #include "core/array.h"
@@ -20,8 +29,8 @@ enum { DATASETS_PREFIX_LEN = sizeof datasets_prefix - 1 };
 struct builder {
     struct td_snapshot *snapshot;
     size_t capacity;
-    bool *in_cache;              /* per entry: lies in a cache's folder */
-    struct td_text *directories; /* that directly hold a file, outside caches; sorted, each once */
+    bool *in_cache;              /* per entry: lies in a cache folder */
+    struct td_text *directories; /* directories that directly hold a file, outside caches; sorted, each once */
     size_t directory_count;
     struct td_error *err;
 };
@@ -36,7 +45,7 @@ static struct td_repo *add_repo(struct builder *b)
     return repo;
 }
 
-/* Takes datasets/ off the id. */
+/* Sets the id, without datasets/. */
 static void set_id(struct td_repo *repo, const char *id)
 {
     repo->is_dataset_folder = strncmp(id, datasets_prefix, DATASETS_PREFIX_LEN) == 0 && id[DATASETS_PREFIX_LEN] != '\0';
@@ -104,7 +113,7 @@ static struct td_text directory_at(const void *context, size_t i)
     return ((const struct td_text *)context)[i];
 }
 
-/* Whether no directory above it holds a file directly. */
+/* Returns whether no directory above it holds a file directly. */
 static bool is_topmost(const struct builder *b, const struct td_text *directory)
 {
     struct td_names names = {.count = b->directory_count, .context = b->directories, .get = directory_at};
@@ -118,8 +127,8 @@ static bool is_topmost(const struct builder *b, const struct td_text *directory)
     return true;
 }
 
-/* What of it can be an id: two segments, behind datasets/ if it begins so. Clients know no longer ones, so a directory
- * that lies deeper is a part of the repository above it. */
+/* Returns the beginning of the path that can be an id: two segments, after datasets/ if the path begins so. Clients
+ * know no longer ids, so a deeper directory is a part of the repository above it. */
 static struct td_text id_part(const struct td_text *directory)
 {
     bool in_datasets =
@@ -156,7 +165,7 @@ static bool add_directories(struct builder *b)
     return true;
 }
 
-/* Models whose files lie directly in the root. */
+/* Adds the models whose files lie directly in the root. */
 static bool add_root_models(struct builder *b)
 {
     for (size_t i = 0; i < b->snapshot->model_count; i++) {
@@ -177,7 +186,7 @@ static bool add_root_models(struct builder *b)
 
 /* ---- what is in them ----------------------------------------------------------------------------------- */
 
-/* Hugging Face's dataset builders find their files by these extensions. Models have some of them too. */
+/* Extensions by which Hugging Face's dataset builders find their files. Models have some such files, too. */
 static const struct {
     const char *extension;
     bool in_models;
@@ -208,12 +217,13 @@ static void commit_add(struct td_digest *digest, const char *path, const char *t
     td_digest_add_cstring(digest, tag);
 }
 
-/* Counts what was refused of the models at the repository's directory and below. */
+/* Returns the number of problems of the models at the repository's directory and below. */
 static size_t count_problems(const struct td_snapshot *snapshot, const struct td_repo *repo)
 {
     if (repo->prefix_len == 0 || repo->entry_count == 0)
-        return 0;                                                 /* a root model's are counted by add_root_models */
-    const char *base = snapshot->entries[repo->first_entry].path; /* with its '/' */
+        return 0; /* add_root_models counted those of a root model */
+    const char *base =
+        snapshot->entries[repo->first_entry].path; /* the repository's path is its beginning, with a '/' */
     const struct td_model *model = td_snapshot_find_model(snapshot, td_text_n(base, repo->prefix_len - 1));
     size_t count = model == NULL ? 0 : model->problems.count;
     for (size_t at = td_snapshot_models_after(snapshot, td_text_n(base, repo->prefix_len)); at < snapshot->model_count;
@@ -226,7 +236,7 @@ static size_t count_problems(const struct td_snapshot *snapshot, const struct td
     return count;
 }
 
-/* Counts the files and what was refused, and makes both commits. */
+/* Counts the repository's files and problems, and makes both commits. */
 static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, struct td_error *err)
 {
     struct td_digest *by_content = td_digest_create();
@@ -242,7 +252,7 @@ static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, s
         if (file->source.id.mtime_ns > repo->updated_ns)
             repo->updated_ns = file->source.id.mtime_ns;
         if (!td_add_u64(repo->file_bytes, file->source.id.size_bytes, &repo->file_bytes))
-            repo->file_bytes = UINT64_MAX; /* of sparse files */
+            repo->file_bytes = UINT64_MAX; /* sparse files can be that large */
         all_known = all_known && sha256 != NULL;
         commit_add(by_content, path, sha256 == NULL ? "" : sha256);
         commit_add(by_identity, path, file->identity_tag);
@@ -256,7 +266,8 @@ static bool describe(const struct td_snapshot *snapshot, struct td_repo *repo, s
     return ok || td_error_no_memory(err);
 }
 
-/* A cache's commits have a name already. One that is none of Git's (40 digits) is a name only. */
+/* Takes the commit of a cache's snapshot as the repository's commit, if its name is a Git commit (40 hexadecimal
+ * digits). */
 static void take_revision(struct td_repo *repo)
 {
     if (repo->revision == NULL || strlen(repo->revision) != TD_COMMIT_BYTES - 1 ||
@@ -274,7 +285,7 @@ static size_t depth_of(const char *path)
     return depth;
 }
 
-/* By id; then the folders that have it, the nearest to the root first, each followed by its other revisions. */
+/* Orders by id; then folders with one id, the nearest to the root first, each followed by its other revisions. */
 static int repo_compare(const void *a, const void *b)
 {
     const struct td_repo *x = a;
@@ -300,7 +311,7 @@ static bool has_same_id(const struct td_repo *a, const struct td_repo *b)
     return a->is_dataset_folder == b->is_dataset_folder && strcmp(a->id, b->id) == 0;
 }
 
-/* One folder has an id; what others have under it is left out, and said. Counts the revisions of those that stay. */
+/* Keeps one folder for each id; the others become problems. Counts the other revisions of those that stay. */
 static void keep_one_of_each(struct td_snapshot *snapshot)
 {
     size_t kept = 0;
@@ -324,7 +335,7 @@ static void keep_one_of_each(struct td_snapshot *snapshot)
     snapshot->repo_count = kept;
 }
 
-/* Whether files are at this path or below. */
+/* Returns whether a file or a model lies at this path or below. */
 static bool is_taken(const struct td_snapshot *snapshot, struct td_text path)
 {
     size_t first;
@@ -382,7 +393,7 @@ bool td_repo_is_dataset(const struct td_repo *repo)
     return repo->is_dataset_folder || (repo->has_data && !repo->has_checkpoint);
 }
 
-/* The first with this id in one of the two parts of the list. */
+/* Returns the main revision of the repository with this id among the dataset folders or among the others, or NULL. */
 static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool folder, struct td_text id)
 {
     size_t low = 0;
@@ -402,8 +413,8 @@ static const struct td_repo *find_in(const struct td_snapshot *snapshot, bool fo
     return found ? repo : NULL;
 }
 
-/* Takes the default namespace off "local/demo" or "local/demo/rest". NULL: the path has another namespace, or something
- * owns the name local/demo. */
+/* Returns the path without the default namespace, "demo" or "demo/rest". Returns NULL when the path has another
+ * namespace, or something owns the name local/demo. */
 static const char *without_namespace(const struct td_snapshot *snapshot, struct td_text path)
 {
     const size_t space_len = sizeof default_space - 1;
@@ -446,7 +457,7 @@ const struct td_repo *td_repo_find(const struct td_snapshot *snapshot, bool as_d
     return is_alias ? find_own(snapshot, as_dataset, td_text_n(name, name_len)) : repo;
 }
 
-/* Whether the repository has a file or a folder at this path. */
+/* Returns whether the repository has a file or a folder at this path. */
 static bool has_path(const struct td_snapshot *snapshot, const struct td_repo *repo, struct td_text path)
 {
     return td_snapshot_find_in_run(snapshot, repo->first_entry, repo->entry_count, repo->prefix_len, path) != NULL ||
@@ -477,7 +488,7 @@ static bool is_text(const char *text, const char *p, size_t len)
     return text != NULL && strlen(text) == len && memcmp(text, p, len) == 0;
 }
 
-/* Whether this is a name of its commit. */
+/* Returns whether the text names the repository's own commit. */
 static bool is_commit_of(const struct td_repo *repo, struct td_text revision)
 {
     return is_text(repo->commit, revision.p, revision.len) ||
@@ -485,7 +496,7 @@ static bool is_commit_of(const struct td_repo *repo, struct td_text revision)
            is_text(repo->revision, revision.p, revision.len);
 }
 
-/* Another revision of the cache; they follow it, sorted. */
+/* Returns the other revision of the cache with this name, or NULL. Other revisions follow the main one, sorted. */
 static const struct td_repo *find_other(const struct td_repo *repo, struct td_text revision)
 {
     size_t low = 1;
@@ -504,7 +515,7 @@ static const struct td_repo *find_other(const struct td_repo *repo, struct td_te
     return NULL;
 }
 
-/* The same by the commit that was made for one whose name is none. */
+/* Returns the other revision for which this commit was made, because its name is no commit; NULL when there is none. */
 static const struct td_repo *find_other_made(const struct td_repo *repo, struct td_text commit)
 {
     for (const struct td_repo *other = repo + 1; other <= repo + repo->other_count; other++)

@@ -1,3 +1,12 @@
+/* Plan: the walk lists all files. resolve_file() decides for each what the new snapshot shows: the unchanged file of
+ * the snapshot before, a newly read file, or (while it may still be written to) the old state or nothing.
+ * tag_snapshot() hashes all that models are made of; when the tag is the old one, the old snapshot is the result and
+ * grouping is skipped, which makes the scan of an unchanged tree cheap.
+ *
+ * Hard: (1) when a file can be trusted. Two versions can share an mtime, so a file counts as settled only when its
+ * mtime, or a change seen half-way, is settle_ns old; a lease can prove earlier that nobody writes to it. After
+ * reading, the identity is checked again. (2) Memory: a new snapshot is built while the old one lives, so memory of
+ * files that it will drop counts as free, see has_memory(). */
 #include "catalog/scan.h"
 
 #include "catalog/checkpoint.h"
@@ -26,7 +35,7 @@ struct scan {
     struct td_snapshot *snapshot;
     const struct td_snapshot *previous;
     const struct td_walk *walk;
-    uint64_t removed_bytes; /* once has_removed: memory of the files of `previous` that this snapshot lacks */
+    uint64_t removed_bytes; /* valid with has_removed: memory of the files of `previous` that this snapshot lacks */
     bool has_removed;
     struct td_mapping_cache *maps;
     const struct td_scan_config *config;
@@ -50,15 +59,15 @@ struct td_scan_config td_scan_config_default(void)
 
 /* ---- files that may still be written to ---------------------------------------------------------------- */
 
-/* What is known of a file that was found, besides its identity. */
+/* What a scan knows of a young file, besides its identity. */
 struct seen {
-    uint64_t first_ns; /* since when it looks as it does, monotonic */
-    uint64_t due_ns;   /* when it will be settled */
+    uint64_t first_ns; /* since when its identity is the same, monotonic */
+    uint64_t due_ns;   /* when it will have settled, monotonic */
     bool half_changed;
     bool is_pending, is_racy; /* see td_snapshot.pending_count, racy_count */
 };
 
-/* Notes the file; it is due when it has been quiet for the settling time. */
+/* Adds the file to the unsettled ones. */
 static bool unsettled_add(struct scan *s, const struct td_found *found, const struct seen *seen)
 {
     if (!td_unsettled_add(&s->unsettled, found->path, &found->id, seen->first_ns, seen->half_changed, s->err))
@@ -71,22 +80,24 @@ static bool unsettled_add(struct scan *s, const struct td_found *found, const st
     return true;
 }
 
-/* A truncation sets the size before the times: another size under the same mtime is a change seen half-way. */
+/* Returns whether a change was seen half-way: a truncation sets the size before the times, so the size differs under
+ * the same mtime. */
 static bool is_half_changed(const struct td_file_id *before, const struct td_file_id *now)
 {
     return before->inode == now->inode && before->device == now->device && before->mtime_ns == now->mtime_ns &&
            before->size_bytes != now->size_bytes;
 }
 
-/* A file is settled when its mtime lies settle_ns back; for a mtime in the future (a skewed clock), and after a change
- * that was seen half-way, when it has been seen unchanged that long. Only then can a later write not leave the same
- * mtime behind ("racily clean"). published is what is shown now, or NULL. */
+/* Returns whether the file is settled: its mtime is at least settle_ns old. A file whose mtime lies in the future (a
+ * skewed clock), or that changed half-way, is settled when it was seen unchanged for that long. Only then can a later
+ * write not leave the same mtime ("racily clean"). published is the identity that is shown now, or NULL. Fills in
+ * *seen. */
 static bool is_settled(const struct scan *s, const struct td_found *found, const struct td_file_id *published,
                        struct seen *seen)
 {
     int64_t age_ns;
     if (__builtin_sub_overflow(s->wall_now_ns, found->id.mtime_ns, &age_ns))
-        age_ns = -1; /* past the year 2262, which 64 bits do not hold: in the future */
+        age_ns = -1; /* past the year 2262, which 64 bits cannot hold: treated as the future */
     const struct td_unsettled *before = td_unsettled_find(s->was_unsettled, found->path);
     bool same = before != NULL && td_file_id_equal(&before->id, &found->id);
     seen->first_ns = same ? before->first_seen_ns : s->now_ns;
@@ -124,7 +135,7 @@ static bool is_finished(const struct scan *s, const struct td_found *found, stru
     return rest == TD_REST_YES;
 }
 
-/* ---- what was known before, and its memory -------------------------------------------------------------- */
+/* ---- files of the snapshot before, and their memory ----------------------------------------------------- */
 
 static const struct td_entry *previous_entry(const struct scan *s, const char *path)
 {
@@ -161,7 +172,7 @@ static uint64_t removed_bytes(struct scan *s)
     return bytes;
 }
 
-/* Returns whether so much memory is left for one more file. The memory of the files that this scan replaces counts as
+/* Returns whether `bytes` of memory are left for one more file. The memory of files that this scan replaces counts as
  * left, though it is freed only with the snapshot before. */
 static bool has_memory(struct scan *s, uint64_t bytes)
 {
@@ -178,7 +189,7 @@ static bool has_memory(struct scan *s, uint64_t bytes)
 
 /* ---- reading one file ---------------------------------------------------------------------------------- */
 
-/* Takes the memory that the file's content needs. Refuses the file when less is left. */
+/* Takes the memory for the file's content. Refuses the file when too little is left. */
 static void take_memory(struct scan *s, struct td_file *file)
 {
     struct td_memory *memory = s->config->memory;
@@ -197,13 +208,13 @@ static void take_memory(struct scan *s, struct td_file *file)
                        " that all files together may take (--max-memory)",
                        bytes, memory->max_bytes);
     if (file->kind == TD_FILE_PLAIN)
-        td_file_forget_content(file); /* what it says of the model is not known, and that is all */
+        td_file_forget_content(file); /* its facts of the model are lost, nothing else */
     else
         td_file_refuse(file, &why);
     file->needed_bytes = bytes;
 }
 
-/* Opens and parses a file for which td_file_is_read holds. `name` is the one that clients know. Sets *same to false
+/* Opens and parses a file for which td_file_is_read holds. `name` is the name that clients know. Sets *same to false
  * when another file has taken its place since the walk. */
 static void file_read(struct scan *s, struct td_file *file, const char *name, bool *same)
 {
@@ -252,12 +263,12 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         struct td_file *file = td_file_create(found->physical, name, &found->id, s->maps, &s->config->limits);
         if (file == NULL)
             return td_error_no_memory(s->err);
-        uint64_t counted = file->kind != TD_FILE_PLAIN ? 1 : 0; /* looking into the others takes no time */
+        uint64_t counted = file->kind != TD_FILE_PLAIN ? 1 : 0; /* the others take no time */
         atomic_fetch_add(&s->progress->files_to_read, counted);
         if (td_file_is_read(file))
             file_read(s, file, name, &trusted);
         atomic_fetch_add(&s->progress->files_read, counted);
-        bool half = early && file->error != NULL; /* whoever wrote it may go on */
+        bool half = early && file->error != NULL; /* the writer may go on */
         if (trusted && !half) {
             td_hasher_recall(s->config->hasher, file);
             *out = file;
@@ -268,7 +279,7 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
         if (!half)
             seen.due_ns = s->now_ns + s->config->settle_ns;
     }
-    /* Known under an older identity: keep showing that; its bytes are answered with 503 until it settles. */
+    /* A file that is shown with an older identity stays; requests for its bytes get 503 until it settles. */
     if (!unsettled_add(s, found, &seen))
         return false;
     if (before != NULL)
@@ -276,8 +287,8 @@ static bool resolve_file(struct scan *s, const struct td_found *found, struct td
     return true;
 }
 
-/* Returns whether a part of a distributed checkpoint lies beside this .metadata, which sorts before its parts. Without
- * one it is a dot-file like others. */
+/* Returns whether a part of a distributed checkpoint lies beside this .metadata, which sorts before its parts. If not,
+ * it is a dot-file like others. */
 static bool has_distcp_beside(const struct td_walk *walk, size_t metadata)
 {
     const char *path = walk->found[metadata].path;
@@ -330,7 +341,7 @@ static bool build_entries(struct scan *s)
 
 /* ---- the snapshot --------------------------------------------------------------------------------------- */
 
-/* The commit that a ref of a cache names can change while its files stay. */
+/* Adds a cache folder: the commit of a ref can change while its files stay. */
 static void add_cache_folder(struct td_digest *digest, const struct td_cache_folder *folder)
 {
     td_digest_add_cstring(digest, folder->path);
@@ -370,7 +381,7 @@ static bool tag_snapshot(struct scan *s)
     return td_digest_finish(digest, snapshot->tag) || td_error_no_memory(s->err);
 }
 
-/* Returns whether grouping would make the models that the snapshot before has. */
+/* Returns whether grouping would make the same models as those of the snapshot before. */
 static bool is_unchanged(const struct scan *s)
 {
     const struct td_snapshot *now = s->snapshot;
@@ -484,6 +495,7 @@ static bool check_name(const char *name, struct td_error *err)
     return false;
 }
 
+/* Parses the file. Errors: those of the file; TD_INVALID_ARGUMENT for a .bin that is no checkpoint. */
 static bool parse_alone(struct td_file *file, int fd, const struct td_limits *limits, struct td_error *err)
 {
     struct td_input input = td_input_descriptor(&fd, file->source.id.size_bytes);
@@ -495,7 +507,7 @@ static bool parse_alone(struct td_file *file, int fd, const struct td_limits *li
                         "its bytes are not PyTorch's, HDF5's or GGUF's, which is all that a .bin is read as");
 }
 
-/* Makes the file the snapshot's one entry and model. Takes over the file's reference, also when it fails. */
+/* Makes the file the snapshot's one entry and model. Takes over the file's reference, even when it fails. */
 static bool add_alone(struct td_snapshot *snapshot, struct td_file *file, struct td_error *err)
 {
     snapshot->entries = calloc(1, sizeof *snapshot->entries);

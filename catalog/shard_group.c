@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads five digits as a number; false when one is none. */
+/* Reads five digits as a number. Returns false when one is no digit. */
 static bool five_digits(const char *p, unsigned *out)
 {
     uint64_t value;

@@ -1,3 +1,9 @@
+/* Plan: reference counts and the end of each object first, then look-ups. Entries, models, checkpoints and tensors are
+ * sorted arrays, so every look-up is a binary search, and everything below a directory is one run (lower_bound() finds
+ * its two ends).
+ *
+ * Hard: the SHA-256 of a file becomes known while requests read the file. hash_state makes that safe without a lock:
+ * one thread wins UNKNOWN -> WRITTEN, writes the text, and publishes KNOWN with release order. */
 #include "catalog/snapshot.h"
 
 #include "core/array.h"
@@ -56,7 +62,7 @@ void td_snapshot_free(struct td_snapshot *snapshot)
     free(snapshot);
 }
 
-/* Some entries that follow each other, and where their paths begin. */
+/* A run of entries, and where their paths begin. */
 struct entry_run {
     const struct td_entry *entries;
     size_t prefix_len;
@@ -69,7 +75,7 @@ static struct td_text entry_path(const void *context, size_t i)
     return (struct td_text){.p = path, .len = strlen(path)};
 }
 
-/* Number of the first name that is not less than directory + border. */
+/* Returns the number of the first name that is not less than directory + border. */
 static size_t lower_bound(const struct td_names *names, struct td_text directory, char border)
 {
     size_t low = 0;

@@ -12,8 +12,8 @@ bool td_state_is_ours_alone(const struct stat *st)
     return st->st_uid == geteuid() && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* Whether the open directory is the served root or lies in it, by whatever path. False in *inside and as the result
- * when that cannot be told. */
+/* Finds out whether the open directory is the served root or lies in it, by whatever path. Sets *inside. Returns false,
+ * with *inside false, when that cannot be told. */
 static bool look_for_root(int dir_fd, const char *root, bool *inside)
 {
     struct stat wanted;
@@ -58,11 +58,11 @@ static bool open_named(const char *path, const char *root, bool create, int *fd,
     if (check_outside(*fd, path, root, err))
         return true;
     if (made)
-        (void)rmdir(path); /* where it must not be */
+        (void)rmdir(path); /* a directory must not be left there */
     return false;
 }
 
-/* Opens our own sub-directory of the open directory, of which others may write to the latter. */
+/* Opens our own sub-directory of the open directory, to which others may write. */
 static bool open_own(int dir_fd, const char *path, const char *root, bool create, int *fd, struct td_error *err)
 {
     char name[32];

@@ -1,3 +1,10 @@
+/* Plan: a list of directories, visited in order; each visit appends the sub-directories. A directory knows its parent,
+ * so a symlink loop is a directory that is its own ancestor. A folder models--org--name appends its snapshots instead,
+ * under the path org/name (main) or org/name@commit. At the end, files are sorted by path and duplicates are dropped.
+ *
+ * Hard: one path must have one meaning. A real directory can have the path that a cache's snapshot would get, and one
+ * cache's id can begin with another's; both become problems, and nothing is published twice. Names inside a snapshot
+ * are the repository's own, so they are never taken for caches. */
 #include "catalog/walk.h"
 
 #include "catalog/file_kind.h"
@@ -18,11 +25,11 @@
 
 enum { WALK_MAX_DEPTH = 64 };
 
-/* A directory to visit. Parents stay in the array, so a directory knows its ancestors. */
+/* A directory to visit. Parents stay in the list, so that a directory knows its ancestors. */
 struct directory {
     const char *physical, *path, *revision;
     bool other_revision;
-    size_t parent; /* index, or SIZE_MAX for the root */
+    size_t parent; /* number in the list; SIZE_MAX for the root */
     unsigned depth;
     uint64_t device, inode;
 };
@@ -85,7 +92,7 @@ static bool add_found(struct walker *w, const struct directory *directory, const
     return true;
 }
 
-/* physical and path must live in the walk's arenas already. */
+/* Appends a directory. physical and path must live in the walk's arenas. */
 static bool push_directory(struct walker *w, const char *physical, const char *path, const char *revision,
                            size_t parent)
 {
@@ -107,13 +114,13 @@ static bool push_directory(struct walker *w, const char *physical, const char *p
     return true;
 }
 
-/* A cache folder while its snapshots are being pushed. */
+/* A cache folder whose snapshots are being appended. */
 struct cache {
     struct walker *walker;
-    size_t parent;        /* the directory that it lies in */
-    const char *physical; /* of the folder */
+    size_t parent;        /* the directory that holds the folder */
+    const char *physical; /* physical path of the folder */
     const char *id, *path;
-    const char *commit;       /* the chosen one */
+    const char *commit;       /* the chosen commit */
     struct td_repo_ref *refs; /* in the walk's names */
     size_t ref_count, ref_capacity;
 };
@@ -127,7 +134,7 @@ static bool add_cache(struct walker *w, const struct td_cache_folder *folder)
     return true;
 }
 
-/* Returns whether a directory has the path that the snapshot of a cache would get; it is a problem then. */
+/* Returns whether a directory has the path that a cache's snapshot would get, and adds a problem then. */
 static bool is_taken(const struct cache *cache, const char *commit, const char *path)
 {
     struct walker *w = cache->walker;
@@ -143,7 +150,7 @@ static bool is_taken(const struct cache *cache, const char *commit, const char *
     return true;
 }
 
-/* One snapshot: the chosen one under org/name, another under org/name@commit. */
+/* Appends one snapshot: the chosen one under org/name, another under org/name@commit. */
 static bool push_revision(void *context, const char *commit)
 {
     struct cache *cache = context;
@@ -176,7 +183,7 @@ static bool push_revision(void *context, const char *commit)
     return true;
 }
 
-/* The chosen one was pushed before, symlink or not. */
+/* Appends a snapshot that is not the chosen one, which was appended before, symlink or not. */
 static bool push_other_revision(void *context, const char *commit)
 {
     const struct cache *cache = context;
@@ -207,7 +214,7 @@ static bool push_snapshots(struct cache *cache)
            td_hub_cache_commits(w->root, cache->physical, push_other_revision, cache);
 }
 
-/* models--org--name, datasets--org--name: their snapshots are pushed under org/name and datasets/org/name. */
+/* Appends the snapshots of models--org--name or datasets--org--name under org/name or datasets/org/name. */
 static bool push_hub_cache(struct walker *w, size_t parent, const char *physical, const char *id)
 {
     struct td_walk *walk = w->walk;
@@ -240,7 +247,7 @@ static bool visit_directory(struct walker *w, size_t parent, const char *name)
     struct td_walk *walk = w->walk;
     char id[NAME_MAX + 1];
     const char *physical = join(&walk->scratch, w->directories[parent].physical, name);
-    /* in a snapshot such a name means nothing: whoever made the repository chose it */
+    /* in a snapshot such a name has no meaning: the repository's author chose it */
     if (w->directories[parent].revision == NULL && td_hub_cache_id(name, id, sizeof id))
         return push_hub_cache(w, parent, physical, id);
     size_t at = w->directory_count;
@@ -265,7 +272,7 @@ static const char *broken_link(const struct td_error *why)
     return "is a symlink that cannot be followed";
 }
 
-/* A symlink: what it leads to decides, as long as that is inside the root. */
+/* Visits a symlink as what it leads to, as long as that is inside the root. */
 static bool visit_link(struct walker *w, size_t parent, const char *name)
 {
     const char *physical = join(&w->walk->scratch, w->directories[parent].physical, name);
@@ -296,7 +303,7 @@ static bool visit_item(struct walker *w, size_t parent, int fd, const char *name
         return true;
     }
     if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return true; /* gone meanwhile */
+        return true; /* the item is gone meanwhile */
     if (S_ISLNK(st.st_mode))
         return visit_link(w, parent, name);
     if (S_ISDIR(st.st_mode))
@@ -317,7 +324,7 @@ static bool is_own_ancestor(const struct walker *w, size_t at)
     return false;
 }
 
-/* False only for what must end the whole walk. */
+/* Visits all items of a directory. Returns false only for errors that must end the whole walk. */
 static bool visit_all(struct walker *w, size_t at)
 {
     int fd;
@@ -358,7 +365,7 @@ static int found_compare(const void *a, const void *b)
     return strcmp(((const struct td_found *)a)->path, ((const struct td_found *)b)->path);
 }
 
-/* Two ways to one path (they cannot arise from one directory, only from cache folders): the first is kept. */
+/* Keeps the first of several files with one path. Only cache folders can make such paths, never one directory. */
 static void drop_duplicates(struct td_walk *walk)
 {
     size_t kept = 0;
@@ -384,7 +391,7 @@ static struct td_text cache_path(const void *context, size_t i)
     return (struct td_text){.p = path, .len = strlen(path)};
 }
 
-/* Whether the cache's id begins with another's: models--gpt2 and models--gpt2--sub. */
+/* Returns whether the cache's id begins with that of another: models--gpt2 and models--gpt2--sub. */
 static bool lies_in_another(const struct td_walk *walk, const struct td_cache_folder *cache)
 {
     struct td_names names = {.count = walk->cache_count, .context = walk->caches, .get = cache_path};
@@ -395,7 +402,7 @@ static bool lies_in_another(const struct td_walk *walk, const struct td_cache_fo
     return found;
 }
 
-/* Takes out caches whose files would lie among those of another one's commit. */
+/* Removes caches whose files would lie among those of another cache's commit. */
 static bool drop_inner_caches(struct td_walk *walk, struct td_error *err)
 {
     bool *inner = calloc(walk->cache_count + 1, sizeof *inner);
@@ -416,7 +423,7 @@ static bool drop_inner_caches(struct td_walk *walk, struct td_error *err)
                         "not published: the id of another Hugging Face cache entry is the beginning of this one's");
         size_t left = 0;
         for (size_t f = 0; f < walk->count; f++)
-            if (walk->found[f].revision != cache->commit) /* the very string: each folder has its own */
+            if (walk->found[f].revision != cache->commit) /* compares pointers: each folder has its own string */
                 walk->found[left++] = walk->found[f];
         walk->count = left;
     }
