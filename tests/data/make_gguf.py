@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/data/gguf/: files by the real GGUFWriter (and by hand what it cannot write), and beside each, NAME.txt:
-what the real GGUFReader says of it, in the lines that tests/unit/test_gguf.c makes of a manifest. Deterministic.
+what the real GGUFReader says of it, in the lines that tests/unit/parser/test_gguf.c makes of a manifest. Deterministic.
 
     .venv/bin/python tests/data/make_gguf.py"""
 

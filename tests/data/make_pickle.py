@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/data/pickle: pickles by Python and by torch, and beside them what they hold, told without unpickling.
 
-plain.N.pkl    one value in protocol N; plain.txt is that value as tests/unit/test_pickle_files.c writes it
+plain.N.pkl    one value in protocol N; plain.txt is that value as tests/unit/parser/test_pickle_files.c writes it
 state.pkl      data.pkl of a state dict that torch.save wrote; state.txt has a line "name size stride" for each tensor
 optimizer.pkl  likewise of an optimizer's state dict; optimizer.txt has its names with dots
 """

@@ -1,0 +1,282 @@
+/* Every error of the interface, without a socket: what is said, and that it stays well-formed. */
+#include "tests/unit/api/api_place.h"
+
+/* ---- errors -------------------------------------------------------------------------------------------- */
+
+static void nothing_there_is_404(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"/", "/models"},
+        {"/nothing", "nothing"},
+        {"/model", "model"},
+        {"/modelsx", "modelsx"},
+        {"/Models", "Models"},
+        {"//models", "models"},
+        {"/healthz/", "healthz"},
+        {"/healthz/x", "healthz"},
+        {"/models/nothing", "\"nothing\""},
+        {"/models/nothing/tensors", "\"nothing\""},
+        {"/models/nothing/tensors/x", "\"nothing\""},
+        {"/models/nothing/files/x", "\"nothing\""},
+        {"/models/Qwen", "\"Qwen\""},
+        {"/models/QWEN3", "\"QWEN3\""},
+        {"/models//qwen3", "\"/qwen3\""},
+        {"/models/../qwen3", "not found"},
+        {"/models/qwen3/nothing", "nothing at \"nothing\" of model \"qwen3\"; there are tensors, "},
+        {"/models/qwen3/tensor/a", "nothing at \"tensor/a\" of model \"qwen3\""},
+        {"/models/qwen3/files/absent/", "absent"},
+        {"/models/qwen3/tensorsx", "tensorsx"},
+        {"/models/qwen3/plans/0123456789abcdef0123456789abcdef", "register it again"},
+        {"/models/qwen3/plans/x/rank-0.safetensors", "register it again"},
+        {"/models/qwen3/shards", "shards"},
+        {"/models/qwen3/shards/other/tp1/rank-0.safetensors", "fsdp, nano-vllm, none, vllm"},
+        {"/models/qwen3/shards/none/tp1/rank-1.safetensors", "0 to 0"},
+        {"/models/qwen3/shards/none/tp1/rank-0.bin", "rank-{r}.safetensors"},
+        {"/models/qwen3/model.safetensors/x", "model.safetensors"},
+        {"/models/qwen3/model.safetensors?checkpoint=absent", "\"absent\""},
+        {"/models/qwen3/tensors:write", "tensors:write"},
+        {"/models/qwen3/tensors/absent", "\"absent\""},
+        {"/models/qwen3/tensors/a", "\"a\""},
+        {"/models/qwen3/tensors/a/b/", "\"a/b/\""},
+        {"/models/qwen3/tensors/A/B", "\"A/B\""},
+        {"/models/qwen3/files/absent", "\"absent\""},
+        {"/models/qwen3/files/../variants/fp16.safetensors", "no file"},
+        {"/models/qwen3/files//etc/passwd", "no file"},
+        {"/models/shards", "\"shards\""},
+        {"/models/shards/tensors/w", "\"shards\""},
+        {"/models/models--org--hub", "models--org--hub"},
+        {"/models/broken/tensors", "broken"},
+        {"/models/broken/tensors/x", "broken"},
+        {"/models/qwen3/tensors?checkpoint=absent", "\"absent\""},
+        {"/models/qwen3/tensors?checkpoint=", "checkpoint"},
+        {"/models/qwen3/tensors/a/b?checkpoint=absent", "\"absent\""},
+        {"/models/variants/tensors?checkpoint=safetensors", "\"safetensors\""},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        expect_error(&place, "GET", cases[i][0], 404, cases[i][1]);
+    close_place(&place);
+}
+
+static void wrong_arguments_are_400(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"/models?page_size=0", "1 to 10000"},
+        {"/models?page_size=10001", "10000"},
+        {"/models?page_size=99999999999999999999", "10000"},
+        {"/models?page_size=-1", "page_size"},
+        {"/models?page_size=+1", "page_size"},
+        {"/models?page_size=1.0", "page_size"},
+        {"/models?page_size=", "page_size"},
+        {"/models?page_size=x", "page_size"},
+        {"/models?page_size=1&page_size=2", "page_size"},
+        {"/models?page_token=x", "page_token"},
+        {"/models?page_token=AAAAAAAAAAAAAAAAAAAAAAAA", "page_token"},
+        {"/models?limit=5", "\"limit\""},
+        {"/models?dtype=F32", "match"} /* lists the known ones */,
+        {"/models?=1", "\"\""},
+        {"/models?PAGE_SIZE=1", "\"PAGE_SIZE\""},
+        {"/models/qwen3?page_size=1", "\"page_size\""},
+        {"/models/qwen3/tensors?dtype=FLOAT", "\"FLOAT\""},
+        {"/models/qwen3/tensors?dtype=bf16", "\"bf16\""},
+        {"/models/qwen3/tensors?dtype=", "dtype"},
+        {"/models/qwen3/tensors?page_size=0", "page_size"},
+        {"/models/qwen3/tensors?slice=0:1", "\"slice\""},
+        {"/models/qwen3/tensors/a/b?slice=::2", "step"},
+        {"/models/qwen3/tensors/a/b?slice=", "slice"},
+        {"/models/qwen3/tensors/a/b?format=pickle", "raw, npy and safetensors"},
+        {"/models/qwen3/tensors/a/b?shard=x", "shard"},
+        {"/models/qwen3/tensors/a/b?shard=0:0/1&slice=0", "exclude each other"},
+        {"/models/qwen3/shards/none/tp0/rank-0.safetensors", "tp1 to tp4096"},
+        {"/models/qwen3/shards/none/8/rank-0.safetensors", "tp1 to tp4096"},
+        {"/models/qwen3/shards/none/tp1/rank-0.safetensors?x=1", "\"x\""},
+        {"/models/qwen3/model.safetensors?x=1", "\"x\""},
+        {"/models/qwen3/files/README.md?download=1", "\"download\""},
+        {"/healthz?verbose=1", "\"verbose\""},
+        {"/readyz?x", "\"x\""},
+        {"/metrics?x", "\"x\""},
+        {"/version?x", "\"x\""},
+        {"/openapi.json?x", "\"x\""},
+        {"/models/%zz", "hexadecimal"},
+        {"/models/%00", "NUL"},
+        {"/models/%ff", "UTF-8"},
+        {"/models?match=%ff", "UTF-8"},
+        {"/models?a=1&b=2&c=3&d=4&e=5&f=6&g=7&h=8&i=9&j=1&k=2&l=3&m=4&n=5&o=6&p=7&q=8", "16"},
+        {"models", "'/'"},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        expect_error(&place, "GET", cases[i][0], 400, cases[i][1]);
+    close_place(&place);
+}
+
+/* A token belongs to its listing and its filters. */
+static void foreign_tokens_are_400(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"/models?page_size=1", "/models?match=*&page_token=%s"},
+        {"/models?page_size=1&match=*", "/models?page_token=%s"},
+        {"/models?page_size=1", "/models/qwen3/tensors?page_token=%s"},
+        {"/models/qwen3/tensors?page_size=1", "/models/variants/tensors?page_token=%s"},
+        {"/models/qwen3/tensors?page_size=1", "/models/qwen3/tensors?dtype=F32&page_token=%s"},
+        {"/models/qwen3/tensors?page_size=1&match=*", "/models/qwen3/tensors?match=**&page_token=%s"},
+        {"/models/variants/tensors?checkpoint=fp32.safetensors&page_size=1", "/models/variants/tensors?page_token=%s"},
+        {"/models/qwen3/tensors?page_size=1", "/models?page_token=%s"},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char target[512];
+        cJSON *json = get_json(&place, cases[i][0]);
+        const char *token = string_at(json, "next_page_token");
+        assert_true(*token != '\0');
+        const char *format = cases[i][1];
+        (void)snprintf(target, sizeof target, "%.*s%s", (int)(strlen(format) - 2), format, token);
+        expect_error(&place, "GET", target, 400, "page_token");
+        cJSON_Delete(json);
+    }
+    close_place(&place);
+}
+
+static void details_list_what_is_known(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *target, *member, *wanted;
+    } cases[] = {
+        {"/models?x=1", "known", "[\"page_size\",\"page_token\",\"match\"]"},
+        {"/models/qwen3/tensors?x=1", "known",
+         "[\"checkpoint\",\"partial\",\"match\",\"dtype\",\"page_size\",\"page_token\"]"},
+        {"/models/qwen3/tensors/a/b?x=1", "known", "[\"checkpoint\",\"partial\",\"slice\",\"shard\",\"format\"]"},
+        {"/models/qwen3/model.safetensors?x=1", "known", "[\"checkpoint\"]"},
+        {"/healthz?x=1", "known", "[]"},
+        {"/models/variants/tensors?checkpoint=x", "checkpoints", "[\"fp16.safetensors\",\"fp32.safetensors\"]"},
+        {"/models/broken/tensors", "checkpoints", "[]"},
+    };
+    struct place place;
+    open_place(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct answer answer;
+        loopback_get(&place.loop, cases[i].target, &answer);
+        cJSON *json = cJSON_Parse(answer.body);
+        char *text = cJSON_PrintUnformatted(member(member(member(json, "error"), "details"), cases[i].member));
+        CHECK(strcmp(text, cases[i].wanted) == 0, "%s: %s", cases[i].target, text);
+        free(text);
+        cJSON_Delete(json);
+        answer_fini(&answer);
+    }
+    struct answer answer;
+    loopback_get(&place.loop, "/models/qwen3/tensors?dtype=x", &answer);
+    assert_non_null(strstr(answer.body, "\"BF16\""));
+    assert_non_null(strstr(answer.body, "\"F8_E4M3\""));
+    answer_fini(&answer);
+    close_place(&place);
+}
+
+/* Long and hostile names in a message are cut and stay JSON. */
+static void messages_stay_well_formed(void **state)
+{
+    (void)state;
+    struct place place;
+    static char target[7000];
+    static const char *const fillers[] = {
+        "a", "%C3%A9", "a%C3%A9", "ab%F0%9F%98%80", "%0A", "%22", "%5C", "%1b[31m", "%F0%9F%98%80", "%7F", "/"};
+    static const char *const bases[] = {"/",
+                                        "/models/",
+                                        "/models/qwen3/",
+                                        "/models/qwen3/tensors/",
+                                        "/models/qwen3/files/",
+                                        "/models/qwen3/tensors?checkpoint=",
+                                        "/models/qwen3/tensors?dtype=",
+                                        "/models?"};
+    open_place(&place);
+    for (size_t b = 0; b < COUNT_OF(bases); b++) {
+        for (size_t f = 0; f < COUNT_OF(fillers); f++) {
+            struct answer answer;
+            (void)snprintf(target, sizeof target, "%s", bases[b]);
+            for (size_t used = strlen(target); used + 20 < sizeof target; used += strlen(fillers[f]))
+                (void)snprintf(target + used, 20, "%s", fillers[f]);
+            loopback_get(&place.loop, target, &answer);
+            int status = answer.response.status;
+            CHECK(status == 404 || status == 400 || status == 200, "%s %s: %d", bases[b], fillers[f], status);
+            if (status != 200)
+                check_error_answer(&place, &answer, bases[b], status, "");
+            CHECK(answer.len < 4000 || status == 200, "%s: %zu bytes", bases[b], answer.len);
+            answer_fini(&answer);
+        }
+    }
+    close_place(&place);
+}
+
+static void other_methods_are_405(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"POST",    "PUT", "DELETE", "PATCH",    "OPTIONS", "TRACE",
+                                          "CONNECT", "get", "Get",    "PROPFIND", "G",       "HEADS"};
+    static const char *const targets[] = {"/models",
+                                          "/models/qwen3",
+                                          "/models/qwen3/tensors",
+                                          "/models/qwen3/tensors/a/b",
+                                          "/models/qwen3/files/README.md",
+                                          "/healthz",
+                                          "/readyz",
+                                          "/metrics",
+                                          "/version",
+                                          "/openapi.json",
+                                          "/models?x=1"};
+    struct place place;
+    char buffer[128];
+    open_place(&place);
+    for (size_t t = 0; t < COUNT_OF(targets); t++) {
+        for (size_t m = 0; m < COUNT_OF(methods); m++) {
+            struct answer answer;
+            loopback_ask(&place.loop, methods[m], targets[t], NULL, &answer);
+            check_error_answer(&place, &answer, targets[t], 405, methods[m]);
+            assert_string_equal(answer_header(&answer, "Allow", buffer), "GET, HEAD");
+            answer_fini(&answer);
+        }
+        expect_error(&place, "POST", "/nothing", 404, "nothing");
+    }
+    close_place(&place);
+}
+
+static void what_is_for_post_is_for_post_alone(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"GET", "HEAD", "PUT", "DELETE", "post"};
+    static const char *const targets[] = {"/models/qwen3/plans", "/models/qwen3/tensors:read"};
+    struct place place;
+    char buffer[128];
+    open_place(&place);
+    for (size_t t = 0; t < COUNT_OF(targets); t++) {
+        for (size_t m = 0; m < COUNT_OF(methods); m++) {
+            struct answer answer;
+            loopback_ask(&place.loop, methods[m], targets[t], NULL, &answer);
+            check_error_answer(&place, &answer, targets[t], 405, methods[m]);
+            assert_string_equal(answer_header(&answer, "Allow", buffer), "POST");
+            answer_fini(&answer);
+        }
+        expect_error(&place, "POST", targets[t], 400, ""); /* it has no body */
+    }
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_there_is_404),
+        cmocka_unit_test(wrong_arguments_are_400),
+        cmocka_unit_test(foreign_tokens_are_400),
+        cmocka_unit_test(details_list_what_is_known),
+        cmocka_unit_test(messages_stay_well_formed),
+        cmocka_unit_test(other_methods_are_405),
+        cmocka_unit_test(what_is_for_post_is_for_post_alone),
+    };
+    td_log_set_level(TD_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

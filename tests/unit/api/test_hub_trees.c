@@ -1,0 +1,359 @@
+/* Trees and paths-info: the files of a repository. */
+#include "core/clock.h"
+#include "tests/unit/api/hub_place.h"
+
+#include <unistd.h>
+
+/* ---- trees --------------------------------------------------------------------------------------------- */
+
+/* "path" of a file, "path/" of a directory, parted by blanks. */
+static void describe_tree(const cJSON *array, char out[2048])
+{
+    const cJSON *item;
+    size_t used = 0;
+    out[0] = '\0';
+    cJSON_ArrayForEach(item, array)
+    {
+        bool is_file = strcmp(string_at(item, "type"), "file") == 0;
+        CHECK(is_file || strcmp(string_at(item, "type"), "directory") == 0, "%s", string_at(item, "type"));
+        CHECK(strspn(string_at(item, "oid"), "0123456789abcdef") == 40, "%s", string_at(item, "oid"));
+        (void)number_at(item, "size");
+        used += (size_t)snprintf(out + used, 2048 - used, "%s%s%s", used > 0 ? " " : "", string_at(item, "path"),
+                                 is_file ? "" : "/");
+    }
+}
+
+static void expect_tree(struct place *place, const char *target, const char *wanted)
+{
+    char got[2048];
+    cJSON *json = get_json(place, target);
+    describe_tree(json, got);
+    CHECK(strcmp(got, wanted) == 0, "%s: %s, wanted %s", target, got, wanted);
+    cJSON_Delete(json);
+}
+
+static void trees(void **state)
+{
+    (void)state;
+    struct place place;
+    char commit[TD_COMMIT_BYTES];
+    char target[256];
+    open_hub(&place);
+    static const char all[] = "a-b a.b a/ a/x a/y/ a/y/z a0 model.safetensors sub dir/ "
+                              "sub dir/\xc3\xa9+%2F\"&.txt";
+    expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=true&expand=false", all);
+    expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=True", all);
+    expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=1", all);
+    expect_tree(&place, "/api/models/ns/plain/tree/main", "a-b a.b a/ a0 model.safetensors sub dir/");
+    expect_tree(&place, "/api/models/ns/plain/tree/main?recursive=False", "a-b a.b a/ a0 model.safetensors sub dir/");
+    expect_tree(&place, "/api/models/ns/plain/tree/main/a", "a/x a/y/");
+    expect_tree(&place, "/api/models/ns/plain/tree/main/a/?recursive=true", "a/x a/y/ a/y/z");
+    expect_tree(&place, "/api/models/ns/plain/tree/main/a%2F?recursive=true", "a/x a/y/ a/y/z");
+    expect_tree(&place, "/api/models/ns/plain/tree/main/a/y", "a/y/z");
+    expect_tree(&place, "/api/models/ns/plain/tree/main/a%2Fy", "a/y/z");
+    expect_tree(&place, "/api/models/ns/plain/tree/main/sub%20dir", "sub dir/\xc3\xa9+%2F\"&.txt");
+    expect_tree(&place, "/api/models/ns/plain/tree/main/a-b", "a-b"); /* a file: the list of it */
+    expect_tree(&place, "/api/models/ns/plain/tree/main/a/x", "a/x");
+    expect_tree(&place, "/api/models/ns/torch/tree/safetensors?recursive=true", "model.safetensors");
+    expect_tree(&place, "/api/models/other/hub/tree/refs%2Fpr%2F1", "old.txt");
+    expect_tree(&place, "/api/models/other/hub/tree/refs/pr/1", "old.txt");
+    expect_tree(&place, "/api/models/solo/tree/main", "model.safetensors");
+    expect_tree(&place, "/api/datasets/ns/rows/tree/main/data?recursive=false", "data/train.csv");
+    (void)commit_of(&place, "/api/models/ns/plain", commit);
+    (void)snprintf(target, sizeof target, "/api/models/ns/plain/tree/%s?recursive=true&expand=false", commit);
+    expect_tree(&place, target, all);
+    cJSON *json = get_json(&place, "/api/models/ns/plain/tree/main?expand=true");
+    const cJSON *item;
+    cJSON_ArrayForEach(item, json)
+    {
+        const cJSON *last = member(item, "lastCommit");
+        assert_string_equal(string_at(last, "id"), commit);
+        assert_true(cJSON_IsString(member(last, "title")) && strlen(string_at(last, "date")) == 24);
+    }
+    item = cJSON_GetArrayItem(json, 0);
+    assert_string_equal(string_at(item, "oid"), ABC_OID);
+    assert_int_equal(whole_at(item, "size"), 3);
+    assert_string_equal(string_at(member(item, "lfs"), "oid"), ABC_SHA256);
+    assert_int_equal(whole_at(member(item, "lfs"), "size"), 3);
+    assert_int_equal(whole_at(member(item, "lfs"), "pointerSize"), 126);
+    cJSON_Delete(json);
+    close_place(&place);
+}
+
+/* A client would check a sha256 that is there: so there is none before it is known. */
+static void trees_before_files_are_hashed(void **state)
+{
+    (void)state;
+    struct place place;
+    char commits[2][TD_COMMIT_BYTES];
+    tree_open(&place.tree);
+    fill_hub(&place.tree);
+    loopback_open(&place.loop, &place.tree);
+    (void)commit_of(&place, "/api/models/ns/plain", commits[0]);
+    cJSON *json = get_json(&place, "/api/models/ns/plain/tree/main/a");
+    const cJSON *file = cJSON_GetArrayItem(json, 0);
+    assert_null(cJSON_GetObjectItem(file, "lfs"));
+    assert_int_equal(strlen(string_at(file, "oid")), 40);
+    cJSON_Delete(json);
+    hash_files(&place);
+    (void)commit_of(&place, "/api/models/ns/plain", commits[1]);
+    assert_string_not_equal(commits[0], commits[1]);
+    char target[128];
+    for (size_t i = 0; i < 2; i++) { /* both lead to it, each under its own name */
+        struct answer answer;
+        (void)snprintf(target, sizeof target, "/api/models/ns/plain/tree/%s/a", commits[i]);
+        loopback_get(&place.loop, target, &answer);
+        assert_int_equal(answer.response.status, 200);
+        assert_string_equal(commit_header(&answer), commits[i]);
+        assert_non_null(strstr(answer.body, "\"lfs\""));
+        answer_fini(&answer);
+    }
+    tree_text(&place.tree, "ns/plain/a-b", "other");
+    loopback_rescan(&place.loop);
+    for (size_t i = 0; i < 2; i++) {
+        struct answer answer;
+        char buffer[128];
+        (void)snprintf(target, sizeof target, "/ns/plain/resolve/%s/a.b", commits[i]);
+        loopback_get(&place.loop, target, &answer);
+        assert_int_equal(answer.response.status, 404);
+        assert_string_equal(answer_header(&answer, "X-Error-Code", buffer), "RevisionNotFound");
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
+static void name_file(char out[128], size_t i)
+{
+    (void)snprintf(out, 128, "ns/many/d%zu/f%05zu", i / 1000, i);
+}
+
+/* More than one answer has: pages, which together are the tree; a description has no siblings then. */
+static void very_large_trees_have_pages(void **state)
+{
+    (void)state;
+    enum { FILES = TD_HUB_MOST_SIBLINGS + 1500 };
+    struct place place;
+    struct answer answer;
+    char name[128];
+    char first[TREE_PATH_BYTES];
+    char target[512] = "/api/models/ns/many/tree/main?recursive=true";
+    tree_open(&place.tree);
+    tree_text(&place.tree, "ns/many/readme", "");
+    for (size_t i = 0; i < FILES; i++) {
+        char path[TREE_PATH_BYTES];
+        name_file(name, i);
+        tree_at(&place.tree, name, path);
+        if (i % 1000 == 0) {
+            tree_text(&place.tree, name, "");
+            memcpy(first, path, sizeof first);
+        } else {
+            assert_int_equal(link(first, path), 0);
+        }
+    }
+    loopback_open(&place.loop, &place.tree);
+    size_t pages = 0;
+    size_t items = 0;
+    char last[128] = "";
+    for (bool more = true; more; pages++) {
+        loopback_ask(&place.loop, "GET", target, "Host: h", &answer);
+        CHECK(answer.response.status == 200, "%s: %s", target, answer.body);
+        assert_true(answer.len < 1024 * 1024 + 64 * 1024);
+        const char *at = answer.body;
+        while ((at = memchr(at, '{', answer.len - (size_t)(at - answer.body))) != NULL) {
+            char item[200] = ""; /* libc looks for the end of all that it searches */
+            char path[128];
+            size_t left = answer.len - (size_t)(at - answer.body);
+            memcpy(item, at, left < sizeof item ? left : sizeof item - 1);
+            const char *named = strstr(item, "\"path\":\"");
+            assert_non_null(named);
+            assert_int_equal(sscanf(named, "\"path\":\"%127[^\"]", path), 1);
+            CHECK(strcmp(last, path) < 0, "%s, %s", last, path);
+            memcpy(last, path, sizeof last);
+            items++;
+            at++;
+        }
+        more = next_page(&answer, target);
+        CHECK(!more || strncmp(target, "http://h/api/models/ns/many/tree/", 33) == 0, "%s", target);
+        CHECK(!more || strstr(target, "/tree/main") == NULL, "%s", target); /* by the commit */
+        answer_fini(&answer);
+    }
+    assert_int_equal(pages, FILES / TD_HUB_PAGE_ITEMS + 1);
+    assert_int_equal(items, FILES + (FILES + 999) / 1000 + 1);
+    /* without a host there is no address: all of it then, as never a part without a word */
+    loopback_get(&place.loop, "/api/models/ns/many/tree/main?recursive=true", &answer);
+    assert_false(next_page(&answer, target));
+    assert_non_null(strstr(answer.body, "\"readme\""));
+    answer_fini(&answer);
+    cJSON *json = get_json(&place, "/api/models/ns/many");
+    assert_null(cJSON_GetObjectItem(json, "siblings"));
+    assert_string_equal(string_at(json, "id"), "ns/many");
+    cJSON_Delete(json);
+    close_place(&place);
+}
+
+/* Large answers are counted together: beyond what there is for them there is a 503; small answers still come, and rank
+ * files, which have their own. */
+static void memory_of_large_answers_is_bounded(void **state)
+{
+    (void)state;
+    struct place place;
+    struct answer answer;
+    struct answer held;
+    char buffer[128];
+    char name[TREE_PATH_BYTES];
+    tree_open(&place.tree);
+    for (int i = 0; i < 900; i++) {
+        (void)snprintf(name, sizeof name, "ns/wide/%0150d", i);
+        tree_text(&place.tree, name, "");
+    }
+    tree_simple(&place.tree, "ns/wide/model.safetensors", "a");
+    loopback_open(&place.loop, &place.tree);
+    struct td_budget *live = &place.loop.api.lists;
+    static const char *const targets[] = {"/api/models/ns/wide/tree/main", "/api/models/ns/wide",
+                                          "/api/models?full=true"};
+    size_t before = atomic_load(&live->used_bytes);
+    for (size_t i = 0; i < COUNT_OF(targets); i++) {
+        loopback_get(&place.loop, targets[i], &held);
+        assert_int_equal(held.response.status, 200);
+        assert_true(atomic_load(&live->used_bytes) >= before + held.len);
+        answer_fini(&held);
+        assert_int_equal(atomic_load(&live->used_bytes), before);
+        size_t rest = live->max_bytes - before;
+        assert_true(td_budget_take(live, rest));
+        loopback_get(&place.loop, targets[i], &answer);
+        CHECK(answer.response.status == 503, "%s: %d", targets[i], answer.response.status);
+        assert_string_equal(answer_header(&answer, "Retry-After", buffer), "1");
+        answer_fini(&answer);
+        loopback_get(&place.loop, "/api/models/ns/wide/refs", &answer);
+        assert_int_equal(answer.response.status, 200);
+        answer_fini(&answer);
+        loopback_get(&place.loop, "/models/ns/wide/shards/none/tp2/rank-1.safetensors", &answer);
+        assert_int_equal(answer.response.status, 200);
+        answer_fini(&answer);
+        td_budget_give(live, rest);
+    }
+    close_place(&place);
+}
+
+/* A list stops planning files when its time is over. */
+static void planning_for_a_list_ends(void **state)
+{
+    (void)state;
+    struct place place;
+    open_hub(&place);
+    struct td_call call = {.api = &place.loop.api};
+    struct td_hub_call hub = {.call = &call};
+    struct td_repo_item made = {.path = "model.safetensors"}; /* nothing to plan it of: it is not looked at */
+    struct td_hub_blob blob;
+    struct td_error err = TD_ERROR_INIT;
+    assert_false(td_hub_blob_of(&hub, &made, td_clock_ns() - TD_HUB_PLAN_NS - 1, &blob, &err));
+    assert_int_equal(err.code, TD_RESOURCE_EXHAUSTED);
+    close_place(&place);
+}
+
+/* ---- paths-info ---------------------------------------------------------------------------------------- */
+
+static void paths_info(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *wanted;
+        bool expands;
+    } cases[] = {
+        {"paths=a-b&paths=a.b&expand=False", "a-b a.b", false},
+        {"paths=a.b&paths=a-b", "a.b a-b", false},
+        {"paths=a&paths=a%2F&paths=none&paths=a%2Fx", "a/ a/x", false},
+        {"paths=a.b&paths=none&paths=a&paths=a.b&paths=a-b&paths=a/&paths=none&paths=a.b", "a.b a/ a-b", false},
+        {"{\"paths\":[\"a0\",\"a-b\",\"\\u0061-b\",\"a0\"]}", "a0 a-b", false},
+        {"paths=sub+dir%2F%C3%A9%2B%252F%22%26.txt", "sub dir/\xc3\xa9+%2F\"&.txt", false},
+        {"paths=a-b&expand=true", "a-b", true} /* as huggingface_hub has them, in this order */,
+        {"paths=a-b&expand=True", "a-b", true},
+        {"expand=True&paths=a-b", "a-b", true},
+        {"", "", false},
+        {"&&paths=&x=1&paths", "", false},
+        {"{\"paths\":[\"a-b\",\"none\",\"a\"]}", "a-b a/", false},
+        {" {\"paths\":[\"a-b\"],\"expand\":true}", "a-b", true},
+        {"{\"expand\":true,\"paths\":[\"a-b\"]}", "a-b", true},
+        {"{\"expand\":false,\"x\":[{}],\"paths\":[\"\\u0061-b\"]}", "a-b", false},
+        {"{\"paths\":[]}", "", false},
+        {"{}", "", false},
+    };
+    struct place place;
+    open_hub(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct answer answer;
+        char got[2048];
+        post(&place, "/api/models/ns/plain/paths-info/main", cases[i].body, &answer);
+        CHECK(answer.response.status == 200, "%s: %s", cases[i].body, answer.body);
+        CHECK(commit_header(&answer) != NULL, "%s", cases[i].body);
+        cJSON *json = cJSON_Parse(answer.body);
+        CHECK(json != NULL, "%s: %s", cases[i].body, answer.body);
+        describe_tree(json, got);
+        CHECK(strcmp(got, cases[i].wanted) == 0, "%s: %s", cases[i].body, got);
+        CHECK((strstr(answer.body, "lastCommit") != NULL) == cases[i].expands, "%s", cases[i].body);
+        cJSON_Delete(json);
+        answer_fini(&answer);
+    }
+    close_place(&place);
+}
+
+static void bad_paths_info(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"paths=%zz", "hexadecimal"},
+        {"paths=%ff", "UTF-8"},
+        {"paths=a%00", "NUL"},
+        {"{\"paths\":[\"a-b\\u0000\"]}", "NUL"},
+        {"{\"paths\":\"a\"}", "array of paths"},
+        {"{\"paths\":[1]}", "strings"},
+        {"{\"paths\":[\"a\"]", ""},
+        {"{\"paths\":[\"a\"]}x", ""},
+        {"{", ""},
+        {"{\"paths\":[\"\\ud800\"]}", ""},
+    };
+    struct place place;
+    struct answer answer;
+    open_hub(&place);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        post(&place, "/api/models/ns/plain/paths-info/main", cases[i][0], &answer);
+        CHECK(answer.response.status == 400, "%s: %d %s", cases[i][0], answer.response.status, answer.body);
+        cJSON *json = cJSON_Parse(answer.body);
+        CHECK(strstr(string_at(json, "error"), cases[i][1]) != NULL, "%s: %s", cases[i][0], answer.body);
+        cJSON_Delete(json);
+        answer_fini(&answer);
+    }
+    /* at most 10,000 paths */
+    char *body = malloc(10001 * 10 + 1);
+    assert_non_null(body);
+    for (size_t i = 0; i < 10001; i++)
+        memcpy(body + i * 10, "&paths=a-b", 11);
+    post(&place, "/api/models/ns/plain/paths-info/main", body, &answer);
+    assert_int_equal(answer.response.status, 400);
+    answer_fini(&answer);
+    post(&place, "/api/models/ns/plain/paths-info/main", body + 10, &answer);
+    assert_int_equal(answer.response.status, 200);
+    assert_non_null(strstr(answer.body, "\"path\":\"a-b\""));
+    assert_true(answer.len < 512); /* one path, one answer */
+    answer_fini(&answer);
+    free(body);
+    post(&place, "/api/models/ns/plain/paths-info/none", "paths=a", &answer);
+    assert_int_equal(answer.response.status, 404);
+    answer_fini(&answer);
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trees),
+        cmocka_unit_test(trees_before_files_are_hashed),
+        cmocka_unit_test(very_large_trees_have_pages),
+        cmocka_unit_test(memory_of_large_answers_is_bounded),
+        cmocka_unit_test(planning_for_a_list_ends),
+        cmocka_unit_test(paths_info),
+        cmocka_unit_test(bad_paths_info),
+    };
+    td_log_set_level(TD_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

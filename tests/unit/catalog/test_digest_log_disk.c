@@ -1,0 +1,218 @@
+/* A log of digests on a disk that is full, read-only, or fails; and its compacting, which may fail anywhere. */
+#include "core/log.h"
+#include "tests/unit/catalog/digest_log_place.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* After a write that stopped anywhere: lookups go on, nothing is tried again, the next start has what was complete. */
+static void a_full_disk_stops_the_log_once(void **state)
+{
+    (void)state;
+    struct place place;
+    for (size_t left = 0; left < (size_t)3 * RECORD_BYTES; left += 11) {
+        place_open(&place);
+        fill(&place, 2);
+        struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+        write_at_most = left > 0 ? left : 1;
+        arm(&write_fault, left > 0 ? 2 : 1, ENOSPC);
+        for (size_t i = 2; i < 5; i++)
+            add(log, i);
+        td_digest_log_flush(log);
+        assert_false(td_digest_log_is_stored(log));
+        unsigned calls = write_fault.calls;
+        arm(&write_fault, 0, 0); /* there is room again */
+        for (size_t i = 5; i < 600; i++)
+            add(log, i);
+        td_digest_log_flush(log);
+        assert_int_equal(write_fault.calls, 0);
+        CHECK(calls == (left > 0 ? 2 : 1), "%u calls", calls);
+        knows_the_first(log, 600, 610);
+        td_digest_log_close(log);
+        disarm();
+        check_recovery(&place, 2 + left / RECORD_BYTES, 10);
+        tree_close(&place.tree);
+    }
+}
+
+static void short_writes_are_continued(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    write_at_most = 7;
+    fill(&place, 300);
+    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    knows_the_first(log, 300, 310);
+    td_digest_log_close(log);
+    tree_close(&place.tree);
+}
+
+/* The kernel takes the lost pages for written: a second synchronisation that succeeds would mean nothing. */
+static void a_failed_synchronisation_is_not_repeated(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    arm(&fdatasync_fault, 1, EIO);
+    add(log, 0);
+    td_digest_log_flush(log);
+    assert_false(td_digest_log_is_stored(log));
+    arm(&write_fault, 0, 0);
+    for (size_t i = 1; i < 2000; i++)
+        add(log, i);
+    td_digest_log_flush(log);
+    knows_the_first(log, 2000, 2010);
+    td_digest_log_close(log);
+    assert_int_equal(fdatasync_fault.calls, 1);
+    assert_int_equal(write_fault.calls, 0);
+    tree_close(&place.tree);
+}
+
+static void a_disk_that_is_full_from_the_start(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    arm(&write_fault, 1, ENOSPC); /* the header */
+    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    assert_false(td_digest_log_is_stored(log));
+    add(log, 0);
+    knows_the_first(log, 1, 2);
+    td_digest_log_close(log);
+    for (int i = 1; i <= 2; i++) { /* no lock, no log */
+        disarm();
+        arm(&read_only, i, ENOSPC);
+        log = open_log(&place, TD_DIGEST_LOG_WRITE);
+        assert_false(td_digest_log_is_stored(log));
+        td_digest_log_close(log);
+    }
+    disarm();
+    check_recovery(&place, 0, 2);
+    tree_close(&place.tree);
+}
+
+static void a_read_only_disk_is_read(void **state)
+{
+    (void)state;
+    struct place place;
+    place_open(&place);
+    fill(&place, 3);
+    arm(&read_only, 1, EROFS);
+    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    assert_false(td_digest_log_is_stored(log));
+    knows_the_first(log, 3, 4);
+    td_digest_log_close(log);
+    disarm();
+    tree_close(&place.tree);
+}
+
+/* ---- compacting ---------------------------------------------------------------------------------------- */
+
+static void compacting_drops_what_is_not_kept(void **state)
+{
+    (void)state;
+    struct place place;
+    struct keeper keeper = {.below = 300};
+    place_open(&place);
+    fill(&place, 1000);
+    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    add(log, 1000); /* not written yet, and never */
+    td_digest_log_compact(log, is_below, &keeper);
+    assert_true(td_digest_log_is_stored(log));
+    knows_the_first(log, 300, 1010);
+    assert_int_equal(file_bytes(place.file), HEADER_BYTES + 300 * RECORD_BYTES);
+    struct stat st;
+    assert_int_equal(stat(place.file, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    add(log, 300); /* to the new one */
+    td_digest_log_close(log);
+    assert_int_equal(file_bytes(place.file), HEADER_BYTES + 301 * RECORD_BYTES);
+    log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    knows_the_first(log, 301, 1010);
+    keeper.below = 0;
+    td_digest_log_compact(log, is_below, &keeper);
+    td_digest_log_close(log);
+    check_recovery(&place, 0, 10);
+    tree_close(&place.tree);
+}
+
+static void compacting_a_table_alone(void **state)
+{
+    (void)state;
+    struct td_digest_log *log;
+    struct keeper keeper = {.below = 10};
+    disarm();
+    assert_true(td_digest_log_open(NULL, NULL, TD_DIGEST_LOG_READ, &log, NULL));
+    for (size_t i = 0; i < 40; i++)
+        add(log, i);
+    td_digest_log_compact(log, is_below, &keeper);
+    knows_the_first(log, 10, 50);
+    td_digest_log_close(log);
+}
+
+/* Whichever step fails, the file is the old one or the new one, the log is given up, and nothing else is left behind.
+ */
+static void compacting_may_fail_anywhere(void **state)
+{
+    (void)state;
+    static const struct {
+        struct fault *fault;
+        int countdown;
+    } cases[] = {{&read_only, 1},   {&write_fault, 1},  {&write_fault, 2},
+                 {&fsync_fault, 1}, {&rename_fault, 1}, {&fsync_fault, 2}};
+    struct place place;
+    struct keeper keeper = {.below = 5};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        place_open(&place);
+        fill(&place, 9);
+        struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+        arm(cases[i].fault, cases[i].countdown, EIO);
+        td_digest_log_compact(log, is_below, &keeper);
+        disarm();
+        assert_false(td_digest_log_is_stored(log));
+        knows_the_first(log, 5, 10);
+        td_digest_log_close(log);
+        char left[TREE_PATH_BYTES];
+        tree_at(&place.tree, "state/digests.new", left);
+        assert_int_equal(access(left, F_OK), -1);
+        check_recovery(&place, i + 1 == COUNT_OF(cases) ? 5 : 9, 12);
+        tree_close(&place.tree);
+    }
+}
+
+/* What a crash in the middle of compacting leaves. */
+static void a_half_written_new_log_is_ignored(void **state)
+{
+    (void)state;
+    struct place place;
+    struct keeper keeper = {.below = 2};
+    place_open(&place);
+    fill(&place, 4);
+    tree_text(&place.tree, "state/digests.new", "tdige");
+    struct td_digest_log *log = open_log(&place, TD_DIGEST_LOG_WRITE);
+    knows_the_first(log, 4, 5);
+    td_digest_log_compact(log, is_below, &keeper);
+    assert_true(td_digest_log_is_stored(log));
+    td_digest_log_close(log);
+    check_recovery(&place, 2, 5);
+    tree_close(&place.tree);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_disk_stops_the_log_once),
+        cmocka_unit_test(short_writes_are_continued),
+        cmocka_unit_test(a_failed_synchronisation_is_not_repeated),
+        cmocka_unit_test(a_disk_that_is_full_from_the_start),
+        cmocka_unit_test(a_read_only_disk_is_read),
+        cmocka_unit_test(compacting_drops_what_is_not_kept),
+        cmocka_unit_test(compacting_a_table_alone),
+        cmocka_unit_test(compacting_may_fail_anywhere),
+        cmocka_unit_test(a_half_written_new_log_is_ignored),
+    };
+    td_log_set_level(TD_LOG_ERROR); /* warnings are expected, thousands of them */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,155 @@
+/* Files that are too young to trust. */
+#include "catalog/scan.h"
+
+#include "core/clock.h"
+#include "tests/unit/catalog/scan_place.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static void young_files_wait(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    place.scanner.config.settle_ns = (uint64_t)10 * SECOND;
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(4) * SECOND);
+    tree_simple(&place.tree, "m/b.safetensors", "b");
+    uint64_t now_ns = td_clock_ns();
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->unsettled_count == 1 && snapshot->entry_count == 1);
+    assert_null(file_at(&place, "m/a.safetensors"));
+    /* due when the 10 s are over: in 6 s */
+    assert_true(snapshot->next_due_ns > now_ns + (uint64_t)2 * SECOND);
+    assert_true(snapshot->next_due_ns < now_ns + (uint64_t)8 * SECOND);
+    assert_int_equal(place.scanner.unsettled.count, 1);
+    assert_string_equal(place.scanner.unsettled.items[0].path, "m/a.safetensors");
+    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(11) * SECOND);
+    snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->unsettled_count == 0 && snapshot->entry_count == 2 && snapshot->next_due_ns == 0);
+    assert_int_equal(place.scanner.unsettled.count, 0);
+    close_place(&place);
+}
+
+/* Every kind of file, not only checkpoints: config.json too is read by somebody. */
+static void all_files_settle(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    place.scanner.config.settle_ns = (uint64_t)3600 * SECOND;
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    tree_text(&place.tree, "m/config.json", "{}");
+    tree_index(&place.tree, "m/x.safetensors.index.json", "a a.safetensors");
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->unsettled_count == 3 && snapshot->entry_count == 0 && snapshot->model_count == 0);
+    place.scanner.config.settle_ns = 0;
+    snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->unsettled_count == 0 && snapshot->entry_count == 3);
+    close_place(&place);
+}
+
+/* The bytes of a mtime in the future tell nothing about their age: what counts is how long they stood still. */
+static void future_files_settle_by_watching(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    place.scanner.config.settle_ns = 300000000;
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
+    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
+    uint64_t due_ns = place.scanner.snapshot->next_due_ns;
+    assert_true(due_ns > 0 && due_ns <= td_clock_ns() + 300000000);
+    struct timespec pause = {.tv_nsec = 150000000};
+    (void)nanosleep(&pause, NULL);
+    tree_poke(&place.tree, "m/a.safetensors", 8, "{", 1); /* still being written to */
+    tree_set_age(&place.tree, "m/a.safetensors", -INT64_C(1000) * SECOND);
+    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 0);
+    assert_true(place.scanner.snapshot->next_due_ns > due_ns); /* the time began anew */
+    while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_int_equal(scanner_scan(&place.scanner)->entry_count, 1);
+    close_place(&place);
+}
+
+/* As a truncation looks between its two steps: another size, the times of before. */
+static void truncate_half(const struct place *place, const char *name, uint64_t size)
+{
+    char path[TREE_PATH_BYTES];
+    struct stat st;
+    tree_at(&place->tree, name, path);
+    assert_int_equal(stat(path, &st), 0);
+    tree_truncate(&place->tree, name, size);
+    struct timespec times[2] = {st.st_atim, st.st_mtim};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* Its mtime lies far back, and yet it may be in the middle of a change: published before or only seen. */
+static void half_changed_files_wait(void **state)
+{
+    (void)state;
+    for (int published = 0; published < 2; published++) {
+        struct place place;
+        open_place(&place);
+        place.scanner.config.settle_ns = published ? 300000000 : (uint64_t)36000 * SECOND;
+        tree_simple(&place.tree, "m/a.safetensors", "a");
+        tree_set_age(&place.tree, "m/a.safetensors", INT64_C(100) * SECOND);
+        assert_int_equal(scanner_scan(&place.scanner)->entry_count, published);
+        place.scanner.config.settle_ns = 300000000;
+        truncate_half(&place, "m/a.safetensors", 0);
+        for (int i = 0; i < 2; i++) {
+            const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+            assert_true(snapshot->entry_count == (size_t)published && snapshot->unsettled_count == 1);
+            assert_true(!published || file_at(&place, "m/a.safetensors")->source.id.size_bytes > 0);
+        }
+        while (td_clock_ns() < place.scanner.snapshot->next_due_ns)
+            (void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        assert_int_equal(scanner_scan(&place.scanner)->unsettled_count, 0);
+        assert_int_equal(file_at(&place, "m/a.safetensors")->source.id.size_bytes, 0);
+        close_place(&place);
+    }
+}
+
+/* While a known file changes, its old entry stays: requests for it are told to try again, not that it is gone. */
+static void known_files_stay_while_they_settle(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place);
+    tree_simple(&place.tree, "m/a.safetensors", "a");
+    (void)scanner_scan(&place.scanner);
+    struct td_file *before = file_at(&place, "m/a.safetensors");
+    place.scanner.config.settle_ns = (uint64_t)10 * SECOND;
+    tree_simple(&place.tree, "m/a.safetensors", "b");
+    tree_set_age(&place.tree, "m/a.safetensors", SECOND);
+    const struct td_snapshot *snapshot = scanner_scan(&place.scanner);
+    assert_int_equal(snapshot->unsettled_count, 1);
+    assert_ptr_equal(file_at(&place, "m/a.safetensors"), before);
+    assert_string_equal(td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "a");
+    (void)scanner_scan(&place.scanner);
+    assert_ptr_equal(file_at(&place, "m/a.safetensors"), before);
+    tree_set_age(&place.tree, "m/a.safetensors", INT64_C(10) * SECOND);
+    (void)scanner_scan(&place.scanner);
+    assert_string_equal(td_checkpoint_tensor(&scanner_model(&place.scanner, "m")->checkpoints[0], 0).tensor->name, "b");
+    tree_simple(&place.tree, "m/a.safetensors", "c");
+    tree_set_age(&place.tree, "m/a.safetensors", SECOND);
+    (void)scanner_scan(&place.scanner);
+    tree_remove(&place.tree, "m/a.safetensors"); /* gone is gone, settled or not */
+    snapshot = scanner_scan(&place.scanner);
+    assert_true(snapshot->entry_count == 0 && snapshot->unsettled_count == 0);
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(young_files_wait),
+        cmocka_unit_test(all_files_settle),
+        cmocka_unit_test(future_files_settle_by_watching),
+        cmocka_unit_test(half_changed_files_wait),
+        cmocka_unit_test(known_files_stay_while_they_settle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

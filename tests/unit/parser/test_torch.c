@@ -1,0 +1,251 @@
+/* Pickles and records that break a rule, each with its number in the list of bad inputs. */
+#include "tests/unit/parser/torch_fixture.h"
+
+enum { TEXT_MAX = 8192 };
+
+#define I65 "I1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\nI1\n"
+#define ONES65 I65 I65 I65 I65 I65
+#define QTENSOR(axis, scales)                                                                                        \
+    "ctorch._utils\n_rebuild_qtensor\n(" ID("QInt8Storage", "0", "16") "I0\n(I2\nI8\nt(I8\nI1\nt"                    \
+                                                                       "(ctorch\nper_channel_affine\n" scales scales \
+                                                                       "I" axis "\ntI00\n(d"                         \
+                                                                       "tR"
+
+#define SCALES REBUILD(ID("QInt8Storage", "0", "16"), "0", "I4\n", "I1\n")
+#define QUANTIZED(quantizer)                                                                                 \
+    "ctorch._utils\n_rebuild_qtensor\n(" ID("QInt8Storage", "0", "16") "I0\n(I2\nI8\nt(I8\nI1\nt(" quantizer \
+                                                                       "tI00\n(dtR"
+#define CONJUGATED(metadata) \
+    "ctorch._utils\n_rebuild_tensor_v2\n(" ID("ComplexFloatStorage", "0", "2") "I0\n(I2\nt(I1\ntI00\n(d" metadata "tR"
+#define CONVERTED(type) \
+    "ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\n(" FLOATS "ctorch\n" type "\nS'xla:0'\nI00\ntR"
+
+/* "w" of list 7, and then the rest of the dict that it is in. */
+#define OVER_LIST(size, stride, metadata, rest)                                                                \
+    "(lp7\nI2\na0(dS'w'\nctorch._utils\n_rebuild_tensor_v2\n(" ID("FloatStorage", "0", "4") "I0\n" size stride \
+                                                                                            "I00\n(d" metadata \
+                                                                                            "tRs" rest "."
+#define APPEND_LATER "S'n'\ng7\nI2\nas"
+#define SIZE_OF(list) "ctorch\nSize\n(" list "tR"
+
+static const struct {
+    int number;
+    const char *pickle;
+    const char *says;   /* of a file that is refused */
+    const char *reason; /* of a tensor "w" that is listed without bytes; neither: accepted, and served */
+} pickles[] = {
+    {0, DICT(FLOATS), NULL, NULL},
+    {79, "(dS'x'\ncos\nsystem\n(S'true'\ntRsS'w'\n" FLOATS "s.", NULL, NULL},
+    {80, FLOATS "S'a'\nI1\ns.", "", NULL},
+    {80, "(I1\ntS'a'\nI1\ns.", "", NULL},
+    {84, DICT("(S'module'\nctorch\nLinear\nS'a.py'\nS'source'\ntQ"), "('storage', ...)", NULL},
+    {84, DICT(REBUILD("(S'module'\nctorch\nLinear\nS'a.py'\nS'source'\ntQ", "0", "I4\n", "I1\n")), "", NULL},
+    {85, DICT(REBUILD(ID("FloatStorage", "../0", "4"), "0", "I4\n", "I1\n")), "plain name", NULL},
+    {85, DICT(REBUILD("(S'storage'\nctorch\nFloatStorage\nI0\nS'cpu'\nI4\ntQ", "0", "I4\n", "I1\n")), "plain name",
+     NULL},
+    {85, DICT(REBUILD(ID("FloatStorage", "7", "4"), "0", "I4\n", "I1\n")), "storage \"data/7\" is not in the file",
+     NULL},
+    {86, DICT(REBUILD(ID("FloatStorage", "0", "5"), "0", "I4\n", "I1\n")),
+     "should hold 5 elements of F32, but has 16 bytes", NULL},
+    {86, DICT(REBUILD(ID("FloatStorage", "0", "3"), "0", "I3\n", "I1\n")), "should hold 3 elements", NULL},
+    {87, "(dS'v'\n" FLOATS "sS'w'\n" REBUILD(ID("ShortStorage", "0", "4"), "0", "I4\n", "I1\n") "s.",
+     "said to have two types or two sizes", NULL},
+    {87, DICT(REBUILD(ID("ShortStorage", "0", "4"), "0", "I4\n", "I1\n")), "should hold 4 elements of I16", NULL},
+    {87, ID("IntStorage", "0", "4") "0" DICT(FLOATS), "said to have two types or two sizes", NULL},
+    {87, ID("FloatStorage", "0", "4") "0" DICT(FLOATS), NULL, NULL},
+    {84, "(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n(S'v'\nI0\nI4\nttQ0" DICT(FLOATS), "('storage', ...)",
+     NULL},
+    /* with strides of 0 a tensor has as many bytes as it likes: 2^63-1 at most, as torch */
+    {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I9223372036854775807\n", "I0\n")), NULL, NULL},
+    {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I4611686018427387904\nI2\n", "I0\nI0\n")),
+     "of less than 2^63 bytes", NULL},
+    {0, DICT(REBUILD(ID("ByteStorage", "0", "16"), "0", "I4294967295\nL4294967297L\n", "I0\nI0\n")),
+     "of less than 2^63 bytes", NULL},
+    {88, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", "I2\n", "I1099511627776\n")), "\"w\"", NULL},
+    {88, DICT(REBUILD(ID("FloatStorage", "0", "4"), "4611686018427387904", "I1\n", "I1\n")), "\"w\"", NULL},
+    {88, DICT(REBUILD(ID("FloatStorage", "0", "4"), "1", "I4\n", "I1\n")), "\"w\"", NULL},
+    {89, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", "I2\n", "I-1\n")), "strides are not whole", NULL},
+    {89, DICT(REBUILD(ID("FloatStorage", "0", "4"), "-1", "I2\n", "I1\n")), "offset is no whole", NULL},
+    {89, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", "I-2\n", "I1\n")), "size is not of whole", NULL},
+    {90, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", "I2\nI2\n", "I1\n")), "as many strides", NULL},
+    {91, DICT(QTENSOR("-1", SCALES)), "quantisation axis", NULL},
+    {91, DICT(QTENSOR("2", SCALES)), "quantisation axis", NULL},
+    {91, DICT(QTENSOR("0", SCALES)), "one scale for each index", NULL},
+    {91, DICT(QUANTIZED("cos\nsystem\nF1.0\nI0\n")), "none that torch can load", NULL},
+    {91, DICT(QUANTIZED("ctorch\nper_tensor_affine\nF1.0\n")), "none that torch can load", NULL},
+    {91, DICT(QUANTIZED("ctorch\nper_channel_affine\nI1\nI1\nI0\n")), "one scale for each index", NULL},
+    {91, DICT(QUANTIZED("ctorch\nper_channel_affine\n(lI1\na(lI1\naI0\n")), "one scale for each index", NULL},
+    {0, DICT(QUANTIZED("ctorch\nper_channel_affine\n(lI1\naI1\na(lI1\naI1\naI0\n")), NULL, NULL},
+    /* ids count whether a tensor comes of them or not */
+    {84, "(S'module'\nctorch\nLinear\nS'a.py'\nS'source'\ntQ0" DICT(FLOATS), "('storage', ...)", NULL},
+    {85, ID("FloatStorage", "7", "4") "0" DICT(FLOATS), "storage \"data/7\" is not in the file", NULL},
+    {86, ID("FloatStorage", "0", "5") "0" DICT(FLOATS), "two types or two sizes", NULL},
+    {92, DICT(REBUILD(ID("FloatStorage", "0", "4"), "0", ONES65, ONES65)), "more than 64 dimensions", NULL},
+    {98, DICT(REBUILD(ID("QuaternionStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL, "of a type that is not known"},
+    {0, DICT(CONVERTED("float32")), NULL, NULL},
+    {0, DICT(CONVERTED("bfloat16")), NULL, "converted when it is loaded"},
+    {0,
+     DICT("ctorch.tensor\n_rebuild_from_type\n(ctorch._utils\n_rebuild_tensor\nca\nB\n(" ID(
+         "FloatStorage", "0", "4") "I0\n(I4\nt(I1\ntt(dtR"),
+     NULL, NULL},
+    {0, DICT(CONJUGATED("(dS'conj'\nI01\ns")), NULL, "conjugated"},
+    {0, DICT(CONJUGATED("(dS'conj'\nI00\nsS'neg'\nI01\ns")), NULL, "negated"},
+    {0, DICT(CONJUGATED("(dS'conj'\nI00\ns")), NULL, NULL},
+    {0, DICT(CONJUGATED("ctorch.jit._pickle\nrestore_type_tag\n((dS'conj'\nI01\nsS'Dict[str, bool]'\ntR")), NULL,
+     "conjugated"},
+    /* torch takes whatever is true for metadata */
+    {0, DICT(CONJUGATED("ccollections\nOrderedDict\n)RS'neg'\nI01\ns")), NULL, "of metadata that is not known"},
+    {0, DICT(CONJUGATED("(dS'neg'\nI1\ns")), NULL, "of metadata that is not known"},
+    {0, DICT(CONJUGATED("(l")), NULL, "of metadata that is not known"},
+    {0, DICT(CONJUGATED("N")), NULL, NULL},
+    /* and whatever is done to a tensor behind its call */
+    {0, DICT(FLOATS "(" ID("FloatStorage", "0", "4") "I1\n(I1\nt(I1\nttb"), "gives a state to a tensor", NULL},
+    {0, DICT("ctorch._utils\n_rebuild_parameter\n(" FLOATS "I01\n(dtR(dS'a'\nI1\nsb"), "gives a state to a tensor",
+     NULL},
+    {0, OVER_LIST("g7\n", "(I1\nt", "", ""), NULL, NULL},
+    {0, OVER_LIST(SIZE_OF("g7\n"), "(I1\nt", "", ""), NULL, NULL},
+    {0, OVER_LIST("g7\n", "(I1\nt", "", APPEND_LATER), "is added to after it was made", NULL},
+    {0, OVER_LIST("(I2\nt", "g7\n", "", APPEND_LATER), "is added to after it was made", NULL},
+    {0, OVER_LIST(SIZE_OF("g7\n"), "(I1\nt", "", APPEND_LATER), "is added to after it was made", NULL},
+    {0, OVER_LIST(SIZE_OF("g7\n") "p8\n0g7\nI2\na0g8\n", "(I1\nt", "", ""), "is added to after it was made", NULL},
+    {0, OVER_LIST("(I2\nt", "(I1\nt", "(dp8\n", "S'm'\ng8\nS'neg'\nI01\nss"), "is added to after it was made", NULL},
+    {0, "(lp7\n0" DICT(QUANTIZED("ctorch\nper_channel_affine\n(lI1\naI1\na(lp8\nI1\naI1\naI0\n") "sS'z'\ng8\nI1\na"),
+     "is added to after it was made", NULL},
+    {0, DICT(REBUILD(ID("Float8_e4m3fnStorage", "0", "16"), "0", "I16\n", "I1\n")), NULL, NULL},
+    {0, DICT(REBUILD(ID("ComplexHalfStorage", "0", "4"), "0", "I4\n", "I1\n")), NULL, NULL},
+    /* a byte storage viewed as floats may leave a remainder; a tensor may have no elements */
+    {0, DICT(REBUILD(ID("FloatStorage", "0", "4"), "3", "I1\n", "I1\n")), NULL, NULL},
+    {0, DICT(REBUILD(ID("FloatStorage", "0", "4"), "9", "I0\n", "I1\n")), NULL, NULL},
+    {0,
+     DICT("ctorch._utils\n_rebuild_parameter\n(" FLOATS "I01\n(d"
+          "tR"),
+     NULL, NULL},
+};
+
+static void numbered_pickles(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(pickles); i++) {
+        struct parsed p;
+        struct zip_file f;
+        parse_pickle(pickles[i].pickle, strlen(pickles[i].pickle), &p, &f);
+        if (pickles[i].says != NULL) {
+            check_refused(&p, pickles[i].number, pickles[i].says, f.len);
+        } else {
+            CHECK(p.ok, "row %zu, %d: %s", i, pickles[i].number, p.err.message);
+            const struct td_tensor *w = tensor(&p, "w");
+            assert_int_equal(p.manifest.tensor_count, 1);
+            if (pickles[i].reason == NULL)
+                assert_null(w->reason);
+            else
+                assert_string_equal(w->reason, pickles[i].reason);
+        }
+        done(&p, &f);
+    }
+}
+
+/* ---- archives: records that are missing, odd or twice --------------------------------------------------- */
+
+static const struct {
+    int number;
+    struct zip_member member; /* beside data.pkl and data/0, or in the place of data/0 */
+    const char *says;         /* NULL: accepted */
+} records[] = {
+    {47, {.name = "archive/DATA.PKL", .data = "N.", .data_len = 2}, "DATA.PKL"},
+    {54, {.name = "other/data/1", .data = "x", .data_len = 1}, "other/data/1"},
+    {61, {.name = "archive/byteorder", .data = "middle", .data_len = 6}, "byteorder is \"middle\""},
+    {61, {.name = "archive/byteorder", .data = "little", .data_len = 6}, NULL},
+    {62, {.name = "archive/data/0", .data = "", .data_len = 0}, "should hold 4 elements"},
+    {63, {.name = "archive/version", .data = "abc", .data_len = 3}, "version is \"abc\""},
+    {63, {.name = "archive/version", .data = "3\n", .data_len = 2}, NULL},
+    {63, {.name = "archive/version", .data = "\n", .data_len = 1}, "version is"},
+    {65, {.name = "archive/data/1", .data = "", .data_len = 0}, NULL},
+};
+
+static void numbered_records(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(records); i++) {
+        struct zip_spec spec = archive_of(GOOD, strlen(GOOD));
+        struct parsed p;
+        struct zip_file f;
+        size_t at = strcmp(records[i].member.name, "archive/data/0") == 0 ? 1 : spec.count++;
+        spec.members[at] = records[i].member;
+        parse_spec(&spec, &p, &f);
+        CHECK(records[i].says != NULL || p.ok, "%d: %s", records[i].number, p.err.message);
+        if (records[i].says != NULL)
+            check_refused(&p, records[i].number, records[i].says, f.len);
+        done(&p, &f);
+    }
+}
+
+/* 56: unpacked no further than the limit. */
+static void a_bomb_is_bounded(void **state)
+{
+    (void)state;
+    enum { BOMB = 4 << 20, LIMIT = 1 << 20 };
+    char *bomb = __real_malloc(BOMB);
+    assert_non_null(bomb);
+    memset(bomb, '0', BOMB);
+    struct zip_spec spec = archive_of(bomb, BOMB);
+    spec.members[0].deflated = true;
+    spec.torch = false;
+    struct zip_file f = zip_build(&spec);
+    struct td_input input = td_input_memory(f.bytes, f.len);
+    struct td_limits limits = td_limits_default();
+    struct parsed p;
+    limits.max_header_bytes = LIMIT;
+    parse_input(&td_format_torch, &input, &limits, &p);
+    assert_false(p.ok);
+    check_error(&p.err, f.len, false, "bad input 56");
+    CHECK(p.memory.peak_bytes < LIMIT / 2, "%zu bytes", p.memory.peak_bytes);
+    done(&p, &f);
+    __real_free(bomb);
+}
+
+/* 57: the pickle is read all the same. */
+static void a_compressed_record_is_listed(void **state)
+{
+    (void)state;
+    struct zip_spec spec = archive_of(GOOD, strlen(GOOD));
+    struct parsed p;
+    struct zip_file f;
+    spec.torch = false;
+    spec.members[0].deflated = spec.members[1].deflated = true;
+    parse_spec(&spec, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_null(tensor(&p, "w")->reason);
+    assert_string_equal(td_tensor_stored(tensor(&p, "w")), "compressed (deflate)");
+    assert_int_equal(tensor(&p, "w")->nbytes, 16);
+    done(&p, &f);
+}
+
+static void other_files_are_refused(void **state)
+{
+    (void)state;
+    char tar[1024] = "storages";
+    struct parsed p;
+    memcpy(tar + 257, "ustar", 5);
+    parse_bytes(&td_format_torch, tar, sizeof tar, &p);
+    check_refused(&p, 0, "tar archive", sizeof tar);
+    parsed_fini(&p);
+    parse_bytes(&td_format_torch, "GGUF", 4, &p);
+    check_refused(&p, 0, "neither a zip archive nor a pickle", 4);
+    parsed_fini(&p);
+    struct zip_spec spec = archive_of(GOOD, strlen(GOOD));
+    struct zip_file f;
+    spec.members[0].name = "archive/other.pkl";
+    parse_spec(&spec, &p, &f);
+    check_refused(&p, 0, "it holds no data.pkl", f.len);
+    done(&p, &f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbered_pickles),        cmocka_unit_test(numbered_records),
+        cmocka_unit_test(a_bomb_is_bounded),       cmocka_unit_test(a_compressed_record_is_listed),
+        cmocka_unit_test(other_files_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

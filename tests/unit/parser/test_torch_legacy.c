@@ -1,0 +1,119 @@
+/* Legacy files: five pickles, then the storages. */
+#include "tests/unit/parser/torch_fixture.h"
+
+#define COUNT4 "\4\0\0\0\0\0\0\0"
+
+struct legacy {
+    const char *magic, *version, *system, *object, *keys;
+    const char *count; /* 8 bytes */
+    size_t data_len, more;
+};
+
+static const struct legacy good_legacy = {MAGIC, VERSION, SYSTEM, GOOD, "(lS'0'\na.", COUNT4, 16, 0};
+
+static void parse_legacy(const struct legacy *l, struct parsed *p, struct td_buffer *out)
+{
+    td_buffer_init(out);
+    td_buffer_puts(out, l->magic);
+    td_buffer_puts(out, l->version);
+    td_buffer_puts(out, l->system);
+    td_buffer_puts(out, l->object);
+    td_buffer_puts(out, l->keys);
+    td_buffer_append(out, l->count, 8);
+    for (size_t i = 0; i < l->data_len + l->more; i++)
+        td_buffer_putc(out, (char)('a' + i));
+    parse_bytes(&td_format_torch, out->data, out->len, p);
+}
+
+#define VIEW(view) DICT(REBUILD("(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n" view "tQ", "0", "I1\n", "I1\n"))
+
+/* A tensor over the second, and beside it a reference that nothing comes of. */
+#define TWO_VIEWS(one, other) "(S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\n" one "tQ0" VIEW(other)
+
+static const struct {
+    int number;
+    struct legacy file; /* what is 0 is as in the good one */
+    const char *says;   /* NULL: accepted */
+} legacies[] = {
+    {0, {.more = 0}, NULL},
+    {100, {.magic = "\x80\x02L119547037146038801333357L\n."}, "magic number is missing"},
+    {100, {.magic = "\x80\x02I1\n."}, "magic number is missing"},
+    {101, {.version = "I1002\n."}, "not 1001"},
+    {0, {.system = "(d."}, "whether it is little-endian"},
+    {0, {.keys = "N."}, "no list of storages"},
+    {102, {.keys = "(lS'0'\naS'0'\na."}, "one of them twice"},
+    {103, {.keys = "(lS'1'\na."}, "one that no tensor refers to"},
+    {103, {.keys = "(lI0\na."}, "one that no tensor refers to"},
+    {103, {.keys = "(l."}, "lacks one that a tensor refers to"},
+    {104, {.count = "\xff\xff\xff\xff\xff\xff\xff\xff"}, "should have 4 elements, but says -1"},
+    {105, {.count = "\5\0\0\0\0\0\0\0"}, "should have 4 elements, but says 5"},
+    {106, {.object = VIEW("(S'v'\nI2\nI3\nt")}, "a view of a storage leaves it"},
+    {106, {.object = VIEW("(S'v'\nI-1\nI3\nt")}, "a view of a storage leaves it"},
+    {0, {.object = VIEW("(S'v'\nI2\nI2\nt")}, NULL},
+    {0, {.object = VIEW("N")}, NULL},
+    {107, {.more = 1}, "1 bytes follow the last storage"},
+    {108,
+     {.object = DICT(REBUILD(ID("FloatStorage", "0", "1073741824"), "0", "I1073741824\n", "I1\n")),
+      .count = "\0\0\0\x40\0\0\0\0"},
+     "needs 4294967296 bytes"},
+    {0, {.object = "(dS'w'\n" FLOATS "sS'm'\n(S'module'\nctorch\nLinear\nS'a.py'\nS'source'\ntQs."}, NULL},
+    {0,
+     {.object = "(dS'w'\n" FLOATS "sS'v'\n" REBUILD(ID("FloatStorage", "0", "3"), "0", "I1\n", "I1\n") "s."},
+     "two sizes"},
+    {0,
+     {.object = "(dS'w'\n" FLOATS "sS'v'\n" REBUILD(ID("IntStorage", "0", "4"), "0", "I1\n", "I1\n") "s."},
+     "two types"},
+    {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'v'\nI2\nI2\nt")}, "key stands for another one too"},
+    {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'v'\nI0\nI1\nt")}, "key stands for another one too"},
+    {0, {.object = TWO_VIEWS("(S'0'\nI0\nI2\nt", "N")}, "key is a storage's"},
+    {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'v'\nI0\nI2\nt")}, NULL},
+    {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'u'\nI2\nI2\nt")}, NULL},
+    {0, {.object = VIEW("(I1\nI2\nI2\nt")}, "is not (key, offset, size)"},
+    {0, {.object = DICT(REBUILD(ID("OddStorage", "0", "4"), "0", "I4\n", "I1\n"))}, "class that is not known"},
+};
+
+#define OR_GOOD(member) (legacies[i].file.member != 0 ? legacies[i].file.member : good_legacy.member)
+
+static void numbered_legacy_files(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(legacies); i++) {
+        struct legacy l = {OR_GOOD(magic), OR_GOOD(version), OR_GOOD(system),   OR_GOOD(object),
+                           OR_GOOD(keys),  OR_GOOD(count),   OR_GOOD(data_len), OR_GOOD(more)};
+        struct parsed p;
+        struct td_buffer file;
+        parse_legacy(&l, &p, &file);
+        CHECK(legacies[i].says != NULL || p.ok, "row %zu: %s", i, p.err.message);
+        if (legacies[i].says != NULL)
+            check_refused(&p, legacies[i].number, legacies[i].says, file.len);
+        else
+            assert_true(p.manifest.tensor_count == 1 && tensor(&p, "w")->reason == NULL);
+        CHECK(p.memory.peak_bytes < 1 << 20, "row %zu: %zu bytes", i, p.memory.peak_bytes);
+        parsed_fini(&p);
+        __real_free(file.data);
+    }
+}
+
+/* A view begins where its storage's element does: elements 2 and 3 of four. */
+static void a_view_of_a_storage(void **state)
+{
+    (void)state;
+    struct legacy l = good_legacy;
+    struct parsed p;
+    struct td_buffer file;
+    l.object = VIEW("(S'v'\nI2\nI2\nt");
+    parse_legacy(&l, &p, &file);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_int_equal(tensor(&p, "w")->offset, file.len - 8);
+    parsed_fini(&p);
+    __real_free(file.data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbered_legacy_files),
+        cmocka_unit_test(a_view_of_a_storage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

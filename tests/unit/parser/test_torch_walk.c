@@ -1,0 +1,773 @@
+/* The walk: names, sharing and its bounds, metadata. */
+#include "tests/unit/parser/torch_fixture.h"
+#include "tests/unit/parser/walk_hooks.h"
+
+#include <cjson/cJSON.h>
+
+/* ---- names --------------------------------------------------------------------------------------------- */
+
+static void check_names(const char *pickle, const char *const *names, size_t count)
+{
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(pickle, strlen(pickle), &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    CHECK(p.manifest.tensor_count == count, "%zu tensors in %s", p.manifest.tensor_count, pickle);
+    for (size_t i = 0; i < count; i++)
+        assert_string_equal(p.manifest.tensors[i].name, names[i]);
+    done(&p, &f);
+}
+
+static void names_are_paths(void **state)
+{
+    (void)state;
+    static const char *const twice[] = {"a.b", "a.b#2"};
+    static const char *const thrice[] = {"a.b", "a.b#2", "a.b#3"};
+    static const char *const items[] = {"-3", "0.0", "0.1", "x.y\xc3\xa4"};
+    static const char *const escaped[] = {"a\\x00b", "a\\xff"};
+    static const char *const bare[] = {""};
+    check_names("(dS'a'\n(dS'b'\n" FLOATS "ssS'a.b'\n" FLOATS "s.", twice, 2);
+    check_names("(dS'a'\n(dS'b'\n" FLOATS "ssS'a.b'\n" FLOATS "sS'a.b#2'\n" FLOATS "s.", thrice, 3);
+    check_names("(dI0\n(l" FLOATS "a" FLOATS "asI-3\n" FLOATS "sS'x'\n(dV"
+                "y\\u00e4\n" FLOATS "ss.",
+                items, 4);
+    check_names("(dS'a\\xff'\n" FLOATS "sS'a\\x00b'\n" FLOATS "s.", escaped, 2);
+    check_names(FLOATS ".", bare, 1);
+}
+
+/* As Python's str() has them. */
+static void keys_are_shown(void **state)
+{
+    (void)state;
+    static const char *const shown[] = {
+        "('a', 0.1, None, False)", "()", "(0, 1)", "(0,)", "-0.0", "1.5", "1e+16", "None", "True", "nan",
+    };
+    static const char *const positions[] = {"0", "1", "2", "3", "4", "5"};
+    static const char *const clashing[] = {"1.5", "1.5#2", "True", "True#2"};
+    check_names("(dI01\n" FLOATS "sN" FLOATS "sF1.5\n" FLOATS "sF-0.0\n" FLOATS "sF1e16\n" FLOATS "sFnan\n" FLOATS
+                "s(t" FLOATS "s(I0\nt" FLOATS "s(I0\nI1\nt" FLOATS "s(S'a'\nF0.1\nNI00\nt" FLOATS "s.",
+                shown, COUNT_OF(shown));
+    check_names("(d((I0\ntt" FLOATS "scos\nsystem\n" FLOATS "sL18446744073709551616L\n" FLOATS "s(S'it\\'s'\nt" FLOATS
+                "s(S'\\xff'\nt" FLOATS "s(I1\nca\nb\nt" FLOATS "s.",
+                positions, COUNT_OF(positions));
+    check_names("(dI01\n" FLOATS "sS'True'\n" FLOATS "sS'1.5'\n" FLOATS "sF1.5\n" FLOATS "s.", clashing,
+                COUNT_OF(clashing));
+}
+
+/* Names that end like the numbers that others get, many of them. */
+static void clashes_never_end_in_an_error(void **state)
+{
+    (void)state;
+    enum { DEEP = 40 };
+    struct td_buffer text;
+    struct td_buffer name;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_init(&name);
+    td_buffer_puts(&text, "(dS'a'\n(dS'b'\n" FLOATS "ss");
+    td_buffer_puts(&name, "a.b");
+    for (int i = 0; i < DEEP; i++) {
+        td_buffer_printf(&text, "S'%.*s'\n" FLOATS "s", (int)name.len, name.data);
+        td_buffer_puts(&name, "#2");
+    }
+    td_buffer_putc(&text, '.');
+    parse_pickle(text.data, text.len, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_int_equal(p.manifest.tensor_count, DEEP + 1);
+    (void)tensor(&p, "a.b");
+    (void)tensor(&p, "a.b#2#2");
+    (void)tensor(&p, "a.b#3"); /* the one that had to give way */
+    done(&p, &f);
+    td_buffer_fini(&text);
+    td_buffer_fini(&name);
+}
+
+static void a_scalar_has_no_shape(void **state)
+{
+    (void)state;
+    static const char pickle[] = DICT(REBUILD(ID("FloatStorage", "0", "4"), "3", "", ""));
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(pickle, sizeof pickle - 1, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    const struct td_tensor *w = tensor(&p, "w");
+    assert_true(w->rank == 0 && w->shape == NULL && w->strides == NULL && w->nbytes == 4);
+    assert_int_equal(w->offset, f.data_at[1] + 12);
+    done(&p, &f);
+}
+
+#define STATE_OF(class, state) "ca\n" class "\n)\x81" state "b"
+#define MODULE(parameters, buffers, unsaved)                                                     \
+    STATE_OF("Net", "(dS'_parameters'\n(d" parameters "sS'_modules'\n(dsS'_buffers'\n(d" buffers \
+                    "sS'_non_persistent_buffers_set'\nc__builtin__\nset\n((l" unsaved "tRs")
+#define WITH_STATE "ctorch._utils\n_rebuild_parameter_with_state\n(" FLOATS "I01\n(d(dS'mask'\n" FLOATS "stR"
+
+/* Whatever an object is, what it holds is listed: its attributes, in slots too, beside its items. */
+static void attributes_are_names(void **state)
+{
+    (void)state;
+    static const char *const a[] = {"a"};
+    static const char *const x[] = {"x.a"};
+    static const char *const both[] = {"x.a", "x.b"};
+    static const char *const item[] = {"x.i", "x.k"};
+    static const char *const list[] = {"x.0", "x.k"};
+    static const char *const root[] = {"i", "k"};
+    check_names(STATE_OF("B", "(dS'a'\n" FLOATS "s") ".", a, 1);
+    check_names("(dS'x'\n" STATE_OF("B", "(dS'a'\n" FLOATS "s") "s.", x, 1);
+    check_names("(dS'x'\n" STATE_OF("B", "(N(dS'a'\n" FLOATS "st") "s.", x, 1);
+    check_names("(dS'x'\n" STATE_OF("B", "((dS'a'\n" FLOATS "s(dS'b'\n" FLOATS "st") "s.", both, 2);
+    check_names("(dS'x'\n" STATE_OF("B", "S'i'\n" FLOATS "s(dS'k'\n" FLOATS "s") "s.", item, 2);
+    check_names("(dS'x'\n" STATE_OF("B", FLOATS "a(dS'k'\n" FLOATS "s") "s.", list, 2);
+    check_names(STATE_OF("B", "S'i'\n" FLOATS "s(dS'k'\n" FLOATS "s") ".", root, 2);
+    static const char *const tagged[] = {"x.0", "x.1"};
+    static const char *const sparse[] = {"s", "s.indices", "s.values"};
+    static const char *const mixed[] = {"s", "s.col_indices", "s.crow_indices.0", "s.crow_indices.1.k", "s.values"};
+    static const char *const rows[] = {"s", "s.col_indices", "s.crow_indices", "s.values"};
+    check_names("(dS'x'\nctorch.jit._pickle\nrestore_type_tag\n((l" FLOATS "a" FLOATS "aS'List[Tensor]'\ntRs.", tagged,
+                2);
+    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I1\n(I4\ntI00\n" FLOATS FLOATS "(dtRs.", sparse, 3);
+    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I2\n(I4\ntI00\n" FLOATS FLOATS FLOATS "(dtRs.", rows,
+                4);
+    check_names("(dS's'\nctorch._utils\n_rebuild_sparse_tensor\n(I2\n(I4\ntI00\n(l" FLOATS "a(dS'k'\n" FLOATS
+                "sa" FLOATS FLOATS "(dtRs.",
+                mixed, 5); /* parts that are no tensors */
+    check_names("ccollections\nOrderedDict\n)RS'a'\n" FLOATS "s(dS'_metadata'\n(dS'a'\n" FLOATS "ssb.", a, 1);
+}
+
+/* state_dict() shows no attributes of parameters; by themselves they are tensors like others. */
+static void modules_are_as_state_dict_has_them(void **state)
+{
+    (void)state;
+    static const char *const one[] = {"w"};
+    static const char *const kept[] = {"b", "w"};
+    static const char *const with_mask[] = {"w", "w.mask"};
+    check_names(MODULE("S'w'\n" WITH_STATE "s", "", "") ".", one, 1);
+    check_names("(dS'w'\n" WITH_STATE "s.", with_mask, 2);
+    check_names(MODULE("S'w'\n" FLOATS "sS'n'\nNs", "S'b'\n" FLOATS "sS'c'\n" FLOATS "s", "S'c'\na") ".", kept, 2);
+}
+
+/* Its attributes, and the set of names, are copied when it is made: what comes later is not in the module. */
+static void modules_that_change_later_are_refused(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "(lca\nNet\n)\x81(dp1\nS'_parameters'\n(dS'w'\n" FLOATS "ssS'_modules'\n(dsbag1\nS'_buffers'\n(dsa.",
+        "(l(lp1\nS'a'\naa" MODULE("", "S'b'\n" FLOATS "s", "") "ag1\nS'b'\naa.",
+        "(l" STATE_OF("Net", "(dS'_parameters'\n(dsS'_modules'\n(dsS'_buffers'\n(dS'b'\n" FLOATS
+                             "ssS'_non_persistent_buffers_set'\nc__builtin__\nset\n((lp1\ntRs") "ag1\nS'b'\naa.",
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct parsed p;
+        struct zip_file f;
+        parse_pickle(rows[i], strlen(rows[i]), &p, &f);
+        if (i == 1)
+            CHECK(p.ok, "%s", p.err.message); /* another list */
+        else
+            check_refused(&p, 0, "what a module is made of is added to after it was made", f.len);
+        done(&p, &f);
+    }
+}
+
+/* As torch.load has them: of pairs with one key the last, and what was there when the dict was called. */
+static void mappings_are_made_when_they_are_called(void **state)
+{
+    (void)state;
+    static const char *const w[] = {"w"};
+    static const char *const both[] = {"v", "w"};
+    static const char *const copied[] = {"d.v", "d.w", "o.w"};
+    check_names("ccollections\nOrderedDict\n((l(lS'w'\na" FLOATS "aa(lS'w'\na" FLOATS "aatR.", w, 1);
+    check_names("ccollections\nOrderedDict\n((l(lS'v'\na" FLOATS "aatRS'w'\n" FLOATS "s.", both, 2);
+    check_names("(dS'd'\n(dp1\nS'w'\n" FLOATS "ssS'o'\nccollections\nOrderedDict\n(g1\ntRsS'n'\ng1\nS'v'\n" FLOATS
+                "s0Ns.",
+                copied, 3);
+}
+
+/* As a legacy file without storages, which may be longer than an archive here. */
+static void parse_long(struct td_buffer *text, struct parsed *p)
+{
+    td_buffer_puts(text, "(l.");
+    parse_bytes(&td_format_torch, text->data, text->len, p);
+}
+
+static void begin_long(struct td_buffer *text)
+{
+    td_buffer_init(text);
+    td_buffer_append(text, MAGIC VERSION SYSTEM, sizeof MAGIC VERSION SYSTEM - 1);
+}
+
+static void done_long(struct td_buffer *text, struct parsed *p)
+{
+    td_manifest_fini(&p->manifest);
+    td_buffer_fini(text);
+}
+
+/* What the walk may do over a pickle that lies in a file of so many bytes: 10,000 visits and 8 for each byte
+ * (VISITS_FREE and VISITS_PER_BYTE of parser/torch/torch_walk.c). A visit looks at a value a few times, and 64 bytes of
+ * a key are a visit, of which a shorter key is one too. What is checked here takes ten times as much and more where the
+ * walk has no bound. */
+static void start_bounded_walk(size_t len)
+{
+    enum { LOOKS_PER_VISIT = 16, KEY_BYTES_PER_VISIT = 64 };
+    uint64_t visits = 10000 + 8 * (uint64_t)len;
+    walk_count_start(LOOKS_PER_VISIT * visits, KEY_BYTES_PER_VISIT * visits);
+}
+
+/* A module of thousands of buffers and as many names that it does not save: each buffer is looked for among them. */
+static void unsaved_buffers_are_bounded(void **state)
+{
+    (void)state;
+    enum { COUNT = 20000 };
+    struct td_buffer text;
+    struct parsed p;
+    begin_long(&text);
+    td_buffer_puts(&text, "ca\nNet\n)\x81(dS'_parameters'\n(dsS'_modules'\n(dsS'_buffers'\n(d(");
+    for (int i = 0; i < COUNT; i++)
+        td_buffer_printf(&text, "S'b%d'\nI1\n", i);
+    td_buffer_puts(&text, "usS'_non_persistent_buffers_set'\nc__builtin__\nset\n((l(");
+    for (int i = 0; i < COUNT; i++)
+        td_buffer_printf(&text, "S'c%d'\n", i);
+    td_buffer_puts(&text, "etRsb.");
+    start_bounded_walk(text.len);
+    parse_long(&text, &p);
+    walk_count_end();
+    check_refused(&p, 76, "unfold without end", text.len);
+    done_long(&text, &p);
+}
+
+/* A module of thousands of parameters that are None, met a thousand times. */
+static void shared_nothing_is_bounded(void **state)
+{
+    (void)state;
+    enum { COUNT = 5000 };
+    struct td_buffer text;
+    struct parsed p;
+    begin_long(&text);
+    td_buffer_puts(&text, "(l(ca\nNet\n)\x81p1\n(dS'_modules'\n(dsS'_parameters'\n(d(");
+    for (int i = 0; i < COUNT; i++)
+        td_buffer_printf(&text, "I%d\nN", i);
+    td_buffer_puts(&text, "usb");
+    for (int i = 0; i < COUNT; i++)
+        td_buffer_puts(&text, "g1\n");
+    td_buffer_puts(&text, "e.");
+    start_bounded_walk(text.len);
+    parse_long(&text, &p);
+    walk_count_end();
+    check_refused(&p, 76, "unfold without end", text.len);
+    done_long(&text, &p);
+}
+
+/* Scales that have scales that have scales: the one place where the walk recurses. */
+static void parts_are_bounded(void **state)
+{
+    (void)state;
+    for (int depth = 7; depth <= 40; depth += 33) {
+        struct td_buffer text;
+        struct parsed p;
+        struct zip_file f;
+        td_buffer_init(&text);
+        for (int i = 0; i < depth; i++)
+            td_buffer_puts(&text, "ctorch._utils\n_rebuild_qtensor\n(" ID(
+                                      "QInt8Storage", "0", "16") "I0\n(I2\nt(I1\nt(ctorch\nper_tensor_affine\n");
+        td_buffer_puts(&text, "F1.0\n");
+        for (int i = 0; i < depth; i++)
+            td_buffer_puts(&text, "I0\ntI00\n(dtR");
+        td_buffer_putc(&text, '.');
+        parse_pickle(text.data, text.len, &p, &f);
+        if (depth < 8)
+            CHECK(p.ok, "%s", p.err.message);
+        else
+            check_refused(&p, 0, "more than 8 deep", f.len);
+        done(&p, &f);
+        td_buffer_fini(&text);
+    }
+}
+
+static void what_holds_itself_ends(void **state)
+{
+    (void)state;
+    static const char *const w[] = {"w"};
+    check_names("(lp0\ng0\na.", NULL, 0);
+    check_names("(dp0\nS'me'\ng0\nsS'w'\n" FLOATS "s.", w, 1);
+    check_names("ca\nb\n)Rp0\n(dS'me'\ng0\nsS'w'\n" FLOATS "sb.", w, 1);
+}
+
+/* 76: forty lists, each holding the one before twice, unfold to 2^40 paths. */
+static void sharing_is_bounded(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(lp0\n");
+    for (int i = 0; i < 40; i++)
+        td_buffer_printf(&text, "0(lp%d\ng%d\nag%d\na", i + 1, i, i);
+    td_buffer_putc(&text, '.');
+    start_bounded_walk(text.len);
+    parse_pickle(text.data, text.len, &p, &f);
+    walk_count_end();
+    check_refused(&p, 76, "unfold without end", f.len);
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* An array of 3,000 items is looked at whole each of the 1,000 times that it is met. */
+static void shared_arrays_are_bounded(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(l((lp0\n(");
+    for (int i = 0; i < 3000; i++)
+        td_buffer_putc(&text, 'N');
+    td_buffer_putc(&text, 'e');
+    for (int i = 0; i < 1000; i++)
+        td_buffer_puts(&text, "g0\n");
+    td_buffer_puts(&text, "e.");
+    parse_pickle(text.data, text.len, &p, &f);
+    check_refused(&p, 76, "unfold without end", f.len);
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* Forty dicts within one another, each under a key of 2,000 bytes that is one string in the pickle. */
+static void paths_are_bounded(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(dS'");
+    for (int i = 0; i < 2000; i++)
+        td_buffer_putc(&text, 'k');
+    td_buffer_puts(&text, "'\np0\n");
+    for (int i = 0; i < 40; i++)
+        td_buffer_puts(&text, "(dg0\n");
+    td_buffer_puts(&text, FLOATS);
+    for (int i = 0; i < 41; i++)
+        td_buffer_putc(&text, 's');
+    td_buffer_putc(&text, '.');
+    parse_pickle(text.data, text.len, &p, &f);
+    check_refused(&p, 0, "name is longer than 16,383 bytes", f.len);
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* One tensor in lists of lists, all under a key of 7,000 bytes: as many names as tensors are met, and a small file. */
+static void names_are_in_proportion(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(dS'");
+    for (int i = 0; i < 3500; i++)
+        td_buffer_putc(&text, 'k');
+    td_buffer_puts(&text, "'\np9\n(dg9\n(l(l(l" FLOATS "p1\na");
+    for (int level = 1; level <= 3; level++) {
+        for (int i = 1; i < 24; i++)
+            td_buffer_printf(&text, "g%d\na", level);
+        td_buffer_printf(&text, level < 3 ? "p%d\na" : "ss.", level + 1);
+    }
+    parse_pickle(text.data, text.len, &p, &f);
+    check_refused(&p, 76, "names unfold without end", f.len);
+    CHECK(p.memory.peak_bytes < 6 << 20, "%zu bytes of %zu", p.memory.peak_bytes, f.len);
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* Metadata is copied under each name: a list of 64 strings of 90 bytes, met 1,000 times under such a key. */
+static void metadata_is_in_proportion(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    begin_long(&text);
+    td_buffer_puts(&text, "(l((lp0\n(");
+    for (int i = 0; i < 64; i++)
+        td_buffer_puts(
+            &text, "S'012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789'\n");
+    td_buffer_putc(&text, 'e');
+    for (int i = 0; i < 1000; i++)
+        td_buffer_puts(&text, "g0\n");
+    td_buffer_puts(&text, "e.");
+    parse_long(&text, &p);
+    check_refused(&p, 76, "unfold without end", text.len);
+    CHECK(p.memory.peak_bytes < 6 << 20, "%zu bytes of %zu", p.memory.peak_bytes, text.len);
+    done_long(&text, &p);
+}
+
+/* What real files share: one tensor in a list many times, a few words in a list of labels. */
+static void much_is_shared(void **state)
+{
+    (void)state;
+    enum { TENSORS = 5000, WORDS = 100000 };
+    struct td_buffer text;
+    struct parsed p;
+    begin_long(&text);
+    td_buffer_puts(&text, "((l((dS'x'\nNsp0\n");
+    for (int i = 1; i < TENSORS; i++)
+        td_buffer_puts(&text, "g0\n");
+    td_buffer_puts(&text, "e(l(S'cat'\np1\nS'dog'\np2\n");
+    for (int i = 0; i < WORDS / 2; i++)
+        td_buffer_puts(&text, "h\1h\2");
+    td_buffer_puts(&text, "et.");
+    parse_long(&text, &p);
+    CHECK(p.ok, "%s", p.err.message);
+    done_long(&text, &p);
+}
+
+/* Five pickles of a legacy file, each of many values that are thrown away again: together they keep within the limit.
+ */
+static void memory_is_one_budget(void **state)
+{
+    (void)state;
+    enum { VALUES = 100000, SLACK = 512 * 1024 };
+    static const char *const parts[] = {MAGIC, VERSION, SYSTEM, "(d.", "(l."};
+    struct td_buffer text;
+    size_t accepted = 0;
+    td_buffer_init(&text);
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+        td_buffer_putc(&text, '(');
+        for (int k = 0; k < VALUES; k++)
+            td_buffer_putc(&text, 'N');
+        td_buffer_putc(&text, '1');
+        td_buffer_append(&text, parts[i], i == 0 ? sizeof MAGIC - 1 : strlen(parts[i]));
+    }
+    memmove(text.data + 2, text.data, VALUES + 2); /* the file begins with PROTO */
+    memcpy(text.data, "\x80\2", 2);
+    struct td_input input = td_input_memory(text.data, text.len);
+    struct td_limits limits = td_limits_default();
+    for (limits.max_memory_bytes = 1 << 20; limits.max_memory_bytes < 24 << 20; limits.max_memory_bytes += 1 << 20) {
+        struct parsed p;
+        parse_input(&td_format_torch, &input, &limits, &p);
+        accepted += p.ok;
+        CHECK(p.ok || p.err.code == TD_RESOURCE_EXHAUSTED, "%s", p.err.message);
+        CHECK(p.memory.peak_bytes < limits.max_memory_bytes + SLACK, "%zu bytes at a limit of %zu", p.memory.peak_bytes,
+              limits.max_memory_bytes);
+        td_manifest_fini(&p.manifest);
+    }
+    assert_in_range(accepted, 5, 20);
+    td_buffer_fini(&text);
+}
+
+/* A dict with one item, met 50,000 times: writing the key is work too. */
+static void check_key_is_bounded(const struct td_buffer *key)
+{
+    struct td_buffer text;
+    struct parsed p;
+    begin_long(&text);
+    td_buffer_puts(&text, "(l((dp0\n");
+    td_buffer_append(&text, key->data, key->len);
+    td_buffer_puts(&text, "Ns");
+    for (int i = 0; i < 50000; i++)
+        td_buffer_puts(&text, "g0\n");
+    td_buffer_puts(&text, "e.");
+    start_bounded_walk(text.len);
+    parse_long(&text, &p);
+    walk_count_end();
+    check_refused(&p, 76, "so often that they unfold without end", text.len); /* not what they take */
+    done_long(&text, &p);
+}
+
+static void shared_keys_are_bounded(void **state)
+{
+    (void)state;
+    struct td_buffer key;
+    td_buffer_init(&key);
+    td_buffer_puts(&key, "S'"); /* so short that the memory of a thousand such names is allowed */
+    for (int i = 0; i < 2000; i++)
+        td_buffer_puts(&key, "\xff"); /* shown as four bytes each */
+    td_buffer_puts(&key, "'\n");
+    check_key_is_bounded(&key);
+    td_buffer_clear(&key);
+    td_buffer_puts(&key, "(");
+    for (int i = 0; i < 1000; i++)
+        td_buffer_puts(&key, "F0.1\n");
+    td_buffer_puts(&key, "(tt"); /* and at its end what is not shown */
+    check_key_is_bounded(&key);
+    td_buffer_fini(&key);
+}
+
+/* A name may have 16,383 bytes, whatever its key is. */
+static void long_keys_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *before, *piece, *after;
+        int fit; /* as many make a name that is short enough, one more does not */
+        size_t name_bytes;
+    } rows[] = {
+        {"S'", "k", "'\n", 16383, 16383},
+        {"S'", "\xff", "'\n", 4095, 16380}, /* "\xff" */
+        {"(", "I1\n", "t", 5461, 16383},    /* "(1, 1 ... 1)" */
+        {"(", "S'k'\n", "t", 3276, 16380},  /* "('k', 'k' ... 'k')" */
+    };
+    for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
+        const int count = rows[i / 2].fit + (int)(i % 2);
+        struct td_buffer text;
+        struct parsed p;
+        begin_long(&text);
+        td_buffer_puts(&text, "(d");
+        td_buffer_puts(&text, rows[i / 2].before);
+        for (int k = 0; k < count; k++)
+            td_buffer_puts(&text, rows[i / 2].piece);
+        td_buffer_puts(&text, rows[i / 2].after);
+        td_buffer_puts(&text, "I1\ns.");
+        parse_long(&text, &p);
+        CHECK(p.ok || i % 2 == 1, "row %zu: %s", i / 2, p.err.message);
+        if (i % 2 == 0)
+            assert_int_equal(strlen(p.manifest.metadata[0].key), rows[i / 2].name_bytes);
+        else
+            check_refused(&p, 0, "name is longer than 16,383 bytes", text.len);
+        done_long(&text, &p);
+    }
+}
+
+/* ---- metadata ------------------------------------------------------------------------------------------ */
+
+static void check_metadata(const struct parsed *p, const char *key, const char *value)
+{
+    const char *found = metadata_value(&p->manifest, key, strlen(key));
+    CHECK(found != NULL && strcmp(found, value) == 0, "%s is %s", key, found != NULL ? found : "missing");
+}
+
+static void put_array(struct td_buffer *out, const char *key, int count)
+{
+    td_buffer_printf(out, "S'%s'\n(l", key);
+    for (int i = 0; i < count; i++)
+        td_buffer_printf(out, "I%d\na", i % 3);
+    td_buffer_putc(out, 's');
+}
+
+static void put_string(struct td_buffer *out, const char *key, int count)
+{
+    td_buffer_printf(out, "S'%s'\nV", key);
+    for (int i = 0; i < count; i++)
+        td_buffer_putc(out, 'x');
+    td_buffer_puts(out, "\\u00e4\ns");
+}
+
+/* {"length":N,"first":HEAD} */
+static void check_cut(const struct parsed *p, const char *key, size_t length, bool array, int first)
+{
+    cJSON *json = cJSON_Parse(metadata_value(&p->manifest, key, strlen(key)));
+    assert_non_null(json);
+    const cJSON *head = cJSON_GetObjectItem(json, "first");
+    CHECK(cJSON_GetNumberValue(cJSON_GetObjectItem(json, "length")) == (double)length, "%s", key);
+    if (array)
+        assert_int_equal(cJSON_GetArraySize(head), first);
+    else
+        assert_int_equal(strlen(cJSON_GetStringValue(head)), first);
+    cJSON_Delete(json);
+}
+
+static void long_metadata_is_cut(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(dS'one'\nI1\nsS'nan'\nFnan\nsS'none'\nNsS'bytes'\nS'\\xff'\ns");
+    put_array(&text, "short", 64);
+    put_array(&text, "long", 65);
+    put_string(&text, "fits", 998);
+    put_string(&text, "split", 999); /* the last character would be cut in half */
+    put_string(&text, "cut", 1500);
+    td_buffer_putc(&text, '.');
+    parse_pickle(text.data, text.len, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    check_metadata(&p, "one", "1");
+    check_metadata(&p, "nan", "\"NaN\"");
+    check_metadata(&p, "none", "null");
+    check_metadata(&p, "bytes", "\"\\\\xff\"");
+    assert_int_equal(metadata_value(&p.manifest, "short", 5)[0], '[');
+    check_cut(&p, "long", 65, true, 64);
+    assert_int_equal(strlen(metadata_value(&p.manifest, "fits", 4)), 1002);
+    check_cut(&p, "split", 1001, false, 999);
+    check_cut(&p, "cut", 1502, false, 1000);
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* Up to 64 bytes an integer is shown to the last digit; the fixtures have those. */
+static void an_integer_of_any_size_is_told_of(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(dS'large'\nL1");
+    for (int i = 0; i < 155; i++) /* 10^155: 515 bits */
+        td_buffer_putc(&text, '0');
+    td_buffer_puts(&text, "L\nsS'w'\n" FLOATS "s.");
+    parse_pickle(text.data, text.len, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    check_metadata(&p, "large", "{\"reason\":\"an integer of 65 bytes\"}");
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* What is no bytes is walked like any object: its arguments are shown. */
+static void encodings_but_latin1_are_no_bytes(void **state)
+{
+    (void)state;
+    static const char text[] = "(dS'x'\nc_codecs\nencode\n(Va\nVutf8\ntRsS'y'\nc_codecs\nencode\n(V\\u0100\n"
+                               "Vlatin1\ntRsS'z'\nc__builtin__\nbytes\n(I5\ntRs.";
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(text, sizeof text - 1, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    check_metadata(&p, "x.0", "\"a\"");
+    check_metadata(&p, "x.1", "\"utf8\"");
+    check_metadata(&p, "y.0", "\"\xc4\x80\"");
+    check_metadata(&p, "z.0", "5");
+    assert_int_equal(p.manifest.metadata_count, 5);
+    done(&p, &f);
+}
+
+/* The length of long bytes is counted; that must not be done again and again for what is shared. */
+static void shared_bytes_cost_time_once(void **state)
+{
+    (void)state;
+    enum { TEXT_BYTES = 8000000, LISTS = 3000 };
+    for (int shared = 0; shared < 2; shared++) {
+        struct td_buffer text;
+        struct parsed p;
+        td_buffer_init(&text);
+        td_buffer_puts(&text, MAGIC VERSION SYSTEM "(d(S'long'\nc_codecs\nencode\n(V");
+        for (int i = 0; i < TEXT_BYTES; i++)
+            td_buffer_putc(&text, 'x');
+        td_buffer_puts(&text, "\nVlatin1\ntRp1\n");
+        for (int i = 0; shared == 1 && i < LISTS; i++)
+            td_buffer_printf(&text, "I%d\n(g1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\ng1\nl", i);
+        td_buffer_puts(&text, "u.(l.");
+        parse_bytes(&td_format_torch, text.data, text.len, &p);
+        if (shared == 0) {
+            CHECK(p.ok, "%s", p.err.message);
+            check_cut(&p, "long", TEXT_BYTES, false, 1000);
+        } else {
+            CHECK(!p.ok && strstr(p.err.message, "unfold without end") != NULL, "%s", p.err.message);
+        }
+        parsed_fini(&p);
+        td_buffer_fini(&text);
+    }
+}
+
+/* A tensor past the head of a long array is met nevertheless. */
+static void a_long_array_with_a_tensor_is_no_metadata(void **state)
+{
+    (void)state;
+    struct td_buffer text;
+    struct parsed p;
+    struct zip_file f;
+    td_buffer_init(&text);
+    td_buffer_puts(&text, "(dS'a'\n(l");
+    for (int i = 0; i < 70; i++)
+        td_buffer_puts(&text, "Na");
+    td_buffer_puts(&text, FLOATS "as.");
+    parse_pickle(text.data, text.len, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    assert_int_equal(tensor(&p, "a.70")->nbytes, 16);
+    assert_null(metadata_value(&p.manifest, "a", 1));
+    done(&p, &f);
+    td_buffer_fini(&text);
+}
+
+/* 93: the last counts, and that there were such is said. */
+static void repeated_keys_are_told(void **state)
+{
+    (void)state;
+    static const char pickle[] = "(dS'w'\nI1\nsS'w'\n" FLOATS "sS'n'\nI1\nsS'n'\nI2\ns.";
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(pickle, sizeof pickle - 1, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    (void)tensor(&p, "w");
+    check_metadata(&p, "n", "2");
+    check_metadata(&p, "(repeated keys)", "2");
+    assert_int_equal(p.manifest.metadata_count, 2);
+    done(&p, &f);
+}
+
+static void clashing_entries_are_numbered(void **state)
+{
+    (void)state;
+    static const char pickle[] = "(dNI1\nsS'None'\nI2\nsF1.5\nI3\nsS'1.5'\nI4\ns.";
+    struct parsed p;
+    struct zip_file f;
+    parse_pickle(pickle, sizeof pickle - 1, &p, &f);
+    CHECK(p.ok, "%s", p.err.message);
+    check_metadata(&p, "None", "1");
+    check_metadata(&p, "None#2", "2");
+    check_metadata(&p, "1.5", "3");
+    check_metadata(&p, "1.5#2", "4");
+    done(&p, &f);
+}
+
+static void many_entries_are_counted(void **state)
+{
+    (void)state;
+    for (int count = 1000; count <= 1001; count++) {
+        struct td_buffer text;
+        struct parsed p;
+        struct zip_file f;
+        td_buffer_init(&text);
+        td_buffer_puts(&text, "(d(");
+        for (int i = 0; i < count; i++)
+            td_buffer_printf(&text, "M%c%cN", (char)i, (char)(i >> 8));
+        td_buffer_puts(&text, "u.");
+        parse_pickle(text.data, text.len, &p, &f);
+        CHECK(p.ok, "%s", p.err.message);
+        assert_int_equal(p.manifest.metadata_count, 1000);
+        if (count > 1000)
+            check_metadata(&p, "(further entries)", "2");
+        else
+            check_metadata(&p, "999", "null");
+        done(&p, &f);
+        td_buffer_fini(&text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_paths),
+        cmocka_unit_test(keys_are_shown),
+        cmocka_unit_test(clashes_never_end_in_an_error),
+        cmocka_unit_test(a_scalar_has_no_shape),
+        cmocka_unit_test(attributes_are_names),
+        cmocka_unit_test(modules_are_as_state_dict_has_them),
+        cmocka_unit_test(modules_that_change_later_are_refused),
+        cmocka_unit_test(mappings_are_made_when_they_are_called),
+        cmocka_unit_test(unsaved_buffers_are_bounded),
+        cmocka_unit_test(shared_nothing_is_bounded),
+        cmocka_unit_test(parts_are_bounded),
+        cmocka_unit_test(what_holds_itself_ends),
+        cmocka_unit_test(sharing_is_bounded),
+        cmocka_unit_test(shared_arrays_are_bounded),
+        cmocka_unit_test(paths_are_bounded),
+        cmocka_unit_test(names_are_in_proportion),
+        cmocka_unit_test(metadata_is_in_proportion),
+        cmocka_unit_test(much_is_shared),
+        cmocka_unit_test(memory_is_one_budget),
+        cmocka_unit_test(shared_keys_are_bounded),
+        cmocka_unit_test(long_keys_are_refused),
+        cmocka_unit_test(long_metadata_is_cut),
+        cmocka_unit_test(an_integer_of_any_size_is_told_of),
+        cmocka_unit_test(encodings_but_latin1_are_no_bytes),
+        cmocka_unit_test(shared_bytes_cost_time_once),
+        cmocka_unit_test(a_long_array_with_a_tensor_is_no_metadata),
+        cmocka_unit_test(repeated_keys_are_told),
+        cmocka_unit_test(clashing_entries_are_numbered),
+        cmocka_unit_test(many_entries_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,442 @@
+/* Mappings of files that change, under a cap, without leases. */
+#include "storage/file_source.h"
+
+#include "tests/unit/storage/file_place.h"
+#include "tests/unit/storage/watch_hooks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static void a_file_is_mapped_once(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place, 2, 8, 0);
+    assert_int_equal(mapped_count(&place), 0);
+    struct td_blob *first = map(&place, 0);
+    struct td_blob *second = map(&place, 0);
+    struct td_blob *other = map(&place, 1);
+    assert_ptr_equal(first, second);
+    assert_ptr_not_equal(first, other);
+    assert_int_equal(mapped_count(&place), 2);
+    assert_true(holds(first, FILE_BYTES, 0) && holds(other, FILE_BYTES, 1));
+    assert_memory_equal(first->bytes, first->bytes, 1); /* mapped indeed */
+    assert_true(td_blob_unchanged(first));
+    assert_false(td_blob_pinned(first)); /* no lease was asked for */
+    td_blob_unref(first);
+    td_blob_unref(second);
+    td_blob_unref(other);
+    td_file_source_forget(&place.cache, &place.sources[0]);
+    td_file_source_forget(&place.cache, &place.sources[0]);
+    assert_int_equal(mapped_count(&place), 1);
+    close_place(&place);
+}
+
+static void empty_file_is_an_empty_blob(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place, 1, 8, 0);
+    write_file(&place, 0, 0, 0);
+    look(&place, 0);
+    struct td_blob *blob = map(&place, 0);
+    assert_true(blob->len_bytes == 0 && td_blob_unchanged(blob));
+    assert_true(td_blob_read(blob, 0, NULL, 0, NULL));
+    td_blob_unref(blob);
+    close_place(&place);
+}
+
+/* The least recently used goes, and what is in use stays valid. */
+static void cap_evicts_the_oldest(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place, 5, 3, 0);
+    struct td_blob *held = map(&place, 0);
+    for (size_t i = 1; i < 3; i++)
+        td_blob_unref(map(&place, i));
+    td_blob_unref(map(&place, 0)); /* now 1 is the oldest */
+    td_blob_unref(map(&place, 3));
+    assert_true(is_mapped(&place, 0) && !is_mapped(&place, 1) && is_mapped(&place, 2) && is_mapped(&place, 3));
+    td_blob_unref(map(&place, 4));
+    assert_true(is_mapped(&place, 0) && !is_mapped(&place, 2) && is_mapped(&place, 3) && is_mapped(&place, 4));
+    td_blob_unref(map(&place, 1));
+    assert_true(!is_mapped(&place, 0) && is_mapped(&place, 1));
+    assert_int_equal(mapped_count(&place), 3);
+    assert_true(holds(held, FILE_BYTES, 0));
+    struct td_blob *again = map(&place, 0);
+    assert_ptr_not_equal(again, held);
+    td_blob_unref(again);
+    td_blob_unref(held);
+    close_place(&place);
+}
+
+static void random_use_keeps_the_cap(void **state)
+{
+    (void)state;
+    enum { CAP = 7, USES = 3000 };
+    struct place place;
+    size_t recent[CAP]; /* the model: most recent first */
+    size_t count = 0;
+    uint64_t seed = 5;
+    open_place(&place, 20, CAP, 0);
+    for (int use = 0; use < USES; use++) {
+        size_t i = random_below(&seed, 20);
+        size_t at = 0;
+        while (at < count && recent[at] != i)
+            at++;
+        if (random_below(&seed, 20) == 0) {
+            td_file_source_forget(&place.cache, &place.sources[i]);
+            if (at < count)
+                memmove(recent + at, recent + at + 1, (--count - at) * sizeof *recent);
+        } else {
+            assert_int_equal(is_mapped(&place, i), at < count);
+            td_blob_unref(map(&place, i));
+            if (at == count && count < CAP)
+                count++;
+            memmove(recent + 1, recent, (at < count ? at : count - 1) * sizeof *recent);
+            recent[0] = i;
+        }
+        assert_int_equal(mapped_count(&place), count);
+    }
+    for (size_t i = 0, mapped = 0; i < 20; i++) {
+        mapped += is_mapped(&place, i);
+        assert_true(i < 19 || mapped == count);
+    }
+    close_place(&place);
+}
+
+static void replace(struct place *place)
+{
+    uint8_t bytes[FILE_BYTES];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = tree_data_byte(i, 50);
+    tree_write(&place->tree, "new", bytes, sizeof bytes);
+    tree_rename(&place->tree, "new", place->names[0]);
+}
+
+static void overwrite(struct place *place)
+{
+    tree_poke(&place->tree, place->names[0], 5000, "x", 1);
+}
+
+static void overwrite_and_put_mtime_back(struct place *place)
+{
+    struct stat before;
+    stat_first(place, &before);
+    overwrite(place);
+    put_mtime_back(place, &before);
+}
+
+static void rewrite_and_put_mtime_back(struct place *place)
+{
+    struct stat before;
+    stat_first(place, &before);
+    write_file(place, 0, FILE_BYTES, 51);
+    put_mtime_back(place, &before);
+}
+
+/* A descriptor that is still open must not matter. */
+static int left_open = -1;
+
+static void overwrite_and_stay(struct place *place)
+{
+    struct stat before;
+    char path[TREE_PATH_BYTES];
+    stat_first(place, &before);
+    tree_at(&place->tree, place->names[0], path);
+    left_open = open(path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(pwrite(left_open, "x", 1, 5000), 1);
+    put_mtime_back(place, &before);
+}
+
+static void overwrite_and_unlink(struct place *place)
+{
+    overwrite_and_put_mtime_back(place);
+    tree_remove(&place->tree, place->names[0]);
+}
+
+static void overwrite_and_replace(struct place *place)
+{
+    overwrite_and_put_mtime_back(place);
+    replace(place);
+}
+
+static void shorten(struct place *place)
+{
+    tree_truncate(&place->tree, place->names[0], 100);
+}
+
+static void lengthen(struct place *place)
+{
+    tree_truncate(&place->tree, place->names[0], FILE_BYTES + 1);
+}
+
+static void unlink_it(struct place *place)
+{
+    tree_remove(&place->tree, place->names[0]);
+}
+
+static void rename_away(struct place *place)
+{
+    tree_rename(&place->tree, place->names[0], "elsewhere");
+}
+
+static void everything_but_writing(struct place *place)
+{
+    change_mode(place);
+    link_and_unlink(place);
+    replace(place);
+}
+
+static void replace_by_directory(struct place *place)
+{
+    tree_remove(&place->tree, place->names[0]);
+    tree_directory(&place->tree, place->names[0]);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct place *place);
+    bool goes_on; /* an answer that already runs finishes: its bytes are what they were */
+    bool is_there;
+} changes[] = {
+    {"renamed over", replace, true, true},
+    {"overwritten in place", overwrite, false, true},
+    {"cut short", shorten, false, true},
+    {"made longer", lengthen, false, true},
+    {"unlinked", unlink_it, true, false},
+    {"mode changed", change_mode, true, true},
+    {"now a directory", replace_by_directory, true, false},
+    {"linked", link_it, true, true},
+    {"linked and unlinked", link_and_unlink, true, true},
+    {"renamed away", rename_away, true, false},
+    {"everything but writing", everything_but_writing, true, true},
+    {"overwritten, mtime put back", overwrite_and_put_mtime_back, false, true},
+    {"rewritten, mtime put back", rewrite_and_put_mtime_back, false, true},
+    {"overwritten, mtime put back, still open", overwrite_and_stay, false, true},
+    {"overwritten, mtime put back, unlinked", overwrite_and_unlink, false, false},
+    {"overwritten, mtime put back, renamed over", overwrite_and_replace, false, true},
+};
+
+/* A changed file is not served under its old identity, mapped before or not; once looked at again it is. */
+static void changes_are_noticed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(changes); i++) {
+        for (int mapped_before = 0; mapped_before <= 1; mapped_before++) {
+            struct place place;
+            open_place(&place, 2, 8, 0);
+            struct td_blob *blob = mapped_before != 0 ? map(&place, 0) : NULL;
+            struct timespec tick = {.tv_nsec = 20000000}; /* past the file system's clock tick */
+            (void)nanosleep(&tick, NULL);
+            changes[i].run(&place);
+            expect_changed(&place, 0, changes[i].name);
+            expect_changed(&place, 0, changes[i].name);
+            if (blob != NULL) {
+                CHECK(td_blob_unchanged(blob) == changes[i].goes_on, "%s", changes[i].name);
+                CHECK(!changes[i].goes_on || holds(blob, FILE_BYTES, 0), "%s", changes[i].name);
+            }
+            td_blob_unref(blob);
+            if (changes[i].is_there) {
+                look(&place, 0);
+                td_blob_unref(map(&place, 0));
+            }
+            td_blob_unref(map(&place, 1));
+            if (left_open >= 0)
+                assert_int_equal(close(left_open), 0);
+            left_open = -1;
+            close_place(&place);
+        }
+    }
+}
+
+/* Without a watch nobody can tell a write whose mtime was put back from a link: an answer that runs is then broken off.
+ */
+static void without_a_watch_a_change_is_a_change(void **state)
+{
+    (void)state;
+    add_fails = ENOSPC;
+    for (size_t i = 0; i < COUNT_OF(changes); i++) {
+        struct place place;
+        open_place(&place, 1, 8, 0);
+        struct td_blob *blob = map(&place, 0);
+        assert_true(watched_count(&place) == 0 && td_blob_unchanged(blob));
+        struct timespec tick = {.tv_nsec = 20000000};
+        (void)nanosleep(&tick, NULL);
+        changes[i].run(&place);
+        CHECK(!td_blob_unchanged(blob), "%s", changes[i].name);
+        td_blob_unref(blob);
+        if (left_open >= 0)
+            assert_int_equal(close(left_open), 0);
+        left_open = -1;
+        close_place(&place);
+    }
+    add_fails = 0;
+}
+
+/* Every mapping without a lease is watched, until its last reference goes. */
+static void mappings_are_watched(void **state)
+{
+    (void)state;
+    struct place place;
+    open_place(&place, 10, 3, 0);
+    struct td_blob *held = map(&place, 0);
+    for (size_t i = 0; i < 10; i++)
+        td_blob_unref(map(&place, i));
+    assert_int_equal(watched_count(&place), 4); /* three cached, one only in use */
+    td_blob_unref(held);
+    assert_int_equal(watched_count(&place), 3);
+    change_mode(&place); /* a second identity of one inode, both in use */
+    look(&place, 0);
+    held = map(&place, 0);
+    change_mode(&place);
+    look(&place, 0);
+    td_file_source_forget(&place.cache, &place.sources[0]);
+    struct td_blob *second = map(&place, 0);
+    assert_ptr_not_equal(held, second);
+    td_blob_unref(second);
+    td_file_source_forget(&place.cache, &place.sources[0]);
+    assert_true(td_blob_unchanged(held));
+    overwrite_and_put_mtime_back(&place);
+    assert_false(td_blob_unchanged(held));
+    td_blob_unref(held);
+    close_place(&place);
+}
+
+/* What is gone can not be read any more: an error, no signal. */
+static void reading_past_a_new_end_fails(void **state)
+{
+    (void)state;
+    struct place place;
+    uint8_t out[FILE_BYTES];
+    struct td_error err = TD_ERROR_INIT;
+    open_place(&place, 1, 8, 0);
+    struct td_blob *blob = map(&place, 0);
+    tree_truncate(&place.tree, place.names[0], 100);
+    assert_false(td_blob_read(blob, 0, out, FILE_BYTES, &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+    td_error_init(&err);
+    assert_true(td_blob_read(blob, 0, out, 100, &err)); /* the page is still there */
+    td_blob_unref(blob);
+    close_place(&place);
+}
+
+/* Runs of a mapping in one go: short ones are copied from it, long ones are read from the file. A file that shrank is
+ * an error for both. */
+static void runs_of_a_mapping_are_gathered(void **state)
+{
+    (void)state;
+    enum { LEN = 400 * 1024, COUNT = 5, STRIDE = 70000 };
+    static const uint64_t lens[] = {1, 8, 1536, 32 * 1024 - 1, 32 * 1024, 40000};
+    static uint8_t out[COUNT * 40000 + 1];
+    struct place place;
+    struct td_error err;
+    open_place(&place, 1, 8, 0);
+    write_file(&place, 0, LEN, 3);
+    look(&place, 0);
+    struct td_blob *blob = map(&place, 0);
+    for (size_t i = 0; i < COUNT_OF(lens); i++) {
+        memset(out, 0x5a, sizeof out);
+        assert_true(td_blob_gather(blob, 11, lens[i], COUNT, STRIDE, out, NULL));
+        for (uint64_t k = 0; k < COUNT * lens[i]; k++)
+            assert_int_equal(out[k], tree_data_byte(11 + k / lens[i] * STRIDE + k % lens[i], 3));
+        assert_int_equal(out[COUNT * lens[i]], 0x5a);
+    }
+    tree_truncate(&place.tree, place.names[0], 3 * STRIDE);
+    for (size_t i = 0; i < COUNT_OF(lens); i++) {
+        td_error_init(&err);
+        assert_false(td_blob_gather(blob, 11, lens[i], COUNT, STRIDE, out, &err));
+        assert_int_equal(err.code, TD_UNAVAILABLE);
+        assert_true(td_blob_gather(blob, 11, lens[i], 2, STRIDE, out, NULL));
+    }
+    td_blob_unref(blob);
+    close_place(&place);
+}
+
+/* Without descriptors the oldest mapping is let go, and the new one made. */
+static void descriptors_are_taken_from_the_oldest(void **state)
+{
+    (void)state;
+    struct place place;
+    struct rlimit old;
+    open_place(&place, 10, 64, 0);
+    for (size_t i = 0; i < 6; i++)
+        td_blob_unref(map(&place, i));
+    int next = dup(0);
+    assert_true(next > 0);
+    assert_int_equal(close(next), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    struct rlimit few = {.rlim_cur = (rlim_t)next, .rlim_max = old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    struct td_blob *blob = NULL;
+    struct td_error err = TD_ERROR_INIT;
+    bool ok = td_file_source_map(&place.cache, place.root, &place.sources[6], &blob, &err);
+    struct td_blob *all[6] = {NULL};
+    for (size_t i = 0; i < 6; i++) /* now everything is in use */
+        (void)td_file_source_map(&place.cache, place.root, &place.sources[i], &all[i], NULL);
+    struct td_blob *none = NULL;
+    struct td_error why = TD_ERROR_INIT;
+    bool more = td_file_source_map(&place.cache, place.root, &place.sources[7], &none, &why);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_true(ok);
+    assert_true(holds(blob, FILE_BYTES, 6));
+    assert_false(more);
+    assert_int_equal(why.code, TD_RESOURCE_EXHAUSTED);
+    td_blob_unref(blob);
+    for (size_t i = 0; i < 6; i++)
+        td_blob_unref(all[i]);
+    td_blob_unref(map(&place, 7));
+    close_place(&place);
+}
+
+static void descriptors_are_inputs(void **state)
+{
+    (void)state;
+    struct place place;
+    char path[TREE_PATH_BYTES];
+    uint8_t out[FILE_BYTES];
+    struct td_error err = TD_ERROR_INIT;
+    open_place(&place, 1, 8, 0);
+    tree_at(&place.tree, place.names[0], path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    struct td_input input = td_input_descriptor(&fd, FILE_BYTES);
+    assert_true(td_input_read(&input, 10, out, FILE_BYTES - 10, &err));
+    for (size_t i = 10; i < FILE_BYTES; i++)
+        assert_int_equal(out[i - 10], tree_data_byte(i, 0));
+    assert_false(td_input_read(&input, FILE_BYTES - 1, out, 2, &err));
+    assert_int_equal(err.code, TD_INVALID_ARGUMENT);
+    tree_truncate(&place.tree, place.names[0], 100);
+    td_error_init(&err);
+    assert_false(td_input_read(&input, 50, out, 100, &err));
+    assert_int_equal(err.code, TD_UNAVAILABLE);
+    assert_true(err.pos == 100);
+    assert_int_equal(close(fd), 0);
+    td_error_init(&err);
+    assert_false(td_input_read(&input, 0, out, 1, &err));
+    assert_int_equal(err.code, TD_IO);
+    assert_int_equal(err.sys, EBADF);
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_mapped_once),
+        cmocka_unit_test(empty_file_is_an_empty_blob),
+        cmocka_unit_test(cap_evicts_the_oldest),
+        cmocka_unit_test(random_use_keeps_the_cap),
+        cmocka_unit_test(changes_are_noticed),
+        cmocka_unit_test(without_a_watch_a_change_is_a_change),
+        cmocka_unit_test(mappings_are_watched),
+        cmocka_unit_test(reading_past_a_new_end_fails),
+        cmocka_unit_test(runs_of_a_mapping_are_gathered),
+        cmocka_unit_test(descriptors_are_taken_from_the_oldest),
+        cmocka_unit_test(descriptors_are_inputs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
