@@ -1,5 +1,9 @@
-/* The opcodes. A table names each, says what operand follows it and which function runs it; the operand is
- * read and bounded before the function is called. */
+/* The opcodes. A table gives each opcode its name, its kind of operand and the function that runs it. The operand is
+ * read and bounded before the function runs. An opcode takes its arguments from the stack and pushes its result there,
+ * as in CPython, but a value is a number into the store and no call is ever made.
+ *
+ * What is hard: nothing may take more time or memory than the pickle's length allows. Shared values are therefore never
+ * copied, with one exception: a REDUCE of a mapping copies its items (td_machine_fill_mapping), within a bound. */
 #include "parser/pickle/pickle.h"
 
 #include "core/utf8.h"
@@ -26,7 +30,7 @@ static bool run_mark(struct td_machine *m, const struct td_operand *operand)
     return true;
 }
 
-/* As in Python, a POP with nothing above the last MARK takes the MARK. */
+/* As in Python, a POP with nothing above the last MARK removes the MARK. */
 static bool run_pop(struct td_machine *m, const struct td_operand *operand)
 {
     (void)operand;
@@ -120,6 +124,7 @@ static bool run_text(struct td_machine *m, const struct td_operand *operand)
 
 /* ---- globals, persistent ids, calls ---- */
 
+/* Adds a STRING that is a part of a GLOBAL. */
 static td_pickle_ref add_name(struct td_machine *m, struct td_pickle_span span)
 {
     struct td_pickle_value value = {.kind = TD_PICKLE_STRING, .as.text = {.off = span.off, .len = span.len}};
@@ -183,7 +188,7 @@ static bool check_call(const struct td_machine *m, const struct td_pickle_object
     return true;
 }
 
-/* Callable and arguments lie on the stack, then for NEWOBJ_EX keyword arguments. */
+/* The stack holds the callable, the arguments and, for NEWOBJ_EX, the keyword arguments. */
 static bool run_call(struct td_machine *m, const struct td_operand *operand)
 {
     struct td_pickle_store *store = m->store;
@@ -240,7 +245,7 @@ static bool run_proto(struct td_machine *m, const struct td_operand *operand)
     return TD_REFUSE(m, "says protocol %" PRIu64 "; 0 to %d are known", operand->number, HIGHEST_PROTOCOL);
 }
 
-/* As CPython's unpickler in C: the frame must be there, opcodes may cross its end. */
+/* Does as CPython's unpickler in C: all bytes of the frame must be there, but opcodes may cross its end. */
 static bool run_frame(struct td_machine *m, const struct td_operand *operand)
 {
     if (operand->number <= m->len - m->pos)

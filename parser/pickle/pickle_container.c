@@ -1,4 +1,4 @@
-/* Tuples, lists, sets and dicts, and what is added to them. */
+/* Tuples, lists, sets and dicts, and the items added to them. */
 #include "parser/pickle/pickle_container.h"
 
 #include "parser/pickle/pickle_map.h"
@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 
+/* Makes a tuple of the stack's values from `first` on. */
 static bool push_tuple(struct td_machine *m, uint32_t first, uint32_t count)
 {
     struct td_pickle_value value = {.kind = TD_PICKLE_TUPLE, .as.tuple.count = count};
@@ -36,7 +37,7 @@ bool td_run_empty(struct td_machine *m, const struct td_operand *operand)
     return td_machine_push_value(m, (struct td_pickle_value){.kind = (uint8_t)m->opcode->argument});
 }
 
-/* Real pickle could not put these into a set or under a key. */
+/* Refuses values that Python cannot hash, and so cannot put into a set or use as a key. */
 static bool check_hashable(const struct td_machine *m, td_pickle_ref ref)
 {
     enum td_pickle_kind kind = td_pickle_kind(m->pickle, ref);
@@ -60,7 +61,8 @@ const char *td_machine_made_by_torch(const struct td_machine *m, td_pickle_ref r
     return td_text_begins(td_text_n(name, len), TD_TEXT("_rebuild_")) ? "a tensor" : NULL;
 }
 
-/* Where items can be added: an object's own ones, or those of a container of this kind. NULL for all else. */
+/* Returns the member of a container of this kind, or of an OBJECT, that names the bag of its items. Returns NULL where
+ * items cannot be added. */
 static uint32_t *items_part(const struct td_machine *m, td_pickle_ref target, enum td_pickle_kind wanted)
 {
     enum td_pickle_kind kind = td_pickle_kind(m->pickle, target);
@@ -78,7 +80,7 @@ static const char *name_of(const struct td_machine *m, td_pickle_ref ref)
     return made != NULL ? made : td_pickle_kind_name(td_pickle_kind(m->pickle, ref));
 }
 
-/* Appends the stack's values from `first` on to what lies below them. */
+/* Appends the stack's values from `first` on to the target, and drops them. */
 static bool append_items(struct td_machine *m, td_pickle_ref target, uint32_t first, uint32_t count)
 {
     bool to_set = m->opcode->argument == TD_PICKLE_SET;
@@ -102,7 +104,7 @@ bool td_run_append(struct td_machine *m, const struct td_operand *operand)
     return td_machine_needs(m, 2) && append_items(m, td_machine_peek(m, 1), m->stack.count - 1, 1);
 }
 
-/* Values since the last MARK, and below it what they are for. */
+/* Takes the last MARK and the values above it. The target is the value below the MARK. */
 static bool take_batch(struct td_machine *m, td_pickle_ref *target, uint32_t *first, uint32_t *count)
 {
     if (!td_machine_take_mark(m, first, count))
@@ -121,6 +123,7 @@ bool td_run_appends(struct td_machine *m, const struct td_operand *operand)
     return take_batch(m, &target, &first, &count) && append_items(m, target, first, count);
 }
 
+/* Sets items of the target: the stack's values from `first` on are keys and values in turn. Drops them. */
 static bool set_items(struct td_machine *m, td_pickle_ref target, uint32_t first, uint32_t count)
 {
     bool is_dict = td_pickle_kind(m->pickle, target) == TD_PICKLE_DICT;
@@ -155,7 +158,7 @@ bool td_run_setitems(struct td_machine *m, const struct td_operand *operand)
     return take_batch(m, &target, &first, &count) && set_items(m, target, first, count);
 }
 
-/* LIST, FROZENSET and DICT are made of the values since the last MARK. */
+/* Makes a LIST, FROZENSET or DICT of the values above the last MARK. */
 bool td_run_make(struct td_machine *m, const struct td_operand *operand)
 {
     unsigned kind = m->opcode->argument;
@@ -179,11 +182,12 @@ bool td_run_make(struct td_machine *m, const struct td_operand *operand)
     return td_machine_push(m, made);
 }
 
-/* ---- mappings that are made of others ---- */
+/* ---- mappings made from other mappings ---- */
 
+/* Copies one item. All calls of mappings together copy no more items than a pickle of this length can hold. */
 static bool copy_item(struct td_machine *m, td_pickle_ref made, td_pickle_ref key, td_pickle_ref value)
 {
-    enum { BYTES_OF_AN_ITEM = 3 }; /* K, a number, N: shorter ones no writer has */
+    enum { BYTES_OF_AN_ITEM = 3 }; /* K, a number, N: no item is shorter */
     td_pickle_ref item[] = {key, value};
     uint32_t *part = &td_pickle_store_object(m->store, made)->map;
     if (m->copied == m->len / BYTES_OF_AN_ITEM)

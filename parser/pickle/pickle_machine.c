@@ -145,8 +145,6 @@ bool td_machine_push_value(struct td_machine *m, struct td_pickle_value value)
     return td_machine_push(m, td_machine_add(m, value));
 }
 
-/* Takes the last MARK away. The values above it stay until the caller drops them: *count of them from
- * *first on. */
 bool td_machine_take_mark(struct td_machine *m, uint32_t *first, uint32_t *count)
 {
     if (m->marks.count == 1)

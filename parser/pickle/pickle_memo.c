@@ -1,5 +1,5 @@
-/* Picklers number their entries from 0 and so fill an array, four bytes for each. An index out of turn goes
- * to a hash table: no memory is ever sized by an index. */
+/* Picklers number their memo entries from 0, so the entries fill an array of four bytes each. An entry with an index
+ * out of turn goes to a hash table. So an index never decides how much memory is allocated. */
 #include "parser/pickle/pickle_memo.h"
 
 #include "core/digits.h"
@@ -12,9 +12,9 @@ enum {
     PROBES_FREE = 4096,
 };
 
-/* The slot of an index: the one that holds it, or the free one where it goes; NULL when looking has cost
- * more than chance allows, which takes indices that were made up for it. Without that bound, and without a
- * secret in the hash, such a pickle would take quadratic time. */
+/* Returns the slot that holds the index, or the free slot for it. Returns NULL when all searches together took more
+ * probes than chance allows, which happens only with indices that were made up to collide. The hash has no secret, so
+ * without this bound such a pickle would take quadratic time. */
 static struct td_memo_slot *sparse_slot(struct td_machine *m, uint32_t index)
 {
     size_t mask = m->sparse_slots - 1;
@@ -33,7 +33,7 @@ static bool memo_collides(const struct td_machine *m)
     return TD_REFUSE(m, "uses memo indices that are made up to collide");
 }
 
-/* Room for one more: at most three quarters full. */
+/* Makes room for one more entry: the table is at most three quarters full. */
 static bool sparse_reserve(struct td_machine *m)
 {
     if (m->sparse_count < m->sparse_slots / 4 * 3)
@@ -60,7 +60,7 @@ static bool sparse_reserve(struct td_machine *m)
     return ok;
 }
 
-/* What was put at the index, or NIL; false when it could not be looked for. */
+/* Sets *ref to the value at the index, or to NIL. Returns false when the search was refused. */
 static bool sparse_find(struct td_machine *m, uint32_t index, td_pickle_ref *ref)
 {
     *ref = TD_PICKLE_NIL;
@@ -88,7 +88,8 @@ static bool sparse_put(struct td_machine *m, uint32_t index, td_pickle_ref ref)
     return true;
 }
 
-/* An entry stays where it was put first, so that it is in one place only. */
+/* Puts the top of the stack at the index. An entry stays in the array or in the table, wherever it was put first, so
+ * that it is in one place only. */
 static bool memo_put(struct td_machine *m, uint32_t index)
 {
     td_pickle_ref before;
@@ -140,7 +141,7 @@ bool td_run_memoize(struct td_machine *m, const struct td_operand *operand)
     return memo_put(m, m->pickle->memo_count);
 }
 
-/* The index of a text PUT or GET: digits only. */
+/* Reads the index of a PUT or GET in text: digits only. */
 static bool line_index(const struct td_machine *m, struct td_pickle_span line, uint32_t *index)
 {
     const char *text = td_machine_text(m, line);

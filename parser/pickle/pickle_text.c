@@ -1,4 +1,6 @@
-/* Numbers and strings in text, as protocol 0 has them. */
+/* Numbers and strings in text, as protocol 0 has them. A decimal of more than 64 bits is converted through `limbs`,
+ * 32-bit words with the lowest first, to the bytes of its two's complement. A string with escapes is decoded to the
+ * store's text. */
 #include "parser/pickle/pickle_text.h"
 
 #include "core/digits.h"
@@ -8,12 +10,13 @@
 #include <string.h>
 
 enum {
-    MAX_DIGITS = 4300, /* sys.int_info.default_max_str_digits: converting decimals is quadratic */
+    MAX_DIGITS = 4300, /* sys.int_info.default_max_str_digits: converting takes quadratic time */
     LIMB_DIGITS = 9,
 };
 
 /* ---- numbers ---- */
 
+/* Returns whether the text is digits alone, without leading zeros. */
 static bool is_decimal(struct td_text text)
 {
     if (text.len == 0 || (text.p[0] == '0' && text.len > 1))
@@ -24,7 +27,7 @@ static bool is_decimal(struct td_text text)
     return true;
 }
 
-/* limbs[0..count) = limbs * factor + more. Returns the new count. */
+/* Replaces limbs[0..count) by limbs * factor + more. Returns the new count. */
 static size_t multiply_add(uint32_t *limbs, size_t count, uint32_t factor, uint32_t more)
 {
     uint64_t carry = more;
@@ -38,7 +41,7 @@ static size_t multiply_add(uint32_t *limbs, size_t count, uint32_t factor, uint3
     return count;
 }
 
-/* Nine digits fill less than a limb, and one more byte is for the sign. */
+/* Nine digits fill less than a limb; one more limb is for the sign. */
 enum { MAX_LIMBS = MAX_DIGITS / LIMB_DIGITS + 2 };
 
 static size_t limbs_of_decimal(struct td_text digits, uint32_t limbs[MAX_LIMBS])
@@ -67,7 +70,7 @@ static void negate(uint32_t *limbs, size_t count)
     }
 }
 
-/* A decimal of any size: its bytes go to the store's text when it does not fit. */
+/* Pushes a decimal of any size. The bytes of one that does not fit into 64 bits go to the store's text. */
 static bool push_decimal(struct td_machine *m, struct td_text digits, bool negative)
 {
     uint32_t limbs[MAX_LIMBS];
@@ -102,7 +105,7 @@ static bool push_int_line(struct td_machine *m, struct td_text text)
     return push_decimal(m, digits, negative);
 }
 
-/* INT is also how protocols 0 and 1 spell bools: 00 and 01. */
+/* Protocols 0 and 1 also write bools as INT: 00 and 01. */
 bool td_run_int_line(struct td_machine *m, const struct td_operand *operand)
 {
     const char *text = td_machine_text(m, operand->text);
@@ -121,7 +124,7 @@ bool td_run_long_line(struct td_machine *m, const struct td_operand *operand)
     return push_int_line(m, td_text_n(text, len));
 }
 
-/* What Python's repr writes; strtod alone would read hexadecimal and "infinity" too. */
+/* Accepts only what Python's repr writes; strtod alone would also read hexadecimal and "infinity". */
 bool td_run_float_line(struct td_machine *m, const struct td_operand *operand)
 {
     const char *text = td_machine_text(m, operand->text);
@@ -144,7 +147,7 @@ bool td_run_float_line(struct td_machine *m, const struct td_operand *operand)
 
 /* ---- strings ---- */
 
-/* Exactly `digits` of them at text; false when there are fewer. */
+/* Reads exactly `digits` hexadecimal digits at text. Returns false when there are fewer. */
 static bool read_hex(const char *text, size_t len, size_t digits, uint32_t *out)
 {
     uint32_t number = 0;
@@ -160,7 +163,7 @@ static bool read_hex(const char *text, size_t len, size_t digits, uint32_t *out)
     return true;
 }
 
-/* Surrogates are written like any code point, as by "surrogatepass"; td_utf8_valid then says no. */
+/* Writes a code point as UTF-8; a surrogate too, as "surrogatepass" does, and td_utf8_valid then refuses the text. */
 static size_t encode_code_point(uint32_t cp, char out[4])
 {
     if (cp < 0xd800 || cp > 0xdfff)
@@ -171,9 +174,8 @@ static size_t encode_code_point(uint32_t cp, char out[4])
     return 3;
 }
 
-/* One character of Python's raw-unicode-escape: \uXXXX, \UXXXXXXXX, or a byte of Latin-1. Any other
- * backslash stands for itself and covers the byte after it. Returns how much was read, 0 when it is
- * malformed. */
+/* Decodes one character of Python's raw-unicode-escape: \uXXXX, \UXXXXXXXX, or a byte of Latin-1. Any other backslash
+ * stands for itself, and the byte after it is copied too. Returns the bytes read; 0 when the escape is malformed. */
 static size_t decode_raw_unicode(const char *text, size_t len, char *out, size_t *out_len)
 {
     uint32_t cp;
@@ -191,8 +193,8 @@ static size_t decode_raw_unicode(const char *text, size_t len, char *out, size_t
     return 2;
 }
 
-/* One byte of Python's string_escape: what repr writes between its quotes. An unknown escape stands for
- * itself. */
+/* Decodes one byte of Python's string_escape, which repr writes between its quotes. An unknown escape stands for
+ * itself. Returns the bytes read; 0 when the escape is malformed. */
 static size_t decode_escape(const char *text, size_t len, char *out, size_t *out_len)
 {
     static const char letters[] = "\\'\"abfnrtv";
@@ -228,7 +230,7 @@ static size_t decode_escape(const char *text, size_t len, char *out, size_t *out
     return 2;
 }
 
-/* Decodes to the store's text and pushes a STRING. No character grows to more than twice its length. */
+/* Decodes the text to the store's text and pushes a STRING. No character grows to more than twice its length. */
 static bool push_decoded(struct td_machine *m, struct td_text text,
                          size_t (*decode)(const char *text, size_t len, char *out, size_t *out_len))
 {

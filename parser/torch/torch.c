@@ -1,3 +1,10 @@
+/* The plan. The first bytes of a file say whether it is a zip archive or a legacy file (torch_legacy). parse_zip opens
+ * the archive and offers its members as records. parse_records reads data.pkl (of TorchScript constants.pkl too): it
+ * checks that every storage that the pickle refers to is a record of the right size, and walks the object graph
+ * (torch_walk). td_torch_finish makes names unique.
+ *
+ * What is hard: the archive's directory, the pickle and the manifest share one limit. While something is held beside
+ * the manifest, the limit of the manifest's arena is lowered by its size (td_arena_claim), and restored afterwards. */
 #include "parser/torch/torch.h"
 
 #include "core/checked.h"
@@ -51,7 +58,7 @@ static bool find_storage(const void *context, const struct td_torch_storage *sto
     return true;
 }
 
-/* A small text record, such as byteorder; *len is 0 without one. */
+/* Reads a small text record, such as byteorder, and terminates it. *len is 0 when there is no such record. */
 static bool load_text(const struct td_torch_records *records, const char *name, char out[SMALL_RECORD_MAX + 1],
                       size_t *len, struct td_error *err)
 {
@@ -93,10 +100,10 @@ static bool check_version(const struct td_torch_records *records, struct td_erro
            td_error_set(err, TD_INVALID_ARGUMENT, "its version is \"%.32s\"; a number expected", text);
 }
 
-/* What is wanted of a file. */
+/* The part of a file to list. */
 enum extent { ALL_TENSORS, ROOT_ALONE };
 
-/* torch looks every storage up, whether a tensor comes of it or not. */
+/* Checks every storage that the pickle refers to, as torch does, whether or not a tensor uses it. */
 static bool check_storages(struct td_pickle *pickle, const struct td_torch_places *places, struct td_arena *budget,
                            struct td_error *err)
 {
@@ -119,7 +126,7 @@ static bool list_tensors(struct td_pickle *pickle, const struct td_torch_places 
     const size_t arena_limit = manifest->arena.limit_bytes;
     if (!check_storages(pickle, places, &manifest->arena, err))
         return false;
-    manifest->arena.limit_bytes = arena_limit; /* they are not held */
+    manifest->arena.limit_bytes = arena_limit; /* the list of storages is freed */
     return extent == ALL_TENSORS ? td_torch_walk(pickle, pickle->root, places, prefix, manifest, err)
                                  : td_torch_read_root(pickle, pickle->root, places, manifest, err);
 }
@@ -129,7 +136,8 @@ struct part {
     enum extent extent;
 };
 
-/* The pickle and what is read of it count as the manifest's memory while they are held. */
+/* Loads and parses one pickle and lists its tensors. The bytes and the parsed pickle count as the manifest's memory
+ * while they are held. */
 static bool parse_pickle(const struct td_torch_records *records, const struct part *part, bool big_endian,
                          const struct td_limits *limits, struct td_manifest *manifest, struct td_error *err)
 {
@@ -171,12 +179,12 @@ static bool parse_records(const struct td_torch_records *records, enum extent ex
     if (!record_find(records, "data.pkl", &record))
         return td_error_set(err, TD_INVALID_ARGUMENT, "it holds no data.pkl, so it is not an archive of torch.save");
     bool is_script = record_find(records, "constants.pkl", &record);
-    if (is_script && extent == ROOT_ALONE) /* torch.load makes a module of it */
+    if (is_script && extent == ROOT_ALONE) /* torch.load would make a module of the archive */
         return true;
     if (!check_byteorder(records, &big_endian, err) || !check_version(records, err) ||
         !parse_pickle(records, &data, big_endian, limits, manifest, err))
         return false;
-    /* TorchScript keeps constants beside, whose storages are numbered anew. */
+    /* TorchScript keeps constants in a second pickle, whose storages have numbers of their own. */
     if (is_script && !parse_pickle(records, &constants, big_endian, limits, manifest, err))
         return false;
     return td_torch_finish(manifest, err);
@@ -190,7 +198,7 @@ bool td_torch_parse_records(const struct td_torch_records *records, const struct
 
 /* ---- zip archives -------------------------------------------------------------------------------------- */
 
-/* How a deflated member comes out of its archive, or why it does not. */
+/* The coding of a deflated member, or the reason why it has none. */
 struct packed {
     const struct td_coding *coding;
     const char *reason;
@@ -228,7 +236,7 @@ static bool zip_record_find(const void *context, struct td_text name, struct td_
     return true;
 }
 
-/* Of all members at once, since a storage is looked up more than once. */
+/* Sets the codings of all members at once, because a storage is looked up more than once. */
 static bool set_packed(struct archive *archive, struct td_arena *arena, struct td_manifest *manifest)
 {
     archive->packed = td_arena_array(arena, archive->zip.count, sizeof *archive->packed);
@@ -293,7 +301,9 @@ struct td_limits td_torch_inner_limits(const struct td_limits *limits, uint64_t 
 
 /* ---- the format ---------------------------------------------------------------------------------------- */
 
-/* Before 0.4 torch.save wrote tar archives: the first member's header has "ustar" at 257. */
+/* Returns whether the file is a tar archive, as torch.save wrote before 0.4: "ustar" is at byte 257 of a member's
+ * header.
+ */
 static bool is_tar(const struct td_input *input)
 {
     char magic[5];

@@ -1,3 +1,10 @@
+/* `.metadata` is a pickled object with two dicts. storage_data says for each box (tensor, first index) which item of
+ * which file holds it. state_dict_metadata says for each tensor its shape, its type and its chunks, which are boxes
+ * with a first index and a size. Neither dict has both places and sizes, so join_pieces sorts the boxes of a tensor
+ * from both by their first index and joins them pair by pair.
+ *
+ * What is hard: the pickle's values can be shared, and each box copies its numbers. So memory is limited in proportion
+ * to the pickle's length (check_memory). */
 #include "parser/torch/torch_dcp.h"
 
 #include "core/checked.h"
@@ -12,9 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- .metadata ----------------------------------------------------------------------------------------- */
-
-/* One entry of storage_data: which item of which file holds the box that begins at `offsets` of the tensor `name`. */
+/* One entry of storage_data: the item that holds the box of tensor `name` that begins at `offsets`. */
 struct stored {
     struct td_text name;
     td_pickle_ref offsets; /* a tuple, or NIL */
@@ -24,8 +29,7 @@ struct stored {
 };
 
 enum {
-    /* What is kept of the pickle at most, in proportion to its bytes, and something for small ones: its values are
-     * shared, and each box copies its numbers. */
+    /* Most memory of the result: a part in proportion to the pickle's bytes, and a fixed part for small pickles. */
     MEMORY_PER_BYTE = 32,
     MEMORY_FREE_BYTES = 4 << 20,
     STORED_BYTES = sizeof(struct stored) + sizeof(uint32_t) + 4 * sizeof(struct td_order),
@@ -45,21 +49,21 @@ static bool refuse(const struct reader *r, td_pickle_ref at, const char *what)
     return td_error_at(r->err, TD_INVALID_ARGUMENT, td_pickle_position(&r->pickle, at), "%s", what);
 }
 
-/* The attributes of an object, which it copied when they were set; NIL when they are added to later, so that nobody
- * takes one of these for the object's. */
+/* Returns the attributes of an object, which it copied when they were set. Returns NIL when the container grew later,
+ * because the later items are not the object's. */
 static td_pickle_ref attributes(const struct reader *r, td_pickle_ref object)
 {
     return td_pickle_state_grew(&r->pickle, object) ? TD_PICKLE_NIL : td_pickle_state(&r->pickle, object);
 }
 
-/* A member of an object of a dataclass: its attributes are a dict. */
+/* Returns a member of a dataclass's object, whose attributes are a dict. */
 static td_pickle_ref member(const struct reader *r, td_pickle_ref object, const char *name)
 {
     td_pickle_ref state = attributes(r, object);
     return td_pickle_kind(&r->pickle, state) == TD_PICKLE_DICT ? td_pickle_get(&r->pickle, state, name) : TD_PICKLE_NIL;
 }
 
-/* torch.Size((3, 4)) and plain tuples and lists of numbers; NIL for all else. */
+/* Returns the tuple or list of torch.Size((3, 4)) or of plain numbers; NIL for all else. */
 static td_pickle_ref sizes_of(const struct reader *r, td_pickle_ref ref)
 {
     const struct td_pickle *p = &r->pickle;
@@ -71,7 +75,7 @@ static td_pickle_ref sizes_of(const struct reader *r, td_pickle_ref ref)
     return kind == TD_PICKLE_TUPLE || kind == TD_PICKLE_LIST ? ref : TD_PICKLE_NIL;
 }
 
-/* rank numbers from 0 on, in the arena. */
+/* Reads rank numbers, none negative, into the arena. */
 static bool read_sizes(const struct reader *r, td_pickle_ref ref, uint32_t rank, const uint64_t **out)
 {
     uint64_t *sizes = td_arena_array(&r->dcp->arena, rank, sizeof *sizes);
@@ -138,7 +142,7 @@ static bool read_storage(struct reader *r, td_pickle_ref ref)
     struct td_pickle_map map;
     if (!td_pickle_map(&r->pickle, ref, &map))
         return refuse(r, ref, "storage_data is not a dict");
-    /* each with its number and what sorting takes; before any is made */
+    /* the entries, their file numbers and the scratch of sorting, before any of them is allocated */
     if (!td_arena_claim(&r->dcp->arena, ((size_t)map.count + 1) * STORED_BYTES))
         return td_error_no_memory(r->err);
     r->stored = calloc((size_t)map.count + 1, sizeof *r->stored);
@@ -158,7 +162,7 @@ static bool read_storage(struct reader *r, td_pickle_ref ref)
     return td_names_distinct(&names, &r->dcp->arena, &r->dcp->files, &r->dcp->file_count, r->file_numbers, r->err);
 }
 
-/* The first of the stored items with this name or a later one. */
+/* Returns the index of the first stored item whose name is this or a later one. */
 static size_t stored_find(const struct reader *r, const struct td_dcp_tensor *tensor)
 {
     struct td_names names = {.count = r->stored_count, .context = r->stored, .get = stored_name};
@@ -171,7 +175,7 @@ static bool is_stored_as(const struct reader *r, size_t i, const struct td_dcp_t
     return i < r->stored_count && name->len == tensor->name_len && memcmp(name->p, tensor->name, name->len) == 0;
 }
 
-/* Boxes in the order of their starts. */
+/* The first indices of boxes. */
 struct boxes {
     const uint64_t **starts;
     uint32_t rank;
@@ -202,7 +206,7 @@ static struct td_order *order_boxes(const struct reader *r, const struct boxes *
     return order;
 }
 
-/* Joins the chunks (which have sizes) with the stored items (which have places), both by where they begin. */
+/* Joins the chunks, which have sizes, with the stored items, which have places, by their first indices. */
 static bool join_pieces(struct reader *r, struct td_dcp_tensor *tensor, td_pickle_ref chunks, size_t first,
                         const uint64_t **starts, struct td_dcp_piece *pieces)
 {
@@ -262,7 +266,8 @@ static bool read_pieces(struct reader *r, struct td_dcp_tensor *tensor, td_pickl
     return ok;
 }
 
-/* TensorProperties: its state is a tuple that begins with the dtype, in early versions a dict. */
+/* Returns the type in a TensorProperties, whose state is a tuple that begins with the dtype; in early versions a dict.
+ */
 static const struct td_dtype *dtype_of(const struct reader *r, td_pickle_ref properties)
 {
     td_pickle_ref state = attributes(r, properties);

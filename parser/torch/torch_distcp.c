@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* PKWARE APPNOTE 6.3.9, 4.3.14 to 4.3.16. PyTorch writes no comments and always zip64 records. */
+/* PKWARE APPNOTE 6.3.9, 4.3.14 to 4.3.16. PyTorch never writes a comment and always writes zip64 records. */
 enum {
     END_BYTES = 22,
     LOCATOR_BYTES = 20,
@@ -26,9 +26,9 @@ static bool refuse(const struct items *items, uint64_t at, const char *what)
     return td_error_at(items->err, TD_INVALID_ARGUMENT, at, "%s", what);
 }
 
-/* Archives follow one another without a mark between them, so they are found from the end: the last record of each
- * says how long its directory is and how far that lies from the archive's start. Sets *start of the one that ends at
- * `end`. */
+/* Sets *start to the start of the archive that ends at `end`. Archives follow one another without a mark between them,
+ * so they are found from the end: the last record of each says how long its directory is and how far the directory is
+ * from the archive's start. */
 static bool find_start(const struct items *items, uint64_t end, uint64_t *start)
 {
     uint8_t record[END_BYTES + LOCATOR_BYTES + END64_BYTES];
@@ -77,7 +77,7 @@ static bool add_tensor(struct items *items, uint64_t start, uint64_t end, const 
     char name[TD_DCP_ITEM_NAME_MAX];
     size_t name_len = td_dcp_item_name(name, start, end - start);
     struct td_tensor tensor = *found;
-    if (tensor.reason == NULL) /* pieces are put together from where they lie */
+    if (tensor.reason == NULL) /* pieces can only be gathered from plain bytes */
         tensor.reason = td_tensor_stored(&tensor);
     tensor.coding = NULL;
     tensor.big_endian = false;
@@ -90,8 +90,8 @@ static bool add_tensor(struct items *items, uint64_t start, uint64_t end, const 
     return true;
 }
 
-/* One item: a tensor, or something else that some rank keeps. No more is looked at than whether it is one, since a file
- * can hold very many. */
+/* Reads one item: a tensor, or another object that a rank saved. Looks only at whether the item is a tensor, because a
+ * file can hold very many items. */
 static bool read_item(struct items *items, uint64_t start, uint64_t end)
 {
     struct td_window window;

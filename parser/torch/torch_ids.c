@@ -29,7 +29,7 @@ static bool refuse(const struct td_pickle *pickle, const struct td_torch_storage
                        (int)(storage->key_len < 96 ? storage->key_len : 96), storage->key, what);
 }
 
-/* Every id once: many values share one tuple. */
+/* Reads every id once: many values share one tuple. */
 static bool read_all(struct td_torch_ids *ids, struct td_pickle *pickle, bool is_legacy, struct td_error *err)
 {
     for (td_pickle_ref ref = 1; ref <= pickle->value_count; ref++) {
@@ -58,7 +58,8 @@ static bool sort(struct td_torch_storage *storages, size_t count, struct td_text
     return true;
 }
 
-/* Views are kept beside the storages, under keys of the same kind. */
+/* Refuses a view whose key is also that of a storage or of a different view: torch keeps both kinds under one set of
+ * keys. */
 static bool check_views(const struct td_torch_ids *ids, const struct td_pickle *pickle, struct td_torch_storage *views,
                         size_t count, struct td_error *err)
 {
@@ -78,7 +79,7 @@ static bool check_views(const struct td_torch_ids *ids, const struct td_pickle *
     return true;
 }
 
-/* Leaves one of each key, and the views behind them, *view_count of these. */
+/* Keeps one storage of each key, and copies the *view_count views to `views`. */
 static bool merge(struct td_torch_ids *ids, const struct td_pickle *pickle, struct td_torch_storage *views,
                   size_t *view_count, struct td_error *err)
 {
@@ -109,7 +110,7 @@ static bool read_and_check(struct td_torch_ids *ids, struct td_pickle *pickle, b
 bool td_torch_ids_read(struct td_torch_ids *ids, struct td_pickle *pickle, bool is_legacy, struct td_arena *budget,
                        struct td_error *err)
 {
-    size_t count = 1; /* room for one that turns out to be a module's */
+    size_t count = 1; /* room for one more, which may turn out to be a module's id */
     *ids = (struct td_torch_ids){0};
     for (td_pickle_ref ref = 1; ref <= pickle->value_count; ref++)
         count += td_pickle_mark(pickle, td_pickle_persistent(pickle, ref)) ? 1 : 0;

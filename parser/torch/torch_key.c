@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { QUOTED_MAX = 256 }; /* bytes of a string in a tuple that is shown */
+enum { QUOTED_MAX = 256 }; /* most bytes of a string in a tuple */
 
 static size_t room(const struct td_buffer *out, size_t max_bytes)
 {
@@ -34,7 +34,7 @@ static void write_text(struct td_text text, bool utf8, size_t max_bytes, struct 
         write_escaped(text, max_bytes, out);
 }
 
-/* None, a bool, an int or a float. */
+/* Appends None, a bool, an int of 64 bits or a float. Returns false for all else. */
 static bool write_plain(const struct td_pickle *p, td_pickle_ref key, struct td_buffer *out)
 {
     int64_t integer;
@@ -52,7 +52,7 @@ static bool write_plain(const struct td_pickle *p, td_pickle_ref key, struct td_
     return true;
 }
 
-/* A short string that needs no escapes between quotes. */
+/* Appends a short string that needs no escapes, in quotes. Returns false for all else. */
 static bool write_quoted(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
 {
     size_t len;

@@ -1,3 +1,8 @@
+/* A legacy file is five pickles, one after another, then the storages. The pickles are: torch.save's magic number, the
+ * protocol version, facts about the system, the object itself, and the list of the storages' keys in the order in which
+ * they follow. Each storage is its number of elements and then the elements. No pickle says how long it is, so the file
+ * is read in ever larger pieces until all five are whole; and the place of a storage depends on the sizes of all before
+ * it, so all storages must be known before the first tensor is listed. */
 #include "parser/torch/torch_legacy.h"
 
 #include "core/checked.h"
@@ -17,13 +22,13 @@ enum part { PART_MAGIC, PART_PROTOCOL, PART_SYSTEM, PART_OBJECT, PART_KEYS };
 struct legacy {
     const struct td_input *input;
     const struct td_limits *limits;
-    struct td_arena *budget; /* the manifest's: what is held beside it counts too */
-    uint8_t *bytes;          /* the pickles, and perhaps some of what follows */
+    struct td_arena *budget; /* the manifest's arena: memory beside it counts too */
+    uint8_t *bytes;          /* the pickles, and perhaps some bytes after them */
     size_t len;
     struct td_pickle pickles[PICKLES];
     size_t parsed;
     struct td_torch_ids ids;
-    uint64_t *offsets; /* where the storage is, by its place in ids; 0 until that is known */
+    uint64_t *offsets; /* position of the storage in the file, by its place in ids; 0 until it is known */
     struct td_error *err;
 };
 
@@ -42,13 +47,13 @@ static void forget_pickles(struct legacy *l)
     l->bytes = NULL;
 }
 
-/* torch.save's own number, 0x1950a86a20f9469cfc6c, tells these files from other pickles. */
+/* torch.save's magic number, 0x1950a86a20f9469cfc6c, tells these files from other pickles. */
 static const uint8_t magic[] = {0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
 
 bool td_torch_is_legacy(const uint8_t *head, size_t len)
 {
     enum { PROTO = 0x80, FRAME = 0x95, FRAME_BYTES = 9, LONG1 = 0x8a };
-    size_t at = len > 2 && head[2] == FRAME ? 2 + FRAME_BYTES : 2; /* from protocol 4 on a frame comes first */
+    size_t at = len > 2 && head[2] == FRAME ? 2 + FRAME_BYTES : 2; /* protocols from 4 on begin with a frame */
     return len >= at + 2 + sizeof magic && head[0] == PROTO && head[at] == LONG1 && head[at + 1] == sizeof magic &&
            memcmp(head + at + 2, magic, sizeof magic) == 0;
 }
@@ -62,7 +67,7 @@ static bool check_magic(const struct legacy *l)
            refuse(l, PART_MAGIC, p->root, "a pickle, but not of torch.save: its magic number is missing");
 }
 
-/* All five are held at once, and share one file's memory. */
+/* Parses the five pickles. All are held at once, within one file's memory limit. */
 static bool parse_pickles(struct legacy *l, struct td_error *err)
 {
     size_t start = 0;
@@ -80,7 +85,7 @@ static bool parse_pickles(struct legacy *l, struct td_error *err)
     return true;
 }
 
-/* How long the pickles are nobody says, so ever more of the file is read until they are whole. */
+/* Reads the first 64 KiB of the file, then four times as much and so on, until the pickles are whole. */
 static bool read_pickles(struct legacy *l)
 {
     const size_t limit = l->budget->limit_bytes;
@@ -114,13 +119,14 @@ static bool check_head(const struct legacy *l)
     td_pickle_ref little = td_pickle_get(system, system->root, "little_endian");
     if (td_pickle_kind(system, little) != TD_PICKLE_BOOL)
         return refuse(l, PART_SYSTEM, system->root, "it does not say whether it is little-endian");
-    /* Whatever it says, storages are little-endian: torch writes and reads them so on every host. */
+    /* Its value does not matter: torch writes and reads storages little-endian on every host. */
     return true;
 }
 
 /* ---- storages ------------------------------------------------------------------------------------------ */
 
-/* What the object refers to, whether the walk will meet it or not: their sizes say where the next one is. */
+/* Collects every storage that the object refers to, whether or not the walk will meet it: the size of each says where
+ * the next one begins. */
 static bool collect(struct legacy *l)
 {
     if (!td_torch_ids_read(&l->ids, &l->pickles[PART_OBJECT], true, l->budget, l->err))
@@ -135,7 +141,7 @@ static bool collect(struct legacy *l)
     return l->offsets != NULL || td_error_no_memory(l->err);
 }
 
-/* One storage: its number of elements, then they. */
+/* Finds one storage at *pos (its number of elements, then the elements), and moves *pos behind it. */
 static bool place_storage(const struct legacy *l, td_pickle_ref key_ref, uint64_t *pos)
 {
     const struct td_pickle *keys = &l->pickles[PART_KEYS];

@@ -24,10 +24,10 @@ static void write_text(struct td_buffer *out, struct td_text text, bool utf8)
 
 /* ---- bytes --------------------------------------------------------------------------------------------- */
 
-/* A bytes or bytearray, however the protocol spells it. */
+/* The bytes of a bytes or bytearray, in any protocol's spelling. */
 struct bytes {
     struct td_text text;
-    bool latin1; /* UTF-8 with a character for each byte */
+    bool latin1; /* the text is UTF-8 with a character for each byte */
 };
 
 static bool is_builtin_call(const struct td_pickle *p, td_pickle_ref ref, const char *name)
@@ -35,8 +35,8 @@ static bool is_builtin_call(const struct td_pickle *p, td_pickle_ref ref, const 
     return td_pickle_is_call(p, ref, "builtins", name) || td_pickle_is_call(p, ref, "__builtin__", name);
 }
 
-/* Protocols below 3 have no bytes: they are _codecs.encode("text", "latin1") there, and bytes() where they are empty. A
- * bytearray is bytearray(bytes), or bytearray(), below protocol 5. */
+/* Finds the bytes of a value. Protocols below 3 have no bytes and write _codecs.encode("text", "latin1"), or bytes()
+ * for none. Protocols below 5 write a bytearray as bytearray(bytes) or bytearray(). */
 static bool find_bytes(const struct td_pickle *p, td_pickle_ref ref, struct bytes *out)
 {
     td_pickle_ref args = td_pickle_args(p, ref);
@@ -59,7 +59,8 @@ static bool find_bytes(const struct td_pickle *p, td_pickle_ref ref, struct byte
     return true;
 }
 
-/* Copies as many as there is room for; *total is how many there are. False where a character is no byte. */
+/* Copies the bytes as far as there is room, and sets *total to their number. Returns false when a character is no byte.
+ */
 static bool copy_bytes(const struct bytes *bytes, uint8_t *out, size_t room, size_t *total)
 {
     const uint8_t *text = (const uint8_t *)bytes->text.p;
@@ -97,7 +98,7 @@ static bool write_bytes(const struct td_pickle *p, td_pickle_ref ref, struct td_
 
 /* ---- numbers ------------------------------------------------------------------------------------------- */
 
-/* A number's bytes; a str where Python 2 wrote them. */
+/* Reads the bytes of a number, which Python 2 wrote as a str. Returns false unless there are `wanted` bytes. */
 static bool read_number_bytes(const struct td_pickle *p, td_pickle_ref ref, uint8_t *out, size_t wanted)
 {
     struct bytes bytes = {0};
@@ -111,7 +112,7 @@ static bool read_number_bytes(const struct td_pickle *p, td_pickle_ref ref, uint
 
 enum { WORDS_MAX = 16, GROUP = 1000000000, GROUPS_MAX = 18 }; /* GROUP to the power GROUPS_MAX is more than 2^512 */
 
-/* Divides a number by GROUP; the remainder. *left: whether anything is. */
+/* Divides the number by GROUP. Returns the remainder; *left says whether the quotient is above 0. */
 static uint32_t take_group(uint32_t words[WORDS_MAX], bool *left)
 {
     uint64_t rest = 0;
@@ -125,7 +126,7 @@ static uint32_t take_group(uint32_t words[WORDS_MAX], bool *left)
     return (uint32_t)rest;
 }
 
-/* All digits of an integer of more than 64 bits, nine at a time. */
+/* Writes all digits of an integer of more than 64 bits, nine at a time; of more than 512 bits only its size. */
 static void write_big_int(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
 {
     uint32_t words[WORDS_MAX] = {0}; /* the magnitude, lowest word first */
@@ -152,7 +153,7 @@ static void write_big_int(const struct td_pickle *p, td_pickle_ref ref, struct t
         td_buffer_printf(out, "%09" PRIu32, groups[--count]);
 }
 
-/* numpy.core.multiarray.scalar(dtype, bytes), the usual little-endian kinds. */
+/* Writes numpy.core.multiarray.scalar(dtype, bytes) of the usual little-endian kinds. */
 static bool write_numpy_scalar(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
 {
     td_pickle_ref args = td_pickle_args(p, ref);
@@ -188,7 +189,7 @@ static bool write_numpy_scalar(const struct td_pickle *p, td_pickle_ref ref, str
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-/* torch.device("cuda", 1) */
+/* Writes torch.device("cuda", 1) as "cuda:1". */
 static bool write_device(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
 {
     enum { TYPE_MAX = 64 };
@@ -208,7 +209,7 @@ static bool write_device(const struct td_pickle *p, td_pickle_ref ref, struct td
     return true;
 }
 
-/* torch.float32 */
+/* Writes a type such as "torch.float32". */
 static bool write_type(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
 {
     size_t len;
@@ -219,7 +220,7 @@ static bool write_type(const struct td_pickle *p, td_pickle_ref ref, struct td_b
     return true;
 }
 
-/* A value without parts as JSON; false when it has parts. */
+/* Writes a value without parts. Returns false for other values. */
 static bool write_scalar(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
 {
     int64_t integer;
@@ -265,7 +266,7 @@ bool td_torch_is_array(const struct td_pickle *p, td_pickle_ref ref)
     return kind == TD_PICKLE_LIST || kind == TD_PICKLE_TUPLE || kind == TD_PICKLE_SET || kind == TD_PICKLE_FROZENSET;
 }
 
-/* What of a value's text is read to its end, since its characters are counted. */
+/* Returns the bytes of a text that is read to its end because its characters are counted; 0 for other values. */
 static uint64_t counted_bytes(const struct td_pickle *p, td_pickle_ref ref)
 {
     struct bytes bytes;
@@ -281,7 +282,7 @@ uint64_t td_torch_metadata_bytes(const struct td_pickle *p, td_pickle_ref ref)
     return sum;
 }
 
-/* A list, tuple or set of scalars, all of it or its beginning; false when it holds anything else. */
+/* Writes a list, tuple or set of scalars, or its beginning. Returns false when that holds anything else. */
 static bool write_array(const struct td_pickle *p, td_pickle_ref ref, struct td_buffer *out)
 {
     uint32_t count = td_pickle_count(p, ref);
@@ -300,7 +301,7 @@ static bool write_array(const struct td_pickle *p, td_pickle_ref ref, struct td_
     return true;
 }
 
-/* Everything past the head of a long array must be a scalar too, or tensors would be passed over. */
+/* Returns whether everything past the beginning of a long array is a scalar too: otherwise tensors would be missed. */
 static bool is_plain_array(const struct td_pickle *p, td_pickle_ref ref)
 {
     uint32_t count = td_pickle_count(p, ref);

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* A call that says the type of its one argument. */
+/* Returns whether the value is a call that only states the type of its one argument. */
 static bool is_tag(const struct td_pickle *p, td_pickle_ref ref)
 {
     static const struct {
@@ -84,7 +84,8 @@ static enum td_torch_rebuild rebuild_of(const struct td_pickle *p, td_pickle_ref
     return TD_REBUILD_NONE;
 }
 
-/* Says what the callable makes; true when that is what another call made, which then takes its place. */
+/* Sets made->what to what the callable makes. When the callable wraps another call, goes on to that call and returns
+ * true. */
 static bool unwrap(const struct td_pickle *p, struct td_torch_made *made, td_pickle_ref *callable)
 {
     made->what = rebuild_of(p, *callable);

@@ -10,7 +10,7 @@ struct type_name {
     const char *dtype;
 };
 
-/* torch/storage.py, _dtype_to_storage_type_map; and what old versions had. */
+/* torch/storage.py, _dtype_to_storage_type_map; and the classes of old versions. */
 static const struct type_name storages[] = {
     {"DoubleStorage", "F64"},
     {"FloatStorage", "F32"},
@@ -31,7 +31,7 @@ static const struct type_name storages[] = {
     {"QUInt2x4Storage", "QUINT2x4"},
     {"UntypedStorage", "U8"},
     {"_UntypedStorage", "U8"},
-    /* TorchScript alone, pickler.cpp: every ScalarType has a storage there */
+    /* only in TorchScript, pickler.cpp: there every ScalarType has a storage */
     {"Float8_e4m3fnStorage", "F8_E4M3"},
     {"Float8_e5m2Storage", "F8_E5M2"},
     {"Float8_e4m3fnuzStorage", "F8_E4M3FNUZ"},
@@ -131,7 +131,7 @@ bool td_torch_read_count(const struct td_pickle *pickle, td_pickle_ref ref, uint
     return true;
 }
 
-/* (view_key, offset, numel) of files before 0.4. */
+/* Reads the view (view_key, offset, numel) of files before 0.4. */
 static bool read_view(const struct td_pickle *pickle, td_pickle_ref view, struct td_torch_storage *storage,
                       struct td_error *err)
 {

@@ -1,3 +1,9 @@
+/* A tensor is a call of one of torch's rebuild functions (torch_rebuild names them). Its arguments give storage,
+ * offset, size and stride; place_tensor turns these into a place in the file. Tensors made of other tensors (quantised,
+ * sparse, nested) are listed without bytes, and their parts under ".values" and so on, by w->visit_part.
+ *
+ * What is hard: a pickle can add items to a list or dict after a call was given it. torch.load acts on the items at the
+ * time of the call, so arguments that grew later are refused (check_settled). */
 #include "parser/torch/torch_tensor.h"
 
 #include "core/checked.h"
@@ -13,7 +19,7 @@ static bool tensor_refuse(const struct td_torch_walker *w, const struct td_tenso
                        tensor->name, what);
 }
 
-/* A torch.Size, tuple or list. */
+/* Returns the tuple or list of a size (within torch.Size where there is one); NIL for all else. */
 static td_pickle_ref unwrap_size(const struct td_torch_walker *w, td_pickle_ref ref)
 {
     if (td_pickle_is_call(w->pickle, ref, "torch", "Size"))
@@ -27,7 +33,7 @@ static bool read_numbers(struct td_torch_walker *w, const struct td_tensor *tens
 {
     uint32_t count = td_pickle_count(w->pickle, ref);
     uint64_t *numbers = td_arena_array(&w->manifest->arena, count, sizeof *numbers);
-    *out = NULL; /* and so it stays for a scalar */
+    *out = NULL; /* stays NULL for a scalar */
     if (numbers == NULL)
         return td_error_no_memory(w->err);
     for (uint32_t i = 0; i < count; i++)
@@ -54,8 +60,8 @@ static bool set_shape(struct td_torch_walker *w, struct td_tensor *tensor, td_pi
            read_numbers(w, tensor, strides, "its strides are not whole numbers from 0 on", &tensor->strides);
 }
 
-/* {"conj": True} or {"neg": True}: the values are not what the bytes say. torch writes a dict of bools or nothing, but
- * would take whatever else is true. */
+/* Returns why the bytes are not the values: {"conj": True} or {"neg": True}; NULL when they are. torch writes a dict of
+ * bools or nothing, but would accept any true value. */
 static const char *bits_reason(const struct td_pickle *p, td_pickle_ref metadata)
 {
     enum { BITS_MAX = 16 };
@@ -79,8 +85,8 @@ static const struct td_dtype *opaque(void)
     return td_dtype_find(td_text_of("OPAQUE"));
 }
 
-/* torch turns the bytes of a storage round by the storage's type, which is not always the tensor's; bytes without a
- * type hold numbers of the tensor's. */
+/* Sets big_endian, or a reason. torch swaps the bytes of a storage by the storage's type, which is not always the
+ * tensor's; the bytes of an untyped storage hold numbers of the tensor's type. */
 static void set_byte_order(const struct td_torch_walker *w, const struct td_torch_storage *storage,
                            struct td_tensor *tensor)
 {
@@ -97,7 +103,7 @@ static void set_byte_order(const struct td_torch_walker *w, const struct td_torc
         tensor->reason = "big-endian, and of another type than its storage";
 }
 
-/* A tensor over a storage. dtype NIL: the storage's own. */
+/* Sets type and place of a tensor over a storage. A NIL dtype means the storage's own. */
 static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td_pickle_ref storage_ref,
                          td_pickle_ref offset_ref, td_pickle_ref dtype_ref)
 {
@@ -144,8 +150,9 @@ static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td
     return td_tensor_place(tensor, place.begin, place.begin + place.nbytes, pos, w->err);
 }
 
-/* _rebuild_tensor(storage, offset, size, stride), v2(..., requires_grad, hooks, metadata), v3(..., dtype, metadata),
- * _rebuild_qtensor(storage, offset, size, stride, quantizer, ...). */
+/* Reads _rebuild_tensor(storage, offset, size, stride), v2(..., requires_grad, hooks, metadata), v3(..., dtype,
+ * metadata) or _rebuild_qtensor(storage, offset, size, stride, quantizer, ...). dtype_at and metadata_at are indices of
+ * arguments; 0: there is none. */
 static bool read_strided(struct td_torch_walker *w, td_pickle_ref args, uint32_t dtype_at, uint32_t metadata_at)
 {
     const struct td_pickle *p = w->pickle;
@@ -162,7 +169,7 @@ static bool read_strided(struct td_torch_walker *w, td_pickle_ref args, uint32_t
     return true;
 }
 
-/* The quantizers that torch can load, and how many items each has. */
+/* Returns whether torch can load the quantizer: its scheme is known and it has the right number of items. */
 static bool is_quantizer(const struct td_pickle *p, td_pickle_ref quantizer)
 {
     td_pickle_ref scheme = td_pickle_item(p, quantizer, 0);
@@ -173,14 +180,14 @@ static bool is_quantizer(const struct td_pickle *p, td_pickle_ref quantizer)
                           td_pickle_is_global(p, scheme, "torch", "per_channel_affine_float_qparams"));
 }
 
-/* A list of scales or of zero points must be as long as the axis; tensors of them are looked at once they are read. */
+/* Returns whether a list of scales or zero points is as long as the axis. A tensor is checked once it is read. */
 static bool is_as_long(const struct td_pickle *p, td_pickle_ref ref, uint64_t length)
 {
     enum td_pickle_kind kind = td_pickle_kind(p, ref);
     return kind == TD_PICKLE_LIST ? td_pickle_count(p, ref) == length : kind == TD_PICKLE_OBJECT;
 }
 
-/* (qscheme, scale, zero point) or (qscheme, scales, zero points, axis) of a quantised tensor. */
+/* Reads the quantizer of tensor `at`: (qscheme, scale, zero point) or (qscheme, scales, zero points, axis). */
 static bool read_quantizer(struct td_torch_walker *w, size_t at, td_pickle_ref quantizer)
 {
     const struct td_pickle *p = w->pickle;
@@ -218,7 +225,7 @@ static bool read_quantized(struct td_torch_walker *w, td_pickle_ref args)
     return read_strided(w, args, 0, 0) && read_quantizer(w, at, td_pickle_item(w->pickle, args, 4));
 }
 
-/* The size that type and shape imply, 0 past 2^64; drops strides that say row-major. */
+/* Sets nbytes to what type and shape imply, 0 past 2^64; drops strides that say row-major. */
 static void set_nbytes(struct td_tensor *tensor)
 {
     uint64_t elems = 1;
@@ -231,14 +238,14 @@ static void set_nbytes(struct td_tensor *tensor)
         tensor->nbytes = 0;
 }
 
-/* A tuple of as many numbers as a tensor may have dimensions, or NIL. */
+/* Returns the size as a tuple or list of at most 64 numbers, or NIL. */
 static td_pickle_ref known_size(const struct td_torch_walker *w, td_pickle_ref size)
 {
     td_pickle_ref sizes = unwrap_size(w, size);
     return td_pickle_count(w->pickle, sizes) > TD_MAX_RANK ? TD_PICKLE_NIL : sizes;
 }
 
-/* A tensor without bytes of its own in the file: type, shape and strides where they are said. */
+/* Lists a tensor without bytes in the file, with type, shape and strides where they are known. */
 static bool read_unstored(struct td_torch_walker *w, const struct td_dtype *dtype, td_pickle_ref size,
                           td_pickle_ref stride, const char *reason)
 {
@@ -262,8 +269,8 @@ static bool read_unstored(struct td_torch_walker *w, const struct td_dtype *dtyp
     return true;
 }
 
-/* A tensor made of others, which are listed below its name; its type is that of the last one named "values". A nested
- * tensor's size is nowhere said as one. */
+/* Lists a tensor made of other tensors, which are listed below its name. Its type is that of the part named "values".
+ * size is NIL for a nested tensor, which has no single size. */
 static bool read_parts(struct td_torch_walker *w, td_pickle_ref parts, uint32_t first, td_pickle_ref size,
                        const char *const *names, const char *reason)
 {
@@ -284,7 +291,7 @@ static bool read_parts(struct td_torch_walker *w, td_pickle_ref parts, uint32_t 
 
 enum layout { LAYOUT_COO, LAYOUT_ROWS, LAYOUT_COLUMNS };
 
-/* serialization._get_layout("torch.sparse_csr"), or c10/core/Layout.h's number in TorchScript. */
+/* Reads serialization._get_layout("torch.sparse_csr"), or the number of c10/core/Layout.h in TorchScript. */
 static enum layout layout_of(const struct td_pickle *p, td_pickle_ref ref)
 {
     enum { SPARSE_CSR = 2, SPARSE_CSC = 4, SPARSE_BSR = 5, SPARSE_BSC = 6 };
@@ -300,8 +307,8 @@ static enum layout layout_of(const struct td_pickle *p, td_pickle_ref ref)
     return LAYOUT_COO;
 }
 
-/* _rebuild_sparse_tensor(layout, (indices, values, size, ...)), or (compressed indices, plain indices, values, size);
- * in TorchScript (layout number, size, requires_grad, indices ..., values, hooks). */
+/* Reads _rebuild_sparse_tensor(layout, (indices, values, size, ...)), or with (compressed indices, plain indices,
+ * values, size); in TorchScript (layout number, size, requires_grad, indices ..., values, hooks). */
 static bool read_sparse(struct td_torch_walker *w, td_pickle_ref args)
 {
     static const char *const coo[] = {"indices", "values", NULL};
@@ -317,7 +324,8 @@ static bool read_sparse(struct td_torch_walker *w, td_pickle_ref args)
     return read_parts(w, parts, 0, td_pickle_item(p, parts, layout == LAYOUT_COO ? 2 : 3), names[layout], "sparse");
 }
 
-/* Whether the state says of a part what the constructor was given: torch.load sets the state on what was made. */
+/* Returns whether the state has the same part as the constructor was given, or none. torch.load sets the state on the
+ * object after the constructor made it. */
 static bool same_part(const struct td_pickle *p, td_pickle_ref state, const char *key, td_pickle_ref part)
 {
     td_pickle_ref other = td_pickle_get(p, state, key);
@@ -326,9 +334,9 @@ static bool same_part(const struct td_pickle *p, td_pickle_ref state, const char
             (part == TD_PICKLE_NIL || td_pickle_kind(p, part) == TD_PICKLE_NONE));
 }
 
-/* NestedTensor of torch.nested._internal.nested_tensor, the jagged layout: _rebuild_njt({"values": ..., "offsets": ...,
- * "lengths": None or ..., "_ragged_idx": ...}), or of torch 2.1 to 2.3 NestedTensor(values, offsets), which had no
- * lengths and one place for the ragged dimension. */
+/* Reads a NestedTensor of torch.nested._internal.nested_tensor, the jagged layout: _rebuild_njt({"values": ...,
+ * "offsets": ..., "lengths": None or ..., "_ragged_idx": ...}), or in torch 2.1 to 2.3 NestedTensor(values, offsets),
+ * which had no lengths and a fixed ragged dimension. */
 static bool read_jagged(struct td_torch_walker *w, const struct td_torch_made *made)
 {
     const struct td_pickle *p = w->pickle;
@@ -357,7 +365,7 @@ static bool read_jagged(struct td_torch_walker *w, const struct td_torch_made *m
 
 /* ---- NumPy's ------------------------------------------------------------------------------------------- */
 
-/* An array: its bytes are in the pickle. State: (version, shape, dtype, is_fortran, bytes). */
+/* Lists a NumPy array, whose bytes are in the pickle. Its state is (version, shape, dtype, is_fortran, bytes). */
 static bool read_numpy(struct td_torch_walker *w, td_pickle_ref ref)
 {
     const struct td_pickle *p = w->pickle;
@@ -398,7 +406,7 @@ bool td_torch_read_bare_storage(struct td_torch_walker *w, td_pickle_ref ref)
 
 /* ---- objects that stand for tensors -------------------------------------------------------------------- */
 
-/* The tensor that is rebuilt so; *done is false when it is none. */
+/* Lists the tensor that the call makes. Sets *done to false when the call makes none. */
 static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, const struct td_torch_made *made, bool *done)
 {
     static const char *const nested[] = {"values", "sizes", "strides", "storage_offsets", NULL};
@@ -435,7 +443,7 @@ static bool read_rebuilt(struct td_torch_walker *w, td_pickle_ref ref, const str
     }
 }
 
-/* A list or dict that is an argument of the call, by itself or within what is one: the call reads what it holds then.
+/* Returns whether a list or dict that is an argument of the call, or within an argument, did not grow after the call.
  */
 static bool is_settled(const struct td_pickle *p, td_pickle_ref ref, td_pickle_ref call)
 {
@@ -447,7 +455,8 @@ static bool is_settled(const struct td_pickle *p, td_pickle_ref ref, td_pickle_r
     return (kind != TD_PICKLE_LIST && kind != TD_PICKLE_DICT) || !td_pickle_grew_after(p, ref, call);
 }
 
-/* What is read of the arguments must be what torch saw; none that are read are longer, or lie deeper. */
+/* Refuses arguments that grew after the call. Looks at 64 arguments and 64 parts of each: no argument that is read has
+ * more parts or lies deeper. */
 static bool check_settled(const struct td_torch_walker *w, const struct td_torch_made *made)
 {
     const struct td_pickle *p = w->pickle;

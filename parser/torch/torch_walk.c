@@ -1,3 +1,11 @@
+/* The plan. A stack of frames, one for each container on the path to the present value, takes the place of recursion:
+ * step() takes the next part of the topmost container, adds its key to the path, and visits it. A visited value is a
+ * tensor (torch_tensor), a value to show as metadata, or a container, which gets a frame. A module's parts come in the
+ * order of nn.Module.state_dict().
+ *
+ * What is hard: values are shared, so a graph of a few hundred bytes can unfold to 2^40 paths. A container on the
+ * present path is marked and not entered again, and everything that costs time or memory is charged against budgets in
+ * proportion to the pickle's length (charge, check_memory). */
 #include "parser/torch/torch_walk.h"
 
 #include "core/array.h"
@@ -13,15 +21,15 @@
 #include <string.h>
 
 enum {
-    METADATA_MAX = 1000,    /* entries; the number of the rest is told */
+    METADATA_MAX = 1000,    /* entries; the number of further ones is shown in place of the last */
     DEPTH_MAX = 1000,       /* containers within one another */
-    PARTS_DEPTH_MAX = 8,    /* tensors made of tensors made of ...: the walk recurses here alone */
-    PATH_MAX_BYTES = 16383, /* of a name: a shared key could be repeated at every depth */
-    /* What the walk may do, so that sharing cannot unfold without end: in proportion to the pickle's bytes, as they lie
-     * in the file, and something for small files whose values are shared many times. */
+    PARTS_DEPTH_MAX = 8,    /* tensors made of tensors made of ...: only here does the walk recurse */
+    PATH_MAX_BYTES = 16383, /* of a name: a shared key could repeat at every depth */
+    /* Budgets, so that sharing cannot unfold without end: a part in proportion to the pickle's bytes in the file, and a
+     * fixed part for small files whose values are shared many times. */
     VISITS_PER_BYTE = 8, /* the shortest reference to a shared value is two bytes long */
     VISITS_FREE = 10000,
-    VISITS_FREE_ALONE = 100,   /* of a root that is read alone: a file may hold very many of these */
+    VISITS_FREE_ALONE = 100,   /* for a root that is read alone: a file may hold very many such roots */
     TEXT_BYTES_PER_VISIT = 64, /* a long text costs as much time as several values */
     MEMORY_PER_BYTE = 64,      /* of the manifest */
     MEMORY_FREE_BYTES = 4 << 20,
@@ -30,15 +38,15 @@ enum {
 struct td_torch_frame {
     td_pickle_ref ref;
     struct td_pickle_map map;
-    uint32_t next;   /* item to visit */
+    uint32_t next;   /* the item to visit next */
     size_t path_len; /* of the container's own path */
     uint8_t stage;   /* of a module: parameters, buffers, modules */
     bool is_module;
     bool is_map;
-    bool is_root; /* its parts' names begin the path: no dot */
+    bool is_root; /* the names of its parts begin the path, without a dot */
 };
 
-/* Every value that is looked at counts, those met again through sharing too. */
+/* Takes `values` visits from the budget. Every value that is looked at counts, also when sharing leads to it again. */
 static bool charge(struct td_torch_walker *w, td_pickle_ref at, uint64_t values)
 {
     if (values > w->visits_left)
@@ -75,7 +83,7 @@ static bool push_metadata(struct td_torch_walker *w, const struct td_buffer *jso
     return true;
 }
 
-/* Metadata under the present path, if the value is one; *done says whether it was. */
+/* Adds the value as metadata under the present path. Sets *done to false when it cannot be shown. */
 static bool add_metadata(struct td_torch_walker *w, td_pickle_ref ref, bool *done)
 {
     struct td_buffer json;
@@ -102,6 +110,7 @@ static bool push(struct td_torch_walker *w, const struct td_torch_frame *frame)
     return true;
 }
 
+/* Returns whether the object is an nn.Module: its state has _parameters and _modules. */
 static bool is_module(const struct td_pickle *p, td_pickle_ref ref)
 {
     struct td_pickle_map map;
@@ -111,7 +120,7 @@ static bool is_module(const struct td_pickle *p, td_pickle_ref ref)
            td_pickle_map(p, td_pickle_get(p, state, "_modules"), &map);
 }
 
-/* How the parts of a container are met; false when it has none. */
+/* Makes the frame of a container. Returns false when the value is no container. */
 static bool open_frame(const struct td_torch_walker *w, td_pickle_ref ref, struct td_torch_frame *frame)
 {
     struct td_pickle *p = w->pickle;
@@ -135,18 +144,18 @@ static bool open_frame(const struct td_torch_walker *w, td_pickle_ref ref, struc
         return true;
     frame->is_map = td_pickle_map(p, ref, &frame->map);
     if (!frame->is_map && td_pickle_count(p, ref) == 0 && td_pickle_state(p, ref) == TD_PICKLE_NIL)
-        frame->ref = td_pickle_args(p, ref); /* nobody knows what it is; its arguments may hold tensors */
+        frame->ref = td_pickle_args(p, ref); /* an unknown object: its arguments may hold tensors */
     return true;
 }
 
-/* Whether the path can be a name; `at` is what made it so long. */
+/* Refuses a path that is too long for a name; `at` is the key that made it so. */
 static bool check_path(struct td_torch_walker *w, td_pickle_ref at)
 {
     return w->path.len <= PATH_MAX_BYTES ||
            td_torch_refuse(w->err, w->pickle, at, "a tensor's name is longer than 16,383 bytes");
 }
 
-/* Appends ".key" for the part that comes next: the key where it can be shown, or else the position. */
+/* Appends ".key" for the next part: the key where it can be shown, otherwise the index. */
 static bool path_add(struct td_torch_walker *w, td_pickle_ref key, uint32_t index)
 {
     const struct td_torch_frame *frame = &w->frames[w->depth - 1];
@@ -161,7 +170,8 @@ static bool path_add(struct td_torch_walker *w, td_pickle_ref key, uint32_t inde
     return check_path(w, at) && charge(w, at, (w->path.len - before) / TEXT_BYTES_PER_VISIT);
 }
 
-/* What costs time without being visited. When nothing is left, the next visit fails. */
+/* Takes one visit from the budget for work without a visit. Returns false, without an error, when nothing is left: the
+ * next visit then fails. */
 static bool spend(struct td_torch_walker *w)
 {
     if (w->visits_left == 0)
@@ -170,7 +180,8 @@ static bool spend(struct td_torch_walker *w)
     return true;
 }
 
-/* Buffers that the module does not save: a set of names, before protocol 4 a call of set() with a list. */
+/* Returns the names of the buffers that the module does not save: a set, before protocol 4 a call of set() with a list.
+ */
 static td_pickle_ref unsaved_names(const struct td_pickle *p, td_pickle_ref module)
 {
     td_pickle_ref names = td_pickle_get(p, td_pickle_state(p, module), "_non_persistent_buffers_set");
@@ -194,7 +205,7 @@ static bool is_unsaved(struct td_torch_walker *w, td_pickle_ref module, td_pickl
     return false;
 }
 
-/* The next part of a module: parameters, then buffers, then modules, as nn.Module.state_dict walks them. */
+/* Returns the next part of a module: parameters, then buffers, then modules, as nn.Module.state_dict walks them. */
 static td_pickle_ref next_of_module(struct td_torch_walker *w, struct td_torch_frame *frame, td_pickle_ref *key)
 {
     static const char *const stages[] = {"_parameters", "_buffers", "_modules"};
@@ -214,7 +225,7 @@ static td_pickle_ref next_of_module(struct td_torch_walker *w, struct td_torch_f
     return TD_PICKLE_NIL;
 }
 
-/* NIL: there is no more. */
+/* Returns the next part of a container and sets *key (NIL in lists); NIL when there are no more. */
 static td_pickle_ref next_part(struct td_torch_walker *w, struct td_torch_frame *frame, td_pickle_ref *key)
 {
     *key = TD_PICKLE_NIL;
@@ -227,7 +238,8 @@ static td_pickle_ref next_part(struct td_torch_walker *w, struct td_torch_frame 
     return td_pickle_item(w->pickle, frame->ref, frame->next++);
 }
 
-/* Loading copies a module's attributes and the set of names: what is added to them later is not seen. */
+/* Refuses a module whose attributes or set of names grew after it was made: loading copies them, and would not see the
+ * later items. */
 static bool check_module(const struct td_torch_walker *w, td_pickle_ref module)
 {
     const struct td_pickle *p = w->pickle;
@@ -238,7 +250,7 @@ static bool check_module(const struct td_torch_walker *w, td_pickle_ref module)
            td_torch_refuse(w->err, p, module, "what a module is made of is added to after it was made");
 }
 
-/* Begins to walk a container, unless that is being walked already. */
+/* Begins to walk a container, unless the walk is in that container already. */
 static bool enter(struct td_torch_walker *w, td_pickle_ref ref, bool is_root)
 {
     struct td_torch_frame frame;
@@ -250,7 +262,7 @@ static bool enter(struct td_torch_walker *w, td_pickle_ref ref, bool is_root)
     return push(w, &frame);
 }
 
-/* The attributes of an object: a dict, or, where its class has slots, two of them, the first often None. */
+/* Enters the attributes of an object: a dict, or, for a class with slots, a pair of dicts, the first often None. */
 static bool enter_state(struct td_torch_walker *w, td_pickle_ref state, bool is_root)
 {
     const struct td_pickle *p = w->pickle;
@@ -261,7 +273,7 @@ static bool enter_state(struct td_torch_walker *w, td_pickle_ref state, bool is_
     return enter(w, state, is_root);
 }
 
-/* One value under the present path. */
+/* Visits one value under the present path. */
 static bool visit(struct td_torch_walker *w, td_pickle_ref ref)
 {
     const struct td_pickle *p = w->pickle;
@@ -277,19 +289,19 @@ static bool visit(struct td_torch_walker *w, td_pickle_ref ref)
         return td_torch_read_bare_storage(w, ref);
     if (td_pickle_kind(p, ref) == TD_PICKLE_OBJECT && !td_torch_read_tensor(w, ref, &done))
         return false;
-    if (done) /* it may have attributes */
+    if (done) /* a tensor; it may have attributes */
         return enter_state(w, td_torch_tensor_state(p, ref, in_module), is_root);
     if (!add_metadata(w, ref, &done))
         return false;
     if (done)
         return true;
-    /* An OrderedDict's attributes are a state_dict()'s _metadata: versions of modules. */
+    /* The attributes of an OrderedDict are not walked: they are a state_dict()'s _metadata, the versions of modules. */
     bool has_state = td_pickle_kind(p, ref) == TD_PICKLE_OBJECT && !is_module(p, ref) &&
                      !td_pickle_is_call(p, ref, "collections", "OrderedDict");
     return (!has_state || enter_state(w, td_pickle_state(p, ref), is_root)) && enter(w, ref, is_root);
 }
 
-/* The next part of the container on top of the stack, or its end. */
+/* Visits the next part of the topmost container, or removes the container when it has no more. */
 static bool step(struct td_torch_walker *w)
 {
     struct td_torch_frame *frame = &w->frames[w->depth - 1];
@@ -323,19 +335,21 @@ static bool visit_part(struct td_torch_walker *w, td_pickle_ref ref, const char 
     return ok;
 }
 
+/* Replaces the last metadata entry by the number of omitted ones, if any were omitted. */
 static bool add_omitted(struct td_torch_walker *w)
 {
     char text[32];
     struct td_manifest *manifest = w->manifest;
     if (w->omitted == 0)
         return true;
-    (void)snprintf(text, sizeof text, "%zu", w->omitted + 1); /* it takes the place of one */
+    (void)snprintf(text, sizeof text, "%zu", w->omitted + 1); /* this entry replaces one */
     manifest->metadata[METADATA_MAX - 1] =
         (struct td_metadata){.key = "(further entries)", .value = td_arena_strndup(&manifest->arena, td_text_of(text))};
     return manifest->metadata[METADATA_MAX - 1].value != NULL || td_error_no_memory(w->err);
 }
 
-/* Of items with equal keys the last counts, as in Python; that there were such is said. */
+/* Adds the number of repeated keys as metadata, if there were any. Of items with equal keys the last counts, as in
+ * Python. */
 static bool add_duplicates(struct td_torch_walker *w)
 {
     struct td_buffer json;
@@ -354,7 +368,7 @@ static bool add_duplicates(struct td_torch_walker *w)
 static struct td_torch_walker begin(struct td_pickle *pickle, const struct td_torch_places *places,
                                     uint64_t visits_free, struct td_manifest *manifest, struct td_error *err)
 {
-    /* a pickle that was packed counts no more than its file, which may hold little else */
+    /* a packed pickle counts no more than its file, which may hold little else */
     uint64_t bytes = pickle->end < places->file_bytes ? pickle->end : places->file_bytes;
     struct td_torch_walker w = {.pickle = pickle,
                                 .places = places,
@@ -384,7 +398,7 @@ bool td_torch_walk(struct td_pickle *pickle, td_pickle_ref root, const struct td
     td_buffer_puts(&w.path, prefix);
     bool ok = add_duplicates(&w) && visit(&w, root);
     if (ok && *prefix == '\0' && manifest->tensor_count == 1)
-        manifest->bare = true; /* it is the root itself: what is in a container comes now */
+        manifest->bare = true; /* the root is a tensor: the contents of a container are visited below */
     while (ok && w.depth > 0)
         ok = step(&w);
     ok = ok && add_omitted(&w) && check_memory(&w, root);
