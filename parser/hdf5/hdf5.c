@@ -1,3 +1,11 @@
+/* The plan. The walk keeps a list of tasks, one for each hard link in the order in which they are met, and begins with
+ * the root group. A task reads the header of its object. A group adds a task for each of its links, and its attributes
+ * as metadata; a dataset becomes a tensor. An object that was met before (by_addr) is not read again: a dataset is
+ * listed under its further name, a group as "hard link to ...".
+ *
+ * What is hard: one header, one text buffer and growing arrays are used again for every object, so pointers into them
+ * do not outlive the next read. An error of the structure refuses the file; an element type or a storage that cannot be
+ * served only gives the tensor a reason. */
 #include "parser/hdf5/hdf5.h"
 
 #include "core/buffer.h"
@@ -18,12 +26,12 @@
 #include <string.h>
 
 enum {
-    /* A path repeats the names above it; without a bound, deep nesting would make names of quadratic size. */
+    /* A path repeats the names of the groups above; without a bound, deep nesting would take quadratic memory. */
     NAME_BYTES_MAX = 4096,
     REASON_BYTES_MAX = 160,
 };
 
-/* What the walk knows of an object that it has met, by address. */
+/* An object that the walk has met, by address. */
 enum object_kind { OBJECT_GROUP, OBJECT_DATASET, OBJECT_TYPE, OBJECT_UNKNOWN };
 
 struct object {
@@ -33,7 +41,7 @@ struct object {
     struct td_h5_type type; /* of a committed datatype */
 };
 
-/* A hard link whose object is still to be looked at. */
+/* A hard link. */
 struct task {
     uint64_t addr, at;
     const char *name;
@@ -54,7 +62,7 @@ struct walk {
     size_t tensor_count, tensor_capacity;
     struct td_metadata *metadata;
     size_t metadata_count, metadata_capacity;
-    struct td_buffer text;          /* names, reasons and values while they are put together */
+    struct td_buffer text;          /* a name, a reason or a value that is being built */
     struct td_h5_chunk_list chunks; /* of the dataset that is being read */
     struct task here;               /* the group that is being read */
     bool is_root;
@@ -67,7 +75,7 @@ static const struct td_dtype *dtype(const char *name)
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
-/* Appends raw bytes as UTF-8: what is not is written \xNN, and so is `separator`, which must not occur in them. */
+/* Appends raw bytes as UTF-8. Bytes that are not UTF-8, NULs and the separator (0: none) are written \xNN. */
 static void append_escaped(struct td_buffer *out, struct td_text raw, char separator)
 {
     const uint8_t *p = (const uint8_t *)raw.p;
@@ -84,7 +92,7 @@ static void append_escaped(struct td_buffer *out, struct td_text raw, char separ
     }
 }
 
-/* What w->text holds, in the arena; NULL and an error when there is no memory. */
+/* Copies w->text to the arena. Returns NULL and an error when out of memory. */
 static const char *keep_text(struct walk *w)
 {
     const char *kept = NULL;
@@ -96,7 +104,7 @@ static const char *keep_text(struct walk *w)
     return kept;
 }
 
-/* The path of a link in the group that is being read. */
+/* Returns the path of a link in the group that is being read, in the arena. NULL is an error. */
 static const char *path_of(struct walk *w, const struct td_h5_link *link, uint32_t *len)
 {
     if (link->name_len == 0) {
@@ -130,7 +138,7 @@ static bool add_tensor(struct walk *w, const struct td_tensor *tensor)
     return true;
 }
 
-/* Something with a name that is no dataset. */
+/* Lists something that is no dataset, as an OBJECT without bytes. */
 static bool add_other(struct walk *w, const char *name, uint32_t name_len, const char *reason)
 {
     struct td_tensor tensor = {.name = name, .name_len = name_len, .dtype = dtype("OBJECT"), .reason = reason};
@@ -189,14 +197,14 @@ static bool add_link(void *context, const struct td_h5_link *link)
 
 /* ---- datasets ------------------------------------------------------------------------------------------ */
 
-/* The messages that make a dataset, as they are found in its header. */
+/* The messages of an object's header that describe a dataset. */
 struct parts {
     struct td_h5_message type, space, layout, filters, fill;
     bool has_type, has_space, has_layout, has_filters, has_fill, has_external, has_links, has_unknown;
 };
 
-/* Of these an object has one; of several libhdf5 takes the first, and nobody writes them. *seen has a bit for each
- * type. */
+/* Refuses a second message of a type that an object has once. libhdf5 takes the first, and no writer writes several.
+ * *seen has a bit for each type. */
 static bool check_single(struct td_h5 *h, const struct td_h5_message *message, uint32_t *seen)
 {
     static const uint32_t single = 1U << TD_H5_DATATYPE | 1U << TD_H5_DATASPACE | 1U << TD_H5_LAYOUT |
@@ -264,13 +272,13 @@ static bool find_parts(struct td_h5 *h, const struct td_h5_header *header, struc
 }
 
 struct layout {
-    const char *reason; /* neither contiguous nor in chunks that are read */
+    const char *reason; /* of a layout that is neither contiguous nor in chunks that can be read */
     uint64_t addr, bytes;
     bool is_chunked;
     struct td_h5_chunked chunked;
 };
 
-/* Versions 1 and 2, which libhdf5 wrote before 1.6.3: the size is the product of the dimensions. */
+/* Reads versions 1 and 2, which libhdf5 wrote before 1.6.3: the size is the product of the dimensions. */
 static void read_old_layout(struct td_h5 *h, struct td_h5_cursor *c, unsigned rank, struct layout *out)
 {
     out->addr = td_h5_number(c, h->offset_bytes);
@@ -310,7 +318,7 @@ static bool read_layout(struct td_h5 *h, struct td_h5_cursor c, struct layout *o
 struct filter {
     unsigned id;
     const char *name;
-    bool compresses; /* bitshuffle may or may not: its parameters say so */
+    bool compresses; /* false for bitshuffle, which compresses only with some parameters */
 };
 
 static const struct filter *known_filter(unsigned id)
@@ -335,7 +343,7 @@ static void append_filter(struct td_buffer *out, unsigned id)
         td_buffer_printf(out, "filter %u", id);
 }
 
-/* The id of the filter at the cursor, which goes past its description. */
+/* Takes the description of a filter. Returns its id. */
 static unsigned take_filter(struct td_h5_cursor *c, unsigned version)
 {
     enum { FIRST_WITH_NAME = 256 };
@@ -358,8 +366,8 @@ static bool compresses(struct td_h5_cursor c, unsigned version, unsigned count)
     return found;
 }
 
-/* "compressed (shuffle, gzip)", or "filtered (fletcher32)" where nothing is known to compress; NULL and an error.
- * *none when the list is empty. */
+/* Returns "compressed (shuffle, gzip)", or "filtered (fletcher32)" where no filter is known to compress; NULL and an
+ * error. Sets *none when the list is empty. */
 static const char *filters_reason(struct walk *w, struct td_h5_cursor c, bool *none)
 {
     enum { SHOWN_MAX = 8 };
@@ -386,7 +394,7 @@ static const char *filters_reason(struct walk *w, struct td_h5_cursor c, bool *n
     return keep_text(w);
 }
 
-/* Keras' bfloat16: an attribute `dtype` of the dataset. */
+/* The search for Keras' bfloat16, which is an attribute `dtype` of the dataset. */
 struct keras_dtype {
     struct walk *walk;
     bool is_bfloat16;
@@ -403,7 +411,7 @@ static bool see_keras_dtype(void *context, const struct td_h5_attribute *attribu
     return seen->walk->h.err->code == TD_OK;
 }
 
-/* The datatype that stands in a header of its own. Met here first, its header is read once and remembered. */
+/* Reads a datatype that has an object header of its own. Its header is read once and remembered. */
 static bool committed_type(struct walk *w, uint64_t addr, uint64_t at, struct td_h5_type *out);
 
 static bool dataset_type(struct walk *w, const struct parts *parts, struct td_h5_type *out)
@@ -427,7 +435,7 @@ static bool dataset_type(struct walk *w, const struct parts *parts, struct td_h5
     return true;
 }
 
-/* Why the bytes of a contiguous dataset cannot be served; NULL and tensor->offset when they can. */
+/* Returns why the bytes of a contiguous dataset cannot be served; NULL, after setting tensor->offset, when they can. */
 static const char *place_dataset(const struct td_h5 *h, struct td_tensor *tensor, const struct layout *layout)
 {
     if (tensor->nbytes == 0) {
@@ -444,7 +452,7 @@ static const char *place_dataset(const struct td_h5 *h, struct td_tensor *tensor
     return NULL;
 }
 
-/* What is shown of the filters: *text is NULL without any. False: an error. */
+/* Sets *text to a description of the filters, in the arena; NULL when there are none. Returns false on an error. */
 static bool describe_filters(struct walk *w, const struct parts *parts, const char **text)
 {
     bool none = true;
@@ -461,7 +469,7 @@ static bool describe_filters(struct walk *w, const struct parts *parts, const ch
     return filters != NULL;
 }
 
-/* Where a dataset's bytes are, or why they cannot be served. nbytes is set. */
+/* Sets the place of a dataset's bytes, or the reason why they cannot be served. nbytes is set already. */
 static bool set_place(struct walk *w, const struct parts *parts, const struct td_h5_type *type,
                       const struct td_h5_space *space, struct td_tensor *tensor)
 {
@@ -520,7 +528,8 @@ static bool read_dataset(struct walk *w, const struct task *task, const struct p
 
 /* ---- objects ------------------------------------------------------------------------------------------- */
 
-/* The record of the object at addr, made when it is met for the first time (*is_new). Not kept across calls. */
+/* Returns the record of the object at addr; a new one, with *is_new set, at the first meeting. The pointer is valid
+ * until the next call. */
 static struct object *object_at(struct walk *w, uint64_t addr, bool *is_new)
 {
     size_t index = w->object_count;
@@ -587,7 +596,7 @@ static bool add_metadata(void *context, const struct td_h5_attribute *attribute)
     return true;
 }
 
-/* Of several items with one key, the first stays. */
+/* Drops all but the first of several items with one key. */
 static bool unique_metadata(struct walk *w)
 {
     struct td_names names = td_metadata_keys(w->metadata, w->metadata_count);
@@ -611,7 +620,7 @@ static bool unique_metadata(struct walk *w)
 
 /* ---- the walk ------------------------------------------------------------------------------------------ */
 
-/* A further hard link to an object that has been listed. */
+/* Lists an object that has been listed, under a further hard link. */
 static bool link_again(struct walk *w, const struct task *task, const struct object *object)
 {
     if (object->kind == OBJECT_DATASET) {
@@ -741,7 +750,8 @@ static uint8_t *record_load(const void *context, struct td_text name, uint64_t l
     return td_input_load(records->input, record.offset, record.nbytes, limit_bytes, err);
 }
 
-/* The listing is a manifest of its own, sorted for look-ups, over the walk's tensors. */
+/* Parses the datasets as records of a torch archive. The listing is a manifest over the walk's tensors, sorted for
+ * look-ups. */
 static bool parse_archive(struct walk *w, const struct td_limits *limits)
 {
     struct td_manifest listing = {.tensors = w->tensors, .tensor_count = w->tensor_count};
@@ -811,7 +821,7 @@ static void walk_fini(struct walk *w)
 static bool hdf5_parse(const struct td_input *input, const struct td_limits *limits, struct td_manifest *manifest,
                        struct td_error *err)
 {
-    struct td_error own; /* the walk asks whether something failed, also for a caller who does not */
+    struct td_error own; /* the walk looks at its error, so it needs one even when err is NULL */
     struct walk *w = calloc(1, sizeof *w);
     size_t arena_limit = manifest->arena.limit_bytes;
     td_error_init(&own);
@@ -821,7 +831,7 @@ static bool hdf5_parse(const struct td_input *input, const struct td_limits *lim
     if (ok)
         ok = is_archive(w) ? parse_archive(w, limits) : fill_manifest(w);
     if (own.code == TD_INVALID_ARGUMENT && own.pos == TD_ERROR_POS_NONE)
-        own.pos = w->h.base; /* of the listing as a whole: a name twice */
+        own.pos = w->h.base; /* an error of the whole listing: a name that occurs twice */
     walk_fini(w);
     free(w);
     manifest->arena.limit_bytes = arena_limit;

@@ -1,4 +1,6 @@
-/* Attributes and the strings they point at: the specification's IV.A.2.m, IV.A.2.v and III.E. */
+/* Attributes and the strings they point at: the specification's IV.A.2.m, IV.A.2.v and III.E. A string of variable
+ * length is an object of the global heap. A collection of that heap is read once, and the addresses of its objects are
+ * kept in a map, because many attributes point into one collection. */
 #include "parser/hdf5/hdf5_attribute.h"
 
 #include "core/buffer.h"
@@ -26,7 +28,7 @@ struct attributes {
     void *context;
 };
 
-/* A part of the message with its own length, in version 1 padded to a multiple of 8. */
+/* Takes a part of the message that has its own length; version 1 pads it to a multiple of 8. */
 static struct td_h5_cursor take_part(struct td_h5_cursor *c, unsigned version, size_t len)
 {
     struct td_h5_cursor part = {.left = len, .addr = c->addr};
@@ -53,7 +55,7 @@ static bool read_attribute(void *context, struct td_h5_cursor c)
     struct td_h5_cursor space = take_part(&c, version, space_len);
     if (c.bad || version < 1 || version > 3)
         return td_h5_fail(h, at, "attribute: version %u is unknown, or its message is too short", version);
-    if (version > 1 && (flags & SHARED_BITS) != 0) /* a committed type: the attribute is left out */
+    if (version > 1 && (flags & SHARED_BITS) != 0) /* the attribute of a committed type is left out */
         return true;
     attribute.name = (const char *)name.p;
     attribute.name_len = strnlen(attribute.name, name_len);
@@ -111,13 +113,13 @@ void td_h5_strings_fini(struct td_h5_strings *strings)
     td_h5_map_fini(&strings->objects);
 }
 
-/* What an object of the global heap is known by; index 0 is the collection itself. */
+/* Returns the key of an object of the global heap; index 0 stands for the collection itself. */
 static uint64_t object_key(uint64_t collection, uint32_t index)
 {
     return collection << 16 | index;
 }
 
-/* Enters every object of the collection at addr. One that is damaged has none. */
+/* Enters every object of the collection at addr in the map. A damaged collection has none. */
 static bool index_collection(struct td_h5 *h, struct td_h5_strings *strings, uint64_t addr)
 {
     static const char what[] = "global heap";
@@ -141,7 +143,7 @@ static bool index_collection(struct td_h5 *h, struct td_h5_strings *strings, uin
         (void)td_h5_take(&c, 6); /* references, reserved */
         uint64_t object_len = td_h5_number(&c, h->length_bytes);
         (void)td_h5_take(&c, 8 - h->length_bytes);
-        if (c.bad || index == 0 || object_len > c.left) /* 0: what is free, always the last */
+        if (c.bad || index == 0 || object_len > c.left) /* 0: the free space, which is always last */
             return true;
         size_t value = (size_t)c.addr;
         bool is_new;
@@ -152,7 +154,7 @@ static bool index_collection(struct td_h5 *h, struct td_h5_strings *strings, uin
     }
 }
 
-/* The address of an object's bytes; 0: there is none. */
+/* Sets *addr to the address of an object's bytes; 0 when there is no such object. */
 static bool find_object(struct td_h5 *h, struct td_h5_strings *strings, uint64_t collection, uint32_t index,
                         uint64_t *addr)
 {
@@ -172,7 +174,7 @@ static bool find_object(struct td_h5 *h, struct td_h5_strings *strings, uint64_t
     return true;
 }
 
-/* A string in the global heap, as much of it as is shown; *text is NULL when there is none. */
+/* Reads a string in the global heap, as much of it as is shown. *text is NULL when there is none. */
 static bool heap_string(struct td_h5 *h, struct td_h5_strings *strings, struct td_h5_cursor *c, const char **text,
                         size_t *len)
 {
@@ -248,7 +250,7 @@ static void write_int(struct td_buffer *out, uint64_t bits, uint32_t bytes)
     td_buffer_printf(out, "%" PRId64, value);
 }
 
-/* The next element at the cursor. */
+/* Writes the next element at the cursor. */
 static bool write_item(struct td_h5 *h, struct td_h5_strings *strings, const struct td_h5_type *type,
                        struct td_h5_cursor *c, struct td_buffer *out)
 {
@@ -283,7 +285,7 @@ static bool write_item(struct td_h5 *h, struct td_h5_strings *strings, const str
     return true;
 }
 
-/* Whether values of this kind are shown: numbers up to 8 bytes and strings. */
+/* Returns whether values of this kind are shown: strings, and numbers of at most 8 bytes. */
 static bool is_shown(const struct td_h5 *h, const struct td_h5_attribute *a)
 {
     switch (a->type.kind) {

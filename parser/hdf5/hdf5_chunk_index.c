@@ -1,6 +1,10 @@
-/* Where the chunks of a dataset are: B-trees of version 1 (III.A.1 of the specification) and 2 (III.A.2), fixed arrays
- * (VII.C), extensible arrays (VII.D), and the two ways to do without an index. Every structure is read once and as a
- * whole; entries that say "none" are passed over, and so are those outside of the array as it is now. */
+/* The indexes of chunks: B-trees of version 1 (III.A.1 of the specification) and 2 (III.A.2), fixed arrays (VII.C),
+ * extensible arrays (VII.D), and the two layouts without an index. Every structure is read once and as a whole. Entries
+ * that say "none" are skipped, and so are entries outside of the array as it is now.
+ *
+ * What is hard: the extensible array. An index block holds the first entries, then names data blocks, then super blocks
+ * that name further data blocks; all sizes double by rules and none is stored (struct extensible). Large data blocks
+ * consist of pages, and a bitmap says which of these were written. */
 #include "parser/hdf5/hdf5_chunk_index.h"
 
 #include "core/checked.h"
@@ -16,7 +20,7 @@ enum { CHECKSUM_BYTES = 4, ANY_LEVEL = 256 };
 
 struct tree_node {
     uint64_t addr;
-    unsigned level; /* it must have; ANY_LEVEL for the root */
+    unsigned level; /* that the node must have; ANY_LEVEL for the root */
 };
 
 struct tree {
@@ -37,7 +41,8 @@ static bool tree_push(struct tree *tree, uint64_t addr, unsigned level)
     return true;
 }
 
-/* A key: size, skipped filters, and where the chunk begins in each dimension, the element's bytes as the last. */
+/* Reads a key (size, skipped filters, first index in each dimension, the last for the element's bytes) and its child.
+ */
 static bool read_tree_key(struct tree *tree, struct td_h5_cursor *c, unsigned level)
 {
     struct td_h5_chunk_reader *r = tree->r;
@@ -59,7 +64,7 @@ static bool read_tree_key(struct tree *tree, struct td_h5_cursor *c, unsigned le
            td_h5_add_chunk(r, scaled, child, bytes, skipped);
 }
 
-/* Children come one level lower, so the walk ends whatever they point at. */
+/* Reads a node. Its children must be one level lower, so the walk ends whatever their addresses are. */
 static bool read_tree_node(struct tree *tree, const struct tree_node *node)
 {
     enum { TYPE_CHUNKS = 1 };
@@ -130,18 +135,18 @@ static bool read_tree_record(void *context, struct td_h5_cursor record)
 
 /* ---- arrays of entries --------------------------------------------------------------------------------- */
 
-/* Of fixed and extensible arrays. */
+/* The entries of a fixed or an extensible array. */
 struct entries {
     struct td_h5_chunk_reader *r;
     uint64_t header_at;
-    unsigned client; /* 1: with size and skipped filters */
+    unsigned client; /* 1: entries have a size and skipped filters; 0: an address alone */
     unsigned entry_bytes;
     unsigned page_bits;
-    uint32_t slowest; /* the dimension whose index is the slowest; the others follow in their order */
+    uint32_t slowest; /* the dimension whose index changes most slowly; the others follow in their order */
     struct td_h5_buffer bytes;
 };
 
-/* Dimension number i in the array's order. */
+/* Returns dimension number i in the array's order. */
 static uint32_t dimension(const struct entries *e, uint32_t i)
 {
     if (i == 0)
@@ -169,7 +174,7 @@ static bool read_entry(struct entries *e, struct td_h5_cursor *c, uint64_t index
     return td_h5_add_chunk(r, scaled, addr, bytes, skipped);
 }
 
-/* count entries and their checksum. */
+/* Reads a page: count entries and their checksum. */
 static bool read_page(struct entries *e, uint64_t addr, uint64_t first, uint64_t count)
 {
     static const char what[] = "page of an array of chunks";
@@ -185,7 +190,7 @@ static bool read_page(struct entries *e, uint64_t addr, uint64_t first, uint64_t
     return true;
 }
 
-/* Begins a structure: signature, version, client, and the header that it belongs to. */
+/* Checks the beginning of a structure: signature, version, client, and the address of the header it belongs to. */
 static bool check_prefix(struct entries *e, struct td_h5_cursor *c, const char *letters)
 {
     struct td_h5 *h = e->r->h;
@@ -196,7 +201,7 @@ static bool check_prefix(struct entries *e, struct td_h5_cursor *c, const char *
     return true;
 }
 
-/* What the headers of both kinds begin with. */
+/* Reads the beginning of a header, which is the same for both kinds of array. */
 static bool read_entry_kind(struct entries *e, struct td_h5_cursor *c, const char *letters)
 {
     struct td_h5 *h = e->r->h;
@@ -218,7 +223,7 @@ static bool is_initialised(const uint8_t *bitmap, uint64_t bit)
 
 /* ---- fixed arrays -------------------------------------------------------------------------------------- */
 
-/* A data block of pages, those of which were written stand in a bitmap. */
+/* Reads a data block of pages. A bitmap says which of the pages were written. */
 static bool read_fixed_pages(struct entries *e, uint64_t addr, uint64_t count)
 {
     static const char what[] = "fixed array of chunks";
@@ -248,7 +253,7 @@ static bool read_fixed_pages(struct entries *e, uint64_t addr, uint64_t count)
     return ok;
 }
 
-/* A data block of entries alone. */
+/* Reads a data block of entries without pages. */
 static bool read_fixed_block(struct entries *e, uint64_t addr, uint64_t count)
 {
     static const char what[] = "fixed array of chunks";
@@ -297,15 +302,16 @@ static bool read_fixed(struct entries *e)
 
 /* ---- extensible arrays --------------------------------------------------------------------------------- */
 
-/* The sizes that all follow from the header. Super block u holds 2^(u/2) data blocks of 2^((u+1)/2) * min_entries. */
+/* The sizes of an extensible array, which all follow from its header. Super block u holds 2^(u/2) data blocks of
+ * 2^((u+1)/2) * min_entries entries. */
 struct extensible {
     struct entries *e;
-    unsigned offset_bytes; /* of an entry's number in the array */
+    unsigned offset_bytes; /* width of an entry's number in the array */
     unsigned in_index;     /* entries in the index block */
     uint64_t min_entries;  /* of a data block */
     unsigned min_pointers; /* of a super block */
     unsigned super_count;  /* super blocks */
-    unsigned direct_count; /* of these, whose data blocks the index block names */
+    unsigned direct_count; /* the first of these, whose data blocks the index block names itself */
     uint64_t next;         /* number of the next entry */
 };
 
@@ -319,7 +325,8 @@ static uint64_t entries_in(const struct extensible *x, unsigned super)
     return x->min_entries << (super + 1) / 2;
 }
 
-/* A data block of a super block; bitmap says which of its pages were written, from bit on. NULL: there is none. */
+/* Reads a data block of a super block. The bitmap, from `bit` on, says which of its pages were written; a NULL bitmap
+ * means all. */
 static bool read_data_block(struct extensible *x, uint64_t addr, unsigned super, const uint8_t *bitmap, uint64_t bit)
 {
     static const char what[] = "extensible array of chunks";
@@ -416,7 +423,7 @@ static unsigned log2_of(uint64_t x)
     return x == 0 ? 0 : 63 - (unsigned)__builtin_clzll(x);
 }
 
-/* The one dimension without bound is the slowest. */
+/* Sets e->slowest to the dimension without bound. Refuses a dataset without exactly one. */
 static bool find_slowest(struct entries *e)
 {
     unsigned unlimited = 0;
@@ -456,7 +463,7 @@ static bool read_extensible(struct entries *e)
     x.super_count = bits < log2_of(x.min_entries) ? 0 : 1 + bits - log2_of(x.min_entries);
     bool powers = x.min_entries != 0 && (x.min_entries & (x.min_entries - 1)) == 0 && x.min_pointers != 0 &&
                   (x.min_pointers & (x.min_pointers - 1)) == 0;
-    /* 60 bits: then no number of entries passes 2^64 */
+    /* with at most 60 bits no number of entries passes 2^64 */
     if (!powers || bits > 60 || e->page_bits > PAGE_BITS_MAX || x.super_count < x.direct_count)
         return td_h5_fail(h, e->header_at, "%s: sizes that cannot be", what);
     return td_h5_undefined(h, index) || read_index_block(&x, index);
@@ -481,8 +488,9 @@ static bool add_single(struct td_h5_chunk_reader *r)
     return td_h5_add_chunk(r, scaled, r->layout->addr, r->layout->single_bytes, r->layout->single_skipped);
 }
 
-/* All chunks one after the other, in the order that they have with the largest shape. Nothing in the file says where
- * each is, so each counts as if its address were read: the bound on what is read then holds for them too. */
+/* Adds all chunks one after the other, in their order within the largest shape. The file does not store their
+ * addresses. Each chunk still counts as if its address were read, so that the bound on bytes read limits their number
+ * too. */
 static bool add_implicit(struct td_h5_chunk_reader *r)
 {
     static const char what[] = "chunks without an index";

@@ -1,4 +1,6 @@
-/* Datasets in chunks: layout, filters and fill value (IV.A.2.i, l, e and f of the specification) become a coding. */
+/* Datasets in chunks: layout, filters and fill value (IV.A.2.i, l, e and f of the specification) become a coding, whose
+ * list of chunks comes from the index (hdf5_chunk_index). A dataset whose filters, sizes or index cannot be read gets a
+ * reason, and the rest of the file is not affected: the index is read with an error and a budget of its own. */
 #include "parser/hdf5/hdf5_chunked.h"
 
 #include "core/checked.h"
@@ -10,8 +12,8 @@
 #include <string.h>
 
 enum {
-    /* Reading row by row unpacks a chunk once for every row of it, unless all that lie side by side fit into the cache:
-     * so many times is the most, with so much of the cache. */
+    /* Reading row by row unpacks a chunk once for each of its rows, unless all chunks side by side fit into the cache.
+     * At most TIMES_MAX times are allowed, with ROW_CACHE_BYTES of cache. */
     TIMES_MAX = 64,
     ROW_CACHE_BYTES = 64 * 1024 * 1024,
 };
@@ -20,7 +22,7 @@ enum {
 
 static void read_shape(struct td_h5_cursor *c, unsigned rank, unsigned width, struct td_h5_chunked *out)
 {
-    if (rank < 2 || rank > TD_CODING_RANK_MAX + 1) { /* the last is the element's size */
+    if (rank < 2 || rank > TD_CODING_RANK_MAX + 1) { /* the last dimension is the element's size */
         c->bad = true;
         return;
     }
@@ -78,7 +80,7 @@ bool td_h5_chunked_layout(struct td_h5 *h, struct td_h5_cursor c, unsigned versi
 
 /* ---- filters ------------------------------------------------------------------------------------------- */
 
-/* One filter's description. False: it is not read, and the chunks that it was applied to are not either. */
+/* Takes the description of one filter. Returns false when the filter is unknown, so that its chunks cannot be read. */
 static bool take_filter(struct td_h5_cursor *c, unsigned version, struct td_coding_filter *out)
 {
     enum { DEFLATE = 1, SHUFFLE = 2, FLETCHER32 = 3, LZF = 32000, FIRST_WITH_NAME = 256, DEFLATE_LEVEL_MAX = 9 };
@@ -109,7 +111,7 @@ static bool take_filter(struct td_h5_cursor *c, unsigned version, struct td_codi
     }
 }
 
-/* Whether all filters of the message are read, which is known to be whole. */
+/* Reads the filters of a complete message. Returns false when one of them is unknown, or two compress. */
 static bool read_filters(struct td_h5_cursor c, struct td_coding_grid *grid)
 {
     unsigned version = td_h5_u8(&c);
@@ -131,7 +133,8 @@ static bool read_filters(struct td_h5_cursor c, struct td_coding_grid *grid)
 
 /* ---- the fill value ------------------------------------------------------------------------------------ */
 
-/* Where the value stands in its message; NULL and *len 0 when there is none. */
+/* Returns where the value begins in its message; NULL and *len 0 when there is none. *len is SIZE_MAX when the message
+ * is too short. */
 static const uint8_t *fill_bytes(struct td_h5_message message, size_t *len)
 {
     enum { V3_HAS_VALUE = 0x20 };
@@ -153,7 +156,7 @@ static const uint8_t *fill_bytes(struct td_h5_message message, size_t *len)
     return bytes;
 }
 
-/* False: the value is none of the dataset's type. */
+/* Reads the fill value. Returns false when it is not of the dataset's type; *ok is false when out of memory. */
 static bool read_fill(struct td_h5 *h, const struct td_h5_message *message, struct td_coding_grid *grid, bool *ok)
 {
     *ok = true;
@@ -177,7 +180,7 @@ static bool read_fill(struct td_h5 *h, const struct td_h5_message *message, stru
 
 /* ---- chunks -------------------------------------------------------------------------------------------- */
 
-/* The size of a chunk; false when it is no size, or a larger one than is unpacked. */
+/* Computes the size of a chunk. Returns false on an overflow, and when filtered chunks are too large to unpack. */
 static bool measure_chunk(const struct td_coding_grid *grid, uint64_t *bytes)
 {
     *bytes = grid->elem_bytes;
@@ -192,11 +195,11 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* How many times a chunk is unpacked when the array is read row by row. */
+/* Returns how many times a chunk is unpacked when the array is read row by row. */
 static uint64_t times_unpacked(const struct td_coding_grid *grid, uint64_t chunk_bytes)
 {
     uint64_t times = 1;
-    uint64_t side_by_side = chunk_bytes; /* chunks that are gone through before the next row of the first one */
+    uint64_t side_by_side = chunk_bytes; /* bytes of the chunks that are read before the next row of the first one */
     for (uint32_t i = grid->rank; i-- > 1;) {
         uint64_t along = (grid->shape[i] - 1) / grid->chunk_shape[i] + 1;
         if (!td_mul_u64(side_by_side, along, &side_by_side))
@@ -215,7 +218,7 @@ static int compare_chunks(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* The list in order, in the arena. */
+/* Sorts the list and copies it to the arena. */
 static bool keep_chunks(struct td_h5_chunk_reader *r, struct td_coding_grid *grid)
 {
     struct td_h5 *h = r->h;
@@ -248,7 +251,7 @@ static void count_along(struct td_h5_chunk_reader *r)
     }
 }
 
-/* Says as the tensor's reason what is wrong with its index. */
+/* Makes the error of the index the tensor's reason. */
 static bool damaged_index(struct td_h5 *h, const struct td_error *own, const char **reason)
 {
     char text[TD_ERROR_MESSAGE_BYTES + 64];
@@ -257,7 +260,7 @@ static bool damaged_index(struct td_h5 *h, const struct td_error *own, const cha
     return *reason != NULL || td_h5_no_memory(h);
 }
 
-/* Reads the index with an error and a budget of its own: what is wrong with it is this tensor's affair alone. */
+/* Reads the index with an error and a budget of its own: a bad index only gives this tensor a reason. */
 static bool read_index(struct td_h5_chunk_reader *r, struct td_coding_grid *grid, const char **reason)
 {
     struct td_h5 *h = r->h;
@@ -283,7 +286,7 @@ static bool read_index(struct td_h5_chunk_reader *r, struct td_coding_grid *grid
     return true;
 }
 
-/* Arrays of the grid that outlive the messages. */
+/* Copies the shapes of the grid to the arena, because the messages end before the coding. */
 static bool keep_shapes(struct td_h5 *h, const struct td_h5_chunked *layout, const struct td_tensor *tensor,
                         struct td_coding_grid *grid)
 {
@@ -318,7 +321,7 @@ bool td_h5_chunked_tensor(struct td_h5 *h, const struct td_h5_chunked *layout, c
     bool ok = true;
     tensor->offset = 0;
     if (filters != NULL && !read_filters(filters->body, &grid)) {
-        tensor->reason = text; /* it names them */
+        tensor->reason = text; /* the text names the filters */
         return true;
     }
     if (tensor->nbytes == 0)

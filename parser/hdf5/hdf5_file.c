@@ -1,3 +1,6 @@
+/* What is hard: the file is not trusted, and its structures name each other by address. So every structure may be
+ * visited once (`visited`, a hash table), bytes of structure are counted against a budget (td_h5_spend), and scratch
+ * and arena share one memory limit (account). Small structures are read through a cache of 64 pages of 4 KiB. */
 #include "parser/hdf5/hdf5_file.h"
 
 #include "core/array.h"
@@ -15,10 +18,10 @@ enum {
     SUPERBLOCK_BYTES_MAX = 96, /* version 1 with 8-byte addresses has 100, the last 4 unused */
     FIRST_USERBLOCK_BYTES = 512,
     MAP_SLOTS_MIN = 64,
-    /* A good hash never needs so many; addresses made to collide do, and end here. */
+    /* A good hash never needs so many probes; only addresses that were made to collide do. */
     MAP_PROBES_MAX = 2048,
-    /* Structures may be read a few times (a committed datatype, a heap of strings), which a small file must be able
-     * to afford; beyond that their sum is held against the file's size. */
+    /* The budget of bytes of structure: some structures may be read a few times (a committed datatype, a heap of
+     * strings), and a small file must be able to afford that. */
     BUDGET_TIMES = 16,
     BUDGET_BYTES_MIN = 1024 * 1024,
 };
@@ -50,7 +53,7 @@ bool td_h5_no_memory(struct td_h5 *h)
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* Scratch and arena share one limit: what scratch takes, the arena may not. */
+/* Takes `more` bytes of scratch from the arena's limit. */
 static bool account(struct td_h5 *h, size_t more)
 {
     return td_arena_claim(&h->manifest->arena, more) || td_h5_no_memory(h);
@@ -98,7 +101,7 @@ static bool buffer_reserve(struct td_h5 *h, struct td_h5_buffer *buffer, size_t 
 
 /* ---- sets of addresses --------------------------------------------------------------------------------- */
 
-/* SplitMix64's finaliser. */
+/* Hashes an address: SplitMix64's finaliser. */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -106,7 +109,7 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* The slot that holds the key, or a free one for it; NULL after too many probes. */
+/* Returns the slot that holds the key, or a free slot for it; NULL after too many probes. */
 static struct td_h5_slot *map_find(struct td_h5_slot *slots, size_t capacity, uint64_t key)
 {
     size_t at = (size_t)mix(key) & (capacity - 1);
@@ -198,7 +201,7 @@ bool td_h5_undefined(const struct td_h5 *h, uint64_t addr)
     return addr == UINT64_MAX >> (64 - 8 * h->offset_bytes);
 }
 
-/* The page with this number, in memory. */
+/* Returns the page with this number, from the cache or the file. NULL is an error. */
 static const uint8_t *page_get(struct td_h5 *h, uint64_t number)
 {
     size_t place = (size_t)(number % TD_H5_PAGE_COUNT);
@@ -328,7 +331,7 @@ bool td_h5_check_sum(struct td_h5 *h, const uint8_t *bytes, size_t len, uint32_t
 
 /* ---- superblock ---------------------------------------------------------------------------------------- */
 
-/* At 0, or behind a userblock of 512 bytes or a power of two times that. */
+/* Finds the signature at byte 0, or behind a userblock of 512 bytes times a power of two. */
 static bool find_signature(struct td_h5 *h)
 {
     uint8_t bytes[SIGNATURE_BYTES];
@@ -360,11 +363,11 @@ static bool read_sizes(struct td_h5 *h, unsigned offset_bytes, unsigned length_b
     return true;
 }
 
-/* libhdf5 refuses a file that is shorter than its superblock says. The position of the superblock counts, whatever
- * base address it holds: a userblock may have been added later. */
+/* Refuses a file that is shorter than its superblock says, as libhdf5 does. Addresses count from the superblock's own
+ * position and not from the base address it holds, because a userblock may have been added later. */
 static bool check_end(struct td_h5 *h, uint64_t base, uint64_t end, uint64_t at)
 {
-    uint64_t length = end - base; /* both are from one place, wherever that was when they were written */
+    uint64_t length = end - base; /* both count from one place, wherever that was when they were written */
     if (end < base || length > h->size_bytes)
         return td_h5_fail(
             h, at, "superblock: the file ends at address %" PRIu64 ", but it has only %" PRIu64 " bytes: truncated",

@@ -1,5 +1,5 @@
-/* The links of a group: a symbol table (B-tree of version 1, local heap), messages in its header, or dense storage. The
- * specification's III.A.1, III.B-D, IV.A.2.c, g and r. */
+/* The links of a group are stored in one of three ways: a symbol table (B-tree of version 1, local heap), messages in
+ * the group's header, or dense storage (hdf5_heap). The specification's III.A.1, III.B-D, IV.A.2.c, g and r. */
 #include "parser/hdf5/hdf5_group.h"
 
 #include "parser/hdf5/hdf5_heap.h"
@@ -14,7 +14,7 @@ enum { ENTRY_SCRATCH_BYTES = 16 };
 
 struct table_node {
     uint64_t addr;
-    unsigned level; /* it must have; ANY_LEVEL for the root */
+    unsigned level; /* that the node must have; ANY_LEVEL for the root */
 };
 
 enum { ANY_LEVEL = 256 };
@@ -66,7 +66,7 @@ static bool read_local_heap(struct table *table, uint64_t addr)
     return true;
 }
 
-/* A NUL-terminated string in the local heap. */
+/* Finds a NUL-terminated string in the local heap. */
 static bool heap_string(struct table *table, uint64_t off, uint64_t at, const char **text, size_t *len)
 {
     const uint8_t *end = NULL;
@@ -121,7 +121,7 @@ static bool read_symbols(struct table *table, uint64_t addr)
     return true;
 }
 
-/* A node of the B-tree. Its children come one level lower, so the walk ends whatever they point at. */
+/* Reads a node of the B-tree. Its children must be one level lower, so the walk ends whatever their addresses are. */
 static bool read_tree_node(struct table *table, const struct table_node *node)
 {
     static const char what[] = "group B-tree node";
@@ -177,7 +177,7 @@ struct links {
     void *context;
 };
 
-/* The value of an external link: flags, a file's name and a path, each with a NUL. */
+/* Reads the value of an external link: flags, then a file's name and a path, each with a NUL. */
 static bool read_external(struct td_h5_cursor value, struct td_h5_link *link)
 {
     (void)td_h5_u8(&value);
@@ -242,7 +242,7 @@ static bool read_link(void *context, struct td_h5_cursor c)
     return links->each(links->context, &link);
 }
 
-/* Where the links of a group are that has too many for its header. */
+/* Reads the message that says where dense storage is, and the links there. */
 static bool read_link_info(struct links *links, struct td_h5_cursor c)
 {
     enum { HAS_ORDER = 0x01 };

@@ -1,5 +1,9 @@
-/* Fractal heaps and B-trees of version 2: the specification's III.G and III.A.2. The heap is read whole, block by block
- * in the order of its doubling table, because the B-tree's order (by hash) would jump about in it. */
+/* Fractal heaps and B-trees of version 2: the specification's III.G and III.A.2. A heap holds objects in direct blocks;
+ * indirect blocks, the rows of a doubling table, name these. The heap is read whole before the B-tree, because the
+ * tree's records are in the order of a hash and would read the heap back and forth.
+ *
+ * What is hard: widths of numbers follow from sizes in the headers (tree_widths, read_heap_header), so the sizes are
+ * checked first for every overflow that they could cause (check_table). */
 #include "parser/hdf5/hdf5_heap.h"
 
 #include "core/checked.h"
@@ -18,7 +22,7 @@ enum {
     HEAP_BITS_MAX = 64,
 };
 
-/* A direct block: where its bytes stand in the heap's numbering, and in memory. */
+/* A direct block: the place of its bytes in the heap's numbering, and in memory. */
 struct block {
     uint64_t heap_off;
     size_t len, off;
@@ -36,7 +40,7 @@ struct heap {
     uint64_t addr;
     unsigned flags, id_bytes, max_bits, width;
     uint64_t start_bytes, max_direct_bytes; /* block sizes, powers of two */
-    unsigned max_object_bytes_width;        /* of a length in an ID */
+    unsigned max_object_bytes_width;        /* bytes of a length in an object's ID */
     struct td_h5_buffer bytes, node;
     size_t used_bytes;
     struct block *blocks; /* in the order of heap_off */
@@ -50,7 +54,7 @@ static unsigned log2_of(uint64_t x)
     return x == 0 ? 0 : 63 - (unsigned)__builtin_clzll(x);
 }
 
-/* Bytes that numbers up to `limit` take. */
+/* Returns the bytes that a number up to `limit` takes. */
 static unsigned width_of(uint64_t limit)
 {
     return log2_of(limit) / 8 + 1;
@@ -108,7 +112,7 @@ static bool add_pending(struct heap *heap, uint64_t addr, uint64_t heap_off, uns
     return true;
 }
 
-/* The block size in a row of the doubling table: the first two are equal. False past 2^63. */
+/* Computes the block size in a row of the doubling table; the first two rows are equal. Returns false past 2^63. */
 static bool row_bytes(const struct heap *heap, unsigned row, uint64_t *bytes)
 {
     unsigned doublings = row == 0 ? 0 : row - 1;
@@ -118,7 +122,7 @@ static bool row_bytes(const struct heap *heap, unsigned row, uint64_t *bytes)
     return true;
 }
 
-/* Reads one indirect block: direct blocks are loaded, indirect ones put on the list. */
+/* Reads one indirect block: loads its direct blocks, and puts its indirect blocks on the list. */
 static bool read_indirect(struct heap *heap, const struct pending *from)
 {
     static const char what[] = "fractal heap indirect block";
@@ -154,7 +158,7 @@ static bool read_indirect(struct heap *heap, const struct pending *from)
     return true;
 }
 
-/* Checks what the sizes that shape the doubling table must be for arithmetic on them to hold. */
+/* Checks the sizes that shape the doubling table, so that arithmetic on them cannot overflow. */
 static bool check_table(struct heap *heap)
 {
     if (!is_power_of_two(heap->width) || !is_power_of_two(heap->start_bytes) ||
@@ -240,7 +244,7 @@ static void heap_fini(struct heap *heap)
     free(heap->pending);
 }
 
-/* The block that holds the byte at heap_off, or NULL. */
+/* Returns the block that holds the byte at heap_off, or NULL. */
 static const struct block *block_find(const struct heap *heap, uint64_t heap_off)
 {
     size_t low = 0;
@@ -258,7 +262,7 @@ static const struct block *block_find(const struct heap *heap, uint64_t heap_off
     return NULL;
 }
 
-/* The object with this ID. *is_huge: it lies outside of the heap's blocks, which is not followed. */
+/* Finds the object with this ID. Sets *is_huge, and no object, when the object lies outside of the heap's blocks. */
 static bool heap_get(struct heap *heap, struct td_h5_cursor id, struct td_h5_cursor *object, bool *is_huge)
 {
     enum { KIND_MANAGED = 0, KIND_HUGE = 1, KIND_TINY = 2, TINY_SHORT_MAX = 16 };
@@ -296,13 +300,13 @@ struct tree_node {
 
 struct tree {
     struct td_h5 *h;
-    struct heap *heap; /* NULL: records have all in themselves */
+    struct heap *heap; /* NULL: the records are complete by themselves */
     unsigned type;
     size_t node_bytes, record_bytes;
     unsigned depth;
-    unsigned count_width;                     /* of the number of records in a child */
-    unsigned total_width[TREE_DEPTH_MAX + 1]; /* of those below a child at this depth */
-    uint64_t records_max[TREE_DEPTH_MAX + 1]; /* in one node at this depth */
+    unsigned count_width;                     /* bytes of the number of records in a child */
+    unsigned total_width[TREE_DEPTH_MAX + 1]; /* bytes of the number of records below a child at this depth */
+    uint64_t records_max[TREE_DEPTH_MAX + 1]; /* most records in one node at this depth */
     struct tree_node *nodes;                  /* still to be read */
     size_t node_count, node_capacity;
     struct td_h5_buffer bytes;
@@ -326,7 +330,7 @@ static size_t pointer_bytes(const struct tree *tree, unsigned depth)
     return tree->h->offset_bytes + tree->count_width + tree->total_width[depth - 1];
 }
 
-/* How many records a node can hold, level by level from the leaves, and how wide numbers up to that are. */
+/* Computes how many records a node can hold, level by level from the leaves, and how wide numbers up to that are. */
 static bool tree_widths(struct tree *tree, uint64_t addr)
 {
     if (tree->depth > TREE_DEPTH_MAX || tree->record_bytes == 0 ||

@@ -1,4 +1,5 @@
-/* Object headers: the specification's section IV.A. */
+/* Object headers: the specification's section IV.A. A header is a list of messages in one or more blocks; continuation
+ * messages name the further blocks. Versions 1 and 2 differ in prefix, checksums and the form of messages. */
 #include "parser/hdf5/hdf5_object.h"
 
 #include "core/checked.h"
@@ -26,7 +27,7 @@ void td_h5_header_fini(struct td_h5_header *header)
     *header = (struct td_h5_header){0};
 }
 
-/* Loads len bytes at addr, of which the messages are those from `before` on, without the last `after`. */
+/* Loads a block of len bytes at addr. Its messages begin after `before` bytes and end `after` bytes before the end. */
 static bool add_chunk(struct td_h5 *h, struct td_h5_header *header, uint64_t addr, uint64_t len, size_t before,
                       size_t after)
 {
@@ -46,7 +47,7 @@ static bool add_chunk(struct td_h5 *h, struct td_h5_header *header, uint64_t add
     return true;
 }
 
-/* The checksum of the block that was loaded last, which begins at off and ends with it. */
+/* Checks the checksum at the end of the block that was loaded last, which begins at off. */
 static bool check_block(struct td_h5 *h, const struct td_h5_header *header, size_t off, uint64_t addr, const char *what)
 {
     size_t end = header->used_bytes - CHECKSUM_BYTES;
@@ -124,7 +125,7 @@ bool td_h5_header_read(struct td_h5 *h, struct td_h5_header *header, uint64_t ad
         ok = read_v1(h, header, prefix);
     else
         ok = td_h5_fail(h, addr, "no object header at address %" PRIu64 ": neither \"OHDR\" nor version 1", addr);
-    /* Continuations add chunks while the messages are passed over, which then come to them in turn. */
+    /* A continuation adds a block behind the others, and this loop comes to its messages later. */
     struct td_h5_place place = {0};
     struct td_h5_message message;
     while (ok && td_h5_next_message(h, header, &place, &message))
@@ -133,7 +134,7 @@ bool td_h5_header_read(struct td_h5 *h, struct td_h5_header *header, uint64_t ad
     return ok && h->err->code == TD_OK;
 }
 
-/* One message at the cursor, which holds at least a message's header. */
+/* Takes the message at the cursor, which holds at least the header of a message. */
 static void take_message(const struct td_h5_header *header, struct td_h5_cursor *c, struct td_h5_message *out)
 {
     uint16_t len;
@@ -185,6 +186,6 @@ bool td_h5_shared_address(struct td_h5 *h, struct td_h5_cursor body, uint64_t *a
     if (version == 1)
         (void)td_h5_take(&body, 6);
     *addr = td_h5_number(&body, h->offset_bytes);
-    /* Versions 1 and 2 know no heap: in a header is the only place. */
+    /* In versions 1 and 2 a shared message is always in an object header. */
     return !body.bad && (version == 1 || version == 2 || (version == 3 && type == IN_HEADER_V3));
 }

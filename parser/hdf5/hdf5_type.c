@@ -1,4 +1,5 @@
-/* Datatype and dataspace messages: the specification's IV.A.2.b and IV.A.2.d. */
+/* Datatype and dataspace messages: the specification's IV.A.2.b and IV.A.2.d. A datatype is described bit by bit (size,
+ * byte order, place of sign, exponent and mantissa), so a known type is found by comparing all of its description. */
 #include "parser/hdf5/hdf5_type.h"
 
 #include "core/checked.h"
@@ -25,7 +26,7 @@ enum type_class {
 struct type_head {
     unsigned version;
     enum type_class class;
-    uint32_t bits; /* 24 of them, their meaning depends on the class */
+    uint32_t bits; /* 24 bits, whose meaning depends on the class */
     uint32_t size;
 };
 
@@ -72,7 +73,7 @@ static void read_fixed(struct td_h5_cursor *c, const struct type_head *head, str
              swapped ? TD_H5_KIND_OTHER : (is_signed ? TD_H5_KIND_INT : TD_H5_KIND_UINT));
 }
 
-/* Every number that tells one float from another; all of it must be as here. */
+/* All numbers that describe a float. A type is one of these floats only when all of them agree. */
 struct float_layout {
     const char *name;
     uint32_t size;
@@ -118,7 +119,7 @@ static void read_float(struct td_h5_cursor *c, const struct type_head *head, str
     set_type(out, "OPAQUE", "float of an unusual layout", TD_H5_KIND_OTHER);
 }
 
-/* A number, which is all that the bases of enumerations and complex numbers may be. */
+/* Reads the base type of an enumeration or a complex number, which must be a number. */
 static void read_number(struct td_h5_cursor *c, struct td_h5_type *out)
 {
     struct type_head head = take_head(c);
@@ -131,7 +132,8 @@ static void read_number(struct td_h5_cursor *c, struct td_h5_type *out)
         set_type(out, "OPAQUE", "type of an unusual base", TD_H5_KIND_OTHER);
 }
 
-/* A NUL-terminated name, in versions 1 and 2 padded to a multiple of 8; NULL (and c->bad) when it does not end. */
+/* Takes a NUL-terminated name, padded to a multiple of 8 in versions 1 and 2. Returns NULL and sets c->bad when the
+ * name does not end. */
 static const char *take_name(struct td_h5_cursor *c, unsigned version)
 {
     const uint8_t *end = c->bad || c->left == 0 ? NULL : memchr(c->p, 0, c->left);
@@ -143,7 +145,8 @@ static const char *take_name(struct td_h5_cursor *c, unsigned version)
     return (const char *)td_h5_take(c, version < 3 ? (len + 7) / 8 * 8 : len);
 }
 
-/* h5py's booleans are an enumeration {FALSE = 0, TRUE = 1} over int8; any other stands for its numbers. */
+/* Reads an enumeration. h5py's booleans are {FALSE = 0, TRUE = 1} over int8; any other enumeration has the type of its
+ * numbers. */
 static void read_enum(struct td_h5_cursor *c, const struct type_head *head, struct td_h5_type *out)
 {
     uint32_t members = head->bits & 0xFFFF;
@@ -160,7 +163,7 @@ static void read_enum(struct td_h5_cursor *c, const struct type_head *head, stru
         set_type(out, "BOOL", NULL, TD_H5_KIND_BOOL);
 }
 
-/* The offset of a compound's member, and what lies between it and the member's type. */
+/* Takes the offset of a compound's member, and everything up to the member's type. */
 static uint64_t take_member_offset(struct td_h5_cursor *c, const struct type_head *head)
 {
     if (head->version < 3) {
@@ -185,7 +188,7 @@ static void set_complex(const struct td_h5_type *part, struct td_h5_type *out)
         }
 }
 
-/* h5py's complex numbers are a compound {r, i} of two equal floats without padding. */
+/* Reads a compound type. h5py's complex numbers are a compound {r, i} of two equal floats without padding. */
 static void read_compound(struct td_h5_cursor *c, const struct type_head *head, struct td_h5_type *out)
 {
     struct td_h5_type parts[2] = {{0}, {0}};
@@ -207,7 +210,7 @@ static void read_compound(struct td_h5_cursor *c, const struct type_head *head, 
         set_complex(&parts[0], out);
 }
 
-/* HDF5 2.0's own complex numbers: twice the base, rectangular. */
+/* Reads HDF5 2.0's own complex numbers: two of the base, in rectangular form. */
 static void read_complex(struct td_h5_cursor *c, const struct type_head *head, struct td_h5_type *out)
 {
     enum { HOMOGENEOUS = 0x01, FORM_BITS = 0x06 };
@@ -259,7 +262,7 @@ bool td_h5_type_read(struct td_h5 *h, struct td_h5_cursor body, struct td_h5_typ
         break;
     case CLASS_COMPOUND:
         read_compound(&body, &head, out);
-        body.bad = false; /* what it holds is looked at only to know complex numbers */
+        body.bad = false; /* the members are read only to recognise complex numbers */
         break;
     case CLASS_REFERENCE:
         set_type(out, "OBJECT", "references", TD_H5_KIND_OTHER);
