@@ -1,4 +1,4 @@
-"""Fixtures shared by the HTTP tests. After each module every server it started must have ended well."""
+"""Fixtures shared by the HTTP tests. After each module, all servers that it started must have ended well."""
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ import harness  # noqa: E402
 
 @pytest.fixture(scope="module", autouse=True)
 def every_server_ended_well():
-    """No server outlives its module, and none of them may hold a sanitizer report."""
+    """Check that no server outlives its module and that no server's output has a sanitizer report."""
     yield
     left = list(harness.Server.live)
     for s in left:
@@ -30,7 +30,7 @@ def tree(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def srv(tree):
-    """A server over the big tree, one per module. Entity tags stay as they are: nothing is hashed."""
+    """A server over the big tree, one per module. Nothing is hashed, so entity tags do not change."""
     s = harness.Server(tree.root, hash_threads=0)
     yield s
     s.stop()

@@ -85,7 +85,7 @@ def build_tree(root):
     t = Tree(root)
     t.root.mkdir(parents=True)
 
-    # plain: what a person has, written by the real package
+    # plain models, written by the real package
     m = t.model("plain")
     ts = [tensor("model.embed_tokens.weight", "BF16", [64, 48]), tensor("model.norm.weight", "F32", [48]),
           tensor("lm_head.weight", "F16", [33, 7]), tensor("step", "I64", [])]
@@ -199,7 +199,7 @@ def build_tree(root):
     write_by_hand(m.dir / "model.safetensors", ts)
     m.add(*ts)
 
-    # bytes for the range table: a tensor, an empty tensor, a plain file, an empty file
+    # for the range table: a tensor, an empty tensor, a plain file, an empty file
     m = t.model("bytes")
     ts = [tensor("blob", "U8", [20011]), tensor("empty", "F32", [0, 3]), tensor("one", "U8", [1])]
     write_by_hand(m.dir / "model.safetensors", ts)
@@ -207,7 +207,7 @@ def build_tree(root):
     (m.dir / "range.bin").write_bytes(pattern(40009, "range.bin"))
     (m.dir / "zero.bin").write_bytes(b"")
 
-    # a dataset, which is no model
+    # a dataset: not a model
     rows = t.root / "datasets" / "org" / "rows"
     rows.mkdir(parents=True)
     (rows / "train.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
@@ -243,7 +243,7 @@ BIG_MARKS = [0, (1 << 31) - 2000, (1 << 32) - 2000, 5 << 30, (6 << 30) - BIG_MAR
 
 
 def big_slice(first, last):
-    """Bytes first..last of the tensor `huge`, without holding 6 GiB."""
+    """Return bytes first..last of the tensor `huge`, without holding 6 GiB."""
     out = np.zeros(last - first + 1, dtype=np.uint8)
     for at in BIG_MARKS:
         mark = np.frombuffer(pattern(BIG_MARK_BYTES, f"mark{at}"), dtype=np.uint8)
@@ -306,9 +306,9 @@ def hf_cache(t):
 
 
 def write_zeros_npz(path, nbytes, damaged=False, columns=1):
-    """An .npz with one array "a" of so many zero bytes (a multiple of 16 MiB below 4 GiB), deflated to a thousandth.
-    One block is compressed once and repeated, so this takes seconds where a zip writer takes minutes. damaged: its CRC
-    is another. columns: with several, it is a matrix that is stored column by column."""
+    """Write an .npz with one array "a" of that many zero bytes (a multiple of 16 MiB below 4 GiB), deflated to a
+    thousandth. One block is compressed once and repeated, so this takes seconds where a zip writer takes minutes.
+    damaged: its CRC is wrong. columns: more than one makes a matrix that is stored column by column."""
     unit = 16 << 20
     assert nbytes % unit == 0 and nbytes < 1 << 32
     head = b"{'descr': '|u1', 'fortran_order': %s, 'shape': (%d, %d), }" % (

@@ -1,7 +1,7 @@
-"""What every HTTP test stands on: the server under test, a strict client, and writers of fixtures.
+"""The base of every HTTP test: the server under test, a strict client, and writers of fixtures.
 
 Standard library and numpy only. The client is deliberately strict: an answer that breaks RFC 9112
-raises ProtocolError instead of being repaired, and an answer cut short raises Incomplete with what came.
+raises ProtocolError instead of being repaired, and an answer cut short raises Incomplete with what was received.
 """
 import contextlib
 import json
@@ -32,7 +32,7 @@ SANITIZER_MARKS = (
 
 
 def tensord_binary():
-    """The binary under test: $TENSORD, else build-asan/tensord, else build/tensord; else a loud failure."""
+    """Return the binary under test: $TENSORD, else build-asan/tensord, else build/tensord. Fail if there is none."""
     env = os.environ.get("TENSORD")
     if env:
         path = Path(env) if os.path.isabs(env) else (REPO / env if (REPO / env).exists() else Path(env).resolve())
@@ -68,7 +68,8 @@ def release_binary():
 # ------------------------------------------------------------------------------------------------ bytes
 
 def pattern(nbytes, seed):
-    """nbytes that depend on their position and on seed (a name or number): a wrong offset always shows."""
+    """Return nbytes that depend on their position and on seed (a name or number), so that a wrong offset always
+    shows."""
     if isinstance(seed, str):
         seed = zlib.crc32(seed.encode("utf-8", "surrogatepass"))
     n = (nbytes + 7) // 8
@@ -149,7 +150,7 @@ def safetensors_bytes(tensors, metadata=None, pad=8):
 
 
 def write_by_hand(path, tensors, metadata=None, pad=8):
-    """Write a file in the order given, and note in each tensor where its bytes lie."""
+    """Write a file in the given order, and note in each tensor the place of its bytes."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_bytes(safetensors_bytes(tensors, metadata, pad))
     locate(path, tensors)
@@ -231,7 +232,8 @@ class ProtocolError(AssertionError):
 
 
 class Incomplete(Exception):
-    """The connection ended before the answer was whole. `response` holds the head, `body` what came."""
+    """The connection ended before the answer was whole. `response` has the head, `body` the bytes that were
+    received."""
 
     def __init__(self, why, response=None, body=b""):
         super().__init__(f"{why}; {len(body)} body bytes came")
@@ -318,7 +320,7 @@ class Conn:
         self.sock.sendall(data)
 
     def fill(self, size=1 << 18):
-        """Read some more; False at the end of the stream."""
+        """Read some more. Return False at the end of the stream."""
         if self.eof:
             return False
         got = self.sock.recv(size)
@@ -428,7 +430,7 @@ class Conn:
         return self.read_response(method, f"{method} {target} {list(headers) if headers else ''}")
 
     def ended(self, timeout=5.0):
-        """True when the server closes within timeout and sends nothing more (self.buf shows what it sent)."""
+        """Return whether the server closes within timeout and sends nothing more (self.buf has what it sent)."""
         deadline = time.monotonic() + timeout
         while not self.eof:
             left = deadline - time.monotonic()
@@ -500,7 +502,7 @@ def parse_metrics(text):
 # ----------------------------------------------------------------------------------------------- server
 
 class Server:
-    """One tensord over one root. Every server started is registered, and conftest checks how each ended."""
+    """One tensord over one root. Every server is registered when it starts, and conftest checks how each ended."""
 
     live = []
 
@@ -573,7 +575,7 @@ class Server:
         self.wait_for(lambda: self.get("/readyz").status == 200, "GET /readyz is 200", timeout)
 
     def wait_hashed(self, timeout=60):
-        """Until every file is hashed and entity tags are made of that."""
+        """Wait until every file is hashed and entity tags depend on the digests."""
         def all_known():
             digests = self.get("/readyz").json()["digests"]
             return digests["published_files"] == digests["files"]
@@ -609,7 +611,7 @@ class Server:
         return self.request(target, headers, "GET", **kw)
 
     def post(self, target, body, headers=(), **kw):
-        """body: bytes, or what becomes JSON."""
+        """Send a POST. body: bytes, or an object to send as JSON."""
         if not isinstance(body, bytes):
             body = json.dumps(body).encode()
         with self.conn(**kw) as c:
@@ -632,7 +634,7 @@ class Server:
         return parse_metrics(r.body.decode("utf-8"))
 
     def gauge(self, *patterns):
-        """Sum of the samples of the first metric whose name matches one of the patterns in full."""
+        """Return the sum of the samples of the first metric whose whole name matches one of the patterns."""
         _, _, samples = self.metrics()
         for p in patterns:
             hits = [v for name, _, v in samples if re.fullmatch(p, name)]
@@ -640,7 +642,7 @@ class Server:
                 return sum(hits)
         raise AssertionError(f"no metric matches {patterns}; there are {sorted({s[0] for s in samples})}")
 
-    # what the process holds
+    # resources of the process
 
     def fds(self):
         out = {}
@@ -693,7 +695,7 @@ class Server:
                     f"{' '.join(self.args)}\nsanitizer report on stderr:\n{text[max(0, at - 500):at + 6000]}")
 
     def stop(self, timeout=30):
-        """SIGTERM; the exit code must be 0 and standard error free of sanitizer reports."""
+        """Send SIGTERM. The exit code must be 0, and standard error must have no sanitizer report."""
         if self.rc is None:
             died = self.proc.poll()
             if died is None:
@@ -741,7 +743,7 @@ class Transfer:
         self.body += self.c.read_exact(n, self.head)
 
     def finish(self):
-        """(complete?, all bytes that came)."""
+        """Return (whether it was complete, all bytes that were received)."""
         try:
             self.body += self.c.read_exact(self.head.length - len(self.body), self.head)
             return True, self.body
@@ -753,7 +755,7 @@ class Transfer:
 
 
 def same_prefix(got, want):
-    """How many leading bytes are right."""
+    """Return how many leading bytes are right."""
     n = min(len(got), len(want))
     if got[:n] == want[:n]:
         return n
@@ -778,7 +780,7 @@ CODES = {
 
 
 def check_error(r, code, *needles, allow=("GET", "HEAD")):
-    """The error model of api/openapi.yaml (Error): status, JSON shape, canonical code, words the message must hold."""
+    """Check the error model of api/openapi.yaml (Error): status, JSON shape, canonical code, words of the message."""
     codes = code if isinstance(code, (tuple, list, set)) else (code,)
     assert r.status in codes, f"wanted {code}, {r}"
     e = r.json()

@@ -3,8 +3,8 @@
 Every 8-byte word of a test file is an invertible mix of (file, generation, offset), so every word names the generation
 it belongs to. Seeded writers publish generations: by rename, in place, by truncation and rewriting, by unlinking and
 creating; some put the mtime back afterwards, so that all generations of a file have one mtime and one size; and some
-touch nothing but metadata (mode, links, a copy renamed over the file), which moves the ctime as a write does. Clients
-record what they asked and what came. Then the history is checked:
+change only metadata (mode, links, a copy renamed over the file), which changes the ctime as a write does. Clients
+record their requests and the answers. Then the history is checked:
 
   I1  a complete 200 or 206 holds one generation only (a broken connection is allowed to writers in place, to nobody
       else)
@@ -15,7 +15,7 @@ record what they asked and what came. Then the history is checked:
   I5  HEAD, manifest and GET agree for one ETag
   I6  304 only if that ETag is current (by the measure of I3)
 
-and at the end descriptors, threads, memory and mappings are back where they began. By hand:
+and at the end the numbers of descriptors, threads, mappings and bytes of memory are those of the start. By hand:
 
     python tests/http/history.py --seconds 600 --seed 7
     python tests/http/history.py --seconds 600 --seed 7 -- --leases off
@@ -64,7 +64,7 @@ FILES = [
 MIXED = {"mixed": ["rename", "inplace", "truncate", "unlink"],
          "restore-mixed": ["restore-rename", "restore", "restore-truncate", "restore-unlink", "touch", "touch"]}
 UNBROKEN = {"never", "rename", "unlink",
-            "touch"}  # whose running answers must finish: the bytes of no inode ever change
+            "touch"}  # running answers of these files must finish: no inode's bytes ever change
 
 
 def mix(x):
@@ -116,7 +116,7 @@ class File:
         return struct.pack("<Q", len(raw)) + raw
 
     def content(self, gen):
-        """The whole file of one generation."""
+        """Return the whole file of one generation."""
         with self.lock:
             if gen in self.cache:
                 self.cache.move_to_end(gen)
@@ -130,7 +130,7 @@ class File:
         return raw
 
     def piece(self, gen, start, end):
-        """Bytes start..end of one generation; a small piece without making the whole."""
+        """Return bytes start..end of one generation, without making the whole file."""
         if end - start > 4096 or gen in self.cache:
             return self.content(gen)[start:end]
         head = self.header(gen)
@@ -144,7 +144,8 @@ class File:
         return raw[skip:skip + end - start]
 
     def generations_of(self, start, data):
-        """Which generations can bytes at `start` of the file be: usually one; none means a mixture or garbage."""
+        """Return the generations that bytes at `start` of the file can be of: usually one; none for a mixture or
+        garbage."""
         at = max(self.base, -(-start // 8) * 8)
         if at + 8 <= start + len(data):
             word = unmix(struct.unpack("<Q", data[at - start:at - start + 8])[0])
@@ -157,7 +158,7 @@ class File:
         return frozenset(g for g in candidates if self.piece(g, start, start + len(data)) == data)
 
     def describe(self, start, data):
-        """For a violation: the runs of generations within a body."""
+        """Describe a violation: the runs of generations within a body."""
         runs, last = [], None
         at = max(self.base, -(-start // 8) * 8)
         while at + 8 <= start + len(data) and len(runs) < 12:
@@ -182,15 +183,15 @@ class Writer(threading.Thread):
         self.paced = 0.0                                   # when the last step of this generation was begun or done
 
     def pace(self):
-        """After each step of writing: the machine may have kept this thread waiting for longer than files need to
-        settle. The server then rightly takes what is there for a version."""
+        """Run after each step of writing: the machine may have delayed this thread for longer than files need to
+        settle. The server is then right to publish the file as it is."""
         now = time.monotonic()
         if now - self.paced > SETTLE:
             self.f.stalls.append((self.paced, now))
         self.paced = now
 
     def touch(self):
-        """Metadata alone: the mode, a second name, a copy in the file's place."""
+        """Change metadata alone: the mode, a second name, a copy in the file's place."""
         f, self.f.touches = self.f, self.f.touches + 1
         other = f.path.parent / ".other"
         how = self.rng.choice(["mode", "mode", "link", "copy"])
@@ -205,7 +206,7 @@ class Writer(threading.Thread):
             os.rename(other, f.path)
 
     def publish(self, how):
-        """One generation, or a touch; "restore-..." puts the mtime back."""
+        """Publish one generation, or change metadata; "restore-..." sets the mtime back."""
         if how == "touch":
             return self.touch()
         times = self.f.path.stat()
@@ -268,7 +269,7 @@ Record = collections.namedtuple("Record",
 
 
 class Client(threading.Thread):
-    """Random requests; keeps the records.
+    """Sends random requests and keeps the records.
     kind: fast, slow (pauses inside bodies), or keen (manifests, HEAD, validators)."""
 
     def __init__(self, number, kind, port, files, seed, stop, known, lock):
@@ -292,7 +293,7 @@ class Client(threading.Thread):
     def connection(self):
         if self.conn is None or self.conn.eof:
             self.conn = Conn(self.port, timeout=30, rcvbuf=1 << 17 if self.kind == "slow" else None)
-            self.before = None                              # how the file of the last answer is written
+            self.before = None                              # how the writer changes the last answer's file
         return self.conn
 
     def drop(self):
@@ -301,13 +302,13 @@ class Client(threading.Thread):
         self.conn = self.before = None
 
     def stale(self, e):
-        """Closed without a byte on a connection whose last answer was of a file that changes in place: the cut of that
-        transfer came just after its end. RFC 9112 9.3.1 has clients repeat such a request."""
+        """Return whether the connection closed without a byte after an answer from a file that changes in place: the
+        cut of that transfer came just after its end. RFC 9112 9.3.1 has clients repeat such a request."""
         return isinstance(e, (Incomplete, ConnectionError)) and getattr(e, "response", None) is None and \
             self.before is not None and self.before not in UNBROKEN
 
     def read_slowly(self, c, head):
-        """The body in pieces with pauses, so that writers come in between."""
+        """Read the body in pieces with pauses, so that writers come in between."""
         want, parts = head.length, []
         while want:
             n = min(want, self.rng.choice([1000, 65536, 1 << 20]))
@@ -342,7 +343,7 @@ class Client(threading.Thread):
         if rng.random() < (0.25 if self.kind == "keen" else 0.03):
             return self.manifest(f)
         target = rng.choice(list(f.targets))
-        if self.kind == "slow" and rng.random() < 0.5:  # more than the sockets hold: a writer comes in between
+        if self.kind == "slow" and rng.random() < 0.5:  # more than the sockets hold, so that a writer comes in between
             target = f"/models/{f.name}/files/model.safetensors"
         start, end = f.targets[target]
         op, headers, sent_etag, sent_range, method = "get", [], None, None, "GET"
@@ -409,7 +410,7 @@ class Client(threading.Thread):
         return None
 
     def judge(self, f, start, end, r, sent_range):
-        """The generations a complete body can be; none and a note when it is a mixture."""
+        """Return the generations that a complete body can be of; none, and a note, for a mixture."""
         n = end - start
         if r.status == 200:
             pieces = [(0, r.body)]
@@ -464,13 +465,13 @@ class Violation(AssertionError):
 
 
 def in_stall(f, r):
-    """Whether the answer falls into a time in which half a generation may be served as a version: its writer was kept
-    waiting for longer than files need to settle."""
+    """Return whether the answer falls into a time in which half a generation may be served as a version: its writer was
+    delayed for longer than files need to settle."""
     return any(r.t1 >= begin and r.t0 <= end + BOUND for begin, end in f.stalls)
 
 
 def check(files, records, began):
-    """All invariants over the whole history; returns a list of texts, each with the history around it."""
+    """Check all invariants over the whole history. Return the violations as texts, each with the history around it."""
     found = []
     by_file = collections.defaultdict(list)
     for r in records:
@@ -563,7 +564,7 @@ def check(files, records, began):
 
 
 def run(seconds, seed, clients=10, out=print, options=(), another_user=False):
-    """another_user: the server is not the files' owner, so that it gets no leases."""
+    """Run writers and clients. another_user: the server is not the files' owner, so it gets no leases."""
     place = tempfile.mkdtemp(prefix="tensord-history-")
     os.chmod(place, 0o755)
     tmp = os.path.join(place, "root")
@@ -601,7 +602,7 @@ def run(seconds, seed, clients=10, out=print, options=(), another_user=False):
         halt_writers.set()
         for t in writers:
             t.join()
-        time.sleep(BOUND + 0.5)                               # readers go on: the last generations must show
+        time.sleep(BOUND + 0.5)                               # readers go on, so that the last generations must show
         halt_clients.set()
         for t in readers:
             t.join(60)

@@ -1,9 +1,9 @@
-"""Kills a server again and again while it hashes and writes its log of digests, and looks at what that left.
+"""Kills a server again and again while it hashes and writes its log of digests, and checks the log.
 
-After each kill every record of the log's good part must hold the right digest for the file of that identity, and the
-next start must succeed. Files change before each start, and now and then the log is blown up with digests of files that
-are gone, so that it is written anew. At the end a server runs undisturbed,
-and everything is compared once more. By hand:
+After each kill every record of the log's good part must have the right digest of the file with that identity, and the
+next start must succeed. Files change before each start. Now and then the log is filled with digests of files that do
+not exist, so that the server writes it anew. At the end a server runs undisturbed, and everything is compared again. By
+hand:
 
     python tests/http/kill_digests.py --runs 1000 --seed 7
 """
@@ -43,7 +43,7 @@ def record(id, digest):
 
 
 def read_log(path):
-    """{identity: digest} of the part of the log that is good, after its description in catalog/digest_log.h."""
+    """Return {identity: digest} of the good part of the log, read as catalog/digest_log.h describes it."""
     data = path.read_bytes() if path.exists() else b""
     known = {}
     if data[:16] != HEADER:
@@ -85,7 +85,8 @@ class Place:
             os.chmod(self.log, 0o600)
 
     def check(self):
-        """How many digests are kept of the files that are there; none, of those that were either, may be another."""
+        """Return how many digests of existing files are kept. No digest may be wrong, not even of a file that is
+        gone."""
         known = read_log(self.log)
         for id, digest in known.items():
             if id in self.contents and self.contents[id] != digest:

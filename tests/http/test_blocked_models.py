@@ -1,5 +1,5 @@
-"""Models of which one tensor has no place in a safetensors file:
-what is said, and that nothing leads to a file that cannot be made."""
+"""Models with a tensor that cannot be in a safetensors file: the errors say so, and no link leads to a file that cannot
+be made."""
 import json
 import subprocess
 
@@ -59,7 +59,7 @@ def test_a_type_that_numpy_lacks_names_formats_that_have_it(srv, model, dtype, o
     ("npz", "objects", 'tensor \\"objects\\" has no bytes that could be put into a file (pickled objects)'),
 ])
 def test_what_one_tensor_blocks(srv, model, name, why):
-    """The message has the rule that leaves the tensor out, and that rule does."""
+    """The message has a rule that leaves the tensor out, and that rule works."""
     rule = {"match": name, "drop": True}
     text = json.dumps(rule, separators=(",", ":")).replace('"', '\\"')
     for url in (f"/models/{model}/model.safetensors", f"/{model}/resolve/safetensors/model.safetensors"):

@@ -1,4 +1,4 @@
-"""Bodies of requests: only with POST, only with a Content-Length, bounded, in time, and of no harm to what follows."""
+"""Bodies of requests: only with POST and a Content-Length, bounded in size and time, and harmless to later requests."""
 import contextlib
 import json
 import time
@@ -59,7 +59,7 @@ def test_100_continue(srv):
 
 def test_too_long(srv):
     with srv.conn() as c:
-        c.send(head(4097))  # refused before any of it has come
+        c.send(head(4097))  # refused before any byte of it was received
         check_error(c.read_response("POST"), 413, "--max-body-bytes")
         assert c.ended()
     with srv.conn() as c:
@@ -80,7 +80,7 @@ def test_of_unknown_length(srv):
 def test_where_there_is_no_use_for_one(srv, target):
     with srv.conn() as c:
         c.send(request_bytes(target, [("Content-Length", "1000")], "POST"))
-        check_error(c.read_response("POST"), (404, 405))  # at once, without waiting for it
+        check_error(c.read_response("POST"), (404, 405))  # at once, without waiting for the body
         assert c.ended()
 
 
@@ -119,11 +119,11 @@ def test_one_that_never_comes(srv):
 
 
 def test_all_together_are_bounded(srv):
-    """Eight times the longest may be read at once."""
+    """The server reads bodies of eight times the longest at once."""
     conns = [srv.conn() for _ in range(9)]
     try:
         for c in conns:
-            c.send(head(4096))  # what is only announced takes nothing
+            c.send(head(4096))  # an announced body takes no memory
         assert srv.post(READ, GOOD).status == 200
         for c in conns:
             c.send(b" " * 4000)

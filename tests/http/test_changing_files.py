@@ -1,5 +1,5 @@
-"""Files that change under the server, rescans, and the drain:
-a broken transfer is allowed, a wrong complete one never."""
+"""Files that change while they are served, rescans, and the drain. A transfer may break, but a complete one must be
+right."""
 import os
 import shutil
 import signal
@@ -42,7 +42,7 @@ def path_of(root, name):
 @pytest.mark.parametrize("keep", [0, 100, 4096, 1 << 20, BYTES // 2])
 @leases
 def test_truncated_in_the_middle_of_a_transfer(root, start, leases, keep):
-    """That transfer breaks; another one, of another file, begun before, ends well; the server lives."""
+    """The transfer breaks. A transfer of another file that began before ends well, and the server goes on."""
     t = model(root, "cut", BYTES)
     other = model(root, "other", BYTES, "2")
     s = start(root, "--leases", leases)
@@ -116,7 +116,7 @@ def rewrite_in_place(path, raw, chunk=1 << 20):
 
 @leases
 def test_overwritten_in_place_in_the_middle_of_a_transfer(root, start, leases):
-    """Same size, new bytes: the transfer breaks, or what is complete is of one generation only."""
+    """Same size, new bytes: the transfer breaks, or all its bytes are of one generation."""
     old = model(root, "m", BYTES, "old")
     raw_old = path_of(root, "m").read_bytes()
     new = tensor("w", "U8", [BYTES], "new")
@@ -147,8 +147,7 @@ def test_overwritten_in_place_in_the_middle_of_a_transfer(root, start, leases):
 
 @leases
 def test_overwritten_at_the_end_while_the_last_bytes_wait(root, start, leases):
-    """The change hits only the tail, after nearly all has been sent:
-    no complete answer with the old ETag and a new tail."""
+    """Only the tail changes, after nearly all was sent: no complete answer may have the old ETag and a new tail."""
     old = model(root, "m", BYTES, "old")
     s = start(root, "--leases", leases)
     for i in range(3):
@@ -221,7 +220,7 @@ def test_unlinked_in_the_middle_of_a_transfer(root, start):
 
 
 def test_growing_file(root, start):
-    """Bytes behind the end make it no safetensors file: 503, then an error; a good one later is served again."""
+    """Bytes behind the end make the file invalid: 503, then an error. A valid file is served again later."""
     t = model(root, "m", 4096)
     s = start(root)
     assert s.get("/models/m/tensors/w").body == t.data
@@ -370,7 +369,7 @@ def test_unsettled_files_wait(root, start):
     raw = path.read_bytes()
     began = time.monotonic()
     while time.monotonic() - began < 3:
-        path.write_bytes(raw)                              # an upload that goes on
+        path.write_bytes(raw)                              # an upload in progress
         for target in ("/models/slow/tensors/w", "/models/slow/files/model.safetensors"):
             r = s.get(target)
             assert r.status in (404,
@@ -405,7 +404,7 @@ def test_unsettled_files_wait(root, start):
 
 
 def test_a_known_file_cut_to_nothing_is_not_served_as_empty(root, start):
-    """A writer truncates first and writes later: in between there is no file to speak of, 503 until it settles."""
+    """A writer truncates first and writes later: in between the answer is 503, until the file settles."""
     t = model(root, "m")
     (root / "m/config.json").write_text('{"v":1}')
     age(root / "m")
@@ -433,7 +432,7 @@ def test_a_known_file_cut_to_nothing_is_not_served_as_empty(root, start):
 def test_a_file_caught_in_the_middle_of_its_truncation(root, start):
     """open(O_TRUNC) sets the size before the times:
     for a moment the file is empty under its old, settled mtime and ctime."""
-    t = model(root, "m", BYTES)                             # the more pages there are, the longer it takes
+    t = model(root, "m", BYTES)                             # truncation takes longer the more pages the file has
     raw = path_of(root, "m").read_bytes()
     s = start(root)
     stop, wrong, count = threading.Event(), [], []
@@ -471,7 +470,7 @@ def test_a_file_caught_in_the_middle_of_its_truncation(root, start):
 
 @pytest.mark.parametrize("while_sending", [False, True])
 def test_writers_are_not_held_up(root, start, while_sending):
-    """However the server guards what it sends, whoever opens a file for writing waits no longer than a moment."""
+    """A writer waits for a moment at most when it opens a file, however the server guards what it sends."""
     model(root, "m", BYTES)
     s = start(root)
     for how in ("r+b", "wb", "unlink", "rename"):
@@ -517,7 +516,7 @@ def test_a_copy_that_grows_is_never_half_published(root, start):
 
 
 def test_future_mtime_is_still_served(root, start):
-    """A clock that was wrong must not hide a file for ever."""
+    """A wrong clock must not hide a file for ever."""
     t = model(root, "future")
     when = time.time() + 86400
     os.utime(path_of(root, "future"), (when, when))
@@ -528,7 +527,7 @@ def test_future_mtime_is_still_served(root, start):
 
 
 def test_swapped_for_a_directory_fifo_or_link(root, start, tmp_path):
-    """What was a file becomes something else between scan and open: nothing outside is opened, nothing blocks."""
+    """A file becomes something else between scan and open: nothing outside is opened, nothing blocks."""
     names = ("dir", "fifo", "link", "parent")
     for n in names:
         model(root, n)
@@ -556,7 +555,7 @@ def test_swapped_for_a_directory_fifo_or_link(root, start, tmp_path):
 
 
 def test_root_made_empty_and_back(root, start):
-    """Nothing dies; after the root is filled again it is served again, with the right bytes."""
+    """The server goes on. When the root is filled again, it is served with the right bytes."""
     t = model(root, "m", BYTES // 8)
     s = start(root)
     tr = Transfer(s, "/models/m/tensors/w", rcvbuf=4096)
@@ -619,7 +618,7 @@ def test_sigterm_waits_for_a_transfer(root, start):
         try:
             r = s.get(target)
         except (ConnectionError, Incomplete):
-            continue                                       # refused: as good
+            continue                                       # refused, which is also right
         if target == "/readyz":
             check_error(r, 503)
         else:

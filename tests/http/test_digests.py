@@ -1,4 +1,4 @@
-"""What files hash to: entity tags made of it, the log of digests, restarts, progress."""
+"""Digests of files: entity tags from them, the log of digests, restarts, progress."""
 import hashlib
 import json
 import os
@@ -48,7 +48,7 @@ def files_of(root):
 
 
 def wait_known(s):
-    """Until every file is hashed and what is published is made of that; /readyz's part about it."""
+    """Wait until every file is hashed and the digests are published. Return that part of /readyz."""
     def known():
         d = s.json("/readyz")["digests"]
         return d if d["files"] > 0 and d["files"] == d["known_files"] == d["published_files"] else None
@@ -56,7 +56,7 @@ def wait_known(s):
 
 
 def etags(s):
-    """{target: ETag} of everything that depends on the bytes of files, and what JSON says of them."""
+    """Return {target: ETag} of everything that depends on the bytes of files, and their tags in JSON."""
     out = {}
     for model in ("org/m", "single"):
         info = s.json(f"/models/{model}")
@@ -104,7 +104,7 @@ def test_progress_is_told(root, start):
 
 
 def test_one_line_in_the_log(root, start):
-    """That digests become known is no news for an operator."""
+    """The log does not report each digest that becomes known."""
     s = start(root, hash_threads=1)
     wait_known(s)
     assert s.stderr().count("indexed 2 models") == 1, s.stderr()
@@ -125,7 +125,7 @@ def test_a_restart_reads_nothing(root, tmp_path, start):
         time.sleep(0.3)
         assert s.gauge("tensord_hash_read_bytes_total") == 0
         s.stop()
-    (root / "single" / "new.txt").write_text("new")  # and what is new is read alone
+    (root / "single" / "new.txt").write_text("new")  # and only new files are read
     age(root / "single" / "new.txt")
     s = start(root, "--state-dir", state, hash_threads=1)
     wait_known(s)
@@ -210,7 +210,8 @@ def refused(root, *args):
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o2777])
 def test_a_directory_that_everybody_may_write_to(root, tmp_path, start, mode):
-    """As a Kubernetes emptyDir is, or /tmp: a directory of its own in it is used, and the log says which."""
+    """For such a directory (a Kubernetes emptyDir, /tmp) the server uses a directory of its own in it, and logs
+    which."""
     state = tmp_path / "volume"
     state.mkdir()
     state.chmod(mode)
@@ -224,7 +225,7 @@ def test_a_directory_that_everybody_may_write_to(root, tmp_path, start, mode):
     assert [p.name for p in state.iterdir()] == [own.name] and stat.S_IMODE(own.stat().st_mode) & 0o777 == 0o700
     s = start(root, "--state-dir", state, hash_threads=0)
     digests = s.json("/readyz")["digests"]
-    assert digests["known_files"] == digests["files"] > 0       # nothing was hashed twice
+    assert digests["known_files"] == digests["files"] > 0       # no file was hashed twice
     p = subprocess.run([str(tensord_binary()), "verify",
                         str(root), "--state-dir", str(state)], capture_output=True, text=True, timeout=60)
     assert p.returncode == 0 and f"{digests['files']} compared with recorded digests" in p.stdout, p
@@ -266,7 +267,7 @@ def test_a_full_disk(tmp_path, tiny_disk, start):
         (root / "m" / f"{i}.txt").write_text(str(i))
     age(root)
     state = tiny_disk if tiny_disk is not None else "/dev/full"
-    if tiny_disk is None:  # there is no such disk: what is no directory is at least told
+    if tiny_disk is None:  # there is no such disk: at least the error for a path that is no directory is checked
         assert "cannot open" in refused(root, "--state-dir", state)
         return
     s = start(root, "--state-dir", state, hash_threads=1)
@@ -275,7 +276,7 @@ def test_a_full_disk(tmp_path, tiny_disk, start):
     assert s.stderr().count("digests are kept in memory only") == 1
     assert s.head("/models").status == 200
     s.stop()
-    s = start(root, "--state-dir", state, hash_threads=1)  # what was written before is still good
+    s = start(root, "--state-dir", state, hash_threads=1)  # what was written before is still right
     wait_known(s)
     s.stop()
     subprocess.run(["mount", "-o", "remount,ro", str(state)], check=True)
@@ -284,7 +285,7 @@ def test_a_full_disk(tmp_path, tiny_disk, start):
 
 
 def test_a_writer_that_never_rests(root, start):
-    """Its file is not hashed again and again, and is when it is left alone."""
+    """The file is not hashed again and again, but once when the writer leaves it alone."""
     s = start(root, hash_threads=1, rescan="0.2")
     wait_known(s)
     before = s.json("/readyz")["digests"]["failed"]

@@ -26,7 +26,7 @@ def rows(text, first):
 
 
 def test_options_are_those_of_help():
-    """Name, value and default of every option, in the same order."""
+    """Compare name, value and default of every option, in the same order."""
     out = subprocess.run([tensord_binary(), "--help"], capture_output=True, text=True, check=True).stdout
     helped = [list(m) for m in re.findall(r"^  (--\S+ \S+) .*\((.*)\)$", out, re.MULTILINE)]
     assert len(helped) >= 15, out
@@ -70,7 +70,7 @@ def test_links_lead_somewhere(path):
 
 
 def test_the_version_is_that_of_cmakelists(srv):
-    """It is written there alone; all else that tells a version has it from there."""
+    """The version is written there alone; every other place takes it from there."""
     version = re.search(r"project\(tensord VERSION (\S+)", (REPO / "CMakeLists.txt").read_text())[1]
     out = subprocess.run([tensord_binary(), "--version"], capture_output=True, text=True, check=True).stdout
     assert re.search(rf"\b{re.escape(version)}\b", out.splitlines()[0]), out
@@ -94,7 +94,7 @@ def test_every_test_that_security_names_exists():
 
 
 def test_the_lines_to_try_come_at_once(tmp_path):
-    """serve.sh prints them where the server writes its access log: one write, after the last request."""
+    """serve.sh prints the lines to where the server writes its access log: in one write, after the last request."""
     write_by_hand(tmp_path / "m/model.safetensors", [tensor("w", "F32", [4])])
     age(tmp_path / "m/model.safetensors")
     ours, theirs = os.pipe()
@@ -118,7 +118,7 @@ def test_the_lines_to_try_come_at_once(tmp_path):
 
 
 def test_the_rank_file_to_try_is_a_part(tmp_path):
-    """Of several models one that vLLM can split is named, though it is not the first."""
+    """The lines name a model that vLLM can split, though it is not the first."""
     write_by_hand(tmp_path / "a/model.safetensors", [tensor("w", "F32", [4])])
     write_by_hand(tmp_path / "b/model.safetensors", [tensor("model.norm.weight", "F32", [8])])
     (tmp_path / "b/config.json").write_text(
@@ -147,7 +147,7 @@ def shell_blocks(path):
 @pytest.mark.parametrize("name, least", [("README.md", 2), ("docs/slicing.md", 3)])
 def test_examples_run_as_printed(tmp_path, name, least):
     """On the demo model that ./serve.sh makes in ./models, and one after the other.
-    An error is one also where curl hides it. README.md shows what its first one prints."""
+    An error counts where curl hides it, too. README.md shows what its first example prints."""
     subprocess.run([sys.executable, REPO / "scripts/demo_model.py", tmp_path / "models/demo"], check=True)
     (tmp_path / "build").mkdir()
     (tmp_path / "build/tensord").symlink_to(tensord_binary())

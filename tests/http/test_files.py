@@ -283,8 +283,8 @@ def good(path, name="w", seed="good"):
 
 
 def test_hf_cache_several_snapshots(start, tmp_path):
-    """refs/main decides; without it the newest; a ref to a missing snapshot falls back;
-    a half-written one is no model."""
+    """refs/main chooses the snapshot; without refs/main, or if its snapshot is missing, the newest one is served; a
+    half-written snapshot is no model."""
     root = tmp_path / "root"
 
     def snap(folder, commit, old):
@@ -412,7 +412,7 @@ def test_fifos_devices_and_sockets_never_block(start, tmp_path):
             os.mknod(root / "odd" / name, stat.S_IFCHR | 0o666, os.makedev(*dev))
             made.append(name)
         except PermissionError:
-            pass                                          # needs CAP_MKNOD; the FIFO and the socket are there always
+            pass                                          # needs CAP_MKNOD; the FIFO and the socket always exist
     began = time.monotonic()
     s = start(root)
     assert time.monotonic() - began < 10, "a FIFO or device held up the first scan"
@@ -486,7 +486,8 @@ BROKEN = {
 
 
 def test_memory_for_all_files_is_bounded(start, tmp_path):
-    """--max-memory: what does not fit is refused by name, the rest is served; it is read when there is room."""
+    """--max-memory: a file that does not fit is refused by name and the rest is served; it is read when there is
+    room."""
     root = tmp_path / "root"
     small, other = [tensor("w", "U8", [3])], [tensor("v", "U8", [3])]
     write_by_hand(root / "a/model.safetensors", small)
@@ -615,7 +616,7 @@ def test_sharded_checkpoint_that_is_good_beside_bad_ones(start, tmp_path):
 
 
 def test_hostile_config_json(start, tmp_path):
-    """config.json is read by the server: invalid, deep, huge and odd ones must not hurt."""
+    """The server reads config.json: invalid, deep, huge and odd files must do no harm."""
     root = tmp_path / "root"
     cases = {
         "invalid": b"{", "deep": b"[" * 200_000 + b"]" * 200_000, "not-utf8": b'{"a":"\xff"}', "array": b"[1,2]",
@@ -640,8 +641,8 @@ def test_hostile_config_json(start, tmp_path):
 
 
 def test_where_paths_that_cannot_be_listed_are_told(start, tmp_path):
-    """docs/formats.md, "What is listed": those with the name of a checkpoint file at the model,
-    others in GET /models."""
+    """docs/formats.md, "What is listed": the model reports paths with the name of a checkpoint file, GET /models the
+    others."""
     root = tmp_path / "root"
     good(root / "m/model.safetensors")
     (root / "m/gone.safetensors").symlink_to("nowhere")
@@ -664,7 +665,7 @@ def test_where_paths_that_cannot_be_listed_are_told(start, tmp_path):
 
 
 def python_reads(raw):
-    """Whether Python's json, which transformers uses, gives a dict."""
+    """Return whether Python's json, which transformers uses, reads a dict."""
     try:
         return isinstance(json.loads(raw.decode("utf-8")), dict)
     except (ValueError, RecursionError):
@@ -672,7 +673,7 @@ def python_reads(raw):
 
 
 def test_damaged_metadata_is_listed(start, tmp_path):
-    """A config.json or a model card that cannot be understood is told where refused files are; the model stays."""
+    """A damaged config.json or model card is listed with the refused files; the model stays published."""
     root = tmp_path / "root"
     whole = b'{"model_type": "bert", "architectures": ["BertModel"], "x": 1}'
     configs = {
@@ -741,7 +742,7 @@ def test_empty_root_and_missing_root(start, tmp_path):
 
 
 def test_many_readers_of_everything_at_once(srv, tree):
-    """16 clients read random tensors and compare: nothing of one answer may leak into another."""
+    """16 clients read random tensors and compare: no byte of one answer may leak into another."""
     import random
     todo = [(id, n) for id, m in tree.models.items() for n in m.tensors if id not in ("big", "amb")]
     wrong = []

@@ -1,4 +1,4 @@
-"""The history check of history.py, for 40 seconds with a fresh seed; and proof that it can find what it looks for."""
+"""The history check of history.py, for 40 seconds with a fresh seed; and proof that the check finds violations."""
 import dataclasses
 import os
 import time
@@ -12,7 +12,7 @@ import history
 @pytest.mark.parametrize("who", ["owner", "another user"])
 def test_history(who, leases):
     """10 seconds each with read leases (where the host grants them) and without,
-    by the files' owner and by somebody else."""
+    with a server that owns the files and with one that does not."""
     seed = int(os.environ.get("TENSORD_HISTORY_SEED", time.time()))
     history.run(float(os.environ.get("TENSORD_HISTORY_SECONDS", 10)), seed, options=["--leases", leases],
                 another_user=who != "owner")
@@ -62,7 +62,7 @@ GOOD = [rec(1, 2), rec(11, 12, etag='"b"', gens=(1,)), rec(LATE, LATE + 1, etag=
     ("I1", "inplace", [rec(3, 4, gens=())]),
     ("I2", "inplace", [rec(11, 12, etag='"a"', gens=(1,))]),
     ("I3", "inplace", [rec(LATE, LATE + 1, gens=(0,))]),
-    ("I3", "inplace", [rec(12.5, 13, gens=(0,))]),                                       # what was shown is not un-seen
+    ("I3", "inplace", [rec(12.5, 13, gens=(0,))]),                                       # must not be older
     ("I4", "inplace", [rec(11, 12, "if-range", 206, '"b"', (1,), sent_etag='"a"', sent_range="bytes=0-1")]),
     ("I6", "inplace", [rec(LATE, LATE + 1, "if-none-match", 304, '"a"', None, sent_etag='"a"')]),
     ("broken", "rename", [rec(3, 4, gens=None, whole=False)]),

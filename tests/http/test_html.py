@@ -1,5 +1,5 @@
-"""Pages: what a browser gets, and what a program gets that follows the links of a folder,
-as fsspec's http file system does."""
+"""HTML pages: for a browser, and for a program that follows the links of a folder, as fsspec's http file system
+does."""
 import html.parser
 import re
 import urllib.parse
@@ -8,7 +8,7 @@ import pytest
 
 from harness import Conn, Server, age, pattern, tensor, write_by_hand
 
-# fsspec/implementations/http.py takes its links by this
+# fsspec/implementations/http.py finds links by this
 FSSPEC_LINKS = re.compile(r"""(<(a|A)\s+(?:[^>]*?\s+)?(href|HREF)=["'](?P<url>[^"']+))""")
 EVIL = "\"><img src=x onerror=alert(1)>&lt;'"
 NAMES = ["config.json", "a b.txt", "é.txt", "a+b%41.txt", "100%.txt", "?x#y", EVIL]
@@ -33,7 +33,7 @@ def srv(tmp_path_factory):
 
 
 class Page(html.parser.HTMLParser):
-    """All tags, and what stands in the links."""
+    """Collects all tags, and the targets and texts of links."""
 
     def __init__(self, text):
         super().__init__()
@@ -95,7 +95,7 @@ def test_from_the_start_to_every_file(srv):
 
 
 def test_a_folder_as_fsspec_reads_it(srv):
-    """Accept: */*; every link of the page is an item of the folder, but for those that lead up or to the start:
+    """Accept: */*. Every link of the page is an item of the folder, except links that lead up or to the start:
     _ls_real of fsspec passes over "..", "../" and absolute paths that are not below the folder,
     and takes "/" alone for an item."""
     for target, wanted in (("/models/org/m/files/", {*NAMES, "model.safetensors",
@@ -139,7 +139,8 @@ def test_programs_get_json(srv):
 
 
 def test_many_readers_of_a_large_folder(tmp_path):
-    """None that reads slowly, or not at all, holds the page: it is megabytes, and what each takes is not."""
+    """A reader that is slow or stopped does not hold the page in memory: the page is megabytes, a reader's memory is
+    not."""
     files, readers = 20000, 64
     (tmp_path / "m/data").mkdir(parents=True)
     write_by_hand(tmp_path / "m/model.safetensors", [tensor("w", "F32", (2,))])

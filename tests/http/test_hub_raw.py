@@ -1,6 +1,6 @@
-"""The Hub facade over a socket: what its clients send and read, raw. The clients themselves are in tests/clients.
+"""The Hub facade over a socket, with raw requests as clients send them. The clients themselves are in tests/clients.
 
-Where a table of huggingface_hub's or of git's decides, it is computed here from the files, never taken from the server.
+Expectations by rules of huggingface_hub or git are computed here from the files, never taken from the server.
 """
 import hashlib
 import json
@@ -27,7 +27,7 @@ def sha256(data):
 
 
 def pointer_of(data):
-    """What git-lfs commits in the place of the file; docs/spec.md of git-lfs."""
+    """Return the pointer that git-lfs commits in the file's place (docs/spec.md of git-lfs)."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256(data)}\nsize {len(data)}\n".encode()
 
 
@@ -131,7 +131,7 @@ def test_ranges_of_resolve(hub, files, field, first, last):
 
 def test_ranges_that_are_none(hub, files):
     data = files["data.dat"]
-    r = hub.get("/ns/plain/resolve/main/data.dat", {"Range": "bytes=300000-"})   # read as the end of the file
+    r = hub.get("/ns/plain/resolve/main/data.dat", {"Range": "bytes=300000-"})   # taken for the end of the file
     assert r.status == 416 and r.get("Content-Range") == "bytes */300000", r
     assert hub.get("/ns/plain/resolve/main/empty.txt", {"Range": "bytes=0-0"}).status == 200
     assert hub.head("/ns/plain/resolve/main/data.dat", {"Range": "bytes=0-0"}).length == len(data)
@@ -266,12 +266,12 @@ FILE, PATHS = "/ns/plain/resolve/main/data.dat", "/api/models/ns/plain/paths-inf
                           ("POST", PATHS, {"Content-Length": "9000000"}, 413, "--max-body-bytes"),
                           ("GET", FILE, [(f"X-{i}", "x") for i in range(100)], 431, "too many header fields")])
 def test_every_error_has_the_hubs_form(hub, method, target, headers, status, part):
-    """Clients show `error` itself; that of HEAD has the same length and no bytes."""
+    """Clients show `error` as it is; the answer to HEAD has the same length and no body."""
     r = hub.request(target, headers, method)
     assert r.status == status and r.get("Content-Type") == "application/json" and r.get("X-Error-Code") is None, r
     assert list(r.json()) == ["error"] and part in r.json()["error"], r
     head = hub.request(target, headers, "HEAD")
-    if method == "GET" and status not in (405, 416):  # whose text names the method; which HEAD does not have
+    if method == "GET" and status not in (405, 416):  # its text names the method, so HEAD differs
         assert head.status == status and head.length == len(r.body) and head.body == b"", head
 
 
@@ -302,7 +302,7 @@ def test_a_wrong_revision_is_explained(hub):
 
 
 def test_a_message_is_in_a_header_too(hub):
-    """What clients show of an answer to HEAD, which has no body."""
+    """Clients show this header of an answer to HEAD, which has no body."""
     for target, part in (("/ns/plain/resolve/tp2-rank2-none/config.json", '"rank2" is no rank of 2'),
                          ("/ns/plain/resolve/main/no", "no file"), ("/datasets/ns/plain/resolve/main/config.json",
                                                                     "there is a model of that id")):
@@ -324,7 +324,7 @@ def test_a_path_that_is_named_often_is_answered_once(hub):
 
 
 def test_head_waits_for_the_digest(tmp_path, start):
-    """A HEAD as the very first request: it has the digest, since the file can be hashed in the time."""
+    """A HEAD as the very first request: the answer has the digest, because the file can be hashed in that time."""
     data = pattern(3_000_000, "waits")
     write(tmp_path / "root/ns/m/data.dat", data)
     age(tmp_path / "root")
@@ -334,7 +334,7 @@ def test_head_waits_for_the_digest(tmp_path, start):
 
 
 def test_head_does_not_wait_for_what_takes_long(tmp_path, start):
-    """40 GB cannot be hashed before a client gives up (10 s): the answer is there at once, with another tag."""
+    """40 GB cannot be hashed before a client gives up (10 s): the answer comes at once, with another tag."""
     write(tmp_path / "root/ns/m/data.dat", b"")
     os.truncate(tmp_path / "root/ns/m/data.dat", 40 * 10**9)
     age(tmp_path / "root")
@@ -351,7 +351,7 @@ def test_head_does_not_wait_for_what_takes_long(tmp_path, start):
 
 
 def test_many_wait_at_once(tmp_path, start):
-    """Each gets its answer within the time that clients give it, whatever the others ask for."""
+    """Each client gets its answer within its time limit, whatever the others ask for."""
     for i in range(40):
         write(tmp_path / f"root/ns/m/{i}.bin", pattern(500_000, str(i)))
     age(tmp_path / "root")
@@ -376,7 +376,7 @@ def test_many_wait_at_once(tmp_path, start):
 
 
 def test_a_commit_is_gone_when_the_files_are(tmp_path, start):
-    """Clients go on by the commit that they were given; newer bytes under it would be taken for the old ones."""
+    """Clients go on with the commit that they were given; they would take newer bytes under it for the old ones."""
     root = tmp_path / "root"
     write(root / "ns/m/config.json", b"{}")
     write_by_hand(root / "ns/m/model.safetensors", [tensor("w", "F32", (4,))])
@@ -398,8 +398,7 @@ def test_a_commit_is_gone_when_the_files_are(tmp_path, start):
 
 
 def test_while_a_repository_is_exchanged_under_load(tmp_path, start):
-    """A commit names one content:
-    whoever gets a 200 gets the bytes that the commit had when it was first seen, or 404 or 503."""
+    """A commit names one content: a 200 has the bytes that the commit had when it was first seen; else 404 or 503."""
     root = tmp_path / "root"
     versions = [pattern(100_000, f"v{i}") for i in range(2)]
     write(root / "ns/m/data.dat", versions[0])
