@@ -44,12 +44,12 @@ static const struct td_dtype dtypes[] = {
     {"BITS4x2", 1, 1},
     {"BITS8", 1, 1},
     {"BITS16", 1, 2},
-    /* ONNX's that no other has: 2 or 4 elements in a byte, the first in its lowest bits */
+    /* ONNX's own: 2 or 4 elements in a byte, the first in the lowest bits */
     {"U4", 2, 1},
     {"I4", 2, 1},
     {"U2", 4, 1},
     {"I2", 4, 1},
-    /* NumPy's and HDF5's that no other has */
+    /* NumPy's and HDF5's own */
     {"F128", 1, 16}, /* long double, padded */
     {"C256", 1, 32},
     {"STRING", 1, 0},
@@ -117,7 +117,7 @@ bool td_dtype_nbytes(const struct td_dtype *dtype, uint64_t elems, uint64_t *nby
 
 bool td_dtype_swap(const struct td_dtype *dtype, struct td_swap *swap)
 {
-    /* Blocks and pairs: width, place and number of what is wider than a byte. */
+    /* Blocks and pairs: place, width and number of the parts that are wider than a byte. */
     static const struct {
         const char *name;
         uint16_t off, width, count;

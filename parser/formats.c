@@ -22,9 +22,9 @@ static const struct td_format *const formats[] = {
     &td_format_gguf,        &td_format_npy,   &td_format_npz,    &td_format_onnx, &td_format_pt2,
 };
 
-enum { HEAD_BYTES = 32 }; /* of a file: as much as is looked at here */
+enum { HEAD_BYTES = 32 }; /* of a file, enough for every check here */
 
-/* What files begin with whose names leave their format open. */
+/* The first bytes of formats whose files may have other formats' names. */
 static const struct {
     struct td_text bytes;
     const struct td_format *format;
@@ -48,8 +48,9 @@ const struct td_format *td_format_for_name(const char *file_name)
     return NULL;
 }
 
-/* PyTorch's extensions and HDF5's are used for each other's files too, and .bin for anything: there the first bytes
- * decide, and one of them alone, as a pickle's 0x80, says too little. */
+/* Returns the format of a file by its name and first bytes, or NULL. PyTorch's and HDF5's extensions are used for each
+ * other's files, and .bin for any file, so there the first bytes decide. One byte alone, such as a pickle's 0x80, is
+ * not enough. */
 static const struct td_format *choose(const char *file_name, const uint8_t *head, size_t len)
 {
     const struct td_format *by_name = td_format_for_name(file_name);
@@ -65,7 +66,7 @@ static const struct td_format *choose(const char *file_name, const uint8_t *head
     return by_name;
 }
 
-/* A bare tensor is called by the file's stem. */
+/* Names a bare tensor after the file's stem. */
 static bool name_bare_tensor(struct td_manifest *manifest, const char *file_name, struct td_error *err)
 {
     if (!manifest->bare)

@@ -13,7 +13,7 @@
 static const char weights_name[] = "model.weights.h5";
 static const char metadata_name[] = "metadata.json";
 
-/* Two strings in practice. */
+/* metadata.json holds two strings in practice. */
 enum { METADATA_MAX_BYTES = 65536, METADATA_MAX_MEMBERS = 64 };
 
 struct metadata {
@@ -21,7 +21,7 @@ struct metadata {
     size_t count;
 };
 
-/* One member of metadata.json, whose key the reader is at: *out is a copy in the arena. */
+/* Copies one member of metadata.json, whose key the reader is at, to the arena. */
 static bool read_member(struct td_json *json, struct td_arena *arena, struct td_metadata *out)
 {
     char *key = td_arena_strndup(arena, td_json_raw(json));
@@ -32,7 +32,7 @@ static bool read_member(struct td_json *json, struct td_arena *arena, struct td_
     size_t key_len;
     if (!td_json_string(json, key, json->value_len + 1, &key_len))
         return false;
-    size_t begin = json->pos; /* behind the colon */
+    size_t begin = json->pos; /* after the colon */
     if (!td_json_skip(json))
         return false;
     struct td_buffer value;
@@ -75,7 +75,7 @@ static bool read_members(struct td_json *json, struct td_arena *arena, struct me
     return token != TD_JSON_ERROR && td_json_expect(json, TD_JSON_END, "the end of metadata.json");
 }
 
-/* metadata.json, where there is one; its members count before those of the weights with the same key. */
+/* Reads metadata.json, where there is one. A member replaces an attribute of the weights with the same key. */
 static bool read_metadata(const struct td_input *input, const struct td_zip *zip, struct td_arena *arena,
                           struct metadata *metadata, struct td_error *err)
 {
@@ -114,7 +114,7 @@ static bool add_metadata(struct td_manifest *manifest, const struct metadata *fi
     return true;
 }
 
-/* The weights are a file within the file: parsed through a window, then moved to where they are. */
+/* Parses the weights, a file within the file, through a window, and then shifts their offsets. */
 static bool read_weights(const struct td_input *input, const struct td_zip *zip, const struct td_limits *limits,
                          struct td_manifest *manifest, struct td_error *err)
 {

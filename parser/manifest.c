@@ -115,7 +115,7 @@ struct td_coding *td_manifest_add_coding(struct td_manifest *manifest)
 
 /* ---- copies ------------------------------------------------------------------------------------------------ */
 
-/* A copy of count items of `size` bytes; NULL stays NULL. False: out of memory. */
+/* Copies count items of `size` bytes; NULL stays NULL. Returns false when out of memory. */
 static bool copy_array(struct td_arena *arena, const void *items, size_t count, size_t size, const void **out)
 {
     *out = NULL;
@@ -215,7 +215,7 @@ bool td_manifest_copy_tensor(struct td_manifest *to, const struct td_tensor *fro
 bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_error *err)
 {
     for (struct td_coding *coding = manifest->codings; coding != NULL; coding = coding->next)
-        coding->base += off; /* that it fits is checked when it is read */
+        coding->base += off; /* reading checks that the sum fits */
     for (size_t i = 0; i < manifest->tensor_count; i++)
         if (manifest->tensors[i].coding == NULL &&
             !td_add_u64(manifest->tensors[i].offset, off, &manifest->tensors[i].offset))
@@ -224,20 +224,21 @@ bool td_manifest_shift(struct td_manifest *manifest, uint64_t off, struct td_err
     return true;
 }
 
-/* 0: it is in the file as it is; else 1 or more, another number for each coding. */
+/* Returns 0 for a tensor without a coding, else a number from 1 on that is different for each coding. */
 static uint64_t coding_rank(const struct td_tensor *tensor)
 {
     return tensor->coding == NULL ? 0 : (uint64_t)tensor->coding->number + 1;
 }
 
-/* Returns the width of the numbers that are stored big-endian, else 0: tensors of one place differ by it. */
+/* Returns the width of numbers that are stored big-endian, else 0. Tensors at one place with other widths have other
+ * bytes. */
 static unsigned swap_width(const struct td_tensor *tensor)
 {
     struct td_swap swap = {0};
     return tensor->big_endian && td_dtype_swap(tensor->dtype, &swap) ? swap.width : 0;
 }
 
-/* Negative, 0, positive; 0: the same bytes in the same order. */
+/* Compares the places of two tensors. Returns 0 when they have the same bytes in the same order. */
 static int compare_places(const struct td_tensor *x, const struct td_tensor *y)
 {
     if (coding_rank(x) != coding_rank(y))
@@ -266,7 +267,8 @@ static int compare_order(const void *context, size_t a, size_t b)
     return compare_places(&tensors[a], &tensors[b]);
 }
 
-/* The tensors are sorted by name and the sort is stable, so the first of those at one place has the first name. */
+/* Sets alias_of. The tensors are sorted by name and the sort by place is stable, so of those at one place the first has
+ * the first name. */
 static bool find_aliases(struct td_manifest *manifest, struct td_error *err)
 {
     struct td_tensor *tensors = manifest->tensors;

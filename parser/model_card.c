@@ -1,3 +1,7 @@
+/* The plan. find_front_matter finds the lines between the dashes, check_directives bounds what libyaml does with them,
+ * and write_document turns libyaml's events into JSON as they come: a stack of levels, one for each open list or map,
+ * takes the place of recursion. The keys of all open maps are kept as places in the output, so that a map can be
+ * checked for repeated keys when it ends. */
 #include "parser/model_card.h"
 
 #include "core/array.h"
@@ -16,7 +20,7 @@ static bool is_newline(char c)
     return c == '\r' || c == '\n';
 }
 
-/* Whether text[at...] is a line of three dashes that ends with a line feed, or with the text. */
+/* Returns whether text[at...] begins with a line of three dashes that ends with a line feed, or with the text. */
 static bool is_end(const char *text, size_t len, size_t at)
 {
     if (len - at < 3 || memcmp(text + at, "---", 3) != 0)
@@ -25,8 +29,9 @@ static bool is_end(const char *text, size_t len, size_t at)
     return at == len || text[at] == '\n' || (text[at] == '\r' && at + 1 < len && text[at + 1] == '\n');
 }
 
-/* As huggingface_hub finds it (repocard.py, REGEX_YAML_BLOCK): a line of three dashes, after blanks alone, up to the
- * next one. False: there is none; *open says that it begins and does not end. */
+/* Finds the front matter as huggingface_hub does (repocard.py, REGEX_YAML_BLOCK): from a line of three dashes, with
+ * only blanks before it, to the next such line. Returns false when there is none; *open is then true when it begins but
+ * does not end. */
 static bool find_front_matter(const char *text, size_t len, size_t *begin, size_t *end, bool *open)
 {
     size_t at = 0;
@@ -45,7 +50,7 @@ static bool find_front_matter(const char *text, size_t len, size_t *begin, size_
     return false;
 }
 
-/* The length of the line break of YAML 1.1 that stands at p; 0: none stands there. */
+/* Returns the length of the line break of YAML 1.1 at p; 0 when there is none. */
 static size_t break_len(const char *p, size_t left)
 {
     static const char *const breaks[] = {"\n", "\r\n", "\r", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9"};
@@ -57,13 +62,13 @@ static size_t break_len(const char *p, size_t left)
     return 0;
 }
 
-/* Front matter needs no directives (%YAML, %TAG), and whoever writes them writes a few. A quoted text may have lines
- * that look like them, so a few are allowed wherever they stand. */
+/* Refuses more than TD_CARD_MAX_DIRECTIVES lines that begin with "%". Front matter needs no directives (%YAML, %TAG),
+ * but a quoted text may have lines that look like them, so a few are allowed anywhere. */
 static bool check_directives(const char *text, size_t len, struct td_error *err)
 {
     size_t line = 1;
     size_t count = 0;
-    bool begins = true; /* a line */
+    bool begins = true; /* a line begins at `at` */
     for (size_t at = 0; at < len;) {
         size_t skipped = break_len(text + at, len - at);
         if (begins && text[at] == '%' && ++count > TD_CARD_MAX_DIRECTIVES)
@@ -79,16 +84,16 @@ static bool check_directives(const char *text, size_t len, struct td_error *err)
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-/* A key, with its quotes, in the text that is written. */
+/* The place of a key, with its quotes, in the output. */
 struct key {
     size_t off, len;
 };
 
 struct level {
     bool is_map;
-    bool has_key;     /* of a map: its value comes next */
-    size_t count;     /* items, or keys */
-    size_t first_key; /* in the writer's keys */
+    bool has_key;     /* of a map: a key was written, and its value comes next */
+    size_t count;     /* items of a list, or keys of a map */
+    size_t first_key; /* of a map: index into the writer's keys */
 };
 
 struct writer {
@@ -110,7 +115,7 @@ static bool fail(const struct writer *w, const char *what)
 
 static bool push_key(struct writer *w, struct key key)
 {
-    if (!TD_ARRAY_GROW(w->keys, w->key_count, w->key_capacity, w->err)) /* at most as many as bytes read */
+    if (!TD_ARRAY_GROW(w->keys, w->key_count, w->key_capacity, w->err)) /* no more keys than bytes read */
         return false;
     w->keys[w->key_count++] = key;
     return true;
@@ -125,7 +130,7 @@ static int key_compare(const void *a, const void *b, void *text)
     return order != 0 ? order : (x->len > y->len) - (x->len < y->len);
 }
 
-/* The map that ends has each key once; its keys go. */
+/* Refuses a map, which has ended, that has a key twice. Drops its keys. */
 static bool check_keys(struct writer *w, const struct level *level)
 {
     size_t count = w->key_count - level->first_key;
@@ -140,11 +145,11 @@ static bool check_keys(struct writer *w, const struct level *level)
     return true;
 }
 
-/* Writes what stands before a value that is no key. */
+/* Writes what comes before a value that is no key. */
 static bool begin_value(struct writer *w)
 {
     struct level *level = w->depth == 0 ? NULL : &w->levels[w->depth - 1];
-    if (level == NULL) /* the document itself */
+    if (level == NULL) /* the value is the document itself */
         return w->event->type == YAML_MAPPING_START_EVENT || fail(w, "it is no map of keys and values");
     if (level->is_map && !level->has_key)
         return fail(w, "a key is no text");
@@ -185,8 +190,8 @@ static bool is_one_of(const char *text, const char *const *words)
     return false;
 }
 
-/* Takes a sign off, and the underscores that may stand between digits. False: this is no number's beginning or end, or
- * it is longer than numbers are. */
+/* Copies a number without its sign and without the underscores between digits. Returns false when the text cannot be a
+ * number by its first or last character, or is too long for one. */
 static bool plain_digits(const char *text, size_t len, char out[64], bool *negative)
 {
     size_t used = 0;
@@ -204,7 +209,7 @@ static bool plain_digits(const char *text, size_t len, char out[64], bool *negat
     return true;
 }
 
-/* Writes a whole number: 0b101, 0o17, 0x1F, 017 (which is 17). Past 64 bits it becomes a real one. */
+/* Writes a whole number: 0b101, 0o17, 0x1F, 017 (which is 17). One of more than 64 bits is written as a real number. */
 static bool write_whole(struct td_buffer *out, const char *digits, bool negative)
 {
     static const struct {
@@ -213,7 +218,7 @@ static bool write_whole(struct td_buffer *out, const char *digits, bool negative
     } kinds[] = {{"0b", "01", 2}, {"0o", "01234567", 8}, {"0x", "0123456789abcdefABCDEF", 16}, {"", "0123456789", 10}};
     size_t kind = 0;
     while (strncmp(digits, kinds[kind].prefix, strlen(kinds[kind].prefix)) != 0)
-        kind++; /* the last fits all */
+        kind++; /* the last kind fits every text */
     const char *text = digits + strlen(kinds[kind].prefix);
     uint64_t value = 0;
     double real = 0;
@@ -233,7 +238,7 @@ static bool write_whole(struct td_buffer *out, const char *digits, bool negative
     return true;
 }
 
-/* Whether this is [0-9]+(.[0-9]*)? or .[0-9]+, and then perhaps an exponent. */
+/* Returns whether the text is [0-9]+(.[0-9]*)? or .[0-9]+, with or without an exponent. */
 static bool is_real(const char *text)
 {
     size_t whole = strspn(text, "0123456789");
@@ -253,7 +258,7 @@ static bool is_real(const char *text)
     return exponent > 0 && text[exponent] == '\0';
 }
 
-/* JSON has no word for what is infinite or no number: null, as JSON.stringify has it. */
+/* Writes a real number. JSON has no word for infinity and NaN, so these are null, as JSON.stringify writes them. */
 static void write_real(struct td_buffer *out, const char *digits, bool negative)
 {
     double value = strtod(digits, NULL);
@@ -263,7 +268,7 @@ static void write_real(struct td_buffer *out, const char *digits, bool negative)
         td_buffer_puts(out, "null");
 }
 
-/* Writes a plain scalar as what it means. False: it is a text, and nothing was written. */
+/* Writes a plain scalar as the value that it means. Returns false, and writes nothing, when it is a text. */
 static bool write_plain(struct td_buffer *out, struct td_text text)
 {
     static const char *const nulls[] = {"", "~", "null", "Null", "NULL", NULL};
@@ -292,7 +297,7 @@ static bool write_plain(struct td_buffer *out, struct td_text text)
     return true;
 }
 
-/* Whether a scalar is a text whatever it looks like; *known: its tag is one that is understood. */
+/* Returns whether a scalar is a text whatever it looks like. Sets *known to whether its tag is understood. */
 static bool is_text(const yaml_event_t *event, bool *known)
 {
     static const char *const typed[] = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:bool",
@@ -368,7 +373,7 @@ static bool parser_failed(const yaml_parser_t *parser, struct td_error *err)
                         parser->problem == NULL ? "no YAML" : parser->problem, parser->problem_mark.line + 1);
 }
 
-/* All events of one document. */
+/* Writes all events of one document. */
 static bool write_document(struct writer *w, yaml_parser_t *parser)
 {
     size_t documents = 0;

@@ -1,3 +1,7 @@
+/* What is hard: names come from files that are not trusted, and there may be a million of them. The sort is a merge
+ * sort of the runs that are there already: qsort's worst case is quadratic where memory is short, and a writer sorts by
+ * type and then by name, which leaves a few runs. Most comparisons look only at eight bytes of each name, those after
+ * the prefix that all names share. */
 #include "parser/names.h"
 
 #include "core/checked.h"
@@ -18,7 +22,7 @@ static bool order_less(const struct order_sort *sort, const struct td_order *a, 
     return sort->tie(sort->context, a->index, b->index) < 0;
 }
 
-/* Where the ascending run that begins at `start` ends. */
+/* Returns where the ascending run that begins at `start` ends. */
 static size_t run_end(const struct order_sort *sort, const struct td_order *items, size_t count, size_t start)
 {
     size_t i = start + 1;
@@ -40,7 +44,7 @@ static void merge_runs(const struct order_sort *sort, const struct td_order *fro
     }
 }
 
-/* One pass: every two neighbouring runs of `from` become one in `to`. Returns how many runs are left. */
+/* Merges every two neighbouring runs of `from` into one run of `to`. Returns how many runs are left. */
 static size_t merge_pass(const struct order_sort *sort, const struct td_order *from, size_t count, struct td_order *to)
 {
     size_t runs = 0;
@@ -53,8 +57,6 @@ static size_t merge_pass(const struct order_sort *sort, const struct td_order *f
     return runs;
 }
 
-/* A merge sort of the runs that are there: qsort's worst case is quadratic where memory is short, and a
- * writer sorts by type and then by name, which leaves a handful of runs. */
 bool td_order_sort(struct td_order *items, size_t count, int (*tie)(const void *context, size_t a, size_t b),
                    const void *context, struct td_error *err)
 {
@@ -96,7 +98,7 @@ static bool names_in_order(const struct td_names *names)
     return true;
 }
 
-/* How many bytes all names begin with in common ("model.layers."): they say nothing about the order. */
+/* Returns the length of the prefix that all names share ("model.layers."), which does not matter for the order. */
 static size_t common_prefix(const struct td_names *names)
 {
     struct td_text first = names->get(names->context, 0);
@@ -111,8 +113,8 @@ static size_t common_prefix(const struct td_names *names)
     return common;
 }
 
-/* The first 8 bytes as a big-endian number, zeros past the end: its order is the order of the bytes, because
- * no name holds a NUL. */
+/* Returns the first 8 bytes as a big-endian number, with zeros past the end. Its order is the order of the bytes,
+ * because no name holds a NUL. */
 static uint64_t name_key(struct td_text name)
 {
     uint64_t key = 0;
@@ -150,7 +152,7 @@ void td_order_apply(struct td_order *order, size_t count, void *base, size_t siz
     for (size_t start = 0; order != NULL && start < count; start++) {
         if (order[start].index == start)
             continue;
-        /* One cycle of the permutation; every item of it is marked as being at its place. */
+        /* Moves one cycle of the permutation, and marks each of its items as being at its place. */
         memcpy(held, items + start * size, size);
         size_t to = start;
         for (size_t from = order[to].index; from != start; from = order[to].index) {
@@ -178,7 +180,7 @@ size_t td_names_search(const struct td_names *names, struct td_text name, bool *
 {
     size_t low = 0;
     size_t high = names->count;
-    bool met = false; /* the last one that `high` came to stand at */
+    bool met = false; /* whether the name at `high` is the name itself */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         struct td_text here = names->get(names->context, middle);
@@ -241,8 +243,9 @@ static bool names_have(const struct td_names *names, const struct td_order *orde
     return false;
 }
 
-/* The name with the next free number after *number. What is tried for one name is not tried again, and two different
- * names never become the same, since a number has no '#': so all that is in the way is met once. */
+/* Makes the name with the next free number after *number. A number that was tried for a name is not tried again, and
+ * two different names never become the same, because a number has no '#'. So each name of the list is in the way once.
+ */
 static bool number_name(const struct td_names *names, const struct td_order *order, size_t at, struct td_arena *arena,
                         size_t *number, struct td_text *fresh)
 {

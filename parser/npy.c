@@ -1,6 +1,9 @@
-/* As numpy.load does: keys in any order, white space, commas before a closing bracket, both quotes, the L that Python 2
- * wrote after integers (versions 1.0 and 2.0), bytes after the data. Stricter: the literal is what NumPy writes, so no
- * comments, no computed values, no type names such as 'float32', no key twice. */
+/* Accepts what numpy.load accepts: keys in any order, white space, commas before a closing bracket, both quotes, the L
+ * that Python 2 wrote after integers (versions 1.0 and 2.0), bytes after the data. Is stricter in that the literal must
+ * be one that NumPy writes: no comments, no computed values, no type names such as 'float32', no key twice.
+ *
+ * The header is parsed once from left to right. A structured type is a list of fields whose types may be lists again;
+ * the bytes of the open lists are kept on a stack of MAX_STRUCT_DEPTH sums, so nothing recurses. */
 #include "parser/npy.h"
 
 #include "core/checked.h"
@@ -13,10 +16,10 @@
 
 enum {
     MAGIC_BYTES = 6,
-    PREFIX_SHORT_BYTES = 10,   /* magic, version, length in two bytes: 1.0 */
-    PREFIX_LONG_BYTES = 12,    /* in four: 2.0 and 3.0 */
+    PREFIX_SHORT_BYTES = 10,   /* magic, version, and a length of two bytes: 1.0 */
+    PREFIX_LONG_BYTES = 12,    /* the same with a length of four bytes: 2.0 and 3.0 */
     MAX_STRUCT_DEPTH = 16,     /* of types within types */
-    MAX_ITEM_BYTES = INT32_MAX /* NumPy's own */
+    MAX_ITEM_BYTES = INT32_MAX /* NumPy's own limit */
 };
 
 static const uint8_t magic[MAGIC_BYTES] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
@@ -91,7 +94,7 @@ static bool take_word(struct header *h, const char *word)
     return true;
 }
 
-/* A string between quotes; *text[0..*len) is what stands there, escapes and all. */
+/* Reads a string in quotes. *text[0..*len) is what is between them, with escapes as they are. */
 static bool read_string(struct header *h, const char *wanted, const char **text, size_t *len)
 {
     char quote = peek(h);
@@ -136,7 +139,7 @@ static bool read_u64(struct header *h, uint64_t *value)
     return true;
 }
 
-/* A tuple of whole numbers. */
+/* Reads a tuple of whole numbers. */
 static bool read_dims(struct header *h, uint64_t dims[TD_MAX_RANK], uint32_t *rank)
 {
     uint32_t count = 0;
@@ -162,7 +165,7 @@ static bool read_dims(struct header *h, uint64_t dims[TD_MAX_RANK], uint32_t *ra
 
 /* ---- Types ---- */
 
-/* What has a size of its own. "f1" is what ml_dtypes' float8_e5m2 is saved as; NumPy itself cannot load it. */
+/* Types with a size of their own. ml_dtypes' float8_e5m2 is saved as "f1", which NumPy itself cannot load. */
 static const struct {
     char kind;
     uint8_t bytes;
@@ -188,7 +191,7 @@ static const struct td_dtype *plain_type(char kind, uint64_t bytes)
     return NULL;
 }
 
-/* "[ns]", "[10D]" or nothing, after M8 and m8. */
+/* Returns whether the text can follow M8 and m8: "[ns]", "[10D]" or nothing. */
 static bool is_time_unit(struct td_text text)
 {
     static const char *const units[] = {"Y",  "M",  "W",  "D",  "h",  "m",  "s",
@@ -209,7 +212,7 @@ static bool is_time_unit(struct td_text text)
     return false;
 }
 
-/* Types whose size is a matter of the array: bytes, text, raw memory. */
+/* Sets a type whose size is part of its name: bytes, text, raw memory. */
 static bool set_sized_type(struct type *type, char kind, uint64_t number)
 {
     if (kind != 'S' && kind != 'U' && kind != 'V' && kind != 'a')
@@ -220,7 +223,7 @@ static bool set_sized_type(struct type *type, char kind, uint64_t number)
     return type->item_bytes <= MAX_ITEM_BYTES;
 }
 
-/* numpy.dtype(text) for the type strings of the array protocol, which is what numpy.save writes. */
+/* Finds numpy.dtype(text) for the type strings of the array protocol, which numpy.save writes. */
 static bool find_type(struct td_text text, struct type *type)
 {
     char order = '|';
@@ -269,7 +272,7 @@ static bool read_type_string(struct header *h, struct type *type)
     return fail(h, "descr must be a type that NumPy knows, such as '<f4'");
 }
 
-/* A field up to its type: its name, or its title and name. */
+/* Reads a field up to its type: its name, or its title and name. */
 static bool begin_field(struct header *h)
 {
     const char *text;
@@ -287,7 +290,8 @@ static bool begin_field(struct header *h)
     return need(h, ',', wanted);
 }
 
-/* A field after its type of item_bytes: perhaps a shape, then the end. *sum grows by what the field takes. */
+/* Reads the rest of a field whose type has item_bytes: an optional shape and the end. Adds the field's bytes to *sum.
+ */
 static bool end_field(struct header *h, uint64_t item_bytes, uint64_t *sum)
 {
     uint64_t dims[TD_MAX_RANK];
@@ -312,8 +316,8 @@ static bool end_field(struct header *h, uint64_t item_bytes, uint64_t *sum)
     return *sum > MAX_ITEM_BYTES ? fail(h, "an item has 2^31-1 bytes at most") : need(h, ')', wanted);
 }
 
-/* After a field, or after the [ of a list that may be empty: closes lists until another field begins, or until none is
- * open. */
+/* Called after a field, or after the [ of a list that may be empty. Closes lists until another field begins, or until
+ * none is open. */
 static bool close_lists(struct header *h, uint64_t *sums, unsigned *depth)
 {
     for (;;) {
@@ -331,10 +335,10 @@ static bool close_lists(struct header *h, uint64_t *sums, unsigned *depth)
     }
 }
 
-/* descr: a type string, or a list of fields, whose types may be lists again. */
+/* Reads descr: a type string, or a list of fields, whose types may be lists again. */
 static bool read_descr(struct header *h, struct type *type)
 {
-    uint64_t sums[MAX_STRUCT_DEPTH]; /* bytes of the open lists so far */
+    uint64_t sums[MAX_STRUCT_DEPTH]; /* bytes so far of each open list */
     unsigned depth = 0;
     bool pickled = false;
     struct type item;
@@ -420,7 +424,8 @@ static bool read_dict(struct header *h, struct array *array)
 
 /* ---- The file ---- */
 
-/* 3.0 is in UTF-8, the others in Latin-1, so that all bytes are characters. */
+/* Refuses a header of version 3.0 that is not UTF-8. The other versions use Latin-1, in which all bytes are characters.
+ */
 static bool check_encoding(const struct header *h)
 {
     if (h->major < 3)
@@ -435,7 +440,7 @@ static bool check_encoding(const struct header *h)
                        TD_NPY_HEADER_MAX_CHARS);
 }
 
-/* Reads the prefix and, once its length is known to be sound, the header. */
+/* Reads the prefix, checks the length in it, and reads the header. */
 static bool load_header(struct header *h, const struct td_input *input, const struct td_limits *limits)
 {
     uint8_t prefix[PREFIX_LONG_BYTES] = {0};
@@ -463,7 +468,7 @@ static bool load_header(struct header *h, const struct td_input *input, const st
     return h->text != NULL && check_encoding(h);
 }
 
-/* The data must be there, but what follows them is nobody's business: numpy.load reads several arrays in a row so. */
+/* Refuses a file that ends before its data do. More bytes may follow: numpy.load reads several arrays from one file. */
 static bool check_data(const struct header *h, const struct array *array, uint64_t data_bytes)
 {
     uint64_t bytes = array->type.item_bytes;
@@ -482,7 +487,7 @@ static bool check_data(const struct header *h, const struct array *array, uint64
                        data_bytes);
 }
 
-/* Steps of a column-major array; NULL for an empty one, where they mean nothing and might not fit. */
+/* Sets the strides of a column-major array; NULL for an empty array, where they do not matter and might overflow. */
 static bool fortran_strides(struct td_tensor *tensor, struct td_arena *arena, struct td_error *err)
 {
     uint64_t step = 1;

@@ -16,8 +16,8 @@ struct reader {
     uint64_t header_bytes; /* of all arrays so far */
 };
 
-/* A member as a file of its own; what is asked of a deflated one is unpacked from its start each time, which is fine
- * for a header. */
+/* A member as an input of its own. A read of a deflated member unpacks it from its start each time, which is fast
+ * enough for headers. */
 struct member {
     const struct td_input *archive;
     const struct td_zip_entry *entry;
@@ -39,7 +39,7 @@ static bool member_read(const void *context, uint64_t off, void *out, size_t len
     return ok;
 }
 
-/* An error of one member, told of the archive. */
+/* Reports an error of one member as an error of the archive. */
 static bool member_error(const struct reader *r, const struct td_zip_entry *entry, const struct td_error *err)
 {
     uint64_t pos = entry->offset;

@@ -1,8 +1,11 @@
-/* Read from huggingface/safetensors, safetensors/src/tensor.rs (SafeTensors::read_metadata,
- * Metadata::validate). As there: whitespace around the JSON, `"__metadata__": null`, `{}`, an empty tensor
- * name and members of an entry that nobody knows are accepted. Stricter than there, where serde is lax by
- * accident or the format's description forbids it: names given twice, an entry spelled as an array, a dtype
- * spelled as an object, names with a NUL, more than TD_MAX_RANK dimensions. */
+/* Follows huggingface/safetensors, safetensors/src/tensor.rs (SafeTensors::read_metadata, Metadata::validate). Accepts,
+ * as the reference does, whitespace around the JSON, `"__metadata__": null`, `{}`, an empty tensor name and unknown
+ * members of an entry. Refuses more than the reference, where serde is lax by accident or the format's description
+ * forbids it: a repeated name, an entry that is an array, a dtype that is an object, a name with a NUL, more than
+ * TD_MAX_RANK dimensions.
+ *
+ * The header is read into private memory and parsed once. Tensors usually come in the order of their data, which is
+ * checked as they are read; otherwise they are sorted by their data to check that these fill the file. */
 #include "parser/safetensors.h"
 
 #include "core/checked.h"
@@ -16,19 +19,19 @@
 
 enum {
     PREFIX_BYTES = 8,
-    /* No entry is shorter than this, which bounds how many tensors a header can hold. */
+    /* No entry is shorter, which bounds how many tensors a header can hold. */
     SHORTEST_ENTRY_BYTES = sizeof "\"\":{\"dtype\":\"F4\",\"shape\":[],\"data_offsets\":[0,0]}" - 1,
 };
 
 struct header {
     struct td_json json;
-    char *text; /* the N bytes, private: whatever happens to the file, every check sees the same bytes */
+    char *text; /* the N bytes in private memory: even if the file changes, every check sees the same bytes */
     size_t len;
     uint64_t data_start; /* in the file */
     uint64_t data_bytes;
     struct td_manifest *manifest;
     size_t capacity;     /* of manifest->tensors */
-    uint64_t next_begin; /* where the next tensor begins if the entries are in the order of their data */
+    uint64_t next_begin; /* the next tensor's beginning, if the entries are in the order of their data */
     bool in_data_order;
     bool has_metadata;
     struct td_error *err;
@@ -36,8 +39,7 @@ struct header {
 
 enum entry_member { MEMBER_DTYPE, MEMBER_SHAPE, MEMBER_OFFSETS, MEMBER_COUNT };
 
-/* One entry while it is read: its members come in any order, so they are checked against each other at the
- * end. */
+/* One entry while it is read. Its members come in any order, so they are checked against each other at the end. */
 struct entry {
     const char *name;
     size_t name_len;
@@ -46,7 +48,7 @@ struct entry {
     uint32_t rank;
     uint64_t begin, end;
     bool seen[MEMBER_COUNT];
-    size_t shape_at, offsets_at; /* where these values stand in the text */
+    size_t shape_at, offsets_at; /* positions of these values in the text */
 };
 
 static const char *const member_names[MEMBER_COUNT] = {"dtype", "shape", "data_offsets"};
@@ -72,7 +74,7 @@ static const char *copy_string(struct header *h, size_t *len)
     return copy;
 }
 
-/* Another kind of value than wanted; a fault of the JSON itself is reported already. */
+/* Reports a value of the wrong kind; a fault of the JSON itself is reported already. Returns false. */
 static bool entry_wants(struct header *h, const struct entry *e, enum td_json_token got, const char *wanted)
 {
     if (got == TD_JSON_ERROR)
@@ -155,7 +157,7 @@ static bool read_member(struct header *h, struct entry *e)
     size_t member = 0;
     while (member < MEMBER_COUNT && !td_json_equals(&h->json, member_names[member]))
         member++;
-    if (member == MEMBER_COUNT) /* as the reference: TensorInfo does not deny unknown fields */
+    if (member == MEMBER_COUNT) /* skipped, as in the reference: TensorInfo does not deny unknown fields */
         return td_json_skip(&h->json);
     if (e->seen[member])
         return td_json_fail(&h->json, "tensor \"%.96s\": %s is given twice", e->name, member_names[member]);
@@ -170,13 +172,14 @@ static bool read_member(struct header *h, struct entry *e)
     }
 }
 
-/* Checks what the members say against each other and against the file. */
+/* Checks the members of an entry against each other and against the file. */
 static bool check_entry(struct header *h, const struct entry *e)
 {
     uint64_t shape_at = PREFIX_BYTES + e->shape_at;
     uint64_t offsets_at = PREFIX_BYTES + e->offsets_at;
     uint64_t elems = 1;
-    for (uint32_t i = 0; i < e->rank; i++) /* a later zero does not excuse an overflow: try_fold there */
+    for (uint32_t i = 0; i < e->rank;
+         i++) /* a later zero does not excuse an overflow, as with the reference's try_fold */
         if (!td_mul_u64(elems, e->dims[i], &elems))
             return td_error_at(h->err, TD_INVALID_ARGUMENT, shape_at,
                                "tensor \"%.96s\": the product of its shape is larger than 2^64-1", e->name);
@@ -231,11 +234,11 @@ static bool add_tensor(struct header *h, const struct entry *e)
     return true;
 }
 
-/* The latest token is the tensor's name. */
+/* Reads an entry. The latest token is the tensor's name. */
 static bool read_tensor(struct header *h)
 {
     struct entry e;
-    e.rank = 0; /* not the whole struct: dims are 512 bytes, and there may be a million entries */
+    e.rank = 0; /* clearing the whole struct would cost 512 bytes of dims for each of perhaps a million entries */
     e.begin = e.end = 0;
     e.shape_at = e.offsets_at = 0;
     e.dtype = NULL;
@@ -257,7 +260,7 @@ static bool read_tensor(struct header *h)
     return check_entry(h, &e) && add_tensor(h, &e);
 }
 
-/* `object` is the reader as it stood at the first key. */
+/* Refuses metadata with a repeated key. `object` is the reader as it was at the first key. */
 static bool check_metadata_unique(struct header *h, const struct td_json *object)
 {
     const struct td_metadata *metadata = h->manifest->metadata;
@@ -274,7 +277,8 @@ static bool check_metadata_unique(struct header *h, const struct td_json *object
                        "__metadata__ holds \"%.96s\" twice", name.p);
 }
 
-/* The latest token is the key "__metadata__". Values are kept as they are spelled: they are JSON already. */
+/* Reads the metadata. The latest token is the key "__metadata__". Values are kept as they are, because they are JSON.
+ */
 static bool read_metadata(struct header *h)
 {
     struct td_manifest *manifest = h->manifest;
@@ -308,8 +312,8 @@ static bool read_metadata(struct header *h)
     return token != TD_JSON_ERROR && check_metadata_unique(h, &object);
 }
 
-/* An upper bound on the entries in the text: each opens an object. Exact for what writers write, and never
- * more than the text has room for, so a hostile header cannot make it large. */
+/* Returns an upper bound on the entries in the text, by counting the objects that open. It is exact for what writers
+ * write, and never more than the text has room for, so a hostile header cannot make it large. */
 static size_t count_entries_at_most(struct td_text text)
 {
     size_t braces = 0;
@@ -321,7 +325,7 @@ static size_t count_entries_at_most(struct td_text text)
     return braces < room ? braces : room;
 }
 
-/* Scratch that sorting may need later counts against the file's memory limit from the start. */
+/* Sets the arena's limit. Scratch that sorting may need later counts against the memory limit from the start. */
 static bool set_arena_limit(struct header *h, size_t max_memory_bytes)
 {
     struct td_arena *arena = &h->manifest->arena;
@@ -353,7 +357,7 @@ static bool read_entries(struct header *h)
     return token != TD_JSON_ERROR && td_json_expect(json, TD_JSON_END, "the end of the header");
 }
 
-/* Where the nth entry with this name stands in the file. */
+/* Returns the position in the file of the nth entry with the tensor's name. */
 static uint64_t entry_position(const struct header *h, const struct td_tensor *tensor, unsigned nth)
 {
     struct td_json json;
@@ -375,7 +379,7 @@ static bool finish_manifest(struct header *h)
     return false;
 }
 
-/* The next tensor in the order of the data must begin where the one before it ended. */
+/* Refuses a tensor that does not begin where the tensor before it, in the order of the data, ended. */
 static bool check_next(const struct header *h, const struct td_tensor *tensor, uint64_t *expected)
 {
     uint64_t begin = tensor->offset - h->data_start;
@@ -399,7 +403,8 @@ static int by_end(const void *context, size_t a, size_t b)
     return (tensors[a].nbytes > tensors[b].nbytes) - (tensors[a].nbytes < tensors[b].nbytes);
 }
 
-/* Metadata::validate: in the order of (begin, end) the tensors cover the data without gap or overlap. */
+/* Checks, as Metadata::validate does, that the tensors in the order of (begin, end) cover the data without gap or
+ * overlap. */
 static bool check_coverage(const struct header *h)
 {
     const struct td_manifest *manifest = h->manifest;
@@ -407,7 +412,7 @@ static bool check_coverage(const struct header *h)
     bool ok = true;
     if (!h->in_data_order) {
         size_t count = manifest->tensor_count;
-        struct td_order *order = malloc(count * sizeof *order); /* cannot overflow: tensors are larger */
+        struct td_order *order = malloc(count * sizeof *order); /* cannot overflow: struct td_tensor is larger */
         if (order == NULL)
             return header_no_memory(h);
         for (size_t i = 0; i < count; i++)
@@ -425,7 +430,7 @@ static bool check_coverage(const struct header *h)
     return ok;
 }
 
-/* Reads the length and, once it is known to fit, the header. */
+/* Reads the length, checks that the header fits, and reads the header. */
 static bool read_header(struct header *h, const struct td_input *input, const struct td_limits *limits)
 {
     uint8_t prefix[PREFIX_BYTES];

@@ -10,10 +10,10 @@
 
 struct index_reader {
     struct td_json json;
-    struct td_json map; /* as it stood at weight_map's first key, to find positions for errors */
+    struct td_json map; /* the reader as it was at weight_map's first key, to find positions for errors */
     struct td_shard_index *index;
     struct td_arena scratch;
-    struct td_text *files; /* file names as they come, the same as before not repeated */
+    struct td_text *files; /* file names in the order of the entries; a name equal to the one before is not repeated */
     size_t file_count, file_capacity;
     bool has_map;
     struct td_error *err;
@@ -29,7 +29,7 @@ static bool copy_string(struct index_reader *r, struct td_arena *arena, struct t
     return !json->escaped || td_json_string(json, copy, json->value_len + 1, &out->len);
 }
 
-/* One plain name in the index's own directory, so that no index can point outside it. */
+/* Refuses a file name that is not plain, so that no index can point outside its own directory. */
 static bool check_file_name(struct index_reader *r, const struct td_text *file)
 {
     if (file->len == 0)
@@ -49,7 +49,7 @@ static bool push_file(struct index_reader *r, struct td_text file)
     return true;
 }
 
-/* The latest token is a tensor's name. */
+/* Reads an entry. The latest token is the tensor's name. */
 static bool read_entry(struct index_reader *r)
 {
     struct td_shard_index *index = r->index;
@@ -76,7 +76,7 @@ static bool read_entry(struct index_reader *r)
     return true;
 }
 
-/* The latest token is the key "weight_map". */
+/* Reads the map. The latest token is the key "weight_map". */
 static bool read_map(struct index_reader *r)
 {
     struct td_shard_index *index = r->index;
@@ -118,7 +118,7 @@ static struct td_text file_name(const void *context, size_t i)
     return files[i];
 }
 
-/* Gives every distinct file its place in byte order and the entries the new numbers. */
+/* Numbers the distinct files in byte order, and gives the entries these numbers. */
 static bool number_files(struct index_reader *r)
 {
     struct td_shard_index *index = r->index;

@@ -1,3 +1,11 @@
+/* The plan. The archive is read with parser/zip. read_archive goes through the members of data/weights/ and
+ * data/constants/: a config (JSON) lists tensors and names the record that holds the storage of each; a .pt file is
+ * read by the reader of torch.save's files through a window, and its tensors are copied to this manifest. Old archives,
+ * without folders, have two such files alone (read_old_archive).
+ *
+ * What is hard: entries of a config can name one record many times. So the codings of deflated records are made once
+ * per member, each file of torch.save is read once, and the bytes of names and of loaded members have budgets of their
+ * own (names_left, structure_left). */
 #include "parser/torch/pt2.h"
 
 #include "core/buffer.h"
@@ -16,7 +24,7 @@
 enum {
     LAYOUT_STRIDED = 7,
     SMALL_RECORD_MAX = 64,
-    /* What names take that begin with another's: of a model, or of the entry that a file of torch.save stands for. */
+    /* Budget of prefixes: the names of models, and of entries that stand for a file of torch.save. */
     NAMES_FREE_BYTES = 1024 * 1024,
     NAMES_PER_BYTE = 16, /* of the file */
 };
@@ -29,10 +37,10 @@ static const char *const types[] = {
     [33] = "F8_E8M0", [34] = "U32", [35] = "U64",
 };
 
-/* What was made of a member of the archive. */
+/* What the reader knows of a member of the archive. */
 struct member {
-    const struct td_coding *coding; /* of one that is deflated and holds a storage; NULL: none was made yet */
-    bool is_read;                   /* as a file of torch.save */
+    const struct td_coding *coding; /* of a deflated storage; NULL: none was made yet */
+    bool is_read;                   /* the member was read as a file of torch.save */
 };
 
 struct reader {
@@ -41,17 +49,17 @@ struct reader {
     struct td_manifest *manifest;
     struct td_error *err;
     struct td_zip zip;
-    const char *root; /* of the archive, with its slash; not terminated */
+    const char *root; /* the archive's folder with its slash; not terminated */
     size_t root_len;
     struct member *members;  /* by their numbers in zip.entries */
-    uint64_t structure_left; /* bytes of members that may still be loaded as a whole, of all together */
-    uint64_t names_left;     /* of NAMES_FREE_BYTES and NAMES_PER_BYTE */
+    uint64_t structure_left; /* bytes of whole members that may still be loaded */
+    uint64_t names_left;     /* bytes of prefixes that may still be written */
     size_t tensor_capacity;
-    bool several_models; /* names then begin with the model's */
+    bool several_models; /* names then begin with the model's name */
     bool big_endian;
 };
 
-/* One entry of a config, as it is said. */
+/* One entry of a config, as the config has it. */
 struct payload {
     struct td_tensor tensor;
     uint64_t sizes[TD_MAX_RANK], strides[TD_MAX_RANK];
@@ -64,7 +72,7 @@ struct payload {
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
-/* prefix.name, either of which may be empty, in the arena. */
+/* Returns prefix.name, either of which may be empty, in the arena. NULL is an error. */
 static char *join_name(struct reader *r, struct td_text prefix, struct td_text name)
 {
     size_t dot = prefix.len > 0 && name.len > 0 ? 1 : 0;
@@ -101,7 +109,7 @@ static struct td_tensor *add_tensor(struct reader *r, const struct td_tensor *te
     return &tensors[manifest->tensor_count++];
 }
 
-/* Numbers as a list of the arena's; *out is NULL for none. */
+/* Copies numbers to the arena; *out is NULL for none. */
 static bool copy_numbers(struct reader *r, const uint64_t *numbers, uint32_t count, const uint64_t **out)
 {
     *out = NULL;
@@ -117,16 +125,16 @@ static bool copy_numbers(struct reader *r, const uint64_t *numbers, uint32_t cou
 
 /* ---- files of torch.save within the archive ------------------------------------------------------------- */
 
-/* A member that torch.save wrote: where its bytes are in the archive, and what was read of it. */
+/* A member that torch.save wrote, and its tensors. */
 struct saved {
     const struct td_zip_entry *entry;
     const struct td_coding *packed; /* the member is deflated: its own coding. NULL: it is stored */
-    const char *too_large;          /* deflated, and not decoded: why */
+    const char *too_large;          /* why a deflated member cannot be decoded; NULL: it can */
     struct td_manifest manifest;
 };
 
-/* Copies the member's tensors, which are where the member is in this archive or, if it is deflated, in what it unpacks
- * to. */
+/* Copies the member's tensors to this manifest. Their offsets count from the member's place in the archive or, for a
+ * deflated member, in its unpacked bytes. */
 static bool copy_tensors(struct reader *r, const struct saved *saved, struct td_text prefix)
 {
     const struct td_coding **codings = NULL;
@@ -153,7 +161,7 @@ static bool copy_tensors(struct reader *r, const struct saved *saved, struct td_
     return true;
 }
 
-/* Reads a member, given as a file of its own, by the reader of files of torch.save: nothing in it is run. */
+/* Reads a member, given as an input of its own, with the reader of torch.save's files, which runs nothing. */
 static bool parse_saved(struct reader *r, struct saved *saved, const struct td_input *inner,
                         const struct td_limits *limits, struct td_text prefix)
 {
@@ -176,7 +184,7 @@ static bool parse_saved(struct reader *r, struct saved *saved, const struct td_i
     return ok;
 }
 
-/* A member's bytes, unpacked (free()), which count as structure of the file. */
+/* Returns a member's bytes, unpacked, which the caller frees with free(). They count as structure of the file. */
 static uint8_t *load_structure(struct reader *r, const struct td_zip_entry *entry)
 {
     uint64_t most = td_arena_left(&r->manifest->arena);
@@ -188,7 +196,7 @@ static uint8_t *load_structure(struct reader *r, const struct td_zip_entry *entr
     return bytes;
 }
 
-/* Lists the tensors of a deflated member, which is unpacked for that. */
+/* Lists the tensors of a deflated member, and unpacks it to read them. */
 static bool read_deflated(struct reader *r, const struct td_zip_entry *entry, struct td_text prefix)
 {
     struct saved saved = {.entry = entry};
@@ -207,7 +215,7 @@ static bool read_deflated(struct reader *r, const struct td_zip_entry *entry, st
     return ok;
 }
 
-/* Lists the tensors of a member that torch.save wrote. Each is read once, however many entries of configs name it. */
+/* Lists the tensors of a member that torch.save wrote. Refuses a second entry for one member, so each is read once. */
 static bool read_saved(struct reader *r, const struct td_zip_entry *entry, struct td_text prefix)
 {
     struct saved saved = {.entry = entry};
@@ -228,7 +236,7 @@ static bool read_saved(struct reader *r, const struct td_zip_entry *entry, struc
 
 /* ---- configs -------------------------------------------------------------------------------------------- */
 
-/* {"as_int": n} */
+/* Reads {"as_int": n}. */
 static bool read_int(struct td_json *json, uint64_t *out)
 {
     return td_json_expect(json, TD_JSON_OBJECT_BEGIN, "an object") && td_json_expect(json, TD_JSON_KEY, "as_int") &&
@@ -243,7 +251,7 @@ static bool read_ints(struct td_json *json, uint64_t out[TD_MAX_RANK], uint32_t 
     if (!td_json_expect(json, TD_JSON_ARRAY_BEGIN, "a list"))
         return false;
     for (;;) {
-        struct td_json ahead = *json; /* whether the list ends here */
+        struct td_json ahead = *json; /* tells whether the list ends here */
         struct td_error ignored = TD_ERROR_INIT;
         ahead.err = &ignored;
         if (td_json_next(&ahead) == TD_JSON_ARRAY_END)
@@ -256,7 +264,7 @@ static bool read_ints(struct td_json *json, uint64_t out[TD_MAX_RANK], uint32_t 
     }
 }
 
-/* A member that stands there once: its bit, among those that were met. */
+/* Refuses a member of an object that was met before; `bit` stands for it in *seen. */
 static bool once(struct td_json *json, unsigned *seen, unsigned bit)
 {
     if ((*seen & bit) != 0)
@@ -344,8 +352,7 @@ static const struct td_zip_entry *find_record(const struct reader *r, const char
     return at < 0 || (size_t)at >= sizeof path ? NULL : td_zip_find(&r->zip, td_text_n(path, (size_t)at));
 }
 
-/* Sets how the bytes of a deflated record come out of the archive, one coding for all tensors in it, or why they do
- * not. */
+/* Sets the coding of a deflated record, the same for all tensors in it, or the reason why there is none. */
 static bool set_coding(struct reader *r, const struct td_zip_entry *record, struct td_tensor *tensor)
 {
     const struct td_coding **coding = &r->members[record - r->zip.entries].coding;
@@ -371,13 +378,13 @@ static bool place(struct reader *r, const struct payload *p, const struct td_zip
     }
     if (!copy_numbers(r, p->strides, p->stride_count, &tensor->strides))
         return false;
-    if (record->size_bytes == 0) { /* weights that were fake when they were saved; torch.export.load makes zeros */
+    if (record->size_bytes == 0) { /* the weights were fake when they were saved; torch.export.load makes zeros */
         if (!td_tensor_place(tensor, 0, UINT64_MAX, record->header_at, r->err))
             return false;
         tensor->reason = tensor->nbytes > 0 ? "no bytes of it are stored" : NULL;
         return true;
     }
-    const uint64_t begin = record->deflated ? 0 : record->offset; /* in what the coding gives */
+    const uint64_t begin = record->deflated ? 0 : record->offset; /* 0: in the decoded bytes */
     if (record->deflated && !set_coding(r, record, tensor))
         return false;
     if (!td_mul_u64(p->storage_offset, tensor->dtype->block_bytes, &skipped) ||
@@ -389,7 +396,7 @@ static bool place(struct reader *r, const struct payload *p, const struct td_zip
     return td_tensor_place(tensor, begin, begin + record->size_bytes, record->header_at, r->err);
 }
 
-/* One entry of a config, under its name. Objects that are no tensors are passed over. */
+/* Lists one entry of a config under its name. Skips objects that are no tensors. */
 static bool add_payload(struct reader *r, const struct payload *p, const char *folder, const char *name)
 {
     const struct td_zip_entry *record = find_record(r, folder, td_text_n(p->path, p->path_len));
@@ -407,7 +414,7 @@ static bool add_payload(struct reader *r, const struct payload *p, const char *f
     return place(r, p, record, &tensor) && add_tensor(r, &tensor) != NULL;
 }
 
-/* {"config": {name: payload, ...}} */
+/* Reads {"config": {name: payload, ...}}. */
 static bool read_entries(struct reader *r, struct td_json *json, const char *folder, struct td_text prefix)
 {
     enum td_json_token token;
@@ -455,7 +462,7 @@ static bool ends_with(struct td_text name, const char *suffix)
     return name.len > suffix_len && memcmp(name.p + name.len - suffix_len, suffix, suffix_len) == 0;
 }
 
-/* One member below the root: a config, or tensors of torch 2.8. */
+/* Reads one member below the root: a config, or a file of tensors of torch 2.8. Skips others. */
 static bool read_member(struct reader *r, const struct td_zip_entry *entry)
 {
     static const struct {
@@ -481,7 +488,7 @@ static bool read_member(struct reader *r, const struct td_zip_entry *entry)
     return true;
 }
 
-/* Whether a record has exactly this text: *is. False: it could not be read. */
+/* Sets *is to whether the record has exactly this text. Returns false when it could not be read. */
 static bool record_is(struct reader *r, const char *name, const char *text, bool *is)
 {
     char bytes[SMALL_RECORD_MAX];
@@ -531,7 +538,7 @@ static bool read_archive(struct reader *r)
     return true;
 }
 
-/* Of torch 2.7 and before. */
+/* Reads an archive of torch 2.7 or before. */
 static bool read_old_archive(struct reader *r)
 {
     static const char *const names[] = {"serialized_state_dict.pt", "serialized_constants.pt"};
