@@ -1,9 +1,10 @@
-/* Read from ggml-org/llama.cpp, ggml/src/gguf.cpp (gguf_init_from_reader), and docs/gguf.md in ggml-org/ggml. As in the
- * former: tensors lie in the order of their infos, each padded to the alignment; a dimension may be 0; a file without
- * tensors may end where its pairs end; bytes after the last tensor, its padding among them, may be missing or many.
+/* Follows ggml-org/llama.cpp, ggml/src/gguf.cpp (gguf_init_from_reader), and docs/gguf.md in ggml-org/ggml. As in the
+ * former, tensors lie in the order of their infos, each padded to the alignment; a dimension may be 0; a file without
+ * tensors may end where its pairs end; bytes after the last tensor, its padding included, may be missing or many.
  *
- * The length of the header is nowhere said, so it is read through a window that moves forward. No byte is looked at
- * twice, but the last window may reach into the data. */
+ * What is hard: a GGUF file does not say how long its header is. So the header is read through a window of 64 KiB that
+ * only moves forward: counts, pairs, infos. Every count is checked against the bytes that are left before memory is
+ * allocated (take_count). Strings and arrays are shown up to a limit and skipped beyond it. */
 #include "parser/gguf.h"
 
 #include "core/buffer.h"
@@ -18,14 +19,14 @@
 #include <string.h>
 
 enum {
-    WINDOW_BYTES = 64 * 1024, /* holds whatever is taken in one piece: a key, at most */
+    WINDOW_BYTES = 64 * 1024, /* holds the longest piece that is taken at once, a key */
     MAX_KEY_BYTES = 65535,    /* gguf.md: 2^16-1 */
-    NAME_BYTES = 64,          /* GGML_MAX_NAME: a name is shorter */
+    NAME_BYTES = 64,          /* GGML_MAX_NAME: names are shorter */
     MAX_DIMS = 4,             /* GGML_MAX_DIMS */
     SHORTEST_PAIR_BYTES = 14, /* length, key of one byte, type, value of one byte */
     SHORTEST_INFO_BYTES = 24, /* length, no name, no dimensions, type, offset */
     DEFAULT_ALIGNMENT = 32,   /* GGUF_DEFAULT_ALIGNMENT */
-    MAX_ALIGNMENT = 1 << 24,  /* more is no alignment that anything asks for */
+    MAX_ALIGNMENT = 1 << 24,  /* no writer asks for more */
     MAX_ITEMS = 1 << 30,      /* GGUF_MAX_STRING_LENGTH, GGUF_MAX_ARRAY_ELEMENTS */
     SHOWN_ITEMS = 64,         /* of an array, in the metadata */
 };
@@ -48,10 +49,10 @@ enum value_type {
     VALUE_TYPE_COUNT,
 };
 
-/* In the file; a string's length takes 8. */
+/* Bytes of a value in the file; of a string those of its length, of an array 0. */
 static const uint8_t value_bytes[VALUE_TYPE_COUNT] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 0, 8, 8, 8};
 
-/* enum ggml_type; the ids between them are of types that were removed. */
+/* enum ggml_type. The missing ids are of types that were removed. */
 static const char *const type_names[] = {
     [0] = "F32",     [1] = "F16",    [2] = "Q4_0",     [3] = "Q4_1",    [6] = "Q5_0",     [7] = "Q5_1",
     [8] = "Q8_0",    [9] = "Q8_1",   [10] = "Q2_K",    [11] = "Q3_K",   [12] = "Q4_K",    [13] = "Q5_K",
@@ -66,18 +67,18 @@ enum { TYPE_COUNT = sizeof type_names / sizeof *type_names };
 struct gguf {
     const struct td_input *input;
     uint64_t pos; /* of the next byte, in the file */
-    uint64_t end; /* of what may be header: the file's, or the limit's */
+    uint64_t end; /* the header must end before: the file's end, or the limit */
     uint8_t *window;
     size_t window_capacity, window_len;
     uint64_t window_off; /* in the file */
 
-    const struct td_dtype *types[TYPE_COUNT]; /* by id, NULL where there is none */
+    const struct td_dtype *types[TYPE_COUNT]; /* by id; NULL where there is none */
     uint64_t pair_count, tensor_count;
-    uint64_t *key_at;      /* where each pair begins in the file, for the error */
+    uint64_t *key_at;      /* position of each pair in the file, for errors */
     struct td_buffer text; /* the value that is being written */
     size_t text_charged;
     uint64_t alignment;
-    uint64_t next_offset; /* where the next tensor must begin, from the start of the data */
+    uint64_t next_offset; /* where the next tensor must begin, counted from the start of the data */
 
     bool big_endian;
     struct td_manifest *manifest;
@@ -86,7 +87,7 @@ struct gguf {
     struct td_error *err;
 };
 
-/* Numbers of the file, in its byte order. */
+/* Load a number in the file's byte order. */
 static uint16_t load_16(const struct gguf *g, const uint8_t *p)
 {
     uint16_t x = td_load_le16(p);
@@ -111,7 +112,7 @@ static bool no_memory(const struct gguf *g)
                         "out of memory: the header needs more than one file's limit, or than there is");
 }
 
-/* Scratch counts against the file's memory limit: what it takes, the arena may not. */
+/* Counts scratch against the file's memory limit: lowers the arena's limit by as much. */
 static bool charge(struct gguf *g, size_t bytes)
 {
     struct td_arena *arena = &g->manifest->arena;
@@ -128,7 +129,7 @@ static bool charge(struct gguf *g, size_t bytes)
 
 /* ---- the window ---------------------------------------------------------------------------------------- */
 
-/* That n bytes of header are there; `what` names them. */
+/* Requires that n bytes of header are left; `what` names them in errors. */
 static bool require(const struct gguf *g, uint64_t n, const char *what)
 {
     if (n > g->input->size_bytes - g->pos)
@@ -141,7 +142,7 @@ static bool require(const struct gguf *g, uint64_t n, const char *what)
     return true;
 }
 
-/* The next n <= WINDOW_BYTES bytes, valid until the next call; NULL is an error. */
+/* Takes the next n <= WINDOW_BYTES bytes. Returns them, valid until the next call; NULL is an error. */
 static const uint8_t *take(struct gguf *g, size_t n, const char *what)
 {
     if (!require(g, n, what))
@@ -187,7 +188,7 @@ static bool take_u64(struct gguf *g, uint64_t *out, const char *what)
     return true;
 }
 
-/* A count of things that take `shortest` bytes or more each: no more than there is room for. */
+/* Takes a count of things of at least `shortest` bytes each. Refuses a count for which the file has no room. */
 static bool take_count(struct gguf *g, uint64_t *count, size_t shortest, const char *what)
 {
     uint64_t at = g->pos;
@@ -214,7 +215,7 @@ static void write_signed(struct td_buffer *out, int64_t value)
     td_buffer_u64(out, value < 0 ? -(uint64_t)value : (uint64_t)value);
 }
 
-/* A value of fixed size, at p; anything but a string, an array and a bool. */
+/* Writes the value at p, which is no string, array or bool. */
 static void write_number(struct gguf *g, uint32_t type, const uint8_t *p)
 {
     struct td_buffer *out = &g->text;
@@ -260,13 +261,13 @@ static void write_number(struct gguf *g, uint32_t type, const uint8_t *p)
     }
 }
 
-/* What of text[0..len), the beginning of a longer string, does not end within a character. */
+/* Returns the length of text[0..len), the beginning of a longer string, without a character that is cut at the end. */
 static size_t whole_characters(const uint8_t *text, size_t len)
 {
     size_t at = len;
     while (at > 0 && len - at < 3 && (text[at - 1] & 0xC0) == 0x80)
         at--;
-    if (at == 0 || text[at - 1] < 0xC0) /* no lead to these continuations */
+    if (at == 0 || text[at - 1] < 0xC0) /* no character begins before these continuation bytes */
         return len;
     return td_utf8_sequence(text + at - 1, len - at + 1) == 0 ? at - 1 : len;
 }
@@ -303,7 +304,8 @@ static bool read_bool(struct gguf *g, bool shown)
     return true;
 }
 
-/* One value that is no array; its memory is looked at afterwards, so that a long array stops where the limit is. */
+/* Reads and writes one value that is no array. Then charges the memory that the text has grown by, so that a long array
+ * stops at the limit. */
 static bool read_scalar(struct gguf *g, uint32_t type)
 {
     if (type == VALUE_STRING) {
@@ -325,7 +327,7 @@ static bool read_scalar(struct gguf *g, uint32_t type)
     return grown == 0 || charge(g, grown);
 }
 
-/* Passes over items that are not shown; each is checked as far as it can be wrong. */
+/* Skips items that are not shown, and checks those that can be wrong: bools and strings. */
 static bool skip_items(struct gguf *g, uint32_t type, uint64_t count)
 {
     if (type != VALUE_STRING && type != VALUE_BOOL)
@@ -385,7 +387,7 @@ static bool read_array(struct gguf *g, const char *key)
 
 /* ---- pairs --------------------------------------------------------------------------------------------- */
 
-/* text[0..len) copied into the arena as UTF-8; what is not UTF-8 is escaped whole, as \xNN. NULL is an error. */
+/* Copies text[0..len) to the arena; a text that is not UTF-8 is escaped, as \xNN. NULL is an error. */
 static const char *keep_name(struct gguf *g, const uint8_t *text, size_t len)
 {
     struct td_arena *arena = &g->manifest->arena;
@@ -393,7 +395,7 @@ static const char *keep_name(struct gguf *g, const uint8_t *text, size_t len)
     if (td_utf8_valid(text, len)) {
         kept = td_arena_strndup(arena, td_text_n((const char *)text, len));
     } else {
-        kept = td_arena_alloc(arena, 4 * len + 1); /* of a key 256 KiB at most */
+        kept = td_arena_alloc(arena, 4 * len + 1); /* at most 256 KiB, for a key */
         if (kept != NULL)
             td_utf8_escape(td_text_n((const char *)text, len), kept, 4 * len + 1);
     }
@@ -423,7 +425,7 @@ static const char *read_key(struct gguf *g)
     return keep_name(g, key, (size_t)len);
 }
 
-/* The value of general.alignment has been read, from `at` on. */
+/* Reads the value of general.alignment. Its type has been read, at `at`. */
 static bool set_alignment(struct gguf *g, uint32_t type, uint64_t at)
 {
     if (type != VALUE_U32)
@@ -443,7 +445,7 @@ static bool set_alignment(struct gguf *g, uint32_t type, uint64_t at)
     return true;
 }
 
-/* Where the number of a split file belongs; NULL for other keys. llama.cpp reads no other type there. */
+/* Returns the member that a pair of a split file sets; NULL for other pairs. llama.cpp reads only this type there. */
 static int32_t *split_member(struct gguf *g, const char *key, uint32_t type)
 {
     if (type == VALUE_U16 && strcmp(key, TD_GGUF_SPLIT_NO) == 0)
@@ -508,7 +510,7 @@ static bool check_keys_unique(struct gguf *g)
 static bool read_pairs(struct gguf *g)
 {
     struct td_manifest *manifest = g->manifest;
-    size_t count = (size_t)g->pair_count; /* take_count: there is room for them */
+    size_t count = (size_t)g->pair_count; /* take_count has checked that the file has room for them */
     if (!charge(g, count * (sizeof *g->key_at + 2 * sizeof(struct td_order))))
         return false;
     manifest->metadata = td_arena_array(&manifest->arena, count, sizeof *manifest->metadata);
@@ -555,7 +557,7 @@ static bool read_name(struct gguf *g, struct td_tensor *tensor)
     return true;
 }
 
-/* Dimensions, ne[0] first, become a shape, ne[0] last. */
+/* Reads the dimensions, ne[0] first, into a shape, which has ne[0] last. */
 static bool read_dims(struct gguf *g, struct td_tensor *tensor, uint64_t *elems)
 {
     uint64_t at = g->pos;
@@ -621,7 +623,7 @@ static bool read_type(struct gguf *g, struct td_tensor *tensor, uint64_t elems)
     return true;
 }
 
-/* Up to the next multiple of the alignment; false on an overflow. */
+/* Rounds bytes up to a multiple of the alignment. Returns false on an overflow. */
 static bool pad(const struct gguf *g, uint64_t bytes, uint64_t *padded)
 {
     if (!td_add_u64(bytes, g->alignment - 1, padded))
@@ -630,7 +632,7 @@ static bool pad(const struct gguf *g, uint64_t bytes, uint64_t *padded)
     return true;
 }
 
-/* The tensors fill the data in the order of their infos. */
+/* Reads an offset, which must be where the tensor before ends: tensors fill the data in the order of their infos. */
 static bool read_offset(struct gguf *g, struct td_tensor *tensor)
 {
     uint64_t at = g->pos;
@@ -669,7 +671,7 @@ static bool read_tensors(struct gguf *g)
     return true;
 }
 
-/* The infos have ended, so the data begin at the next multiple of the alignment. */
+/* Places the tensors. The data begin at the next multiple of the alignment after the infos. */
 static bool place_tensors(struct gguf *g)
 {
     struct td_manifest *manifest = g->manifest;
@@ -693,8 +695,8 @@ static bool place_tensors(struct gguf *g)
     return true;
 }
 
-/* Where the second info with this name begins: the infos from `first` on are passed over once more, which is done for
- * an error alone. `first` when there is none (the name was escaped, or the file has changed). */
+/* Returns the position of the second info with this name, for an error: reads the infos from `first` on once more.
+ * Returns `first` when there is none, because the name was escaped or the file has changed. */
 static uint64_t second_info(struct gguf *g, uint64_t first, const struct td_tensor *named)
 {
     unsigned seen = 0;
@@ -733,7 +735,7 @@ static bool finish_manifest(struct gguf *g, uint64_t infos_at)
 static bool check_version(struct gguf *g, uint32_t version)
 {
     uint64_t at = g->pos - sizeof version;
-    if (version != 0 && (version & 0xFFFF) == 0) { /* as gguf.cpp and gguf_reader.py tell it */
+    if (version != 0 && (version & 0xFFFF) == 0) { /* the test of gguf.cpp and gguf_reader.py for big-endian files */
         g->big_endian = true;
         version = __builtin_bswap32(version);
     }

@@ -1,3 +1,9 @@
+/* The plan. The model is one protobuf message. Its fields are read in their order: metadata, and the graph, of which
+ * only the initialisers are read. Nodes are skipped, and with them everything inside them. At the end the model is
+ * checked for the fields that every model has, and the files beside it that hold tensors are numbered.
+ *
+ * What is hard: any file can be read as protobuf to some degree. So field types, single fields and mandatory fields are
+ * checked as the reference's checker does, and names and structure have a budget (protobuf.h). */
 #include "parser/onnx/onnx.h"
 
 #include "core/buffer.h"
@@ -27,7 +33,7 @@ enum {
     SPARSE_VALUES = 1,
     SPARSE_INDICES = 2,
     SPARSE_DIMS = 3,
-    PAIR_KEY = 1, /* of StringStringEntryProto, and of OperatorSetIdProto the domain */
+    PAIR_KEY = 1, /* key of StringStringEntryProto, or domain of OperatorSetIdProto */
     PAIR_VALUE = 2,
     METADATA_MAX = 1000, /* entries; the number of further ones is shown in place of the last */
 };
@@ -39,7 +45,7 @@ struct location {
 
 struct reader {
     struct td_onnx onnx;
-    uint64_t seen; /* fields of the model that can be there once */
+    uint64_t seen; /* numbers of the fields, of those that may occur once, that were met */
     uint64_t ir_version;
     bool has_opset;
     size_t tensor_capacity, metadata_capacity, omitted;
@@ -101,7 +107,7 @@ static bool read_initializer(struct reader *r, const struct td_protobuf_field *f
     return td_onnx_read_tensor(&r->onnx, field, &read) && check_name(r, &read) && add_tensor(r, &read, read.name, "");
 }
 
-/* The dense tensor that the values and indices stand for, which is nowhere as such. */
+/* Lists the dense tensor that the values and indices stand for, which is not stored. */
 static bool add_dense(struct reader *r, const struct td_onnx_tensor *values, const uint64_t *dims, uint32_t rank)
 {
     struct td_onnx_tensor dense = {.tensor = {.dtype = values->tensor.dtype, .rank = rank, .reason = "sparse"}};
@@ -121,7 +127,7 @@ static bool add_dense(struct reader *r, const struct td_onnx_tensor *values, con
     return add_tensor(r, &dense, values->name, "");
 }
 
-/* SparseTensorProto: its name is that of its values. */
+/* Reads a SparseTensorProto, whose name is that of its values. */
 static bool read_sparse(struct reader *r, const struct td_protobuf_field *message)
 {
     const uint64_t end = message->at + message->len;
@@ -150,7 +156,7 @@ static bool read_sparse(struct reader *r, const struct td_protobuf_field *messag
            add_tensor(r, &values, values.name, ".values") && add_tensor(r, &indices, values.name, ".indices");
 }
 
-/* Nodes, and with them all that is within (constants, bodies of loops), are passed over. */
+/* Reads the initialisers of the graph. Skips nodes with everything inside them (constants, bodies of loops). */
 static bool read_graph(struct reader *r, const struct td_protobuf_field *message)
 {
     const uint64_t end = message->at + message->len;
@@ -196,7 +202,7 @@ static bool add_number(struct reader *r, const char *key, uint64_t value)
     return ok;
 }
 
-/* A text as JSON, of a long one the beginning; what is no UTF-8 is escaped. */
+/* Adds a text, or its beginning, as a metadata entry. */
 static bool add_text(struct reader *r, const char *key, const struct td_protobuf_field *field)
 {
     char text[TD_METADATA_TEXT_MAX + 1] = "";
@@ -205,7 +211,7 @@ static bool add_text(struct reader *r, const char *key, const struct td_protobuf
     if (!td_onnx_expect(&r->onnx, field, TD_WIRE_BYTES) ||
         !td_input_read(r->onnx.in.input, field->at, text, len, r->onnx.err))
         return false;
-    if (len < field->len) /* not within a character */
+    if (len < field->len) /* do not cut within a character */
         for (size_t back = 0; back < 3 && len > 0 && !td_utf8_valid(text, len); back++)
             len--;
     td_buffer_init(&json);
@@ -215,7 +221,8 @@ static bool add_text(struct reader *r, const char *key, const struct td_protobuf
     return ok;
 }
 
-/* A pair of metadata_props, or a domain with its version: the entry's key is prefix, with a dot and the pair's key. */
+/* Reads a pair of metadata_props, or a domain with its version, as an entry with the key "prefix.KEY"; "prefix" for an
+ * empty key. */
 static bool read_pair(struct reader *r, const struct td_protobuf_field *message, const char *prefix)
 {
     const uint64_t end = message->at + message->len;
@@ -255,7 +262,8 @@ static bool read_pair(struct reader *r, const struct td_protobuf_field *message,
     return value.wire == TD_WIRE_VARINT ? add_number(r, copy, value.value) : add_text(r, copy, &value);
 }
 
-/* Keys must be unique: the reference's checker says so of metadata_props, and JSON needs it. */
+/* Refuses repeated keys, as the reference's checker does for metadata_props, and because JSON needs unique keys. Adds
+ * the number of omitted entries. */
 static bool check_metadata(struct reader *r)
 {
     struct td_manifest *manifest = r->onnx.manifest;
@@ -271,7 +279,7 @@ static bool check_metadata(struct reader *r)
     if (r->omitted == 0)
         return true;
     char text[32];
-    (void)snprintf(text, sizeof text, "%zu", r->omitted + 1); /* it takes the place of one */
+    (void)snprintf(text, sizeof text, "%zu", r->omitted + 1); /* this entry replaces one */
     struct td_metadata *last = &manifest->metadata[METADATA_MAX - 1];
     *last =
         (struct td_metadata){.key = "(further entries)", .value = td_arena_strndup(&manifest->arena, td_text_of(text))};
@@ -319,7 +327,7 @@ static bool read_model(struct reader *r, uint64_t end)
     return true;
 }
 
-/* What the reference's checker wants of a model, so that not any message is taken for one. */
+/* Requires the fields that the reference's checker requires of a model, so that other messages are refused. */
 static bool check_model(struct reader *r)
 {
     enum { OPSETS_SINCE = 3 };
@@ -340,7 +348,7 @@ static struct td_text location_path(const void *context, size_t i)
     return td_text_of(path);
 }
 
-/* Numbers the other files, and says of each tensor which one it is in. */
+/* Numbers the files beside the model, and sets the file of each tensor in them. */
 static bool number_files(struct reader *r)
 {
     struct td_manifest *manifest = r->onnx.manifest;

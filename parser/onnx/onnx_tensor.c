@@ -1,3 +1,6 @@
+/* A TensorProto holds its elements in one of three ways: as bytes in raw_data, in a field of their type (float_data and
+ * so on), or in another file (external_data). Fields come in any order, so they are collected in struct message first
+ * and checked against each other at the end. Elements can be served when they are bytes of fixed width in one run. */
 #include "parser/onnx/onnx_tensor.h"
 
 #include "core/checked.h"
@@ -27,7 +30,7 @@ enum {
     VALUE_FIELDS_END = 12, /* numbers of fields with elements are below */
 };
 
-/* TensorProto.DataType: the dtype, and the field that its elements are in where they are not in raw_data. */
+/* TensorProto.DataType: the dtype, and the field that holds the elements when raw_data does not. */
 static const struct {
     const char *dtype;
     uint8_t field;
@@ -54,23 +57,23 @@ static const char *const field_names[VALUE_FIELDS_END] = {
     [TENSOR_UINT64_DATA] = "uint64_data",
 };
 
-/* Elements that stand in one field. */
+/* The elements in one field. */
 struct values {
-    uint64_t at, len; /* of the only run there is, packed; without its tag and length */
-    uint64_t runs;    /* times that the field stands there and is not empty */
-    bool unpacked;    /* each element has a tag of its own */
-    uint64_t bytes;   /* of all of them, without tags */
+    uint64_t at, len; /* of the last run, without its tag and length */
+    uint64_t runs;    /* number of times that the field occurs and is not empty */
+    bool unpacked;    /* an element has a tag of its own */
+    uint64_t bytes;   /* of all runs, without tags */
 };
 
-/* A TensorProto as it is being read. */
+/* A TensorProto while it is read. */
 struct message {
-    uint64_t seen; /* numbers of scalar fields that were met */
+    uint64_t seen; /* numbers of the scalar fields that were met */
     uint64_t dims[TD_MAX_RANK];
     uint32_t rank;
     uint64_t data_type;
     struct values values[VALUE_FIELDS_END];
     bool is_external;
-    uint64_t keys; /* of external_data that were met */
+    uint64_t keys; /* keys of external_data that were met, a bit each */
     char *location;
     uint64_t offset, length;
     bool has_offset, has_length, bad_number;
@@ -135,7 +138,7 @@ bool td_onnx_read_dims(struct td_onnx *onnx, const struct td_protobuf_field *fie
     return true;
 }
 
-/* Notes elements: packed, one alone, or a string. */
+/* Notes elements: packed ones, a single one, or a string. */
 static bool add_values(struct td_onnx *onnx, const struct td_protobuf_field *field, struct message *m)
 {
     static const uint8_t alone[VALUE_FIELDS_END] = {
@@ -161,7 +164,8 @@ static bool add_values(struct td_onnx *onnx, const struct td_protobuf_field *fie
 
 /* ---- external data ------------------------------------------------------------------------------------- */
 
-/* The path without "." and empty components, in place; NULL when it does not lead below the model's directory. */
+/* Removes "." and empty components from the path, in place. Returns NULL when the path does not lead below the model's
+ * directory. */
 static const char *plain_path(char *path)
 {
     char *out = path;
@@ -185,7 +189,7 @@ static const char *plain_path(char *path)
     return out > path ? path : NULL;
 }
 
-/* Puts the value of a key of external_data where it belongs. Keys that are not known are passed over. */
+/* Keeps the value of a key of external_data. Ignores unknown keys. */
 static bool set_external(struct td_onnx *onnx, const struct td_protobuf_field *at, struct message *m, const char *key,
                          char *value)
 {
@@ -274,15 +278,15 @@ static bool tensor_refuse(struct td_onnx *onnx, const struct td_onnx_tensor *out
                        out->name == NULL ? "" : out->name, why);
 }
 
-/* Sets type and shape, and the size in bytes where the elements fill whole ones; *packed_bytes is that size, rounded
- * up. */
+/* Sets type and shape, and the size in bytes when the elements fill whole bytes. Sets *packed_bytes to that size,
+ * rounded up. */
 static bool set_shape(struct td_onnx *onnx, const struct message *m, struct td_onnx_tensor *out, uint64_t *packed_bytes)
 {
     struct td_tensor *tensor = &out->tensor;
     const char *name = m->data_type < sizeof types / sizeof *types ? types[m->data_type].dtype : "OPAQUE";
     uint64_t elems = 1;
     bool fits = true;
-    if (m->data_type == 0 || m->data_type > INT32_MAX) /* UNDEFINED, none, or cut to 32 bits by other readers */
+    if (m->data_type == 0 || m->data_type > INT32_MAX) /* UNDEFINED, missing, or cut to 32 bits by other readers */
         return tensor_refuse(onnx, out, "it has no data_type");
     tensor->dtype = td_dtype_find(td_text_of(name));
     tensor->rank = m->rank;
@@ -330,7 +334,7 @@ static void place_external(const struct message *m, uint64_t packed_bytes, struc
     out->location = path;
 }
 
-/* The one field that holds the elements; 0 for none. *count is how many such fields there are. */
+/* Returns a field that holds elements, or 0. Sets *count to the number of such fields. */
 static uint32_t find_values(const struct message *m, unsigned *count)
 {
     uint32_t field = 0;
@@ -344,7 +348,7 @@ static uint32_t find_values(const struct message *m, unsigned *count)
     return field;
 }
 
-/* Elements in a field of their type: of fixed width they are what is served if they lie in one run. */
+/* Places elements that are in a field of their type. Those of fixed width can be served when they are in one run. */
 static bool place_typed(struct td_onnx *onnx, const struct message *m, uint32_t field, uint64_t packed_bytes,
                         struct td_onnx_tensor *out)
 {
@@ -394,7 +398,7 @@ static bool place_values(struct td_onnx *onnx, const struct message *m, uint64_t
     return true;
 }
 
-/* Puts together what was read of the message. */
+/* Checks the collected fields against each other and fills *out. */
 static bool place(struct td_onnx *onnx, const struct message *m, struct td_onnx_tensor *out)
 {
     struct td_tensor *tensor = &out->tensor;

@@ -22,7 +22,7 @@ static bool spend(struct td_protobuf *reader, uint64_t bytes)
     return true;
 }
 
-/* The byte at pos, which is before end; end is within the input. */
+/* Takes the byte at reader->pos, which is within the input. */
 static bool next_byte(struct td_protobuf *reader, uint8_t *out)
 {
     if (reader->pos < reader->window_at || reader->pos - reader->window_at >= reader->window_len) {
@@ -62,7 +62,7 @@ bool td_protobuf_varint(struct td_protobuf *reader, uint64_t end, uint64_t *out)
     return td_error_at(reader->err, TD_INVALID_ARGUMENT, begin, "a protobuf number has more than 64 bits");
 }
 
-/* Sets where the payload lies, and what it is where that is a number. */
+/* Sets the place of the payload, and the value of a VARINT. Moves pos behind the payload. */
 static bool read_payload(struct td_protobuf *reader, uint64_t end, struct td_protobuf_field *field)
 {
     field->at = reader->pos;
