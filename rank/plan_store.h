@@ -1,4 +1,4 @@
-/* The plans that clients registered, by id, in a td_lru of TD_PLAN_STORE_BYTES. */
+/* The plans that clients registered: a td_lru of at most TD_PLAN_STORE_BYTES, by plan id. */
 #ifndef TD_RANK_PLAN_STORE_H
 #define TD_RANK_PLAN_STORE_H
 
@@ -11,18 +11,19 @@
 
 enum { TD_PLAN_STORE_BYTES = 64 * 1024 * 1024 };
 
-/* The text of a registered plan, shared and immutable, with what td_rank_name says of it. */
+/* A registered plan: its text, and the members that td_rank_name needs. Shared and immutable. */
 struct td_stored_plan {
     _Atomic int refs;
-    uint64_t tp_size;
-    bool by_engine, by_config;
+    uint64_t tp_size;          /* number of ranks */
+    bool by_engine, by_config; /* as in td_rank_name */
     size_t len;
     char text[];
 };
 
-/* Drops a reference, as td_lru_get and the plan's creation give one. NULL is fine. */
+/* Drops a reference, which td_lru_get and the plan's creation give; the last one frees the plan. NULL: does nothing. */
 void td_stored_plan_unref(struct td_stored_plan *plan);
 
+/* How a td_lru takes and drops references on struct td_stored_plan. */
 extern const struct td_lru_class td_plan_store_class;
 
 #endif

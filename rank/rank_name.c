@@ -19,7 +19,7 @@ static bool read_number(struct td_text text, uint64_t *out)
     return td_number_read_strict(text, 999999999, out);
 }
 
-/* What lies between a prefix and a suffix. */
+/* Sets *out to the text between a prefix and a suffix. */
 static bool take_between(struct td_text text, const char *prefix, const char *suffix, struct td_text *out)
 {
     size_t before = strlen(prefix);

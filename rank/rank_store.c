@@ -1,3 +1,12 @@
+/* Plan: a file's tag is a hash over everything that it is made of, so it is known before anything is planned, and is
+ * the key of the kept files. td_rank_maker_get() takes a kept file, or enters: it waits for a place and until nobody
+ * else makes that file, then plans, creates the file, and keeps it.
+ *
+ * Hard: (1) no deadlock: only a maker with a place makes a file, and a maker never waits while it makes one. (2)
+ * Memory: the budget counts plans and files before they exist; when it is short, kept files that nobody uses are
+ * dropped (drop_file). A failed plan may have freed as much as the budget had left, so malloc is then made to give
+ * memory back, too. (3) One change of the tag, not two: while the checkpoint has its former tag, config.json counts
+ * with its former one as well. */
 #include "rank/rank_store.h"
 
 #include "core/clock.h"
@@ -27,7 +36,7 @@ static bool file_idle(const void *value)
 
 static const struct td_lru_class file_class = {.ref = file_ref, .unref = file_unref, .idle = file_idle};
 
-/* Frees the file that has been kept longest of those that nobody has. */
+/* Frees the least recently used file that nobody but the store holds. */
 static bool drop_file(void *context)
 {
     struct td_rank_store *store = context;
@@ -58,7 +67,7 @@ void td_rank_store_fini(struct td_rank_store *store)
     (void)pthread_mutex_destroy(&store->lock);
 }
 
-/* former: by what the files were called before they were hashed. */
+/* Makes a file's tag; `former`: the one before the files were hashed. */
 static bool make_tag(const struct td_rank_set *want, uint64_t rank, bool former, char tag[TD_TAG_BYTES])
 {
     const struct td_rank_name *name = &want->name;
@@ -66,7 +75,7 @@ static bool make_tag(const struct td_rank_set *want, uint64_t rank, bool former,
     const struct td_entry *config = name->by_config ? want->model->config : NULL;
     uint64_t numbers[] = {name->tp_size, rank, name->by_engine ? TD_ENGINE_REVISION : 0};
     struct td_digest *digest = td_digest_create();
-    /* config.json is hashed long before the checkpoint is: one change of the tag, not two */
+    /* config.json is hashed long before the checkpoint: the tag shall change once, not twice */
     former = former || strcmp(checkpoint->tag, checkpoint->former_tag) == 0;
     td_digest_add_cstring(digest, "shard");
     td_digest_add_cstring(digest, former ? checkpoint->former_tag : checkpoint->tag);
@@ -92,7 +101,7 @@ bool td_rank_store_former_tag(const struct td_rank_set *want, uint64_t rank, cha
 
 /* ---- makers -------------------------------------------------------------------------------------------- */
 
-/* A file that is being made, on its maker's stack. */
+/* A file that is being made; lives on its maker's stack. */
 struct td_rank_making {
     struct td_rank_making *next;
     const char *tag;
@@ -106,9 +115,9 @@ static bool is_being_made(const struct td_rank_store *store, const char *tag)
     return false;
 }
 
-/* Waits until the file is there (*out), or else until this maker has a place and nobody makes the file (tag NULL: none
- * in particular), which it then does: `mine` says so. Only who has a place makes a file: so it never waits for others.
- */
+/* Waits until the file exists (*out), or until this maker has a place and nobody else makes the file. In the latter
+ * case lists the file as its own in *mine. tag NULL: waits for a place alone. Only a maker with a place makes files, so
+ * a maker never waits for another one's place. */
 static bool enter(struct td_rank_maker *maker, const char *tag, struct td_rank_making *mine, struct td_rank_file **out,
                   struct td_error *err)
 {
@@ -174,7 +183,7 @@ static const struct td_plan_spec *spec_of(const struct td_rank_maker *maker)
     return maker->want->spec != NULL ? maker->want->spec : &maker->spec;
 }
 
-/* Reads the specification, and config.json where it is asked for, and matches names: once. */
+/* Reads the specification, and config.json when the engine needs it, and matches the names; once for each maker. */
 static bool prepare(struct td_rank_maker *maker, struct td_error *err)
 {
     const struct td_rank_set *want = maker->want;
@@ -184,7 +193,7 @@ static bool prepare(struct td_rank_maker *maker, struct td_error *err)
     size_t config_len = 0;
     if (maker->has_basis)
         return true;
-    td_plan_spec_fini(&maker->spec); /* of an attempt that failed */
+    td_plan_spec_fini(&maker->spec); /* from an attempt that failed */
     td_plan_basis_fini(&maker->basis);
     if (want->spec == NULL &&
         !(engine->len > 0 ? td_plan_spec_init_engine(&maker->spec, *engine, want->name.tp_size, err)
@@ -199,8 +208,7 @@ static bool prepare(struct td_rank_maker *maker, struct td_error *err)
     return maker->has_basis;
 }
 
-/* Nobody knows how much of what was planned has been freed on the way: it may have been all that the budget had left.
- */
+/* Counts a failed plan as a large one: nobody knows how much memory it took and freed before it failed. */
 static void note_failure(struct td_rank_maker *maker)
 {
     if (maker->planned_bytes < TD_RANK_TRIM_BYTES)
@@ -224,7 +232,7 @@ bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_pl
 
 /* ---- files --------------------------------------------------------------------------------------------- */
 
-/* A rank's file of its plan, within the budget. */
+/* Creates a rank's file from its plan, within the budget. */
 static bool create_file(struct td_rank_maker *maker, const struct td_plan *plan, struct td_rank_file **out,
                         struct td_error *err)
 {

@@ -1,5 +1,6 @@
-/* The files of ranks: made when they are asked for, kept and shared, all within a bound on memory. For every facade
- * that serves them. Thread-safe. */
+/* Rank files: the safetensors file that each rank of an engine or plan gets. They do not exist on disk; the store
+ * computes their headers and layouts on request, keeps them, and shares them, all within a limit of memory. Every
+ * facade uses the store. Thread-safe. */
 #ifndef TD_RANK_RANK_STORE_H
 #define TD_RANK_RANK_STORE_H
 
@@ -12,82 +13,92 @@
 #include "slicing/rank_file.h"
 
 enum {
-    TD_RANK_CACHE_BYTES = 256 * 1024 * 1024, /* above that, files that nobody has go when one is made */
-    /* Counted: what is being made, what is kept and what answers hold that are being sent. 512 MiB are documented: the
-     * rest is for what malloc takes beside */
+    TD_RANK_CACHE_BYTES = 256 * 1024 * 1024, /* above this, a new file replaces kept ones that nobody uses */
+    /* Counts everything that is being planned, kept, and sent. The documented limit is 512 MiB; the rest is for
+       malloc's own overhead. */
     TD_RANK_LIVE_BYTES = 480 * 1024 * 1024,
-    TD_RANK_TRIM_BYTES = 1024 * 1024, /* planning in so much leaves much freed memory behind */
-    TD_RANK_MAKERS = 4                /* make files at once, each within what td_plan_match and a plan may take */
+    TD_RANK_TRIM_BYTES = 1024 * 1024, /* a plan of this size leaves much freed memory behind */
+    TD_RANK_MAKERS = 4 /* most threads that plan at once, each within the limits of td_plan_match and of a plan */
 };
 
-/* So long a request waits for its turn to make a file, or for another one that is making the same. */
+/* A request waits at most this long for its turn to plan, or for another request that plans the same file: 10 s. */
 #define TD_RANK_WAIT_NS UINT64_C(10000000000)
 
 struct td_rank_store {
     struct td_catalog *catalog;
-    struct td_lru files; /* by tag */
-    /* TD_RANK_LIVE_BYTES: of plans, files, slices and descriptions, each from before its memory is there until it is
-     * freed. Files that are only kept make room */
+    struct td_lru files; /* kept files, by tag */
+    /* The budget of TD_RANK_LIVE_BYTES for plans, files, slices and descriptions. Each is counted from before its
+     * memory is taken until it is freed. Files that are only kept make room. */
     struct td_budget live;
     uint64_t wait_ns;       /* TD_RANK_WAIT_NS */
-    pthread_mutex_t lock;   /* of what follows */
-    pthread_cond_t changed; /* a maker is done with a file, or has gone */
+    pthread_mutex_t lock;   /* guards the members that follow */
+    pthread_cond_t changed; /* a maker has finished a file, or has left */
+    /* number of makers that have a place; at most TD_RANK_MAKERS */
     unsigned makers;
-    struct td_rank_making *making; /* what is being made now */
+    struct td_rank_making *making; /* list of the files that are being made now */
 };
 
-/* Of what files are wanted, and which. All is borrowed. */
+/* Identifies a set of rank files: those of one checkpoint, for one engine or plan. All members are borrowed. */
 struct td_rank_set {
     struct td_snapshot *snapshot;
     const struct td_model *model;
-    const struct td_checkpoint *checkpoint; /* of the model */
+    const struct td_checkpoint *checkpoint; /* a checkpoint of the model */
     struct td_rank_name name;
-    struct td_text plan;             /* of a registered plan: its text. Read when a file has to be made */
-    const struct td_plan_spec *spec; /* what was read before from that text, or for that engine; NULL: nothing was */
+    struct td_text plan;             /* the text of a registered plan, read when a file has to be made */
+    const struct td_plan_spec *spec; /* the parsed specification, if there is one; else NULL */
 };
 
-/* catalog is borrowed and must outlive the store; the store must outlive its files. False when no lock can be made. */
+/* Starts an empty store. The catalog is borrowed and must outlive the store; the store must outlive its files. Returns
+ * false when no lock can be made. */
 bool td_rank_store_init(struct td_rank_store *store, struct td_catalog *catalog);
+
+/* Frees the kept files. No request may use the store any more. */
 void td_rank_store_fini(struct td_rank_store *store);
 
-/* The validator of a rank's file: what it is made of and how. Nothing is planned. rank is below the name's tp_size.
- * Errors: TD_RESOURCE_EXHAUSTED. */
+/* Writes the validator of a rank's file: a hash over what the file is made of and how. Plans nothing. rank is below the
+ * name's tp_size. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_rank_store_tag(const struct td_rank_set *want, uint64_t rank, char tag[TD_TAG_BYTES], struct td_error *err);
 
-/* What that was before the files were hashed. */
+/* Writes the validator that the file had before the model's files were hashed. Errors as td_rank_store_tag. */
 bool td_rank_store_former_tag(const struct td_rank_set *want, uint64_t rank, char tag[TD_TAG_BYTES],
                               struct td_error *err);
 
-/* One rank's file (td_rank_file_unref), computed now or before, and its validator. Of several requests for the same
- * file one makes it, the others wait. Errors as td_plan_spec_parse, td_plan_spec_match, td_plan_spec_rank,
- * td_rank_file_create and td_model_config_text; TD_RESOURCE_EXHAUSTED when the files that are being sent take all
- * memory there is for them, and when the wait is too long. */
+/* Finds or makes the file of one rank. Sets *out, which the caller drops with td_rank_file_unref, and writes its
+ * validator to tag. When several requests need the same file, one makes it and the others wait, at most
+ * TD_RANK_WAIT_NS. Errors as td_plan_spec_parse, td_plan_spec_match, td_plan_spec_rank, td_rank_file_create and
+ * td_model_config_text; TD_RESOURCE_EXHAUSTED when files that are being sent take all memory of the budget, and when
+ * the wait is too long. */
 bool td_rank_store_get(struct td_rank_store *store, const struct td_rank_set *want, uint64_t rank,
                        struct td_rank_file **out, char tag[TD_TAG_BYTES], struct td_error *err);
 
-/* Makes malloc give freed memory back to the system. Call it when a plan of that many bytes was freed: plans are many
+/* Makes malloc give freed memory back to the system. Call it after freeing a plan of planned_bytes: plans are many
  * small pieces, which malloc's arenas would otherwise keep, beyond the budget. */
 void td_rank_store_trim(size_t planned_bytes);
 
-/* Makes several files of one want, or describes them: names are matched once. From the first that is not there already
- * it is one of the TD_RANK_MAKERS until its end. One thread's; the rest is borrowed. */
+/* Makes or describes several files of one set, and matches names only once for them. From the first file that has to be
+ * made until td_rank_maker_fini, the maker has one of the TD_RANK_MAKERS places. For one thread; store and set are
+ * borrowed. */
 struct td_rank_maker {
     struct td_rank_store *store;
     const struct td_rank_set *want;
     bool has_place, has_basis;
-    size_t planned_bytes;     /* that the largest of its plans took; TD_RANK_TRIM_BYTES or more when one failed */
-    struct td_plan_spec spec; /* of its own, where the want has none */
+    size_t planned_bytes;     /* of the largest plan so far; at least TD_RANK_TRIM_BYTES after a failure */
+    struct td_plan_spec spec; /* the specification, when the set has none */
     struct td_plan_basis basis;
 };
 
+/* Starts a maker without a place. */
 void td_rank_maker_init(struct td_rank_maker *maker, struct td_rank_store *store, const struct td_rank_set *want);
+
+/* Frees what was matched and gives the place back. */
 void td_rank_maker_fini(struct td_rank_maker *maker);
 
-/* As td_rank_store_get. */
+/* Does what td_rank_store_get does, with the same errors. */
 bool td_rank_maker_get(struct td_rank_maker *maker, uint64_t rank, struct td_rank_file **out, char tag[TD_TAG_BYTES],
                        struct td_error *err);
 
-/* What a rank's file is made of, planned anew: td_plan_fini in every case, before the maker's end. Errors likewise. */
+/* Plans a rank's file anew and sets *out. Call td_plan_fini in every case, before td_rank_maker_fini. Errors as
+ * td_rank_store_get. */
 bool td_rank_maker_plan(struct td_rank_maker *maker, uint64_t rank, struct td_plan *out, struct td_error *err);
 
 #endif

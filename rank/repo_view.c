@@ -1,3 +1,12 @@
+/* Plan: a view is a run of the snapshot's entries and a kind. models_of() finds the models in it; is_replaced() tells
+ * whose checkpoints a rank file replaces; is_kept() tells which files on disk are shown. Listing and finding join these
+ * two. Opening a revision tries the repository's own revisions first, then names of virtual revisions, then their
+ * commits.
+ *
+ * Hard: (1) a commit decodes to a revision but does not tell its files, so open_commit() encodes it again for every
+ * revision of the repository and compares. (2) A view with replaced checkpoints must not show pickles, whatever their
+ * names: clients would load them. (3) A view may have a million files, so items are small and descriptions are made one
+ * by one. */
 #include "rank/repo_view.h"
 
 #include "catalog/shard_group.h"
@@ -24,7 +33,7 @@ static void set_files(struct td_repo_view *view, const struct td_repo *repo)
     memcpy(view->commit, repo->commit, TD_COMMIT_BYTES);
 }
 
-/* Turns a view of the files into one of a made revision; the files have the commit `base`. */
+/* Turns a view of files, which have the commit `base`, into one of a virtual revision. */
 static bool set_made(struct td_repo_view *view, const struct td_virtual_revision *made, const char *base,
                      struct td_error *err)
 {
@@ -35,8 +44,8 @@ static bool set_made(struct td_repo_view *view, const struct td_virtual_revision
     return td_virtual_revision_write_commit(made, base, view->commit) || td_error_no_memory(err);
 }
 
-/* Opens a made revision by its commit; any revision of the repository may be the one that it is made of. False: it is
- * no such commit (err is not set), or memory is short. */
+/* Opens a virtual revision by its commit; any revision of the repository may be its base. Returns false when it is no
+ * such commit (err is not set), or memory is short. */
 static bool open_commit(struct td_repo_view *view, const struct td_repo *repo, struct td_text commit,
                         struct td_error *err)
 {
@@ -58,11 +67,12 @@ static bool open_commit(struct td_repo_view *view, const struct td_repo *repo, s
 
 /* ---- the models in a view ------------------------------------------------------------------------------ */
 
-/* Those whose checkpoints may be replaced: in the view's directory or below. */
+/* The models whose checkpoints may be replaced: those in the view's directory or below. */
 struct model_run {
-    const struct td_model *root;     /* whose files lie directly in the root, or of RANKS: the only one then */
-    const struct td_model *at;       /* the one in the directory itself, or NULL */
-    const struct td_model *children; /* the first of the models in directories below it */
+    const struct td_model
+        *root; /* the model whose files lie directly in the root, or the model of RANKS; then the only one */
+    const struct td_model *at;       /* the model in the directory itself, or NULL */
+    const struct td_model *children; /* the first model in a directory below it */
     size_t child_count;
 };
 
@@ -81,7 +91,7 @@ static struct model_run models_of(const struct td_repo_view *view)
                 run.root = &snapshot->models[i];
         return run;
     }
-    const char *base = snapshot->entries[view->first_entry].path; /* with its '/' */
+    const char *base = snapshot->entries[view->first_entry].path; /* its beginning is the view's path, with the '/' */
     run.at = td_snapshot_find_model(snapshot, td_text_n(base, view->prefix_len - 1));
     size_t first = td_snapshot_models_after(snapshot, td_text_n(base, view->prefix_len));
     run.children = &snapshot->models[first];
@@ -111,7 +121,7 @@ const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_
     return i < model_run_count(&run) ? model_run_get(&run, i) : NULL;
 }
 
-/* Whether the view has something in place of this model's checkpoint. */
+/* Returns whether the view has a rank file in place of this model's checkpoint. */
 static bool is_replaced(const struct td_repo_view *view, const struct td_model *model)
 {
     if (model->checkpoint_count == 0 || view->kind == TD_REVISION_FILES)
@@ -130,7 +140,7 @@ bool td_repo_view_fits(const struct td_repo_view *view)
     return true;
 }
 
-/* Names of pickles, of those too that are no checkpoints of ours. */
+/* Returns whether the name is one of pickles, also of those that tensord does not read. */
 static bool is_pickles_name(const char *name)
 {
     static const char *const extensions[] = {".pkl", ".pickle", ".pk",  ".joblib", ".dill", ".pt",  ".pt2",
@@ -141,7 +151,8 @@ static bool is_pickles_name(const char *name)
     return false;
 }
 
-/* Whether the view shows this file as it lies. What a checkpoint's name has, whatever is in it, may be a pickle. */
+/* Returns whether the view shows this file as it is on disk. A file with a checkpoint's name may be a pickle, whatever
+ * its bytes. */
 static bool is_kept(const struct td_repo_view *view, const struct model_run *run, const struct td_entry *entry)
 {
     const char *name = td_base_name(entry->path);
@@ -158,14 +169,14 @@ static bool is_kept(const struct td_repo_view *view, const struct model_run *run
     return model == NULL || !is_replaced(view, model);
 }
 
-/* Of a file's name without .bin and without -00001-of-00002. */
+/* Returns the length of a file's name without .bin and without -00001-of-00002. */
 static size_t stem_len(const char *part)
 {
     size_t len = td_shard_stem_len(part);
     return len > 0 ? len : strlen(part) - strlen(".bin");
 }
 
-/* What the file in place of a checkpoint is called: as the libraries that load it would look for it. */
+/* Writes the name of the file in place of a checkpoint: the one that the libraries that load it look for. */
 static void write_made_name(const struct td_repo_view *view, const struct td_model *model, uint64_t rank, char *out,
                             size_t capacity)
 {
@@ -186,7 +197,7 @@ struct td_text td_repo_view_directory(const struct td_repo_view *view, const str
     return (struct td_text){.p = model->id + view->prefix_len, .len = model->directory_len - view->prefix_len};
 }
 
-/* Fills an item of a file that is made. */
+/* Fills in the item of a rank file. */
 static bool set_made_item(const struct td_repo_view *view, const struct td_model *model, uint64_t rank,
                           struct td_arena *arena, struct td_repo_item *item)
 {
@@ -218,7 +229,7 @@ static bool no_revision(struct td_text revision, struct td_error *err)
                         revision.p);
 }
 
-/* Whether the view has a model of which something could be made. */
+/* Returns whether the view has a model with a checkpoint. */
 static bool has_checkpoint(const struct td_repo_view *view)
 {
     struct model_run run = models_of(view);
@@ -239,7 +250,7 @@ bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo,
     set_files(view, there == NULL ? repo : there);
     if (there != NULL) {
         if (td_text_equals(text, there->identity_commit))
-            memcpy(view->commit, there->identity_commit, TD_COMMIT_BYTES); /* the one that was asked for */
+            memcpy(view->commit, there->identity_commit, TD_COMMIT_BYTES); /* the commit that was asked for */
         return true;
     }
     bool ok = td_virtual_revision_read_name(text, &made, NULL) ? set_made(view, &made, repo->commit, err)
@@ -311,7 +322,7 @@ bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td
     return set_made_item(view, view->model, rank, arena, item) || td_error_no_memory(err);
 }
 
-/* Whether a made file of this model is called so in its directory, and of which rank it is. */
+/* Returns whether a rank file of this model has this name in its directory, and sets *rank. */
 static bool is_made_name(const struct td_repo_view *view, const struct td_model *model, struct td_text name,
                          uint64_t *rank)
 {
@@ -327,7 +338,7 @@ static bool is_made_name(const struct td_repo_view *view, const struct td_model 
     return view->kind == TD_REVISION_RANK ? *rank == view->rank : *rank < view->name.tp_size;
 }
 
-/* The rank whose made file of this model is at this path; false: none is. */
+/* Finds the rank whose file of this model is at this path. Returns false when there is none. */
 static bool find_made(const struct td_repo_view *view, const struct td_model *model, struct td_text path,
                       uint64_t *rank)
 {
@@ -381,7 +392,7 @@ void td_repo_stats_fini(struct td_repo_stats *stats)
         td_rank_maker_fini(&stats->maker);
 }
 
-/* The maker of this model's files: the last one's while the models are the same. */
+/* Returns the maker of this model's files: the one before, while the model is the same. */
 static struct td_rank_maker *maker_of(struct td_repo_stats *stats, const struct td_model *model)
 {
     if (stats->want.model != model) {
@@ -398,7 +409,7 @@ bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *i
     memset(out, 0, sizeof *out);
     if (item->entry != NULL) {
         const struct td_file *file = item->entry->file;
-        const char *sha256 = td_file_sha256(file); /* may come to be known at any time */
+        const char *sha256 = td_file_sha256(file); /* may become known at any time */
         out->size_bytes = file->source.id.size_bytes;
         out->updated_ns = file->source.id.mtime_ns;
         out->is_sha256 = sha256 != NULL;

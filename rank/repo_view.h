@@ -1,6 +1,6 @@
-/* The view of a repository at a revision: its files on disk, or the files of a made revision. A made revision does not
- * exist on disk; it has safetensors files, made on request, in the place of checkpoints. Shared by the facades for
- * stock clients. */
+/* The view of a repository at a revision: its files on disk, or those of a virtual revision. A virtual revision does
+ * not exist on disk; it has rank files, computed on request, in place of checkpoints. Shared by the facades for stock
+ * clients. */
 #ifndef TD_RANK_REPO_VIEW_H
 #define TD_RANK_REPO_VIEW_H
 
@@ -10,28 +10,28 @@
 #include "rank/rank_store.h"
 #include "rank/virtual_revision.h"
 
-/* Points to the snapshot, of which a reference must be held. */
+/* Borrows the snapshot, on which the caller must hold a reference. */
 struct td_repo_view {
     struct td_snapshot *snapshot;
     enum td_revision_kind kind;
     size_t first_entry, entry_count; /* the files, a run of the snapshot's entries */
-    size_t prefix_len;               /* of their paths that is not part of their paths in the view */
-    struct td_rank_name name;        /* of RANK and RANKS */
-    uint64_t rank;                   /* of RANK */
-    const struct td_model *model;    /* of RANKS; it has a checkpoint */
+    size_t prefix_len;        /* length of the beginning of their paths that is not part of their paths in the view */
+    struct td_rank_name name; /* of RANK and RANKS: engine and number of ranks */
+    uint64_t rank;            /* of RANK: the rank */
+    const struct td_model *model; /* of RANKS: the model, which has a checkpoint */
     int64_t updated_ns;
-    char commit[TD_COMMIT_BYTES];
+    char commit[TD_COMMIT_BYTES]; /* empty for RANKS */
 };
 
-/* A file of a view. Small, since a view may have a million. */
+/* A file of a view. Kept small, because a view may have a million. */
 struct td_repo_item {
-    const char *path;             /* in the view; in the arena of the list, or the entry's */
-    const struct td_entry *entry; /* NULL: one that is made: */
+    const char *path;             /* path in the view; lives in the arena of the list, or in the entry */
+    const struct td_entry *entry; /* the file on disk; NULL for a rank file, which has the next two members */
     const struct td_model *model;
     uint64_t rank;
 };
 
-/* What is known of an item without sending it. */
+/* The description of an item, for listings. */
 struct td_repo_stat {
     uint64_t size_bytes;
     char tag[TD_SHA256_TEXT_BYTES]; /* strong validator: hexadecimal digits */
@@ -39,64 +39,67 @@ struct td_repo_stat {
     int64_t updated_ns;
 };
 
-/* The repository at a revision: "main", "HEAD", a commit, a ref, or the name or the commit of a revision that lies
- * nowhere. repo is as td_repo_find gave it. False: no such revision (err TD_NOT_FOUND), or memory is short. */
+/* Opens the view of a repository at a revision: "main", "HEAD", a commit, a ref, or the name or commit of a virtual
+ * revision. `repo` is a result of td_repo_find. Errors: TD_NOT_FOUND when there is no such revision;
+ * TD_RESOURCE_EXHAUSTED. err must not be NULL. */
 bool td_repo_view_open(struct td_snapshot *snapshot, const struct td_repo *repo, struct td_text revision,
                        struct td_repo_view *view, struct td_error *err);
 
-/* A model's files, with the files of all ranks of this engine in place of its checkpoint, which it must have; models
- * below it lose theirs. */
+/* Opens the view of one model in which the files of all ranks of an engine stand in place of its checkpoint, which it
+ * must have. Models below it lose their checkpoints. */
 void td_repo_view_ranks(struct td_snapshot *snapshot, const struct td_model *model, const struct td_rank_name *name,
                         struct td_repo_view *view);
 
-/* All items by path, in the arena. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Lists all items, sorted by path, in the arena. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_list(const struct td_repo_view *view, struct td_arena *arena, struct td_repo_item **items,
                        size_t *count, struct td_error *err);
 
-/* Returns whether each checkpoint that the view has a safetensors file for can be written as one. */
+/* Returns whether each checkpoint that the view replaces can be written to a safetensors file. */
 bool td_repo_view_fits(const struct td_repo_view *view);
 
-/* The i-th of the models whose files are among the view's; NULL past the last. */
+/* Returns the i-th of the models whose files are in the view; NULL past the last. */
 const struct td_model *td_repo_view_model(const struct td_repo_view *view, size_t i);
 
-/* The model's directory in the view, without a '/' behind it; empty for the view's own. */
+/* Returns the model's directory in the view, without a '/' behind it; empty when the files lie in the view's own. */
 struct td_text td_repo_view_directory(const struct td_repo_view *view, const struct td_model *model);
 
-/* Whether the view shows this file of its run as it lies. */
+/* Returns whether the view shows this file of its run as it is on disk. */
 bool td_repo_view_keeps(const struct td_repo_view *view, const struct td_entry *entry);
 
-/* Of RANKS: the file of a rank below name.tp_size. Errors: TD_RESOURCE_EXHAUSTED. */
+/* Sets *item to the file of a rank below name.tp_size, in a view of RANKS. Errors: TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_rank(const struct td_repo_view *view, uint64_t rank, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err);
 
-/* The item at this path, which is copied into the arena; TD_NOT_FOUND when there is none. The view of one rank has that
- * rank's file by the name of a sharded state as well, unlisted. */
+/* Finds the item at this path, which is copied into the arena. The view of one rank also has that rank's file by the
+ * name of a sharded state, unlisted. Errors: TD_NOT_FOUND, TD_RESOURCE_EXHAUSTED. */
 bool td_repo_view_find(const struct td_repo_view *view, struct td_text path, struct td_arena *arena,
                        struct td_repo_item *item, struct td_error *err);
 
-/* Tells it of many items of a view: an engine's rules are matched once for all ranks of a model, when these follow each
- * other. From the first file that is not there already it is one of the TD_RANK_MAKERS until its end, so wait for
- * nothing meanwhile. One thread's; store and view are borrowed; not to be moved. */
+/* Describes many items of a view. An engine's rules are matched once for all ranks of a model, if these follow one
+ * another. From the first file that has to be made until td_repo_stats_fini, it holds one of the TD_RANK_MAKERS places,
+ * so the caller must not wait for anything meanwhile. For one thread; store and view are borrowed; must not be moved.
+ */
 struct td_repo_stats {
     struct td_rank_store *store;
     const struct td_repo_view *view;
-    struct td_rank_set want; /* of the model whose file was the last that is made; NULL: none was */
+    struct td_rank_set want; /* of the model whose rank file came last; model NULL: none did */
     struct td_rank_maker maker;
 };
 
+/* Starts and ends a series of descriptions. */
 void td_repo_stats_init(struct td_repo_stats *stats, struct td_rank_store *store, const struct td_repo_view *view);
 void td_repo_stats_fini(struct td_repo_stats *stats);
 
-/* Errors as td_rank_store_get. */
+/* Describes one item. Errors as td_rank_store_get. */
 bool td_repo_stats_get(struct td_repo_stats *stats, const struct td_repo_item *item, struct td_repo_stat *out,
                        struct td_error *err);
 
-/* The same of one item alone. */
+/* Describes a single item. Errors as td_rank_store_get. */
 bool td_repo_item_stat(struct td_rank_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
                        struct td_repo_stat *stat, struct td_error *err);
 
-/* Makes the item a whole 200 answer: body, type, validators, Last-Modified. False: as td_file_source_map and
- * td_rank_store_get; the response is as it was or to be failed. */
+/* Makes the item a whole 200 answer: body, type, validators, Last-Modified. Errors as td_file_answer and
+ * td_rank_store_get; then the caller must fail the response. */
 bool td_repo_item_answer(struct td_rank_store *store, const struct td_repo_view *view, const struct td_repo_item *item,
                          struct td_response *response, struct td_error *err);
 

@@ -17,7 +17,7 @@ static bool map_part(struct td_catalog *catalog, const struct td_snapshot *snaps
                               err);
 }
 
-/* A tensor whose boxes lie in several files. */
+/* Opens a tensor whose boxes lie in several files. */
 static bool open_pieces(struct td_catalog *catalog, const struct td_snapshot *snapshot,
                         const struct td_checkpoint *checkpoint, const struct td_tensor *tensor, struct td_blob **out,
                         struct td_error *err)
@@ -41,7 +41,7 @@ static void release_file(void *file)
     td_file_unref(file);
 }
 
-/* The following put a blob over *blob in its place; on failure there is none. */
+/* The next functions replace *blob by a blob over it; after a failure *blob is NULL. */
 
 static bool replace(bool made, struct td_blob *over, struct td_blob **blob)
 {
@@ -50,7 +50,7 @@ static bool replace(bool made, struct td_blob *over, struct td_blob **blob)
     return made;
 }
 
-/* A tensor with a coding is one of its file's manifest: its name lives as long as the file. */
+/* Decodes a tensor with a coding. The tensor is of its file's manifest, so its name lives as long as the file. */
 static bool decode(struct td_catalog *catalog, struct td_file *file, const struct td_tensor *tensor,
                    const struct td_cancel *cancel, struct td_blob **blob, struct td_error *err)
 {

@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A commit: so many digits of a digest, of the kind's number, of the engine's, of the number of ranks, of the rank. */
+/* The hexadecimal digits of a commit: a digest, the kind's number, the engine's number, the number of ranks, the rank.
+ */
 enum { DIGEST_DIGITS = 24, KIND_DIGITS = 2, ENGINE_DIGITS = 2, COUNT_DIGITS = 6, PARAMETERS_BYTES = 17 };
 
 static_assert(DIGEST_DIGITS + PARAMETERS_BYTES == TD_COMMIT_BYTES, "a commit has 40 digits");
@@ -39,7 +40,7 @@ static bool is_safetensors(const struct td_virtual_revision *revision)
     return strcmp(td_engine_name(revision->engine), "none") == 0 && revision->tp_size == 1 && revision->rank == 0;
 }
 
-/* Takes what stands before the next '-' (or all) off the front, with the '-'. */
+/* Takes the text before the next '-' (or all of it) and that '-' off the front. */
 static struct td_text take_part(struct td_text *rest)
 {
     const char *dash = rest->len == 0 ? NULL : memchr(rest->p, '-', rest->len);
@@ -54,7 +55,7 @@ static int shown(struct td_text text)
     return (int)(text.len > 40 ? 40 : text.len);
 }
 
-/* One that begins with tp and a digit is meant for a name of this kind. */
+/* Reads "tp{n}-rank{r}-{engine}". A name that begins with tp and a digit is meant to be of this kind. */
 static bool read_rank(struct td_text name, struct td_virtual_revision *out, struct td_error *err)
 {
     struct td_text engine = name;
@@ -78,11 +79,13 @@ static bool is_rank(const struct td_virtual_revision *revision)
 
 static const struct kind {
     enum td_revision_kind kind;
-    /* What its names are like. Part of its commits, so that a number that changes hands makes others. */
+    /* The form of its names. A part of the digest in its commits, so that a kind with a reused number makes other
+     * commits. */
     const char *names;
-    /* *out is zero. False: no name of this kind; of one that is nearly it, err says what would be right. */
+    /* Reads a name into *out, which is zero. Returns false when it is no name of this kind; for one that is nearly so,
+     * err says what would be right. */
     bool (*read)(struct td_text name, struct td_virtual_revision *out, struct td_error *err);
-    bool (*is_one)(const struct td_virtual_revision *revision); /* by its parameters; the engine is there */
+    bool (*is_one)(const struct td_virtual_revision *revision); /* checks the parameters; the engine exists */
 } kinds[] = {
     {TD_REVISION_SAFETENSORS, TD_SAFETENSORS_REVISION, read_safetensors, is_safetensors},
     {TD_REVISION_RANK, "tp{n}-rank{r}-{engine}", read_rank, is_rank},
@@ -145,7 +148,8 @@ bool td_virtual_revision_write_commit(const struct td_virtual_revision *revision
     td_digest_add_cstring(digest, base);
     td_digest_add(digest, &tables, sizeof tables);
     td_digest_add_cstring(digest, find_kind(revision->kind)->names);
-    td_digest_add_cstring(digest, td_engine_name(revision->engine)); /* numbers move when engines are added */
+    td_digest_add_cstring(digest,
+                          td_engine_name(revision->engine)); /* engines' numbers change when engines are added */
     td_digest_add(digest, &revision->tp_size, sizeof revision->tp_size);
     td_digest_add(digest, &revision->rank, sizeof revision->rank);
     if (!td_digest_finish_text(digest, commit, DIGEST_DIGITS + 1))

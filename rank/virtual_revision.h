@@ -1,5 +1,6 @@
-/* Made revisions, which do not exist on disk: their names and their commits. A commit encodes its revision, so the
- * server keeps no table of them: clients turn a name into its commit first and ask by that alone. Pure. */
+/* Virtual revisions, which do not exist on disk: their names and their commits. A commit id encodes its revision, so
+ * the server keeps no table of them: clients turn a name into its commit first, and then ask by the commit alone. Pure.
+ */
 #ifndef TD_RANK_VIRTUAL_REVISION_H
 #define TD_RANK_VIRTUAL_REVISION_H
 
@@ -9,35 +10,38 @@
 /* The name of TD_REVISION_SAFETENSORS. */
 #define TD_SAFETENSORS_REVISION "safetensors"
 
-/* What a repository can be seen as. Commits hold the numbers of those that are revisions. */
+/* The ways to see a repository. Commits hold the numbers of those that are revisions. */
 enum td_revision_kind {
-    TD_REVISION_FILES = 0, /* the files */
+    TD_REVISION_FILES = 0, /* the files as they are on disk */
     /* "safetensors": a model without safetensors has model.safetensors in place of its checkpoint */
     TD_REVISION_SAFETENSORS = 1,
     /* "tp{n}-rank{r}-{engine}": each model has that rank's file in place of its checkpoint */
     TD_REVISION_RANK = 2,
-    /* one model, with the files of all ranks in place of all checkpoints, by the names of a sharded state */
+    /* no revision: one model, with the files of all ranks in place of all checkpoints, by the names of a sharded state
+     */
     TD_REVISION_RANKS = 3,
 };
 
-/* One of TD_REVISION_SAFETENSORS is what "none" makes for the only rank of one. */
+/* A virtual revision. TD_REVISION_SAFETENSORS is what the engine "none" makes for the only rank of one. */
 struct td_virtual_revision {
     enum td_revision_kind kind;
-    unsigned engine; /* td_engine_name's number */
+    unsigned engine; /* number of the engine, for td_engine_name */
     uint64_t tp_size, rank;
 };
 
-/* False: no such name; of one that is nearly it, err says what would be right (TD_NOT_FOUND, or TD_OK as it was). */
+/* Decodes a name. Returns false when it is no name of a virtual revision. For a name that nearly is one, *err then says
+ * what would be right (TD_NOT_FOUND); otherwise *err stays as it was. */
 bool td_virtual_revision_read_name(struct td_text name, struct td_virtual_revision *out, struct td_error *err);
 
-/* What the names of the i-th kind are like: "tp{n}-rank{r}-{engine}"; NULL past the last. */
+/* Returns the form of the i-th kind's names, "tp{n}-rank{r}-{engine}"; NULL past the last. */
 const char *td_virtual_revision_names(size_t i);
 
-/* What the commit says that it is, if that is one that can be made: whether it is its commit, only writing it again can
- * tell. */
+/* Decodes a commit id. Returns false when it encodes no possible revision. The caller must encode the result again and
+ * compare, because a forged id also decodes. */
 bool td_virtual_revision_read_commit(struct td_text commit, struct td_virtual_revision *out);
 
-/* The commit of the revision that is made of the files that have `base` for theirs. False: memory is short. */
+/* Writes the commit id of the revision that is made of the files whose commit is `base`. Returns false when memory is
+ * short. */
 bool td_virtual_revision_write_commit(const struct td_virtual_revision *revision, const char *base,
                                       char commit[TD_COMMIT_BYTES]);
 
