@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Members of an entity-tag list: W/ "opaque", parted by commas. */
+/* A cursor over an entity-tag list: members like W/"opaque", separated by commas. */
 struct tag_list {
     const char *p, *end;
 };
@@ -21,7 +21,7 @@ static bool is_etagc(unsigned char c)
     return c == 0x21 || (c >= 0x23 && c <= 0x7E) || c >= 0x80;
 }
 
-/* The next member; false at the end and at the first malformed one. */
+/* Reads the next member. Returns false at the end and at the first malformed member. */
 static bool next_tag(struct tag_list *list, struct entity_tag *tag)
 {
     while (list->p < list->end && (*list->p == ' ' || *list->p == '\t' || *list->p == ','))
@@ -41,8 +41,8 @@ static bool next_tag(struct tag_list *list, struct entity_tag *tag)
     return true;
 }
 
-/* Whether any line of the field lists this tag. Ours are strong, so a weak one in the list matches by weak comparison
- * only. */
+/* Returns whether any line of the field lists this tag. Our tags are strong, so a weak tag in the list matches by weak
+ * comparison only. */
 static bool lists_tag(const struct td_request *request, const char *field, const char *etag, bool strong)
 {
     size_t at = 0;
@@ -57,7 +57,7 @@ static bool lists_tag(const struct td_request *request, const char *field, const
     return false;
 }
 
-/* Whether any line of the field names the current representation. */
+/* Returns whether any line of the field names the current representation. */
 static bool any_tag_matches(const struct td_request *request, const char *field, const char *etag, bool strong)
 {
     size_t at = 0;
@@ -74,7 +74,7 @@ static bool has_field(const struct td_request *request, const char *field)
     return td_request_next_header(request, field, &at) != NULL;
 }
 
-/* The field as a date; false when it is absent, malformed, or the representation has none to compare with. */
+/* Reads the field as a date. Returns false when it is absent or malformed, or the representation has no date. */
 static bool date_field(const struct td_request *request, const struct td_response *response, const char *field,
                        int64_t *seconds)
 {
@@ -82,7 +82,7 @@ static bool date_field(const struct td_request *request, const struct td_respons
     return header != NULL && response->last_modified_s >= 0 && td_http_date_parse(header->value, seconds);
 }
 
-/* A client that knows these bytes by the name that they had before goes on with it. */
+/* Answers with the former tag when the client names the bytes by it. */
 static void take_former_tag(const struct td_request *request, struct td_response *response)
 {
     const struct td_header *range = td_request_single_header(request, "If-Range");
@@ -110,7 +110,7 @@ bool td_conditional_apply(const struct td_request *request, struct td_response *
     take_former_tag(request, response);
     if (has_field(request, "If-Match")) {
         if (!any_tag_matches(request, "If-Match", response->etag, true)) {
-            char current[TD_ETAG_BYTES]; /* the failure drops the response's own */
+            char current[TD_ETAG_BYTES]; /* td_response_fail clears response->etag */
             memcpy(current, response->etag, sizeof current);
             td_response_fail(response, 412, NULL, "If-Match does not name the current version, %s", current);
             return false;

@@ -1,4 +1,4 @@
-/* Conditional requests (RFC 9110 section 13), evaluated once for every endpoint, in the order of 13.2.2. */
+/* Conditional requests (RFC 9110 section 13), evaluated here for all endpoints, in the order of 13.2.2. */
 #ifndef TD_HTTP_CONDITIONAL_H
 #define TD_HTTP_CONDITIONAL_H
 
@@ -7,10 +7,11 @@
 
 #include <stdbool.h>
 
-/* Turns a 200 answer into 304 or 412 where a precondition says so. Returns false when it did. */
+/* Turns a 200 answer into 304 or 412 when a precondition demands it. A client that names the former tag is answered
+ * with that tag. Returns false when it changed the answer's status. */
 bool td_conditional_apply(const struct td_request *request, struct td_response *response);
 
-/* If-Range: whether a Range field may be honoured (13.1.5). */
+/* Returns whether If-Range allows a Range field to be applied to the response (13.1.5); true without If-Range. */
 bool td_conditional_range_allowed(const struct td_request *request, const struct td_response *response);
 
 #endif

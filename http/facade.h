@@ -23,10 +23,10 @@ struct td_failure {
 };
 
 struct td_facade {
-    /* Returns whether the facade answers this path on a port that it shares with others. raw_path is neither decoded
-     * nor has it a query. NULL: the facade has a port of its own. */
+    /* Returns whether the facade answers this path on a port that it shares with others. raw_path is not decoded and
+     * has no query. NULL: the facade has a port of its own. */
     bool (*owns)(struct td_text raw_path);
-    /* Returns whether a POST to the request's target reads its body. NULL: no body is ever read. */
+    /* Returns whether the server reads the body of a POST to the request's target. NULL: it never does. */
     bool (*takes_body)(const struct td_request *request);
     /* Returns whether the request must be answered even at the limit of connections. NULL: none must. */
     bool (*is_probe)(const struct td_request *request);

@@ -4,9 +4,9 @@
 #include <string.h>
 
 struct entry {
-    struct td_lru_links links; /* first: a link is its entry */
+    struct td_lru_links links; /* must be first: a pointer to the links is one to the entry */
     void *value;
-    size_t bytes; /* with its own */
+    size_t bytes; /* of the value, the entry and the key */
     char key[];
 };
 
@@ -65,7 +65,7 @@ void td_lru_fini(struct td_lru *lru)
     (void)pthread_mutex_destroy(&lru->lock);
 }
 
-/* NULL: there is none. */
+/* Returns the entry with this key, or NULL. Under the lock. */
 static struct entry *find(struct td_lru *lru, const char *key)
 {
     for (struct td_lru_links *links = lru->ring.older; links != &lru->ring; links = links->older)
@@ -88,7 +88,7 @@ void *td_lru_get(struct td_lru *lru, const char *key)
     return value;
 }
 
-/* Drops the oldest value that nobody else has; the caller holds the lock. */
+/* Drops the oldest idle value. Returns false when there is none. Under the lock. */
 static bool drop_idle(struct td_lru *lru)
 {
     struct td_lru_links *links = lru->ring.newer;
@@ -110,7 +110,8 @@ bool td_lru_drop_idle(struct td_lru *lru)
     return dropped;
 }
 
-/* What somebody has takes its memory whether it is in the store or not: it stays, so that it can be shared. */
+/* Drops values beyond the limits. A value that somebody holds takes its memory anyway, so with `idle` it stays and can
+ * be shared. */
 static void drop_surplus(struct td_lru *lru)
 {
     while (lru->bytes > lru->max_bytes && lru->class->idle != NULL && drop_idle(lru))

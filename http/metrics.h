@@ -1,5 +1,5 @@
-/* Counters of HTTP, and Prometheus text. No model, path or client is ever a label, so the number of series does not
- * grow with what is served. */
+/* Counters of HTTP, and Prometheus text. No label holds a model, a path or a client, so the number of series does not
+ * grow with what is served. Any thread may count. */
 #ifndef TD_HTTP_METRICS_H
 #define TD_HTTP_METRICS_H
 
@@ -9,21 +9,22 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Why a transfer ended before its last byte, or a connection before its answer. */
+/* The reason why a transfer ended before its last byte, or a connection before its answer. */
 enum td_cut {
     TD_CUT_NONE,
     TD_CUT_CLIENT,   /* the client went away */
     TD_CUT_CHANGED,  /* the file changed or shrank under the transfer */
-    TD_CUT_DAMAGED,  /* what had to be unpacked for it is damaged */
-    TD_CUT_BUSY,     /* no memory, or no turn, to unpack in time what it needs */
-    TD_CUT_STALLED,  /* no progress for the send timeout */
-    TD_CUT_SLOW,     /* below the minimum rate */
-    TD_CUT_DEADLINE, /* a request's header or body was not complete in time */
-    TD_CUT_IDLE,     /* no byte of a request came in time */
-    TD_CUT_SHUTDOWN, /* drain timeout */
+    TD_CUT_DAMAGED,  /* the compressed data for it are damaged */
+    TD_CUT_BUSY,     /* no memory or no turn to unpack its data in time */
+    TD_CUT_STALLED,  /* no progress within the send timeout */
+    TD_CUT_SLOW,     /* slower than the minimum rate */
+    TD_CUT_DEADLINE, /* a request's header or body was incomplete at its deadline */
+    TD_CUT_IDLE,     /* no byte of a request came within the idle timeout */
+    TD_CUT_SHUTDOWN, /* cut at the end of the drain timeout */
     TD_CUT_COUNT
 };
 
+/* Returns the reason's label, such as "client". Static. */
 const char *td_cut_name(enum td_cut cut);
 
 enum { TD_STATUS_SLOTS = 21, TD_LATENCY_BUCKETS = 12 };
@@ -42,9 +43,11 @@ struct td_metrics {
     _Atomic uint64_t access_log_dropped;
 };
 
-/* One answered request: latency from first handling to last byte. */
+/* Counts one answered request; took_ns from its first handling to its last byte. */
 void td_metrics_request(struct td_metrics *metrics, enum td_route route, int status, uint64_t sent_bytes,
                         uint64_t took_ns);
+
+/* Counts a cut; TD_CUT_NONE counts nothing. */
 void td_metrics_cut(struct td_metrics *metrics, enum td_cut cut);
 
 /* Appends the samples of HTTP as Prometheus text (version 0.0.4). */
@@ -53,7 +56,7 @@ void td_metrics_write(const struct td_metrics *metrics, struct td_buffer *out);
 /* Appends the HELP and TYPE lines of a metric; type is "counter", "gauge" or "histogram". */
 void td_metrics_head(struct td_buffer *out, const char *name, const char *type, const char *help);
 
-/* Appends a metric that is one number, and one that is a counter. */
+/* Append a metric of one number, and a counter, each with its HELP and TYPE lines. */
 void td_metrics_number(struct td_buffer *out, const char *name, const char *type, const char *help, double value);
 void td_metrics_count(struct td_buffer *out, const char *name, const char *help, uint64_t value);
 

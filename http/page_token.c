@@ -6,9 +6,9 @@
 
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-enum { TOKEN_TAG_BYTES = 12 }; /* of the digest's hexadecimal text */
+enum { TOKEN_TAG_BYTES = 12 }; /* digits of the digest that a token carries */
 
-/* A digest of listing and last: 48 bits are plenty against mistakes, and there is nothing to gain by forging. */
+/* Writes a digest of listing and last. 48 bits suffice against mistakes, and forging a token gains nothing. */
 static bool token_tag(struct td_text listing, struct td_text last, char tag[TD_TAG_BYTES])
 {
     struct td_digest *digest = td_digest_create();

@@ -20,7 +20,7 @@ static void skip_blanks(struct scanner *s)
         s->p++;
 }
 
-/* 1*DIGIT, clamped to 2^64-1: a longer number is just as far past the end. */
+/* Reads 1*DIGIT, clamped to 2^64-1: a longer number lies just as far past the end. */
 static bool take_number(struct scanner *s, uint64_t *out)
 {
     struct td_text rest = td_text_n(s->p, (size_t)(s->end - s->p));
@@ -29,7 +29,7 @@ static bool take_number(struct scanner *s, uint64_t *out)
     return digits > 0;
 }
 
-/* Whether a is a lesser number than b; both are digits, of any length. */
+/* Returns whether a is less than b; both are digits, of any length. */
 static bool is_less(struct td_text a, struct td_text b)
 {
     for (; a.len > 0 && *a.p == '0'; a.len--)
@@ -39,7 +39,8 @@ static bool is_less(struct td_text a, struct td_text b)
     return a.len != b.len ? a.len < b.len : memcmp(a.p, b.p, a.len) < 0;
 }
 
-/* One range-spec. False: malformed, which spoils the whole field. len 0: well-formed but unsatisfiable. */
+/* Reads one range-spec. Returns false when it is malformed, which makes the whole field malformed. Sets len to 0 when
+ * it is well-formed but unsatisfiable. */
 static bool take_range(struct scanner *s, uint64_t size, struct td_byte_range *range)
 {
     uint64_t first;
@@ -80,7 +81,7 @@ static int compare_off(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* More than two ranges that overlap others (RFC 9110 section 14.2 lets a server refuse them). */
+/* Returns whether more than two ranges overlap others, which a server may refuse (RFC 9110 section 14.2). */
 static bool is_overlapping(const struct td_byte_range *ranges, size_t count)
 {
     struct td_byte_range sorted[TD_MAX_RANGES];
@@ -121,7 +122,7 @@ enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct 
             break;
         if (*s.p != ',')
             return TD_RANGE_IGNORE;
-        s.p++; /* empty list elements are passed over (RFC 9110 section 5.6.1) */
+        s.p++; /* ignores empty list elements (RFC 9110 section 5.6.1) */
     }
     if (seen == 0)
         return TD_RANGE_IGNORE;
@@ -147,7 +148,7 @@ static bool cut_single(struct td_response *response, const struct td_byte_range 
     return true;
 }
 
-/* A boundary that no weight file can be made to contain, because nobody can know it beforehand. */
+/* Makes a random boundary: nobody can know it beforehand and put it into a weight file. */
 static bool make_boundary(char out[33], struct td_error *err)
 {
     uint8_t bytes[16];
@@ -166,7 +167,7 @@ static bool append_text(struct td_body *body, struct td_buffer *text, struct td_
     return td_body_append_heap(body, data, len, err);
 }
 
-/* RFC 9110 section 14.6. Fills *multipart and *type. */
+/* Builds the body and the type of a multipart answer (RFC 9110 section 14.6). */
 static bool build_multipart(const struct td_response *response, const struct td_byte_range *ranges, size_t count,
                             struct td_body *multipart, char **type, struct td_error *err)
 {

@@ -1,9 +1,10 @@
-/* Range requests (RFC 9110 section 14), once for every byte answer. Inclusive ends live here alone.
+/* Range requests (RFC 9110 section 14), applied here for all endpoints. Only range.c has inclusive ends; everything
+ * else uses offset and length.
  *
  * Policy, where the RFC leaves a choice: an unknown unit or a malformed set is ignored (14.2: 200 and the whole);
- * ranges of an empty representation are ignored; more than TD_MAX_RANGES ranges, or more than two that overlap,
- * are answered 416 ("an excessive request of small or overlapping ranges", 15.5.17); several ranges of which one
- * is satisfiable are answered as that one; parts come in the order asked for and are never joined. */
+ * ranges of an empty representation are ignored; more than TD_MAX_RANGES ranges, or more than two that overlap, are
+ * answered 416 ("an excessive request of small or overlapping ranges", 15.5.17); several ranges of which one is
+ * satisfiable are answered as that one; parts come in the order asked for and are never joined. */
 #ifndef TD_HTTP_RANGE_H
 #define TD_HTTP_RANGE_H
 
@@ -20,15 +21,17 @@ struct td_byte_range {
 };
 
 enum td_range_result {
-    TD_RANGE_IGNORE,       /* no range request: the whole */
+    TD_RANGE_IGNORE,       /* no range request: send the whole */
     TD_RANGE_PARTIAL,      /* *count ranges, all satisfiable */
-    TD_RANGE_UNSATISFIABLE /* 416 */
+    TD_RANGE_UNSATISFIABLE /* answer 416 */
 };
 
-/* Reads a Range field value against a representation of size bytes. ranges has room for TD_MAX_RANGES. */
+/* Reads a Range field value against a representation of size bytes. Sets ranges, which has room for TD_MAX_RANGES, and
+ * *count, for TD_RANGE_PARTIAL only. */
 enum td_range_result td_range_parse(struct td_text value, uint64_t size, struct td_byte_range *ranges, size_t *count);
 
-/* Applies the request's Range field to a 200 answer: 206, 206 multipart/byteranges, 416, or untouched. */
+/* Applies the request's Range field to a 200 answer that accepts ranges: makes it 206, 206 multipart/byteranges or 416,
+ * or leaves it alone. The caller has checked If-Range. */
 void td_range_apply(const struct td_request *request, struct td_response *response);
 
 #endif

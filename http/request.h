@@ -1,4 +1,4 @@
-/* A request as handlers see it: no socket, no HTTP library. Everything is borrowed for the time of the call. */
+/* A request as handlers get it: without socket and HTTP library. All is borrowed for the time of the call. */
 #ifndef TD_HTTP_REQUEST_H
 #define TD_HTTP_REQUEST_H
 
@@ -27,12 +27,12 @@ struct td_request {
     const struct td_cancel *cancel;
 };
 
-/* The next header line with this name at or after *at, which then points behind it; NULL when there is none.
- * Several lines of one name are one list (RFC 9110 section 5.3): loop over them. */
+/* Returns the next header line of this name at or after index *at, and moves *at behind it; NULL when there is none.
+ * Several lines of one name are one list (RFC 9110 section 5.3): call it in a loop. */
 const struct td_header *td_request_next_header(const struct td_request *request, const char *name, size_t *at);
 
-/* The header when there is exactly one line of this name, else NULL (two lines of a single-valued field are no
- * valid field). */
+/* Returns the header line of this name if there is exactly one, else NULL: two lines of a single-valued field are no
+ * valid field. */
 const struct td_header *td_request_single_header(const struct td_request *request, const char *name);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "core/checked.h"
 
-/* So much of a call is not counted: small answers come when there is no room for large ones. */
+/* This much of each call is not counted, so that small answers come when there is no room for large ones. */
 enum { UNCOUNTED_BYTES = 64 * 1024 };
 
 bool td_reserved_take(struct td_reserved *reserved, size_t bytes, struct td_error *err)
@@ -19,7 +19,7 @@ bool td_reserved_take(struct td_reserved *reserved, size_t bytes, struct td_erro
     return true;
 }
 
-/* Has so many bytes reserved for the JSON. */
+/* Reserves `bytes` in all for the JSON. */
 static bool reserve_json(struct td_reserved *reserved, size_t bytes, struct td_error *err)
 {
     if (bytes <= reserved->json_bytes)
@@ -41,7 +41,7 @@ bool td_reserved_json_room(struct td_reserved *reserved, struct td_buffer *json,
         return td_error_no_memory(err);
     if (need <= reserved->json_bytes)
         return true;
-    /* half as much again, as the buffer itself would grow; counted before it is there */
+    /* half as much again, as the buffer itself would grow; reserved before it is allocated */
     return reserve_json(reserved, grown, err) &&
            (td_buffer_reserve(json, grown - json->len) || td_error_no_memory(err));
 }
@@ -52,10 +52,10 @@ bool td_reserved_answer_json(struct td_reserved *reserved, struct td_buffer *jso
     size_t len = json->len;
     if (json->failed)
         return td_error_no_memory(err);
-    if (!reserve_json(reserved, len, err)) /* what no room was asked for counts as well */
+    if (!reserve_json(reserved, len, err)) /* also counts bytes that were written without asking for room */
         return false;
     if (len > UNCOUNTED_BYTES) {
-        reserved->counted_bytes -= len; /* the answer's now */
+        reserved->counted_bytes -= len; /* now the answer's */
         td_response_set_json_from(response, json, reserved->budget);
     } else {
         td_response_set_json(response, json);

@@ -1,3 +1,9 @@
+/* Plan: a response starts as an empty 200 and is filled in by a handler. A failure at any point drops the
+ * representation (response_reset) and writes an error body in the form of the facade. The set_* functions make a buffer
+ * the body and hash its bytes as validator.
+ *
+ * Hard: a failure while memory is short must still answer, so an error without memory for its body becomes an empty
+ * 503; and what belongs to the request (route, facade, resource, number) must survive the reset, field by field. */
 #include "http/response.h"
 
 #include "core/clock.h"
@@ -46,7 +52,7 @@ void td_response_init(struct td_response *response)
     td_body_init(&response->body);
 }
 
-/* Clients quote the number of an answer when they ask about it: ours is the time. */
+/* Makes the number of an answer, which clients quote when they ask about it: the time in ns. */
 static void make_request_id(char id[TD_REQUEST_ID_BYTES])
 {
     struct td_wall now = td_wall_now();
@@ -101,7 +107,7 @@ __attribute__((format(printf, 3, 0))) static void write_etag(char etag[TD_ETAG_B
 {
     const char *end = facade == NULL ? "" : facade->etag_end;
     const size_t end_len = strlen(end);
-    const size_t capacity = TD_ETAG_BYTES - 2 - end_len; /* of the text between, with its NUL */
+    const size_t capacity = TD_ETAG_BYTES - 2 - end_len; /* of the text between the quote and the end, with its NUL */
     etag[0] = '"';
     int n = vsnprintf(etag + 1, capacity, format, args);
     size_t len = n < 0 ? 0 : (size_t)n;
@@ -141,7 +147,7 @@ void td_response_describe(struct td_response *response, const char *content_type
     response->accept_ranges = true;
 }
 
-/* Empties everything that belonged to the representation that is not sent. */
+/* Drops everything of the representation that will not be sent. */
 static void response_reset(struct td_response *response, int status)
 {
     struct td_response old = *response;
@@ -157,7 +163,7 @@ static void response_reset(struct td_response *response, int status)
     add_request_id(response);
 }
 
-/* A response without a facade says the message alone. */
+/* Writes the error in the form of the facade; without a facade, the message alone. */
 static void write_error(const struct td_facade *facade, struct td_failure *failure, struct td_buffer *out)
 {
     if (facade != NULL)
@@ -177,7 +183,7 @@ static void fail(struct td_response *response, int status, const char *code, con
                                  .resource = response->resource,
                                  .request_id = response->request_id};
     struct td_buffer text;
-    td_utf8_escape(td_text_of(message), shown, sizeof shown); /* a cut may have split a character */
+    td_utf8_escape(td_text_of(message), shown, sizeof shown); /* the message may have been cut within a character */
     td_buffer_init(&text);
     write_error(facade, &failure, &text);
     status = failure.status;
@@ -190,7 +196,7 @@ static void fail(struct td_response *response, int status, const char *code, con
     char *data = td_buffer_release(&text, &len);
     struct td_error err = TD_ERROR_INIT;
     if (data == NULL || !td_body_append_heap(&response->body, data, len, &err)) {
-        /* no memory even for this: an empty answer says so by its status */
+        /* no memory even for this: an empty 503 */
         response_reset(response, 503);
         response->cache_control = "no-store";
         td_response_add_header(response, "Retry-After", "1");
@@ -236,14 +242,14 @@ void td_response_fail_error(struct td_response *response, const struct td_error 
     td_response_fail(response, statuses[err->code], NULL, "%s", err->message);
 }
 
-/* budget NULL: none. */
+/* Makes the text the body. budget: where its bytes were taken from; NULL: nowhere. */
 static void set_text(struct td_response *response, const char *type, struct td_buffer *text, struct td_budget *budget)
 {
     struct td_error err = TD_ERROR_INIT;
     char tag[TD_TAG_BYTES];
     struct td_blob *blob = NULL;
     size_t len;
-    size_t taken = text->budget == NULL ? text->len : 0; /* what the buffer does not give back by itself */
+    size_t taken = text->budget == NULL ? text->len : 0; /* the bytes that the buffer does not give back itself */
     char *data = td_buffer_release(text, &len);
     if (data == NULL) {
         if (budget != NULL)

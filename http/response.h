@@ -1,5 +1,5 @@
 /* A response: status, headers, and the whole body as extents. Handlers always give the whole representation;
- * conditional.c and range.c cut it down, once, for every endpoint. */
+ * conditional.c and range.c cut it down, for all endpoints. */
 #ifndef TD_HTTP_RESPONSE_H
 #define TD_HTTP_RESPONSE_H
 
@@ -26,7 +26,7 @@ enum td_route {
     TD_ROUTE_PLAN,
     TD_ROUTE_RANK_FILE,
     TD_ROUTE_MODEL_FILE,
-    TD_ROUTE_HUB_FILE, /* the Hub facade: a file; anything else */
+    TD_ROUTE_HUB_FILE, /* the Hub facade: a file; everything else is TD_ROUTE_HUB_API */
     TD_ROUTE_HUB_API,
     TD_ROUTE_HEALTHZ,
     TD_ROUTE_READYZ,
@@ -40,6 +40,7 @@ enum td_route {
     TD_ROUTE_COUNT
 };
 
+/* Returns the route's label, such as "models". Static. */
 const char *td_route_name(enum td_route route);
 
 struct td_response_header {
@@ -53,18 +54,18 @@ struct td_response {
     const char *content_type;        /* static, or owned_type; NULL: no body */
     char *owned_type;                /* freed with the response */
     char etag[TD_ETAG_BYTES];        /* with its quotes; empty: none */
-    char former_etag[TD_ETAG_BYTES]; /* what the same bytes were called before they were hashed: a client that has this
-                                                    one is answered with it; empty: none */
+    char former_etag[TD_ETAG_BYTES]; /* the tag of the same bytes before they were hashed; a client that names it is
+                                        answered with it; empty: none */
     int64_t last_modified_s;         /* since 1970; < 0: none */
     const char *cache_control;       /* static; NULL: none */
-    bool accept_ranges;              /* may be cut; also sends Accept-Ranges: bytes */
+    bool accept_ranges;              /* ranges apply; also sends Accept-Ranges: bytes */
     bool close;                      /* end the connection after this answer */
     bool changed;                    /* a file changed since the snapshot: a scan should start */
     struct td_response_header headers[TD_RESPONSE_HEADERS];
     size_t header_count;
     struct td_body body;
-    const struct td_cancel *cancel;       /* the request's */
-    uint64_t announced_bytes;             /* 304: the length that a 200 would have had */
+    const struct td_cancel *cancel;       /* the request's; borrowed */
+    uint64_t announced_bytes;             /* of a 304: the length that a 200 would have had */
     const struct td_facade *facade;       /* gives errors and entity tags their form; NULL: plain text */
     struct td_text resource;              /* the target without its query, for errors; borrowed from the request */
     char request_id[TD_REQUEST_ID_BYTES]; /* the number of this answer; empty: the facade has none */
@@ -76,6 +77,7 @@ void td_response_init(struct td_response *response);
 /* Starts a 200 answer in the form of the request's facade. The request must live as long as errors can be written. */
 void td_response_init_for(struct td_response *response, const struct td_request *request);
 
+/* Frees the body and owned_type. */
 void td_response_fini(struct td_response *response);
 
 /* Adds a header field. `name` must be static; the value is cut at TD_HEADER_VALUE_BYTES - 1 bytes. A field beyond
@@ -86,7 +88,7 @@ void td_response_add_header(struct td_response *response, const char *name, cons
 /* Sets the ETag: adds the quotes, and the end that the facade gives its tags. */
 void td_response_set_etag(struct td_response *response, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same with the former one. */
+/* Sets the former ETag in the same way. */
 void td_response_set_former_etag(struct td_response *response, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -94,29 +96,31 @@ void td_response_set_former_etag(struct td_response *response, const char *forma
  * section 8.8.2.1 has no date later than the answer's. */
 void td_response_set_modified(struct td_response *response, int64_t mtime_ns);
 
-/* Says of a body that is a representation of a resource what type it is: it may be kept if it is revalidated, and cut.
- */
+/* Marks the body as a representation of this media type (static): clients may cache it if they revalidate it, and
+ * ranges apply. */
 void td_response_describe(struct td_response *response, const char *content_type);
 
-/* Turns the response into the error model of its facade, dropping what it held. The message is for the client;
- * `details`, which only our own model has, is an object, or NULL for {}. Adds Retry-After to 503 and 429. */
+/* Turns the response into an error answer in the form of its facade, and drops its body and headers. The message is for
+ * the client; `details` is a JSON object that only the native facade shows, or NULL for {}. Adds Retry-After to 503 and
+ * 429. Never fails: without memory the answer is an empty 503. */
 void td_response_fail(struct td_response *response, int status, const char *details, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The same with the facade's own word for the error, where the status does not tell it; static. */
+/* Does the same with the facade's own word for the error (static), where the status does not tell it. */
 void td_response_fail_as(struct td_response *response, int status, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The same for a td_error: its code gives the status. */
+/* Does the same for a td_error: its code gives the status. TD_UNAVAILABLE also sets response->changed. */
 void td_response_fail_error(struct td_response *response, const struct td_error *err);
 
-/* Makes the buffer (emptied) the JSON body of a 200 answer with a validator over its bytes. */
+/* Makes the buffer, which it empties, the JSON body of a 200 answer with a validator over its bytes. Without memory the
+ * response becomes an error. */
 void td_response_set_json(struct td_response *response, struct td_buffer *json);
 
-/* The same of another type, which must be static. */
+/* Does the same for another media type, which must be static. */
 void td_response_set_text(struct td_response *response, const char *type, struct td_buffer *text);
-/* The same for a buffer whose len is taken from a budget, its own or one that the caller counts in: it is given back
- * when nothing holds the body any more. */
+/* Does the same for a buffer whose `len` bytes are taken from a budget, by the buffer itself or by the caller. They are
+ * given back when nothing holds the body any more. */
 void td_response_set_json_from(struct td_response *response, struct td_buffer *json, struct td_budget *budget);
 
 #endif

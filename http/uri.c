@@ -33,7 +33,7 @@ bool td_uri_decode(struct td_text in, bool plus_is_blank, char *out, size_t *out
     return true;
 }
 
-/* http://authority in front of the path (absolute-form) is passed over. */
+/* Returns the target without "http://authority" in front of the path (absolute-form). */
 static struct td_text without_authority(struct td_text target)
 {
     static const char *const schemes[] = {"http://", "https://"};

@@ -5,8 +5,8 @@ void td_xml_begin(struct td_buffer *out)
     td_buffer_puts(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
 }
 
-/* What stands for the character at p, NULL for itself; *used is its length. Char: XML 1.0 section 2.2; normalised line
- * ends and attribute values: 2.11 and 3.3.3. */
+/* Returns the text that replaces the character at p, or NULL if it stays; sets *used to its length. Char: XML 1.0
+ * section 2.2; normalised line ends and attribute values: 2.11 and 3.3.3. */
 static const char *replacement(const unsigned char *p, size_t len, size_t *used)
 {
     *used = 1;

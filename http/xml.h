@@ -8,14 +8,14 @@
 
 #define TD_XML_TYPE "application/xml"
 
-/* Begins a document. */
+/* Appends the XML declaration. */
 void td_xml_begin(struct td_buffer *out);
 
-/* Appends text, which is UTF-8, as character data. What no document can hold, such as most control bytes, becomes
- * U+FFFD; line ends and tabs are written so that they stay what they are. */
+/* Appends UTF-8 text as character data. Characters that no document can hold, such as most control bytes, become
+ * U+FFFD. Line ends and tabs become references, so that parsers keep them. */
 void td_xml_escape(struct td_buffer *out, struct td_text text);
 
-/* Appends <name>text</name>. */
+/* Appends <name>text</name>; escapes the text. */
 void td_xml_element(struct td_buffer *out, const char *name, struct td_text text);
 
 #endif
