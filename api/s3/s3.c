@@ -1,3 +1,9 @@
+/* Plan: route() splits the path into bucket and key and answers the root, a bucket or an object; finish() applies
+ * conditions and ranges. A query that names a subresource that is not served is answered 501 before anything else.
+ *
+ * Hard: clients of S3 judge by details. A request for something in a bucket can come without the bucket when the client
+ * puts its name into the host (answer_root); a part number is a range (finish); and a client on the wrong port is told
+ * so (port_hint). */
 #include "api/s3/s3.h"
 
 #include "api/s3/s3_error.h"
@@ -28,7 +34,7 @@ static void write_bucket(const struct td_bucket *bucket, struct td_buffer *out)
     td_buffer_puts(out, "</Bucket>");
 }
 
-/* False: an error was answered. *first is where the page begins. */
+/* Reads the continuation token. Sets *first to the first bucket of the page. Returns false after answering an error. */
 static bool read_bucket_token(const struct td_call *call, struct td_text scope, size_t *first)
 {
     const struct td_text *token = td_uri_parameter(call->uri, "continuation-token");
@@ -85,7 +91,7 @@ static void list_buckets(const struct td_call *call)
     td_buffer_fini(&xml);
 }
 
-/* GetBucketLocation and GetBucketVersioning: nothing in them is what a plain bucket of us-east-1 has. */
+/* Answers GetBucketLocation and GetBucketVersioning with an empty document, as for a plain bucket of us-east-1. */
 static void answer_empty(const struct td_call *call, const char *name)
 {
     struct td_buffer xml;
@@ -96,15 +102,15 @@ static void answer_empty(const struct td_call *call, const char *name)
     td_buffer_fini(&xml);
 }
 
-/* What a request can be about other than the bucket or the object itself. */
+/* A part of a bucket or object that the query can ask for instead of the bucket or object itself. */
 struct subresource {
     const char *name;
-    const char *document; /* of a bucket: the empty document that answers it; NULL: not served */
+    const char *document; /* the empty document that answers it for a bucket; NULL: not served */
 };
 
-/* S3 tells them by the parameter's presence, whatever its value, and passes over parameters that it does not know.
- * Source: Amazon S3 API Reference, the request lines of all operations (one of objects has no request line of its own:
- * ListParts goes by uploadId). */
+/* S3 recognises a subresource by its parameter's presence, whatever the value, and ignores unknown parameters. Source:
+ * Amazon S3 API Reference, the request lines of all operations (one operation on objects has no request line of its
+ * own: ListParts goes by uploadId). */
 static const struct subresource subresources[] = {
     {"abac", NULL},
     {"accelerate", NULL},
@@ -157,7 +163,8 @@ static const struct subresource *find_subresource(struct td_text name)
     return NULL;
 }
 
-/* What the query asks for, one that is not served before one that is; NULL: the bucket or the object itself. */
+/* Returns the subresource that the query asks for, an unserved one before a served one; NULL: the bucket or the object
+ * itself. */
 static const struct subresource *asked_subresource(const struct td_call *call)
 {
     const struct subresource *asked = NULL;
@@ -195,7 +202,7 @@ static void answer_bucket(const struct td_call *call, const struct td_bucket *bu
 
 /* ---- objects ------------------------------------------------------------------------------------------- */
 
-/* What ends the message of a 404: whoever asks here for what the other port has took one for the other. */
+/* Returns the end of a 404's message: a client that asks here for a path of the main port has mixed up the ports. */
 static const char *port_hint(const struct td_call *call)
 {
     return call->is_on_main_port(call->uri->raw_path)
@@ -203,7 +210,7 @@ static const char *port_hint(const struct td_call *call)
                : "";
 }
 
-/* There is one version of an object, and it has one part. False: an error was answered. */
+/* Checks the query of an object, which has one version and one part. Returns false after answering an error. */
 static bool check_object_query(const struct td_call *call)
 {
     const struct td_text *version = td_uri_parameter(call->uri, "versionId");
@@ -221,7 +228,8 @@ static bool check_object_query(const struct td_call *call)
     return false;
 }
 
-/* Of a model for an engine; false when there is none, or an error was answered. */
+/* Answers with a file of a model for an engine. Returns false when there is no such file (err is TD_OK or TD_NOT_FOUND)
+ * or with another error. */
 static bool answer_made(const struct td_call *call, const struct td_bucket *bucket, struct td_text key,
                         struct td_error *err)
 {
@@ -259,7 +267,8 @@ static void answer_object(const struct td_call *call, const struct td_bucket *bu
 
 /* ---- routing ------------------------------------------------------------------------------------------- */
 
-/* The list of buckets; but not for who asks for something in a bucket whose name is in the host's. */
+/* Answers with the list of buckets. A query for something in a bucket comes from a client that puts the bucket's name
+ * into the host's; this is refused. */
 static void answer_root(const struct td_call *call)
 {
     if (td_uri_parameter(call->uri, "list-type") == NULL && asked_subresource(call) == NULL)
@@ -269,7 +278,7 @@ static void answer_root(const struct td_call *call)
                          "no bucket: it is read from the path (/bucket/key, \"path style\"), not from the host's name");
 }
 
-/* path is after the first '/'. */
+/* Routes the path, which begins after its first '/'. */
 static void route(const struct td_call *call, struct td_text path)
 {
     const char *slash = path.len == 0 ? NULL : memchr(path.p, '/', path.len);
@@ -293,7 +302,8 @@ static void route(const struct td_call *call, struct td_text path)
         answer_bucket(call, bucket);
 }
 
-/* RFC 9110 section 9: what is not GET or HEAD would write, or is unknown. */
+/* Returns whether the method reads. Answers 405 otherwise: other methods would write, or are unknown (RFC 9110 section
+ * 9). */
 static bool is_read(const struct td_call *call)
 {
     struct td_text method = call->request->method;
@@ -305,7 +315,7 @@ static bool is_read(const struct td_call *call)
     return false;
 }
 
-/* A part of an object is answered as a range of it, as S3 does: its only part is the whole. */
+/* Applies conditions and ranges. A part of an object is answered as a range, as S3 does: its only part is the whole. */
 static void finish(struct td_call *call)
 {
     static const struct td_text name = {.p = "Range", .len = 5};
@@ -333,7 +343,7 @@ static void answer(struct td_call *call)
     finish(call);
 }
 
-/* The same for every port that is full: S3 has no word for an address with too many connections. */
+/* The body for every connection beyond a limit: S3 has no word for an address with too many connections. */
 static const char slow_down[] =
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>Please reduce your "
     "request rate: there are too many connections</Message><Resource>/</Resource>"

@@ -4,7 +4,7 @@
 
 #include "http/facade.h"
 
-/* Has a port of its own: the first segment of any path may be a bucket. */
+/* The facade. It has a port of its own, because the first segment of any path may be a bucket. */
 extern const struct td_facade td_s3_facade;
 
 #endif

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-/* Returns S3's code for a status, and the status that S3 answers in its place. Clients retry a 503 and never a 4xx.
- * GitLfsPointer is a code of our own: S3's codes for 409 make clients retry, or print a wrong reason (rclone: "Object
- * in GLACIER, restore first"). */
+/* Returns S3's code for a status, and sets the status to the one that S3 answers instead. Clients retry a 503 and never
+ * a 4xx. GitLfsPointer is a code of our own: S3's codes for 409 make clients retry, or print a wrong reason (rclone:
+ * "Object in GLACIER, restore first"). */
 static const char *code_of(int *status)
 {
     static const struct {

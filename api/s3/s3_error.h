@@ -4,8 +4,8 @@
 
 #include "http/facade.h"
 
-/* As td_facade's write_error. Without a code, the status tells S3's code. S3 has not all statuses: the failure's status
- * becomes the one that S3 answers in its place. */
+/* Implements td_facade.write_error. When failure->code is NULL, the status decides S3's code. S3 does not have all
+ * statuses, so failure->status becomes the one that S3 answers instead. */
 void td_s3_write_error(struct td_failure *failure, struct td_buffer *out);
 
 #endif

@@ -1,3 +1,9 @@
+/* Plan: split_key() takes a key apart into model, "shards", engine and size, wherever a bucket can hold a model. A
+ * cursor on an ordinary prefix walks over the bucket's keys. A cursor on a directory of rank files merges two sorted
+ * sequences: the kept files of the model, and the names of the rank files.
+ *
+ * Hard: names of rank files in byte order are not in the order of the ranks (0, 1, 10, 11, 2); next_rank() computes the
+ * successor, so that no list of names is needed. */
 #include "api/s3/s3_keys.h"
 
 #include "parser/names.h"
@@ -9,7 +15,7 @@
 
 /* ---- the directories of rank files --------------------------------------------------------------------- */
 
-/* Takes the text before the next '/' (or all) off the front, and that '/'. */
+/* Takes the text before the next '/' (or all of it) and that '/' off the front. */
 static struct td_text take_segment(struct td_text *rest)
 {
     const char *slash = rest->len == 0 ? NULL : memchr(rest->p, '/', rest->len);
@@ -20,7 +26,8 @@ static struct td_text take_segment(struct td_text *rest)
     return segment;
 }
 
-/* The path that the key would have below a directory of DIR (of DIR itself for ""), with a '/' behind it. */
+/* Returns the path that the key would have in a directory of DIR ("": in DIR itself), with a '/' behind it; NULL for
+ * want of memory. */
 static char *path_of(const char *directory, struct td_text key, struct td_arena *arena)
 {
     size_t name_len = directory[0] == '\0' ? 0 : strlen(directory) + 1;
@@ -37,15 +44,16 @@ static char *path_of(const char *directory, struct td_text key, struct td_arena 
     return path;
 }
 
-/* A key, or prefix of keys, of shards taken apart, whether or not there are such. */
+/* The parts of a key, or prefix of keys, of rank files, whether or not such files exist. */
 struct parts {
-    char *path; /* below DIR, a '/' behind it */
-    size_t len; /* without that */
+    char *path; /* path below DIR, with a '/' behind it */
+    size_t len; /* without that '/' */
     const struct td_model *model;
     struct td_text engine, size;
 };
 
-/* False: it is none in this directory, or with err, memory is short. */
+/* Splits a key that lies in this directory. Returns false when it is no key of rank files there, or, with err set, when
+ * memory is short. */
 static bool split_below(struct td_snapshot *snapshot, const char *directory, struct td_text key, struct td_arena *arena,
                         struct parts *out, struct td_error *err)
 {
@@ -66,13 +74,13 @@ static bool split_below(struct td_snapshot *snapshot, const char *directory, str
     return td_text_equals(word, "shards");
 }
 
-/* False: it is none, or with err, memory is short. */
+/* Splits a key of the bucket. Returns false when it is no key of rank files, or, with err set, when memory is short. */
 static bool split_key(struct td_snapshot *snapshot, const struct td_bucket *bucket, struct td_text key,
                       struct td_arena *arena, struct parts *out, struct td_error *err)
 {
-    bool in_local = bucket->is_local && bucket->entry_count > 0; /* what is there owns its names */
+    bool in_local = bucket->is_local && bucket->entry_count > 0; /* files in the directory `local` own their names */
     if ((!bucket->is_local || in_local) &&
-        split_below(snapshot, bucket->name, key, arena, out, err) && /* not of a file that is called local */
+        split_below(snapshot, bucket->name, key, arena, out, err) && /* not below a file that is called local */
         (!in_local || out->model->directory_len > strlen(bucket->name)))
         return true;
     if (err->code != TD_OK || !bucket->is_local || !split_below(snapshot, "", key, arena, out, err))
@@ -126,7 +134,7 @@ static uint64_t tp_size(const struct td_s3_keys *keys)
     return keys->shards.view.name.tp_size;
 }
 
-/* Names of rank files in byte order are the ranks in the order of a dictionary: 0, 1, 10, 11, 2. */
+/* Returns the rank whose file's name comes next in byte order, which is the order of a dictionary: 0, 1, 10, 11, 2. */
 static uint64_t next_rank(uint64_t rank, uint64_t count)
 {
     if (rank == 0 || rank * 10 < count)
@@ -146,7 +154,7 @@ static const char *run_path(const struct td_s3_keys *keys, size_t i)
     return run_entry(keys, i)->path + keys->shards.view.prefix_len;
 }
 
-/* Checkpoints are not shown. */
+/* Skips files that the view does not show, such as checkpoints. */
 static void skip_hidden(struct td_s3_keys *keys)
 {
     while (keys->at < keys->shards.view.entry_count &&
@@ -160,7 +168,7 @@ static struct td_text run_name(const void *context, size_t i)
     return (struct td_text){.p = path, .len = strlen(path)};
 }
 
-/* By what the paths of the view are; all come after the empty one. */
+/* Moves to the first path of the view that does not come before this one; "" comes before all. */
 static void seek_rank_files(struct td_s3_keys *keys, struct td_text path)
 {
     char name[64];
@@ -204,7 +212,7 @@ bool td_s3_keys_open(struct td_s3_keys *keys, struct td_snapshot *snapshot, cons
     return true;
 }
 
-/* Whether the next one is a rank's file; both are there. */
+/* Returns whether a rank file comes before the next file on disk, when there are both. */
 static bool rank_is_first(const struct td_s3_keys *keys)
 {
     char name[64];
@@ -212,7 +220,7 @@ static bool rank_is_first(const struct td_s3_keys *keys)
     return strcmp(name, run_path(keys, keys->at)) < 0;
 }
 
-/* What comes next of shards: *is_rank says which. False at the end. */
+/* Sets *is_rank to whether a rank file comes next. Returns false at the end. */
 static bool next_rank_file(const struct td_s3_keys *keys, bool *is_rank)
 {
     bool has_file = keys->at < keys->shards.view.entry_count;

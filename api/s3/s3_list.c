@@ -1,3 +1,9 @@
+/* Plan: read_listing() reads the query; fill_page() moves a cursor to the start of the page and writes keys and common
+ * prefixes until the page is full; write_page() puts the document around them.
+ *
+ * Hard: a common prefix can stand for a million keys, so the cursor seeks behind it (skip_prefix) instead of walking
+ * over them. A page starts behind the last key or common prefix of the page before. Lengths of rank files may have to
+ * be planned, so a page also ends after a time. */
 #include "api/s3/s3_list.h"
 
 #include "api/s3/s3_keys.h"
@@ -9,18 +15,18 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Files that have to be planned before their length is known take their time: then the page ends. */
+/* A page ends after this time once it has files that must be planned before their length is known: 2 s. */
 #define PAGE_NS UINT64_C(2000000000)
 
-/* Nor does an item begin behind so many bytes of XML. */
+/* No item begins after this many bytes of XML. */
 enum { PAGE_BYTES = 1024 * 1024 };
 
-/* What is asked for. Texts are the query's. */
+/* The query of a listing; texts are borrowed from it. */
 struct listing {
     bool is_v2, encode;
-    struct td_text prefix, delimiter, token, start_after; /* of V1 the marker is start_after */
+    struct td_text prefix, delimiter, token, start_after; /* in version 1, start_after is the marker */
     size_t max_keys;
-    struct td_buffer scope; /* what a token belongs to */
+    struct td_buffer scope; /* the listing that tokens belong to */
     struct td_buffer after; /* the last key or common prefix of the page before */
 };
 
@@ -29,8 +35,8 @@ struct page {
     const struct listing *listing;
     struct td_arena arena;
     struct td_s3_keys keys;
-    struct td_repo_stats stats; /* of the keys */
-    struct td_buffer key, last; /* the present one, the last one that was written */
+    struct td_repo_stats stats; /* descriptions of the keys */
+    struct td_buffer key, last; /* the current key, and the last one that was written */
     struct td_buffer contents, prefixes;
     size_t count;
     bool is_truncated;
@@ -60,7 +66,7 @@ bool td_s3_count(const struct td_call *call, const char *name, size_t least, siz
     return true;
 }
 
-/* A token is good for the same bucket, prefix and delimiter. */
+/* Reads the token, which is valid for the same bucket, prefix and delimiter. */
 static bool read_token(const struct td_call *call, struct listing *listing)
 {
     if (listing->scope.failed)
@@ -75,7 +81,7 @@ static bool read_token(const struct td_call *call, struct listing *listing)
     return false;
 }
 
-/* False: an error was answered. */
+/* Reads the query. Returns false after answering an error. */
 static bool read_listing(const struct td_call *call, const struct td_bucket *bucket, struct listing *listing)
 {
     const struct td_text *type = td_uri_parameter(call->uri, "list-type");
@@ -110,7 +116,8 @@ static bool read_listing(const struct td_call *call, const struct td_bucket *buc
 
 /* ---- the page ------------------------------------------------------------------------------------------ */
 
-/* How much of the key is its common prefix, which ends with the first delimiter after the prefix; 0: it has none. */
+/* Returns the length of the key's common prefix, which ends with the first delimiter after the prefix; 0 when it has
+ * none. */
 static size_t common_prefix(const struct listing *listing, const struct td_buffer *key)
 {
     if (listing->delimiter.len == 0 || !td_text_begins(td_buffer_text(key), listing->prefix) ||
@@ -121,7 +128,7 @@ static size_t common_prefix(const struct listing *listing, const struct td_buffe
     return at == NULL ? 0 : (size_t)(at - key->data) + listing->delimiter.len;
 }
 
-/* Goes to the first key behind all that begin with text[0..len), which is not empty: no key has a byte 0xFF. */
+/* Moves to the first key behind all that begin with text[0..len), which is not empty: no key has a byte 0xFF. */
 static bool skip_prefix(struct page *page, const struct td_buffer *text, size_t len)
 {
     struct td_buffer behind;
@@ -135,7 +142,7 @@ static bool skip_prefix(struct page *page, const struct td_buffer *text, size_t 
     return ok || td_error_no_memory(&page->err);
 }
 
-/* Goes to where the page begins. */
+/* Moves to the first key of the page. */
 static bool seek_start(struct page *page)
 {
     const struct listing *listing = page->listing;
@@ -198,7 +205,7 @@ static void write_prefix(struct page *page, size_t len)
     td_buffer_puts(&page->prefixes, "</CommonPrefixes>");
 }
 
-/* The key that the page is at, or all that have its common prefix. */
+/* Writes the current key, or the common prefix for all keys that have it. */
 static bool write_item(struct page *page, const struct td_repo_item *item)
 {
     size_t common = common_prefix(page->listing, &page->key);
