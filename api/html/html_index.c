@@ -1,3 +1,8 @@
+/* Plan: every page is a head, rows, and a tail. The functions here write the head and choose the function that writes
+ * one row; html_view renders the rows while the page is sent, so a folder of a million files costs no memory.
+ *
+ * Hard: names come from disk, so every text is escaped, links are percent-encoded, and the Content-Security-Policy
+ * allows no scripts. Rows are numbered by entries, and the row of a sub-folder jumps over all entries in it. */
 #include "api/html/html_index.h"
 
 #include "api/find_name.h"
@@ -79,7 +84,8 @@ static void write_ways(struct td_buffer *out, struct td_text above)
     td_buffer_puts(out, "</p>\n");
 }
 
-/* Writes what begins every page but for the links to other pages; the rows follow. */
+/* Writes the beginning of every page, up to the rows. above: the link to the page above; NULL: no links to other pages.
+ */
 static void begin_page(const struct td_call *call, struct td_html_page *page, struct td_text title,
                        const struct td_text *above, const char *headings)
 {
@@ -102,8 +108,8 @@ static void begin_page(const struct td_call *call, struct td_html_page *page, st
     td_buffer_puts(out, headings);
 }
 
-/* A row is a link, `prefix` as it is and `path` encoded, and two columns: a size (NULL: none) and a text, with what it
- * is about before it (NULL: nothing). */
+/* A row: a link (`prefix` as it is, then `path` encoded, then `suffix`), a size (NULL: none), and a text, with `about`
+ * before it (NULL: nothing). */
 struct row {
     struct td_text prefix, path, shown;
     const char *suffix; /* of the link */
@@ -151,7 +157,8 @@ static void write_row(struct td_buffer *out, const struct row *row)
     td_buffer_puts(out, "</td></tr>\n");
 }
 
-/* Makes the page, whose buffers it takes over, a whole 200 answer. False: out of memory, and nothing was answered. */
+/* Makes the page, whose buffers it takes over, a whole 200 answer. Returns false when memory is short; then nothing was
+ * answered. */
 static bool set_page(const struct td_call *call, const struct td_html_page *page, struct td_error *err)
 {
     struct td_response *response = call->response;
@@ -164,13 +171,13 @@ static bool set_page(const struct td_call *call, const struct td_html_page *page
         return false;
     td_response_describe(response, html_type);
     td_response_set_etag(response, "%s", tag);
-    /* nothing in a page of ours runs, whatever names files have */
+    /* nothing in our pages may run, whatever the names of files are */
     td_response_add_header(response, "Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
     td_response_add_header(response, "X-Content-Type-Options", "nosniff");
     return true;
 }
 
-/* The same for one that only those get who ask for HTML. */
+/* Does the same for a page that only clients that ask for HTML get; a failure becomes the answer. */
 static void answer_page(const struct td_call *call, const struct td_html_page *page)
 {
     struct td_error err = TD_ERROR_INIT;
@@ -199,7 +206,8 @@ static size_t write_model(const struct td_html_page *page, size_t at, struct td_
     return at + 1;
 }
 
-/* The models, and behind them the datasets: these are known to the Hub's paths alone, and so lead there. */
+/* Writes a row of the start page: the models, and after them the datasets. Only paths of the Hub know datasets, so
+ * their links lead there. */
 static size_t write_start(const struct td_html_page *page, size_t at, struct td_buffer *out)
 {
     if (at < page->snapshot->model_count)
@@ -257,7 +265,7 @@ static bool is_linked(const struct td_model *model, size_t at)
     return false;
 }
 
-/* The links, and behind them what was wrong with files. */
+/* Writes a row of a model's page: the links, and after them the problems. */
 static size_t write_of_model(const struct td_html_page *page, size_t at, struct td_buffer *out)
 {
     const struct td_model *model = page->model;
@@ -290,7 +298,7 @@ void td_html_model(const struct td_call *call)
 
 /* ---- folders ------------------------------------------------------------------------------------------- */
 
-/* An item directly in a folder: a file, or a folder with all that lies in it. */
+/* Writes the row of an item directly in a folder: a file, or a folder with all files in it. */
 static size_t write_item(const struct td_html_page *page, size_t at, struct td_buffer *out)
 {
     const struct td_entry *entry = &page->snapshot->entries[at];
@@ -312,7 +320,7 @@ static size_t write_item(const struct td_html_page *page, size_t at, struct td_b
     return first + count;
 }
 
-/* The entries below a folder of these files: a run, since paths are sorted. */
+/* Finds the entries below a folder of these files: a run, because paths are sorted. */
 static bool find_run(const struct td_snapshot *snapshot, const struct td_html_files *files, struct td_text path,
                      size_t *first, size_t *count, struct td_error *err)
 {
@@ -329,7 +337,7 @@ static bool find_run(const struct td_snapshot *snapshot, const struct td_html_fi
     if (ok)
         td_snapshot_entries_below(snapshot, td_buffer_text(&folder), first, count);
     td_buffer_fini(&folder);
-    /* files directly in the root are a model each: what lies below is not theirs */
+    /* files directly in the root are a model each, which does not own the entries below */
     if (ok && (*count == 0 || *first < files->first_entry || *first + *count > files->first_entry + files->entry_count))
         ok = td_error_set(err, TD_NOT_FOUND, "no such folder");
     return ok;

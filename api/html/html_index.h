@@ -11,31 +11,32 @@ bool td_html_is_accepted(const struct td_call *call);
 /* Returns whether Accept names text/html and the path ends in '/', as a folder's does. */
 bool td_html_is_wanted(const struct td_call *call);
 
-/* Answers with the page of all models (at "/" also of the datasets), or of one model. */
+/* Answer with the page of all models (at "/" also of the datasets), and with the page of one model. */
 void td_html_models(const struct td_call *call);
 void td_html_model(const struct td_call *call);
 
 /* Adds Vary: Accept to a JSON answer of status 200 whose path also has a page, so that caches keep the two apart. */
 void td_html_add_vary(const struct td_call *call);
 
-/* Answers a path of the form of the Hub's site, /org/name (api/find_name.h): with the model's page, or with the files
- * of a repository without a model. 404 when nothing has that name. */
+/* Answers a path in the form of the Hub's site, /org/name (api/find_name.h), with the model's page, or with the files
+ * of a repository without a model. Answers 404 when nothing has that name. */
 void td_html_named(const struct td_call *call);
 
-/* Answers with the page of a folder of a model's files. `path` has no '/' at its end; "" is the folder of all files.
+/* Answers with the page of a folder of the model's files. `path` has no '/' at its end; "" is the folder of all files.
  * Returns false, without an answer, when there is no such folder. */
 bool td_html_folder(const struct td_call *call, struct td_text path);
 
-/* Files below one address, as they lie. */
+/* Files on disk that share an address. */
 struct td_html_files {
-    struct td_text name;             /* whose they are, for the title */
-    struct td_text base;             /* what their links begin with: encoded, with a '/' at its end */
+    struct td_text name;             /* name of the model or repository, for the title */
+    struct td_text base;             /* beginning of their links: encoded, with a '/' at its end */
     struct td_text above;            /* link to the page above all of them, encoded; empty: none */
     size_t first_entry, entry_count; /* a run of the snapshot's entries */
-    size_t prefix_len;               /* of their paths that is not part of their links */
+    size_t prefix_len;               /* length of the beginning of their paths that is not part of their links */
 };
 
-/* The same of these. False: TD_NOT_FOUND when there is no such folder, TD_RESOURCE_EXHAUSTED; nothing was answered. */
+/* Answers with the page of a folder of these files. Errors: TD_NOT_FOUND when there is no such folder,
+ * TD_RESOURCE_EXHAUSTED; then nothing was answered. */
 bool td_html_files_page(const struct td_call *call, const struct td_html_files *files, struct td_text path,
                         struct td_error *err);
 
