@@ -1,6 +1,6 @@
-/* The HTTP interface without a socket: a request goes in, and a response with its whole body, or the part that the
- * request's conditions and ranges ask for, comes out. This is the table of facades; see api/openapi.yaml for the
- * contract of the native one. */
+/* The HTTP interface without a socket: takes a request and gives a response with its whole body, or with the part that
+ * the request's conditions and ranges ask for. Holds the table of facades. api/openapi.yaml is the contract of the
+ * native facade. */
 #ifndef TD_API_API_H
 #define TD_API_API_H
 
@@ -13,8 +13,8 @@
 extern const struct td_facade *const td_main_port;
 extern const struct td_facade *const td_s3_port;
 
-/* Returns the facade of a request that came by this port. On the main port the raw target decides. Call once, as soon
- * as the target is known: every answer to the request, a refusal too, has the form of its facade. */
+/* Returns the facade of a request that came by this port. On the main port the raw target decides. Call it once, as
+ * soon as the target is known: every answer to the request, refusals included, has the form of its facade. */
 const struct td_facade *td_api_facade(const struct td_facade *port, struct td_text target);
 
 /* Answers the request, whose facade is set. Initialises *response, which the caller finishes. Never fails: faults
@@ -25,8 +25,8 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
 /* Returns whether the server must read the body of a POST to this target. */
 bool td_api_takes_body(const struct td_request *request);
 
-/* Returns whether the facade refuses the request by its method. The server hands it over whatever is wrong with its
- * body, and reads none of that. */
+/* Returns whether the facade refuses the request by its method. The server then passes the request on whatever is wrong
+ * with its body, and reads none of it. */
 bool td_api_refuses_body(const struct td_request *request);
 
 /* Returns whether the path must be answered even at the limit of connections: health, readiness, metrics. */

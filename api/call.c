@@ -94,7 +94,7 @@ void td_call_serve(const struct td_call *call, void (*handle)(const struct td_ca
     td_response_add_header(call->response, "Allow", "%s", call->is_post ? "POST" : "GET, HEAD");
 }
 
-/* Conditionals and ranges are for GET and HEAD. What is left of a body is then said in terms of files. */
+/* Conditionals and ranges apply to GET and HEAD. The rest of the body is then resolved to bytes of files. */
 void td_call_finish(const struct td_call *call, bool head)
 {
     struct td_response *response = call->response;

@@ -1,4 +1,4 @@
-/* A request while it is answered, and what the handlers of every facade need for that. */
+/* A call: a request while it is answered, and the functions that handlers of all facades need for that. */
 #ifndef TD_API_CALL_H
 #define TD_API_CALL_H
 
@@ -9,15 +9,15 @@
 
 #include <stdbool.h>
 
-/* All pointers are borrowed, but for the snapshot. */
+/* One call. All pointers are borrowed, except for the snapshot. */
 struct td_call {
     struct td_api *api;
     const struct td_request *request;
     const struct td_uri *uri;
     struct td_snapshot *snapshot; /* the call's reference, which td_api_handle drops; NULL: nobody needed one yet */
-    const struct td_model *model; /* NULL where the path names no model */
-    struct td_text rest;          /* what follows the method's name in the path: a tensor, a file, a plan */
-    bool is_post;                 /* the route is for POST; else it is for GET and HEAD */
+    const struct td_model *model; /* NULL when the path names no model */
+    struct td_text rest;          /* the path after the method's name: a tensor, a file, a plan */
+    bool is_post;                 /* the route takes POST; else GET and HEAD */
     struct td_response *response;
     bool (*is_on_main_port)(struct td_text raw_path); /* returns whether a facade of the main port owns the path */
 };
@@ -25,26 +25,27 @@ struct td_call {
 /* Answers 400 and returns false when the query has a parameter that is not in `known` (NULL-terminated). */
 bool td_call_check_parameters(const struct td_call *call, const char *const *known);
 
-/* Answers with an error whose details list the values that are known (NULL-terminated): {"known": [...]}. */
+/* Answers with an error whose details list the known values (NULL-terminated, none needs escaping): {"known": [...]}.
+ */
 void td_call_fail_known(const struct td_call *call, int status, const char *const *known, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Answers 400 for a body that is not the JSON that it must be, with the position; other errors as
- * td_response_fail_error. */
+/* Answers 400 with the position for a body that is not the JSON that it must be; answers other errors as
+ * td_response_fail_error does. */
 void td_call_fail_json(const struct td_call *call, const struct td_error *err);
 
 /* Answers 503: out of memory. Returns false. */
 bool td_call_no_memory(const struct td_call *call);
 
-/* Takes a reference on the current snapshot for the call. Returns false when there is none yet, after it answered 503
- * with the reason. */
+/* Takes a reference on the current snapshot for the call. Returns false, after answering 503 with the reason, when
+ * there is none yet. */
 bool td_call_take_snapshot(struct td_call *call);
 
-/* Calls the handler and td_call_finish, or answers 405 where the route is not for the request's method. */
+/* Calls the handler and td_call_finish. Answers 405 when the route does not take the request's method. */
 void td_call_serve(const struct td_call *call, void (*handle)(const struct td_call *call));
 
-/* Cuts a whole 200 answer down to the part that the request's conditions and ranges ask for, and names that part as
- * bytes of files. Call it once, when the handler is done. */
+/* Cuts a whole 200 answer down to the part that the request's conditions and ranges ask for, and turns that part into
+ * bytes of files. `head`: the request is a HEAD. Call it once, when the handler is done. */
 void td_call_finish(const struct td_call *call, bool head);
 
 #endif

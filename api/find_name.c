@@ -10,7 +10,7 @@ static int shown(size_t len)
     return (int)(len > SHOWN_BYTES ? SHOWN_BYTES : len);
 }
 
-/* Writes "; below it are a, b, ...". False when nothing is below. */
+/* Writes "; below it are a, b, ...". Returns false when nothing lies below. */
 static bool advise_below(const struct td_snapshot *snapshot, struct td_text id, char out[TD_NAME_ADVICE_BYTES])
 {
     size_t first;

@@ -19,7 +19,7 @@ enum td_rescan_from {
 };
 
 struct td_api {
-    struct td_catalog *catalog;
+    struct td_catalog *catalog; /* borrowed */
     struct td_metrics metrics;
     struct td_manifest_cache manifests;
     struct td_lru plans; /* struct td_stored_plan by id (rank/plan_store.h) */
@@ -27,11 +27,14 @@ struct td_api {
     struct td_budget lists; /* TD_LISTS_BYTES: memory of lists and descriptions that are being sent */
     const char *s3_listen;  /* the address of the S3 port, for messages; borrowed; NULL or empty: there is none */
     enum td_rescan_from rescan_from;
-    _Atomic bool draining; /* readyz answers 503, and answers close their connections */
+    _Atomic bool draining; /* /readyz answers 503, and answers close their connections */
 };
 
-/* Starts with empty caches. catalog is borrowed and must outlive the api. Errors: TD_INTERNAL. */
+/* Starts with empty caches. The catalog is borrowed and must outlive the api. Errors: TD_INTERNAL when no lock can be
+ * made. */
 bool td_api_init(struct td_api *api, struct td_catalog *catalog, struct td_error *err);
+
+/* Frees the caches. No request may be running. */
 void td_api_fini(struct td_api *api);
 
 #endif
