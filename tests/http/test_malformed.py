@@ -238,7 +238,7 @@ MALFORMED = {
     "one byte": ("9112 9.5", b"G"),
 }
 
-# Requests whose end is beyond doubt though they are refused:
+# Requests that are refused but whose end is certain:
 # the connection may go on, and what follows is a new request.
 WELL_FRAMED = {
     "lower-case method",
@@ -260,7 +260,7 @@ WELL_FRAMED = {
     "overlong UTF-8 slash",
 }
 
-# Cases whose tail belongs to them, or begins a request of its own by right: only the first answer is looked at.
+# Cases whose tail belongs to them, or rightly begins another request: only the first answer is checked.
 TAIL_IS_NO_SMUGGLING = {
     "half a request line": "the tail completes it",
     "one byte": "the tail completes it",
@@ -268,7 +268,7 @@ TAIL_IS_NO_SMUGGLING = {
     "NULs and an end": "libmicrohttpd 0.9.75 takes a line of NULs for an empty one; nothing before it was executed",
 }
 
-# What Debian 12's libmicrohttpd 0.9.75 settles before the application sees anything. Each entry: section, bytes, why it
+# Cases that Debian 12's libmicrohttpd 0.9.75 decides before the application sees them. Each: section, bytes, why it
 # cannot be refused, and the most second answers it may draw from its own bytes. A case that the library (or the server)
 # begins to refuse fails its test, so that it is moved up into MALFORMED.
 KNOWN_LIBRARY_LIMITS = {
@@ -291,8 +291,8 @@ assert len(MALFORMED) >= 66
 
 
 class Outcome:
-    """What came back: the statuses of all answers on the connection, when the first came,
-    whether it was closed, and how."""
+    """The result: the statuses of all answers on the connection, when the first was received, and whether and how the
+    connection was closed."""
 
     def __init__(self):
         self.statuses, self.first_after, self.closed_after, self.raw, self.reset = [], None, None, b"", False
@@ -374,7 +374,7 @@ def instance(data, name):
 
 @pytest.fixture(scope="module")
 def outcomes(guard):
-    """Every case once alone and once with a good request behind it, all side by side."""
+    """Run every case once alone and once with a good request behind it, all in parallel."""
     jobs = {}
     for name, (_, data) in MALFORMED.items():
         alone = instance(data, name + " alone")
@@ -416,7 +416,7 @@ def test_malformed_is_refused(guard, outcomes, name):
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_nothing_after_it_is_executed(outcomes, name):
-    """The bytes behind a malformed request are never a second request (RFC 9112 11.2)."""
+    """The bytes behind a malformed request are never executed as a second request (RFC 9112 11.2)."""
     got = outcome(outcomes, name, "tail")
     if name in WELL_FRAMED:
         assert 1 <= len(got.statuses) <= 2 and 400 <= got.statuses[0] < 600 and got.statuses[1:] in ([], [
@@ -434,7 +434,7 @@ def test_nothing_after_it_is_executed(outcomes, name):
 
 
 def test_the_smuggling_alarm_works(guard):
-    """A good pipelined request for a mark does show in the log: the absence above means something."""
+    """A good pipelined request for a mark does show in the log, so the absence above means something."""
     name = "control"
     got = ask(guard.port, hdr() + instance(SMUGGLE, name), wait=1)
     assert got.statuses == [200, 404], got
@@ -485,7 +485,7 @@ def served(r, config):
 
 
 def test_odd_byte_by_byte(guard, config):
-    """9112 2.1: a message is a stream; its pieces mean nothing."""
+    """9112 2.1: a message is a stream, and the boundaries of its pieces mean nothing."""
     with guard.conn() as c:
         for b in hdr(b"Range: bytes=0-3"):
             c.send(bytes([b]))
@@ -672,7 +672,7 @@ def test_odd_absolute_form(guard, config):
 
 
 def test_odd_version_1_2(guard, config):
-    """9110 2.5: a higher minor version is read as the highest known; refusing it as unknown is seen in the wild."""
+    """9110 2.5: a higher minor version is read as the highest known one; some servers refuse it as unknown."""
     got = ask(guard.port, get(version=b"HTTP/1.2", headers=b"Host: x\r\nConnection: close\r\n"), wait=3)
     assert got.statuses and got.statuses[0] in (200, 400, 505), got
 
@@ -694,7 +694,7 @@ def test_odd_long_target_within_the_limit(guard):
 @pytest.mark.parametrize("query", [b"a=1&" * 400, b"&" * 6000, b"a?b&" * 1500, b"expand=x&" * 320],
                          ids=lambda q: q[:9].decode())
 def test_odd_very_many_parameters(guard, query):
-    """They are answered, whatever libmicrohttpd has room for; and so is what follows them on the connection."""
+    """They are answered, however many libmicrohttpd has room for; and so is the next request on the connection."""
     with guard.conn() as c:
         assert c.request("/models?" + query.decode()).status in (200, 400)
         assert c.request("/api/models/plain/x?" + query.decode()).status == 404
@@ -726,7 +726,7 @@ def test_limits_are_configurable(tree):
         began = time.monotonic()
         with s.conn() as c:
             c.send(b"GET / HTTP/1.1\r\n")
-            while time.monotonic() - began < 6:              # one byte now and then does not reset the deadline
+            while time.monotonic() - began < 6:              # a byte now and then does not reset the deadline
                 try:
                     c.send(b"X")
                 except ConnectionError:

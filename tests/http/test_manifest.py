@@ -47,7 +47,8 @@ def test_models_entries(srv, tree):
 
 
 def visible_files(m, tree):
-    """What `files` should hold by docs/formats.md: all below the directory but dot-files, *.incomplete, *.tmp."""
+    """Return what `files` must list by docs/formats.md: all files below the directory except dot-files, *.incomplete,
+    *.tmp."""
     if m.dir == tree.root:
         return {m.id: (tree.root / m.id).stat().st_size}
     out = {}
@@ -169,7 +170,7 @@ BAD_TOKENS = [
 @pytest.mark.parametrize("token", BAD_TOKENS)
 @pytest.mark.parametrize("where", ["/models", "/models/many/tensors"])
 def test_foreign_page_token(srv, where, token):
-    # A target with a NUL or with bytes that are not UTF-8 is refused before anybody looks for a token.
+    # A target with a NUL or with bytes that are not UTF-8 is refused before the server looks for a token.
     check_error(srv.get(f"{where}?page_size=2&page_token={token}"), 400,
                 *([] if token in ("%00", "%ff%fe") else ["page_token"]))
 
@@ -233,7 +234,7 @@ def test_manifest_of_every_model(srv, tree):
 
 
 def test_offsets_point_at_the_bytes_in_the_file(srv, tree):
-    """Not our own idea of the offset: read the file there and compare with what was written."""
+    """Read the file at the offset and compare with what was written; do not trust our own idea of offsets."""
     for id, m in tree.models.items():
         if id == "big":
             continue
@@ -380,7 +381,7 @@ def test_not_found(srv, target):
     r = srv.get(target)
     if target in ("/", "/models/plain%2F", "/models/plain%00", "/models/plain/../plain", "/models//plain", "/models/.",
                   "/models/..", "/models/%2e%2e"):
-        assert r.status in (200, 400, 404), r        # not settled which, but an answer, and never a 5xx
+        assert r.status in (200, 400, 404), r        # any answer will do, except a 5xx
         if r.status == 200 and target not in ("/", "/models/plain/../plain", "/models//plain", "/models/plain%2F"):
             raise AssertionError(f"{target} is no resource: {r}")
         assert target != "/models/plain%00" or r.status != 200, f"a NUL cut the id short: {r}"

@@ -57,14 +57,14 @@ def test_last_modified_is_not_after_date(srv, face, name, method):
 @pytest.mark.parametrize("path", ["/models/{}", "/models/{}/files/", "/models/{}/shards/fsdp/tp1/rank-0.safetensors",
                                   "/{}", "/"])
 def test_what_has_no_date(srv, path):
-    """What is made of several files, pages in HTML too, is told apart by its entity tag alone."""
+    """An answer from several files, an HTML page too, has no date; only its entity tag tells versions apart."""
     for name in TIMES:
         r = srv.get(path.format(name), [("Accept", "text/html")])
         assert r.status == 200 and r.get("Last-Modified") is None, r
 
 
 def test_conditions_by_date(srv):
-    """What was modified in the future counts as modified now: no 304 for a date that has passed."""
+    """A file modified in the future counts as modified now: no 304 for a date that has passed."""
     path = "/models/future/files/model.safetensors"
     hour_ago = formatdate(time.time() - 3600, usegmt=True)
     assert srv.get(path, [("If-Modified-Since", hour_ago)]).status == 200

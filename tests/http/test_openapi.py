@@ -1,6 +1,6 @@
 """The contract (api/openapi.yaml, served as /openapi.json) against the real server: statuses, headers, types, bodies.
 
-Objects are taken as closed here: a member, a header or a status that the document does not name is a failure, so the
+Objects count as closed here: a member, a header or a status that the document does not name is a failure, so the
 document cannot fall behind the program.
 """
 import datetime
@@ -23,7 +23,7 @@ NAMES = {
 }
 # The same for the paths of datasets.
 DATASET_NAMES = {**NAMES, "id": "org/rows", "path": "train.jsonl"}
-# What is posted to the paths that are for POST.
+# The bodies for the paths that take POST.
 BODIES = {"/models/{id}/tensors:read": {"tensors": [{"name": "model.norm.weight"}]},
           "/models/{id}/plans": {"engine": "none", "tp_size": 1},
           "/api/models/{id}/paths-info/{revision}": {"paths": ["config.json"]},
@@ -32,7 +32,7 @@ BODIES = {"/models/{id}/tensors:read": {"tensors": [{"name": "model.norm.weight"
 # What GET has to send to get a page where there is nothing else.
 FIELDS = {"/": {"Accept": "text/html"}}
 ETAG = re.compile(r'^"[!#-~]+"$')
-# What the tests below cannot bring about on every path.
+# Statuses that the tests below cannot cause on every path.
 NOT_ON_EVERY_PATH = {"201", "403", "409", "422", "429", "500", "503"}
 # HTTP's own fields, which the document need not name.
 COMMON_FIELDS = {"date", "connection", "content-type", "content-length"}
@@ -52,7 +52,7 @@ def bad_query(path):
 
 
 def resolve(doc, node):
-    """The same with every $ref replaced by what it names; there are no cycles."""
+    """Replace every $ref by its target; there are no cycles."""
     if isinstance(node, dict):
         if "$ref" in node:
             at = doc
@@ -64,8 +64,8 @@ def resolve(doc, node):
 
 
 def closed(schema):
-    """The schema with allOf merged, every object that lists its members closed against others, and OpenAPI's `nullable`
-    as JSON Schema has it."""
+    """Return the schema with allOf merged, with every object closed that lists its members, and with OpenAPI's
+    `nullable` in the form of JSON Schema."""
     if not isinstance(schema, dict):
         return schema
     schema = dict(schema)
@@ -103,7 +103,7 @@ FORMATS.checks("date-time", raises=(ValueError, AssertionError))(is_date_time)
 
 
 def check_schema(schema, value, where):
-    """OpenAPI 3.0's schemas are, as far as the document uses them, those of JSON Schema's draft 4."""
+    """Check a schema. As far as the document uses them, OpenAPI 3.0's schemas are those of JSON Schema's draft 4."""
     faults = sorted(jsonschema.Draft4Validator(closed(schema), format_checker=FORMATS).iter_errors(value), key=str)
     assert not faults, f"{where}: {faults[0].message} at /{'/'.join(map(str, faults[0].absolute_path))}"
 
@@ -125,7 +125,7 @@ class Contract:
         return re.sub(r"\{(\w+)\}", lambda m: enc(names_for(path)[m.group(1)]), path)
 
     def check(self, path, r, method="GET"):
-        """Everything that the document says about this answer."""
+        """Check everything that the document says about this answer."""
         where = f"{method} {path} -> {r}"
         responses = self.paths[path][method.lower()]["responses"]
         promised = responses.get(str(r.status), responses.get(f"{r.status // 100}XX"))
@@ -179,13 +179,13 @@ def contract(srv):
 
 
 def ask(srv, path, target, headers=()):
-    """The path's own method, with what it takes."""
+    """Send a request with the path's own method and a body if it takes one."""
     headers = {**FIELDS.get(path, {}), **dict(headers)}
     return srv.post(target, BODIES[path], headers) if path in BODIES else srv.get(target, headers)
 
 
 def test_the_document_is_sound(contract):
-    """What a validator for OpenAPI 3.0 looks at first: references, ids, path parameters, responses."""
+    """Check what a validator for OpenAPI 3.0 checks first: references, ids, path parameters, responses."""
     doc = contract.doc
     assert doc["openapi"].startswith("3.0.") and doc["info"]["version"] != "0", doc["info"]
     used = set(re.findall(r"'\$ref': '#/components/(\w+/\w+)'", str(doc)))
@@ -209,7 +209,7 @@ def test_the_document_is_sound(contract):
 
 
 def test_redocly_finds_nothing():
-    """Redocly's strict rules, but for those that api/redocly.yaml turns off, each with its reason there."""
+    """Redocly's strict rules, except those that api/redocly.yaml turns off with a reason."""
     script = [shutil.which("node"), REPO / "tests/js/lint_openapi.mjs", REPO / "api/redocly.yaml"]
     good = subprocess.run([*script, REPO / "api/openapi.yaml"], capture_output=True, text=True, timeout=120,
                           check=False)
@@ -217,7 +217,7 @@ def test_redocly_finds_nothing():
 
 
 def test_redocly_looks(tmp_path):
-    """The linter does find faults, with its location: a parameter that the path does not have."""
+    """The linter finds a fault and its location: a parameter that the path does not have."""
     text = (REPO / "api/openapi.yaml").read_text()
     bad = tmp_path / "bad.yaml"
     bad.write_text(text.replace("  /api/models/{id}/refs:\n", "  /api/models/refs:\n", 1))
@@ -227,7 +227,7 @@ def test_redocly_looks(tmp_path):
 
 
 def test_every_status_of_every_path(srv, contract):
-    """Each path once for each status the document gives it, as far as one client can bring it about."""
+    """Request each path once for each status that the document gives it, as far as one client can cause it."""
     long_header = {"X-Long": "y" * 9000}
     for path, item in contract.paths.items():
         target = contract.target(path)
@@ -280,7 +280,7 @@ def test_an_incomplete_manifest(contract, tmp_path):
 
 
 def test_an_incomplete_group(contract, tmp_path):
-    """A group by its names alone, as ?partial=1 shows it: at most 1,000 missing files are named."""
+    """A group known by file names alone, as ?partial=1 shows it: at most 1,000 missing files are named."""
     model = tmp_path / "root" / "m"
     model.mkdir(parents=True)
     write_by_hand(model / "x-00002-of-99999.safetensors", [tensor("w", "U8", [4])])
@@ -323,7 +323,7 @@ def test_a_pointer_in_the_place_of_a_file(contract, tmp_path):
 
 
 def test_a_tensor_that_cannot_be_served(contract, tmp_path):
-    """422, in the manifest as on request; and what its neighbours have that safetensors never needs."""
+    """422 on request and the reason in the manifest; and the fields of its neighbours that safetensors never needs."""
     model = tmp_path / "root" / "m"
     model.mkdir(parents=True)
     array = np.arange(24, dtype="<f4").reshape(4, 6)
@@ -375,7 +375,7 @@ def test_head_of_every_path(srv, contract):
 
 @pytest.mark.parametrize("path", ["/", "/models/", "/models/{id}/"])
 def test_pages_beside_json(srv, contract, path):
-    """RFC 9110 12.5.5: what Accept chooses varies by it, the JSON as well as the page."""
+    """RFC 9110 12.5.5: both the JSON and the page have Vary: Accept, because Accept chooses between them."""
     target, html = contract.target(path), {"Accept": "text/html"}
     page = contract.check(path, srv.get(target, html))
     assert page.status == 200 and page.get("Content-Type").startswith("text/html") and page.get(
@@ -414,7 +414,7 @@ def test_every_query_parameter_is_known_and_no_other(srv, contract):
 
 
 def test_bounds_of_the_parameters_are_the_servers(srv, contract):
-    """The smallest and the largest value pass, the next ones do not; the types are those that are known."""
+    """The smallest and the largest value pass, the next ones do not; the types are the known ones."""
     size = next(p["schema"] for p in contract.parameters("/models", "query") if p["name"] == "page_size")
     for value, status in ((size["minimum"], 200), (size["maximum"], 200), (size["minimum"] - 1, 400),
                           (size["maximum"] + 1, 400)):
@@ -486,7 +486,7 @@ def test_errors_are_listed_as_promised(start, tmp_path, contract):
 
 
 def hold(s):
-    """A connection that was taken in for good; those of earlier requests may still be going."""
+    """Return a connection that the server has accepted; connections of earlier requests may still be ending."""
     def taken_in():
         c = s.conn()
         if c.request("/version").status == 200:

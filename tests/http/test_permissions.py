@@ -1,5 +1,5 @@
-"""A server that is not the files' owner, as in a container with a read-only mount: nothing is pinned by a lease, all is
-right all the same; and a file it may not read is a 403 of that file alone."""
+"""A server that is not the files' owner, as in a container with a read-only mount: no lease pins the files, and answers
+are still right. A file that the server may not read is a 403 for that file alone."""
 import os
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ from harness import NOBODY, Server, as_nobody, check_error, tensor, write_by_han
 
 @pytest.fixture
 def place():
-    """A directory that any user can reach; pytest's own is closed to others."""
+    """A directory that any user can reach; pytest's own directory is closed to others."""
     where = Path(tempfile.mkdtemp(prefix="tensord-permissions-"))
     where.chmod(0o755)
     yield where
@@ -45,7 +45,7 @@ def test_another_user(place):
 
 
 def test_a_state_directory_that_cannot_be_written(place):
-    """It is read, serving goes on, and the log says what docs/operations.md explains."""
+    """The server reads the directory, goes on serving, and logs what docs/operations.md explains."""
     write_by_hand(place / "root/m/model.safetensors", [tensor("a", "F32", [4])])
     state = place / "state"
     state.mkdir()
@@ -76,8 +76,8 @@ def test_a_directory_that_cannot_be_read_is_refused_by_name(place, command):
 
 
 def test_a_directory_that_can_no_longer_be_listed(place):
-    """The last good state is served on, and the log, /readyz and /metrics say what is wrong;
-    the log once, not with every scan."""
+    """The server goes on with the last good state. The log, /readyz and /metrics say what is wrong; the log says so
+    once, not with every scan."""
     root = place / "root"
     (root / "m").mkdir(parents=True)
     data = tensor("a", "F32", [4])

@@ -1,4 +1,4 @@
-"""How large a plan may be: POST /models/{id}/plans at its limits (docs/operations.md). None is answered 503, which
+"""How large a plan may be: POST /models/{id}/plans at its limits (docs/operations.md). No answer is 503, which
 would invite clients to try again."""
 import pytest
 
@@ -27,7 +27,7 @@ def test_many_short_rules(start, root, count):
     assert r.status == 201, r
     plan = r.json()
     assert len(plan["outputs"]) == TENSORS and plan["tp_size"] == 1
-    assert len(plan["unused_rules"]) == count - 1      # the first that matches counts
+    assert len(plan["unused_rules"]) == count - 1      # the first match counts
 
 
 def test_past_the_limits(start, root):

@@ -133,7 +133,7 @@ def R(v):
     return [("Range", v)]
 
 
-DATED = ("file",)                  # kinds that carry Last-Modified for certain
+DATED = ("file",)                  # kinds that always have Last-Modified
 BODIES = ("tensor", "file", "manifest")
 ALL = ("tensor", "file", "manifest", "empty")
 BIG = "9" * 40
@@ -372,7 +372,7 @@ def test_the_table_is_as_big_as_promised():
 
 
 def verify(r, want, res, method):
-    """None when the answer is what was wanted, else what is wrong with it."""
+    """Return None for the wanted answer, else what is wrong."""
     kind = want[0]
     if kind == "either":
         problems = [verify(r, w, res, method) for w in want[1]]
@@ -438,7 +438,8 @@ def verify(r, want, res, method):
 
 
 def verify_multipart(r, spans, res):
-    """Each asked byte is in a part, parts in the order asked, nothing beyond the asked but small gaps (15.3.7.2)."""
+    """Each requested byte is in a part, parts are in the requested order, and nothing else is sent but small gaps
+    (15.3.7.2)."""
     if not (r.get("Content-Type") or "").startswith("multipart/byteranges"):
         return f"Content-Type {r.get('Content-Type')!r}, wanted multipart/byteranges"
     got = parse_multipart(r)
@@ -507,7 +508,7 @@ HEADS = [
 def test_head_equals_get(srv, target):
     """RFC 9110 9.3.2: the same header fields as GET. (Here all of them; only Date may differ.)"""
     for headers in ([], [("If-None-Match", '"nope"')], [("If-Match", '"nope"')], [("If-None-Match", "*")]):
-        # In these the numbers move between two requests, and with them length and validator.
+        # Figures in these change between two requests, and with them length and validator.
         moving = {"date"} | ({"content-length", "etag"} if target in ("/metrics", "/readyz") else set())
         g, h = srv.get(target, headers), srv.head(target, headers)
         assert h.status == g.status, f"GET {g}\nHEAD {h}"
@@ -563,7 +564,8 @@ SPEC = re.compile(r"(?:(\d+)-(\d*)|-(\d+))")
 
 
 def oracle(value, n):
-    """What RFC 9110 14.1-14.2 says of one Range value over n bytes: "full", "unsat", or the list of (first, last)."""
+    """Return the result of a Range value over n bytes by RFC 9110 14.1-14.2: "full", "unsat", or the list of (first,
+    last)."""
     unit, eq, rest = value.partition("=")
     if not eq or unit.lower() != "bytes":
         return "full"
@@ -709,7 +711,7 @@ def test_more_range_than_a_header_may_hold(srv, resources):
 
 
 def test_the_fullest_request_that_is_allowed(srv, resources):
-    """Header block, fields and parts all at their limits at once: what libmicrohttpd keeps per connection suffices."""
+    """Header block, fields and parts all at their limits at once: libmicrohttpd's memory per connection suffices."""
     res = resources["file"]
     for runs in (250, 256):
         value = ",".join(f"{100 * i}-{100 * i + 40}" for i in range(runs))
@@ -738,7 +740,7 @@ def test_overlapping_huge_ranges_do_not_multiply_a_big_file(srv):
 # ------------------------------------------------------------------------------------------ parallel use
 
 def test_a_download_in_pieces_equals_the_whole(srv, resources):
-    """What resuming clients do: pieces with If-Range, put together."""
+    """Download in pieces with If-Range, as resuming clients do."""
     res = resources["file"]
     for size in (1, 997, 4096, 39999, 40009, 50000):
         out, at = [], 0

@@ -1,5 +1,4 @@
-"""Rank files of a very large checkpoint, many at once:
-memory has a bound, and what is beyond it is told to come again."""
+"""Many rank files of a very large checkpoint at once: memory has a bound, and requests beyond it get 503."""
 import contextlib
 import itertools
 import json
@@ -13,22 +12,22 @@ import pytest
 from harness import (REPO, Conn, Server, age, check_error, is_sanitized, release_binary, request_bytes, tensor,
                      write_by_hand)
 
-TENSORS, NAME_BYTES = 20000, 1500          # a header of some 32 MB, which every rank's file has too
+TENSORS, NAME_BYTES = 20000, 1500          # a header of some 32 MB, in every rank's file too
 COUNTED = 480 << 20                        # TD_RANK_LIVE_BYTES
 CACHE = 256 << 20                          # TD_RANK_CACHE_BYTES
 READERS, RANKS = 24, 64
 SLOW, WIDE_RANKS = 200, 256                # readers, and ranks of the models that they read
-AT_ONCE = 8                                # more would wait for the four that are made at once
-EACH = 64 << 10                            # what a connection may take beside the budget
+AT_ONCE = 8                                # more would wait, because four are made at once
+EACH = 64 << 10                            # memory of a connection besides the budget
 WIDE = {
-    "even": 1300,                          # tensors: answers of 2 MB or more. All readers hold one at the same time
-    "wide": 4000,                          # of 6 MB: some 70 hold one, the others are told to come again
+    "even": 1300,                          # tensors: answers of 2 MB or more. All readers have one at the same time
+    "wide": 4000,                          # of 6 MB: some 70 readers have one, the others get 503
 }
 KINDS = ["header", "whole", "description", "tensors:read"]
 
 
 def documented_budget():
-    """What docs/operations.md promises."""
+    """Return the budget that docs/operations.md promises."""
     row = re.search(r"^\| memory of rank files, slices and their descriptions[^|]*\| (\d+) MiB,",
                     (REPO / "docs/operations.md").read_text(), re.MULTILINE)
     return int(row.group(1)) << 20
@@ -59,7 +58,7 @@ def root(tmp_path_factory):
 
 @contextlib.contextmanager
 def serve(root, **kw):
-    """Nobody is cut, entity tags stay."""
+    """Start a server that cuts no reader and hashes nothing, so that entity tags do not change."""
     with Server(root, "--min-rate", 0, "--send-timeout", 300, "--idle-timeout", 300, hash_threads=0, **kw) as s:
         yield s
 
@@ -72,7 +71,7 @@ def srv(root):
 
 @pytest.fixture
 def release(root):
-    """Without a sanitizer: AddressSanitizer's shadow, its quarantine and its classes of sizes would count as well."""
+    """Use a build without sanitizers: AddressSanitizer's shadow, quarantine and size classes would count as memory."""
     with serve(root, binary=release_binary()) as s:
         yield s
 
@@ -91,7 +90,7 @@ def live(srv):
 
 
 def start_readers(srv, stack, targets):
-    """Readers that take no more than the header of their answer; (connection, header) of each."""
+    """Start readers that read only the header of their answer. Return (connection, header) of each."""
     out = []
     for target in targets:
         c = stack.enter_context(contextlib.closing(Conn(srv.port, timeout=60, rcvbuf=4096)))
@@ -117,11 +116,11 @@ def test_slow_readers_of_different_ranks_stay_within_the_budget(either, suffix):
         c, told = refused[0]
         told.body = c.read_exact(told.length, told)
         check_error(told, 503, "rank files", "try again")
-        if suffix == "safetensors":                # what is there costs nothing more
+        if suffix == "safetensors":                # an existing file costs no more memory
             assert srv.get(path(0), [("Range", "bytes=0-7")]).status == 206
     srv.wait_for(lambda: srv.get(path(RANKS - 1, suffix)).status == 200, "room for another rank", timeout=60)
     srv.wait_for(lambda: live(srv) <= CACHE, "only the cache is left")
-    # and it has left the process, but for what malloc keeps for the connections to come
+    # and it has left the process, except what malloc keeps for later connections
     srv.wait_for(lambda: srv.anon_bytes() - base < CACHE + (128 << 20), "freed memory is given back")
 
 
@@ -134,8 +133,8 @@ def test_readers_of_one_rank_share_it(srv):
 
 
 def test_requests_of_one_rank_at_once_make_it_once(srv):
-    """Sent before any can be answered: their first bytes come when the one file is there,
-    and it is the same for all."""
+    """All requests are sent before one can be answered. Their first bytes come when the one file is made, the same for
+    all."""
     with contextlib.ExitStack() as stack:
         conns = [stack.enter_context(contextlib.closing(Conn(srv.port, timeout=60))) for _ in range(16)]
         for c in conns:
@@ -148,7 +147,7 @@ def test_requests_of_one_rank_at_once_make_it_once(srv):
 # ---- the peak ----------------------------------------------------------------------------------------------
 
 def forget_peak(srv):
-    """From now on VmHWM is the most that has been resident since. What is resident now."""
+    """Reset VmHWM, the peak of resident memory. Return what is resident now."""
     Path(f"/proc/{srv.pid}/clear_refs").write_text("5")
     return peak_bytes(srv)
 
@@ -166,7 +165,7 @@ def wide(model, rank, suffix="safetensors"):
 
 
 def request_of(kind, model, i):
-    """No two want the same file."""
+    """Return a request for a file that no other reader requests."""
     if kind == "header":
         return request_bytes(wide(model, i), [("Range", f"bytes=0-{WIDE[model] * NAME_BYTES}")])
     if kind == "whole":
@@ -179,8 +178,8 @@ def request_of(kind, model, i):
 
 
 def ask(readers, kind, model):
-    """Each (number, connection) asks and reads no more than the head of the answer; (those that hold an answer, those
-    that were refused). Bodies of requests have a bound of their own, so no two of those are there at once."""
+    """Send the request of each (number, connection) and read only the head of the answer. Return (those that have an
+    answer, those that were refused). Request bodies have a bound of their own, so they are sent one at a time."""
     good, refused = [], []
     while some := list(itertools.islice(readers, 1 if kind == "tensors:read" else AT_ONCE)):
         for i, c in some:
@@ -213,7 +212,7 @@ def two_hundred_readers(srv, kind, model):
         assert srv.gauge("tensord_http_requests_in_flight") >= len(good), "no answer was taken by a socket's queue"
         assert live(srv) <= COUNTED
         yield len(good)
-    others = itertools.cycle(range(SLOW, WIDE_RANKS))       # a file that is made has those go that nobody has
+    others = itertools.cycle(range(SLOW, WIDE_RANKS))       # making a file drops files that nobody uses
     srv.wait_for(lambda: srv.get(wide(model, next(others))).status == 200 and live(srv) <= CACHE, "they are freed",
                  timeout=60)
 
@@ -221,8 +220,8 @@ def two_hundred_readers(srv, kind, model):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", WIDE)
 def test_the_peak_of_two_hundred_slow_readers(release, model, kind):
-    """The process never has more than the documented budget and 64 KiB for each of them, counted from before they came:
-    what an answer holds counts until it is freed."""
+    """The process never takes more than the documented budget and 64 KiB for each reader above its memory before they
+    came: an answer's memory counts until it is freed."""
     assert release.get(f"/models/{model}").status == 200
     base = forget_peak(release)
     with two_hundred_readers(release, kind, model) as good:
@@ -235,15 +234,15 @@ def test_the_peak_of_two_hundred_slow_readers(release, model, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_two_hundred_slow_readers_hold_is_counted(srv, kind):
-    """The same under a sanitizer, where what the process takes says little."""
+    """The same under a sanitizer, where the memory of the process says little."""
     assert srv.get("/models/wide").status == 200
     with two_hundred_readers(srv, kind, "wide") as good:
         assert 40 <= good < SLOW
 
 
 def test_a_checkpoint_file_takes_no_more_than_is_counted(tmp_path):
-    """--max-memory counts a constant for each checkpoint file, which docs/operations.md tells: what one of one tensor
-    takes, its model and its folder included, is no more."""
+    """--max-memory counts a constant for each checkpoint file, given in docs/operations.md. A file of one tensor, with
+    its model and its folder, takes no more."""
     count = 4000
     counted = re.search(r"`--max-memory` counts ([\d,]+) per checkpoint file",
                         (REPO / "docs/operations.md").read_text())

@@ -1,4 +1,4 @@
-"""--require-models: when a server without models, or with too few, says that it is ready."""
+"""--require-models: whether a server without models, or with too few, is ready."""
 import re
 import shutil
 import subprocess
@@ -28,7 +28,7 @@ def readiness(server):
 
 
 def test_an_empty_directory_is_ready_and_warned_of(tmp_path):
-    """The default: who serves a directory that is filled later need not wait."""
+    """The default is ready, for directories that are filled later."""
     with Server(tmp_path) as s:
         assert readiness(s) == (200, "ready", "")
         s.wait_for(lambda: f'warn  "{tmp_path}" holds no model (0 files): ' in s.stderr(), "the warning")
@@ -43,8 +43,8 @@ def test_ready_when_enough_models_are_published(tmp_path, how):
                    "the first scan")
         assert readiness(s) == (503, "too few models", "0 of the 2 models that --require-models asks for are published")
         assert s.get("/readyz").get("Retry-After") and s.gauge("tensord_ready") == 0
-        assert s.get("/healthz").status == 200      # it lives; restarting it would not help
-        assert s.json("/models")["models"] == []    # and answers who asks all the same
+        assert s.get("/healthz").status == 200      # the server is alive; a restart would not help
+        assert s.json("/models")["models"] == []    # and it still answers requests
         code, said = health(s)
         assert code == 1 and "too few models" in said and "answered 503" in said
         publish(tmp_path, "a")
@@ -57,7 +57,7 @@ def test_ready_when_enough_models_are_published(tmp_path, how):
 
 
 def test_not_ready_any_more_when_models_vanish(tmp_path):
-    """It holds as long as the server runs: a replica that lost a model is no place to send requests to."""
+    """The requirement holds as long as the server runs: a replica that lost a model must not get requests."""
     publish(tmp_path, "a", "b")
     with Server(tmp_path, "--require-models", "2") as s:
         shutil.rmtree(tmp_path / "b")
@@ -72,7 +72,7 @@ def test_not_ready_any_more_when_models_vanish(tmp_path):
 
 
 def test_each_change_of_readiness_is_one_line_of_the_log(tmp_path):
-    """Both ways, for both reasons that come at run time; a scan that changes nothing of it says nothing."""
+    """In both directions, for both reasons that occur at run time. A scan without a change logs nothing."""
     root, away = tmp_path / "root", tmp_path / "away"
     publish(root, "a", "b")
 

@@ -1,4 +1,4 @@
-"""POST /rescan and SIGHUP: what is finished is published at once, what is being written to never."""
+"""POST /rescan and SIGHUP: finished files are published at once, files that are being written never."""
 import contextlib
 import json
 import mmap
@@ -13,7 +13,7 @@ import pytest
 
 from harness import Server, age, header_json, safetensors_bytes, tensor, write_by_hand
 
-LONG = "600"       # a settling time that no test waits for: what is published was not published by time
+LONG = "600"       # longer than any test waits, so that nothing is published because it has settled
 
 
 def rescan(server, status=200):
@@ -24,7 +24,7 @@ def rescan(server, status=200):
 
 @pytest.fixture
 def source(tmp_path):
-    """A model elsewhere, of two shards with an index, and a file beside it; and its tensors."""
+    """Make a model elsewhere: two shards with an index, and another file. Return it and its tensors."""
     directory = tmp_path / "source"
     tensors = [tensor("a", "F32", [1000]), tensor("b", "F32", [3000])]
     for i, t in enumerate(tensors):
@@ -43,7 +43,7 @@ def root(tmp_path):
 
 
 def test_what_was_copied_is_there_when_it_answers(root, source):
-    """cp -r DIR; curl -X POST .../rescan; curl .../models/DIR: none of them waits for --settle or for the next scan."""
+    """cp -r DIR; curl -X POST .../rescan; curl .../models/DIR: no command waits for --settle or for the next scan."""
     directory, tensors = source
     with Server(root, settle=LONG, rescan="0", hash_threads=0) as s:
         shutil.copytree(directory, root / "m", copy_function=shutil.copyfile)
@@ -76,7 +76,7 @@ def test_sighup_publishes_too(root, source):
 
 
 def test_a_file_that_is_replaced(root):
-    """By a rename and in place: the new bytes under a new tag, with times set back too."""
+    """Replaced by a rename and in place, also with times set back: the new bytes have a new tag."""
     path = root / "m.safetensors"
     old, new, newest = (tensor("w", "F32", [5000], salt) for salt in "abc")
     write_by_hand(path, [old])
@@ -100,8 +100,8 @@ def test_a_file_that_is_replaced(root):
 
 @contextlib.contextmanager
 def rescans_in_a_loop(server, look):
-    """Asks for scans, and after each for what is published, until the block ends; faults of `look` come out of it.
-    Yields a function that waits for some rounds, or for a fault."""
+    """Ask for scans, and after each call `look` at what is published, until the block ends; then raise a fault of
+    `look`. Yield a function that waits for some rounds, or for a fault."""
     stop, faults, count = threading.Event(), [], [0]
 
     def loop():
@@ -138,8 +138,8 @@ def absent(server, path):
 
 
 def test_what_is_being_written_is_not_published(root):
-    """Piece by piece, as cp does; what is there has the length that its header says only at the end,
-    config.json never."""
+    """Written piece by piece, as cp does. The file has the length of its header only at the end; config.json never has
+    one."""
     t = tensor("w", "F32", [20000])
     data = safetensors_bytes([t])
     with Server(root, settle=LONG, rescan="0", hash_threads=0) as s:
@@ -164,8 +164,8 @@ def test_what_is_being_written_is_not_published(root):
 
 @pytest.mark.parametrize("how", ["mapping", "out of order"])
 def test_a_file_of_full_length_that_is_being_filled(root, how):
-    """It parses from the first moment on, with zeros for tensors: as downloaders and np.memmap make it. That it parses
-    proves nothing; that somebody has it open does. A mapping counts when its descriptor is closed, too."""
+    """The file parses from the first moment, with zeros for tensors, as downloaders and np.memmap write it. So parsing
+    proves nothing, but an open descriptor does. A mapping counts when its descriptor is closed, too."""
     t = tensor("w", "F32", [20000])
     head = header_json([t])
     head = struct.pack("<Q", len(head)) + head
@@ -194,8 +194,8 @@ def test_a_file_of_full_length_that_is_being_filled(root, how):
 
 
 def test_a_file_that_was_left_half_written(root):
-    """Nobody has it open, but it does not parse: it waits, as whoever wrote it may go on;
-    then it is listed with the reason."""
+    """Nobody has the file open, but it does not parse. It waits, because its writer may go on; then it is listed with
+    the reason."""
     data = safetensors_bytes([tensor("w", "F32", [20000])])
     with Server(root, settle="3", rescan="0", ready=False) as s:
         (root / "m.safetensors").write_bytes(data[:len(data) // 2])
@@ -208,7 +208,7 @@ def test_a_file_that_was_left_half_written(root):
 
 
 def test_without_leases_it_waits_until_files_have_settled(root):
-    """Nobody can say whether a writer is done: the answer comes when time has told."""
+    """Without leases the server cannot know whether a writer is done, so the answer waits for --settle."""
     with Server(root, "--leases", "off", settle="2", rescan="0") as s:
         write_by_hand(root / "m.safetensors", [tensor("w", "F32", [4])])
         written = time.time()
@@ -241,7 +241,7 @@ def test_whose_requests_are_heeded(root):
 
 
 def test_a_storm_of_them(root, source):
-    """Scans are shared and spaced; others are served; what waits is bounded."""
+    """Scans are shared and spaced, other requests are served, and the number of waiting requests is bounded."""
     shutil.copytree(source[0], root / "m")
     age(root)
     with Server(root, rescan="0", settle="0.2") as s:

@@ -1,4 +1,4 @@
-"""The S3 port over a socket: raw requests, and its documents read by an XML parser. The real clients are elsewhere."""
+"""The S3 port over a socket: raw requests, and documents read by an XML parser. Real clients are in tests/clients."""
 import re
 import signal
 import socket
@@ -12,7 +12,7 @@ from harness import Conn, Server, age, check_error, parse_metrics, pattern, requ
 NS = {"s3": "http://s3.amazonaws.com/doc/2006-03-01/"}
 ODD = "sp ace+&<>\"'é%41\n\t.txt"
 BIG = pattern(3_000_000, "big")
-ETAG = r'"[0-9a-f]{32,64}-1"'         # of one part: what has no "-" is the MD5 of the content, and clients compare it
+ETAG = r'"[0-9a-f]{32,64}-1"'         # of one part: clients take a tag without "-" for an MD5
 
 
 def s3_port(server):
@@ -20,7 +20,7 @@ def s3_port(server):
 
 
 class S3:
-    """Asks on the S3 port."""
+    """Sends requests to the S3 port."""
 
     def __init__(self, server):
         self.server, self.port = server, s3_port(server)
@@ -156,7 +156,7 @@ def test_ranges_and_conditions(s3):
 
 
 def test_a_tag_from_before_a_file_was_hashed_goes_on(root):
-    """Nothing that began with it breaks; and as ever no client takes it for an MD5."""
+    """A download that began with the tag goes on; and no client takes the tag for an MD5."""
     objects = {"/local/alone/big.dat": "alone/big.dat",
                "/org/model/shards/fsdp/tp2/model-rank-1-part-0.safetensors": "model/shards/fsdp/tp2/model-rank-1"}
     with Server(root, "--s3-listen", "127.0.0.1:0", hash_threads=0) as s:
@@ -210,7 +210,7 @@ def test_errors(s3):
 @pytest.mark.parametrize("where", ["/org", "/org/model/config.json"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_subresources_go_by_presence(s3, where, method):
-    """As S3 tells them, with and without a value; a parameter that is none is passed over."""
+    """As in S3, with and without a value; other parameters are ignored."""
     for name in ("acl", "policy", "tagging", "uploads", "versions", "attributes", "legal-hold", "uploadId"):
         for query in (name, name + "=", name + "=1", "prefix=a&x-id=b&" + name + "=1"):
             r = s3.ask(f"{where}?{query}", method=method)
@@ -286,7 +286,7 @@ def test_each_port_answers_its_own(s3, srv):
 
 
 def test_each_port_names_the_other(s3, srv, root):
-    """To whoever asks there for what the other one has."""
+    """A request on the wrong port is told which port is right."""
     for path, code in (("/healthz", "NoSuchBucket"), ("/models", "NoSuchBucket"),
                        ("/api/models/org/model", "NoSuchBucket"), ("/models/org/model/tensors/a", "NoSuchBucket"),
                        ("/org/model/resolve/main/config.json", "NoSuchKey")):

@@ -1,4 +1,4 @@
-"""./serve.sh as a newcomer runs it: what it says while it builds, where requests are logged, what it prints to try."""
+"""./serve.sh as a newcomer runs it: its output while it builds, where requests are logged, and the commands to try."""
 import os
 import re
 import signal

@@ -1,4 +1,4 @@
-"""?slice=, ?shard=, ?format= and tensors:read: parts of tensors, against NumPy's and torch's own."""
+"""?slice=, ?shard=, ?format= and tensors:read: parts of tensors, compared with those of NumPy and torch."""
 import io
 import json
 import random
@@ -44,7 +44,7 @@ def array(name):
 
 
 def index(text):
-    """The tuple that NumPy makes of x[text]."""
+    """Return the tuple that NumPy makes of x[text]."""
     class Get:
         def __getitem__(self, item):
             return item if isinstance(item, tuple) else (item,)

@@ -1,6 +1,6 @@
-"""Slow, stopped and flooding clients: cleared by their deadline, and a good client hardly notices.
+"""Slow, stopped and flooding clients: each is cut by its deadline, and a good client hardly notices.
 
-slowhttptest runs from 127.0.0.1; the good client beside it from another loopback address, as a neighbour would.
+slowhttptest uses 127.0.0.1; the good client uses another loopback address, as another host would.
 """
 import contextlib
 import re
@@ -34,7 +34,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def min_rate_verdict(root):
-    """--min-rate works over 30 s: start these readers first, look at them last."""
+    """--min-rate works over 30 s: start these readers first, check them last."""
     s = Server(root, "--min-rate", 1024, "--send-timeout", 3600, "--idle-timeout", 3600)
     result = {}
     gone = threading.Event()
@@ -66,13 +66,13 @@ def min_rate_verdict(root):
 
 
 def test_min_rate_begins(min_rate_verdict):
-    """Only starts the readers; test_zz_min_rate_cuts looks at the end of them."""
+    """Only start the readers; test_zz_min_rate_cuts checks how they end."""
     s = min_rate_verdict[0]
     assert s.get(SMALL).status == 200
 
 
 class GoodClient:
-    """Asks for 4 KiB over and over from its own address; notes each latency and each failure."""
+    """Requests 4 KiB again and again from its own address; records each latency and each failure."""
 
     def __init__(self, port, data):
         self.port, self.data = port, data
@@ -119,7 +119,7 @@ class GoodClient:
 
 
 def floor():
-    """Below this a p99 is the noise of timers and of two cores shared with the attacker itself."""
+    """Return the latency below which a p99 is noise: of timers, and of two cores shared with the attacker."""
     return 0.400 if is_sanitized() else 0.050
 
 
@@ -179,13 +179,13 @@ def test_slowhttptest(attacked, root, name):
     assert busy.p99() <= allowed, \
         f"{name}: p99 of the good client {busy.p99() * 1e3:.1f} ms, idle {idle.p99() * 1e3:.1f} ms, " \
         f"allowed {allowed * 1e3:.1f} ms over {len(busy.latencies)} requests"
-    # slowhttptest is gone or killed; whatever it left must be gone by the longest deadline and a fifth.
+    # slowhttptest has ended or was killed; its connections must be gone by 1.2 times the longest deadline.
     s.wait_for(lambda: s.sockets() <= base_sockets + 1, f"{name}: sockets back to {base_sockets}", timeout=6)
     s.wait_for(lambda: s.threads() <= base_threads + 1, f"{name}: threads back to {base_threads}", timeout=6)
 
 
 def clear_within(s, conns, seconds):
-    """How many of the connections the server ends within so many seconds, reading nothing but the end."""
+    """Return how many of the connections the server ends within that many seconds; read only their end."""
     end = time.monotonic() + seconds
     gone = 0
     for c in conns:
@@ -196,7 +196,7 @@ def clear_within(s, conns, seconds):
 
 
 def test_slow_headers_are_cut_at_the_deadline_not_later(root, start):
-    """Bytes keep coming, so an idle timeout alone would never end it (RFC 9112 9.5 leaves timeouts to us)."""
+    """Bytes keep coming, so an idle timeout alone would never end it (RFC 9112 9.5 leaves timeouts to the server)."""
     s = start(root, "--header-timeout", 2, "--idle-timeout", 60)
     conns = [s.conn() for _ in range(30)]
     began = time.monotonic()
@@ -279,7 +279,7 @@ def test_stopped_readers_are_cleared_by_send_timeout(root, start):
                f"100 stopped readers gone (sockets {base_sockets}, threads {base_threads})", timeout=3 * 1.2 + 4)
     for c in conns:
         c.close()
-    # A reader that is slow but moves is not cut by --send-timeout.
+    # --send-timeout does not cut a reader that is slow but goes on.
     with s.conn(rcvbuf=1 << 19) as c:              # well above loopback's MSS, or TCP itself stalls
         c.send(b"GET " + BIG.encode() + b" HTTP/1.1\r\nHost: x\r\n\r\n")
         head = c.read_head()
@@ -293,7 +293,7 @@ def test_stopped_readers_are_cleared_by_send_timeout(root, start):
 
 
 def unsent(s):
-    """Bytes the kernel still holds in send queues of connections the server has given up (no process owns them)."""
+    """Return the bytes in send queues of connections that the server has given up (no process owns them)."""
     total = 0
     with open("/proc/net/tcp") as f:
         for line in f.readlines()[1:]:
@@ -346,7 +346,8 @@ def test_half_open_and_reset_clients(root, start):
 
 
 def occupy(s, n, source=None):
-    """Open n connections that ask for much and read nothing; returns those that were let in and what the others got."""
+    """Open n connections that request much and read nothing. Return those that were accepted, and the others'
+    answers."""
     conns, turned = [], []
     for _ in range(n):
         try:
@@ -375,7 +376,8 @@ def close_all(conns):
 
 
 def test_connections_beyond_the_cap(root, start):
-    """503 or refused beyond --max-connections, at once; probes are still answered; room again when others leave."""
+    """Connections beyond --max-connections get 503 or are refused at once; probes are answered; closing one makes
+    room."""
     s = start(root, "--max-connections", 20, "--max-connections-per-address", 1000)
     conns, turned = occupy(s, 40, GOOD)
     try:
@@ -411,13 +413,13 @@ def test_connections_per_address(root, start):
     finally:
         close_all(conns)
     s.wait_for(lambda: s.get(SMALL, source="127.0.0.2").status == 200, "127.0.0.2 is served again")
-    # Coming and going never leaks a slot. That the one before has gone the server may learn a moment later.
+    # Connecting and closing never leaks a slot. The server may learn of a close a moment later.
     for _ in range(100):
         s.wait_for(lambda: s.get(SMALL, source="127.0.0.2").status == 200, "a slot is free again")
 
 
 def test_flood_of_connections_and_nothing_else(root, start):
-    """Connects that say nothing: cleared by the deadline; a good client keeps its service."""
+    """Connections that send nothing are cut by the deadline; a good client is still served."""
     s = start(root, *DEADLINES, "--max-connections", 300, "--max-connections-per-address", 200)
     s.get(SMALL)
     base = s.sockets()
@@ -433,7 +435,7 @@ def test_flood_of_connections_and_nothing_else(root, start):
 
 
 def test_out_of_descriptors_is_survived(root):
-    """With few descriptors: connections beyond are refused or wait, nothing spins or dies, and service returns."""
+    """With few descriptors: more connections are refused or wait, the server neither spins nor dies, and recovers."""
     s = Server(root, "--max-connections", 500, "--max-connections-per-address", 500, nofile=48)
     conns = []
     try:
@@ -493,9 +495,10 @@ def test_many_short_connections(root, start):
 
 
 def test_zz_min_rate_cuts(min_rate_verdict):
-    """Below --min-rate over 30 s a reader is cut; one above it is left alone. (The readers began with this module.)"""
+    """A reader below --min-rate over 30 s is cut, one above it is not. (The readers were started first in this
+    module.)"""
     s, result, threads, gone, began = min_rate_verdict
-    # The slow reader itself may go on reading what its own kernel holds: look at the server's side.
+    # The slow reader may go on reading what its own kernel has: check the server's side.
     s.wait_for(lambda: "cut=slow" in s.log() or "100 B/s" in result, "the reader at 100 B/s cut",
                timeout=max(1, began + 60 - time.monotonic()))
     if time.monotonic() - began < 40:

@@ -1,6 +1,6 @@
-"""A file whose ctime moves while it is sent: metadata alone lets the answer finish, a write ends it, even with the
-mtime put back. The server runs as the files' owner, who gets read leases, or as another user,
-as in a container with a mounted volume."""
+"""A file whose ctime changes while it is sent: a change of metadata alone lets the answer finish, a write ends it, even
+with the mtime set back. The server runs as the files' owner, who gets read leases, or as another user, as in a
+container with a mounted volume."""
 import mmap
 import os
 import shutil
@@ -16,7 +16,7 @@ from harness import (Incomplete, Server, Transfer, age, as_nobody, check_error, 
 
 ROWS, COLUMNS = 4096, 4096                               # more than the sockets hold
 BYTES = ROWS * COLUMNS
-# What is asked for, and by which headers: one run, the whole file, several ranges, columns (gathered),
+# The requests, with their headers: one run, the whole file, several ranges, columns (gathered),
 # a rank's file (composed).
 TARGETS = [
     ("/models/m/tensors/w", ()),
@@ -64,7 +64,7 @@ def tail(path, new):
 
 
 def backwards(path, new):
-    """The end first, in small pieces, the mtime put back after each."""
+    """Overwrite from the end in small pieces, and set the mtime back after each."""
     size, times = path.stat().st_size, path.stat()
     for at in range(BYTES, 0, -(1 << 20)):
         write_at(path, size - BYTES + at - (1 << 20), new[at - (1 << 20):at])
@@ -83,7 +83,7 @@ def through_a_mapping(path, new):
 
 
 def then_unlinked(path, new):
-    """An overwrite that hides behind what lets answers finish. The file comes back as it is now."""
+    """Overwrite, then hide that behind a change that lets answers finish. The file comes back with the new bytes."""
     times = path.stat()
     whole(path, new)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -96,7 +96,7 @@ def then_unlinked(path, new):
 @pytest.mark.parametrize("write", [whole, tail, backwards, rewritten, through_a_mapping, then_unlinked],
                          ids=lambda f: f.__name__)
 def test_overwritten_and_the_mtime_put_back(host, write):
-    """No complete answer under the old tag holds a byte that was written later; and the new bytes get a new tag."""
+    """No complete answer under the old tag has a byte that was written later, and the new bytes get a new tag."""
     s, path, w = host
     before, tag = path.stat(), s.head("/models/m/tensors/w").etag
     old, new = path.read_bytes(), pattern(BYTES, "new")
@@ -120,7 +120,7 @@ def test_overwritten_and_the_mtime_put_back(host, write):
 @pytest.mark.parametrize("command", ['cp -p "$1" "$2"', 'cat "$1" > "$2"; touch -r "$1" "$2"',
                                      'dd if="$1" of="$2" bs=1M conv=notrunc status=none; touch -r "$1" "$2"'])
 def test_real_tools_put_the_mtime_back(host, command):
-    """From a file with the same mtime and size, as images, Nix and SOURCE_DATE_EPOCH builds have them."""
+    """Copy from a file with the same mtime and size, as in images, Nix and SOURCE_DATE_EPOCH builds."""
     s, path, w = host
     raw, new = path.read_bytes(), pattern(BYTES, "new")
     source = path.parent.parent.parent / "source"
@@ -149,7 +149,7 @@ def test_every_kind_of_answer_notices(host, target, headers):
 
 @pytest.mark.parametrize("targets", [TARGETS[3:4], TARGETS], ids=["columns", "all"])
 def test_writers_do_not_wait_for_slow_readers(host, targets):
-    """Whatever is being sent: under a lease the kernel would let the writer wait for 45 s."""
+    """Whatever is being sent. Under a lease the kernel would let the writer wait for 45 s."""
     _, path, _ = host
     running = [Transfer(host[0], target, headers=headers) for target, headers in targets]
     for tr in running:
@@ -192,14 +192,14 @@ def rename_over(path):
 
 
 def same_mtime_over(path):
-    """What replaces it has its mtime and size, as `rsync -t` leaves it."""
+    """Replace the file by one with its mtime and size, as `rsync -t` does."""
     write_by_hand(path.with_name(".new"), [tensor("w", "U8", [ROWS, COLUMNS], "new")])
     shutil.copystat(path, path.with_name(".new"))
     os.rename(path.with_name(".new"), path)
 
 
 def read_again_and_mode_again(path):
-    """Readers beside it, the server's own scan among them, must not matter."""
+    """Other readers, such as the server's own scan, must not matter."""
     for i in range(10):
         path.chmod(0o644 if i % 2 else 0o604)
         path.read_bytes()
@@ -209,7 +209,7 @@ def read_again_and_mode_again(path):
 @pytest.mark.parametrize("touch", [mode, link, link_and_unlink, unlink, rename_away, rename_over, same_mtime_over,
                                    read_again_and_mode_again], ids=lambda f: f.__name__)
 def test_running_answers_finish(host, touch):
-    """Unlink, rename, link and chmod move the ctime as a write does; the answers under way are complete, and right."""
+    """Unlink, rename, link and chmod change the ctime as a write does; running answers are complete and right."""
     s, path, _ = host
     want = [s.get(target, [(k.decode(), v.decode()) for k, v in headers]).body for target, headers in TARGETS]
     assert want[0] == path.read_bytes()[-BYTES:]
@@ -228,7 +228,7 @@ def test_running_answers_finish(host, touch):
 
 
 def test_small_answers_while_metadata_changes_all_the_time(host):
-    """Small answers are whole and right, or a 503 while the file is looked at again; none is broken off."""
+    """Small answers are complete and right, or a 503 while the file is scanned again; none breaks off."""
     s, path, w = host
     stop, wrong, statuses = threading.Event(), [], []
 

@@ -1,6 +1,6 @@
-"""Tensors that are unpacked to be answered: damage is found once, and nothing is unpacked for nobody.
+"""Tensors that the server unpacks: damage is found once, and nothing is unpacked that nobody waits for.
 
-That the bytes are right is shown beside their own libraries, in tests/interop/test_decoded.py.
+tests/interop/test_decoded.py compares the bytes with those of the formats' own libraries.
 """
 import time
 
@@ -11,7 +11,7 @@ from harness import age, check_error, request_bytes
 
 DAMAGED_BYTES = 128 << 20
 LONG_BYTES = (4 << 30) - (16 << 20)    # the most that a deflated tensor may have, but for a block
-MATRIX_BYTES = 512 << 20               # twice --decode-memory: its columns cannot all stay unpacked
+MATRIX_BYTES = 512 << 20               # twice --decode-memory, so that not all columns can stay unpacked
 DRAIN_S = 1
 
 
@@ -28,13 +28,12 @@ def root(tmp_path_factory):
 
 
 def unpacked(s):
-    """How often something was unpacked."""
+    """Return how often something was unpacked."""
     return s.gauge("tensord_decode_cache_misses_total")
 
 
 def test_damage_is_found_once(root, start):
-    """Whatever is asked of a damaged stream, and however often:
-    one error, and the stream is unpacked for the first of it."""
+    """Every request for a damaged stream gets the same error, and the stream is unpacked once, for the first."""
     s = start(root)
     href = "/models/damaged.npz/tensors/a"
     first = s.get(href, timeout=300)
@@ -54,7 +53,7 @@ def test_damage_is_found_once(root, start):
 
 
 def test_head_unpacks_no_stream(root, start):
-    """The length is known without it. Damage that is known is told; a condition that holds is a 304 at once."""
+    """The length is known without unpacking. Known damage is reported; a condition that holds is a 304 at once."""
     s = start(root)
     for query, length in (("", DAMAGED_BYTES), ("?slice=0:9", 9)):
         target = "/models/damaged.npz/tensors/a" + query
@@ -79,7 +78,7 @@ def ends_within_the_drain(s, count):
 
 
 def test_sigterm_while_long_streams_are_unpacked(root, start):
-    """Four of them take most of a minute of processor time; twice as many wait for them."""
+    """Four streams take most of a minute of processor time; twice as many requests wait."""
     s = start(root, "--drain-timeout", DRAIN_S)
     conns = [s.conn() for _ in range(12)]
     for i, c in enumerate(conns):
@@ -91,8 +90,7 @@ def test_sigterm_while_long_streams_are_unpacked(root, start):
 
 
 def test_sigterm_while_a_matrix_is_read_across_its_columns(root, start):
-    """Each row has an element of every column,
-    and half of the columns are not unpacked any more when their turn comes."""
+    """Each row has an element of every column, and half of the columns are no longer unpacked when they are needed."""
     s = start(root, "--drain-timeout", DRAIN_S)
     href = "/models/matrix.npz/tensors/a"
     assert s.get(href, [("Range", "bytes=0-0")], timeout=300).body == b"\0"
