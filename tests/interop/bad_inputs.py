@@ -1,7 +1,7 @@
 """Bad inputs 1-31 for safetensors (and good ones that look bad), each built by hand, with the verdict they must get.
 
 `verdict` is "refuse" or "accept" by the format's rules. STRICTER lists where those rules are deliberately stricter
-than the safetensors package, with the reason; in everything else the package is the reference.
+than the safetensors package, with the reason; otherwise the package is the reference.
 """
 import json
 import struct

@@ -1,4 +1,4 @@
-"""The interop tests stand on the same harness as the HTTP tests."""
+"""The interop tests use the harness of the HTTP tests."""
 import sys
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def every_server_ended_well():
 
 @pytest.fixture
 def serve(tmp_path):
-    """serve(**options) starts a server over serve.root, once the test has written its files there."""
+    """serve(**options) starts a server over serve.root, where the test has written its files."""
     began = []
     (tmp_path / "root").mkdir()
 

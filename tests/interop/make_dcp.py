@@ -1,5 +1,5 @@
-"""Writes a distributed checkpoint with four processes of torch.distributed: make_dcp.py DIRECTORY. Beside it the whole
-tensors, as torch has them, in whole.pt."""
+"""Writes a distributed checkpoint with four processes of torch.distributed: make_dcp.py DIRECTORY. Also writes the
+whole tensors, as torch has them, to whole.pt."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The program as somebody meets it who has just found it: help, slips of the pen, exit codes, and what is printed."""
+"""The program's commands for a newcomer: help, mistyped options, exit codes, and output."""
 import contextlib
 import errno
 import os
@@ -16,7 +16,7 @@ from harness import REPO, Server, age, is_sanitized, tensor, tensord_binary, wri
 
 COMMANDS = ["serve", "inspect", "plan", "verify", "health"]
 
-# Bytes that act on a terminal, begin a line of their own, are not UTF-8, or turn what stands around them.
+# Bytes that act on a terminal, begin a line, are not UTF-8, or reverse the text around them.
 HOSTILE = (
     b"\x1b]0;owned\x07\x1b[31mred\n2026-01-01T00:00:00.000Z error forged\r\x9b2J\xff\xc2\x9b1m"
     b"\xe2\x80\xaegpj\xe2\x81\xa6\xd8\x9c\xe2\x80\xa8\x7f")
@@ -56,7 +56,7 @@ def hostile(tmp_path):
 
 
 def test_messages_do_not_act_on_a_terminal(hostile, tmp_path):
-    """Paths, options and values of the command line, of every command."""
+    """Checks paths, options and values of the command line of every command."""
     file = hostile + b"/m/bad" + HOSTILE + b".safetensors"
     gone = hostile + b"/gone"
     wrong = [  # arguments, exit status
@@ -107,7 +107,7 @@ def test_messages_do_not_act_on_a_terminal(hostile, tmp_path):
 
 
 def test_what_is_printed_does_not_act_on_a_terminal(hostile):
-    """Names out of files and directories."""
+    """Checks names from files and directories."""
     for args, status in ((["inspect", hostile], 1), (["verify", hostile], 1), (["verify", hostile + b"/m"], 1),
                          (["plan", hostile, "m", "--engine", "none", "--tp", "1"], 0)):
         p = run(*args)
@@ -123,7 +123,7 @@ def test_what_is_printed_does_not_act_on_a_terminal(hostile):
 
 
 def test_logs_do_not_act_on_a_terminal(hostile):
-    """Names of directories and files in the lines of a start and of a scan, and what a client sends."""
+    """Checks names of directories and files in the log of a start and of a scan, and names that a client sends."""
     age(os.fsdecode(hostile))
     with Server(os.fsdecode(hostile), access_log="-") as s:
         s.wait_for(lambda: "indexed " in s.stderr() and s.gauge("tensord_models") == 2, "the scan's lines")
@@ -147,7 +147,7 @@ def test_logs_do_not_act_on_a_terminal(hostile):
 
 @pytest.mark.parametrize("status", [b"503", b"\x1b[3", b"2\x1bc", b"20\x1b"])
 def test_what_a_server_answers_does_not_act_on_a_terminal(status):
-    """`health` prints the status and the body of whoever answers there."""
+    """`health` prints the status and the body of any server that answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def answer():
             c, _ = listener.accept()
@@ -195,8 +195,8 @@ def test_progress_does_not_act_on_a_terminal(tmp_path):
 
 
 def test_only_the_escaping_printer_writes_messages():
-    """Standard error of commands is reached through server/terminal.c, and the line of progress,
-    which has controls of its own."""
+    """Commands write to standard error only through server/terminal.c, except the line of progress, which needs control
+    bytes."""
     for path in sorted((REPO / "server").rglob("*.c")):
         if path.name not in ("terminal.c", "progress.c"):
             text = path.read_text()
@@ -300,8 +300,7 @@ def test_health_says_what_url_it_takes(url, says):
 
 
 def test_health_says_why_it_cannot_connect():
-    """As the C library names the reasons (strerror, gai_strerror).
-    A name with an empty label is not asked for anywhere."""
+    """In the words of the C library (strerror, gai_strerror). A name with an empty label is not looked up anywhere."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -312,7 +311,7 @@ def test_health_says_why_it_cannot_connect():
     assert p.returncode == 1 and p.stderr == b"tensord: cannot connect to a..b port 80: Name or service not known\n", p
     with socket.socket() as full, contextlib.ExitStack() as waiting:
         full.bind(("127.0.0.1", 0))
-        full.listen(0)          # whose queue is filled: more attempts have no answer
+        full.listen(0)          # its queue is full: more attempts get no answer
         for _ in range(4):
             one = waiting.enter_context(socket.socket())
             one.setblocking(False)
@@ -325,7 +324,7 @@ def test_health_says_why_it_cannot_connect():
 
 # ------------------------------------------------------------------------------------------------ the environment
 
-# What a container gets in the namespace of a Service that is called tensord, with a port "http", as the Kubernetes
+# The environment of a container in the namespace of a Service named tensord with a port "http", as the Kubernetes
 # documentation shows it ("Discovering services: environment variables").
 SERVICE_LINKS = {
     "TENSORD_SERVICE_HOST": "10.0.0.11", "TENSORD_SERVICE_PORT": "8080", "TENSORD_SERVICE_PORT_HTTP": "8080",
@@ -352,8 +351,8 @@ def test_mistyped_variables_are_told_at_the_start(tmp_path):
 
 
 def test_a_kubernetes_service_of_the_same_name_is_no_option(tmp_path):
-    """It starts, nothing is taken for an option, and nothing is told;
-    no option has a name that a Service could take."""
+    """The server starts, takes no variable for an option, and logs nothing about it; no option has a name that a
+    Service could have."""
     with Server(tmp_path, env=SERVICE_LINKS) as s:
         assert s.get("/readyz").status == 200
         assert [t for t in variables_told(s.stderr()) if t[1] not in os.environ] == []
@@ -368,7 +367,7 @@ def test_a_kubernetes_service_of_the_same_name_is_no_option(tmp_path):
 # ------------------------------------------------------------------------------------------------ verify's exit status
 
 def test_verify_says_when_it_had_nothing_to_compare(tmp_path):
-    """A result of 0 means that something was compared, and was as it was."""
+    """Exit status 0 means that something was compared and was unchanged."""
     empty = tmp_path / "empty"
     empty.mkdir()
     plain = tmp_path / "plain"
@@ -383,7 +382,7 @@ def test_verify_says_when_it_had_nothing_to_compare(tmp_path):
     unreadable = tmp_path / "odd"
     unreadable.mkdir()
     os.symlink("/etc/hostname", unreadable / "model.safetensors")
-    assert run("verify", unreadable).returncode == 1      # what is found wrong comes first
+    assert run("verify", unreadable).returncode == 1      # a wrong file decides the exit status
 
 
 def test_exit_codes_are_documented():

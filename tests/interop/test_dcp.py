@@ -24,7 +24,7 @@ def age_all(root):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """root/d is the checkpoint; the whole tensors as torch has them."""
+    """root/d is the checkpoint. Returns the whole tensors as torch has them."""
     root = tmp_path_factory.mktemp("dcp") / "root"
     root.mkdir()
     done = subprocess.run(
@@ -107,7 +107,7 @@ def test_ranges_and_validators(srv, made):
 
 
 def test_served_by_itself(srv, made):
-    """The directory of the checkpoint is the served one."""
+    """The directory of the checkpoint is the served directory."""
     with Server(made[0] / "d") as s:
         assert [m["id"] for m in s.json("/models")["models"]] == ["d"] and s.json("/models/d")["errors"] == []
         ours, theirs = s.json("/models/d/tensors"), srv.json("/models/d/tensors")
@@ -146,7 +146,7 @@ def test_a_broken_file_is_refused(made, tmp_path):
 
 
 def test_an_item_is_as_long_as_the_metadata_says(made, tmp_path):
-    """dcp.load sees no more of the file than that, so another archive may end there."""
+    """dcp.load sees only that part of the file, so another archive may end there."""
     shutil.copytree(made[0] / "d", tmp_path / "root" / "d")
     p = tmp_path / "root/d/.metadata"
     metadata = pickle.loads(p.read_bytes())
@@ -162,8 +162,8 @@ def test_an_item_is_as_long_as_the_metadata_says(made, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_single_box_that_is_not_all(tmp_path):
-    """It has the tensor's shape but begins elsewhere:
-    torch leaves what it does not cover as it was, so nobody knows it."""
+    """A box of the tensor's shape that begins elsewhere: torch leaves the rest of the tensor as it was, so those values
+    are unknown."""
     d = tmp_path / "root/d"
     dcp.save({"w": torch.tensor([1., 2, 3, 4])}, checkpoint_id=d, no_dist=True)
     meta = pickle.loads((d / ".metadata").read_bytes())

@@ -1,6 +1,6 @@
-"""Tensors that are not stored as they are answered: big-endian ones, deflated ones, HDF5 datasets in chunks. Real
-writers write, tensord serves; every value is compared with what the format's own reader gives, whole, in ranges, in
-slices, as .npy and in a rank file."""
+"""Tensors that the server decodes: big-endian tensors, deflated tensors, HDF5 datasets in chunks. Real writers write,
+tensord serves. Every value is compared with that of the format's own reader, as a whole, in ranges, in slices, as .npy
+and in a rank file."""
 import io
 import json
 import os
@@ -23,7 +23,7 @@ from harness import Server  # noqa: E402
 
 
 def values(shape, dtype, seed):
-    """Numbers that depend on their place, half of them smooth so that they compress."""
+    """Return numbers that depend on their place, half of them smooth, so that they compress."""
     n = int(np.prod(shape, dtype=np.int64))
     raw = harness.pattern(n * np.dtype(dtype).itemsize, seed)
     a = np.frombuffer(raw, dtype="u1").copy()
@@ -34,7 +34,7 @@ def values(shape, dtype, seed):
 
 
 def little(array):
-    """The array's bytes as they must be answered."""
+    """Return the array's bytes as the server must send them."""
     a = np.ascontiguousarray(array)
     return a.astype(a.dtype.newbyteorder("<"), copy=False).tobytes() if a.dtype.kind != "V" else a.tobytes()
 
@@ -48,7 +48,7 @@ def get(server, path, **headers):
 
 
 def compare(server, tensor, array, access, rng):
-    """The tensor against an array of the same dtype and shape."""
+    """Compare the tensor with an array of the same dtype and shape."""
     want, href = little(array), tensor["href"]
     assert tensor.get("access") == access, tensor
     assert "addressable" not in tensor and ("offset" in tensor) == (access == "gathered" and
@@ -128,7 +128,7 @@ def write_grids(path, libver):
         space = h5py.h5s.create_simple((18, 13), (24, 30))
         early = h5py.h5d.create(f.id, b"implicit", h5py.h5t.IEEE_F32LE, space, dcpl=plist)
         early.write(h5py.h5s.ALL, h5py.h5s.ALL, values((18, 13), "<f4", 77))
-        # a chunk that one filter was not applied to: the mask of each chunk counts
+        # a chunk without one of the filters: the mask of each chunk counts
         masked = f.create_dataset("masked", data=values((16, 16), "<f4", 8), chunks=(8, 8), compression="gzip",
                                   shuffle=True)
         masked.id.write_direct_chunk((8, 0), values((8, 8), "<f4", 9).tobytes(), filter_mask=3)
@@ -157,8 +157,8 @@ def test_hdf5_in_chunks(tmp_path, libver):
 
 
 def test_hdf5_pages_of_chunks(tmp_path):
-    """So many chunks that fixed and extensible arrays are paged, some pages never written;
-    and B-trees of several levels."""
+    """Enough chunks for fixed and extensible arrays of several pages, some never written, and for B-trees of several
+    levels."""
     with h5py.File(tmp_path / "x.h5", "w", libver="latest") as f:
         n = 280_000
         f.create_dataset("fixed", data=values((n,), "u1", 1)[:5000], chunks=(1,), shape=None)
@@ -180,7 +180,8 @@ def test_hdf5_pages_of_chunks(tmp_path):
 
 
 def test_hdf5_rank_file_and_formats(tmp_path):
-    """Rank files and other forms come from decoded tensors as from any others; a rank's description names no place."""
+    """Rank files and other formats of decoded tensors are as those of other tensors; a rank's description gives no
+    offset."""
     a = values((64, 48), "<f4", 1)
     b = values((64, 48), ">f4", 2)
     with h5py.File(tmp_path / "x.h5", "w") as f:
@@ -237,7 +238,8 @@ def test_hdf5_of_other_filters_is_listed_with_them(tmp_path):
 
 @pytest.mark.parametrize("kind", ["deflate", "fletcher32"])
 def test_a_damaged_chunk_is_an_error(tmp_path, kind):
-    """One bit within a chunk: never wrong bytes, but an error that says so; what lies elsewhere is served on."""
+    """One bit in a chunk is wrong: the answer is an error that says so, never wrong bytes. Other tensors are still
+    served."""
     a = values((64, 64), "<f4", 3)
     options = {"compression": "gzip"} if kind == "deflate" else {"fletcher32": True}
     with h5py.File(tmp_path / "x.h5", "w") as f:
@@ -255,8 +257,8 @@ def test_a_damaged_chunk_is_an_error(tmp_path, kind):
 
 
 def test_damage_behind_the_first_byte_is_told(tmp_path):
-    """An answer that has begun when damage is met breaks off;
-    metric and access log say why, the log which tensor and file."""
+    """An answer that has begun breaks off at the damage. The metric and the access log say why; the log names tensor
+    and file."""
     values_of = {name: values((512, 1024), "<f4", seed) for seed, name in enumerate(("a", "b"))}
     (tmp_path / "m").mkdir()
     with h5py.File(tmp_path / "m" / "x.h5", "w") as f:
@@ -303,7 +305,7 @@ def test_the_cache_is_counted(tmp_path):
 # ---- NumPy ----
 
 def test_npz(tmp_path):
-    """savez_compressed, of every order and type; members beside it that are no arrays."""
+    """savez_compressed of every order and type, with other members that are no arrays."""
     want = {
         "f": np.asfortranarray(values((30, 40), "<f4", 1)), "c": values((7, 5, 3), "<i8", 2), "scalar": np.float32(3.5),
         "big": values((9, 9), ">f8", 3), "bigf": np.asfortranarray(values((9, 8), ">c8", 4)), "none": np.zeros(
@@ -326,7 +328,7 @@ def test_npz(tmp_path):
 
 
 def test_npz_larger_than_a_part(tmp_path):
-    """Some megabytes: the second read begins in the middle of the stream, at a state that the first one noted."""
+    """Some megabytes: the second read begins in the middle of the stream, at a state that the first read noted."""
     a = values((3000, 1111), "<f4", 1)
     np.savez_compressed(tmp_path / "x.npz", a=a)
     want = little(a)
@@ -341,7 +343,7 @@ def test_npz_larger_than_a_part(tmp_path):
 
 
 def test_a_damaged_npz_is_an_error_for_every_range(tmp_path):
-    """The CRC is of all bytes, so no range is answered of a member whose CRC is another."""
+    """The CRC covers all bytes, so no range of a member with a wrong CRC is answered."""
     np.savez_compressed(tmp_path / "x.npz", a=np.arange(500_000, dtype="<f4"), b=np.arange(10))
     data = bytearray((tmp_path / "x.npz").read_bytes())
     with zipfile.ZipFile(tmp_path / "x.npz") as z:
@@ -392,7 +394,8 @@ def write_gguf(path, types):
 
 
 def test_gguf_of_the_other_byte_order(tmp_path):
-    """gguf-py's own converter turns a little-endian file into a big-endian one; what is served must be the former."""
+    """gguf-py's own converter turns a little-endian file into a big-endian one; the served bytes must be those of the
+    former."""
     (tmp_path / "little").mkdir()
     (tmp_path / "big").mkdir()
     write_gguf(tmp_path / "little/m.gguf", CONVERTED)
@@ -421,7 +424,7 @@ def test_gguf_of_the_other_byte_order(tmp_path):
 def test_gguf_blocks_of_unknown_byte_order_have_a_reason(tmp_path):
     write_gguf(tmp_path / "m.gguf", ["Q2_K", "IQ1_M"])
     data = bytearray((tmp_path / "m.gguf").read_bytes())
-    reader = gguf.GGUFReader(tmp_path / "m.gguf", "r+")  # as the converter does it, which refuses these types
+    reader = gguf.GGUFReader(tmp_path / "m.gguf", "r+")  # as the converter would, but it refuses these types
     for field in reader.fields.values():
         for part in field.parts:
             part.byteswap(inplace=True)
@@ -480,7 +483,8 @@ def test_torch_zipped_again(tmp_path):
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_torch_of_a_big_endian_host(tmp_path, compression):
-    """The record `byteorder` says big, and torch.load turns all storages round: its values are what is served."""
+    """The record `byteorder` says big, and torch.load swaps all storages; the served values must be those of
+    torch.load."""
     torch.save(STATE, tmp_path / "plain.pt")
     rezip(tmp_path / "plain.pt", tmp_path / "stored.pt",
           lambda name, data: b"big" if name.endswith("/byteorder") else data, zipfile.ZIP_STORED)
@@ -500,8 +504,7 @@ def test_torch_of_a_big_endian_host(tmp_path, compression):
 
 
 def test_legacy_torch_is_little_endian_whatever_it_says(tmp_path):
-    """torch writes legacy files in little-endian order on every host, and reads them so,
-    whatever little_endian says."""
+    """torch writes and reads legacy files in little-endian order on every host, whatever little_endian says."""
     torch.save(STATE, tmp_path / "plain.pt", _use_new_zipfile_serialization=False)
     data = (tmp_path / "plain.pt").read_bytes()
     mark = b"little_endian"
@@ -519,8 +522,8 @@ def test_legacy_torch_is_little_endian_whatever_it_says(tmp_path):
 @pytest.mark.parametrize("place", ["hard link", "cache of the Hub"])
 @pytest.mark.parametrize("first", ["p.pt", "p.npz"])
 def test_one_file_that_two_formats_read(tmp_path, place, first):
-    """A zip archive that torch.load and numpy.load both read, under two names that lead to one inode: each name's
-    tensors have their own bytes, whichever is unpacked first."""
+    """A zip archive that torch.load and numpy.load both read, under two names of one inode: each name's tensors have
+    their own bytes, whichever is unpacked first."""
     big, small = torch.full((1 << 20,), 0x41, dtype=torch.uint8), np.full(64, 0x42, "u1")
     torch.save({"x": big}, tmp_path / "source.pt")
     member = io.BytesIO()

@@ -1,5 +1,4 @@
-"""What the documents say of Python: README's example runs,
-and docs/formats.md names the types that the packages mean."""
+"""Python in the documents: README's example runs, and docs/formats.md names the same types as the packages."""
 import json
 import re
 import subprocess
@@ -23,7 +22,7 @@ def block(language, text=README):
 
 
 def test_examples_in_python(tmp_path, monkeypatch):
-    """With the model that ./serve.sh makes: element i of its F32 tensors is i (scripts/demo_model.py)."""
+    """Uses the model that ./serve.sh makes: element i of its F32 tensors is i (scripts/demo_model.py)."""
     subprocess.run([sys.executable, REPO / "scripts/demo_model.py", tmp_path / "demo"], check=True)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with Server(tmp_path) as server:

@@ -1,5 +1,5 @@
-"""The real gguf package writes, tensord inspects;
-manifest, metadata and every byte must be as the package reads them."""
+"""The real gguf package writes, tensord inspects: manifest, metadata and every byte must be as the package reads
+them."""
 import json
 import math
 import struct
@@ -14,13 +14,13 @@ from gguf.constants import GGML_QUANT_SIZES
 from test_safetensors import inspect_json, one_line, run
 
 SHOWN_ITEMS, SHOWN_BYTES = 64, 4096
-# ggml-common.h: block_q8_1 is two halves and 32 bytes. The package has the 40 of long ago.
+# ggml-common.h: block_q8_1 is two halves and 32 bytes. The package has the old size, 40.
 WRONG_IN_THE_PACKAGE = {Type.Q8_1}
 TYPES = [t for t in Type if t not in WRONG_IN_THE_PACKAGE]
 
 
 def quantizable():
-    """Types that gguf.quants can make out of floats."""
+    """Return the types that gguf.quants can make from floats."""
     x = np.linspace(-1, 1, 512, dtype=np.float32).reshape(2, 256)
     for kind in TYPES:
         try:
@@ -31,7 +31,7 @@ def quantizable():
 
 
 def raw(kind, shape, seed):
-    """Random bytes that hold a tensor of this shape (in elements, outermost first)."""
+    """Return random bytes for a tensor of this shape (in elements, outermost first)."""
     elems, size = GGML_QUANT_SIZES[kind]
     rows = [*shape[:-1], shape[-1] // elems * size]
     return np.random.default_rng(seed).integers(0, 256, rows, dtype=np.uint8)
@@ -48,7 +48,7 @@ def write(path, fill, **options):
 
 
 def check(path):
-    """The manifest of one file against GGUFReader: names, types, shapes, places, bytes, metadata."""
+    """Compare the manifest of one file with GGUFReader: names, types, shapes, places, bytes, metadata."""
     manifest, reader = inspect_json(path), gguf.GGUFReader(path)
     assert manifest["format"] == "gguf"
     got = {t["name"]: t for t in manifest["tensors"]}
@@ -159,7 +159,7 @@ def test_metadata_of_every_kind(tmp_path):
             w.add_key_value(f"{kind.name}.one", values[0], kind)
             w.add_key_value(f"{kind.name}.64", values[:64], Value.ARRAY, sub_type=kind)
             w.add_key_value(f"{kind.name}.65", values[:65], Value.ARRAY, sub_type=kind)
-        for i in range(500):  # of any bits, NaN and infinities and subnormal ones among them
+        for i in range(500):  # of any bits, among them NaN, infinities and subnormal numbers
             w.add_key_value(f"f32.{i}", struct.unpack("<f", rng.bytes(4))[0], Value.FLOAT32)
             w.add_key_value(f"f64.{i}", struct.unpack("<d", rng.bytes(8))[0], Value.FLOAT64)
         for i, x in enumerate((0.0, -0.0, 1e-5, 1e-6, 10000.0, 1e6, 500000.0, 0.1, 1 / 3, math.inf, -math.inf, math.nan,
@@ -238,7 +238,7 @@ def test_every_cut_is_refused(tmp_path):
         path.write_bytes(content[:n])
         code, out, err = run("inspect", path)
         assert code == 1 and one_line(err), f"the first {n} of {len(content)} bytes: {code}, {err!r}"
-    path.write_bytes(content[:t["offset"] + t["nbytes"]])  # the padding behind the last tensor is nobody's
+    path.write_bytes(content[:t["offset"] + t["nbytes"]])  # the padding behind the last tensor belongs to no tensor
     check(path)
 
 

@@ -26,7 +26,7 @@ def inspect(path):
 
 
 def datasets(f):
-    """name -> dataset for every path of hard links, each group once: breadth first, as tensord walks."""
+    """Return name -> dataset for every path of hard links, each group once, breadth first, as tensord walks."""
     found, queue, seen = {}, [("", f)], {h5py.h5o.get_info(f.id).addr}
     for path, group in queue:
         for name in group:
@@ -42,7 +42,8 @@ def datasets(f):
 
 
 def check(path, at_least=1):
-    """Everything that is addressable has h5py's bytes; what is contiguous, plain and allocated is addressable."""
+    """Check that addressable datasets have h5py's bytes, and that contiguous, plain and allocated datasets are
+    addressable."""
     code, doc, err = inspect(path)
     assert code == 0, err
     raw = path.read_bytes()
@@ -203,7 +204,7 @@ def test_keras_legacy_model(tmp_path):
 
 
 def test_keras_2_layout(tmp_path):
-    """As Keras 2 saves weights: layer_names at the root, weight_names at every layer."""
+    """The layout of Keras 2: layer_names at the root, weight_names at every layer."""
     path = tmp_path / "k2.h5"
     with h5py.File(path, "w") as f:
         f.attrs["layer_names"] = [b"dense", b"dense_1"]

@@ -1,4 +1,4 @@
-"""tensord inspect as a person sees it."""
+"""The output of tensord inspect for people."""
 import json
 import os
 import pty
@@ -16,7 +16,7 @@ from harness import Server, age, is_sanitized, tensor, tensord_binary, write_by_
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory):
-    """A directory that takes longer than a second to read, whatever the build."""
+    """A directory that takes longer than a second to read, in every build."""
     root = tmp_path_factory.mktemp("slow")
     n = 200000 if is_sanitized(tensord_binary()) else 400000
     text = "{" + ",".join(f'"t{i:07}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}'
@@ -71,8 +71,8 @@ def inspect(*args):
 
 
 def test_the_table_of_one_file(tmp_path):
-    """It is named in the first line, and so has no column; a name of no length is shown as such;
-    long metadata is cut."""
+    """The first line names the file, so there is no column for it. An empty name is shown as such, and long metadata is
+    cut."""
     path = tmp_path / "m/one.safetensors"
     write_by_hand(path, [tensor("", "U8", [7]), tensor("weight", "F32", [2, 3])],
                   metadata={"short": "é" * 98, "long": "é" * 99})
@@ -89,7 +89,7 @@ def test_the_table_of_one_file(tmp_path):
 
 
 def test_the_table_of_several_files(tmp_path):
-    """They are numbered, and named below."""
+    """The files are numbered, and named below the table."""
     shards = ["a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors"]
     write_by_hand(tmp_path / "m" / shards[0], [tensor("x", "U8", [1]), tensor("z", "U8", [1])])
     write_by_hand(tmp_path / "m" / shards[1], [tensor("y", "U8", [1])])
@@ -100,7 +100,7 @@ def test_the_table_of_several_files(tmp_path):
 
 
 def test_the_notes_of_a_table(tmp_path):
-    """One column, where there is something to note; what cannot be served is in no total."""
+    """Notes have a column when there are any; a tensor that cannot be served is in no total."""
     np.savez(tmp_path / "a.npz", plain=np.zeros((2, 3), np.float32),
              turned=np.asfortranarray(np.zeros((2, 3), np.float32)))
     np.savez_compressed(tmp_path / "b.npz", packed=np.zeros((2, 3), np.float32))
@@ -124,7 +124,7 @@ def test_json_of_a_directory_is_one_line(tmp_path):
 
 
 def test_what_is_said_of_files_directly_in_the_directory(tmp_path):
-    """By their own path, whatever the model is called."""
+    """Files are named by their own path, whatever the model's name is."""
     write_by_hand(tmp_path / "a-00001-of-00002.safetensors", [tensor("x", "U8", [1])])
     p = subprocess.run([str(tensord_binary()), "inspect", str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert p.returncode == 1 and p.stderr.startswith("tensord: a-00001-of-00002.safetensors: shard 2 of 2"), p.stderr
@@ -138,8 +138,8 @@ def test_wrong_usage_is_one_plain_sentence():
 
 
 def test_a_snapshot_of_a_hugging_face_cache(tmp_path):
-    """Its files are symlinks to blobs beside it; it is shown as a server on the cache shows it. Serving it alone is
-    refused with what to do."""
+    """Its files are symlinks to blobs outside it. inspect shows it as a server on the cache would. Serving it alone is
+    refused, with advice."""
     folder = tmp_path / "hub/models--org--name"
     snapshot = folder / "snapshots/c1"
     snapshot.mkdir(parents=True)
@@ -163,7 +163,7 @@ def test_a_snapshot_of_a_hugging_face_cache(tmp_path):
 
 
 def test_libraries_are_shared():
-    """No copy of them is inside the program, so that a security update of the system reaches it."""
+    """The program has no copy of them inside, so that a security update of the system reaches it."""
     def run(*args):
         return subprocess.run([*args, str(tensord_binary())], capture_output=True, text=True, check=True).stdout
     needed = set(re.findall(r"\(NEEDED\).*\[(\w+)", run("readelf", "-d")))
@@ -178,7 +178,7 @@ def test_libraries_are_shared():
 
 @pytest.mark.parametrize("names", [["m-00001-of-00002.pth", "m-00002-of-00002.pth"], ["a.pth", "b.pth"]])
 def test_totals_past_64_bits(tmp_path, names):
-    """No file's tensors have more than 2^64-1 bytes, but those of two have: of one set, or of two sets of a model."""
+    """The tensors of a file have at most 2^64-1 bytes, but those of two files may have more: of one set, or of two."""
     for k, name in enumerate(names):
         vast = torch.zeros(1, dtype=torch.uint8).expand(2 ** 62)
         (tmp_path / "m").mkdir(exist_ok=True)
@@ -191,7 +191,7 @@ def test_totals_past_64_bits(tmp_path, names):
 
 
 def test_one_long_name_does_not_widen_the_table(tmp_path):
-    """It is cut, and pushes its own row alone."""
+    """The name is cut, and shifts only its own row."""
     names = ["é" * 150, "é" * 200, "é" * 201, "w" * 10000] + [f"layer.{i}" for i in range(1000)]
     write_by_hand(tmp_path / "a.safetensors", [tensor(n, "U8", [1]) for n in names])
     lines = inspect(tmp_path / "a.safetensors").splitlines()

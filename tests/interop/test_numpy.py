@@ -1,4 +1,4 @@
-"""NumPy writes, tensord inspects: names, types, shapes, strides and every byte must be what numpy.load reads."""
+"""NumPy writes, tensord inspects: names, types, shapes, strides and every byte must be as numpy.load reads them."""
 import io
 import warnings
 
@@ -24,7 +24,7 @@ SHAPES = [(), (1,), (7,), (0,), (3, 5), (2, 3, 4), (2, 0, 3), (1, 4, 1), (1,) * 
 
 
 def pattern(dtype, shape):
-    """Position-dependent bytes of every type; booleans are 0 and 1."""
+    """Return values of a type whose bytes depend on their position; booleans are 0 and 1."""
     dtype = np.dtype(dtype)
     count = int(np.prod(shape, dtype=np.int64))
     raw = bytearray((11 * i + 3) % 251 for i in range(count * dtype.itemsize))
@@ -36,7 +36,7 @@ def pattern(dtype, shape):
 
 
 def served(path, tensor, dtype):
-    """The tensor as the manifest places it in the file: an array over the file's own bytes."""
+    """Return the tensor as an array over the file's bytes, at the place that the manifest gives."""
     strides = tensor.get("strides")
     if strides is not None:
         strides = [s * dtype.itemsize for s in strides]
@@ -45,7 +45,7 @@ def served(path, tensor, dtype):
 
 
 def check(path, tensor, array, compressed=False):
-    """One tensor of a manifest against what numpy.load gave out."""
+    """Compare one tensor of a manifest with that of numpy.load."""
     descr = array.dtype.str
     word, reason = UNSERVED.get(descr) or (PLAIN[descr], None)
     if reason == "big-endian" or (compressed and reason is None): # how it is stored
@@ -136,7 +136,7 @@ def test_structured_and_object_types_are_listed(tmp_path, dtype):
 
 
 def npy(header, version=1, data=64, pad=True):
-    """A file of this header, as it stands or padded as NumPy does."""
+    """Write a file with this header, as it is or padded as NumPy does."""
     text = header if isinstance(header, bytes) else header.encode("utf-8" if version == 3 else "latin1")
     prefix = 10 if version == 1 else 12
     if pad:
@@ -180,7 +180,7 @@ BAD = ([npy(head(descr=d)) for d in DESCRS] + [npy(head(shape=s), v) for s in SH
            npy(b"\xff" + head().encode(), 3),
            npy(b"\0" + head().encode())
        ])
-# Ours alone: what numpy.load cannot give out, we list with the reason; what nothing writes, we refuse.
+# Only tensord: arrays that numpy.load cannot return are listed with a reason; files that nothing writes are refused.
 LISTED = ["OBJECT", "COMPOUND"]
 
 
@@ -193,7 +193,7 @@ def test_verdicts_are_numpys(tmp_path, data):
         warnings.simplefilter("ignore")
         try:
             array = np.load(io.BytesIO(data))
-        except Exception as e:  # numpy.load raises what it likes
+        except Exception as e:  # numpy.load raises many kinds of exceptions
             array, why = None, e
     if array is None:
         if code == 0:

@@ -1,5 +1,5 @@
-"""The onnx package writes, tensord inspects and serves: names, types, shapes and every byte must be what
-onnx.numpy_helper.to_array reads, and what onnx.checker refuses is refused."""
+"""The onnx package writes, tensord inspects and serves: names, types, shapes and every byte must be as
+onnx.numpy_helper.to_array reads them, and models that onnx.checker refuses are refused."""
 import os
 
 import numpy as np
@@ -23,7 +23,7 @@ def manifest(server, id):
 
 
 def check_tensor(server, t, proto, base_dir="", reason=None):
-    """One initialiser of a manifest, and its bytes over HTTP."""
+    """Check one initialiser of a manifest, and its bytes over HTTP."""
     word = WORDS[KINDS[proto.data_type]]
     assert (t["dtype"], t["shape"], t.get("reason")) == (word, list(proto.dims), reason), t
     r = server.get(t["href"])
@@ -131,14 +131,14 @@ def test_external_data(serve, one_file, folder):
 
 
 def external(proto, name, location, offset=0, length=None):
-    """The tensor's bytes are said to be elsewhere."""
+    """Mark the tensor's bytes as external."""
     tensor = next(t for t in proto.graph.initializer if t.name == name)
     onnx.external_data_helper.set_external_data(tensor, location, offset, length)
     tensor.ClearField("raw_data")
 
 
 def test_external_data_in_a_folder_below_and_where_it_is_not(serve):
-    """What cannot be had has a reason; the rest is served. The reference refuses to load these."""
+    """A tensor without bytes has a reason; the rest is served. The reference refuses to load such models."""
     root = serve.root / "m"
     (root / "sub" / "er").mkdir(parents=True)
     data = bytes(i % 251 for i in range(4096))
@@ -194,7 +194,7 @@ def test_external_data_in_a_folder_below_and_where_it_is_not(serve):
 
 
 def test_external_data_that_come_later_or_change(serve):
-    """The tensors are there when their file is, and have another tag when it is another."""
+    """The tensors appear with their file, and get another tag when the file changes."""
     root = serve.root / "m"
     root.mkdir()
     proto = model([raw("w", TensorProto.UINT8, [1000])])
@@ -231,7 +231,8 @@ def test_a_model_directly_in_the_served_directory(serve):
 
 
 def test_torch_exports_it(serve):
-    """torch.onnx.export's initialisers are the state_dict, by its names; the exporter that needs no more than torch."""
+    """The initialisers of torch.onnx.export are the state_dict, with its names. Uses the exporter that needs only
+    torch."""
     net = Net().eval()
     torch.onnx.export(net, (torch.randn(1, 3, 4, 4), ), str(serve.root / "net.onnx"), dynamo=False,
                       do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING)
@@ -292,8 +293,8 @@ def test_what_the_checker_refuses_is_refused(tmp_path, name):
 
 
 def test_damage_anywhere_never_crashes(tmp_path):
-    """Every byte changed in turn: refused, or other tensors;
-    where the onnx package and tensord both read it, they agree."""
+    """Each byte is changed in turn: the model is refused, or has other tensors. Where the onnx package and tensord both
+    read it, they agree."""
     data = model(
         [raw("w", TensorProto.FLOAT, [2, 3]),
          typed("d", TensorProto.DOUBLE, [3]),
@@ -319,7 +320,7 @@ def test_damage_anywhere_never_crashes(tmp_path):
 
 
 def test_fixtures_are_what_the_package_reads():
-    """tests/data/onnx/NAME.txt says what to_array reads from NAME.onnx today."""
+    """tests/data/onnx/NAME.txt has what to_array reads from NAME.onnx."""
     from make_onnx import OUT, models
     for name, _ in models():
         assert (OUT / f"{name}.txt").read_text() == describe(

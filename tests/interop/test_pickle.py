@@ -1,7 +1,7 @@
-"""parser/pickle/pickle.c beside Python's own unpicklers:
-the same values and the same verdicts, over all protocols, and nothing is called.
+"""Compares parser/pickle/pickle.c with Python's own unpicklers: the same values and the same verdicts in all protocols,
+and nothing is called.
 
-tests/kit/pickle_dump prints what the parser holds. The oracle is Python's unpickler with find_class replaced, so that
+tests/kit/pickle_dump prints the parser's values. The oracle is Python's unpickler with find_class replaced, so that
 globals become symbols and calls become records there too.
 """
 import collections
@@ -29,7 +29,7 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
 
 def dump(pickles, env=None):
-    """What the parser makes of each pickle."""
+    """Return the parser's result for each pickle."""
     tool = tensord_binary().parent / "tests/kit/pickle_dump"
     frames = b"".join(struct.pack("<I", len(p)) + p for p in pickles)
     done = subprocess.run([str(tool)], input=frames, capture_output=True, timeout=300, env=env)
@@ -104,7 +104,7 @@ class COracle(pickle.Unpickler):
 
 
 def read_by(kind, data):
-    """(value, memo entries, bytes read); raises what Python raises."""
+    """Return (value, memo entries, bytes read). Raises Python's exceptions."""
     f = io.BytesIO(data)
     reader = kind(f, fix_imports=False, encoding="utf-8", errors="surrogateescape")
     value = reader.load()
@@ -133,7 +133,7 @@ PLAIN = {"None": lambda v: None, "a bool": lambda v: v["bool"], "an int": int_of
 
 
 def simple(values, ref):
-    """A hashable value, for sets; recursion is fine for what the tests make."""
+    """Return a hashable form of a value, for sets. Recursion suffices for the tests' values."""
     v = values[ref]
     if v["kind"] in PLAIN:
         return PLAIN[v["kind"]](v)
@@ -315,7 +315,7 @@ def random_key(rng):
 
 
 def random_object(rng, part):
-    """Something that pickles as a call, with parts from part()."""
+    """Return an object that pickles as a call, with parts from part()."""
     def plain():
         made = Plain()
         made.__dict__.update({random_text(rng): part() for _ in range(rng.randrange(4))})
@@ -339,7 +339,7 @@ def random_object(rng, part):
 
 
 def random_value(rng):
-    """Nested, with shared parts and with lists, dicts and objects that hold themselves."""
+    """Return a nested value with shared parts, and with lists, dicts and objects that contain themselves."""
     made = []
 
     def build(depth):
@@ -516,10 +516,10 @@ def test_nothing_is_ever_called(tmp_path):
 
 # ---- verdicts ----
 
-# What we refuse and the unpickler written in Python does not: parts of our messages.
+# Parts of tensord's messages for pickles that tensord refuses but the unpickler written in Python does not.
 STRICTER = [
     "FRAME is of",
-    "arguments; they must be",  # the one in C does
+    "arguments; they must be",  # the unpickler in C refuses it too
     "must find one value on the stack",
     "MARKs are open",
     "is not supported",
@@ -571,7 +571,7 @@ def python_verdict(data):
     try:
         value, memo, end = read_by(Oracle, data)
         return value, end, None
-    except Exception as refused:  # any: hostile pickles raise nearly everything
+    except Exception as refused:  # hostile pickles raise nearly every exception
         return None, None, refused
 
 
@@ -595,7 +595,7 @@ def test_broken_pickles_have_the_same_verdict(seed):
 
 
 def check_same_or_tuples(mine, value, data):
-    """Tuples as keys are compared by Python alone."""
+    """Check that both agree, except about tuples as keys, which only Python compares."""
     try:
         compare(mine, value)
     except Differs as difference:
@@ -603,8 +603,8 @@ def check_same_or_tuples(mine, value, data):
 
 
 def lax(mine, refused):
-    """What Python refuses and we keep: text that is not UTF-8, an unhashable within a tuple, calls of classes that are
-    objects, opcodes across the end of a frame (as the unpickler in C)."""
+    """Return whether Python refuses and tensord accepts: text that is not UTF-8, an unhashable value within a tuple,
+    calls of classes that are objects, opcodes across the end of a frame (as the unpickler in C)."""
     text = f"{type(refused).__name__}: {refused}"
     return any(s in text for s in ("UnicodeDecodeError", "unhashable type", "__new__", "before end of frame",
                                    "end of current frame"))
