@@ -102,7 +102,7 @@ static bool start_accepting(struct service *service, struct td_error *err)
 {
     const struct td_config *config = &service->config;
     struct td_metrics *metrics = &service->api.metrics;
-    struct td_acceptor_config main_port = {.option = "--listen", .listen = config->listen};
+    struct td_acceptor_config main_port = {.option = "--listen", .listen = config->listen, .facade = td_main_port};
     struct td_acceptor_config s3_port = {.option = "--s3-listen", .listen = config->s3_listen, .facade = td_s3_port};
     return td_acceptor_create(&main_port, service->server, &service->registry, metrics, service->url,
                               sizeof service->url, &service->acceptor, err) &&
