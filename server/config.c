@@ -32,49 +32,48 @@ static const struct option options[] = {
      AT(listen)},
     {"s3-listen", "ADDR:PORT", "", "address for clients of S3, read-only, path style; empty: none", KIND_TEXT, 0, 0,
      AT(s3_listen)},
-    {"max-connections", "N", "1024", "connections at once; more are answered 503", KIND_COUNT, 1, 60000,
+    {"max-connections", "N", "1024", "open connections; more are answered 503", KIND_COUNT, 1, 60000,
      AT(max_connections)},
-    {"max-connections-per-address", "N", "256", "of one client address; more are answered 429", KIND_COUNT, 1, 60000,
-     AT(max_connections_per_address)},
-    {"max-header-bytes", "N", "8192", "target and header fields together, bytes; more are answered 431", KIND_COUNT,
+    {"max-connections-per-address", "N", "256", "connections from one client address; more are answered 429",
+     KIND_COUNT, 1, 60000, AT(max_connections_per_address)},
+    {"max-header-bytes", "N", "8192", "bytes of target and header fields together; more are answered 431", KIND_COUNT,
      512, 32768, AT(max_header_bytes)},
-    {"max-body-bytes", "N", "8388608", "of a request with POST; more are answered 413", KIND_COUNT, 1024, 268435456,
-     AT(max_body_bytes)},
-    {"header-timeout", "SECONDS", "10", "for a request's header to arrive", KIND_SECONDS, NS / 10, 3600 * NS,
+    {"max-body-bytes", "N", "8388608", "bytes of a POST request's body; more are answered 413", KIND_COUNT, 1024,
+     268435456, AT(max_body_bytes)},
+    {"header-timeout", "SECONDS", "10", "time for a request's header to arrive", KIND_SECONDS, NS / 10, 3600 * NS,
      AT(header_timeout_ns)},
-    {"body-timeout", "SECONDS", "30", "for a request's body to arrive", KIND_SECONDS, NS / 10, 3600 * NS,
+    {"body-timeout", "SECONDS", "30", "time for a request's body to arrive", KIND_SECONDS, NS / 10, 3600 * NS,
      AT(body_timeout_ns)},
-    {"idle-timeout", "SECONDS", "60", "between two requests on a connection", KIND_SECONDS, NS, 3600 * NS,
+    {"idle-timeout", "SECONDS", "60", "time between two requests on a connection", KIND_SECONDS, NS, 3600 * NS,
      AT(idle_timeout_ns)},
-    {"send-timeout", "SECONDS", "60", "an answer may stand still this long", KIND_SECONDS, NS, 3600 * NS,
+    {"send-timeout", "SECONDS", "60", "time for which an answer may stand still", KIND_SECONDS, NS, 3600 * NS,
      AT(send_timeout_ns)},
-    {"min-rate", "BYTES", "1024", "per second over 30 s; slower answers are cut, 0 = never", KIND_COUNT, 0, 1000000000,
-     AT(min_rate)},
-    {"drain-delay", "SECONDS", "0", "after SIGTERM, /readyz says 503 this long before connections are refused",
+    {"min-rate", "BYTES", "1024", "bytes per second, over 30 s; slower answers are cut; 0 = never", KIND_COUNT, 0,
+     1000000000, AT(min_rate)},
+    {"drain-delay", "SECONDS", "0", "time after SIGTERM with /readyz at 503 before connections are refused",
      KIND_SECONDS, 0, 3600 * NS, AT(drain_delay_ns)},
-    {"drain-timeout", "SECONDS", "25", "then running answers may take this long", KIND_SECONDS, 0, 86400 * NS,
+    {"drain-timeout", "SECONDS", "25", "time after that for running answers to end", KIND_SECONDS, 0, 86400 * NS,
      AT(drain_timeout_ns)},
-    {"rescan-interval", "SECONDS", "10", "between scans of DIR; 0 = on SIGHUP and noticed changes only", KIND_SECONDS,
-     0, 86400 * NS, AT(rescan_interval_ns)},
-    {"settle", "SECONDS", "2", "a file changed less than this ago is not published yet", KIND_SECONDS, 0, 3600 * NS,
-     AT(settle_ns)},
+    {"rescan-interval", "SECONDS", "10", "time between scans of DIR; 0 = scan on SIGHUP and noticed changes only",
+     KIND_SECONDS, 0, 86400 * NS, AT(rescan_interval_ns)},
+    {"settle", "SECONDS", "2", "time for which a file must stay unchanged before it is published", KIND_SECONDS, 0,
+     3600 * NS, AT(settle_ns)},
     {"rescan-from", "WHO", "local", "who may ask for a scan (POST /rescan): local, any or none", KIND_TEXT, 0, 0,
      AT(rescan_from)},
     {"require-models", "N", "0", "/readyz is 503 while fewer models are published", KIND_COUNT, 0, 100000000,
      AT(require_models)},
-    {"leases", "on|off", "on", "pin files while they are sent, where the host allows it", KIND_SWITCH, 0, 0,
-     AT(leases)},
-    {"max-files", "N", "1000000", "files listed; the rest is left out and reported", KIND_COUNT, 1, 100000000,
+    {"leases", "on|off", "on", "pin files while they are sent, if the host allows it", KIND_SWITCH, 0, 0, AT(leases)},
+    {"max-files", "N", "1000000", "files to list; the rest is left out and reported", KIND_COUNT, 1, 100000000,
      AT(max_files)},
-    {"max-maps", "N", "16384", "files mapped at once", KIND_COUNT, 16, 60000, AT(max_maps)},
-    {"max-memory", "BYTES", "4294967296", "for what is known of all files; one beyond it is refused", KIND_COUNT,
-     1048576, UINT64_C(999999999999), AT(max_memory)},
-    {"decode-memory", "BYTES", "268435456", "for tensors that are stored compressed or in chunks", KIND_COUNT,
+    {"max-maps", "N", "16384", "files to keep mapped at once", KIND_COUNT, 16, 60000, AT(max_maps)},
+    {"max-memory", "BYTES", "4294967296", "memory for what is known of all files; a file beyond it is refused",
+     KIND_COUNT, 1048576, UINT64_C(999999999999), AT(max_memory)},
+    {"decode-memory", "BYTES", "268435456", "memory for tensors that are stored compressed or in chunks", KIND_COUNT,
      TD_DECODE_MEMORY_BYTES, UINT64_C(999999999999), AT(decode_memory)},
-    {"state-dir", "DIR", "", "keeps what files hash to, so that nothing is hashed twice", KIND_TEXT, 0, 0,
+    {"state-dir", "DIR", "", "directory that keeps digests of files, so that nothing is hashed twice", KIND_TEXT, 0, 0,
      AT(state_dir)},
-    {"hash-threads", "N", "1", "hash files for their entity tags while nothing else is to do; 0 = none", KIND_COUNT, 0,
-     64, AT(hash_threads)},
+    {"hash-threads", "N", "1", "threads that hash files for entity tags when the machine is idle; 0 = none", KIND_COUNT,
+     0, 64, AT(hash_threads)},
     {"access-log", "FILE|-|off", "-", "one line per request; - is standard output", KIND_TEXT, 0, 0, AT(access_log)},
     {"log-level", "LEVEL", "info", "error, warn, info or debug, on standard error", KIND_TEXT, 0, 0, AT(log_level)},
 };
@@ -215,8 +214,8 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
                 return unknown_option(argument, err);
             if (config->directory != NULL)
                 return td_error_set(err, TD_INVALID_ARGUMENT,
-                                    "one directory can be served, but \"%s\" and \"%s\" are given", config->directory,
-                                    argument);
+                                    "only one directory can be served, but \"%s\" and \"%s\" are given",
+                                    config->directory, argument);
             config->directory = argument;
             continue;
         }
@@ -234,7 +233,7 @@ bool td_config_parse(struct td_config *config, int argc, char **argv, struct td_
             return false;
     }
     if (config->directory == NULL)
-        return td_error_set(err, TD_INVALID_ARGUMENT, "which directory? tensord serve DIR");
+        return td_error_set(err, TD_INVALID_ARGUMENT, "no directory is given; usage: tensord serve DIR");
     return true;
 }
 

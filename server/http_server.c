@@ -278,7 +278,7 @@ static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *sessio
     if (session->exchange.upload.failed) {
         td_response_init_for(&response, &request);
         td_response_fail(&response, 503, NULL,
-                         "other requests' bodies take all the memory that there is for them; try again");
+                         "the bodies of other requests take all the memory set aside for bodies; try again");
     } else {
         td_api_handle(session->server->api, &request, &response);
     }

@@ -31,14 +31,14 @@ static void help(FILE *out)
         "  tensord serve DIR [options]       serve every model below DIR\n"
         "  tensord inspect FILE|DIR [--json] print the tensors, without a server\n"
         "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
-        "                                    what each rank gets: bytes, runs; or --plan FILE, see plan --help\n"
+        "                                    print the bytes and runs of each rank's file; see plan --help\n"
         "  tensord verify DIR [--state-dir DIR] [--json]\n"
-        "                                    read all of every file, compare with what a server recorded in its\n"
-        "                                    --state-dir (or TENSORD_STATE_DIR), and with the names in a Hugging\n"
-        "                                    Face cache\n"
+        "                                    read every file to its end and compare its digest with the one that a\n"
+        "                                    server recorded in its --state-dir (or TENSORD_STATE_DIR), and with the\n"
+        "                                    blob's name in a Hugging Face cache\n"
         "  tensord health URL                exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx;\n"
-        "                                    without a path /readyz\n"
-        "  tensord help [COMMAND]            this text, or that of one command (also COMMAND --help, -h)\n"
+        "                                    without a path it asks for /readyz\n"
+        "  tensord help [COMMAND]            print this text, or the help of one command (also COMMAND --help, -h)\n"
         "  tensord --version\n"
         "\n"
         "options of serve (default); each is also an environment variable, --max-files is TENSORD_MAX_FILES:\n",
@@ -46,7 +46,7 @@ static void help(FILE *out)
     td_config_help(out);
     (void)fputs("\n"
                 "signals: SIGHUP scans DIR again; SIGTERM drains and exits 0, a second one exits at once.\n"
-                "exit codes: 0 good; 1 could not start, refused a file or a plan, found a file that differs,\n"
+                "exit codes: 0 success; 1 could not start, refused a file or a plan, found a file that differs,\n"
                 "            or is not healthy; 2 wrong usage; 3 verify had nothing to compare.\n",
                 out);
 }

@@ -149,13 +149,13 @@ static struct td_guard_verdict judge_framing(const struct framing *framing, stru
         return refuse(411, "the body must come with a Content-Length: Transfer-Encoding is not accepted");
     if (framing->encodings > 0)
         return refuse(400, is_post ? "Transfer-Encoding is not accepted"
-                                   : "only requests with POST have a body here: Transfer-Encoding is not accepted");
+                                   : "only POST requests may have a body: Transfer-Encoding is not accepted");
     if (!is_post && (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_zero)))
-        return refuse(400, "only requests with POST have a body here: Content-Length must be absent or one plain 0");
+        return refuse(400, "only POST requests may have a body: Content-Length must be absent or one plain 0");
     if (framing->lengths > 1 || (framing->lengths == 1 && !framing->is_number))
-        return refuse(400, "Content-Length must be there once, as a plain number");
+        return refuse(400, "there must be one Content-Length, with a plain number");
     if (framing->length > max_body_bytes)
-        return refuse(413, "the body is longer than this service reads (--max-body-bytes)");
+        return refuse(413, "the body is longer than --max-body-bytes");
     return (struct td_guard_verdict){.body_bytes = framing->length};
 }
 
@@ -169,12 +169,12 @@ static struct td_guard_verdict judge_fields(const struct td_request *request, bo
         const struct td_header *header = &request->headers[i];
         bytes += header->name.len + header->value.len;
         if (!is_token(header->name))
-            return refuse(400, "a header field name holds a byte that no name may hold");
+            return refuse(400, "a header field name contains a byte that is not allowed there");
         if (!is_field_value(header->value))
-            return refuse(400, "a header field value holds a control byte");
+            return refuse(400, "a header field value contains a control byte");
         note_framing(header, &framing);
         if (td_text_equals_ignore_case(header->name, "Host") && (++hosts > 1 || !is_host(header->value)))
-            return refuse(400, "the Host header must be there once, as host or host:port");
+            return refuse(400, "there must be one Host header, with host or host:port");
     }
     if (hosts == 0 && is_http_1_1)
         return refuse(400, "the Host header is missing");
@@ -189,11 +189,11 @@ struct td_guard_verdict td_request_guard(const struct td_request *request, const
 {
     bool is_http_1_1 = strcmp(version, "HTTP/1.1") == 0;
     if (!is_http_1_1 && strcmp(version, "HTTP/1.0") != 0)
-        return refuse(400, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+        return refuse(400, "the protocol must be HTTP/1.1 or HTTP/1.0");
     if (!is_token(request->method))
         return refuse(400, "the method is not a token");
     if (!is_target(request->target))
-        return refuse(400, "the request target holds a byte that must be percent-encoded");
+        return refuse(400, "the request target contains a byte that must be percent-encoded");
     if (request->target.p[0] != '/' && !is_absolute_form(request->target))
         return refuse(400, "the request target must begin with '/', or with http:// and a host");
     if (too_many)

@@ -57,9 +57,8 @@ static bool split_url(const char *url, struct target *out)
         printable = printable && *c > ' ' && *c < 0x7F;
     if (printable && strncasecmp(url, scheme, sizeof scheme - 1) != 0) {
         bool has_scheme = strstr(url, "://") != NULL;
-        td_terminal_complain(
-            "the URL must begin with http:// (health does without TLS), but it is \"%.200s\"%s%.200s%s", url,
-            has_scheme ? "" : "; did you mean http://", has_scheme ? "" : url, has_scheme ? "" : "?");
+        td_terminal_complain("the URL must begin with http:// (health has no TLS), but it is \"%.200s\"%s%.200s%s", url,
+                             has_scheme ? "" : "; did you mean http://", has_scheme ? "" : url, has_scheme ? "" : "?");
         return false;
     }
     if (printable) {
@@ -132,12 +131,12 @@ static ssize_t fetch(int fd, const char *host, const char *path, char *answer, s
 
 void td_cmd_health_help(FILE *out)
 {
-    (void)fputs("tensord health asks a server how it is, and prints the answer.\n"
+    (void)fputs("tensord health asks a server whether it is healthy, and prints the answer.\n"
                 "\n"
                 "usage:\n"
                 "  tensord health URL     such as http://127.0.0.1:8080; without a path it asks for /readyz\n"
                 "\n"
-                "exit codes: 0 the answer was 2xx, 1 it was not or there was none, 2 wrong usage.\n",
+                "exit codes: 0 the answer was 2xx, 1 it was another or there was none, 2 wrong usage.\n",
                 out);
 }
 
@@ -161,7 +160,7 @@ int td_cmd_health(int argc, char **argv)
     (void)close(fd);
     if (n < 12 || strncmp(answer, "HTTP/1.", 7) != 0 || !isdigit((unsigned char)answer[9]) ||
         !isdigit((unsigned char)answer[10]) || !isdigit((unsigned char)answer[11])) {
-        td_terminal_complain(n <= 0 ? "%s did not answer" : "what %s answered is not HTTP", argv[0]);
+        td_terminal_complain(n <= 0 ? "%s did not answer" : "the answer of %s is not HTTP", argv[0]);
         return TD_EXIT_FAILED;
     }
     bool healthy = answer[9] == '2';

@@ -140,9 +140,9 @@ void td_cmd_inspect_help(FILE *out)
                 "  tensord inspect FILE [--json]     one checkpoint file\n"
                 "  tensord inspect DIR [--json]      every model below DIR\n"
                 "\n"
-                "  --json           manifests as a server would answer them, rather than tables\n"
+                "  --json           manifests as a server would answer them, instead of tables\n"
                 "\n"
-                "exit codes: 0 good, 1 a file was refused (the rest is still printed), 2 wrong usage.\n",
+                "exit codes: 0 success, 1 a file was refused (the rest is still printed), 2 wrong usage.\n",
                 out);
 }
 
@@ -166,12 +166,12 @@ int td_cmd_inspect(int argc, char **argv)
         else if (argv[i][0] == '-' && argv[i][1] != '\0')
             return usage("unknown option ", argv[i]);
         else if (path != NULL)
-            return usage("one path is enough, but there is also ", argv[i]);
+            return usage("only one path is allowed, but there is also ", argv[i]);
         else
             path = argv[i];
     }
     if (path == NULL)
-        return usage("a file or directory has to be named", "");
+        return usage("give a file or a directory", "");
     struct td_error err = TD_ERROR_INIT;
     struct stat st;
     struct td_snapshot *snapshot = NULL;

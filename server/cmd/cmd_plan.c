@@ -117,12 +117,12 @@ static bool no_checkpoint(const struct job *job, struct td_error *err)
     struct td_buffer ids;
     const struct td_problems *problems = &job->model->problems;
     if (job->model->checkpoint_count == 0 && problems->count == 0)
-        return td_error_set(err, TD_NOT_FOUND, "model \"%.200s\" has no checkpoint: its files are all in other formats",
+        return td_error_set(err, TD_NOT_FOUND, "model \"%.200s\" has no checkpoint: all its files are in other formats",
                             model);
     if (job->model->checkpoint_count == 0)
         return td_error_set(
             err, TD_NOT_FOUND,
-            "model \"%.100s\" has no checkpoint that can be read: %.100s: %.160s; tensord inspect DIR says all", model,
+            "model \"%.100s\" has no checkpoint that can be read: %.100s: %.160s; tensord inspect DIR lists all", model,
             problems->items[0].path, problems->items[0].message);
     td_buffer_init(&ids);
     for (size_t i = 0; i < job->model->checkpoint_count; i++)
@@ -221,27 +221,28 @@ static bool run(struct job *job, struct td_error *err)
 
 void td_cmd_plan_help(FILE *out)
 {
-    (void)fputs("tensord plan says what each rank of a tensor-parallel job gets of a checkpoint, without a server.\n"
-                "\n"
-                "usage:\n"
-                "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
-                "  tensord plan DIR MODEL --plan FILE [--checkpoint ID] [--json]\n"
-                "\n"
-                "  DIR, MODEL       a model below DIR by its id, as tensord inspect DIR lists them\n"
-                "  --engine NAME    fsdp, nano-vllm, none or vllm: whose layout\n"
-                "  --tp SIZE        the number of ranks, 1 to 4096\n"
-                "  --plan FILE      a plan in JSON instead, as POST /models/{id}/plans takes it (docs/slicing.md)\n"
-                "  --checkpoint ID  of a model that has several; its first one without it\n"
-                "  --json           one JSON object rather than a table\n"
-                "\n"
-                "columns:\n"
-                "  BYTES, SHARE       length of the rank's file; the same of all tensor bytes of the checkpoint\n"
-                "  RUNS               contiguous stretches of tensors that it is put together from\n"
-                "  SMALLEST, LARGEST  of these runs, in bytes\n"
-                "  of all             headers; zeros for padding; what several ranks have, beyond one copy of it\n"
-                "\n"
-                "exit codes: 0 good, 1 the model or the plan was refused, 2 wrong usage.\n",
-                out);
+    (void)fputs(
+        "tensord plan prints what each rank of a tensor-parallel job gets of a checkpoint, without a server.\n"
+        "\n"
+        "usage:\n"
+        "  tensord plan DIR MODEL --engine NAME --tp SIZE [--checkpoint ID] [--json]\n"
+        "  tensord plan DIR MODEL --plan FILE [--checkpoint ID] [--json]\n"
+        "\n"
+        "  DIR, MODEL       a model below DIR by its id, as tensord inspect DIR lists them\n"
+        "  --engine NAME    the engine whose layout is planned: fsdp, nano-vllm, none or vllm\n"
+        "  --tp SIZE        the number of ranks, 1 to 4096\n"
+        "  --plan FILE      a plan in JSON instead, as POST /models/{id}/plans takes it (docs/slicing.md)\n"
+        "  --checkpoint ID  the checkpoint, if the model has several (its first one)\n"
+        "  --json           one JSON object instead of a table\n"
+        "\n"
+        "columns:\n"
+        "  BYTES, SHARE       length of the rank's file, also in per cent of the checkpoint's tensor bytes\n"
+        "  RUNS               number of contiguous stretches of tensors in the file\n"
+        "  SMALLEST, LARGEST  length of the shortest and the longest of these runs\n"
+        "  of all             bytes of headers, of padding (zeros), and of tensors on several ranks beyond one copy\n"
+        "\n"
+        "exit codes: 0 success, 1 the model or the plan was refused, 2 wrong usage.\n",
+        out);
 }
 
 static int usage(const char *fault, const char *what)
@@ -310,15 +311,15 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         else if (arguments->model == NULL)
             arguments->model = option;
         else
-            return usage("a directory and a model are enough, but there is also ", option);
+            return usage("only a directory and a model are allowed, but there is also ", option);
         if (value == NULL)
             return usage("a value is missing after ", option);
     }
     if (arguments->model == NULL)
-        return usage("a directory and a model have to be named", "");
+        return usage("give a directory and a model", "");
     if ((arguments->plan == NULL) == (arguments->engine == NULL) ||
         (arguments->engine == NULL) != (arguments->tp == NULL))
-        return usage("either --engine and --tp, or --plan", "");
+        return usage("give either --engine and --tp, or --plan", "");
     return arguments->engine == NULL ? 0 : check_engine(arguments);
 }
 

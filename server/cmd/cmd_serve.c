@@ -92,7 +92,8 @@ static void fit_descriptors(struct td_config *config)
     if (left >= config->max_maps)
         return;
     uint64_t maps = left < 16 ? 16 : left;
-    td_log(TD_LOG_WARN, "the limit on open files is %llu: at most %llu files are kept mapped (of --max-maps %llu)",
+    td_log(TD_LOG_WARN,
+           "the limit on open files is %llu: at most %llu files are kept mapped instead of --max-maps %llu",
            (unsigned long long)have, (unsigned long long)maps, (unsigned long long)config->max_maps);
     config->max_maps = maps;
 }
@@ -216,6 +217,11 @@ static int wait_signal(struct service *service, long timeout_ns)
     return number;
 }
 
+static const char *plural(size_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 static bool is_end(int number)
 {
     return number == SIGTERM || number == SIGINT;
@@ -245,8 +251,8 @@ static void drain(struct service *service)
     atomic_store(&service->api.draining, true);
     uint64_t now_ns = td_clock_ns();
     uint64_t accept_until_ns = now_ns + service->config.drain_delay_ns;
-    td_log(TD_LOG_INFO, "draining: %zu connections open; /readyz answers 503 from now on",
-           td_registry_count(&service->registry));
+    size_t open = td_registry_count(&service->registry);
+    td_log(TD_LOG_INFO, "draining: %zu connection%s open; /readyz answers 503 from now on", open, plural(open));
     while (td_clock_ns() < accept_until_ns)
         if (is_end(wait_signal(service, STEP_NS)))
             return;
@@ -256,12 +262,13 @@ static void drain(struct service *service)
     uint64_t until_ns = td_clock_ns() + service->config.drain_timeout_ns;
     while (td_registry_count(&service->registry) > 0) {
         if (td_clock_ns() >= until_ns) {
-            td_log(TD_LOG_WARN, "cutting %zu connections that are still busy after --drain-timeout",
-                   td_registry_count(&service->registry));
+            open = td_registry_count(&service->registry);
+            td_log(TD_LOG_WARN, "cutting %zu connection%s still busy after --drain-timeout", open, plural(open));
             return;
         }
         if (is_end(wait_signal(service, STEP_NS))) {
-            td_log(TD_LOG_WARN, "second signal: cutting %zu connections", td_registry_count(&service->registry));
+            open = td_registry_count(&service->registry);
+            td_log(TD_LOG_WARN, "second signal: cutting %zu connection%s", open, plural(open));
             return;
         }
     }

@@ -203,9 +203,8 @@ static void advise(const struct verification *v, const struct arguments *argumen
     if (v->json)
         return;
     if (tally->mismatches > 0)
-        td_terminal_complain("a mismatch is bit rot or tampering: restore the file from where it came from; of a "
-                             "Hugging Face cache delete the blob (a link to it is not enough) and download it "
-                             "again");
+        td_terminal_complain("a mismatch is bit rot or tampering: restore the file from its source; in a Hugging Face "
+                             "cache, delete the blob (deleting a link to it is not enough) and download it again");
     if (has_no_records(v, arguments->state_dir))
         td_terminal_complain("no digest of these files is recorded in %s%s: is it the --state-dir of a server on "
                              "this directory?",
@@ -379,21 +378,22 @@ static bool run(const struct arguments *arguments, struct verification *v, struc
 
 void td_cmd_verify_help(FILE *out)
 {
-    (void)fputs("tensord verify reads all of every file and compares it with what is known of it.\n"
-                "\n"
-                "usage:\n"
-                "  tensord verify DIR [--state-dir DIR] [--json]\n"
-                "\n"
-                "  DIR              what a server serves, or a Hugging Face cache, whose blobs are called by their "
-                "digests\n"
-                "  --state-dir DIR  the server's; compares with the digests that it recorded there\n"
-                "                   (TENSORD_STATE_DIR)\n"
-                "  --json           one JSON object rather than lines\n"
-                "\n"
-                "exit codes: 0 all that was compared is as it was; 1 a file differs or cannot be read, or there is a\n"
-                "            --state-dir and only names of blobs were compared; 2 wrong usage; 3 there was nothing to\n"
-                "            compare.\n",
-                out);
+    (void)fputs(
+        "tensord verify reads every file to its end and compares its digest with recorded ones.\n"
+        "\n"
+        "usage:\n"
+        "  tensord verify DIR [--state-dir DIR] [--json]\n"
+        "\n"
+        "  DIR              the directory that a server serves, or a Hugging Face cache, whose blobs have their\n"
+        "                   digests as names\n"
+        "  --state-dir DIR  the --state-dir of the server, with the digests that it recorded\n"
+        "                   (TENSORD_STATE_DIR)\n"
+        "  --json           one JSON object instead of lines\n"
+        "\n"
+        "exit codes: 0 everything that was compared is unchanged; 1 a file differs or cannot be read, or a\n"
+        "            --state-dir is given and only names of blobs were compared; 2 wrong usage; 3 there was\n"
+        "            nothing to compare.\n",
+        out);
 }
 
 static int usage(const char *fault, const char *what)
@@ -425,12 +425,12 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         else if (argv[i][0] == '-')
             return usage("unknown option ", argv[i]);
         else if (arguments->directory != NULL)
-            return usage("one directory is enough, but there is also ", argv[i]);
+            return usage("only one directory is allowed, but there is also ", argv[i]);
         else
             arguments->directory = argv[i];
     }
     if (arguments->directory == NULL)
-        return usage("a directory has to be named", "");
+        return usage("give a directory", "");
     arguments->state_dir_given = given != NULL;
     arguments->state_dir = given == NULL ? td_config_environment("state-dir") : given;
     if (arguments->state_dir != NULL && arguments->state_dir[0] == '\0') /* an empty value means none, as with serve */

@@ -348,8 +348,8 @@ def test_help_names_every_option():
                    "--access-log", "--log-level", "TENSORD_"):
         assert option in out.decode(), f"--help does not mention {option}:\n{out.decode()}"
     said = re.sub(r"\s+", " ", out.decode())
-    for sentence in ("exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx; without a path /readyz",
-                     "1 could not start, refused a file or a plan", "target and header fields together, bytes"):
+    for sentence in ("exit 0 when URL, such as http://127.0.0.1:8080, answers 2xx; without a path it asks for /readyz",
+                     "1 could not start, refused a file or a plan", "bytes of target and header fields together"):
         assert sentence in said, said
 
 
