@@ -65,8 +65,6 @@ void td_api_handle(struct td_api *api, const struct td_request *request, struct 
     struct td_call call = {
         .api = api, .request = request, .uri = &uri, .response = response, .is_on_main_port = is_on_main_port};
     request->facade->answer(&call);
-    if (response->changed)
-        td_catalog_request_scan(api->catalog);
     td_snapshot_unref(call.snapshot);
     td_uri_fini(&uri);
 }

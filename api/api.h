@@ -19,7 +19,7 @@ const struct td_facade *td_api_facade(const struct td_facade *port, struct td_te
 
 /* Answers the request, whose facade is set. Initialises *response, which the caller finishes. Never fails: faults
  * become error answers. A HEAD answer carries the body whose length it announces; the sender leaves the body out.
- * Thread-safe. */
+ * If response->changed is set, the caller asks the catalog for a scan. Thread-safe. */
 void td_api_handle(struct td_api *api, const struct td_request *request, struct td_response *response);
 
 /* Returns whether the server must read the body of a POST to this target. */

@@ -61,6 +61,7 @@ struct exchange {
     /* of the answer */
     int status;
     enum td_route route;
+    bool changed;          /* it is an error, because a file has changed */
     uint64_t body_bytes;   /* length of its body */
     uint64_t header_bytes; /* length of its header; for direct answers only */
     uint64_t sent_before;  /* bytes sent on the connection before it; for direct answers only */
@@ -225,6 +226,7 @@ static enum MHD_Result queue(struct MHD_Connection *mhd, struct session *session
         return MHD_NO; /* no memory: dropping the connection is all that is left */
     exchange->status = response->status;
     exchange->route = response->route;
+    exchange->changed = response->changed;
     if (exchange->direct) {
         exchange->header_bytes = td_transfer_header_bytes(response, exchange->body_bytes);
         exchange->sent_before = td_connection_begin_long(connection, exchange->body_bytes);
@@ -285,8 +287,6 @@ static enum MHD_Result answer(struct MHD_Connection *mhd, struct session *sessio
     drop_upload(session); /* before sending, which may take long */
     response.close = response.close || close;
     enum MHD_Result result = queue(mhd, session, &response, td_text_equals(request.method, "HEAD"));
-    if (response.changed)
-        td_catalog_request_scan(session->server->api->catalog);
     td_response_fini(&response);
     return result;
 }
@@ -455,7 +455,7 @@ static void on_completed(void *cls, struct MHD_Connection *mhd, void **context, 
         uint64_t sent_bytes = sent_body_bytes(session, cut == TD_CUT_NONE);
         td_metrics_request(metrics, exchange->route, exchange->status, sent_bytes, took_ns);
         td_metrics_cut(metrics, cut);
-        if (cut == TD_CUT_CHANGED)
+        if (exchange->changed || cut == TD_CUT_CHANGED) /* before the answer began, or while it was sent */
             td_catalog_request_scan(server->api->catalog);
         if (td_access_log_is_on(server->log))
             write_access_log(session, sent_bytes, took_ns, cut);

@@ -98,6 +98,8 @@ static void ask(struct loopback *loop, const struct td_facade *port, const char 
     loopback_request_init(&request, method, target, lines);
     request.request.facade = td_api_facade(port, request.request.target);
     td_api_handle(&loop->api, &request.request, &out->response);
+    if (out->response.changed) /* as the server does */
+        td_catalog_request_scan(loop->catalog);
     read_body(out);
 }
 
