@@ -124,7 +124,7 @@ static bool read_u64(struct header *h, uint64_t *value)
     bool fits;
     size_t digits = td_digits_take(&rest, &number, &fits);
     if (digits == 0)
-        return fail(h, "dimensions must be whole numbers from 0 on");
+        return fail(h, "dimensions must be whole numbers of 0 or more");
     if (!fits || number > INT64_MAX)
         return fail(h, "dimensions must be below 2^63");
     if (c == '0' && number != 0)
@@ -451,8 +451,8 @@ static bool load_header(struct header *h, const struct td_input *input, const st
         return td_error_at(h->err, TD_INVALID_ARGUMENT, 0, "no npy file: it does not begin with \\x93NUMPY");
     h->major = prefix[6];
     if (h->major < 1 || h->major > 3 || prefix[7] != 0)
-        return td_error_at(h->err, TD_INVALID_ARGUMENT, 6, "npy version %u.%u is none of 1.0, 2.0, 3.0", h->major,
-                           prefix[7]);
+        return td_error_at(h->err, TD_INVALID_ARGUMENT, 6, "npy version %u.%u is unknown; 1.0, 2.0 and 3.0 are known",
+                           h->major, prefix[7]);
     h->base = h->major == 1 ? PREFIX_SHORT_BYTES : PREFIX_LONG_BYTES;
     uint64_t len = h->major == 1 ? td_load_le16(prefix + 8) : td_load_le32(prefix + 8);
     if (prefix_len < h->base || len > input->size_bytes - h->base)

@@ -60,7 +60,7 @@ static bool read_tree_key(struct tree *tree, struct td_h5_cursor *c, unsigned le
     uint64_t child = td_h5_number(c, r->h->offset_bytes);
     if (level > 0)
         return tree_push(tree, child, level - 1);
-    return (on_grid || td_h5_fail(r->h, at, "a chunk begins between two")) &&
+    return (on_grid || td_h5_fail(r->h, at, "a chunk does not begin on the grid of chunks")) &&
            td_h5_add_chunk(r, scaled, child, bytes, skipped);
 }
 
@@ -197,7 +197,7 @@ static bool check_prefix(struct entries *e, struct td_h5_cursor *c, const char *
     uint64_t at = c->addr;
     if (!td_h5_signature(c, letters) || td_h5_u8(c) != 0 || td_h5_u8(c) != e->client ||
         td_h5_number(c, h->offset_bytes) != e->header_at)
-        return td_h5_fail(h, at, "array of chunks: no signature \"%s\" of it at address %" PRIu64, letters, at);
+        return td_h5_fail(h, at, "array of chunks: no signature \"%s\" of this array at address %" PRIu64, letters, at);
     return true;
 }
 
@@ -465,7 +465,7 @@ static bool read_extensible(struct entries *e)
                   (x.min_pointers & (x.min_pointers - 1)) == 0;
     /* with at most 60 bits no number of entries passes 2^64 */
     if (!powers || bits > 60 || e->page_bits > PAGE_BITS_MAX || x.super_count < x.direct_count)
-        return td_h5_fail(h, e->header_at, "%s: sizes that cannot be", what);
+        return td_h5_fail(h, e->header_at, "%s: impossible sizes", what);
     return td_h5_undefined(h, index) || read_index_block(&x, index);
 }
 

@@ -230,7 +230,7 @@ static bool keep_chunks(struct td_h5_chunk_reader *r, struct td_coding_grid *gri
         }
     for (size_t i = 1; i < list->count; i++)
         if (list->chunks[i - 1].number == list->chunks[i].number)
-            return td_h5_fail(h, r->layout->addr, "one chunk is there twice");
+            return td_h5_fail(h, r->layout->addr, "one chunk occurs twice");
     struct td_coding_chunk *kept = td_arena_array(&h->manifest->arena, list->count, sizeof *kept);
     if (kept == NULL)
         return td_h5_no_memory(h);

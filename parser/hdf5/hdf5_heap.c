@@ -87,7 +87,7 @@ static bool add_block(struct heap *heap, uint64_t addr, uint64_t heap_off, uint6
     struct td_h5_cursor c = {.p = p, .left = (size_t)len, .addr = addr};
     if (!td_h5_signature(&c, "FHDB") || td_h5_u8(&c) != 0 || td_h5_number(&c, h->offset_bytes) != heap->addr ||
         td_h5_number(&c, off_bytes) != heap_off || c.bad || c.left < CHECKSUM_BYTES)
-        return heap_fail(heap, addr, "its block is not one of it");
+        return heap_fail(heap, addr, "a block does not belong to this heap");
     if ((heap->flags & FLAG_CHECKSUM) != 0) { /* computed over the whole block with 0 in its place */
         uint8_t stored[CHECKSUM_BYTES];
         memcpy(stored, p + prefix, sizeof stored);
@@ -135,7 +135,7 @@ static bool read_indirect(struct heap *heap, const struct pending *from)
     struct td_h5_cursor c = {.p = heap->node.p, .left = len, .addr = from->addr};
     if (!td_h5_signature(&c, "FHIB") || td_h5_u8(&c) != 0 || td_h5_number(&c, h->offset_bytes) != heap->addr ||
         td_h5_number(&c, off_bytes) != from->heap_off)
-        return heap_fail(heap, from->addr, "its indirect block is not one of it");
+        return heap_fail(heap, from->addr, "an indirect block does not belong to this heap");
     if (!td_h5_check_sum(h, heap->node.p, len, td_load_le32(heap->node.p + len), from->addr, what))
         return false;
     uint64_t at = from->heap_off;
@@ -163,7 +163,7 @@ static bool check_table(struct heap *heap)
 {
     if (!is_power_of_two(heap->width) || !is_power_of_two(heap->start_bytes) ||
         !is_power_of_two(heap->max_direct_bytes) || heap->start_bytes > heap->max_direct_bytes)
-        return heap_fail(heap, heap->addr, "its table's width and block sizes are no powers of two in order");
+        return heap_fail(heap, heap->addr, "its table's width and block sizes are not powers of two in order");
     if (heap->max_bits == 0 || heap->max_bits > HEAP_BITS_MAX ||
         heap->max_direct_bytes > (UINT64_C(1) << (HEAP_BITS_MAX - 2)) ||
         (uint64_t)heap->width * heap->start_bytes > (heap->max_direct_bytes << 1))

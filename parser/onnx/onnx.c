@@ -339,7 +339,7 @@ static bool check_model(struct reader *r)
     else if (r->ir_version >= OPSETS_SINCE && !r->has_opset)
         lacks = "opset_import";
     return lacks == NULL || td_error_at(r->onnx.err, TD_INVALID_ARGUMENT, r->onnx.in.pos,
-                                        "no %s in it, so it is no ONNX model or cut off", lacks);
+                                        "it has no %s, so it is not an ONNX model or is cut off", lacks);
 }
 
 static struct td_text location_path(const void *context, size_t i)

@@ -93,7 +93,7 @@ bool td_onnx_once(struct td_onnx *onnx, const struct td_protobuf_field *field, u
     uint64_t bit = UINT64_C(1) << field->number;
     if ((*seen & bit) != 0)
         return td_error_at(onnx->err, TD_INVALID_ARGUMENT, field->tag_at,
-                           "field %" PRIu32 " is there twice; it can have one value", field->number);
+                           "field %" PRIu32 " occurs twice; it can have one value", field->number);
     *seen |= bit;
     return true;
 }
@@ -326,7 +326,7 @@ static void place_external(const struct message *m, uint64_t packed_bytes, struc
     else if (m->bad_number)
         tensor->reason = "the offset or length of its external data is no number";
     else if (m->has_length && m->length != packed_bytes)
-        tensor->reason = "its external data have not the length that its shape and type imply";
+        tensor->reason = "its external data do not have the length that its shape and type imply";
     if (tensor->reason != NULL)
         return;
     tensor->offset = m->offset;
@@ -363,7 +363,7 @@ static bool place_typed(struct td_onnx *onnx, const struct message *m, uint32_t 
         return true;
     }
     if (values->bytes != packed_bytes)
-        return tensor_refuse(onnx, out, "it has not as many elements as its shape implies");
+        return tensor_refuse(onnx, out, "it does not have as many elements as its shape implies");
     tensor->offset = values->at;
     if (values->unpacked || values->runs > 1)
         tensor->reason = "stored in several runs";

@@ -250,7 +250,7 @@ static bool run_frame(struct td_machine *m, const struct td_operand *operand)
 {
     if (operand->number <= m->len - m->pos)
         return true;
-    return TD_REFUSE(m, "is of %" PRIu64 " bytes and %zu are left", operand->number, m->len - m->pos);
+    return TD_REFUSE(m, "has %" PRIu64 " bytes, but %zu are left", operand->number, m->len - m->pos);
 }
 
 static bool run_refused(struct td_machine *m, const struct td_operand *operand)

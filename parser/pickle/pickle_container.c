@@ -207,7 +207,7 @@ static bool copy_pairs(struct td_machine *m, td_pickle_ref made, td_pickle_ref f
         td_pickle_ref pair = td_pickle_item(p, from, i);
         enum td_pickle_kind kind = td_pickle_kind(p, pair);
         if ((kind != TD_PICKLE_TUPLE && kind != TD_PICKLE_LIST) || td_pickle_count(p, pair) != 2)
-            return TD_REFUSE(m, "makes a dict of pairs, of which one is none");
+            return TD_REFUSE(m, "makes a dict of pairs, but one item is not a pair");
         if (!copy_item(m, made, td_pickle_item(p, pair, 0), td_pickle_item(p, pair, 1)))
             return false;
     }

@@ -268,7 +268,7 @@ static bool read_ints(struct td_json *json, uint64_t out[TD_MAX_RANK], uint32_t 
 static bool once(struct td_json *json, unsigned *seen, unsigned bit)
 {
     if ((*seen & bit) != 0)
-        return td_json_fail(json, "a member stands there twice");
+        return td_json_fail(json, "a member occurs twice");
     *seen |= bit;
     return true;
 }

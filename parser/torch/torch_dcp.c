@@ -82,11 +82,11 @@ static bool read_sizes(const struct reader *r, td_pickle_ref ref, uint32_t rank,
     if (sizes == NULL)
         return td_error_no_memory(r->err);
     if (ref == TD_PICKLE_NIL || td_pickle_count(&r->pickle, ref) != rank)
-        return refuse(r, ref, "a box has not as many dimensions as its tensor");
+        return refuse(r, ref, "a box does not have as many dimensions as its tensor");
     for (uint32_t i = 0; i < rank; i++) {
         int64_t value;
         if (!td_pickle_int(&r->pickle, td_pickle_item(&r->pickle, ref, i), &value) || value < 0)
-            return refuse(r, ref, "a size or an offset is no whole number from 0 on");
+            return refuse(r, ref, "a size or an offset is not a whole number of 0 or more");
         sizes[i] = (uint64_t)value;
     }
     *out = sizes;
@@ -118,9 +118,9 @@ static bool read_stored(struct reader *r, td_pickle_ref key, td_pickle_ref value
     if (s->file.p == NULL || !td_is_plain_file_name(s->file))
         return refuse(r, value, "an item's relative_path is not the name of a file beside this one");
     if (!td_pickle_int(p, member(r, value, "offset"), &offset) || offset < 0)
-        return refuse(r, value, "an item's offset is no whole number from 0 on");
+        return refuse(r, value, "an item's offset is not a whole number of 0 or more");
     if (!td_pickle_int(p, member(r, value, "length"), &length) || length < 0)
-        return refuse(r, value, "an item's length is no whole number from 0 on");
+        return refuse(r, value, "an item's length is not a whole number of 0 or more");
     s->item_offset = (uint64_t)offset;
     s->item_bytes = (uint64_t)length;
     s->reason = td_pickle_count(p, transforms) > 0 ? "compressed or otherwise transformed" : NULL;
@@ -285,7 +285,7 @@ static bool read_tensor(struct reader *r, td_pickle_ref key, td_pickle_ref value
     if (size == TD_PICKLE_NIL) /* BytesStorageMetadata: some other object */
         return true;
     if (name.p == NULL || name.len > UINT32_MAX)
-        return refuse(r, key, "a tensor's name is no UTF-8 text without NUL");
+        return refuse(r, key, "a tensor's name is not UTF-8 or holds a NUL");
     struct td_dcp_tensor *tensor = &r->dcp->tensors[r->dcp->tensor_count++];
     tensor->name = td_arena_strndup(&r->dcp->arena, name);
     tensor->name_len = (uint32_t)name.len;
@@ -296,7 +296,7 @@ static bool read_tensor(struct reader *r, td_pickle_ref key, td_pickle_ref value
         return refuse(r, size, "a tensor has more than 64 dimensions");
     tensor->dtype = dtype_of(r, member(r, value, "properties"));
     if (tensor->dtype == NULL)
-        return refuse(r, value, "a tensor's dtype is none of torch's");
+        return refuse(r, value, "a tensor's dtype is unknown");
     return read_sizes(r, size, tensor->rank, &tensor->shape) && read_pieces(r, tensor, chunks);
 }
 

@@ -134,7 +134,7 @@ static bool collect(struct legacy *l)
     for (size_t i = 0; i < l->ids.count; i++)
         if (l->ids.storages[i].dtype == NULL)
             return refuse(l, PART_OBJECT, l->ids.storages[i].ref,
-                          "a storage is of a class that is not known, so its size is not either");
+                          "a storage has an unknown class, so its size is unknown");
     if (!td_arena_claim(l->budget, l->ids.count * sizeof *l->offsets))
         return td_error_no_memory(l->err);
     l->offsets = calloc(l->ids.count + 1, sizeof *l->offsets);

@@ -165,7 +165,7 @@ bool td_torch_storage_read(const struct td_pickle *pickle, td_pickle_ref ref, bo
         !td_is_plain_file_name(td_text_n(storage->key, storage->key_len)))
         return td_torch_refuse(err, pickle, ref, "a storage's key is not the plain name of a record");
     if (!td_torch_read_count(pickle, td_pickle_item(pickle, id, 4), &storage->numel))
-        return td_torch_refuse(err, pickle, ref, "a storage's number of elements is no whole number from 0 on");
+        return td_torch_refuse(err, pickle, ref, "a storage's number of elements is not a whole number of 0 or more");
     const char *name = td_pickle_text(pickle, td_pickle_name(pickle, class), &len);
     if (name == NULL)
         return td_torch_refuse(err, pickle, ref, "a storage's class is no global");

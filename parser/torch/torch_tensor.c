@@ -51,13 +51,13 @@ static bool set_shape(struct td_torch_walker *w, struct td_tensor *tensor, td_pi
         return tensor_refuse(w, tensor, size, "its size or stride is no tuple of numbers");
     tensor->rank = td_pickle_count(w->pickle, sizes);
     if (tensor->rank != td_pickle_count(w->pickle, strides))
-        return tensor_refuse(w, tensor, size, "it has not as many strides as dimensions");
+        return tensor_refuse(w, tensor, size, "it does not have as many strides as dimensions");
     if (tensor->rank > TD_MAX_RANK) {
         tensor->rank = 0;
         return tensor_refuse(w, tensor, size, "it has more than 64 dimensions");
     }
-    return read_numbers(w, tensor, sizes, "its size is not of whole numbers from 0 on", &tensor->shape) &&
-           read_numbers(w, tensor, strides, "its strides are not whole numbers from 0 on", &tensor->strides);
+    return read_numbers(w, tensor, sizes, "its sizes are not whole numbers of 0 or more", &tensor->shape) &&
+           read_numbers(w, tensor, strides, "its strides are not whole numbers of 0 or more", &tensor->strides);
 }
 
 /* Returns why the bytes are not the values: {"conj": True} or {"neg": True}; NULL when they are. torch writes a dict of
@@ -137,7 +137,7 @@ static bool place_tensor(struct td_torch_walker *w, struct td_tensor *tensor, td
     }
     uint64_t elem_bytes = tensor->dtype->block_bytes;
     if (!td_torch_read_count(p, offset_ref, &offset) || !td_mul_u64(offset, elem_bytes, &bytes))
-        return tensor_refuse(w, tensor, offset_ref, "its storage offset is no whole number from 0 on");
+        return tensor_refuse(w, tensor, offset_ref, "its storage offset is not a whole number of 0 or more");
     if (storage.is_view && storage.dtype != NULL) {
         place.begin += storage.view_offset * storage.dtype->block_bytes; /* within the storage: read_view */
         place.nbytes = storage.view_numel * storage.dtype->block_bytes;
@@ -200,11 +200,11 @@ static bool read_quantizer(struct td_torch_walker *w, size_t at, td_pickle_ref q
         return w->visit_part(w, td_pickle_item(p, quantizer, 1), "q_scale") &&
                w->visit_part(w, td_pickle_item(p, quantizer, 2), "q_zero_point");
     if (!td_pickle_int(p, axis_ref, &axis) || axis < 0 || (uint64_t)axis >= tensor->rank)
-        return tensor_refuse(w, tensor, axis_ref, "its quantisation axis is none of its dimensions");
+        return tensor_refuse(w, tensor, axis_ref, "its quantisation axis is not one of its dimensions");
     uint64_t length = tensor->shape[axis];
     if (!is_as_long(p, td_pickle_item(p, quantizer, 1), length) ||
         !is_as_long(p, td_pickle_item(p, quantizer, 2), length))
-        return tensor_refuse(w, tensor, quantizer, "it has not one scale for each index of its axis");
+        return tensor_refuse(w, tensor, quantizer, "it does not have one scale for each index of its axis");
     size_t before = w->manifest->tensor_count;
     if (!w->visit_part(w, td_pickle_item(p, quantizer, 1), "q_per_channel_scales") ||
         !w->visit_part(w, td_pickle_item(p, quantizer, 2), "q_per_channel_zero_points") ||
@@ -214,7 +214,7 @@ static bool read_quantizer(struct td_torch_walker *w, size_t at, td_pickle_ref q
     for (size_t i = before; i < w->manifest->tensor_count; i++) {
         const struct td_tensor *part = &w->manifest->tensors[i];
         if (part->rank != 1 || part->shape == NULL || part->shape[0] != tensor->shape[axis])
-            return tensor_refuse(w, tensor, quantizer, "it has not one scale for each index of its axis");
+            return tensor_refuse(w, tensor, quantizer, "it does not have one scale for each index of its axis");
     }
     return true;
 }
@@ -261,7 +261,7 @@ static bool read_unstored(struct td_torch_walker *w, const struct td_dtype *dtyp
     } else if (sizes == TD_PICKLE_NIL) {
         return true;
     } else {
-        if (!read_numbers(w, tensor, sizes, "its size is not of whole numbers from 0 on", &tensor->shape))
+        if (!read_numbers(w, tensor, sizes, "its sizes are not whole numbers of 0 or more", &tensor->shape))
             return false;
         tensor->rank = td_pickle_count(w->pickle, sizes);
     }

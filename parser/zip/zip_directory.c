@@ -149,7 +149,7 @@ static bool read_central(const struct td_zip_reader *r, const uint8_t *p, uint64
         !td_zip_widen(&e->header_at, &data, &data_len))
         return td_error_at(r->err, TD_INVALID_ARGUMENT, pos + CENTRAL_BYTES + c.name_len,
                            "zip member \"%.96s\": its extra fields run past their %u bytes, or its zip64 field is "
-                           "too short or there twice",
+                           "too short or occurs twice",
                            name, c.extra_len);
     return check_flags(r, pos, name, &c, td_load_le32(p + 38)) && check_sizes(r, pos, e);
 }

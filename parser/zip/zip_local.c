@@ -42,7 +42,7 @@ static bool read_local_sizes(struct td_zip_reader *r, const struct td_zip_entry 
     free(extra);
     return ok || td_error_at(r->err, TD_INVALID_ARGUMENT, at,
                              "zip member \"%.96s\": the extra fields of its local header run past their %u bytes, "
-                             "or its zip64 field is too short or there twice",
+                             "or its zip64 field is too short or occurs twice",
                              e->name, extra_len);
 }
 

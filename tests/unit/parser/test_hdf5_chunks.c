@@ -220,9 +220,9 @@ struct lie {
 static const struct lie lies[] = {
     /* B-tree of version 1: a node's prefix has 24 bytes, a key of rank 2 with its child 40: size, mask, three offsets
      */
-    {"chunks_tree", "TREE", 0, 24 + 40 + 16, 8, 0, 0, "one chunk is there twice"},
-    {"chunks_tree", "TREE", 0, 24 + 8, 8, 1, 0, "a chunk begins between two"},
-    {"chunks_tree", "TREE", 0, 24 + 16, 8, 3, 0, "a chunk begins between two"},
+    {"chunks_tree", "TREE", 0, 24 + 40 + 16, 8, 0, 0, "one chunk occurs twice"},
+    {"chunks_tree", "TREE", 0, 24 + 8, 8, 1, 0, "a chunk does not begin on the grid of chunks"},
+    {"chunks_tree", "TREE", 0, 24 + 16, 8, 3, 0, "a chunk does not begin on the grid of chunks"},
     {"chunks_tree", "TREE", 0, 24, 4, UINT32_MAX, 0, "of 32 bytes is stored in 4294967295"},
     {"chunks_tree", "TREE", 0, 24, 4, 32 + 8 + 1025, 0, "of 32 bytes is stored in 1065"},
     {"chunks_tree", "TREE", 0, 24 + 4, 4, 7, 0, "of 32 bytes is stored in"}, /* not filtered, and of another size */
@@ -247,7 +247,7 @@ static const struct lie lies[] = {
     {"chunks_fixed", "FAHD", 0, 16, 8, ITSELF, 24, "used twice"},
     {"chunks_fixed", "FAHD", 0, 16, 8, OUTSIDE, 24, "past the end of the file"},
     {"chunks_fixed", "FAHD", 0, 16, 8, 100, 0, "checksum"},
-    {"chunks_fixed", "FADB", 0, 6, 8, 48, 140, "no signature \"FADB\" of it"}, /* of another header */
+    {"chunks_fixed", "FADB", 0, 6, 8, 48, 140, "no signature \"FADB\" of this array"}, /* of another header */
     {"chunks_fixed", "FADB", 0, 14, 8, OUTSIDE, 140, "leaves the file"},
     {"chunks_fixed", "FADB", 0, 22, 2, UINT16_MAX, 140, "of 32 bytes is stored in 65535"},
     {"chunks_fixed", "FADB", 0, 24, 4, 7, 140, "of 32 bytes is stored in"},
@@ -256,12 +256,12 @@ static const struct lie lies[] = {
     {"chunks_fixed_paged", "FADB", 0, 14 + 5, 8, OUTSIDE, 0, "page of an array of chunks: its checksum"},
     {"chunks_fixed_paged", "FADB", 0, 14 + 5, 8, OUTSIDE, 19 + 1024 * 8, "checksum"},
     /* extensible array: header, index block (4 entries, 6 data blocks, 25 super blocks), data blocks, super blocks */
-    {"chunks_extensible", "EAHD", 0, 7, 1, 200, 68, "sizes that cannot be"},
-    {"chunks_extensible", "EAHD", 0, 7, 1, 0, 68, "sizes that cannot be"},
-    {"chunks_extensible", "EAHD", 0, 9, 1, 0, 68, "sizes that cannot be"},
-    {"chunks_extensible", "EAHD", 0, 9, 1, 3, 68, "sizes that cannot be"},
-    {"chunks_extensible", "EAHD", 0, 10, 1, 0, 68, "sizes that cannot be"},
-    {"chunks_extensible", "EAHD", 0, 11, 1, 255, 68, "sizes that cannot be"},
+    {"chunks_extensible", "EAHD", 0, 7, 1, 200, 68, "impossible sizes"},
+    {"chunks_extensible", "EAHD", 0, 7, 1, 0, 68, "impossible sizes"},
+    {"chunks_extensible", "EAHD", 0, 9, 1, 0, 68, "impossible sizes"},
+    {"chunks_extensible", "EAHD", 0, 9, 1, 3, 68, "impossible sizes"},
+    {"chunks_extensible", "EAHD", 0, 10, 1, 0, 68, "impossible sizes"},
+    {"chunks_extensible", "EAHD", 0, 11, 1, 255, 68, "impossible sizes"},
     {"chunks_extensible", "EAHD", 0, 6, 1, 9, 68, "entries of 9 bytes"},
     {"chunks_extensible", "EAHD", 0, 60, 8, ITSELF, 68, "used twice"},
     {"chunks_extensible", "EAHD", 0, 60, 8, OUTSIDE, 68, "past the end of the file"},
@@ -269,10 +269,10 @@ static const struct lie lies[] = {
     {"chunks_extensible", "EAIB", 0, 46, 8, ITSELF, 294, "used twice"},
     {"chunks_extensible", "EAIB", 0, 54, 8, OUTSIDE, 294, "past the end of the file"},
     {"chunks_extensible", "EAIB", 0, 94, 8, ITSELF, 294, "used twice"},
-    {"chunks_extensible", "EAIB", 0, 102, 8, 100, 294, "no signature \"EASB\" of it"},
+    {"chunks_extensible", "EAIB", 0, 102, 8, 100, 294, "no signature \"EASB\" of this array"},
     {"chunks_extensible", "EAIB", 0, 102 + 23 * 8, 8, 100, 294, "do not fit into the file"}, /* the last */
     {"chunks_extensible", "EADB", 0, 18, 8, OUTSIDE, 146, "leaves the file"},
-    {"chunks_extensible", "EADB", 1, 6, 8, 48, 274, "no signature \"EADB\" of it"},
+    {"chunks_extensible", "EADB", 1, 6, 8, 48, 274, "no signature \"EADB\" of this array"},
     {"chunks_extensible", "EASB", 0, 18, 8, ITSELF, 50, "used twice"},
     {"chunks_extensible", "EASB", 0, 26, 8, OUTSIDE, 50, "past the end of the file"},
     /* B-tree of version 2: header; nodes with a prefix of 6 bytes, records of address, size, mask, coordinates */
@@ -286,7 +286,7 @@ static const struct lie lies[] = {
     {"chunks_tree_2", "BTHD", 0, 24, 2, UINT16_MAX, 34, "65535 records do not fit"},
     {"chunks_tree_2", "BTLF", 0, 6, 8, OUTSIDE, 276, "leaves the file"},
     {"chunks_tree_2", "BTLF", 0, 14, 2, UINT16_MAX, 276, "of 32 bytes is stored in 65535"},
-    {"chunks_tree_2", "BTLF", 0, 6 + 30 + 22, 8, 0, 276, "one chunk is there twice"},
+    {"chunks_tree_2", "BTLF", 0, 6 + 30 + 22, 8, 0, 276, "one chunk occurs twice"},
     {"chunks_tree_2_deep", "BTIN", 0, 6 + 24, 8, ITSELF, 48, "used twice: a cycle"},
     {"chunks_tree_2_deep", "BTIN", 0, 6 + 24 + 9, 8, ITSELF, 48, "used twice: a cycle"},
     {"chunks_tree_2_deep", "BTIN", 0, 6 + 24, 8, OUTSIDE, 48, "past the end of the file"},
@@ -390,7 +390,7 @@ static void layouts_of_another_rank(void **state)
         {9, 4, 0, "do not fit its shape or type"},
         {9, 4, UINT32_MAX, "filtered chunks of more than 64 MiB"},
         {9, 8, UINT64_MAX, "filtered chunks of more than 64 MiB"},
-        {9, 4, 3, "a chunk begins between two"},
+        {9, 4, 3, "a chunk does not begin on the grid of chunks"},
         {17, 4, 8, "do not fit its shape or type"},
         {17, 4, 0, "do not fit its shape or type"},
     };

@@ -81,7 +81,7 @@ static const struct header_case cases[] = {
     {S("(0x2,)"), NULL, "must end here", 0},
     {S("(2_0,)"), NULL, "must end here", 0},
     {S("('2',)"), NULL, "whole numbers", 0},
-    {S("(-1,)"), NULL, "whole numbers from 0 on, not \"-1", 0},         /* 149 */
+    {S("(-1,)"), NULL, "whole numbers of 0 or more, not \"-1", 0},      /* 149 */
     {S("(4294967296, 4294967296)"), NULL, "more than 2^64-1 bytes", 0}, /* 149 */
     {S("(4611686018427387904,)"), NULL, "more than 2^64-1 bytes", 0},
     {S("(9223372036854775808,)"), NULL, "below 2^63", 0},

@@ -186,7 +186,7 @@ static const struct tensor_case cases[] = {
     CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") LENGTH("\x0b", "\x01", "8"), "F32 [2] stored in another file",
          NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") LENGTH("\x0b", "\x01", "9"),
-         "F32 [2] its external data have not the length that its shape and type imply", NULL),
+         "F32 [2] its external data do not have the length that its shape and type imply", NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x0d", "\x01", "d") OFFSET("\x0c", "\x02", "-1"),
          "F32 [2] the offset or length of its external data is no number", NULL),
     CASE(W F D2 EXTERNAL LOCATION("\x0e", "\x02", "/d"),
@@ -217,7 +217,7 @@ static const struct tensor_case cases[] = {
     CASE(W F D2 "\x3a\x02\x01\x02", NULL, "a field of another type"),
     CASE(W F D2 "\x22\x04"
                 "abcd",
-         NULL, "not as many elements"),
+         NULL, "not have as many elements"),
     CASE(W F D2 "\x4a\x04"
                 "abcd",
          NULL, "raw_data has 4 bytes, its shape and type imply 8"),
@@ -228,9 +228,9 @@ static const struct tensor_case cases[] = {
     CASE(W F "\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40" RAW8, NULL,
          "2^63 elements or more"),
     CASE(W F "\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40" RAW8, NULL, "2^63 bytes or more"),
-    CASE(W W F D2 RAW8, NULL, "field 8 is there twice"),
-    CASE(W F F D2 RAW8, NULL, "field 2 is there twice"),
-    CASE(W F D2 RAW8 RAW8, NULL, "field 9 is there twice"),
+    CASE(W W F D2 RAW8, NULL, "field 8 occurs twice"),
+    CASE(W F F D2 RAW8, NULL, "field 2 occurs twice"),
+    CASE(W F D2 RAW8 RAW8, NULL, "field 9 occurs twice"),
     CASE("\x40\x01" F D2 RAW8, NULL, "wire type 0 where ONNX has 2"),
     CASE(W "\x12\x01\x01" D2 RAW8, NULL, "wire type 2 where ONNX has 0"),
     CASE(W F "\x0d"
@@ -327,8 +327,8 @@ static void what_a_model_needs(void **state)
     check_refused("\x08\x08", 2, "no graph");
     check_refused("\x08\x08\x3a\x00", 4, "no opset_import");
     check_refused("\x3a\x00\x42\x00", 4, "no ir_version");
-    check_refused("\x08\x08\x3a\x00\x3a\x00\x42\x00", 8, "field 7 is there twice");
-    check_refused("\x08\x08\x08\x08\x3a\x00\x42\x00", 8, "field 1 is there twice");
+    check_refused("\x08\x08\x3a\x00\x3a\x00\x42\x00", 8, "field 7 occurs twice");
+    check_refused("\x08\x08\x08\x08\x3a\x00\x42\x00", 8, "field 1 occurs twice");
     check_refused("\x08\x08\x3a\x00\x42\x02\x10\x01\x42\x02\x10\x02", 12, "\"opset_import\" twice");
     check_refused("\x08\x08\x3a\x05\x7a\x03\x0a\x01\x00\x42\x00", 11, "no number of a protobuf field");
     check_refused("\x08\x08\x3a\x02\x7a\x00\x42\x00", 8, "lacks its values or indices");

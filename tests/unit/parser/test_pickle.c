@@ -26,7 +26,7 @@ static const struct pickle_case cases[] = {
          "U\x05"
          "abc.",
          0, "SHORT_BINSTRING is cut off: it needs 5 more bytes and 4 are left"),
-    CASE(67, "FRAME past the end", "\x80\x04\x95\x05\0\0\0\0\0\0\0N.", 2, "FRAME is of 5 bytes and 2 are left"),
+    CASE(67, "FRAME past the end", "\x80\x04\x95\x05\0\0\0\0\0\0\0N.", 2, "FRAME has 5 bytes, but 2 are left"),
     CASE(68, "nothing", "", 0, "ends without STOP"),
     CASE(68, "no STOP", "\x80\x02N", 3, "ends without STOP"),
     CASE(69, "TUPLE3 on two", "NN\x87.", 2, "TUPLE3 needs 3 values on the stack, which has 2"),

@@ -201,11 +201,11 @@ static const struct {
 } changes[] = {
     {"__0_0.distcp", "../_0.distcp", "not the name of a file"},
     {"__0_0.distcp", "__0_0\0distc", "not the name of a file"},
-    {"float32", "float99", "dtype is none of torch's"},
+    {"float32", "float99", "dtype is unknown"},
     {"storage_data", "storage_datb", "storage_data"},
     {"state_dict_metadata", "state_dict_metadatb", "state_dict_metadata"},
     {"chunks", "chunkz", "chunks"},
-    {"length", "lengtj", "an item's length is no whole number"},
+    {"length", "lengtj", "an item's length is not a whole number"},
 };
 
 static void changed_metadata_is_refused(void **state)

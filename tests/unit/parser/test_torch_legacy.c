@@ -69,7 +69,7 @@ static const struct {
     {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'v'\nI0\nI2\nt")}, NULL},
     {0, {.object = TWO_VIEWS("(S'v'\nI0\nI2\nt", "(S'u'\nI2\nI2\nt")}, NULL},
     {0, {.object = VIEW("(I1\nI2\nI2\nt")}, "is not (key, offset, size)"},
-    {0, {.object = DICT(REBUILD(ID("OddStorage", "0", "4"), "0", "I4\n", "I1\n"))}, "class that is not known"},
+    {0, {.object = DICT(REBUILD(ID("OddStorage", "0", "4"), "0", "I4\n", "I1\n"))}, "a storage has an unknown class"},
 };
 
 #define OR_GOOD(member) (legacies[i].file.member != 0 ? legacies[i].file.member : good_legacy.member)

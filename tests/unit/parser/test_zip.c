@@ -503,7 +503,7 @@ static void zip64_fields(void **state)
     f = build_zip64(28, 16);
     zip_patch(&f, f.central_at[0] + 47 + 2, 2, 24); /* the last four bytes are a field of their own */
     zip_patch(&f, f.central_at[0] + 47 + 28, 4, 1);
-    check_refused(&f, "two zip64 fields", "there twice");
+    check_refused(&f, "two zip64 fields", "occurs twice");
     free(f.bytes);
 }
 
